@@ -1,0 +1,200 @@
+"""Bayesian models whose posterior is known exactly, as Pyro models: what a method must recover."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyro
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+
+from bnnzoo.core.types import Model
+
+__all__ = ["LinearGaussian", "Target", "funnel", "ill_conditioned", "linear_gaussian", "skewed"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A Pyro model with data and the exact posterior mean and standard deviation of its latent sites.
+
+    Attributes
+    ----------
+    name : str
+    model : callable
+    data : tuple of Tensor
+        Positional arguments of the model.
+    mean, sd : mapping of str to Tensor
+        Exact posterior moments of the constrained value of each site listed.
+    """
+
+    name: str
+    model: Model
+    data: tuple[Tensor, ...]
+    mean: Mapping[str, Tensor]
+    sd: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class LinearGaussian(Target):
+    r"""Bayesian linear regression with known noise: :math:`y = X w + \epsilon`, everything in closed form.
+
+    Attributes
+    ----------
+    covariance : Tensor [D, D]
+        Of the posterior of ``w``.
+    log_evidence : Tensor []
+        :math:`\log p(y)`.
+    noise : float
+        Standard deviation of :math:`\epsilon`.
+    """
+
+    covariance: Tensor
+    log_evidence: Tensor
+    noise: float
+
+    def mean_field_sd(self) -> Tensor:
+        r"""Return the sd [D] of the best factorised Gaussian in :math:`KL(q || p)`: 1 / sqrt of the precision's diagonal."""
+        return torch.linalg.inv(self.covariance).diagonal().rsqrt()
+
+    def predictive(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and variance [B] of the posterior predictive at ``x[B, D]``, noise included."""
+        return x @ self.mean["w"], (x @ self.covariance * x).sum(-1) + self.noise**2
+
+
+def linear_gaussian(
+    num_data: int = 40, num_inputs: int = 3, noise: float = 0.5, correlation: float = 0.6, seed: int = 0
+) -> LinearGaussian:
+    r"""Return a linear-Gaussian regression with prior N(0, 1) on each weight.
+
+    .. math::
+        \Lambda = X^T X / \sigma^2 + I, \qquad m = \Lambda^{-1} X^T y / \sigma^2, \qquad
+        p(y) = N(y; 0, X X^T + \sigma^2 I)
+
+    Parameters
+    ----------
+    num_data, num_inputs : int
+    noise : float
+        Known noise standard deviation :math:`\sigma`.
+    correlation : float
+        Between any two inputs, in [0, 1); at 0 the inputs are made exactly orthogonal, so that the posterior
+        factorises and mean-field methods are exact too.
+    seed : int
+        Of the inputs, the true weights and the noise.
+
+    Returns
+    -------
+    LinearGaussian
+
+    Examples
+    --------
+    >>> target = linear_gaussian(num_inputs=2, correlation=0.0)
+    >>> bool(torch.allclose(target.mean_field_sd(), target.sd["w"]))
+    True
+    """
+    if not 0.0 <= correlation < 1.0:
+        raise ValueError(f"correlation must lie in [0, 1), not {correlation}.")
+    generator = torch.Generator().manual_seed(seed)
+    x = _inputs(num_data, num_inputs, correlation, generator)
+    return _linear_gaussian("linear_gaussian", x, noise, generator)
+
+
+def ill_conditioned(condition: float = 1e4, num_data: int = 40, num_inputs: int = 4, seed: int = 0) -> LinearGaussian:
+    """Return a linear-Gaussian regression whose posterior sds span ``sqrt(condition)`` from input to input.
+
+    Parameters
+    ----------
+    condition : float
+        Ratio of the largest to the smallest squared scale of the inputs.
+    num_data, num_inputs : int
+    seed : int
+
+    Returns
+    -------
+    LinearGaussian
+    """
+    generator = torch.Generator().manual_seed(seed)
+    scales = torch.logspace(0.0, -0.5, num_inputs, base=condition)
+    x = _inputs(num_data, num_inputs, 0.3, generator) * scales * condition**0.25
+    return _linear_gaussian("ill_conditioned", x, 1.0, generator)
+
+
+def skewed(num_data: int = 4, seed: int = 0) -> Target:
+    r"""Return a Poisson rate with a Gamma prior: a skewed posterior, on which errors of sign show.
+
+    .. math:: \lambda \sim \mathrm{Gamma}(a, b), \; y_i \sim \mathrm{Poisson}(\lambda)
+        \;\Rightarrow\; \lambda | y \sim \mathrm{Gamma}(a + \sum_i y_i, b + n)
+
+    Parameters
+    ----------
+    num_data, seed : int
+
+    Returns
+    -------
+    Target
+        With moments of ``rate`` and none else.
+    """
+    shape, rate = 1.5, 0.5
+    y = torch.poisson(torch.ones(num_data), generator=torch.Generator().manual_seed(seed))
+
+    def model(y: Tensor) -> None:
+        intensity = pyro.sample("rate", dist.Gamma(torch.tensor(shape), torch.tensor(rate)))
+        with pyro.plate("data", num_data):
+            pyro.sample("y", dist.Poisson(intensity), obs=y)
+
+    posterior = torch.distributions.Gamma(shape + y.sum(), torch.tensor(rate + num_data))
+    return Target("skewed", model, (y,), {"rate": posterior.mean}, {"rate": posterior.stddev})
+
+
+def funnel(num_leaves: int = 4) -> Target:
+    r"""Return Neal's funnel: :math:`v \sim N(0, 3^2)`, :math:`x_i \sim N(0, e^v)`; no data, so the prior is the target.
+
+    Its neck is too narrow for any one step size: a sound sampler reports divergences instead of missing it silently.
+
+    Parameters
+    ----------
+    num_leaves : int
+
+    Returns
+    -------
+    Target
+        With the moments of ``v``; those of the leaves exist but have no useful Monte Carlo error.
+
+    References
+    ----------
+    Neal, R. M. (2003). Slice sampling. Annals of Statistics 31(3), 705-767.
+    """
+
+    def model() -> None:
+        v = pyro.sample("v", dist.Normal(torch.tensor(0.0), torch.tensor(3.0)))
+        pyro.sample("x", dist.Normal(torch.zeros(num_leaves), torch.exp(v / 2).expand(num_leaves)).to_event(1))
+
+    return Target("funnel", model, (), {"v": torch.tensor(0.0)}, {"v": torch.tensor(3.0)})
+
+
+def _inputs(num_data: int, num_inputs: int, correlation: float, generator: torch.Generator) -> Tensor:
+    x, _ = torch.linalg.qr(torch.randn(num_data, num_inputs, generator=generator))
+    mixing = torch.full((num_inputs, num_inputs), correlation).fill_diagonal_(1.0)
+    return num_data**0.5 * x @ torch.linalg.cholesky(mixing).T
+
+
+def _linear_gaussian(name: str, x: Tensor, noise: float, generator: torch.Generator) -> LinearGaussian:
+    num_data, num_inputs = x.shape
+    y = x @ torch.randn(num_inputs, generator=generator) + noise * torch.randn(num_data, generator=generator)
+    covariance = torch.linalg.inv(x.T @ x / noise**2 + torch.eye(num_inputs))
+    marginal = torch.distributions.MultivariateNormal(torch.zeros(num_data), x @ x.T + noise**2 * torch.eye(num_data))
+
+    def model(x: Tensor, y: Tensor | None = None) -> None:
+        w = pyro.sample("w", dist.Normal(torch.zeros(num_inputs), torch.ones(num_inputs)).to_event(1))
+        with pyro.plate("data", len(x)):
+            pyro.sample("y", dist.Normal(x @ w, torch.tensor(noise)), obs=y)
+
+    return LinearGaussian(
+        name=name,
+        model=model,
+        data=(x, y),
+        mean={"w": covariance @ x.T @ y / noise**2},
+        sd={"w": covariance.diagonal().sqrt()},
+        covariance=covariance,
+        log_evidence=marginal.log_prob(y),
+        noise=noise,
+    )
