@@ -1,0 +1,223 @@
+"""Covariances of Gaussian posteriors: what they share is a square root, a determinant, a diagonal and a distance."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+__all__ = ["Covariance", "Dense", "Diagonal", "Embedded", "Kronecker", "LowRankPlusDiagonal"]
+
+
+class Covariance(Protocol):
+    """A positive semi-definite matrix ``[P, P]`` known through products with its square root.
+
+    ``rank`` is the number R of standard normal numbers that :meth:`sqrt_matmul` turns into one vector.
+    """
+
+    @property
+    def rank(self) -> int: ...
+    def sqrt_matmul(self, noise: Tensor) -> Tensor: ...
+    def logdet(self) -> Tensor: ...
+    def diagonal(self) -> Tensor: ...
+    def mahalanobis(self, x: Tensor) -> Tensor: ...
+    def dense(self) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Diagonal:
+    """Independent entries with standard deviations ``scale[P]``."""
+
+    scale: Tensor
+
+    @property
+    def rank(self) -> int:
+        """Number of standard normal numbers a draw takes."""
+        return self.scale.numel()
+
+    def sqrt_matmul(self, noise: Tensor) -> Tensor:
+        """Return ``[..., P]`` with this covariance from standard normal ``noise[..., P]``."""
+        return self.scale * noise
+
+    def logdet(self) -> Tensor:
+        """Return the log determinant ``[]``."""
+        return 2 * self.scale.log().sum()
+
+    def diagonal(self) -> Tensor:
+        """Return the variances ``[P]``."""
+        return self.scale**2
+
+    def mahalanobis(self, x: Tensor) -> Tensor:
+        """Return the squared Mahalanobis norm ``[...]`` of ``x[..., P]``."""
+        return ((x / self.scale) ** 2).sum(-1)
+
+    def dense(self) -> Tensor:
+        """Return the matrix ``[P, P]``."""
+        return torch.diag(self.diagonal())
+
+
+@dataclass(frozen=True)
+class Dense:
+    """Any covariance, by its lower Cholesky factor ``scale_tril[P, P]``."""
+
+    scale_tril: Tensor
+
+    @property
+    def rank(self) -> int:
+        """Number of standard normal numbers a draw takes."""
+        return self.scale_tril.shape[-1]
+
+    def sqrt_matmul(self, noise: Tensor) -> Tensor:
+        """Return ``[..., P]`` with this covariance from standard normal ``noise[..., P]``."""
+        return noise @ self.scale_tril.mT
+
+    def logdet(self) -> Tensor:
+        """Return the log determinant ``[]``."""
+        return 2 * self.scale_tril.diagonal().log().sum()
+
+    def diagonal(self) -> Tensor:
+        """Return the variances ``[P]``."""
+        return (self.scale_tril**2).sum(-1)
+
+    def mahalanobis(self, x: Tensor) -> Tensor:
+        """Return the squared Mahalanobis norm ``[...]`` of ``x[..., P]``."""
+        flat = x.reshape(-1, x.shape[-1]).mT
+        whitened = torch.linalg.solve_triangular(self.scale_tril, flat, upper=False)
+        return (whitened**2).sum(0).reshape(x.shape[:-1])
+
+    def dense(self) -> Tensor:
+        """Return the matrix ``[P, P]``."""
+        return self.scale_tril @ self.scale_tril.mT
+
+
+@dataclass(frozen=True)
+class LowRankPlusDiagonal:
+    """``factor factor^T + diag(scale^2)`` with ``factor[P, K]`` and ``scale[P]``."""
+
+    factor: Tensor
+    scale: Tensor
+
+    @property
+    def rank(self) -> int:
+        """Number of standard normal numbers a draw takes: K + P."""
+        return self.factor.shape[-1] + self.scale.numel()
+
+    def sqrt_matmul(self, noise: Tensor) -> Tensor:
+        """Return ``[..., P]`` with this covariance from standard normal ``noise[..., K + P]``."""
+        low, own = noise.split([self.factor.shape[-1], self.scale.numel()], dim=-1)
+        return low @ self.factor.mT + self.scale * own
+
+    def logdet(self) -> Tensor:
+        """Return the log determinant ``[]`` by the matrix determinant lemma."""
+        return 2 * (self._capacitance_tril().diagonal().log().sum() + self.scale.log().sum())
+
+    def diagonal(self) -> Tensor:
+        """Return the variances ``[P]``."""
+        return (self.factor**2).sum(-1) + self.scale**2
+
+    def mahalanobis(self, x: Tensor) -> Tensor:
+        """Return the squared Mahalanobis norm ``[...]`` of ``x[..., P]`` by the Woodbury identity."""
+        whitened = x / self.scale
+        projected = (whitened @ (self.factor / self.scale[:, None])).reshape(-1, self.factor.shape[-1]).mT
+        inner = torch.linalg.solve_triangular(self._capacitance_tril(), projected, upper=False)
+        return (whitened**2).sum(-1) - (inner**2).sum(0).reshape(x.shape[:-1])
+
+    def dense(self) -> Tensor:
+        """Return the matrix ``[P, P]``."""
+        return self.factor @ self.factor.mT + torch.diag(self.scale**2)
+
+    def _capacitance_tril(self) -> Tensor:
+        whitened = self.factor / self.scale[:, None]
+        return torch.linalg.cholesky(torch.eye(whitened.shape[-1]).to(whitened) + whitened.mT @ whitened)
+
+
+@dataclass(frozen=True)
+class Kronecker:
+    """Block diagonal with one block ``(A_b tensor G_b + shift)^-1`` for each group of parameters, by its eigenvectors.
+
+    Attributes
+    ----------
+    blocks : tuple of (Tensor, Tensor, Tensor)
+        Eigenvectors ``[a, a]`` and ``[g, g]`` of the two factors, and the standard deviation ``[a, g]`` along each product of
+        them. A block with one factor only has ``g`` equal to 1.
+    """
+
+    blocks: tuple[tuple[Tensor, Tensor, Tensor], ...]
+
+    @property
+    def rank(self) -> int:
+        """Number of standard normal numbers a draw takes: P."""
+        return sum(scale.numel() for _, _, scale in self.blocks)
+
+    def sqrt_matmul(self, noise: Tensor) -> Tensor:
+        """Return ``[..., P]`` with this covariance from standard normal ``noise[..., P]``."""
+        parts = self._split(noise)
+        rotated = [left @ (scale * part) @ right.mT for (left, right, scale), part in zip(self.blocks, parts, strict=True)]
+        return torch.cat([part.flatten(-2) for part in rotated], -1)
+
+    def logdet(self) -> Tensor:
+        """Return the log determinant ``[]``."""
+        return 2 * torch.stack([scale.log().sum() for _, _, scale in self.blocks]).sum()
+
+    def diagonal(self) -> Tensor:
+        """Return the variances ``[P]``."""
+        return torch.cat([(left**2 @ scale**2 @ (right**2).mT).flatten() for left, right, scale in self.blocks])
+
+    def mahalanobis(self, x: Tensor) -> Tensor:
+        """Return the squared Mahalanobis norm ``[...]`` of ``x[..., P]``."""
+        parts = zip(self.blocks, self._split(x), strict=True)
+        return torch.stack([((left.mT @ part @ right / scale) ** 2).sum((-2, -1)) for (left, right, scale), part in parts]).sum(0)
+
+    def dense(self) -> Tensor:
+        """Return the matrix ``[P, P]``."""
+        root = self.sqrt_matmul(torch.eye(self.rank).to(self.blocks[0][2]))
+        return root.mT @ root
+
+    def _split(self, x: Tensor) -> list[Tensor]:
+        sizes = [scale.numel() for _, _, scale in self.blocks]
+        return [
+            part.unflatten(-1, tuple(scale.shape))
+            for part, (_, _, scale) in zip(x.split(sizes, -1), self.blocks, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """A covariance over the entries ``index[R]`` of ``theta[P]``; all other entries are known exactly.
+
+    Its log determinant and Mahalanobis norm are those of the entries that vary.
+    """
+
+    covariance: Covariance
+    index: Tensor
+    num_params: int
+
+    @property
+    def rank(self) -> int:
+        """Number of standard normal numbers a draw takes."""
+        return self.covariance.rank
+
+    def sqrt_matmul(self, noise: Tensor) -> Tensor:
+        """Return ``[..., P]`` with this covariance from standard normal ``noise[..., R]``."""
+        inner = self.covariance.sqrt_matmul(noise)
+        return inner.new_zeros(*inner.shape[:-1], self.num_params).index_copy(-1, self.index, inner)
+
+    def logdet(self) -> Tensor:
+        """Return the log determinant ``[]`` over the entries that vary."""
+        return self.covariance.logdet()
+
+    def diagonal(self) -> Tensor:
+        """Return the variances ``[P]``, zero for the entries that are fixed."""
+        inner = self.covariance.diagonal()
+        return inner.new_zeros(self.num_params).index_copy(0, self.index, inner)
+
+    def mahalanobis(self, x: Tensor) -> Tensor:
+        """Return the squared Mahalanobis norm ``[...]`` of the varying entries of ``x[..., P]``."""
+        return self.covariance.mahalanobis(x[..., self.index])
+
+    def dense(self) -> Tensor:
+        """Return the matrix ``[P, P]``."""
+        inner = self.covariance.dense()
+        full = inner.new_zeros(self.num_params, self.num_params)
+        full[self.index[:, None], self.index] = inner
+        return full

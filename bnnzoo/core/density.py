@@ -1,0 +1,267 @@
+"""From a Pyro model to pure functions of one flat unconstrained vector."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import grad_and_value, vmap
+
+from bnnzoo.core.conditional import moments
+from bnnzoo.core.lowering import Lowered, looped_value_and_grad
+from bnnzoo.core.minibatch import DataError, unequal_rows
+from bnnzoo.core.network import NETWORK_KEY, Network
+from bnnzoo.core.replay import Node, discover, isolated, log_prob, replay
+from bnnzoo.core.sites import ModelError, Site, is_subsample, latent_sites, refuse_unsupported
+from bnnzoo.core.types import Data, Model
+
+__all__ = ["LogDensity", "build_density"]
+
+
+@dataclass(frozen=True)
+class LogDensity:
+    """Log density of a Pyro model as pure functions of one flat unconstrained vector ``theta[P]``.
+
+    Every function of a single ``theta`` can be batched with :func:`torch.func.vmap` and traced; ``*batch`` are the
+    model's own positional arguments, all rows or some.
+
+    Attributes
+    ----------
+    model : callable
+        The Pyro model.
+    sites : tuple of Site
+        Latent sites in the order of sampling.
+    observed : tuple of str
+        Names of the observed sites.
+    num_params, num_data : int
+        Length of ``theta`` and number of observations.
+    networks : tuple of Network
+        One record for each :func:`bnnzoo.random_module` in the model.
+    data : tuple
+        Arguments the model was traced with.
+    factors : tuple of str
+        ``pyro.factor`` sites inside a plate: they count as likelihood, row by row, but cannot be predicted.
+    dtype, device
+        Of ``theta``.
+    """
+
+    model: Model
+    data: Data
+    sites: tuple[Site, ...]
+    observed: tuple[str, ...]
+    factors: tuple[str, ...]
+    num_params: int
+    num_data: int
+    networks: tuple[Network, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    def constrain(self, theta: Tensor) -> dict[str, Tensor]:
+        """Return the constrained value ``[..., *shape]`` of every latent site for ``theta[..., P]``."""
+        return {site.name: site.transform(site.unflatten(theta)) for site in self.sites}
+
+    def unconstrain(self, values: Mapping[str, Tensor]) -> Tensor:
+        """Return ``theta[P]`` for one constrained value of every latent site.
+
+        Raises
+        ------
+        ValueError
+            If a latent site is missing or has the wrong shape.
+        """
+        return torch.cat([_unconstrained(site, values).to(self.dtype).to(self.device) for site in self.sites])
+
+    def log_prior(self, theta: Tensor) -> Tensor:
+        """Return the log prior density ``[]`` at ``theta[P]``, log-Jacobian of the constraining transforms included."""
+        return self._prior(theta, self._nodes(theta, self.data))
+
+    def log_likelihood(self, theta: Tensor, *batch: Any) -> Tensor:
+        """Return the unscaled log likelihood ``[B]`` of each observation, summed over the observed sites."""
+        return _rows(list(self.pointwise(theta, *batch).values()), theta)
+
+    def pointwise(self, theta: Tensor, *batch: Any) -> dict[str, Tensor]:
+        """Return the unscaled log likelihood ``[B, ...]`` of each observed site."""
+        return self._pointwise(self._nodes(theta, batch))
+
+    def log_joint(self, theta: Tensor, *batch: Any) -> Tensor:
+        """Return log prior plus log likelihood ``[]``; a mini-batch of B of the N observations counts N/B times."""
+        nodes = self._nodes(theta, batch)
+        terms = self._pointwise(nodes)
+        scaled = [nodes[name]["scale"] * value.sum() for name, value in terms.items()]
+        num_rows = _rows(list(terms.values()), theta).numel()
+        factor = self.num_data / num_rows if num_rows else 1.0
+        return self._prior(theta, nodes) + factor * sum(scaled, theta.new_zeros(()))
+
+    def conditional(self, theta: Tensor, *inputs: Any) -> dict[str, Tensor]:
+        """Return the moments of p(y | x, theta), such as ``mean[B, ...]``, ``variance[B, ...]`` or ``probs[B, K]``.
+
+        With several observed sites the keys are ``"<site>.mean"`` and so on.
+        """
+        nodes = self._nodes(theta, inputs)
+        if len(self.observed) == 1:
+            return moments(nodes[self.observed[0]]["fn"])
+        return {f"{site}.{key}": value for site in self.observed for key, value in moments(nodes[site]["fn"]).items()}
+
+    def predictive(self, theta: Tensor, *inputs: Any) -> dict[str, Tensor]:
+        """Return one draw of every observed site from p(y | x, theta), using torch's global random stream."""
+        nodes = self._nodes(theta, inputs, draw=True)
+        return {name: nodes[name]["value"] for name in self.observed}
+
+    def deterministics(self, theta: Tensor, *data: Any) -> dict[str, Tensor]:
+        """Return the values of the model's ``pyro.deterministic`` sites."""
+        nodes = self._nodes(theta, data)
+        return {name: node["value"] for name, node in nodes.items() if _is_deterministic(node)}
+
+    def _nodes(self, theta: Tensor, data: Data, *, draw: bool = False) -> dict[str, Node]:
+        return replay(self.model, self.constrain(theta), data, self.observed, self.device, draw=draw)
+
+    def _prior(self, theta: Tensor, nodes: Mapping[str, Node]) -> Tensor:
+        total = theta.new_zeros(())
+        for site in self.sites:
+            jacobian = site.transform.log_abs_det_jacobian(site.unflatten(theta), nodes[site.name]["value"])
+            total = total + jacobian.sum() + _scaled_sum(nodes[site.name])
+        others = [n for n in nodes.values() if _is_factor(n) and n["name"] not in self.factors]
+        return sum((_scaled_sum(node) for node in others), total)
+
+    def _pointwise(self, nodes: Mapping[str, Node]) -> dict[str, Tensor]:
+        return {name: log_prob(nodes[name]) for name in (*self.observed, *self.factors)}
+
+    @cached_property
+    def value_and_grad(self) -> Lowered:
+        """``(theta[C, P], *batch) -> ([C], [C, P])``: log joint density and its gradient, batched and lowered."""
+        return Lowered(self.batched_value_and_grad, fallback=looped_value_and_grad(self.log_joint))
+
+    def batched_value_and_grad(self, theta: Tensor, *batch: Any) -> tuple[Tensor, Tensor]:
+        """Return the log joint density ``[C]`` and its gradient ``[C, P]`` at ``theta[C, P]``, not yet lowered."""
+        gradient, value = vmap(grad_and_value(self.log_joint), in_dims=(0, *(None for _ in batch)))(theta, *batch)
+        return value, gradient
+
+    def init(self, num_chains: int, seed: int) -> Tensor:
+        """Return starting points ``theta[C, P]``: network weights from their prior, all else uniform on (-2, 2).
+
+        The uniform range holds in unconstrained space; it is the convention of Stan and its relatives, and spreads
+        chains widely. Weights of networks start from their prior because its scale depends on the width of a layer.
+        """
+        with isolated(seed, self.device):
+            theta = torch.empty(num_chains, self.num_params, dtype=self.dtype).uniform_(-2.0, 2.0)
+            return vmap(self._with_prior_weights, randomness="different")(theta) if self.networks else theta
+
+    def _with_prior_weights(self, theta: Tensor) -> Tensor:
+        given = {site.name: site.transform(site.unflatten(theta)) for site in self.sites if not site.is_weight}
+        nodes = replay(self.model, given, self.data, self.observed, self.device)
+        return self.unconstrain({site.name: nodes[site.name]["value"] for site in self.sites})
+
+
+def build_density(
+    model: Model, *data: Any, dtype: torch.dtype | None = None, device: torch.device | str = "cpu"
+) -> LogDensity:
+    """Trace a Pyro model once and return its log density as pure functions of ``theta[P]``.
+
+    Parameters
+    ----------
+    model : callable
+        Any Pyro model with continuous latent variables.
+    *data
+        Its positional arguments, tensors on ``device`` and anything else the model takes.
+    dtype : torch.dtype, optional
+        Of ``theta``; torch's default dtype unless given.
+    device : torch.device or str
+        Of ``theta``.
+
+    Returns
+    -------
+    LogDensity
+
+    Raises
+    ------
+    ModelError
+        If the model has no latent sites, a discrete one, a learnable parameter, subsamples inside, or is not finite
+        in the way :func:`bnnzoo.core.sites.refuse_unsupported` describes.
+
+    Examples
+    --------
+    >>> import pyro, torch
+    >>> import pyro.distributions as dist
+    >>> def model(y):
+    ...     mu = pyro.sample("mu", dist.Normal(0.0, 1.0))
+    ...     with pyro.plate("data", len(y)):
+    ...         pyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+    >>> density = build_density(model, torch.tensor([1.0, 2.0]))
+    >>> density.num_params, density.num_data, density.observed
+    (1, 2, ('y',))
+    """
+    device = torch.device(device)
+    nodes = _discover(model, data, device)
+    samples = [node for node in nodes.values() if node["type"] == "sample"]
+    refuse_unsupported(nodes.values())
+    sites = latent_sites(samples)
+    if not sites:
+        raise ModelError("The model has no latent sites: there is nothing to infer. Sample its unknowns with pyro.sample(...).")
+    observed = tuple(node["name"] for node in samples if _is_observation(node))
+    factors = tuple(node["name"] for node in samples if _is_factor(node) and node["cond_indep_stack"])
+    terms = [log_prob(nodes[name]).detach() for name in (*observed, *factors)]
+    return LogDensity(
+        model=model,
+        data=data,
+        sites=sites,
+        observed=observed,
+        factors=factors,
+        num_params=sites[-1].span.stop,
+        num_data=_rows(terms, torch.empty(0)).numel(),
+        networks=_networks(samples),
+        dtype=dtype or torch.get_default_dtype(),
+        device=device,
+    )
+
+
+def _discover(model: Model, data: Data, device: torch.device) -> dict[str, Node]:
+    try:
+        return discover(model, data, device)
+    except (RuntimeError, ValueError) as error:
+        reason = unequal_rows(data)
+        if reason is None:
+            raise
+        raise DataError(reason) from error
+
+
+def _unconstrained(site: Site, values: Mapping[str, Tensor]) -> Tensor:
+    if site.name not in values:
+        raise ValueError(f"No value for latent site {site.name!r}; given are {', '.join(values) or 'none'}.")
+    value = values[site.name]
+    if value.shape != site.shape:
+        raise ValueError(f"Latent site {site.name!r} has shape {tuple(site.shape)}, but its value has {tuple(value.shape)}.")
+    free: Tensor = site.transform.inv(value)
+    return free.reshape(-1)
+
+
+def _rows(terms: list[Tensor], like: Tensor) -> Tensor:
+    """Sum likelihood terms of one shape row by row; string terms of different shapes one after another."""
+    if not terms:
+        return like.new_zeros(0)
+    if all(term.shape == terms[0].shape for term in terms):
+        return torch.stack(terms).sum(0).reshape(-1)
+    return torch.cat([term.reshape(-1) for term in terms])
+
+
+def _scaled_sum(node: Node) -> Tensor:
+    total: Tensor = (node["scale"] * log_prob(node)).sum()
+    return total
+
+
+def _is_deterministic(node: Node) -> bool:
+    return node["type"] == "sample" and bool((node["infer"] or {}).get("_deterministic"))
+
+
+def _is_factor(node: Node) -> bool:
+    return node["type"] == "sample" and type(node["fn"]).__name__ == "Unit"
+
+
+def _is_observation(node: Node) -> bool:
+    return node["is_observed"] and not (is_subsample(node) or _is_factor(node) or _is_deterministic(node))
+
+
+def _networks(nodes: list[Node]) -> tuple[Network, ...]:
+    """Return the network records left in the trace, once each."""
+    records = [node["infer"][NETWORK_KEY] for node in nodes if NETWORK_KEY in (node["infer"] or {})]
+    return tuple({id(record): record for record in records}.values())

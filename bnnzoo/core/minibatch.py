@@ -1,0 +1,124 @@
+"""Data on its way into a model: arrays to tensors, checks, and mini-batches of rows."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bnnzoo.core.types import Data
+
+__all__ = ["DataError", "RowIndices", "as_tensors", "select", "unequal_rows"]
+
+
+class DataError(ValueError):
+    """An argument of the model holds data it cannot be fitted to; the message names the argument, row and column."""
+
+
+def as_tensors(data: Data, dtype: torch.dtype, device: torch.device) -> Data:
+    """Return the model's arguments with every array, frame or tensor turned into a finite tensor.
+
+    Parameters
+    ----------
+    data : tuple
+        Numpy arrays, pandas frames or series, tensors; anything else is passed on as it is.
+    dtype : torch.dtype
+        For floating-point values; integers and booleans keep their kind.
+    device : torch.device
+
+    Raises
+    ------
+    DataError
+        If a value is NaN or infinite, or a column is not numeric.
+    """
+    return tuple(_as_tensor(value, place, dtype, device) for place, value in enumerate(data))
+
+
+def select(data: Data, rows: Tensor, num_data: int) -> Data:
+    """Return ``data`` with only the given rows of each tensor that has ``num_data`` of them."""
+    return tuple(value[rows] if isinstance(value, Tensor) and value.ndim and len(value) == num_data else value for value in data)
+
+
+def unequal_rows(data: Data) -> str | None:
+    """Say how the arguments differ in their number of rows; None where they agree.
+
+    A model may well take arguments of different lengths, so this explains a failure and is none by itself.
+    """
+    lengths = {place: len(value) for place, value in enumerate(data) if isinstance(value, Tensor) and value.ndim}
+    if len(set(lengths.values())) < 2:
+        return None
+    found = ", ".join(f"{_argument(place)} has {length}" for place, length in lengths.items())
+    return f"The model failed on arguments with different numbers of rows: {found}. Pass one row an observation in each."
+
+
+class RowIndices:
+    """An endless stream of row indices: every epoch a new permutation cut into batches, a short last batch left out.
+
+    Parameters
+    ----------
+    num_data : int
+        Number of rows N.
+    batch_size : int or None
+        Number of rows B of a batch; None or a number not below N for all rows in order, every time.
+    generator : torch.Generator
+        Source of the permutations.
+
+    Raises
+    ------
+    ValueError
+        If ``batch_size`` is not positive.
+    """
+
+    def __init__(self, num_data: int, batch_size: int | None, generator: torch.Generator) -> None:
+        if batch_size is not None and batch_size < 1:
+            raise ValueError(f"batch_size={batch_size}; write a positive number of rows, or None for all of them.")
+        self.is_full = batch_size is None or batch_size >= num_data
+        self._num_data, self._size, self._generator = num_data, batch_size or num_data, generator
+        self._pending: list[Tensor] = []
+
+    def next(self) -> Tensor:
+        """Return the indices ``[B]`` of the next batch."""
+        if self.is_full:
+            return torch.arange(self._num_data)
+        if not self._pending:
+            order = torch.randperm(self._num_data, generator=self._generator)
+            self._pending = [b for b in order.split(self._size) if len(b) == self._size]
+        return self._pending.pop()
+
+
+def _as_tensor(value: Any, place: int, dtype: torch.dtype, device: torch.device) -> Any:
+    if not isinstance(value, Tensor):
+        if not isinstance(value, np.ndarray) and not hasattr(value, "to_numpy"):
+            return value
+        value = _from_array(value, place)
+    tensor = value.to(device=device, dtype=dtype if value.is_floating_point() else None)
+    _refuse_not_finite(tensor, place)
+    return tensor
+
+
+def _from_array(value: Any, place: int) -> Tensor:
+    array = np.asarray(value.to_numpy() if hasattr(value, "to_numpy") else value)
+    if array.dtype.kind not in "fiub":
+        raise DataError(f"Data refused: {_argument(place)} {_non_numeric(value)}. Encode it as numbers, for example with pandas.get_dummies.")
+    return torch.from_numpy(np.array(array))
+
+
+def _non_numeric(value: Any) -> str:
+    """Say which column of a frame is not numeric, or what kind of array it is."""
+    columns = [str(name) for name, kind in getattr(value, "dtypes", {}).items()] if hasattr(value, "columns") else []
+    bad = [name for name in columns if value[name].to_numpy().dtype.kind not in "fiub"]
+    return f"has the non-numeric column {bad[0]!r}" if bad else f"is not numeric (dtype {value.dtype if not columns else 'object'})"
+
+
+def _refuse_not_finite(tensor: Tensor, place: int) -> None:
+    if not tensor.is_floating_point() or bool(torch.isfinite(tensor).all()):
+        return
+    where = torch.nonzero(~torch.isfinite(tensor))[0].tolist()
+    names = ["row", "column", *(f"axis {i}" for i in range(2, len(where)))]
+    spot = ", ".join(f"{name} {index}" for name, index in zip(names, where, strict=False))
+    value = tensor[tuple(where)].item()
+    raise DataError(f"Data refused: {_argument(place)} holds {value} at {spot or 'its only entry'}. Remove or impute missing values before fitting.")
+
+
+def _argument(place: int) -> str:
+    return f"argument {place + 1} of the model"

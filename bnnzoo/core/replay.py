@@ -1,0 +1,100 @@
+"""Running a Pyro model with its latent values given, so that nothing random or value-dependent is left in it."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pyro
+import torch
+from pyro import poutine
+from pyro.distributions.util import scale_and_mask
+from pyro.poutine.messenger import Messenger
+from torch import Tensor
+
+from bnnzoo.core.sites import is_subsample
+from bnnzoo.core.types import Data, Model
+
+__all__ = ["discover", "isolated", "log_prob", "replay"]
+
+type Node = dict[str, Any]
+
+
+class _Given(Messenger):
+    """Give latent sites their values, and observed sites that have no data a placeholder instead of a draw.
+
+    The placeholder keeps random numbers out of densities and moments; ``draw=True`` lets those sites be sampled.
+    """
+
+    def __init__(self, values: Mapping[str, Tensor], observed: tuple[str, ...], draw: bool) -> None:
+        super().__init__()
+        self.values, self.observed, self.draw = values, observed, draw
+
+    def _pyro_sample(self, msg: Node) -> None:
+        if is_subsample(msg):
+            return
+        _switch_validation_off(msg["fn"])
+        if msg["name"] in self.values:
+            msg["value"], msg["done"] = self.values[msg["name"]], True
+        elif msg["name"] in self.observed and self.draw:
+            msg["value"], msg["is_observed"] = None, False
+        elif msg["name"] in self.observed and msg["value"] is None:
+            msg["value"], msg["done"] = torch.zeros(msg["fn"].shape()), True
+
+
+class _RequireGrad(Messenger):
+    """Let latent values require a gradient, so that whatever depends on them can be told from constants."""
+
+    def _pyro_post_sample(self, msg: Node) -> None:
+        if not msg["is_observed"] and not is_subsample(msg) and msg["value"].is_floating_point():
+            msg["value"] = msg["value"].detach().requires_grad_()
+
+
+def _switch_validation_off(distribution: Any) -> None:
+    """Argument checks branch on tensor values, which tracing cannot follow; the nested distributions check too."""
+    inner = ("base_dist", "_mixture_distribution", "_component_distribution")
+    distribution._validate_args = False
+    for name in inner:
+        if hasattr(distribution, name):
+            _switch_validation_off(getattr(distribution, name))
+
+
+@contextmanager
+def isolated(seed: int, device: torch.device) -> Iterator[None]:
+    """Run model code with its own random stream and parameter store, and leave the global ones as they were."""
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices), pyro.get_param_store().scope(), device:
+        torch.manual_seed(seed)
+        yield
+
+
+def discover(model: Model, data: Data, device: torch.device, seed: int = 0) -> dict[str, Node]:
+    """Run ``model`` once with freshly drawn latents and return the nodes of its trace."""
+    with isolated(seed, device), torch.enable_grad(), _RequireGrad():
+        return dict(poutine.trace(model).get_trace(*data).nodes)
+
+
+def replay(
+    model: Model, values: Mapping[str, Tensor], data: Data, observed: tuple[str, ...], device: torch.device, *, draw: bool = False
+) -> dict[str, Node]:
+    """Run ``model`` with its latent ``values`` given and return the nodes of its trace.
+
+    Parameters
+    ----------
+    model, data
+        The Pyro model and its arguments.
+    values : mapping of str to Tensor
+        Constrained values of latent sites. Latent sites left out are drawn from their prior.
+    observed : tuple of str
+        Names of the observed sites.
+    draw : bool
+        Draw the observed sites from the model, also where data is given.
+    """
+    with pyro.validation_enabled(False), device:
+        return dict(poutine.trace(_Given(values, observed, draw)(model)).get_trace(*data).nodes)
+
+
+def log_prob(node: Node) -> Tensor:
+    """Return the masked but unscaled log density of a sample node, one entry for each of its batch elements."""
+    value = node["fn"].log_prob(node["value"], *node["args"], **node["kwargs"])
+    result: Tensor = scale_and_mask(value, 1.0, node["mask"])
+    return result

@@ -1,0 +1,149 @@
+"""Latent sites of a Pyro model and their places in the flat unconstrained vector."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from pyro.distributions import Delta
+from pyro.distributions.torch_distribution import TorchDistributionMixin
+from torch import Tensor
+from torch.distributions import biject_to
+from torch.distributions.transforms import Transform
+
+from bnnzoo.core.network import NETWORK_KEY
+
+__all__ = ["ModelError", "Site", "is_subsample", "latent_sites", "refuse_unsupported"]
+
+
+class ModelError(ValueError):
+    """A Pyro model uses something bnnzoo does not support; the message names the site and the fix."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """One latent variable of a model and the slice of ``theta`` that holds it.
+
+    Attributes
+    ----------
+    name : str
+        Name of the Pyro sample site.
+    span : slice
+        Place of the unconstrained value inside ``theta``.
+    shape, unconstrained_shape : torch.Size
+        Shapes of the constrained and the unconstrained value; they differ for simplexes and the like.
+    transform : torch.distributions.transforms.Transform
+        From the unconstrained to the constrained value.
+    is_weight : bool
+        True for network weights sampled by :func:`bnnzoo.random_module`.
+    """
+
+    name: str
+    span: slice
+    shape: torch.Size
+    unconstrained_shape: torch.Size
+    transform: Transform
+    is_weight: bool
+
+    def unflatten(self, theta: Tensor) -> Tensor:
+        """Return the unconstrained value ``[..., *unconstrained_shape]`` held in ``theta[..., P]``."""
+        return theta[..., self.span].reshape(theta.shape[:-1] + self.unconstrained_shape)
+
+
+def is_subsample(node: dict[str, Any]) -> bool:
+    """Tell whether a trace node is the bookkeeping of a plate rather than a random variable."""
+    return type(node["fn"]).__name__ == "_Subsample"
+
+
+def latent_sites(nodes: Iterable[dict[str, Any]]) -> tuple[Site, ...]:
+    """Lay the latent sites of a trace out in one flat vector, in the order of sampling.
+
+    Parameters
+    ----------
+    nodes : iterable of dict
+        Nodes of a Pyro trace that passed :func:`refuse_unsupported`.
+
+    Returns
+    -------
+    tuple of Site
+    """
+    sites: list[Site] = []
+    start = 0
+    for node in nodes:
+        if node["type"] != "sample" or node["is_observed"] or is_subsample(node):
+            continue
+        transform = biject_to(node["fn"].support)
+        value = node["value"].detach()
+        shape = transform.inv(value).shape
+        span = slice(start, start + shape.numel())
+        is_weight = NETWORK_KEY in (node["infer"] or {})
+        sites.append(Site(node["name"], span, value.shape, shape, transform, is_weight))
+        start = span.stop
+    return tuple(sites)
+
+
+def refuse_unsupported(nodes: Iterable[dict[str, Any]]) -> None:
+    """Raise :class:`ModelError` for the first node bnnzoo cannot turn into a density.
+
+    Raises
+    ------
+    ModelError
+        For a learnable ``pyro.param``, random subsampling inside the model, a discrete latent site, or a latent
+        site whose support depends on another latent site.
+    """
+    for node in nodes:
+        if node["type"] == "param":
+            _refuse_param(node["name"])
+        elif node["type"] == "sample" and is_subsample(node):
+            _refuse_subsampling(node)
+        elif node["type"] == "sample" and not node["is_observed"]:
+            _refuse_latent(node["name"], node["fn"])
+
+
+def _refuse_param(name: str) -> None:
+    raise ModelError(
+        f"The model holds the learnable parameter {name!r} (pyro.param or an nn.Parameter of a PyroModule), which has no "
+        f"prior. Give it one with pyro.sample({name!r}, ...) or PyroSample(...), sample a whole network with "
+        f"bnnzoo.random_module(...), or fix its value as a buffer."
+    )
+
+
+def _refuse_subsampling(node: dict[str, Any]) -> None:
+    plate = node["fn"]
+    if plate.subsample_size is not None and plate.subsample_size < plate.size:
+        raise ModelError(
+            f"Plate {node['name']!r} subsamples {plate.subsample_size} of {plate.size} rows inside the model, so its "
+            f"density is random. Write pyro.plate({node['name']!r}, len(x)) and let the method do it: batch_size=... "
+            f"on methods that take mini-batches."
+        )
+
+
+def _refuse_latent(name: str, distribution: TorchDistributionMixin) -> None:
+    if isinstance(distribution, Delta):
+        raise ModelError(
+            f"Latent site {name!r} is a point mass (Delta), which has no density. Write pyro.deterministic({name!r}, value)."
+        )
+    if distribution.has_enumerate_support or distribution.support.is_discrete:
+        raise ModelError(
+            f"Latent site {name!r} is discrete ({_describe(distribution)}), and every method here needs continuous latent "
+            f"variables. Sum it out, for example with dist.MixtureSameFamily, or pass it as data."
+        )
+    if _depends_on_latents(distribution.support):
+        raise ModelError(
+            f"The support of latent site {name!r} depends on another latent site. Sample it on a fixed support, for example "
+            f"u ~ Uniform(0, 1), and compute {name!r} from it with pyro.deterministic."
+        )
+
+
+def _describe(distribution: TorchDistributionMixin) -> str:
+    """Name a distribution under the wrappers that ``expand``, ``to_event`` and ``mask`` put around it."""
+    while hasattr(distribution, "base_dist"):
+        distribution = distribution.base_dist
+    return type(distribution).__name__
+
+
+def _depends_on_latents(support: object) -> bool:
+    """Look for bounds that carry a gradient: during discovery latent values require one, constants do not."""
+    bounds = [v for v in vars(support).values() if isinstance(v, Tensor)]
+    inner = getattr(support, "base_constraint", None)
+    return any(b.requires_grad for b in bounds) or (inner is not None and _depends_on_latents(inner))
