@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from torch import Tensor
-
 if TYPE_CHECKING:
     from bnnzoo.core.density import LogDensity
     from bnnzoo.core.posterior import Posterior
@@ -60,6 +58,6 @@ class Method(Protocol):
 
     needs: ClassVar[frozenset[Need]]
 
-    def run(self, model: Model, density: "LogDensity", data: tuple[Tensor, ...], run: Run) -> "Posterior":
-        """Approximate or sample the posterior of ``model`` given ``data``."""
+    def run(self, density: "LogDensity", data: Data, run: Run) -> "Posterior":
+        """Approximate or sample the posterior of ``density`` given ``data``."""
         ...

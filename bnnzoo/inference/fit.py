@@ -1,0 +1,105 @@
+"""``fit``: one model, any method, one kind of result."""
+
+from concurrent.futures import Executor
+from typing import Any
+
+import torch
+
+from bnnzoo.core.density import LogDensity, build_density
+from bnnzoo.core.minibatch import as_tensors
+from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.sites import ModelError
+from bnnzoo.core.types import Method, Model, Need, Run
+from bnnzoo.inference.progress import progress_for
+
+__all__ = ["fit"]
+
+
+def fit(
+    model: Model,
+    method: Method,
+    *data: Any,
+    seed: int = 0,
+    executor: Executor | None = None,
+    progress: bool = True,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+) -> Posterior:
+    """Fit a Pyro model to data with any inference method and return its posterior over ``theta[P]``.
+
+    Parameters
+    ----------
+    model : callable
+        Any Pyro model with continuous latent variables, called as ``model(*data)``.
+    method : Method
+        What to run, with all its settings: ``NUTS()``, ``MeanFieldVI()``, ``Laplace()``, ...
+    *data
+        Arguments of the model: numpy arrays, pandas frames or series, tensors, and anything else it takes.
+    seed : int
+        Seed of everything random. Torch's global random stream is left as it was.
+    executor : concurrent.futures.Executor, optional
+        Where independent chains and members run; in this process unless given.
+    progress : bool
+        Show a progress bar where standard error is a terminal.
+    device : torch.device or str, optional
+        Where to compute; the CPU unless given.
+    dtype : torch.dtype, optional
+        Of floating-point data and parameters; torch's default dtype unless given.
+
+    Returns
+    -------
+    Posterior
+
+    Raises
+    ------
+    ModelError
+        If the model has what no method supports, or lacks what this one needs.
+    DataError
+        If the data are not finite numbers.
+
+    Examples
+    --------
+    >>> import pyro, torch
+    >>> import pyro.distributions as dist
+    >>> import bnnzoo as bz
+    >>> def model(y):
+    ...     mu = pyro.sample("mu", dist.Normal(0.0, 1.0))
+    ...     with pyro.plate("data", len(y)):
+    ...         pyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+    >>> posterior = bz.fit(model, bz.Laplace(), torch.tensor([1.0, 2.0]), dtype=torch.float64)
+    >>> round(float(posterior.loc), 6)
+    1.0
+    """
+    _refuse_class(method)
+    target = torch.device(device or "cpu")
+    dtype = dtype or torch.get_default_dtype()
+    tensors = as_tensors(data, dtype, target)
+    density = build_density(model, *tensors, dtype=dtype, device=target)
+    _refuse_unmet_needs(method, density)
+    bar = progress_for(progress)
+    try:
+        return method.run(density, tensors, Run(seed=seed, progress=bar, executor=executor))
+    finally:
+        bar.stop()
+
+
+def _refuse_class(method: object) -> None:
+    if isinstance(method, type):
+        raise TypeError(f"The method is the class {method.__name__}, not an object. Write {method.__name__}().")
+    if not hasattr(method, "run"):
+        raise TypeError(f"The second argument of fit is {method!r}, not a method. Write fit(model, NUTS(), x, y).")
+
+
+def _refuse_unmet_needs(method: Method, density: LogDensity) -> None:
+    name = type(method).__name__
+    if Need.NETWORK in method.needs and not density.networks:
+        sites = ", ".join(site.name for site in density.sites)
+        raise ModelError(
+            f"{name} needs {Need.NETWORK.value}, but this model has none (latent sites: {sites}). Sample the weights with "
+            f"bnnzoo.random_module(...), or use Laplace(), which works with any Pyro model."
+        )
+    if Need.LIKELIHOOD in method.needs and not density.num_data:
+        raise ModelError(
+            f"{name} needs {Need.LIKELIHOOD.value}, but this model observes nothing. Give it an observed site inside a plate: "
+            f"pyro.sample(..., obs=y)."
+        )
