@@ -1,0 +1,41 @@
+"""The record of a neural network inside a model, by which methods that need layers find them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+__all__ = ["NETWORK_KEY", "Network"]
+
+NETWORK_KEY = "bnnzoo_network"
+
+
+@dataclass(frozen=True, eq=False)
+class Network:
+    """A neural network whose parameters are latent sites of a model.
+
+    `bnnzoo.random_module` puts this record in ``infer[NETWORK_KEY]`` of every weight site, so that the structure is
+    found in a model's trace and not demanded from the user. Two records are equal only if they are the same object.
+
+    Parameters
+    ----------
+    name : str
+        As given to `random_module`.
+    module : torch.nn.Module
+        A structural copy of the user's network in eval mode. It is never trained; the values of the parameters in
+        `sites` are unused, those of buffers and of frozen parameters (``requires_grad=False``) are the network's own.
+    sites : Mapping[str, str]
+        Parameter name in `module` (``"0.weight"``) to the name of its latent site (``"net.0.weight"``), in the order
+        of ``module.named_parameters()``. A parameter that several layers share appears once, under its first name.
+
+    Examples
+    --------
+    >>> module = torch.nn.Sequential(torch.nn.Linear(2, 1))
+    >>> network = Network("net", module, {"0.weight": "net.0.weight", "0.bias": "net.0.bias"})
+    >>> network.sites["0.bias"]
+    'net.0.bias'
+    """
+
+    name: str
+    module: torch.nn.Module
+    sites: Mapping[str, str]

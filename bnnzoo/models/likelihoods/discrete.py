@@ -1,0 +1,120 @@
+"""Likelihoods of binary targets, class labels and counts."""
+
+from dataclasses import dataclass
+
+import pyro.distributions as dist
+import torch
+from torch import Tensor
+
+from bnnzoo.models.likelihoods.likelihood import Likelihood, observe, targets_shape
+from bnnzoo.models.likelihoods.target import check_binary, check_classes, check_counts, check_output
+
+__all__ = ["bernoulli", "categorical", "poisson"]
+
+
+@dataclass(frozen=True)
+class _Bernoulli:
+    name: str = "likelihoods.bernoulli"
+
+    def __call__(self, output: Tensor, y: Tensor | None = None) -> Tensor:
+        check_output(self.name, output)
+        logits = targets_shape(output)
+        if y is not None:
+            check_binary(self.name, y, output, logits.shape)
+            y = y.to(logits.dtype)
+        return observe(dist.Bernoulli(logits=logits, validate_args=False).to_event(logits.ndim - 1), y)
+
+
+@dataclass(frozen=True)
+class _Categorical:
+    name: str = "likelihoods.categorical"
+
+    def __call__(self, output: Tensor, y: Tensor | None = None) -> Tensor:
+        check_output(self.name, output)
+        if output.ndim == 1 or output.shape[1] < 2:
+            raise ValueError(
+                f"{self.name}: the network needs one logit per class, but its output has shape {tuple(output.shape)}: "
+                "give it out_features=K for K classes, or use likelihoods.bernoulli() for two."
+            )
+        if y is not None:
+            check_classes(self.name, y, output)
+        return observe(dist.Categorical(logits=output, validate_args=False), y)
+
+
+@dataclass(frozen=True)
+class _Poisson:
+    name: str = "likelihoods.poisson"
+
+    def __call__(self, output: Tensor, y: Tensor | None = None) -> Tensor:
+        check_output(self.name, output)
+        log_rate = targets_shape(output)
+        if y is not None:
+            check_counts(self.name, y, output, log_rate.shape)
+            y = y.to(log_rate.dtype)
+        return observe(dist.Poisson(torch.exp(log_rate), validate_args=False).to_event(log_rate.ndim - 1), y)
+
+
+def bernoulli() -> Likelihood:
+    r"""Binary target with the network's output as logit: :math:`P(y_n = 1) = 1 / (1 + e^{-f_n})`.
+
+    y is 0 or 1 as bool, integer or float, [N], or [N, D] for D independent labels and outputs.
+
+    Returns
+    -------
+    Likelihood
+
+    Raises
+    ------
+    ValueError, TypeError
+        When the model is run: if y is not 0 or 1 or not of the output's shape.
+
+    Examples
+    --------
+    >>> bernoulli()(torch.zeros(5, 1)).shape
+    torch.Size([5])
+    """
+    return _Bernoulli()
+
+
+def categorical() -> Likelihood:
+    r"""Class labels with the network's K outputs as logits: :math:`P(y_n = k) \propto e^{f_{nk}}`.
+
+    y is an integer label 0 to K - 1, [N].
+
+    Returns
+    -------
+    Likelihood
+
+    Raises
+    ------
+    ValueError, TypeError
+        When the model is run: if the network has one output, or y is not an integer, not [N] or not below K.
+
+    Examples
+    --------
+    >>> categorical()(torch.zeros(5, 3)).shape
+    torch.Size([5])
+    """
+    return _Categorical()
+
+
+def poisson() -> Likelihood:
+    r"""Counts with the network's output as log rate: :math:`y_n \sim \mathrm{Poisson}(e^{f_n})`.
+
+    y holds whole numbers from 0 on as integer or float, [N], or [N, D] for D independent counts and outputs.
+
+    Returns
+    -------
+    Likelihood
+
+    Raises
+    ------
+    ValueError, TypeError
+        When the model is run: if y is negative, not whole or not of the output's shape.
+
+    Examples
+    --------
+    >>> poisson()(torch.zeros(5, 1)).shape
+    torch.Size([5])
+    """
+    return _Poisson()

@@ -1,0 +1,68 @@
+"""What a likelihood is: a callable that observes the target given a network's output, inside the model."""
+
+from typing import Protocol
+
+import pyro
+from pyro.distributions.torch_distribution import TorchDistributionMixin
+from torch import Tensor
+
+__all__ = ["Likelihood", "observe", "targets_shape", "value_or_site"]
+
+
+class Likelihood(Protocol):
+    """Observes the target given a network's output: what `bnnzoo.models.supervised` asks of a likelihood.
+
+    Write a frozen dataclass with ``__call__`` that samples its own parameters, opens the plate over rows and
+    samples the site of the target.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import pyro, torch
+    >>> import pyro.distributions as dist
+    >>> @dataclass(frozen=True)
+    ... class Gamma:
+    ...     def __call__(self, output, y=None):
+    ...         shape = pyro.sample("shape", dist.HalfNormal(5.0))
+    ...         with pyro.plate("data", len(output)):
+    ...             return pyro.sample("y", dist.Gamma(shape, shape * torch.exp(-output.squeeze(-1))), obs=y)
+    >>> Gamma()(torch.zeros(4, 1)).shape
+    torch.Size([4])
+    """
+
+    def __call__(self, output: Tensor, y: Tensor | None = None) -> Tensor:
+        """Sample the target [N] or [N, D], or observe it where `y` is given.
+
+        Parameters
+        ----------
+        output : Tensor
+            Output of the network, [N, outputs].
+        y : Tensor, optional
+            The target.
+
+        Returns
+        -------
+        Tensor
+            `y`, or a draw of it.
+        """
+        ...
+
+
+def observe(distribution: TorchDistributionMixin, y: Tensor | None) -> Tensor:
+    """Sample site ``"y"`` with batch shape [N] in the plate ``"data"`` over all rows."""
+    with pyro.plate("data", distribution.batch_shape[0], dim=-1):
+        value: Tensor = pyro.sample("y", distribution, obs=y)
+    return value
+
+
+def targets_shape(loc: Tensor) -> Tensor:
+    """[N, 1] as [N]; anything else as it is."""
+    return loc.squeeze(-1) if loc.ndim == 2 and loc.shape[-1] == 1 else loc
+
+
+def value_or_site(name: str, value: float | TorchDistributionMixin, shape: tuple[int, ...] = ()) -> Tensor | float:
+    """A fixed number as it is; a distribution sampled at latent site `name`, independently over `shape`."""
+    if not isinstance(value, TorchDistributionMixin):
+        return value
+    sampled: Tensor = pyro.sample(name, value.expand(shape).to_event(len(shape)) if shape else value)
+    return sampled

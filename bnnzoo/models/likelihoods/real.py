@@ -1,0 +1,245 @@
+"""Likelihoods of real targets."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyro.distributions as dist
+from pyro.distributions.torch_distribution import TorchDistributionMixin
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from bnnzoo.models.arguments import check_positive, check_scale
+from bnnzoo.models.likelihoods.likelihood import Likelihood, observe, targets_shape, value_or_site
+from bnnzoo.models.likelihoods.target import check_output, check_real
+
+__all__ = ["gaussian", "heteroscedastic_gaussian", "heteroscedastic_laplace", "laplace", "student_t"]
+
+Scale = Tensor | float
+
+
+@dataclass(frozen=True)
+class _Homoscedastic:
+    name: str
+    family: Callable[[Tensor, Scale], TorchDistributionMixin]
+    scale: float | TorchDistributionMixin
+
+    def __call__(self, output: Tensor, y: Tensor | None = None) -> Tensor:
+        loc = _location(self.name, output, y)
+        scale = value_or_site("sigma", self.scale, tuple(loc.shape[1:]))
+        return observe(self.family(loc, scale).to_event(loc.ndim - 1), y)
+
+
+@dataclass(frozen=True)
+class _StudentT:
+    df: float | TorchDistributionMixin
+    scale: float | TorchDistributionMixin
+    name: str = "likelihoods.student_t"
+
+    def __call__(self, output: Tensor, y: Tensor | None = None) -> Tensor:
+        loc = _location(self.name, output, y)
+        scale = value_or_site("sigma", self.scale, tuple(loc.shape[1:]))
+        df = value_or_site("df", self.df)
+        return observe(dist.StudentT(df, loc, scale, validate_args=False).to_event(loc.ndim - 1), y)
+
+
+@dataclass(frozen=True)
+class _Heteroscedastic:
+    name: str
+    family: Callable[[Tensor, Scale], TorchDistributionMixin]
+    min_scale: float
+
+    def __call__(self, output: Tensor, y: Tensor | None = None) -> Tensor:
+        check_output(self.name, output)
+        if output.ndim == 1 or output.shape[1] % 2:
+            raise ValueError(
+                f"{self.name}: the network needs two outputs per target, its location and its scale before softplus, "
+                f"but its output has shape {tuple(output.shape)}: give it out_features=2 for one target."
+            )
+        loc, raw_scale = (targets_shape(half) for half in output.chunk(2, dim=-1))
+        if y is not None:
+            check_real(self.name, y, output, loc.shape, outputs_per_target=2)
+        scale = softplus(raw_scale) + self.min_scale
+        return observe(self.family(loc, scale).to_event(loc.ndim - 1), y)
+
+
+def gaussian(scale: float | TorchDistributionMixin | None = None) -> Likelihood:
+    r"""Gaussian noise of one size: :math:`y_n \sim N(f_n, \sigma^2)`.
+
+    The network has one output per target; several targets, y of shape [N, D], are independent given the weights.
+
+    Parameters
+    ----------
+    scale : float or Distribution, optional
+        A number fixes :math:`\sigma`. A distribution is its prior: :math:`\sigma` becomes the latent site
+        ``"sigma"``, of shape [D] where there are D > 1 targets. ``HalfNormal(1.0)`` by default, which suits a
+        standardised target.
+
+    Returns
+    -------
+    Likelihood
+
+    Raises
+    ------
+    ValueError, TypeError
+        When the model is run: if y is not real, not finite or not of the output's shape.
+
+    Examples
+    --------
+    >>> import torch
+    >>> gaussian(scale=0.1)(torch.zeros(5, 1)).shape
+    torch.Size([5])
+    """
+    return _Homoscedastic("likelihoods.gaussian", _normal, _scale("likelihoods.gaussian", scale))
+
+
+def laplace(scale: float | TorchDistributionMixin | None = None) -> Likelihood:
+    r"""Laplace noise of one size, robust to outliers: density :math:`\exp(-|y_n - f_n| / b) / (2b)`.
+
+    The noise variance is :math:`2 b^2`.
+
+    Parameters
+    ----------
+    scale : float or Distribution, optional
+        A number fixes b. A distribution is its prior at the latent site ``"sigma"`` (shape [D] for D > 1 targets);
+        ``HalfNormal(1.0)`` by default.
+
+    Returns
+    -------
+    Likelihood
+
+    Raises
+    ------
+    ValueError, TypeError
+        When the model is run: if y is not real, not finite or not of the output's shape.
+
+    Examples
+    --------
+    >>> import torch
+    >>> laplace(scale=0.1)(torch.zeros(5, 1)).shape
+    torch.Size([5])
+    """
+    return _Homoscedastic("likelihoods.laplace", _laplace, _scale("likelihoods.laplace", scale))
+
+
+def student_t(
+    df: float | TorchDistributionMixin = 4.0, scale: float | TorchDistributionMixin | None = None
+) -> Likelihood:
+    r"""Student-t noise of one size, robust to outliers: :math:`(y_n - f_n) / \sigma \sim t_\nu`.
+
+    The noise variance is :math:`\sigma^2 \nu / (\nu - 2)`, infinite for :math:`\nu \le 2`.
+
+    Parameters
+    ----------
+    df : float or Distribution
+        Degrees of freedom :math:`\nu`; a distribution is its prior at the latent site ``"df"``.
+    scale : float or Distribution, optional
+        A number fixes :math:`\sigma`. A distribution is its prior at the latent site ``"sigma"`` (shape [D] for
+        D > 1 targets); ``HalfNormal(1.0)`` by default.
+
+    Returns
+    -------
+    Likelihood
+
+    Raises
+    ------
+    ValueError, TypeError
+        When the model is run: if y is not real, not finite or not of the output's shape.
+
+    Examples
+    --------
+    >>> import torch
+    >>> student_t(df=4.0, scale=0.1)(torch.zeros(5, 1)).shape
+    torch.Size([5])
+    """
+    name = "likelihoods.student_t"
+    return _StudentT(_positive(f"{name}: df", df), _scale(name, scale))
+
+
+def heteroscedastic_gaussian(min_scale: float = 1e-6) -> Likelihood:
+    r"""Gaussian noise whose size the network predicts: :math:`y_n \sim N(f_n, \sigma_n^2)`.
+
+    The network has two outputs per target, :math:`f_n` and :math:`s_n`, with
+    :math:`\sigma_n = \log(1 + e^{s_n}) + \sigma_{\min}`. For D targets the first D outputs are locations.
+
+    Parameters
+    ----------
+    min_scale : float
+        :math:`\sigma_{\min}`, positive: keeps the density bounded.
+
+    Returns
+    -------
+    Likelihood
+
+    Raises
+    ------
+    ValueError, TypeError
+        When the model is run: if the number of outputs is odd, or y is not real, not finite or of another shape.
+
+    Examples
+    --------
+    >>> import torch
+    >>> heteroscedastic_gaussian()(torch.zeros(5, 2)).shape
+    torch.Size([5])
+    """
+    check_positive("likelihoods.heteroscedastic_gaussian", min_scale=min_scale)
+    return _Heteroscedastic("likelihoods.heteroscedastic_gaussian", _normal, min_scale)
+
+
+def heteroscedastic_laplace(min_scale: float = 1e-6) -> Likelihood:
+    r"""Laplace noise whose size the network predicts: density :math:`\exp(-|y_n - f_n| / b_n) / (2 b_n)`.
+
+    The network has two outputs per target, :math:`f_n` and :math:`s_n`, with
+    :math:`b_n = \log(1 + e^{s_n}) + b_{\min}`; the noise variance is :math:`2 b_n^2`. For D targets the first D
+    outputs are locations.
+
+    Parameters
+    ----------
+    min_scale : float
+        :math:`b_{\min}`, positive: keeps the density bounded.
+
+    Returns
+    -------
+    Likelihood
+
+    Raises
+    ------
+    ValueError, TypeError
+        When the model is run: if the number of outputs is odd, or y is not real, not finite or of another shape.
+
+    Examples
+    --------
+    >>> import torch
+    >>> heteroscedastic_laplace()(torch.zeros(5, 2)).shape
+    torch.Size([5])
+    """
+    check_positive("likelihoods.heteroscedastic_laplace", min_scale=min_scale)
+    return _Heteroscedastic("likelihoods.heteroscedastic_laplace", _laplace, min_scale)
+
+
+def _location(name: str, output: Tensor, y: Tensor | None) -> Tensor:
+    check_output(name, output)
+    loc = targets_shape(output)
+    if y is not None:
+        check_real(name, y, output, loc.shape)
+    return loc
+
+
+# Arguments were checked when the likelihood was made: a check of traced tensors would stop the trace.
+def _normal(loc: Tensor, scale: Scale) -> TorchDistributionMixin:
+    return dist.Normal(loc, scale, validate_args=False)
+
+
+def _laplace(loc: Tensor, scale: Scale) -> TorchDistributionMixin:
+    return dist.Laplace(loc, scale, validate_args=False)
+
+
+def _scale(where: str, scale: float | TorchDistributionMixin | None) -> float | TorchDistributionMixin:
+    return dist.HalfNormal(1.0) if scale is None else _positive(f"{where}: scale", scale)
+
+
+def _positive(where: str, value: float | TorchDistributionMixin) -> float | TorchDistributionMixin:
+    if isinstance(value, TorchDistributionMixin):
+        check_scale(where, value)
+    else:
+        check_positive(where, value=value)
+    return value

@@ -1,0 +1,104 @@
+"""Checks of a target against a network's output: kind, shape and range, each with one sentence that says what to do."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["check_binary", "check_classes", "check_counts", "check_output", "check_real"]
+
+
+def check_output(where: str, output: Tensor) -> None:
+    """Refuse a network output that is not [N] or [N, D]."""
+    if not isinstance(output, Tensor) or output.ndim not in (1, 2) or not output.is_floating_point():
+        found = f"{output.dtype} of shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
+        raise ValueError(
+            f"{where}: the network's output must be a floating tensor of shape [N, outputs], but is {found}."
+        )
+
+
+def check_real(where: str, y: Any, output: Tensor, expected: torch.Size, outputs_per_target: int = 1) -> None:
+    """Refuse a target that is not real, finite and of the shape `expected`."""
+    _check_tensor(where, y)
+    if not y.is_floating_point():
+        raise TypeError(
+            f"{where}: y has the type {y.dtype}, but a real target is needed: write y.astype(float) (numpy, pandas) or "
+            "y.to(torch.get_default_dtype()); for counts use likelihoods.poisson(), for class labels "
+            "likelihoods.categorical() or likelihoods.bernoulli()."
+        )
+    _check_shape(where, y, output, expected, outputs_per_target)
+    _check_rows(where, y, ~torch.isfinite(y), "which is not a finite number: remove the row or fill it in")
+
+
+def check_binary(where: str, y: Any, output: Tensor, expected: torch.Size) -> None:
+    """Refuse a target that is not 0 or 1, as bool, integer or float, of the shape `expected`."""
+    _check_tensor(where, y)
+    _check_shape(where, y, output, expected)
+    hint = "but must be 0 or 1: recode y, or use likelihoods.categorical() for more than two classes"
+    _check_rows(where, y, (y != 0) & (y != 1), hint)
+
+
+def check_classes(where: str, y: Any, output: Tensor) -> None:
+    """Refuse a target [N] that is not an integer label 0 to K - 1 for the K logits of `output`."""
+    _check_tensor(where, y)
+    if y.is_floating_point() or y.dtype == torch.bool:
+        raise TypeError(
+            f"{where}: y has the type {y.dtype}, but class labels are integers 0, 1, ...: write y.astype(int) (numpy, "
+            "pandas) or y.long(); for a real target use likelihoods.gaussian()."
+        )
+    _check_shape(where, y, output, output.shape[:1])
+    classes = output.shape[1]
+    hint = (
+        f"but the network has {classes} logits, for the labels 0 to {classes - 1}: "
+        "relabel y from 0, or give the network one output per class"
+    )
+    _check_rows(where, y, (y < 0) | (y >= classes), hint)
+
+
+def check_counts(where: str, y: Any, output: Tensor, expected: torch.Size) -> None:
+    """Refuse a target that is not a whole number >= 0, as integer or float, of the shape `expected`."""
+    _check_tensor(where, y)
+    if y.dtype == torch.bool:
+        raise TypeError(f"{where}: y has the type {y.dtype}, but counts are needed: use likelihoods.bernoulli().")
+    _check_shape(where, y, output, expected)
+    hint = "but a count must be a whole number from 0 on: for other real targets use likelihoods.gaussian()"
+    _check_rows(where, y, (y < 0) | (y != y.floor()) | ~torch.isfinite(y), hint)
+
+
+def _check_tensor(where: str, y: Any) -> None:
+    if not isinstance(y, Tensor):
+        raise TypeError(f"{where}: y must be a tensor, but is {type(y).__name__}: write torch.as_tensor(y).")
+
+
+def _check_shape(
+    where: str, y: Tensor, output: Tensor, expected: torch.Size, outputs_per_target: int = 1
+) -> None:
+    if y.shape == expected:
+        return
+    if y.ndim == 0 or y.shape[0] != expected[0]:
+        rows = y.shape[0] if y.ndim else "no"
+        raise ValueError(f"{where}: y has {rows} rows, but the network's output, and so x, has {expected[0]}.")
+    if y.ndim == 2 and y.shape[1] == 1:
+        hint = "write y.squeeze(-1) (y[:, 0] in numpy)"
+    else:
+        targets = y.shape[1] if y.ndim > 1 else 1
+        hint = f"give the network out_features={targets * outputs_per_target}"
+    raise ValueError(
+        f"{where}: y has shape {tuple(y.shape)}, but the network's output of shape {tuple(output.shape)} needs y of "
+        f"shape {tuple(expected)}: {hint}."
+    )
+
+
+def _check_rows(where: str, y: Tensor, bad: Tensor, hint: str) -> None:
+    if not _is_concrete(bad) or not bool(bad.any()):
+        return
+    row = int(bad.reshape(len(y), -1).any(-1).nonzero()[0])
+    value = y[row].reshape(-1)[bad[row].reshape(-1)][0].item()
+    raise ValueError(f"{where}: y is {value} in row {row}, {hint}.")
+
+
+def _is_concrete(tensor: Tensor) -> bool:
+    """Whether the values may be looked at: not while a function is traced, compiled, or batched over this tensor."""
+    tracing = torch.compiler.is_compiling() or torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack() > 0
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    return not tracing and not wrapped and type(tensor) is Tensor and tensor.device.type != "meta"

@@ -1,0 +1,25 @@
+"""Priors over the parameters of a network.
+
+A prior is ``prior(site_name, parameter, fan_in) -> Distribution``, which `bnnzoo.random_module` calls once per
+parameter, inside the model: it may sample hyperparameters of its own with `pyro.sample`; name their sites
+``f"{site_name}.scale"`` or alike.
+"""
+
+from bnnzoo.models.priors.by_parameter import ByParameter, by_parameter
+from bnnzoo.models.priors.fixed import fan_in, laplace, normal, student_t
+from bnnzoo.models.priors.hierarchical import ard, gamma_precision, horseshoe, layerwise
+from bnnzoo.models.priors.prior import Prior
+
+__all__ = [
+    "ByParameter",
+    "Prior",
+    "ard",
+    "by_parameter",
+    "fan_in",
+    "gamma_precision",
+    "horseshoe",
+    "laplace",
+    "layerwise",
+    "normal",
+    "student_t",
+]

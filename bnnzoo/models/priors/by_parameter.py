@@ -1,0 +1,69 @@
+"""Different priors for different parameters of one network."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from torch import Tensor
+from torch.distributions import Distribution
+
+from bnnzoo.models.priors.prior import Prior
+
+__all__ = ["ByParameter", "by_parameter"]
+
+
+@dataclass(frozen=True)
+class ByParameter:
+    """A prior that hands each parameter to the first pattern its name matches; made by `by_parameter`."""
+
+    patterns: Mapping[str, Prior]
+    default: Prior | None
+
+    def __call__(self, site_name: str, parameter: Tensor, fan_in: int) -> Distribution:
+        name = site_name.partition(".")[2]
+        matching = (prior for pattern, prior in self.patterns.items() if fnmatchcase(name, pattern))
+        prior = next(matching, self.default)
+        if prior is None:
+            raise ValueError(
+                f"priors.by_parameter has no prior for parameter '{name}': none of the patterns "
+                f"{', '.join(map(repr, self.patterns))} matches it. Add one, or give default=..."
+            )
+        return prior(site_name, parameter, fan_in)
+
+    def check_patterns(self, names: Collection[str]) -> None:
+        """Refuse a pattern that matches none of a network's parameter names, which is most often a slip."""
+        for pattern in self.patterns:
+            if not any(fnmatchcase(name, pattern) for name in names):
+                raise ValueError(
+                    f"priors.by_parameter: pattern '{pattern}' matches no parameter of the network. "
+                    f"Its parameters are {', '.join(names)}."
+                )
+
+
+def by_parameter(patterns: Mapping[str, Prior], default: Prior | None = None) -> Prior:
+    """Different priors for different parameters, chosen by name.
+
+    Parameters
+    ----------
+    patterns : Mapping[str, Prior]
+        Parameter name in the network, or a shell pattern such as ``"*.bias"``, to its prior. The first pattern that
+        matches counts; each has to match some parameter.
+    default : Prior, optional
+        For parameters that no pattern matches.
+
+    Returns
+    -------
+    Prior
+
+    Raises
+    ------
+    ValueError
+        When the model is run: if a pattern matches no parameter, or a parameter no pattern and there is no default.
+
+    Examples
+    --------
+    >>> prior = by_parameter({"0.weight": ard(), "*.bias": normal(10.0)}, default=fan_in(1.0))
+    >>> float(prior("net.2.bias", torch.zeros(1), fan_in=50).base_dist.scale)
+    10.0
+    """
+    return ByParameter(dict(patterns), default)

@@ -1,0 +1,225 @@
+"""A neural network with random parameters inside an ordinary Pyro model."""
+
+import copy
+import math
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyro
+import torch
+from pyro.poutine.indep_messenger import IndepMessenger
+from pyro.poutine.runtime import _PYRO_STACK
+from torch import Tensor, nn
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+from torch.func import functional_call
+from torch.utils._python_dispatch import _disable_current_modes
+
+from bnnzoo.core.network import NETWORK_KEY, Network
+from bnnzoo.models.priors import ByParameter, Prior
+
+__all__ = ["random_module"]
+
+
+@dataclass(frozen=True, eq=False)
+class _Copy:
+    """The copy of a user's network, with what is true of every call until the network itself changes."""
+
+    signature: tuple[object, ...]
+    module: nn.Module
+    parameters: dict[str, nn.Parameter]
+    fan_in: dict[str, int]
+    networks: dict[str, Network] = field(default_factory=dict)
+
+
+# One copy per network, made at the first call and kept as long as the network lives: a model is called many times.
+_COPIES: weakref.WeakKeyDictionary[nn.Module, _Copy] = weakref.WeakKeyDictionary()
+
+
+def random_module(name: str, net: nn.Module, prior: Prior) -> Callable[..., Any]:
+    """Sample every parameter of a network under a prior and return the network as a callable.
+
+    Use it inside any Pyro model, outside of plates. Parameter ``"0.weight"`` of `net` becomes the latent site
+    ``f"{name}.0.weight"`` with the parameter's shape. Parameters with ``requires_grad=False`` stay fixed at their
+    values; a parameter shared by several layers is one site. `net` itself is never changed and the values of its
+    other parameters are not used: a structural copy is made once and called with the sampled values. The copy
+    computes in the dtype and on the device of its first floating input.
+
+    Parameters
+    ----------
+    name : str
+        Prefix of the sites; a name without ``"."`` and ``"/"``, different for every network of a model.
+    net : torch.nn.Module
+        Any network whose output for one row depends on this row only.
+    prior : Prior
+        One of `bnnzoo.priors`, or any callable ``prior(site_name, parameter, fan_in) -> Distribution``.
+
+    Returns
+    -------
+    Callable
+        ``forward(*args, **kwargs)`` of the copy with the sampled parameters.
+
+    Raises
+    ------
+    ValueError
+        If a layer is BatchNorm or dropout in training mode, if the call stands inside a plate, if no parameter is
+        trainable, or if the prior's distribution has another shape than the parameter.
+
+    Examples
+    --------
+    >>> import pyro.distributions as dist
+    >>> import bnnzoo as bz
+    >>> net = torch.nn.Linear(3, 1)
+    >>> def model(x, y=None):
+    ...     f = bz.random_module("net", net, bz.priors.normal(1.0))(x).squeeze(-1)
+    ...     with pyro.plate("data", len(x)):
+    ...         pyro.sample("y", dist.Normal(f, 0.1), obs=y)
+    >>> trace = pyro.poutine.trace(model).get_trace(torch.zeros(5, 3))
+    >>> trace.nodes["net.weight"]["value"].shape
+    torch.Size([1, 3])
+    """
+    _check_call(name, net)
+    copied = _copy_of(name, net)
+    if isinstance(prior, ByParameter):
+        prior.check_patterns(copied.parameters)
+    network = copied.networks.setdefault(
+        name, Network(name, copied.module, {param: f"{name}.{param}" for param in copied.parameters})
+    )
+    values = {
+        param: _sample(network, param, parameter, prior, copied.fan_in[param])
+        for param, parameter in copied.parameters.items()
+    }
+    return _callable(copied.module, values)
+
+
+def _sample(network: Network, param: str, parameter: nn.Parameter, prior: Prior, fan_in: int) -> Tensor:
+    site = network.sites[param]
+    distribution = prior(site, parameter, fan_in)
+    found = tuple(getattr(distribution, "batch_shape", ())), tuple(getattr(distribution, "event_shape", ()))
+    if found != ((), tuple(parameter.shape)):
+        raise ValueError(
+            f"The prior of site '{site}' must be a distribution with batch shape () and event shape "
+            f"{tuple(parameter.shape)}, the parameter's shape, but it has batch shape {found[0]} and event shape "
+            f"{found[1]}: write distribution.expand(parameter.shape).to_event(parameter.ndim)."
+        )
+    value: Tensor = pyro.sample(site, distribution, infer={NETWORK_KEY: network})
+    return value
+
+
+def _callable(module: nn.Module, values: dict[str, Tensor]) -> Callable[..., Any]:
+    state = dict(module.named_parameters()) | dict(module.named_buffers()) | values
+    like_weights = next(iter(values.values()))
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        inputs = (a for a in (*args, *kwargs.values()) if isinstance(a, Tensor) and a.is_floating_point())
+        like = next(inputs, like_weights)
+        moved = {key: _move(value, like) for key, value in state.items()}
+        return functional_call(module, moved, args, kwargs)
+
+    return forward
+
+
+def _move(value: Tensor, like: Tensor) -> Tensor:
+    return value.to(like.device, like.dtype if value.is_floating_point() else value.dtype)
+
+
+def _copy_of(name: str, net: nn.Module) -> _Copy:
+    signature = _signature(net)
+    copied = _COPIES.get(net)
+    if copied is None or copied.signature != signature:
+        copied = _COPIES[net] = _make_copy(name, net, signature)
+    return copied
+
+
+def _make_copy(name: str, net: nn.Module, signature: tuple[object, ...]) -> _Copy:
+    # The copy outlives this call: if the call is being traced, nothing of the trace may stick to it.
+    with temporarily_clear_interpreter_stack(), _disable_current_modes():
+        module = copy.deepcopy(net).eval()
+    parameters = {param: p for param, p in module.named_parameters() if p.requires_grad}
+    if not parameters:
+        raise ValueError(
+            f"random_module('{name}') has nothing to sample: the network has no parameters with requires_grad=True. "
+            "Call net.requires_grad_(True), or call the network itself in the model."
+        )
+    module.requires_grad_(False)
+    layers = {param: module.get_submodule(param.rpartition(".")[0]) for param in parameters}
+    fan_in = {param: _fan_in(layers[param], parameters[param]) for param in parameters}
+    return _Copy(signature, module, parameters, fan_in)
+
+
+def _fan_in(layer: nn.Module, parameter: nn.Parameter) -> int:
+    """Number of inputs that are summed into one output unit of the layer; for a bias that of its layer's weight."""
+    if isinstance(layer, nn.Embedding):
+        return 1
+    if parameter.ndim < 2:
+        weights = [p for p in layer.parameters(recurse=False) if p.ndim >= 2]
+        return _fan_in(layer, weights[0]) if weights else 1
+    if isinstance(layer, (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)):
+        return layer.in_channels // layer.groups * math.prod(parameter.shape[2:])
+    return math.prod(parameter.shape[1:])
+
+
+def _signature(net: nn.Module) -> tuple[object, ...]:
+    """What the copy depends on: a network that the user has changed since is copied anew."""
+    layers = tuple((id(m), type(m), _settings(m)) for m in net.modules())
+    parameters = tuple((n, p.shape, None if p.requires_grad else _version(p)) for n, p in net.named_parameters())
+    buffers = tuple((n, *_version(b)) for n, b in net.named_buffers())
+    return layers, parameters, buffers
+
+
+def _settings(layer: nn.Module) -> tuple[tuple[str, object], ...]:
+    simple = (bool, int, float, str, tuple, type(None))
+    return tuple((k, v) for k, v in vars(layer).items() if isinstance(v, simple) and k != "training")
+
+
+def _version(tensor: Tensor) -> tuple[int, int]:
+    return id(tensor), 0 if tensor.is_inference() else tensor._version
+
+
+def _check_call(name: str, net: nn.Module) -> None:
+    if not isinstance(name, str) or not name or "." in name or "/" in name:
+        raise ValueError(
+            f"random_module got the name {name!r}; it must be a non-empty string without '.' and '/', such as 'net'."
+        )
+    if not isinstance(net, nn.Module):
+        raise TypeError(f"random_module('{name}') needs a torch.nn.Module, but got {type(net).__name__}.")
+    for frame in _PYRO_STACK:
+        if isinstance(frame, IndepMessenger):
+            raise ValueError(
+                f"random_module('{name}') is called inside plate '{frame.name}', so that every row of the plate would "
+                "get a network of its own: call it before the plate is entered."
+            )
+    for path, layer in net.named_modules():
+        _check_layer(f"random_module('{name}'): layer '{path}'" if path else f"random_module('{name}'): the network", layer)
+
+
+def _check_layer(where: str, layer: nn.Module) -> None:
+    if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+        kind = type(layer).__name__
+        if not layer.track_running_stats:
+            raise ValueError(
+                f"{where} is {kind} without running statistics: its output for one row depends on the other rows of "
+                "the batch, so the likelihood is not pointwise. Replace it by LayerNorm or GroupNorm."
+            )
+        if layer.training:
+            raise ValueError(
+                f"{where} is {kind} in training mode: its output for one row depends on the other rows of the batch, "
+                "so the likelihood is not pointwise. Call net.eval() to use its running statistics, or replace it by "
+                "LayerNorm or GroupNorm."
+            )
+    if layer.training and _dropout_rate(layer) > 0:
+        raise ValueError(
+            f"{where} is {layer} in training mode: its dropout is noise that is no site of the model. "
+            "Call net.eval(), or remove it."
+        )
+    if isinstance(layer, nn.modules.lazy.LazyModuleMixin) and layer.has_uninitialized_params():  # type: ignore[misc]
+        raise ValueError(f"{where} is lazy and has no shape yet: call the network once on data beforehand.")
+
+
+def _dropout_rate(layer: nn.Module) -> float:
+    if isinstance(layer, nn.modules.dropout._DropoutNd):
+        return layer.p
+    if isinstance(layer, (nn.RNNBase, nn.MultiheadAttention)):
+        return float(layer.dropout)
+    return 0.0
