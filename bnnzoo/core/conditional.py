@@ -2,8 +2,8 @@
 
 from functools import singledispatch
 
-import pyro.distributions as pyro_dist
 import torch
+from pyro.distributions import MaskedMixture
 from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
 from torch import Tensor
 from torch.distributions import (
@@ -16,6 +16,7 @@ from torch.distributions import (
     FisherSnedecor,
     Independent,
     MixtureSameFamily,
+    Multinomial,
     Normal,
     OneHotCategorical,
     StudentT,
@@ -116,10 +117,13 @@ def _(distribution: Bernoulli) -> Moments:
     return {"probs": torch.stack([torch.sigmoid(-logits), torch.sigmoid(logits)], -1)} | _entropy(distribution)
 
 
-@_moments.register
-def _(distribution: Binomial) -> Moments:
-    # torch's entropy looks at the values of total_count.
+def _without_entropy(distribution: Distribution) -> Moments:
+    # torch's entropy of these looks at the values of total_count.
     return {"mean": distribution.mean, "variance": distribution.variance}
+
+
+_moments.register(Binomial, _without_entropy)
+_moments.register(Multinomial, _without_entropy)
 
 
 @_moments.register
@@ -156,12 +160,24 @@ def _(distribution: MixtureSameFamily) -> Moments:
 
 
 @_moments.register
+def _(distribution: MaskedMixture) -> Moments:
+    first, second = _moments(distribution.component0), _moments(distribution.component1)
+    shape = distribution.batch_shape
+    mask = distribution.mask.expand(shape)
+    extra = {name: (1,) * (value.ndim - len(shape)) for name, value in first.items()}
+    return {
+        name: torch.where(mask.reshape(shape + extra[name]), second[name], first[name])
+        for name in first.keys() & second.keys()
+    }
+
+
+@_moments.register
 def _(distribution: TransformedDistribution) -> Moments:
     if type(distribution).mean is not Distribution.mean:  # a family of its own, such as LogNormal
         return _generic(distribution)
     transforms = ComposeTransform(distribution.transforms)
     base, extra = _event_base(distribution.base_dist)
-    if transforms.domain.event_dim or transforms.codomain.event_dim:
+    if transforms.domain.event_dim or transforms.codomain.event_dim or not transforms.bijective:
         return {}
     if all(isinstance(part, AffineTransform) for part in distribution.transforms):
         return _affine(_moments(base), transforms, extra)
@@ -218,6 +234,3 @@ def _sum_last(values: Tensor, num_dims: int) -> Tensor:
 def _expand(found: Moments, old: torch.Size, new: torch.Size) -> Moments:
     return {name: value.expand(new + value.shape[len(old) :]) for name, value in found.items()}
 
-
-# Pyro's own versions of torch's families that are not their subclasses.
-_moments.register(pyro_dist.OrderedLogistic, _moments.dispatch(Categorical))

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from pyro.distributions import Delta
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 
@@ -145,7 +146,8 @@ class LogDensity:
         """
         with isolated(seed, self.device):
             theta = torch.empty(num_chains, self.num_params, dtype=self.dtype).uniform_(-2.0, 2.0)
-            return vmap(self._with_prior_weights, randomness="different")(theta) if self.networks else theta
+            # A loop: vmap refuses the in-place random numbers by which torch's distributions draw.
+            return torch.stack([self._with_prior_weights(chain) for chain in theta]) if self.networks else theta
 
     def _with_prior_weights(self, theta: Tensor) -> Tensor:
         given = {site.name: site.transform(site.unflatten(theta)) for site in self.sites if not site.is_weight}
@@ -250,7 +252,11 @@ def _scaled_sum(node: Node) -> Tensor:
 
 
 def _is_deterministic(node: Node) -> bool:
-    return node["type"] == "sample" and bool((node["infer"] or {}).get("_deterministic"))
+    """Whether a site is a known function of others: of pyro.deterministic, or left behind by poutine.reparam."""
+    distribution = node.get("fn")
+    while hasattr(distribution, "base_dist"):
+        distribution = distribution.base_dist
+    return node["type"] == "sample" and node["is_observed"] and isinstance(distribution, Delta)
 
 
 def _is_factor(node: Node) -> bool:
