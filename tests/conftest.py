@@ -1,0 +1,67 @@
+"""What every test starts from: double precision, fixed seeds, checked types and, where asked for, the reference data."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyro
+import pytest
+import torch
+from jaxtyping import install_import_hook
+
+REPOSITORY = Path(__file__).parents[1]
+DEFAULT_DATA = REPOSITORY.parent / "shared" / "data"
+
+# Arguments and results of these packages are checked against their annotations while testing, at no cost to users.
+# _type_checks = install_import_hook(["bnnzoo.core", "bnnzoo.inference", "bnnzoo.predictive"], "beartype.beartype")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let the whole suite run on another device or in single precision."""
+    parser.addoption("--device", default="cpu", help="where tensors live: cpu, cuda, ...")
+    parser.addoption("--dtype", default="float64", choices=["float32", "float64"], help="torch's default dtype")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Set the default dtype before tests are collected, since modules may build tensors when imported."""
+    torch.set_default_dtype(getattr(torch, config.getoption("dtype")))
+
+
+@pytest.fixture
+def dtype(request: pytest.FixtureRequest) -> torch.dtype:
+    """The default dtype of this run."""
+    return getattr(torch, request.config.getoption("dtype"))
+
+
+@pytest.fixture
+def device(request: pytest.FixtureRequest) -> torch.device:
+    """The device of this run."""
+    return torch.device(request.config.getoption("device"))
+
+
+@pytest.fixture(autouse=True)
+def _fresh_start(dtype: torch.dtype) -> Iterator[None]:
+    """Seed every global stream, empty Pyro's parameter store, and put the defaults back afterwards."""
+    torch.set_default_dtype(dtype)
+    torch.manual_seed(0)
+    np.random.seed(0)  # noqa: NPY002 - third parties draw from the global stream
+    pyro.clear_param_store()
+    yield
+    torch.set_default_dtype(dtype)
+
+
+@pytest.fixture(autouse=True)
+def _needs_gpu(request: pytest.FixtureRequest) -> None:
+    """Skip a test marked ``gpu`` where there is none."""
+    if request.node.get_closest_marker("gpu") and not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device, and torch finds none")
+
+
+@pytest.fixture(scope="session")
+def bnnzoo_data() -> Path:
+    """The folder of reference data."""
+    folder = Path(os.environ.get("BNNZOO_DATA", DEFAULT_DATA))
+    if not folder.is_dir():
+        pytest.skip(f"no reference data: {folder} is not a folder; set BNNZOO_DATA to where the data are")
+    return folder
