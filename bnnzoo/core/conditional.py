@@ -1,6 +1,7 @@
 """Moments of p(y | x, theta), read off the distribution of an observed site."""
 
 from functools import singledispatch
+from typing import Any
 
 import torch
 from pyro.distributions import MaskedMixture
@@ -91,13 +92,13 @@ def _(distribution: Independent) -> Moments:
     return found
 
 
-@_moments.register
-def _(distribution: MaskedDistribution) -> Moments:
+@_moments.register(MaskedDistribution)
+def _(distribution: Any) -> Moments:
     return _expand(_moments(distribution.base_dist), distribution.base_dist.batch_shape, distribution.batch_shape)
 
 
-@_moments.register
-def _(distribution: ExpandedDistribution) -> Moments:
+@_moments.register(ExpandedDistribution)
+def _(distribution: Any) -> Moments:
     return _expand(_moments(distribution.base_dist), distribution.base_dist.batch_shape, distribution.batch_shape)
 
 
@@ -159,8 +160,8 @@ def _(distribution: MixtureSameFamily) -> Moments:
     return {"mean": mean, "variance": (weights * (parts["variance"] + spread)).sum(across)}
 
 
-@_moments.register
-def _(distribution: MaskedMixture) -> Moments:
+@_moments.register(MaskedMixture)
+def _(distribution: Any) -> Moments:
     first, second = _moments(distribution.component0), _moments(distribution.component1)
     shape = distribution.batch_shape
     mask = distribution.mask.expand(shape)

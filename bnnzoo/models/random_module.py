@@ -17,6 +17,7 @@ from torch.func import functional_call
 from torch.utils._python_dispatch import _disable_current_modes
 
 from bnnzoo.core.network import NETWORK_KEY, Network
+from bnnzoo.models.arguments import check_called
 from bnnzoo.models.priors import ByParameter, Prior
 
 __all__ = ["random_module"]
@@ -80,6 +81,7 @@ def random_module(name: str, net: nn.Module, prior: Prior) -> Callable[..., Any]
     torch.Size([1, 3])
     """
     _check_call(name, net)
+    check_called(f"random_module('{name}'): prior", prior, "bnnzoo.priors.normal(1.0)")
     copied = _copy_of(name, net)
     if isinstance(prior, ByParameter):
         prior.check_patterns(copied.parameters)
@@ -136,13 +138,13 @@ def _make_copy(name: str, net: nn.Module, signature: tuple[object, ...]) -> _Cop
     # The copy outlives this call: if the call is being traced, nothing of the trace may stick to it.
     with temporarily_clear_interpreter_stack(), _disable_current_modes():
         module = copy.deepcopy(net).eval()
-    parameters = {param: p for param, p in module.named_parameters() if p.requires_grad}
+        parameters = {param: p for param, p in module.named_parameters() if p.requires_grad}
+        module.requires_grad_(False)
     if not parameters:
         raise ValueError(
             f"random_module('{name}') has nothing to sample: the network has no parameters with requires_grad=True. "
             "Call net.requires_grad_(True), or call the network itself in the model."
         )
-    module.requires_grad_(False)
     layers = {param: module.get_submodule(param.rpartition(".")[0]) for param in parameters}
     fan_in = {param: _fan_in(layers[param], parameters[param]) for param in parameters}
     return _Copy(signature, module, parameters, fan_in)
