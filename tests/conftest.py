@@ -14,7 +14,7 @@ REPOSITORY = Path(__file__).parents[1]
 DEFAULT_DATA = REPOSITORY.parent / "shared" / "data"
 
 # Arguments and results of these packages are checked against their annotations while testing, at no cost to users.
-# _type_checks = install_import_hook(["bnnzoo.core", "bnnzoo.inference", "bnnzoo.predictive"], "beartype.beartype")
+_type_checks = install_import_hook(["bnnzoo.core", "bnnzoo.inference", "bnnzoo.predictive"], "beartype.beartype")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,7 +1,7 @@
 """Covariances of Gaussian posteriors: what they share is a square root, a determinant, a diagonal and a distance."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -9,6 +9,7 @@ from torch import Tensor
 __all__ = ["Covariance", "Dense", "Diagonal", "Embedded", "Kronecker", "LowRankPlusDiagonal"]
 
 
+@runtime_checkable
 class Covariance(Protocol):
     """A positive semi-definite matrix ``[P, P]`` known through products with its square root.
 

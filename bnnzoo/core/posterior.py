@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import pyro
 import pyro.distributions as dist
@@ -54,6 +54,7 @@ class FitInfo:
     fit_stats: Mapping[str, Tensor] = field(default_factory=dict)
 
 
+@runtime_checkable
 class Posterior(Protocol):
     """An approximation of, or draws from, the posterior of ``density`` over ``theta[P]``."""
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from bnnzoo.core.density import LogDensity
@@ -23,6 +23,7 @@ class Need(Enum):
     LIKELIHOOD = "a likelihood with rows"
 
 
+@runtime_checkable
 class Progress(Protocol):
     """Where a method says how far it is."""
 
@@ -53,6 +54,7 @@ class Run:
     executor: Executor | None = None
 
 
+@runtime_checkable
 class Method(Protocol):
     """An inference method: a frozen dataclass of hyperparameters, every one with a default."""
 

@@ -1,6 +1,6 @@
 """What a likelihood is: a callable that observes the target given a network's output, inside the model."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import pyro
 from pyro.distributions.torch_distribution import TorchDistributionMixin
@@ -9,6 +9,7 @@ from torch import Tensor
 __all__ = ["Likelihood", "observe", "targets_shape", "value_or_site"]
 
 
+@runtime_checkable
 class Likelihood(Protocol):
     """Observes the target given a network's output: what `bnnzoo.models.supervised` asks of a likelihood.
 

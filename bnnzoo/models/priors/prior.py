@@ -1,6 +1,6 @@
 """What a prior is: a callable that `bnnzoo.random_module` asks once per parameter."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import pyro.distributions as dist
 from pyro.distributions.torch_distribution import TorchDistributionMixin
@@ -10,6 +10,7 @@ from torch.distributions import Distribution
 __all__ = ["Prior", "independent", "zero_mean_normal"]
 
 
+@runtime_checkable
 class Prior(Protocol):
     """What `bnnzoo.random_module` asks of a prior: one distribution per parameter of the network.
 
