@@ -1,0 +1,134 @@
+"""The layering of the package, read from its source: who imports whom, and what every module looks like."""
+
+import ast
+import importlib
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "bnnzoo"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+MEASURES = frozenset({"diagnostics", "uncertainty", "calibration", "ood", "acquisition"})
+LABELLED = frozenset({"numpy", "scipy", "sklearn", "pandas", "xarray", "arviz_base", "arviz_stats"})
+TENSORS = frozenset({"numpy", "torch", "pyro"})
+OPTIONAL = frozenset({"dask", "distributed", "zarr"})  # what the extras of pyproject.toml bring
+MAX_LINES = 400  # files stay near 300
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What a package may import: siblings within bnnzoo, and other libraries."""
+
+    siblings: frozenset[str]
+    libraries: frozenset[str]
+
+
+LAYERS = {
+    "core": Layer(frozenset(), TENSORS | {"pandas"}),
+    "models": Layer(frozenset({"core"}), TENSORS),
+    "inference": Layer(frozenset({"core"}), frozenset({"numpy", "torch", "rich"})),
+    "predictive": Layer(frozenset({"core"}), frozenset({"numpy", "torch", "xarray", "arviz_base"})),
+    **dict.fromkeys(MEASURES, Layer(frozenset(), LABELLED)),
+    "plots": Layer(MEASURES, LABELLED | {"matplotlib", "arviz_plots"}),
+    "datasets": Layer(frozenset(), frozenset({"numpy", "pandas", "sklearn"})),
+}
+ABOVE_ALL = {"__init__", "benchmarking", "cli", "demo", "report", "tables", "testing", "zoo"}
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import statement: the full names it asks for, and where it stands."""
+
+    names: tuple[str, ...]
+    line: int
+    level: int
+    in_function: bool
+
+
+def imports(path: Path) -> Iterator[Import]:
+    """Yield every import statement of a file."""
+    tree = ast.parse(path.read_text())
+    nested = {
+        child
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for child in ast.walk(function)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield Import(tuple(alias.name for alias in node.names), node.lineno, 0, node in nested)
+        elif isinstance(node, ast.ImportFrom):
+            names = tuple(f"{node.module}.{alias.name}" for alias in node.names)
+            yield Import(names, node.lineno, node.level, node in nested)
+
+
+def layer_of(path: Path) -> str:
+    """Name the package, or the module right below bnnzoo, that a file belongs to."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def label(path: Path) -> str:
+    """Name a test after the file it reads."""
+    return str(path.relative_to(PACKAGE))
+
+
+def violations(path: Path) -> Iterator[str]:
+    """Yield what a file imports against the table."""
+    layer = LAYERS[layer_of(path)]
+    for statement in imports(path):
+        for name in statement.names:
+            top, *rest = name.split(".")
+            if top == "bnnzoo":
+                forbidden = rest[0] not in layer.siblings | {layer_of(path)}
+            else:
+                forbidden = top not in layer.libraries | OPTIONAL | sys.stdlib_module_names
+            if top == "pyro" and path.name == "svi.py":
+                forbidden = False
+            if forbidden:
+                yield f"{label(path)}:{statement.line} imports {name}"
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if layer_of(p) not in ABOVE_ALL], ids=label)
+def test_imports_respect_the_layers(path: Path) -> None:
+    assert list(violations(path)) == []
+
+
+def test_every_package_has_a_layer() -> None:
+    assert {layer_of(path) for path in MODULES} <= LAYERS.keys() | ABOVE_ALL
+
+
+@pytest.mark.parametrize("path", MODULES, ids=label)
+def test_imports_are_absolute_and_at_the_top(path: Path) -> None:
+    for statement in imports(path):
+        assert statement.level == 0, f"line {statement.line}: relative import"
+        libraries = {name.split(".")[0] for name in statement.names}
+        assert not statement.in_function or libraries <= OPTIONAL, f"line {statement.line}: import in a function"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=label)
+def test_every_module_says_what_it_is_and_what_it_offers(path: Path) -> None:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    module = importlib.import_module(".".join(parts).removesuffix(".__init__"))
+    assert module.__doc__, "no docstring"
+    assert len(module.__all__) == len(set(module.__all__))
+    missing = [name for name in module.__all__ if not hasattr(module, name)]
+    assert missing == []
+
+
+@pytest.mark.parametrize("path", MODULES, ids=label)
+def test_no_module_is_a_drawer_or_a_scroll(path: Path) -> None:
+    assert path.stem not in {"utils", "helpers", "misc", "common"}
+    assert len(path.read_text().splitlines()) <= MAX_LINES
+
+
+def test_a_forbidden_import_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "PACKAGE", tmp_path)
+    module = tmp_path / "uncertainty" / "entropy.py"
+    module.parent.mkdir()
+    module.write_text("import numpy\nfrom torch import nn\nfrom bnnzoo.core import sites\nfrom bnnzoo import models\n")
+    found = [violation.partition(" ")[2] for violation in violations(module)]
+    assert found == ["imports torch.nn", "imports bnnzoo.core.sites", "imports bnnzoo.models"]
