@@ -95,7 +95,9 @@ def read_table(path: Path, separator: str = ",") -> pd.DataFrame:
         raise TableError(f"{str(path)!r} cannot be read as a CSV file in UTF-8: {reason}.") from None
     repeated = header[header.duplicated()]
     if len(repeated):
-        raise TableError(f"Column {repeated.iloc[0]!r} appears more than once in the header of {str(path)!r}; rename one.")
+        raise TableError(
+            f"Column {repeated.iloc[0]!r} appears more than once in the header of {str(path)!r}; rename one."
+        )
     if frame.shape[1] == 1:
         raise TableError(
             f"{str(path)!r} has one column when split at {separator!r}, header {str(frame.columns[0])!r}; "
@@ -152,10 +154,12 @@ def _check_no_missing(column: pd.Series) -> None:
 
 
 def _check_finite(column: pd.Series) -> None:
-    infinite = ~np.isfinite(column.astype(float))
+    infinite = ~column.astype(float).between(-np.inf, np.inf, inclusive="neither")
     if infinite.any():
         row = _first_row(infinite)
-        raise TableError(f"Column {column.name!r} holds {column.iloc[row]} in row {row + 1}; only finite numbers can be used.")
+        raise TableError(
+            f"Column {column.name!r} holds {column.iloc[row]} in row {row + 1}; only finite numbers can be used."
+        )
 
 
 def _check_not_mixed(column: pd.Series) -> None:
@@ -276,7 +280,9 @@ def _check_arguments(
         raise TableError(f"test_size must lie strictly between 0 and 1, not {test_size}.")
     unknown = [name for name in drop if name not in frame.columns]
     if unknown:
-        raise TableError(f"Column {unknown[0]!r} cannot be dropped: the columns are {', '.join(map(str, frame.columns))}.")
+        raise TableError(
+            f"Column {unknown[0]!r} cannot be dropped: the columns are {', '.join(map(str, frame.columns))}."
+        )
     if target in drop:
         raise TableError(f"The target column {target!r} cannot be dropped.")
 
@@ -293,11 +299,13 @@ def _quantity(target: pd.Series) -> pd.Series:
 def _classes(target: pd.Series) -> pd.Series:
     counts = target.value_counts()
     if len(counts) < 2:
-        raise TableError(f"Target column {target.name!r} has a single class, {counts.index[0]!r}; there is nothing to learn.")
+        raise TableError(
+            f"Target column {target.name!r} has a single class, {counts.index[0]!r}; there is nothing to learn."
+        )
     if counts.iloc[-1] < 2:
         raise TableError(
-            f"Class {counts.index[-1]!r} of target column {target.name!r} has one row, so it cannot be both learned and "
-            "held out; remove it, merge it with another class, or choose regression."
+            f"Class {counts.index[-1]!r} of target column {target.name!r} has one row, so it cannot be both learned "
+            "and held out; remove it, merge it with another class, or choose regression."
         )
     return target if is_numeric_dtype(target) else target.astype(str)
 
@@ -311,7 +319,9 @@ def _split(
         reason = str(error).rstrip(".")
         raise TableError(f"{len(frame)} rows cannot be split with test_size {test_size}: {reason}.") from None
     if len(train) < 2:
-        raise TableError(f"{len(frame)} rows with test_size {test_size} leave {len(train)} to learn from; at least 2 are needed.")
+        raise TableError(
+            f"{len(frame)} rows with test_size {test_size} leave {len(train)} to learn from; at least 2 are needed."
+        )
     return np.sort(train), np.sort(test)
 
 
@@ -333,7 +343,9 @@ def _encoder(x: pd.DataFrame) -> ColumnTransformer:
 def _scale(y: pd.Series, target: str) -> tuple[float, float]:
     scaler = StandardScaler().fit(y.to_numpy()[:, None])
     if scaler.var_[0] == 0.0:
-        raise TableError(f"Target column {target!r} is constant ({y.iloc[0]:g}) in the training part; there is nothing to learn.")
+        raise TableError(
+            f"Target column {target!r} is constant ({y.iloc[0]:g}) in the training part; there is nothing to learn."
+        )
     return float(scaler.mean_[0]), float(scaler.scale_[0])
 
 

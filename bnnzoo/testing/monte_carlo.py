@@ -1,7 +1,7 @@
 """Comparing draws with exact moments in units of their own Monte Carlo error."""
 
 import numpy as np
-from arviz_stats.base import array_stats
+from arviz_stats.base.array import array_stats
 from numpy.typing import ArrayLike, NDArray
 
 __all__ = ["check_moments", "mean_z_score", "variance_z_score"]
@@ -91,7 +91,9 @@ def check_moments(
     squares = (draws - mean) ** 2
     for what, values in {"draws": draws, "squared deviations": squares}.items():
         if (ess := float(_ess(values).min())) < min_ess:
-            raise AssertionError(f"{name}: effective size of the {what} is {ess:.0f}, at least {min_ess:.0f} is needed to judge.")
+            raise AssertionError(
+                f"{name}: effective size of the {what} is {ess:.0f}, at least {min_ess:.0f} is needed to judge."
+            )
     mean_slack = accuracy * sd * np.sqrt(_ess(draws)) / sd
     variance_slack = accuracy * sd**2 * np.sqrt(_ess(squares)) / squares.std((0, 1))
     _check_z(f"mean of {name}", mean_z_score(draws, mean, sd), num_sigma + mean_slack)
@@ -103,7 +105,9 @@ def _check_z(what: str, z: NDArray[np.floating], limit: NDArray[np.floating]) ->
     worst = np.unravel_index(int(np.argmax(excess)), excess.shape)
     if excess[worst] > 0:
         place = f"[{', '.join(map(str, worst))}]" if worst else ""
-        raise AssertionError(f"{what}{place} is off by {z[worst]:.1f} Monte Carlo standard errors (limit {limit[worst]:.1f}).")
+        raise AssertionError(
+            f"{what}{place} is off by {z[worst]:.1f} Monte Carlo standard errors (limit {limit[worst]:.1f})."
+        )
 
 
 def _ess(draws: NDArray[np.floating]) -> NDArray[np.floating]:

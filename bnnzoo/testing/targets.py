@@ -1,16 +1,17 @@
 """Bayesian models whose posterior is known exactly, as Pyro models: what a method must recover."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyro
 import pyro.distributions as dist
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bnnzoo.core.types import Model
+from bnnzoo.models import random_module
 
-__all__ = ["LinearGaussian", "Target", "funnel", "ill_conditioned", "linear_gaussian", "skewed"]
+__all__ = ["LinearGaussian", "Target", "funnel", "ill_conditioned", "linear_gaussian", "linear_network", "skewed"]
 
 
 @dataclass(frozen=True)
@@ -53,12 +54,13 @@ class LinearGaussian(Target):
     noise: float
 
     def mean_field_sd(self) -> Tensor:
-        r"""Return the sd [D] of the best factorised Gaussian in :math:`KL(q || p)`: 1 / sqrt of the precision's diagonal."""
+        r"""Return the sd [D] of the factorised Gaussian nearest in KL(q || p): 1 / sqrt(precision's diagonal)."""
         return torch.linalg.inv(self.covariance).diagonal().rsqrt()
 
     def predictive(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and variance [B] of the posterior predictive at ``x[B, D]``, noise included."""
-        return x @ self.mean["w"], (x @ self.covariance * x).sum(-1) + self.noise**2
+        (mean,) = self.mean.values()
+        return x @ mean.flatten(), (x @ self.covariance * x).sum(-1) + self.noise**2
 
 
 def linear_gaussian(
@@ -96,6 +98,37 @@ def linear_gaussian(
     generator = torch.Generator().manual_seed(seed)
     x = _inputs(num_data, num_inputs, correlation, generator)
     return _linear_gaussian("linear_gaussian", x, noise, generator)
+
+
+def linear_network(
+    num_data: int = 40, num_inputs: int = 3, noise: float = 0.5, correlation: float = 0.6, seed: int = 0
+) -> LinearGaussian:
+    """Return the same regression as :func:`linear_gaussian`, its weights those of a network of one linear layer.
+
+    For methods that need the layers of a network; the latent site is ``net.weight`` with shape [1, D].
+
+    Parameters
+    ----------
+    num_data, num_inputs, noise, correlation, seed
+        As for :func:`linear_gaussian`.
+
+    Returns
+    -------
+    LinearGaussian
+    """
+    exact = linear_gaussian(num_data, num_inputs, noise, correlation, seed)
+    layer = nn.Linear(num_inputs, 1, bias=False)
+
+    def prior(site_name: str, parameter: Tensor, fan_in: int) -> dist.TorchDistribution:
+        return dist.Normal(torch.zeros(parameter.shape), 1.0).to_event(parameter.ndim)
+
+    def model(x: Tensor, y: Tensor | None = None) -> None:
+        f = random_module("net", layer, prior)(x).squeeze(-1)
+        with pyro.plate("data", len(x)):
+            pyro.sample("y", dist.Normal(f, torch.tensor(noise)), obs=y)
+
+    mean, sd = {"net.weight": exact.mean["w"][None]}, {"net.weight": exact.sd["w"][None]}
+    return replace(exact, name="linear_network", model=model, mean=mean, sd=sd)
 
 
 def ill_conditioned(condition: float = 1e4, num_data: int = 40, num_inputs: int = 4, seed: int = 0) -> LinearGaussian:

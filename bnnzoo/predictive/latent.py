@@ -1,0 +1,125 @@
+"""The draws of a posterior as labelled arrays: latent sites, weights and statistics of the draws."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+import xarray as xr
+from torch import Tensor
+
+from bnnzoo.core.posterior import Draws, Posterior
+from bnnzoo.predictive import tree
+from bnnzoo.predictive.evaluate import Arrays, evaluate, plan
+
+__all__ = ["Drawn", "draw", "latent_groups", "numpy_arrays"]
+
+MAX_LATENT_NUMBERS = 10_000_000  # weights and deterministic sites beyond this stay out of the tree unless asked for
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Draws ``theta[C, S, P]`` of a posterior and how they came about."""
+
+    posterior: Posterior
+    theta: Tensor
+    seed: int
+
+    @property
+    def flat(self) -> Tensor:
+        """All draws in one axis ``[C * S, P]``."""
+        return self.theta.flatten(0, 1)
+
+    def per_draw(self, values: Arrays) -> Arrays:
+        """Split the first axis of ``[C * S, ...]`` into chains and draws."""
+        chains, draws = self.theta.shape[:2]
+        return {name: array.reshape(chains, draws, *array.shape[1:]) for name, array in values.items()}
+
+
+def draw(posterior: Posterior, num_draws: int | None, seed: int | None) -> Drawn:
+    """Draw from a posterior, with the seed of its fit unless another is given."""
+    seed = posterior.info.seed if seed is None else seed
+    return Drawn(posterior, posterior.draws(num_draws, seed).detach(), seed)
+
+
+def latent_groups(draws: Drawn, weights: bool | Literal["auto"]) -> dict[str, xr.Dataset]:
+    """Return the groups ``posterior``, ``weights``, ``sample_stats`` and ``fit_stats``.
+
+    Parameters
+    ----------
+    draws : Drawn
+    weights : bool or "auto"
+        Whether to keep network weights; "auto" keeps up to ``MAX_LATENT_NUMBERS`` numbers.
+    """
+    density = draws.posterior.density
+    with torch.no_grad():
+        values = {name: value.cpu().numpy() for name, value in density.constrain(draws.theta).items()}
+    is_weight = {site.name: site.is_weight for site in density.sites}
+    latent = {name: array for name, array in values.items() if not is_weight[name]} | _deterministics(draws)
+    kept = {name: array for name, array in values.items() if is_weight[name]}
+    too_many = sum(array.size for array in kept.values()) > MAX_LATENT_NUMBERS
+    return {
+        "posterior": tree.by_draw(latent or _weight_norms(draws)),
+        "weights": tree.by_draw({} if weights is False or (weights == "auto" and too_many) else kept),
+        "sample_stats": tree.by_draw(_sample_stats(draws)),
+        "fit_stats": tree.fit_stats(numpy_arrays(draws.posterior.info.fit_stats), len(draws.theta)),
+    }
+
+
+def _weight_norms(draws: Drawn) -> Arrays:
+    """Euclidean norm of each network's weights: the one thing about them that relabelling hidden units leaves alone.
+
+    It stands in for latent sites where a model has no others: ArviZ takes the number of chains and draws, and loo its
+    relative efficiency, from the group ``posterior`` and fails where that is empty.
+    """
+    density = draws.posterior.density
+    values = density.constrain(draws.theta)
+    norms = {
+        network.name: [values[site].flatten(2).square().sum(-1) for site in network.sites.values()]
+        for network in density.networks
+    }
+    return numpy_arrays({f"{name}.norm": torch.stack(squares).sum(0).sqrt() for name, squares in norms.items()})
+
+
+def _deterministics(draws: Drawn) -> Arrays:
+    density = draws.posterior.density
+    with torch.no_grad():
+        example = density.deterministics(draws.flat[0], *density.data)
+    if not example or sum(v.numel() for v in example.values()) * len(draws.flat) > MAX_LATENT_NUMBERS:
+        return {}
+    blocks = plan(density.deterministics, draws.flat[0], density.data, 0, splits=False, chunk_size=None)
+    return draws.per_draw(evaluate(density.deterministics, draws.flat, density.data, 0, blocks))
+
+
+def _sample_stats(draws: Drawn) -> Arrays:
+    posterior = draws.posterior
+    stats = {name: _like_draws(posterior, value, draws) for name, value in posterior.info.sample_stats.items()}
+    known = {name: value for name, value in stats.items() if value is not None}
+    if "lp" not in known:
+        known |= _log_joint(draws)
+    with torch.no_grad():
+        log_q = posterior.log_prob(draws.theta)
+    return numpy_arrays(known if log_q is None else known | {"log_q": log_q})
+
+
+def _like_draws(posterior: Posterior, statistic: Tensor, draws: Drawn) -> Tensor | None:
+    """Thin a statistic ``[C, S]`` as its draws were thinned; None where it does not belong to these draws."""
+    if isinstance(posterior, Draws) and statistic.shape == posterior.theta.shape[:2]:
+        return replace(posterior, theta=statistic[..., None]).draws(draws.theta.shape[1])[..., 0]
+    return statistic if statistic.shape == draws.theta.shape[:2] else None
+
+
+def _log_joint(draws: Drawn) -> dict[str, Tensor]:
+    density = draws.posterior.density
+
+    def function(theta: Tensor, *data: Any) -> dict[str, Tensor]:
+        return {"lp": density.log_joint(theta, *data)}
+
+    blocks = plan(function, draws.flat[0], density.data, density.num_data, splits=False, chunk_size=None)
+    values = draws.per_draw(evaluate(function, draws.flat, density.data, density.num_data, blocks))
+    return {name: torch.from_numpy(array) for name, array in values.items()}
+
+
+def numpy_arrays(tensors: Mapping[str, Tensor]) -> Arrays:
+    """Return the same numbers as numpy arrays."""
+    return {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}

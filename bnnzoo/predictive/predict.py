@@ -1,0 +1,262 @@
+"""From a posterior and data to a DataTree: predictions, their moments, and everything ArviZ asks for."""
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import xarray as xr
+from torch import Tensor
+
+from bnnzoo.core.density import LogDensity, build_density
+from bnnzoo.core.minibatch import as_tensors
+from bnnzoo.core.posterior import Draws, FitInfo, Posterior
+from bnnzoo.core.replay import replay
+from bnnzoo.core.types import Model
+from bnnzoo.predictive import tree
+from bnnzoo.predictive.evaluate import draw_blocks, evaluate_random
+from bnnzoo.predictive.latent import Drawn, draw, latent_groups
+from bnnzoo.predictive.rows import Rows, row_groups
+
+__all__ = ["posterior_predictive", "predict", "prior_predictive", "to_datatree"]
+
+_NEW_DATA_NAMES = {
+    "posterior_predictive": "predictions",
+    "log_likelihood": "predictions_log_likelihood",
+    "observed_data": "predictions_observed_data",
+    "constant_data": "predictions_constant_data",
+}
+_PRIOR_NAMES = {
+    "posterior": "prior",
+    "weights": "weights",
+    "posterior_predictive": "prior_predictive",
+    "conditional": "conditional",
+    "observed_data": "observed_data",
+    "constant_data": "constant_data",
+}
+
+
+def posterior_predictive(
+    posterior: Posterior,
+    *data: Any,
+    num_draws: int | None = None,
+    seed: int | None = None,
+    weights: bool | Literal["auto"] = "auto",
+    chunk_size: int | None = None,
+) -> xr.DataTree:
+    """Return a posterior and what it says about its training data, as ArviZ wants it.
+
+    Parameters
+    ----------
+    posterior : Posterior
+        From :func:`bnnzoo.fit`.
+    *data
+        The arguments the model was fitted to, observations included: arrays, frames or tensors.
+    num_draws : int, optional
+        Draws a chain: all there are, or 1000 of an approximation that can be drawn from at will.
+    seed : int, optional
+        Of the draws; that of the fit unless given. The global random stream is neither used nor changed.
+    weights : bool or "auto"
+        Whether to keep the network weights, as group ``weights``; "auto" keeps up to ten million numbers.
+    chunk_size : int, optional
+        Draws x rows that are evaluated together. Bounds the memory in use and does not change what is drawn; chosen by
+        the size of the model's tensors unless given.
+
+    Returns
+    -------
+    xarray.DataTree
+        Groups ``posterior`` (latent sites that are no weights, deterministic sites), ``weights``, ``sample_stats``
+        (with ``lp``, and ``log_q`` where the approximation has a density), ``fit_stats``, ``posterior_predictive``,
+        ``conditional`` (moments of p(y | x, theta) for each draw), ``log_likelihood``, ``observed_data``,
+        ``constant_data``.
+
+    Raises
+    ------
+    ValueError
+        If the observations are not among ``data``, or an argument is out of range.
+
+    Examples
+    --------
+    >>> import bnnzoo as bz, torch
+    >>> from bnnzoo.testing import linear_gaussian
+    >>> target = linear_gaussian()
+    >>> posterior = bz.fit(target.model, bz.Laplace(), *target.data, progress=False)
+    >>> train = bz.posterior_predictive(posterior, *target.data, num_draws=50)
+    >>> dict(train["log_likelihood"].sizes)
+    {'chain': 1, 'draw': 50, 'obs_id': 40}
+    """
+    _check_positive("num_draws", num_draws)
+    _check_positive("chunk_size", chunk_size)
+    draws = draw(posterior, num_draws, seed)
+    rows = Rows.of(posterior.density, draws.flat[0], data)
+    if missing := [name for name in posterior.density.observed if name not in rows.observed]:
+        raise ValueError(
+            f"posterior_predictive needs the training data with its observations, but site {missing[0]!r} has none: "
+            "pass them as the fit got them, or use predict(posterior, ...) for new data."
+        )
+    latent = latent_groups(draws, weights)
+    about = row_groups(draws, rows, chunk_size)
+    return tree.tree(latent | about, tree.fit_attributes(posterior.info, draws.seed))
+
+
+def predict(
+    posterior: Posterior,
+    *data: Any,
+    num_draws: int | None = None,
+    seed: int | None = None,
+    weights: bool | Literal["auto"] = "auto",
+    chunk_size: int | None = None,
+) -> xr.DataTree:
+    """Return a posterior and what it says about new data.
+
+    Parameters
+    ----------
+    posterior : Posterior
+        From :func:`bnnzoo.fit`.
+    *data
+        The arguments of the model for new rows. Leave the observations out, or pass None for them where the model has
+        no default; with observations the tree also has their log density.
+    num_draws, seed, weights, chunk_size
+        As for :func:`posterior_predictive`.
+
+    Returns
+    -------
+    xarray.DataTree
+        Groups ``posterior``, ``weights``, ``sample_stats``, ``fit_stats``, ``predictions``, ``conditional``,
+        ``predictions_constant_data`` and, with observations, ``predictions_log_likelihood`` and
+        ``predictions_observed_data``: named apart from the training data, so that nobody runs ``az.loo`` on a test set.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of range.
+
+    Examples
+    --------
+    >>> import bnnzoo as bz, torch
+    >>> from bnnzoo.testing import linear_gaussian
+    >>> target = linear_gaussian(num_inputs=2)
+    >>> posterior = bz.fit(target.model, bz.Laplace(), *target.data, progress=False)
+    >>> test = bz.predict(posterior, torch.zeros(3, 2), num_draws=20)
+    >>> dict(test["predictions"].sizes), "predictions_log_likelihood" in test.children
+    ({'chain': 1, 'draw': 20, 'obs_id': 3}, False)
+    """
+    _check_positive("num_draws", num_draws)
+    _check_positive("chunk_size", chunk_size)
+    draws = draw(posterior, num_draws, seed)
+    rows = Rows.of(posterior.density, draws.flat[0], data)
+    about = row_groups(draws, rows, chunk_size)
+    renamed = {_NEW_DATA_NAMES.get(group, group): dataset for group, dataset in about.items()}
+    return tree.tree(latent_groups(draws, weights) | renamed, tree.fit_attributes(posterior.info, draws.seed))
+
+
+def to_datatree(
+    posterior: Posterior,
+    *,
+    num_draws: int | None = None,
+    seed: int | None = None,
+    weights: bool | Literal["auto"] = "auto",
+) -> xr.DataTree:
+    """Return a posterior without predictions.
+
+    Parameters
+    ----------
+    posterior : Posterior
+        From :func:`bnnzoo.fit`.
+    num_draws, seed, weights
+        As for :func:`posterior_predictive`.
+
+    Returns
+    -------
+    xarray.DataTree
+        Groups ``posterior``, ``weights``, ``sample_stats``, ``fit_stats``.
+
+    Examples
+    --------
+    >>> import bnnzoo as bz
+    >>> from bnnzoo.testing import linear_gaussian
+    >>> target = linear_gaussian(num_inputs=2)
+    >>> posterior = bz.fit(target.model, bz.Laplace(), *target.data, progress=False)
+    >>> bz.to_datatree(posterior, num_draws=20)["posterior"]["w"].dims
+    ('chain', 'draw', 'w_dim_0')
+    """
+    _check_positive("num_draws", num_draws)
+    draws = draw(posterior, num_draws, seed)
+    return tree.tree(latent_groups(draws, weights), tree.fit_attributes(posterior.info, draws.seed))
+
+
+def prior_predictive(
+    model: Model,
+    *data: Any,
+    num_draws: int = 500,
+    seed: int = 0,
+    weights: bool | Literal["auto"] = "auto",
+    dtype: torch.dtype | None = None,
+) -> xr.DataTree:
+    """Return draws from the prior of a model and what they say about data.
+
+    Parameters
+    ----------
+    model : callable
+        Any Pyro model that :func:`bnnzoo.fit` takes.
+    *data
+        Its arguments with the observations, which say what is observed and are not used beyond that.
+    num_draws : int
+    seed : int
+        The global random stream is neither used nor changed.
+    weights : bool or "auto"
+        As for :func:`posterior_predictive`.
+    dtype : torch.dtype, optional
+        Of floating-point data; torch's default dtype unless given.
+
+    Returns
+    -------
+    xarray.DataTree
+        Groups ``prior``, ``weights``, ``prior_predictive``, ``conditional``, ``observed_data``, ``constant_data``.
+
+    Raises
+    ------
+    ValueError
+        If nothing is observed.
+
+    Examples
+    --------
+    >>> import bnnzoo as bz
+    >>> from bnnzoo.testing import linear_gaussian
+    >>> target = linear_gaussian(num_inputs=2)
+    >>> tree = bz.prior_predictive(target.model, *target.data, num_draws=100)
+    >>> dict(tree["prior_predictive"].sizes)
+    {'chain': 1, 'draw': 100, 'obs_id': 40}
+    """
+    _check_positive("num_draws", num_draws)
+    tensors = as_tensors(data, dtype or torch.get_default_dtype(), torch.device("cpu"))
+    density = build_density(model, *tensors, dtype=dtype)
+    if not density.observed:
+        raise ValueError(
+            "prior_predictive cannot tell the observation from the latent sites "
+            f"{', '.join(site.name for site in density.sites)}, because none is observed: pass the observed values "
+            "too, prior_predictive(model, x, y)."
+        )
+    info = FitInfo(method="prior", sampling="iid", seed=seed)
+    theta = _prior_draws(density, num_draws, seed)
+    draws = Drawn(Draws(density, info, theta[None]), theta[None], seed)
+    groups = latent_groups(draws, weights) | row_groups(draws, Rows.of(density, theta[0], data), None)
+    wanted = {name: groups[old] for old, name in _PRIOR_NAMES.items() if old in groups}
+    return tree.tree(wanted, tree.fit_attributes(info, seed))
+
+
+def _check_positive(name: str, value: int | None) -> None:
+    if value is not None and value < 1:
+        raise ValueError(f"{name}={value}; write a positive number.")
+
+
+def _prior_draws(density: LogDensity, num_draws: int, seed: int) -> Tensor:
+    """Return exact draws ``theta[S, P]`` from the prior."""
+
+    def draw(_: Tensor, *data: Any) -> dict[str, Tensor]:
+        nodes = replay(density.model, {}, data, density.observed, density.device)
+        return {"theta": density.unconstrain({site.name: nodes[site.name]["value"] for site in density.sites})}
+
+    places = torch.empty(num_draws, 0, dtype=density.dtype, device=density.device)
+    blocks = draw_blocks(draw, places[0], density.data, 0, splits=False)
+    arrays = evaluate_random(draw, places, density.data, 0, blocks, seed)
+    return torch.from_numpy(np.ascontiguousarray(arrays["theta"])).to(density.device)

@@ -1,0 +1,109 @@
+"""Evaluation in blocks: bounded memory, and the same numbers whatever the blocks."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from bnnzoo.predictive import evaluate as module
+from bnnzoo.predictive.evaluate import Blocks, can_split_rows, draw_blocks, evaluate, evaluate_random, plan
+from bnnzoo.testing import linear_gaussian
+from tests.predictive.exact import exact_posterior, narrow_posterior, standardising
+
+
+def outer(theta: Tensor, x: Tensor) -> dict[str, Tensor]:
+    """A large intermediate, a small result."""
+    return {"f": (torch.ones(1000) * (x @ theta)[:, None]).mean(-1), "norm": theta.square().sum()}
+
+
+@pytest.fixture
+def theta() -> Tensor:
+    return torch.randn(13, 3)
+
+
+@pytest.fixture
+def x() -> Tensor:
+    return torch.randn(29, 3)
+
+
+@pytest.mark.parametrize("blocks", [Blocks(1, 1), Blocks(5, 10), Blocks(13, None), Blocks(100, 29), Blocks(4, None)])
+def test_blocks_do_not_change_the_numbers(theta, x, blocks):
+    found = evaluate(outer, theta, (x,), 29, blocks)
+    assert np.allclose(found["f"], theta @ x.T, rtol=1e-12)
+    assert np.allclose(found["norm"], theta.square().sum(-1))
+
+
+@pytest.mark.parametrize("minimum", [1, 10**9])
+def test_tracing_does_not_change_the_numbers(theta, x, minimum, monkeypatch):
+    monkeypatch.setattr(module, "MIN_TILES_TO_LOWER", minimum)
+    assert np.allclose(evaluate(outer, theta, (x,), 29, Blocks(5, 10))["f"], theta @ x.T, rtol=1e-12)
+
+
+def test_a_function_that_vmap_cannot_batch_is_looped(theta, x):
+    def stubborn(theta: Tensor, x: Tensor) -> dict[str, Tensor]:
+        assert np.isfinite(theta[0].item())
+        return {"f": x @ theta}
+
+    assert np.allclose(evaluate(stubborn, theta, (x,), 29, Blocks(5, 10))["f"], theta @ x.T)
+
+
+def test_plan_bounds_the_largest_tensor(theta, x):
+    blocks = plan(outer, theta[0], (x,), 29, splits=True, chunk_size=None)
+    assert blocks.draws * (blocks.rows or 0) * 1000 <= module.MAX_ELEMENTS
+    assert plan(outer, theta[0], (x,), 29, splits=False, chunk_size=None).rows is None
+
+
+def test_plan_splits_rows_when_one_draw_is_too_large(theta, x, monkeypatch):
+    monkeypatch.setattr(module, "MAX_ELEMENTS", 5000)
+    blocks = plan(outer, theta[0], (x,), 29, splits=True, chunk_size=None)
+    assert blocks.draws == 1
+    assert 1000 * (blocks.rows or 29) <= 5000
+
+
+def test_plan_follows_a_chunk_size(theta, x):
+    assert plan(outer, theta[0], (x,), 29, splits=True, chunk_size=58) == Blocks(2, 29)
+    assert plan(outer, theta[0], (x,), 29, splits=True, chunk_size=7) == Blocks(1, 7)
+    assert plan(outer, theta[0], (x,), 29, splits=False, chunk_size=7) == Blocks(1, None)
+
+
+def test_a_model_whose_rows_are_independent_is_recognised():
+    target = linear_gaussian()
+    posterior = exact_posterior(target)
+    assert can_split_rows(posterior.density, posterior.loc, target.data, 40)
+
+
+def test_a_model_that_mixes_its_rows_is_recognised():
+    data = torch.randn(20), torch.randn(20)
+    posterior = narrow_posterior(standardising, *data)
+    assert not can_split_rows(posterior.density, posterior.loc + 1.0, data, 20)
+
+
+def test_random_draws_differ_between_blocks_and_repeat_with_the_seed(x):
+    def noise(theta: Tensor, x: Tensor) -> dict[str, Tensor]:
+        return {"y": torch.distributions.Normal(0 * x[:, 0], 1.0, validate_args=False).sample()}
+
+    theta = torch.zeros(100, 3)
+    blocks = Blocks(16, 8)
+    first, same, other = (evaluate_random(noise, theta, (x,), 29, blocks, seed)["y"] for seed in (0, 0, 1))
+    assert np.array_equal(first, same)
+    assert len(np.unique(first)) == first.size
+    assert not np.any(first == other)
+
+
+def test_random_blocks_depend_on_the_model_alone(theta, x):
+    blocks = draw_blocks(outer, theta[0], (x,), 29, splits=True)
+    assert blocks == draw_blocks(outer, theta[1], (x,), 29, splits=True)
+    assert blocks.draws * (blocks.rows or 0) * 1000 <= module.MAX_ELEMENTS
+
+
+def test_memory_is_bounded_by_a_block_not_by_the_whole(x):
+    theta, blocks = torch.randn(2000, 3), Blocks(10, None)
+    peak = max_elements(lambda: evaluate(outer, theta, (x,), 29, blocks))
+    assert peak <= 10 * 29 * 1000
+
+
+def max_elements(call) -> int:
+    """Return the number of elements of the largest tensor made while ``call`` runs."""
+    with module._LargestTensor() as largest:
+        call()
+    return largest.numel
