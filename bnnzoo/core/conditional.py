@@ -21,7 +21,6 @@ from torch.distributions import (
     Normal,
     OneHotCategorical,
     StudentT,
-    Transform,
     TransformedDistribution,
 )
 
@@ -84,8 +83,8 @@ def _entropy(distribution: Distribution) -> Moments:
         return {}
 
 
-@_moments.register
-def _(distribution: Independent) -> Moments:
+@_moments.register(Independent)
+def _(distribution: Independent[Distribution]) -> Moments:
     found = _moments(distribution.base_dist)
     if "entropy" in found:
         found["entropy"] = _sum_last(found["entropy"], distribution.reinterpreted_batch_ndims)
@@ -197,7 +196,7 @@ def _event_base(distribution: Distribution) -> tuple[Distribution, int]:
     return distribution, 0
 
 
-def _affine(base: Moments, transform: Transform, extra: int) -> Moments:
+def _affine(base: Moments, transform: Any, extra: int) -> Moments:
     if "mean" not in base:
         return {}
     mean = transform(base["mean"])
@@ -218,7 +217,7 @@ def _hermite_rule(num_points: int) -> tuple[Tensor, Tensor]:
 _POINTS, _WEIGHTS = _hermite_rule(64)
 
 
-def _transformed_normal(base: Normal, transform: Transform, extra: int) -> Moments:
+def _transformed_normal(base: Any, transform: Any, extra: int) -> Moments:
     points, weights = _POINTS.to(base.loc), _WEIGHTS.to(base.loc)
     z = base.loc[..., None] + base.scale[..., None] * points
     y = transform(z)
@@ -234,4 +233,3 @@ def _sum_last(values: Tensor, num_dims: int) -> Tensor:
 
 def _expand(found: Moments, old: torch.Size, new: torch.Size) -> Moments:
     return {name: value.expand(new + value.shape[len(old) :]) for name, value in found.items()}
-

@@ -1,6 +1,7 @@
 """Networks of the common kinds, built from torch's layers and nothing that couples rows."""
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Literal
 
 from torch import nn
@@ -64,6 +65,6 @@ def mlp(
         known = ", ".join(map(repr, _ACTIVATIONS))
         raise ValueError(f"mlp: activation must be one of {known} or a callable, but is {activation!r}.")
     layers: list[nn.Module] = []
-    for inputs, outputs in zip(widths, widths[1:]):
+    for inputs, outputs in pairwise(widths):
         layers += [nn.Linear(inputs, outputs), make()]
     return nn.Sequential(*layers[:-1])

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyro
-import torch
 from pyro.poutine.indep_messenger import IndepMessenger
 from pyro.poutine.runtime import _PYRO_STACK
 from torch import Tensor, nn
@@ -105,7 +104,8 @@ def _sample(network: Network, param: str, parameter: nn.Parameter, prior: Prior,
             f"{tuple(parameter.shape)}, the parameter's shape, but it has batch shape {found[0]} and event shape "
             f"{found[1]}: write distribution.expand(parameter.shape).to_event(parameter.ndim)."
         )
-    value: Tensor = pyro.sample(site, distribution, infer={NETWORK_KEY: network})
+    infer: Any = {NETWORK_KEY: network}  # Pyro lets models leave what they like here
+    value: Tensor = pyro.sample(site, distribution, infer=infer)
     return value
 
 
@@ -193,7 +193,8 @@ def _check_call(name: str, net: nn.Module) -> None:
                 "get a network of its own: call it before the plate is entered."
             )
     for path, layer in net.named_modules():
-        _check_layer(f"random_module('{name}'): layer '{path}'" if path else f"random_module('{name}'): the network", layer)
+        place = f"layer '{path}'" if path else "the network"
+        _check_layer(f"random_module('{name}'): {place}", layer)
 
 
 def _check_layer(where: str, layer: nn.Module) -> None:
@@ -215,7 +216,7 @@ def _check_layer(where: str, layer: nn.Module) -> None:
             f"{where} is {layer} in training mode: its dropout is noise that is no site of the model. "
             "Call net.eval(), or remove it."
         )
-    if isinstance(layer, nn.modules.lazy.LazyModuleMixin) and layer.has_uninitialized_params():  # type: ignore[misc]
+    if isinstance(layer, nn.modules.lazy.LazyModuleMixin) and layer.has_uninitialized_params():
         raise ValueError(f"{where} is lazy and has no shape yet: call the network once on data beforehand.")
 
 

@@ -27,7 +27,9 @@ def mixture_of_classes(t):
 
 
 def affine(t):
-    return dist.TransformedDistribution(dist.StudentT(5.0, t, 1.0), [AffineTransform(2.0, -3.0), AffineTransform(t, 0.5)])
+    return dist.TransformedDistribution(
+        dist.StudentT(5.0, t, 1.0), [AffineTransform(2.0, -3.0), AffineTransform(t, 0.5)]
+    )
 
 
 FAMILIES = {
@@ -47,7 +49,9 @@ FAMILIES = {
     "multinomial": lambda t: dist.Multinomial(5, logits=t),
     "multivariate_normal": lambda t: dist.MultivariateNormal(t.expand(4, 3), scale_tril=EYE * t.exp()),
     "multivariate_t": lambda t: dist.MultivariateStudentT(5.0 + t.sum(), t.expand(4, 3), EYE * t.exp()),
-    "masked_mixture": lambda t: dist.MaskedMixture(torch.tensor([True, False, True]), dist.Normal(t, 1.0), dist.Normal(t, 2.0)),
+    "masked_mixture": lambda t: dist.MaskedMixture(
+        torch.tensor([True, False, True]), dist.Normal(t, 1.0), dist.Normal(t, 2.0)
+    ),
     "mixture": mixture,
     "events": lambda t: dist.Normal(t.expand(4, 3), t.exp()).to_event(1),
     "expanded": lambda t: dist.Poisson(t.exp()).expand([4, 3]),
@@ -72,7 +76,9 @@ def test_vmap_and_make_fx_agree_with_a_loop(family):
                 torch.testing.assert_close(value, torch.stack([one[name] for one in looped]))
 
 
-@pytest.mark.parametrize("name", [n for n in FAMILIES if n not in ("bernoulli", "categorical", "one_hot", "mixture_of_classes")])
+@pytest.mark.parametrize(
+    "name", [n for n in FAMILIES if n not in ("bernoulli", "categorical", "one_hot", "mixture_of_classes")]
+)
 def test_mean_and_variance_agree_with_draws(name):
     distribution = FAMILIES[name](torch.tensor([-0.3, 0.2, 0.6]))
     torch.manual_seed(0)
@@ -87,7 +93,9 @@ def test_mean_and_variance_agree_with_draws(name):
     assert variance_error.max() < 4.5
 
 
-@pytest.mark.parametrize("name", ["normal", "laplace", "student_t", "gamma", "lognormal", "exp_normal", "logit_normal", "affine"])
+@pytest.mark.parametrize(
+    "name", ["normal", "laplace", "student_t", "gamma", "lognormal", "exp_normal", "logit_normal", "affine"]
+)
 def test_entropy_is_minus_the_expected_log_density(name):
     distribution = FAMILIES[name](torch.tensor([-0.3, 0.2, 0.6]))
     torch.manual_seed(0)
@@ -163,7 +171,8 @@ def test_ordered_logistic_is_read_as_classes():
 
 def test_mixture_moments_follow_the_law_of_total_variance():
     mixture = dist.MixtureSameFamily(
-        dist.Categorical(probs=torch.tensor([[0.25, 0.75]])), dist.Laplace(torch.tensor([[0.0, 4.0]]), torch.tensor([[1.0, 2.0]]))
+        dist.Categorical(probs=torch.tensor([[0.25, 0.75]])),
+        dist.Laplace(torch.tensor([[0.0, 4.0]]), torch.tensor([[1.0, 2.0]])),
     )
     found = moments(mixture)
     torch.testing.assert_close(found["mean"], torch.tensor([3.0]))

@@ -9,9 +9,9 @@ from pyro import poutine
 from pyro.infer import Predictive
 from pyro.infer.reparam import LocScaleReparam
 from torch import nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.func import functional_call, grad, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bnnzoo.core.density import build_density
 from bnnzoo.core.network import NETWORK_KEY
@@ -41,7 +41,7 @@ def test_the_callable_computes_with_the_sampled_values():
 def test_the_users_network_stays_as_it_was():
     net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
     before = copy.deepcopy(net.state_dict())
-    call, values, _ = sampled(net)
+    call, _values, _ = sampled(net)
     call(torch.randn(5, 3))
     assert net.training
     assert all(parameter.requires_grad and parameter.grad is None for parameter in net.parameters())
@@ -54,7 +54,8 @@ def test_the_record_is_complete_and_the_same_at_every_call():
     assert first is second
     assert first.name == "net"
     assert dict(first.sites) == {name: f"net.{name}" for name, _ in net.named_parameters()}
-    assert first.module is not net and not first.module.training
+    assert first.module is not net
+    assert not first.module.training
     assert not any(parameter.requires_grad for parameter in first.module.parameters())
 
 
@@ -182,7 +183,10 @@ def test_hyperparameters_are_no_weights():
     [
         (nn.BatchNorm1d(4), r"layer '1' is BatchNorm1d in training mode: its output for one row .* Call net.eval\(\)"),
         (nn.BatchNorm1d(4, track_running_stats=False), "layer '1' is BatchNorm1d without running statistics"),
-        (nn.Dropout(0.5), r"layer '1' is Dropout\(p=0.5.*\) in training mode: its dropout is noise .* Call net.eval\(\)"),
+        (
+            nn.Dropout(0.5),
+            r"layer '1' is Dropout\(p=0.5.*\) in training mode: its dropout is noise .* Call net.eval\(\)",
+        ),
         (nn.GRU(4, 4, num_layers=2, dropout=0.1), r"layer '1' is GRU\(.*\) in training mode: its dropout"),
         (nn.LazyLinear(4), "layer '1' is lazy and has no shape yet: call the network once on data"),
     ],
@@ -209,7 +213,7 @@ def test_a_network_that_is_one_bad_layer_is_named():
 
 
 def test_a_call_inside_a_plate_is_refused():
-    with pyro.plate("rows", 5), pytest.raises(ValueError, match="inside plate 'rows'.*before the plate"):
+    with pyro.plate("rows", 5), pytest.raises(ValueError, match=r"inside plate 'rows'.*before the plate"):
         random_module("net", nn.Linear(3, 1), NORMAL)
     for _ in pyro.plate("loop", 2):
         with pytest.raises(ValueError, match="inside plate 'loop'"):
@@ -218,7 +222,7 @@ def test_a_call_inside_a_plate_is_refused():
 
 @pytest.mark.parametrize("name", ["", "a.b", "a/b", 3])
 def test_bad_names_are_refused(name):
-    with pytest.raises(ValueError, match="must be a non-empty string without '.' and '/'"):
+    with pytest.raises(ValueError, match=r"must be a non-empty string without '.' and '/'"):
         random_module(name, nn.Linear(3, 1), NORMAL)
 
 
@@ -228,7 +232,7 @@ def test_what_is_no_network_is_refused():
 
 
 def test_a_network_without_trainable_parameters_is_refused():
-    with pytest.raises(ValueError, match="no parameters with requires_grad=True. Call net.requires_grad_"):
+    with pytest.raises(ValueError, match=r"no parameters with requires_grad=True. Call net.requires_grad_"):
         random_module("net", nn.Tanh(), NORMAL)
 
 
@@ -239,7 +243,9 @@ def test_a_prior_function_that_was_not_called_is_refused():
 
 @pytest.mark.parametrize("distribution", [dist.Normal(0.0, 1.0), dist.Normal(torch.zeros(1, 3), 1.0)])
 def test_a_prior_of_the_wrong_shape_is_refused(distribution):
-    with pytest.raises(ValueError, match=r"prior of site 'net.weight' must .* write distribution.expand\(parameter.shape\)"):
+    with pytest.raises(
+        ValueError, match=r"prior of site 'net.weight' must .* write distribution.expand\(parameter.shape\)"
+    ):
         random_module("net", nn.Linear(3, 1), lambda site_name, parameter, fan_in: distribution)
 
 

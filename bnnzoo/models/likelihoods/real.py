@@ -152,7 +152,7 @@ def student_t(
     torch.Size([5])
     """
     name = "likelihoods.student_t"
-    return _StudentT(_positive(f"{name}: df", df), _scale(name, scale))
+    return _StudentT(_positive(name, "df", df), _scale(name, scale))
 
 
 def heteroscedastic_gaussian(min_scale: float = 1e-6) -> Likelihood:
@@ -234,12 +234,12 @@ def _laplace(loc: Tensor, scale: Scale) -> TorchDistributionMixin:
 
 
 def _scale(where: str, scale: float | TorchDistributionMixin | None) -> float | TorchDistributionMixin:
-    return dist.HalfNormal(1.0) if scale is None else _positive(f"{where}: scale", scale)
+    return dist.HalfNormal(1.0) if scale is None else _positive(where, "scale", scale)
 
 
-def _positive(where: str, value: float | TorchDistributionMixin) -> float | TorchDistributionMixin:
+def _positive(where: str, name: str, value: float | TorchDistributionMixin) -> float | TorchDistributionMixin:
     if isinstance(value, TorchDistributionMixin):
         check_scale(where, value)
     else:
-        check_positive(where, value=value)
+        check_positive(where, **{name: value})
     return value

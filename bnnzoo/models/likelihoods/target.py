@@ -11,7 +11,8 @@ __all__ = ["check_binary", "check_classes", "check_counts", "check_output", "che
 def check_output(where: str, output: Tensor) -> None:
     """Refuse a network output that is not [N] or [N, D]."""
     if not isinstance(output, Tensor) or output.ndim not in (1, 2) or not output.is_floating_point():
-        found = f"{output.dtype} of shape {tuple(output.shape)}" if isinstance(output, Tensor) else type(output).__name__
+        is_tensor = isinstance(output, Tensor)
+        found = f"{output.dtype} of shape {tuple(output.shape)}" if is_tensor else type(output).__name__
         raise ValueError(
             f"{where}: the network's output must be a floating tensor of shape [N, outputs], but is {found}."
         )
@@ -70,9 +71,7 @@ def _check_tensor(where: str, y: Any) -> None:
         raise TypeError(f"{where}: y must be a tensor, but is {type(y).__name__}: write torch.as_tensor(y).")
 
 
-def _check_shape(
-    where: str, y: Tensor, output: Tensor, expected: torch.Size, outputs_per_target: int = 1
-) -> None:
+def _check_shape(where: str, y: Tensor, output: Tensor, expected: torch.Size, outputs_per_target: int = 1) -> None:
     if y.shape == expected:
         return
     if y.ndim == 0 or y.shape[0] != expected[0]:
@@ -99,6 +98,10 @@ def _check_rows(where: str, y: Tensor, bad: Tensor, hint: str) -> None:
 
 def _is_concrete(tensor: Tensor) -> bool:
     """Whether the values may be looked at: not while a function is traced, compiled, or batched over this tensor."""
-    tracing = torch.compiler.is_compiling() or torch.jit.is_tracing() or torch._C._len_torch_dispatch_stack() > 0
+    tracing = (
+        torch.compiler.is_compiling()
+        or torch._C._get_tracing_state() is not None
+        or torch._C._len_torch_dispatch_stack() > 0
+    )
     wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
     return not tracing and not wrapped and type(tensor) is Tensor and tensor.device.type != "meta"

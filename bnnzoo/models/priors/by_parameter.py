@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
-from torch.distributions import Distribution
 
 from bnnzoo.models.priors.prior import Prior
 
@@ -19,7 +19,7 @@ class ByParameter:
     patterns: Mapping[str, Prior]
     default: Prior | None
 
-    def __call__(self, site_name: str, parameter: Tensor, fan_in: int) -> Distribution:
+    def __call__(self, site_name: str, parameter: Tensor, fan_in: int) -> TorchDistributionMixin:
         name = site_name.partition(".")[2]
         matching = (prior for pattern, prior in self.patterns.items() if fnmatchcase(name, pattern))
         prior = next(matching, self.default)

@@ -8,7 +8,6 @@ from functools import partial
 import pyro.distributions as dist
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
-from torch.distributions import Distribution
 
 from bnnzoo.models.arguments import check_positive
 from bnnzoo.models.priors.prior import Prior, independent, zero_mean_normal
@@ -25,7 +24,7 @@ class _Fixed:
     bias_scale: float
     by_fan_in: bool = False
 
-    def __call__(self, site_name: str, parameter: Tensor, fan_in: int) -> Distribution:
+    def __call__(self, site_name: str, parameter: Tensor, fan_in: int) -> TorchDistributionMixin:
         if parameter.ndim < 2:
             return independent(self.family(self.bias_scale), parameter)
         return independent(self.family(self.weight_scale / (math.sqrt(fan_in) if self.by_fan_in else 1.0)), parameter)

@@ -8,7 +8,6 @@ import pyro.distributions as dist
 import torch
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
-from torch.distributions import Distribution
 from torch.distributions.transforms import PowerTransform
 
 from bnnzoo.models.arguments import check_positive, check_scale
@@ -22,7 +21,7 @@ class _Layerwise:
     scale: TorchDistributionMixin
     by_fan_in: bool
 
-    def __call__(self, site_name: str, parameter: Tensor, fan_in: int) -> Distribution:
+    def __call__(self, site_name: str, parameter: Tensor, fan_in: int) -> TorchDistributionMixin:
         scale = pyro.sample(f"{site_name}.scale", self.scale)
         shrink = math.sqrt(fan_in) if self.by_fan_in and parameter.ndim >= 2 else 1.0
         return independent(zero_mean_normal(scale / shrink), parameter)
@@ -64,7 +63,7 @@ def layerwise(scale: TorchDistributionMixin | None = None, by_fan_in: bool = Fal
 class _ARD:
     scale: TorchDistributionMixin
 
-    def __call__(self, site_name: str, parameter: Tensor, fan_in: int) -> Distribution:
+    def __call__(self, site_name: str, parameter: Tensor, fan_in: int) -> TorchDistributionMixin:
         if parameter.ndim < 2:
             return independent(zero_mean_normal(pyro.sample(f"{site_name}.scale", self.scale)), parameter)
         inputs = parameter.shape[1]
@@ -107,7 +106,7 @@ class _Horseshoe:
     slab_scale: float | None
     slab_df: float
 
-    def __call__(self, site_name: str, parameter: Tensor, fan_in: int) -> Distribution:
+    def __call__(self, site_name: str, parameter: Tensor, fan_in: int) -> TorchDistributionMixin:
         tau = pyro.sample(f"{site_name}.global_scale", dist.HalfCauchy(self.global_scale))
         local = pyro.sample(f"{site_name}.local_scale", independent(dist.HalfCauchy(1.0), parameter))
         scale = tau * local
@@ -183,7 +182,7 @@ def gamma_precision(shape: float, scale: float) -> TorchDistributionMixin:
     torch.Size([])
     """
     check_positive("priors.gamma_precision", shape=shape, scale=scale)
-    return dist.TransformedDistribution(dist.Gamma(shape, shape * scale**2), [PowerTransform(-0.5)])
+    return dist.TransformedDistribution(dist.Gamma(shape, shape * scale**2), [PowerTransform(torch.tensor(-0.5))])
 
 
 def _hyperprior(where: str, scale: TorchDistributionMixin | None) -> TorchDistributionMixin:

@@ -5,7 +5,6 @@ from typing import Protocol, runtime_checkable
 import pyro.distributions as dist
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
-from torch.distributions import Distribution
 
 __all__ = ["Prior", "independent", "zero_mean_normal"]
 
@@ -31,7 +30,7 @@ class Prior(Protocol):
     torch.Size([50, 3])
     """
 
-    def __call__(self, site_name: str, parameter: Tensor, fan_in: int) -> Distribution:
+    def __call__(self, site_name: str, parameter: Tensor, fan_in: int) -> TorchDistributionMixin:
         """Return the prior of one parameter.
 
         Parameters
