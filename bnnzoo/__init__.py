@@ -4,3 +4,5 @@ from bnnzoo import models
 from bnnzoo.models import likelihoods, priors, random_module
 
 __all__ = ["likelihoods", "models", "priors", "random_module"]
+
+__version__ = "0.1.0"

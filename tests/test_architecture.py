@@ -30,7 +30,7 @@ class Layer:
 LAYERS = {
     "core": Layer(frozenset(), TENSORS | {"pandas"}),
     "models": Layer(frozenset({"core"}), TENSORS),
-    "inference": Layer(frozenset({"core"}), frozenset({"numpy", "torch", "rich"})),
+    "inference": Layer(frozenset({"core"}), frozenset({"cloudpickle", "numpy", "rich", "torch"})),
     "predictive": Layer(frozenset({"core"}), frozenset({"numpy", "torch", "xarray", "arviz_base"})),
     **dict.fromkeys(MEASURES, Layer(frozenset(), LABELLED)),
     "plots": Layer(MEASURES, LABELLED | {"matplotlib", "arviz_plots"}),

@@ -1,0 +1,61 @@
+"""Configuration of the documentation; it builds without a network."""
+
+import os
+import sys
+import warnings
+
+import bnnzoo
+
+__all__: list[str] = []
+
+project = "bnnzoo"
+author = "The bnnzoo developers"
+copyright = f"2026, {author}"
+version = release = bnnzoo.__version__
+
+extensions = [
+    "myst_parser",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.viewcode",
+    "sphinx_gallery.gen_gallery",
+]
+exclude_patterns = ["_build", "_templates"]
+templates_path = ["_templates"]
+default_role = "py:obj"
+
+html_theme = "pydata_sphinx_theme"
+html_title = "bnnzoo"
+html_theme_options = {
+    "navigation_with_keys": False,
+    "secondary_sidebar_items": ["page-toc"],
+    "show_toc_level": 2,
+}
+
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+
+autodoc_typehints = "none"  # numpydoc's sections say the types
+autosummary_generate = True
+autosummary_ignore_module_all = False
+autosummary_imported_members = True
+numpydoc_show_class_members = False
+
+# The gallery runs every example; with BNNZOO_DOCS_SMOKE=1 in the short form that the tests run, too.
+_smoke = os.environ.get("BNNZOO_DOCS_SMOKE") == "1"
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "gallery",
+    "filename_pattern": r"/plot_",
+    "reset_argv": lambda gallery_conf, script_vars: ["--smoke"] if _smoke else [],
+    "show_memory": False,
+    "download_all_examples": False,
+    "remove_config_comments": True,
+    "abort_on_example_error": True,
+}
+suppress_warnings = ["config.cache"]  # the function above cannot be cached
+
+if not sys.warnoptions:
+    warnings.simplefilter("default")
