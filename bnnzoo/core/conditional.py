@@ -54,6 +54,7 @@ def moments(distribution: Distribution) -> Moments:
 
     Examples
     --------
+    >>> import torch
     >>> import pyro.distributions as dist
     >>> found = moments(dist.Laplace(torch.zeros(3), 2.0))
     >>> found["variance"]

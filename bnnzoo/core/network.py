@@ -30,6 +30,7 @@ class Network:
 
     Examples
     --------
+    >>> import torch
     >>> module = torch.nn.Sequential(torch.nn.Linear(2, 1))
     >>> network = Network("net", module, {"0.weight": "net.0.weight", "0.bias": "net.0.bias"})
     >>> network.sites["0.bias"]

@@ -68,6 +68,8 @@ def random_module(name: str, net: nn.Module, prior: Prior) -> Callable[..., Any]
 
     Examples
     --------
+    >>> import pyro
+    >>> import torch
     >>> import pyro.distributions as dist
     >>> import bnnzoo as bz
     >>> net = torch.nn.Linear(3, 1)

@@ -70,7 +70,9 @@ def bernoulli() -> Likelihood:
 
     Examples
     --------
-    >>> bernoulli()(torch.zeros(5, 1)).shape
+    >>> import torch
+    >>> import bnnzoo as bz
+    >>> bz.likelihoods.bernoulli()(torch.zeros(5, 1)).shape
     torch.Size([5])
     """
     return _Bernoulli()
@@ -92,7 +94,9 @@ def categorical() -> Likelihood:
 
     Examples
     --------
-    >>> categorical()(torch.zeros(5, 3)).shape
+    >>> import torch
+    >>> import bnnzoo as bz
+    >>> bz.likelihoods.categorical()(torch.zeros(5, 3)).shape
     torch.Size([5])
     """
     return _Categorical()
@@ -114,7 +118,9 @@ def poisson() -> Likelihood:
 
     Examples
     --------
-    >>> poisson()(torch.zeros(5, 1)).shape
+    >>> import torch
+    >>> import bnnzoo as bz
+    >>> bz.likelihoods.poisson()(torch.zeros(5, 1)).shape
     torch.Size([5])
     """
     return _Poisson()

@@ -18,6 +18,7 @@ class Likelihood(Protocol):
 
     Examples
     --------
+    >>> import pyro
     >>> from dataclasses import dataclass
     >>> import pyro, torch
     >>> import pyro.distributions as dist

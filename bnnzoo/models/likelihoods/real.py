@@ -85,8 +85,9 @@ def gaussian(scale: float | TorchDistributionMixin | None = None) -> Likelihood:
 
     Examples
     --------
+    >>> import bnnzoo as bz
     >>> import torch
-    >>> gaussian(scale=0.1)(torch.zeros(5, 1)).shape
+    >>> bz.likelihoods.gaussian(scale=0.1)(torch.zeros(5, 1)).shape
     torch.Size([5])
     """
     return _Homoscedastic("likelihoods.gaussian", _normal, _scale("likelihoods.gaussian", scale))
@@ -114,8 +115,9 @@ def laplace(scale: float | TorchDistributionMixin | None = None) -> Likelihood:
 
     Examples
     --------
+    >>> import bnnzoo as bz
     >>> import torch
-    >>> laplace(scale=0.1)(torch.zeros(5, 1)).shape
+    >>> bz.likelihoods.laplace(scale=0.1)(torch.zeros(5, 1)).shape
     torch.Size([5])
     """
     return _Homoscedastic("likelihoods.laplace", _laplace, _scale("likelihoods.laplace", scale))
@@ -147,8 +149,9 @@ def student_t(
 
     Examples
     --------
+    >>> import bnnzoo as bz
     >>> import torch
-    >>> student_t(df=4.0, scale=0.1)(torch.zeros(5, 1)).shape
+    >>> bz.likelihoods.student_t(df=4.0, scale=0.1)(torch.zeros(5, 1)).shape
     torch.Size([5])
     """
     name = "likelihoods.student_t"
@@ -177,8 +180,9 @@ def heteroscedastic_gaussian(min_scale: float = 1e-6) -> Likelihood:
 
     Examples
     --------
+    >>> import bnnzoo as bz
     >>> import torch
-    >>> heteroscedastic_gaussian()(torch.zeros(5, 2)).shape
+    >>> bz.likelihoods.heteroscedastic_gaussian()(torch.zeros(5, 2)).shape
     torch.Size([5])
     """
     check_positive("likelihoods.heteroscedastic_gaussian", min_scale=min_scale)
@@ -208,8 +212,9 @@ def heteroscedastic_laplace(min_scale: float = 1e-6) -> Likelihood:
 
     Examples
     --------
+    >>> import bnnzoo as bz
     >>> import torch
-    >>> heteroscedastic_laplace()(torch.zeros(5, 2)).shape
+    >>> bz.likelihoods.heteroscedastic_laplace()(torch.zeros(5, 2)).shape
     torch.Size([5])
     """
     check_positive("likelihoods.heteroscedastic_laplace", min_scale=min_scale)

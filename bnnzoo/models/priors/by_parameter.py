@@ -62,7 +62,9 @@ def by_parameter(patterns: Mapping[str, Prior], default: Prior | None = None) ->
 
     Examples
     --------
-    >>> prior = by_parameter({"0.weight": ard(), "*.bias": normal(10.0)}, default=fan_in(1.0))
+    >>> import torch
+    >>> import bnnzoo as bz
+    >>> prior = bz.priors.by_parameter({"*.bias": bz.priors.normal(10.0)}, default=bz.priors.fan_in(1.0))
     >>> float(prior("net.2.bias", torch.zeros(1), fan_in=50).base_dist.scale)
     10.0
     """

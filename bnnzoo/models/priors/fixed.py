@@ -44,7 +44,9 @@ def normal(scale: float = 1.0) -> Prior:
 
     Examples
     --------
-    >>> normal(2.0)("net.0.weight", torch.zeros(50, 3), fan_in=3).event_shape
+    >>> import torch
+    >>> import bnnzoo as bz
+    >>> bz.priors.normal(2.0)("net.0.weight", torch.zeros(50, 3), fan_in=3).event_shape
     torch.Size([50, 3])
     """
     check_positive("priors.normal", scale=scale)
@@ -73,7 +75,9 @@ def fan_in(weight_scale: float = 1.0, bias_scale: float = 1.0) -> Prior:
 
     Examples
     --------
-    >>> weights = fan_in(weight_scale=4.0)("net.2.weight", torch.zeros(1, 16), fan_in=16)
+    >>> import torch
+    >>> import bnnzoo as bz
+    >>> weights = bz.priors.fan_in(weight_scale=4.0)("net.2.weight", torch.zeros(1, 16), fan_in=16)
     >>> float(weights.base_dist.scale[0, 0])
     1.0
     """
@@ -95,7 +99,9 @@ def laplace(scale: float = 1.0) -> Prior:
 
     Examples
     --------
-    >>> laplace(0.5)("net.0.bias", torch.zeros(50), fan_in=3).event_shape
+    >>> import torch
+    >>> import bnnzoo as bz
+    >>> bz.priors.laplace(0.5)("net.0.bias", torch.zeros(50), fan_in=3).event_shape
     torch.Size([50])
     """
     check_positive("priors.laplace", scale=scale)
@@ -118,7 +124,9 @@ def student_t(df: float = 3.0, scale: float = 1.0) -> Prior:
 
     Examples
     --------
-    >>> student_t(df=3.0)("net.0.bias", torch.zeros(50), fan_in=3).event_shape
+    >>> import torch
+    >>> import bnnzoo as bz
+    >>> bz.priors.student_t(df=3.0)("net.0.bias", torch.zeros(50), fan_in=3).event_shape
     torch.Size([50])
     """
     check_positive("priors.student_t", df=df, scale=scale)

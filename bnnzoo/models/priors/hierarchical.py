@@ -51,7 +51,11 @@ def layerwise(scale: TorchDistributionMixin | None = None, by_fan_in: bool = Fal
 
     Examples
     --------
-    >>> prior = layerwise(dist.HalfNormal(1.0), by_fan_in=True)
+    >>> import pyro
+    >>> import pyro.distributions as dist
+    >>> import torch
+    >>> import bnnzoo as bz
+    >>> prior = bz.priors.layerwise(dist.HalfNormal(1.0), by_fan_in=True)
     >>> trace = pyro.poutine.trace(prior).get_trace("net.0.weight", torch.zeros(50, 3), 3)
     >>> list(trace.stochastic_nodes)
     ['net.0.weight.scale']
@@ -93,7 +97,10 @@ def ard(scale: TorchDistributionMixin | None = None) -> Prior:
 
     Examples
     --------
-    >>> trace = pyro.poutine.trace(ard()).get_trace("net.0.weight", torch.zeros(50, 3), 3)
+    >>> import pyro
+    >>> import torch
+    >>> import bnnzoo as bz
+    >>> trace = pyro.poutine.trace(bz.priors.ard()).get_trace("net.0.weight", torch.zeros(50, 3), 3)
     >>> trace.nodes["net.0.weight.scale"]["value"].shape
     torch.Size([3])
     """
@@ -146,7 +153,10 @@ def horseshoe(global_scale: float = 1.0, slab_scale: float | None = None, slab_d
 
     Examples
     --------
-    >>> trace = pyro.poutine.trace(horseshoe(0.1)).get_trace("net.0.weight", torch.zeros(50, 3), 3)
+    >>> import pyro
+    >>> import torch
+    >>> import bnnzoo as bz
+    >>> trace = pyro.poutine.trace(bz.priors.horseshoe(0.1)).get_trace("net.0.weight", torch.zeros(50, 3), 3)
     >>> list(trace.stochastic_nodes)
     ['net.0.weight.global_scale', 'net.0.weight.local_scale']
     """
@@ -178,7 +188,9 @@ def gamma_precision(shape: float, scale: float) -> TorchDistributionMixin:
 
     Examples
     --------
-    >>> gamma_precision(shape=0.25, scale=0.05).log_prob(torch.tensor(0.1)).shape
+    >>> import torch
+    >>> import bnnzoo as bz
+    >>> bz.priors.gamma_precision(shape=0.25, scale=0.05).log_prob(torch.tensor(0.1)).shape
     torch.Size([])
     """
     check_positive("priors.gamma_precision", shape=shape, scale=scale)

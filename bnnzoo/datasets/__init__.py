@@ -1,0 +1,22 @@
+"""Data sets as arrays with names: simulated, bundled with scikit-learn, or read from a local folder."""
+
+from bnnzoo.datasets.bundled import breast_cancer, diabetes, digits, iris, wine
+from bnnzoo.datasets.dataset import Dataset, Split
+from bnnzoo.datasets.toy import gap, heteroscedastic, moons, two_clusters
+from bnnzoo.datasets.uci import uci, uci_split
+
+__all__ = [
+    "Dataset",
+    "Split",
+    "breast_cancer",
+    "diabetes",
+    "digits",
+    "gap",
+    "heteroscedastic",
+    "iris",
+    "moons",
+    "two_clusters",
+    "uci",
+    "uci_split",
+    "wine",
+]

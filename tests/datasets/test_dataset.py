@@ -1,0 +1,58 @@
+import numpy as np
+import pytest
+from sklearn.preprocessing import StandardScaler
+
+from bnnzoo.datasets import Dataset, Split
+
+
+def regression():
+    generator = np.random.default_rng(0)
+    return Dataset("made", generator.normal(3.0, 2.0, (50, 3)), generator.normal(100.0, 7.0, 50), ("a", "b", "c"))
+
+
+def test_a_split_has_every_row_once():
+    data = regression()
+    split = data.split(test_size=0.3, seed=1)
+    assert len(split.y_train) == 35
+    assert len(split.y_test) == 15
+    np.testing.assert_array_equal(np.sort(np.concatenate([split.y_train, split.y_test])), np.sort(data.y))
+
+
+def test_a_split_is_fixed_by_its_seed():
+    first, same, other = (regression().split(seed=seed).y_test for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first, same)
+    assert not np.array_equal(first, other)
+
+
+def test_classes_keep_their_shares():
+    data = Dataset("made", np.zeros((100, 1)), np.repeat([0, 1], [90, 10]), ("a",), ("no", "yes"))
+    assert data.split(test_size=0.2).y_test.sum() == 2
+
+
+def test_standardising_uses_the_training_part_alone():
+    split = regression().split()
+    found = split.standardized()
+    np.testing.assert_allclose(found.x_test, StandardScaler().fit(split.x_train).transform(split.x_test))
+    np.testing.assert_allclose([found.y_train.mean(), found.y_train.std()], [0.0, 1.0], atol=1e-12)
+    np.testing.assert_allclose(found.y_test * found.y_scale + found.y_loc, split.y_test)
+
+
+def test_standardising_twice_changes_nothing():
+    once = regression().split().standardized()
+    twice = once.standardized()
+    for name in ("x_train", "y_train", "x_test", "y_test"):
+        np.testing.assert_allclose(getattr(twice, name), getattr(once, name), atol=1e-12)
+    assert (twice.y_loc, twice.y_scale) == pytest.approx((once.y_loc, once.y_scale))
+
+
+def test_a_constant_input_or_target_does_not_divide_by_zero():
+    found = Split(np.ones((4, 2)), np.full(4, 5.0), np.full((1, 2), 3.0), np.array([6.0])).standardized()
+    np.testing.assert_array_equal(found.x_train, 0.0)
+    np.testing.assert_array_equal(found.x_test, 2.0)
+    np.testing.assert_array_equal(found.y_test, 1.0)
+
+
+def test_labels_are_not_standardised():
+    split = Split(np.eye(4), np.array([0, 1, 1, 2]), np.eye(4), np.array([2, 1, 0, 0])).standardized()
+    np.testing.assert_array_equal(split.y_train, [0, 1, 1, 2])
+    assert (split.y_loc, split.y_scale) == (0.0, 1.0)
