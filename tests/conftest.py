@@ -10,11 +10,14 @@ import pytest
 import torch
 from jaxtyping import install_import_hook
 
+from tests import type_checks
+
 REPOSITORY = Path(__file__).parents[1]
 DEFAULT_DATA = REPOSITORY.parent / "shared" / "data"
 
 # Arguments and results of these packages are checked against their annotations while testing, at no cost to users.
-_type_checks = install_import_hook(["bnnzoo.core", "bnnzoo.inference", "bnnzoo.predictive"], "beartype.beartype")
+CHECKED = ["bnnzoo.core", "bnnzoo.inference", "bnnzoo.predictive"]
+_type_checks = install_import_hook(CHECKED, f"{type_checks.__name__}.checked")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
