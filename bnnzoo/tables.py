@@ -98,6 +98,8 @@ def read_table(path: Path, separator: str = ",") -> pd.DataFrame:
         raise TableError(
             f"Column {repeated.iloc[0]!r} appears more than once in the header of {str(path)!r}; rename one."
         )
+    if frame.empty:
+        raise TableError(f"{str(path)!r} has a header but no rows.")
     if frame.shape[1] == 1:
         raise TableError(
             f"{str(path)!r} has one column when split at {separator!r}, header {str(frame.columns[0])!r}; "
@@ -300,14 +302,19 @@ def _classes(target: pd.Series) -> pd.Series:
     counts = target.value_counts()
     if len(counts) < 2:
         raise TableError(
-            f"Target column {target.name!r} has a single class, {counts.index[0]!r}; there is nothing to learn."
+            f"Target column {target.name!r} has a single class, {_shown(counts.index[0])}; there is nothing to learn."
         )
     if counts.iloc[-1] < 2:
         raise TableError(
-            f"Class {counts.index[-1]!r} of target column {target.name!r} has one row, so it cannot be both learned "
+            f"Class {_shown(counts.index[-1])} of target column {target.name!r} has one row, so it cannot be both learned "
             "and held out; remove it, merge it with another class, or choose regression."
         )
     return target if is_numeric_dtype(target) else target.astype(str)
+
+
+def _shown(label: object) -> str:
+    """Write a class as it stands in the file, not as numpy's type."""
+    return repr(label) if isinstance(label, str) else f"{label:g}" if isinstance(label, float) else str(label)
 
 
 def _split(
@@ -373,15 +380,15 @@ def restore_units(tree: xr.DataTree, table: Table) -> xr.DataTree:
     restored = tree.copy()
     for group in ("posterior_predictive", "predictions", "observed_data", "predictions_observed_data"):
         if group in tree.children:
-            restored[group] = xr.DataTree(_affine(tree[group].to_dataset(), loc, scale))
+            restored[group].dataset = _affine(tree[group].to_dataset(), loc, scale)
     for group in ("log_likelihood", "predictions_log_likelihood"):
         if group in tree.children:
-            restored[group] = xr.DataTree(_affine(tree[group].to_dataset(), -log_scale, 1.0))
+            restored[group].dataset = _affine(tree[group].to_dataset(), -log_scale, 1.0)
     if "conditional" in tree.children:
         conditional = tree["conditional"].to_dataset()
         rules = {"mean": (loc, scale), "variance": (0.0, scale**2), "entropy": (log_scale, 1.0)}
         known = {str(name): conditional[name] * b + a for name, (a, b) in rules.items() if name in conditional}
-        restored["conditional"] = xr.DataTree(conditional.assign(known))
+        restored["conditional"].dataset = conditional.assign(known)
     return restored
 
 

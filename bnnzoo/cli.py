@@ -1,0 +1,248 @@
+"""The commands ``bnnzoo demo`` and ``bnnzoo compare``."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import pandas as pd
+import typer
+from rich.console import Console
+from rich.table import Table as Grid
+
+from bnnzoo import inference
+from bnnzoo.core.minibatch import DataError
+from bnnzoo.core.sites import ModelError
+from bnnzoo.core.types import Method
+from bnnzoo.datasets import diabetes
+from bnnzoo.report.comparison import Comparison, compare
+from bnnzoo.report.output import check_new_folder, new_folder, write
+from bnnzoo.report.summary import columns, findings, rows
+from bnnzoo.tables import Table, TableError, Task, prepare, read_table
+
+__all__ = ["app", "method_names", "methods_from"]
+
+app = typer.Typer(
+    help="Bayesian neural networks on a table: one model, several inference methods, one report.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+console = Console()
+errors = Console(stderr=True)
+
+BAD_INPUT = 2
+
+
+class CommandError(ValueError):
+    """An option of a command is wrong; the message is one sentence."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+    """How long methods run: the settings that a method has are set, the others do not concern it."""
+
+    num_chains: int
+    num_warmup: int
+    num_draws: int
+    num_steps: int
+
+
+DEFAULT_BUDGET = Budget(num_chains=4, num_warmup=300, num_draws=300, num_steps=5000)
+
+Out = Annotated[Path, typer.Option(help="New folder for report.html and one netCDF file per method.")]
+Methods = Annotated[str, typer.Option(help="Inference methods, comma-separated; the first is the reference.")]
+Seed = Annotated[int, typer.Option(help="Seed of the split and of everything random.")]
+TestSize = Annotated[float, typer.Option(help="Share of the rows that is held out.")]
+Hidden = Annotated[int, typer.Option(min=1, help="Width of the hidden layer.")]
+Chains = Annotated[int, typer.Option(min=1, help="Markov chains.")]
+Warmup = Annotated[int, typer.Option(min=1, help="Warm-up draws of each chain.")]
+Draws = Annotated[int, typer.Option(min=4, help="Draws of each chain after warm-up.")]
+Steps = Annotated[int, typer.Option(min=1, help="Optimisation steps of variational methods.")]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        try:
+            console.print(f"bnnzoo {version('bnnzoo')}", highlight=False)
+        except PackageNotFoundError:
+            console.print("bnnzoo, run from a checkout that is not installed")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Bayesian neural networks on a table: one model, several inference methods, one report."""
+
+
+@app.command()
+def demo(
+    out: Out = Path("bnnzoo-demo"),
+    methods: Methods = "nuts,mfvi,laplace",
+    seed: Seed = 0,
+    hidden: Hidden = 10,
+    num_chains: Chains = DEFAULT_BUDGET.num_chains,
+    num_warmup: Warmup = DEFAULT_BUDGET.num_warmup,
+    num_draws: Draws = DEFAULT_BUDGET.num_draws,
+    num_steps: Steps = DEFAULT_BUDGET.num_steps,
+) -> None:
+    """Compare methods on scikit-learn's diabetes data: progression of the disease in 442 patients, from 10 inputs."""
+    with _one_sentence_errors():
+        budget = Budget(num_chains, num_warmup, num_draws, num_steps)
+        chosen = methods_from(methods, budget)
+        check_new_folder(out)
+        data = diabetes()
+        frame = pd.DataFrame(data.x, columns=list(data.features)).assign(progression=data.y)
+        table = prepare(frame, "progression", "regression", 0.2, seed)
+        _run(table, chosen, "the diabetes data of scikit-learn", out, hidden, seed)
+
+
+@app.command("compare")
+def compare_command(
+    data: Annotated[Path, typer.Argument(help="CSV file with a header line.", show_default=False)],
+    target: Annotated[str, typer.Option(help="Column to be predicted.", show_default=False)],
+    methods: Methods = "nuts,mfvi,laplace",
+    out: Out = Path("results"),
+    task: Annotated[
+        str | None, typer.Option(help="regression or classification; inferred from the target unless given.")
+    ] = None,
+    test_size: TestSize = 0.2,
+    seed: Seed = 0,
+    drop: Annotated[list[str] | None, typer.Option(help="Column to leave out; may be repeated.")] = None,
+    separator: Annotated[str, typer.Option(help="What separates two fields of a line.")] = ",",
+    hidden: Hidden = 15,
+    num_chains: Chains = DEFAULT_BUDGET.num_chains,
+    num_warmup: Warmup = DEFAULT_BUDGET.num_warmup,
+    num_draws: Draws = DEFAULT_BUDGET.num_draws,
+    num_steps: Steps = DEFAULT_BUDGET.num_steps,
+) -> None:
+    """Compare methods on a table of your own.
+
+    Numeric columns are standardised with the training part, text columns become one input per category. Missing values
+    are refused, with row and column named.
+    """
+    with _one_sentence_errors():
+        budget = Budget(num_chains, num_warmup, num_draws, num_steps)
+        chosen = methods_from(methods, budget)
+        check_new_folder(out)
+        table = prepare(read_table(data, separator), target, _task(task), test_size, seed, drop or ())
+        if task is None:
+            console.print(f"Target {target!r} is taken for {table.task}; say --task to overrule.", highlight=False)
+        _run(table, chosen, data.name, out, hidden, seed)
+
+
+def method_names() -> dict[str, type[Method]]:
+    """Return every inference method by its class name in lower case and, where it is unique, by its capitals.
+
+    Examples
+    --------
+    >>> sorted(name for name, kind in method_names().items() if kind.__name__ == "MeanFieldVI")
+    ['meanfieldvi', 'mfvi']
+    """
+    kinds = [getattr(inference, name) for name in inference.__all__]
+    kinds = [kind for kind in kinds if isinstance(kind, type) and hasattr(kind, "needs")]
+    names = {kind.__name__.lower(): kind for kind in kinds}
+    for kind in kinds:
+        capitals = "".join(letter for letter in kind.__name__ if letter.isupper()).lower()
+        same = [k for k in kinds if "".join(letter for letter in k.__name__ if letter.isupper()).lower() == capitals]
+        if len(capitals) > 1 and len(same) == 1:
+            names.setdefault(capitals, kind)
+    return names
+
+
+def methods_from(text: str, budget: Budget = DEFAULT_BUDGET) -> dict[str, Method]:
+    """Return methods by name from a comma-separated list.
+
+    Parameters
+    ----------
+    text : str
+        Such as ``"nuts,mfvi,laplace"``.
+    budget : Budget
+
+    Raises
+    ------
+    CommandError
+        If a name is unknown, repeated or missing.
+
+    Examples
+    --------
+    >>> list(methods_from("nuts,laplace"))
+    ['nuts', 'laplace']
+    """
+    known = method_names()
+    names = [name.strip().lower() for name in text.split(",") if name.strip()]
+    if not names:
+        raise CommandError(f"--methods is empty; choose from {', '.join(sorted(known))}.")
+    for name in names:
+        if name not in known:
+            raise CommandError(f"There is no inference method {name!r}; choose from {', '.join(sorted(known))}.")
+        if names.count(name) > 1:
+            raise CommandError(f"Method {name!r} is listed {names.count(name)} times; once is enough.")
+    return {name: _with_budget(known[name], budget) for name in names}
+
+
+def _with_budget(kind: type[Any], budget: Budget) -> Method:
+    own = {field.name for field in dataclasses.fields(kind)}
+    method: Method = kind(**{name: value for name, value in dataclasses.asdict(budget).items() if name in own})
+    return method
+
+
+def _task(text: str | None) -> Task | None:
+    choices: Mapping[str, Task] = {name: name for name in get_args(Task)}
+    if text is not None and text not in choices:
+        raise CommandError(f"--task must be regression or classification, not {text!r}.")
+    return choices[text] if text else None
+
+
+def _run(table: Table, methods: dict[str, Method], source: str, out: Path, hidden: int, seed: int) -> None:
+    console.print(
+        f"{len(table.y_train)} rows to learn from, {len(table.y_test)} held out, {len(table.features)} inputs",
+        highlight=False,
+    )
+    with new_folder(out) as folder:
+        comparison = compare(
+            table,
+            methods,
+            source=source,
+            num_hidden=hidden,
+            seed=seed,
+            announce=lambda name: console.print(f"fitting {name}"),
+        )
+        write(comparison, folder)
+    _show(comparison)
+    files = ", ".join(["report.html", *(f"{name}.nc" for name in methods)])
+    console.print(f"\nWritten to [bold]{out}[/bold]: {files}", highlight=False, soft_wrap=True)
+
+
+def _show(comparison: Comparison) -> None:
+    grid = Grid(title=f"Held-out predictions of {comparison.table.target}", title_justify="left")
+    grid.add_column("method", style="bold")
+    for label, _ in columns(comparison):
+        grid.add_column(label, justify="right")
+    for name, cells in rows(comparison):
+        styles = ["yellow" if cell.is_warning else "bold green" if cell.is_best else "" for cell in cells]
+        grid.add_row(
+            name,
+            *(f"[{style}]{cell.text}[/]" if style else cell.text for cell, style in zip(cells, styles, strict=True)),
+        )
+    console.print(grid)
+    for sentence in findings(comparison):
+        console.print(f"• {sentence}", highlight=False)
+
+
+@contextmanager
+def _one_sentence_errors() -> Iterator[None]:
+    """Turn what the user can put right into one sentence and exit code 2."""
+    try:
+        yield
+    except (CommandError, TableError, DataError, ModelError, OSError) as error:
+        errors.print(f"[bold red]Error:[/] {error}", highlight=False, soft_wrap=True, markup=True)
+        raise typer.Exit(BAD_INPUT) from None
+    except KeyboardInterrupt:
+        errors.print("Interrupted; nothing was written.")
+        raise typer.Exit(130) from None

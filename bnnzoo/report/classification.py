@@ -1,0 +1,76 @@
+"""Pictures of a comparison on class labels."""
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from bnnzoo.report.comparison import Comparison
+from bnnzoo.report.parts import Parts
+from bnnzoo.report.scores import class_probabilities, observed
+from bnnzoo.report.style import MUTED, clean, colours, new_figure
+
+__all__ = ["plot_confidence", "plot_entropy", "plot_reliability"]
+
+NUM_BINS = 8
+
+
+def plot_confidence(comparison: Comparison) -> Figure:
+    """How probable the predicted class was, for rows predicted rightly and wrongly."""
+    figure, panels = new_figure(len(comparison.fitted), share=True)
+    colour = colours(f.name for f in comparison.fitted)
+    bins = np.linspace(1 / len(comparison.table.classes), 1.0, 16)
+    for axes, fitted in zip(panels, comparison.fitted, strict=True):
+        probs, y = class_probabilities(fitted.test), observed(fitted.test)
+        right = probs.argmax(-1) == y
+        groups = [probs.max(-1)[right], probs.max(-1)[~right]]
+        shades = [(*_rgb(colour[fitted.name]), 0.3), (*_rgb(colour[fitted.name]), 1.0)]
+        axes.hist(groups, bins=bins, stacked=True, color=shades, label=["right", "wrong"], edgecolor="white")
+        axes.legend(loc="upper left")
+        clean(axes, f"{fitted.name}: {int((~right).sum())} of {len(y)} wrong", "probability of the predicted class")
+    panels[0].set_ylabel("rows")
+    return figure
+
+
+def plot_reliability(comparison: Comparison) -> Figure:
+    """Share of rows predicted rightly against how probable the predicted class was, in bins of equally many rows."""
+    figure, (axes,) = new_figure(1, width=6.0, height=3.8)
+    colour = colours(f.name for f in comparison.fitted)
+    axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
+    for fitted in comparison.fitted:
+        probs = class_probabilities(fitted.test)
+        confidence, right = probs.max(-1), probs.argmax(-1) == observed(fitted.test)
+        bins = [rows for rows in np.array_split(np.argsort(confidence), NUM_BINS) if len(rows)]
+        x, y = ([values[rows].mean() for rows in bins] for values in (confidence, right))
+        errors = [np.sqrt(max(p * (1 - p), 0.25 / len(rows)) / len(rows)) for p, rows in zip(y, bins, strict=True)]
+        axes.errorbar(
+            x, y, yerr=errors, color=colour[fitted.name], marker="o", markersize=4, linewidth=1.4, label=fitted.name
+        )
+    axes.set(xlim=(1 / len(comparison.table.classes) - 0.02, 1.02), ylim=(-0.02, 1.02))
+    axes.legend(loc="lower right")
+    clean(axes, "Reliability (bars: one standard error)", "probability of the predicted class", "share right")
+    return figure
+
+
+def plot_entropy(comparison: Comparison, parts: dict[str, Parts]) -> Figure:
+    """Aleatoric against epistemic uncertainty of each row; crosses were predicted wrongly."""
+    figure, panels = new_figure(len(comparison.fitted), share=True)
+    colour = colours(f.name for f in comparison.fitted)
+    for axes, fitted in zip(panels, comparison.fitted, strict=True):
+        part = parts[fitted.name]
+        right = class_probabilities(fitted.test).argmax(-1) == observed(fitted.test)
+        for rows, marker, size, alpha in ((right, "o", 14, 0.35), (~right, "x", 26, 1.0)):
+            axes.scatter(
+                part.aleatoric[rows],
+                part.epistemic[rows],
+                s=size,
+                marker=marker,
+                alpha=alpha,
+                color=colour[fitted.name],
+            )
+        clean(axes, fitted.name, "aleatoric (expected entropy, nats)")
+    panels[0].set_ylabel("epistemic (mutual information, nats)")
+    return figure
+
+
+def _rgb(colour: str) -> tuple[float, float, float]:
+    red, green, blue = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+    return red, green, blue

@@ -1,0 +1,167 @@
+"""One table, one network, several inference methods: fitted, predicted, scored."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+import xarray as xr
+
+from bnnzoo import models
+from bnnzoo.core.types import Method, Model
+from bnnzoo.inference.fit import fit
+from bnnzoo.predictive import posterior_predictive, predict
+from bnnzoo.report.scores import CLASSIFICATION, REGRESSION, Score
+from bnnzoo.tables import Table, restore_units
+
+__all__ = ["Comparison", "Fitted", "compare", "model_for"]
+
+MAX_DRAWS = 2000  # of all chains together; more change neither scores nor pictures
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """One method's results, in the target's own units.
+
+    Attributes
+    ----------
+    name : str
+        As the user wrote it.
+    method : Method
+    train, test : DataTree
+        From :func:`bnnzoo.posterior_predictive` and :func:`bnnzoo.predict`.
+    scores : mapping of str to float
+        By label of the score.
+    """
+
+    name: str
+    method: Method
+    train: xr.DataTree
+    test: xr.DataTree
+    scores: Mapping[str, float]
+
+    def to_tree(self) -> xr.DataTree:
+        """Return one tree to be saved: the training tree, with predictions for held-out rows below ``held_out``."""
+        tree = self.train.copy()
+        kept = ("predictions", "predictions_log_likelihood", "predictions_observed_data", "conditional")
+        for group in (*kept, "predictions_constant_data"):
+            tree[f"held_out/{group}"] = self.test[group].copy()
+        return tree
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Several methods on one table.
+
+    Attributes
+    ----------
+    table : Table
+    source : str
+        Where the table came from, for the reader.
+    model : str
+        One line on the model.
+    seed : int
+    fitted : tuple of Fitted
+        The first is the reference.
+    scores : tuple of Score
+        What is computed for the task.
+    """
+
+    table: Table
+    source: str
+    model: str
+    seed: int
+    fitted: tuple[Fitted, ...]
+    scores: tuple[Score, ...]
+
+
+def model_for(table: Table, num_hidden: int) -> tuple[Model, str]:
+    """Return a network of one hidden layer for a table, as a Pyro model, and one line that describes it.
+
+    Parameters
+    ----------
+    table : Table
+    num_hidden : int
+        Width of the hidden layer.
+
+    Returns
+    -------
+    model : callable
+    description : str
+    """
+    num_inputs, num_outputs = len(table.features), max(1, len(table.classes))
+    net = models.mlp(num_inputs, hidden=(num_hidden,), out_features=num_outputs)
+    is_regression = table.task == "regression"
+    likelihood = models.likelihoods.gaussian() if is_regression else models.likelihoods.categorical()
+    noise = "Gaussian noise of unknown scale" if is_regression else f"{num_outputs} classes"
+    layers = f"{num_inputs} inputs, {num_hidden} tanh units, {num_outputs} output{'s' if num_outputs > 1 else ''}"
+    description = f"{layers}; weights N(0, 1/fan-in), biases N(0, 1); {noise}"
+    return models.supervised(net, models.priors.fan_in(), likelihood), description
+
+
+def compare(
+    table: Table,
+    methods: Mapping[str, Method],
+    *,
+    source: str,
+    num_hidden: int = 15,
+    seed: int = 0,
+    progress: bool = True,
+    announce: Callable[[str], None] = lambda name: None,
+) -> Comparison:
+    """Fit one network to a table with several methods and predict its held-out rows.
+
+    Parameters
+    ----------
+    table : Table
+    methods : mapping of str to Method
+        The first is the reference.
+    source : str
+        Where the table came from.
+    num_hidden : int
+        Width of the hidden layer.
+    seed : int
+    progress : bool
+        Show progress bars on a terminal.
+    announce : callable
+        Told the name of each method before it runs.
+
+    Returns
+    -------
+    Comparison
+    """
+    model, description = model_for(table, num_hidden)
+    scores = REGRESSION if table.task == "regression" else CLASSIFICATION
+    fitted = []
+    for name, method in methods.items():
+        announce(name)
+        fitted.append(_fit_one(name, method, model, table, scores, seed, progress))
+    return Comparison(table, source, description, seed, tuple(fitted), scores)
+
+
+def _fit_one(
+    name: str, method: Method, model: Model, table: Table, scores: tuple[Score, ...], seed: int, progress: bool
+) -> Fitted:
+    train = torch.from_numpy(table.x_train), torch.from_numpy(table.y_train)
+    held_out = torch.from_numpy(table.x_test), torch.from_numpy(table.y_test)
+    posterior = fit(model, method, *train, seed=seed, progress=progress, dtype=torch.float64)
+    num_chains, available = posterior.draws().shape[:2]
+    num_draws = min(available, max(1, MAX_DRAWS // num_chains))
+    trees = (
+        _labelled(restore_units(tree, table), table)
+        for tree in (
+            posterior_predictive(posterior, *train, num_draws=num_draws),
+            predict(posterior, *held_out, num_draws=num_draws),
+        )
+    )
+    in_sample, out_of_sample = trees
+    return Fitted(name, method, in_sample, out_of_sample, {s.label: s.function(out_of_sample) for s in scores})
+
+
+def _labelled(tree: xr.DataTree, table: Table) -> xr.DataTree:
+    """Give classes and inputs their names."""
+    names = {"class_id": list(table.classes), "x_dim_0": list(table.features)}
+
+    def name(dataset: xr.Dataset) -> xr.Dataset:
+        return dataset.assign_coords({dim: labels for dim, labels in names.items() if dim in dataset.dims})
+
+    return tree.map_over_datasets(name)

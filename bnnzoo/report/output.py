@@ -1,0 +1,73 @@
+"""Results on disk: a whole folder, or nothing."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bnnzoo.report.comparison import Comparison
+from bnnzoo.report.page import render
+
+__all__ = ["check_new_folder", "new_folder", "write"]
+
+
+def check_new_folder(path: Path) -> None:
+    """Refuse a path at which no new folder can be made.
+
+    Parameters
+    ----------
+    path : Path
+
+    Raises
+    ------
+    FileExistsError, FileNotFoundError, PermissionError
+        With one sentence that names the path.
+    """
+    parent = path.absolute().parent
+    if path.exists() or path.is_symlink():
+        raise FileExistsError(f"{str(path)!r} exists already; choose another --out, or remove it.")
+    if not parent.is_dir():
+        raise FileNotFoundError(f"There is no folder {str(parent)!r} to put {path.name!r} into; make it first.")
+    if not os.access(parent, os.W_OK):
+        raise PermissionError(f"The folder {str(parent)!r} cannot be written to; choose another --out.")
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder that becomes ``path`` if the body succeeds, and is removed if it does not.
+
+    Parameters
+    ----------
+    path : Path
+        Must not exist.
+
+    Examples
+    --------
+    >>> with tempfile.TemporaryDirectory() as parent:
+    ...     with new_folder(Path(parent) / "results") as folder:
+    ...         _ = (folder / "a.txt").write_text("whole")
+    ...     os.listdir(parent)
+    ['results']
+    """
+    check_new_folder(path)
+    with tempfile.TemporaryDirectory(dir=path.absolute().parent, prefix=f".{path.name}-") as holder:
+        folder = Path(holder) / path.name
+        folder.mkdir()
+        yield folder
+        check_new_folder(path)
+        os.replace(folder, path)
+
+
+def write(comparison: Comparison, folder: Path) -> None:
+    """Write ``report.html`` and one netCDF file a method into a folder.
+
+    Parameters
+    ----------
+    comparison : Comparison
+    folder : Path
+        An existing folder, such as that of :func:`new_folder`.
+    """
+    for fitted in comparison.fitted:
+        fitted.to_tree().to_netcdf(folder / f"{fitted.name}.nc", engine="h5netcdf")
+    (folder / "report.html").write_text(render(comparison), encoding="utf-8")

@@ -1,0 +1,99 @@
+"""Pictures of a comparison on a real-valued target."""
+
+import numpy as np
+from matplotlib.figure import Figure
+from scipy.stats import beta
+
+from bnnzoo.report.comparison import Comparison
+from bnnzoo.report.parts import Parts
+from bnnzoo.report.scores import draws_of, interval, observed
+from bnnzoo.report.style import INK, MUTED, clean, colours, new_figure
+
+__all__ = ["plot_calibration", "plot_predictions", "plot_variance"]
+
+
+def plot_predictions(comparison: Comparison) -> Figure:
+    """Observed against predicted, with 90% intervals; intervals that miss are drawn in full colour."""
+    figure, panels = new_figure(len(comparison.fitted), share=True)
+    colour = colours(f.name for f in comparison.fitted)
+    target = comparison.table.target
+    for axes, fitted in zip(panels, comparison.fitted, strict=True):
+        y, mean = observed(fitted.test), draws_of(fitted.test).mean(0)
+        lower, upper = interval(fitted.test)
+        missed = (y < lower) | (y > upper)
+        ends = [y.min(), y.max()]
+        axes.plot(ends, ends, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+        for rows, alpha in ((~missed, 0.28), (missed, 0.9)):
+            axes.vlines(y[rows], lower[rows], upper[rows], color=colour[fitted.name], alpha=alpha, linewidth=1.4)
+        axes.scatter(y, mean, s=13, color=colour[fitted.name], edgecolor="white", linewidth=0.4, zorder=3)
+        clean(axes, f"{fitted.name}: {int(missed.sum())} of {len(y)} missed", f"observed {target}")
+    panels[0].set_ylabel(f"predicted {target}")
+    return figure
+
+
+def plot_variance(comparison: Comparison, parts: dict[str, Parts]) -> Figure:
+    """Left: mean predictive variance split in two. Right: epistemic sd row by row against the reference."""
+    figure, (bars, rows) = new_figure(2, height=3.6)
+    colour = colours(parts)
+    names = list(parts)
+    for place, (name, part) in enumerate(parts.items()):
+        aleatoric, epistemic = float(part.aleatoric.mean()), float(part.epistemic.mean())
+        bars.barh(place, aleatoric, color=colour[name], alpha=0.3, height=0.6)
+        bars.barh(place, epistemic, left=aleatoric, color=colour[name], height=0.6)
+        share = f"{100 * epistemic / (aleatoric + epistemic):.1f}% epistemic"
+        bars.annotate(
+            share, (aleatoric + epistemic, place), (5, 0), textcoords="offset points", va="center", fontsize=9
+        )
+    bars.set_yticks(range(len(names)), names)
+    bars.invert_yaxis()
+    bars.margins(x=0.3)
+    bars.grid(visible=False, axis="y")
+    clean(bars, "Mean predictive variance: noise (pale) and ignorance (full)", f"variance of {comparison.table.target}")
+    reference = np.sqrt(parts[names[0]].epistemic)
+    for name in names[1:]:
+        epistemic = np.sqrt(parts[name].epistemic)
+        rows.scatter(reference, epistemic, s=14, color=colour[name], alpha=0.75, linewidth=0, label=name)
+    top = float(max(np.sqrt(part.epistemic).max() for part in parts.values()))
+    rows.plot([0, top], [0, top], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
+    rows.set(xlim=(0, None), ylim=(0, None))
+    if len(names) > 1:
+        rows.legend(loc="upper left")
+    clean(rows, "Epistemic standard deviation, row by row", f"{names[0]}", "other methods")
+    return figure
+
+
+def plot_calibration(comparison: Comparison) -> Figure:
+    """Left: coverage of central intervals. Right: distribution of the probability integral transform."""
+    figure, (curve, transform) = new_figure(2, height=3.6)
+    colour = colours(f.name for f in comparison.fitted)
+    num_rows = len(comparison.table.y_test)
+    levels = np.linspace(0.02, 0.98, 49)
+    low, high = _binomial_band(levels, num_rows)
+    curve.fill_between(levels, low, high, color=MUTED, alpha=0.18, linewidth=0)
+    curve.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
+    transform.fill_between(levels, low - levels, high - levels, color=MUTED, alpha=0.18, linewidth=0)
+    transform.axhline(0, color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
+    for fitted in comparison.fitted:
+        pit = (draws_of(fitted.test) < observed(fitted.test)).mean(0)
+        covered = [(np.abs(pit - 0.5) <= level / 2).mean() for level in levels]
+        curve.plot(levels, covered, color=colour[fitted.name], linewidth=1.8, label=fitted.name)
+        below = [(pit <= level).mean() - level for level in levels]
+        transform.plot(levels, below, color=colour[fitted.name], linewidth=1.8)
+    curve.legend(loc="upper left")
+    clean(curve, "Coverage of central intervals", "nominal", "observed")
+    clean(transform, "Probability integral transform", "probability", "empirical minus nominal")
+    curve.annotate(
+        "grey: 95% band of a calibrated forecast",
+        (0.98, 0.03),
+        xycoords="axes fraction",
+        ha="right",
+        color=INK,
+        fontsize=8,
+    )
+    return figure
+
+
+def _binomial_band(levels: np.ndarray, num_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the ends of the band in which a calibrated share of ``num_rows`` lies with probability 0.95."""
+    hits = levels * num_rows
+    return beta.ppf(0.025, hits + 0.5, num_rows - hits + 0.5), beta.ppf(0.975, hits + 0.5, num_rows - hits + 0.5)

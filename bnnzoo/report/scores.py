@@ -1,0 +1,172 @@
+"""How well held-out observations were predicted: a few scores a statistician asks for first."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+__all__ = [
+    "CLASSIFICATION",
+    "REGRESSION",
+    "Score",
+    "accuracy",
+    "brier",
+    "class_probabilities",
+    "coverage",
+    "crps",
+    "draws_of",
+    "interval",
+    "log_density",
+    "observed",
+    "rmse",
+]
+
+type Floats = NDArray[np.floating]
+
+LEVEL = 0.9
+
+
+@dataclass(frozen=True)
+class Score:
+    """A column of the table of scores.
+
+    Attributes
+    ----------
+    label : str
+        Head of the column.
+    function : callable
+        From a tree of predictions with observations to a number.
+    better : {"higher", "lower", "nominal"}
+        Which values are better; "nominal" is closest to ``nominal``.
+    explanation : str
+        One sentence for readers who do not know it.
+    """
+
+    label: str
+    function: Callable[[xr.DataTree], float]
+    better: str
+    explanation: str
+    digits: int = 3
+    nominal: float = 0.0
+
+    def best(self, values: Mapping[str, float]) -> str:
+        """Return the name whose value is best."""
+        keys = {
+            "higher": lambda name: -values[name],
+            "lower": lambda name: values[name],
+            "nominal": lambda name: abs(values[name] - self.nominal),
+        }
+        return min(values, key=keys[self.better])
+
+
+def observed(tree: xr.DataTree) -> NDArray[np.generic]:
+    """Return the held-out observations [N]."""
+    return _only(tree, "predictions_observed_data").to_numpy()
+
+
+def draws_of(tree: xr.DataTree) -> NDArray[np.generic]:
+    """Return draws of y [M, N], chains one after the other."""
+    values = _only(tree, "predictions").to_numpy()
+    return values.reshape(-1, *values.shape[2:])
+
+
+def class_probabilities(tree: xr.DataTree) -> Floats:
+    """Return the posterior predictive probability of each class [N, K], averaged over draws."""
+    return tree["conditional"]["probs"].mean(("chain", "draw")).to_numpy()
+
+
+def log_density(tree: xr.DataTree) -> Floats:
+    r"""Return the log posterior predictive density of each observation [N].
+
+    .. math:: \log p(y_n | x_n) \approx \log \frac{1}{M} \sum_m p(y_n | x_n, \theta_m)
+    """
+    values = _only(tree, "predictions_log_likelihood").to_numpy()
+    flat = values.reshape(-1, *values.shape[2:])
+    return logsumexp(flat, axis=0) - np.log(len(flat))
+
+
+def interval(tree: xr.DataTree, level: float = LEVEL) -> tuple[Floats, Floats]:
+    """Return the ends [N] of the central predictive interval of each observation."""
+    tail = (1.0 - level) / 2
+    lower, upper = np.quantile(draws_of(tree), [tail, 1.0 - tail], axis=0)
+    return lower, upper
+
+
+def rmse(tree: xr.DataTree) -> float:
+    """Return the root mean squared error of the posterior predictive mean, in units of y."""
+    mean = tree["conditional"]["mean"].mean(("chain", "draw")).to_numpy()
+    return float(np.sqrt(np.mean((mean - observed(tree)) ** 2)))
+
+
+def mean_log_density(tree: xr.DataTree) -> float:
+    """Return the mean log posterior predictive density, in nats."""
+    return float(log_density(tree).mean())
+
+
+def crps(tree: xr.DataTree) -> float:
+    r"""Return the mean continuous ranked probability score of the draws, in units of y.
+
+    .. math:: \frac{1}{M} \sum_i |x_i - y| - \frac{1}{2 M^2} \sum_{i,j} |x_i - x_j|
+
+    References
+    ----------
+    Gneiting, T. and Raftery, A. E. (2007). Strictly proper scoring rules, prediction, and estimation. JASA 102(477).
+    """
+    draws = np.sort(draws_of(tree).astype(np.float64), axis=0)
+    num_draws = len(draws)
+    distance = np.abs(draws - observed(tree)).mean(0)
+    # sum over pairs of |x_i - x_j|, in sorted order, without the M x M matrix
+    ranks = 2 * np.arange(1, num_draws + 1) - num_draws - 1
+    spread = (ranks[:, None] * draws).sum(0) / num_draws**2
+    return float((distance - spread).mean())
+
+
+def coverage(tree: xr.DataTree) -> float:
+    """Return the share of observations inside their 90% interval."""
+    lower, upper = interval(tree)
+    y = observed(tree)
+    return float(np.mean((lower <= y) & (y <= upper)))
+
+
+def accuracy(tree: xr.DataTree) -> float:
+    """Return the share of observations whose most probable class is right."""
+    return float(np.mean(class_probabilities(tree).argmax(-1) == observed(tree)))
+
+
+def brier(tree: xr.DataTree) -> float:
+    """Return the mean squared distance between class probabilities and the one-hot observation, from 0 to 2."""
+    probs = class_probabilities(tree)
+    return float(np.square(probs - np.eye(probs.shape[1])[observed(tree).astype(int)]).sum(-1).mean())
+
+
+def _only(tree: xr.DataTree, group: str) -> xr.DataArray:
+    (name,) = tree[group].data_vars
+    return tree[group][name]
+
+
+REGRESSION = (
+    Score("RMSE", rmse, "lower", "Root mean squared error of the predictive mean, in units of the target."),
+    Score("log density", mean_log_density, "higher", "Mean log predictive density of an observation, in nats."),
+    Score(
+        "CRPS",
+        crps,
+        "lower",
+        "Continuous ranked probability score: distance of the predictive distribution from the observation, in units of "
+        "the target.",
+    ),
+    Score(
+        "90% coverage",
+        coverage,
+        "nominal",
+        "Share of observations inside their 90% predictive interval.",
+        nominal=LEVEL,
+    ),
+)
+CLASSIFICATION = (
+    Score("accuracy", accuracy, "higher", "Share of observations whose most probable class is the right one."),
+    Score("log density", mean_log_density, "higher", "Mean log predictive probability of the right class, in nats."),
+    Score("Brier", brier, "lower", "Squared distance between probabilities and the truth, from 0 to 2."),
+)

@@ -1,0 +1,78 @@
+"""Colours of methods and the look of every picture in a report."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+__all__ = ["INK", "MUTED", "clean", "colours", "look", "new_figure"]
+
+INK = "#22313f"
+MUTED = "#8795a1"
+GRID = "#e6ebef"
+PALETTE = ("#20639b", "#d1495b", "#e6a02b", "#3a9278", "#7d5ba6", "#4d5d6c", "#c17c74", "#5fa8d3")
+
+SETTINGS = {
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.titleweight": "semibold",
+    "axes.titlelocation": "left",
+    "axes.labelcolor": INK,
+    "axes.edgecolor": MUTED,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "grid.color": GRID,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "legend.frameon": False,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "bnnzoo",
+    "figure.facecolor": "white",
+}
+
+
+def colours(names: Iterable[str]) -> dict[str, str]:
+    """Return one colour for each method, the same in every picture."""
+    return {name: PALETTE[i % len(PALETTE)] for i, name in enumerate(names)}
+
+
+@contextmanager
+def look() -> Iterator[None]:
+    """Draw with the report's settings, and leave matplotlib's own as they were."""
+    with mpl.rc_context(SETTINGS):
+        yield
+
+
+def new_figure(
+    num_panels: int, width: float = 10.0, height: float = 3.4, share: bool = False
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure with panels side by side, outside of pyplot's global state.
+
+    Parameters
+    ----------
+    num_panels : int
+    width, height : float
+        Of one row of at most three panels, in inches.
+    share : bool
+        Whether panels share both axes.
+    """
+    num_columns = min(3, num_panels)
+    num_rows = -(-num_panels // num_columns)
+    figure = Figure(figsize=(width, height * num_rows), layout="constrained")
+    axes = figure.subplots(num_rows, num_columns, squeeze=False, sharex=share, sharey=share).ravel()
+    for spare in axes[num_panels:]:
+        spare.set_visible(False)
+    return figure, list(axes[:num_panels])
+
+
+def clean(axes: Axes, title: str, xlabel: str, ylabel: str = "") -> None:
+    """Put title and labels on a panel."""
+    axes.set_title(title)
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel(ylabel)

@@ -1,0 +1,130 @@
+"""The numbers of a comparison as text: the table on the terminal and in the report, and what they say."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bnnzoo.diagnostics import function_space
+from bnnzoo.report.comparison import Comparison, Fitted
+from bnnzoo.report.scores import log_density
+
+__all__ = ["Cell", "columns", "findings", "rows"]
+
+MAX_RHAT = 1.01
+MIN_ESS = 400
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One entry of the table: its text, and whether it is the best of its column or a warning."""
+
+    text: str
+    is_best: bool = False
+    is_warning: bool = False
+
+
+def columns(comparison: Comparison) -> list[tuple[str, str]]:
+    """Return label and explanation of each column of numbers."""
+    reference = comparison.fitted[0].name
+    return [
+        *((score.label, score.explanation) for score in comparison.scores),
+        (
+            f"log density vs {reference}",
+            f"Difference of the mean log density from that of {reference}, with its standard error over held-out rows.",
+        ),
+        (
+            "worst R-hat",
+            f"Of the predictions, over chains; at most {MAX_RHAT} is expected. Independent draws have none.",
+        ),
+        ("min ESS", "Smallest effective number of draws of a prediction, of all draws kept."),
+        ("gradients", "Evaluations of the log density's gradient."),
+        ("seconds", "Wall time of the fit, compilation included."),
+    ]
+
+
+def rows(comparison: Comparison) -> list[tuple[str, list[Cell]]]:
+    """Return the name of each method with its cells, in the order of :func:`columns`."""
+    best = {
+        score.label: score.best({fitted.name: fitted.scores[score.label] for fitted in comparison.fitted})
+        for score in comparison.scores
+    }
+    several = len(comparison.fitted) > 1
+    table = []
+    for fitted in comparison.fitted:
+        cells = [
+            Cell(f"{fitted.scores[score.label]:.{score.digits}f}", several and best[score.label] == fitted.name)
+            for score in comparison.scores
+        ]
+        cells.append(_difference(fitted, comparison.fitted[0]))
+        cells += _sampling(fitted)
+        table.append((fitted.name, cells))
+    return table
+
+
+def findings(comparison: Comparison) -> list[str]:
+    """Return a few sentences on what the numbers say, and what they do not."""
+    sentences = []
+    first, *others = comparison.fitted
+    for fitted in others:
+        gap, error = _paired_difference(fitted, first)
+        verdict = "no clear difference" if abs(gap) < 2 * error else ("better" if gap > 0 else "worse")
+        sentences.append(
+            f"{fitted.name} against {first.name} in log density on held-out rows: {verdict} "
+            f"({gap:+.3f}, standard error {error:.3f})."
+        )
+    sentences += [_warning(fitted) for fitted in comparison.fitted if _warning(fitted)]
+    num_rows = len(comparison.table.y_test)
+    sentences.append(f"All scores rest on one split with {num_rows} held-out rows: another split gives other numbers.")
+    return sentences
+
+
+def _difference(fitted: Fitted, reference: Fitted) -> Cell:
+    if fitted is reference:
+        return Cell("reference")
+    gap, error = _paired_difference(fitted, reference)
+    return Cell(f"{gap:+.3f} ± {error:.3f}")
+
+
+def _paired_difference(fitted: Fitted, reference: Fitted) -> tuple[float, float]:
+    gaps = log_density(fitted.test) - log_density(reference.test)
+    return float(gaps.mean()), float(gaps.std(ddof=1) / np.sqrt(len(gaps))) if len(gaps) > 1 else float("nan")
+
+
+def _diagnostics(fitted: Fitted) -> tuple[float, float]:
+    """Return the worst R-hat (NaN for anything but Markov chains) and the smallest ESS of the predictions."""
+    diagnostics = function_space(fitted.test)
+    ess = min(float(diagnostics["ess_bulk"].min()), float(diagnostics["ess_tail"].min()))
+    is_chain = fitted.test.attrs["sampling"] == "mcmc"
+    return (float(diagnostics["r_hat"].max()) if is_chain else float("nan")), ess
+
+
+def _sampling(fitted: Fitted) -> list[Cell]:
+    attributes = fitted.test.attrs
+    rhat, ess = _diagnostics(fitted)
+    is_chain = attributes["sampling"] == "mcmc"
+    return [
+        Cell(f"{rhat:.3f}", is_warning=rhat > MAX_RHAT) if is_chain else Cell("–"),
+        Cell(f"{ess:.0f}", is_warning=is_chain and ess < MIN_ESS),
+        Cell(f"{attributes['num_gradients']:,}"),
+        Cell(f"{attributes['seconds']:.1f}"),
+    ]
+
+
+def _warning(fitted: Fitted) -> str:
+    rhat, ess = _diagnostics(fitted)
+    stats = fitted.train["sample_stats"]
+    divergences = int(stats["diverging"].sum()) if "diverging" in stats else 0
+    troubles = []
+    if rhat > MAX_RHAT:
+        troubles.append(f"R-hat of a prediction reaches {rhat:.3f}")
+    if fitted.test.attrs["sampling"] == "mcmc" and ess < MIN_ESS:
+        troubles.append(f"a prediction has an effective {ess:.0f} draws")
+    if divergences:
+        troubles.append(f"{divergences} transitions diverged")
+    if fitted.test.attrs["complete"] == "no":
+        troubles.append("the fit was interrupted")
+    return (
+        f"{fitted.name} has not fully converged: {', '.join(troubles)}. Run it longer before leaning on it."
+        if troubles
+        else ""
+    )
