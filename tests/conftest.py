@@ -1,4 +1,4 @@
-"""What every test starts from: double precision, fixed seeds, checked types and, where asked for, the reference data."""
+"""What every test starts from: double precision, fixed seeds, checked types and, if asked for, the reference data."""
 
 import os
 from collections.abc import Iterator

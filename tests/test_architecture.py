@@ -32,8 +32,9 @@ LAYERS = {
     "models": Layer(frozenset({"core"}), TENSORS),
     "inference": Layer(frozenset({"core"}), frozenset({"cloudpickle", "numpy", "rich", "torch"})),
     "predictive": Layer(frozenset({"core"}), frozenset({"numpy", "torch", "xarray", "arviz_base"})),
-    **dict.fromkeys(MEASURES, Layer(frozenset(), LABELLED)),
-    "plots": Layer(MEASURES, LABELLED | {"matplotlib", "arviz_plots"}),
+    "labelled": Layer(frozenset(), LABELLED),
+    **dict.fromkeys(MEASURES, Layer(frozenset({"labelled"}), LABELLED)),
+    "plots": Layer(MEASURES | {"labelled"}, LABELLED | {"matplotlib", "arviz_plots"}),
     "datasets": Layer(frozenset(), frozenset({"numpy", "pandas", "sklearn"})),
 }
 ABOVE_ALL = {"__init__", "benchmarking", "cli", "demo", "report", "tables", "testing", "zoo"}

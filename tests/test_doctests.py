@@ -20,8 +20,8 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.DONT_ACCEPT_TR
 class Finder(doctest.DocTestFinder):
     """Finds examples of functions behind decorators, too: the tests' type checks are decorators."""
 
-    def _from_module(self, module: ModuleType | None, object: object) -> bool:
-        return super()._from_module(module, inspect.unwrap(object) if callable(object) else object)
+    def _from_module(self, module: ModuleType | None, member: object) -> bool:
+        return super()._from_module(module, inspect.unwrap(member) if callable(member) else member)
 
 
 @pytest.mark.parametrize("name", MODULES)
