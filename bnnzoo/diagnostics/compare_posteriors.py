@@ -1,0 +1,181 @@
+"""Distances between posteriors in function space, each next to what Monte Carlo error alone would show."""
+
+from collections.abc import Callable, Mapping
+from itertools import combinations, islice
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from bnnzoo.diagnostics.function_space import function_values
+from bnnzoo.labelled import SAMPLE_DIMS, moment, require_several_draws
+
+__all__ = ["compare_posteriors"]
+
+type Array = NDArray[np.floating]
+type Distances = dict[str, Array]
+
+MAX_SPLITS = 10  # of the reference's chains in two halves
+
+
+def compare_posteriors(
+    trees: Mapping[str, xr.DataTree], reference: str, replicate: xr.DataTree | None = None
+) -> xr.Dataset:
+    r"""Measure how far posteriors are from a reference in function space, and how far the reference is from itself.
+
+    Compared are the draws of :math:`f_i = E[y_i \mid x_i, \theta]`, or of the class probabilities, for each row i. A
+    distance between two sets of draws is not zero even if they come from the same distribution. So each comes with its
+    Monte Carlo floor: the same distance, with the same number of draws, between two halves of the reference. The halves
+    are made of whole chains where there are several, so that the floor includes their disagreement, and all ways to
+    split (up to ten) are averaged; a single chain is cut in the middle. What is not clearly above its floor was not
+    shown to differ.
+
+    Parameters
+    ----------
+    trees : mapping of str to DataTree
+        Predictions for the same rows by each method, with ``mean`` or ``probs`` in the group ``conditional``.
+    reference : str
+        The key of the one to be compared with, such as long NUTS chains.
+    replicate : DataTree, optional
+        Another, independent run of the reference; the floor is then its distance to the reference, and no halves are
+        taken.
+
+    Returns
+    -------
+    Dataset
+        For each ``distance`` also ``distance_floor``, both ``[model, obs_id, ...]``, the reference left out. For real
+        predictions ``mean_difference`` :math:`|E f - E f_{ref}| / sd(f_{ref})`; ``log_sd_ratio``
+        :math:`|\log sd(f) / sd(f_{ref})|`; ``wasserstein``, the 1-Wasserstein distance of the draws over
+        :math:`sd(f_{ref})`; and, without a floor, ``sd_ratio``, which is below one for overconfident methods. For class
+        probabilities ``total_variation`` of the averages; ``disagreement``, whether the most probable class differs;
+        and ``wasserstein``, half the sum over classes of the 1-Wasserstein distances of their probabilities, which is
+        at least the total variation. None has a unit.
+
+    Raises
+    ------
+    ValueError
+        If the reference is not among the trees, rows differ, or there are too few draws.
+
+    References
+    ----------
+    P. Izmailov et al., What are Bayesian neural network posteriors really like?, ICML 2021.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> def tree(scale):
+    ...     mean = (("chain", "draw", "obs_id"), scale * rng.normal(size=(2, 200, 3)))
+    ...     return xr.DataTree.from_dict({"conditional": xr.Dataset({"mean": mean})})
+    >>> result = compare_posteriors({"nuts": tree(1.0), "mfvi": tree(0.2)}, reference="nuts")
+    >>> bool((result["log_sd_ratio"] > 5 * result["log_sd_ratio_floor"]).all())
+    True
+    """
+    values = _values(trees, reference)
+    base = values.pop(reference)
+    has_classes = "class_id" in base.dims
+    measure = _class_distances if has_classes else _real_distances
+    pairs = _halves(base) if replicate is None else [(_flat(base), _flat(_replicate(replicate, base, reference)))]
+    scale = _scale(base)
+    dims = ["model", *(dim for dim in base.dims if dim not in (*SAMPLE_DIMS, *(("class_id",) if has_classes else ())))]
+    found = [_against(_flat(array), pairs, scale, measure) for array in values.values()]
+    result = xr.Dataset({name: (dims, np.stack([each[name] for each in found])) for name in found[0]})
+    coords = {name: coord for name, coord in base.coords.items() if set(coord.dims) <= set(dims)}
+    return result.assign_coords({**coords, "model": list(values)}).assign_attrs(reference=reference)
+
+
+def _values(trees: Mapping[str, xr.DataTree], reference: str) -> dict[str, xr.DataArray]:
+    if reference not in trees:
+        raise ValueError(f"The reference {reference!r} is none of the trees ({', '.join(trees)}).")
+    if len(trees) < 2:
+        raise ValueError(f"There is only the reference {reference!r}: add trees of other methods to compare with it.")
+    values = {name: _all_values(tree) for name, tree in trees.items()}
+    for name, array in values.items():
+        _check_rows(name, array, reference, values[reference])
+    return values
+
+
+def _all_values(tree: xr.DataTree) -> xr.DataArray:
+    """Return the function values, of two classes both, since here they are summed over."""
+    values = function_values(tree)
+    return moment(tree, "probs") if "class_id" in values.dims else values
+
+
+def _check_rows(name: str, array: xr.DataArray, reference: str, base: xr.DataArray) -> None:
+    require_several_draws(array, f"compare_posteriors ({name!r})")
+    sizes = {str(dim): size for dim, size in array.sizes.items() if dim not in SAMPLE_DIMS}
+    expected = {str(dim): size for dim, size in base.sizes.items() if dim not in SAMPLE_DIMS}
+    same_rows = all(array[dim].equals(base[dim]) for dim in sizes if dim in base.dims)
+    if sizes != expected or not same_rows:
+        raise ValueError(
+            f"{name!r} and the reference {reference!r} predict different rows ({sizes} and {expected}, or other "
+            "labels): predict the same data with each."
+        )
+
+
+def _replicate(tree: xr.DataTree, base: xr.DataArray, reference: str) -> xr.DataArray:
+    values = _all_values(tree)
+    _check_rows("replicate", values, reference, base)
+    return values
+
+
+def _flat(array: xr.DataArray) -> Array:
+    """Return draws ``[C * S, ...]``."""
+    values = array.transpose(*SAMPLE_DIMS, ...).to_numpy().astype(float)
+    return values.reshape(-1, *values.shape[2:])
+
+
+def _scale(base: xr.DataArray) -> Array:
+    """Return standard deviations over draws; a constant prediction has no scale: distances in its units are NaN."""
+    scale = _flat(base).std(0)
+    return np.where(scale > 0, scale, np.nan)
+
+
+def _halves(base: xr.DataArray) -> list[tuple[Array, Array]]:
+    chains, draws = base.sizes["chain"], base.sizes["draw"]
+    if chains == 1:
+        middle = draws // 2
+        return [(_flat(base.isel(draw=slice(middle))), _flat(base.isel(draw=slice(middle, 2 * middle))))]
+    members = range(chains - chains % 2)
+    splits = [half for half in combinations(members, len(members) // 2) if 0 in half]
+    pairs = ((half, [chain for chain in members if chain not in half]) for half in islice(splits, MAX_SPLITS))
+    return [(_flat(base.isel(chain=list(one))), _flat(base.isel(chain=other))) for one, other in pairs]
+
+
+def _against(
+    draws: Array, pairs: list[tuple[Array, Array]], scale: Array, measure: Callable[[Array, Array, Array], Distances]
+) -> Distances:
+    """Return distances of draws to the halves of the reference, and of the halves to each other, at equal numbers."""
+    count = min(len(draws), *(len(half) for half in pairs[0]))
+    own = [measure(_thin(draws, count), _thin(half, count), scale) for pair in pairs for half in pair]
+    floor = [measure(_thin(one, count), _thin(other, count), scale) for one, other in pairs]
+    distances = {name: np.mean([each[name] for each in own], axis=0) for name in own[0]}
+    floors = {f"{name}_floor": np.mean([each[name] for each in floor], axis=0) for name in own[0]}
+    return distances | floors | ({} if measure is _class_distances else {"sd_ratio": draws.std(0) / scale})
+
+
+def _thin(draws: Array, count: int) -> Array:
+    return draws[np.linspace(0, len(draws) - 1, count).round().astype(int)]
+
+
+def _real_distances(draws: Array, other: Array, scale: Array) -> Distances:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return {
+            "mean_difference": np.abs(draws.mean(0) - other.mean(0)) / scale,
+            "log_sd_ratio": np.abs(np.log(draws.std(0) / other.std(0))),
+            "wasserstein": _wasserstein(draws, other) / scale,
+        }
+
+
+def _class_distances(draws: Array, other: Array, scale: Array) -> Distances:
+    average, other_average = draws.mean(0), other.mean(0)
+    return {
+        "total_variation": 0.5 * np.abs(average - other_average).sum(-1),
+        "disagreement": (average.argmax(-1) != other_average.argmax(-1)).astype(float),
+        "wasserstein": 0.5 * _wasserstein(draws, other).sum(-1),
+    }
+
+
+def _wasserstein(draws: Array, other: Array) -> Array:
+    """Return the 1-Wasserstein distance of two sets of equally many numbers, along the first axis."""
+    distance: Array = np.abs(np.sort(draws, axis=0) - np.sort(other, axis=0)).mean(0)
+    return distance

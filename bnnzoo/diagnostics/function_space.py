@@ -1,0 +1,64 @@
+"""Convergence in function space: of predictions, which mean the same in every chain, and not of weights."""
+
+import xarray as xr
+
+from bnnzoo.diagnostics.convergence import convergence
+from bnnzoo.labelled import Labelled, first_moment, moment
+
+__all__ = ["function_space", "function_values"]
+
+
+def function_space(tree: Labelled) -> xr.Dataset:
+    r"""Diagnose the draws of each prediction: R-hat, effective sample sizes and Monte Carlo standard errors.
+
+    Hidden units can be permuted and their signs flipped without changing what a network computes, so chains that agree
+    on the function may disagree on every weight, and R-hat of weights means nothing. What is diagnosed here is
+    :math:`E[y_i \mid x_i, \theta]`, or the class probabilities :math:`p(y_i \mid x_i, \theta)`, for each row i.
+
+    Parameters
+    ----------
+    tree : DataTree, Dataset or DataArray
+        A tree with a group ``conditional`` (or that group) that has ``mean`` or ``probs``; an array is diagnosed as it
+        is. Each entry takes some milliseconds: for thousands of rows take some, as in ``tree.isel(obs_id=slice(200))``.
+
+    Returns
+    -------
+    Dataset
+        ``rhat``, ``ess_bulk``, ``ess_tail``, ``mcse_mean``, ``mcse_sd`` ``[obs_id, ...]`` as of
+        :func:`~bnnzoo.diagnostics.convergence`. The Monte Carlo standard errors have the unit of the prediction. Of two
+        classes, whose probabilities mirror each other, only the second is kept. For independent draws of an
+        approximation they say how exactly it is known, and nothing about how good it is.
+
+    Raises
+    ------
+    ValueError
+        If a group, variable or dim is missing, or a chain has fewer than four draws.
+
+    References
+    ----------
+    P. Izmailov et al., What are Bayesian neural network posteriors really like?, ICML 2021.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> draws = np.random.default_rng(0).normal(size=(4, 100, 3))
+    >>> conditional = xr.Dataset({"mean": (("chain", "draw", "obs_id"), draws)})
+    >>> list(function_space(xr.DataTree.from_dict({"conditional": conditional})))
+    ['rhat', 'ess_bulk', 'ess_tail', 'mcse_mean', 'mcse_sd']
+    """
+    return convergence(function_values(tree))
+
+
+def function_values(tree: Labelled) -> xr.DataArray:
+    """Return what a tree says about the function: its conditional means, or class probabilities without redundancy.
+
+    Parameters
+    ----------
+    tree : DataTree, Dataset or DataArray
+        As for :func:`function_space`.
+    """
+    if isinstance(tree, xr.DataArray):
+        return tree
+    name = first_moment(tree, "mean", "probs")
+    values = moment(tree, name)
+    return values.isel(class_id=[1]) if name == "probs" and values.sizes["class_id"] == 2 else values

@@ -1,0 +1,244 @@
+"""Uncertainty of class predictions by Shannon entropy, in nats."""
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from bnnzoo.labelled import (
+    Labelled,
+    average_probs,
+    companion,
+    draw_means,
+    moment,
+    num_draws,
+    require_several_draws,
+    sum_draws,
+)
+
+__all__ = [
+    "entropies",
+    "entropy",
+    "expected_entropy",
+    "jensen_shannon",
+    "mutual_information",
+    "pairwise_kl",
+    "predictive_entropy",
+]
+
+type Array = NDArray[np.floating]
+
+SMALLEST = np.finfo(np.float32).tiny  # p log p underflows below, and log never sees a zero
+
+
+def entropy(probs: xr.DataArray) -> xr.DataArray:
+    r"""Shannon entropy :math:`-\sum_k p_k \log p_k` in nats of class probabilities ``[..., class_id]``.
+
+    Parameters
+    ----------
+    probs : DataArray [..., class_id]
+        Probabilities; a class of probability zero adds nothing.
+
+    Returns
+    -------
+    DataArray [...]
+        Between 0 and log K.
+
+    Examples
+    --------
+    >>> float(entropy(xr.DataArray([0.5, 0.5], dims="class_id")).round(6))
+    0.693147
+    """
+    return xr.apply_ufunc(lambda p: -plogp(p).sum(-1), probs, input_core_dims=[["class_id"]])
+
+
+def predictive_entropy(data: Labelled) -> xr.DataArray:
+    r"""Total uncertainty: entropy :math:`H[\frac1S \sum_s p(y \mid x, \theta_s)]` in nats of the average over draws.
+
+    Parameters
+    ----------
+    data : DataTree, Dataset or DataArray
+        With ``probs[chain, draw, obs_id, class_id]``.
+
+    Returns
+    -------
+    DataArray [obs_id]
+        Between 0 and log K.
+
+    References
+    ----------
+    S. Depeweg et al., Decomposition of uncertainty in Bayesian deep learning, ICML 2018.
+
+    Examples
+    --------
+    >>> probs = xr.DataArray([[[[0.9, 0.1]], [[0.1, 0.9]]]], dims=("chain", "draw", "obs_id", "class_id"))
+    >>> predictive_entropy(probs).values.round(6)
+    array([0.693147])
+    """
+    return entropy(average_probs(data)).rename("predictive_entropy").assign_attrs(units="nats")
+
+
+def expected_entropy(data: Labelled) -> xr.DataArray:
+    r"""Aleatoric uncertainty: mean over draws :math:`\frac1S \sum_s H[p(y \mid x, \theta_s)]` of the entropy, in nats.
+
+    Parameters
+    ----------
+    data : DataTree, Dataset or DataArray
+        With ``entropy`` of each draw, or else ``probs[chain, draw, obs_id, class_id]``.
+
+    Returns
+    -------
+    DataArray [obs_id]
+        At most the predictive entropy.
+
+    References
+    ----------
+    S. Depeweg et al., Decomposition of uncertainty in Bayesian deep learning, ICML 2018.
+
+    Examples
+    --------
+    >>> probs = xr.DataArray([[[[0.9, 0.1]], [[0.1, 0.9]]]], dims=("chain", "draw", "obs_id", "class_id"))
+    >>> expected_entropy(probs).values.round(6)
+    array([0.325083])
+    """
+    stored = companion(data, "probs", "entropy")
+    if stored is not None:
+        mean = draw_means(stored, {"entropy": sum_draws})["entropy"]
+    else:
+        mean = -draw_means(moment(data, "probs"), {"plogp": _sum_plogp}, probs=True)["plogp"].sum("class_id")
+    return mean.rename("expected_entropy").assign_attrs(units="nats")
+
+
+def mutual_information(data: Labelled) -> xr.DataArray:
+    r"""Epistemic uncertainty: mutual information :math:`I[y; \theta \mid x]` in nats of a label and the parameters.
+
+    It is the predictive entropy less the expected entropy, and what BALD acquires by.
+
+    Parameters
+    ----------
+    data : DataTree, Dataset or DataArray
+        With ``probs[chain, draw, obs_id, class_id]`` of at least two draws, and ``entropy`` if it is at hand.
+
+    Returns
+    -------
+    DataArray [obs_id]
+        Between 0 and the logarithm of the smaller of K and the number of draws.
+
+    Raises
+    ------
+    ValueError
+        If there is a single draw.
+
+    References
+    ----------
+    N. Houlsby et al., Bayesian active learning for classification and preference learning, 2011.
+
+    Examples
+    --------
+    >>> probs = xr.DataArray([[[[0.9, 0.1]], [[0.1, 0.9]]]], dims=("chain", "draw", "obs_id", "class_id"))
+    >>> mutual_information(probs).values.round(6)
+    array([0.368064])
+    """
+    return entropies(data)["mutual_information"]
+
+
+def jensen_shannon(data: Labelled) -> xr.DataArray:
+    r"""Jensen-Shannon divergence of the draws' class probabilities as a share of its maximum, between 0 and 1.
+
+    The divergence of S equally weighted distributions is the mutual information of label and parameters; dividing it by
+    :math:`\log \min(S, K)` makes ensembles of different sizes and different numbers of classes comparable.
+
+    Parameters
+    ----------
+    data : DataTree, Dataset or DataArray
+        With ``probs[chain, draw, obs_id, class_id]`` of at least two draws.
+
+    Returns
+    -------
+    DataArray [obs_id]
+        Without unit.
+
+    References
+    ----------
+    J. Lin, Divergence measures based on the Shannon entropy, IEEE Transactions on Information Theory, 1991.
+
+    Examples
+    --------
+    >>> probs = xr.DataArray([[[[1.0, 0.0]], [[0.0, 1.0]]]], dims=("chain", "draw", "obs_id", "class_id"))
+    >>> jensen_shannon(probs).values
+    array([1.])
+    """
+    probs = moment(data, "probs")
+    largest = np.log(min(num_draws(probs), probs.sizes["class_id"]))
+    return (mutual_information(data) / largest).rename("jensen_shannon").assign_attrs(units="1")
+
+
+def pairwise_kl(data: Labelled) -> xr.DataArray:
+    r"""Expected Kullback-Leibler divergence :math:`\frac1{S^2} \sum_{s,t} KL[p_s \| p_t]` of pairs of draws, in nats.
+
+    An upper bound of the mutual information. A class to which a draw gives probability zero counts as the smallest
+    single-precision number, so that the result is large but finite.
+
+    Parameters
+    ----------
+    data : DataTree, Dataset or DataArray
+        With ``probs[chain, draw, obs_id, class_id]`` of at least two draws.
+
+    Returns
+    -------
+    DataArray [obs_id]
+        At least 0.
+
+    References
+    ----------
+    A. Malinin, L. Prokhorenkova, A. Ustimenko, Uncertainty in gradient boosting via ensembles, ICLR 2021.
+
+    Examples
+    --------
+    >>> probs = xr.DataArray([[[[0.9, 0.1]], [[0.1, 0.9]]]], dims=("chain", "draw", "obs_id", "class_id"))
+    >>> pairwise_kl(probs).values.round(6)  # half of the pairs differ, by 0.8 log 9 each
+    array([0.87889])
+    """
+    probs = moment(data, "probs")
+    require_several_draws(probs, "pairwise_kl")
+    mean = draw_means(probs, {"p": sum_draws, "log_p": _sum_log, "plogp": _sum_plogp}, probs=True)
+    divergence = (mean["plogp"] - mean["p"] * mean["log_p"]).sum("class_id").clip(min=0.0)
+    return divergence.rename("pairwise_kl").assign_attrs(units="nats")
+
+
+def entropies(data: Labelled) -> xr.Dataset:
+    """Predictive entropy, expected entropy and mutual information ``[obs_id]``, in one pass over the probabilities.
+
+    Parameters
+    ----------
+    data : DataTree, Dataset or DataArray
+        With ``probs[chain, draw, obs_id, class_id]`` of at least two draws, and ``entropy`` if it is at hand.
+    """
+    probs = moment(data, "probs")
+    require_several_draws(probs, "mutual_information")
+    if companion(data, "probs", "entropy") is not None:
+        total, expected = predictive_entropy(probs), expected_entropy(data)
+    else:
+        mean = draw_means(probs, {"p": sum_draws, "plogp": _sum_plogp}, probs=True)
+        total, expected = entropy(mean["p"]), -mean["plogp"].sum("class_id")
+    parts = {
+        "predictive_entropy": total,
+        "expected_entropy": expected,
+        # Rounding may leave something below zero where all draws agree.
+        "mutual_information": (total - expected).clip(min=0.0),
+    }
+    return xr.Dataset({name: part.assign_attrs(units="nats") for name, part in parts.items()})
+
+
+def plogp(probs: Array) -> Array:
+    """Return ``p log p`` of each entry, 0 at 0."""
+    logs = np.log(np.maximum(probs, SMALLEST))
+    logs *= probs
+    return logs
+
+
+def _sum_plogp(probs: Array) -> Array:
+    return sum_draws(plogp(probs))
+
+
+def _sum_log(probs: Array) -> Array:
+    return sum_draws(np.log(np.maximum(probs, SMALLEST)))
