@@ -149,6 +149,16 @@ class LogDensity:
             # A loop: vmap refuses the in-place random numbers by which torch's distributions draw.
             return torch.stack([self._with_prior_weights(chain) for chain in theta]) if self.networks else theta
 
+    def not_finite(self, theta: Tensor, *batch: Any) -> tuple[str, float]:
+        """Return the name and the log probability of the first site that is not finite at ``theta[P]``, or of the gradient."""
+        nodes = self._nodes(theta, batch)
+        for name, node in nodes.items():
+            if node["type"] == "sample" and not is_subsample(node):
+                value = log_prob(node).sum()
+                if not bool(value.isfinite()):
+                    return name, float(value)
+        return "gradient of the density", float("nan")
+
     def _with_prior_weights(self, theta: Tensor) -> Tensor:
         given = {site.name: site.transform(site.unflatten(theta)) for site in self.sites if not site.is_weight}
         nodes = replay(self.model, given, self.data, self.observed, self.device)

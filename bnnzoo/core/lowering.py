@@ -1,19 +1,26 @@
 """From a pure function to a plain tensor graph, compiled where that pays for itself."""
 
+import copy
+import logging
+import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-import torch._inductor
 import torch._inductor.config
 from torch import Tensor
+from torch._functorch.compile_utils import fx_graph_cse
+from torch._inductor.compile_fx import compile_fx, compile_fx_inner
 from torch.func import grad_and_value
-from torch.fx import GraphModule
+from torch._ops import OpOverload
+from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
-__all__ = ["Lowered", "LoweringWarning", "Specialized", "looped_value_and_grad"]
+__all__ = ["LoopStep", "Lowered", "LoweringWarning", "Packed", "Specialized", "looped_value_and_grad"]
 
 COMPILE_SECONDS = 12.0
 """What inductor is taken to need for a graph it has not seen; measured 3 to 20 s."""
@@ -36,15 +43,26 @@ class Specialized:
         How it runs: through inductor, as a tensor graph, or as the Python function itself.
     flat : callable
         The same on flat lists of tensors, for loops in which flattening would cost: ``(*tensors) -> sequence of tensors``.
+    worth_compiling_after : float
+        Number of calls after which compiling pays; infinite where nothing is left to compile.
     """
 
-    def __init__(self, how: str, flat: Callable[..., Sequence[Tensor]], spec: pytree.TreeSpec) -> None:
-        self.how, self.flat, self._spec = how, flat, spec
+    def __init__(
+        self, how: str, flat: Callable[..., Sequence[Tensor]], spec: pytree.TreeSpec, worth_compiling_after: float = math.inf
+    ) -> None:
+        self.how, self.flat, self._spec, self.worth_compiling_after = how, flat, spec, worth_compiling_after
 
     def __call__(self, *args: Any) -> Any:
         """Evaluate with torch's autograd off."""
         with torch.no_grad():
             return pytree.tree_unflatten(list(self.flat(*_tensors(args))), self._spec)
+
+    def compiled(self, inputs: list[Tensor]) -> "Specialized":
+        """Return the compiled form of a traced graph, or the graph as it is where it cannot be compiled."""
+        assert isinstance(self.flat, GraphModule)
+        function = _compile(self.flat, inputs)
+        how, function = ("traced", self.flat) if function is None else ("compiled", function)
+        return Specialized(how, function, self._spec)
 
 
 class Lowered:
@@ -74,20 +92,97 @@ class Lowered:
         """Evaluate through the graph for these shapes, tracing it if there is none yet."""
         return self.specialize(*args)(*args)
 
-    def specialize(self, *args: Any, num_calls: int = 1) -> Specialized:
+    def specialize(self, *args: Any, num_calls: float = 1) -> Specialized:
         """Return the function lowered for the shapes and constants of ``args``.
+
+        A loop of unknown length asks again now and then with the number of calls so far: it then spends on compiling at
+        most about what it has spent on running.
 
         Parameters
         ----------
         *args
             Example arguments. Tensors stand for any values of the same shape; everything else is a constant.
-        num_calls : int
-            How often it is going to be called: decides whether compiling pays.
+        num_calls : float
+            How often it is going to be, or has been, called: decides whether compiling pays.
         """
-        key = (num_calls > 1, *(_signature(leaf) for leaf in pytree.tree_leaves(args)))
+        key = tuple(_signature(leaf) for leaf in pytree.tree_leaves(args))
         if key not in self._cache:
-            self._cache[key] = _lower(self._function, self._fallback, args, num_calls)
-        return self._cache[key]
+            self._cache[key] = _lower(self._function, self._fallback, args)
+        found = self._cache[key]
+        if num_calls > found.worth_compiling_after:
+            self._cache[key] = found = found.compiled(_clones(args))
+        return found
+
+
+class Packed:
+    """A pytree of tensors kept as few tensors: leaves of one shape and dtype are stacked.
+
+    A compiled graph pays for every tensor that passes its border, so the state of a loop crosses it packed.
+
+    Examples
+    --------
+    >>> import torch
+    >>> packed = Packed({"a": torch.zeros(3), "b": torch.ones(3), "n": torch.tensor(2)})
+    >>> len(packed.groups), packed.value["b"].tolist()
+    (2, [1.0, 1.0, 1.0])
+    """
+
+    def __init__(self, value: Any) -> None:
+        leaves, spec = pytree.tree_flatten(value)
+        kinds = [(leaf.shape, leaf.dtype) for leaf in leaves]
+        members = [[i for i, k in enumerate(kinds) if k == kind] for kind in dict.fromkeys(kinds)]
+        self.groups = [torch.stack([leaves[i] for i in group]) for group in members]
+        self.layout = (spec, members)
+
+    @property
+    def value(self) -> Any:
+        """The tree itself, as views of the packed tensors."""
+        spec, members = self.layout
+        leaves: dict[int, Tensor] = {}
+        for group, places in zip(self.groups, members, strict=True):
+            leaves.update(zip(places, group.unbind(), strict=True))
+        return pytree.tree_unflatten([leaves[i] for i in range(len(leaves))], spec)
+
+    def with_groups(self, groups: Sequence[Tensor]) -> "Packed":
+        """Return a tree of the same structure that holds other tensors."""
+        return _unflatten_packed(groups, self.layout)
+
+
+def _unflatten_packed(groups: Iterable[Tensor], layout: Any) -> Packed:
+    packed = Packed.__new__(Packed)
+    packed.groups, packed.layout = list(groups), layout
+    return packed
+
+
+pytree.register_pytree_node(Packed, lambda packed: (packed.groups, packed.layout), _unflatten_packed)
+
+
+class LoopStep:
+    """A function called over and over in a loop, on flat tensors; it compiles itself once it has run long enough.
+
+    At most about as much time is spent on compiling as on running, whatever the loop's length, and the choice depends on
+    the number of calls alone, so that a run can be repeated.
+
+    Parameters
+    ----------
+    function : callable
+        Pure function of pytrees of tensors.
+    *args
+        Example arguments.
+    fallback : callable, optional
+        What to run where ``function`` cannot be traced.
+    """
+
+    def __init__(self, function: Callable[..., Any], *args: Any, fallback: Callable[..., Any] | None = None) -> None:
+        self._specialized = Lowered(function, fallback).specialize(*args)
+        self._num_calls = 0
+
+    def __call__(self, *tensors: Tensor) -> Sequence[Tensor]:
+        """Evaluate at the leaves of the arguments and return the leaves of the result."""
+        self._num_calls += 1
+        if self._num_calls > self._specialized.worth_compiling_after:
+            self._specialized = self._specialized.compiled([tensor.clone() for tensor in tensors])
+        return self._specialized.flat(*tensors)
 
 
 def looped_value_and_grad(log_joint: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:
@@ -108,9 +203,9 @@ def _eager_value_and_grad(log_joint: Callable[..., Tensor], theta: Tensor, batch
     return value.detach(), gradient
 
 
-def _lower(function: Callable[..., Any], fallback: Callable[..., Any], args: tuple[Any, ...], num_calls: int) -> Specialized:
+def _lower(function: Callable[..., Any], fallback: Callable[..., Any], args: tuple[Any, ...]) -> Specialized:
     flat, spec_of = _flattened(function, args)
-    inputs = [leaf.detach().clone() for leaf in _tensors(args)]
+    inputs = _clones(args)
     try:
         graph, seconds = _trace(flat, inputs)
     except Exception as error:  # a model may fail to trace in any way; what it means is the same
@@ -118,11 +213,12 @@ def _lower(function: Callable[..., Any], fallback: Callable[..., Any], args: tup
         flat, spec_of = _flattened(fallback, args)
         flat(*inputs)
         return Specialized("eager", flat, spec_of[0])
-    if seconds * num_calls > COMPILE_SECONDS:
-        compiled = _compile(graph, inputs)
-        if compiled is not None:
-            return Specialized("compiled", compiled, spec_of[0])
-    return Specialized("traced", graph, spec_of[0])
+    return Specialized("traced", graph, spec_of[0], worth_compiling_after=COMPILE_SECONDS / seconds)
+
+
+def _clones(args: Any) -> list[Tensor]:
+    """Copy every tensor: tracing tells inputs apart by identity, and one passed twice would become one input."""
+    return [leaf.detach().clone() for leaf in _tensors(args)]
 
 
 def _flattened(
@@ -149,11 +245,45 @@ def _trace(flat: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor]) -> tup
     decompositions = {torch.ops.aten.tanh.default: _tanh} if all(i.device.type == "cpu" for i in inputs) else {}
     graph = make_fx(flat, decomposition_table=decompositions)(*inputs)
     graph.graph.eliminate_dead_code()
-    graph.recompile()
     seconds = _estimated_seconds(graph)
+    fold_constants(graph)
+    graph.graph = fx_graph_cse(graph.graph)
+    graph.recompile()
     for node in graph.graph.nodes:
         node.meta.clear()  # tensors of several tracing levels in the metadata make inductor refuse the graph
     return graph, seconds
+
+
+def fold_constants(graph: GraphModule) -> None:
+    """Evaluate once, in place, whatever in ``graph`` depends on no input: bounds, scales, factorisations of constants."""
+    values: dict[Node, Any] = {}
+    for node in list(graph.graph.nodes):
+        if node.op == "get_attr":
+            values[node] = getattr(graph, node.target)
+        elif node.op == "call_function" and _is_constant(node, values):
+            args, kwargs = map_arg((node.args, node.kwargs), lambda n: values[n])
+            values[node] = node.target(*args, **kwargs)
+    for node in [n for n in values if n.op == "call_function" and isinstance(values[n], Tensor)]:
+        if any(user not in values for user in node.users):
+            _replace_by_attribute(graph, node, values[node])
+    graph.graph.eliminate_dead_code()
+
+
+def _is_constant(node: Node, values: dict[Node, Any]) -> bool:
+    """Tell whether a node can be evaluated now: it is pure, not random, and all it takes is known."""
+    if not isinstance(node.target, OpOverload):
+        return False
+    impure = torch.Tag.nondeterministic_seeded in node.target.tags or node.target._schema.is_mutable
+    return not impure and all(argument in values for argument in node.all_input_nodes)
+
+
+def _replace_by_attribute(graph: GraphModule, node: Node, value: Tensor) -> None:
+    name = f"_folded_{node.name}"
+    graph.register_buffer(name, value.detach().clone())
+    with graph.graph.inserting_before(node):
+        constant = graph.graph.get_attr(name)
+    node.replace_all_uses_with(constant)
+    graph.graph.erase_node(node)
 
 
 def _tanh(x: Tensor) -> Tensor:
@@ -162,15 +292,63 @@ def _tanh(x: Tensor) -> Tensor:
 
 
 def _compile(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Sequence[Tensor]] | None:
+    """Compile a graph and return what inductor made of it, without the layers of bookkeeping around each call."""
+    found: list[Any] = []
+
+    def remember(*args: Any, **kwargs: Any) -> Any:
+        found.append(compile_fx_inner(*args, **kwargs))
+        return found[-1]
+
     settings = {"cpp_wrapper": all(tensor.device.type == "cpu" for tensor in inputs)}
     try:
-        with torch.no_grad(), torch._inductor.config.patch(settings):
-            compiled: Callable[..., Sequence[Tensor]] = torch._inductor.compile(graph, inputs)
-            compiled(*inputs)
+        with torch.no_grad(), torch._inductor.config.patch(settings), _quiet():
+            wrapped = compile_fx(copy.deepcopy(graph), inputs, inner_compile=remember)
+            expected = wrapped(*inputs)
     except Exception as error:  # no compiler on the machine, or an operation inductor does not know
-        warnings.warn(_cannot_compile(error), LoweringWarning, stacklevel=5)
+        warnings.warn(_cannot_compile(error), LoweringWarning, stacklevel=4)
         return None
-    return compiled
+    return _without_wrappers(wrapped, found, inputs, expected)
+
+
+def _without_wrappers(
+    wrapped: Callable[..., Sequence[Tensor]], found: list[Any], inputs: list[Tensor], expected: Sequence[Tensor]
+) -> Callable[..., Sequence[Tensor]]:
+    """Return the innermost compiled function where it is known to be all there is, else ``wrapped``.
+
+    The graph's constants come first among its arguments, then the inputs; outputs that are views of inputs are left out.
+    """
+    if len(found) != 1:
+        return lambda *tensors: wrapped(*tensors)
+    seen: list[list[Any]] = []
+    inner = found[0].current_callable
+    found[0].current_callable = lambda args: seen.append(list(args)) or inner(args)
+    with torch.no_grad():
+        wrapped(*inputs)
+    found[0].current_callable = inner
+    constants = seen[0][: len(seen[0]) - len(inputs)]
+    passed = seen[0][len(constants) :]
+    if len(passed) != len(inputs) or any(a is not b for a, b in zip(passed, inputs, strict=True)):
+        return lambda *tensors: wrapped(*tensors)
+    outputs = inner([*constants, *inputs])
+    if len(outputs) != len(expected) or not all(torch.equal(a, b) for a, b in zip(outputs, expected, strict=True)):
+        return lambda *tensors: wrapped(*tensors)
+    return lambda *tensors: inner([*constants, *tensors])
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep inductor's remarks about its own insides from the user; errors still raise."""
+    loggers = [logging.getLogger(name) for name in ("torch._inductor", "torch.utils.cpp_extension")]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
 
 
 def _estimated_seconds(graph: GraphModule) -> float:

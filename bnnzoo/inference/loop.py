@@ -1,0 +1,326 @@
+"""The one loop that drives Hamiltonian kernels: all chains in one batch, none waiting for another."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import vmap
+from torch.utils import _pytree as pytree
+
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.lowering import LoopStep, Packed, looped_value_and_grad
+from bnnzoo.core.types import Data, Progress
+from bnnzoo.inference.adaptation import (
+    Adaptation,
+    MassMatrix,
+    identity_metric,
+    initial_adaptation,
+    metric_from,
+    observe,
+    restart_step_size,
+    update_step_size,
+    window_ends,
+)
+from bnnzoo.inference.hamiltonian import Control, Kernel, Leaf, Metric, Phase, Tree, drift, energy
+
+__all__ = ["STATS", "ChainLoop", "LoopSettings", "chain_generators"]
+
+STATS = ("lp", "energy", "acceptance_rate", "n_steps", "tree_depth", "diverging", "step_size")
+"""Columns of the statistics kept of every draw."""
+
+NOISE_BLOCK = 256
+FIRST_STEP_SIZE, MAX_SEARCH = 0.1, 50
+
+
+@dataclass(frozen=True)
+class LoopSettings:
+    """What the loop needs to know of a method."""
+
+    num_warmup: int
+    num_draws: int
+    target_accept: float
+    mass_matrix: MassMatrix
+    step_size: float | None
+
+
+def chain_generators(seed: int, chain: int) -> tuple[torch.Generator, torch.Generator]:
+    """Return a chain's own streams of uniform and of normal numbers; they depend on nothing but seed and chain."""
+    seeds = np.random.SeedSequence((seed, chain)).generate_state(2, np.uint64)
+    uniform, normal = (torch.Generator().manual_seed(int(s >> np.uint64(1))) for s in seeds)
+    return uniform, normal
+
+
+class ChainLoop:
+    """Chains of one kernel in one batch, with all their state.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    density : LogDensity
+    data : tuple
+        The model's arguments.
+    settings : LoopSettings
+    theta : Tensor
+        Starting points ``[C, P]`` at which the density is finite.
+    seed : int
+    first_chain : int
+        Number of the first chain among all chains of the fit: chains are seeded one by one.
+    """
+
+    def __init__(
+        self, kernel: Kernel, density: LogDensity, data: Data, settings: LoopSettings, theta: Tensor, seed: int, first_chain: int
+    ) -> None:
+        self.kernel, self.density, self.data, self.settings = kernel, density, data, settings
+        self.num_chains, num_params = theta.shape
+        self.generators = [chain_generators(seed, first_chain + c) for c in range(self.num_chains)]
+        self.counts = torch.zeros(self.num_chains, dtype=torch.int64)
+        self.num_leaps = 0
+        self.draws = theta.new_zeros(self.num_chains, settings.num_draws, num_params)
+        self.stats = torch.zeros(self.num_chains, settings.num_draws, len(STATS), dtype=torch.float64)
+        self._total = settings.num_warmup + settings.num_draws
+        self._ends = window_ends(settings.num_warmup)
+        self._tensors = [value for value in data if isinstance(value, Tensor)]
+        self._start(theta)
+
+    def run(self, progress: Progress) -> bool:
+        """Draw until every chain has all its draws; return False if interrupted from the keyboard."""
+        progress.start(f"{self.num_chains} chains", self._total)
+        try:
+            with torch.no_grad():
+                while int(self.counts.min()) < self._total:
+                    self._leap_until_stop()
+                    if self._merge_stopped():
+                        self._finish_draws()
+                        progress.update(int(self.counts.min()), **self._numbers())
+        except KeyboardInterrupt:
+            return False
+        return True
+
+    def _start(self, theta: Tensor) -> None:
+        """Begin the first trajectory of all chains."""
+        value, gradient = self.density.value_and_grad(theta, *self.data)
+        step_size = torch.full_like(value, self.settings.step_size or FIRST_STEP_SIZE)
+        metric = identity_metric(theta, self.settings.mass_matrix)
+        adaptation = initial_adaptation(theta, step_size, self.settings.mass_matrix)
+        tree = vmap(self.kernel.empty_tree)(Phase(theta, torch.zeros_like(theta), gradient, value))
+        self._next_uniforms()
+        noise = self._normals(list(range(self.num_chains)))
+        begin = vmap(self.kernel.begin, in_dims=(0, 0, 0, 0, 1))
+        leaf, tree = begin(tree, metric, step_size, noise, self._row[3:])
+        self.state = State(Packed(leaf), Packed(tree), Packed(metric), Packed(adaptation))
+        self._lower(noise)
+        if self.settings.step_size is None:
+            self._search_step_size()
+
+    def _lower(self, noise: Tensor) -> None:
+        """Turn the kernel's steps into functions of whole batches."""
+        density, row = self.density, self._row
+        leaf, tree, metric, adaptation = self.state
+        gradient, looped = density.batched_value_and_grad, looped_value_and_grad(density.log_joint)
+        fallback = batched_leap(self.kernel, looped)
+        leap_args = (leaf, tree, metric, self._step_size(), row[0], *self.data)
+        self._leap = LoopStep(batched_leap(self.kernel, gradient), *leap_args, fallback=fallback)
+        self._merge = LoopStep(batched_merge(self.kernel), leaf, tree, metric, row[1:3])
+        learn = batched_learn(self.settings.target_accept)
+        self._learn = LoopStep(learn, leaf, tree, metric, adaptation, *self._stages())
+        self._begin = LoopStep(batched_begin(self.kernel), leaf, tree, metric, adaptation, noise, row[3:])
+
+    def _leap_until_stop(self) -> None:
+        """Move every chain by leapfrog steps until one of them has to be taken on."""
+        leaf, tree, metric, _ = self.state
+        fixed, groups = (*tree.groups, *metric.groups, self._step_size()), leaf.groups
+        stop = False
+        while not stop:
+            self._next_uniforms()
+            *groups, any_stop = self._leap(*groups, *fixed, self._row[0], *self._tensors)
+            stop = bool(any_stop)
+        leaf.groups = groups
+
+    def _merge_stopped(self) -> bool:
+        """Take on the chains that have stopped and return whether any has a draw."""
+        leaf, tree, metric, _ = self.state
+        *groups, any_done = self._merge(*leaf.groups, *tree.groups, *metric.groups, self._row[1:3])
+        leaf.groups, tree.groups = groups[: len(leaf.groups)], groups[len(leaf.groups) :]
+        return bool(any_done)
+
+    def _finish_draws(self) -> None:
+        """Keep the draws of chains that are done, learn from them, and begin their next trajectories."""
+        leaf, tree, metric, adaptation = self.state
+        finished = tree.value
+        chains = finished.done.nonzero()[:, 0].tolist()
+        *adaptation.groups, stats = self._learn(*leaf.groups, *tree.groups, *metric.groups, *adaptation.groups, *self._stages())
+        for chain in chains:
+            self._keep(chain, finished.proposal.theta[chain], stats[chain])
+        noise = self._normals(chains)
+        groups = self._begin(*leaf.groups, *tree.groups, *metric.groups, *adaptation.groups, noise, self._row[3:])
+        leaf.groups, tree.groups = list(groups[: len(leaf.groups)]), list(groups[len(leaf.groups) :])
+
+    def _step_size(self) -> Tensor:
+        step_size: Tensor = self.state.adaptation.value.step_size
+        return step_size.clone()
+
+    def _stages(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Say which chains adapt their step size, which adapt it for the last time, and which collect moments."""
+        first, last = (self._ends[0], self._ends[-1]) if self._ends else (0, 0)
+        warm = self.counts < self.settings.num_warmup
+        stages = warm, self.counts == self.settings.num_warmup - 1, (self.counts >= first) & (self.counts < last)
+        return tuple(stage.to(self.density.device) for stage in stages)
+
+    def _keep(self, chain: int, theta: Tensor, stats: Tensor) -> None:
+        place = int(self.counts[chain]) - self.settings.num_warmup
+        if 0 <= place < self.settings.num_draws:
+            self.draws[chain, place] = theta
+            self.stats[chain, place] = stats
+        self.counts[chain] += 1
+        if int(self.counts[chain]) in self._ends[1:]:
+            self._close_window(chain)
+
+    def _close_window(self, chain: int) -> None:
+        """Take over the mass matrix estimated in the window that ends, and forget the window."""
+        metric, adaptation = self.state.metric, self.state.adaptation
+        learnt: Adaptation = _of_chain(adaptation.value, chain)
+        new = metric_from(learnt.moments)
+        step = restart_step_size(_of_chain(metric.value, chain), new, learnt.step)
+        empty = pytree.tree_map(torch.zeros_like, learnt.moments)
+        _write_chain(metric.value, chain, new)
+        _write_chain(adaptation.value, chain, Adaptation(step.log_step.exp(), step, empty))
+
+    def _search_step_size(self) -> None:
+        """Double or halve each chain's step until the acceptance of one leapfrog step crosses 0.8."""
+        step = self._step_size()
+        upwards = self._acceptance(step) > 0.8
+        searching = torch.ones_like(upwards)
+        for _ in range(MAX_SEARCH):
+            step = torch.where(searching, torch.where(upwards, 2 * step, step / 2), step)
+            searching &= (self._acceptance(step) > 0.8) == upwards
+            if not bool(searching.any()):
+                break
+        theta = self.state.leaf.value.phase.theta
+        self.state.adaptation.groups = Packed(initial_adaptation(theta, step, self.settings.mass_matrix)).groups
+
+    def _acceptance(self, step_size: Tensor) -> Tensor:
+        """Return the acceptance probability ``[C]`` of one leapfrog step from where the chains are."""
+        leaf, tree, metric, _ = self.state
+        groups = self._leap(*leaf.groups, *tree.groups, *metric.groups, step_size, self._row[0], *self._tensors)
+        phase = leaf.with_groups(groups[:-1]).value.phase
+        return (tree.value.control.energy - vmap(energy)(metric.value, phase)).exp()
+
+    def _next_uniforms(self) -> None:
+        """Take the next row ``[5, C]`` of uniform numbers, the same for a chain whichever batch it is in."""
+        place = self.num_leaps % NOISE_BLOCK
+        if place == 0:
+            blocks = [torch.rand(NOISE_BLOCK, 5, generator=g, dtype=self.density.dtype) for g, _ in self.generators]
+            self._noise = torch.stack(blocks, 2).to(self.density.device)
+        self._row = self._noise[place]
+        self.num_leaps += 1
+
+    def _normals(self, chains: list[int]) -> Tensor:
+        """Return standard normal numbers ``[C, P]``, zeros for chains that need none."""
+        noise = torch.zeros(self.num_chains, self.density.num_params, dtype=self.density.dtype)
+        for chain in chains:
+            noise[chain].normal_(generator=self.generators[chain][1])
+        return noise.to(self.density.device)
+
+    def _numbers(self) -> dict[str, float]:
+        """Return what a progress bar shows besides the number of draws."""
+        return {"step size": float(self._step_size().mean()), "steps": float(self.num_leaps)}
+
+
+class State(NamedTuple):
+    """Everything of the chains that changes, besides counts and random streams."""
+
+    leaf: Packed
+    tree: Packed
+    metric: Packed
+    adaptation: Packed
+
+
+def batched_leap(kernel: Kernel, value_and_grad: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tuple[Packed, Tensor]]:
+    """Return one leapfrog step of all chains, with the gradient in the middle; it also says whether any chain stops."""
+
+    def leap(
+        leaf_: Packed, tree_: Packed, metric_: Packed, step_size: Tensor, uniform: Tensor, *data: Any
+    ) -> tuple[Packed, Tensor]:
+        leaf, control, metric = leaf_.value, tree_.value.control, metric_.value
+        signed = step_size * control.direction
+        theta, halfway = vmap(drift)(metric, leaf.phase, signed)
+        value, gradient = value_and_grad(theta, *data)
+        momentum = halfway + 0.5 * signed[:, None] * gradient
+        leaf = vmap(kernel.leap)(leaf, control, Phase(theta, momentum, gradient, value), metric, uniform)
+        return Packed(leaf), leaf.stop.any()
+
+    return leap
+
+
+def batched_merge(kernel: Kernel) -> Callable[..., tuple[Packed, Packed, Tensor]]:
+    """Return the step that takes on the chains whose leaf has stopped; it also says whether any chain has a draw."""
+
+    def merge(leaf: Packed, tree: Packed, metric: Packed, uniforms: Tensor) -> tuple[Packed, Packed, Tensor]:
+        grown = vmap(kernel.merge, in_dims=(0, 0, 0, 1))(leaf.value, tree.value, metric.value, uniforms)
+        leaf, tree = _select(leaf.value.stop, grown, (leaf, tree))
+        return leaf, tree, tree.value.done.any()
+
+    return merge
+
+
+def batched_learn(target: float) -> Callable[..., tuple[Packed, Tensor]]:
+    """Return the step that updates the adaptation of chains that are done and gathers their statistics ``[C, 7]``."""
+
+    def one(
+        leaf: Leaf, tree: Tree, metric: Metric, state: Adaptation, warm: Tensor, last: Tensor, collecting: Tensor
+    ) -> tuple[Adaptation, Tensor]:
+        proposal, acceptance = tree.proposal, leaf.sum_acceptance / leaf.num_steps
+        step = _where(warm, update_step_size(state.step, acceptance, target), state.step)
+        tuned = torch.where(last, step.log_average, step.log_step).exp()
+        moments = _where(collecting, observe(state.moments, proposal.theta, proposal.gradient), state.moments)
+        learnt = Adaptation(torch.where(warm, tuned, state.step_size), step, moments)
+        stats = (proposal.log_density, energy(metric, proposal), acceptance, leaf.num_steps, tree.depth, leaf.diverging)
+        return learnt, torch.stack([s.double() for s in (*stats, state.step_size)])
+
+    def learn(leaf: Packed, tree: Packed, metric: Packed, state: Packed, *stages: Tensor) -> tuple[Packed, Tensor]:
+        learnt, stats = vmap(one)(leaf.value, tree.value, metric.value, state.value, *stages)
+        (state,) = _select(tree.value.done, (learnt,), (state,))
+        return state, stats
+
+    return learn
+
+
+def batched_begin(kernel: Kernel) -> Callable[..., tuple[Packed, Packed]]:
+    """Return the step that begins the next trajectory of chains that are done."""
+
+    def begin(
+        leaf: Packed, tree: Packed, metric: Packed, state: Packed, noise: Tensor, uniforms: Tensor
+    ) -> tuple[Packed, Packed]:
+        args = (tree.value, metric.value, state.value.step_size, noise, uniforms)
+        begun = vmap(kernel.begin, in_dims=(0, 0, 0, 0, 1))(*args)
+        leaf, tree = _select(tree.value.done, begun, (leaf, tree))
+        return leaf, tree
+
+    return begin
+
+
+def _select(condition: Tensor, yes: Sequence[Any], no: Sequence[Packed]) -> tuple[Packed, ...]:
+    """Return for each chain the new state where ``condition[C]`` holds, else the old one, packed."""
+    return tuple(_select_packed(condition, Packed(a), b) for a, b in zip(yes, no, strict=True))
+
+
+def _select_packed(condition: Tensor, yes: Packed, no: Packed) -> Packed:
+    pairs = zip(yes.groups, no.groups, strict=True)
+    return no.with_groups([torch.where(condition.view(-1, *(1,) * (a.ndim - 2)), a, b) for a, b in pairs])
+
+
+def _where(condition: Tensor, yes: Any, no: Any) -> Any:
+    return pytree.tree_map(lambda a, b: torch.where(condition, a, b), yes, no)
+
+
+def _of_chain(state: Any, chain: int) -> Any:
+    return pytree.tree_map(lambda value: value[chain].clone(), state)
+
+
+def _write_chain(state: Any, chain: int, new: Any) -> None:
+    """Write one chain's values into the views that make up ``state``."""
+    for values, value in zip(pytree.tree_leaves(state), pytree.tree_leaves(new), strict=True):
+        values[chain] = value

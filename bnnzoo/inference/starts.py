@@ -1,0 +1,93 @@
+"""Where chains, members and optimisers start: from the model, from another method, or from given points."""
+
+import torch
+from torch import Tensor
+
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.sites import ModelError
+from bnnzoo.core.types import Data, Method, Run
+
+__all__ = ["Start", "starting_points"]
+
+type Start = Tensor | Posterior | Method | None
+
+MAX_ATTEMPTS = 100
+
+
+def starting_points(start: Start, num_chains: int, density: LogDensity, data: Data, run: Run) -> Tensor:
+    """Return one starting point for each chain ``[C, P]`` at which the density and its gradient are finite.
+
+    Parameters
+    ----------
+    start : Tensor, Posterior, Method or None
+        Points ``theta[C, P]``; a posterior to draw them from, or a method to fit first, one member or chain a point where
+        there are several; None for the model's own, see :meth:`bnnzoo.core.density.LogDensity.init`.
+    num_chains : int
+    density, data, run
+        As in ``Method.run``.
+
+    Raises
+    ------
+    ValueError
+        If given points have the wrong shape.
+    ModelError
+        If the density is not finite at a start; the message names the site.
+    """
+    if start is None:
+        return _from_model(num_chains, density, data, run.seed)
+    if isinstance(start, Tensor):
+        theta = _checked_shape(start, num_chains, density)
+    else:
+        posterior = start if hasattr(start, "draws") else start.run(density, data, run)
+        theta = _spread(posterior.draws(), num_chains)
+    theta = theta.to(dtype=density.dtype, device=density.device)
+    _refuse_not_finite(theta, density, data)
+    return theta
+
+
+def _from_model(num_chains: int, density: LogDensity, data: Data, seed: int) -> Tensor:
+    """Draw starts until all are finite; only chains whose start is not are drawn again."""
+    theta = density.init(num_chains, seed).to(dtype=density.dtype, device=density.device)
+    for attempt in range(1, MAX_ATTEMPTS):
+        bad = ~_finite(theta, density, data)
+        if not bool(bad.any()):
+            return theta
+        theta[bad] = density.init(num_chains, seed + 1_000_003 * attempt).to(theta)[bad]
+    _refuse_not_finite(theta, density, data)
+    return theta
+
+
+def _checked_shape(theta: Tensor, num_chains: int, density: LogDensity) -> Tensor:
+    expected = (num_chains, density.num_params)
+    if tuple(theta.shape) != expected:
+        raise ValueError(
+            f"init has shape {tuple(theta.shape)}, but {num_chains} chains of a model with {density.num_params} unconstrained "
+            f"parameters start at {expected}. Build a row with density.unconstrain({{site: value}})."
+        )
+    return theta.detach().clone()
+
+
+def _spread(draws: Tensor, num_chains: int) -> Tensor:
+    """Pick one draw a chain, from as many different chains or members ``[C, S, P]`` as there are."""
+    flat = draws[:, -1] if len(draws) >= num_chains else draws.flatten(0, 1)
+    if len(flat) < num_chains:
+        raise ValueError(f"init gives {len(flat)} draws for {num_chains} chains; fit it with at least as many draws or members.")
+    return flat[torch.linspace(0, len(flat) - 1, num_chains).round().long()].clone()
+
+
+def _finite(theta: Tensor, density: LogDensity, data: Data) -> Tensor:
+    value, gradient = density.value_and_grad(theta, *data)
+    return value.isfinite() & gradient.isfinite().all(1)
+
+
+def _refuse_not_finite(theta: Tensor, density: LogDensity, data: Data) -> None:
+    finite = _finite(theta, density, data)
+    if bool(finite.all()):
+        return
+    chain = int((~finite).nonzero()[0])
+    site, value = density.not_finite(theta[chain], *data)
+    raise ModelError(
+        f"The log density is not finite at the start of chain {chain}: site {site!r} has log probability {value}. Check its "
+        f"distribution's arguments and support, or give starting points with init=..."
+    )
