@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import pyro
 import pyro.distributions as dist
@@ -12,10 +13,13 @@ from torch import Tensor
 
 from bnnzoo.core.covariance import Covariance
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.replay import Node, discover
+from bnnzoo.core.sites import Site
 
 __all__ = ["Draws", "FitInfo", "Gaussian", "Mixture", "Posterior"]
 
 DEFAULT_DRAWS = 1000
+NO_SHAPE = torch.Size()
 
 
 @dataclass(frozen=True)
@@ -102,13 +106,13 @@ class Draws:
         """Return None: the density of a Markov chain's draws is not known."""
 
     def as_guide(self) -> Callable[..., dict[str, Tensor]]:
-        """Return a Pyro guide that picks one of the draws at random."""
+        """Return a Pyro guide that picks a draw at random, for ``Predictive``; its log density counts as 0."""
         flat = self.theta.flatten(0, 1)
 
-        def pick() -> Tensor:
-            return flat[int(torch.randint(len(flat), ()))]
+        def sample(shape: torch.Size) -> Tensor:
+            return flat[torch.randint(len(flat), shape, device=flat.device)]
 
-        return _guide_of_draws(self.density, pick)
+        return _guide(self.density, sample, lambda theta: theta.new_zeros(theta.shape[:-1]))
 
 
 @dataclass(frozen=True)
@@ -142,16 +146,17 @@ class Gaussian:
         return -0.5 * (distance + self.covariance.logdet() + self.covariance.rank * math.log(2 * math.pi))
 
     def as_guide(self) -> Callable[..., dict[str, Tensor]]:
-        """Return the Pyro guide of this Gaussian: an auxiliary site for ``theta`` and a point mass for each latent site.
+        """Return this Gaussian as a Pyro guide: an auxiliary site for ``theta``, a point mass for each latent site.
 
         Its log density counts the transforms' Jacobians, so that Pyro's ELBO with it is the ELBO of this Gaussian.
         """
 
-        def guide(*args: Any, **kwargs: Any) -> dict[str, Tensor]:
-            theta = pyro.sample("_theta", _Vector(self), infer={"is_auxiliary": True})
-            return _sample_point_masses(self.density, theta)
+        return _guide(self.density, self._sample, self.log_prob)
 
-        return guide
+    def _sample(self, shape: torch.Size) -> Tensor:
+        """Return draws ``[*shape, P]``, using torch's global random stream."""
+        noise = torch.randn(*shape, self.covariance.rank, dtype=self.loc.dtype, device=self.loc.device)
+        return self.loc + self.covariance.sqrt_matmul(noise)
 
 
 @dataclass(frozen=True)
@@ -180,58 +185,76 @@ class Mixture:
         return terms.logsumexp(0) - math.log(len(self.components))
 
     def as_guide(self) -> Callable[..., dict[str, Tensor]]:
-        """Return a Pyro guide that draws from a component picked at random."""
+        """Return the Pyro guide of this mixture; see :meth:`Gaussian.as_guide`."""
 
-        def pick() -> Tensor:
-            component = self.components[int(torch.randint(len(self.components), ()))]
-            return component.draws(1, int(torch.randint(2**31, ())))[0, 0]
+        def sample(shape: torch.Size) -> Tensor:
+            each = torch.stack([component._sample(shape) for component in self.components])
+            picked = torch.randint(len(self.components), (1, *shape, 1), device=each.device)
+            return each.take_along_dim(picked.expand(1, *each.shape[1:]), 0)[0]
 
-        return _guide_of_draws(self.density, pick)
+        return _guide(self.density, sample, self.log_prob)
 
 
-class _Vector(dist.TorchDistribution):
-    """A :class:`Gaussian` posterior as a Pyro distribution over ``theta[P]``."""
+class _Vector(dist.TorchDistribution):  # type: ignore[misc]
+    """A distribution over ``theta[P]``, given by a function that samples and one that is its log density."""
 
     support = dist.constraints.real_vector
-    arg_constraints: dict[str, Any] = {}
+    arg_constraints: ClassVar[dict[str, Any]] = {}
     has_rsample = True
 
-    def __init__(self, gaussian: Gaussian) -> None:
-        self.gaussian = gaussian
-        super().__init__(torch.Size(), gaussian.loc.shape, validate_args=False)
+    def __init__(
+        self,
+        sample: Callable[[torch.Size], Tensor],
+        log_prob: Callable[[Tensor], Tensor],
+        num_params: int,
+        batch_shape: torch.Size = NO_SHAPE,
+    ) -> None:
+        self._sample, self._log_prob = sample, log_prob
+        super().__init__(batch_shape, torch.Size([num_params]), validate_args=False)
 
-    def rsample(self, sample_shape: torch.Size = torch.Size()) -> Tensor:
-        """Return draws ``[*sample_shape, P]``."""
-        loc, covariance = self.gaussian.loc, self.gaussian.covariance
-        return loc + covariance.sqrt_matmul(torch.randn(*sample_shape, covariance.rank).to(loc))
+    def rsample(self, sample_shape: torch.Size = NO_SHAPE) -> Tensor:
+        """Return draws ``[*sample_shape, *batch_shape, P]``."""
+        return self._sample(torch.Size(sample_shape) + self.batch_shape)
 
     def log_prob(self, value: Tensor) -> Tensor:
         """Return the log density ``[...]`` of ``value[..., P]``."""
-        return self.gaussian.log_prob(value)
+        return self._log_prob(value)
 
     def expand(self, batch_shape: torch.Size, _instance: Any = None) -> "_Vector":
-        """Return this distribution; only the empty batch shape is possible."""
-        if torch.Size(batch_shape):
-            raise NotImplementedError("The distribution over all latent sites cannot be placed in a plate.")
-        return self
+        """Return independent copies, as plates over particles ask for."""
+        return _Vector(self._sample, self._log_prob, self.event_shape[0], torch.Size(batch_shape))
 
 
-def _sample_point_masses(density: LogDensity, theta: Tensor) -> dict[str, Tensor]:
-    """Sample every latent site at the value ``theta`` gives it, minus the log-Jacobian of the way there."""
-    values = density.constrain(theta)
-    for site in density.sites:
-        free, value = site.unflatten(theta), values[site.name]
-        jacobian = site.transform.inv.log_abs_det_jacobian(value, free)
-        log_density = jacobian.sum() if jacobian.ndim else jacobian
-        pyro.sample(site.name, dist.Delta(value, log_density=log_density, event_dim=value.ndim))
-    return values
-
-
-def _guide_of_draws(density: LogDensity, pick: Callable[[], Tensor]) -> Callable[..., dict[str, Tensor]]:
-    """Return a guide that can be sampled, for ``Predictive``, but whose density is not that of its draws."""
+def _guide(
+    density: LogDensity, sample: Callable[[torch.Size], Tensor], log_prob: Callable[[Tensor], Tensor]
+) -> Callable[..., dict[str, Tensor]]:
+    """Return a Pyro guide: an auxiliary site for ``theta`` and, in the model's plates, a point mass for each site."""
+    nodes = discover(density.model, density.data, density.device)
 
     def guide(*args: Any, **kwargs: Any) -> dict[str, Tensor]:
-        values = density.constrain(pick())
-        return {name: pyro.sample(name, dist.Delta(value, event_dim=value.ndim)) for name, value in values.items()}
+        theta = pyro.sample("_theta", _Vector(sample, log_prob, density.num_params), infer={"is_auxiliary": True})
+        return {site.name: _sample_point_mass(site, nodes[site.name], theta) for site in density.sites}
 
     return guide
+
+
+def _sample_point_mass(site: Site, node: Node, theta: Tensor) -> Tensor:
+    """Sample a latent site at the value ``theta[..., P]`` gives it, minus the log-Jacobian of the way there.
+
+    Plates around the whole guide, such as one over particles, have put their dimensions in front of ``theta``'s last;
+    those of the site's own plates are among them, with size 1, or still to come.
+    """
+    event_dim = node["fn"].event_dim
+    free_event_dim = event_dim + len(site.unconstrained_shape) - len(site.shape)
+    lead = theta.shape[:-1] + (1,) * free_event_dim
+    free = theta[..., site.span].reshape(torch.broadcast_shapes(site.unconstrained_shape, lead))
+    value = site.transform(free)
+    jacobian = site.transform.inv.log_abs_det_jacobian(value, free)
+    event_dims = tuple(range(value.ndim - event_dim, jacobian.ndim))
+    log_density = jacobian.sum(event_dims) if event_dims else jacobian
+    with ExitStack() as stack:
+        for frame in node["cond_indep_stack"]:
+            if frame.vectorized:
+                stack.enter_context(pyro.plate(frame.name, frame.size, dim=frame.dim))
+        drawn: Tensor = pyro.sample(site.name, dist.Delta(value, log_density=log_density, event_dim=event_dim))
+    return drawn

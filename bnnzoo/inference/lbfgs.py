@@ -1,0 +1,156 @@
+"""L-BFGS for many vectors at once, each with its own memory and line search."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+__all__ = ["LBFGSResult", "lbfgs"]
+
+type Evaluate = Callable[[Tensor], tuple[Tensor, Tensor]]
+
+SUFFICIENT_DECREASE = 1e-4
+MAX_HALVINGS = 30
+
+
+@dataclass(frozen=True)
+class LBFGSResult:
+    """Where the rows ended: ``theta[C, P]``, ``value[C]``, ``gradient[C, P]``, and how often each was evaluated."""
+
+    theta: Tensor
+    value: Tensor
+    gradient: Tensor
+    num_evaluations: int
+
+
+@dataclass(frozen=True)
+class _Point:
+    """Rows ``x[C, P]`` with the cost ``f[C]`` to be made small and its gradient ``g[C, P]``."""
+
+    x: Tensor
+    f: Tensor
+    g: Tensor
+
+    def where(self, mask: Tensor, other: "_Point") -> "_Point":
+        """Return these rows where ``mask[C]`` holds, else the other ones."""
+        column = mask[:, None]
+        return _Point(
+            torch.where(column, self.x, other.x),
+            torch.where(mask, self.f, other.f),
+            torch.where(column, self.g, other.g),
+        )
+
+
+class _Memory:
+    """The last differences of positions and gradients, and from them products with an inverse Hessian."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._pairs: list[tuple[Tensor, Tensor, Tensor]] = []
+
+    def store(self, s: Tensor, y: Tensor) -> None:
+        """Keep a pair of differences; rows without positive curvature along it do not use it."""
+        product = (s * y).sum(1, keepdim=True)
+        usable = product > 1e-10 * s.norm(dim=1, keepdim=True) * y.norm(dim=1, keepdim=True)
+        inverse = torch.where(usable, 1 / torch.where(usable, product, 1.0), 0.0)
+        self._pairs = [*self._pairs, (s, y, inverse)][-self._size :]
+
+    def forget(self, rows: Tensor) -> None:
+        """Empty the memory of the rows ``[C]`` marked."""
+        self._pairs = [(s, y, torch.where(rows[:, None], 0.0, inverse)) for s, y, inverse in self._pairs]
+
+    def direction(self, gradient: Tensor) -> Tensor:
+        """Return minus the inverse Hessian times ``gradient[C, P]`` by the two-loop recursion."""
+        q, alphas = gradient, []
+        for s, y, inverse in reversed(self._pairs):
+            alphas.append(inverse * (s * q).sum(1, keepdim=True))
+            q = q - alphas[-1] * y
+        q = self._scale(gradient) * q
+        for (s, y, inverse), alpha in zip(self._pairs, reversed(alphas), strict=True):
+            q = q + (alpha - inverse * (y * q).sum(1, keepdim=True)) * s
+        return -q
+
+    def _scale(self, gradient: Tensor) -> Tensor:
+        scale = 1 / gradient.norm(dim=1, keepdim=True).clamp(min=1.0)
+        for _, y, inverse in self._pairs:
+            usable = inverse > 0
+            scale = torch.where(usable, 1 / (inverse * (y * y).sum(1, keepdim=True)).clamp(min=1e-300), scale)
+        return scale
+
+
+def lbfgs(evaluate: Evaluate, start: Tensor, max_steps: int, tolerance: float, history: int = 10) -> LBFGSResult:
+    """Maximise a function from every row of ``start[C, P]``.
+
+    Parameters
+    ----------
+    evaluate : callable
+        ``theta[C, P] -> (value[C], gradient[C, P])``.
+    start : Tensor [C, P]
+        Where the value and its gradient are finite.
+    max_steps : int
+    tolerance : float
+        A row is done when no entry of its gradient exceeds this times ``max(1, |value|)``.
+    history : int
+        Number of pairs in memory.
+
+    Returns
+    -------
+    LBFGSResult
+
+    References
+    ----------
+    Liu and Nocedal (1989), On the limited memory BFGS method for large scale optimization, Mathematical Programming 45.
+
+    Examples
+    --------
+    >>> scales = torch.tensor([1.0, 10.0])
+    >>> result = lbfgs(lambda t: (-(scales * t**2).sum(1) / 2, -scales * t), torch.ones(3, 2), 50, 1e-6)
+    >>> bool(result.theta.abs().max() < 1e-5)
+    True
+    """
+    memory = _Memory(history)
+    point = _evaluated(evaluate, start)
+    stuck = torch.zeros_like(point.f, dtype=torch.bool)
+    fresh = ~stuck
+    num_evaluations = 1
+    for _ in range(max_steps):
+        active = ~stuck & (point.g.abs().amax(1) > tolerance * point.f.abs().clamp(min=1.0))
+        if not bool(active.any()):
+            break
+        new, moved, count = _search(evaluate, point, _descent(memory, point), active)
+        num_evaluations += count
+        memory.store(new.x - point.x, new.g - point.g)
+        failed = active & ~moved
+        memory.forget(failed)
+        stuck, fresh = stuck | (failed & fresh), failed
+        point = new
+    return LBFGSResult(point.x, -point.f, -point.g, num_evaluations)
+
+
+def _evaluated(evaluate: Evaluate, x: Tensor) -> _Point:
+    value, gradient = evaluate(x)
+    return _Point(x, -value, -gradient)
+
+
+def _descent(memory: _Memory, point: _Point) -> Tensor:
+    direction = memory.direction(point.g)
+    downhill = (direction * point.g).sum(1, keepdim=True) < 0
+    return torch.where(downhill, direction, -point.g / point.g.norm(dim=1, keepdim=True).clamp(min=1.0))
+
+
+def _search(evaluate: Evaluate, point: _Point, direction: Tensor, active: Tensor) -> tuple[_Point, Tensor, int]:
+    """Halve each row's step until it goes down enough, or, within rounding, at least flattens the gradient."""
+    slope = (direction * point.g).sum(1)
+    rounding = 10 * torch.finfo(point.f.dtype).eps * point.f.abs()
+    step, best, moved = active.to(point.f), point, torch.zeros_like(active)
+    count = 0
+    while count < MAX_HALVINGS and not bool((moved | ~active).all()):
+        count += 1
+        trial = _evaluated(evaluate, torch.where(moved[:, None], best.x, point.x + step[:, None] * direction))
+        lower = trial.f <= point.f + SUFFICIENT_DECREASE * step * slope
+        flatter = (trial.f <= point.f + rounding) & (trial.g.norm(dim=1) < point.g.norm(dim=1))
+        accepted = active & ~moved & (lower | flatter) & trial.g.isfinite().all(1)
+        best, moved = trial.where(accepted, best), moved | accepted
+        step = step / 2
+    return best, moved, count

@@ -1,0 +1,211 @@
+"""The evidence lower bound of any family of Gaussians over ``theta``, and its maximisation."""
+
+import time
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+from torch.func import grad_and_value, vmap
+from torch.quasirandom import SobolEngine
+
+from bnnzoo.core.covariance import Covariance
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.posterior import FitInfo, Gaussian, Mixture
+from bnnzoo.core.types import Data, Method, Run
+from bnnzoo.inference.config import config_of
+from bnnzoo.inference.optimise import AdamSettings, Objective, Optimum, ascend
+from bnnzoo.inference.starts import Start, starting_points
+
+__all__ = ["Family", "Keep", "Noise", "VISettings", "elbo", "fit_gaussian"]
+
+SMALLEST = 1e-10  # of the uniform numbers behind the noise: a Sobol sequence may hit 0
+
+type Keep = Literal["all", "best"]
+
+
+@runtime_checkable
+class Family(Protocol):
+    """Gaussians over ``theta[P]`` with their parameters in one vector ``params[Q]``.
+
+    A draw is a function of the parameters and of standard normal ``noise[R]``.
+    """
+
+    def start(self, loc: Tensor, scale: float) -> Tensor: ...
+    def noise_size(self, num_params: int) -> int: ...
+    def draw(self, params: Tensor, noise: Tensor) -> Tensor: ...
+    def log_prob(self, params: Tensor, theta: Tensor) -> Tensor: ...
+    def gaussian(self, params: Tensor) -> tuple[Tensor, Covariance]: ...
+
+
+@dataclass(frozen=True)
+class VISettings:
+    """How the evidence lower bound is maximised; :class:`bnnzoo.inference.MeanFieldVI` explains each."""
+
+    adam: AdamSettings
+    num_particles: int
+    num_restarts: int
+    keep: Keep
+    init: Start
+    init_scale: float
+    temperature: float
+
+
+def elbo(
+    density: LogDensity, family: Family, params: Tensor, noise: Tensor, batch: Data, weight: Tensor | None = None,
+    temperature: float = 1.0, looped: bool = False,
+) -> Tensor:  # fmt: skip
+    r"""Return the evidence lower bound ``[]`` at ``params[Q]``, estimated with ``noise[K, R]``.
+
+    .. math::
+        \frac{1}{K} \sum_k \log p(y \mid \theta_k) + \beta \left( \log p(\theta_k) - T \log q_\phi(\theta_k) \right),
+        \qquad \theta_k = \theta(\phi, \epsilon_k)
+
+    The likelihood of a mini-batch of B of the N rows counts N/B times, prior and entropy count once and whole, so
+    that the mean over the batches of an epoch is the bound on all data. The gradient leaves out the direct dependence
+    of :math:`\log q_\phi` on :math:`\phi`, whose mean is zero: what remains has no noise where q is the posterior.
+
+    Parameters
+    ----------
+    density : LogDensity
+    family : Family
+    params : Tensor [Q]
+    noise : Tensor [K, R]
+    batch : tuple
+        Arguments of the model, all rows or some.
+    weight : Tensor [], optional
+        :math:`\beta`, for annealing; 1 unless given.
+    temperature : float
+        T. Its target is the density to the power 1/T.
+    looped : bool
+        Evaluate particles one after another, for models that cannot be batched.
+
+    References
+    ----------
+    Roeder, Wu and Duvenaud (2017), Sticking the landing, NeurIPS.
+    """
+
+    def term(noise: Tensor) -> Tensor:
+        theta = family.draw(params, noise)
+        log_q = temperature * family.log_prob(params.detach(), theta)
+        joint = density.log_joint(theta, *batch)
+        return joint - log_q if weight is None else joint + (weight - 1) * density.log_prior(theta) - weight * log_q
+
+    terms = torch.stack([term(row) for row in noise]) if looped else vmap(term)(noise)
+    return terms.mean()
+
+
+def fit_gaussian(
+    method: Method, family: Family, settings: VISettings, density: LogDensity, data: Data, run: Run
+) -> Gaussian | Mixture:
+    """Maximise the evidence lower bound over a family of Gaussians from one or several starts.
+
+    Raises
+    ------
+    ValueError
+        If a setting is out of range.
+    """
+    _refuse_impossible(type(method).__name__, settings)
+    began = time.perf_counter()
+    theta = starting_points(settings.init, settings.num_restarts, density, data, run)
+    start = torch.stack([family.start(loc, settings.init_scale) for loc in theta])
+    shape = (settings.num_restarts, settings.num_particles, family.noise_size(density.num_params))
+    found = ascend(
+        _objective(density, family, settings),
+        start,
+        settings.adam,
+        density,
+        data,
+        run,
+        noise=Noise(shape, start, run.seed),
+        fallback=_looped_objective(density, family, settings),
+        name="elbo",
+    )
+    kept = _kept(found, settings)
+    info = FitInfo(
+        method=type(method).__name__,
+        sampling="iid",
+        seed=run.seed,
+        num_gradients=found.num_steps * settings.num_restarts * settings.num_particles,
+        seconds=time.perf_counter() - began,
+        complete=found.complete,
+        config=config_of(method),
+        fit_stats={"elbo": found.trace[kept]},
+    )
+    components = tuple(Gaussian(density, info, *family.gaussian(params)) for params in found.params[kept])
+    return components[0] if len(components) == 1 else Mixture(density, info, components)
+
+
+class Noise:
+    """Standard normal noise ``[C, K, R]`` for every step of every restart, spread more evenly than independent draws.
+
+    Particles come in pairs of opposite sign, which cancels the noise of a mean's gradient where the log density is
+    nearly quadratic. Across pairs and steps they follow a scrambled Sobol sequence, so that what an optimiser
+    averages over steps converges faster than with independent draws; beyond the 21,201 dimensions of that sequence
+    they are independent. Either way each particle by itself is standard normal, and the gradients are unbiased.
+
+    References
+    ----------
+    Buchholz, Wenzel and Mandt (2018), Quasi-Monte Carlo variational inference, ICML.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], like: Tensor, seed: int) -> None:
+        self._restarts, self._particles, self._size = shape
+        self._like = like
+        seeds = torch.randint(2**31, (self._restarts,), generator=torch.Generator().manual_seed(seed)).tolist()
+        is_short = self._size <= SobolEngine.MAXDIM
+        self._engines = [SobolEngine(self._size, scramble=True, seed=s) for s in seeds] if is_short else []
+
+    def __call__(self, generator: torch.Generator) -> tuple[Tensor]:
+        """Return the noise of the next step."""
+        pairs = (self._particles + 1) // 2
+        if self._engines:
+            uniform = torch.stack([engine.draw(pairs, dtype=torch.float64) for engine in self._engines])
+            half = torch.special.ndtri(uniform.clamp(SMALLEST, 1 - SMALLEST))
+        else:
+            half = torch.randn(self._restarts, pairs, self._size, generator=generator)
+        return (torch.cat([half, -half], 1)[:, : self._particles].to(self._like),)
+
+
+def _objective(density: LogDensity, family: Family, settings: VISettings) -> Objective:
+    is_annealed = settings.adam.weights is not None
+
+    def bound(params: Tensor, weight: Tensor, noise: Tensor, batch: Data) -> Tensor:
+        return elbo(density, family, params, noise, batch, weight if is_annealed else None, settings.temperature)
+
+    def objective(params: Tensor, weight: Tensor, noise: Tensor, *batch: Any) -> tuple[Tensor, Tensor]:
+        gradient, value = vmap(grad_and_value(bound), in_dims=(0, None, 0, None))(params, weight, noise, batch)
+        return value, gradient
+
+    return objective
+
+
+def _looped_objective(density: LogDensity, family: Family, settings: VISettings) -> Objective:
+    def objective(params: Tensor, weight: Tensor, noise: Tensor, *batch: Any) -> tuple[Tensor, Tensor]:
+        pairs = [one(*row, weight, batch) for row in zip(params, noise, strict=True)]
+        return torch.stack([value for value, _ in pairs]), torch.stack([gradient for _, gradient in pairs])
+
+    def one(params: Tensor, noise: Tensor, weight: Tensor, batch: Data) -> tuple[Tensor, Tensor]:
+        with torch.enable_grad():
+            leaf = params.detach().requires_grad_()
+            beta = weight if settings.adam.weights is not None else None
+            value = elbo(density, family, leaf, noise, batch, beta, settings.temperature, looped=True)
+            (gradient,) = torch.autograd.grad(value, leaf)
+        return value.detach(), gradient
+
+    return objective
+
+
+def _kept(found: Optimum, settings: VISettings) -> Tensor:
+    """Return the indices of the restarts to keep: all, or the one whose bound was highest over the last window."""
+    last = found.trace[:, -settings.adam.window :].mean(1)
+    return last.argmax()[None] if settings.keep == "best" else torch.arange(len(last))
+
+
+def _refuse_impossible(name: str, settings: VISettings) -> None:
+    for argument in ("num_particles", "num_restarts"):
+        if getattr(settings, argument) < 1:
+            raise ValueError(f"{name}({argument}={getattr(settings, argument)}): write 1 or more.")
+    for argument in ("init_scale", "temperature"):
+        if not getattr(settings, argument) > 0:
+            raise ValueError(f"{name}({argument}={getattr(settings, argument)}): write a positive number.")
