@@ -306,8 +306,8 @@ def _classes(target: pd.Series) -> pd.Series:
         )
     if counts.iloc[-1] < 2:
         raise TableError(
-            f"Class {_shown(counts.index[-1])} of target column {target.name!r} has one row, so it cannot be both learned "
-            "and held out; remove it, merge it with another class, or choose regression."
+            f"Class {_shown(counts.index[-1])} of target column {target.name!r} has one row, so it cannot be both "
+            "learned and held out; remove it, merge it with another class, or choose regression."
         )
     return target if is_numeric_dtype(target) else target.astype(str)
 

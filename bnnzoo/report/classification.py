@@ -31,8 +31,8 @@ def plot_confidence(comparison: Comparison) -> Figure:
 
 
 def plot_reliability(comparison: Comparison) -> Figure:
-    """Share of rows predicted rightly against how probable the predicted class was, in bins of equally many rows."""
-    figure, (axes,) = new_figure(1, width=6.0, height=3.8)
+    """Left: share predicted rightly by how probable the class was. Right: accuracy where the method is most certain."""
+    figure, (axes, selective) = new_figure(2, height=3.6)
     colour = colours(f.name for f in comparison.fitted)
     axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
     for fitted in comparison.fitted:
@@ -44,9 +44,13 @@ def plot_reliability(comparison: Comparison) -> Figure:
         axes.errorbar(
             x, y, yerr=errors, color=colour[fitted.name], marker="o", markersize=4, linewidth=1.4, label=fitted.name
         )
+        kept = np.arange(1, len(right) + 1)
+        accuracy = np.cumsum(right[np.argsort(-confidence, kind="stable")]) / kept
+        selective.plot(kept / len(right), accuracy, color=colour[fitted.name], linewidth=1.8)
     axes.set(xlim=(1 / len(comparison.table.classes) - 0.02, 1.02), ylim=(-0.02, 1.02))
     axes.legend(loc="lower right")
     clean(axes, "Reliability (bars: one standard error)", "probability of the predicted class", "share right")
+    clean(selective, "Accuracy where most certain", "share of rows kept, most certain first", "share right")
     return figure
 
 

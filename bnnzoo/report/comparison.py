@@ -8,6 +8,7 @@ import xarray as xr
 
 from bnnzoo import models
 from bnnzoo.core.types import Method, Model
+from bnnzoo.diagnostics import function_space
 from bnnzoo.inference.fit import fit
 from bnnzoo.predictive import posterior_predictive, predict
 from bnnzoo.report.scores import CLASSIFICATION, REGRESSION, Score
@@ -15,6 +16,8 @@ from bnnzoo.tables import Table, restore_units
 
 __all__ = ["Comparison", "Fitted", "compare", "model_for"]
 
+MIN_DRAWS = 4  # of a chain, for diagnostics
+LOGIT_SCALE = 2.5  # prior sd of a class's logit: most classes are neither certain nor all alike
 MAX_DRAWS = 2000  # of all chains together; more change neither scores nor pictures
 
 
@@ -26,18 +29,26 @@ class Fitted:
     ----------
     name : str
         As the user wrote it.
-    method : Method
     train, test : DataTree
         From :func:`bnnzoo.posterior_predictive` and :func:`bnnzoo.predict`.
     scores : mapping of str to float
         By label of the score.
+    worst_rhat, min_ess : float
+        Of the predictions for held-out rows; NaN where they are not defined: R-hat for anything but Markov chains, both
+        for a handful of draws.
     """
 
     name: str
-    method: Method
     train: xr.DataTree
     test: xr.DataTree
     scores: Mapping[str, float]
+    worst_rhat: float
+    min_ess: float
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether the draws are those of Markov chains."""
+        return bool(self.test.attrs["sampling"] == "mcmc")
 
     def to_tree(self) -> xr.DataTree:
         """Return one tree to be saved: the training tree, with predictions for held-out rows below ``held_out``."""
@@ -93,9 +104,10 @@ def model_for(table: Table, num_hidden: int) -> tuple[Model, str]:
     is_regression = table.task == "regression"
     likelihood = models.likelihoods.gaussian() if is_regression else models.likelihoods.categorical()
     noise = "Gaussian noise of unknown scale" if is_regression else f"{num_outputs} classes"
+    scale = 1.0 if is_regression else LOGIT_SCALE
     layers = f"{num_inputs} inputs, {num_hidden} tanh units, {num_outputs} output{'s' if num_outputs > 1 else ''}"
-    description = f"{layers}; weights N(0, 1/fan-in), biases N(0, 1); {noise}"
-    return models.supervised(net, models.priors.fan_in(), likelihood), description
+    description = f"{layers}; weights N(0, {scale**2:g}/fan-in), biases N(0, 1); {noise}"
+    return models.supervised(net, models.priors.fan_in(scale), likelihood), description
 
 
 def compare(
@@ -154,7 +166,17 @@ def _fit_one(
         )
     )
     in_sample, out_of_sample = trees
-    return Fitted(name, method, in_sample, out_of_sample, {s.label: s.function(out_of_sample) for s in scores})
+    found = {score.label: score.function(out_of_sample) for score in scores}
+    return Fitted(name, in_sample, out_of_sample, found, *_diagnostics(out_of_sample))
+
+
+def _diagnostics(tree: xr.DataTree) -> tuple[float, float]:
+    """Return the worst R-hat and the smallest effective number of draws of a prediction."""
+    if tree["conditional"].sizes["draw"] < MIN_DRAWS:
+        return float("nan"), float("nan")
+    found = function_space(tree)
+    ess = min(float(found["ess_bulk"].min()), float(found["ess_tail"].min()))
+    return (float(found["rhat"].max()) if tree.attrs["sampling"] == "mcmc" else float("nan")), ess
 
 
 def _labelled(tree: xr.DataTree, table: Table) -> xr.DataTree:

@@ -6,15 +6,14 @@ import json
 from collections.abc import Mapping
 from importlib.resources import files
 
-import arviz_plots
-import matplotlib as mpl
 from jinja2 import Environment, StrictUndefined
-from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from bnnzoo.predictive.tree import versions
 from bnnzoo.report import classification, regression
 from bnnzoo.report.comparison import Comparison
+from bnnzoo.report.distances import has_distances, plot_distances
+from bnnzoo.report.latent import plot_latent_sites
 from bnnzoo.report.parts import split
 from bnnzoo.report.style import colours, look
 from bnnzoo.report.summary import columns, findings, rows
@@ -62,13 +61,20 @@ def pictures(comparison: Comparison) -> list[Picture]:
             if comparison.table.task == "regression"
             else _of_classes(comparison, parts)
         )
-        figures.append(("What the methods learned", _FOREST, _forest(comparison)))
+        if has_distances(comparison):
+            figures.append(("How far from the reference?", _DISTANCES, plot_distances(comparison)))
+        figures.append(("What the methods learned", _LATENT, plot_latent_sites(comparison)))
         return [{"title": title, "caption": caption, "image": _data_uri(figure)} for title, caption, figure in figures]
 
 
-_FOREST = (
+_DISTANCES = (
+    "Distance of each method's predictions from those of the first method: the mean over held-out rows (dot) and the "
+    "middle half of rows (band). The black tick is the same distance between two halves of the reference: what is not "
+    "clearly to its right was not shown to differ."
+)
+_LATENT = (
     "Posterior of what is not a network weight (the noise scale in standardised units, or the norm of all weights "
-    "where there is nothing else): mean, central half and outer interval. Weights themselves are not shown, because "
+    "where there is nothing else). Weights themselves are not shown, because "
     "relabelling hidden units changes them without changing the network."
 )
 
@@ -83,8 +89,8 @@ def _of_regression(comparison: Comparison, parts: Mapping) -> list[tuple[str, st
         ),
         (
             "Noise or ignorance?",
-            "The predictive variance is the mean of the variances (noise, which more data would not remove) plus the "
-            "variance of the means (ignorance of the weights, which it would).",
+            "The predictive variance is the mean of the variances (pale: noise, which more data would not remove) plus "
+            "the variance of the means (full colour: ignorance of the weights, which it would).",
             regression.plot_variance(comparison, dict(parts)),
         ),
         (
@@ -111,19 +117,11 @@ def _of_classes(comparison: Comparison, parts: Mapping) -> list[tuple[str, str, 
         ),
         (
             "Calibration",
-            "On the dashed line, what is said to be right with probability p is right in a share p of the rows.",
+            "Left: on the dashed line, what is said to be right with probability p is right in a share p of the rows. "
+            "Right: accuracy if only the rows of which a method is most certain are predicted and the rest set aside.",
             classification.plot_reliability(comparison),
         ),
     ]
-
-
-def _forest(comparison: Comparison) -> Figure:
-    trees = {fitted.name: fitted.train for fitted in comparison.fitted}
-    with mpl.rc_context({"backend": "agg"}):
-        shown = arviz_plots.plot_forest(trees, backend="matplotlib", combined=True)
-        figure = shown.viz["figure"].item()
-        plt.close(figure)
-    return figure
 
 
 def _data_uri(figure: Figure) -> str:

@@ -21,5 +21,10 @@ class Parts:
 
 def split(tree: xr.DataTree) -> Parts:
     """Return the split of a tree of predictions."""
+    given = tree["conditional"].to_dataset()
+    if given.sizes["chain"] * given.sizes["draw"] == 1:  # a point estimate knows no ignorance
+        noise = given["entropy"] if "probs" in given else given["variance"]
+        values = noise.isel(chain=0, draw=0).to_numpy()
+        return Parts(values, np.zeros_like(values))
     parts = decompose(tree)
     return Parts(parts["aleatoric"].to_numpy(), parts["epistemic"].to_numpy())

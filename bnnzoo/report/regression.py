@@ -48,7 +48,7 @@ def plot_variance(comparison: Comparison, parts: dict[str, Parts]) -> Figure:
     bars.invert_yaxis()
     bars.margins(x=0.3)
     bars.grid(visible=False, axis="y")
-    clean(bars, "Mean predictive variance: noise (pale) and ignorance (full)", f"variance of {comparison.table.target}")
+    clean(bars, "Mean predictive variance", f"variance of {comparison.table.target}")
     reference = np.sqrt(parts[names[0]].epistemic)
     for name in names[1:]:
         epistemic = np.sqrt(parts[name].epistemic)

@@ -154,8 +154,8 @@ REGRESSION = (
         "CRPS",
         crps,
         "lower",
-        "Continuous ranked probability score: distance of the predictive distribution from the observation, in units of "
-        "the target.",
+        "Continuous ranked probability score: distance of the predictive distribution from the observation, in "
+        "units of the target.",
     ),
     Score(
         "90% coverage",

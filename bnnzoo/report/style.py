@@ -18,7 +18,7 @@ SETTINGS = {
     "font.family": "sans-serif",
     "font.size": 10,
     "axes.titlesize": 11,
-    "axes.titleweight": "semibold",
+    "axes.titleweight": "bold",
     "axes.titlelocation": "left",
     "axes.labelcolor": INK,
     "axes.edgecolor": MUTED,

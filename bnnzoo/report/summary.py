@@ -1,10 +1,10 @@
 """The numbers of a comparison as text: the table on the terminal and in the report, and what they say."""
 
 from dataclasses import dataclass
+from math import isnan
 
 import numpy as np
 
-from bnnzoo.diagnostics import function_space
 from bnnzoo.report.comparison import Comparison, Fitted
 from bnnzoo.report.scores import log_density
 
@@ -72,7 +72,7 @@ def findings(comparison: Comparison) -> list[str]:
             f"{fitted.name} against {first.name} in log density on held-out rows: {verdict} "
             f"({gap:+.3f}, standard error {error:.3f})."
         )
-    sentences += [_warning(fitted) for fitted in comparison.fitted if _warning(fitted)]
+    sentences += [warning for fitted in comparison.fitted if (warning := _warning(fitted))]
     num_rows = len(comparison.table.y_test)
     sentences.append(f"All scores rest on one split with {num_rows} held-out rows: another split gives other numbers.")
     return sentences
@@ -90,41 +90,29 @@ def _paired_difference(fitted: Fitted, reference: Fitted) -> tuple[float, float]
     return float(gaps.mean()), float(gaps.std(ddof=1) / np.sqrt(len(gaps))) if len(gaps) > 1 else float("nan")
 
 
-def _diagnostics(fitted: Fitted) -> tuple[float, float]:
-    """Return the worst R-hat (NaN for anything but Markov chains) and the smallest ESS of the predictions."""
-    diagnostics = function_space(fitted.test)
-    ess = min(float(diagnostics["ess_bulk"].min()), float(diagnostics["ess_tail"].min()))
-    is_chain = fitted.test.attrs["sampling"] == "mcmc"
-    return (float(diagnostics["r_hat"].max()) if is_chain else float("nan")), ess
-
-
 def _sampling(fitted: Fitted) -> list[Cell]:
     attributes = fitted.test.attrs
-    rhat, ess = _diagnostics(fitted)
-    is_chain = attributes["sampling"] == "mcmc"
+    rhat, ess = fitted.worst_rhat, fitted.min_ess
     return [
-        Cell(f"{rhat:.3f}", is_warning=rhat > MAX_RHAT) if is_chain else Cell("–"),
-        Cell(f"{ess:.0f}", is_warning=is_chain and ess < MIN_ESS),
+        Cell("–" if isnan(rhat) else f"{rhat:.3f}", is_warning=rhat > MAX_RHAT),
+        Cell("–" if isnan(ess) else f"{ess:.0f}", is_warning=fitted.is_chain and ess < MIN_ESS),
         Cell(f"{attributes['num_gradients']:,}"),
         Cell(f"{attributes['seconds']:.1f}"),
     ]
 
 
 def _warning(fitted: Fitted) -> str:
-    rhat, ess = _diagnostics(fitted)
     stats = fitted.train["sample_stats"]
     divergences = int(stats["diverging"].sum()) if "diverging" in stats else 0
     troubles = []
-    if rhat > MAX_RHAT:
-        troubles.append(f"R-hat of a prediction reaches {rhat:.3f}")
-    if fitted.test.attrs["sampling"] == "mcmc" and ess < MIN_ESS:
-        troubles.append(f"a prediction has an effective {ess:.0f} draws")
+    if fitted.worst_rhat > MAX_RHAT:
+        troubles.append(f"R-hat of a prediction reaches {fitted.worst_rhat:.3f}")
+    if fitted.is_chain and fitted.min_ess < MIN_ESS:
+        troubles.append(f"a prediction has an effective {fitted.min_ess:.0f} draws")
     if divergences:
         troubles.append(f"{divergences} transitions diverged")
     if fitted.test.attrs["complete"] == "no":
         troubles.append("the fit was interrupted")
-    return (
-        f"{fitted.name} has not fully converged: {', '.join(troubles)}. Run it longer before leaning on it."
-        if troubles
-        else ""
-    )
+    if not troubles:
+        return ""
+    return f"{fitted.name} has not fully converged: {', '.join(troubles)}. Run it longer before leaning on it."

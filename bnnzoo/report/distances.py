@@ -1,0 +1,53 @@
+"""How far the other methods are from the reference in function space, as a picture."""
+
+import numpy as np
+import xarray as xr
+from matplotlib.figure import Figure
+
+from bnnzoo.diagnostics import compare_posteriors
+from bnnzoo.report.comparison import Comparison
+from bnnzoo.report.style import INK, clean, colours, new_figure
+
+__all__ = ["has_distances", "plot_distances"]
+
+MIN_DRAWS = 8  # of the reference, whose halves are compared with each other
+TITLES = {
+    "mean_difference": "Means: difference / sd",
+    "log_sd_ratio": "Spreads: |log ratio of sds|",
+    "wasserstein": "Distributions: Wasserstein-1",
+    "total_variation": "Averages: total variation",
+    "disagreement": "Most probable class differs",
+}
+
+
+def has_distances(comparison: Comparison) -> bool:
+    """Whether there is a reference with enough draws and another method with several."""
+    first, *others = (fitted.test["conditional"].sizes for fitted in comparison.fitted)
+    return first["draw"] >= MIN_DRAWS and any(sizes["draw"] >= MIN_DRAWS for sizes in others)
+
+
+def plot_distances(comparison: Comparison) -> Figure:
+    """One panel a distance: its mean over held-out rows, the middle half of rows, and the Monte Carlo floor."""
+    trees = {f.name: f.test for f in comparison.fitted if f.test["conditional"].sizes["draw"] >= MIN_DRAWS}
+    reference, *others = trees
+    found = compare_posteriors(trees, reference)
+    distances = [str(name) for name in found.data_vars if f"{name}_floor" in found]
+    figure, panels = new_figure(len(distances), height=1.3 + 0.45 * len(others))
+    colour = colours(f.name for f in comparison.fitted)
+    for axes, distance in zip(panels, distances, strict=True):
+        for place, name in enumerate(others):
+            values, floor = (_of(found[key], name) for key in (distance, f"{distance}_floor"))
+            low, high = np.quantile(values, [0.25, 0.75])
+            axes.hlines(place, low, high, color=colour[name], linewidth=5, alpha=0.3)
+            axes.plot(values.mean(), place, "o", color=colour[name], markersize=8)
+            axes.plot(floor.mean(), place, "|", color=INK, markersize=16, markeredgewidth=2)
+        axes.set_yticks(range(len(others)), others if axes is panels[0] else [""] * len(others))
+        axes.set(ylim=(len(others) - 0.4, -0.6), xlim=(0, None))
+        axes.grid(visible=False, axis="y")
+        axes.locator_params(axis="x", nbins=4)
+        clean(axes, TITLES.get(distance, distance), f"distance from {reference}")
+    return figure
+
+
+def _of(values: xr.DataArray, name: str) -> np.ndarray:
+    return values.sel(model=name).to_numpy().ravel()
