@@ -1,6 +1,8 @@
 """Uncertainty of predictions: total, aleatoric and epistemic, from the draws' moments of p(y | x, theta)."""
 
 from bnnzoo.uncertainty.decompose import decompose
+from bnnzoo.uncertainty.disagreement import expected_disagreement, margin, max_probability, variation_ratio, votes
+from bnnzoo.uncertainty.disentanglement import rank_correlation
 from bnnzoo.uncertainty.entropy import (
     entropies,
     entropy,
@@ -10,18 +12,30 @@ from bnnzoo.uncertainty.entropy import (
     pairwise_kl,
     predictive_entropy,
 )
+from bnnzoo.uncertainty.evidential import decompose_dirichlet, decompose_normal_inverse_gamma
+from bnnzoo.uncertainty.mixture import gaussian_mixture_entropy, laplace_mixture_entropy
 from bnnzoo.uncertainty.variance import aleatoric_variance, epistemic_variance, total_variance
 
 __all__ = [
     "aleatoric_variance",
     "decompose",
+    "decompose_dirichlet",
+    "decompose_normal_inverse_gamma",
     "entropies",
     "entropy",
     "epistemic_variance",
+    "expected_disagreement",
     "expected_entropy",
+    "gaussian_mixture_entropy",
     "jensen_shannon",
+    "laplace_mixture_entropy",
+    "margin",
+    "max_probability",
     "mutual_information",
     "pairwise_kl",
     "predictive_entropy",
+    "rank_correlation",
     "total_variance",
+    "variation_ratio",
+    "votes",
 ]

@@ -1,0 +1,155 @@
+"""Uncertainty of class predictions without logarithms: votes of the draws, and how clear the winner is."""
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from bnnzoo.labelled import Labelled, average_probs, draw_means, moment, num_draws, require_several_draws
+
+__all__ = ["expected_disagreement", "margin", "max_probability", "variation_ratio", "votes"]
+
+type Array = NDArray[np.floating]
+
+
+def votes(data: Labelled) -> xr.DataArray:
+    """Share of draws whose most probable class is k, ``[obs_id, class_id]``; a tie goes to the first class.
+
+    Parameters
+    ----------
+    data : DataTree, Dataset or DataArray
+        With ``probs[chain, draw, obs_id, class_id]``.
+
+    Returns
+    -------
+    DataArray [obs_id, class_id]
+        Sums to one over classes.
+
+    Examples
+    --------
+    >>> probs = xr.DataArray([[[[0.9, 0.1]], [[0.1, 0.9]]]], dims=("chain", "draw", "obs_id", "class_id"))
+    >>> votes(probs).values
+    array([[0.5, 0.5]])
+    """
+    return draw_means(moment(data, "probs"), {"votes": _sum_votes}, probs=True)["votes"]
+
+
+def variation_ratio(data: Labelled) -> xr.DataArray:
+    r"""Share of draws :math:`1 - \max_k n_k / S` whose most probable class is not the one most draws vote for.
+
+    Parameters
+    ----------
+    data : DataTree, Dataset or DataArray
+        With ``probs[chain, draw, obs_id, class_id]`` of at least two draws.
+
+    Returns
+    -------
+    DataArray [obs_id]
+        Between 0 (all vote for the same class) and 1 - 1/K.
+
+    References
+    ----------
+    L. C. Freeman, Elementary Applied Statistics, 1965.
+
+    Examples
+    --------
+    >>> probs = xr.DataArray([[[[0.9, 0.1]], [[0.1, 0.9]]]], dims=("chain", "draw", "obs_id", "class_id"))
+    >>> variation_ratio(probs).values
+    array([0.5])
+    """
+    require_several_draws(moment(data, "probs"), "variation_ratio")
+    return (1 - votes(data).max("class_id")).rename("variation_ratio").assign_attrs(units="1")
+
+
+def expected_disagreement(data: Labelled) -> xr.DataArray:
+    r"""Probability :math:`1 - \sum_k \frac{n_k (n_k - 1)}{S (S - 1)}` that two different draws vote for two classes.
+
+    Parameters
+    ----------
+    data : DataTree, Dataset or DataArray
+        With ``probs[chain, draw, obs_id, class_id]`` of at least two draws.
+
+    Returns
+    -------
+    DataArray [obs_id]
+        Between 0 and 1. Unbiased for what infinitely many draws would show.
+
+    References
+    ----------
+    L. Breiman, Random forests, Machine Learning, 2001 (agreement of voters); E. H. Simpson, Measurement of diversity,
+    Nature, 1949 (the estimator).
+
+    Examples
+    --------
+    >>> probs = xr.DataArray([[[[0.9, 0.1]], [[0.1, 0.9]]]], dims=("chain", "draw", "obs_id", "class_id"))
+    >>> expected_disagreement(probs).values
+    array([1.])
+    """
+    probs = moment(data, "probs")
+    require_several_draws(probs, "expected_disagreement")
+    count = num_draws(probs)
+    agreement = (votes(probs) * (votes(probs) * count - 1)).sum("class_id") / (count - 1)
+    return (1 - agreement).rename("expected_disagreement").assign_attrs(units="1")
+
+
+def max_probability(data: Labelled) -> xr.DataArray:
+    r"""Confidence: largest probability :math:`\max_k \bar p_k` of the average over draws.
+
+    Parameters
+    ----------
+    data : DataTree, Dataset or DataArray
+        With ``probs[chain, draw, obs_id, class_id]``.
+
+    Returns
+    -------
+    DataArray [obs_id]
+        Between 1/K and 1; larger is more certain.
+
+    References
+    ----------
+    D. Hendrycks, K. Gimpel, A baseline for detecting misclassified and out-of-distribution examples, ICLR 2017.
+
+    Examples
+    --------
+    >>> probs = xr.DataArray([[[[0.9, 0.1]], [[0.7, 0.3]]]], dims=("chain", "draw", "obs_id", "class_id"))
+    >>> max_probability(probs).values
+    array([0.8])
+    """
+    return average_probs(data).max("class_id").rename("max_probability").assign_attrs(units="1")
+
+
+def margin(data: Labelled) -> xr.DataArray:
+    r"""Margin: largest less second largest probability of the average over draws.
+
+    Parameters
+    ----------
+    data : DataTree, Dataset or DataArray
+        With ``probs[chain, draw, obs_id, class_id]``.
+
+    Returns
+    -------
+    DataArray [obs_id]
+        Between 0 and 1; larger is more certain.
+
+    References
+    ----------
+    T. Scheffer, C. Decomain, S. Wrobel, Active hidden Markov models for information extraction, IDA 2001.
+
+    Examples
+    --------
+    >>> probs = xr.DataArray([[[[0.9, 0.1]], [[0.7, 0.3]]]], dims=("chain", "draw", "obs_id", "class_id"))
+    >>> margin(probs).values.round(6)
+    array([0.6])
+    """
+
+    def top_two(probs: Array) -> Array:
+        ordered = np.partition(probs, -2, axis=-1)
+        return ordered[..., -1] - ordered[..., -2]
+
+    difference = xr.apply_ufunc(top_two, average_probs(data), input_core_dims=[["class_id"]])
+    return difference.rename("margin").assign_attrs(units="1")
+
+
+def _sum_votes(probs: Array) -> Array:
+    winners = probs.argmax(-1)
+    counts: Array = (winners[..., None] == np.arange(probs.shape[-1])).sum(0, dtype=float)
+    return counts

@@ -1,0 +1,56 @@
+"""Whether a split says two things or one thing twice."""
+
+import numpy as np
+import xarray as xr
+from scipy.stats import rankdata
+
+__all__ = ["rank_correlation"]
+
+
+def rank_correlation(split: xr.Dataset, dim: str = "obs_id") -> xr.DataArray:
+    r"""Spearman's rank correlation of aleatoric and epistemic uncertainty over observations.
+
+    A split that ranks observations in the same order twice (a correlation near 1) does not disentangle two sources of
+    uncertainty, whatever its two columns are called; on benchmarks most methods' splits do not.
+
+    Parameters
+    ----------
+    split : Dataset
+        With ``aleatoric`` and ``epistemic`` ``[obs_id, ...]``, as :func:`~bnnzoo.uncertainty.decompose` returns it.
+    dim : str
+        The dim of observations.
+
+    Returns
+    -------
+    DataArray [...]
+        Between -1 and 1; NaN where either is the same for all observations.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than three observations, or a variable is missing.
+
+    References
+    ----------
+    B. Mucsányi, M. Kirchhof, S. J. Oh, Benchmarking uncertainty disentanglement, NeurIPS 2024.
+
+    Examples
+    --------
+    >>> split = xr.Dataset({"aleatoric": ("obs_id", [0.1, 0.2, 0.3]), "epistemic": ("obs_id", [1.0, 4.0, 9.0])})
+    >>> float(rank_correlation(split))
+    1.0
+    """
+    if missing := {"aleatoric", "epistemic"} - set(split.data_vars):
+        found = ", ".join(map(str, split.data_vars)) or "none"
+        raise ValueError(
+            f"The split has no {min(missing)!r} (variables: {found}): pass what bnnzoo.uncertainty.decompose returns."
+        )
+    if split.sizes.get(dim, 0) < 3:
+        raise ValueError(f"A rank correlation needs three observations, but {dim!r} has {split.sizes.get(dim, 0)}.")
+    ranks = [xr.apply_ufunc(rankdata, split[name], input_core_dims=[[dim]], output_core_dims=[[dim]],
+                            kwargs={"axis": -1}) for name in ("aleatoric", "epistemic")]  # fmt: skip
+    varies = (ranks[0].std(dim) > 0) & (ranks[1].std(dim) > 0)
+    centred = [rank - rank.mean(dim) for rank in ranks]
+    product = (centred[0] * centred[1]).sum(dim)
+    norm = np.sqrt((centred[0] ** 2).sum(dim) * (centred[1] ** 2).sum(dim))
+    return (product / norm.where(varies)).clip(-1.0, 1.0).rename("rank_correlation").assign_attrs(units="1")

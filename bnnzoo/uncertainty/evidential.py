@@ -1,0 +1,106 @@
+"""Closed-form splits of the second-order distributions that evidential heads return."""
+
+import xarray as xr
+from scipy.special import digamma
+
+from bnnzoo.uncertainty.entropy import entropy
+
+__all__ = ["decompose_dirichlet", "decompose_normal_inverse_gamma"]
+
+
+def decompose_dirichlet(concentration: xr.DataArray) -> xr.Dataset:
+    r"""Split the entropy of a label whose probabilities have a Dirichlet distribution, in nats.
+
+    With :math:`p \sim Dir(a)` and :math:`a_0 = \sum_k a_k`, total is :math:`H[a / a_0]`, aleatoric
+    :math:`E[H[p]] = \psi(a_0 + 1) - \sum_k \frac{a_k}{a_0} \psi(a_k + 1)`, and epistemic their difference.
+
+    Parameters
+    ----------
+    concentration : DataArray [..., class_id]
+        Positive.
+
+    Returns
+    -------
+    Dataset
+        ``total``, ``aleatoric``, ``epistemic`` ``[...]`` in nats. Whether epistemic means anything is another question:
+        a network can report much evidence where it has seen no data.
+
+    Raises
+    ------
+    ValueError
+        If a concentration is not positive.
+
+    References
+    ----------
+    A. Malinin, M. Gales, Predictive uncertainty estimation via prior networks, NeurIPS 2018.
+
+    Examples
+    --------
+    >>> flat = decompose_dirichlet(xr.DataArray([[1.0, 1.0]], dims=("obs_id", "class_id")))
+    >>> flat.round(6).to_array().values.ravel()
+    array([0.693147, 0.5     , 0.193147])
+    """
+    if "class_id" not in concentration.dims:
+        raise ValueError(
+            "A Dirichlet needs its classes along 'class_id', but the dims are "
+            f"{', '.join(map(str, concentration.dims))}: rename one, as in concentration.rename(k='class_id')."
+        )
+    _require_above(concentration, "concentration", 0.0)
+    strength = concentration.sum("class_id")
+    probs = concentration / strength
+    total = entropy(probs)
+    aleatoric = _digamma(strength + 1) - (probs * _digamma(concentration + 1)).sum("class_id")
+    return _split(total, aleatoric, (total - aleatoric).clip(min=0.0), "nats")
+
+
+def decompose_normal_inverse_gamma(nu: xr.DataArray, alpha: xr.DataArray, beta: xr.DataArray) -> xr.Dataset:
+    r"""Split the variance of y whose mean and variance have a normal-inverse-gamma distribution.
+
+    With :math:`\sigma^2 \sim IG(\alpha, \beta)` and :math:`\mu \sim N(\gamma, \sigma^2 / \nu)`, aleatoric is
+    :math:`E[\sigma^2] = \beta / (\alpha - 1)`, epistemic :math:`Var[\mu] = \beta / (\nu (\alpha - 1))`, and total, the
+    variance of y, their sum.
+
+    Parameters
+    ----------
+    nu, alpha, beta : DataArray [...]
+        Positive, alpha above 1.
+
+    Returns
+    -------
+    Dataset
+        ``total``, ``aleatoric``, ``epistemic`` ``[...]`` in squared units of y.
+
+    Raises
+    ------
+    ValueError
+        If alpha is not above 1, where no variance exists, or nu or beta is not positive.
+
+    References
+    ----------
+    A. Amini et al., Deep evidential regression, NeurIPS 2020.
+
+    Examples
+    --------
+    >>> one = xr.DataArray([1.0], dims="obs_id")
+    >>> decompose_normal_inverse_gamma(2 * one, 3 * one, 4 * one).to_array().values.ravel()
+    array([3., 2., 1.])
+    """
+    for name, values, bound in (("nu", nu, 0.0), ("alpha", alpha, 1.0), ("beta", beta, 0.0)):
+        _require_above(values, name, bound)
+    aleatoric = beta / (alpha - 1)
+    epistemic = aleatoric / nu
+    return _split(aleatoric + epistemic, aleatoric, epistemic, "squared units of y")
+
+
+def _require_above(values: xr.DataArray, name: str, bound: float) -> None:
+    if not bool((values > bound).all()):
+        raise ValueError(f"{name} must be above {bound:g}, but its smallest value is {float(values.min()):.4g}.")
+
+
+def _digamma(values: xr.DataArray) -> xr.DataArray:
+    return xr.apply_ufunc(digamma, values)
+
+
+def _split(total: xr.DataArray, aleatoric: xr.DataArray, epistemic: xr.DataArray, units: str) -> xr.Dataset:
+    parts = {"total": total, "aleatoric": aleatoric, "epistemic": epistemic}
+    return xr.Dataset({name: part.assign_attrs(units=units) for name, part in parts.items()})
