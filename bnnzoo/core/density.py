@@ -1,6 +1,7 @@
 """From a Pyro model to pure functions of one flat unconstrained vector."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -204,15 +205,16 @@ def build_density(
     (1, 2, ('y',))
     """
     device = torch.device(device)
-    nodes = _discover(model, data, device)
-    samples = [node for node in nodes.values() if node["type"] == "sample"]
-    refuse_unsupported(nodes.values())
+    with _explaining_unequal_rows(data):
+        nodes = discover(model, data, device)
+        refuse_unsupported(nodes.values())
+        samples = [node for node in nodes.values() if node["type"] == "sample"]
+        observed = tuple(node["name"] for node in samples if _is_observation(node))
+        factors = tuple(node["name"] for node in samples if _is_factor(node) and node["cond_indep_stack"])
+        terms = [log_prob(nodes[name]).detach() for name in (*observed, *factors)]
     sites = latent_sites(samples)
     if not sites:
         raise ModelError("The model has no latent sites: there is nothing to infer. Sample its unknowns with pyro.sample(...).")
-    observed = tuple(node["name"] for node in samples if _is_observation(node))
-    factors = tuple(node["name"] for node in samples if _is_factor(node) and node["cond_indep_stack"])
-    terms = [log_prob(nodes[name]).detach() for name in (*observed, *factors)]
     return LogDensity(
         model=model,
         data=data,
@@ -227,9 +229,13 @@ def build_density(
     )
 
 
-def _discover(model: Model, data: Data, device: torch.device) -> dict[str, Node]:
+@contextmanager
+def _explaining_unequal_rows(data: Data) -> Iterator[None]:
+    """Say so where a model fails on arguments with different numbers of rows; some models may well take those."""
     try:
-        return discover(model, data, device)
+        yield
+    except ModelError:
+        raise
     except (RuntimeError, ValueError) as error:
         reason = unequal_rows(data)
         if reason is None:

@@ -3,6 +3,7 @@
 import copy
 import logging
 import math
+import operator
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -263,18 +264,23 @@ def fold_constants(graph: GraphModule) -> None:
         elif node.op == "call_function" and _is_constant(node, values):
             args, kwargs = map_arg((node.args, node.kwargs), lambda n: values[n])
             values[node] = node.target(*args, **kwargs)
-    for node in [n for n in values if n.op == "call_function" and isinstance(values[n], Tensor)]:
-        if any(user not in values for user in node.users):
+    folded = [node for node in values if node.op == "call_function"]
+    for node in folded:
+        if isinstance(values[node], Tensor) and any(user not in values for user in node.users):
             _replace_by_attribute(graph, node, values[node])
+    for node in reversed(folded):  # some, such as checks of errors, are never dead code to the graph itself
+        if not node.users:
+            graph.graph.erase_node(node)
     graph.graph.eliminate_dead_code()
 
 
 def _is_constant(node: Node, values: dict[Node, Any]) -> bool:
     """Tell whether a node can be evaluated now: it is pure, not random, and all it takes is known."""
-    if not isinstance(node.target, OpOverload):
-        return False
-    impure = torch.Tag.nondeterministic_seeded in node.target.tags or node.target._schema.is_mutable
-    return not impure and all(argument in values for argument in node.all_input_nodes)
+    if isinstance(node.target, OpOverload):
+        pure = torch.Tag.nondeterministic_seeded not in node.target.tags and not node.target._schema.is_mutable
+    else:
+        pure = node.target is operator.getitem
+    return pure and all(argument in values for argument in node.all_input_nodes)
 
 
 def _replace_by_attribute(graph: GraphModule, node: Node, value: Tensor) -> None:
@@ -283,7 +289,6 @@ def _replace_by_attribute(graph: GraphModule, node: Node, value: Tensor) -> None
     with graph.graph.inserting_before(node):
         constant = graph.graph.get_attr(name)
     node.replace_all_uses_with(constant)
-    graph.graph.erase_node(node)
 
 
 def _tanh(x: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from pyro.infer.mcmc.util import initialize_model
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity, build_density
-from bnnzoo.core.lowering import LoweringWarning
+from bnnzoo.core.lowering import LoweringWarning, looped_value_and_grad
 from bnnzoo.core.minibatch import DataError
 from bnnzoo.core.sites import ModelError
 from tests.core.zoo_of_densities import cases
@@ -36,12 +36,24 @@ def test_equals_minus_pyros_potential(name: str) -> None:
         torch.testing.assert_close(density.log_joint(theta, *data), expected, rtol=1e-10, atol=1e-10)
 
 
+NOT_TRACEABLE = {"ordered", "simplex"}
+"""Their distributions branch on values or write in place under vmap; they run one chain after the other."""
+
+
+def value_and_grad(name: str, density: LogDensity, theta: Tensor) -> tuple[Tensor, Tensor]:
+    _, data = cases()[name]
+    if name not in NOT_TRACEABLE:
+        return density.value_and_grad(theta, *data)
+    with pytest.warns(LoweringWarning, match="could not be traced into a tensor graph and runs as Python"):
+        return density.value_and_grad(theta, *data)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_gradient_matches_finite_differences(name: str) -> None:
     model, data = cases()[name]
     density = density_of(name)
-    theta = 0.3 * points(density, 1)
-    _, gradient = density.value_and_grad(theta, *data)
+    theta = 0.3 * points(density, 2)
+    _, gradient = value_and_grad(name, density, theta)
     steps = 1e-5 * torch.eye(density.num_params)
     ahead = torch.stack([density.log_joint(theta[0] + step, *data) for step in steps])
     behind = torch.stack([density.log_joint(theta[0] - step, *data) for step in steps])
@@ -50,14 +62,12 @@ def test_gradient_matches_finite_differences(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_batched_equals_looped(name: str) -> None:
-    _, data = cases()[name]
     density = density_of(name)
     theta = points(density)
-    values, gradients = density.value_and_grad(theta, *data)
-    for i, row in enumerate(theta):
-        value, gradient = density.value_and_grad(row[None], *data)
-        torch.testing.assert_close(values[i], value[0], rtol=1e-12, atol=1e-12)
-        torch.testing.assert_close(gradients[i], gradient[0], rtol=1e-10, atol=1e-10)
+    values, gradients = value_and_grad(name, density, theta)
+    expected = looped_value_and_grad(density.log_joint)(theta, *cases()[name][1])
+    torch.testing.assert_close(values, expected[0], rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(gradients, expected[1], rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -68,3 +78,117 @@ def test_prior_and_likelihood_add_up(name: str) -> None:
     scale = 0.5 if name == "masked_and_scaled" else 1.0
     parts = density.log_prior(theta) + scale * density.log_likelihood(theta, *data).sum()
     torch.testing.assert_close(parts, density.log_joint(theta, *data), rtol=1e-12, atol=1e-12)
+
+
+def test_mini_batch_counts_for_the_whole() -> None:
+    model, (x, y) = cases()["regression"]
+    density = density_of("regression")
+    theta = points(density, 1)[0]
+    rows = torch.tensor([0, 3, 7, 11])
+    expected = density.log_prior(theta) + 20 / 4 * density.log_likelihood(theta, x, y)[rows].sum()
+    torch.testing.assert_close(density.log_joint(theta, x[rows], y[rows]), expected)
+
+
+def test_constrain_and_unconstrain_are_inverse() -> None:
+    for name in NAMES:
+        density = density_of(name)
+        theta = points(density, 1)[0]
+        torch.testing.assert_close(density.unconstrain(density.constrain(theta)), theta, rtol=1e-8, atol=1e-8)
+
+
+def test_deterministic_sites() -> None:
+    _, data = cases()["factors"]
+    density = density_of("factors")
+    theta = points(density, 1)[0]
+    torch.testing.assert_close(density.deterministics(theta, *data)["double"], 2 * theta)
+
+
+def test_each_observed_site_has_its_own_moments() -> None:
+    _, (x, *_) = cases()["two_sites"]
+    density = density_of("two_sites")
+    found = density.conditional(points(density, 1)[0], x)
+    assert {"y.mean", "y.variance", "z.probs"} <= set(found)
+    assert found["z.probs"].shape == (20, 2)
+
+
+def test_a_density_without_data() -> None:
+    def model() -> None:
+        pyro.sample("z", dist.Gamma(2.0, 1.0))
+
+    density = build_density(model)
+    theta = torch.tensor([0.3])
+    expected = dist.Gamma(2.0, 1.0).log_prob(theta.exp()) + theta
+    torch.testing.assert_close(density.log_joint(theta), expected[0])
+    assert density.num_data == 0 and density.log_likelihood(theta).shape == (0,)
+
+
+def test_starts_do_not_touch_the_global_stream() -> None:
+    density = density_of("regression")
+    before = torch.get_rng_state()
+    first, again = density.init(3, seed=1), density.init(3, seed=1)
+    torch.testing.assert_close(first, again)
+    assert first.shape == (3, density.num_params)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def _discrete() -> None:
+    pyro.sample("k", dist.Categorical(torch.ones(3)))
+
+
+def _counts() -> None:
+    pyro.sample("count", dist.Poisson(3.0))
+
+
+def _param() -> None:
+    pyro.sample("z", dist.Normal(pyro.param("loc", torch.tensor(0.0)), 1.0))
+
+
+def _point_mass() -> None:
+    pyro.sample("fixed", dist.Delta(torch.tensor(1.0)))
+
+
+def _subsampled() -> None:
+    pyro.sample("z", dist.Normal(0.0, 1.0))
+    with pyro.plate("rows", 10, subsample_size=3):
+        pyro.sample("y", dist.Normal(0.0, 1.0), obs=torch.zeros(3))
+
+
+def _moving_support() -> None:
+    top = pyro.sample("top", dist.HalfNormal(1.0))
+    pyro.sample("z", dist.Uniform(torch.tensor(-1.0), top))
+
+
+def _nothing() -> None:
+    pyro.sample("y", dist.Normal(0.0, 1.0), obs=torch.tensor(1.0))
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        (_discrete, r"Latent site 'k' is discrete \(Categorical\).*MixtureSameFamily"),
+        (_counts, r"Latent site 'count' is discrete \(Poisson\)"),
+        (_param, r"learnable parameter 'loc' \(pyro\.param.*pyro\.sample\('loc', \.\.\.\)"),
+        (_point_mass, r"Latent site 'fixed' is a point mass \(Delta\).*pyro\.deterministic\('fixed', value\)"),
+        (_subsampled, r"Plate 'rows' subsamples 3 of 10 rows inside the model.*batch_size"),
+        (_moving_support, r"support of latent site 'z' depends on another latent site.*Uniform\(0, 1\)"),
+        (_nothing, r"The model has no latent sites"),
+    ],
+)
+def test_models_that_are_refused(model: object, sentence: str) -> None:
+    with pytest.raises(ModelError, match=sentence):
+        build_density(model)
+
+
+def test_arguments_of_different_lengths() -> None:
+    model, (x, y) = cases()["regression"]
+    with pytest.raises(DataError, match=r"argument 1 of the model has 20, argument 2 of the model has 7"):
+        build_density(model, x, y[:7])
+
+
+def test_missing_and_misshapen_values() -> None:
+    density = density_of("regression")
+    values = density.constrain(points(density, 1)[0])
+    with pytest.raises(ValueError, match="No value for latent site 'w1'; given are sigma"):
+        density.unconstrain({"sigma": values["sigma"]})
+    with pytest.raises(ValueError, match=r"'w1' has shape \(4, 3\), but its value has \(2,\)"):
+        density.unconstrain({**values, "w1": torch.zeros(2)})

@@ -1,0 +1,176 @@
+"""Exact samplers on posteriors known exactly, and what they report about themselves."""
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from torch import Tensor
+
+from bnnzoo.core.posterior import Draws
+from bnnzoo.core.sites import ModelError
+from bnnzoo.inference.fit import fit
+from bnnzoo.inference.hmc import HMC
+from bnnzoo.inference.map import MAP
+from bnnzoo.inference.nuts import NUTS
+from bnnzoo.testing import funnel, ill_conditioned, linear_gaussian, skewed
+from bnnzoo.testing.monte_carlo import check_moments
+
+SHORT: dict[str, Any] = {"num_chains": 4, "num_warmup": 300, "num_draws": 300}
+METHODS = {
+    "NUTS": NUTS(**SHORT),
+    "NUTS, dense": NUTS(**SHORT, mass_matrix="dense"),
+    "NUTS, fisher": NUTS(**SHORT, mass_matrix="fisher"),
+    "HMC": HMC(**SHORT),
+}
+
+
+def values(posterior: Draws, site: str) -> Any:
+    return posterior.density.constrain(posterior.draws())[site].numpy()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_linear_gaussian_posterior(name: str) -> None:
+    target = linear_gaussian()
+    posterior = fit(target.model, METHODS[name], *target.data, seed=1)
+    check_moments("w", values(posterior, "w"), target.mean["w"], target.sd["w"])
+    assert int(posterior.info.sample_stats["diverging"].sum()) == 0
+
+
+@pytest.mark.parametrize("name", ["NUTS", "HMC"])
+def test_skewed_posterior(name: str) -> None:
+    target = skewed()
+    posterior = fit(target.model, METHODS[name], *target.data, seed=2)
+    check_moments("rate", values(posterior, "rate"), target.mean["rate"], target.sd["rate"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_ill_conditioned_posterior(dtype: torch.dtype) -> None:
+    target = ill_conditioned()
+    posterior = fit(target.model, NUTS(num_chains=4, num_warmup=600, num_draws=500), *target.data, seed=3, dtype=dtype)
+    assert posterior.draws().dtype == dtype
+    check_moments("w", values(posterior, "w"), target.mean["w"], target.sd["w"])
+
+
+def test_funnel_reports_divergences() -> None:
+    posterior = fit(funnel().model, NUTS(**SHORT), seed=0)
+    assert int(posterior.info.sample_stats["diverging"].sum()) > 0
+
+
+def test_statistics_are_those_of_the_draws() -> None:
+    target = linear_gaussian()
+    posterior = fit(target.model, NUTS(num_chains=2, num_warmup=100, num_draws=50), *target.data, seed=4)
+    stats = posterior.info.sample_stats
+    theta = posterior.draws().flatten(0, 1)
+    expected, _ = posterior.density.value_and_grad(theta, *target.data)
+    torch.testing.assert_close(stats["lp"].flatten(), expected)
+    assert set(stats) == {"lp", "energy", "acceptance_rate", "n_steps", "tree_depth", "diverging", "step_size"}
+    assert bool((stats["energy"] >= -stats["lp"]).all())
+    assert bool((stats["acceptance_rate"] <= 1).all()) and bool((stats["acceptance_rate"] > 0).all())
+    depth, steps = stats["tree_depth"], stats["n_steps"]
+    assert bool((steps < 2 ** (depth + 1)).all()) and bool((steps >= 2**depth - 1).all())
+    assert len(stats["step_size"][0].unique()) == 1
+    assert posterior.info.num_gradients >= int(steps.sum())
+
+
+def test_step_size_reaches_the_acceptance_asked_for() -> None:
+    target = linear_gaussian(num_inputs=20)
+    posterior = fit(target.model, HMC(**SHORT, target_accept=0.7), *target.data, seed=5)
+    rate = float(posterior.info.sample_stats["acceptance_rate"].mean())
+    assert 0.6 < rate < 0.9
+
+
+def test_chains_do_not_depend_on_their_batch() -> None:
+    target = linear_gaussian()
+    start = torch.randn(3, 3, generator=torch.Generator().manual_seed(0))
+    settings: dict[str, Any] = {"num_warmup": 60, "num_draws": 20}
+    together = fit(target.model, NUTS(num_chains=3, init=start, **settings), *target.data, seed=6)
+    apart = fit(target.model, NUTS(num_chains=3, init=start, **settings), *target.data, seed=6, executor=InProcess())
+    torch.testing.assert_close(together.draws(), apart.draws(), rtol=1e-6, atol=1e-6)
+    assert apart.info.num_gradients > 0 and apart.info.complete
+
+
+class InProcess(Executor):
+    """An executor that runs each task at once, in the caller's process."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        threads = torch.get_num_threads()
+        future: Future[Any] = Future()
+        future.set_result(fn(*args, **kwargs))
+        torch.set_num_threads(threads)
+        return future
+
+
+def test_model_is_called_at_most_three_times() -> None:
+    target = linear_gaussian()
+    calls = []
+
+    def counting(x: Tensor, y: Tensor | None = None) -> None:
+        calls.append(1)
+        target.model(x, y)
+
+    posterior = fit(counting, NUTS(num_chains=2, num_warmup=200, num_draws=200), *target.data)
+    assert posterior.info.num_gradients > 1000
+    assert len(calls) <= 3
+
+
+def test_start_from_optimised_members() -> None:
+    target = linear_gaussian()
+    method = NUTS(num_chains=2, num_warmup=50, num_draws=20, init=MAP(num_members=2))
+    assert fit(target.model, method, *target.data).draws().shape == (2, 20, 3)
+
+
+def test_interrupted_run_returns_the_draws_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    from bnnzoo.inference.loop import ChainLoop
+
+    target = linear_gaussian()
+    kept = ChainLoop._keep
+
+    def interrupting(loop: ChainLoop, chain: int, theta: Tensor, stats: Tensor) -> None:
+        kept(loop, chain, theta, stats)
+        if int(loop.counts.min()) >= 70:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(ChainLoop, "_keep", interrupting)
+    posterior = fit(target.model, NUTS(num_chains=2, num_warmup=50, num_draws=100), *target.data)
+    assert posterior.draws().shape == (2, 20, 3)
+    assert not posterior.info.complete
+    assert bool((posterior.draws() != 0).all())
+
+
+@pytest.mark.parametrize(
+    ("method", "sentence"),
+    [
+        (NUTS(num_chains=0), r"NUTS\(num_chains=0\): write 1 or more\."),
+        (HMC(num_draws=0), r"HMC\(num_draws=0\): write 1 or more\."),
+        (NUTS(target_accept=1.2), r"target_accept=1\.2\): write an acceptance rate between 0 and 1"),
+        (NUTS(num_warmup=0), r"NUTS\(num_warmup=0\) tunes nothing: give step_size"),
+        (NUTS(init=torch.zeros(4, 5)), r"init has shape \(4, 5\), but 4 chains .* with 3 unconstrained parameters"),
+        (HMC(trajectory_length=-1.0), r"HMC\(trajectory_length=-1\.0"),
+    ],
+)
+def test_impossible_settings(method: NUTS | HMC, sentence: str) -> None:
+    target = linear_gaussian()
+    with pytest.raises(ValueError, match=sentence):
+        fit(target.model, method, *target.data)
+
+
+def test_start_where_the_density_is_not_finite() -> None:
+    def model(y: Tensor) -> None:
+        mu = pyro.sample("mu", dist.Normal(0.0, 1.0))
+        with pyro.plate("data", len(y)):
+            pyro.sample("y", dist.Normal(mu, 1.0).mask(torch.tensor(True)), obs=y)
+        pyro.factor("impossible", -torch.inf * torch.ones(()))
+
+    with pytest.raises(ModelError, match=r"not finite at the start of chain 0: site 'impossible' has log probability -inf"):
+        fit(model, NUTS(), torch.ones(3))
+
+
+def test_short_run_without_windows() -> None:
+    posterior = fit(linear_gaussian().model, NUTS(num_chains=1, num_warmup=10, num_draws=5), *linear_gaussian().data)
+    assert np.isfinite(posterior.draws().numpy()).all()
