@@ -7,11 +7,13 @@ from typing import Any
 import pyro
 import torch
 from pyro import poutine
+from pyro.distributions import ImproperUniform
 from pyro.distributions.util import scale_and_mask
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
+from torch.distributions import biject_to
 
-from bnnzoo.core.sites import is_subsample
+from bnnzoo.core.sites import innermost, is_subsample
 from bnnzoo.core.types import Data, Model
 
 __all__ = ["discover", "isolated", "log_prob", "replay"]
@@ -41,8 +43,16 @@ class _Given(Messenger):
             msg["value"], msg["done"] = torch.zeros(msg["fn"].shape()), True
 
 
-class _RequireGrad(Messenger):
-    """Let latent values require a gradient, so that whatever depends on them can be told from constants."""
+class _Discovery(Messenger):
+    """Let latent values require a gradient, so that whatever depends on them can be told from constants.
+
+    Improper priors cannot be drawn from: their sites get the value that is zero in unconstrained space.
+    """
+
+    def _pyro_sample(self, msg: Node) -> None:
+        if not msg["is_observed"] and isinstance(innermost(msg["fn"]), ImproperUniform):
+            transform = biject_to(msg["fn"].support)
+            msg["value"], msg["done"] = transform(torch.zeros(transform.inverse_shape(msg["fn"].shape()))), True
 
     def _pyro_post_sample(self, msg: Node) -> None:
         if not msg["is_observed"] and not is_subsample(msg) and msg["value"].is_floating_point():
@@ -69,7 +79,7 @@ def isolated(seed: int, device: torch.device) -> Iterator[None]:
 
 def discover(model: Model, data: Data, device: torch.device, seed: int = 0) -> dict[str, Node]:
     """Run ``model`` once with freshly drawn latents and return the nodes of its trace."""
-    with isolated(seed, device), torch.enable_grad(), _RequireGrad():
+    with isolated(seed, device), torch.enable_grad(), _Discovery():
         return dict(poutine.trace(model).get_trace(*data).nodes)
 
 

@@ -13,7 +13,7 @@ from torch.distributions.transforms import Transform
 
 from bnnzoo.core.network import NETWORK_KEY
 
-__all__ = ["ModelError", "Site", "is_subsample", "latent_sites", "refuse_unsupported"]
+__all__ = ["ModelError", "Site", "innermost", "is_subsample", "latent_sites", "refuse_unsupported"]
 
 
 class ModelError(ValueError):
@@ -53,6 +53,13 @@ class Site:
 def is_subsample(node: dict[str, Any]) -> bool:
     """Tell whether a trace node is the bookkeeping of a plate rather than a random variable."""
     return type(node["fn"]).__name__ == "_Subsample"
+
+
+def innermost(distribution: Any) -> Any:
+    """Return a distribution without the wrappers that ``expand``, ``to_event`` and ``mask`` put around it."""
+    while hasattr(distribution, "base_dist"):
+        distribution = distribution.base_dist
+    return distribution
 
 
 def latent_sites(nodes: Iterable[dict[str, Any]]) -> tuple[Site, ...]:
@@ -125,7 +132,7 @@ def _refuse_latent(name: str, distribution: TorchDistributionMixin) -> None:
         )
     if distribution.has_enumerate_support or distribution.support.is_discrete:
         raise ModelError(
-            f"Latent site {name!r} is discrete ({_describe(distribution)}), and every method here needs continuous latent "
+            f"Latent site {name!r} is discrete ({type(innermost(distribution)).__name__}), and every method here needs continuous latent "
             f"variables. Sum it out, for example with dist.MixtureSameFamily, or pass it as data."
         )
     if _depends_on_latents(distribution.support):
@@ -133,13 +140,6 @@ def _refuse_latent(name: str, distribution: TorchDistributionMixin) -> None:
             f"The support of latent site {name!r} depends on another latent site. Sample it on a fixed support, for example "
             f"u ~ Uniform(0, 1), and compute {name!r} from it with pyro.deterministic."
         )
-
-
-def _describe(distribution: TorchDistributionMixin) -> str:
-    """Name a distribution under the wrappers that ``expand``, ``to_event`` and ``mask`` put around it."""
-    while hasattr(distribution, "base_dist"):
-        distribution = distribution.base_dist
-    return type(distribution).__name__
 
 
 def _depends_on_latents(support: object) -> bool:
