@@ -1,0 +1,116 @@
+"""The documentation is complete, and what it tells people to type works."""
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import pytest
+import torch
+
+import bnnzoo
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+README = (ROOT / "README.md").read_text()
+
+# Which page has to mention every public name of a package.
+PAGES = {
+    "bnnzoo.inference": "inference.md",
+    "bnnzoo.models.priors": "models.md",
+    "bnnzoo.models.likelihoods": "models.md",
+    "bnnzoo.uncertainty": "measures/*.md",
+    "bnnzoo.diagnostics": "measures/*.md",
+    "bnnzoo.calibration": "measures/*.md",
+    "bnnzoo.ood": "measures/*.md",
+    "bnnzoo.acquisition": "measures/*.md",
+}
+PACKAGES = sorted(
+    ".".join(path.parent.relative_to(ROOT).parts)
+    for path in (ROOT / "bnnzoo").rglob("__init__.py")
+    if path.parent.name not in {"core", "labelled", "report"}
+)
+
+
+def public(package: str) -> dict[str, Any]:
+    """Return what a package offers, except for its own packages."""
+    module = importlib.import_module(package)
+    members = {name: getattr(module, name) for name in module.__all__}
+    return {name: member for name, member in members.items() if not isinstance(member, ModuleType)}
+
+
+def blocks(text: str, language: str) -> list[str]:
+    """Return the fenced blocks of one language in a page."""
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+
+
+def commands() -> list[str]:
+    """Return the README's lines for the shell that set up everything they need."""
+    return [block.strip() for block in blocks(README, "sh")]
+
+
+def test_readme_has_one_command_for_the_demo_and_one_for_the_tests() -> None:
+    demo, tests = commands()
+    assert demo.startswith("python3 -m venv .venv && .venv/bin/pip install . && ")
+    assert demo.endswith(" .venv/bin/bnnzoo demo")
+    assert tests.startswith("python3 -m venv .venv && .venv/bin/pip install ")
+    assert tests.endswith(" .venv/bin/python -m pytest")
+    assert "\n" not in demo + tests
+
+
+def test_continuous_integration_runs_the_command_of_the_readme() -> None:
+    script = (ROOT / ".ci" / "run").read_text()
+    (pattern,) = re.findall(r"grep -m 1 -E '([^']*)' README.md", script)
+    found = [line for line in README.splitlines() if re.search(pattern, line)]
+    assert found[:1] == [commands()[1]]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_package_has_a_page_in_the_reference(package: str) -> None:
+    listed = (DOCS / "api" / "index.md").read_text().split()
+    assert package in listed
+
+
+@pytest.mark.parametrize("package", [package for package in PAGES if package in PACKAGES])
+def test_every_public_name_is_explained(package: str) -> None:
+    pages = " ".join(page.read_text() for page in sorted(DOCS.glob(PAGES[package])))
+    missing = [name for name in public(package) if not re.search(rf"\b{name}\b", pages)]
+    assert missing == [], f"not in docs/{PAGES[package]}"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_public_name_has_a_docstring(package: str) -> None:
+    members = public(package).items()
+    documented = [(name, member) for name, member in members if inspect.isclass(member) or inspect.isfunction(member)]
+    missing = [name for name, member in documented if not (member.__doc__ or "").strip()]
+    methods = [
+        f"{name}.{attribute}"
+        for name, member in documented
+        if inspect.isclass(member) and not getattr(member, "_is_protocol", False)
+        for attribute, value in vars(member).items()
+        if inspect.isfunction(value) and not attribute.startswith("_") and not value.__doc__
+    ]
+    assert missing + methods == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["../README.md", "quickstart.md"])
+def test_code_of_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mpl.use("agg")
+    monkeypatch.chdir(tmp_path)
+    torch.set_default_dtype(torch.float32)  # as users run it
+    exec("\n".join(blocks((DOCS / page).read_text(), "python")), {"__name__": "page"})
+    plt.close("all")
+    assert list(tmp_path.glob("*.nc"))
+
+
+def test_every_name_at_the_top_exists() -> None:
+    assert set(bnnzoo.__all__) <= set(dir(bnnzoo))
+    for name in bnnzoo.__all__:
+        assert getattr(bnnzoo, name) is not None
+    with pytest.raises(AttributeError, match="module 'bnnzoo' has no attribute 'nonsense'"):
+        bnnzoo.nonsense  # noqa: B018 - the look-up is the test
