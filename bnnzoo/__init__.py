@@ -1,8 +1,50 @@
 """Bayesian neural networks in Pyro: write the model once, fit it with any method, get one DataTree for ArviZ."""
 
-from bnnzoo import models
-from bnnzoo.models import likelihoods, priors, random_module
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
 
-__all__ = ["likelihoods", "models", "priors", "random_module"]
+from bnnzoo import models
+from bnnzoo.inference import MAP, MeanFieldVI, fit
+from bnnzoo.inference.hmc import HMC
+from bnnzoo.inference.nuts import NUTS
+from bnnzoo.models import likelihoods, priors, random_module
+from bnnzoo.predictive import posterior_predictive, predict, prior_predictive, to_datatree
+
+if TYPE_CHECKING:
+    from bnnzoo import datasets, diagnostics, testing, uncertainty
+
+__all__ = [
+    "HMC",
+    "MAP",
+    "NUTS",
+    "MeanFieldVI",
+    "datasets",
+    "diagnostics",
+    "fit",
+    "likelihoods",
+    "models",
+    "posterior_predictive",
+    "predict",
+    "prior_predictive",
+    "priors",
+    "random_module",
+    "testing",
+    "to_datatree",
+    "uncertainty",
+]
 
 __version__ = "0.1.0"
+
+# Loaded when first used: scikit-learn, scipy's statistics and plotting take seconds that a fit does not need.
+_ON_FIRST_USE = frozenset({"datasets", "diagnostics", "testing", "uncertainty"})
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in _ON_FIRST_USE:
+        return import_module(f"bnnzoo.{name}")
+    raise AttributeError(f"module 'bnnzoo' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
