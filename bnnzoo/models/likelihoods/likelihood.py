@@ -6,6 +6,8 @@ import pyro
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 
+from bnnzoo.models.placement import place
+
 __all__ = ["Likelihood", "observe", "targets_shape", "value_or_site"]
 
 
@@ -66,5 +68,6 @@ def value_or_site(name: str, value: float | TorchDistributionMixin, shape: tuple
     """A fixed number as it is; a distribution sampled at latent site `name`, independently over `shape`."""
     if not isinstance(value, TorchDistributionMixin):
         return value
-    sampled: Tensor = pyro.sample(name, value.expand(shape).to_event(len(shape)) if shape else value)
+    prior = place(value)
+    sampled: Tensor = pyro.sample(name, prior.expand(shape).to_event(len(shape)) if shape else prior)
     return sampled

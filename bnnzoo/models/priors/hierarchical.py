@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.distributions.transforms import PowerTransform
 
 from bnnzoo.models.arguments import check_positive, check_scale
+from bnnzoo.models.placement import place
 from bnnzoo.models.priors.prior import Prior, independent, zero_mean_normal
 
 __all__ = ["ard", "gamma_precision", "horseshoe", "layerwise"]
@@ -22,7 +23,7 @@ class _Layerwise:
     by_fan_in: bool
 
     def __call__(self, site_name: str, parameter: Tensor, fan_in: int) -> TorchDistributionMixin:
-        scale = pyro.sample(f"{site_name}.scale", self.scale)
+        scale = pyro.sample(f"{site_name}.scale", place(self.scale))
         shrink = math.sqrt(fan_in) if self.by_fan_in and parameter.ndim >= 2 else 1.0
         return independent(zero_mean_normal(scale / shrink), parameter)
 
@@ -69,9 +70,9 @@ class _ARD:
 
     def __call__(self, site_name: str, parameter: Tensor, fan_in: int) -> TorchDistributionMixin:
         if parameter.ndim < 2:
-            return independent(zero_mean_normal(pyro.sample(f"{site_name}.scale", self.scale)), parameter)
+            return independent(zero_mean_normal(pyro.sample(f"{site_name}.scale", place(self.scale))), parameter)
         inputs = parameter.shape[1]
-        scale = pyro.sample(f"{site_name}.scale", self.scale.expand([inputs]).to_event(1))
+        scale = pyro.sample(f"{site_name}.scale", place(self.scale).expand([inputs]).to_event(1))
         return independent(zero_mean_normal(scale.reshape(inputs, *[1] * (parameter.ndim - 2))), parameter)
 
 
@@ -114,8 +115,9 @@ class _Horseshoe:
     slab_df: float
 
     def __call__(self, site_name: str, parameter: Tensor, fan_in: int) -> TorchDistributionMixin:
-        tau = pyro.sample(f"{site_name}.global_scale", dist.HalfCauchy(self.global_scale))
-        local = pyro.sample(f"{site_name}.local_scale", independent(dist.HalfCauchy(1.0), parameter))
+        tau = pyro.sample(f"{site_name}.global_scale", dist.HalfCauchy(self.global_scale, validate_args=False))
+        unit = dist.HalfCauchy(1.0, validate_args=False)
+        local = pyro.sample(f"{site_name}.local_scale", independent(unit, parameter))
         scale = tau * local
         if self.slab_scale is not None:
             half = 0.5 * self.slab_df
