@@ -9,7 +9,9 @@ from typing import Annotated, Any, get_args
 
 import pandas as pd
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table as Grid
 
 from bnnzoo import inference
@@ -43,13 +45,19 @@ class CommandError(ValueError):
 class Budget:
     """How long methods run: the settings that a method has are set, the others do not concern it."""
 
-    num_chains: int
-    num_warmup: int
-    num_draws: int
-    num_steps: int
+    num_chains: int = 4
+    num_warmup: int = 300
+    num_draws: int = 300
+    num_steps: int | None = None
+
+    def settings(self) -> dict[str, int]:
+        """Return what is to be set, by the name of the setting."""
+        given = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
+        # the average over the last steps must not reach back to where the optimiser still moves
+        return given | ({"num_averaged": max(1, self.num_steps // 5)} if self.num_steps else {})
 
 
-DEFAULT_BUDGET = Budget(num_chains=4, num_warmup=300, num_draws=300, num_steps=5000)
+DEFAULT_BUDGET = Budget()
 
 Out = Annotated[Path, typer.Option(help="New folder for report.html and one netCDF file per method.")]
 Methods = Annotated[str, typer.Option(help="Inference methods, comma-separated; the first is the reference.")]
@@ -59,7 +67,9 @@ Hidden = Annotated[int, typer.Option(min=1, help="Width of the hidden layer.")]
 Chains = Annotated[int, typer.Option(min=1, help="Markov chains.")]
 Warmup = Annotated[int, typer.Option(min=1, help="Warm-up draws of each chain.")]
 Draws = Annotated[int, typer.Option(min=4, help="Draws of each chain after warm-up.")]
-Steps = Annotated[int, typer.Option(min=1, help="Optimisation steps of variational methods.")]
+Steps = Annotated[
+    int | None, typer.Option(min=1, help="Optimisation steps of variational methods; their own default unless given.")
+]
 
 
 def _show_version(wanted: bool) -> None:
@@ -132,7 +142,7 @@ def compare_command(
         check_new_folder(out)
         table = prepare(read_table(data, separator), target, _task(task), test_size, seed, drop or ())
         if task is None:
-            console.print(f"Target {target!r} is taken for {table.task}; say --task to overrule.", highlight=False)
+            console.print(f"Target {target!r} is taken for {table.task}; say --task to overrule.", markup=False)
         _run(table, chosen, data.name, out, hidden, seed)
 
 
@@ -188,7 +198,7 @@ def methods_from(text: str, budget: Budget = DEFAULT_BUDGET) -> dict[str, Method
 
 def _with_budget(kind: type[Any], budget: Budget) -> Method:
     own = {field.name for field in dataclasses.fields(kind)}
-    method: Method = kind(**{name: value for name, value in dataclasses.asdict(budget).items() if name in own})
+    method: Method = kind(**{name: value for name, value in budget.settings().items() if name in own})
     return method
 
 
@@ -220,11 +230,12 @@ def _run(table: Table, methods: dict[str, Method], source: str, out: Path, hidde
 
 
 def _show(comparison: Comparison) -> None:
-    grid = Grid(title=f"Held-out predictions of {comparison.table.target}", title_justify="left")
-    grid.add_column("method", style="bold")
-    for label, _ in columns(comparison):
-        grid.add_column(label, justify="right")
-    for name, cells in rows(comparison):
+    title = f"\nHeld-out predictions of {escape(comparison.table.target)}"
+    grid = Grid(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1))
+    grid.add_column("method", style="bold", no_wrap=True, vertical="bottom")
+    for label, _ in columns(comparison, brief=True):
+        grid.add_column(label, justify="right", min_width=7, vertical="bottom")
+    for name, cells in rows(comparison, brief=True):
         styles = ["yellow" if cell.is_warning else "bold green" if cell.is_best else "" for cell in cells]
         grid.add_row(
             name,
@@ -232,7 +243,7 @@ def _show(comparison: Comparison) -> None:
         )
     console.print(grid)
     for sentence in findings(comparison):
-        console.print(f"• {sentence}", highlight=False)
+        console.print(f"• {sentence}", highlight=False, markup=False)
 
 
 @contextmanager
@@ -241,7 +252,7 @@ def _one_sentence_errors() -> Iterator[None]:
     try:
         yield
     except (CommandError, TableError, DataError, ModelError, OSError) as error:
-        errors.print(f"[bold red]Error:[/] {error}", highlight=False, soft_wrap=True, markup=True)
+        errors.print(f"[bold red]Error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         raise typer.Exit(BAD_INPUT) from None
     except KeyboardInterrupt:
         errors.print("Interrupted; nothing was written.")

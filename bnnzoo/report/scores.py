@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 from scipy.special import logsumexp
+from scipy.stats import norm
 
 __all__ = [
     "CLASSIFICATION",
@@ -27,6 +29,7 @@ __all__ = [
 type Floats = NDArray[np.floating]
 
 LEVEL = 0.9
+ENOUGH_DRAWS = 1000
 
 
 @dataclass(frozen=True)
@@ -68,9 +71,18 @@ def observed(tree: xr.DataTree) -> NDArray[np.generic]:
 
 
 def draws_of(tree: xr.DataTree) -> NDArray[np.generic]:
-    """Return draws of y [M, N], chains one after the other."""
-    values = _only(tree, "predictions").to_numpy()
-    return values.reshape(-1, *values.shape[2:])
+    """Return draws of y [M, N], chains one after the other.
+
+    Where the posterior has few draws, such as the one of MAP, the single draw of y that comes with each says too little
+    about the noise: instead of it then stand as many quantiles of its Gaussian likelihood as make up 1000 draws.
+    """
+    values = _flat(_only(tree, "predictions"))
+    if len(values) >= ENOUGH_DRAWS or "mean" not in tree["conditional"]:
+        return values
+    mean, sd = _flat(tree["conditional"]["mean"]), np.sqrt(_flat(tree["conditional"]["variance"]))
+    count = -(-ENOUGH_DRAWS // len(mean))
+    quantiles = norm.ppf((np.arange(count) + 0.5) / count)
+    return (mean + sd * quantiles[:, None, None]).reshape(-1, mean.shape[1])
 
 
 def class_probabilities(tree: xr.DataTree) -> Floats:
@@ -83,8 +95,7 @@ def log_density(tree: xr.DataTree) -> Floats:
 
     .. math:: \log p(y_n | x_n) \approx \log \frac{1}{M} \sum_m p(y_n | x_n, \theta_m)
     """
-    values = _only(tree, "predictions_log_likelihood").to_numpy()
-    flat = values.reshape(-1, *values.shape[2:])
+    flat = _flat(_only(tree, "predictions_log_likelihood"))
     return logsumexp(flat, axis=0) - np.log(len(flat))
 
 
@@ -140,6 +151,10 @@ def brier(tree: xr.DataTree) -> float:
     """Return the mean squared distance between class probabilities and the one-hot observation, from 0 to 2."""
     probs = class_probabilities(tree)
     return float(np.square(probs - np.eye(probs.shape[1])[observed(tree).astype(int)]).sum(-1).mean())
+
+
+def _flat(values: xr.DataArray) -> NDArray[Any]:
+    return values.to_numpy().reshape(-1, *values.shape[2:])
 
 
 def _only(tree: xr.DataTree, group: str) -> xr.DataArray:

@@ -23,26 +23,28 @@ class Cell:
     is_warning: bool = False
 
 
-def columns(comparison: Comparison) -> list[tuple[str, str]]:
-    """Return label and explanation of each column of numbers."""
+def columns(comparison: Comparison, *, brief: bool = False) -> list[tuple[str, str]]:
+    """Return label and explanation of each column of numbers; ``brief`` leaves out what needs a wide page."""
     reference = comparison.fitted[0].name
+    difference = (
+        f"log density vs {reference}",
+        f"Difference of the mean log density from that of {reference}, with its standard error over held-out rows.",
+    )
+    gradients = ("gradients", "Evaluations of the log density's gradient.")
     return [
         *((score.label, score.explanation) for score in comparison.scores),
-        (
-            f"log density vs {reference}",
-            f"Difference of the mean log density from that of {reference}, with its standard error over held-out rows.",
-        ),
+        *([] if brief else [difference]),
         (
             "worst R-hat",
             f"Of the predictions, over chains; at most {MAX_RHAT} is expected. Independent draws have none.",
         ),
         ("min ESS", "Smallest effective number of draws of a prediction, of all draws kept."),
-        ("gradients", "Evaluations of the log density's gradient."),
+        *([] if brief else [gradients]),
         ("seconds", "Wall time of the fit, compilation included."),
     ]
 
 
-def rows(comparison: Comparison) -> list[tuple[str, list[Cell]]]:
+def rows(comparison: Comparison, *, brief: bool = False) -> list[tuple[str, list[Cell]]]:
     """Return the name of each method with its cells, in the order of :func:`columns`."""
     best = {
         score.label: score.best({fitted.name: fitted.scores[score.label] for fitted in comparison.fitted})
@@ -51,13 +53,14 @@ def rows(comparison: Comparison) -> list[tuple[str, list[Cell]]]:
     several = len(comparison.fitted) > 1
     table = []
     for fitted in comparison.fitted:
-        cells = [
+        scores = [
             Cell(f"{fitted.scores[score.label]:.{score.digits}f}", several and best[score.label] == fitted.name)
             for score in comparison.scores
         ]
-        cells.append(_difference(fitted, comparison.fitted[0]))
-        cells += _sampling(fitted)
-        table.append((fitted.name, cells))
+        rhat, ess, gradients, seconds = _sampling(fitted)
+        difference = _difference(fitted, comparison.fitted[0])
+        table.append((fitted.name, [*scores, *([] if brief else [difference]), rhat, ess]))
+        table[-1][1].extend([seconds] if brief else [gradients, seconds])
     return table
 
 

@@ -76,3 +76,11 @@ def test_the_best_method_depends_on_the_score(better, winner):
 def test_every_score_explains_itself(score):
     assert score.explanation.endswith(".")
     assert score.better in ("higher", "lower", "nominal")
+
+
+def test_few_draws_stand_for_the_whole_of_their_likelihood():
+    tree = held_out("regression").isel(chain=[0], draw=[0])
+    mean = tree["conditional"]["mean"].to_numpy()[0, 0]
+    lower, upper = interval(tree)
+    assert np.allclose([lower, upper], [mean - 1.6449, mean + 1.6449], atol=0.01)
+    assert np.isclose(crps(tree), scoringrules.crps_normal(observed(tree), mean, 1.0).mean(), atol=2e-3)

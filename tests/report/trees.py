@@ -8,7 +8,13 @@ from bnnzoo.report.comparison import Comparison, Fitted
 from bnnzoo.report.scores import CLASSIFICATION, REGRESSION
 from bnnzoo.tables import Table, Task
 
-ATTRIBUTES = {"sampling": "mcmc", "num_gradients": 1200, "seconds": 3.25, "complete": "yes", "config": '{"num_draws": 50}'}
+ATTRIBUTES = {
+    "sampling": "mcmc",
+    "num_gradients": 1200,
+    "seconds": 3.25,
+    "complete": "yes",
+    "config": '{"num_draws": 50}',
+}
 
 
 def held_out(task: Task, num_draws: int = 50, num_rows: int = 24, seed: int = 0) -> xr.DataTree:

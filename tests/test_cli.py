@@ -1,0 +1,187 @@
+"""The command line: results that are whole, and one clear sentence for every mistake."""
+
+from pathlib import Path
+
+import arviz as az
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from click.testing import Result
+from typer.testing import CliRunner
+
+from bnnzoo.cli import Budget, CommandError, app, method_names, methods_from
+from bnnzoo.inference import MeanFieldVI
+from bnnzoo.report import output
+from bnnzoo.report.output import new_folder
+
+FAST = ["--methods", "map", "--num-steps", "30", "--hidden", "2"]
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def table(tmp_path) -> Path:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=30)
+    frame = pd.DataFrame(
+        {"x": x, "group": rng.choice(["a", "b"], 30), "y": 50 + 10 * x, "kind": np.where(x > 0, "hot", "cold")}
+    )
+    path = tmp_path / "data.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+def refused(result: Result, sentence: str, folder: Path) -> None:
+    """One sentence, exit code 2, and nothing left behind."""
+    assert result.exit_code == 2, result.output
+    assert sentence in " ".join(result.stderr.split())
+    assert result.stderr.startswith("Error: ")
+    assert "Traceback" not in result.output
+    assert sorted(p.name for p in folder.iterdir()) in (["data.csv"], ["data.csv", "taken"], [])
+
+
+def test_compare_writes_a_report_and_trees_that_arviz_reads(table, tmp_path):
+    out = tmp_path / "results"
+    result = run("compare", table, "--target", "y", "--drop", "kind", "--out", out, "--methods", "mfvi,map", *FAST[2:])
+    assert result.exit_code == 0, result.output
+    assert sorted(p.name for p in out.iterdir()) == ["map.nc", "mfvi.nc", "report.html"]
+    assert "data.csv" in (out / "report.html").read_text()
+    with xr.open_datatree(out / "mfvi.nc", engine="h5netcdf") as tree:
+        tree.load()
+        assert {"posterior", "log_likelihood", "held_out"} <= set(tree.children)
+        assert tree["held_out/predictions"].sizes["obs_id"] == 6
+        assert tree["held_out/predictions_constant_data"]["x_dim_0"].to_numpy().tolist() == ["x", "group=a", "group=b"]
+        assert np.isfinite(az.summary(tree, kind="stats", round_to="none").to_numpy()).all()
+        # in the target's own units, not standardised ones
+        assert 30 < float(tree["observed_data"]["y"].mean()) < 70
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["data.csv", "results"]
+
+
+def test_compare_recognises_classes(table, tmp_path):
+    out = tmp_path / "results"
+    result = run("compare", table, "--target", "kind", "--drop", "y", "--out", out, *FAST)
+    assert result.exit_code == 0, result.output
+    assert "Target 'kind' is taken for classification" in result.output
+    assert "accuracy" in result.output
+    with xr.open_datatree(out / "map.nc", engine="h5netcdf") as tree:
+        assert tree["held_out/conditional"]["class_id"].to_numpy().tolist() == ["cold", "hot"]
+
+
+def test_the_same_seed_gives_the_same_numbers(table, tmp_path):
+    pages = []
+    for name in ("one", "two"):
+        run("compare", table, "--target", "y", "--drop", "kind", "--out", tmp_path / name, *FAST)
+        with xr.open_datatree(tmp_path / name / "map.nc", engine="h5netcdf") as tree:
+            pages.append(tree["held_out/predictions"].to_dataset().load())
+    xr.testing.assert_identical(*pages)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--target", "z"], "There is no target column 'z' among the columns x, group, y, kind."),
+        (["--target", "y", "--task", "ranking"], "--task must be regression or classification, not 'ranking'."),
+        (["--target", "group", "--task", "regression"], "Target column 'group' holds text"),
+        (["--target", "y", "--methods", "magic"], "There is no inference method 'magic'; choose from "),
+        (["--target", "y", "--methods", ","], "--methods is empty; choose from "),
+        (["--target", "y", "--methods", "map,map"], "Method 'map' is listed 2 times; once is enough."),
+        (["--target", "y", "--test-size", "1.5"], "test_size must lie strictly between 0 and 1, not 1.5."),
+        (["--target", "y", "--drop", "w"], "Column 'w' cannot be dropped"),
+        (["--target", "y", "--separator", ";"], "has one column when split at ';'"),
+    ],
+)
+def test_wrong_options_are_refused(table, tmp_path, arguments, sentence):
+    refused(run("compare", table, *arguments, "--out", tmp_path / "results"), sentence, tmp_path)
+
+
+def test_a_missing_file_is_refused(tmp_path):
+    result = run("compare", tmp_path / "nothing.csv", "--target", "y", "--out", tmp_path / "results")
+    refused(result, "There is no file", tmp_path)
+
+
+def test_a_missing_value_is_refused_by_row_and_column(table, tmp_path):
+    frame = pd.read_csv(table)
+    frame.loc[4, "x"] = np.nan
+    frame.to_csv(table, index=False)
+    result = run("compare", table, "--target", "y", "--out", tmp_path / "results", *FAST)
+    refused(result, "Column 'x' has 1 missing value(s), the first in row 5", tmp_path)
+
+
+@pytest.mark.parametrize("command", [["demo"], ["compare", "data.csv", "--target", "y"]])
+def test_an_output_folder_that_exists_is_refused_before_anything_runs(table, tmp_path, command):
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    refused(run(*command, "--out", taken), "exists already; choose another --out", tmp_path)
+    assert not list(taken.iterdir())
+
+
+def test_an_output_folder_in_a_folder_that_does_not_exist_is_refused(table, tmp_path):
+    result = run("compare", table, "--target", "y", "--out", tmp_path / "a" / "b")
+    refused(result, "to put 'b' into; make it first", tmp_path)
+
+
+def test_a_failure_in_mid_run_leaves_nothing_behind(table, tmp_path, monkeypatch):
+    def full_disk(comparison: object, folder: Path) -> None:
+        (folder / "half.nc").write_text("half")
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("bnnzoo.cli.write", full_disk)
+    result = run("compare", table, "--target", "y", "--drop", "kind", "--out", tmp_path / "results", *FAST)
+    refused(result, "No space left on device", tmp_path)
+
+
+def test_an_interrupt_leaves_nothing_behind(table, tmp_path, monkeypatch):
+    def interrupted(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bnnzoo.cli.compare", interrupted)
+    result = run("compare", table, "--target", "y", "--drop", "kind", "--out", tmp_path / "results", *FAST)
+    assert result.exit_code == 130
+    assert "Interrupted; nothing was written." in result.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["data.csv"]
+
+
+def test_a_folder_that_appears_meanwhile_is_not_overwritten(tmp_path):
+    def race() -> None:
+        with new_folder(tmp_path / "results") as folder:
+            (folder / "a.txt").write_text("a")
+            (tmp_path / "results").mkdir()
+            (tmp_path / "results" / "precious.txt").write_text("kept")
+
+    with pytest.raises(FileExistsError, match="exists already"):
+        race()
+    assert [p.name for p in tmp_path.rglob("*.txt")] == ["precious.txt"]
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(output.os, "access", lambda path, mode: False)
+    with pytest.raises(PermissionError, match="cannot be written to"):
+        output.check_new_folder(tmp_path / "results")
+
+
+def test_no_arguments_show_the_help():
+    assert "compare" in run().output
+    assert "diabetes" in run("demo", "--help").output
+
+
+def test_version_is_shown():
+    assert run("--version").output.startswith("bnnzoo ")
+
+
+def test_methods_are_known_by_name_and_by_capitals():
+    names = method_names()
+    assert names["mfvi"] is names["meanfieldvi"] is MeanFieldVI
+
+
+def test_budgets_reach_the_methods_that_have_them():
+    (method,) = methods_from(" MFVI ", Budget(num_chains=2, num_warmup=3, num_draws=4, num_steps=77)).values()
+    assert method == MeanFieldVI(num_steps=77, num_averaged=15)
+    assert methods_from("mfvi") == {"mfvi": MeanFieldVI()}
+
+
+def test_an_unknown_method_is_refused():
+    with pytest.raises(CommandError, match="There is no inference method 'gibbs'; choose from "):
+        methods_from("gibbs")
