@@ -1,8 +1,6 @@
 """Configuration of the documentation; it builds without a network."""
 
 import os
-import sys
-import warnings
 
 import bnnzoo
 
@@ -51,11 +49,9 @@ sphinx_gallery_conf = {
     "filename_pattern": r"/plot_",
     "reset_argv": lambda gallery_conf, script_vars: ["--smoke"] if _smoke else [],
     "show_memory": False,
+    "write_computation_times": False,
     "download_all_examples": False,
     "remove_config_comments": True,
     "abort_on_example_error": True,
 }
 suppress_warnings = ["config.cache"]  # the function above cannot be cached
-
-if not sys.warnoptions:
-    warnings.simplefilter("default")

@@ -71,14 +71,15 @@ def test_continuous_integration_runs_the_command_of_the_readme() -> None:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_package_has_a_page_in_the_reference(package: str) -> None:
-    listed = (DOCS / "api" / "index.md").read_text().split()
-    assert package in listed
+    listed = (DOCS / "api" / "index.md").read_text()
+    assert package in listed.split() if package != "bnnzoo" else all(f"`{name}`" in listed for name in bnnzoo.__all__)
 
 
 @pytest.mark.parametrize("package", [package for package in PAGES if package in PACKAGES])
-def test_every_public_name_is_explained(package: str) -> None:
+def test_every_function_and_method_is_explained(package: str) -> None:
     pages = " ".join(page.read_text() for page in sorted(DOCS.glob(PAGES[package])))
-    missing = [name for name in public(package) if not re.search(rf"\b{name}\b", pages)]
+    explained = [n for n, member in public(package).items() if inspect.isfunction(member) or hasattr(member, "needs")]
+    missing = [name for name in explained if not re.search(rf"\b{name}\b", pages)]
     assert missing == [], f"not in docs/{PAGES[package]}"
 
 
