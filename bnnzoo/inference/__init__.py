@@ -1,7 +1,8 @@
 """Inference methods, each a frozen dataclass of settings, and ``fit``, which takes any of them."""
 
 from bnnzoo.inference.fit import fit
+from bnnzoo.inference.laplace import Laplace, log_marginal_likelihood
 from bnnzoo.inference.map import MAP
 from bnnzoo.inference.mean_field_vi import MeanFieldVI
 
-__all__ = ["MAP", "MeanFieldVI", "fit"]
+__all__ = ["Laplace", "MAP", "MeanFieldVI", "fit", "log_marginal_likelihood"]

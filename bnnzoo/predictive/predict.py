@@ -15,6 +15,7 @@ from bnnzoo.core.types import Model
 from bnnzoo.predictive import tree
 from bnnzoo.predictive.evaluate import draw_blocks, evaluate_random
 from bnnzoo.predictive.latent import Drawn, draw, latent_groups
+from bnnzoo.predictive.linearized import row_density
 from bnnzoo.predictive.rows import Rows, row_groups
 
 __all__ = ["posterior_predictive", "predict", "prior_predictive", "to_datatree"]
@@ -42,6 +43,7 @@ def posterior_predictive(
     seed: int | None = None,
     weights: bool | Literal["auto"] = "auto",
     chunk_size: int | None = None,
+    linearized: bool | Literal["auto"] = "auto",
 ) -> xr.DataTree:
     """Return a posterior and what it says about its training data, as ArviZ wants it.
 
@@ -60,6 +62,9 @@ def posterior_predictive(
     chunk_size : int, optional
         Draws x rows that are evaluated together. Bounds the memory in use and does not change what is drawn; chosen by
         the size of the model's tensors unless given.
+    linearized : bool or "auto"
+        Whether to predict with the model's outputs linearised at the posterior's mean; "auto" does for a Laplace
+        approximation with Gauss-Newton curvature, see :func:`bnnzoo.predictive.row_density`.
 
     Returns
     -------
@@ -94,7 +99,7 @@ def posterior_predictive(
             "pass them as the fit got them, or use predict(posterior, ...) for new data."
         )
     latent = latent_groups(draws, weights)
-    about = row_groups(draws, rows, chunk_size)
+    about = row_groups(draws, rows, chunk_size, row_density(posterior, linearized))
     return tree.tree(latent | about, tree.fit_attributes(posterior.info, draws.seed))
 
 
@@ -105,6 +110,7 @@ def predict(
     seed: int | None = None,
     weights: bool | Literal["auto"] = "auto",
     chunk_size: int | None = None,
+    linearized: bool | Literal["auto"] = "auto",
 ) -> xr.DataTree:
     """Return a posterior and what it says about new data.
 
@@ -115,7 +121,7 @@ def predict(
     *data
         The arguments of the model for new rows. Leave the observations out, or pass None for them where the model has
         no default; with observations the tree also has their log density.
-    num_draws, seed, weights, chunk_size
+    num_draws, seed, weights, chunk_size, linearized
         As for :func:`posterior_predictive`.
 
     Returns
@@ -144,7 +150,7 @@ def predict(
     _check_positive("chunk_size", chunk_size)
     draws = draw(posterior, num_draws, seed)
     rows = Rows.of(posterior.density, draws.flat[0], data)
-    about = row_groups(draws, rows, chunk_size)
+    about = row_groups(draws, rows, chunk_size, row_density(posterior, linearized))
     renamed = {_NEW_DATA_NAMES.get(group, group): dataset for group, dataset in about.items()}
     return tree.tree(latent_groups(draws, weights) | renamed, tree.fit_attributes(posterior.info, draws.seed))
 

@@ -51,7 +51,9 @@ class Rows:
         return cls(data, raw, observed, num_rows, splits)
 
 
-def row_groups(draws: Drawn, rows: Rows, chunk_size: int | None) -> dict[str, xr.Dataset]:
+def row_groups(
+    draws: Drawn, rows: Rows, chunk_size: int | None, density: LogDensity | None = None
+) -> dict[str, xr.Dataset]:
     """Return what is said about the rows, in the groups of training data.
 
     Parameters
@@ -60,10 +62,12 @@ def row_groups(draws: Drawn, rows: Rows, chunk_size: int | None) -> dict[str, xr
     rows : Rows
     chunk_size : int, optional
         Draws x rows evaluated together.
+    density : LogDensity, optional
+        The likelihood to use, such as one with linearised outputs; the posterior's own unless given.
     """
     if not draws.posterior.density.observed:
         return {}
-    density, theta = draws.posterior.density, draws.flat
+    density, theta = density or draws.posterior.density, draws.flat
     likelihoods = [*rows.observed, *(density.factors if rows.observed else ())]
 
     def moments_and_likelihood(theta: Tensor, *data: Any) -> dict[str, Tensor]:

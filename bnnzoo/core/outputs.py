@@ -1,0 +1,319 @@
+r"""What a model's likelihood takes from theta: the unconstrained parameters z of each p(y | z), and their Fisher information.
+
+The generalised Gauss-Newton matrix is :math:`\sum_n J_n^T F_n J_n` with :math:`J_n = \partial z_n / \partial \theta` and
+:math:`F_n` the Fisher information of p(y | z_n) about :math:`z_n`; the linearised predictive replaces
+:math:`z(\theta)` by :math:`z(\theta^*) + J (\theta - \theta^*)`. Both need to read the likelihood, which is done here.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import singledispatch
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import torch
+from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
+from torch import Tensor
+from torch.distributions import Distribution, Independent
+from torch.func import jvp
+
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.minibatch import select
+from bnnzoo.core.replay import Node, replay
+from bnnzoo.core.types import Data
+
+__all__ = [
+    "LinearizedDensity",
+    "Readout",
+    "UnreadableLikelihood",
+    "find_readout",
+    "linearized",
+    "read",
+    "rows_are_independent",
+    "whitened_outputs",
+]
+
+
+class UnreadableLikelihood(ValueError):
+    """The likelihood is of no family whose Fisher information is known here; the message names the site."""
+
+
+@dataclass(frozen=True)
+class Readout:
+    """A distribution by its unconstrained parameters.
+
+    Attributes
+    ----------
+    coordinates : tuple of Tensor [..., d]
+        Blocks of parameters that are orthogonal in the Fisher information, such as the location and the log scale.
+    roots : tuple of Tensor [..., d, d]
+        For each block a square root R of its Fisher information, F = R R^T.
+    build : callable
+        The distribution of the same family, masks and event dimensions for other coordinates.
+    weight : Tensor [...]
+        Zero where a mask hides the entry.
+    """
+
+    coordinates: tuple[Tensor, ...]
+    roots: tuple[Tensor, ...]
+    build: Callable[[tuple[Tensor, ...]], Distribution]
+    weight: Tensor
+
+
+def read(distribution: Distribution) -> Readout:
+    """Read the parameters of a distribution of batch shape [...].
+
+    Raises
+    ------
+    UnreadableLikelihood
+        If the family is not known here.
+
+    Examples
+    --------
+    >>> found = read(dist.Normal(torch.zeros(3), 2.0))
+    >>> [block.shape for block in found.coordinates]
+    [torch.Size([3, 1]), torch.Size([3, 1])]
+    >>> found.roots[0][0]
+    tensor([[0.5000]])
+    """
+    return _read(distribution)
+
+
+@singledispatch
+def _read(distribution: Distribution) -> Readout:
+    raise UnreadableLikelihood(
+        f"the family {type(distribution).__name__} is not among those whose Fisher information is known: Normal, LogNormal, "
+        f"Laplace, StudentT, Bernoulli, Binomial, Categorical, Poisson, Exponential"
+    )
+
+
+def _scalar_blocks(
+    values: tuple[Tensor, ...], fisher: tuple[Tensor, ...], build: Callable[..., Distribution], shape: torch.Size
+) -> Readout:
+    """Make a readout of scalar coordinates with a diagonal Fisher information."""
+    coordinates = tuple(value.expand(shape)[..., None] for value in values)
+    roots = tuple(entry.expand(shape).sqrt()[..., None, None] for entry in fisher)
+    weight = torch.ones_like(coordinates[0][..., 0]).detach()
+    return Readout(coordinates, roots, lambda z: build(*(block[..., 0] for block in z)), weight)
+
+
+@_read.register
+def _(distribution: torch.distributions.Normal) -> Readout:
+    scale = distribution.scale
+    fisher = (scale**-2, torch.full_like(scale, 2.0))
+    values = (distribution.loc, scale.log())
+    return _scalar_blocks(values, fisher, lambda m, s: dist.Normal(m, s.exp()), distribution.batch_shape)
+
+
+@_read.register
+def _(distribution: torch.distributions.LogNormal) -> Readout:
+    scale = distribution.scale
+    fisher = (scale**-2, torch.full_like(scale, 2.0))
+    values = (distribution.loc, scale.log())
+    return _scalar_blocks(values, fisher, lambda m, s: dist.LogNormal(m, s.exp()), distribution.batch_shape)
+
+
+@_read.register
+def _(distribution: torch.distributions.Laplace) -> Readout:
+    scale = distribution.scale
+    fisher = (scale**-2, torch.ones_like(scale))
+    values = (distribution.loc, scale.log())
+    return _scalar_blocks(values, fisher, lambda m, s: dist.Laplace(m, s.exp()), distribution.batch_shape)
+
+
+@_read.register
+def _(distribution: torch.distributions.StudentT) -> Readout:
+    df, scale = distribution.df, distribution.scale
+    if df.requires_grad:
+        raise UnreadableLikelihood("the degrees of freedom of its StudentT are inferred; fix them")
+    fisher = ((df + 1) / ((df + 3) * scale**2), 2 * df / (df + 3) * torch.ones_like(scale))
+    values = (distribution.loc, scale.log())
+    return _scalar_blocks(
+        values, fisher, lambda m, s: dist.StudentT(df, m, s.exp(), validate_args=False), distribution.batch_shape
+    )
+
+
+@_read.register
+def _(distribution: torch.distributions.Bernoulli) -> Readout:
+    p = torch.sigmoid(distribution.logits)
+    return _scalar_blocks(
+        (distribution.logits,), (p * (1 - p),), lambda z: dist.Bernoulli(logits=z), distribution.batch_shape
+    )
+
+
+@_read.register
+def _(distribution: torch.distributions.Binomial) -> Readout:
+    p, count = torch.sigmoid(distribution.logits), distribution.total_count
+    fisher = (count * p * (1 - p),)
+    return _scalar_blocks(
+        (distribution.logits,), fisher, lambda z: dist.Binomial(count, logits=z), distribution.batch_shape
+    )
+
+
+@_read.register
+def _(distribution: torch.distributions.Poisson) -> Readout:
+    rate = distribution.rate
+    return _scalar_blocks((rate.log(),), (rate,), lambda z: dist.Poisson(z.exp()), distribution.batch_shape)
+
+
+@_read.register
+def _(distribution: torch.distributions.Exponential) -> Readout:
+    rate = distribution.rate
+    return _scalar_blocks(
+        (rate.log(),), (torch.ones_like(rate),), lambda z: dist.Exponential(z.exp()), distribution.batch_shape
+    )
+
+
+@_read.register
+def _(distribution: torch.distributions.Categorical) -> Readout:
+    logits = distribution.logits
+    p = torch.softmax(logits, -1)
+    # diag(p) - p p^T = R R^T with R = diag(sqrt p) - p sqrt(p)^T
+    root = torch.diag_embed(p.sqrt()) - p[..., :, None] * p.sqrt()[..., None, :]
+    weight = torch.ones_like(logits[..., 0]).detach()
+    return Readout((logits,), (root,), lambda z: dist.Categorical(logits=z[0]), weight)
+
+
+@_read.register
+def _(distribution: Independent) -> Readout:  # type: ignore[type-arg]
+    inner = _read(distribution.base_dist)
+    num_event_dims = distribution.reinterpreted_batch_ndims
+    return Readout(
+        inner.coordinates,
+        inner.roots,
+        lambda z: dist.Independent(inner.build(z), num_event_dims, validate_args=False),
+        inner.weight,
+    )
+
+
+@_read.register
+def _(distribution: MaskedDistribution) -> Readout:
+    inner = _read(distribution.base_dist)
+    mask = torch.as_tensor(distribution._mask)
+    events = inner.weight.ndim - len(distribution.batch_shape)
+    weight = inner.weight * mask.reshape(mask.shape + (1,) * events if mask.ndim else ())
+    return Readout(inner.coordinates, inner.roots, lambda z: inner.build(z).mask(mask), weight)
+
+
+@_read.register
+def _(distribution: ExpandedDistribution) -> Readout:
+    inner = _read(distribution.base_dist)
+    shape = distribution.batch_shape + distribution.base_dist.event_shape
+    coordinates = tuple(z.expand(shape + z.shape[-1:]) for z in inner.coordinates)
+    roots = tuple(r.expand(shape + r.shape[-2:]) for r in inner.roots)
+    return Readout(coordinates, roots, inner.build, inner.weight.expand(shape))
+
+
+def find_readout(density: LogDensity, theta: Tensor) -> dict[str, tuple[bool, ...]]:
+    """Tell for each observed site which of its coordinates depend on theta at all.
+
+    Raises
+    ------
+    UnreadableLikelihood
+        If a site's family is not known, or the model has likelihood terms made by ``pyro.factor``.
+    """
+    if density.factors:
+        raise UnreadableLikelihood(f"the likelihood has the pyro.factor site {density.factors[0]!r}, which has no family")
+    with torch.enable_grad():
+        nodes = _nodes(density, theta.detach().requires_grad_(), density.data)
+        found = {}
+        for name in density.observed:
+            try:
+                found[name] = tuple(block.requires_grad for block in read(nodes[name]["fn"]).coordinates)
+            except UnreadableLikelihood as error:
+                raise UnreadableLikelihood(f"The likelihood of site {name!r} cannot be read: {error}.") from None
+    return found
+
+
+def whitened_outputs(density: LogDensity, active: dict[str, tuple[bool, ...]], theta: Tensor, *batch: Any) -> Tensor:
+    r"""Return ``[B, K]`` whose Jacobian about theta is :math:`R_n^T J_n` for each row: the rows of a root of the GGN.
+
+    Scales and masks of the likelihood are counted. The roots R are held constant, as if they did not depend on theta.
+
+    Parameters
+    ----------
+    density : LogDensity
+    active : dict
+        From :func:`find_readout`; coordinates that do not depend on theta are left out.
+    theta : Tensor [P]
+    *batch
+        Arguments of the model.
+    """
+    nodes = _nodes(density, theta, batch)
+    return torch.cat([_whitened(nodes[name], active[name]) for name in density.observed], -1)
+
+
+def _whitened(node: Node, active: tuple[bool, ...]) -> Tensor:
+    found = read(node["fn"])
+    weight = (node["scale"] * found.weight).sqrt()
+    if isinstance(node["mask"], Tensor):
+        events = weight.ndim - node["mask"].ndim
+        weight = weight * node["mask"].reshape(node["mask"].shape + (1,) * events)
+    parts = []
+    for is_active, z, root in zip(active, found.coordinates, found.roots, strict=True):
+        if is_active:
+            white = (root.detach() * z[..., :, None]).sum(-2)
+            parts.append((weight[..., None] * white).reshape(weight.shape[0] if weight.ndim else 1, -1))
+    return torch.cat(parts, -1)
+
+
+def _nodes(density: LogDensity, theta: Tensor, data: Data) -> dict[str, Node]:
+    return replay(density.model, density.constrain(theta), data, density.observed, density.device)
+
+
+def rows_are_independent(
+    density: LogDensity, outputs: Callable[..., Tensor], theta: Tensor, data: Data
+) -> bool:
+    """Tell whether each row has the same ``outputs(theta, *batch)`` alone as among all rows, so that rows can be split."""
+    ends = (torch.arange(1), torch.arange(density.num_data - 1, density.num_data))
+    with torch.no_grad():
+        whole = outputs(theta, *data)
+        if density.num_data < 2 or len(whole) != density.num_data:
+            return False
+        try:
+            alone = [outputs(theta, *select(data, rows.to(theta.device), density.num_data)) for rows in ends]
+        except Exception:  # the model may raise anything on one row; then rows cannot be told apart
+            return False
+    among = (whole[:1], whole[-1:])
+    return all(a.shape == b.shape and torch.allclose(a, b) for a, b in zip(alone, among, strict=True))
+
+
+@dataclass(frozen=True)
+class LinearizedDensity(LogDensity):
+    r"""A log density whose likelihood takes :math:`z(\theta^*) + J (\theta - \theta^*)` instead of :math:`z(\theta)`.
+
+    Attributes
+    ----------
+    anchor : Tensor [P]
+        Where the outputs are linearised, the mode of a Laplace approximation.
+    """
+
+    anchor: Tensor
+
+    def _nodes(self, theta: Tensor, data: Data, *, draw: bool = False) -> dict[str, Node]:
+        nodes = super()._nodes(theta, data)
+
+        def outputs(theta: Tensor) -> dict[str, tuple[Tensor, ...]]:
+            here = super(LinearizedDensity, self)._nodes(theta, data)
+            return {name: read(here[name]["fn"]).coordinates for name in self.observed}
+
+        at_anchor, change = jvp(outputs, (self.anchor,), (theta - self.anchor,))
+        with pyro.validation_enabled(False):
+            for name in self.observed:
+                moved = tuple(z + dz for z, dz in zip(at_anchor[name], change[name], strict=True))
+                fn = read(nodes[name]["fn"]).build(moved)
+                nodes[name] = {**nodes[name], "fn": fn} | ({"value": fn.sample()} if draw else {})
+        return nodes
+
+
+def linearized(density: LogDensity, anchor: Tensor) -> LinearizedDensity:
+    """Return a density whose likelihood is that of the model's outputs linearised at ``anchor[P]``.
+
+    Raises
+    ------
+    UnreadableLikelihood
+        If the outputs of the likelihood cannot be read.
+    """
+    find_readout(density, anchor)
+    return LinearizedDensity(**{f.name: getattr(density, f.name) for f in fields(density)}, anchor=anchor)

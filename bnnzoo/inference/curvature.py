@@ -1,0 +1,158 @@
+"""Curvature of a log density at a mode: exact Hessian and generalised Gauss-Newton matrix, whole or only the diagonal."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.func import grad, jacrev, vjp, vmap
+
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.lowering import Lowered
+from bnnzoo.core.minibatch import select
+from bnnzoo.core.outputs import UnreadableLikelihood, find_readout, rows_are_independent, whitened_outputs
+from bnnzoo.core.sites import ModelError
+from bnnzoo.core.types import Data
+
+__all__ = ["Curvature", "choose_curvature", "negative_hessian", "precision", "scale_tril_of", "sum_over_rows"]
+
+type Curvature = Literal["ggn", "hessian", "empirical_fisher"]
+
+MAX_ELEMENTS = 2**23  # of a block of Jacobians or of Hessian rows
+
+
+def choose_curvature(wanted: Curvature | None, density: LogDensity, theta: Tensor) -> Curvature:
+    """Return the curvature to use: the wanted one, else GGN where the likelihood can be read and the Hessian elsewhere.
+
+    Raises
+    ------
+    ModelError
+        If GGN is wanted and the likelihood cannot be read.
+    """
+    if wanted in ("hessian", "empirical_fisher"):
+        return wanted
+    try:
+        find_readout(density, theta)
+    except UnreadableLikelihood as error:
+        if wanted == "ggn":
+            raise ModelError(f"{error} Write curvature='hessian', which needs no family.") from None
+        return "hessian"
+    return "ggn" if density.observed else "hessian"
+
+
+def precision(density: LogDensity, data: Data, theta: Tensor, curvature: Curvature, index: Tensor | None = None) -> Tensor:
+    """Return minus the curvature ``[R, R]`` of the log joint density at ``theta[P]``: the precision of a Gaussian there.
+
+    Parameters
+    ----------
+    density, data
+    theta : Tensor [P]
+    curvature : {"ggn", "hessian", "empirical_fisher"}
+        Of the likelihood; the prior's is always its exact Hessian.
+    index : Tensor [R], optional
+        Entries of theta; all unless given.
+    """
+    if curvature == "hessian":
+        return negative_hessian(density.log_joint, theta, data, index)
+    prior = negative_hessian(lambda t: density.log_prior(t), theta, (), index)
+    return prior + sum_over_rows(density, data, theta, curvature, lambda root: root.mT @ root, index)
+
+
+def sum_over_rows(
+    density: LogDensity,
+    data: Data,
+    theta: Tensor,
+    curvature: Curvature,
+    reduce: Callable[[Tensor], Tensor],
+    index: Tensor | None = None,
+) -> Tensor:
+    r"""Return the sum over rows of ``reduce(root)``, where root ``[b K, R]`` has the likelihood's curvature root^T root.
+
+    Parameters
+    ----------
+    density, data, theta, index
+        As for :func:`precision`.
+    curvature : {"ggn", "empirical_fisher"}
+        For GGN the rows of the root are :math:`R_n^T J_n`, for the empirical Fisher the gradients of
+        :math:`\log p(y_n \mid \theta)`.
+    reduce : callable
+        Such as ``root.mT @ root``, or ``(root**2).sum(0)`` for the diagonal.
+    """
+    outputs = _row_function(density, theta, curvature)
+    index = torch.arange(len(theta), device=theta.device) if index is None else index
+    splits, width = _layout(density, outputs, theta, data)
+
+    def of_rows(theta: Tensor, *batch: Any) -> Tensor:
+        def restricted(part: Tensor, *row: Any) -> Tensor:
+            return outputs(theta.index_copy(0, index, part), *row)
+
+        root = _per_row(restricted, density, data)(theta[index], *batch) if splits else jacrev(restricted)(theta[index], *batch)
+        return reduce(root.reshape(-1, len(index)))
+
+    if not splits:
+        with torch.no_grad():
+            return of_rows(theta, *data)
+    block = max(1, MAX_ELEMENTS // (width * len(index)))
+    chunks = torch.arange(density.num_data, device=theta.device).split(block)
+    lowered = Lowered(of_rows)
+    return torch.stack([lowered(theta, *select(data, rows, density.num_data)) for rows in chunks]).sum(0)
+
+
+def _row_function(density: LogDensity, theta: Tensor, curvature: Curvature) -> Callable[..., Tensor]:
+    """Return ``(theta, *batch) -> [B, K]`` whose Jacobian is a root of the likelihood's curvature."""
+    if curvature == "empirical_fisher":
+        return lambda theta, *batch: density.log_likelihood(theta, *batch)[:, None]
+    active = find_readout(density, theta)
+    return lambda theta, *batch: whitened_outputs(density, active, theta, *batch)
+
+
+def _layout(density: LogDensity, outputs: Callable[..., Tensor], theta: Tensor, data: Data) -> tuple[bool, int]:
+    """Tell whether Jacobians can be taken row by row, and how many outputs a row has."""
+    with torch.no_grad():
+        width = outputs(theta, *data).shape[-1]
+    return rows_are_independent(density, outputs, theta, data), width
+
+
+def _per_row(function: Callable[..., Tensor], density: LogDensity, data: Data) -> Callable[..., Tensor]:
+    """Return the Jacobians ``[B, K, R]`` of a function of one row, for a batch of rows."""
+    has_rows = [isinstance(v, Tensor) and v.ndim > 0 and len(v) == density.num_data for v in data]
+
+    def one(part: Tensor, *row: Any) -> Tensor:
+        return jacrev(function)(part, *(v[None] if rows else v for v, rows in zip(row, has_rows, strict=True)))[0]
+
+    batched: Callable[..., Tensor] = vmap(one, in_dims=(None, *(0 if rows else None for rows in has_rows)))
+    return batched
+
+
+def negative_hessian(
+    function: Callable[..., Tensor], theta: Tensor, data: Data, index: Tensor | None = None
+) -> Tensor:
+    """Return minus the Hessian ``[R, R]`` of ``(theta[P], *data) -> []`` at theta, for some entries or all."""
+    index = torch.arange(len(theta), device=theta.device) if index is None else index
+
+    def products(theta: Tensor, directions: Tensor, *data: Any) -> Tensor:
+        def gradient(part: Tensor) -> Tensor:
+            return grad(lambda p: function(theta.index_copy(0, index, p), *data))(part)
+
+        _, transposed = vjp(gradient, theta[index])
+        return -vmap(lambda v: transposed(v)[0])(directions)
+
+    directions = torch.eye(len(index), dtype=theta.dtype, device=theta.device)
+    size = max(1, MAX_ELEMENTS // max(1, 8 * len(theta)))
+    lowered = Lowered(products)
+    hessian = torch.cat([lowered(theta, block, *data) for block in directions.split(size)])
+    return (hessian + hessian.mT) / 2
+
+
+def scale_tril_of(precision: Tensor) -> Tensor:
+    """Return the lower Cholesky factor of the inverse of a positive definite ``precision[R, R]``.
+
+    Raises
+    ------
+    torch.linalg.LinAlgError
+        If it is not positive definite.
+    """
+    # With F the exchange of rows and columns, F P F = L L^T gives P^-1 = (F L^-T F)(F L^-T F)^T, lower triangular.
+    flipped = torch.linalg.cholesky(precision.flip(0, 1))
+    identity = torch.eye(len(precision), dtype=precision.dtype, device=precision.device)
+    return torch.linalg.solve_triangular(flipped, identity, upper=False).mT.flip(0, 1)

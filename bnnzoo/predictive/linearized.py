@@ -1,0 +1,101 @@
+r"""Predictions from a model whose outputs are linearised at the mode: the GLM predictive of a Laplace approximation."""
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.func import jacrev
+
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.minibatch import as_tensors
+from bnnzoo.core.outputs import UnreadableLikelihood, find_readout, linearized, read
+from bnnzoo.core.posterior import Gaussian, Posterior
+from bnnzoo.core.replay import replay
+
+__all__ = ["function_moments", "row_density"]
+
+GAUSS_NEWTON = frozenset({"ggn", "empirical_fisher"})
+
+
+def row_density(posterior: Posterior, wanted: bool | Literal["auto"]) -> LogDensity:
+    r"""Return the density whose likelihood predicts: the model's own, or the model's with linearised outputs.
+
+    A Gauss-Newton matrix is the curvature of the model whose outputs (network function, log noise scale) are linear in
+    theta, and a Gaussian with that curvature is the posterior of that linear model. Put into the network itself it is far
+    too wide in directions in which the network bends, and predicts much worse than the mode alone. So "auto" linearises
+    exactly where the Gaussian was made that way, and nowhere else: variational families and exact Hessians were fitted to
+    the model itself.
+
+    Parameters
+    ----------
+    posterior : Posterior
+    wanted : bool or "auto"
+
+    Raises
+    ------
+    ValueError
+        If linearised predictions are wanted of a posterior that is not one Gaussian, or of a likelihood that cannot be read.
+
+    References
+    ----------
+    Immer, Korzepa and Bauer (2021), Improving predictions of Bayesian neural nets via local linearization, AISTATS.
+    """
+    is_gauss_newton = posterior.info.config.get("curvature") in GAUSS_NEWTON
+    if wanted is False or (wanted == "auto" and not (is_gauss_newton and isinstance(posterior, Gaussian))):
+        return posterior.density
+    if not isinstance(posterior, Gaussian):
+        raise ValueError(
+            f"linearized=True, but the posterior of {posterior.info.method} is no single Gaussian and has no point to "
+            f"linearise at. Leave linearized out."
+        )
+    try:
+        return linearized(posterior.density, posterior.loc)
+    except UnreadableLikelihood as error:
+        if wanted == "auto":
+            return posterior.density
+        raise ValueError(f"linearized=True, but {error} Leave linearized out.") from None
+
+
+def function_moments(posterior: Gaussian, *inputs: Any) -> tuple[Tensor, Tensor]:
+    r"""Return mean ``[B, K]`` and covariance ``[B, K, B, K]`` of the linearised outputs: the Gaussian process behind them.
+
+    .. math:: f \sim GP(z(x; \theta^*), J(x) \Sigma J(x')^T)
+
+    The outputs are the likelihood's unconstrained parameters that depend on theta, one column each: the network's function
+    for a Gaussian likelihood of fixed scale, the logits for a categorical one.
+
+    Parameters
+    ----------
+    posterior : Gaussian
+    *inputs
+        Arguments of the model, as for :func:`bnnzoo.predict`; the model must have one observed site.
+
+    Raises
+    ------
+    UnreadableLikelihood
+        If the outputs of the likelihood cannot be read.
+
+    Examples
+    --------
+    >>> import bnnzoo as bz
+    >>> from bnnzoo.testing import linear_gaussian
+    >>> target = linear_gaussian()
+    >>> posterior = bz.fit(target.model, bz.Laplace(), *target.data)
+    >>> mean, covariance = function_moments(posterior, target.data[0][:2])
+    >>> mean.shape, covariance.shape
+    (torch.Size([2, 1]), torch.Size([2, 1, 2, 1]))
+    """
+    density = posterior.density
+    data = as_tensors(inputs, density.dtype, density.device)
+    active = find_readout(density, posterior.loc)
+    (site,) = density.observed
+
+    def outputs(theta: Tensor) -> Tensor:
+        fn = replay(density.model, density.constrain(theta), data, density.observed, density.device)[site]["fn"]
+        blocks = [z for z, is_active in zip(read(fn).coordinates, active[site], strict=True) if is_active]
+        return torch.cat([z.reshape(len(z), -1) for z in blocks], -1)
+
+    with torch.no_grad():
+        mean, jacobian = outputs(posterior.loc), jacrev(outputs)(posterior.loc)
+    flat = jacobian.reshape(mean.numel(), -1)
+    return mean, (flat @ posterior.covariance.dense() @ flat.mT).reshape(mean.shape + mean.shape)
