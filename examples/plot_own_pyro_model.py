@@ -32,8 +32,8 @@ offsets = rng.normal(size=NUM_GROUPS)
 y = np.sin(2 * x[:, 0]) + offsets[group] + rng.normal(scale=0.3, size=len(group))
 
 # %%
-# The model is plain Pyro; ``random_module`` samples the network's weights inside it. The offsets are written as a standard
-# normal number times their spread, which is the form that samplers like.
+# The model is plain Pyro; ``random_module`` samples the network's weights inside it. The offsets are written as a
+# standard normal number times their spread, which is the form that samplers like.
 
 trend = bz.models.mlp(1, hidden=(8,))
 
@@ -59,8 +59,8 @@ train = bz.posterior_predictive(posterior, x, group, y)
 print(az.summary(train, var_names=["spread", "noise"]))
 
 # %%
-# Did the sampler converge? R-hat of network weights says little, since permuting the hidden units changes the weights and not
-# the function. R-hat of predictions says what matters; here is the worst of the observations.
+# Did the sampler converge? R-hat of network weights says little, since permuting the hidden units changes the weights
+# and not the function. R-hat of predictions says what matters; here is the worst of the observations.
 
 print(bz.diagnostics.function_space(train).max())
 

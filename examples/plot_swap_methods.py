@@ -3,8 +3,8 @@ One model, three methods
 ========================
 
 A network with uncertain weights is fitted to data with a gap in the middle: by NUTS, which draws from the posterior; by
-mean-field variational inference, the Gaussian with independent entries that comes closest to it; and by Laplace's method, the
-Gaussian of the log density's curvature at its mode. The model stays as it is; only the method object changes.
+mean-field variational inference, the Gaussian with independent entries that comes closest to it; and by Laplace's
+method, the Gaussian of the log density's curvature at its mode. The model stays as it is; only the method changes.
 """
 
 import argparse
@@ -50,7 +50,7 @@ posteriors = {name: bz.fit(model, method, data.x, data.y, seed=0) for name, meth
 # Each becomes the same kind of tree. Here are the predictions on a grid that reaches beyond the data.
 
 grid = np.linspace(-4.0, 4.0, 161)[:, None]
-trees = {name: bz.predict(posterior, grid, num_draws=None if name == "NUTS" else 1000) for name, posterior in posteriors.items()}
+trees = {name: bz.predict(posterior, grid) for name, posterior in posteriors.items()}
 
 figure, axes = plt.subplots(1, 3, figsize=(11, 3.4), sharey=True, layout="constrained")
 for axis, (name, tree) in zip(axes, trees.items(), strict=True):
@@ -64,9 +64,9 @@ axes[0].set_ylabel("y")
 axes[0].legend(loc="lower right", fontsize="small")
 
 # %%
-# Where there are data, the three agree. In the gap they do not: mean-field VI cannot express that weights move together, and
-# pays for the fit at both sides with too much certainty in between. ArviZ compares them at five inputs, and its summaries
-# take each tree as it comes.
+# Where there are data, the three agree. In the gap they do not: mean-field VI cannot express that weights move together,
+# and pays for the fit at both sides with too much certainty in between. ArviZ compares them at five inputs, and its
+# summaries take each tree as it comes.
 
 inputs = {"obs_id": [0, 40, 80, 120, 160]}
 az.plot_forest(trees, group="conditional", var_names=["mean"], coords=inputs, combined=True)

@@ -29,7 +29,7 @@ def test_example_has_a_short_form_and_a_title(path: Path) -> None:
     text = path.read_text()
     assert "--smoke" in text
     assert text.startswith('"""')
-    assert path.stem.startswith("plot_"), "the gallery runs scripts named plot_*.py, and shows others without running them"
+    assert path.stem.startswith("plot_"), "the gallery runs scripts named plot_*.py only"
 
 
 def test_there_are_examples() -> None:
