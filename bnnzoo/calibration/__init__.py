@@ -1,0 +1,51 @@
+"""Quality of predictions: proper scores, calibration and its repair, conformal prediction, and tests of uncertainty."""
+
+from bnnzoo.calibration.auroc import aupr, auroc, bootstrap, fpr_at_95, misclassified, versus
+from bnnzoo.calibration.conformal import (
+    AbsoluteResidual,
+    ConformalizedQuantiles,
+    NormalizedResidual,
+    conformal_quantile,
+)
+from bnnzoo.calibration.conformal_sets import AdaptiveSets, LeastAmbiguousSets
+from bnnzoo.calibration.coverage import coverage_curve, miscalibration_area, pit, sharpness
+from bnnzoo.calibration.ece import classwise_ece, ece, reliability_curve
+from bnnzoo.calibration.real_scores import crps, energy_score, interval_score
+from bnnzoo.calibration.recalibration import Isotonic, Platt, Temperature, VectorScaling
+from bnnzoo.calibration.scores import brier, brier_split, nll, nll_of_probs
+from bnnzoo.calibration.selective import aurc, risk_coverage_curve
+
+__all__ = [
+    "AbsoluteResidual",
+    "AdaptiveSets",
+    "ConformalizedQuantiles",
+    "Isotonic",
+    "LeastAmbiguousSets",
+    "NormalizedResidual",
+    "Platt",
+    "Temperature",
+    "VectorScaling",
+    "aupr",
+    "aurc",
+    "auroc",
+    "bootstrap",
+    "brier",
+    "brier_split",
+    "classwise_ece",
+    "conformal_quantile",
+    "coverage_curve",
+    "crps",
+    "ece",
+    "energy_score",
+    "fpr_at_95",
+    "interval_score",
+    "miscalibration_area",
+    "misclassified",
+    "nll",
+    "nll_of_probs",
+    "pit",
+    "reliability_curve",
+    "risk_coverage_curve",
+    "sharpness",
+    "versus",
+]

@@ -1,0 +1,232 @@
+"""Split-conformal intervals of real predictions, with finite-sample coverage."""
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from bnnzoo.calibration.draws import predictive_draws, quantiles
+from bnnzoo.labelled import SAMPLE_DIMS, Labelled, observations
+
+__all__ = ["AbsoluteResidual", "ConformalizedQuantiles", "NormalizedResidual", "conformal_quantile"]
+
+type Array = NDArray[np.floating]
+
+
+def conformal_quantile(scores: Array, level: float) -> float:
+    r"""The :math:`\lceil (n + 1) level \rceil`-th smallest of n scores, infinite where there is none.
+
+    A new score, exchangeable with these, is at most this number with a probability of at least ``level``, and at most
+    ``level + 1 / (n + 1)`` where there are no ties.
+
+    Parameters
+    ----------
+    scores : ndarray [n]
+        Of rows that nothing else was fitted to.
+    level : float
+        Between 0 and 1.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        If the level is not between 0 and 1, there is no score, or one is NaN.
+
+    References
+    ----------
+    V. Vovk, A. Gammerman, G. Shafer, Algorithmic Learning in a Random World, 2005.
+
+    Examples
+    --------
+    >>> conformal_quantile(np.arange(1.0, 10.0), 0.8)  # the 8th of 9
+    8.0
+    """
+    if not 0 < level < 1:
+        raise ValueError(f"level={level}; write a probability between 0 and 1, such as 0.9.")
+    if scores.size == 0 or np.isnan(scores).any():
+        raise ValueError(
+            f"Conformal prediction needs held-out scores without NaN, but of {scores.size} some are not so."
+        )
+    rank = int(np.ceil(np.round((scores.size + 1) * level, 9)))  # rounding: 10 x 0.9 must not become 10
+    return float(np.sort(scores, axis=None)[rank - 1]) if rank <= scores.size else float("inf")
+
+
+@dataclass(frozen=True)
+class AbsoluteResidual:
+    r"""Intervals :math:`\hat y_i \pm q` about the predictive mean, all equally wide.
+
+    Coverage is marginal, over held-out and new rows that are exchangeable; when inputs shift it does not hold.
+
+    Parameters
+    ----------
+    quantile : float
+        q, in units of y.
+
+    References
+    ----------
+    J. Lei et al., Distribution-free predictive inference for regression, JASA, 2018.
+
+    Examples
+    --------
+    >>> from bnnzoo.testing import example_tree
+    >>> held_out = example_tree("regression", num_rows=40)
+    >>> list(AbsoluteResidual.fit(held_out, level=0.8).intervals(held_out))
+    ['low', 'high']
+    """
+
+    quantile: float
+
+    @classmethod
+    def fit(cls, data: Labelled, y: xr.DataArray | None = None, *, level: float) -> Self:
+        """Find the quantile of the residuals of held-out rows.
+
+        Parameters
+        ----------
+        data : DataTree, Dataset or DataArray
+            With draws of y ``[chain, draw, obs_id, ...]`` of rows that the posterior was not fitted to.
+        y : DataArray [obs_id, ...], optional
+            Observations; those of the tree unless given.
+        level : float
+            Probability with which an interval is to hold a new observation.
+        """
+        draws = predictive_draws(data, "AbsoluteResidual")
+        return cls(_fitted(abs(observations(data, y) - draws.mean(SAMPLE_DIMS)), level))
+
+    def intervals(self, data: Labelled) -> xr.Dataset:
+        """Return ``low`` and ``high`` ``[obs_id, ...]`` for new rows, in units of y.
+
+        Parameters
+        ----------
+        data : DataTree, Dataset or DataArray
+            With draws of y ``[chain, draw, obs_id, ...]``.
+        """
+        centre = predictive_draws(data, "AbsoluteResidual").mean(SAMPLE_DIMS)
+        return _interval(centre - self.quantile, centre + self.quantile)
+
+
+@dataclass(frozen=True)
+class NormalizedResidual:
+    r"""Intervals :math:`\hat y_i \pm q\, sd_i`, as wide as the predictive standard deviation of the row says.
+
+    Parameters
+    ----------
+    quantile : float
+        q, in standard deviations.
+
+    References
+    ----------
+    J. Lei et al., Distribution-free predictive inference for regression, JASA, 2018.
+
+    Examples
+    --------
+    >>> from bnnzoo.testing import example_tree
+    >>> held_out = example_tree("regression", num_rows=40)
+    >>> list(NormalizedResidual.fit(held_out, level=0.8).intervals(held_out))
+    ['low', 'high']
+    """
+
+    quantile: float
+
+    @classmethod
+    def fit(cls, data: Labelled, y: xr.DataArray | None = None, *, level: float) -> Self:
+        """Find the quantile of the normalised residuals of held-out rows.
+
+        Parameters
+        ----------
+        data, y, level
+            As for :meth:`AbsoluteResidual.fit`; at least two draws.
+        """
+        centre, scale = _centre_and_scale(data)
+        return cls(_fitted(abs(observations(data, y) - centre) / scale, level))
+
+    def intervals(self, data: Labelled) -> xr.Dataset:
+        """Return ``low`` and ``high`` ``[obs_id, ...]`` for new rows, in units of y.
+
+        Parameters
+        ----------
+        data : DataTree, Dataset or DataArray
+            With draws of y ``[chain, draw, obs_id, ...]``.
+        """
+        centre, scale = _centre_and_scale(data)
+        return _interval(centre - self.quantile * scale, centre + self.quantile * scale)
+
+
+@dataclass(frozen=True)
+class ConformalizedQuantiles:
+    r"""Conformalised quantile regression: predictive quantiles, moved outwards (or inwards) by q.
+
+    Parameters
+    ----------
+    quantile : float
+        q, in units of y; negative where the predictive intervals are too wide.
+    level : float
+        Of the predictive interval that is moved.
+
+    References
+    ----------
+    Y. Romano, E. Patterson, E. Candès, Conformalized quantile regression, NeurIPS 2019.
+
+    Examples
+    --------
+    >>> from bnnzoo.testing import example_tree
+    >>> held_out = example_tree("regression", num_rows=40)
+    >>> list(ConformalizedQuantiles.fit(held_out, level=0.8).intervals(held_out))
+    ['low', 'high']
+    """
+
+    quantile: float
+    level: float
+
+    @classmethod
+    def fit(cls, data: Labelled, y: xr.DataArray | None = None, *, level: float) -> Self:
+        """Find how far held-out rows lie outside of their central predictive interval.
+
+        Parameters
+        ----------
+        data, y, level
+            As for :meth:`AbsoluteResidual.fit`.
+        """
+        low, high = _central(data, level)
+        y = observations(data, y)
+        return cls(_fitted(xr.apply_ufunc(np.maximum, low - y, y - high), level), level)
+
+    def intervals(self, data: Labelled) -> xr.Dataset:
+        """Return ``low`` and ``high`` ``[obs_id, ...]`` for new rows, in units of y.
+
+        Parameters
+        ----------
+        data : DataTree, Dataset or DataArray
+            With draws of y ``[chain, draw, obs_id, ...]``.
+        """
+        low, high = _central(data, self.level)
+        middle = (low + high) / 2  # an interval moved inwards by more than its half has no inside
+        return _interval((low - self.quantile).clip(max=middle), (high + self.quantile).clip(min=middle))
+
+
+def _fitted(scores: xr.DataArray, level: float) -> float:
+    return conformal_quantile(scores.to_numpy(), level)
+
+
+def _interval(low: xr.DataArray, high: xr.DataArray) -> xr.Dataset:
+    return xr.Dataset({"low": low, "high": high})
+
+
+def _centre_and_scale(data: Labelled) -> tuple[xr.DataArray, xr.DataArray]:
+    draws = predictive_draws(data, "NormalizedResidual", at_least=2)
+    scale = draws.std(SAMPLE_DIMS)
+    if not bool((scale > 0).all()):
+        raise ValueError(
+            "NormalizedResidual divides by the standard deviation of the draws of y, but for a row it is 0."
+        )
+    return draws.mean(SAMPLE_DIMS), scale
+
+
+def _central(data: Labelled, level: float) -> list[xr.DataArray]:
+    if not 0 < level < 1:
+        raise ValueError(f"level={level}; write a probability between 0 and 1, such as 0.9.")
+    return quantiles(predictive_draws(data, "ConformalizedQuantiles"), [(1 - level) / 2, (1 + level) / 2])

@@ -1,0 +1,167 @@
+"""Calibration of real predictions: where y falls among its draws, and how often intervals hold it."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import xarray as xr
+from scipy.stats import binom
+
+from bnnzoo.calibration.draws import predictive_draws
+from bnnzoo.labelled import SAMPLE_DIMS, Labelled, observations
+
+__all__ = ["coverage_curve", "miscalibration_area", "pit", "sharpness"]
+
+
+def pit(data: Labelled, y: xr.DataArray | None = None) -> xr.DataArray:
+    r"""Probability integral transform :math:`P(Y < y_i) + \frac12 P(Y = y_i)` of every observation.
+
+    Uniform between 0 and 1 where predictions are calibrated; heaped at both ends where they are too narrow, and in the
+    middle where they are too wide.
+
+    Parameters
+    ----------
+    data : DataTree, Dataset or DataArray
+        With draws of y, ``predictions`` or ``posterior_predictive`` ``[chain, draw, obs_id, ...]``.
+    y : DataArray [obs_id, ...], optional
+        Observations; those of the tree unless given.
+
+    Returns
+    -------
+    DataArray [obs_id, ...]
+        Between 0 and 1.
+
+    Raises
+    ------
+    ValueError
+        If something is missing.
+
+    References
+    ----------
+    A. P. Dawid, Statistical theory: the prequential approach, Journal of the Royal Statistical Society A, 1984.
+
+    Examples
+    --------
+    >>> draws = xr.DataArray([[[0.0], [1.0], [2.0], [3.0]]], dims=("chain", "draw", "obs_id"))
+    >>> pit(draws, xr.DataArray([2.5], dims="obs_id")).values
+    array([0.75])
+    """
+    draws, y = predictive_draws(data, "pit"), observations(data, y)
+    return (0.5 * (draws < y) + 0.5 * (draws <= y)).mean(SAMPLE_DIMS).rename("pit").assign_attrs(units="1")
+
+
+def coverage_curve(
+    data: Labelled, y: xr.DataArray | None = None, *, levels: Sequence[float] | None = None, band: float = 0.95
+) -> xr.Dataset:
+    """Share of observations inside their central predictive interval, for intervals of many levels.
+
+    Parameters
+    ----------
+    data : DataTree, Dataset or DataArray
+        With draws of y ``[chain, draw, obs_id, ...]``.
+    y : DataArray [obs_id, ...], optional
+        Observations; those of the tree unless given.
+    levels : sequence of float, optional
+        Nominal levels; 0, 0.01, ..., 1 unless given.
+    band : float
+        Probability of the band.
+
+    Returns
+    -------
+    Dataset
+        ``coverage[level]``, and ``low`` and ``high``, between which the coverage of calibrated predictions lies with
+        the probability ``band`` at each level, by the binomial distribution of independent observations.
+
+    Raises
+    ------
+    ValueError
+        If something is missing, or a level is not between 0 and 1.
+
+    References
+    ----------
+    T. Gneiting, F. Balabdaoui, A. E. Raftery, Probabilistic forecasts, calibration and sharpness, JRSS B, 2007.
+
+    Examples
+    --------
+    >>> draws = xr.DataArray(np.linspace(0, 1, 99)[None, :, None] * [1, 1], dims=("chain", "draw", "obs_id"))
+    >>> coverage_curve(draws, xr.DataArray([0.5, 0.95], dims="obs_id"), levels=[0.5, 1.0])["coverage"].values
+    array([0.5, 1. ])
+    """
+    nominal = np.linspace(0, 1, 101) if levels is None else np.asarray(levels, float)
+    for name, values in (("levels", nominal), ("band", np.array([band]))):
+        if not ((values >= 0) & (values <= 1)).all():
+            raise ValueError(f"{name} must be between 0 and 1, but one is {values[(values < 0) | (values > 1)][0]:g}.")
+    distance = np.abs(2 * pit(data, y).to_numpy().ravel() - 1)
+    count = distance.size
+    # A distance computed from ranks may miss the level that it is equal to by rounding.
+    coverage = (distance[:, None] <= nominal + 1e-12).mean(0)
+    edges = [binom.ppf(p, count, nominal) / count for p in ((1 - band) / 2, (1 + band) / 2)]
+    variables = {"coverage": coverage, "low": edges[0], "high": edges[1]}
+    return xr.Dataset({name: ("level", v) for name, v in variables.items()}, coords={"level": nominal})
+
+
+def miscalibration_area(data: Labelled, y: xr.DataArray | None = None) -> xr.DataArray:
+    r"""Area :math:`\int_0^1 |coverage(p) - p| dp` between the coverage curve and the diagonal.
+
+    Parameters
+    ----------
+    data : DataTree, Dataset or DataArray
+        With draws of y ``[chain, draw, obs_id, ...]``.
+    y : DataArray [obs_id, ...], optional
+        Observations; those of the tree unless given.
+
+    Returns
+    -------
+    DataArray
+        Scalar, between 0 and 0.5.
+
+    Raises
+    ------
+    ValueError
+        If something is missing.
+
+    References
+    ----------
+    K. Tran et al., Methods for comparing uncertainty quantifications for material property predictions, 2020.
+
+    Examples
+    --------
+    >>> draws = xr.DataArray(np.zeros((1, 10, 4)), dims=("chain", "draw", "obs_id"))
+    >>> float(miscalibration_area(draws, xr.DataArray(np.ones(4), dims="obs_id")).round(2))  # no interval holds any
+    0.5
+    """
+    curve = coverage_curve(data, y)
+    gap = abs(curve["coverage"] - curve["level"]).to_numpy()
+    area = np.trapezoid(gap, curve["level"].to_numpy())
+    return xr.DataArray(float(area), name="miscalibration_area", attrs={"units": "1"})
+
+
+def sharpness(data: Labelled) -> xr.DataArray:
+    r"""Sharpness :math:`\sqrt{\frac1N \sum_i Var[y_i]}`: the typical standard deviation of predictions.
+
+    Parameters
+    ----------
+    data : DataTree, Dataset or DataArray
+        With draws of y ``[chain, draw, obs_id, ...]``, at least two.
+
+    Returns
+    -------
+    DataArray
+        Scalar, in units of y; smaller is sharper, which is good only among calibrated predictions.
+
+    Raises
+    ------
+    ValueError
+        If something is missing or there is a single draw.
+
+    References
+    ----------
+    T. Gneiting, F. Balabdaoui, A. E. Raftery, Probabilistic forecasts, calibration and sharpness, JRSS B, 2007.
+
+    Examples
+    --------
+    >>> draws = xr.DataArray([[[-3.0], [3.0]]], dims=("chain", "draw", "obs_id"))
+    >>> float(sharpness(draws))
+    3.0
+    """
+    variance = predictive_draws(data, "sharpness", at_least=2).var(SAMPLE_DIMS).mean()
+    return (variance**0.5).rename("sharpness").assign_attrs(units="units of y")
