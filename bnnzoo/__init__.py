@@ -5,7 +5,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from bnnzoo import models
-from bnnzoo.inference import MAP, MeanFieldVI, fit
+from bnnzoo.inference import MAP, Laplace, MeanFieldVI, fit
 from bnnzoo.inference.hmc import HMC
 from bnnzoo.inference.nuts import NUTS
 from bnnzoo.models import likelihoods, priors, random_module
@@ -18,6 +18,7 @@ __all__ = [
     "HMC",
     "MAP",
     "NUTS",
+    "Laplace",
     "MeanFieldVI",
     "datasets",
     "diagnostics",

@@ -64,7 +64,7 @@ axes[0].set_ylabel("y")
 axes[0].legend(loc="lower right", fontsize="small")
 
 # %%
-# Where there are data, the three agree. In the gap they do not: mean-field VI cannot express that weights move together,
+# Where there are data, the three agree. In the gap they do not: mean-field VI cannot say that weights move together,
 # and pays for the fit at both sides with too much certainty in between. ArviZ compares them at five inputs, and its
 # summaries take each tree as it comes.
 
