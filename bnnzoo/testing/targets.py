@@ -120,12 +120,12 @@ def linear_network(
     layer = nn.Linear(num_inputs, 1, bias=False)
 
     def prior(site_name: str, parameter: Tensor, fan_in: int) -> dist.TorchDistribution:
-        return dist.Normal(torch.zeros(parameter.shape), 1.0).to_event(parameter.ndim)
+        return dist.Normal(0.0, 1.0).expand(parameter.shape).to_event(parameter.ndim)
 
     def model(x: Tensor, y: Tensor | None = None) -> None:
         f = random_module("net", layer, prior)(x).squeeze(-1)
         with pyro.plate("data", len(x)):
-            pyro.sample("y", dist.Normal(f, torch.tensor(noise)), obs=y)
+            pyro.sample("y", dist.Normal(f, noise), obs=y)
 
     mean, sd = {"net.weight": exact.mean["w"][None]}, {"net.weight": exact.sd["w"][None]}
     return replace(exact, name="linear_network", model=model, mean=mean, sd=sd)
@@ -170,7 +170,7 @@ def skewed(num_data: int = 4, seed: int = 0) -> Target:
     y = torch.poisson(torch.ones(num_data), generator=torch.Generator().manual_seed(seed))
 
     def model(y: Tensor) -> None:
-        intensity = pyro.sample("rate", dist.Gamma(torch.tensor(shape), torch.tensor(rate)))
+        intensity = pyro.sample("rate", dist.Gamma(y.new_tensor(shape), rate))
         with pyro.plate("data", num_data):
             pyro.sample("y", dist.Poisson(intensity), obs=y)
 
@@ -217,9 +217,9 @@ def _linear_gaussian(name: str, x: Tensor, noise: float, generator: torch.Genera
     marginal = torch.distributions.MultivariateNormal(torch.zeros(num_data), x @ x.T + noise**2 * torch.eye(num_data))
 
     def model(x: Tensor, y: Tensor | None = None) -> None:
-        w = pyro.sample("w", dist.Normal(torch.zeros(num_inputs), torch.ones(num_inputs)).to_event(1))
+        w = pyro.sample("w", dist.Normal(x.new_zeros(num_inputs), 1.0).to_event(1))
         with pyro.plate("data", len(x)):
-            pyro.sample("y", dist.Normal(x @ w, torch.tensor(noise)), obs=y)
+            pyro.sample("y", dist.Normal(x @ w, noise), obs=y)
 
     return LinearGaussian(
         name=name,
