@@ -1,10 +1,12 @@
-r"""What a model's likelihood takes from theta: the unconstrained parameters z of each p(y | z), and their Fisher information.
+r"""What a likelihood takes from theta: the unconstrained parameters z of each p(y | z), and their Fisher information.
 
-The generalised Gauss-Newton matrix is :math:`\sum_n J_n^T F_n J_n` with :math:`J_n = \partial z_n / \partial \theta` and
-:math:`F_n` the Fisher information of p(y | z_n) about :math:`z_n`; the linearised predictive replaces
-:math:`z(\theta)` by :math:`z(\theta^*) + J (\theta - \theta^*)`. Both need to read the likelihood, which is done here.
+The generalised Gauss-Newton matrix is :math:`\sum_n J_n^T F_n J_n` with :math:`J_n = \partial z_n / \partial \theta`
+and :math:`F_n` the Fisher information of p(y | z_n) about :math:`z_n`; the linearised predictive replaces
+:math:`z(\theta)` by :math:`z(\theta^*) + J (\theta - \theta^*)`. Both need to read the likelihood, which is done
+here.
 """
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import singledispatch
@@ -83,8 +85,8 @@ def read(distribution: Distribution) -> Readout:
 @singledispatch
 def _read(distribution: Distribution) -> Readout:
     raise UnreadableLikelihood(
-        f"the family {type(distribution).__name__} is not among those whose Fisher information is known: Normal, LogNormal, "
-        f"Laplace, StudentT, Bernoulli, Binomial, Categorical, Poisson, Exponential"
+        f"the family {type(distribution).__name__} is not among those whose Fisher information is known: Normal, "
+        f"LogNormal, Laplace, StudentT, Bernoulli, Binomial, Categorical, Poisson, Exponential"
     )
 
 
@@ -214,7 +216,9 @@ def find_readout(density: LogDensity, theta: Tensor) -> dict[str, tuple[bool, ..
         If a site's family is not known, or the model has likelihood terms made by ``pyro.factor``.
     """
     if density.factors:
-        raise UnreadableLikelihood(f"the likelihood has the pyro.factor site {density.factors[0]!r}, which has no family")
+        raise UnreadableLikelihood(
+            f"the likelihood has the pyro.factor site {density.factors[0]!r}, which has no family"
+        )
     with torch.enable_grad():
         nodes = _nodes(density, theta.detach().requires_grad_(), density.data)
         found = {}
@@ -262,10 +266,8 @@ def _nodes(density: LogDensity, theta: Tensor, data: Data) -> dict[str, Node]:
     return replay(density.model, density.constrain(theta), data, density.observed, density.device)
 
 
-def rows_are_independent(
-    density: LogDensity, outputs: Callable[..., Tensor], theta: Tensor, data: Data
-) -> bool:
-    """Tell whether each row has the same ``outputs(theta, *batch)`` alone as among all rows, so that rows can be split."""
+def rows_are_independent(density: LogDensity, outputs: Callable[..., Tensor], theta: Tensor, data: Data) -> bool:
+    """Tell whether each row has the same ``outputs(theta, *batch)`` alone as among all rows: rows can be split."""
     ends = (torch.arange(1), torch.arange(density.num_data - 1, density.num_data))
     with torch.no_grad():
         whole = outputs(theta, *data)
@@ -316,4 +318,8 @@ def linearized(density: LogDensity, anchor: Tensor) -> LinearizedDensity:
         If the outputs of the likelihood cannot be read.
     """
     find_readout(density, anchor)
+    with warnings.catch_warnings():
+        # At its first use torch's forward mode compiles rules with a tool that it warns about itself.
+        warnings.simplefilter("ignore", FutureWarning)
+        jvp(torch.sin, (anchor,), (anchor,))
     return LinearizedDensity(**{f.name: getattr(density, f.name) for f in fields(density)}, anchor=anchor)

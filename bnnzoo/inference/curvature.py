@@ -40,7 +40,9 @@ def choose_curvature(wanted: Curvature | None, density: LogDensity, theta: Tenso
     return "ggn" if density.observed else "hessian"
 
 
-def precision(density: LogDensity, data: Data, theta: Tensor, curvature: Curvature, index: Tensor | None = None) -> Tensor:
+def precision(
+    density: LogDensity, data: Data, theta: Tensor, curvature: Curvature, index: Tensor | None = None
+) -> Tensor:
     """Return minus the curvature ``[R, R]`` of the log joint density at ``theta[P]``: the precision of a Gaussian there.
 
     Parameters
@@ -86,7 +88,11 @@ def sum_over_rows(
         def restricted(part: Tensor, *row: Any) -> Tensor:
             return outputs(theta.index_copy(0, index, part), *row)
 
-        root = _per_row(restricted, density, data)(theta[index], *batch) if splits else jacrev(restricted)(theta[index], *batch)
+        root = (
+            _per_row(restricted, density, data)(theta[index], *batch)
+            if splits
+            else jacrev(restricted)(theta[index], *batch)
+        )
         return reduce(root.reshape(-1, len(index)))
 
     if not splits:
@@ -124,9 +130,7 @@ def _per_row(function: Callable[..., Tensor], density: LogDensity, data: Data) -
     return batched
 
 
-def negative_hessian(
-    function: Callable[..., Tensor], theta: Tensor, data: Data, index: Tensor | None = None
-) -> Tensor:
+def negative_hessian(function: Callable[..., Tensor], theta: Tensor, data: Data, index: Tensor | None = None) -> Tensor:
     """Return minus the Hessian ``[R, R]`` of ``(theta[P], *data) -> []`` at theta, for some entries or all."""
     index = torch.arange(len(theta), device=theta.device) if index is None else index
 

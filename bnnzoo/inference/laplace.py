@@ -38,9 +38,9 @@ class Laplace:
 
     .. math:: q(\theta) = N\left(\theta^*, \left( -\nabla^2 \log p(\theta^*) + C \right)^{-1}\right)
 
-    where C is the curvature of the log likelihood: the generalised Gauss-Newton matrix, which for the families here is the
-    Fisher information and never indefinite, or the exact Hessian. Network predictions under a GGN posterior should come
-    from the network linearised at the mode, which is what :func:`bnnzoo.predict` does with it.
+    where C is the curvature of the log likelihood: the generalised Gauss-Newton matrix, which for the families here
+    is the Fisher information and never indefinite, or the exact Hessian. Network predictions under a GGN posterior
+    should come from the network linearised at the mode, which is what :func:`bnnzoo.predict` does with it.
 
     Parameters
     ----------
@@ -54,11 +54,9 @@ class Laplace:
     max_bytes : float, optional
         Refuse to start if more memory is needed; all of the machine's unless given.
 
-    References
-    ----------
-    MacKay (1992), A practical Bayesian framework for backpropagation networks, Neural Computation 4. Immer, Korzepa and
-    Bauer (2021), Improving predictions of Bayesian neural nets via local linearization, AISTATS. Daxberger et al. (2021),
-    Laplace redux, NeurIPS.
+    References ---------- MacKay (1992), A practical Bayesian framework for backpropagation networks, Neural
+    Computation 4. Immer, Korzepa and Bauer (2021), Improving predictions of Bayesian neural nets via local
+    linearization, AISTATS. Daxberger et al. (2021), Laplace redux, NeurIPS.
 
     Examples
     --------
@@ -157,7 +155,9 @@ def damped(matrix: Tensor, damping: float) -> Tensor:
 def positive_definite_scale_tril(matrix: Tensor, curvature: str) -> Tensor:
     """Return the Cholesky factor of the covariance for a precision ``[R, R]``, or say why there is none."""
     if not bool(matrix.isfinite().all()):
-        raise LaplaceError("The curvature at the mode is not finite. Check the model's density there, or fit in float64.")
+        raise LaplaceError(
+            "The curvature at the mode is not finite. Check the model's density there, or fit in float64."
+        )
     try:
         return scale_tril_of(matrix)
     except torch.linalg.LinAlgError:
@@ -174,7 +174,9 @@ def _indefinite(smallest: float, num_negative: int, size: int, curvature: str) -
     )
 
 
-def warn_if_not_converged(density: LogDensity, data: Data, theta: Tensor, covariance: Dense, gradient_norm: float) -> None:
+def warn_if_not_converged(
+    density: LogDensity, data: Data, theta: Tensor, covariance: Dense, gradient_norm: float
+) -> None:
     """Warn if one Newton step from ``theta`` would move it by a good part of a posterior standard deviation."""
     _, gradient = density.value_and_grad(theta[None], *data)
     distance = float((gradient[0] @ covariance.scale_tril).norm())

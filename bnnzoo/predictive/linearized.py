@@ -20,11 +20,11 @@ GAUSS_NEWTON = frozenset({"ggn", "empirical_fisher"})
 def row_density(posterior: Posterior, wanted: bool | Literal["auto"]) -> LogDensity:
     r"""Return the density whose likelihood predicts: the model's own, or the model's with linearised outputs.
 
-    A Gauss-Newton matrix is the curvature of the model whose outputs (network function, log noise scale) are linear in
-    theta, and a Gaussian with that curvature is the posterior of that linear model. Put into the network itself it is far
-    too wide in directions in which the network bends, and predicts much worse than the mode alone. So "auto" linearises
-    exactly where the Gaussian was made that way, and nowhere else: variational families and exact Hessians were fitted to
-    the model itself.
+    A Gauss-Newton matrix is the curvature of the model whose outputs (network function, log noise scale) are linear
+    in theta, and a Gaussian with that curvature is the posterior of that linear model. Put into the network itself it
+    is far too wide in directions in which the network bends, and predicts much worse than the mode alone. So "auto"
+    linearises exactly where the Gaussian was made that way, and nowhere else: variational families and exact Hessians
+    were fitted to the model itself.
 
     Parameters
     ----------
@@ -34,7 +34,8 @@ def row_density(posterior: Posterior, wanted: bool | Literal["auto"]) -> LogDens
     Raises
     ------
     ValueError
-        If linearised predictions are wanted of a posterior that is not one Gaussian, or of a likelihood that cannot be read.
+        If linearised predictions are wanted of a posterior that is not one Gaussian, or of a likelihood that cannot
+        be read.
 
     References
     ----------
@@ -61,8 +62,8 @@ def function_moments(posterior: Gaussian, *inputs: Any) -> tuple[Tensor, Tensor]
 
     .. math:: f \sim GP(z(x; \theta^*), J(x) \Sigma J(x')^T)
 
-    The outputs are the likelihood's unconstrained parameters that depend on theta, one column each: the network's function
-    for a Gaussian likelihood of fixed scale, the logits for a categorical one.
+    The outputs are the likelihood's unconstrained parameters that depend on theta, one column each: the network's
+    function for a Gaussian likelihood of fixed scale, the logits for a categorical one.
 
     Parameters
     ----------
