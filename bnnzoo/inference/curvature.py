@@ -1,4 +1,4 @@
-"""Curvature of a log density at a mode: exact Hessian and generalised Gauss-Newton matrix, whole or only the diagonal."""
+"""Curvature of a log density at a mode: the exact Hessian, the generalised Gauss-Newton matrix and the Fishers."""
 
 from collections.abc import Callable
 from typing import Any, Literal
@@ -43,7 +43,7 @@ def choose_curvature(wanted: Curvature | None, density: LogDensity, theta: Tenso
 def precision(
     density: LogDensity, data: Data, theta: Tensor, curvature: Curvature, index: Tensor | None = None
 ) -> Tensor:
-    """Return minus the curvature ``[R, R]`` of the log joint density at ``theta[P]``: the precision of a Gaussian there.
+    """Return minus the curvature ``[R, R]`` of the log joint density at ``theta[P]``: a Gaussian's precision.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def sum_over_rows(
     reduce: Callable[[Tensor], Tensor],
     index: Tensor | None = None,
 ) -> Tensor:
-    r"""Return the sum over rows of ``reduce(root)``, where root ``[b K, R]`` has the likelihood's curvature root^T root.
+    r"""Return the sum over rows of ``reduce(root)``, where the likelihood's curvature is root^T root, ``[b K, R]``.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def negative_hessian(function: Callable[..., Tensor], theta: Tensor, data: Data,
         def gradient(part: Tensor) -> Tensor:
             return grad(lambda p: function(theta.index_copy(0, index, p), *data))(part)
 
-        _, transposed = vjp(gradient, theta[index])
+        _, transposed = vjp(gradient, theta[index])[:2]
         return -vmap(lambda v: transposed(v)[0])(directions)
 
     directions = torch.eye(len(index), dtype=theta.dtype, device=theta.device)

@@ -140,8 +140,8 @@ def refuse_too_large(num_params: int, dtype: torch.dtype, max_bytes: float | Non
     available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if max_bytes is None else max_bytes
     if needed > available:
         raise LaplaceError(
-            f"A dense covariance of {num_params} parameters needs {needed:.3g} bytes, and there are {available:.3g}. Use "
-            f"LastLayerLaplace(), KFACLaplace() or DiagonalLaplace() instead."
+            f"A dense covariance of {num_params} parameters needs {needed:.3g} bytes, and there are {available:.3g}. "
+            f"Use LastLayerLaplace(), KFACLaplace() or DiagonalLaplace() instead."
         )
 
 
@@ -160,7 +160,7 @@ def positive_definite_scale_tril(matrix: Tensor, curvature: str) -> Tensor:
         )
     try:
         return scale_tril_of(matrix)
-    except torch.linalg.LinAlgError:
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # public, but not in its __all__
         values = torch.linalg.eigvalsh(matrix)
     raise LaplaceError(_indefinite(float(values[0]), int((values <= 0).sum()), len(values), curvature))
 
@@ -168,9 +168,10 @@ def positive_definite_scale_tril(matrix: Tensor, curvature: str) -> Tensor:
 def _indefinite(smallest: float, num_negative: int, size: int, curvature: str) -> str:
     other = "use curvature='ggn', whose likelihood part cannot be indefinite, " if curvature == "hessian" else ""
     return (
-        f"The {curvature} precision at the mode is not positive definite: its most negative eigenvalue is {smallest:.3g}, and "
-        f"{num_negative} of {size} are not positive. The mode may be a saddle or flat, or the prior improper or too wide: climb "
-        f"longer (map=MAP(num_steps=...)), {other}give every site a proper prior, or add damping={max(-2 * smallest, 1e-6):.2g}."
+        f"The {curvature} precision at the mode is not positive definite: its most negative eigenvalue is "
+        f"{smallest:.3g}, and {num_negative} of {size} are not positive. The mode may be a saddle or flat, or the "
+        f"prior improper or too wide: climb longer (map=MAP(num_steps=...)), {other}give every site a proper prior, or add "
+        f"damping={max(-2 * smallest, 1e-6):.2g}."
     )
 
 

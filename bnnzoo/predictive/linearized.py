@@ -58,7 +58,7 @@ def row_density(posterior: Posterior, wanted: bool | Literal["auto"]) -> LogDens
 
 
 def function_moments(posterior: Gaussian, *inputs: Any) -> tuple[Tensor, Tensor]:
-    r"""Return mean ``[B, K]`` and covariance ``[B, K, B, K]`` of the linearised outputs: the Gaussian process behind them.
+    r"""Return mean ``[B, K]`` and covariance ``[B, K, B, K]`` of the linearised outputs: a Gaussian process.
 
     .. math:: f \sim GP(z(x; \theta^*), J(x) \Sigma J(x')^T)
 

@@ -92,7 +92,7 @@ def test_refusals() -> None:
     with pytest.raises(ValueError, match="posterior of MAP is no single Gaussian"):
         predict(fit(model, SHORT, *data), *data, linearized=True)
     model, data = cases()["mixture"]
-    with pytest.raises(ValueError, match="family MixtureSameFamily.*Leave linearized out"):
+    with pytest.raises(ValueError, match=r"family MixtureSameFamily.*Leave linearized out"):
         predict(fit(model, Laplace(SHORT), *data), *data, linearized=True)
 
 
@@ -121,4 +121,4 @@ def test_fisher_information_of_each_family(distribution, fisher) -> None:
         z = [block[:1].detach().expand(200_000, 1).clone().requires_grad_() for block in found.coordinates]
         score = torch.autograd.grad(found.build(tuple(z)).log_prob(y).sum(), z[place])[0]
         square = score.detach() ** 2
-        assert abs(square.mean() - expected) < 5 * square.std() / 200_000**0.5
+        assert abs(square.mean() - expected) <= 5 * square.std() / 200_000**0.5

@@ -1,0 +1,250 @@
+"""Stochastic variational inference with any Pyro guide, run by Pyro itself."""
+
+import copy
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyro
+import torch
+from pyro import poutine
+from pyro.infer import ELBO, Trace_ELBO
+from pyro.infer import SVI as PyroSVI
+from pyro.infer.autoguide import AutoContinuous, AutoDiagonalNormal
+from pyro.optim import ClippedAdam, PyroOptim
+from pyro.poutine.messenger import Messenger
+from torch import Tensor
+
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.minibatch import RowIndices, select
+from bnnzoo.core.posterior import DEFAULT_DRAWS, FitInfo
+from bnnzoo.core.replay import Node, isolated
+from bnnzoo.core.sites import ModelError, is_subsample
+from bnnzoo.core.types import Data, Model, Need, Run
+from bnnzoo.inference.config import config_of
+
+__all__ = ["SVI", "GuidePosterior"]
+
+type Guide = Callable[..., Any]
+
+REPORTS = 100
+
+
+@dataclass(frozen=True)
+class GuidePosterior:
+    """A fitted Pyro guide as a posterior over ``theta[P]``.
+
+    Attributes
+    ----------
+    density : LogDensity
+    info : FitInfo
+    guide : callable
+        The fitted guide.
+    params : mapping
+        State of the parameter store after the fit, in which the guide is called; the global store is left alone.
+    """
+
+    density: LogDensity
+    info: FitInfo
+    guide: Guide
+    params: Any
+
+    def draws(self, num_draws: int | None = None, seed: int | None = None) -> Tensor:
+        """Return independent draws ``[1, S, P]``; the same for the same seed, which is the fit's by default."""
+        with isolated(self.info.seed if seed is None else seed, self.density.device), self._store(), torch.no_grad():
+            return torch.stack([self._draw() for _ in range(num_draws or DEFAULT_DRAWS)])[None]
+
+    def log_prob(self, theta: Tensor) -> Tensor | None:
+        """Return the log density ``[...]`` of ``theta[..., P]``; None for guides with auxiliary sites."""
+        with isolated(0, self.density.device), self._store(), torch.no_grad():
+            if isinstance(self.guide, AutoContinuous):
+                # Its unconstrained vector has the sites in the order of the model's trace, as theta has.
+                value: Tensor = self.guide.get_posterior().log_prob(theta)
+                return value
+            rows = theta.reshape(-1, theta.shape[-1])
+            found = [self._log_prob(row) for row in rows]
+        if any(value is None for value in found):
+            return None
+        return torch.stack([value for value in found if value is not None]).reshape(theta.shape[:-1])
+
+    def as_guide(self) -> Guide:
+        """Return the guide, which finds its fitted parameters whatever the global parameter store holds."""
+
+        def guide(*args: Any, **kwargs: Any) -> Any:
+            with self._store():
+                return self.guide(*args, **kwargs)
+
+        return guide
+
+    @contextmanager
+    def _store(self) -> Iterator[None]:
+        with pyro.get_param_store().scope(self.params):
+            yield
+
+    def _draw(self) -> Tensor:
+        nodes = poutine.trace(self.guide).get_trace(*self.density.data).nodes
+        return self.density.unconstrain({site.name: nodes[site.name]["value"] for site in self.density.sites})
+
+    def _log_prob(self, theta: Tensor) -> Tensor | None:
+        values = self.density.constrain(theta)
+        trace = poutine.trace(poutine.condition(self.guide, values)).get_trace(*self.density.data)
+        sampled = {name for name, node in trace.nodes.items() if node["type"] == "sample" and not is_subsample(node)}
+        if sampled != values.keys():
+            return None
+        jacobian = [
+            s.transform.log_abs_det_jacobian(s.unflatten(theta), values[s.name]).sum() for s in self.density.sites
+        ]
+        total: Tensor = trace.log_prob_sum() + torch.stack(jacobian).sum()
+        return total
+
+
+@dataclass(frozen=True)
+class SVI:
+    """Stochastic variational inference with any Pyro guide, bound and optimiser, run by Pyro's own machinery.
+
+    For guides that bnnzoo has no method for. It is slower than :class:`bnnzoo.inference.MeanFieldVI`, which runs the
+    family of AutoDiagonalNormal on the compiled density.
+
+    Parameters
+    ----------
+    guide : callable
+        A guide ``guide(*data)`` with ``pyro.param``, an autoguide class such as ``AutoMultivariateNormal`` or any
+        function ``model -> guide``, or a fresh autoguide object, which is copied and not changed.
+    elbo : pyro.infer.ELBO, optional
+        The bound, such as ``RenyiELBO(alpha=0.5)``; ``Trace_ELBO`` unless given.
+    optimiser : pyro.optim.PyroOptim, optional
+        ClippedAdam with a learning rate that falls to a hundredth of ``learning_rate`` unless given.
+    num_steps : int
+    learning_rate : float
+        Of the default optimiser's first step.
+    batch_size : int, optional
+        Rows of a mini-batch, whose likelihood counts N/B times; all rows by default. The guide must not have local
+        sites.
+
+    Examples
+    --------
+    >>> import bnnzoo as bz
+    >>> from bnnzoo.testing import linear_gaussian
+    >>> from pyro.infer.autoguide import AutoMultivariateNormal
+    >>> target = linear_gaussian()
+    >>> posterior = bz.fit(target.model, bz.SVI(AutoMultivariateNormal, num_steps=200), *target.data)
+    >>> posterior.draws(10).shape
+    torch.Size([1, 10, 3])
+    """
+
+    guide: Guide = AutoDiagonalNormal
+    elbo: ELBO | None = None
+    optimiser: PyroOptim | None = None
+    num_steps: int = 3000
+    learning_rate: float = 0.03
+    batch_size: int | None = None
+
+    needs: ClassVar[frozenset[Need]] = frozenset()
+
+    def run(self, density: LogDensity, data: Data, run: Run) -> GuidePosterior:
+        """Fit the guide; see :func:`bnnzoo.fit`.
+
+        Raises
+        ------
+        ValueError
+            If a setting is out of range.
+        ModelError
+            If the guide does not sample every latent site.
+        """
+        if self.num_steps < 1:
+            raise ValueError(f"SVI(num_steps={self.num_steps}): write 1 or more.")
+        began = time.perf_counter()
+        with isolated(run.seed, density.device):
+            guide = self._own_guide(density.model)
+            guide(*data)
+            _refuse_missing_sites(guide, density, data)
+            svi = PyroSVI(_ScaledModel(density), guide, self._own_optimiser(), self.elbo or Trace_ELBO())
+            losses, complete = self._loop(svi, density, data, run)
+            params = copy.deepcopy(pyro.get_param_store().get_state())
+        info = FitInfo(
+            method="SVI",
+            sampling="iid",
+            seed=run.seed,
+            num_gradients=len(losses) * getattr(self.elbo, "num_particles", 1),
+            seconds=time.perf_counter() - began,
+            complete=complete,
+            config=config_of(self),
+            fit_stats={"elbo": -torch.tensor([losses], dtype=density.dtype)},
+        )
+        return GuidePosterior(density, info, guide, params)
+
+    def _loop(self, svi: PyroSVI, density: LogDensity, data: Data, run: Run) -> tuple[list[float], bool]:
+        generator = torch.Generator().manual_seed(run.seed)
+        rows = RowIndices(density.num_data, self.batch_size, generator)
+        losses: list[float] = []
+        run.progress.start("Fitting the guide", self.num_steps)
+        try:
+            for step in range(self.num_steps):
+                batch = data if rows.is_full else select(data, rows.next(), density.num_data)
+                losses.append(float(svi.step(*batch)))
+                if step % max(1, self.num_steps // REPORTS) == 0:
+                    run.progress.update(step + 1, elbo=-losses[-1])
+        except KeyboardInterrupt:
+            if not losses:
+                raise
+            return losses, False
+        return losses, True
+
+    def _own_guide(self, model: Model) -> Guide:
+        if isinstance(self.guide, type):
+            guide: Guide = self.guide(model)
+            return guide
+        return _copied(self.guide) if isinstance(self.guide, torch.nn.Module) else self.guide
+
+    def _own_optimiser(self) -> PyroOptim:
+        if self.optimiser is not None:
+            return copy.deepcopy(self.optimiser)
+        return ClippedAdam({"lr": self.learning_rate, "lrd": 0.01 ** (1 / self.num_steps)})
+
+
+class _ScaledModel:
+    """The model, with the likelihood of a mini-batch of B of the N rows counting N/B times."""
+
+    def __init__(self, density: LogDensity) -> None:
+        self._density = density
+
+    def __call__(self, *batch: Any) -> Any:
+        density = self._density
+        sizes = [
+            len(part)
+            for whole, part in zip(density.data, batch, strict=True)
+            if isinstance(whole, Tensor) and whole.ndim and len(whole) == density.num_data
+        ]
+        with _ScaleLikelihood({*density.observed, *density.factors}, density.num_data / sizes[0] if sizes else 1.0):
+            return density.model(*batch)
+
+
+class _ScaleLikelihood(Messenger):  # type: ignore[misc]
+    def __init__(self, names: set[str], factor: float) -> None:
+        super().__init__()
+        self._names, self._factor = names, factor
+
+    def _pyro_sample(self, msg: Node) -> None:
+        if msg["name"] in self._names:
+            msg["scale"] = msg["scale"] * self._factor
+
+
+def _copied(guide: Guide) -> Guide:
+    """Copy a guide object; an autoguide forgets its model when copied, the original too, and is given it back."""
+    model = getattr(guide, "_model", None)
+    copied = copy.deepcopy(guide)
+    if model is not None:
+        guide._model = copied._model = model  # type: ignore[attr-defined]
+    return copied
+
+
+def _refuse_missing_sites(guide: Guide, density: LogDensity, data: Data) -> None:
+    nodes = poutine.trace(guide).get_trace(*data).nodes
+    missing = [site.name for site in density.sites if site.name not in nodes]
+    if missing:
+        raise ModelError(
+            f"The guide has no site {missing[0]!r}, which the model samples. Sample it in the guide, or use an autoguide "
+            f"such as AutoNormal."
+        )
