@@ -6,6 +6,7 @@ memory is bounded in one way.
 """
 
 from bnnzoo.labelled.blocks import average_probs, draw_means, draw_variance, sum_draws, tiles
+from bnnzoo.labelled.entropy import SMALLEST_PROB, entropies, plogp, shannon_entropy, sum_plogp
 from bnnzoo.labelled.lookup import (
     SAMPLE_DIMS,
     Labelled,
@@ -21,18 +22,23 @@ from bnnzoo.labelled.lookup import (
 
 __all__ = [
     "SAMPLE_DIMS",
+    "SMALLEST_PROB",
     "Labelled",
     "average_probs",
     "class_indices",
     "companion",
     "draw_means",
     "draw_variance",
+    "entropies",
     "first_moment",
     "moment",
     "num_draws",
     "observations",
+    "plogp",
     "require_probs",
     "require_several_draws",
+    "shannon_entropy",
     "sum_draws",
+    "sum_plogp",
     "tiles",
 ]

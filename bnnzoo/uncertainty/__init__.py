@@ -1,11 +1,10 @@
 """Uncertainty of predictions: total, aleatoric and epistemic, from the draws' moments of p(y | x, theta)."""
 
+from bnnzoo.labelled import entropies, shannon_entropy
 from bnnzoo.uncertainty.decompose import decompose
 from bnnzoo.uncertainty.disagreement import expected_disagreement, margin, max_probability, variation_ratio, votes
 from bnnzoo.uncertainty.disentanglement import rank_correlation
 from bnnzoo.uncertainty.entropy import (
-    entropies,
-    entropy,
     expected_entropy,
     jensen_shannon,
     mutual_information,
@@ -22,7 +21,6 @@ __all__ = [
     "decompose_dirichlet",
     "decompose_normal_inverse_gamma",
     "entropies",
-    "entropy",
     "epistemic_variance",
     "expected_disagreement",
     "expected_entropy",
@@ -35,6 +33,7 @@ __all__ = [
     "pairwise_kl",
     "predictive_entropy",
     "rank_correlation",
+    "shannon_entropy",
     "total_variance",
     "variation_ratio",
     "votes",

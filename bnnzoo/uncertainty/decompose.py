@@ -2,8 +2,7 @@
 
 import xarray as xr
 
-from bnnzoo.labelled import Labelled, first_moment
-from bnnzoo.uncertainty.entropy import entropies
+from bnnzoo.labelled import Labelled, entropies, first_moment
 from bnnzoo.uncertainty.variance import aleatoric_variance, epistemic_variance
 
 __all__ = ["decompose"]

@@ -5,50 +5,23 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from bnnzoo.labelled import (
+    SMALLEST_PROB,
     Labelled,
     average_probs,
     companion,
     draw_means,
+    entropies,
     moment,
     num_draws,
     require_several_draws,
+    shannon_entropy,
     sum_draws,
+    sum_plogp,
 )
 
-__all__ = [
-    "entropies",
-    "entropy",
-    "expected_entropy",
-    "jensen_shannon",
-    "mutual_information",
-    "pairwise_kl",
-    "predictive_entropy",
-]
+__all__ = ["expected_entropy", "jensen_shannon", "mutual_information", "pairwise_kl", "predictive_entropy"]
 
 type Array = NDArray[np.floating]
-
-SMALLEST = np.finfo(np.float32).tiny  # p log p underflows below, and log never sees a zero
-
-
-def entropy(probs: xr.DataArray) -> xr.DataArray:
-    r"""Shannon entropy :math:`-\sum_k p_k \log p_k` in nats of class probabilities ``[..., class_id]``.
-
-    Parameters
-    ----------
-    probs : DataArray [..., class_id]
-        Probabilities; a class of probability zero adds nothing.
-
-    Returns
-    -------
-    DataArray [...]
-        Between 0 and log K.
-
-    Examples
-    --------
-    >>> float(entropy(xr.DataArray([0.5, 0.5], dims="class_id")).round(6))
-    0.693147
-    """
-    return xr.apply_ufunc(lambda p: -plogp(p).sum(-1), probs, input_core_dims=[["class_id"]])
 
 
 def predictive_entropy(data: Labelled) -> xr.DataArray:
@@ -74,7 +47,7 @@ def predictive_entropy(data: Labelled) -> xr.DataArray:
     >>> predictive_entropy(probs).values.round(6)
     array([0.693147])
     """
-    return entropy(average_probs(data)).rename("predictive_entropy").assign_attrs(units="nats")
+    return shannon_entropy(average_probs(data)).rename("predictive_entropy").assign_attrs(units="nats")
 
 
 def expected_entropy(data: Labelled) -> xr.DataArray:
@@ -104,7 +77,7 @@ def expected_entropy(data: Labelled) -> xr.DataArray:
     if stored is not None:
         mean = draw_means(stored, {"entropy": sum_draws})["entropy"]
     else:
-        mean = -draw_means(moment(data, "probs"), {"plogp": _sum_plogp}, probs=True)["plogp"].sum("class_id")
+        mean = -draw_means(moment(data, "probs"), {"plogp": sum_plogp}, probs=True)["plogp"].sum("class_id")
     return mean.rename("expected_entropy").assign_attrs(units="nats")
 
 
@@ -200,45 +173,10 @@ def pairwise_kl(data: Labelled) -> xr.DataArray:
     """
     probs = moment(data, "probs")
     require_several_draws(probs, "pairwise_kl")
-    mean = draw_means(probs, {"p": sum_draws, "log_p": _sum_log, "plogp": _sum_plogp}, probs=True)
+    mean = draw_means(probs, {"p": sum_draws, "log_p": _sum_log, "plogp": sum_plogp}, probs=True)
     divergence = (mean["plogp"] - mean["p"] * mean["log_p"]).sum("class_id").clip(min=0.0)
     return divergence.rename("pairwise_kl").assign_attrs(units="nats")
 
 
-def entropies(data: Labelled) -> xr.Dataset:
-    """Predictive entropy, expected entropy and mutual information ``[obs_id]``, in one pass over the probabilities.
-
-    Parameters
-    ----------
-    data : DataTree, Dataset or DataArray
-        With ``probs[chain, draw, obs_id, class_id]`` of at least two draws, and ``entropy`` if it is at hand.
-    """
-    probs = moment(data, "probs")
-    require_several_draws(probs, "mutual_information")
-    if companion(data, "probs", "entropy") is not None:
-        total, expected = predictive_entropy(probs), expected_entropy(data)
-    else:
-        mean = draw_means(probs, {"p": sum_draws, "plogp": _sum_plogp}, probs=True)
-        total, expected = entropy(mean["p"]), -mean["plogp"].sum("class_id")
-    parts = {
-        "predictive_entropy": total,
-        "expected_entropy": expected,
-        # Rounding may leave something below zero where all draws agree.
-        "mutual_information": (total - expected).clip(min=0.0),
-    }
-    return xr.Dataset({name: part.assign_attrs(units="nats") for name, part in parts.items()})
-
-
-def plogp(probs: Array) -> Array:
-    """Return ``p log p`` of each entry, 0 at 0."""
-    logs = np.log(np.maximum(probs, SMALLEST))
-    logs *= probs
-    return logs
-
-
-def _sum_plogp(probs: Array) -> Array:
-    return sum_draws(plogp(probs))
-
-
 def _sum_log(probs: Array) -> Array:
-    return sum_draws(np.log(np.maximum(probs, SMALLEST)))
+    return sum_draws(np.log(np.maximum(probs, SMALLEST_PROB)))

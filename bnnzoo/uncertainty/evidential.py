@@ -3,7 +3,7 @@
 import xarray as xr
 from scipy.special import digamma
 
-from bnnzoo.uncertainty.entropy import entropy
+from bnnzoo.labelled import shannon_entropy
 
 __all__ = ["decompose_dirichlet", "decompose_normal_inverse_gamma"]
 
@@ -48,7 +48,7 @@ def decompose_dirichlet(concentration: xr.DataArray) -> xr.Dataset:
     _require_above(concentration, "concentration", 0.0)
     strength = concentration.sum("class_id")
     probs = concentration / strength
-    total = entropy(probs)
+    total = shannon_entropy(probs)
     aleatoric = _digamma(strength + 1) - (probs * _digamma(concentration + 1)).sum("class_id")
     return _split(total, aleatoric, (total - aleatoric).clip(min=0.0), "nats")
 

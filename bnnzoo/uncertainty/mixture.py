@@ -108,7 +108,7 @@ class _Gaussian:
 
     @staticmethod
     def entropy(scale: Array) -> Array:
-        return 0.5 * np.log(2 * np.pi * np.e) + np.log(scale)
+        return 0.5 * (1 + np.log(2 * np.pi)) + np.log(scale)
 
 
 class _Laplace:

@@ -15,12 +15,12 @@ from bnnzoo.testing import check_measure, example_tree
 from bnnzoo.uncertainty import (
     decompose,
     entropies,
-    entropy,
     expected_entropy,
     jensen_shannon,
     mutual_information,
     pairwise_kl,
     predictive_entropy,
+    shannon_entropy,
 )
 
 DIMS = ("chain", "draw", "obs_id", "class_id")
@@ -119,7 +119,7 @@ def test_closed_form_of_a_dirichlet_posterior(concentration):
     a = np.array(concentration)
     expected = scipy.special.digamma(a.sum() + 1) - (a / a.sum() * scipy.special.digamma(a + 1)).sum()
     probs = dirichlet(concentration)
-    error = scipy.stats.sem(entropy(probs).values.ravel())
+    error = scipy.stats.sem(shannon_entropy(probs).values.ravel())
     assert abs(float(expected_entropy(probs)[0]) - expected) < 5 * error
     total = loop_entropy(a / a.sum())
     assert float(predictive_entropy(probs)[0]) == pytest.approx(total, abs=0.005)

@@ -1,0 +1,193 @@
+"""Which observations of a pool to label next: scores of single ones, and of a batch."""
+
+from typing import NamedTuple
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from bnnzoo.labelled import Labelled, average_probs, entropies, moment, plogp, require_several_draws, shannon_entropy
+
+__all__ = ["Batch", "bald", "batch_bald", "max_entropy", "select"]
+
+type Array = NDArray[np.floating]
+
+
+def bald(data: Labelled) -> xr.DataArray:
+    r"""Mutual information :math:`I[y; \theta \mid x]` in nats of the label of each pool observation and the parameters.
+
+    Parameters
+    ----------
+    data : DataTree, Dataset or DataArray
+        With ``probs[chain, draw, obs_id, class_id]`` of the pool, at least two draws.
+
+    Returns
+    -------
+    DataArray [obs_id]
+        Larger is more worth a label.
+
+    Raises
+    ------
+    ValueError
+        If there is a single draw.
+
+    References
+    ----------
+    N. Houlsby et al., Bayesian active learning for classification and preference learning, 2011.
+
+    Examples
+    --------
+    >>> probs = xr.DataArray([[[[0.9, 0.1]], [[0.1, 0.9]]]], dims=("chain", "draw", "obs_id", "class_id"))
+    >>> bald(probs).values.round(6)
+    array([0.368064])
+    """
+    return entropies(data)["mutual_information"].rename("bald")
+
+
+def max_entropy(data: Labelled) -> xr.DataArray:
+    r"""Predictive entropy in nats of each pool observation: also high where labels are noise that no model can learn.
+
+    Parameters
+    ----------
+    data : DataTree, Dataset or DataArray
+        With ``probs[chain, draw, obs_id, class_id]`` of the pool.
+
+    Returns
+    -------
+    DataArray [obs_id]
+        Larger is more worth a label.
+
+    References
+    ----------
+    B. Settles, Active learning literature survey, 2009.
+
+    Examples
+    --------
+    >>> probs = xr.DataArray([[[[0.9, 0.1]], [[0.1, 0.9]]]], dims=("chain", "draw", "obs_id", "class_id"))
+    >>> max_entropy(probs).values.round(6)
+    array([0.693147])
+    """
+    return shannon_entropy(average_probs(data)).rename("max_entropy").assign_attrs(units="nats")
+
+
+def select(score: xr.DataArray, batch_size: int) -> NDArray[np.integer]:
+    """Positions of the observations of highest score, best first; of equal ones the first.
+
+    Parameters
+    ----------
+    score : DataArray [obs_id]
+    batch_size : int
+
+    Returns
+    -------
+    ndarray [batch_size]
+
+    Raises
+    ------
+    ValueError
+        If there are fewer observations than that.
+
+    Examples
+    --------
+    >>> select(xr.DataArray([0.1, 0.7, 0.4], dims="obs_id"), 2)
+    array([1, 2])
+    """
+    _check_batch(batch_size, score.size)
+    return np.argsort(-score.to_numpy(), kind="stable")[:batch_size]
+
+
+class Batch(NamedTuple):
+    """Positions ``[batch_size]`` in the pool, in the order they were taken, and what the first n tell together."""
+
+    positions: NDArray[np.integer]
+    information: Array
+
+
+def batch_bald(data: Labelled, batch_size: int, *, num_configurations: int = 10_000, seed: int = 0) -> Batch:
+    r"""Choose a batch whose labels tell most about the parameters together, one observation after the other.
+
+    Single scores pick near copies of one observation. The joint mutual information
+    :math:`I[y_1, \dots, y_b; \theta]` does not, and taking greedily what adds most is near the best batch. The joint
+    entropy is a sum over all :math:`K^b` labels while these are at most ``num_configurations``, and beyond an average
+    over as many labels drawn from the predictive distribution.
+
+    Parameters
+    ----------
+    data : DataTree, Dataset or DataArray
+        With ``probs[chain, draw, obs_id, class_id]`` of the pool, at least two draws. All are held in memory.
+    batch_size : int
+    num_configurations : int
+    seed : int
+        Of the labels that are drawn.
+
+    Returns
+    -------
+    Batch
+        ``positions`` and ``information`` (joint, in nats, of the first 1, ..., b; with noise where labels are drawn).
+
+    Raises
+    ------
+    ValueError
+        If there is a single draw, or the pool is smaller than the batch.
+
+    References
+    ----------
+    A. Kirsch, J. van Amersfoort, Y. Gal, BatchBALD, NeurIPS 2019.
+
+    Examples
+    --------
+    >>> p = [[[[0.9, 0.1], [0.9, 0.1], [0.8, 0.2]], [[0.1, 0.9], [0.1, 0.9], [0.2, 0.8]]]]
+    >>> batch_bald(xr.DataArray(p, dims=("chain", "draw", "obs_id", "class_id")), 2).positions
+    array([0, 1])
+    """
+    probs = moment(data, "probs").transpose("chain", "draw", "obs_id", "class_id")
+    require_several_draws(probs, "batch_bald")
+    values = probs.to_numpy().astype(float).reshape(-1, probs.sizes["obs_id"], probs.sizes["class_id"])
+    _check_batch(batch_size, values.shape[1])
+    expected: Array = -plogp(values).sum(-1).mean(0)
+    rng = np.random.default_rng(seed)
+    positions: list[int] = []
+    information: list[float] = []
+    joint: Array = np.ones((1, len(values)))
+    weights: Array = np.ones(1)  # of the labels that the rows of joint, p(labels | theta_s), stand for
+    for _ in range(batch_size):
+        scores = _joint_entropies(joint, weights, values) - expected - float(expected[positions].sum())
+        scores[positions] = -np.inf
+        positions.append(int(scores.argmax()))
+        information.append(float(scores.max()))
+        joint, weights = _extended(joint, weights, values[:, positions[-1]], num_configurations, rng)
+    return Batch(np.array(positions), np.array(information))
+
+
+def _joint_entropies(joint: Array, weights: Array, values: Array) -> Array:
+    """Return the entropy ``[rows]`` of the labels so far and that of each row: E[-log p] over both.
+
+    ``joint[m, s]`` is the probability of the m-th labels given draw s, and ``weights[m]`` one over the probability with
+    which these labels were taken into the list (1 if all are listed).
+    """
+    draws = values.shape[0]
+    entropies = np.zeros(values.shape[1])
+    for start in range(0, values.shape[1], 256):  # rows: bounds [M, rows, K]
+        block = np.einsum("ms,srk->mrk", joint, values[:, start : start + 256], optimize=True) / draws
+        entropies[start : start + 256] = -np.einsum("m,mrk->r", weights, plogp(block))
+    return entropies
+
+
+def _extended(
+    joint: Array, weights: Array, probs: Array, num_configurations: int, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """Return labels longer by one: all of them, or as many as allowed, drawn from the predictive distribution."""
+    longer = (joint[:, None] * probs.T[None]).reshape(-1, joint.shape[1])
+    all_weights = np.repeat(weights, probs.shape[1])
+    if len(longer) <= num_configurations:
+        return longer, all_weights
+    mass = longer.mean(1) * all_weights
+    kept = rng.choice(len(longer), num_configurations, p=mass / mass.sum())
+    return longer[kept], all_weights[kept] * mass.sum() / (num_configurations * mass[kept])
+
+
+def _check_batch(batch_size: int, pool: int) -> None:
+    if not 1 <= batch_size <= pool:
+        raise ValueError(
+            f"batch_size={batch_size}, but the pool has {pool} observations: write a number from 1 to that."
+        )

@@ -1,0 +1,74 @@
+"""Entropies of class probabilities in nats: the one place where they are computed."""
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from bnnzoo.labelled.blocks import draw_means, sum_draws
+from bnnzoo.labelled.lookup import Labelled, companion, moment, require_several_draws
+
+__all__ = ["SMALLEST_PROB", "entropies", "plogp", "shannon_entropy", "sum_plogp"]
+
+type Array = NDArray[np.floating]
+
+SMALLEST_PROB = float(np.finfo(np.float32).tiny)  # p log p underflows below, and log never sees a zero
+
+
+def shannon_entropy(probs: xr.DataArray) -> xr.DataArray:
+    r"""Shannon entropy :math:`-\sum_k p_k \log p_k` in nats of class probabilities ``[..., class_id]``.
+
+    Parameters
+    ----------
+    probs : DataArray [..., class_id]
+        Probabilities; a class of probability zero adds nothing.
+
+    Returns
+    -------
+    DataArray [...]
+        Between 0 and log K.
+
+    Examples
+    --------
+    >>> float(shannon_entropy(xr.DataArray([0.5, 0.5], dims="class_id")).round(6))
+    0.693147
+    """
+    return xr.apply_ufunc(lambda p: -plogp(p).sum(-1), probs, input_core_dims=[["class_id"]])
+
+
+def entropies(data: Labelled) -> xr.Dataset:
+    """Predictive entropy, expected entropy and mutual information ``[obs_id]``, in one pass over the probabilities.
+
+    Parameters
+    ----------
+    data : DataTree, Dataset or DataArray
+        With ``probs[chain, draw, obs_id, class_id]`` of at least two draws, and ``entropy`` if it is at hand.
+    """
+    probs = moment(data, "probs")
+    require_several_draws(probs, "mutual_information")
+    stored = companion(data, "probs", "entropy")
+    if stored is not None:
+        mean = draw_means(probs, {"p": sum_draws}, probs=True)
+        expected = draw_means(stored, {"entropy": sum_draws})["entropy"]
+    else:
+        mean = draw_means(probs, {"p": sum_draws, "plogp": sum_plogp}, probs=True)
+        expected = -mean["plogp"].sum("class_id")
+    total = shannon_entropy(mean["p"])
+    parts = {
+        "predictive_entropy": total,
+        "expected_entropy": expected,
+        # Rounding may leave something below zero where all draws agree.
+        "mutual_information": (total - expected).clip(min=0.0),
+    }
+    return xr.Dataset({name: part.assign_attrs(units="nats") for name, part in parts.items()})
+
+
+def plogp(probs: Array) -> Array:
+    """Return ``p log p`` of each entry, 0 at 0."""
+    logs = np.log(np.maximum(probs, SMALLEST_PROB))
+    logs *= probs
+    return logs
+
+
+def sum_plogp(probs: Array) -> Array:
+    """Return the sum of ``p log p`` over the first axis."""
+    return sum_draws(plogp(probs))
