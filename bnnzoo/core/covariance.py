@@ -153,7 +153,9 @@ class Kronecker:
     def sqrt_matmul(self, noise: Tensor) -> Tensor:
         """Return ``[..., P]`` with this covariance from standard normal ``noise[..., P]``."""
         parts = self._split(noise)
-        rotated = [left @ (scale * part) @ right.mT for (left, right, scale), part in zip(self.blocks, parts, strict=True)]
+        rotated = [
+            left @ (scale * part) @ right.mT for (left, right, scale), part in zip(self.blocks, parts, strict=True)
+        ]
         return torch.cat([part.flatten(-2) for part in rotated], -1)
 
     def logdet(self) -> Tensor:
@@ -167,7 +169,9 @@ class Kronecker:
     def mahalanobis(self, x: Tensor) -> Tensor:
         """Return the squared Mahalanobis norm ``[...]`` of ``x[..., P]``."""
         parts = zip(self.blocks, self._split(x), strict=True)
-        return torch.stack([((left.mT @ part @ right / scale) ** 2).sum((-2, -1)) for (left, right, scale), part in parts]).sum(0)
+        return torch.stack(
+            [((left.mT @ part @ right / scale) ** 2).sum((-2, -1)) for (left, right, scale), part in parts]
+        ).sum(0)
 
     def dense(self) -> Tensor:
         """Return the matrix ``[P, P]``."""

@@ -214,7 +214,9 @@ def build_density(
         terms = [log_prob(nodes[name]).detach() for name in (*observed, *factors)]
     sites = latent_sites(samples)
     if not sites:
-        raise ModelError("The model has no latent sites: there is nothing to infer. Sample its unknowns with pyro.sample(...).")
+        raise ModelError(
+            "The model has no latent sites: there is nothing to infer. Sample its unknowns with pyro.sample(...)."
+        )
     return LogDensity(
         model=model,
         data=data,
@@ -248,7 +250,9 @@ def _unconstrained(site: Site, values: Mapping[str, Tensor]) -> Tensor:
         raise ValueError(f"No value for latent site {site.name!r}; given are {', '.join(values) or 'none'}.")
     value = values[site.name]
     if value.shape != site.shape:
-        raise ValueError(f"Latent site {site.name!r} has shape {tuple(site.shape)}, but its value has {tuple(value.shape)}.")
+        raise ValueError(
+            f"Latent site {site.name!r} has shape {tuple(site.shape)}, but its value has {tuple(value.shape)}."
+        )
     free: Tensor = site.transform.inv(value)
     return free.reshape(-1)
 
@@ -269,7 +273,7 @@ def _scaled_sum(node: Node) -> Tensor:
 
 def _is_deterministic(node: Node) -> bool:
     """Whether a site is a known function of others: of pyro.deterministic, or left behind by poutine.reparam."""
-    distribution = node.get("fn")
+    distribution: Any = node.get("fn")
     while hasattr(distribution, "base_dist"):
         distribution = distribution.base_dist
     return node["type"] == "sample" and node["is_observed"] and isinstance(distribution, Delta)

@@ -7,14 +7,13 @@ import operator
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch._inductor.config
 from torch import Tensor
 from torch._functorch.compile_utils import fx_graph_cse
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
-from torch.func import grad_and_value
 from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -49,7 +48,11 @@ class Specialized:
     """
 
     def __init__(
-        self, how: str, flat: Callable[..., Sequence[Tensor]], spec: pytree.TreeSpec, worth_compiling_after: float = math.inf
+        self,
+        how: str,
+        flat: Callable[..., Sequence[Tensor]],
+        spec: pytree.TreeSpec,
+        worth_compiling_after: float = math.inf,
     ) -> None:
         self.how, self.flat, self._spec, self.worth_compiling_after = how, flat, spec, worth_compiling_after
 
@@ -196,7 +199,9 @@ def looped_value_and_grad(log_joint: Callable[..., Tensor]) -> Callable[..., tup
     return value_and_grad
 
 
-def _eager_value_and_grad(log_joint: Callable[..., Tensor], theta: Tensor, batch: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
+def _eager_value_and_grad(
+    log_joint: Callable[..., Tensor], theta: Tensor, batch: tuple[Any, ...]
+) -> tuple[Tensor, Tensor]:
     with torch.enable_grad():
         leaf = theta.detach().requires_grad_()
         value = log_joint(leaf, *batch)
@@ -307,7 +312,7 @@ def _compile(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Sequence
     settings = {"cpp_wrapper": all(tensor.device.type == "cpu" for tensor in inputs)}
     try:
         with torch.no_grad(), torch._inductor.config.patch(settings), _quiet():
-            wrapped = compile_fx(copy.deepcopy(graph), inputs, inner_compile=remember)
+            wrapped: Callable[..., Any] = cast(Any, compile_fx(copy.deepcopy(graph), inputs, inner_compile=remember))
             expected = wrapped(*inputs)
     except Exception as error:  # no compiler on the machine, or an operation inductor does not know
         warnings.warn(_cannot_compile(error), LoweringWarning, stacklevel=4)
@@ -326,7 +331,12 @@ def _without_wrappers(
         return lambda *tensors: wrapped(*tensors)
     seen: list[list[Any]] = []
     inner = found[0].current_callable
-    found[0].current_callable = lambda args: seen.append(list(args)) or inner(args)
+
+    def spy(args: list[Any]) -> Any:
+        seen.append(list(args))
+        return inner(args)
+
+    found[0].current_callable = spy
     with torch.no_grad():
         wrapped(*inputs)
     found[0].current_callable = inner

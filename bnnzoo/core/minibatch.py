@@ -36,7 +36,9 @@ def as_tensors(data: Data, dtype: torch.dtype, device: torch.device) -> Data:
 
 def select(data: Data, rows: Tensor, num_data: int) -> Data:
     """Return ``data`` with only the given rows of each tensor that has ``num_data`` of them."""
-    return tuple(value[rows] if isinstance(value, Tensor) and value.ndim and len(value) == num_data else value for value in data)
+    return tuple(
+        value[rows] if isinstance(value, Tensor) and value.ndim and len(value) == num_data else value for value in data
+    )
 
 
 def unequal_rows(data: Data) -> str | None:
@@ -48,7 +50,9 @@ def unequal_rows(data: Data) -> str | None:
     if len(set(lengths.values())) < 2:
         return None
     found = ", ".join(f"{_argument(place)} has {length}" for place, length in lengths.items())
-    return f"The model failed on arguments with different numbers of rows: {found}. Pass one row an observation in each."
+    return (
+        f"The model failed on arguments with different numbers of rows: {found}. Pass one row an observation in each."
+    )
 
 
 class RowIndices:
@@ -99,7 +103,10 @@ def _as_tensor(value: Any, place: int, dtype: torch.dtype, device: torch.device)
 def _from_array(value: Any, place: int) -> Tensor:
     array = np.asarray(value.to_numpy() if hasattr(value, "to_numpy") else value)
     if array.dtype.kind not in "fiub":
-        raise DataError(f"Data refused: {_argument(place)} {_non_numeric(value)}. Encode it as numbers, for example with pandas.get_dummies.")
+        raise DataError(
+            f"Data refused: {_argument(place)} {_non_numeric(value)}. Encode it as numbers, for example with "
+            f"pandas.get_dummies."
+        )
     return torch.from_numpy(np.array(array))
 
 
@@ -107,7 +114,9 @@ def _non_numeric(value: Any) -> str:
     """Say which column of a frame is not numeric, or what kind of array it is."""
     columns = [str(name) for name, kind in getattr(value, "dtypes", {}).items()] if hasattr(value, "columns") else []
     bad = [name for name in columns if value[name].to_numpy().dtype.kind not in "fiub"]
-    return f"has the non-numeric column {bad[0]!r}" if bad else f"is not numeric (dtype {value.dtype if not columns else 'object'})"
+    if bad:
+        return f"has the non-numeric column {bad[0]!r}"
+    return f"is not numeric (dtype {value.dtype if not columns else 'object'})"
 
 
 def _refuse_not_finite(tensor: Tensor, place: int) -> None:
@@ -117,7 +126,10 @@ def _refuse_not_finite(tensor: Tensor, place: int) -> None:
     names = ["row", "column", *(f"axis {i}" for i in range(2, len(where)))]
     spot = ", ".join(f"{name} {index}" for name, index in zip(names, where, strict=False))
     value = tensor[tuple(where)].item()
-    raise DataError(f"Data refused: {_argument(place)} holds {value} at {spot or 'its only entry'}. Remove or impute missing values before fitting.")
+    raise DataError(
+        f"Data refused: {_argument(place)} holds {value} at {spot or 'its only entry'}. Remove or impute missing values "
+        f"before fitting."
+    )
 
 
 def _argument(place: int) -> str:

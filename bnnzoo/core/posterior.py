@@ -1,7 +1,7 @@
 """What every inference method returns: draws of ``theta``, however they came about."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
@@ -99,7 +99,9 @@ class Draws:
         if num_draws is None or num_draws == available:
             return self.theta
         if num_draws > available:
-            raise ValueError(f"num_draws={num_draws}, but each chain has {available} draws; fit with a larger num_draws.")
+            raise ValueError(
+                f"num_draws={num_draws}, but each chain has {available} draws; fit with a larger num_draws."
+            )
         return self.theta[:, torch.linspace(0, available - 1, num_draws).round().long()]
 
     def log_prob(self, theta: Tensor) -> None:
@@ -195,7 +197,7 @@ class Mixture:
         return _guide(self.density, sample, self.log_prob)
 
 
-class _Vector(dist.TorchDistribution):  # type: ignore[misc]
+class _Vector(dist.TorchDistribution):
     """A distribution over ``theta[P]``, given by a function that samples and one that is its log density."""
 
     support = dist.constraints.real_vector
@@ -212,7 +214,7 @@ class _Vector(dist.TorchDistribution):  # type: ignore[misc]
         self._sample, self._log_prob = sample, log_prob
         super().__init__(batch_shape, torch.Size([num_params]), validate_args=False)
 
-    def rsample(self, sample_shape: torch.Size = NO_SHAPE) -> Tensor:
+    def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
         """Return draws ``[*sample_shape, *batch_shape, P]``."""
         return self._sample(torch.Size(sample_shape) + self.batch_shape)
 
@@ -220,7 +222,7 @@ class _Vector(dist.TorchDistribution):  # type: ignore[misc]
         """Return the log density ``[...]`` of ``value[..., P]``."""
         return self._log_prob(value)
 
-    def expand(self, batch_shape: torch.Size, _instance: Any = None) -> "_Vector":
+    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> "_Vector":
         """Return independent copies, as plates over particles ask for."""
         return _Vector(self._sample, self._log_prob, self.event_shape[0], torch.Size(batch_shape))
 

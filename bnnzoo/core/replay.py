@@ -80,11 +80,17 @@ def isolated(seed: int, device: torch.device) -> Iterator[None]:
 def discover(model: Model, data: Data, device: torch.device, seed: int = 0) -> dict[str, Node]:
     """Run ``model`` once with freshly drawn latents and return the nodes of its trace."""
     with isolated(seed, device), torch.enable_grad(), _Discovery():
-        return dict(poutine.trace(model).get_trace(*data).nodes)
+        return _nodes(model, data)
 
 
 def replay(
-    model: Model, values: Mapping[str, Tensor], data: Data, observed: tuple[str, ...], device: torch.device, *, draw: bool = False
+    model: Model,
+    values: Mapping[str, Tensor],
+    data: Data,
+    observed: tuple[str, ...],
+    device: torch.device,
+    *,
+    draw: bool = False,
 ) -> dict[str, Node]:
     """Run ``model`` with its latent ``values`` given and return the nodes of its trace.
 
@@ -100,7 +106,12 @@ def replay(
         Draw the observed sites from the model, also where data is given.
     """
     with pyro.validation_enabled(False), device:
-        return dict(poutine.trace(_Given(values, observed, draw)(model)).get_trace(*data).nodes)
+        return _nodes(_Given(values, observed, draw)(model), data)
+
+
+def _nodes(model: Model, data: Data) -> dict[str, Node]:
+    nodes: dict[str, Any] = dict(poutine.trace(model).get_trace(*data).nodes)
+    return nodes
 
 
 def log_prob(node: Node) -> Tensor:

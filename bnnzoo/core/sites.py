@@ -132,8 +132,8 @@ def _refuse_latent(name: str, distribution: TorchDistributionMixin) -> None:
         )
     if distribution.has_enumerate_support or distribution.support.is_discrete:
         raise ModelError(
-            f"Latent site {name!r} is discrete ({type(innermost(distribution)).__name__}), and every method here needs continuous latent "
-            f"variables. Sum it out, for example with dist.MixtureSameFamily, or pass it as data."
+            f"Latent site {name!r} is discrete ({type(innermost(distribution)).__name__}), and every method here needs "
+            f"continuous latent variables. Sum it out, for example with dist.MixtureSameFamily, or pass it as data."
         )
     if _depends_on_latents(distribution.support):
         raise ModelError(

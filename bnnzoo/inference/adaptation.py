@@ -1,5 +1,6 @@
 """Adaptation during warm-up, apart from kernels: step size by dual averaging, mass matrix in windows."""
 
+import math
 from typing import Literal, NamedTuple
 
 import torch
@@ -12,6 +13,7 @@ __all__ = [
     "MassMatrix",
     "Moments",
     "StepSize",
+    "growth_of_narrowest",
     "identity_metric",
     "initial_adaptation",
     "metric_from",
@@ -37,13 +39,13 @@ class StepSize(NamedTuple):
     log_average: Tensor
     error: Tensor
     anchor: Tensor
-    count: Tensor
+    count: Tensor  # type: ignore[assignment]  # hides tuple.count, which nobody asks for here
 
 
 class Moments(NamedTuple):
     """Running mean and centred second moment of draws, and for ``fisher`` of gradients, of one chain."""
 
-    count: Tensor
+    count: Tensor  # type: ignore[assignment]
     mean: Tensor
     second: Tensor
     gradient_mean: Tensor
@@ -78,15 +80,19 @@ def update_step_size(state: StepSize, acceptance: Tensor, target: float) -> Step
     return StepSize(log_step, weight * log_step + (1 - weight) * state.log_average, error, state.anchor, count)
 
 
-def restart_step_size(old: Metric, new: Metric, state: StepSize) -> StepSize:
-    """Start dual averaging anew for one chain whose mass matrix has changed.
-
-    A leapfrog step is limited by the narrowest direction, so the old step is rescaled by how much that direction grew.
-    """
-    before, after = _variances(old), _variances(new)
-    log_step = state.log_average + 0.5 * (before / after).max().log()
+def restart_step_size(state: StepSize, factor: Tensor) -> StepSize:
+    """Start dual averaging of one chain anew, at its average so far times ``factor``."""
+    log_step = state.log_average + factor.log()
     zero = torch.zeros_like(log_step)
-    return StepSize(log_step, log_step, zero, log_step + torch.tensor(10.0).log(), zero)
+    return StepSize(log_step, log_step, zero, log_step + math.log(10), zero)
+
+
+def growth_of_narrowest(old: Metric, new: Metric) -> Tensor:
+    """Return by how much a step can grow when one chain's mass matrix changes from the unit matrix to an estimate.
+
+    A leapfrog step is limited by the narrowest direction, which the estimate stretches to unit width.
+    """
+    return (_variances(old) / _variances(new)).max().sqrt()
 
 
 def no_moments(theta: Tensor, mass_matrix: MassMatrix) -> Moments:

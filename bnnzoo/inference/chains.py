@@ -101,7 +101,13 @@ def run_chains(
 
 
 def _ship(
-    executor: Executor, kernel: Kernel, density: LogDensity, data: Data, settings: LoopSettings, theta: Tensor, seed: int
+    executor: Executor,
+    kernel: Kernel,
+    density: LogDensity,
+    data: Data,
+    settings: LoopSettings,
+    theta: Tensor,
+    seed: int,
 ) -> ChainDraws:
     """Run every chain as a task of its own on ``executor`` and put the draws together in order.
 
@@ -135,11 +141,17 @@ def _run_shipped(task: bytes) -> ChainDraws:
 
 def _refuse_impossible(name: str, settings: ChainSettings) -> None:
     loop = settings.loop
-    counts = {"num_chains": (settings.num_chains, 1), "num_draws": (loop.num_draws, 1), "num_warmup": (loop.num_warmup, 0)}
+    counts = {
+        "num_chains": (settings.num_chains, 1),
+        "num_draws": (loop.num_draws, 1),
+        "num_warmup": (loop.num_warmup, 0),
+    }
     for argument, (value, least) in counts.items():
         if value < least:
             raise ValueError(f"{name}({argument}={value}): write {least} or more.")
     if not 0 < loop.target_accept < 1:
-        raise ValueError(f"{name}(target_accept={loop.target_accept}): write an acceptance rate between 0 and 1, such as 0.8.")
+        raise ValueError(
+            f"{name}(target_accept={loop.target_accept}): write an acceptance rate between 0 and 1, such as 0.8."
+        )
     if loop.step_size is None and loop.num_warmup == 0:
         raise ValueError(f"{name}(num_warmup=0) tunes nothing: give step_size=..., or warm up.")

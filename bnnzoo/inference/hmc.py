@@ -52,7 +52,9 @@ class HMCKernel:
         control = Control(zero, torch.ones_like(zero), torch.ones_like(depth))
         return Tree(control, phase, depth, torch.ones_like(zero, dtype=torch.bool))
 
-    def begin(self, tree: Tree, metric: Metric, step_size: Tensor, noise: Tensor, uniforms: Tensor) -> tuple[Leaf, Tree]:
+    def begin(
+        self, tree: Tree, metric: Metric, step_size: Tensor, noise: Tensor, uniforms: Tensor
+    ) -> tuple[Leaf, Tree]:
         """Start a trajectory of random length at the last draw: jitter keeps it from closing on itself."""
         phase = tree.proposal._replace(momentum=momentum_from(metric, noise))
         length = self.trajectory_length * (1 + self.jitter * (2 * uniforms[0] - 1))
@@ -73,7 +75,9 @@ class HMCKernel:
         """Accept the end of the trajectory with probability ``min(1, exp(H(start) - H(end)))``, else stay."""
         error = energy(metric, leaf.phase) - tree.control.energy
         accepted = ~leaf.diverging & (uniforms[0].log() < -error)
-        return leaf, tree._replace(proposal=choose(accepted, leaf.phase, tree.proposal), done=torch.ones_like(tree.done))
+        return leaf, tree._replace(
+            proposal=choose(accepted, leaf.phase, tree.proposal), done=torch.ones_like(tree.done)
+        )
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,8 @@ from bnnzoo.core.types import Data, Progress
 from bnnzoo.inference.adaptation import (
     Adaptation,
     MassMatrix,
+    StepSize,
+    growth_of_narrowest,
     identity_metric,
     initial_adaptation,
     metric_from,
@@ -24,7 +26,7 @@ from bnnzoo.inference.adaptation import (
     update_step_size,
     window_ends,
 )
-from bnnzoo.inference.hamiltonian import Control, Kernel, Leaf, Metric, Phase, Tree, drift, energy
+from bnnzoo.inference.hamiltonian import Kernel, Leaf, Metric, Phase, Tree, drift, energy
 
 __all__ = ["STATS", "ChainLoop", "LoopSettings", "chain_generators"]
 
@@ -71,7 +73,14 @@ class ChainLoop:
     """
 
     def __init__(
-        self, kernel: Kernel, density: LogDensity, data: Data, settings: LoopSettings, theta: Tensor, seed: int, first_chain: int
+        self,
+        kernel: Kernel,
+        density: LogDensity,
+        data: Data,
+        settings: LoopSettings,
+        theta: Tensor,
+        seed: int,
+        first_chain: int,
     ) -> None:
         self.kernel, self.density, self.data, self.settings = kernel, density, data, settings
         self.num_chains, num_params = theta.shape
@@ -151,7 +160,9 @@ class ChainLoop:
         leaf, tree, metric, adaptation = self.state
         finished = tree.value
         chains = finished.done.nonzero()[:, 0].tolist()
-        *adaptation.groups, stats = self._learn(*leaf.groups, *tree.groups, *metric.groups, *adaptation.groups, *self._stages())
+        *adaptation.groups, stats = self._learn(
+            *leaf.groups, *tree.groups, *metric.groups, *adaptation.groups, *self._stages()
+        )
         for chain in chains:
             self._keep(chain, finished.proposal.theta[chain], stats[chain])
         noise = self._normals(chains)
@@ -167,7 +178,8 @@ class ChainLoop:
         first, last = (self._ends[0], self._ends[-1]) if self._ends else (0, 0)
         warm = self.counts < self.settings.num_warmup
         stages = warm, self.counts == self.settings.num_warmup - 1, (self.counts >= first) & (self.counts < last)
-        return tuple(stage.to(self.density.device) for stage in stages)
+        device = self.density.device
+        return stages[0].to(device), stages[1].to(device), stages[2].to(device)
 
     def _keep(self, chain: int, theta: Tensor, stats: Tensor) -> None:
         place = int(self.counts[chain]) - self.settings.num_warmup
@@ -183,10 +195,21 @@ class ChainLoop:
         metric, adaptation = self.state.metric, self.state.adaptation
         learnt: Adaptation = _of_chain(adaptation.value, chain)
         new = metric_from(learnt.moments)
-        step = restart_step_size(_of_chain(metric.value, chain), new, learnt.step)
+        step = self._retuned(chain, learnt.step, growth_of_narrowest(_of_chain(metric.value, chain), new))
         empty = pytree.tree_map(torch.zeros_like, learnt.moments)
         _write_chain(metric.value, chain, new)
         _write_chain(adaptation.value, chain, Adaptation(step.log_step.exp(), step, empty))
+
+    def _retuned(self, chain: int, step: StepSize, growth: Tensor) -> StepSize:
+        """Say how the step size goes on with a new mass matrix.
+
+        The first estimate replaces the unit matrix, so steps are rescaled. The last one differs little from the one before
+        it, and too few draws follow to tune from nothing: dual averaging then simply goes on.
+        """
+        place = self._ends.index(int(self.counts[chain]))
+        if place == 1:
+            return restart_step_size(step, growth)
+        return step if place == len(self._ends) - 1 else restart_step_size(step, torch.ones_like(growth))
 
     def _search_step_size(self) -> None:
         """Double or halve each chain's step until the acceptance of one leapfrog step crosses 0.8."""
@@ -238,7 +261,9 @@ class State(NamedTuple):
     adaptation: Packed
 
 
-def batched_leap(kernel: Kernel, value_and_grad: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tuple[Packed, Tensor]]:
+def batched_leap(
+    kernel: Kernel, value_and_grad: Callable[..., tuple[Tensor, Tensor]]
+) -> Callable[..., tuple[Packed, Tensor]]:
     """Return one leapfrog step of all chains, with the gradient in the middle; it also says whether any chain stops."""
 
     def leap(

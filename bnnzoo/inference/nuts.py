@@ -31,7 +31,7 @@ class Leaf(NamedTuple):
     """What changes at every leapfrog step of one chain: its moving end and the subtree that grows there."""
 
     phase: Phase
-    index: Tensor
+    index: Tensor  # type: ignore[assignment]  # hides tuple.index, which nobody asks for here
     proposal: Phase
     log_weight: Tensor
     momentum_sum: Tensor
@@ -75,7 +75,9 @@ class NUTSKernel:
         done = torch.ones_like(zero, dtype=torch.bool)
         return Tree(control, phase, phase, phase, zero, torch.zeros_like(phase.theta), depth, done)
 
-    def begin(self, tree: Tree, metric: Metric, step_size: Tensor, noise: Tensor, uniforms: Tensor) -> tuple[Leaf, Tree]:
+    def begin(
+        self, tree: Tree, metric: Metric, step_size: Tensor, noise: Tensor, uniforms: Tensor
+    ) -> tuple[Leaf, Tree]:
         """Start a trajectory at the proposal of the last one."""
         momentum = momentum_from(metric, noise)
         phase = tree.proposal._replace(momentum=momentum)
@@ -148,7 +150,9 @@ class NUTSKernel:
         no = torch.zeros_like(zero, dtype=torch.bool)
         index = torch.zeros_like(zero, dtype=torch.int64)
         empty = zero - torch.inf
-        return Leaf(phase, index, phase, empty, torch.zeros_like(theta), stack, stack, sum_acceptance, num_steps, no, no, no)
+        return Leaf(
+            phase, index, phase, empty, torch.zeros_like(theta), stack, stack, sum_acceptance, num_steps, no, no, no
+        )
 
     def _store(self, leaf: Leaf, momentum_sum: Tensor, momentum: Tensor, speed: Tensor) -> tuple[Tensor, Tensor]:
         """Put an even leaf on the stack, at the place given by the number of ones in the binary digits of its index / 2.

@@ -72,7 +72,9 @@ def _spread(draws: Tensor, num_chains: int) -> Tensor:
     """Pick one draw a chain, from as many different chains or members ``[C, S, P]`` as there are."""
     flat = draws[:, -1] if len(draws) >= num_chains else draws.flatten(0, 1)
     if len(flat) < num_chains:
-        raise ValueError(f"init gives {len(flat)} draws for {num_chains} chains; fit it with at least as many draws or members.")
+        raise ValueError(
+            f"init gives {len(flat)} draws for {num_chains} chains; fit it with at least as many draws or members."
+        )
     return flat[torch.linspace(0, len(flat) - 1, num_chains).round().long()].clone()
 
 

@@ -50,7 +50,7 @@ def value_and_grad(name: str, density: LogDensity, theta: Tensor) -> tuple[Tenso
 
 @pytest.mark.parametrize("name", NAMES)
 def test_gradient_matches_finite_differences(name: str) -> None:
-    model, data = cases()[name]
+    _, data = cases()[name]
     density = density_of(name)
     theta = 0.3 * points(density, 2)
     _, gradient = value_and_grad(name, density, theta)
@@ -81,7 +81,7 @@ def test_prior_and_likelihood_add_up(name: str) -> None:
 
 
 def test_mini_batch_counts_for_the_whole() -> None:
-    model, (x, y) = cases()["regression"]
+    _, (x, y) = cases()["regression"]
     density = density_of("regression")
     theta = points(density, 1)[0]
     rows = torch.tensor([0, 3, 7, 11])

@@ -172,4 +172,3 @@ def cases() -> dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]]:
         "eight_schools": (eight_schools, (torch.tensor([28.0, 8, -3, 7]), torch.tensor([15.0, 10, 16, 11]))),
         "two_sites": (two_sites, (x, y, (y > 0).to(x.dtype))),
     }
-

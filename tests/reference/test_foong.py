@@ -39,7 +39,9 @@ def fitted(method: Method, folder: Path, seed: int = 0) -> Slice:
     posterior = bz.fit(model, method, arrays["inputs"], arrays["outputs"], seed=seed, dtype=torch.float64)
     tree = bz.predict(posterior, arrays["xlambdas"], num_draws=None if isinstance(method, bz.NUTS) else 2000)
     f = tree["conditional"]["mean"]
-    return Slice(f.mean(("chain", "draw")).to_numpy(), f.std(("chain", "draw")).to_numpy(), np.abs(arrays["lambdas"]) < 0.6)
+    return Slice(
+        f.mean(("chain", "draw")).to_numpy(), f.std(("chain", "draw")).to_numpy(), np.abs(arrays["lambdas"]) < 0.6
+    )
 
 
 def test_nuts_reproduces_the_published_function(published: Slice, bnnzoo_data: Path) -> None:

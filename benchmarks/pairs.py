@@ -1,0 +1,72 @@
+"""Measuring one thing against another in one run: in turn, at least five times, and the ratio of medians."""
+
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+__all__ = ["RESULTS", "in_turn", "microseconds", "save"]
+
+RESULTS = Path(__file__).parent / "results"
+PACKAGES = ("bnnzoo", "torch", "pyro-ppl", "numpyro", "jax", "blackjax", "numpy", "laplace-torch")
+
+
+def microseconds(call: Callable[[], Any], num_calls: int = 200) -> float:
+    """Return the mean processor time of one call in microseconds, over ``num_calls`` of them, whatever else the machine does."""
+    start = time.process_time()
+    for _ in range(num_calls):
+        call()
+    return (time.process_time() - start) / num_calls * 1e6
+
+
+def in_turn(candidates: Mapping[str, Callable[[], float]], num_pairs: int = 5) -> dict[str, list[float]]:
+    """Run every candidate once a round, for ``num_pairs`` rounds, and return what each of them measured."""
+    found: dict[str, list[float]] = {name: [] for name in candidates}
+    for _ in range(num_pairs):
+        for name, measure in candidates.items():
+            found[name].append(measure())
+    return found
+
+
+def save(name: str, unit: str, found: Mapping[str, list[float]], reference: str, **facts: Any) -> None:
+    """Print medians and their ratios to ``reference``, and write them next to versions and machine as JSON."""
+    medians = {key: statistics.median(values) for key, values in found.items()}
+    ratios = {key: value / medians[reference] for key, value in medians.items()}
+    for key, value in medians.items():
+        print(f"{name}: {key:24s} {value:12.4g} {unit}   x {ratios[key]:.3f} of {reference}", flush=True)
+    record = {
+        "name": name,
+        "unit": unit,
+        "runs": dict(found),
+        "medians": medians,
+        "ratios": ratios,
+        "reference": reference,
+        "facts": facts,
+        "versions": _versions(),
+        "machine": {"processor": _processor(), "cores": os.cpu_count(), "python": platform.python_version()},
+    }
+    RESULTS.mkdir(exist_ok=True)
+    temporary = RESULTS / f".{name}.json.partial"
+    temporary.write_text(json.dumps(record, indent=1))
+    temporary.replace(RESULTS / f"{name}.json")
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _processor() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
