@@ -29,7 +29,7 @@ model = bz.models.supervised(
     likelihood=bz.likelihoods.gaussian(),
 )
 methods = {
-    "nuts": bz.NUTS(num_chains=2, num_warmup=20, num_draws=40, max_tree_depth=3) if smoke else bz.NUTS(num_draws=500),
+    "nuts": bz.NUTS(num_chains=2, num_warmup=100, num_draws=60, max_tree_depth=5) if smoke else bz.NUTS(num_draws=500),
     "mfvi": bz.MeanFieldVI(num_steps=500, num_averaged=100) if smoke else bz.MeanFieldVI(),
     "laplace": bz.Laplace(),
 }
