@@ -195,7 +195,7 @@ def _(distribution: MaskedDistribution) -> Readout:
     mask = torch.as_tensor(distribution._mask)
     events = inner.weight.ndim - len(distribution.batch_shape)
     weight = inner.weight * mask.reshape(mask.shape + (1,) * events if mask.ndim else ())
-    return Readout(inner.coordinates, inner.roots, lambda z: inner.build(z).mask(mask), weight)
+    return Readout(inner.coordinates, inner.roots, lambda z: MaskedDistribution(inner.build(z), mask), weight)
 
 
 @_read.register
@@ -300,7 +300,7 @@ class LinearizedDensity(LogDensity):
             here = super(LinearizedDensity, self)._nodes(theta, data)
             return {name: read(here[name]["fn"]).coordinates for name in self.observed}
 
-        at_anchor, change = jvp(outputs, (self.anchor,), (theta - self.anchor,))
+        at_anchor, change = jvp(outputs, (self.anchor,), (theta - self.anchor,))[:2]
         with pyro.validation_enabled(False):
             for name in self.observed:
                 moved = tuple(z + dz for z, dz in zip(at_anchor[name], change[name], strict=True))

@@ -17,7 +17,7 @@ def plot_confidence(comparison: Comparison) -> Figure:
     """How probable the predicted class was, for rows predicted rightly and wrongly."""
     figure, panels = new_figure(len(comparison.fitted), share=True)
     colour = colours(f.name for f in comparison.fitted)
-    bins = np.linspace(1 / len(comparison.table.classes), 1.0, 16)
+    bins = np.linspace(1 / len(comparison.table.classes), 1.0, 16).tolist()
     for axes, fitted in zip(panels, comparison.fitted, strict=True):
         probs, y = class_probabilities(fitted.test), observed(fitted.test)
         right = probs.argmax(-1) == y

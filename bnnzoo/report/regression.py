@@ -51,8 +51,9 @@ def plot_variance(comparison: Comparison, parts: dict[str, Parts]) -> Figure:
     clean(bars, "Mean predictive variance", f"variance of {comparison.table.target}")
     reference = np.sqrt(parts[names[0]].epistemic)
     for name in names[1:]:
-        epistemic = np.sqrt(parts[name].epistemic)
-        rows.scatter(reference, epistemic, s=14, color=colour[name], alpha=0.75, linewidth=0, label=name)
+        rows.scatter(
+            reference, np.sqrt(parts[name].epistemic), s=14, color=colour[name], alpha=0.75, linewidth=0, label=name
+        )
     top = float(max(np.sqrt(part.epistemic).max() for part in parts.values()))
     rows.plot([0, top], [0, top], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
     rows.set(xlim=(0, None), ylim=(0, None))

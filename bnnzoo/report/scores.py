@@ -65,21 +65,21 @@ class Score:
         return min(values, key=keys[self.better])
 
 
-def observed(tree: xr.DataTree) -> NDArray[np.generic]:
+def observed(tree: xr.DataTree) -> NDArray[Any]:
     """Return the held-out observations [N]."""
     return _only(tree, "predictions_observed_data").to_numpy()
 
 
-def draws_of(tree: xr.DataTree) -> NDArray[np.generic]:
+def draws_of(tree: xr.DataTree) -> NDArray[Any]:
     """Return draws of y [M, N], chains one after the other.
 
     Where the posterior has few draws, such as the one of MAP, the single draw of y that comes with each says too little
     about the noise: instead of it then stand as many quantiles of its Gaussian likelihood as make up 1000 draws.
     """
-    values = _flat(_only(tree, "predictions"))
-    if len(values) >= ENOUGH_DRAWS or "mean" not in tree["conditional"]:
+    values, moments = _flat(_only(tree, "predictions")), tree["conditional"].to_dataset()
+    if len(values) >= ENOUGH_DRAWS or "mean" not in moments:
         return values
-    mean, sd = _flat(tree["conditional"]["mean"]), np.sqrt(_flat(tree["conditional"]["variance"]))
+    mean, sd = _flat(moments["mean"]), np.sqrt(_flat(moments["variance"]))
     count = -(-ENOUGH_DRAWS // len(mean))
     quantiles = norm.ppf((np.arange(count) + 0.5) / count)
     return (mean + sd * quantiles[:, None, None]).reshape(-1, mean.shape[1])
@@ -158,8 +158,8 @@ def _flat(values: xr.DataArray) -> NDArray[Any]:
 
 
 def _only(tree: xr.DataTree, group: str) -> xr.DataArray:
-    (name,) = tree[group].data_vars
-    return tree[group][name]
+    (values,) = tree[group].data_vars.values()
+    return values
 
 
 REGRESSION = (

@@ -45,7 +45,7 @@ def colours(names: Iterable[str]) -> dict[str, str]:
 @contextmanager
 def look() -> Iterator[None]:
     """Draw with the report's settings, and leave matplotlib's own as they were."""
-    with mpl.rc_context(SETTINGS):
+    with mpl.rc_context(SETTINGS):  # type: ignore[arg-type]  # a name for each of matplotlib's settings
         yield
 
 
