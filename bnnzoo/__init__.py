@@ -5,26 +5,47 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from bnnzoo import models
-from bnnzoo.inference import MAP, Laplace, MeanFieldVI, fit
-from bnnzoo.inference.hmc import HMC
-from bnnzoo.inference.nuts import NUTS
+from bnnzoo.inference import (
+    HMC,
+    MAP,
+    NUTS,
+    SVI,
+    DiagonalLaplace,
+    FullRankVI,
+    Laplace,
+    LastLayerLaplace,
+    LowRankVI,
+    MeanFieldVI,
+    SubsetLaplace,
+    fit,
+)
 from bnnzoo.models import likelihoods, priors, random_module
 from bnnzoo.predictive import posterior_predictive, predict, prior_predictive, to_datatree
 
 if TYPE_CHECKING:
-    from bnnzoo import datasets, diagnostics, testing, uncertainty
+    from bnnzoo import acquisition, calibration, datasets, diagnostics, ood, plots, testing, uncertainty
 
 __all__ = [
     "HMC",
     "MAP",
     "NUTS",
+    "SVI",
+    "DiagonalLaplace",
+    "FullRankVI",
     "Laplace",
+    "LastLayerLaplace",
+    "LowRankVI",
     "MeanFieldVI",
+    "SubsetLaplace",
+    "acquisition",
+    "calibration",
     "datasets",
     "diagnostics",
     "fit",
     "likelihoods",
     "models",
+    "ood",
+    "plots",
     "posterior_predictive",
     "predict",
     "prior_predictive",
@@ -38,7 +59,9 @@ __all__ = [
 __version__ = "0.1.0"
 
 # Loaded when first used: scikit-learn, scipy's statistics and plotting take seconds that a fit does not need.
-_ON_FIRST_USE = frozenset({"datasets", "diagnostics", "testing", "uncertainty"})
+_ON_FIRST_USE = frozenset(
+    {"acquisition", "calibration", "datasets", "diagnostics", "ood", "plots", "testing", "uncertainty"}
+)
 
 
 def __getattr__(name: str) -> ModuleType:

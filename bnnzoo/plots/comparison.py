@@ -1,0 +1,78 @@
+"""Distances between posteriors, as a picture."""
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from arviz_plots.plot_collection import PlotCollection
+
+from bnnzoo.plots.curves import Visuals, curves, draw_labels, draw_line, new_collection
+
+__all__ = ["plot_posterior_comparison"]
+
+
+def plot_posterior_comparison(
+    comparison: xr.Dataset,
+    *,
+    distance: str = "wasserstein",
+    plot_collection: PlotCollection | None = None,
+    backend: str | None = None,
+    visuals: Visuals = None,
+    **pc_kwargs: Any,
+) -> PlotCollection:
+    """Plot for each model the share of rows whose distance to the reference is at most d, against d.
+
+    The dashed curve is the floor: the same for two halves of the reference. A model whose curve lies on it was not
+    shown to differ.
+
+    Parameters
+    ----------
+    comparison : Dataset
+        From :func:`bnnzoo.diagnostics.compare_posteriors`.
+    distance : str
+        One of its variables that has a floor.
+    plot_collection : PlotCollection, optional
+    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
+        ArviZ's default unless given.
+    visuals : mapping of str to mapping or False, optional
+        Settings of, or False to leave out, ``line``, ``floor``, ``xlabel``, ``ylabel``.
+    **pc_kwargs
+        Passed to ``arviz_plots.PlotCollection.wrap``.
+
+    Returns
+    -------
+    PlotCollection
+
+    Raises
+    ------
+    ValueError
+        If there is no such distance.
+
+    Examples
+    --------
+    >>> from bnnzoo.diagnostics import compare_posteriors
+    >>> from bnnzoo.testing import example_tree
+    >>> trees = {"nuts": example_tree("regression"), "mfvi": example_tree("regression", seed=1)}
+    >>> plot = plot_posterior_comparison(compare_posteriors(trees, reference="nuts"), backend="none")
+    >>> "floor" in plot.viz.children
+    True
+    """
+    known = [str(name) for name in comparison.data_vars if f"{name}_floor" in comparison.data_vars]
+    if distance not in known:
+        raise ValueError(
+            f"No distance {distance!r} with a floor in the comparison; it has {', '.join(known) or 'none'}."
+        )
+    drawn, floor = (_sorted(comparison[name]) for name in (distance, f"{distance}_floor"))
+    collection = new_collection(drawn, plot_collection, backend, pc_kwargs)
+    draw_line(collection, "floor", floor, visuals, {"linestyle": "C1", "alpha": 0.6})
+    draw_line(collection, "line", drawn, visuals, {})
+    label = f"{distance.replace('_', ' ')} to {comparison.attrs.get('reference', 'the reference')}"
+    draw_labels(collection, drawn, visuals, label, "share of rows")
+    if drawn.sizes["model"] > 1 and plot_collection is None:
+        collection.add_legend("model")
+    return collection
+
+
+def _sorted(distances: xr.DataArray) -> xr.Dataset:
+    each = {str(name): np.sort(distances.sel(model=name).values.ravel()) for name in distances["model"].values}
+    return curves({name: (values, np.arange(1, len(values) + 1) / len(values)) for name, values in each.items()})

@@ -1,0 +1,71 @@
+"""Coverage of predictive intervals, as a picture."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from arviz_plots.plot_collection import PlotCollection
+
+from bnnzoo.calibration import coverage_curve
+from bnnzoo.plots.curves import Visuals, curves, draw_band, draw_labels, draw_line, new_collection, of_each
+
+__all__ = ["plot_coverage"]
+
+
+def plot_coverage(
+    data: xr.DataTree | Mapping[str, xr.DataTree],
+    *,
+    y: xr.DataArray | None = None,
+    band: float = 0.95,
+    plot_collection: PlotCollection | None = None,
+    backend: str | None = None,
+    visuals: Visuals = None,
+    **pc_kwargs: Any,
+) -> PlotCollection:
+    """Plot the share of observations inside their central predictive interval against the interval's level.
+
+    Below the diagonal intervals are too narrow, above too wide. Calibrated predictions stay inside the band with the
+    given probability at each level.
+
+    Parameters
+    ----------
+    data : DataTree or mapping of str to DataTree
+        With draws of y and observations; several, of the same rows, are drawn in one panel.
+    y : DataArray [obs_id, ...], optional
+        Observations; those of each tree unless given.
+    band : float
+        Probability of the band.
+    plot_collection : PlotCollection, optional
+    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
+        ArviZ's default unless given.
+    visuals : mapping of str to mapping or False, optional
+        Settings of, or False to leave out, ``line``, ``band``, ``ref_line``, ``xlabel``, ``ylabel``.
+    **pc_kwargs
+        Passed to ``arviz_plots.PlotCollection.wrap``.
+
+    Returns
+    -------
+    PlotCollection
+
+    Examples
+    --------
+    >>> from bnnzoo.testing import example_tree
+    >>> plot = plot_coverage(example_tree("regression", num_rows=50), backend="none")
+    >>> "band" in plot.viz.children
+    True
+    """
+    found = of_each(data, lambda tree: coverage_curve(tree, y, band=band))
+    drawn = curves({name: (curve["level"].values, curve["coverage"].values) for name, curve in found.items()})
+    diagonal = curves({"diagonal": (np.array([0.0, 1.0]), np.array([0.0, 1.0]))}).isel(model=0, drop=True)
+    first = next(iter(found.values()))
+    edges = np.stack([first["level"].values, first["low"].values, first["high"].values])
+    filled = xr.Dataset({"curve": (("kwarg", "point"), edges)}, coords={"kwarg": ["x", "y_bottom", "y_top"]})
+    collection = new_collection(drawn, plot_collection, backend, pc_kwargs)
+    draw_band(collection, "band", filled, visuals, {"color": "gray"})
+    draw_line(collection, "ref_line", diagonal, visuals, {"color": "gray", "linestyle": "C1"})
+    draw_line(collection, "line", drawn, visuals, {})
+    draw_labels(collection, drawn, visuals, "level of the interval", "share of observations inside")
+    if drawn.sizes["model"] > 1 and plot_collection is None:
+        collection.add_legend("model")
+    return collection

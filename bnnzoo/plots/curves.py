@@ -1,0 +1,152 @@
+"""Curves of one or several models in one panel: what the plots of this package have in common."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from arviz_base import rcParams
+from arviz_plots.plot_collection import PlotCollection
+from arviz_plots.visuals import fill_between_y, labelled_title, labelled_x, labelled_y, line_xy, scatter_xy
+from numpy.typing import NDArray
+
+__all__ = [
+    "Visuals",
+    "curves",
+    "draw_band",
+    "draw_labels",
+    "draw_line",
+    "draw_points",
+    "draw_titles",
+    "new_collection",
+    "of_each",
+]
+
+type Visuals = Mapping[str, Mapping[str, Any] | bool] | None
+type Points = tuple[NDArray[np.floating], NDArray[np.floating]]
+
+
+def of_each[R](data: xr.DataTree | Mapping[str, xr.DataTree], function: Callable[[xr.DataTree], R]) -> dict[str, R]:
+    """Return a function of one tree, or of each of several named ones.
+
+    Parameters
+    ----------
+    data : DataTree or mapping of str to DataTree
+    function : callable
+    """
+    if isinstance(data, xr.DataTree):  # which is a mapping, too
+        return {"prediction": function(data)}
+    return {str(name): function(one) for name, one in data.items()}
+
+
+def curves(points: Mapping[str, Points]) -> xr.Dataset:
+    """Return curves ``[model, plot_axis, point]``; shorter ones end in NaN.
+
+    Parameters
+    ----------
+    points : mapping of str to pair of ndarray
+        x and y of each model.
+
+    Examples
+    --------
+    >>> dict(curves({"a": (np.arange(3.0), np.ones(3))}).sizes)
+    {'model': 1, 'plot_axis': 2, 'point': 3}
+    """
+    length = max(len(x) for x, _ in points.values())
+    values = np.full((len(points), 2, length), np.nan)
+    for row, (x, y) in zip(values, points.values(), strict=True):
+        row[0, : len(x)], row[1, : len(x)] = x, y
+    dims = ("model", "plot_axis", "point")
+    return xr.Dataset({"curve": (dims, values)}, coords={"model": list(points), "plot_axis": ["x", "y"]})
+
+
+def new_collection(
+    data: xr.Dataset,
+    plot_collection: PlotCollection | None,
+    backend: str | None,
+    pc_kwargs: dict[str, Any],
+    *,
+    facet: bool = False,
+) -> PlotCollection:
+    """Return the collection that is given, or one with a color (or, with ``facet``, a panel) for each model.
+
+    Parameters
+    ----------
+    data : Dataset
+        With a dim ``model``.
+    plot_collection : PlotCollection, optional
+    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
+    pc_kwargs : dict
+        Passed on to ``PlotCollection.wrap``.
+    facet : bool
+    """
+    if plot_collection is not None:
+        return plot_collection
+    if facet:
+        pc_kwargs.setdefault("cols", ["model"])
+        figure = {"sharex": True, "sharey": True} | pc_kwargs.pop("figure_kwargs", {})
+        return PlotCollection.wrap(data, backend=backend or rcParams["plot.backend"], figure_kwargs=figure, **pc_kwargs)
+    pc_kwargs.setdefault("cols", [])
+    pc_kwargs.setdefault("aes", {"color": ["model"]})
+    return PlotCollection.wrap(data, backend=backend or rcParams["plot.backend"], **pc_kwargs)
+
+
+def draw_line(
+    collection: PlotCollection, name: str, data: xr.Dataset, visuals: Visuals, defaults: Mapping[str, Any]
+) -> None:
+    """Draw lines ``[model, plot_axis, point]`` unless ``visuals`` turns them off."""
+    _map(collection, line_xy, name, data, visuals, defaults)
+
+
+def draw_points(
+    collection: PlotCollection, name: str, data: xr.Dataset, visuals: Visuals, defaults: Mapping[str, Any]
+) -> None:
+    """Draw points ``[model, plot_axis, point]`` unless ``visuals`` turns them off."""
+    _map(collection, scatter_xy, name, data, visuals, defaults)
+
+
+def draw_band(
+    collection: PlotCollection, name: str, data: xr.Dataset, visuals: Visuals, defaults: Mapping[str, Any]
+) -> None:
+    """Fill between ``y_bottom`` and ``y_top`` along ``x``, of data ``[model, kwarg, point]``, unless turned off."""
+    _map(collection, fill_between_y, name, data, visuals, {"alpha": 0.25} | dict(defaults))
+
+
+def draw_labels(collection: PlotCollection, data: xr.Dataset, visuals: Visuals, x: str, y: str) -> None:
+    """Name the axes."""
+    for name, function, text in (("xlabel", labelled_x, x), ("ylabel", labelled_y, y)):
+        if (wanted := _wanted(visuals, name)) is not None:
+            one = data.isel(model=0, drop=True) if "model" not in collection.facet_dims else data
+            collection.map(function, name, data=one, ignore_aes="all", **{"text": text} | wanted)
+
+
+def draw_titles(collection: PlotCollection, data: xr.Dataset, visuals: Visuals) -> None:
+    """Write the name of each model over its panel."""
+    if data.sizes["model"] > 1 and (wanted := _wanted(visuals, "title")) is not None:
+        collection.map(_title, "title", data=data, ignore_aes="all", **wanted)
+
+
+def _title(data: xr.DataArray, target: Any, **kwargs: Any) -> Any:
+    return labelled_title(data, target, text=str(data["model"].item()), **kwargs)
+
+
+def _map(
+    collection: PlotCollection,
+    function: Callable[..., Any],
+    name: str,
+    data: xr.Dataset,
+    visuals: Visuals,
+    defaults: Mapping[str, Any],
+) -> None:
+    if (wanted := _wanted(visuals, name)) is None:
+        return
+    fixed = {} if "model" in data.dims and "color" in collection.aes_set else {"color": "C0"}
+    ignore: Any = "all" if "model" not in data.dims else frozenset()
+    collection.map(function, name, data=data, ignore_aes=ignore, **fixed | dict(defaults) | wanted)
+
+
+def _wanted(visuals: Visuals, name: str) -> dict[str, Any] | None:
+    chosen = (visuals or {}).get(name, True)
+    if chosen is False:
+        return None
+    return {} if chosen is True else dict(chosen)

@@ -1,0 +1,112 @@
+"""Predictions along one input, as a picture."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from arviz_plots.plot_collection import PlotCollection
+from numpy.typing import ArrayLike
+
+from bnnzoo.labelled import SAMPLE_DIMS, moment
+from bnnzoo.plots.curves import (
+    Visuals,
+    curves,
+    draw_band,
+    draw_labels,
+    draw_line,
+    draw_points,
+    draw_titles,
+    new_collection,
+    of_each,
+)
+from bnnzoo.uncertainty import epistemic_variance, total_variance
+
+__all__ = ["plot_function"]
+
+
+def plot_function(
+    data: xr.DataTree | Mapping[str, xr.DataTree],
+    x: ArrayLike,
+    *,
+    observed: tuple[ArrayLike, ArrayLike] | None = None,
+    num_sds: float = 2.0,
+    plot_collection: PlotCollection | None = None,
+    backend: str | None = None,
+    visuals: Visuals = None,
+    **pc_kwargs: Any,
+) -> PlotCollection:
+    """Plot the predictive mean along one input with two bands: what is uncertain about the function, and in all.
+
+    Parameters
+    ----------
+    data : DataTree or mapping of str to DataTree
+        With ``conditional/mean`` and ``conditional/variance`` ``[chain, draw, obs_id]`` of at least two draws; several
+        get a panel each.
+    x : array_like [obs_id]
+        The input of each row; rows are sorted by it.
+    observed : pair of array_like, optional
+        x and y of data to show.
+    num_sds : float
+        Half of the width of the bands, in standard deviations: epistemic for the inner, total for the outer one.
+    plot_collection : PlotCollection, optional
+    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
+        ArviZ's default unless given.
+    visuals : mapping of str to mapping or False, optional
+        Settings of, or False to leave out, ``mean``, ``epistemic_band``, ``total_band``, ``observed``, ``title``,
+        ``xlabel``, ``ylabel``.
+    **pc_kwargs
+        Passed to ``arviz_plots.PlotCollection.wrap``.
+
+    Returns
+    -------
+    PlotCollection
+
+    Raises
+    ------
+    ValueError
+        If there are not as many inputs as rows.
+
+    Examples
+    --------
+    >>> from bnnzoo.testing import example_tree
+    >>> plot = plot_function(example_tree("regression"), np.arange(7.0), backend="none")
+    >>> "total_band" in plot.viz.children
+    True
+    """
+    inputs = np.asarray(x, float).ravel()
+    order = np.argsort(inputs, kind="stable")
+    found = of_each(data, lambda tree: _bands(tree, len(inputs)).isel(obs_id=order))
+    means = curves({name: (inputs[order], bands["mean"].values) for name, bands in found.items()})
+    collection = new_collection(means, plot_collection, backend, pc_kwargs, facet=True)
+    for name, alpha in (("total_band", 0.15), ("epistemic_band", 0.35)):
+        edges = {key: _edges(inputs[order], bands, name, num_sds) for key, bands in found.items()}
+        filled = xr.Dataset(
+            {"curve": (("model", "kwarg", "point"), np.stack(list(edges.values())))},
+            coords={"model": list(edges), "kwarg": ["x", "y_bottom", "y_top"]},
+        )
+        draw_band(collection, name, filled, visuals, {"alpha": alpha})
+    draw_line(collection, "mean", means, visuals, {})
+    if observed is not None:
+        points = (np.asarray(observed[0], float).ravel(), np.asarray(observed[1], float).ravel())
+        draw_points(collection, "observed", curves(dict.fromkeys(found, points)), visuals, {"color": "black"})
+    draw_labels(collection, means, visuals, "x", "y")
+    draw_titles(collection, means, visuals)
+    return collection
+
+
+def _bands(tree: xr.DataTree, rows: int) -> xr.Dataset:
+    mean = moment(tree, "mean").mean(SAMPLE_DIMS)
+    if mean.dims != ("obs_id",) or mean.size != rows:
+        raise ValueError(
+            f"There are {rows} inputs x, but predictions with sizes {dict(mean.sizes)}: give one input for each row."
+        )
+    total = total_variance(tree)
+    epistemic = epistemic_variance(tree)
+    sds = {"total_band": total**0.5, "epistemic_band": epistemic**0.5}
+    return xr.Dataset({"mean": mean} | sds)
+
+
+def _edges(x: np.ndarray, bands: xr.Dataset, name: str, num_sds: float) -> np.ndarray:
+    mean, half = bands["mean"].values, num_sds * bands[name].values
+    return np.stack([x, mean - half, mean + half])

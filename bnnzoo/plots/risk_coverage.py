@@ -1,0 +1,64 @@
+"""What is gained by rejecting uncertain observations, as a picture."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import xarray as xr
+from arviz_plots.plot_collection import PlotCollection
+
+from bnnzoo.calibration import misclassified, risk_coverage_curve
+from bnnzoo.plots.curves import Visuals, curves, draw_labels, draw_line, new_collection, of_each
+from bnnzoo.uncertainty import predictive_entropy
+
+__all__ = ["plot_risk_coverage"]
+
+
+def plot_risk_coverage(
+    data: xr.DataTree | Mapping[str, xr.DataTree],
+    *,
+    uncertainty: Callable[[xr.DataTree], xr.DataArray] = predictive_entropy,
+    loss: Callable[[xr.DataTree], xr.DataArray] = misclassified,
+    plot_collection: PlotCollection | None = None,
+    backend: str | None = None,
+    visuals: Visuals = None,
+    **pc_kwargs: Any,
+) -> PlotCollection:
+    """Plot the mean loss of the most certain observations against their share.
+
+    Parameters
+    ----------
+    data : DataTree or mapping of str to DataTree
+        Predictions with observations; several are drawn in one panel.
+    uncertainty, loss : callable
+        From a tree to a value of each observation: by what they are rejected, and what is lost on those that are kept.
+    plot_collection : PlotCollection, optional
+    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
+        ArviZ's default unless given.
+    visuals : mapping of str to mapping or False, optional
+        Settings of, or False to leave out, ``line``, ``oracle`` (rejection by the loss itself), ``xlabel``, ``ylabel``.
+    **pc_kwargs
+        Passed to ``arviz_plots.PlotCollection.wrap``.
+
+    Returns
+    -------
+    PlotCollection
+
+    Examples
+    --------
+    >>> from bnnzoo.testing import example_tree
+    >>> plot = plot_risk_coverage(example_tree("classification", num_rows=50), backend="none")
+    >>> "oracle" in plot.viz.children
+    True
+    """
+    found = of_each(data, lambda tree: risk_coverage_curve(uncertainty(tree), loss(tree)))
+    drawn, oracle = (
+        curves({name: (curve["coverage"].values, curve[risk].values) for name, curve in found.items()})
+        for risk in ("risk", "risk_oracle")
+    )
+    collection = new_collection(drawn, plot_collection, backend, pc_kwargs)
+    draw_line(collection, "oracle", oracle, visuals, {"linestyle": "C1", "alpha": 0.5})
+    draw_line(collection, "line", drawn, visuals, {})
+    draw_labels(collection, drawn, visuals, "share of observations kept", "mean loss of these")
+    if drawn.sizes["model"] > 1 and plot_collection is None:
+        collection.add_legend("model")
+    return collection
