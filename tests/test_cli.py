@@ -7,8 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from bnnzoo.cli import Budget, CommandError, app, method_names, methods_from
 from bnnzoo.inference import MeanFieldVI
