@@ -147,8 +147,7 @@ class LogDensity:
         """
         with isolated(seed, self.device):
             theta = torch.empty(num_chains, self.num_params, dtype=self.dtype).uniform_(-2.0, 2.0)
-            # A loop: vmap refuses the in-place random numbers by which torch's distributions draw.
-            return torch.stack([self._with_prior_weights(chain) for chain in theta]) if self.networks else theta
+            return self._with_prior_weights(theta) if self.networks else theta
 
     def not_finite(self, theta: Tensor, *batch: Any) -> tuple[str, float]:
         """Return the name and the log probability of the first site that is not finite at ``theta[P]``, or of the gradient."""
@@ -161,6 +160,12 @@ class LogDensity:
         return "gradient of the density", float("nan")
 
     def _with_prior_weights(self, theta: Tensor) -> Tensor:
+        try:
+            return vmap(self._one_with_prior_weights, randomness="different")(theta)
+        except RuntimeError:  # vmap refuses the in-place random numbers by which some distributions draw
+            return torch.stack([self._one_with_prior_weights(chain) for chain in theta])
+
+    def _one_with_prior_weights(self, theta: Tensor) -> Tensor:
         given = {site.name: site.transform(site.unflatten(theta)) for site in self.sites if not site.is_weight}
         nodes = replay(self.model, given, self.data, self.observed, self.device)
         return self.unconstrain({site.name: nodes[site.name]["value"] for site in self.sites})
@@ -204,9 +209,9 @@ def build_density(
     >>> density.num_params, density.num_data, density.observed
     (1, 2, ('y',))
     """
-    device = torch.device(device)
+    device, dtype = torch.device(device), dtype or torch.get_default_dtype()
     with _explaining_unequal_rows(data):
-        nodes = discover(model, data, device)
+        nodes = discover(model, data, device, dtype)
         refuse_unsupported(nodes.values())
         samples = [node for node in nodes.values() if node["type"] == "sample"]
         observed = tuple(node["name"] for node in samples if _is_observation(node))
@@ -226,7 +231,7 @@ def build_density(
         num_params=sites[-1].span.stop,
         num_data=_rows(terms, torch.empty(0)).numel(),
         networks=_networks(samples),
-        dtype=dtype or torch.get_default_dtype(),
+        dtype=dtype,
         device=device,
     )
 

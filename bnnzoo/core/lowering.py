@@ -1,37 +1,22 @@
 """From a pure function to a plain tensor graph, compiled where that pays for itself."""
 
-import copy
-import logging
 import math
-import operator
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
-import torch._inductor.config
 from torch import Tensor
-from torch._functorch.compile_utils import fx_graph_cse
-from torch._inductor.compile_fx import compile_fx, compile_fx_inner
-from torch._ops import OpOverload
-from torch.fx import GraphModule, Node
-from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.node import map_arg
+from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
-__all__ = ["LoopStep", "Lowered", "LoweringWarning", "Packed", "Specialized", "looped_value_and_grad"]
+from bnnzoo.core.compiling import LoweringWarning, compile_graph, first_line
+from bnnzoo.core.graphs import trace
+
+__all__ = ["LoopStep", "Lowered", "LoweringWarning", "Specialized", "looped_value_and_grad"]
 
 COMPILE_SECONDS = 12.0
 """What inductor is taken to need for a graph it has not seen; measured 3 to 20 s."""
-
-SECONDS_PER_NODE = 4e-6
-SECONDS_PER_ELEMENT = 1e-9
-"""Rough cost of a traced graph on a CPU, so that the choice to compile never depends on a clock."""
-
-
-class LoweringWarning(UserWarning):
-    """A function runs, but slower than it could: it could not be compiled or not even be traced."""
 
 
 class Specialized:
@@ -64,7 +49,7 @@ class Specialized:
     def compiled(self, inputs: list[Tensor]) -> "Specialized":
         """Return the compiled form of a traced graph, or the graph as it is where it cannot be compiled."""
         assert isinstance(self.flat, GraphModule)
-        function = _compile(self.flat, inputs)
+        function = compile_graph(self.flat, inputs)
         how, function = ("traced", self.flat) if function is None else ("compiled", function)
         return Specialized(how, function, self._spec)
 
@@ -116,49 +101,6 @@ class Lowered:
         if num_calls > found.worth_compiling_after:
             self._cache[key] = found = found.compiled(_clones(args))
         return found
-
-
-class Packed:
-    """A pytree of tensors kept as few tensors: leaves of one shape and dtype are stacked.
-
-    A compiled graph pays for every tensor that passes its border, so the state of a loop crosses it packed.
-
-    Examples
-    --------
-    >>> import torch
-    >>> packed = Packed({"a": torch.zeros(3), "b": torch.ones(3), "n": torch.tensor(2)})
-    >>> len(packed.groups), packed.value["b"].tolist()
-    (2, [1.0, 1.0, 1.0])
-    """
-
-    def __init__(self, value: Any) -> None:
-        leaves, spec = pytree.tree_flatten(value)
-        kinds = [(leaf.shape, leaf.dtype) for leaf in leaves]
-        members = [[i for i, k in enumerate(kinds) if k == kind] for kind in dict.fromkeys(kinds)]
-        self.groups = [torch.stack([leaves[i] for i in group]) for group in members]
-        self.layout = (spec, members)
-
-    @property
-    def value(self) -> Any:
-        """The tree itself, as views of the packed tensors."""
-        spec, members = self.layout
-        leaves: dict[int, Tensor] = {}
-        for group, places in zip(self.groups, members, strict=True):
-            leaves.update(zip(places, group.unbind(), strict=True))
-        return pytree.tree_unflatten([leaves[i] for i in range(len(leaves))], spec)
-
-    def with_groups(self, groups: Sequence[Tensor]) -> "Packed":
-        """Return a tree of the same structure that holds other tensors."""
-        return _unflatten_packed(groups, self.layout)
-
-
-def _unflatten_packed(groups: Iterable[Tensor], layout: Any) -> Packed:
-    packed = Packed.__new__(Packed)
-    packed.groups, packed.layout = list(groups), layout
-    return packed
-
-
-pytree.register_pytree_node(Packed, lambda packed: (packed.groups, packed.layout), _unflatten_packed)
 
 
 class LoopStep:
@@ -213,7 +155,7 @@ def _lower(function: Callable[..., Any], fallback: Callable[..., Any], args: tup
     flat, spec_of = _flattened(function, args)
     inputs = _clones(args)
     try:
-        graph, seconds = _trace(flat, inputs)
+        graph, seconds = trace(flat, inputs)
     except Exception as error:  # a model may fail to trace in any way; what it means is the same
         warnings.warn(_cannot_trace(error), LoweringWarning, stacklevel=4)
         flat, spec_of = _flattened(fallback, args)
@@ -247,131 +189,6 @@ def _flattened(
     return flat, spec_of
 
 
-def _trace(flat: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor]) -> tuple[GraphModule, float]:
-    decompositions = {torch.ops.aten.tanh.default: _tanh} if all(i.device.type == "cpu" for i in inputs) else {}
-    graph = make_fx(flat, decomposition_table=decompositions)(*inputs)
-    graph.graph.eliminate_dead_code()
-    seconds = _estimated_seconds(graph)
-    fold_constants(graph)
-    graph.graph = fx_graph_cse(graph.graph)
-    graph.recompile()
-    for node in graph.graph.nodes:
-        node.meta.clear()  # tensors of several tracing levels in the metadata make inductor refuse the graph
-    return graph, seconds
-
-
-def fold_constants(graph: GraphModule) -> None:
-    """Evaluate once, in place, whatever in ``graph`` depends on no input: bounds, scales, factorisations of constants."""
-    values: dict[Node, Any] = {}
-    for node in list(graph.graph.nodes):
-        if node.op == "get_attr":
-            values[node] = getattr(graph, node.target)
-        elif node.op == "call_function" and _is_constant(node, values):
-            args, kwargs = map_arg((node.args, node.kwargs), lambda n: values[n])
-            values[node] = node.target(*args, **kwargs)
-    folded = [node for node in values if node.op == "call_function"]
-    for node in folded:
-        if isinstance(values[node], Tensor) and any(user not in values for user in node.users):
-            _replace_by_attribute(graph, node, values[node])
-    for node in reversed(folded):  # some, such as checks of errors, are never dead code to the graph itself
-        if not node.users:
-            graph.graph.erase_node(node)
-    graph.graph.eliminate_dead_code()
-
-
-def _is_constant(node: Node, values: dict[Node, Any]) -> bool:
-    """Tell whether a node can be evaluated now: it is pure, not random, and all it takes is known."""
-    if isinstance(node.target, OpOverload):
-        pure = torch.Tag.nondeterministic_seeded not in node.target.tags and not node.target._schema.is_mutable
-    else:
-        pure = node.target is operator.getitem
-    return pure and all(argument in values for argument in node.all_input_nodes)
-
-
-def _replace_by_attribute(graph: GraphModule, node: Node, value: Tensor) -> None:
-    name = f"_folded_{node.name}"
-    graph.register_buffer(name, value.detach().clone())
-    with graph.graph.inserting_before(node):
-        constant = graph.graph.get_attr(name)
-    node.replace_all_uses_with(constant)
-
-
-def _tanh(x: Tensor) -> Tensor:
-    """Hyperbolic tangent through the exponential, which CPUs vectorise; exact to an absolute rounding error."""
-    return 1 - 2 / (torch.exp(2 * x) + 1)
-
-
-def _compile(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Sequence[Tensor]] | None:
-    """Compile a graph and return what inductor made of it, without the layers of bookkeeping around each call."""
-    found: list[Any] = []
-
-    def remember(*args: Any, **kwargs: Any) -> Any:
-        found.append(compile_fx_inner(*args, **kwargs))
-        return found[-1]
-
-    settings = {"cpp_wrapper": all(tensor.device.type == "cpu" for tensor in inputs)}
-    try:
-        with torch.no_grad(), torch._inductor.config.patch(settings), _quiet():
-            wrapped: Callable[..., Any] = cast(Any, compile_fx(copy.deepcopy(graph), inputs, inner_compile=remember))
-            expected = wrapped(*inputs)
-    except Exception as error:  # no compiler on the machine, or an operation inductor does not know
-        warnings.warn(_cannot_compile(error), LoweringWarning, stacklevel=4)
-        return None
-    return _without_wrappers(wrapped, found, inputs, expected)
-
-
-def _without_wrappers(
-    wrapped: Callable[..., Sequence[Tensor]], found: list[Any], inputs: list[Tensor], expected: Sequence[Tensor]
-) -> Callable[..., Sequence[Tensor]]:
-    """Return the innermost compiled function where it is known to be all there is, else ``wrapped``.
-
-    The graph's constants come first among its arguments, then the inputs; outputs that are views of inputs are left out.
-    """
-    if len(found) != 1:
-        return lambda *tensors: wrapped(*tensors)
-    seen: list[list[Any]] = []
-    inner = found[0].current_callable
-
-    def spy(args: list[Any]) -> Any:
-        seen.append(list(args))
-        return inner(args)
-
-    found[0].current_callable = spy
-    with torch.no_grad():
-        wrapped(*inputs)
-    found[0].current_callable = inner
-    constants = seen[0][: len(seen[0]) - len(inputs)]
-    passed = seen[0][len(constants) :]
-    if len(passed) != len(inputs) or any(a is not b for a, b in zip(passed, inputs, strict=True)):
-        return lambda *tensors: wrapped(*tensors)
-    outputs = inner([*constants, *inputs])
-    if len(outputs) != len(expected) or not all(torch.equal(a, b) for a, b in zip(outputs, expected, strict=True)):
-        return lambda *tensors: wrapped(*tensors)
-    return lambda *tensors: inner([*constants, *tensors])
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep inductor's remarks about its own insides from the user; errors still raise."""
-    loggers = [logging.getLogger(name) for name in ("torch._inductor", "torch.utils.cpp_extension")]
-    levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
-        try:
-            yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
-
-
-def _estimated_seconds(graph: GraphModule) -> float:
-    nodes = [node for node in graph.graph.nodes if node.op == "call_function"]
-    elements = sum(node.meta["val"].numel() for node in nodes if isinstance(node.meta.get("val"), Tensor))
-    return len(nodes) * SECONDS_PER_NODE + elements * SECONDS_PER_ELEMENT
-
-
 def _tensors(args: Any) -> list[Tensor]:
     return [leaf for leaf in pytree.tree_leaves(args) if isinstance(leaf, Tensor)]
 
@@ -380,19 +197,8 @@ def _signature(leaf: Any) -> Any:
     return (leaf.shape, leaf.stride(), leaf.dtype, leaf.device) if isinstance(leaf, Tensor) else leaf
 
 
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
-
-
-def _cannot_compile(error: Exception) -> str:
-    return (
-        f"The traced graph could not be compiled and runs uncompiled, several times slower ({_first_line(error)}). If no "
-        f"C++ compiler is installed, install one (g++ or clang)."
-    )
-
-
 def _cannot_trace(error: Exception) -> str:
     return (
         f"The model could not be traced into a tensor graph and runs as Python, one chain after the other "
-        f"({_first_line(error)}). Replace .item(), if-statements on tensor values and numpy calls by torch operations."
+        f"({first_line(error)}). Replace .item(), if-statements on tensor values and numpy calls by torch operations."
     )

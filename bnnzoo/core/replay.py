@@ -41,6 +41,8 @@ class _Given(Messenger):
             msg["value"], msg["is_observed"] = None, False
         elif msg["name"] in self.observed and msg["value"] is None:
             msg["value"], msg["done"] = torch.zeros(msg["fn"].shape()), True
+        elif not msg["is_observed"]:  # torch draws normal numbers in place where gradients may follow, which vmap refuses
+            msg["value"], msg["done"] = msg["fn"].sample(), True
 
 
 class _Discovery(Messenger):
@@ -77,9 +79,22 @@ def isolated(seed: int, device: torch.device) -> Iterator[None]:
         yield
 
 
-def discover(model: Model, data: Data, device: torch.device, seed: int = 0) -> dict[str, Node]:
+@contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """Let constants inside a model, such as the scale in ``Normal(0.0, 1.0)``, have the dtype of theta."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def discover(
+    model: Model, data: Data, device: torch.device, dtype: torch.dtype | None = None, seed: int = 0
+) -> dict[str, Node]:
     """Run ``model`` once with freshly drawn latents and return the nodes of its trace."""
-    with isolated(seed, device), torch.enable_grad(), _Discovery():
+    with _default_dtype(dtype or torch.get_default_dtype()), isolated(seed, device), torch.enable_grad(), _Discovery():
         return _nodes(model, data)
 
 
@@ -105,7 +120,8 @@ def replay(
     draw : bool
         Draw the observed sites from the model, also where data is given.
     """
-    with pyro.validation_enabled(False), device:
+    dtypes = [value.dtype for value in values.values() if value.is_floating_point()]
+    with _default_dtype(dtypes[0] if dtypes else torch.get_default_dtype()), pyro.validation_enabled(False), device:
         return _nodes(_Given(values, observed, draw)(model), data)
 
 

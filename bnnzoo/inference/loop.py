@@ -11,7 +11,8 @@ from torch.func import vmap
 from torch.utils import _pytree as pytree
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.lowering import LoopStep, Packed, looped_value_and_grad
+from bnnzoo.core.lowering import LoopStep, looped_value_and_grad
+from bnnzoo.core.packed import Packed
 from bnnzoo.core.types import Data, Progress
 from bnnzoo.inference.adaptation import (
     Adaptation,

@@ -11,6 +11,8 @@ from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.core.lowering import LoweringWarning, looped_value_and_grad
 from bnnzoo.core.minibatch import DataError
 from bnnzoo.core.sites import ModelError
+from bnnzoo.models import random_module
+from bnnzoo.models.priors import normal
 from tests.core.zoo_of_densities import cases
 
 NAMES = list(cases())
@@ -192,3 +194,30 @@ def test_missing_and_misshapen_values() -> None:
         density.unconstrain({"sigma": values["sigma"]})
     with pytest.raises(ValueError, match=r"'w1' has shape \(4, 3\), but its value has \(2,\)"):
         density.unconstrain({**values, "w1": torch.zeros(2)})
+
+
+@pytest.mark.parametrize("default", [torch.float32, torch.float64])
+def test_constants_of_the_model_take_the_dtype_asked_for(default: torch.dtype) -> None:
+    model, (x, y) = cases()["regression"]
+    torch.set_default_dtype(default)
+    for dtype in (torch.float32, torch.float64):
+        density = build_density(model, x.to(dtype), y.to(dtype), dtype=dtype)
+        value, gradient = density.value_and_grad(density.init(2, seed=0), x.to(dtype), y.to(dtype))
+        assert value.dtype == gradient.dtype == dtype
+        assert torch.get_default_dtype() == default
+
+
+def test_network_weights_start_from_their_prior_in_one_call_of_the_model() -> None:
+    calls = []
+
+    def model(x: Tensor, y: Tensor) -> None:
+        calls.append(1)
+        f = random_module("net", net, normal(0.1))(x).squeeze(-1)
+        with pyro.plate("data", len(x)):
+            pyro.sample("y", dist.Normal(f, 1.0), obs=y)
+
+    net = torch.nn.Linear(3, 1)
+    _, (x, y) = cases()["regression"]
+    density = build_density(model, x, y)
+    assert density.init(50, seed=1).std() < 0.2
+    assert len(calls) == 2

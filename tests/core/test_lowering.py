@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from bnnzoo.core import lowering
+from bnnzoo.core import compiling, lowering
 from bnnzoo.core.density import build_density
-from bnnzoo.core.lowering import LoopStep, Lowered, LoweringWarning, Packed
+from bnnzoo.core.lowering import LoopStep, Lowered, LoweringWarning
+from bnnzoo.core.packed import Packed
 from tests.core.zoo_of_densities import cases
 
 
@@ -53,6 +54,19 @@ def test_constants_are_evaluated_once() -> None:
     assert step(torch.ones(3)).tolist() == [2.0, 2.0, 2.0]
 
 
+def test_narrow_products_are_turned_around() -> None:
+    g, x = torch.randn(60, 50), torch.randn(60, 8)
+    narrow = Lowered(lambda g, x: g.T @ x).specialize(g, x)
+    wide = Lowered(lambda g, x: x.T @ g).specialize(g, x)
+    products = [
+        [n.args[1].op for n in step.flat.graph.nodes if n.target is torch.ops.aten.mm.default]  # type: ignore[attr-defined]
+        for step in (narrow, wide)
+    ]
+    assert products == [["call_function"], ["placeholder"]]
+    torch.testing.assert_close(narrow(g, x), g.T @ x)
+    torch.testing.assert_close(wide(g, x), x.T @ g)
+
+
 def test_random_numbers_are_not_constants() -> None:
     lowered = Lowered(lambda x: x + torch.randn(2))
     assert not torch.equal(lowered(torch.zeros(2)), lowered(torch.zeros(2)))
@@ -86,7 +100,7 @@ def test_without_a_compiler_the_traced_graph_runs(monkeypatch: pytest.MonkeyPatc
     def no_compiler(*args: object, **kwargs: object) -> None:
         raise RuntimeError("no C++ compiler found")
 
-    monkeypatch.setattr(lowering, "compile_fx", no_compiler)
+    monkeypatch.setattr(compiling, "compile_fx", no_compiler)
     lowered = Lowered(lambda x: x + 1)
     with pytest.warns(LoweringWarning, match=r"could not be compiled .* \(RuntimeError: no C\+\+ compiler found\)"):
         result = lowered.specialize(torch.zeros(2), num_calls=10**9)(torch.zeros(2))

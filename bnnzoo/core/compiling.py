@@ -1,0 +1,97 @@
+"""Compiling a graph with inductor, or saying once why it could not be done."""
+
+import copy
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+import torch._inductor.config
+from torch import Tensor
+from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+from torch.fx import GraphModule
+
+__all__ = ["LoweringWarning", "compile_graph", "first_line"]
+
+
+class LoweringWarning(UserWarning):
+    """A function runs, but slower than it could: it could not be compiled or not even be traced."""
+
+
+def compile_graph(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Sequence[Tensor]] | None:
+    """Compile a graph and return what inductor made of it, without the layers of bookkeeping around each call."""
+    found: list[Any] = []
+
+    def remember(*args: Any, **kwargs: Any) -> Any:
+        found.append(compile_fx_inner(*args, **kwargs))
+        return found[-1]
+
+    settings = {"cpp_wrapper": all(tensor.device.type == "cpu" for tensor in inputs)}
+    try:
+        with torch.no_grad(), torch._inductor.config.patch(settings), _quiet():
+            wrapped: Callable[..., Any] = cast(Any, compile_fx(copy.deepcopy(graph), inputs, inner_compile=remember))
+            expected = wrapped(*inputs)
+    except Exception as error:  # no compiler on the machine, or an operation inductor does not know
+        warnings.warn(_cannot_compile(error), LoweringWarning, stacklevel=4)
+        return None
+    return _without_wrappers(wrapped, found, inputs, expected)
+
+
+def _without_wrappers(
+    wrapped: Callable[..., Sequence[Tensor]], found: list[Any], inputs: list[Tensor], expected: Sequence[Tensor]
+) -> Callable[..., Sequence[Tensor]]:
+    """Return the innermost compiled function where it is known to be all there is, else ``wrapped``.
+
+    The graph's constants come first among its arguments, then the inputs; outputs that are views of inputs are left out.
+    """
+    if len(found) != 1:
+        return lambda *tensors: wrapped(*tensors)
+    seen: list[list[Any]] = []
+    inner = found[0].current_callable
+
+    def spy(args: list[Any]) -> Any:
+        seen.append(list(args))
+        return inner(args)
+
+    found[0].current_callable = spy
+    with torch.no_grad():
+        wrapped(*inputs)
+    found[0].current_callable = inner
+    constants = seen[0][: len(seen[0]) - len(inputs)]
+    passed = seen[0][len(constants) :]
+    if len(passed) != len(inputs) or any(a is not b for a, b in zip(passed, inputs, strict=True)):
+        return lambda *tensors: wrapped(*tensors)
+    outputs = inner([*constants, *inputs])
+    if len(outputs) != len(expected) or not all(torch.equal(a, b) for a, b in zip(outputs, expected, strict=True)):
+        return lambda *tensors: wrapped(*tensors)
+    return lambda *tensors: inner([*constants, *tensors])
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep inductor's remarks about its own insides from the user; errors still raise."""
+    loggers = [logging.getLogger(name) for name in ("torch._inductor", "torch.utils.cpp_extension")]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
+
+
+def first_line(error: Exception) -> str:
+    """Return the kind of an error and the first line of what it says."""
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
+
+
+def _cannot_compile(error: Exception) -> str:
+    return (
+        f"The traced graph could not be compiled and runs uncompiled, several times slower ({first_line(error)}). If no "
+        f"C++ compiler is installed, install one (g++ or clang)."
+    )

@@ -1,0 +1,111 @@
+"""Tracing a function into a graph of tensor operations, and taking out what a graph does not need."""
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._functorch.compile_utils import fx_graph_cse
+from torch._ops import OpOverload
+from torch.fx import GraphModule, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.node import map_arg
+
+__all__ = ["fold_constants", "trace", "widen_products"]
+
+SECONDS_PER_NODE = 4e-6
+SECONDS_PER_ELEMENT = 1e-9
+"""Rough cost of a traced graph on a CPU, so that the choice to compile never depends on a clock."""
+
+NARROW = 32
+"""Fewest columns of a matrix product's result that CPUs handle well."""
+
+
+def trace(flat: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor]) -> tuple[GraphModule, float]:
+    """Return a function of flat tensors as a graph without waste, and roughly how many seconds one evaluation takes."""
+    decompositions = {torch.ops.aten.tanh.default: _tanh} if all(i.device.type == "cpu" for i in inputs) else {}
+    graph = make_fx(flat, decomposition_table=decompositions)(*inputs)
+    graph.graph.eliminate_dead_code()
+    seconds = _estimated_seconds(graph)
+    fold_constants(graph)
+    if all(tensor.device.type == "cpu" for tensor in inputs):
+        widen_products(graph)
+    graph.graph = fx_graph_cse(graph.graph)
+    graph.recompile()
+    for node in graph.graph.nodes:
+        node.meta.clear()  # tensors of several tracing levels in the metadata make inductor refuse the graph
+    return graph, seconds
+
+
+def fold_constants(graph: GraphModule) -> None:
+    """Evaluate once, in place, whatever in ``graph`` depends on no input: bounds, scales, factorisations of constants."""
+    values: dict[Node, Any] = {}
+    for node in list(graph.graph.nodes):
+        if node.op == "get_attr":
+            values[node] = getattr(graph, node.target)
+        elif node.op == "call_function" and _is_constant(node, values):
+            args, kwargs = map_arg((node.args, node.kwargs), lambda n: values[n])
+            values[node] = node.target(*args, **kwargs)
+    folded = [node for node in values if node.op == "call_function"]
+    for node in folded:
+        if isinstance(values[node], Tensor) and any(user not in values for user in node.users):
+            _replace_by_attribute(graph, node, values[node])
+    for node in reversed(folded):  # some, such as checks of errors, are never dead code to the graph itself
+        if not node.users:
+            graph.graph.erase_node(node)
+    graph.graph.eliminate_dead_code()
+
+
+def _is_constant(node: Node, values: dict[Node, Any]) -> bool:
+    """Tell whether a node can be evaluated now: it is pure, not random, and all it takes is known."""
+    if isinstance(node.target, OpOverload):
+        pure = torch.Tag.nondeterministic_seeded not in node.target.tags and not node.target._schema.is_mutable
+    else:
+        pure = node.target is operator.getitem
+    return pure and all(argument in values for argument in node.all_input_nodes)
+
+
+def _replace_by_attribute(graph: GraphModule, node: Node, value: Tensor) -> None:
+    name = f"_folded_{node.name}"
+    graph.register_buffer(name, value.detach().clone())
+    with graph.graph.inserting_before(node):
+        constant = graph.graph.get_attr(name)
+    node.replace_all_uses_with(constant)
+
+
+def widen_products(graph: GraphModule) -> None:
+    """Turn matrix products with a narrow result into their transposes, in place: CPUs vectorise along its rows.
+
+    A gradient with respect to 50 x 8 weights from 600 rows takes a third of the time as ``(x^T g)^T`` of what it takes as
+    ``g^T x``.
+    """
+    for node in list(graph.graph.nodes):
+        if node.target not in (torch.ops.aten.mm.default, torch.ops.aten.bmm.default):
+            continue
+        rows, columns = node.meta["val"].shape[-2:]
+        if columns >= min(rows, NARROW) or columns == 1:
+            continue
+        with graph.graph.inserting_before(node):
+            left, right = (_transposed(graph, operand) for operand in reversed(node.args))
+            product = _transposed(graph, graph.graph.call_function(node.target, (left, right)))
+        node.replace_all_uses_with(product)
+        graph.graph.erase_node(node)
+    for node in graph.graph.nodes:
+        if node.target in (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default):
+            node.target = torch.ops.aten.reshape.default  # a transposed product may have no view of the shape asked for
+
+
+def _transposed(graph: GraphModule, node: Node) -> Node:
+    return graph.graph.call_function(torch.ops.aten.transpose.int, (node, -2, -1))
+
+
+def _tanh(x: Tensor) -> Tensor:
+    """Hyperbolic tangent through the exponential, which CPUs vectorise; exact to an absolute rounding error."""
+    return 1 - 2 / (torch.exp(2 * x) + 1)
+
+
+def _estimated_seconds(graph: GraphModule) -> float:
+    nodes = [node for node in graph.graph.nodes if node.op == "call_function"]
+    elements = sum(node.meta["val"].numel() for node in nodes if isinstance(node.meta.get("val"), Tensor))
+    return len(nodes) * SECONDS_PER_NODE + elements * SECONDS_PER_ELEMENT
