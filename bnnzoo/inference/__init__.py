@@ -1,9 +1,29 @@
 """Inference methods, each a frozen dataclass of settings, and ``fit``, which takes any of them."""
 
+from bnnzoo.inference.diagonal_laplace import DiagonalLaplace
 from bnnzoo.inference.fit import fit
+from bnnzoo.inference.full_rank_vi import FullRankVI
+from bnnzoo.inference.hmc import HMC
 from bnnzoo.inference.laplace import Laplace, log_marginal_likelihood
+from bnnzoo.inference.last_layer_laplace import LastLayerLaplace, SubsetLaplace
+from bnnzoo.inference.low_rank_vi import LowRankVI
 from bnnzoo.inference.map import MAP
 from bnnzoo.inference.mean_field_vi import MeanFieldVI
+from bnnzoo.inference.nuts import NUTS
 from bnnzoo.inference.svi import SVI
 
-__all__ = ["MAP", "SVI", "Laplace", "MeanFieldVI", "fit", "log_marginal_likelihood"]
+__all__ = [
+    "HMC",
+    "MAP",
+    "NUTS",
+    "SVI",
+    "DiagonalLaplace",
+    "FullRankVI",
+    "Laplace",
+    "LastLayerLaplace",
+    "LowRankVI",
+    "MeanFieldVI",
+    "SubsetLaplace",
+    "fit",
+    "log_marginal_likelihood",
+]

@@ -13,7 +13,7 @@ from torch import Tensor
 from bnnzoo.core.covariance import Dense
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.posterior import Draws, FitInfo, Gaussian
-from bnnzoo.core.types import Data, Need, Run
+from bnnzoo.core.types import Data, Method, Need, Run
 from bnnzoo.inference.config import config_of
 from bnnzoo.inference.curvature import Curvature, choose_curvature, precision, scale_tril_of
 from bnnzoo.inference.map import MAP
@@ -122,7 +122,7 @@ def best_member(found: Draws) -> tuple[Tensor, float]:
     return found.theta[0, best], float(found.info.sample_stats["gradient_norm"][0, best])
 
 
-def laplace_info(method: Laplace, found: Draws, curvature: str, seconds: float) -> FitInfo:
+def laplace_info(method: Method, found: Draws, curvature: str, seconds: float) -> FitInfo:
     """Return how a Laplace approximation came about; the configuration says which curvature was used."""
     return replace(
         found.info,

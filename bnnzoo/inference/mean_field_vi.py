@@ -11,9 +11,9 @@ from bnnzoo.core.covariance import Diagonal
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.posterior import Gaussian, Mixture
 from bnnzoo.core.types import Data, Need, Run
-from bnnzoo.inference.optimise import AdamSettings, Schedule
+from bnnzoo.inference.optimise import Schedule
 from bnnzoo.inference.starts import Start
-from bnnzoo.inference.variational import Keep, VISettings, fit_gaussian
+from bnnzoo.inference.variational import Keep, fit_gaussian
 
 __all__ = ["MeanField", "MeanFieldVI"]
 
@@ -81,6 +81,9 @@ class MeanFieldVI:
         Independent fits, run in one batch; each is a chain of the result.
     keep : {"all", "best"}
         Whether to return the equally weighted mixture of all restarts or the one with the highest bound.
+    kl_annealing : float
+        Share of the steps over which the weight of the divergence rises from 0; the weights average to one and end at
+        one.
     temperature : float
         Above 1 the entropy counts more, below 1 less (a cold posterior); only 1 approximates the posterior.
     init : Tensor, Posterior or Method, optional
@@ -112,6 +115,7 @@ class MeanFieldVI:
     tolerance: float | None = None
     num_restarts: int = 1
     keep: Keep = "all"
+    kl_annealing: float = 0.0
     temperature: float = 1.0
     init: Start = None
     init_scale: float = 0.1
@@ -126,15 +130,4 @@ class MeanFieldVI:
         Gaussian or Mixture
             One component a restart, with the bound's estimates in ``info.fit_stats["elbo"]``.
         """
-        settings = VISettings(
-            adam=AdamSettings(
-                self.num_steps, self.learning_rate, self.schedule, self.batch_size, self.num_averaged, self.tolerance
-            ),
-            num_particles=self.num_particles,
-            num_restarts=self.num_restarts,
-            keep=self.keep,
-            init=self.init,
-            init_scale=self.init_scale,
-            temperature=self.temperature,
-        )
-        return fit_gaussian(self, MeanField(), settings, density, data, run)
+        return fit_gaussian(self, MeanField(), density, data, run)

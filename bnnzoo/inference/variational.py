@@ -17,7 +17,7 @@ from bnnzoo.inference.config import config_of
 from bnnzoo.inference.optimise import AdamSettings, Objective, Optimum, ascend
 from bnnzoo.inference.starts import Start, starting_points
 
-__all__ = ["Family", "Keep", "Noise", "VISettings", "elbo", "fit_gaussian"]
+__all__ = ["Family", "Keep", "Noise", "VISettings", "annealed", "elbo", "fit_gaussian", "vi_settings"]
 
 SMALLEST = 1e-10  # of the uniform numbers behind the noise: a Sobol sequence may hit 0
 
@@ -49,6 +49,57 @@ class VISettings:
     init: Start
     init_scale: float
     temperature: float
+
+
+def vi_settings(method: Any) -> VISettings:
+    """Return the settings that all variational methods have in common, read off their fields.
+
+    Raises
+    ------
+    ValueError
+        If a setting is out of range.
+    """
+    adam = AdamSettings(
+        num_steps=method.num_steps,
+        learning_rate=method.learning_rate,
+        schedule=method.schedule,
+        batch_size=method.batch_size,
+        window=method.num_averaged,
+        tolerance=method.tolerance,
+        weights=annealed(method.num_steps, method.kl_annealing) if method.kl_annealing else None,
+    )
+    names = ("num_particles", "num_restarts", "keep", "init", "init_scale", "temperature")
+    settings = VISettings(adam, **{name: getattr(method, name) for name in names})
+    _refuse_impossible(type(method).__name__, settings)
+    return settings
+
+
+def annealed(num_steps: int, share: float) -> Tensor:
+    """Return weights ``[num_steps]`` of the divergence that average to one.
+
+    They rise from 0 over a share of the steps, are somewhat above 1 in the middle to make up for it, and exactly 1
+    in the second half, so that what is returned maximises the bound itself.
+
+    Raises
+    ------
+    ValueError
+        If the share is out of range.
+
+    Examples
+    --------
+    >>> annealed(10, 0.2)
+    tensor([0.2500, 0.7500, 1.3333, 1.3333, 1.3333, 1.0000, 1.0000, 1.0000, 1.0000,
+            1.0000])
+    """
+    rising, num_last = round(share * num_steps), num_steps // 2
+    middle = num_steps - rising - num_last
+    if not 0 < share <= 0.3 or rising < 1:
+        raise ValueError(
+            f"kl_annealing={share} of num_steps={num_steps}: write a share of the steps up to 0.3, such as 0.2, or 0 for none."
+        )
+    rise = (torch.arange(rising) + 0.5) / rising
+    level = (num_steps - num_last - float(rise.sum())) / middle
+    return torch.cat([rise, torch.full((middle,), level), torch.ones(num_last)])
 
 
 def elbo(
@@ -95,9 +146,7 @@ def elbo(
     return terms.mean()
 
 
-def fit_gaussian(
-    method: Method, family: Family, settings: VISettings, density: LogDensity, data: Data, run: Run
-) -> Gaussian | Mixture:
+def fit_gaussian(method: Method, family: Family, density: LogDensity, data: Data, run: Run) -> Gaussian | Mixture:
     """Maximise the evidence lower bound over a family of Gaussians from one or several starts.
 
     Raises
@@ -105,7 +154,7 @@ def fit_gaussian(
     ValueError
         If a setting is out of range.
     """
-    _refuse_impossible(type(method).__name__, settings)
+    settings = vi_settings(method)
     began = time.perf_counter()
     theta = starting_points(settings.init, settings.num_restarts, density, data, run)
     start = torch.stack([family.start(loc, settings.init_scale) for loc in theta])
