@@ -28,6 +28,7 @@ PAGES = {
     "bnnzoo.calibration": "measures/*.md",
     "bnnzoo.ood": "measures/*.md",
     "bnnzoo.acquisition": "measures/*.md",
+    "bnnzoo.plots": "measures/*.md",
 }
 PACKAGES = sorted(
     ".".join(path.parent.relative_to(ROOT).parts)
