@@ -51,12 +51,25 @@ def check_model(model: Model, *data: Any, num_points: int = 3, seed: int = 0) ->
     with leaves_no_trace("Reading the model"):
         density = build_density(model, *tensors, dtype=torch.float64)
         theta = density.init(num_points, seed)
+        _check_repeatable(density, tensors, theta[0])
         values, gradients = density.value_and_grad(theta, *tensors)
     for point, value, gradient in zip(theta, values, gradients, strict=True):
         _check_value(density, tensors, point, value)
         _check_gradient(density, tensors, point, gradient, seed)
     _check_batched(density, tensors, theta)
     _check_predictive(density, tensors, theta)
+
+
+def _check_repeatable(density: LogDensity, data: Data, theta: Tensor) -> None:
+    values = []
+    for stream in (0, 1):
+        with isolated(stream, theta.device), torch.no_grad():
+            values.append(density.log_joint(theta, *data))
+    if not torch.equal(values[0], values[1]):
+        raise AssertionError(
+            f"The log density at one point is {values[0].item():.6g} and then {values[1].item():.6g}: the model draws "
+            "random numbers outside of pyro.sample."
+        )
 
 
 def _check_value(density: LogDensity, data: Data, theta: Tensor, value: Tensor) -> None:

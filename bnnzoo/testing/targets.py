@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from bnnzoo.core.types import Model
-from bnnzoo.models import random_module
+from bnnzoo.models import priors, random_module
 
 __all__ = ["LinearGaussian", "Target", "funnel", "ill_conditioned", "linear_gaussian", "linear_network", "skewed"]
 
@@ -119,11 +119,8 @@ def linear_network(
     exact = linear_gaussian(num_data, num_inputs, noise, correlation, seed)
     layer = nn.Linear(num_inputs, 1, bias=False)
 
-    def prior(site_name: str, parameter: Tensor, fan_in: int) -> dist.TorchDistribution:
-        return dist.Normal(0.0, 1.0).expand(parameter.shape).to_event(parameter.ndim)
-
     def model(x: Tensor, y: Tensor | None = None) -> None:
-        f = random_module("net", layer, prior)(x).squeeze(-1)
+        f = random_module("net", layer, priors.normal(1.0))(x).squeeze(-1)
         with pyro.plate("data", len(x)):
             pyro.sample("y", dist.Normal(f, noise), obs=y)
 
