@@ -53,7 +53,7 @@ def model(x: torch.Tensor, group: torch.Tensor, y: torch.Tensor | None = None) -
 # %%
 # NUTS, with arrays of numpy handed over as they are.
 
-settings = {"num_warmup": 10, "num_draws": 30, "max_tree_depth": 3} if smoke else {"num_warmup": 300, "num_draws": 300}
+settings = {"num_warmup": 50, "num_draws": 50, "max_tree_depth": 4} if smoke else {"num_warmup": 300, "num_draws": 300}
 posterior = bz.fit(model, bz.NUTS(num_chains=2, **settings), x, group, y, seed=0)
 train = bz.posterior_predictive(posterior, x, group, y)
 print(az.summary(train, var_names=["spread", "noise"]))

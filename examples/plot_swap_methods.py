@@ -35,7 +35,7 @@ model = bz.models.supervised(
 
 if smoke:
     methods = {
-        "NUTS": bz.NUTS(num_chains=2, num_warmup=10, num_draws=30, max_tree_depth=3),
+        "NUTS": bz.NUTS(num_chains=2, num_warmup=50, num_draws=50, max_tree_depth=4),
         "mean-field VI": bz.MeanFieldVI(num_steps=500, num_averaged=100),
         "Laplace": bz.Laplace(),
     }
