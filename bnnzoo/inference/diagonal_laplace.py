@@ -86,7 +86,7 @@ def hessian_diagonal(function: Callable[[Tensor], Tensor], theta: Tensor) -> Ten
     Where the Hessian is diagonal, as that of independent priors, one product with it is enough; a second product, with
     random signs, tells whether it is.
     """
-    _, product = vjp(grad(function), theta)
+    _, product = vjp(grad(function), theta)[:2]
     signs = 2.0 * torch.randint(2, theta.shape, generator=torch.Generator().manual_seed(0)).to(theta) - 1
     (diagonal,), (signed,) = product(torch.ones_like(theta)), product(signs)
     if torch.allclose(signed, diagonal * signs):

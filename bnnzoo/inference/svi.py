@@ -2,7 +2,7 @@
 
 import copy
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -84,13 +84,14 @@ class GuidePosterior:
             yield
 
     def _draw(self) -> Tensor:
-        nodes = poutine.trace(self.guide).get_trace(*self.density.data).nodes
+        nodes: Mapping[str, Any] = poutine.trace(self.guide).get_trace(*self.density.data).nodes
         return self.density.unconstrain({site.name: nodes[site.name]["value"] for site in self.density.sites})
 
     def _log_prob(self, theta: Tensor) -> Tensor | None:
         values = self.density.constrain(theta)
         trace = poutine.trace(poutine.condition(self.guide, values)).get_trace(*self.density.data)
-        sampled = {name for name, node in trace.nodes.items() if node["type"] == "sample" and not is_subsample(node)}
+        nodes: Mapping[str, Any] = trace.nodes
+        sampled = {name for name, node in nodes.items() if node["type"] == "sample" and not is_subsample(node)}
         if sampled != values.keys():
             return None
         jacobian = [
@@ -221,7 +222,7 @@ class _ScaledModel:
             return density.model(*batch)
 
 
-class _ScaleLikelihood(Messenger):  # type: ignore[misc]
+class _ScaleLikelihood(Messenger):
     def __init__(self, names: set[str], factor: float) -> None:
         super().__init__()
         self._names, self._factor = names, factor
