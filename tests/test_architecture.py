@@ -15,7 +15,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 MEASURES = frozenset({"diagnostics", "uncertainty", "calibration", "ood", "acquisition"})
 LABELLED = frozenset({"numpy", "scipy", "sklearn", "pandas", "xarray", "arviz_base", "arviz_stats"})
 TENSORS = frozenset({"numpy", "torch", "pyro"})
-OPTIONAL = frozenset({"dask", "distributed", "zarr"})  # what the extras of pyproject.toml bring
+OPTIONAL = frozenset({"curvlinops", "dask", "distributed", "zarr"})  # what the extras of pyproject.toml bring
 MAX_LINES = 400  # files stay near 300
 
 

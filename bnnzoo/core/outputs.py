@@ -33,6 +33,7 @@ __all__ = [
     "linearized",
     "read",
     "rows_are_independent",
+    "unwrapped",
     "whitened_outputs",
 ]
 
@@ -205,6 +206,13 @@ def _(distribution: ExpandedDistribution) -> Readout:
     coordinates = tuple(z.expand(shape + z.shape[-1:]) for z in inner.coordinates)
     roots = tuple(r.expand(shape + r.shape[-2:]) for r in inner.roots)
     return Readout(coordinates, roots, inner.build, inner.weight.expand(shape))
+
+
+def unwrapped(distribution: Distribution) -> Distribution:
+    """Return the distribution of single entries under the wrappers that events, expansion and masks put around it."""
+    while isinstance(distribution, Independent | MaskedDistribution | ExpandedDistribution):
+        distribution = distribution.base_dist
+    return distribution
 
 
 def find_readout(density: LogDensity, theta: Tensor) -> dict[str, tuple[bool, ...]]:

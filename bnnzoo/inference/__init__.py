@@ -4,6 +4,7 @@ from bnnzoo.inference.diagonal_laplace import DiagonalLaplace
 from bnnzoo.inference.fit import fit
 from bnnzoo.inference.full_rank_vi import FullRankVI
 from bnnzoo.inference.hmc import HMC
+from bnnzoo.inference.kfac_laplace import KFACLaplace
 from bnnzoo.inference.laplace import Laplace, log_marginal_likelihood
 from bnnzoo.inference.last_layer_laplace import LastLayerLaplace, SubsetLaplace
 from bnnzoo.inference.low_rank_vi import LowRankVI
@@ -19,6 +20,7 @@ __all__ = [
     "SVI",
     "DiagonalLaplace",
     "FullRankVI",
+    "KFACLaplace",
     "Laplace",
     "LastLayerLaplace",
     "LowRankVI",
