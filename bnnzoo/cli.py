@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import pandas as pd
+import torch
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -47,7 +48,7 @@ class Budget:
 
     num_chains: int = 4
     num_warmup: int = 300
-    num_draws: int = 300
+    num_draws: int = 250
     num_steps: int | None = None
 
     def settings(self) -> dict[str, int]:
@@ -95,7 +96,7 @@ def demo(
     out: Out = Path("bnnzoo-demo"),
     methods: Methods = "nuts,mfvi,laplace",
     seed: Seed = 0,
-    hidden: Hidden = 10,
+    hidden: Hidden = 8,
     num_chains: Chains = DEFAULT_BUDGET.num_chains,
     num_warmup: Warmup = DEFAULT_BUDGET.num_warmup,
     num_draws: Draws = DEFAULT_BUDGET.num_draws,
@@ -214,6 +215,7 @@ def _run(table: Table, methods: dict[str, Method], source: str, out: Path, hidde
         f"{len(table.y_train)} rows to learn from, {len(table.y_test)} held out, {len(table.features)} inputs",
         highlight=False,
     )
+    torch.set_num_threads(1)  # the matrices are so small that threads would mostly wait for each other
     with new_folder(out) as folder:
         comparison = compare(
             table,
