@@ -1,8 +1,20 @@
 """Models: random networks for any Pyro model, priors, likelihoods and the usual supervised model."""
 
 from bnnzoo.models import likelihoods, priors
+from bnnzoo.models.evidential import dirichlet_evidence, normal_inverse_gamma_evidence
 from bnnzoo.models.networks import mlp
 from bnnzoo.models.random_module import random_module
+from bnnzoo.models.spectral import SpectralLinear, residual_mlp
 from bnnzoo.models.supervised import supervised
 
-__all__ = ["likelihoods", "mlp", "priors", "random_module", "supervised"]
+__all__ = [
+    "SpectralLinear",
+    "dirichlet_evidence",
+    "likelihoods",
+    "mlp",
+    "normal_inverse_gamma_evidence",
+    "priors",
+    "random_module",
+    "residual_mlp",
+    "supervised",
+]
