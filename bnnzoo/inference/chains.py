@@ -15,8 +15,9 @@ from bnnzoo.core.posterior import Draws, FitInfo
 from bnnzoo.core.types import Data, Method, Progress, Run, Silent
 from bnnzoo.inference.config import config_of
 from bnnzoo.inference.hamiltonian import Kernel
-from bnnzoo.inference.loop import STATS, ChainLoop, LoopSettings
+from bnnzoo.inference.loop import ChainLoop, LoopSettings
 from bnnzoo.inference.starts import Start, starting_points
+from bnnzoo.inference.steps import STATS
 
 __all__ = ["ChainSettings", "sample_chains"]
 

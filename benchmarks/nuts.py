@@ -1,0 +1,101 @@
+"""NUTS on a regression network: effective draws of f(x*) per second, bnnzoo and NumPyro in turn, one chain a core.
+
+Run: python -m benchmarks.nuts [warmup] [draws] [pairs]      (needs numpyro)
+
+Every run is a process of its own, timed from the call that samples to its return, compilation included.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from benchmarks.pairs import in_turn, save
+from benchmarks.regression import function_values, numpyro_model, problem, pyro_model
+
+CHAINS = 2
+
+
+def run_bnnzoo(warmup: int, draws: int, seed: int) -> dict[str, float]:
+    """Sample with bnnzoo, one process a chain."""
+    import bnnzoo as bz
+
+    p = problem()
+    method = bz.NUTS(num_chains=CHAINS, num_warmup=warmup, num_draws=draws)
+    with ProcessPoolExecutor(CHAINS) as executor:
+        start = time.perf_counter()
+        posterior = bz.fit(pyro_model(p), method, p.x, p.y, seed=seed, executor=executor)
+        seconds = time.perf_counter() - start
+    sites = {name: value.numpy() for name, value in posterior.density.constrain(posterior.draws()).items()}
+    stats = posterior.info.sample_stats
+    return _summary(sites, seconds, float(stats["n_steps"].double().mean()), posterior.info.num_gradients)
+
+
+def run_numpyro(warmup: int, draws: int, seed: int) -> dict[str, float]:
+    """Sample with NumPyro, one XLA device a chain."""
+    import jax
+    import jax.numpy as jnp
+    import numpyro
+
+    p = problem()
+    kernel = numpyro.infer.NUTS(numpyro_model(p))
+    sampler = numpyro.infer.MCMC(
+        kernel, num_warmup=warmup, num_samples=draws, num_chains=CHAINS, chain_method="parallel", progress_bar=False
+    )
+    start = time.perf_counter()
+    sampler.run(jax.random.PRNGKey(seed), jnp.array(p.x), jnp.array(p.y), extra_fields=("num_steps",))
+    sites = {name: np.asarray(value) for name, value in sampler.get_samples(group_by_chain=True).items()}
+    seconds = time.perf_counter() - start
+    steps = np.asarray(sampler.get_extra_fields()["num_steps"])
+    return _summary(sites, seconds, float(steps.mean()), float(steps.sum()))
+
+
+def _summary(sites: dict[str, Any], seconds: float, steps: float, gradients: float) -> dict[str, float]:
+    import arviz as az
+
+    tree = az.from_dict({"posterior": {"f": function_values(problem(), sites)}})
+    ess, rhat = az.ess(tree)["f"], az.rhat(tree)["f"]
+    return {
+        "ess_per_second": float(ess.min()) / seconds,
+        "min_ess": float(ess.min()),
+        "seconds": seconds,
+        "steps_per_draw": steps,
+        "gradients": gradients,
+        "max_rhat": float(rhat.max()),
+        "sigma": float(sites["sigma"].mean()),
+    }
+
+
+def _in_process(which: str, warmup: int, draws: int, seed: int) -> dict[str, float]:
+    flags = f"--xla_force_host_platform_device_count={CHAINS} --xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "XLA_FLAGS": flags}
+    command = [sys.executable, "-m", "benchmarks.nuts", "--run", which, str(warmup), str(draws), str(seed)]
+    output = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+    found: dict[str, float] = json.loads(output.strip().splitlines()[-1])
+    print(which, {key: round(value, 3) for key, value in found.items()}, flush=True)
+    return found
+
+
+def main(warmup: int = 200, draws: int = 200, pairs: int = 5) -> None:
+    """Run pairs of samplers in turn and write what they measured."""
+    runs: dict[str, list[dict[str, float]]] = {"numpyro": [], "bnnzoo": []}
+
+    def measured(which: str) -> float:
+        runs[which].append(_in_process(which, warmup, draws, seed=len(runs[which])))
+        return runs[which][-1]["ess_per_second"]
+
+    found = in_turn({which: lambda which=which: measured(which) for which in runs}, pairs)
+    save("nuts", "min-ESS of f(x*) a second", found, "numpyro", warmup=warmup, draws=draws, chains=CHAINS, runs=runs)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--run"]:
+        run = {"bnnzoo": run_bnnzoo, "numpyro": run_numpyro}[sys.argv[2]]
+        print(json.dumps(run(*(int(value) for value in sys.argv[3:]))))
+    else:
+        main(*(int(value) for value in sys.argv[1:]))

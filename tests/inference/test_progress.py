@@ -1,0 +1,60 @@
+"""Progress: silent away from a terminal, and with the numbers that matter on one."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from bnnzoo.core.density import build_density
+from bnnzoo.core.types import Run, Silent
+from bnnzoo.inference.fit import fit
+from bnnzoo.inference.nuts import NUTS
+from bnnzoo.inference.progress import Bar, progress_for
+from bnnzoo.testing import linear_gaussian
+
+
+class Recorder:
+    """A progress that remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.stages: list[tuple[str, int]] = []
+        self.steps: list[int] = []
+        self.fields: set[str] = set()
+
+    def start(self, description: str, total: int) -> None:
+        self.stages.append((description, total))
+
+    def update(self, step: int, **fields: float) -> None:
+        self.steps.append(step)
+        self.fields |= set(fields)
+
+    def stop(self) -> None:
+        self.stages.append(("stopped", 0))
+
+
+def test_chains_report_draws_and_acceptance() -> None:
+    target, recorder = linear_gaussian(), Recorder()
+    density = build_density(target.model, *target.data)
+    NUTS(num_chains=2, num_warmup=20, num_draws=10).run(density, target.data, Run(progress=recorder))
+    assert recorder.stages == [("2 chains", 30)]
+    assert recorder.steps == sorted(recorder.steps) and recorder.steps[-1] == 30
+    assert recorder.fields == {"acceptance", "step size"}
+
+
+def test_nothing_is_written_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    target = linear_gaussian()
+    assert isinstance(progress_for(True), Silent)
+    fit(target.model, NUTS(num_chains=1, num_warmup=20, num_draws=5), *target.data)
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err == ""
+
+
+def test_bar_shows_stage_steps_and_numbers() -> None:
+    stream = io.StringIO()
+    bar = Bar(Console(file=stream, force_terminal=True, width=100))
+    bar.start("warm-up", 10)
+    bar.update(4, elbo=-12.3456)
+    bar.start("draws", 20)
+    bar.update(20, acceptance=0.81)
+    bar.stop()
+    assert "draws" in stream.getvalue() and "20/20" in stream.getvalue() and "acceptance 0.81" in stream.getvalue()
