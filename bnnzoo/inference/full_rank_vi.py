@@ -63,8 +63,9 @@ class FullRankVI:
     For models of up to a few hundred parameters: it learns P (P + 1) / 2 numbers of the covariance. Where the
     posterior is Gaussian the gradient has no noise at the optimum, and the fit is exact.
 
-    Parameters ---------- num_steps, num_particles, learning_rate, schedule, batch_size, num_averaged, tolerance,
-    num_restarts, keep, kl_annealing
+    Parameters
+    ----------
+    num_steps, num_particles, learning_rate, schedule, batch_size, num_averaged, tolerance, num_restarts, keep, kl_annealing
         As for :class:`bnnzoo.inference.MeanFieldVI`.
     temperature, init, init_scale
         As for :class:`bnnzoo.inference.MeanFieldVI`.

@@ -49,7 +49,9 @@ class KFACLaplace:
     damping : float
         Added to the prior's precision.
 
-    References ---------- Martens and Grosse (2015), Optimizing neural networks with Kronecker-factored approximate
+    References
+    ----------
+    Martens and Grosse (2015), Optimizing neural networks with Kronecker-factored approximate
     curvature, ICML. Ritter, Botev and Barber (2018), A scalable Laplace approximation for neural networks, ICLR.
 
     Examples
@@ -138,7 +140,7 @@ def _curvlinops_state(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of its own dependencies, at import
         try:
-            from curvlinops import FisherType, KFACLinearOperator  # noqa: PLC0415 - an optional extra
+            from curvlinops import FisherType, KFACLinearOperator
         except ImportError as error:
             raise ImportError("KFACLaplace needs curvlinops-for-pytorch: pip install bnnzoo[kfac].") from error
         operator = KFACLinearOperator(

@@ -54,7 +54,9 @@ class Laplace:
     max_bytes : float, optional
         Refuse to start if more memory is needed; all of the machine's unless given.
 
-    References ---------- MacKay (1992), A practical Bayesian framework for backpropagation networks, Neural
+    References
+    ----------
+    MacKay (1992), A practical Bayesian framework for backpropagation networks, Neural
     Computation 4. Immer, Korzepa and Bauer (2021), Improving predictions of Bayesian neural nets via local
     linearization, AISTATS. Daxberger et al. (2021), Laplace redux, NeurIPS.
 
