@@ -233,10 +233,10 @@ def _run(table: Table, methods: dict[str, Method], source: str, out: Path, hidde
 
 def _show(comparison: Comparison) -> None:
     title = f"\nHeld-out predictions of {escape(comparison.table.target)}"
-    grid = Grid(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1))
+    grid = Grid(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     grid.add_column("method", style="bold", no_wrap=True, vertical="bottom")
     for label, _ in columns(comparison, brief=True):
-        grid.add_column(label, justify="right", min_width=7, vertical="bottom")
+        grid.add_column(label, justify="right", min_width=8, vertical="bottom")
     for name, cells in rows(comparison, brief=True):
         styles = ["yellow" if cell.is_warning else "bold green" if cell.is_best else "" for cell in cells]
         grid.add_row(
