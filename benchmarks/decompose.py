@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -30,7 +31,7 @@ WAYS = {
 }
 
 
-def write(path, draws, rows, dtype):
+def write(path: Path, draws: int, rows: int, dtype: str) -> None:
     """Write draws one by one, so that this needs no memory either."""
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(rows, CLASSES))
@@ -43,10 +44,9 @@ def write(path, draws, rows, dtype):
             p /= p.sum(-1, keepdims=True)
             probs[0, draw] = p
             entropy[0, draw] = -(p * np.log(p)).sum(-1)
-    return path
 
 
-def opened(path, way):
+def opened(path: Path, way: dict[str, Any]) -> xr.DataTree:
     """Open the file as a tree; netCDF's dims are named here, since h5py does not write them."""
     group = xr.open_dataset(path, engine="h5netcdf", group="conditional", phony_dims="access")
     names = dict(zip(group["probs"].dims, ("chain", "draw", "obs_id", "class_id"), strict=True))
@@ -56,7 +56,7 @@ def opened(path, way):
     return xr.DataTree.from_dict({"conditional": group.chunk(way["chunks"]) if way["chunks"] else group})
 
 
-def measure(path, name):
+def measure(path: Path, name: str) -> dict[str, Any]:
     """Return seconds of a decomposition and of three passes over the array, and the peak memory of the process."""
     tree = opened(path, WAYS[name])
     start = time.perf_counter()
@@ -72,7 +72,7 @@ def measure(path, name):
     return {"way": name, "seconds": seconds, "three_passes": passes, "peak_gib": peak, "gap": gap}
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--draws", type=int, default=1000)
