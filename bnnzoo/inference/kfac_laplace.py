@@ -119,7 +119,7 @@ def _kronecker_factors(
     """Return for each weight site G ``[out, out]`` and A ``[in, in]``; None instead of A for a bias."""
     inputs, output, site = _observed_call(density, data, theta, network)
     loss, scale = _loss_of(site["fn"], output, site["scale"])
-    module = copy.deepcopy(network.module).requires_grad_(True)
+    module = copy.deepcopy(network.module).to(theta).requires_grad_(True)
     values = density.constrain(theta)
     with torch.no_grad():
         for parameter, name in network.sites.items():
