@@ -1,7 +1,7 @@
 """Running a Pyro model with its latent values given, so that nothing random or value-dependent is left in it."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import pyro
@@ -41,7 +41,9 @@ class _Given(Messenger):
             msg["value"], msg["is_observed"] = None, False
         elif msg["name"] in self.observed and msg["value"] is None:
             msg["value"], msg["done"] = torch.zeros(msg["fn"].shape()), True
-        elif not msg["is_observed"]:  # torch draws normal numbers in place where gradients may follow, which vmap refuses
+        elif not msg[
+            "is_observed"
+        ]:  # torch draws normal numbers in place where gradients may follow, which vmap refuses
             msg["value"], msg["done"] = msg["fn"].sample(), True
 
 
@@ -70,11 +72,16 @@ def _switch_validation_off(distribution: Any) -> None:
             _switch_validation_off(getattr(distribution, name))
 
 
+def _on(device: torch.device) -> AbstractContextManager[object]:
+    """Make tensors on ``device`` by default; on the CPU that is so anyway, and the context would slow every call down."""
+    return nullcontext() if device.type == "cpu" else device
+
+
 @contextmanager
 def isolated(seed: int, device: torch.device) -> Iterator[None]:
     """Run model code with its own random stream and parameter store, and leave the global ones as they were."""
     devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices), pyro.get_param_store().scope(), device:
+    with torch.random.fork_rng(devices), pyro.get_param_store().scope(), _on(device):
         torch.manual_seed(seed)
         yield
 
@@ -121,7 +128,11 @@ def replay(
         Draw the observed sites from the model, also where data is given.
     """
     dtypes = [value.dtype for value in values.values() if value.is_floating_point()]
-    with _default_dtype(dtypes[0] if dtypes else torch.get_default_dtype()), pyro.validation_enabled(False), device:
+    with (
+        _default_dtype(dtypes[0] if dtypes else torch.get_default_dtype()),
+        pyro.validation_enabled(False),
+        _on(device),
+    ):
         return _nodes(_Given(values, observed, draw)(model), data)
 
 
