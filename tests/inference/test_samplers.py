@@ -21,7 +21,7 @@ from bnnzoo.inference.nuts import NUTS
 from bnnzoo.testing import funnel, ill_conditioned, linear_gaussian, skewed
 from bnnzoo.testing.monte_carlo import check_moments
 
-SHORT: dict[str, Any] = {"num_chains": 4, "num_warmup": 300, "num_draws": 300}
+SHORT: dict[str, Any] = {"num_chains": 4, "num_warmup": 200, "num_draws": 150}
 METHODS = {
     "NUTS": NUTS(**SHORT),
     "NUTS, dense": NUTS(**SHORT, mass_matrix="dense"),
@@ -34,7 +34,10 @@ def values(posterior: Draws, site: str) -> Any:
     return posterior.density.constrain(posterior.draws())[site].numpy()
 
 
-@pytest.mark.parametrize("name", METHODS)
+VARIANTS = [pytest.param(name, marks=pytest.mark.slow) if "," in name else name for name in METHODS]
+
+
+@pytest.mark.parametrize("name", VARIANTS)
 def test_linear_gaussian_posterior(name: str) -> None:
     target = linear_gaussian()
     posterior = fit(target.model, METHODS[name], *target.data, seed=1)
@@ -42,7 +45,7 @@ def test_linear_gaussian_posterior(name: str) -> None:
     assert int(posterior.info.sample_stats["diverging"].sum()) == 0
 
 
-@pytest.mark.parametrize("name", ["NUTS", "HMC"])
+@pytest.mark.parametrize("name", ["NUTS", pytest.param("HMC", marks=pytest.mark.slow)])
 def test_skewed_posterior(name: str) -> None:
     target = skewed()
     posterior = fit(target.model, METHODS[name], *target.data, seed=2)
@@ -59,7 +62,7 @@ def test_ill_conditioned_posterior(dtype: torch.dtype) -> None:
 
 
 def test_funnel_reports_divergences() -> None:
-    posterior = fit(funnel().model, NUTS(**SHORT), seed=0)
+    posterior = fit(funnel().model, NUTS(num_chains=2, num_warmup=100, num_draws=100, max_tree_depth=6), seed=0)
     assert int(posterior.info.sample_stats["diverging"].sum()) > 0
 
 
@@ -82,7 +85,7 @@ def test_statistics_are_those_of_the_draws() -> None:
 def test_a_higher_acceptance_asked_for_gives_shorter_steps() -> None:
     target = linear_gaussian()
     careful, bold = (
-        fit(target.model, NUTS(num_chains=4, num_warmup=300, num_draws=50, target_accept=rate), *target.data, seed=5)
+        fit(target.model, NUTS(num_chains=2, num_warmup=200, num_draws=50, target_accept=rate), *target.data, seed=5)
         for rate in (0.95, 0.6)
     )
     rates = [float(p.info.sample_stats["acceptance_rate"].mean()) for p in (careful, bold)]
