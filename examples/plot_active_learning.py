@@ -20,8 +20,8 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--smoke", action="store_true", help="seconds instead of minutes, of no statistical worth")
 smoke = parser.parse_args().smoke
 
-num_seeds, num_rounds, batch_size = (1, 2, 15) if smoke else (10, 5, 15)
-method = bz.MAP(num_members=10, num_steps=20 if smoke else 200, learning_rate=0.05, polish_steps=0)
+num_seeds, num_rounds, batch_size = (1, 2, 15) if smoke else (10, 4, 15)
+method = bz.MAP(num_members=10, num_steps=20 if smoke else 100, learning_rate=0.05, polish_steps=0)
 model = bz.models.supervised(
     bz.models.mlp(64, (40,), 10, activation="relu"), bz.priors.fan_in(1.4), bz.likelihoods.categorical()
 )

@@ -22,7 +22,7 @@ parser.add_argument("--smoke", action="store_true", help="seconds instead of min
 smoke = parser.parse_args().smoke
 
 num_seeds = 1 if smoke else 5
-steps = 20 if smoke else 400
+steps = 20 if smoke else 300
 prior, likelihood = bz.priors.fan_in(1.4), bz.likelihoods.categorical()
 
 
@@ -56,7 +56,7 @@ def run(seed: int) -> dict[str, tuple[float, float]]:
     methods = {
         "MAP": one,
         "ensemble of 5": bz.MAP(num_members=5, num_steps=steps, learning_rate=0.01, polish_steps=0),
-        "mean-field VI": bz.MeanFieldVI(num_steps=500 if smoke else 3000, num_averaged=100),
+        "mean-field VI": bz.MeanFieldVI(num_steps=500 if smoke else 2000, num_averaged=100),
     }
     for name, method in methods.items():
         posterior = bz.fit(plain, method, x, y, seed=seed, progress=False)
