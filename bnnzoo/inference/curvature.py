@@ -14,10 +14,19 @@ from bnnzoo.core.outputs import UnreadableLikelihood, find_readout, rows_are_ind
 from bnnzoo.core.sites import ModelError
 from bnnzoo.core.types import Data
 
-__all__ = ["Curvature", "choose_curvature", "negative_hessian", "precision", "scale_tril_of", "sum_over_rows"]
+__all__ = [
+    "Curvature",
+    "choose_curvature",
+    "hessian_diagonal",
+    "negative_hessian",
+    "precision",
+    "scale_tril_of",
+    "sum_over_rows",
+]
 
 type Curvature = Literal["ggn", "hessian", "empirical_fisher"]
 
+BLOCK = 64  # Hessian rows at a time
 MAX_ELEMENTS = 2**23  # of a block of Jacobians or of Hessian rows
 
 
@@ -56,8 +65,17 @@ def precision(
     """
     if curvature == "hessian":
         return negative_hessian(density.log_joint, theta, data, index)
-    prior = negative_hessian(lambda t: density.log_prior(t), theta, (), index)
-    return prior + sum_over_rows(density, data, theta, curvature, lambda root: root.mT @ root, index)
+    return _prior_precision(density, theta, index) + sum_over_rows(
+        density, data, theta, curvature, lambda root: root.mT @ root, index
+    )
+
+
+def _prior_precision(density: LogDensity, theta: Tensor, index: Tensor | None) -> Tensor:
+    """Return minus the Hessian ``[R, R]`` of the log prior, most often a diagonal matrix."""
+    diagonal = diagonal_if_diagonal(density.log_prior, theta)
+    if diagonal is None:
+        return negative_hessian(density.log_prior, theta, (), index)
+    return torch.diag(-(diagonal if index is None else diagonal[index]))
 
 
 def sum_over_rows(
@@ -160,3 +178,27 @@ def scale_tril_of(precision: Tensor) -> Tensor:
     flipped = torch.linalg.cholesky(precision.flip(0, 1))
     identity = torch.eye(len(precision), dtype=precision.dtype, device=precision.device)
     return torch.linalg.solve_triangular(flipped, identity, upper=False).mT.flip(0, 1)
+
+
+def diagonal_if_diagonal(function: Callable[[Tensor], Tensor], theta: Tensor) -> Tensor | None:
+    """Return the diagonal ``[P]`` of a Hessian that has nothing else, as that of independent priors; None for others.
+
+    One product with it is enough; a second one, with random signs, tells whether it is diagonal.
+    """
+    _, product = vjp(grad(function), theta)[:2]
+    signs = 2.0 * torch.randint(2, theta.shape, generator=torch.Generator().manual_seed(0)).to(theta) - 1
+    (diagonal,), (signed,) = product(torch.ones_like(theta)), product(signs)
+    return diagonal if torch.allclose(signed, diagonal * signs) else None
+
+
+def hessian_diagonal(function: Callable[[Tensor], Tensor], theta: Tensor) -> Tensor:
+    """Return the diagonal ``[P]`` of the Hessian of a function of ``theta[P]``."""
+    diagonal = diagonal_if_diagonal(function, theta)
+    if diagonal is not None:
+        return diagonal
+    _, product = vjp(grad(function), theta)[:2]
+    entries = []
+    for rows in torch.arange(len(theta), device=theta.device).split(BLOCK):
+        directions = torch.nn.functional.one_hot(rows, len(theta)).to(theta)
+        entries.append((vmap(lambda v: product(v)[0])(directions) * directions).sum(1))
+    return torch.cat(entries)

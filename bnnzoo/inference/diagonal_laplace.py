@@ -1,25 +1,18 @@
 """Diagonal Laplace approximation: each parameter by itself, for networks of any size."""
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
-
-import torch
-from torch import Tensor
-from torch.func import grad, vjp, vmap
 
 from bnnzoo.core.covariance import Diagonal
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.posterior import Gaussian
 from bnnzoo.core.types import Data, Need, Run
-from bnnzoo.inference.curvature import Curvature, choose_curvature, sum_over_rows
+from bnnzoo.inference.curvature import Curvature, choose_curvature, hessian_diagonal, sum_over_rows
 from bnnzoo.inference.laplace import LaplaceError, best_member, laplace_info
 from bnnzoo.inference.map import MAP
 
-__all__ = ["DiagonalLaplace", "hessian_diagonal"]
-
-BLOCK = 64  # Hessian rows at a time
+__all__ = ["DiagonalLaplace"]
 
 
 @dataclass(frozen=True)
@@ -78,21 +71,3 @@ class DiagonalLaplace:
             )
         info = laplace_info(self, found, curvature, time.perf_counter() - began)
         return Gaussian(density, info, theta, Diagonal(precision.rsqrt()))
-
-
-def hessian_diagonal(function: Callable[[Tensor], Tensor], theta: Tensor) -> Tensor:
-    """Return the diagonal ``[P]`` of the Hessian of a function of ``theta[P]``.
-
-    Where the Hessian is diagonal, as that of independent priors, one product with it is enough; a second product, with
-    random signs, tells whether it is.
-    """
-    _, product = vjp(grad(function), theta)[:2]
-    signs = 2.0 * torch.randint(2, theta.shape, generator=torch.Generator().manual_seed(0)).to(theta) - 1
-    (diagonal,), (signed,) = product(torch.ones_like(theta)), product(signs)
-    if torch.allclose(signed, diagonal * signs):
-        return diagonal
-    entries = []
-    for rows in torch.arange(len(theta), device=theta.device).split(BLOCK):
-        directions = torch.nn.functional.one_hot(rows, len(theta)).to(theta)
-        entries.append((vmap(lambda v: product(v)[0])(directions) * directions).sum(1))
-    return torch.cat(entries)

@@ -18,8 +18,7 @@ from bnnzoo.core.posterior import Gaussian
 from bnnzoo.core.replay import replay
 from bnnzoo.core.sites import ModelError, Site
 from bnnzoo.core.types import Data, Need, Run
-from bnnzoo.inference.curvature import precision
-from bnnzoo.inference.diagonal_laplace import hessian_diagonal
+from bnnzoo.inference.curvature import hessian_diagonal, precision
 from bnnzoo.inference.laplace import LaplaceError, best_member, laplace_info
 from bnnzoo.inference.map import MAP
 

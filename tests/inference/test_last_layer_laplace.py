@@ -13,7 +13,7 @@ from bnnzoo.inference import (
     fit,
     log_marginal_likelihood,
 )
-from bnnzoo.inference.diagonal_laplace import hessian_diagonal
+from bnnzoo.inference.curvature import hessian_diagonal
 from bnnzoo.inference.laplace import LaplaceError
 from bnnzoo.models import likelihoods, mlp, priors, supervised
 from bnnzoo.predictive import predict
