@@ -11,7 +11,7 @@ from pyro.distributions import ImproperUniform
 from pyro.distributions.util import scale_and_mask
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
-from torch.distributions import biject_to
+from torch.distributions import Distribution, biject_to
 
 from bnnzoo.core.sites import innermost, is_subsample
 from bnnzoo.core.types import Data, Model
@@ -64,12 +64,11 @@ class _Discovery(Messenger):
 
 
 def _switch_validation_off(distribution: Any) -> None:
-    """Argument checks branch on tensor values, which tracing cannot follow; the nested distributions check too."""
-    inner = ("base_dist", "_mixture_distribution", "_component_distribution")
+    """Argument checks branch on tensor values, which tracing cannot follow; the distributions inside check too."""
     distribution._validate_args = False
-    for name in inner:
-        if hasattr(distribution, name):
-            _switch_validation_off(getattr(distribution, name))
+    for value in vars(distribution).values():
+        if isinstance(value, Distribution):
+            _switch_validation_off(value)
 
 
 def _on(device: torch.device) -> AbstractContextManager[object]:
