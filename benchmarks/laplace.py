@@ -4,6 +4,7 @@ Both get the same weights; bnnzoo's time is that of the curvature at them (two s
 ``fit``. Run: python -m benchmarks.laplace      (needs laplace-torch and curvlinops-for-pytorch)
 """
 
+import copy
 import time
 import warnings
 from collections.abc import Callable
@@ -63,7 +64,7 @@ def ours(task: Task, method: type, theta: Tensor) -> Any:
 
 def theirs(task: Task, kind: type, backend: type) -> Any:
     """Fit laplace-torch's approximation; its loader gives all rows at once."""
-    found = kind(task.net, "classification", prior_precision=1.0, backend=backend)
+    found = kind(copy.deepcopy(task.net), "classification", prior_precision=1.0, backend=backend)
     found.fit(DataLoader(TensorDataset(task.x, task.y), batch_size=len(task.x)))
     return found
 
