@@ -35,11 +35,12 @@ grid = np.linspace(-2.0, 2.0, 101)[:, None]
 # %%
 # One hidden layer, with a prior under which functions vary by about four.
 
-net = bz.models.mlp(1, hidden=(20,), activation="relu")
+net = bz.models.mlp(1, hidden=(10,))
 model = bz.models.supervised(net, bz.priors.fan_in(4.0), bz.likelihoods.gaussian(scale=0.1))
 
-nuts = {"num_warmup": 5, "num_draws": 10, "max_tree_depth": 3} if smoke else {"num_warmup": 300, "num_draws": 300}
-steps = {"num_steps": 100, "num_averaged": 20} if smoke else {"num_steps": 5000, "num_averaged": 1000}
+nuts = {"num_warmup": 150, "num_draws": 150, "max_tree_depth": 7}
+nuts = {"num_warmup": 5, "num_draws": 10, "max_tree_depth": 3} if smoke else nuts
+steps = {"num_steps": 100, "num_averaged": 20} if smoke else {"num_steps": 3000, "num_averaged": 500}
 methods = {
     "NUTS": bz.NUTS(num_chains=2, **nuts),
     "mean-field VI": bz.MeanFieldVI(**steps),
@@ -52,7 +53,7 @@ methods = {
 figure, axes = plt.subplots(1, 3, figsize=(11, 3.2), sharex=True, sharey=True, constrained_layout=True)
 for axis, (name, method) in zip(axes, methods.items(), strict=True):
     posterior = bz.fit(model, method, x, y, seed=0, progress=False)
-    function = bz.predict(posterior, grid, num_draws=10 if smoke else 300)["conditional"]["mean"]
+    function = bz.predict(posterior, grid, num_draws=10 if smoke else 150)["conditional"]["mean"]
     mean, sd = (function.mean(("chain", "draw")).to_numpy(), function.std(("chain", "draw")).to_numpy())
     axis.fill_between(grid[:, 0], mean - 2 * sd, mean + 2 * sd, alpha=0.3, linewidth=0)
     axis.plot(grid[:, 0], mean)
@@ -63,4 +64,4 @@ plt.show()
 
 # %%
 # Mean-field VI is confident where there are no data at all. More steps or particles do not help: the family is at fault.
-# Laplace knows one mode of many and has Gaussian tails, but its width in the gap is of the right size.
+# Laplace knows one mode of many, but keeps the dependence between weights: its width in the gap is of the right order.
