@@ -1,4 +1,4 @@
-"""Classification of real data: linearised predictions against sampling the network."""
+"""Classification of real data: linearised predictions against sampling the network, and the prior chosen by the evidence."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.posterior import Gaussian
-from bnnzoo.inference import MAP, Laplace, fit
+from bnnzoo.inference import MAP, Laplace, fit, log_marginal_likelihood
 from bnnzoo.models import likelihoods, mlp, priors, supervised
 from bnnzoo.predictive import predict
 
@@ -54,3 +54,16 @@ def test_linearised_predictions_beat_sampling_the_network(bnnzoo_data: Path, nam
         gains.append(log_score(posterior, x_test, y_test, True) - log_score(posterior, x_test, y_test, False))
     assert np.mean(gains) > 4 * np.std(gains, ddof=1) / len(gains) ** 0.5
     assert np.mean(gains) > 0.01
+
+
+@pytest.mark.parametrize("name", ["banana", "australian"])
+def test_prior_of_highest_evidence_beats_the_worst_one(bnnzoo_data: Path, name: str) -> None:
+    gains = []
+    for seed in SEEDS:
+        x, y, x_test, y_test = split(bnnzoo_data / "classif", name, seed)
+        posteriors = [fitted(x, y, scale, seed) for scale in (0.05, 0.3, 1.0)]
+        scores = [log_score(posterior, x_test, y_test, True) for posterior in posteriors]
+        evidence = [float(log_marginal_likelihood(posterior)) for posterior in posteriors]
+        gains.append(scores[int(np.argmax(evidence))] - min(scores))
+    assert min(gains) > 0
+    assert np.mean(gains) > 0.02
