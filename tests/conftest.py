@@ -29,6 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Set the default dtype before tests are collected, since modules may build tensors when imported."""
     torch.set_default_dtype(getattr(torch, config.getoption("dtype")))
+    torch.set_num_threads(1)  # each process of the run has a core of its own
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from pyro.distributions.util import scale_and_mask
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 from torch.distributions import Distribution, biject_to
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bnnzoo.core.sites import innermost, is_subsample
 from bnnzoo.core.types import Data, Model
@@ -77,6 +78,18 @@ def _on(device: torch.device) -> AbstractContextManager[object]:
 
 
 @contextmanager
+def _batchable_layers() -> Iterator[None]:
+    """Keep attention to plain operations: its fused forms have no batching rules, and some no gradients."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+@contextmanager
 def isolated(seed: int, device: torch.device) -> Iterator[None]:
     """Run model code with its own random stream and parameter store, and leave the global ones as they were."""
     devices = [device] if device.type == "cuda" else []
@@ -131,6 +144,7 @@ def replay(
         _default_dtype(dtypes[0] if dtypes else torch.get_default_dtype()),
         pyro.validation_enabled(False),
         _on(device),
+        _batchable_layers(),
     ):
         return _nodes(_Given(values, observed, draw)(model), data)
 

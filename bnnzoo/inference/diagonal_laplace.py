@@ -32,6 +32,7 @@ class DiagonalLaplace:
 
     Examples
     --------
+    >>> import torch
     >>> import bnnzoo as bz
     >>> from bnnzoo.testing import linear_gaussian
     >>> target = linear_gaussian()

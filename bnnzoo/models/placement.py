@@ -28,9 +28,11 @@ def place(distribution: TorchDistributionMixin) -> TorchDistributionMixin:
 
     Examples
     --------
+    >>> import torch
     >>> import pyro.distributions as dist
+    >>> hyperprior = dist.Gamma(2.0, 1.0)
     >>> with torch.device("meta"):
-    ...     place(dist.Gamma(2.0, 1.0)).rate.device.type
+    ...     place(hyperprior).rate.device.type
     'meta'
     """
     placed: TorchDistributionMixin = _moved(distribution, torch.get_default_device())
