@@ -1,5 +1,6 @@
 """Conformance of a measure: what every function of a predicted tree owes its users."""
 
+import math
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -49,7 +50,7 @@ def example_tree(
     else:
         mean, variance = rng.normal(size=shape), rng.gamma(2.0, 0.5, shape)
         y = rng.normal(mean, np.sqrt(variance))
-        moments = {"mean": mean, "variance": variance, "entropy": 0.5 * np.log(2 * np.pi * np.e * variance)}
+        moments = {"mean": mean, "variance": variance, "entropy": 0.5 * np.log(2 * math.pi * math.e * variance)}
     groups = {
         "predictions": trees.by_row({"y": y}),
         "predictions_observed_data": trees.by_row({"y": y[0, 0]}, draws=False),
