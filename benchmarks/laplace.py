@@ -58,7 +58,7 @@ def ours(task: Task, method: type, theta: Tensor) -> Any:
     """Fit a Laplace approximation at given weights."""
     model = supervised(task.net, priors.normal(1.0), likelihoods.categorical())
     density = build_density(model, task.x, task.y)
-    fixed = MAP(init=theta[None], num_steps=1, learning_rate=1e-12, polish_steps=0)
+    fixed = MAP(init=theta[None], num_steps=0, polish_steps=0)
     return method(fixed).run(density, (task.x, task.y), Run())
 
 

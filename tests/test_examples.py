@@ -1,4 +1,7 @@
-"""Every example runs, in its short form and with warnings as errors; so a new one is tested as soon as it exists."""
+"""Every example runs, in its short form and with warnings as errors; so a new one is tested as soon as it exists.
+
+By default only what costs nothing: ``.ci/run`` runs every example in a process of its own, and once more for the gallery.
+"""
 
 import runpy
 import sys
@@ -12,6 +15,7 @@ import torch
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("**/*.py"))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto:UserWarning")  # so few draws are bound to
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_example_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 from scipy.stats import binom
 
 from bnnzoo.calibration.draws import predictive_draws
@@ -130,9 +131,9 @@ def miscalibration_area(data: Labelled, y: xr.DataArray | None = None) -> xr.Dat
     0.5
     """
     curve = coverage_curve(data, y)
-    gap = abs(curve["coverage"] - curve["level"]).to_numpy()
-    area = np.trapezoid(gap, curve["level"].to_numpy())
-    return xr.DataArray(float(area), name="miscalibration_area", attrs={"units": "1"})
+    gap = (curve["coverage"] - curve["level"]).to_numpy()
+    area = _area_to_zero(gap, curve["level"].to_numpy())
+    return xr.DataArray(area, name="miscalibration_area", attrs={"units": "1"})
 
 
 def sharpness(data: Labelled) -> xr.DataArray:
@@ -165,3 +166,11 @@ def sharpness(data: Labelled) -> xr.DataArray:
     """
     variance = predictive_draws(data, "sharpness", at_least=2).var(SAMPLE_DIMS).mean()
     return (variance**0.5).rename("sharpness").assign_attrs(units="units of y")
+
+
+def _area_to_zero(values: NDArray[np.floating], places: NDArray[np.floating]) -> float:
+    """Return the area between a broken line and zero; where a piece crosses it, that of the two triangles."""
+    left, right = np.abs(values[:-1]), np.abs(values[1:])
+    both = np.where(left + right > 0, left + right, 1.0)
+    heights = np.where(values[:-1] * values[1:] < 0, (left**2 + right**2) / both, left + right)
+    return float((heights * np.diff(places)).sum() / 2)

@@ -50,8 +50,8 @@ class Readout:
     ----------
     coordinates : tuple of Tensor [..., d]
         Blocks of parameters that are orthogonal in the Fisher information, such as the location and the log scale.
-    roots : tuple of Tensor [..., d, d]
-        For each block a square root R of its Fisher information, F = R R^T.
+    roots : tuple of Tensor [..., d, r]
+        For each block a square root R of its Fisher information, F = R R^T, with as many columns as F has rank.
     build : callable
         The distribution of the same family, masks and event dimensions for other coordinates.
     weight : Tensor [...]
@@ -171,11 +171,26 @@ def _(distribution: torch.distributions.Exponential) -> Readout:
 @_read.register
 def _(distribution: torch.distributions.Categorical) -> Readout:
     logits = distribution.logits
-    p = torch.softmax(logits, -1)
-    # diag(p) - p p^T = R R^T with R = diag(sqrt p) - p sqrt(p)^T
-    root = torch.diag_embed(p.sqrt()) - p[..., :, None] * p.sqrt()[..., None, :]
     weight = torch.ones_like(logits[..., 0]).detach()
+    root = _multinomial_root(torch.softmax(logits, -1))
     return Readout((logits,), (root,), lambda z: dist.Categorical(logits=z[0]), weight)
+
+
+def _multinomial_root(probs: Tensor) -> Tensor:
+    """Return R ``[..., K, K - 1]`` with :math:`R R^T = diag(p) - p p^T`, its Cholesky factor in closed form.
+
+    References
+    ----------
+    Tanabe and Sagae (1992), An exact Cholesky decomposition and the generalized inverse of the variance-covariance
+    matrix of the multinomial distribution, with applications, Journal of the Royal Statistical Society B 54.
+    """
+    from_here = probs.flip(-1).cumsum(-1).flip(-1).clamp(min=torch.finfo(probs.dtype).tiny)
+    after = from_here[..., 1:]
+    diagonal = (probs[..., :-1] * after / from_here[..., :-1]).sqrt()
+    below = -(probs[..., :, None] / after[..., None, :]) * diagonal[..., None, :]
+    own = torch.diag_embed(diagonal)
+    padded = torch.cat([own, torch.zeros_like(own[..., :1, :])], -2)
+    return padded + below.tril(-1)
 
 
 @_read.register
@@ -274,19 +289,21 @@ def _nodes(density: LogDensity, theta: Tensor, data: Data) -> dict[str, Node]:
     return replay(density.model, density.constrain(theta), data, density.observed, density.device)
 
 
-def rows_are_independent(density: LogDensity, outputs: Callable[..., Tensor], theta: Tensor, data: Data) -> bool:
-    """Tell whether each row has the same ``outputs(theta, *batch)`` alone as among all rows: rows can be split."""
-    ends = (torch.arange(1), torch.arange(density.num_data - 1, density.num_data))
+def rows_are_independent(
+    density: LogDensity, outputs: Callable[..., Tensor], theta: Tensor, data: Data
+) -> tuple[bool, int]:
+    """Tell whether each row has the same ``outputs(theta, *batch)`` alone as among all, and how many outputs a row has."""
     with torch.no_grad():
         whole = outputs(theta, *data)
         if density.num_data < 2 or len(whole) != density.num_data:
-            return False
+            return False, whole.shape[-1]
         try:
-            alone = [outputs(theta, *select(data, rows.to(theta.device), density.num_data)) for rows in ends]
+            first = torch.arange(1, device=theta.device)
+            alone = [outputs(theta, *select(data, row, density.num_data)) for row in (first, first - 1)]
         except Exception:  # the model may raise anything on one row; then rows cannot be told apart
-            return False
-    among = (whole[:1], whole[-1:])
-    return all(a.shape == b.shape and torch.allclose(a, b) for a, b in zip(alone, among, strict=True))
+            return False, whole.shape[-1]
+    pairs = zip(alone, (whole[:1], whole[-1:]), strict=True)
+    return all(a.shape == b.shape and torch.allclose(a, b) for a, b in pairs), whole.shape[-1]
 
 
 @dataclass(frozen=True)

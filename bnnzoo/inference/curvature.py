@@ -27,6 +27,7 @@ __all__ = [
 type Curvature = Literal["ggn", "hessian", "empirical_fisher"]
 
 BLOCK = 64  # Hessian rows at a time
+MIN_BLOCKS_TO_LOWER = 64  # tracing takes about as long as so many evaluations
 MAX_ELEMENTS = 2**23  # of a block of Jacobians or of Hessian rows
 
 
@@ -99,27 +100,34 @@ def sum_over_rows(
         Such as ``root.mT @ root``, or ``(root**2).sum(0)`` for the diagonal.
     """
     outputs = _row_function(density, theta, curvature)
-    index = torch.arange(len(theta), device=theta.device) if index is None else index
-    splits, width = _layout(density, outputs, theta, data)
+    splits, width = rows_are_independent(density, outputs, theta, data)
+    size = len(theta) if index is None else len(index)
 
     def of_rows(theta: Tensor, *batch: Any) -> Tensor:
-        def restricted(part: Tensor, *row: Any) -> Tensor:
-            return outputs(theta.index_copy(0, index, part), *row)
+        restricted, part = _restricted(outputs, theta, index)
+        jacobian = _per_row(restricted, density, data) if splits else jacrev(restricted)
+        return reduce(jacobian(part, *batch).reshape(-1, size))
 
-        root = (
-            _per_row(restricted, density, data)(theta[index], *batch)
-            if splits
-            else jacrev(restricted)(theta[index], *batch)
-        )
-        return reduce(root.reshape(-1, len(index)))
-
-    if not splits:
+    block = max(1, MAX_ELEMENTS // (width * size))
+    if not splits or block >= density.num_data:
         with torch.no_grad():
             return of_rows(theta, *data)
-    block = max(1, MAX_ELEMENTS // (width * len(index)))
     chunks = torch.arange(density.num_data, device=theta.device).split(block)
-    lowered = Lowered(of_rows)
-    return torch.stack([lowered(theta, *select(data, rows, density.num_data)) for rows in chunks]).sum(0)
+    evaluate = Lowered(of_rows) if len(chunks) >= MIN_BLOCKS_TO_LOWER else of_rows
+    total = torch.zeros(())
+    with torch.no_grad():
+        for rows in chunks:
+            total = total + evaluate(theta, *select(data, rows, density.num_data))
+    return total
+
+
+def _restricted(
+    function: Callable[..., Tensor], theta: Tensor, index: Tensor | None
+) -> tuple[Callable[..., Tensor], Tensor]:
+    """Return a function of theta as one of its entries ``index[R]`` alone, and these entries."""
+    if index is None:
+        return function, theta
+    return (lambda part, *row: function(theta.index_copy(0, index, part), *row)), theta[index]
 
 
 def _row_function(density: LogDensity, theta: Tensor, curvature: Curvature) -> Callable[..., Tensor]:
@@ -128,13 +136,6 @@ def _row_function(density: LogDensity, theta: Tensor, curvature: Curvature) -> C
         return lambda theta, *batch: density.log_likelihood(theta, *batch)[:, None]
     active = find_readout(density, theta)
     return lambda theta, *batch: whitened_outputs(density, active, theta, *batch)
-
-
-def _layout(density: LogDensity, outputs: Callable[..., Tensor], theta: Tensor, data: Data) -> tuple[bool, int]:
-    """Tell whether Jacobians can be taken row by row, and how many outputs a row has."""
-    with torch.no_grad():
-        width = outputs(theta, *data).shape[-1]
-    return rows_are_independent(density, outputs, theta, data), width
 
 
 def _per_row(function: Callable[..., Tensor], density: LogDensity, data: Data) -> Callable[..., Tensor]:
@@ -150,19 +151,11 @@ def _per_row(function: Callable[..., Tensor], density: LogDensity, data: Data) -
 
 def negative_hessian(function: Callable[..., Tensor], theta: Tensor, data: Data, index: Tensor | None = None) -> Tensor:
     """Return minus the Hessian ``[R, R]`` of ``(theta[P], *data) -> []`` at theta, for some entries or all."""
-    index = torch.arange(len(theta), device=theta.device) if index is None else index
-
-    def products(theta: Tensor, directions: Tensor, *data: Any) -> Tensor:
-        def gradient(part: Tensor) -> Tensor:
-            return grad(lambda p: function(theta.index_copy(0, index, p), *data))(part)
-
-        _, transposed = vjp(gradient, theta[index])[:2]
-        return -vmap(lambda v: transposed(v)[0])(directions)
-
-    directions = torch.eye(len(index), dtype=theta.dtype, device=theta.device)
+    restricted, part = _restricted(function, theta, index)
+    _, transposed = vjp(lambda p: grad(restricted)(p, *data), part)[:2]
+    directions = torch.eye(len(part), dtype=theta.dtype, device=theta.device)
     size = max(1, MAX_ELEMENTS // max(1, 8 * len(theta)))
-    lowered = Lowered(products)
-    hessian = torch.cat([lowered(theta, block, *data) for block in directions.split(size)])
+    hessian = -torch.cat([vmap(lambda v: transposed(v)[0])(block).detach() for block in directions.split(size)])
     return (hessian + hessian.mT) / 2
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bnnzoo.core.covariance import Dense
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.lowering import looped_value_and_grad
 from bnnzoo.core.posterior import Draws, FitInfo, Gaussian
 from bnnzoo.core.types import Data, Method, Need, Run
 from bnnzoo.inference.config import config_of
@@ -181,7 +182,7 @@ def warn_if_not_converged(
     density: LogDensity, data: Data, theta: Tensor, covariance: Dense, gradient_norm: float
 ) -> None:
     """Warn if one Newton step from ``theta`` would move it by a good part of a posterior standard deviation."""
-    _, gradient = density.value_and_grad(theta[None], *data)
+    _, gradient = looped_value_and_grad(density.log_joint)(theta[None], *data)
     distance = float((gradient[0] @ covariance.scale_tril).norm())
     if distance > MAX_DISTANCE:
         warnings.warn(

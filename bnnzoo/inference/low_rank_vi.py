@@ -87,7 +87,7 @@ class LowRankVI:
     learning_rate: float = 0.03
     schedule: Schedule = "cosine"
     batch_size: int | None = None
-    num_averaged: int = 300
+    num_averaged: int | None = None
     tolerance: float | None = None
     num_restarts: int = 1
     keep: Keep = "all"

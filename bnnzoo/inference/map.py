@@ -12,7 +12,7 @@ from bnnzoo.core.posterior import Draws, FitInfo
 from bnnzoo.core.types import Data, Need, Run
 from bnnzoo.inference.config import config_of
 from bnnzoo.inference.lbfgs import LBFGSResult, lbfgs
-from bnnzoo.inference.optimise import AdamSettings, Objective, Schedule, ascend
+from bnnzoo.inference.optimise import AdamSettings, Objective, Optimum, Schedule, ascend
 from bnnzoo.inference.starts import Start, starting_points
 
 __all__ = ["MAP"]
@@ -31,7 +31,7 @@ class MAP:
     num_members : int
         Number of starts.
     num_steps : int
-        Steps of Adam.
+        Steps of Adam; 0 leaves them out, for a start that is the mode already.
     learning_rate : float
         Of the first step.
     schedule : {"cosine", "constant"}
@@ -47,6 +47,7 @@ class MAP:
 
     Examples
     --------
+    >>> import torch
     >>> import bnnzoo as bz
     >>> from bnnzoo.testing import linear_gaussian
     >>> target = linear_gaussian()
@@ -54,6 +55,12 @@ class MAP:
     >>> posterior.draws().shape, posterior.info.sampling
     (torch.Size([1, 2, 3]), 'ensemble')
     >>> bool(posterior.info.sample_stats["gradient_norm"].max() < 1e-4)
+    True
+
+    With neither Adam nor L-BFGS the result is the start, such as a mode found before:
+
+    >>> again = bz.fit(target.model, bz.Laplace(MAP(init=posterior, num_steps=0, polish_steps=0)), *target.data)
+    >>> bool(torch.equal(again.loc, posterior.theta[0, 0]))
     True
     """
 
@@ -81,10 +88,7 @@ class MAP:
             raise ValueError(f"MAP(num_members={self.num_members}): write 1 or more.")
         began = time.perf_counter()
         start = starting_points(self.init, self.num_members, density, data, run)
-        settings = AdamSettings(self.num_steps, self.learning_rate, self.schedule, self.batch_size)
-        objective = _ignoring_weight(density.batched_value_and_grad)
-        fallback = _ignoring_weight(looped_value_and_grad(density.log_joint))
-        found = ascend(objective, start, settings, density, data, run, fallback=fallback)
+        found = self._climbed(start, density, data, run)
         mode = self._polished(density, data, found.params)
         stats = {"lp": mode.value[None], "gradient_norm": mode.gradient.norm(dim=1)[None]}
         info = FitInfo(
@@ -96,11 +100,21 @@ class MAP:
             complete=found.complete,
             config=config_of(self),
             sample_stats=stats,
-            fit_stats={"loss": -found.trace},
+            fit_stats={"loss": -found.trace} if self.num_steps else {},
         )
         return Draws(density, info, mode.theta[None])
 
+    def _climbed(self, start: Tensor, density: LogDensity, data: Data, run: Run) -> Optimum:
+        if self.num_steps == 0:
+            return Optimum(start, start.new_zeros(len(start), 0), True)
+        settings = AdamSettings(self.num_steps, self.learning_rate, self.schedule, self.batch_size)
+        objective = _ignoring_weight(density.batched_value_and_grad)
+        fallback = _ignoring_weight(looped_value_and_grad(density.log_joint))
+        return ascend(objective, start, settings, density, data, run, fallback=fallback)
+
     def _polished(self, density: LogDensity, data: Data, theta: Tensor) -> LBFGSResult:
+        if self.polish_steps == 0:  # tracing takes longer than to evaluate the members one after the other
+            return LBFGSResult(theta, *looped_value_and_grad(density.log_joint)(theta, *data), num_evaluations=1)
         evaluate = density.value_and_grad.specialize(theta, *data, num_calls=2 * self.polish_steps)
         return lbfgs(lambda rows: evaluate(rows, *data), theta, self.polish_steps, self.tolerance)
 

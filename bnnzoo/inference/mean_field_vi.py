@@ -72,8 +72,8 @@ class MeanFieldVI:
         Whether the learning rate falls to zero along half a cosine.
     batch_size : int, optional
         Rows of a mini-batch; all of them by default.
-    num_averaged : int
-        Number of last iterates that the result is the mean of; no more than a fifth of ``num_steps`` is sensible.
+    num_averaged : int, optional
+        Number of last iterates that the result is the mean of; a fifth of ``num_steps`` unless given.
     tolerance : float, optional
         Stop early where the mean of the bound over ``num_averaged`` steps differs by less than this, relatively, from
         the same number of steps before.
@@ -101,7 +101,7 @@ class MeanFieldVI:
     >>> import bnnzoo as bz
     >>> from bnnzoo.testing import linear_gaussian
     >>> target = linear_gaussian()
-    >>> posterior = bz.fit(target.model, bz.MeanFieldVI(num_steps=2000, num_averaged=400), *target.data)
+    >>> posterior = bz.fit(target.model, bz.MeanFieldVI(), *target.data)
     >>> bool(((posterior.loc - target.mean["w"]).abs() < 0.02 * target.sd["w"]).all())
     True
     """
@@ -111,7 +111,7 @@ class MeanFieldVI:
     learning_rate: float = 0.03
     schedule: Schedule = "cosine"
     batch_size: int | None = None
-    num_averaged: int = 400
+    num_averaged: int | None = None
     tolerance: float | None = None
     num_restarts: int = 1
     keep: Keep = "all"

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.lowering import looped_value_and_grad
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.sites import ModelError
 from bnnzoo.core.types import Data, Method, Run
@@ -13,6 +14,7 @@ __all__ = ["Start", "starting_points"]
 type Start = Tensor | Posterior | Method | None
 
 MAX_ATTEMPTS = 100
+FEW_CHAINS = 8  # are evaluated one after the other, which takes less time than tracing
 
 
 def starting_points(start: Start, num_chains: int, density: LogDensity, data: Data, run: Run) -> Tensor:
@@ -79,7 +81,9 @@ def _spread(draws: Tensor, num_chains: int) -> Tensor:
 
 
 def _finite(theta: Tensor, density: LogDensity, data: Data) -> Tensor:
-    value, gradient = density.value_and_grad(theta, *data)
+    is_few = len(theta) <= FEW_CHAINS
+    evaluate = looped_value_and_grad(density.log_joint) if is_few else density.value_and_grad
+    value, gradient = evaluate(theta, *data)
     return value.isfinite() & gradient.isfinite().all(1)
 
 

@@ -64,7 +64,7 @@ def vi_settings(method: Any) -> VISettings:
         learning_rate=method.learning_rate,
         schedule=method.schedule,
         batch_size=method.batch_size,
-        window=method.num_averaged,
+        window=_window(method.num_steps, method.num_averaged),
         tolerance=method.tolerance,
         weights=annealed(method.num_steps, method.kl_annealing) if method.kl_annealing else None,
     )
@@ -249,6 +249,11 @@ def _kept(found: Optimum, settings: VISettings) -> Tensor:
     """Return the indices of the restarts to keep: all, or the one whose bound was highest over the last window."""
     last = found.trace[:, -settings.adam.window :].mean(1)
     return last.argmax()[None] if settings.keep == "best" else torch.arange(len(last))
+
+
+def _window(num_steps: int, num_averaged: int | None) -> int:
+    """Return how many last iterates are averaged; while the learning rate falls, the last fifth hardly moves."""
+    return max(1, num_steps // 5) if num_averaged is None else num_averaged
 
 
 def _refuse_impossible(name: str, settings: VISettings) -> None:

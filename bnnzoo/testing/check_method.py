@@ -46,7 +46,7 @@ def check_method(method: Method, *, accuracy: float = 0.0, seed: int = 0) -> Non
     Examples
     --------
     >>> import bnnzoo as bz
-    >>> check_method(bz.Laplace(), accuracy=1e-3)
+    >>> check_method(bz.MAP(), accuracy=1e-3)
     """
     name = type(method).__name__
     _check_is_declarative(method)

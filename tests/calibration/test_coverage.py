@@ -49,16 +49,23 @@ def test_the_band_holds_calibrated_predictions():
     assert scipy.stats.binomtest(sum(inside), 40, 0.95).pvalue > 0.01
 
 
-def test_miscalibration_area_of_uncertainty_toolbox():
-    toolbox = pytest.importorskip("uncertainty_toolbox", reason="needs uncertainty-toolbox")
+def test_against_uncertainty_toolbox():
+    """Gaussian predictions as their own quantiles, and observations that lie on no edge of an interval."""
+    toolbox = pytest.importorskip("uncertainty_toolbox.metrics_calibration", reason="needs uncertainty-toolbox")
     rng = np.random.default_rng(0)
     loc, scale = rng.normal(size=300), rng.gamma(2.0, size=300)
-    y = loc + 0.6 * scale * rng.normal(size=300)
-    levels = (np.arange(4000) + 0.5) / 4000
+    y = loc + scale * scipy.stats.norm.ppf(np.clip((rng.beta(2.0, 1.4, 300) * 997).round(), 1, 996) / 997)
+    levels = (np.arange(997) + 0.5) / 997
     draws = xr.DataArray((loc + scale * scipy.stats.norm.ppf(levels)[:, None])[None], dims=DIMS)
-    expected = toolbox.miscalibration_area(loc, scale, y)
-    assert float(miscalibration_area(draws, xr.DataArray(y, dims="obs_id"))) == pytest.approx(expected, abs=2e-3)
-    assert float(sharpness(draws)) == pytest.approx(float(toolbox.sharpness(scale)), rel=1e-3)
+    observed = xr.DataArray(y, dims="obs_id")
+    expected = toolbox.get_proportion_lists_vectorized(loc, scale, y)
+    np.testing.assert_allclose(coverage_curve(draws, observed, levels=expected[0])["coverage"], expected[1], atol=1e-12)
+    area = toolbox.miscalibration_area(loc, scale, y, num_bins=101, vectorized=True)
+    assert float(miscalibration_area(draws, observed)) == pytest.approx(area, abs=1e-9)
+    gap = (expected[1] - expected[0])[1:-1]
+    assert (gap[:-1] * gap[1:] < 0).any()  # the curve crosses the diagonal
+    two = xr.DataArray(np.stack([loc - scale, loc + scale])[None], dims=DIMS)
+    assert float(sharpness(two)) == pytest.approx(float(np.sqrt((scale**2).mean())), abs=1e-12)
 
 
 def test_areas_order_predictions_by_calibration():

@@ -68,6 +68,17 @@ def test_the_true_distribution_scores_best(score):
         assert float(difference.mean() / difference.std()) * np.sqrt(1500) > 3
 
 
+def test_the_true_joint_distribution_has_the_best_energy_score():
+    """Of predictions with the same margins, those with the wrong correlation lose too."""
+    rng = np.random.default_rng(0)
+    factor = np.linalg.cholesky([[1.0, 0.9], [0.9, 1.0]])
+    y, noise = rng.normal(size=(800, 2)) @ factor.T, rng.normal(size=(30, 800, 2))
+    truth = energy_score(*of(noise @ factor.T, y))
+    for wrong in (noise, 0.5 * noise @ factor.T, noise @ factor.T + 0.5):
+        difference = energy_score(*of(wrong, y)) - truth
+        assert float(difference.mean() / difference.std()) * np.sqrt(800) > 3
+
+
 def test_bad_input_is_named():
     draws, y = of(np.zeros((1, 2)), [0.0, 1.0])
     with pytest.raises(ValueError, match="crps needs at least 2 draws of y, but there is only 1"):

@@ -32,15 +32,16 @@ def test_independent_draws_are_worth_their_number():
     assert (result["rhat"] < 1.01).all()
     assert (np.abs(result["ess_bulk"] / 2000 - 1) < 0.25).all()
     np.testing.assert_allclose(result["mcse_mean"], 1 / np.sqrt(2000), rtol=0.2)
+    np.testing.assert_allclose(result["mcse_sd"], 1 / np.sqrt(2 * 2000), rtol=0.2)  # of a normal sd
 
 
 def test_standard_errors_are_those_of_replicates():
-    """For AR(1) chains the spread of the mean over replicates is what mcse_mean says."""
+    """For AR(1) chains the spread of means and sds over replicates is what mcse_mean and mcse_sd say."""
     rng = np.random.default_rng(0)
     draws = autoregressive(rng, (4, 300, 60), 0.7)
-    spread = draws.mean((0, 1)).std()
-    claimed = float(function_space(in_tree(draws))["mcse_mean"].mean())
-    assert claimed == pytest.approx(spread, rel=4 / np.sqrt(2 * 60))
+    result = function_space(in_tree(draws))
+    for name, estimates in {"mcse_mean": draws.mean((0, 1)), "mcse_sd": draws.std((0, 1))}.items():
+        assert float(result[name].mean()) == pytest.approx(estimates.std(), rel=4 / np.sqrt(2 * 60))
 
 
 def test_chains_in_different_functions_are_found_and_relabelled_weights_are_not():

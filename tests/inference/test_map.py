@@ -103,7 +103,7 @@ def test_single_precision() -> None:
     ("method", "sentence"),
     [
         (MAP(num_members=0), r"MAP\(num_members=0\): write 1 or more"),
-        (MAP(num_steps=0), "num_steps=0: write 1 or more"),
+        (MAP(num_steps=-1), "num_steps=-1: write 1 or more"),
         (MAP(learning_rate=0.0), "learning_rate=0.0: write a positive number"),
         (MAP(batch_size=0), "batch_size=0; write a positive number of rows"),
         (MAP(init=torch.zeros(2, 3)), r"init has shape \(2, 3\)"),
