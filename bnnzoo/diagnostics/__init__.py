@@ -1,7 +1,8 @@
-"""Diagnostics of posteriors in function space."""
+"""Diagnostics of posteriors in function space, and of approximations by importance weights."""
 
 from bnnzoo.diagnostics.compare_posteriors import compare_posteriors
 from bnnzoo.diagnostics.convergence import convergence
 from bnnzoo.diagnostics.function_space import function_space, function_values
+from bnnzoo.diagnostics.pareto import psis, psis_resample
 
-__all__ = ["compare_posteriors", "convergence", "function_space", "function_values"]
+__all__ = ["compare_posteriors", "convergence", "function_space", "function_values", "psis", "psis_resample"]
