@@ -54,7 +54,7 @@ def test_against_uncertainty_toolbox():
     toolbox = pytest.importorskip("uncertainty_toolbox.metrics_calibration", reason="needs uncertainty-toolbox")
     rng = np.random.default_rng(0)
     loc, scale = rng.normal(size=300), rng.gamma(2.0, size=300)
-    y = loc + scale * scipy.stats.norm.ppf(np.clip((rng.beta(2.0, 1.4, 300) * 997).round(), 1, 996) / 997)
+    y = loc + scale * scipy.stats.norm.ppf(np.clip((rng.beta(0.8, 1.2, 300) * 997).round(), 1, 996) / 997)
     levels = (np.arange(997) + 0.5) / 997
     draws = xr.DataArray((loc + scale * scipy.stats.norm.ppf(levels)[:, None])[None], dims=DIMS)
     observed = xr.DataArray(y, dims="obs_id")
