@@ -1,6 +1,15 @@
 """Predictions as labelled arrays: the border where torch ends and xarray begins."""
 
 from bnnzoo.predictive.features import features
+from bnnzoo.predictive.linearized import function_moments, row_density
 from bnnzoo.predictive.predict import posterior_predictive, predict, prior_predictive, to_datatree
 
-__all__ = ["features", "posterior_predictive", "predict", "prior_predictive", "to_datatree"]
+__all__ = [
+    "features",
+    "function_moments",
+    "posterior_predictive",
+    "predict",
+    "prior_predictive",
+    "row_density",
+    "to_datatree",
+]
