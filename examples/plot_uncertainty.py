@@ -49,4 +49,11 @@ for name in ("total", "aleatoric", "epistemic"):
 axis.set(xlabel="x", ylabel="standard deviation of y", yscale="log")
 axis.legend()
 print("rank correlation of the two parts:", float(bz.uncertainty.rank_correlation(parts).round(2)))
+
+# %%
+# Are the intervals as wide as they should be? Coverage of new observations from where there are data.
+
+x_new = np.concatenate([rng.uniform(-2, 0, 200), rng.uniform(1, 2, 120)])[:, None]
+y_new = np.sin(2 * x_new[:, 0]) + (0.05 + 0.1 * (x_new[:, 0] + 2)) * rng.normal(size=len(x_new))
+bz.plots.plot_coverage(bz.predict(posterior, x_new, y_new))
 plt.show()
