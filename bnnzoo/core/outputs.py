@@ -33,7 +33,7 @@ __all__ = [
     "linearized",
     "read",
     "rows_are_independent",
-    "unwrapped",
+    "whitened_node",
     "whitened_outputs",
 ]
 
@@ -223,13 +223,6 @@ def _(distribution: ExpandedDistribution) -> Readout:
     return Readout(coordinates, roots, inner.build, inner.weight.expand(shape))
 
 
-def unwrapped(distribution: Distribution) -> Distribution:
-    """Return the distribution of single entries under the wrappers that events, expansion and masks put around it."""
-    while isinstance(distribution, Independent | MaskedDistribution | ExpandedDistribution):
-        distribution = distribution.base_dist
-    return distribution
-
-
 def find_readout(density: LogDensity, theta: Tensor) -> dict[str, tuple[bool, ...]]:
     """Tell for each observed site which of its coordinates depend on theta at all.
 
@@ -269,6 +262,11 @@ def whitened_outputs(density: LogDensity, active: dict[str, tuple[bool, ...]], t
     """
     nodes = _nodes(density, theta, batch)
     return torch.cat([_whitened(nodes[name], active[name]) for name in density.observed], -1)
+
+
+def whitened_node(node: Node) -> Tensor:
+    """Return the whitened outputs ``[B, K]`` of one site, without the coordinates that depend on no variable."""
+    return _whitened(node, tuple(block.requires_grad for block in read(node["fn"]).coordinates))
 
 
 def _whitened(node: Node, active: tuple[bool, ...]) -> Tensor:

@@ -1,6 +1,7 @@
 """Curvature of a log density at a mode: the exact Hessian, the generalised Gauss-Newton matrix and the Fishers."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -10,21 +11,73 @@ from torch.func import grad, jacrev, vjp, vmap
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.lowering import Lowered
 from bnnzoo.core.minibatch import select
-from bnnzoo.core.outputs import UnreadableLikelihood, find_readout, rows_are_independent, whitened_outputs
+from bnnzoo.core.outputs import (
+    UnreadableLikelihood,
+    find_readout,
+    rows_are_independent,
+    whitened_node,
+    whitened_outputs,
+)
+from bnnzoo.core.replay import Node, isolated
+from bnnzoo.core.restricted import restricted
+from bnnzoo.core.scores import drawn_observations, log_likelihood_at_draws, scaled_log_likelihood, score_root
 from bnnzoo.core.sites import ModelError
 from bnnzoo.core.types import Data
 
 __all__ = [
     "Curvature",
+    "MonteCarloFisher",
     "choose_curvature",
     "hessian_diagonal",
     "negative_hessian",
     "precision",
+    "root_of_node",
     "scale_tril_of",
     "sum_over_rows",
 ]
 
-type Curvature = Literal["ggn", "hessian", "empirical_fisher"]
+
+@dataclass(frozen=True)
+class MonteCarloFisher:
+    r"""The Fisher information by drawn observations, for likelihoods of which no closed form is known.
+
+    .. math:: \frac{1}{M} \sum_n \sum_m g_{nm} g_{nm}^T, \qquad g_{nm} = \nabla_\theta \log p(y_{nm} \mid x_n, \theta^*),
+        \quad y_{nm} \sim p(y \mid x_n, \theta^*)
+
+    Parameters
+    ----------
+    num_draws : int
+        M draws of every observation.
+    seed : int
+        Of the draws.
+
+    References
+    ----------
+    Kunstner, Balles and Hennig (2019), Limitations of the empirical Fisher approximation for natural gradient descent,
+    NeurIPS.
+
+    Examples
+    --------
+    >>> import bnnzoo as bz
+    >>> from bnnzoo.testing import linear_gaussian
+    >>> target = linear_gaussian()
+    >>> posterior = bz.fit(target.model, bz.Laplace(curvature=MonteCarloFisher(num_draws=2000)), *target.data)
+    >>> bool(torch.allclose(posterior.covariance.dense(), target.covariance, rtol=0.1, atol=1e-4))
+    True
+    """
+
+    num_draws: int = 100
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.num_draws < 1:
+            raise ValueError(f"MonteCarloFisher(num_draws={self.num_draws}): write 1 or more.")
+
+    def __str__(self) -> str:
+        return "monte_carlo_fisher"
+
+
+type Curvature = Literal["ggn", "hessian", "empirical_fisher"] | MonteCarloFisher
 
 BLOCK = 64  # Hessian rows at a time
 MIN_BLOCKS_TO_LOWER = 64  # tracing takes about as long as so many evaluations
@@ -39,13 +92,20 @@ def choose_curvature(wanted: Curvature | None, density: LogDensity, theta: Tenso
     ModelError
         If GGN is wanted and the likelihood cannot be read.
     """
-    if wanted in ("hessian", "empirical_fisher"):
+    if isinstance(wanted, MonteCarloFisher) and density.factors:
+        raise ModelError(
+            f"MonteCarloFisher draws observations, and the likelihood has the pyro.factor site {density.factors[0]!r}, "
+            f"which cannot be drawn from. Write curvature='hessian'."
+        )
+    if wanted in ("hessian", "empirical_fisher") or isinstance(wanted, MonteCarloFisher):
         return wanted
     try:
         find_readout(density, theta)
     except UnreadableLikelihood as error:
         if wanted == "ggn":
-            raise ModelError(f"{error} Write curvature='hessian', which needs no family.") from None
+            raise ModelError(
+                f"{error} Write curvature='hessian' or curvature=MonteCarloFisher(), which need no family."
+            ) from None
         return "hessian"
     return "ggn" if density.observed else "hessian"
 
@@ -59,7 +119,7 @@ def precision(
     ----------
     density, data
     theta : Tensor [P]
-    curvature : {"ggn", "hessian", "empirical_fisher"}
+    curvature : {"ggn", "hessian", "empirical_fisher"} or MonteCarloFisher
         Of the likelihood; the prior's is always its exact Hessian.
     index : Tensor [R], optional
         Entries of theta; all unless given.
@@ -93,22 +153,21 @@ def sum_over_rows(
     ----------
     density, data, theta, index
         As for :func:`precision`.
-    curvature : {"ggn", "empirical_fisher"}
+    curvature : {"ggn", "empirical_fisher"} or MonteCarloFisher
         For GGN the rows of the root are :math:`R_n^T J_n`, for the empirical Fisher the gradients of
         :math:`\log p(y_n \mid \theta)`.
     reduce : callable
         Such as ``root.mT @ root``, or ``(root**2).sum(0)`` for the diagonal.
     """
-    outputs = _row_function(density, theta, curvature)
+    outputs, data = _row_function(density, theta, curvature, data, index)
+    theta = theta if index is None else theta[index]
     splits, width = rows_are_independent(density, outputs, theta, data)
-    size = len(theta) if index is None else len(index)
+    jacobian = _per_row(outputs, density, data) if splits else jacrev(outputs)
 
     def of_rows(theta: Tensor, *batch: Any) -> Tensor:
-        restricted, part = _restricted(outputs, theta, index)
-        jacobian = _per_row(restricted, density, data) if splits else jacrev(restricted)
-        return reduce(jacobian(part, *batch).reshape(-1, size))
+        return reduce(jacobian(theta, *batch).reshape(-1, len(theta)))
 
-    block = max(1, MAX_ELEMENTS // (width * size))
+    block = max(1, MAX_ELEMENTS // (width * len(theta)))
     if not splits or block >= density.num_data:
         with torch.no_grad():
             return of_rows(theta, *data)
@@ -121,21 +180,30 @@ def sum_over_rows(
     return total
 
 
-def _restricted(
-    function: Callable[..., Tensor], theta: Tensor, index: Tensor | None
-) -> tuple[Callable[..., Tensor], Tensor]:
-    """Return a function of theta as one of its entries ``index[R]`` alone, and these entries."""
-    if index is None:
-        return function, theta
-    return (lambda part, *row: function(theta.index_copy(0, index, part), *row)), theta[index]
-
-
-def _row_function(density: LogDensity, theta: Tensor, curvature: Curvature) -> Callable[..., Tensor]:
-    """Return ``(theta, *batch) -> [B, K]`` whose Jacobian is a root of the likelihood's curvature."""
+def _row_function(
+    density: LogDensity, theta: Tensor, curvature: Curvature, data: Data, index: Tensor | None
+) -> tuple[Callable[..., Tensor], Data]:
+    """Return ``(theta, *batch) -> [B, K]`` whose Jacobian is a root of the likelihood's curvature, and what it takes."""
+    some = density if index is None else restricted(density, theta, index)
     if curvature == "empirical_fisher":
-        return lambda theta, *batch: density.log_likelihood(theta, *batch)[:, None]
+        return lambda theta, *batch: scaled_log_likelihood(some, theta, *batch), data
+    if isinstance(curvature, MonteCarloFisher):
+        draws = drawn_observations(density, data, theta, curvature.num_draws, curvature.seed)
+        size = len(data)
+        return lambda theta, *batch: log_likelihood_at_draws(some, batch[size:], theta, *batch[:size]), data + draws
     active = find_readout(density, theta)
-    return lambda theta, *batch: whitened_outputs(density, active, theta, *batch)
+    return lambda theta, *batch: whitened_outputs(some, active, theta, *batch), data
+
+
+def root_of_node(density: LogDensity, node: Node, curvature: Curvature) -> Tensor:
+    """Return ``[B, K]`` whose gradient about what an observed site depends on is a root of the likelihood's curvature."""
+    if curvature == "empirical_fisher":
+        return score_root(node)
+    if not isinstance(curvature, MonteCarloFisher):
+        return whitened_node(node)
+    with isolated(curvature.seed, density.device), torch.no_grad():
+        draws = node["fn"].sample((curvature.num_draws,))
+    return score_root(node, draws.movedim(0, 1))
 
 
 def _per_row(function: Callable[..., Tensor], density: LogDensity, data: Data) -> Callable[..., Tensor]:
@@ -151,9 +219,9 @@ def _per_row(function: Callable[..., Tensor], density: LogDensity, data: Data) -
 
 def negative_hessian(function: Callable[..., Tensor], theta: Tensor, data: Data, index: Tensor | None = None) -> Tensor:
     """Return minus the Hessian ``[R, R]`` of ``(theta[P], *data) -> []`` at theta, for some entries or all."""
-    restricted, part = _restricted(function, theta, index)
-    _, transposed = vjp(lambda p: grad(restricted)(p, *data), part)[:2]
-    directions = torch.eye(len(part), dtype=theta.dtype, device=theta.device)
+    index = torch.arange(len(theta), device=theta.device) if index is None else index
+    _, transposed = vjp(grad(lambda part: function(theta.index_copy(0, index, part), *data)), theta[index])[:2]
+    directions = torch.eye(len(index), dtype=theta.dtype, device=theta.device)
     size = max(1, MAX_ELEMENTS // max(1, 8 * len(theta)))
     hessian = -torch.cat([vmap(lambda v: transposed(v)[0])(block).detach() for block in directions.split(size)])
     return (hessian + hessian.mT) / 2

@@ -25,7 +25,7 @@ class DiagonalLaplace:
     ----------
     map : MAP
         How the mode is found.
-    curvature : {"ggn", "empirical_fisher"}
+    curvature : {"ggn", "empirical_fisher"} or MonteCarloFisher
         Of the likelihood.
     damping : float
         Added to each precision.

@@ -8,21 +8,21 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.distributions import Distribution
 
 from bnnzoo.core.covariance import Kronecker
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.network import Network
-from bnnzoo.core.outputs import unwrapped
 from bnnzoo.core.posterior import Gaussian
-from bnnzoo.core.replay import replay
+from bnnzoo.core.replay import Node, replay
 from bnnzoo.core.sites import ModelError, Site
 from bnnzoo.core.types import Data, Need, Run
-from bnnzoo.inference.curvature import hessian_diagonal, precision
+from bnnzoo.inference.curvature import Curvature, choose_curvature, hessian_diagonal, precision, root_of_node
 from bnnzoo.inference.laplace import LaplaceError, best_member, laplace_info
 from bnnzoo.inference.map import MAP
 
 __all__ = ["KFACLaplace"]
+
+BATCH = 1024  # rows that go through the network together
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,7 @@ class KFACLaplace:
     with the layer's inputs a, the Jacobian J of the network's output about the layer's outputs, the Fisher
     information F of the likelihood about the network's output, and the prior's precision tau, for which the mean
     within a weight is taken. Biases have G alone. Latent sites that are no weights, such as a noise scale, have a
-    dense block each. For networks of linear and two-dimensional convolutional layers whose output is the mean of a
-    Gaussian with one noise scale, or the logits of a categorical or Bernoulli likelihood.
+    dense block each. For networks of linear and two-dimensional convolutional layers that the model calls once.
 
     Needs curvlinops-for-pytorch: ``pip install bnnzoo[kfac]``.
 
@@ -45,6 +44,9 @@ class KFACLaplace:
     ----------
     map : MAP
         How the mode is found.
+    curvature : {"ggn", "empirical_fisher"} or MonteCarloFisher
+        Of the likelihood: F is its Fisher information in closed form, the outer product of its gradient, or of
+        gradients at drawn observations.
     damping : float
         Added to the prior's precision.
 
@@ -64,6 +66,7 @@ class KFACLaplace:
     """
 
     map: MAP = field(default_factory=MAP)
+    curvature: Curvature = "ggn"
     damping: float = 0.0
 
     needs: ClassVar[frozenset[Need]] = frozenset({Need.NETWORK})
@@ -74,25 +77,30 @@ class KFACLaplace:
         Raises
         ------
         ModelError
-            If the model has several networks, the network a layer without Kronecker factors, or the likelihood is
-            another.
+            If the model has several networks, the network a layer without Kronecker factors, or the likelihood
+            cannot be read.
         LaplaceError
             If the prior's precision is not positive.
+        ValueError
+            If the exact Hessian is asked for.
         """
+        if self.curvature == "hessian":
+            raise ValueError("KFACLaplace(curvature='hessian'): write 'ggn', or use Laplace(curvature='hessian').")
         _refuse_unsupported(density)
         began = time.perf_counter()
         found = self.map.run(density, data, run)
         theta, _ = best_member(found)
         (network,) = density.networks
-        factors = _kronecker_factors(density, data, theta, network)
+        curvature = choose_curvature(self.curvature, density, theta)
+        factors = _kronecker_factors(density, data, theta, network, curvature)
         prior = -hessian_diagonal(density.log_prior, theta) + self.damping
         blocks = []
         for site in density.sites:
             if site.is_weight:
                 blocks.append(_weight_block(site, factors[site.name], prior[site.span]))
             else:
-                blocks.append(_dense_block(density, data, theta, site))
-        info = laplace_info(self, found, "ggn", time.perf_counter() - began)
+                blocks.append(_dense_block(density, data, theta, site, curvature))
+        info = laplace_info(self, found, curvature, time.perf_counter() - began)
         return Gaussian(density, info, theta, Kronecker(tuple(blocks)))
 
 
@@ -113,94 +121,99 @@ def _refuse_unsupported(density: LogDensity) -> None:
 
 
 def _kronecker_factors(
-    density: LogDensity, data: Data, theta: Tensor, network: Network
+    density: LogDensity, data: Data, theta: Tensor, network: Network, curvature: Curvature
 ) -> dict[str, tuple[Tensor, Tensor | None]]:
     """Return for each weight site G ``[out, out]`` and A ``[in, in]``; None instead of A for a bias."""
-    inputs, output, site = _observed_call(density, data, theta, network)
-    loss, scale = _loss_of(site["fn"], output, site["scale"])
+    call = _observed_call(density, data, theta, network)
+    columns = _root_columns(density, call, curvature)
     module = copy.deepcopy(network.module).to(theta).requires_grad_(True)
     values = density.constrain(theta)
     with torch.no_grad():
         for parameter, name in network.sites.items():
             module.get_parameter(parameter).copy_(values[name])
-    target = torch.zeros_like(output) if not isinstance(loss, nn.CrossEntropyLoss) else output.argmax(-1)
-    state = _curvlinops_state(module, loss, [module.get_parameter(p) for p in network.sites], inputs, target)
+    state = _curvlinops_state(module, [module.get_parameter(p) for p in network.sites], call, columns)
     factors = {}
     for parameter, name in network.sites.items():
         layer, _, kind = parameter.rpartition(".")
-        gradients = scale * state["gradient_covariances"][layer]
-        factors[name] = (gradients, state["input_covariances"][layer] if kind == "weight" else None)
+        inputs = state["input_covariances"][layer] if kind == "weight" else None
+        factors[name] = (state["gradient_covariances"][layer], inputs)
     return factors
 
 
+@dataclass(frozen=True)
+class _Call:
+    """The one call of the network: its ``inputs[N, ...]``, its ``output[N, ...]`` as a leaf, and the observed site."""
+
+    inputs: Tensor
+    output: Tensor
+    node: Node
+
+
+def _observed_call(density: LogDensity, data: Data, theta: Tensor, network: Network) -> _Call:
+    """Run the model at theta with the network's output as a variable of its own, on which the likelihood depends."""
+    inputs: list[Any] = []
+    leaves: list[Tensor] = []
+
+    def cut(_: nn.Module, arguments: Any, output: Tensor) -> Tensor:
+        inputs.append(arguments)
+        leaves.append(output.detach().requires_grad_())
+        return leaves[-1]
+
+    handle = network.module.register_forward_hook(cut)
+    try:
+        with torch.enable_grad():
+            nodes = replay(density.model, density.constrain(theta.detach()), data, density.observed, density.device)
+    finally:
+        handle.remove()
+    if len(inputs) != 1 or len(inputs[0]) != 1 or len(density.observed) != 1:
+        raise ModelError(
+            f"KFACLaplace needs a model that calls its network once, on one tensor, for one observed site; this one calls it "
+            f"{len(inputs)} times and observes {', '.join(density.observed) or 'nothing'}. Use DiagonalLaplace() or Laplace()."
+        )
+    return _Call(inputs[0][0], leaves[0], nodes[density.observed[0]])
+
+
+def _root_columns(density: LogDensity, call: _Call, curvature: Curvature) -> list[Tensor]:
+    """Return tensors like the network's output whose outer products, summed, are the curvature about each row's output.
+
+    Such as the columns of the transposed Jacobian of the whitened outputs, or the gradient of the log likelihood.
+    """
+    with torch.enable_grad():
+        outputs = root_of_node(density, call.node, curvature)
+        columns = outputs.reshape(len(outputs), -1).sum(0)
+    last = len(columns) - 1
+    return [torch.autograd.grad(c, call.output, retain_graph=i < last)[0] for i, c in enumerate(columns)]
+
+
 def _curvlinops_state(
-    module: nn.Module, loss: nn.Module, parameters: list[nn.Parameter], inputs: Tensor, target: Tensor
+    module: nn.Module, parameters: list[nn.Parameter], call: _Call, columns: list[Tensor]
 ) -> dict[str, Any]:
+    """Return the factors that curvlinops finds when each column is the gradient of a loss about the output."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of its own dependencies, at import
         try:
             from curvlinops import FisherType, KFACLinearOperator
         except ImportError as error:
             raise ImportError("KFACLaplace needs curvlinops-for-pytorch: pip install bnnzoo[kfac].") from error
+        # The gradient of the squared error about f is 2 (f - y), so that y = f - g / 2 makes it any g.
+        rows = [
+            (call.inputs[block], (call.output.detach() - column / 2)[block])
+            for block in torch.arange(len(call.inputs), device=call.inputs.device).split(BATCH)
+            for column in columns
+        ]
         operator = KFACLinearOperator(
             module,
-            loss,
+            nn.MSELoss(reduction="sum"),
             parameters,
-            [(inputs, target)],
-            fisher_type=FisherType.TYPE2,
+            rows,
+            fisher_type=FisherType.EMPIRICAL,
             check_deterministic=False,
-            num_data=len(inputs),
+            num_per_example_loss_terms=1,
+            num_data=len(call.inputs) * len(columns),
         )
         operator.compute_kronecker_factors()
     state: dict[str, Any] = operator.state_dict()
     return state
-
-
-def _observed_call(
-    density: LogDensity, data: Data, theta: Tensor, network: Network
-) -> tuple[Tensor, Tensor, dict[str, Any]]:
-    """Run the model at theta and return what went into the network, what came out, and the observed site."""
-    calls: list[tuple[Any, Any]] = []
-    handle = network.module.register_forward_hook(lambda _, args, output: calls.append((args, output)))
-    try:
-        with torch.no_grad():
-            nodes = replay(density.model, density.constrain(theta), data, density.observed, density.device)
-    finally:
-        handle.remove()
-    if len(calls) != 1 or len(calls[0][0]) != 1 or len(density.observed) != 1:
-        raise ModelError(
-            f"KFACLaplace needs a model that calls its network once, on one tensor, for one observed site; this one calls it "
-            f"{len(calls)} times and observes {', '.join(density.observed) or 'nothing'}. Use DiagonalLaplace() or Laplace()."
-        )
-    (arguments, output), node = calls[0], nodes[density.observed[0]]
-    if node["mask"] is not None and not (isinstance(node["mask"], bool) and node["mask"]):
-        raise ModelError("KFACLaplace does not know masks in the likelihood. Use DiagonalLaplace() or Laplace().")
-    return arguments[0], output, node
-
-
-def _loss_of(distribution: Distribution, output: Tensor, site_scale: Any) -> tuple[nn.Module, float]:
-    """Return the loss whose Hessian about the network's output is, times a number, the Fisher information."""
-    base = unwrapped(distribution)
-    factor = float(site_scale)
-    if isinstance(base, torch.distributions.Normal) and _same(base.loc, output) and _is_one_number(base.scale):
-        return nn.MSELoss(reduction="sum"), factor / (2 * float(base.scale.flatten()[0]) ** 2)
-    if isinstance(base, torch.distributions.Categorical) and _same(base.probs, output.softmax(-1)):
-        return nn.CrossEntropyLoss(reduction="sum"), factor
-    if isinstance(base, torch.distributions.Bernoulli) and _same(base.logits, output):
-        return nn.BCEWithLogitsLoss(reduction="sum"), factor
-    raise ModelError(
-        f"KFACLaplace needs the network's output to be the mean of a Gaussian with one noise scale or the logits of a "
-        f"Categorical or Bernoulli likelihood; here it is something else of a {type(base).__name__}. Use DiagonalLaplace() or "
-        f"Laplace()."
-    )
-
-
-def _same(a: Tensor, b: Tensor) -> bool:
-    return a.numel() == b.numel() and torch.allclose(a.flatten(), b.flatten())
-
-
-def _is_one_number(scale: Tensor) -> bool:
-    return bool((scale == scale.flatten()[0]).all())
 
 
 def _weight_block(site: Site, factors: tuple[Tensor, Tensor | None], prior: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -218,9 +231,11 @@ def _weight_block(site: Site, factors: tuple[Tensor, Tensor | None], prior: Tens
     return left, right, (products + shift).rsqrt()
 
 
-def _dense_block(density: LogDensity, data: Data, theta: Tensor, site: Site) -> tuple[Tensor, Tensor, Tensor]:
+def _dense_block(
+    density: LogDensity, data: Data, theta: Tensor, site: Site, curvature: Curvature
+) -> tuple[Tensor, Tensor, Tensor]:
     index = torch.arange(site.span.start, site.span.stop, device=theta.device)
-    values, vectors = torch.linalg.eigh(precision(density, data, theta, "ggn", index))
+    values, vectors = torch.linalg.eigh(precision(density, data, theta, curvature, index))
     if not bool((values > 0).all()):
         raise LaplaceError(
             f"The precision of site {site.name!r} at the mode has the eigenvalue {float(values[0]):.3g}."

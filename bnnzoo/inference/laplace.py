@@ -47,7 +47,7 @@ class Laplace:
     ----------
     map : MAP
         How the mode is found. Of several members the one with the highest density is used.
-    curvature : {"ggn", "hessian", "empirical_fisher"}, optional
+    curvature : {"ggn", "hessian", "empirical_fisher"} or MonteCarloFisher, optional
         Of the likelihood. By default GGN where the likelihood's family can be read and the exact Hessian elsewhere; the
         posterior's ``info.config`` says which it was.
     damping : float
@@ -125,14 +125,14 @@ def best_member(found: Draws) -> tuple[Tensor, float]:
     return found.theta[0, best], float(found.info.sample_stats["gradient_norm"][0, best])
 
 
-def laplace_info(method: Method, found: Draws, curvature: str, seconds: float) -> FitInfo:
+def laplace_info(method: Method, found: Draws, curvature: Curvature, seconds: float) -> FitInfo:
     """Return how a Laplace approximation came about; the configuration says which curvature was used."""
     return replace(
         found.info,
         method=type(method).__name__,
         sampling="iid",
         seconds=seconds,
-        config=config_of(method) | {"curvature": curvature},
+        config=config_of(method) | {"curvature": str(curvature)},
         sample_stats={},
     )
 
@@ -155,7 +155,7 @@ def damped(matrix: Tensor, damping: float) -> Tensor:
     return matrix + damping * torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
 
 
-def positive_definite_scale_tril(matrix: Tensor, curvature: str) -> Tensor:
+def positive_definite_scale_tril(matrix: Tensor, curvature: Curvature) -> Tensor:
     """Return the Cholesky factor of the covariance for a precision ``[R, R]``, or say why there is none."""
     if not bool(matrix.isfinite().all()):
         raise LaplaceError(
@@ -165,7 +165,7 @@ def positive_definite_scale_tril(matrix: Tensor, curvature: str) -> Tensor:
         return scale_tril_of(matrix)
     except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # public, but not in its __all__
         values = torch.linalg.eigvalsh(matrix)
-    raise LaplaceError(_indefinite(float(values[0]), int((values <= 0).sum()), len(values), curvature))
+    raise LaplaceError(_indefinite(float(values[0]), int((values <= 0).sum()), len(values), str(curvature)))
 
 
 def _indefinite(smallest: float, num_negative: int, size: int, curvature: str) -> str:

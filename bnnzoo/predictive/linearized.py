@@ -14,7 +14,7 @@ from bnnzoo.core.replay import replay
 
 __all__ = ["function_moments", "row_density"]
 
-GAUSS_NEWTON = frozenset({"ggn", "empirical_fisher"})
+GAUSS_NEWTON = frozenset({"ggn", "empirical_fisher", "monte_carlo_fisher"})
 
 
 def row_density(posterior: Posterior, wanted: bool | Literal["auto"]) -> LogDensity:

@@ -91,8 +91,8 @@ def test_refusals() -> None:
     normed = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3))
     with pytest.raises(ModelError, match=r"'1.weight' belongs to LayerNorm\. Use DiagonalLaplace"):
         fit(supervised(normed, priors.normal(1.0), likelihoods.categorical()), KFACLaplace(SHORT), X, CLASSES)
-    with pytest.raises(ModelError, match="something else of a Laplace"):
-        fit(supervised(mlp(3), priors.normal(1.0), likelihoods.laplace(scale=1.0)), KFACLaplace(SHORT), X, REAL)
+    with pytest.raises(ValueError, match=r"KFACLaplace\(curvature='hessian'\): write 'ggn'"):
+        fit(supervised(mlp(3), priors.normal(1.0), likelihoods.gaussian()), KFACLaplace(curvature="hessian"), X, REAL)
 
     def twice(x, y=None):
         net = random_module("net", mlp_once, priors.normal(1.0))

@@ -74,11 +74,11 @@ def test_members_do_not_depend_on_each_other() -> None:
         torch.testing.assert_close(together.theta[0, i], alone.theta[0, 0], rtol=1e-9, atol=1e-9)
 
 
-def test_model_is_called_three_times_in_a_thousand_steps() -> None:
+def test_model_is_called_four_times_in_a_thousand_steps() -> None:
     target = linear_gaussian()
     model = Counting(target.model)
     fit(model, MAP(num_steps=1000), *target.data)
-    assert model.calls <= 3
+    assert model.calls <= 4
 
 
 def test_leaves_global_state_alone_and_is_reproducible() -> None:
