@@ -2,9 +2,9 @@
 
 Writes the probabilities to a netCDF file (4 GB in single precision, 8 GB in double), then, in a process of its own for
 each way of opening it, measures the peak memory, the time of the decomposition, and the time of three plain sums over the
-same array read in the same blocks.
+same array read in the same blocks. One way loads the array first (4 GB of memory, or 8): then both run at memory speed.
 
-    python benchmarks/decompose.py --folder /tmp/decompose [--rows 100000] [--dtype float32]
+Run: python -m benchmarks.decompose --folder /tmp/decompose [--rows 100000] [--dtype float32]
 """
 
 import argparse
@@ -20,6 +20,7 @@ import h5py
 import numpy as np
 import xarray as xr
 
+from benchmarks.pairs import save
 from bnnzoo.labelled import tiles
 from bnnzoo.uncertainty import decompose
 
@@ -28,6 +29,7 @@ WAYS = {
     "lazy, with entropy": {"chunks": None, "entropy": True},
     "lazy, probs only": {"chunks": None, "entropy": False},
     "dask chunks, with entropy": {"chunks": {"draw": 100, "obs_id": 5000}, "entropy": True},
+    "loaded, with entropy": {"chunks": None, "entropy": True, "load": True},
 }
 
 
@@ -53,7 +55,8 @@ def opened(path: Path, way: dict[str, Any]) -> xr.DataTree:
     group = group.rename(names)
     if not way["entropy"]:
         group = group.drop_vars("entropy")
-    return xr.DataTree.from_dict({"conditional": group.chunk(way["chunks"]) if way["chunks"] else group})
+    group = group.chunk(way["chunks"]) if way["chunks"] else group
+    return xr.DataTree.from_dict({"conditional": group.load() if way.get("load") else group})
 
 
 def measure(path: Path, name: str) -> dict[str, Any]:
@@ -87,11 +90,20 @@ def main() -> None:
     arguments.folder.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         write(path, arguments.draws, arguments.rows, arguments.dtype)
-    print(f"{arguments.draws} draws x {arguments.rows} rows x {CLASSES} classes, {arguments.dtype}")
-    for name in WAYS:
-        command = [sys.executable, __file__, *sys.argv[1:], "--way", name]
-        found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-        print("{way:28} {seconds:7.1f} s, three passes {three_passes:6.1f} s, peak {peak_gib:.2f} GiB".format(**found))
+    found = [in_process(name) for name in WAYS]
+    for one in found:
+        print("{way:28} {seconds:7.1f} s, three passes {three_passes:6.1f} s, peak {peak_gib:.2f} GiB".format(**one))
+    sizes = {"draws": arguments.draws, "rows": arguments.rows, "classes": CLASSES, "dtype": arguments.dtype}
+    runs = {f"{one['way']}: {what}": [one[what]] for one in found for what in ("seconds", "three_passes")}
+    peaks = {one["way"]: one["peak_gib"] for one in found}
+    save("decompose", "s", runs, "lazy, with entropy: three_passes", sizes=sizes, peak_gib=peaks)
+
+
+def in_process(way: str) -> dict[str, Any]:
+    """Measure one way in a process of its own, whose peak memory is then that of this way alone."""
+    command = [sys.executable, "-m", "benchmarks.decompose", *sys.argv[1:], "--way", way]
+    found: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return found
 
 
 if __name__ == "__main__":
