@@ -13,12 +13,15 @@ __all__ = ["Covariance", "Dense", "Diagonal", "Embedded", "Kronecker", "LowRankP
 class Covariance(Protocol):
     """A positive semi-definite matrix ``[P, P]`` known through products with its square root.
 
-    ``rank`` is the number R of standard normal numbers that :meth:`sqrt_matmul` turns into one vector.
+    ``rank`` is the number R of standard normal numbers that :meth:`sqrt_matmul` turns into one vector. With L the square
+    root, :meth:`sqrt_matmul` is the product with L and :meth:`sqrt_rmatmul` that with its transpose, so that the variance
+    of a linear function x is the squared norm of the latter.
     """
 
     @property
     def rank(self) -> int: ...
     def sqrt_matmul(self, noise: Tensor) -> Tensor: ...
+    def sqrt_rmatmul(self, x: Tensor) -> Tensor: ...
     def logdet(self) -> Tensor: ...
     def diagonal(self) -> Tensor: ...
     def mahalanobis(self, x: Tensor) -> Tensor: ...
@@ -39,6 +42,10 @@ class Diagonal:
     def sqrt_matmul(self, noise: Tensor) -> Tensor:
         """Return ``[..., P]`` with this covariance from standard normal ``noise[..., P]``."""
         return self.scale * noise
+
+    def sqrt_rmatmul(self, x: Tensor) -> Tensor:
+        """Return ``[..., R]``, the transposed square root times ``x[..., P]``."""
+        return self.scale * x
 
     def logdet(self) -> Tensor:
         """Return the log determinant ``[]``."""
@@ -71,6 +78,10 @@ class Dense:
     def sqrt_matmul(self, noise: Tensor) -> Tensor:
         """Return ``[..., P]`` with this covariance from standard normal ``noise[..., P]``."""
         return noise @ self.scale_tril.mT
+
+    def sqrt_rmatmul(self, x: Tensor) -> Tensor:
+        """Return ``[..., R]``, the transposed square root times ``x[..., P]``."""
+        return x @ self.scale_tril
 
     def logdet(self) -> Tensor:
         """Return the log determinant ``[]``."""
@@ -107,6 +118,10 @@ class LowRankPlusDiagonal:
         """Return ``[..., P]`` with this covariance from standard normal ``noise[..., K + P]``."""
         low, own = noise.split([self.factor.shape[-1], self.scale.numel()], dim=-1)
         return low @ self.factor.mT + self.scale * own
+
+    def sqrt_rmatmul(self, x: Tensor) -> Tensor:
+        """Return ``[..., R]``, the transposed square root times ``x[..., P]``."""
+        return torch.cat([x @ self.factor, self.scale * x], -1)
 
     def logdet(self) -> Tensor:
         """Return the log determinant ``[]`` by the matrix determinant lemma."""
@@ -158,6 +173,12 @@ class Kronecker:
         ]
         return torch.cat([part.flatten(-2) for part in rotated], -1)
 
+    def sqrt_rmatmul(self, x: Tensor) -> Tensor:
+        """Return ``[..., R]``, the transposed square root times ``x[..., P]``."""
+        parts = zip(self.blocks, self._split(x), strict=True)
+        rotated = [scale * (left.mT @ part @ right) for (left, right, scale), part in parts]
+        return torch.cat([part.flatten(-2) for part in rotated], -1)
+
     def logdet(self) -> Tensor:
         """Return the log determinant ``[]``."""
         return 2 * torch.stack([scale.log().sum() for _, _, scale in self.blocks]).sum()
@@ -206,6 +227,10 @@ class Embedded:
         """Return ``[..., P]`` with this covariance from standard normal ``noise[..., R]``."""
         inner = self.covariance.sqrt_matmul(noise)
         return inner.new_zeros(*inner.shape[:-1], self.num_params).index_copy(-1, self.index, inner)
+
+    def sqrt_rmatmul(self, x: Tensor) -> Tensor:
+        """Return ``[..., R]``, the transposed square root times ``x[..., P]``."""
+        return self.covariance.sqrt_rmatmul(x[..., self.index])
 
     def logdet(self) -> Tensor:
         """Return the log determinant ``[]`` over the entries that vary."""

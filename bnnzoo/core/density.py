@@ -84,7 +84,7 @@ class LogDensity:
 
     def pointwise(self, theta: Tensor, *batch: Any) -> dict[str, Tensor]:
         """Return the unscaled log likelihood ``[B, ...]`` of each observed site."""
-        return self._pointwise(self._nodes(theta, batch))
+        return self._pointwise(self._observed_nodes(theta, batch))
 
     def log_joint(self, theta: Tensor, *batch: Any) -> Tensor:
         """Return log prior plus log likelihood ``[]``; a mini-batch of B of the N observations counts N/B times."""
@@ -100,14 +100,14 @@ class LogDensity:
 
         With several observed sites the keys are ``"<site>.mean"`` and so on.
         """
-        nodes = self._nodes(theta, inputs)
+        nodes = self._observed_nodes(theta, inputs)
         if len(self.observed) == 1:
             return moments(nodes[self.observed[0]]["fn"])
         return {f"{site}.{key}": value for site in self.observed for key, value in moments(nodes[site]["fn"]).items()}
 
     def predictive(self, theta: Tensor, *inputs: Any) -> dict[str, Tensor]:
         """Return one draw of every observed site from p(y | x, theta), using torch's global random stream."""
-        nodes = self._nodes(theta, inputs, draw=True)
+        nodes = self._observed_nodes(theta, inputs, draw=True)
         return {name: nodes[name]["value"] for name in self.observed}
 
     def deterministics(self, theta: Tensor, *data: Any) -> dict[str, Tensor]:
@@ -117,6 +117,10 @@ class LogDensity:
 
     def _nodes(self, theta: Tensor, data: Data, *, draw: bool = False) -> dict[str, Node]:
         return replay(self.model, self.constrain(theta), data, self.observed, self.device, draw=draw)
+
+    def _observed_nodes(self, theta: Tensor, data: Data, *, draw: bool = False) -> dict[str, Node]:
+        """Return at least the nodes of observed sites and factors, with which the likelihood is evaluated."""
+        return self._nodes(theta, data, draw=draw)
 
     def _prior(self, theta: Tensor, nodes: Mapping[str, Node]) -> Tensor:
         total = theta.new_zeros(())

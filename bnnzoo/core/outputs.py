@@ -18,7 +18,7 @@ import torch
 from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
 from torch import Tensor
 from torch.distributions import Distribution, Independent
-from torch.func import jvp
+from torch.func import jacrev, jvp, vmap
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.minibatch import select
@@ -32,6 +32,7 @@ __all__ = [
     "find_readout",
     "linearized",
     "read",
+    "row_jacobians",
     "rows_are_independent",
     "whitened_node",
     "whitened_outputs",
@@ -50,8 +51,8 @@ class Readout:
     ----------
     coordinates : tuple of Tensor [..., d]
         Blocks of parameters that are orthogonal in the Fisher information, such as the location and the log scale.
-    roots : tuple of Tensor [..., d, r]
-        For each block a square root R of its Fisher information, F = R R^T, with as many columns as F has rank.
+    make_roots : callable
+        Computes the roots, which predictions do not need.
     build : callable
         The distribution of the same family, masks and event dimensions for other coordinates.
     weight : Tensor [...]
@@ -59,9 +60,14 @@ class Readout:
     """
 
     coordinates: tuple[Tensor, ...]
-    roots: tuple[Tensor, ...]
+    make_roots: Callable[[], tuple[Tensor, ...]]
     build: Callable[[tuple[Tensor, ...]], Distribution]
     weight: Tensor
+
+    @property
+    def roots(self) -> tuple[Tensor, ...]:
+        """For each block a square root R ``[..., d, r]`` of its Fisher information, F = R R^T, of full column rank."""
+        return self.make_roots()
 
 
 def read(distribution: Distribution) -> Readout:
@@ -96,8 +102,11 @@ def _scalar_blocks(
 ) -> Readout:
     """Make a readout of scalar coordinates with a diagonal Fisher information."""
     coordinates = tuple(value.expand(shape)[..., None] for value in values)
-    roots = tuple(entry.expand(shape).sqrt()[..., None, None] for entry in fisher)
     weight = torch.ones_like(coordinates[0][..., 0]).detach()
+
+    def roots() -> tuple[Tensor, ...]:
+        return tuple(entry.expand(shape).sqrt()[..., None, None] for entry in fisher)
+
     return Readout(coordinates, roots, lambda z: build(*(block[..., 0] for block in z)), weight)
 
 
@@ -172,8 +181,12 @@ def _(distribution: torch.distributions.Exponential) -> Readout:
 def _(distribution: torch.distributions.Categorical) -> Readout:
     logits = distribution.logits
     weight = torch.ones_like(logits[..., 0]).detach()
-    root = _multinomial_root(torch.softmax(logits, -1))
-    return Readout((logits,), (root,), lambda z: dist.Categorical(logits=z[0]), weight)
+    return Readout(
+        (logits,),
+        lambda: (_multinomial_root(torch.softmax(logits, -1)),),
+        lambda z: dist.Categorical(logits=z[0]),
+        weight,
+    )
 
 
 def _multinomial_root(probs: Tensor) -> Tensor:
@@ -199,7 +212,7 @@ def _(distribution: Independent) -> Readout:  # type: ignore[type-arg]
     num_event_dims = distribution.reinterpreted_batch_ndims
     return Readout(
         inner.coordinates,
-        inner.roots,
+        inner.make_roots,
         lambda z: dist.Independent(inner.build(z), num_event_dims, validate_args=False),
         inner.weight,
     )
@@ -211,7 +224,7 @@ def _(distribution: MaskedDistribution) -> Readout:
     mask = torch.as_tensor(distribution._mask)
     events = inner.weight.ndim - len(distribution.batch_shape)
     weight = inner.weight * mask.reshape(mask.shape + (1,) * events if mask.ndim else ())
-    return Readout(inner.coordinates, inner.roots, lambda z: MaskedDistribution(inner.build(z), mask), weight)
+    return Readout(inner.coordinates, inner.make_roots, lambda z: MaskedDistribution(inner.build(z), mask), weight)
 
 
 @_read.register
@@ -219,7 +232,10 @@ def _(distribution: ExpandedDistribution) -> Readout:
     inner = _read(distribution.base_dist)
     shape = distribution.batch_shape + distribution.base_dist.event_shape
     coordinates = tuple(z.expand(shape + z.shape[-1:]) for z in inner.coordinates)
-    roots = tuple(r.expand(shape + r.shape[-2:]) for r in inner.roots)
+
+    def roots() -> tuple[Tensor, ...]:
+        return tuple(r.expand(shape + r.shape[-2:]) for r in inner.roots)
+
     return Readout(coordinates, roots, inner.build, inner.weight.expand(shape))
 
 
@@ -287,21 +303,39 @@ def _nodes(density: LogDensity, theta: Tensor, data: Data) -> dict[str, Node]:
     return replay(density.model, density.constrain(theta), data, density.observed, density.device)
 
 
-def rows_are_independent(
-    density: LogDensity, outputs: Callable[..., Tensor], theta: Tensor, data: Data
-) -> tuple[bool, int]:
+def rows_are_independent(outputs: Callable[..., Tensor], theta: Tensor, data: Data, num_rows: int) -> tuple[bool, int]:
     """Tell whether each row has the same ``outputs(theta, *batch)`` alone as among all, and how many outputs a row has."""
     with torch.no_grad():
         whole = outputs(theta, *data)
-        if density.num_data < 2 or len(whole) != density.num_data:
+        if num_rows < 2 or len(whole) != num_rows:
             return False, whole.shape[-1]
         try:
             first = torch.arange(1, device=theta.device)
-            alone = [outputs(theta, *select(data, row, density.num_data)) for row in (first, first - 1)]
+            alone = [outputs(theta, *select(data, row, num_rows)) for row in (first, first - 1)]
         except Exception:  # the model may raise anything on one row; then rows cannot be told apart
             return False, whole.shape[-1]
     pairs = zip(alone, (whole[:1], whole[-1:]), strict=True)
     return all(a.shape == b.shape and torch.allclose(a, b) for a, b in pairs), whole.shape[-1]
+
+
+def row_jacobians(function: Callable[..., Tensor], data: Data, num_rows: int) -> Callable[..., Tensor]:
+    """Return ``(theta, *batch) -> [B, K, P]``, the Jacobians about theta of a function ``[B, K]`` of independent rows.
+
+    Parameters
+    ----------
+    function : callable
+        ``(theta[P], *batch) -> [B, K]``.
+    data : tuple
+        Arguments like those of a batch; tensors with ``num_rows`` rows are taken row by row.
+    num_rows : int
+    """
+    has_rows = [isinstance(v, Tensor) and v.ndim > 0 and len(v) == num_rows for v in data]
+
+    def one(theta: Tensor, *row: Any) -> Tensor:
+        return jacrev(function)(theta, *(v[None] if rows else v for v, rows in zip(row, has_rows, strict=True)))[0]
+
+    batched: Callable[..., Tensor] = vmap(one, in_dims=(None, *(0 if rows else None for rows in has_rows)))
+    return batched
 
 
 @dataclass(frozen=True)
@@ -317,19 +351,21 @@ class LinearizedDensity(LogDensity):
     anchor: Tensor
 
     def _nodes(self, theta: Tensor, data: Data, *, draw: bool = False) -> dict[str, Node]:
-        nodes = super()._nodes(theta, data)
+        return super()._nodes(theta, data) | self._observed_nodes(theta, data, draw=draw)
 
+    def _observed_nodes(self, theta: Tensor, data: Data, *, draw: bool = False) -> dict[str, Node]:
         def outputs(theta: Tensor) -> dict[str, tuple[Tensor, ...]]:
             here = super(LinearizedDensity, self)._nodes(theta, data)
             return {name: read(here[name]["fn"]).coordinates for name in self.observed}
 
         at_anchor, change = jvp(outputs, (self.anchor,), (theta - self.anchor,))[:2]
+        nodes = super()._nodes(self.anchor, data)  # what families, scales and masks the sites have
         with pyro.validation_enabled(False):
             for name in self.observed:
                 moved = tuple(z + dz for z, dz in zip(at_anchor[name], change[name], strict=True))
                 fn = read(nodes[name]["fn"]).build(moved)
                 nodes[name] = {**nodes[name], "fn": fn} | ({"value": fn.sample()} if draw else {})
-        return nodes
+        return {name: nodes[name] for name in self.observed}
 
 
 def linearized(density: LogDensity, anchor: Tensor) -> LinearizedDensity:

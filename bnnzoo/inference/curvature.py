@@ -14,6 +14,7 @@ from bnnzoo.core.minibatch import select
 from bnnzoo.core.outputs import (
     UnreadableLikelihood,
     find_readout,
+    row_jacobians,
     rows_are_independent,
     whitened_node,
     whitened_outputs,
@@ -161,8 +162,8 @@ def sum_over_rows(
     """
     outputs, data = _row_function(density, theta, curvature, data, index)
     theta = theta if index is None else theta[index]
-    splits, width = rows_are_independent(density, outputs, theta, data)
-    jacobian = _per_row(outputs, density, data) if splits else jacrev(outputs)
+    splits, width = rows_are_independent(outputs, theta, data, density.num_data)
+    jacobian = row_jacobians(outputs, data, density.num_data) if splits else jacrev(outputs)
 
     def of_rows(theta: Tensor, *batch: Any) -> Tensor:
         return reduce(jacobian(theta, *batch).reshape(-1, len(theta)))
@@ -204,17 +205,6 @@ def root_of_node(density: LogDensity, node: Node, curvature: Curvature) -> Tenso
     with isolated(curvature.seed, density.device), torch.no_grad():
         draws = node["fn"].sample((curvature.num_draws,))
     return score_root(node, draws.movedim(0, 1))
-
-
-def _per_row(function: Callable[..., Tensor], density: LogDensity, data: Data) -> Callable[..., Tensor]:
-    """Return the Jacobians ``[B, K, R]`` of a function of one row, for a batch of rows."""
-    has_rows = [isinstance(v, Tensor) and v.ndim > 0 and len(v) == density.num_data for v in data]
-
-    def one(part: Tensor, *row: Any) -> Tensor:
-        return jacrev(function)(part, *(v[None] if rows else v for v, rows in zip(row, has_rows, strict=True)))[0]
-
-    batched: Callable[..., Tensor] = vmap(one, in_dims=(None, *(0 if rows else None for rows in has_rows)))
-    return batched
 
 
 def negative_hessian(function: Callable[..., Tensor], theta: Tensor, data: Data, index: Tensor | None = None) -> Tensor:

@@ -2,11 +2,13 @@
 
 from bnnzoo.predictive.features import features
 from bnnzoo.predictive.linearized import function_moments, row_density
+from bnnzoo.predictive.marginal import marginal_predictive
 from bnnzoo.predictive.predict import posterior_predictive, predict, prior_predictive, to_datatree
 
 __all__ = [
     "features",
     "function_moments",
+    "marginal_predictive",
     "posterior_predictive",
     "predict",
     "prior_predictive",

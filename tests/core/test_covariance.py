@@ -48,3 +48,16 @@ def test_embedded_leaves_the_other_entries_alone() -> None:
     x = torch.randn(4, 9)
     torch.testing.assert_close(covariance.mahalanobis(x), inner.mahalanobis(x[:, covariance.index]))
     torch.testing.assert_close(covariance.logdet(), inner.logdet())
+
+
+def test_transposed_square_root_gives_the_variance_of_linear_functions() -> None:
+    generator = torch.Generator().manual_seed(0)
+    left, right = (torch.linalg.qr(torch.randn(n, n, generator=generator))[0] for n in (2, 3))
+    kronecker = Kronecker(((left, right, torch.rand(2, 3, generator=generator) + 0.5),))
+    low_rank = LowRankPlusDiagonal(torch.randn(6, 2, generator=generator), torch.rand(6, generator=generator) + 0.5)
+    dense = Dense(torch.linalg.cholesky(low_rank.dense()))
+    embedded = Embedded(Diagonal(torch.tensor([1.0, 2.0])), torch.tensor([1, 4]), 6)
+    x = torch.randn(4, 6, generator=generator)
+    for covariance in (kronecker, low_rank, dense, embedded, Diagonal(torch.rand(6, generator=generator))):
+        root = covariance.sqrt_rmatmul(x)
+        torch.testing.assert_close(root @ root.mT, x @ covariance.dense() @ x.mT)
