@@ -107,7 +107,7 @@ class LoopStep:
     """A function called over and over in a loop, on flat tensors; it compiles itself once it has run long enough.
 
     At most about as much time is spent on compiling as on running, whatever the loop's length, and the choice depends on
-    the number of calls alone, so that a run can be repeated.
+    the number of calls alone, so that a run can be repeated; ``num_calls`` is set where a run goes on that was broken off.
 
     Parameters
     ----------
@@ -121,12 +121,12 @@ class LoopStep:
 
     def __init__(self, function: Callable[..., Any], *args: Any, fallback: Callable[..., Any] | None = None) -> None:
         self._specialized = Lowered(function, fallback).specialize(*args)
-        self._num_calls = 0
+        self.num_calls = 0
 
     def __call__(self, *tensors: Tensor) -> Sequence[Tensor]:
         """Evaluate at the leaves of the arguments and return the leaves of the result."""
-        self._num_calls += 1
-        if self._num_calls > self._specialized.worth_compiling_after:
+        self.num_calls += 1
+        if self.num_calls > self._specialized.worth_compiling_after:
             self._specialized = self._specialized.compiled([tensor.clone() for tensor in tensors])
         return self._specialized.flat(*tensors)
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Run:
     seed: int = 0
     progress: Progress = field(default_factory=Silent)
     executor: Executor | None = None
+    checkpoint: Path | None = None
 
 
 @runtime_checkable

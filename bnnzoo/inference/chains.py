@@ -1,8 +1,11 @@
 """From a method's settings to a posterior: starts, chains here or on an executor, and what ArviZ wants to know of them."""
 
 import time
+from collections.abc import Iterable, Mapping
 from concurrent.futures import BrokenExecutor, Executor
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
 import cloudpickle
 import numpy as np
@@ -13,22 +16,52 @@ from torch import Tensor
 from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.core.posterior import Draws, FitInfo
 from bnnzoo.core.types import Data, Method, Progress, Run, Silent
+from bnnzoo.inference.checkpoint import Checkpoint, Fingerprint, fingerprint_of
 from bnnzoo.inference.config import config_of
-from bnnzoo.inference.hamiltonian import Kernel
-from bnnzoo.inference.loop import ChainLoop, LoopSettings
+from bnnzoo.inference.settings import refuse_counts
 from bnnzoo.inference.starts import Start, starting_points
-from bnnzoo.inference.steps import STATS
 
-__all__ = ["ChainSettings", "sample_chains"]
+__all__ = ["ChainSettings", "Loop", "Sampler", "sample_chains"]
 
 
 @dataclass(frozen=True)
 class ChainSettings:
-    """How many chains of what length, where they start, and how they adapt."""
+    """How many chains of what length, and where they start."""
 
     num_chains: int
-    loop: LoopSettings
+    num_warmup: int
+    num_draws: int
     init: Start
+
+
+@runtime_checkable
+class Loop(Protocol):
+    """Chains under way, all in one batch."""
+
+    draws: Tensor
+    stats: Tensor
+    stats_names: tuple[str, ...]
+
+    @property
+    def num_chains(self) -> int: ...
+    @property
+    def num_leaps(self) -> int: ...
+    @property
+    def counts(self) -> Tensor: ...
+    def advance(self) -> None: ...
+    def numbers(self) -> dict[str, float]: ...
+    def snapshot(self) -> dict[str, Any]: ...
+    def restore(self, snapshot: Mapping[str, Any]) -> None: ...
+
+
+@runtime_checkable
+class Sampler(Protocol):
+    """What begins a loop; it travels to workers. Chains of an ``independent`` sampler may run apart from each other."""
+
+    @property
+    def independent(self) -> bool: ...
+    def begin(self, density: LogDensity, data: Data, theta: Tensor, seed: int, first_chain: int) -> Loop: ...
+    def refuse_impossible(self, name: str) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -36,38 +69,59 @@ class ChainDraws:
     """Draws of some chains, as arrays that travel between processes."""
 
     theta: NDArray[np.floating]
-    stats: NDArray[np.float64]
+    stats: Mapping[str, NDArray[np.float64]]
     num_gradients: int
     complete: bool
 
 
+@dataclass(frozen=True)
+class Task:
+    """All that chains need besides the density they run on."""
+
+    sampler: Sampler
+    settings: ChainSettings
+    theta: Tensor
+    seed: int
+    first_chain: int
+    checkpoint: tuple[Path, Fingerprint] | None
+
+    def of_chains(self, first: int, last: int) -> "Task":
+        """Return the task of the chains from ``first`` to before ``last``."""
+        return Task(self.sampler, self.settings, self.theta[first:last], self.seed, first, self.checkpoint)
+
+
 def sample_chains(
-    method: Method, kernel: Kernel, settings: ChainSettings, density: LogDensity, data: Data, run: Run
+    method: Method, sampler: Sampler, settings: ChainSettings, density: LogDensity, data: Data, run: Run
 ) -> Draws:
-    """Run chains of ``kernel`` and return their draws ``[C, S, P]``.
+    """Run chains of ``sampler`` and return their draws ``[C, S, P]``.
 
     Raises
     ------
     ValueError
-        If a number of chains or draws is not positive.
+        If settings cannot be, or a checkpoint is not of this fit.
     """
-    _refuse_impossible(type(method).__name__, settings)
+    name = type(method).__name__
+    least = {"num_chains": 1, "num_draws": 1, "num_warmup": 0}
+    refuse_counts(name, {key: (getattr(settings, key), value) for key, value in least.items()})
+    sampler.refuse_impossible(name)
     began = time.perf_counter()
+    checkpoint = None
+    if run.checkpoint is not None:
+        checkpoint = (run.checkpoint, fingerprint_of(config_of(method), density, data, run.seed))
     theta = starting_points(settings.init, settings.num_chains, density, data, run)
-    if run.executor is None:
-        result = run_chains(kernel, density, data, settings.loop, theta, run.seed, 0, run.progress)
-    else:
-        result = _ship(run.executor, kernel, density, data, settings.loop, theta, run.seed)
-    stats = {name: torch.from_numpy(result.stats[..., i]) for i, name in enumerate(STATS)}
+    task = Task(sampler, settings, theta, run.seed, 0, checkpoint)
+    result = (
+        _run(task, density, data, run.progress) if run.executor is None else _ship(run.executor, task, density, data)
+    )
     info = FitInfo(
-        method=type(method).__name__,
+        method=name,
         sampling="mcmc",
         seed=run.seed,
         num_gradients=result.num_gradients,
         seconds=time.perf_counter() - began,
         complete=result.complete,
         config=config_of(method),
-        sample_stats=stats | {name: stats[name].to(kind) for name, kind in KINDS.items()},
+        sample_stats={key: torch.from_numpy(value).to(KINDS.get(key)) for key, value in result.stats.items()},
     )
     return Draws(density, info, torch.from_numpy(result.theta).to(density.device))
 
@@ -75,16 +129,7 @@ def sample_chains(
 KINDS = {"n_steps": torch.int64, "tree_depth": torch.int64, "diverging": torch.bool}
 
 
-def run_chains(
-    kernel: Kernel,
-    density: LogDensity,
-    data: Data,
-    settings: LoopSettings,
-    theta: Tensor,
-    seed: int,
-    first_chain: int,
-    progress: Progress,
-) -> ChainDraws:
+def _run(task: Task, density: LogDensity, data: Data, progress: Progress) -> ChainDraws:
     """Run chains in this process, all in one batch; interrupted, return the draws that every chain has.
 
     Raises
@@ -92,67 +137,72 @@ def run_chains(
     KeyboardInterrupt
         If interrupted before every chain has a draw.
     """
-    loop = ChainLoop(kernel, density, data, settings, theta, seed, first_chain)
-    complete = loop.run(progress)
-    kept = min(int(loop.counts.min()) - settings.num_warmup, settings.num_draws)
+    loop = task.sampler.begin(density, data, task.theta, task.seed, task.first_chain)
+    complete = _advance(loop, task, progress)
+    kept = min(int(loop.counts.min()) - task.settings.num_warmup, task.settings.num_draws)
     if kept < 1:
         raise KeyboardInterrupt("Interrupted during warm-up, before every chain had a draw.")
-    arrays = loop.draws[:, :kept].cpu().numpy(), loop.stats[:, :kept].numpy()
-    return ChainDraws(*arrays, num_gradients=loop.num_leaps * loop.num_chains, complete=complete)
+    stats = loop.stats[:, :kept].numpy()
+    return ChainDraws(
+        theta=loop.draws[:, :kept].cpu().numpy(),
+        stats={name: stats[..., i] for i, name in enumerate(loop.stats_names)},
+        num_gradients=loop.num_leaps * loop.num_chains,
+        complete=complete,
+    )
 
 
-def _ship(
-    executor: Executor,
-    kernel: Kernel,
-    density: LogDensity,
-    data: Data,
-    settings: LoopSettings,
-    theta: Tensor,
-    seed: int,
-) -> ChainDraws:
-    """Run every chain as a task of its own on ``executor`` and put the draws together in order.
+def _advance(loop: Loop, task: Task, progress: Progress) -> bool:
+    """Draw until every chain has all its draws; return False if interrupted from the keyboard."""
+    warmup, total = task.settings.num_warmup, task.settings.num_warmup + task.settings.num_draws
+    checkpoint = Checkpoint(*task.checkpoint, task.first_chain, loop, warmup) if task.checkpoint else None
+    progress.start(f"{loop.num_chains} chains", total)
+    try:
+        while (count := int(loop.counts.min())) < total:
+            loop.advance()
+            progress.update(count, **loop.numbers())
+            if checkpoint:
+                checkpoint.save_if_due()
+    except KeyboardInterrupt:  # in the middle of a step: what is written ends with the last block
+        return False
+    if checkpoint:
+        checkpoint.save()
+    return True
+
+
+def _ship(executor: Executor, task: Task, density: LogDensity, data: Data) -> ChainDraws:
+    """Run chains as tasks on ``executor``, one a chain where chains are independent, and put the draws together in order.
 
     The model travels, not its density: compiled code belongs to a process.
     """
     model = (density.model, data, density.dtype, density.device)
-    tasks = [cloudpickle.dumps((kernel, model, settings, theta[c : c + 1], seed, c)) for c in range(len(theta))]
+    num = len(task.theta)
+    tasks = [task.of_chains(c, c + 1) for c in range(num)] if task.sampler.independent else [task]
+    loads = [cloudpickle.dumps((each, model)) for each in tasks]
     try:
-        parts = [future.result() for future in [executor.submit(_run_shipped, task) for task in tasks]]
+        parts = [future.result() for future in [executor.submit(_run_shipped, load) for load in loads]]
     except BrokenExecutor as error:
         raise RuntimeError(
-            f"The executor ({type(executor).__name__}) died while running {len(theta)} chains: {error} Look for a worker that "
+            f"The executor ({type(executor).__name__}) died while running {num} chains: {error} Look for a worker that "
             f"ran out of memory; in a script, create process pools under if __name__ == '__main__'."
         ) from error
+    return _joined(parts)
+
+
+def _joined(parts: Iterable[ChainDraws]) -> ChainDraws:
+    parts = list(parts)
     kept = min(part.theta.shape[1] for part in parts)
+    names = parts[0].stats
     return ChainDraws(
         theta=np.concatenate([part.theta[:, :kept] for part in parts]),
-        stats=np.concatenate([part.stats[:, :kept] for part in parts]),
+        stats={name: np.concatenate([part.stats[name][:, :kept] for part in parts]) for name in names},
         num_gradients=sum(part.num_gradients for part in parts),
         complete=all(part.complete for part in parts),
     )
 
 
-def _run_shipped(task: bytes) -> ChainDraws:
-    """Run one chain in a worker, on one thread, so that workers side by side do not fight for cores."""
-    kernel, (model, data, dtype, device), settings, theta, seed, chain = cloudpickle.loads(task)
+def _run_shipped(load: bytes) -> ChainDraws:
+    """Run chains in a worker, on one thread, so that workers side by side do not fight for cores."""
+    task, (model, data, dtype, device) = cloudpickle.loads(load)
     torch.set_num_threads(1)
     density = build_density(model, *data, dtype=dtype, device=device)
-    return run_chains(kernel, density, data, settings, theta, seed, chain, Silent())
-
-
-def _refuse_impossible(name: str, settings: ChainSettings) -> None:
-    loop = settings.loop
-    counts = {
-        "num_chains": (settings.num_chains, 1),
-        "num_draws": (loop.num_draws, 1),
-        "num_warmup": (loop.num_warmup, 0),
-    }
-    for argument, (value, least) in counts.items():
-        if value < least:
-            raise ValueError(f"{name}({argument}={value}): write {least} or more.")
-    if not 0 < loop.target_accept < 1:
-        raise ValueError(
-            f"{name}(target_accept={loop.target_accept}): write an acceptance rate between 0 and 1, such as 0.8."
-        )
-    if loop.step_size is None and loop.num_warmup == 0:
-        raise ValueError(f"{name}(num_warmup=0) tunes nothing: give step_size=..., or warm up.")
+    return _run(task, density, data, Silent())

@@ -1,6 +1,7 @@
 """``fit``: one model, any method, one kind of result."""
 
 from concurrent.futures import Executor
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ def fit(
     *data: Any,
     seed: int = 0,
     executor: Executor | None = None,
+    checkpoint: str | Path | None = None,
     progress: bool = True,
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
@@ -39,6 +41,9 @@ def fit(
         Seed of everything random. Torch's global random stream is left as it was.
     executor : concurrent.futures.Executor, optional
         Where independent chains and members run; in this process unless given.
+    checkpoint : str or Path, optional
+        Folder of a store, such as ``"run.zarr"``, into which a sampler writes its draws and its state every few seconds. The
+        same call goes on from there after a kill, with the draws an uninterrupted run would have. Needs zarr.
     progress : bool
         Show a progress bar where standard error is a terminal.
     device : torch.device or str, optional
@@ -71,6 +76,7 @@ def fit(
     1.0
     """
     _refuse_class(method)
+    _refuse_checkpoint(method, checkpoint)
     target = torch.device(device or "cpu")
     dtype = dtype or torch.get_default_dtype()
     tensors = as_tensors(data, dtype, target)
@@ -78,7 +84,7 @@ def fit(
     _refuse_unmet_needs(method, density)
     bar = progress_for(progress)
     try:
-        return method.run(density, tensors, Run(seed=seed, progress=bar, executor=executor))
+        return method.run(density, tensors, Run(seed, bar, executor, None if checkpoint is None else Path(checkpoint)))
     finally:
         bar.stop()
 
@@ -88,6 +94,14 @@ def _refuse_class(method: object) -> None:
         raise TypeError(f"The method is the class {method.__name__}, not an object. Write {method.__name__}().")
     if not hasattr(method, "run"):
         raise TypeError(f"The second argument of fit is {method!r}, not a method. Write fit(model, NUTS(), x, y).")
+
+
+def _refuse_checkpoint(method: Method, checkpoint: str | Path | None) -> None:
+    if checkpoint is not None and not getattr(method, "resumable", False):
+        raise ValueError(
+            f"{type(method).__name__} cannot go on from a checkpoint; samplers of chains can, such as NUTS. "
+            f"Leave checkpoint= out."
+        )
 
 
 def _refuse_unmet_needs(method: Method, density: LogDensity) -> None:

@@ -12,7 +12,7 @@ from bnnzoo.core.types import Data, Need, Run
 from bnnzoo.inference.adaptation import MassMatrix
 from bnnzoo.inference.chains import ChainSettings, sample_chains
 from bnnzoo.inference.hamiltonian import DIVERGENCE_THRESHOLD, Control, Metric, Phase, choose, energy, momentum_from
-from bnnzoo.inference.loop import LoopSettings
+from bnnzoo.inference.loop import HamiltonianSampler, LoopSettings
 from bnnzoo.inference.starts import Start
 
 __all__ = ["HMC", "HMCKernel"]
@@ -132,6 +132,7 @@ class HMC:
     init: Start = None
 
     needs: ClassVar[frozenset[Need]] = frozenset()
+    resumable: ClassVar[bool] = True
 
     def run(self, density: LogDensity, data: Data, run: Run) -> Draws:
         """Draw from the posterior; see :func:`bnnzoo.fit`."""
@@ -141,6 +142,6 @@ class HMC:
                 f"is positive, jitter is in [0, 1), and at least one step is taken."
             )
         loop = LoopSettings(self.num_warmup, self.num_draws, self.target_accept, self.mass_matrix, self.step_size)
-        settings = ChainSettings(self.num_chains, loop, self.init)
+        settings = ChainSettings(self.num_chains, self.num_warmup, self.num_draws, self.init)
         kernel = HMCKernel(self.trajectory_length, self.jitter, self.max_steps)
-        return sample_chains(self, kernel, settings, density, data, run)
+        return sample_chains(self, HamiltonianSampler(kernel, loop), settings, density, data, run)

@@ -1,9 +1,9 @@
 """The one loop that drives Hamiltonian kernels: all chains in one batch, none waiting for another."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.func import vmap
@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.lowering import LoopStep, looped_value_and_grad
 from bnnzoo.core.packed import Packed
-from bnnzoo.core.types import Data, Progress
+from bnnzoo.core.types import Data
 from bnnzoo.inference.adaptation import (
     Adaptation,
     MassMatrix,
@@ -25,11 +25,13 @@ from bnnzoo.inference.adaptation import (
     window_ends,
 )
 from bnnzoo.inference.hamiltonian import Kernel, Phase, energy
+from bnnzoo.inference.settings import refuse_tuning
+from bnnzoo.inference.snapshots import from_arrays, to_arrays
 from bnnzoo.inference.steps import STATS, batched_begin, batched_leap, batched_learn, batched_merge
+from bnnzoo.inference.streams import ChainStreams
 
-__all__ = ["ChainLoop", "LoopSettings", "chain_generators"]
+__all__ = ["ChainLoop", "HamiltonianSampler", "LoopSettings"]
 
-NOISE_BLOCK = 256
 FIRST_STEP_SIZE, MAX_SEARCH = 0.1, 50
 
 
@@ -44,15 +46,8 @@ class LoopSettings:
     step_size: float | None
 
 
-def chain_generators(seed: int, chain: int) -> tuple[torch.Generator, torch.Generator]:
-    """Return a chain's own streams of uniform and of normal numbers; they depend on nothing but seed and chain."""
-    seeds = np.random.SeedSequence((seed, chain)).generate_state(2, np.uint64)
-    uniform, normal = (torch.Generator().manual_seed(int(s >> np.uint64(1))) for s in seeds)
-    return uniform, normal
-
-
 class ChainLoop:
-    """Chains of one kernel in one batch, with all their state.
+    """Chains of one kernel in one batch, with all their state; see :class:`bnnzoo.inference.chains.Loop`.
 
     Parameters
     ----------
@@ -68,6 +63,8 @@ class ChainLoop:
         Number of the first chain among all chains of the fit: chains are seeded one by one.
     """
 
+    stats_names = STATS
+
     def __init__(
         self,
         kernel: Kernel,
@@ -80,9 +77,9 @@ class ChainLoop:
     ) -> None:
         self.kernel, self.density, self.data, self.settings = kernel, density, data, settings
         self.num_chains, num_params = theta.shape
-        self.generators = [chain_generators(seed, first_chain + c) for c in range(self.num_chains)]
+        self.streams = ChainStreams(seed, first_chain, self.num_chains, 5, density.dtype, density.device)
         self.counts = torch.zeros(self.num_chains, dtype=torch.int64)
-        self.num_leaps, self._acceptance_rate = 0, 0.0
+        self._acceptance_rate = 0.0
         self.draws = theta.new_zeros(self.num_chains, settings.num_draws, num_params)
         self.stats = torch.zeros(self.num_chains, settings.num_draws, len(STATS), dtype=torch.float64)
         self._total = settings.num_warmup + settings.num_draws
@@ -90,19 +87,48 @@ class ChainLoop:
         self._tensors = [value for value in data if isinstance(value, Tensor)]
         self._start(theta)
 
-    def run(self, progress: Progress) -> bool:
-        """Draw until every chain has all its draws; return False if interrupted from the keyboard."""
-        progress.start(f"{self.num_chains} chains", self._total)
-        try:
-            with torch.no_grad():
-                while int(self.counts.min()) < self._total:
-                    self._leap_until_stop()
-                    if self._merge_stopped():
-                        self._finish_draws()
-                        progress.update(int(self.counts.min()), **self._numbers())
-        except KeyboardInterrupt:
-            return False
-        return True
+    @property
+    def num_leaps(self) -> int:
+        """Number of leapfrog steps that every chain has taken."""
+        return self.streams.num_rows
+
+    def advance(self) -> None:
+        """Go on until at least one chain has its next draw."""
+        done = False
+        with torch.no_grad():
+            while not done:
+                self._leap_until_stop()
+                done = self._merge_stopped()
+            self._finish_draws()
+
+    def numbers(self) -> dict[str, float]:
+        """Return what a progress bar shows besides the number of draws."""
+        return {"acceptance": self._acceptance_rate, "step size": float(self._step_size().mean())}
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return all that :meth:`restore` needs to go on with the very next step, as arrays."""
+        return to_arrays(self._everything())
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Go on where a loop of the same chains was when ``snapshot`` was taken."""
+        found = from_arrays(snapshot, like=self._everything())
+        self.streams.restore(found["streams"])
+        self.counts = found["counts"]
+        self.state = State(*found["state"])
+        for step, num_calls in zip(self._steps, found["calls"], strict=True):
+            step.num_calls = num_calls
+
+    def _everything(self) -> dict[str, Any]:
+        return {
+            "state": self.state,
+            "counts": self.counts,
+            "streams": self.streams.state(),
+            "calls": [step.num_calls for step in self._steps],
+        }
+
+    @property
+    def _steps(self) -> tuple[LoopStep, ...]:
+        return self._leap, self._merge, self._learn, self._begin
 
     def _start(self, theta: Tensor) -> None:
         """Begin the first trajectory of all chains."""
@@ -112,7 +138,7 @@ class ChainLoop:
         adaptation = initial_adaptation(theta, step_size, self.settings.mass_matrix)
         tree = vmap(self.kernel.empty_tree)(Phase(theta, torch.zeros_like(theta), gradient, value))
         self._next_uniforms()
-        noise = self._normals(list(range(self.num_chains)))
+        noise = self.streams.normals(self.density.num_params)
         begin = vmap(self.kernel.begin, in_dims=(0, 0, 0, 0, 1))
         leaf, tree = begin(tree, metric, step_size, noise, self._row[3:])
         self.state = State(Packed(leaf), Packed(tree), Packed(metric), Packed(adaptation))
@@ -162,7 +188,7 @@ class ChainLoop:
         self._acceptance_rate = float(stats[chains, STATS.index("acceptance_rate")].mean())
         for chain in chains:
             self._keep(chain, finished.proposal.theta[chain], stats[chain])
-        noise = self._normals(chains)
+        noise = self.streams.normals(self.density.num_params, chains)
         groups = self._begin(*leaf.groups, *tree.groups, *metric.groups, *adaptation.groups, noise, self._row[3:])
         leaf.groups, tree.groups = list(groups[: len(leaf.groups)]), list(groups[len(leaf.groups) :])
 
@@ -229,24 +255,7 @@ class ChainLoop:
         return (tree.value.control.energy - vmap(energy)(metric.value, phase)).exp()
 
     def _next_uniforms(self) -> None:
-        """Take the next row ``[5, C]`` of uniform numbers, the same for a chain whichever batch it is in."""
-        place = self.num_leaps % NOISE_BLOCK
-        if place == 0:
-            blocks = [torch.rand(NOISE_BLOCK, 5, generator=g, dtype=self.density.dtype) for g, _ in self.generators]
-            self._noise = torch.stack(blocks, 2).to(self.density.device)
-        self._row = self._noise[place]
-        self.num_leaps += 1
-
-    def _normals(self, chains: list[int]) -> Tensor:
-        """Return standard normal numbers ``[C, P]``, zeros for chains that need none."""
-        noise = torch.zeros(self.num_chains, self.density.num_params, dtype=self.density.dtype)
-        for chain in chains:
-            noise[chain].normal_(generator=self.generators[chain][1])
-        return noise.to(self.density.device)
-
-    def _numbers(self) -> dict[str, float]:
-        """Return what a progress bar shows besides the number of draws."""
-        return {"acceptance": self._acceptance_rate, "step size": float(self._step_size().mean())}
+        self._row = self.streams.uniforms()
 
 
 class State(NamedTuple):
@@ -266,3 +275,20 @@ def _write_chain(state: Any, chain: int, new: Any) -> None:
     """Write one chain's values into the views that make up ``state``."""
     for values, value in zip(pytree.tree_leaves(state), pytree.tree_leaves(new), strict=True):
         values[chain] = value
+
+
+@dataclass(frozen=True)
+class HamiltonianSampler:
+    """What begins a :class:`ChainLoop`; see :class:`bnnzoo.inference.chains.Sampler`."""
+
+    kernel: Kernel
+    settings: LoopSettings
+    independent: ClassVar[bool] = True
+
+    def begin(self, density: LogDensity, data: Data, theta: Tensor, seed: int, first_chain: int) -> ChainLoop:
+        """Start chains at ``theta[C, P]``."""
+        return ChainLoop(self.kernel, density, data, self.settings, theta, seed, first_chain)
+
+    def refuse_impossible(self, name: str) -> None:
+        """Raise ValueError if the settings of the method ``name`` cannot be."""
+        refuse_tuning(name, self.settings)

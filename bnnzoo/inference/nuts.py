@@ -21,7 +21,7 @@ from bnnzoo.inference.hamiltonian import (
     momentum_from,
     velocity,
 )
-from bnnzoo.inference.loop import LoopSettings
+from bnnzoo.inference.loop import HamiltonianSampler, LoopSettings
 from bnnzoo.inference.starts import Start
 
 __all__ = ["NUTS", "NUTSKernel"]
@@ -226,12 +226,15 @@ class NUTS:
     init: Start = None
 
     needs: ClassVar[frozenset[Need]] = frozenset()
+    resumable: ClassVar[bool] = True
 
     def run(self, density: LogDensity, data: Data, run: Run) -> Draws:
         """Draw from the posterior; see :func:`bnnzoo.fit`."""
         loop = LoopSettings(self.num_warmup, self.num_draws, self.target_accept, self.mass_matrix, self.step_size)
-        settings = ChainSettings(self.num_chains, loop, self.init)
-        return sample_chains(self, NUTSKernel(self.max_tree_depth), settings, density, data, run)
+        settings = ChainSettings(self.num_chains, self.num_warmup, self.num_draws, self.init)
+        return sample_chains(
+            self, HamiltonianSampler(NUTSKernel(self.max_tree_depth), loop), settings, density, data, run
+        )
 
 
 def _sign(uniform: Tensor) -> Tensor:

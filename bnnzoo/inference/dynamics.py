@@ -1,0 +1,108 @@
+"""The two dynamics that move chains whose trajectories all take the same number of steps, written for one chain.
+
+Both take the splitting step: half a kick by the gradient, a drift along the momentum, half a kick. They differ in the kick alone.
+Positions are measured in units of ``scale[P]``, the posterior's standard deviations as far as they are known.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+__all__ = ["Dynamics", "Microcanonical", "Newtonian", "Point", "arrive", "drift"]
+
+
+class Point(NamedTuple):
+    """Where one chain is: position, momentum and gradient ``[P]``, log density, and kinetic energy gained on the way ``[]``."""
+
+    theta: Tensor
+    momentum: Tensor
+    gradient: Tensor
+    log_density: Tensor
+    work: Tensor
+
+
+@runtime_checkable
+class Dynamics(Protocol):
+    """How a momentum is drawn, and how a force changes it."""
+
+    def refresh(self, noise: Tensor) -> Tensor:
+        """Return a momentum ``[P]`` from standard normal ``noise[P]``."""
+        ...
+
+    def kick(self, momentum: Tensor, force: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the momentum ``[P]`` after ``force[P]`` has acted for ``time``, and the kinetic energy gained ``[]``."""
+        ...
+
+    def kinetic(self, momentum: Tensor) -> Tensor:
+        """Return the kinetic energy ``[]`` of ``momentum[P]``, up to a constant."""
+        ...
+
+
+@dataclass(frozen=True)
+class Newtonian:
+    """Hamiltonian dynamics with a unit mass: momenta are standard normal and grow by ``time * force``."""
+
+    def refresh(self, noise: Tensor) -> Tensor:
+        """Return ``noise`` itself."""
+        return noise
+
+    def kick(self, momentum: Tensor, force: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
+        """Return ``p + t f`` and ``t p.f + t^2 f.f / 2``."""
+        impulse = time * force
+        return momentum + impulse, (momentum * impulse).sum() + 0.5 * impulse.square().sum()
+
+    def kinetic(self, momentum: Tensor) -> Tensor:
+        """Return ``p.p / 2``."""
+        return 0.5 * momentum.square().sum()
+
+
+@dataclass(frozen=True)
+class Microcanonical:
+    """Isokinetic dynamics of microcanonical samplers: the momentum is a direction ``u`` with ``|u| = 1``.
+
+    A force turns it: ``du/dt = (I - u u^T) f / (P - 1)``. The flow keeps the density p(theta) times the uniform one on the
+    sphere, so that ``work - change of log density`` is the energy error, as in Hamiltonian dynamics.
+
+    References
+    ----------
+    Robnik, De Luca, Silverstein and Seljak (2023), Microcanonical Hamiltonian Monte Carlo, JMLR 24.
+    """
+
+    def refresh(self, noise: Tensor) -> Tensor:
+        """Return a direction uniform on the sphere."""
+        return noise / noise.norm()
+
+    def kick(self, momentum: Tensor, force: Tensor, time: Tensor) -> tuple[Tensor, Tensor]:
+        """Turn the direction ``u`` by the exact flow of a constant force.
+
+        With ``e = f / |f|``, ``d = P - 1`` and ``r = t |f| / d``, ``u`` becomes
+        ``(u + e (sinh r + u.e (cosh r - 1))) / (cosh r + u.e sinh r)``, and the energy gained is ``d log`` of the denominator.
+        Everything is divided by ``exp(r) / 2``, so that nothing overflows.
+        """
+        dimension = len(force) - 1
+        size = force.norm().clamp(min=torch.finfo(force.dtype).tiny)
+        towards = force / size
+        cosine = (momentum * towards).sum()
+        angle = time * size / dimension
+        decay = (-angle).exp()
+        turned = 2 * decay * momentum + (1 - decay) * (1 + decay + cosine * (1 - decay)) * towards
+        growth = (1 + cosine + decay.square() * (1 - cosine)).clamp(min=torch.finfo(force.dtype).tiny)
+        return turned / turned.norm(), dimension * (angle + (0.5 * growth).log())
+
+    def kinetic(self, momentum: Tensor) -> Tensor:
+        """Return zero: the speed never changes, and what a force does to the direction is counted as work."""
+        return torch.zeros_like(momentum[0])
+
+
+def drift(dynamics: Dynamics, point: Point, scale: Tensor, time: Tensor) -> Point:
+    """Return the point after the first half of a step: half a kick, then the whole drift; its gradient is the old place's."""
+    momentum, work = dynamics.kick(point.momentum, scale * point.gradient, 0.5 * time)
+    return point._replace(theta=point.theta + time * scale * momentum, momentum=momentum, work=point.work + work)
+
+
+def arrive(dynamics: Dynamics, point: Point, value: Tensor, gradient: Tensor, scale: Tensor, time: Tensor) -> Point:
+    """Return the point after the second half of a step: half a kick by the gradient at the new place."""
+    momentum, work = dynamics.kick(point.momentum, scale * gradient, 0.5 * time)
+    return Point(point.theta, momentum, gradient, value, point.work + work)

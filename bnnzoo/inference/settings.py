@@ -1,0 +1,46 @@
+"""Settings that samplers share, and what is said where they cannot be."""
+
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
+
+from bnnzoo.core.density import LogDensity
+
+__all__ = ["Tuning", "refuse_counts", "refuse_single_parameter", "refuse_tuning"]
+
+
+@runtime_checkable
+class Tuning(Protocol):
+    """Settings of a sampler that tunes its step size to an acceptance rate."""
+
+    @property
+    def num_warmup(self) -> int: ...
+    @property
+    def target_accept(self) -> float: ...
+    @property
+    def step_size(self) -> float | None: ...
+
+
+def refuse_counts(name: str, counts: Mapping[str, tuple[int, int]]) -> None:
+    """Raise ValueError if one of ``{argument: (value, least)}`` of the method ``name`` is too small."""
+    for argument, (value, least) in counts.items():
+        if value < least:
+            raise ValueError(f"{name}({argument}={value}): write {least} or more.")
+
+
+def refuse_tuning(name: str, settings: Tuning) -> None:
+    """Raise ValueError if the step size of the method ``name`` cannot be tuned as asked for."""
+    if not 0 < settings.target_accept < 1:
+        raise ValueError(
+            f"{name}(target_accept={settings.target_accept}): write an acceptance rate between 0 and 1, such as 0.8."
+        )
+    if settings.step_size is None and settings.num_warmup == 0:
+        raise ValueError(f"{name}(num_warmup=0) tunes nothing: give step_size=..., or warm up.")
+
+
+def refuse_single_parameter(name: str, density: LogDensity) -> None:
+    """Raise ValueError if there is no direction to turn to."""
+    if density.num_params < 2:
+        raise ValueError(
+            f"{name} turns a direction in parameter space, and this model has {density.num_params} unconstrained parameter "
+            f"({density.sites[0].name}). Use NUTS()."
+        )

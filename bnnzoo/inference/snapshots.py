@@ -1,0 +1,52 @@
+"""The state of a loop as named arrays and back, so that it can be written down without pickling anything."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+__all__ = ["from_arrays", "to_arrays"]
+
+type Arrays = dict[str, NDArray[Any]]
+
+
+def to_arrays(state: Mapping[str, Any]) -> Arrays:
+    """Return the leaves of ``state``, trees of tensors and numbers by name, as arrays named ``name.0``, ``name.1``, ...
+
+    Examples
+    --------
+    >>> import torch
+    >>> sorted(to_arrays({"scale": torch.ones(2), "count": 3}))
+    ['count.0', 'scale.0']
+    """
+    return {
+        f"{name}.{i}": leaf.detach().cpu().numpy().copy() if isinstance(leaf, Tensor) else np.array(leaf)
+        for name, tree in state.items()
+        for i, leaf in enumerate(pytree.tree_leaves(tree))
+    }
+
+
+def from_arrays(arrays: Mapping[str, NDArray[Any]], like: Mapping[str, Any]) -> dict[str, Any]:
+    """Return trees of the structure, and with leaves of the kinds, of ``like``, with the values of ``arrays``.
+
+    Examples
+    --------
+    >>> from_arrays({"count.0": np.array(3)}, like={"count": 0})
+    {'count': 3}
+    """
+    return {name: _tree(arrays, name, tree) for name, tree in like.items()}
+
+
+def _tree(arrays: Mapping[str, NDArray[Any]], name: str, like: Any) -> Any:
+    leaves, spec = pytree.tree_flatten(like)
+    return pytree.tree_unflatten([_leaf(arrays[f"{name}.{i}"], leaf) for i, leaf in enumerate(leaves)], spec)
+
+
+def _leaf(array: NDArray[Any], like: Any) -> Any:
+    if isinstance(like, Tensor):
+        return torch.from_numpy(np.array(array)).to(like)
+    return np.array(array) if isinstance(like, np.ndarray) else type(like)(array)
