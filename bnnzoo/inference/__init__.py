@@ -1,6 +1,7 @@
 """Inference methods, each a frozen dataclass of settings, and ``fit``, which takes any of them."""
 
 from bnnzoo.inference.diagonal_laplace import DiagonalLaplace
+from bnnzoo.inference.evidence import maximise_evidence
 from bnnzoo.inference.fit import fit
 from bnnzoo.inference.full_rank_vi import FullRankVI
 from bnnzoo.inference.hmc import HMC
@@ -28,4 +29,5 @@ __all__ = [
     "SubsetLaplace",
     "fit",
     "log_marginal_likelihood",
+    "maximise_evidence",
 ]

@@ -115,6 +115,9 @@ class MAP:
     def _polished(self, density: LogDensity, data: Data, theta: Tensor) -> LBFGSResult:
         if self.polish_steps == 0:  # tracing takes longer than to evaluate the members one after the other
             return LBFGSResult(theta, *looped_value_and_grad(density.log_joint)(theta, *data), num_evaluations=1)
+        if self.num_steps == 0 and len(theta) == 1:  # a start that was a mode before: few steps, and nothing traced yet
+            looped = looped_value_and_grad(density.log_joint)
+            return lbfgs(lambda rows: looped(rows, *data), theta, self.polish_steps, self.tolerance)
         evaluate = density.value_and_grad.specialize(theta, *data, num_calls=2 * self.polish_steps)
         return lbfgs(lambda rows: evaluate(rows, *data), theta, self.polish_steps, self.tolerance)
 
