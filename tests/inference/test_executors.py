@@ -1,0 +1,93 @@
+"""Chains on real executors: process pools, and a Dask cluster that loses a worker in mid-run."""
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from torch import Tensor
+
+from bnnzoo.core.posterior import Posterior
+from bnnzoo.inference import MAMS, NUTS, fit
+from bnnzoo.testing import linear_gaussian
+
+pytestmark = pytest.mark.slow
+TARGET = linear_gaussian()
+START = torch.randn(4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+CHAINS = NUTS(num_chains=4, num_warmup=60, num_draws=40, init=START)
+
+
+def pool(num_workers: int = 2) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(num_workers, mp_context=multiprocessing.get_context("spawn"))
+
+
+def fitted(method: Any = CHAINS, executor: Any = None) -> Posterior:
+    return fit(TARGET.model, method, *TARGET.data, seed=6, executor=executor, dtype=torch.float64)
+
+
+def test_a_process_pool_gives_the_chains_of_one_process() -> None:
+    together = fitted()
+    with pool() as executor:
+        apart = fitted(executor=executor)
+    torch.testing.assert_close(apart.draws(), together.draws(), rtol=1e-6, atol=1e-6)
+    assert apart.info.complete
+
+
+def test_chains_that_learn_together_stay_together() -> None:
+    method = MAMS(num_chains=4, num_warmup=40, num_draws=20, init=START)
+    with pool(1) as executor:
+        apart = fitted(method, executor)
+    torch.testing.assert_close(apart.draws(), fitted(method).draws(), rtol=1e-6, atol=1e-6)
+
+
+def dying(x: Tensor, y: Tensor | None = None) -> None:
+    if multiprocessing.parent_process() is not None:
+        os._exit(1)
+    pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+
+
+def test_an_executor_that_dies() -> None:
+    with (
+        pool(1) as executor,
+        pytest.raises(RuntimeError, match=r"The executor \(ProcessPoolExecutor\) died while running 2"),
+    ):
+        fit(dying, NUTS(num_chains=2, num_warmup=10, num_draws=5), *TARGET.data, executor=executor)
+
+
+def test_a_cluster_that_loses_a_worker_ends_with_all_chains() -> None:
+    distributed = pytest.importorskip("distributed")
+    method = NUTS(num_chains=4, num_warmup=100, num_draws=200, init=START)
+    with pool() as executor:  # one chain at a time, as there: batches round differently, and long chains notice
+        whole = fitted(method, executor)
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, silence_logs=50
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        victim = client.run(os.getpid)
+        killer = threading.Thread(target=kill_in_mid_run, args=(client, victim))
+        killer.start()
+        posterior = fitted(method, client.get_executor())
+        killer.join()
+        assert set(client.run(os.getpid).values()) != set(victim.values()), "the worker was not killed in time"
+    torch.testing.assert_close(posterior.draws(), whole.draws(), rtol=1e-6, atol=1e-6)
+    assert posterior.draws().shape == (4, 200, 3)
+    assert len(posterior.draws()[:, -1].unique(dim=0)) == 4
+    assert posterior.info.complete
+
+
+def kill_in_mid_run(client: Any, pids: dict[str, int]) -> None:
+    """Kill a worker two seconds after it has begun a chain."""
+    while not any(client.processing().values()):
+        time.sleep(0.05)
+    time.sleep(2.0)
+    busy = next(address for address, tasks in client.processing().items() if tasks)
+    os.kill(pids[busy], signal.SIGKILL)
