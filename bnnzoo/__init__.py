@@ -15,9 +15,11 @@ from bnnzoo.inference import (
     KFACLaplace,
     Laplace,
     LastLayerLaplace,
+    LastLayerVI,
     LowRankVI,
     MeanFieldVI,
     SubsetLaplace,
+    SubsetVI,
     fit,
 )
 from bnnzoo.models import likelihoods, priors, random_module
@@ -36,9 +38,11 @@ __all__ = [
     "KFACLaplace",
     "Laplace",
     "LastLayerLaplace",
+    "LastLayerVI",
     "LowRankVI",
     "MeanFieldVI",
     "SubsetLaplace",
+    "SubsetVI",
     "acquisition",
     "calibration",
     "datasets",

@@ -20,11 +20,18 @@ SHORT = {"num_warmup": 150, "num_draws": 150}
 # Error beyond Monte Carlo, in posterior sds for means and relative for variances. A method that is not listed must be as
 # good as exact on a Gaussian posterior.
 
-ACCURACY = {"MeanFieldVI": 0.03, "FullRankVI": 0.03, "LowRankVI": 0.05, "SVI": 0.1}
+ACCURACY = {
+    "MeanFieldVI": 0.03,
+    "LastLayerVI": 0.03,
+    "SubsetVI": 0.03,
+    "FullRankVI": 0.03,
+    "LowRankVI": 0.05,
+    "SVI": 0.1,
+}
 AS_GOOD_AS_EXACT = 1e-4
 
 # Tens of seconds each, and close relatives of a method that runs by default.
-SLOW = {"HMC", "SVI", "FullRankVI", "LowRankVI"}
+SLOW = {"HMC", "SVI", "FullRankVI", "LowRankVI", "LastLayerVI", "SubsetVI"}
 
 
 def method_named(name: str) -> Method:

@@ -16,7 +16,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.replay import Node, discover
 from bnnzoo.core.sites import Site
 
-__all__ = ["Draws", "FitInfo", "Gaussian", "Mixture", "Posterior"]
+__all__ = ["Component", "Draws", "FitInfo", "Gaussian", "Mixture", "Posterior", "guide_of"]
 
 DEFAULT_DRAWS = 1000
 NO_SHAPE = torch.Size()
@@ -114,7 +114,7 @@ class Draws:
         def sample(shape: torch.Size) -> Tensor:
             return flat[torch.randint(len(flat), shape, device=flat.device)]
 
-        return _guide(self.density, sample, lambda theta: theta.new_zeros(theta.shape[:-1]))
+        return guide_of(self.density, sample, lambda theta: theta.new_zeros(theta.shape[:-1]))
 
 
 @dataclass(frozen=True)
@@ -153,12 +153,20 @@ class Gaussian:
         Its log density counts the transforms' Jacobians, so that Pyro's ELBO with it is the ELBO of this Gaussian.
         """
 
-        return _guide(self.density, self._sample, self.log_prob)
+        return guide_of(self.density, self.sample, self.log_prob)
 
-    def _sample(self, shape: torch.Size) -> Tensor:
+    def sample(self, shape: torch.Size) -> Tensor:
         """Return draws ``[*shape, P]``, using torch's global random stream."""
         noise = torch.randn(*shape, self.covariance.rank, dtype=self.loc.dtype, device=self.loc.device)
         return self.loc + self.covariance.sqrt_matmul(noise)
+
+
+@runtime_checkable
+class Component(Posterior, Protocol):
+    """What a mixture is made of: a posterior that has a density."""
+
+    def log_prob(self, theta: Tensor) -> Tensor: ...
+    def sample(self, shape: torch.Size) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -169,12 +177,12 @@ class Mixture:
     ----------
     density : LogDensity
     info : FitInfo
-    components : tuple of Gaussian
+    components : tuple of Component
     """
 
     density: LogDensity
     info: FitInfo
-    components: tuple[Gaussian, ...]
+    components: tuple[Component, ...]
 
     def draws(self, num_draws: int | None = None, seed: int | None = None) -> Tensor:
         """Return independent draws ``[C, S, P]``, one component a chain."""
@@ -190,11 +198,11 @@ class Mixture:
         """Return the Pyro guide of this mixture; see :meth:`Gaussian.as_guide`."""
 
         def sample(shape: torch.Size) -> Tensor:
-            each = torch.stack([component._sample(shape) for component in self.components])
+            each = torch.stack([component.sample(shape) for component in self.components])
             picked = torch.randint(len(self.components), (1, *shape, 1), device=each.device)
             return each.take_along_dim(picked.expand(1, *each.shape[1:]), 0)[0]
 
-        return _guide(self.density, sample, self.log_prob)
+        return guide_of(self.density, sample, self.log_prob)
 
 
 class _Vector(dist.TorchDistribution):
@@ -227,7 +235,7 @@ class _Vector(dist.TorchDistribution):
         return _Vector(self._sample, self._log_prob, self.event_shape[0], torch.Size(batch_shape))
 
 
-def _guide(
+def guide_of(
     density: LogDensity, sample: Callable[[torch.Size], Tensor], log_prob: Callable[[Tensor], Tensor]
 ) -> Callable[..., dict[str, Tensor]]:
     """Return a Pyro guide: an auxiliary site for ``theta`` and, in the model's plates, a point mass for each site."""

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 
 import numpy as np
 import xarray as xr
-from arviz_stats.base import array_stats
+from arviz_stats.base.array import array_stats
 from numpy.typing import NDArray
 
 from bnnzoo.labelled import SAMPLE_DIMS

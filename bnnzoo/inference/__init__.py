@@ -8,6 +8,7 @@ from bnnzoo.inference.hmc import HMC
 from bnnzoo.inference.kfac_laplace import KFACLaplace
 from bnnzoo.inference.laplace import Laplace, log_marginal_likelihood
 from bnnzoo.inference.last_layer_laplace import LastLayerLaplace, SubsetLaplace
+from bnnzoo.inference.last_layer_vi import LastLayerVI, SubsetVI
 from bnnzoo.inference.low_rank_vi import LowRankVI
 from bnnzoo.inference.map import MAP
 from bnnzoo.inference.mean_field_vi import MeanFieldVI
@@ -24,9 +25,11 @@ __all__ = [
     "KFACLaplace",
     "Laplace",
     "LastLayerLaplace",
+    "LastLayerVI",
     "LowRankVI",
     "MeanFieldVI",
     "SubsetLaplace",
+    "SubsetVI",
     "fit",
     "log_marginal_likelihood",
     "maximise_evidence",

@@ -98,4 +98,8 @@ class FullRankVI:
 
     def run(self, density: LogDensity, data: Data, run: Run) -> Gaussian | Mixture:
         """Maximise the evidence lower bound; see :func:`bnnzoo.fit`."""
-        return fit_gaussian(self, FullRank(density.num_params), density, data, run)
+        return fit_gaussian(self, self.family(density.num_params), density, data, run)
+
+    def family(self, num_params: int) -> FullRank:
+        """Return the family of approximations to ``num_params`` parameters."""
+        return FullRank(num_params)

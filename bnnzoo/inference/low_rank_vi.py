@@ -106,6 +106,16 @@ class LowRankVI:
         ValueError
             If a setting is out of range.
         """
+        return fit_gaussian(self, self.family(density.num_params), density, data, run)
+
+    def family(self, num_params: int) -> LowRank:
+        """Return the family of approximations to ``num_params`` parameters.
+
+        Raises
+        ------
+        ValueError
+            If the rank is out of range.
+        """
         if self.rank < 1:
             raise ValueError(f"LowRankVI(rank={self.rank}): write 1 or more, or use MeanFieldVI().")
-        return fit_gaussian(self, LowRank(density.num_params, self.rank), density, data, run)
+        return LowRank(num_params, self.rank)

@@ -9,8 +9,11 @@ from torch import Tensor
 
 from bnnzoo.core.covariance import Diagonal
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.minibatch import RowIndices, select
 from bnnzoo.core.posterior import Gaussian, Mixture
 from bnnzoo.core.types import Data, Need, Run
+from bnnzoo.inference.mean_field_bound import MeanFieldBound, gaussian_sites
+from bnnzoo.inference.noisy_layers import Estimator, noisy_layers
 from bnnzoo.inference.optimise import Schedule
 from bnnzoo.inference.starts import Start
 from bnnzoo.inference.variational import Keep, fit_gaussian
@@ -90,11 +93,21 @@ class MeanFieldVI:
         Where the means start, ``[num_restarts, P]``, or where to take them from, such as ``MAP()``.
     init_scale : float
         Standard deviation that every entry starts with, in unconstrained space.
+    estimator : {"shared", "local", "flipout"}
+        How the weights of a network are drawn. "shared": once a particle, for all rows. "local" (local
+        reparametrisation) and "flipout": in linear and convolutional layers as if drawn for every row by itself, which
+        takes noise out of the gradient where one draw for a whole batch would dominate it. All have the same mean.
+        "local" draws the outputs of linear layers, and uses flipout in convolutions, where outputs of a row share
+        weights.
+    closed_form_kl : bool, optional
+        Take the divergence from a Gaussian prior in closed form instead of from the draws. By default for "local" and
+        "flipout" alone: with "shared", the noise of the likelihood and of the divergence cancel near the optimum.
 
     References
     ----------
     Kucukelbir et al. (2017), Automatic differentiation variational inference, JMLR 18. Blundell et al. (2015), Weight
-    uncertainty in neural networks, ICML.
+    uncertainty in neural networks, ICML. Kingma, Salimans and Welling (2015), Variational dropout and the local
+    reparameterization trick, NeurIPS. Wen, Vicol, Ba, Tran and Grosse (2018), Flipout, ICLR.
 
     Examples
     --------
@@ -119,6 +132,8 @@ class MeanFieldVI:
     temperature: float = 1.0
     init: Start = None
     init_scale: float = 0.1
+    estimator: Estimator = "shared"
+    closed_form_kl: bool | None = None
 
     needs: ClassVar[frozenset[Need]] = frozenset()
 
@@ -129,5 +144,31 @@ class MeanFieldVI:
         -------
         Gaussian or Mixture
             One component a restart, with the bound's estimates in ``info.fit_stats["elbo"]``.
+
+        Raises
+        ------
+        ValueError
+            If a setting is out of range.
+        ModelError
+            If the model has no layers for the estimator.
         """
-        return fit_gaussian(self, MeanField(), density, data, run)
+        bound = self.bound(density, data)
+        family, num_extra = self.family(density.num_params), 0 if bound is None else bound.num_extra
+        return fit_gaussian(self, family, density, data, run, bound, num_extra)
+
+    def bound(self, density: LogDensity, data: Data) -> MeanFieldBound | None:
+        """Return how the bound is estimated; None for one draw of the weights and nothing in closed form."""
+        if self.estimator not in ("shared", "local", "flipout"):
+            raise ValueError(f"MeanFieldVI(estimator={self.estimator!r}): write 'shared', 'local' or 'flipout'.")
+        is_shared = self.estimator == "shared"
+        is_closed = not is_shared if self.closed_form_kl is None else self.closed_form_kl
+        if is_shared and not is_closed:
+            return None
+        rows = RowIndices(density.num_data, self.batch_size, torch.Generator())
+        batch = data if rows.is_full else select(data, rows.next().to(density.device), density.num_data)
+        layers = () if self.estimator == "shared" else noisy_layers(density, self.estimator, batch)
+        return MeanFieldBound(density, layers, gaussian_sites(density) if is_closed else ())
+
+    def family(self, num_params: int) -> MeanField:
+        """Return the family of approximations to ``num_params`` parameters."""
+        return MeanField()

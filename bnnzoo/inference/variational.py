@@ -1,32 +1,45 @@
-"""The evidence lower bound of any family of Gaussians over ``theta``, and its maximisation."""
+"""The evidence lower bound of any reparametrised family over ``theta``, and its maximisation."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
-from torch.quasirandom import SobolEngine
 
 from bnnzoo.core.covariance import Covariance
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.posterior import FitInfo, Gaussian, Mixture
 from bnnzoo.core.types import Data, Method, Run
 from bnnzoo.inference.config import config_of
+from bnnzoo.inference.noise import Noise
 from bnnzoo.inference.optimise import AdamSettings, Objective, Optimum, ascend
 from bnnzoo.inference.starts import Start, starting_points
 
-__all__ = ["Family", "Keep", "Noise", "VISettings", "annealed", "elbo", "fit_gaussian", "vi_settings"]
-
-SMALLEST = 1e-10  # of the uniform numbers behind the noise: a Sobol sequence may hit 0
+__all__ = [
+    "Bound",
+    "Family",
+    "GaussianFamily",
+    "Keep",
+    "VISettings",
+    "annealed",
+    "elbo",
+    "fit_gaussian",
+    "maximise",
+    "vi_settings",
+]
 
 type Keep = Literal["all", "best"]
+
+type Bound = Callable[[Tensor, Tensor, Data, Tensor | None, float], Tensor]
+"""``(params[Q], noise[R], batch, weight, temperature) -> []``: one particle's estimate of the bound."""
 
 
 @runtime_checkable
 class Family(Protocol):
-    """Gaussians over ``theta[P]`` with their parameters in one vector ``params[Q]``.
+    """Distributions over ``theta[P]`` with their parameters in one vector ``params[Q]``.
 
     A draw is a function of the parameters and of standard normal ``noise[R]``.
     """
@@ -35,6 +48,12 @@ class Family(Protocol):
     def noise_size(self, num_params: int) -> int: ...
     def draw(self, params: Tensor, noise: Tensor) -> Tensor: ...
     def log_prob(self, params: Tensor, theta: Tensor) -> Tensor: ...
+
+
+@runtime_checkable
+class GaussianFamily(Family, Protocol):
+    """Gaussians over ``theta[P]``."""
+
     def gaussian(self, params: Tensor) -> tuple[Tensor, Covariance]: ...
 
 
@@ -136,18 +155,71 @@ def elbo(
     Roeder, Wu and Duvenaud (2017), Sticking the landing, NeurIPS.
     """
 
+    bound = along_the_path(density, family)
+
     def term(noise: Tensor) -> Tensor:
+        return bound(params, noise, batch, weight, temperature)
+
+    return _mean(term, noise, looped)
+
+
+def along_the_path(density: LogDensity, family: Family) -> Bound:
+    """Return the estimate that :func:`elbo` is the mean of."""
+
+    def bound(params: Tensor, noise: Tensor, batch: Data, weight: Tensor | None, temperature: float) -> Tensor:
         theta = family.draw(params, noise)
         log_q = temperature * family.log_prob(params.detach(), theta)
         joint = density.log_joint(theta, *batch)
         return joint - log_q if weight is None else joint + (weight - 1) * density.log_prior(theta) - weight * log_q
 
-    terms = torch.stack([term(row) for row in noise]) if looped else vmap(term)(noise)
-    return terms.mean()
+    return bound
 
 
-def fit_gaussian(method: Method, family: Family, density: LogDensity, data: Data, run: Run) -> Gaussian | Mixture:
+def _mean(term: Callable[[Tensor], Tensor], noise: Tensor, looped: bool) -> Tensor:
+    return (torch.stack([term(row) for row in noise]) if looped else vmap(term)(noise)).mean()
+
+
+def fit_gaussian(
+    method: Method,
+    family: GaussianFamily,
+    density: LogDensity,
+    data: Data,
+    run: Run,
+    bound: Bound | None = None,
+    num_extra: int = 0,
+) -> Gaussian | Mixture:
     """Maximise the evidence lower bound over a family of Gaussians from one or several starts.
+
+    Raises
+    ------
+    ValueError
+        If a setting is out of range.
+    """
+    params, info = maximise(method, family, density, data, run, bound, num_extra)
+    components = tuple(Gaussian(density, info, *family.gaussian(row)) for row in params)
+    return components[0] if len(components) == 1 else Mixture(density, info, components)
+
+
+def maximise(
+    method: Method,
+    family: Family,
+    density: LogDensity,
+    data: Data,
+    run: Run,
+    bound: Bound | None = None,
+    num_extra: int = 0,
+) -> tuple[Tensor, FitInfo]:
+    """Return the parameters ``[C, Q]`` of the restarts that are kept, and how they came about.
+
+    Parameters
+    ----------
+    method, density, data, run
+        As in ``Method.run``.
+    family : Family
+    bound : Bound, optional
+        That of :func:`elbo` unless given.
+    num_extra : int
+        Number of standard normal numbers that the bound takes beyond those of the family.
 
     Raises
     ------
@@ -159,15 +231,16 @@ def fit_gaussian(method: Method, family: Family, density: LogDensity, data: Data
     theta = starting_points(settings.init, settings.num_restarts, density, data, run)
     start = torch.stack([family.start(loc, settings.init_scale) for loc in theta])
     shape = (settings.num_restarts, settings.num_particles, family.noise_size(density.num_params))
+    bound = along_the_path(density, family) if bound is None else bound
     found = ascend(
-        _objective(density, family, settings),
+        _objective(bound, settings),
         start,
         settings.adam,
         density,
         data,
         run,
-        noise=Noise(shape, start, run.seed),
-        fallback=_looped_objective(density, family, settings),
+        noise=Noise(shape, start, run.seed, num_extra),
+        fallback=_looped_objective(bound, settings),
         name="elbo",
     )
     kept = _kept(found, settings)
@@ -181,64 +254,31 @@ def fit_gaussian(method: Method, family: Family, density: LogDensity, data: Data
         config=config_of(method),
         fit_stats={"elbo": found.trace[kept]},
     )
-    components = tuple(Gaussian(density, info, *family.gaussian(params)) for params in found.params[kept])
-    return components[0] if len(components) == 1 else Mixture(density, info, components)
+    return found.params[kept], info
 
 
-class Noise:
-    """Standard normal noise ``[C, K, R]`` for every step of every restart, spread more evenly than independent draws.
-
-    Particles come in pairs of opposite sign, which cancels the noise of a mean's gradient where the log density is
-    nearly quadratic. Across pairs and steps they follow a scrambled Sobol sequence, so that what an optimiser
-    averages over steps converges faster than with independent draws; beyond the 21,201 dimensions of that sequence
-    they are independent. Either way each particle by itself is standard normal, and the gradients are unbiased.
-
-    References
-    ----------
-    Buchholz, Wenzel and Mandt (2018), Quasi-Monte Carlo variational inference, ICML.
-    """
-
-    def __init__(self, shape: tuple[int, int, int], like: Tensor, seed: int) -> None:
-        self._restarts, self._particles, self._size = shape
-        self._like = like
-        seeds = torch.randint(2**31, (self._restarts,), generator=torch.Generator().manual_seed(seed)).tolist()
-        is_short = self._size <= SobolEngine.MAXDIM
-        self._engines = [SobolEngine(self._size, scramble=True, seed=s) for s in seeds] if is_short else []
-
-    def __call__(self, generator: torch.Generator) -> tuple[Tensor]:
-        """Return the noise of the next step."""
-        pairs = (self._particles + 1) // 2
-        if self._engines:
-            uniform = torch.stack([engine.draw(pairs, dtype=torch.float64) for engine in self._engines])
-            half = torch.special.ndtri(uniform.clamp(SMALLEST, 1 - SMALLEST))
-        else:
-            half = torch.randn(self._restarts, pairs, self._size, generator=generator)
-        return (torch.cat([half, -half], 1)[:, : self._particles].to(self._like),)
-
-
-def _objective(density: LogDensity, family: Family, settings: VISettings) -> Objective:
-    is_annealed = settings.adam.weights is not None
-
-    def bound(params: Tensor, weight: Tensor, noise: Tensor, batch: Data) -> Tensor:
-        return elbo(density, family, params, noise, batch, weight if is_annealed else None, settings.temperature)
+def _objective(bound: Bound, settings: VISettings) -> Objective:
+    def estimate(params: Tensor, weight: Tensor, noise: Tensor, batch: Data) -> Tensor:
+        used = None if settings.adam.weights is None else weight
+        return _mean(lambda row: bound(params, row, batch, used, settings.temperature), noise, looped=False)
 
     def objective(params: Tensor, weight: Tensor, noise: Tensor, *batch: Any) -> tuple[Tensor, Tensor]:
-        gradient, value = vmap(grad_and_value(bound), in_dims=(0, None, 0, None))(params, weight, noise, batch)
+        gradient, value = vmap(grad_and_value(estimate), in_dims=(0, None, 0, None))(params, weight, noise, batch)
         return value, gradient
 
     return objective
 
 
-def _looped_objective(density: LogDensity, family: Family, settings: VISettings) -> Objective:
+def _looped_objective(bound: Bound, settings: VISettings) -> Objective:
     def objective(params: Tensor, weight: Tensor, noise: Tensor, *batch: Any) -> tuple[Tensor, Tensor]:
         pairs = [one(*row, weight, batch) for row in zip(params, noise, strict=True)]
         return torch.stack([value for value, _ in pairs]), torch.stack([gradient for _, gradient in pairs])
 
     def one(params: Tensor, noise: Tensor, weight: Tensor, batch: Data) -> tuple[Tensor, Tensor]:
+        used = None if settings.adam.weights is None else weight
         with torch.enable_grad():
             leaf = params.detach().requires_grad_()
-            beta = weight if settings.adam.weights is not None else None
-            value = elbo(density, family, leaf, noise, batch, beta, settings.temperature, looped=True)
+            value = _mean(lambda row: bound(leaf, row, batch, used, settings.temperature), noise, looped=True)
             (gradient,) = torch.autograd.grad(value, leaf)
         return value.detach(), gradient
 

@@ -1,0 +1,170 @@
+"""Noise for every observation in the layers of a network, in place of one draw of the weights for all of them."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.distributions.transforms import ComposeTransform, IndependentTransform
+from torch.nn import functional
+
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.network import Network
+from bnnzoo.core.replay import replay
+from bnnzoo.core.sites import ModelError, Site
+from bnnzoo.core.types import Data
+
+__all__ = ["Estimator", "NoisyLayer", "is_unconstrained", "noisy", "noisy_layers"]
+
+type Estimator = Literal["shared", "local", "flipout"]
+
+
+@dataclass(frozen=True)
+class NoisyLayer:
+    r"""A linear or convolutional layer whose weights have independent Gaussian entries.
+
+    With the mean M, the standard deviations S and one draw W of the weights, its output for the observation n is
+
+    .. math:: x_n M + \sqrt{x_n^2 S^2} \odot \epsilon_n \quad \text{(local reparametrisation)}, \qquad
+        x_n M + ((x_n \odot s_n) (W - M)) \odot r_n \quad \text{(flipout)}
+
+    with standard normal noise and random signs r and s: for one observation as if the weights were drawn for it.
+    """
+
+    network: Network
+    path: str
+    weight: Site
+    bias: Site | None
+    is_local: bool
+    num_rows: int
+    sizes: tuple[int, int]
+
+    @property
+    def noise_size(self) -> int:
+        """Number of standard normal numbers a call takes."""
+        return self.num_rows * (self.sizes[1] if self.is_local else sum(self.sizes))
+
+    def output(self, layer: nn.Module, x: Tensor, theta: Tensor, loc: Tensor, scale: Tensor, noise: Tensor) -> Tensor:
+        """Return the output for ``x[B, ...]`` with means ``loc[P]``, ``scale[P]``, a draw ``theta[P]`` and noise."""
+        fixed_bias = layer.bias if isinstance(layer.bias, Tensor) else None
+        mean = _forward(layer, x, *self._parameters(loc, x, fixed_bias))
+        if self.is_local:
+            variance = _forward(layer, x**2, *self._parameters(scale**2, x, None))
+            smallest = torch.finfo(
+                x.dtype
+            ).tiny  # the square root of zero, of inputs that are all zero, has no gradient
+            return mean + (variance + smallest).sqrt() * noise.reshape(mean.shape).to(x)
+        inputs, outputs = noise.sign().to(x).split([self.num_rows * size for size in self.sizes])
+        deviation = _forward(layer, x * self._along(inputs, x), *self._parameters(theta - loc, x, None))
+        return mean + deviation * self._along(outputs, mean)
+
+    def _parameters(self, values: Tensor, x: Tensor, fixed_bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        weight = values[self.weight.span].reshape(self.weight.shape).to(x)
+        bias = fixed_bias if self.bias is None else values[self.bias.span].reshape(self.bias.shape).to(x)
+        return weight, bias
+
+    def _along(self, signs: Tensor, values: Tensor) -> Tensor:
+        """Give each row and channel of ``values[B, ...]`` its sign."""
+        shape = [self.num_rows, *(1 for _ in values.shape[1:])]
+        shape[-1 if len(self.weight.shape) == 2 else 1] = -1
+        return signs.reshape(shape)
+
+
+def noisy_layers(density: LogDensity, estimator: Estimator, batch: Data) -> tuple[NoisyLayer, ...]:
+    """Find the layers that can have noise of their own for every row of a batch.
+
+    Local noise is right where each row meets a weight once; where it does so more often, as in convolutions, the
+    outputs of a row depend on each other, and those layers have flipout instead. All other weights keep one draw for
+    all rows, as do weights that several layers share, layers that are called several times or not with one row an
+    observation, and weights that are constrained.
+
+    Raises
+    ------
+    ModelError
+        If there is no such layer.
+    """
+    sites = {site.name: site for site in density.sites if is_unconstrained(site)}
+    num_rows = next((len(value) for value in batch if isinstance(value, Tensor) and value.ndim), 0)
+    found = []
+    for network, path, x, output in _calls(density, batch):
+        names = {kind: network.sites.get(f"{path}.{kind}" if path else kind, "") for kind in ("weight", "bias")}
+        if names["weight"] not in sites or (names["bias"] and names["bias"] not in sites):
+            continue
+        is_linear = isinstance(network.module.get_submodule(path), nn.Linear)
+        channels = -1 if is_linear else 1
+        weight = sites[names["weight"]]
+        if len(x) == num_rows and x.ndim >= 2 and (is_linear or x.ndim == len(weight.shape)):
+            is_local = estimator == "local" and is_linear and x.ndim == 2
+            sizes = x.shape[channels], output.shape[channels]
+            found.append(NoisyLayer(network, path, weight, sites.get(names["bias"]), is_local, num_rows, sizes))
+    if not found:
+        raise ModelError(
+            f"estimator={estimator!r} needs linear or convolutional layers of a network that are called once, with one "
+            f"row for each observation, and this model has none (latent sites: "
+            f"{', '.join(site.name for site in density.sites)}). Sample the weights with bnnzoo.random_module(...), or "
+            f"leave estimator out."
+        )
+    return tuple(found)
+
+
+def is_unconstrained(site: Site) -> bool:
+    """Whether a site's entries of theta are its values."""
+    transform: Any = site.transform
+    while isinstance(transform, IndependentTransform):
+        transform = transform.base_transform
+    return isinstance(transform, ComposeTransform) and not transform.parts
+
+
+@contextmanager
+def noisy(layers: Sequence[NoisyLayer], theta: Tensor, loc: Tensor, scale: Tensor, noise: Tensor) -> Iterator[None]:
+    """Let the model's networks compute with noise of their own for every row while this lasts."""
+    parts = noise.split([layer.noise_size for layer in layers]) if layers else ()
+    with ExitStack() as stack:
+        for layer, part in zip(layers, parts, strict=True):
+
+            def hook(
+                module: nn.Module, args: tuple[Any, ...], _: Tensor, layer: NoisyLayer = layer, part: Tensor = part
+            ) -> Tensor:
+                return layer.output(module, args[0], theta, loc, scale, part)
+
+            handle = layer.network.module.get_submodule(layer.path).register_forward_hook(hook)
+            stack.callback(handle.remove)
+        yield
+
+
+def _calls(density: LogDensity, batch: Data) -> list[tuple[Network, str, Tensor, Tensor]]:
+    """Run the model once and return, for each layer called exactly once with weights of its own, input and output."""
+    calls: list[tuple[Network, str, Tensor, Tensor]] = []
+    with ExitStack() as stack, torch.no_grad():
+        for network in density.networks:
+            for path, layer in _untied_layers(network.module):
+
+                def hook(
+                    _: nn.Module, args: tuple[Any, ...], output: Tensor, network: Network = network, path: str = path
+                ) -> None:
+                    calls.append((network, path, args[0], output))
+
+                stack.callback(layer.register_forward_hook(hook).remove)
+        theta = torch.zeros(density.num_params, dtype=density.dtype, device=density.device)
+        replay(density.model, density.constrain(theta), batch, density.observed, density.device)
+    counts = Counter((id(network), path) for network, path, *_ in calls)
+    return [call for call in calls if counts[id(call[0]), call[1]] == 1]
+
+
+def _untied_layers(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    uses = Counter(id(parameter) for _, parameter in module.named_parameters(remove_duplicate=False))
+    for path, layer in module.named_modules():
+        is_known = isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d)
+        if is_known and all(uses[id(parameter)] == 1 for parameter in layer.parameters(recurse=False)):
+            yield path, layer
+
+
+def _forward(layer: nn.Module, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Apply a layer with other parameters than its own."""
+    if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d):
+        result: Tensor = layer._conv_forward(x, weight, bias)
+        return result
+    return functional.linear(x, weight, bias)
