@@ -82,13 +82,16 @@ def new_collection(
     """
     if plot_collection is not None:
         return plot_collection
+    backend = backend or rcParams["plot.backend"]
+    figure: dict[str, Any] = {"layout": "constrained"} if backend == "matplotlib" else {}  # room for the legend outside
     if facet:
         pc_kwargs.setdefault("cols", ["model"])
-        figure = {"sharex": True, "sharey": True} | pc_kwargs.pop("figure_kwargs", {})
-        return PlotCollection.wrap(data, backend=backend or rcParams["plot.backend"], figure_kwargs=figure, **pc_kwargs)
-    pc_kwargs.setdefault("cols", [])
-    pc_kwargs.setdefault("aes", {"color": ["model"]})
-    return PlotCollection.wrap(data, backend=backend or rcParams["plot.backend"], **pc_kwargs)
+        figure |= {"sharex": True, "sharey": True}
+    else:
+        pc_kwargs.setdefault("cols", [])
+        pc_kwargs.setdefault("aes", {"color": ["model"]})
+    figure |= pc_kwargs.pop("figure_kwargs", {})
+    return PlotCollection.wrap(data, backend=backend, figure_kwargs=figure, **pc_kwargs)
 
 
 def draw_line(
