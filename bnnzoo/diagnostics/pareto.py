@@ -15,6 +15,7 @@ __all__ = ["MIN_DRAWS", "PoorApproximationWarning", "psis", "psis_resample"]
 
 MIN_DRAWS = 25  # a fifth of them, at least five, is the tail to which a Pareto distribution is fitted
 MAX_GOOD_K = 0.7
+ALIKE = 1e-3  # log weights that differ by less have no tail; its shape would be that of rounding errors
 
 
 class PoorApproximationWarning(UserWarning):
@@ -39,7 +40,8 @@ def psis(tree: xr.DataTree) -> xr.Dataset:
     Returns
     -------
     Dataset
-        ``log_weights`` ``[chain, draw]``, which sum to one when exponentiated; ``pareto_k``; ``good_k``, below which
+        ``log_weights`` ``[chain, draw]``, which sum to one when exponentiated; ``pareto_k``, minus infinity
+        where all weights agree within a thousandth; ``good_k``, below which
         weighted averages can be trusted, ``min(1 - 1 / log10(S), 0.7)`` for S draws; and ``ess``, the number of
         independent draws of the posterior that the weighted draws are worth.
 
@@ -66,6 +68,8 @@ def psis(tree: xr.DataTree) -> xr.Dataset:
     log_ratios = _log_ratios(tree)
     # ArviZ's psislw takes what loo gives it, log likelihoods of left-out data: the negative of the log ratios.
     log_weights, pareto_k = array_stats.psislw(-log_ratios.to_numpy(), axis=(-2, -1))
+    if np.ptp(log_ratios.to_numpy()) < ALIKE:
+        pareto_k = -np.inf
     return xr.Dataset(
         {
             "log_weights": log_ratios.copy(data=log_weights),

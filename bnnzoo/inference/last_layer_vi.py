@@ -117,7 +117,7 @@ class LastLayerVI:
 
     Examples
     --------
-    >>> import bnnzoo as bz
+    >>> import bnnzoo as bz, torch
     >>> x, y = torch.randn(20, 2), torch.randn(20)
     >>> model = bz.models.supervised(bz.models.mlp(2), bz.priors.normal(1.0), bz.likelihoods.gaussian(scale=0.5))
     >>> posterior = bz.fit(model, LastLayerVI(vi=bz.FullRankVI(num_steps=100)), x, y)
