@@ -334,7 +334,13 @@ def row_jacobians(function: Callable[..., Tensor], data: Data, num_rows: int) ->
     def one(theta: Tensor, *row: Any) -> Tensor:
         return jacrev(function)(theta, *(v[None] if rows else v for v, rows in zip(row, has_rows, strict=True)))[0]
 
-    batched: Callable[..., Tensor] = vmap(one, in_dims=(None, *(0 if rows else None for rows in has_rows)))
+    def batched(theta: Tensor, *batch: Any) -> Tensor:
+        try:
+            found: Tensor = vmap(one, in_dims=(None, *(0 if rows else None for rows in has_rows)))(theta, *batch)
+        except RuntimeError:  # some operations of the user's model may be unknown to vmap
+            found = jacrev(function, chunk_size=1)(theta, *batch)
+        return found
+
     return batched
 
 

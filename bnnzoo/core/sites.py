@@ -9,6 +9,7 @@ from pyro.distributions import Delta
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 from torch.distributions import biject_to
+from torch.distributions.mixture_same_family import MixtureSameFamilyConstraint
 from torch.distributions.transforms import Transform
 
 from bnnzoo.core.network import NETWORK_KEY
@@ -79,7 +80,7 @@ def latent_sites(nodes: Iterable[dict[str, Any]]) -> tuple[Site, ...]:
     for node in nodes:
         if node["type"] != "sample" or node["is_observed"] or is_subsample(node):
             continue
-        transform = biject_to(node["fn"].support)
+        transform = _transform_onto(node["fn"].support)
         value = node["value"].detach()
         shape = transform.inv(value).shape
         span = slice(start, start + shape.numel())
@@ -135,11 +136,31 @@ def _refuse_latent(name: str, distribution: TorchDistributionMixin) -> None:
             f"Latent site {name!r} is discrete ({type(innermost(distribution)).__name__}), and every method here needs "
             f"continuous latent variables. Sum it out, for example with dist.MixtureSameFamily, or pass it as data."
         )
+    _refuse_unknown_support(name, distribution)
     if _depends_on_latents(distribution.support):
         raise ModelError(
             f"The support of latent site {name!r} depends on another latent site. Sample it on a fixed support, for example "
             f"u ~ Uniform(0, 1), and compute {name!r} from it with pyro.deterministic."
         )
+
+
+def _transform_onto(support: Any) -> Transform:
+    """Return the transform from unconstrained space onto a support; that of a mixture is its components'."""
+    transform: Transform = biject_to(
+        support.base_constraint if isinstance(support, MixtureSameFamilyConstraint) else support
+    )
+    return transform
+
+
+def _refuse_unknown_support(name: str, distribution: TorchDistributionMixin) -> None:
+    try:
+        _transform_onto(distribution.support)
+    except NotImplementedError:
+        raise ModelError(
+            f"The support of latent site {name!r} ({type(distribution.support).__name__} of "
+            f"{type(innermost(distribution)).__name__}) has no known transform from unconstrained space. Sample {name!r} from a distribution with a standard support, or compute "
+            f"it from one with pyro.deterministic."
+        ) from None
 
 
 def _depends_on_latents(support: object) -> bool:

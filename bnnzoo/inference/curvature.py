@@ -213,8 +213,16 @@ def negative_hessian(function: Callable[..., Tensor], theta: Tensor, data: Data,
     _, transposed = vjp(grad(lambda part: function(theta.index_copy(0, index, part), *data)), theta[index])[:2]
     directions = torch.eye(len(index), dtype=theta.dtype, device=theta.device)
     size = max(1, MAX_ELEMENTS // max(1, 8 * len(theta)))
-    hessian = -torch.cat([vmap(lambda v: transposed(v)[0])(block).detach() for block in directions.split(size)])
+    hessian = -torch.cat([_products(transposed, block).detach() for block in directions.split(size)])
     return (hessian + hessian.mT) / 2
+
+
+def _products(transposed: Callable[[Tensor], tuple[Tensor, ...]], directions: Tensor) -> Tensor:
+    """Return a linear map applied to every row of ``directions[B, R]``."""
+    try:
+        return vmap(lambda v: transposed(v)[0])(directions)
+    except RuntimeError:  # some operations of the user's model may be unknown to vmap
+        return torch.stack([transposed(v)[0] for v in directions])
 
 
 def scale_tril_of(precision: Tensor) -> Tensor:
@@ -251,5 +259,5 @@ def hessian_diagonal(function: Callable[[Tensor], Tensor], theta: Tensor) -> Ten
     entries = []
     for rows in torch.arange(len(theta), device=theta.device).split(BLOCK):
         directions = torch.nn.functional.one_hot(rows, len(theta)).to(theta)
-        entries.append((vmap(lambda v: product(v)[0])(directions) * directions).sum(1))
+        entries.append((_products(product, directions) * directions).sum(1))
     return torch.cat(entries)

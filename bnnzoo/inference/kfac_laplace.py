@@ -17,7 +17,7 @@ from bnnzoo.core.replay import Node, replay
 from bnnzoo.core.sites import ModelError, Site
 from bnnzoo.core.types import Data, Need, Run
 from bnnzoo.inference.curvature import Curvature, choose_curvature, hessian_diagonal, precision, root_of_node
-from bnnzoo.inference.laplace import LaplaceError, best_member, laplace_info
+from bnnzoo.inference.laplace import LaplaceError, best_member, laplace_info, refuse_reparametrised
 from bnnzoo.inference.map import MAP
 
 __all__ = ["KFACLaplace"]
@@ -87,6 +87,7 @@ class KFACLaplace:
         if self.curvature == "hessian":
             raise ValueError("KFACLaplace(curvature='hessian'): write 'ggn', or use Laplace(curvature='hessian').")
         _refuse_unsupported(density)
+        refuse_reparametrised(density, "KFACLaplace")
         began = time.perf_counter()
         found = self.map.run(density, data, run)
         theta, _ = best_member(found)

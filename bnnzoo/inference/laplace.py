@@ -14,6 +14,7 @@ from bnnzoo.core.covariance import Dense
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.lowering import looped_value_and_grad
 from bnnzoo.core.posterior import Draws, FitInfo, Gaussian
+from bnnzoo.core.sites import ModelError
 from bnnzoo.core.types import Data, Method, Need, Run
 from bnnzoo.inference.config import config_of
 from bnnzoo.inference.curvature import Curvature, choose_curvature, precision, scale_tril_of
@@ -146,6 +147,18 @@ def refuse_too_large(num_params: int, dtype: torch.dtype, max_bytes: float | Non
             f"A dense covariance of {num_params} parameters needs {needed:.3g} bytes, and there are {available:.3g}. "
             f"Use LastLayerLaplace(), KFACLaplace() or DiagonalLaplace() instead."
         )
+
+
+def refuse_reparametrised(density: LogDensity, name: str) -> None:
+    """Refuse a network whose weights are computed from other latent sites, as reparametrisations do."""
+    latent = [site.name for site in density.sites]
+    for weight in (site for network in density.networks for site in network.sites.values()):
+        if weight not in latent:
+            raise ModelError(
+                f"{name} needs weights that are latent sites, but the model computes {weight!r} from others (latent sites: "
+                f"{', '.join(latent)}), as pyro.infer.reparam does. Leave the reparametrisation out, or use Laplace(), which "
+                f"works with any Pyro model."
+            )
 
 
 def damped(matrix: Tensor, damping: float) -> Tensor:

@@ -20,6 +20,7 @@ from bnnzoo.inference.laplace import (
     damped,
     laplace_info,
     positive_definite_scale_tril,
+    refuse_reparametrised,
     refuse_too_large,
 )
 from bnnzoo.inference.map import MAP
@@ -114,6 +115,7 @@ class LastLayerLaplace:
         LaplaceError
             If the matrix would not fit into memory, or is not positive definite.
         """
+        refuse_reparametrised(density, "LastLayerLaplace")
         last = {site for network in density.networks for site in last_layer_sites(network)}
         names = [site.name for site in density.sites if not site.is_weight or site.name in last]
         return laplace_over(self, index_of_sites(names, density), density, data, run)

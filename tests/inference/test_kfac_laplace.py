@@ -7,8 +7,11 @@ import torch
 from torch import nn
 from torch.func import functional_call, jacrev
 
+from bnnzoo.core.density import build_density
 from bnnzoo.core.sites import ModelError
 from bnnzoo.inference import MAP, KFACLaplace, Laplace, fit
+from bnnzoo.inference.curvature import MonteCarloFisher
+from bnnzoo.inference.kfac_laplace import _kronecker_factors
 from bnnzoo.models import likelihoods, mlp, priors, random_module, supervised
 from bnnzoo.predictive import predict
 from bnnzoo.testing.targets import linear_gaussian
@@ -102,3 +105,39 @@ def test_refusals() -> None:
     mlp_once = mlp(3)
     with pytest.raises(ModelError, match="this one calls it 2 times"):
         fit(twice, KFACLaplace(SHORT), X, REAL)
+
+
+@pytest.mark.parametrize("curvature", ["ggn", "empirical_fisher"])
+@pytest.mark.parametrize("batch", [5, 1024])
+def test_factors_of_any_family_equal_explicit_loops(curvature, batch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bnnzoo.inference.kfac_laplace.BATCH", batch)
+    counts = (CLASSES + 1).double()
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    density = build_density(supervised(net, priors.normal(0.5), likelihoods.poisson()), X, counts)
+    theta = 0.3 * torch.randn(density.num_params, generator=torch.Generator().manual_seed(2))
+    (network,) = density.networks
+    factors = _kronecker_factors(density, (X, counts), theta, network, curvature)
+    weights = {k.removeprefix("net."): v for k, v in density.constrain(theta).items()}
+    hidden = torch.tanh(X @ weights["0.weight"].mT + weights["0.bias"])
+    log_rate = (hidden @ weights["2.weight"].mT + weights["2.bias"])[:, 0]
+    # of y log(rate) - rate: Fisher information rate, score y - rate
+    root = log_rate.exp().sqrt() if curvature == "ggn" else counts - log_rate.exp()
+    gradients = root[:, None] * weights["2.weight"] * (1 - hidden**2)
+    torch.testing.assert_close(factors["net.0.weight"][0], gradients.mT @ gradients)
+    torch.testing.assert_close(factors["net.0.weight"][1], X.mT @ X / 12)
+    torch.testing.assert_close(factors["net.2.weight"][1], hidden.mT @ hidden / 12)
+    torch.testing.assert_close(factors["net.2.bias"][0], (root**2).sum()[None, None])
+
+
+def test_monte_carlo_fisher_tends_to_the_closed_form() -> None:
+    net = nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.Linear(2, 3))
+    density = build_density(supervised(net, priors.normal(0.5), likelihoods.categorical()), X, CLASSES)
+    theta = 0.3 * torch.randn(density.num_params, generator=torch.Generator().manual_seed(2))
+    (network,) = density.networks
+    exact = _kronecker_factors(density, (X, CLASSES), theta, network, "ggn")
+    drawn = _kronecker_factors(density, (X, CLASSES), theta, network, MonteCarloFisher(num_draws=1000))
+    for name, (gradients, inputs) in exact.items():
+        # squares of scores have relative sd of about 1.5 a draw; 12 rows x 1000 draws
+        torch.testing.assert_close(drawn[name][0], gradients, rtol=0.0, atol=0.07 * float(gradients.diagonal().max()))
+        if inputs is not None:
+            torch.testing.assert_close(drawn[name][1], inputs)
