@@ -158,7 +158,8 @@ def _refuse_unknown_support(name: str, distribution: TorchDistributionMixin) -> 
     except NotImplementedError:
         raise ModelError(
             f"The support of latent site {name!r} ({type(distribution.support).__name__} of "
-            f"{type(innermost(distribution)).__name__}) has no known transform from unconstrained space. Sample {name!r} from a distribution with a standard support, or compute "
+            f"{type(innermost(distribution)).__name__}) has no known transform from unconstrained space. Sample {name!r} from a "
+            f"distribution with a standard support, or compute "
             f"it from one with pyro.deterministic."
         ) from None
 
