@@ -65,7 +65,7 @@ for axis, (name, method) in zip(axes, methods.items(), strict=True):
     axis.fill_between(place, mean - 2 * sd, mean + 2 * sd, alpha=0.3, linewidth=0)
     axis.plot(place, mean)
     axis.plot(x.mean(1), y, "k.", markersize=3)
-    axis.set(title=f"{name}: sd {sd[near].mean():.2f} in the middle", xlabel="place on the line", ylim=(-6, 6))
+    axis.set(title=f"{name}\nsd {sd[near].mean():.2f} in the middle", xlabel="place on the line", ylim=(-6, 6))
 axes[0].set_ylabel("f, mean and two sds")
 plt.show()
 
@@ -79,5 +79,5 @@ for name, sd in spread.items():
 # %%
 # Mean-field VI has less than a fifth of the uncertainty that there is. More steps or particles do not help: the family is
 # at fault. Laplace knows one mode of many, but keeps the dependence between weights. In the middle of the gap its width is
-# that of NUTS within a tenth or two; towards the clusters it narrows too late, and over most of the gap it is about twice
-# too wide.
+# that of NUTS within a tenth or two. Towards the clusters a linearised unit jumps at its kink, where the unit itself only
+# bends, and over most of the gap Laplace is about twice too wide.
