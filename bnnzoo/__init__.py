@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 from bnnzoo import models
 from bnnzoo.inference import (
     HMC,
+    MAMS,
     MAP,
+    MCLMC,
     NUTS,
     SVI,
+    ChEESHMC,
     DiagonalLaplace,
     FullRankVI,
     KFACLaplace,
@@ -30,9 +33,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HMC",
+    "MAMS",
     "MAP",
+    "MCLMC",
     "NUTS",
     "SVI",
+    "ChEESHMC",
     "DiagonalLaplace",
     "FullRankVI",
     "KFACLaplace",

@@ -27,11 +27,12 @@ ACCURACY = {
     "FullRankVI": 0.03,
     "LowRankVI": 0.05,
     "SVI": 0.1,
+    "MCLMC": 0.05,  # not exact: its bias at the default step size, see docs/methods/mcmc.md
 }
 AS_GOOD_AS_EXACT = 1e-4
 
 # Tens of seconds each, and close relatives of a method that runs by default.
-SLOW = {"HMC", "SVI", "FullRankVI", "LowRankVI", "LastLayerVI", "SubsetVI"}
+SLOW = {"HMC", "ChEESHMC", "MCLMC", "SVI", "FullRankVI", "LowRankVI", "LastLayerVI", "SubsetVI"}
 
 
 def method_named(name: str) -> Method:

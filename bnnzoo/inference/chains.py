@@ -108,7 +108,7 @@ def sample_chains(
     checkpoint = None
     if run.checkpoint is not None:
         checkpoint = (run.checkpoint, fingerprint_of(config_of(method), density, data, run.seed))
-    theta = starting_points(settings.init, settings.num_chains, density, data, run)
+    theta = starting_points(settings.init, settings.num_chains, density, data, run, traced=True)
     task = Task(sampler, settings, theta, run.seed, 0, checkpoint)
     result = (
         _run(task, density, data, run.progress) if run.executor is None else _ship(run.executor, task, density, data)

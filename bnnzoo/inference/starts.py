@@ -14,10 +14,11 @@ __all__ = ["Start", "starting_points"]
 type Start = Tensor | Posterior | Method | None
 
 MAX_ATTEMPTS = 100
-FEW_CHAINS = 8  # are evaluated one after the other, which takes less time than tracing
 
 
-def starting_points(start: Start, num_chains: int, density: LogDensity, data: Data, run: Run) -> Tensor:
+def starting_points(
+    start: Start, num_chains: int, density: LogDensity, data: Data, run: Run, *, traced: bool = False
+) -> Tensor:
     """Return one starting point for each chain ``[C, P]`` at which the density and its gradient are finite.
 
     Parameters
@@ -28,6 +29,8 @@ def starting_points(start: Start, num_chains: int, density: LogDensity, data: Da
     num_chains : int
     density, data, run
         As in ``Method.run``.
+    traced : bool
+        Evaluate the density through its batched graph even for a single start, because the caller is going to use it too.
 
     Raises
     ------
@@ -37,26 +40,26 @@ def starting_points(start: Start, num_chains: int, density: LogDensity, data: Da
         If the density is not finite at a start; the message names the site.
     """
     if start is None:
-        return _from_model(num_chains, density, data, run.seed)
+        return _from_model(num_chains, density, data, run.seed, traced)
     if isinstance(start, Tensor):
         theta = _checked_shape(start, num_chains, density)
     else:
         posterior = start if hasattr(start, "draws") else start.run(density, data, run)
         theta = _spread(posterior.draws(), num_chains)
     theta = theta.to(dtype=density.dtype, device=density.device)
-    _refuse_not_finite(theta, density, data)
+    _refuse_not_finite(theta, density, data, traced)
     return theta
 
 
-def _from_model(num_chains: int, density: LogDensity, data: Data, seed: int) -> Tensor:
+def _from_model(num_chains: int, density: LogDensity, data: Data, seed: int, traced: bool) -> Tensor:
     """Draw starts until all are finite; only chains whose start is not are drawn again."""
     theta = density.init(num_chains, seed).to(dtype=density.dtype, device=density.device)
     for attempt in range(1, MAX_ATTEMPTS):
-        bad = ~_finite(theta, density, data)
+        bad = ~_finite(theta, density, data, traced)
         if not bool(bad.any()):
             return theta
         theta[bad] = density.init(num_chains, seed + 1_000_003 * attempt).to(theta)[bad]
-    _refuse_not_finite(theta, density, data)
+    _refuse_not_finite(theta, density, data, traced)
     return theta
 
 
@@ -80,15 +83,15 @@ def _spread(draws: Tensor, num_chains: int) -> Tensor:
     return flat[torch.linspace(0, len(flat) - 1, num_chains).round().long()].clone()
 
 
-def _finite(theta: Tensor, density: LogDensity, data: Data) -> Tensor:
-    is_few = len(theta) <= FEW_CHAINS
-    evaluate = looped_value_and_grad(density.log_joint) if is_few else density.value_and_grad
+def _finite(theta: Tensor, density: LogDensity, data: Data, traced: bool) -> Tensor:
+    single = len(theta) == 1 and not traced  # tracing would take longer
+    evaluate = looped_value_and_grad(density.log_joint) if single else density.value_and_grad
     value, gradient = evaluate(theta, *data)
     return value.isfinite() & gradient.isfinite().all(1)
 
 
-def _refuse_not_finite(theta: Tensor, density: LogDensity, data: Data) -> None:
-    finite = _finite(theta, density, data)
+def _refuse_not_finite(theta: Tensor, density: LogDensity, data: Data, traced: bool) -> None:
+    finite = _finite(theta, density, data, traced)
     if bool(finite.all()):
         return
     chain = int((~finite).nonzero()[0])

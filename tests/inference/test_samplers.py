@@ -1,5 +1,6 @@
 """Exact samplers on posteriors known exactly, and what they report about themselves."""
 
+import dataclasses
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any
@@ -8,16 +9,15 @@ import numpy as np
 import pyro
 import pyro.distributions as dist
 import pytest
+import scipy.stats
 import torch
 from torch import Tensor
 
 from bnnzoo.core.posterior import Draws
 from bnnzoo.core.sites import ModelError
-from bnnzoo.inference.fit import fit
-from bnnzoo.inference.hmc import HMC
+from bnnzoo.core.types import Method
+from bnnzoo.inference import HMC, MAMS, MAP, MCLMC, NUTS, ChEESHMC, fit
 from bnnzoo.inference.loop import ChainLoop
-from bnnzoo.inference.map import MAP
-from bnnzoo.inference.nuts import NUTS
 from bnnzoo.testing import funnel, ill_conditioned, linear_gaussian, skewed
 from bnnzoo.testing.monte_carlo import check_moments
 
@@ -27,38 +27,83 @@ METHODS = {
     "NUTS, dense": NUTS(**SHORT, mass_matrix="dense"),
     "NUTS, fisher": NUTS(**SHORT, mass_matrix="fisher"),
     "HMC": HMC(**SHORT),
+    "ChEES-HMC": ChEESHMC(**SHORT),
+    "MAMS": MAMS(**SHORT),
+    "MCLMC": MCLMC(**SHORT, energy_variance=1e-5),
 }
+BIAS = {"MCLMC": 0.02}
+"""What is granted to a sampler that is not exact, at an energy variance a fiftieth of its default; exact ones get nothing."""
 
 
 def values(posterior: Draws, site: str) -> Any:
     return posterior.density.constrain(posterior.draws())[site].numpy()
 
 
-VARIANTS = [pytest.param(name, marks=pytest.mark.slow) if "," in name else name for name in METHODS]
+DEFAULT = {"NUTS", "HMC", "MAMS"}
+VARIANTS = [name if name in DEFAULT else pytest.param(name, marks=pytest.mark.slow) for name in METHODS]
 
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_linear_gaussian_posterior(name: str) -> None:
     target = linear_gaussian()
     posterior = fit(target.model, METHODS[name], *target.data, seed=1)
-    check_moments("w", values(posterior, "w"), target.mean["w"], target.sd["w"])
-    assert int(posterior.info.sample_stats["diverging"].sum()) == 0
+    check_moments("w", values(posterior, "w"), target.mean["w"], target.sd["w"], accuracy=BIAS.get(name, 0.0))
+    assert "diverging" not in posterior.info.sample_stats or int(posterior.info.sample_stats["diverging"].sum()) == 0
 
 
-@pytest.mark.parametrize("name", ["NUTS", pytest.param("HMC", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["NUTS", *(pytest.param(n, marks=pytest.mark.slow) for n in ("HMC", "ChEES-HMC"))])
 def test_skewed_posterior(name: str) -> None:
     target = skewed()
     posterior = fit(target.model, METHODS[name], *target.data, seed=2)
     check_moments("rate", values(posterior, "rate"), target.mean["rate"], target.sd["rate"])
 
 
+LONG: dict[str, Any] = {"num_chains": 4, "num_warmup": 600, "num_draws": 500}
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", [NUTS, HMC, ChEESHMC, MAMS, MCLMC])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_ill_conditioned_posterior(dtype: torch.dtype) -> None:
+def test_ill_conditioned_posterior(kind: type[Any], dtype: torch.dtype) -> None:
     target = ill_conditioned()
-    posterior = fit(target.model, NUTS(num_chains=4, num_warmup=600, num_draws=500), *target.data, seed=3, dtype=dtype)
+    method = MCLMC(**LONG, energy_variance=1e-5) if kind is MCLMC else kind(**LONG)
+    posterior = fit(target.model, method, *target.data, seed=3, dtype=dtype)
     assert posterior.draws().dtype == dtype
-    check_moments("w", values(posterior, "w"), target.mean["w"], target.sd["w"])
+    check_moments("w", values(posterior, "w"), target.mean["w"], target.sd["w"], accuracy=BIAS.get(kind.__name__, 0.0))
+
+
+NUM_REPLICATES, NUM_RANKS = 150, 19
+
+
+def many_small_studies(y: Tensor) -> None:
+    """Independent studies, each with a location and a scale of its own drawn from the prior."""
+    location = pyro.sample("location", dist.Normal(0.0, 1.0).expand([len(y)]).to_event(1))
+    scale = pyro.sample("scale", dist.LogNormal(0.0, 0.5).expand([len(y)]).to_event(1))
+    with pyro.plate("data", len(y)):
+        pyro.sample("y", dist.Normal(location[:, None], scale[:, None]).expand(y.shape).to_event(1), obs=y)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["NUTS", "HMC", "ChEES-HMC", "MAMS"])
+def test_simulation_based_calibration(name: str) -> None:
+    """Ranks of the true parameters among posterior draws are uniform, over studies simulated from the prior.
+
+    The studies are independent, so their posteriors are, and one fit gives a rank for each of them.
+    """
+    generator = torch.Generator().manual_seed(0)
+    truth = {
+        "location": torch.randn(NUM_REPLICATES, generator=generator),
+        "scale": (0.5 * torch.randn(NUM_REPLICATES, generator=generator)).exp(),
+    }
+    noise = torch.randn(NUM_REPLICATES, 4, generator=generator)
+    y = truth["location"][:, None] + truth["scale"][:, None] * noise
+    method = dataclasses.replace(METHODS[name], num_warmup=400, num_draws=10 * NUM_RANKS, num_chains=1)
+    posterior = fit(many_small_studies, method, y, seed=7)
+    for site, true in truth.items():
+        draws = values(posterior, site)[0, 9::10]
+        ranks = (draws < true.numpy()).sum(0)
+        counts = np.bincount(ranks // 4, minlength=(NUM_RANKS + 1) // 4)
+        assert scipy.stats.chisquare(counts).pvalue > 1e-3, (site, counts)
 
 
 def test_funnel_reports_divergences() -> None:
@@ -159,9 +204,16 @@ def test_interrupted_run_returns_the_draws_so_far(monkeypatch: pytest.MonkeyPatc
         (NUTS(num_warmup=0), r"NUTS\(num_warmup=0\) tunes nothing: give step_size"),
         (NUTS(init=torch.zeros(4, 5)), r"init has shape \(4, 5\), but 4 chains .* with 3 unconstrained parameters"),
         (HMC(trajectory_length=-1.0), r"HMC\(trajectory_length=-1\.0"),
+        (
+            MAMS(trajectory_length=0.0),
+            r"MAMS\(trajectory_length=0\.0, max_steps=1000\): the length is positive, or None",
+        ),
+        (ChEESHMC(target_accept=0.0), r"ChEESHMC\(target_accept=0\.0\): write an acceptance rate"),
+        (MCLMC(energy_variance=0.0), r"MCLMC\(energy_variance=0\.0\): write a positive number"),
+        (MCLMC(num_warmup=0), r"MCLMC\(num_warmup=0\) tunes nothing"),
     ],
 )
-def test_impossible_settings(method: NUTS | HMC, sentence: str) -> None:
+def test_impossible_settings(method: Method, sentence: str) -> None:
     target = linear_gaussian()
     with pytest.raises(ValueError, match=sentence):
         fit(target.model, method, *target.data)
@@ -183,3 +235,22 @@ def test_start_where_the_density_is_not_finite() -> None:
 def test_short_run_without_windows() -> None:
     posterior = fit(linear_gaussian().model, NUTS(num_chains=1, num_warmup=10, num_draws=5), *linear_gaussian().data)
     assert np.isfinite(posterior.draws().numpy()).all()
+
+
+@pytest.mark.parametrize("method", [MAMS(), MCLMC()])
+def test_a_direction_needs_two_parameters(method: Method) -> None:
+    with pytest.raises(ValueError, match=r"turns a direction .* has 1 unconstrained parameter \(rate\)\. Use NUTS\(\)"):
+        fit(skewed().model, method, *skewed().data)
+
+
+def test_a_step_into_nowhere_is_told() -> None:
+    def cliff() -> None:
+        z = pyro.sample("z", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+        pyro.factor("cliff", (1.0 - z.square().sum()).clamp(min=0.0).log())
+
+    start = torch.zeros(1, 2)
+    method = MCLMC(num_chains=1, num_warmup=0, num_draws=100, step_size=0.7, init=start)
+    with pytest.raises(
+        FloatingPointError, match=r"MCLMC: chain 0 left the region .* at draw \d+ with step size 0\.7\. Lower"
+    ):
+        fit(cliff, method)
