@@ -9,7 +9,7 @@ from pyro.distributions import Delta
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 from torch.distributions import biject_to
-from torch.distributions.mixture_same_family import MixtureSameFamilyConstraint
+from torch.distributions.constraints import MixtureSameFamilyConstraint
 from torch.distributions.transforms import Transform
 
 from bnnzoo.core.network import NETWORK_KEY

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -187,13 +188,16 @@ def _row_function(
     """Return ``(theta, *batch) -> [B, K]`` whose Jacobian is a root of the likelihood's curvature, and what it takes."""
     some = density if index is None else restricted(density, theta, index)
     if curvature == "empirical_fisher":
-        return lambda theta, *batch: scaled_log_likelihood(some, theta, *batch), data
+        return partial(scaled_log_likelihood, some), data
     if isinstance(curvature, MonteCarloFisher):
         draws = drawn_observations(density, data, theta, curvature.num_draws, curvature.seed)
         size = len(data)
-        return lambda theta, *batch: log_likelihood_at_draws(some, batch[size:], theta, *batch[:size]), data + draws
-    active = find_readout(density, theta)
-    return lambda theta, *batch: whitened_outputs(some, active, theta, *batch), data
+
+        def at_draws(theta: Tensor, *batch: Any) -> Tensor:
+            return log_likelihood_at_draws(some, batch[size:], theta, *batch[:size])
+
+        return at_draws, data + draws
+    return partial(whitened_outputs, some, find_readout(density, theta)), data
 
 
 def root_of_node(density: LogDensity, node: Node, curvature: Curvature) -> Tensor:
