@@ -214,7 +214,11 @@ def root_of_node(density: LogDensity, node: Node, curvature: Curvature) -> Tenso
 def negative_hessian(function: Callable[..., Tensor], theta: Tensor, data: Data, index: Tensor | None = None) -> Tensor:
     """Return minus the Hessian ``[R, R]`` of ``(theta[P], *data) -> []`` at theta, for some entries or all."""
     index = torch.arange(len(theta), device=theta.device) if index is None else index
-    _, transposed = vjp(grad(lambda part: function(theta.index_copy(0, index, part), *data)), theta[index])[:2]
+
+    def of_part(part: Tensor) -> Tensor:
+        return function(theta.index_copy(0, index, part), *data)
+
+    _, transposed = vjp(grad(of_part), theta[index])[:2]
     directions = torch.eye(len(index), dtype=theta.dtype, device=theta.device)
     size = max(1, MAX_ELEMENTS // max(1, 8 * len(theta)))
     hessian = -torch.cat([_products(transposed, block).detach() for block in directions.split(size)])
