@@ -82,5 +82,7 @@ axis.legend()
 difference = results["BALD"] - results["random"]
 for count, each in zip(labels, difference.T, strict=True):
     error = each.std() / np.sqrt(num_seeds)
-    print(f"{count:4} labels: BALD better by {each.mean():+.3f} ± {error:.3f}, in {np.sum(each > 0)} of {num_seeds} runs")
+    print(
+        f"{count:4} labels: BALD better by {each.mean():+.3f} ± {error:.3f}, in {np.sum(each > 0)} of {num_seeds} runs"
+    )
 plt.show()
