@@ -53,9 +53,7 @@ class Budget:
 
     def settings(self) -> dict[str, int]:
         """Return what is to be set, by the name of the setting."""
-        given = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
-        # the average over the last steps must not reach back to where the optimiser still moves
-        return given | ({"num_averaged": max(1, self.num_steps // 5)} if self.num_steps else {})
+        return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
 
 
 DEFAULT_BUDGET = Budget()

@@ -38,10 +38,12 @@ class ChainSettings:
 class Loop(Protocol):
     """Chains under way, all in one batch."""
 
-    draws: Tensor
-    stats: Tensor
-    stats_names: tuple[str, ...]
-
+    @property
+    def draws(self) -> Tensor: ...
+    @property
+    def stats(self) -> Tensor: ...
+    @property
+    def stats_names(self) -> tuple[str, ...]: ...
     @property
     def num_chains(self) -> int: ...
     @property
@@ -56,10 +58,9 @@ class Loop(Protocol):
 
 @runtime_checkable
 class Sampler(Protocol):
-    """What begins a loop; it travels to workers. Chains of an ``independent`` sampler may run apart from each other."""
+    """What begins a loop; it travels to workers. Its ``groups`` are the chains that run in one batch."""
 
-    @property
-    def independent(self) -> bool: ...
+    def groups(self, num_chains: int, spread: bool) -> list[range]: ...
     def begin(self, density: LogDensity, data: Data, theta: Tensor, seed: int, first_chain: int) -> Loop: ...
     def refuse_impossible(self, name: str) -> None: ...
 
@@ -85,9 +86,10 @@ class Task:
     first_chain: int
     checkpoint: tuple[Path, Fingerprint] | None
 
-    def of_chains(self, first: int, last: int) -> "Task":
-        """Return the task of the chains from ``first`` to before ``last``."""
-        return Task(self.sampler, self.settings, self.theta[first:last], self.seed, first, self.checkpoint)
+    def of_chains(self, chains: range) -> "Task":
+        """Return the task of some of the chains, which follow each other."""
+        theta = self.theta[chains.start : chains.stop]
+        return Task(self.sampler, self.settings, theta, self.seed, chains.start, self.checkpoint)
 
 
 def sample_chains(
@@ -110,9 +112,12 @@ def sample_chains(
         checkpoint = (run.checkpoint, fingerprint_of(config_of(method), density, data, run.seed))
     theta = starting_points(settings.init, settings.num_chains, density, data, run, traced=True)
     task = Task(sampler, settings, theta, run.seed, 0, checkpoint)
-    result = (
-        _run(task, density, data, run.progress) if run.executor is None else _ship(run.executor, task, density, data)
-    )
+    groups = sampler.groups(settings.num_chains, spread=run.executor is not None)
+    tasks = [task.of_chains(group) for group in groups]
+    if run.executor is None:
+        result = _joined([_run(each, density, data, run.progress) for each in tasks])
+    else:
+        result = _ship(run.executor, tasks, density, data)
     info = FitInfo(
         method=name,
         sampling="mcmc",
@@ -169,14 +174,13 @@ def _advance(loop: Loop, task: Task, progress: Progress) -> bool:
     return True
 
 
-def _ship(executor: Executor, task: Task, density: LogDensity, data: Data) -> ChainDraws:
-    """Run chains as tasks on ``executor``, one a chain where chains are independent, and put the draws together in order.
+def _ship(executor: Executor, tasks: list[Task], density: LogDensity, data: Data) -> ChainDraws:
+    """Run every task on ``executor`` and put the draws together in order.
 
     The model travels, not its density: compiled code belongs to a process.
     """
     model = (density.model, data, density.dtype, density.device)
-    num = len(task.theta)
-    tasks = [task.of_chains(c, c + 1) for c in range(num)] if task.sampler.independent else [task]
+    num = sum(len(task.theta) for task in tasks)
     loads = [cloudpickle.dumps((each, model)) for each in tasks]
     try:
         parts = [future.result() for future in [executor.submit(_run_shipped, load) for load in loads]]

@@ -230,7 +230,7 @@ def _overlap(one: str, other: str) -> bool:
 
 def _packed(state: Mapping[str, NDArray[Any]]) -> NDArray[np.uint8]:
     buffer = io.BytesIO()
-    np.savez(buffer, **dict(state))
+    np.savez(buffer, **{name: np.asarray(value) for name, value in state.items()})  # type: ignore[arg-type]
     return np.frombuffer(buffer.getvalue(), dtype=np.uint8)
 
 

@@ -20,8 +20,8 @@ class ChEESHMC:
     """Hamiltonian Monte Carlo whose trajectory length is learnt by all chains together: for many chains, and for GPUs.
 
     All chains take trajectories of the same number of steps, so none waits for another and nothing branches. Step size, scales
-    and trajectory length are learnt during warm-up from all chains together, so chains of one fit are not spread over an
-    executor. The length goes to the largest change of the squared distance from the mean, per gradient evaluation.
+    and trajectory length are learnt during warm-up from all chains of a group together. The length goes to the largest change of
+    the squared distance from the mean, per gradient evaluation.
 
     Parameters
     ----------
@@ -35,6 +35,9 @@ class ChEESHMC:
         Bound on the number of leapfrog steps of a trajectory.
     step_size : float, optional
         Where to start tuning; found by doubling or halving unless given.
+    num_groups : int
+        Groups of chains that adapt together. On an executor every group is a task of its own, so a group for each core or
+        machine uses them all.
     init : Tensor, Posterior or Method, optional
         Starting points ``theta[C, P]``, or where to take them from; see :class:`bnnzoo.NUTS`.
 
@@ -62,6 +65,7 @@ class ChEESHMC:
     target_accept: float = 0.7
     max_steps: int = 1000
     step_size: float | None = None
+    num_groups: int = 1
     init: Start = None
 
     needs: ClassVar[frozenset[Need]] = frozenset()
@@ -72,4 +76,4 @@ class ChEESHMC:
         tuning = (self.target_accept, jump_of_spread, self.trajectory_length, self.max_steps, self.step_size)
         settings = LockstepSettings(self.num_warmup, self.num_draws, *tuning)
         chains = ChainSettings(self.num_chains, self.num_warmup, self.num_draws, self.init)
-        return sample_chains(self, LockstepSampler(Newtonian(), settings), chains, density, data, run)
+        return sample_chains(self, LockstepSampler(Newtonian(), settings, self.num_groups), chains, density, data, run)

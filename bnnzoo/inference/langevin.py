@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from bnnzoo.inference.adaptation import metric_from, no_moments, observe, window
 from bnnzoo.inference.autocorrelation import autocorrelation_time
 from bnnzoo.inference.dynamics import Microcanonical, Point, arrive, drift
 from bnnzoo.inference.lockstep import pooled
+from bnnzoo.inference.settings import even_groups, refuse_counts
 from bnnzoo.inference.snapshots import from_arrays, to_arrays
 from bnnzoo.inference.streams import ChainStreams
 
@@ -271,7 +272,11 @@ class LangevinSampler:
     """What begins a :class:`LangevinLoop`; see :class:`bnnzoo.inference.chains.Sampler`."""
 
     settings: LangevinSettings
-    independent: ClassVar[bool] = False
+    num_groups: int
+
+    def groups(self, num_chains: int, spread: bool) -> list[range]:
+        """Return the chains that adapt together, wherever they run."""
+        return even_groups(num_chains, self.num_groups)
 
     def begin(self, density: LogDensity, data: Data, theta: Tensor, seed: int, first_chain: int) -> LangevinLoop:
         """Start chains at ``theta[C, P]``."""
@@ -279,6 +284,7 @@ class LangevinSampler:
 
     def refuse_impossible(self, name: str) -> None:
         """Raise ValueError if the settings of the method ``name`` cannot be."""
+        refuse_counts(name, {"num_groups": (self.num_groups, 1)})
         positive = ("steps_per_draw", "energy_variance", "decoherence_length", "step_size")
         for argument in positive:
             value = getattr(self.settings, argument)

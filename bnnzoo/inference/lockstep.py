@@ -6,7 +6,7 @@ Step size, scales and trajectory length are common to all chains and learnt from
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ from bnnzoo.inference.adaptation import (
 )
 from bnnzoo.inference.dynamics import Dynamics, Point, arrive, drift
 from bnnzoo.inference.hamiltonian import DIVERGENCE_THRESHOLD, Metric
-from bnnzoo.inference.settings import refuse_tuning
+from bnnzoo.inference.settings import even_groups, refuse_counts, refuse_tuning
 from bnnzoo.inference.snapshots import from_arrays, to_arrays
 from bnnzoo.inference.streams import ChainStreams
 from bnnzoo.inference.trajectory_length import Jump, initial_length, update_length
@@ -185,7 +185,7 @@ class LockstepLoop:
         self.scale, self.mean = torch.ones_like(theta[0]), theta.clone()
         self.moments = no_moments(theta, "diagonal")
         self._layout = Packed(self.point)
-        self.step_size = value.new_tensor(self.settings.step_size or FIRST_STEP_SIZE)
+        self.step_size: Tensor = value.new_tensor(self.settings.step_size or FIRST_STEP_SIZE)
         looped = looped_value_and_grad(self.density.log_joint)
         self._step = LoopStep(
             batched_step(self.dynamics, self.density.batched_value_and_grad),
@@ -223,9 +223,9 @@ class LockstepLoop:
         """Let step size, length and scales learn from the trajectories just travelled."""
         if self.settings.trajectory_length is None:
             measure = vmap(self.settings.jump, in_dims=(0, 0, 0, 0, None))
-            jumps = measure(start, end, self.mean, acceptance, self.scale)
+            jumped, slope = measure(start, end, self.mean, acceptance, self.scale)
             time = num_steps * float(self.step_size)
-            self.length = update_length(self.length, *(float(value.mean()) for value in jumps), time)
+            self.length = update_length(self.length, float(jumped.mean()), float(slope.mean()), time)
         harmonic = 1 / (1 / acceptance.clamp(min=LEAST_ACCEPTANCE)).mean()
         self.tuner = update_step_size(self.tuner, harmonic, self.settings.target_accept)
         self.step_size = self.tuner.log_step.exp()
@@ -282,7 +282,11 @@ class LockstepSampler:
 
     dynamics: Dynamics
     settings: LockstepSettings
-    independent: ClassVar[bool] = False
+    num_groups: int
+
+    def groups(self, num_chains: int, spread: bool) -> list[range]:
+        """Return the chains that adapt together, wherever they run."""
+        return even_groups(num_chains, self.num_groups)
 
     def begin(self, density: LogDensity, data: Data, theta: Tensor, seed: int, first_chain: int) -> LockstepLoop:
         """Start chains at ``theta[C, P]``."""
@@ -291,6 +295,7 @@ class LockstepSampler:
     def refuse_impossible(self, name: str) -> None:
         """Raise ValueError if the settings of the method ``name`` cannot be."""
         refuse_tuning(name, self.settings)
+        refuse_counts(name, {"num_groups": (self.num_groups, 1)})
         length, most = self.settings.trajectory_length, self.settings.max_steps
         if (length is not None and length <= 0) or most < 1:
             raise ValueError(

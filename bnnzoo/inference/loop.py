@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -283,7 +283,10 @@ class HamiltonianSampler:
 
     kernel: Kernel
     settings: LoopSettings
-    independent: ClassVar[bool] = True
+
+    def groups(self, num_chains: int, spread: bool) -> list[range]:
+        """Return all chains as one batch at home, and one by one on workers: they do not need each other."""
+        return [range(c, c + 1) for c in range(num_chains)] if spread else [range(num_chains)]
 
     def begin(self, density: LogDensity, data: Data, theta: Tensor, seed: int, first_chain: int) -> ChainLoop:
         """Start chains at ``theta[C, P]``."""

@@ -18,11 +18,10 @@ __all__ = ["MAMS"]
 
 @dataclass(frozen=True)
 class MAMS:
-    """Metropolis-adjusted microcanonical sampler: exact, and the cheapest of the exact ones on larger networks.
+    """Metropolis-adjusted microcanonical sampler: exact, and fewer gradients for an effective draw.
 
     A chain moves at constant speed; the gradient only turns it. All chains take trajectories of the same number of steps. Step
-    size, scales and trajectory length are learnt during warm-up from all chains together, so chains of one fit are not spread
-    over an executor.
+    size, scales and trajectory length are learnt during warm-up from all chains of a group together.
 
     Parameters
     ----------
@@ -37,6 +36,9 @@ class MAMS:
         Bound on the number of steps of a trajectory.
     step_size : float, optional
         Where to start tuning; found by doubling or halving unless given.
+    num_groups : int
+        Groups of chains that adapt together. On an executor every group is a task of its own, so a group for each core or
+        machine uses them all.
     init : Tensor, Posterior or Method, optional
         Starting points ``theta[C, P]``, or where to take them from; see :class:`bnnzoo.NUTS`.
 
@@ -65,6 +67,7 @@ class MAMS:
     target_accept: float = 0.7
     max_steps: int = 1000
     step_size: float | None = None
+    num_groups: int = 1
     init: Start = None
 
     needs: ClassVar[frozenset[Need]] = frozenset()
@@ -82,4 +85,6 @@ class MAMS:
         tuning = (self.target_accept, squared_jump, self.trajectory_length, self.max_steps, self.step_size)
         settings = LockstepSettings(self.num_warmup, self.num_draws, *tuning)
         chains = ChainSettings(self.num_chains, self.num_warmup, self.num_draws, self.init)
-        return sample_chains(self, LockstepSampler(Microcanonical(), settings), chains, density, data, run)
+        return sample_chains(
+            self, LockstepSampler(Microcanonical(), settings, self.num_groups), chains, density, data, run
+        )

@@ -20,7 +20,7 @@ class MCLMC:
 
     Nothing is rejected; the step size is tuned so that the energy changes little, which bounds the bias. Use
     :class:`bnnzoo.MAMS` where a bias of a percent or so in posterior sds matters. Step size, scales and decoherence length are
-    learnt during warm-up from all chains together, so chains of one fit are not spread over an executor.
+    learnt during warm-up from all chains of a group together.
 
     Parameters
     ----------
@@ -36,6 +36,9 @@ class MCLMC:
         autocorrelation time unless given.
     step_size : float, optional
         Step size to keep to; tuned to ``energy_variance`` unless given.
+    num_groups : int
+        Groups of chains that adapt together. On an executor every group is a task of its own, so a group for each core or
+        machine uses them all.
     init : Tensor, Posterior or Method, optional
         Starting points ``theta[C, P]``, or where to take them from; see :class:`bnnzoo.NUTS`.
 
@@ -63,6 +66,7 @@ class MCLMC:
     energy_variance: float = 5e-4
     decoherence_length: float | None = None
     step_size: float | None = None
+    num_groups: int = 1
     init: Start = None
 
     needs: ClassVar[frozenset[Need]] = frozenset()
@@ -80,6 +84,6 @@ class MCLMC:
         """
         refuse_single_parameter("MCLMC", density)
         tuning = (self.steps_per_draw, self.energy_variance, self.decoherence_length, self.step_size)
-        sampler = LangevinSampler(LangevinSettings(self.num_warmup, self.num_draws, *tuning))
+        sampler = LangevinSampler(LangevinSettings(self.num_warmup, self.num_draws, *tuning), self.num_groups)
         chains = ChainSettings(self.num_chains, self.num_warmup, self.num_draws, self.init)
         return sample_chains(self, sampler, chains, density, data, run)

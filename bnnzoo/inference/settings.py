@@ -1,11 +1,12 @@
 """Settings that samplers share, and what is said where they cannot be."""
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Protocol, runtime_checkable
 
 from bnnzoo.core.density import LogDensity
 
-__all__ = ["Tuning", "refuse_counts", "refuse_single_parameter", "refuse_tuning"]
+__all__ = ["Tuning", "even_groups", "refuse_counts", "refuse_single_parameter", "refuse_tuning"]
 
 
 @runtime_checkable
@@ -18,6 +19,19 @@ class Tuning(Protocol):
     def target_accept(self) -> float: ...
     @property
     def step_size(self) -> float | None: ...
+
+
+def even_groups(num_chains: int, num_groups: int) -> list[range]:
+    """Return the numbers of chains in at most ``num_groups`` groups that differ by at most one in size.
+
+    Examples
+    --------
+    >>> even_groups(5, 2)
+    [range(0, 2), range(2, 5)]
+    """
+    num = min(num_groups, num_chains)
+    ends = [num_chains * i // num for i in range(num + 1)]
+    return [range(begin, end) for begin, end in pairwise(ends)]
 
 
 def refuse_counts(name: str, counts: Mapping[str, tuple[int, int]]) -> None:

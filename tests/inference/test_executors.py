@@ -41,8 +41,8 @@ def test_a_process_pool_gives_the_chains_of_one_process() -> None:
 
 
 def test_chains_that_learn_together_stay_together() -> None:
-    method = MAMS(num_chains=4, num_warmup=40, num_draws=20, init=START)
-    with pool(1) as executor:
+    method = MAMS(num_chains=4, num_warmup=40, num_draws=20, num_groups=2, init=START)
+    with pool() as executor:
         apart = fitted(method, executor)
     torch.testing.assert_close(apart.draws(), fitted(method).draws(), rtol=1e-6, atol=1e-6)
 

@@ -77,7 +77,9 @@ COMPARING = {"decompose", "entropies", "mutual_information", "jensen_shannon", "
 def test_a_single_draw_is_refused_where_draws_are_compared_and_enough_elsewhere(measure):
     single = example_tree("classification" if measure in OF_PROBS else "regression").isel(chain=[0], draw=[0])
     if measure.__name__ in COMPARING:
-        with pytest.raises(ValueError, match=r"compares draws of the posterior, but .* only one|needs at least 2 draws"):
+        with pytest.raises(
+            ValueError, match=r"compares draws of the posterior, but .* only one|needs at least 2 draws"
+        ):
             measure(single)
     else:
         result = measure(single)
