@@ -177,7 +177,7 @@ def test_methods_are_known_by_name_and_by_capitals():
 
 def test_budgets_reach_the_methods_that_have_them():
     (method,) = methods_from(" MFVI ", Budget(num_chains=2, num_warmup=3, num_draws=4, num_steps=77)).values()
-    assert method == MeanFieldVI(num_steps=77, num_averaged=15)
+    assert method == MeanFieldVI(num_steps=77)
     assert methods_from("mfvi") == {"mfvi": MeanFieldVI()}
 
 

@@ -32,7 +32,7 @@ ACCURACY = {
 AS_GOOD_AS_EXACT = 1e-4
 
 # Tens of seconds each, and close relatives of a method that runs by default.
-SLOW = {"HMC", "ChEESHMC", "MCLMC", "SVI", "FullRankVI", "LowRankVI", "LastLayerVI", "SubsetVI"}
+SLOW = {"HMC", "MAMS", "ChEESHMC", "MCLMC", "SVI", "FullRankVI", "LowRankVI", "LastLayerVI", "SubsetVI"}
 
 
 def method_named(name: str) -> Method:

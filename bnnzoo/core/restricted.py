@@ -41,6 +41,7 @@ def restricted(density: LogDensity, anchor: Tensor, index: Tensor) -> Restricted
 
     Examples
     --------
+    >>> import torch
     >>> from bnnzoo.core.density import build_density
     >>> from bnnzoo.testing import linear_gaussian
     >>> target = linear_gaussian()

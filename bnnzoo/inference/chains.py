@@ -162,9 +162,9 @@ def _advance(loop: Loop, task: Task, progress: Progress) -> bool:
     checkpoint = Checkpoint(*task.checkpoint, task.first_chain, loop, warmup) if task.checkpoint else None
     progress.start(f"{loop.num_chains} chains", total)
     try:
-        while (count := int(loop.counts.min())) < total:
+        while int(loop.counts.min()) < total:
             loop.advance()
-            progress.update(count, **loop.numbers())
+            progress.update(min(int(loop.counts.min()), total), **loop.numbers())
             if checkpoint:
                 checkpoint.save_if_due()
     except KeyboardInterrupt:  # in the middle of a step: what is written ends with the last block

@@ -101,10 +101,11 @@ def maximise_evidence(
     >>> import bnnzoo as bz
     >>> x = torch.randn(30, 2, generator=torch.Generator().manual_seed(0))
     >>> net = torch.nn.Linear(2, 1)
-    >>> def model_of(scale, noise):
-    ...     return bz.models.supervised(net, bz.priors.normal(scale), bz.likelihoods.gaussian(scale=noise))
-    >>> found = maximise_evidence(model_of, bz.Laplace(), x, x[:, 0].sin(), start={"scale": 1.0, "noise": 1.0})
-    >>> found.values["noise"] < 0.5
+    >>> def model_of(noise):
+    ...     return bz.models.supervised(net, bz.priors.normal(1.0), bz.likelihoods.gaussian(scale=noise))
+    >>> method, y = bz.Laplace(bz.MAP(num_steps=50)), x[:, 0].sin()
+    >>> found = maximise_evidence(model_of, method, x, y, start={"noise": 1.0}, max_fits=3)
+    >>> found.values["noise"] < 1.0
     True
     """
     _check(start, tolerance, max_fits)

@@ -60,7 +60,7 @@ class MAP:
     With neither Adam nor L-BFGS the result is the start, such as a mode found before:
 
     >>> again = bz.fit(target.model, bz.Laplace(MAP(init=posterior, num_steps=0, polish_steps=0)), *target.data)
-    >>> bool(torch.equal(again.loc, posterior.theta[0, 0]))
+    >>> bool(torch.equal(again.loc, posterior.theta[0, -1]))
     True
     """
 

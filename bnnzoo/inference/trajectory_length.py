@@ -14,6 +14,8 @@ __all__ = ["Jump", "Length", "initial_length", "jump_of_spread", "squared_jump",
 type Jump = Callable[[Point, Point, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 RATE, MEMORY, AVERAGING = 0.05, 0.9, 0.98
+LARGEST_GAIN = 3.0
+"""Bound on ``d log(jump) / d log(time)`` of one trajectory; where jumps grow like the square of the time it is 2."""
 
 
 class Length(NamedTuple):
@@ -71,8 +73,8 @@ def jump_of_spread(start: Point, end: Point, mean: Tensor, acceptance: Tensor, s
 def update_length(state: Length, jumped: float, slope: float, time: float) -> Length:
     """Move the mean length towards the largest jump per gradient evaluation.
 
-    That is where ``d log(jump) / d log(time) = 1``. Single trajectories are noisy: both means run over about ten of them,
-    and the step on the log scale is bounded.
+    That is where ``d log(jump) / d log(time) = 1``. Single trajectories are noisy, the more the longer they are: what one of
+    them says is bounded, means run over about ten of them, and so is the step on the log scale.
 
     Parameters
     ----------
@@ -83,7 +85,8 @@ def update_length(state: Length, jumped: float, slope: float, time: float) -> Le
         What the trajectories took.
     """
     jumps = MEMORY * state.jump + (1 - MEMORY) * jumped
-    slopes = MEMORY * state.slope + (1 - MEMORY) * slope * time
+    gained = min(max(slope * time, -LARGEST_GAIN * jumps), LARGEST_GAIN * jumps)
+    slopes = MEMORY * state.slope + (1 - MEMORY) * gained
     gain = slopes / jumps - 1 if jumps > 0 else 0.0
     log_length = state.log_length + RATE * min(max(gain, -1.0), 1.0)
     return Length(log_length, AVERAGING * state.log_average + (1 - AVERAGING) * log_length, jumps, slopes)

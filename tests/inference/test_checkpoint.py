@@ -30,7 +30,7 @@ from bnnzoo.testing import linear_gaussian
 
 pytest.importorskip("zarr")
 
-SHORT: dict[str, Any] = {"num_chains": 2, "num_warmup": 30, "num_draws": 20}
+SHORT: dict[str, Any] = {"num_chains": 2, "num_warmup": 20, "num_draws": 12}
 METHODS = [NUTS(**SHORT), HMC(**SHORT), MAMS(**SHORT), MCLMC(**SHORT), ChEESHMC(**SHORT)]
 LOOPS = (ChainLoop, LockstepLoop, LangevinLoop)
 TARGET = linear_gaussian()
@@ -85,7 +85,7 @@ def slow_but(name: str, method: Method) -> Any:
 @pytest.mark.parametrize("method", [slow_but("MAMS", method) for method in METHODS])
 def test_a_broken_run_goes_on_as_if_nothing_had_happened(method: Method, tmp_path: Path) -> None:
     whole = fitted(method)
-    for num_draws in (7, 34, 43):
+    for num_draws in (7, 24):
         killed(method, tmp_path / "run.zarr", num_draws)
     resumed = fitted(method, tmp_path / "run.zarr")
     assert torch.equal(resumed.draws(), whole.draws())
@@ -93,18 +93,18 @@ def test_a_broken_run_goes_on_as_if_nothing_had_happened(method: Method, tmp_pat
     for name, value in whole.info.sample_stats.items():
         assert torch.equal(resumed.info.sample_stats[name], value), name
     blocks = written(tmp_path / "run.zarr")
-    assert blocks[0][0] == 0 and blocks[-1][1] == 20
+    assert blocks[0][0] == 0 and blocks[-1][1] == 12
     assert all(before[1] == after[0] for before, after in pairwise(blocks))
 
 
 def test_a_finished_run_is_read_back_without_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = fitted(METHODS[0], tmp_path / "run.zarr")
+    whole = fitted(METHODS[2], tmp_path / "run.zarr")
 
-    def never(loop: ChainLoop) -> None:
+    def never(loop: LockstepLoop) -> None:
         raise AssertionError("a step was taken")
 
-    monkeypatch.setattr(ChainLoop, "advance", never)
-    assert torch.equal(fitted(METHODS[0], tmp_path / "run.zarr").draws(), whole.draws())
+    monkeypatch.setattr(LockstepLoop, "advance", never)
+    assert torch.equal(fitted(METHODS[2], tmp_path / "run.zarr").draws(), whole.draws())
 
 
 def test_blocks_are_arrays_that_anyone_can_read(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_interrupted_run_keeps_its_blocks(tmp_path: Path, monkeypatch: pytest.Mo
 
     def interrupted(loop: ChainLoop) -> None:
         advance(loop)
-        if int(loop.counts.min()) > 40:
+        if int(loop.counts.min()) > 25:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -156,7 +156,7 @@ def other_model(x: Tensor, y: Tensor | None = None) -> None:
 def test_a_checkpoint_of_another_fit(
     model: Any, method: Method, data: Any, seed: int, sentence: str, tmp_path: Path
 ) -> None:
-    killed(METHODS[0], tmp_path / "run.zarr", 5)
+    killed(METHODS[0], tmp_path / "run.zarr", 3)
     with pytest.raises(ValueError, match=sentence):
         fit(model, method, *data, seed=seed, checkpoint=tmp_path / "run.zarr")
 
@@ -168,10 +168,10 @@ def test_a_folder_that_is_no_checkpoint(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["mine.txt"]
 
 
-@pytest.mark.parametrize("damage", ["values", "gone"])
+@pytest.mark.parametrize("damage", ["values", pytest.param("gone", marks=pytest.mark.slow)])
 def test_a_truncated_checkpoint(damage: str, tmp_path: Path) -> None:
     path = tmp_path / "run.zarr"
-    killed(METHODS[0], path, 40)
+    killed(METHODS[2], path, 25)
     first = min(path.glob("chains-0-1/block-*"))
     if damage == "gone":
         (first / "zarr.json").unlink()
@@ -179,21 +179,21 @@ def test_a_truncated_checkpoint(damage: str, tmp_path: Path) -> None:
         shutil.rmtree(first / "draws" / "c")  # zarr would read zeros
     sentence = "it cannot be read" if damage == "gone" else "the values of 'draws' are not those that were written"
     with pytest.raises(ValueError, match=rf"block-\d+ of the checkpoint is damaged: {sentence}"):
-        fitted(METHODS[0], path)
+        fitted(METHODS[2], path)
 
 
 def test_no_room_leaves_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, whole, write = tmp_path / "run.zarr", fitted(METHODS[2]), checkpoints._write_block
 
     def full(block: Path, *args: Any) -> None:
-        if int(block.name.removeprefix("block-")) == 35:
+        if int(block.name.removeprefix("block-")) == 15:
             raise OSError(28, "No space left on device")
         write(block, *args)
 
     with monkeypatch.context() as patch:
         patch.setattr(checkpoints, "_write_block", full)
         with pytest.raises(
-            OSError, match=r"Block 35 of the checkpoint .* could not be written .*No space left.* make room"
+            OSError, match=r"Block 15 of the checkpoint .* could not be written .*No space left.* make room"
         ):
             fitted(METHODS[2], path)
     assert not list(path.glob("chains-*/.partial*"))
