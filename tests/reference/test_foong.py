@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +38,7 @@ def fitted(method: Method, folder: Path, seed: int = 0) -> Slice:
     prior = bz.priors.fan_in(4.0, 1.0)
     model = bz.models.supervised(net, prior=prior, likelihood=bz.likelihoods.gaussian(0.1))
     posterior = bz.fit(model, method, arrays["inputs"], arrays["outputs"], seed=seed, dtype=torch.float64)
-    tree = bz.predict(posterior, arrays["xlambdas"], num_draws=None if isinstance(method, bz.NUTS) else 2000)
+    tree = bz.predict(posterior, arrays["xlambdas"], num_draws=None if isinstance(method, bz.NUTS | bz.MAMS) else 2000)
     f = tree["conditional"]["mean"]
     return Slice(
         f.mean(("chain", "draw")).to_numpy(), f.std(("chain", "draw")).to_numpy(), np.abs(arrays["lambdas"]) < 0.6
@@ -49,8 +50,9 @@ MEAN_TOLERANCE = 0.25
 agree with each other to 0.04 there, which is their Monte Carlo error, and differ from the published mean alike."""
 
 
-def test_nuts_reproduces_the_published_function(published: Slice, bnnzoo_data: Path) -> None:
-    found = fitted(bz.NUTS(num_chains=4, num_warmup=500, num_draws=1000), bnnzoo_data)
+@pytest.mark.parametrize("sampler", [bz.NUTS, bz.MAMS])
+def test_exact_samplers_reproduce_the_published_function(sampler: Any, published: Slice, bnnzoo_data: Path) -> None:
+    found = fitted(sampler(num_chains=4, num_warmup=500, num_draws=1000), bnnzoo_data)
     ratio = found.sd[published.gap] / published.sd[published.gap]
     assert float(np.abs(ratio - 1).max()) < 0.15
     assert float(np.abs(found.mean - published.mean)[published.gap].max()) < MEAN_TOLERANCE

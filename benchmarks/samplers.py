@@ -1,8 +1,9 @@
-"""NUTS on a regression network: effective draws of f(x*) per second, bnnzoo and NumPyro in turn, one chain a core.
+"""Exact samplers on a regression network: effective draws of f(x*) per second, bnnzoo and NumPyro in turn, on all cores.
 
-Run: python -m benchmarks.nuts [warmup] [draws] [pairs]      (needs numpyro)
+Run: python -m benchmarks.samplers [warmup] [draws] [pairs]      (needs numpyro)
 
-Every run is a process of its own, timed from the call that samples to its return, compilation included.
+NUTS runs one chain a core on both sides; MAMS two chains in each of as many groups as there are cores. Every run is a process of
+its own, timed from the call that samples to its return, compilation included.
 """
 
 import json
@@ -22,11 +23,23 @@ CHAINS = 2
 
 
 def run_bnnzoo(warmup: int, draws: int, seed: int) -> dict[str, float]:
-    """Sample with bnnzoo, one process a chain."""
+    """Sample with bnnzoo's NUTS, one process a chain."""
+    import bnnzoo as bz
+
+    return _fitted(bz.NUTS(num_chains=CHAINS, num_warmup=warmup, num_draws=draws), seed)
+
+
+def run_mams(warmup: int, draws: int, seed: int) -> dict[str, float]:
+    """Sample with bnnzoo's MAMS, two chains a process."""
+    import bnnzoo as bz
+
+    return _fitted(bz.MAMS(num_chains=2 * CHAINS, num_groups=CHAINS, num_warmup=warmup, num_draws=draws), seed)
+
+
+def _fitted(method: Any, seed: int) -> dict[str, float]:
     import bnnzoo as bz
 
     p = problem()
-    method = bz.NUTS(num_chains=CHAINS, num_warmup=warmup, num_draws=draws)
     with ProcessPoolExecutor(CHAINS) as executor:
         start = time.perf_counter()
         posterior = bz.fit(pyro_model(p), method, p.x, p.y, seed=seed, executor=executor)
@@ -74,7 +87,7 @@ def _summary(sites: dict[str, Any], seconds: float, steps: float, gradients: flo
 def _in_process(which: str, warmup: int, draws: int, seed: int) -> dict[str, float]:
     flags = f"--xla_force_host_platform_device_count={CHAINS} --xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "XLA_FLAGS": flags}
-    command = [sys.executable, "-m", "benchmarks.nuts", "--run", which, str(warmup), str(draws), str(seed)]
+    command = [sys.executable, "-m", "benchmarks.samplers", "--run", which, str(warmup), str(draws), str(seed)]
     output = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
     found: dict[str, float] = json.loads(output.strip().splitlines()[-1])
     print(which, {key: round(value, 3) for key, value in found.items()}, flush=True)
@@ -83,19 +96,23 @@ def _in_process(which: str, warmup: int, draws: int, seed: int) -> dict[str, flo
 
 def main(warmup: int = 200, draws: int = 200, pairs: int = 5) -> None:
     """Run pairs of samplers in turn and write what they measured."""
-    runs: dict[str, list[dict[str, float]]] = {"numpyro": [], "bnnzoo": []}
+    runs: dict[str, list[dict[str, float]]] = {which: [] for which in RUNS}
 
     def measured(which: str) -> float:
         runs[which].append(_in_process(which, warmup, draws, seed=len(runs[which])))
         return runs[which][-1]["ess_per_second"]
 
     found = in_turn({which: lambda which=which: measured(which) for which in runs}, pairs)
-    save("nuts", "min-ESS of f(x*) a second", found, "numpyro", warmup=warmup, draws=draws, chains=CHAINS, runs=runs)
+    save(
+        "samplers", "min-ESS of f(x*) a second", found, "numpyro", warmup=warmup, draws=draws, chains=CHAINS, runs=runs
+    )
 
+
+RUNS = {"numpyro": run_numpyro, "bnnzoo": run_bnnzoo, "bnnzoo MAMS": run_mams}
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--run"]:
-        run = {"bnnzoo": run_bnnzoo, "numpyro": run_numpyro}[sys.argv[2]]
+        run = RUNS[sys.argv[2]]
         print(json.dumps(run(*(int(value) for value in sys.argv[3:]))))
     else:
         main(*(int(value) for value in sys.argv[1:]))
