@@ -5,9 +5,9 @@ Three exact samplers on one network
 NUTS, ChEES-HMC and MAMS draw from the same posterior, so they are judged by what an effective draw of a *prediction* costs. The
 currency is the gradient of the log density, nearly all of what a sampler does.
 
-NUTS finds the length of every trajectory anew, by doubling it until it turns back, and throws part of the doubling away. The other
-two learn one length for all chains during warm-up. MAMS also keeps its speed and lets the gradient only turn it, which pays with
-more parameters than the 62 here.
+NUTS finds the length of every trajectory anew, by doubling it until it turns back, and throws part of the doubling away. The
+other two learn one length for all chains during warm-up. MAMS also keeps its speed and lets the gradient only turn it, which
+pays with more parameters than the 62 here.
 """
 
 import argparse
