@@ -18,7 +18,7 @@ from bnnzoo.inference.autocorrelation import autocorrelation_time
 from bnnzoo.inference.dynamics import Microcanonical, Point, arrive, drift
 from bnnzoo.inference.lockstep import pooled
 from bnnzoo.inference.settings import even_groups, refuse_counts
-from bnnzoo.inference.snapshots import from_arrays, to_arrays
+from bnnzoo.inference.snapshots import restore_loop, snapshot_of_loop
 from bnnzoo.inference.streams import ChainStreams
 
 __all__ = ["LangevinLoop", "LangevinSampler", "LangevinSettings", "batched_langevin_step"]
@@ -85,6 +85,18 @@ class LangevinLoop:
     """
 
     stats_names = ("lp", "energy_error", "n_steps", "step_size")
+    state_names = (
+        "point",
+        "scale",
+        "moments",
+        "step_size",
+        "length",
+        "steps_per_draw",
+        "seen",
+        "history",
+        "count",
+        "num_leaps",
+    )
 
     def __init__(
         self,
@@ -138,23 +150,12 @@ class LangevinLoop:
         return {"energy error": self.energy_error, "step size": float(self.step_size)}
 
     def snapshot(self) -> dict[str, Any]:
-        """Return all that :meth:`restore` needs to go on with the very next draw, as arrays."""
-        return to_arrays(self._state())
+        """Return the state of all chains as arrays."""
+        return snapshot_of_loop(self)
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         """Go on where a loop of the same chains was when ``snapshot`` was taken."""
-        state = from_arrays(snapshot, like=self._state())
-        self.streams.restore(state.pop("streams"))
-        self._step.num_calls = state.pop("calls")
-        for name, value in state.items():
-            setattr(self, name, value)
-
-    def _state(self) -> dict[str, Any]:
-        names = ("point", "scale", "moments", "step_size", "length", "steps_per_draw", "seen", "history", "count")
-        return {name: getattr(self, name) for name in (*names, "num_leaps")} | {
-            "streams": self.streams.state(),
-            "calls": self._step.num_calls,
-        }
+        restore_loop(self, snapshot)
 
     def _start(self, theta: Tensor, data: Data) -> None:
         value, gradient = self.density.value_and_grad(theta, *data)
@@ -170,7 +171,7 @@ class LangevinLoop:
         self._layout = Packed(self.point)
         self.step_size = value.new_tensor(self.settings.step_size or FIRST_STEP_SIZE)
         looped = looped_value_and_grad(self.density.log_joint)
-        self._step = LoopStep(
+        self.step = LoopStep(
             batched_langevin_step(self.density.batched_value_and_grad),
             *(self._layout, self.scale, self.step_size, self.step_size, momentum, *data),
             fallback=batched_langevin_step(looped),
@@ -187,7 +188,7 @@ class LangevinLoop:
             for step in range(num_steps):
                 if step % STEPS_OF_NOISE == 0:
                     noise = self._noise(min(STEPS_OF_NOISE, num_steps - step))
-                *groups, change = self._step(
+                *groups, change = self.step(
                     *groups, self.scale, self.step_size, nu, noise[step % STEPS_OF_NOISE], *self._tensors
                 )
                 total = total + change.square()

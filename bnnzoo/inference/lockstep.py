@@ -31,7 +31,7 @@ from bnnzoo.inference.adaptation import (
 from bnnzoo.inference.dynamics import Dynamics, Point, arrive, drift
 from bnnzoo.inference.hamiltonian import DIVERGENCE_THRESHOLD, Metric
 from bnnzoo.inference.settings import even_groups, refuse_counts, refuse_tuning
-from bnnzoo.inference.snapshots import from_arrays, to_arrays
+from bnnzoo.inference.snapshots import restore_loop, snapshot_of_loop
 from bnnzoo.inference.streams import ChainStreams
 from bnnzoo.inference.trajectory_length import Jump, initial_length, update_length
 
@@ -111,6 +111,7 @@ class LockstepLoop:
     """
 
     stats_names = ("lp", "energy", "acceptance_rate", "n_steps", "diverging", "step_size")
+    state_names = ("point", "scale", "mean", "moments", "step_size", "tuner", "length", "count", "num_leaps")
 
     def __init__(
         self,
@@ -161,23 +162,12 @@ class LockstepLoop:
         return {"acceptance": self.acceptance, "step size": step_size, "steps": self.length.value / step_size}
 
     def snapshot(self) -> dict[str, Any]:
-        """Return all that :meth:`restore` needs to go on with the very next draw, as arrays."""
-        return to_arrays(self._state())
+        """Return the state of all chains as arrays."""
+        return snapshot_of_loop(self)
 
     def restore(self, snapshot: Mapping[str, Any]) -> None:
         """Go on where a loop of the same chains was when ``snapshot`` was taken."""
-        state = from_arrays(snapshot, like=self._state())
-        self.streams.restore(state.pop("streams"))
-        self._step.num_calls = state.pop("calls")
-        for name, value in state.items():
-            setattr(self, name, value)
-
-    def _state(self) -> dict[str, Any]:
-        names = ("point", "scale", "mean", "moments", "step_size", "tuner", "length", "count", "num_leaps")
-        return {name: getattr(self, name) for name in names} | {
-            "streams": self.streams.state(),
-            "calls": self._step.num_calls,
-        }
+        restore_loop(self, snapshot)
 
     def _start(self, theta: Tensor, data: Data) -> None:
         value, gradient = self.density.value_and_grad(theta, *data)
@@ -187,7 +177,7 @@ class LockstepLoop:
         self._layout = Packed(self.point)
         self.step_size: Tensor = value.new_tensor(self.settings.step_size or FIRST_STEP_SIZE)
         looped = looped_value_and_grad(self.density.log_joint)
-        self._step = LoopStep(
+        self.step = LoopStep(
             batched_step(self.dynamics, self.density.batched_value_and_grad),
             *(self._layout, self.scale, self.step_size, *data),
             fallback=batched_step(self.dynamics, looped),
@@ -208,7 +198,7 @@ class LockstepLoop:
         groups: Any = Packed(point).groups
         with torch.no_grad():
             for _ in range(num_steps):
-                groups = self._step(*groups, self.scale, time, *self._tensors)
+                groups = self.step(*groups, self.scale, time, *self._tensors)
         self.num_leaps += num_steps
         end: Point = self._layout.with_groups(groups).value
         return end
