@@ -15,7 +15,7 @@ METHODS = {
 }
 
 # A target of three parameters needs less than the defaults, which are made for networks.
-SHORT = {"num_warmup": 150, "num_draws": 150}
+SHORT = {"num_warmup": 100, "num_draws": 100}
 
 # Error beyond Monte Carlo, in posterior sds for means and relative for variances. A method that is not listed must be as
 # good as exact on a Gaussian posterior.

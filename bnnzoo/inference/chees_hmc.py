@@ -53,9 +53,9 @@ class ChEESHMC:
     >>> import bnnzoo as bz
     >>> def model():
     ...     pyro.sample("z", dist.Normal(3.0, 1.0))
-    >>> posterior = bz.fit(model, bz.ChEESHMC(num_chains=8, num_warmup=100, num_draws=100))
+    >>> posterior = bz.fit(model, bz.ChEESHMC(num_chains=8, num_warmup=30, num_draws=20))
     >>> posterior.draws().shape
-    torch.Size([8, 100, 1])
+    torch.Size([8, 20, 1])
     """
 
     num_chains: int = 16

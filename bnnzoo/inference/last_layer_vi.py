@@ -76,7 +76,7 @@ class SubsetVI:
     >>> import bnnzoo as bz
     >>> from bnnzoo.testing import linear_gaussian
     >>> target = linear_gaussian()
-    >>> posterior = bz.fit(target.model, SubsetVI(sites=("w",), vi=bz.MeanFieldVI(num_steps=200)), *target.data)
+    >>> posterior = bz.fit(target.model, SubsetVI(sites=("w",), vi=bz.MeanFieldVI(num_steps=50)), *target.data)
     >>> posterior.covariance.rank
     3
     """
@@ -120,7 +120,7 @@ class LastLayerVI:
     >>> import bnnzoo as bz, torch
     >>> x, y = torch.randn(20, 2), torch.randn(20)
     >>> model = bz.models.supervised(bz.models.mlp(2), bz.priors.normal(1.0), bz.likelihoods.gaussian(scale=0.5))
-    >>> posterior = bz.fit(model, LastLayerVI(vi=bz.FullRankVI(num_steps=100)), x, y)
+    >>> posterior = bz.fit(model, LastLayerVI(bz.MAP(num_steps=50), bz.FullRankVI(num_steps=50)), x, y)
     >>> posterior.covariance.rank < posterior.density.num_params
     True
     """

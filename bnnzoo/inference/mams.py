@@ -55,9 +55,9 @@ class MAMS:
     >>> import bnnzoo as bz
     >>> def model():
     ...     pyro.sample("z", dist.Normal(3.0, 1.0).expand([5]).to_event(1))
-    >>> posterior = bz.fit(model, bz.MAMS(num_chains=2, num_warmup=100, num_draws=100))
+    >>> posterior = bz.fit(model, bz.MAMS(num_chains=2, num_warmup=30, num_draws=20))
     >>> posterior.draws().shape
-    torch.Size([2, 100, 5])
+    torch.Size([2, 20, 5])
     """
 
     num_chains: int = 4

@@ -211,9 +211,9 @@ class NUTS:
     >>> import bnnzoo as bz
     >>> def model():
     ...     pyro.sample("z", dist.Normal(3.0, 1.0))
-    >>> posterior = bz.fit(model, bz.NUTS(num_chains=2, num_warmup=100, num_draws=100))
+    >>> posterior = bz.fit(model, bz.NUTS(num_chains=2, num_warmup=30, num_draws=20))
     >>> posterior.draws().shape
-    torch.Size([2, 100, 1])
+    torch.Size([2, 20, 1])
     """
 
     num_chains: int = 4

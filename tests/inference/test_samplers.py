@@ -39,7 +39,7 @@ def values(posterior: Draws, site: str) -> Any:
     return posterior.density.constrain(posterior.draws())[site].numpy()
 
 
-DEFAULT = {"NUTS", "HMC", "MAMS"}
+DEFAULT = {"NUTS", "MAMS"}
 VARIANTS = [name if name in DEFAULT else pytest.param(name, marks=pytest.mark.slow) for name in METHODS]
 
 
@@ -127,6 +127,7 @@ def test_statistics_are_those_of_the_draws() -> None:
     assert posterior.info.num_gradients >= int(steps.sum())
 
 
+@pytest.mark.slow
 def test_a_higher_acceptance_asked_for_gives_shorter_steps() -> None:
     target = linear_gaussian()
     careful, bold = (
