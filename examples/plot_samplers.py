@@ -29,13 +29,20 @@ rng = np.random.default_rng(0)
 x = np.concatenate([rng.uniform(-3, -1, 25), rng.uniform(0, 1.5, 25)])[:, None]
 y = np.sin(2 * x[:, 0]) + 0.1 * rng.standard_normal(len(x))
 grid = np.linspace(-4, 3, 60)[:, None]
-model = bz.models.supervised(bz.models.mlp(1, (20,)), bz.priors.fan_in(2.0, 2.0), bz.likelihoods.gaussian(0.1))
+model = bz.models.supervised(
+    bz.models.mlp(1, (4 if short else 20,)), bz.priors.fan_in(2.0, 2.0), bz.likelihoods.gaussian(0.1)
+)
 
 # %%
 # Swapping the sampler is one argument.
 
-budget = {"num_chains": 4, "num_warmup": 20 if short else 400, "num_draws": 20 if short else 400}
-methods = {"NUTS": bz.NUTS(**budget), "ChEES-HMC": bz.ChEESHMC(**budget), "MAMS": bz.MAMS(**budget)}
+budget = {"num_chains": 4, "num_warmup": 60 if short else 400, "num_draws": 40 if short else 400}
+longest = {"max_steps": 32 if short else 1000}
+methods = {
+    "NUTS": bz.NUTS(**budget, max_tree_depth=5 if short else 10),
+    "ChEES-HMC": bz.ChEESHMC(**budget, **longest),
+    "MAMS": bz.MAMS(**budget, **longest),
+}
 trees, costs = {}, {}
 for name, method in methods.items():
     posterior = bz.fit(model, method, x, y, seed=0, progress=False)
