@@ -7,6 +7,7 @@ its own, timed from the call that samples to its return, compilation included.
 """
 
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -40,7 +41,7 @@ def _fitted(method: Any, seed: int) -> dict[str, float]:
     import bnnzoo as bz
 
     p = problem()
-    with ProcessPoolExecutor(CHAINS) as executor:
+    with ProcessPoolExecutor(CHAINS, mp_context=multiprocessing.get_context("spawn")) as executor:
         start = time.perf_counter()
         posterior = bz.fit(pyro_model(p), method, p.x, p.y, seed=seed, executor=executor)
         seconds = time.perf_counter() - start

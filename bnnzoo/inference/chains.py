@@ -189,6 +189,13 @@ def _ship(executor: Executor, tasks: list[Task], density: LogDensity, data: Data
             f"The executor ({type(executor).__name__}) died while running {num} chains: {error} Look for a worker that "
             f"ran out of memory; in a script, create process pools under if __name__ == '__main__'."
         ) from error
+    except RuntimeError as error:
+        if "fork-based" not in str(error):
+            raise
+        raise RuntimeError(
+            f"The executor ({type(executor).__name__}) forks its workers, and torch's gradients do not survive that. Give it "
+            f"mp_context=multiprocessing.get_context('spawn')."
+        ) from error
     return _joined(parts)
 
 

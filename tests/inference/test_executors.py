@@ -61,6 +61,16 @@ def test_an_executor_that_dies() -> None:
         fit(dying, NUTS(num_chains=2, num_warmup=10, num_draws=5), *TARGET.data, executor=executor)
 
 
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no forks on this system")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+def test_a_pool_that_forks() -> None:
+    with (
+        ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as executor,
+        pytest.raises(RuntimeError, match=r"\(ProcessPoolExecutor\) forks its workers.* get_context\('spawn'\)"),
+    ):
+        fitted(executor=executor)
+
+
 def test_a_cluster_that_loses_a_worker_ends_with_all_chains() -> None:
     distributed = pytest.importorskip("distributed")
     method = NUTS(num_chains=4, num_warmup=100, num_draws=200, init=START)
