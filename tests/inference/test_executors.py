@@ -63,10 +63,11 @@ def test_an_executor_that_dies() -> None:
 
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no forks on this system")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:The model could not be traced")
 def test_a_pool_that_forks() -> None:
     with (
         ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as executor,
-        pytest.raises(RuntimeError, match=r"\(ProcessPoolExecutor\) forks its workers.* get_context\('spawn'\)"),
+        pytest.raises(RuntimeError, match=r"\(ProcessPoolExecutor\) forks its workers.*get_context\('spawn'\)"),
     ):
         fitted(executor=executor)
 
