@@ -1,7 +1,7 @@
 """From a method's settings to a posterior: starts, chains here or on an executor, and what ArviZ wants to know of them."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import BrokenExecutor, Executor
 from dataclasses import dataclass
 from pathlib import Path
@@ -199,8 +199,9 @@ def _ship(executor: Executor, tasks: list[Task], density: LogDensity, data: Data
     return _joined(parts)
 
 
-def _joined(parts: Iterable[ChainDraws]) -> ChainDraws:
-    parts = list(parts)
+def _joined(parts: list[ChainDraws]) -> ChainDraws:
+    if len(parts) == 1:  # no second copy of all draws
+        return parts[0]
     kept = min(part.theta.shape[1] for part in parts)
     names = parts[0].stats
     return ChainDraws(

@@ -109,7 +109,7 @@ class Checkpoint:
                 f"Block {self._num_blocks} of the checkpoint {self._folder} could not be written ({error}). "
                 f"The {self._num_saved} draws of each chain before it are safe: make room and make the same call again."
             ) from error
-        self._forget_older_state()
+        self._forget_state(self._num_blocks - 1)
         self._num_blocks, self._num_saved, self._last = self._num_blocks + 1, kept, time.monotonic()
 
     def _restore(self) -> tuple[int, int]:
@@ -128,15 +128,20 @@ class Checkpoint:
         self._loop.draws[:, stop:end] = torch.from_numpy(state["ahead.draws"]).to(self._loop.draws)
         self._loop.stats[:, stop:end] = torch.from_numpy(state["ahead.stats"])
         self._loop.restore(state)
+        for number in numbers[:-1]:  # a kill may have come between a block and this
+            self._forget_state(number)
         return numbers[-1] + 1, stop
 
-    def _forget_older_state(self) -> None:
-        """Drop states that a newer block has made useless, and blocks that held nothing else."""
-        for block in self._folder.glob("block-*"):
-            if int(block.name.removeprefix("block-")) < self._num_blocks:
-                shutil.rmtree(block / "state", ignore_errors=True)
-                if _attributes(block)["start"] == _attributes(block)["stop"]:
-                    shutil.rmtree(block, ignore_errors=True)
+    def _forget_state(self, number: int) -> None:
+        """Drop the state of a block that a newer one has made useless, and the block if it held nothing else."""
+        block = self._block(number)
+        if not block.exists():
+            return
+        attributes = _attributes(block)
+        if attributes["start"] == attributes["stop"]:
+            shutil.rmtree(block, ignore_errors=True)
+        else:
+            shutil.rmtree(block / "state", ignore_errors=True)
 
     def _block(self, number: int) -> Path:
         return self._folder / f"block-{number:06d}"

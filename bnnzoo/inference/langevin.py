@@ -17,7 +17,7 @@ from bnnzoo.inference.adaptation import metric_from, no_moments, observe, window
 from bnnzoo.inference.autocorrelation import autocorrelation_time
 from bnnzoo.inference.dynamics import Microcanonical, Point, arrive, drift
 from bnnzoo.inference.lockstep import pooled
-from bnnzoo.inference.settings import even_groups, refuse_counts
+from bnnzoo.inference.settings import even_groups, refuse_counts, refuse_untuned
 from bnnzoo.inference.snapshots import restore_loop, snapshot_of_loop
 from bnnzoo.inference.streams import ChainStreams
 
@@ -225,10 +225,8 @@ class LangevinLoop:
     def _close_window(self) -> None:
         """Take over the scales estimated in the window that ends, and forget the window and what steps cost before."""
         new = metric_from(pooled(self.moments)).inverse_mass.sqrt()
-        if self.settings.step_size is None:
-            self.step_size = (
-                self.step_size * (self.scale / new).max() if self.count == self._ends[1] else self.step_size
-            )
+        if self.settings.step_size is None and self.count == self._ends[1]:
+            self.step_size = self.step_size * (self.scale / new).max()
         self.scale, self.moments, self.seen = new, no_moments(self.point.theta, "diagonal"), (0.0, 0.0)
 
     def _stop_learning(self) -> None:
@@ -291,5 +289,4 @@ class LangevinSampler:
             value = getattr(self.settings, argument)
             if value is not None and not value > 0:
                 raise ValueError(f"{name}({argument}={value}): write a positive number.")
-        if self.settings.step_size is None and self.settings.num_warmup == 0:
-            raise ValueError(f"{name}(num_warmup=0) tunes nothing: give step_size=..., or warm up.")
+        refuse_untuned(name, self.settings)

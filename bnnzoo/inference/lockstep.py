@@ -20,7 +20,6 @@ from bnnzoo.core.types import Data
 from bnnzoo.inference.adaptation import (
     Moments,
     StepSize,
-    growth_of_narrowest,
     metric_from,
     no_moments,
     observe,
@@ -29,7 +28,7 @@ from bnnzoo.inference.adaptation import (
     window_ends,
 )
 from bnnzoo.inference.dynamics import Dynamics, Point, arrive, drift
-from bnnzoo.inference.hamiltonian import DIVERGENCE_THRESHOLD, Metric
+from bnnzoo.inference.hamiltonian import DIVERGENCE_THRESHOLD
 from bnnzoo.inference.settings import even_groups, refuse_counts, refuse_tuning
 from bnnzoo.inference.snapshots import restore_loop, snapshot_of_loop
 from bnnzoo.inference.streams import ChainStreams
@@ -226,15 +225,15 @@ class LockstepLoop:
 
     def _close_window(self) -> None:
         """Take over the scales estimated in the window that ends, and forget the window."""
-        old, new = (Metric(m, m) for m in (self.scale.square(), metric_from(pooled(self.moments)).inverse_mass))
+        new = metric_from(pooled(self.moments)).inverse_mass.sqrt()
         first, last = self.count == self._ends[1], self.count == self._ends[-1]
-        growth = growth_of_narrowest(old, new) if first else torch.ones_like(self.step_size)
+        growth = (self.scale / new).max() if first else torch.ones_like(self.step_size)
         if first or not last:
             self.tuner = restart_step_size(self.tuner, growth)
             self.step_size = self.tuner.log_step.exp()
         if self.settings.trajectory_length is None:
             self.length = self.length.stretched(float(growth))
-        self.scale = new.inverse_mass.sqrt()
+        self.scale = new
         self.moments = no_moments(self.point.theta, "diagonal")
 
     def _stop_learning(self) -> None:

@@ -6,19 +6,33 @@ from typing import Protocol, runtime_checkable
 
 from bnnzoo.core.density import LogDensity
 
-__all__ = ["Tuning", "even_groups", "refuse_counts", "refuse_single_parameter", "refuse_tuning"]
+__all__ = [
+    "Tuning",
+    "WarmUp",
+    "even_groups",
+    "refuse_counts",
+    "refuse_single_parameter",
+    "refuse_tuning",
+    "refuse_untuned",
+]
 
 
 @runtime_checkable
-class Tuning(Protocol):
-    """Settings of a sampler that tunes its step size to an acceptance rate."""
+class WarmUp(Protocol):
+    """Settings of a sampler that finds its step size during warm-up unless it is given."""
 
     @property
     def num_warmup(self) -> int: ...
     @property
-    def target_accept(self) -> float: ...
-    @property
     def step_size(self) -> float | None: ...
+
+
+@runtime_checkable
+class Tuning(WarmUp, Protocol):
+    """Settings of a sampler that tunes its step size to an acceptance rate."""
+
+    @property
+    def target_accept(self) -> float: ...
 
 
 def even_groups(num_chains: int, num_groups: int) -> list[range]:
@@ -47,6 +61,11 @@ def refuse_tuning(name: str, settings: Tuning) -> None:
         raise ValueError(
             f"{name}(target_accept={settings.target_accept}): write an acceptance rate between 0 and 1, such as 0.8."
         )
+    refuse_untuned(name, settings)
+
+
+def refuse_untuned(name: str, settings: WarmUp) -> None:
+    """Raise ValueError if there is neither a step size of the method ``name`` nor a warm-up to find one."""
     if settings.step_size is None and settings.num_warmup == 0:
         raise ValueError(f"{name}(num_warmup=0) tunes nothing: give step_size=..., or warm up.")
 

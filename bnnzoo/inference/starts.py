@@ -1,5 +1,7 @@
 """Where chains, members and optimisers start: from the model, from another method, or from given points."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -44,7 +46,7 @@ def starting_points(
     if isinstance(start, Tensor):
         theta = _checked_shape(start, num_chains, density)
     else:
-        posterior = start if hasattr(start, "draws") else start.run(density, data, run)
+        posterior = start if hasattr(start, "draws") else start.run(density, data, replace(run, checkpoint=None))
         theta = _spread(posterior.draws(), num_chains)
     theta = theta.to(dtype=density.dtype, device=density.device)
     _refuse_not_finite(theta, density, data, traced)
