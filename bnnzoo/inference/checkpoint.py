@@ -139,7 +139,9 @@ class Checkpoint:
             return
         attributes = _attributes(block)
         if attributes["start"] == attributes["stop"]:
-            shutil.rmtree(block, ignore_errors=True)
+            # a kill in the midst of it leaves what the next opening sweeps away, not half a block
+            doomed = block.rename(block.with_name(f".partial-{block.name}"))
+            shutil.rmtree(doomed, ignore_errors=True)
         else:
             shutil.rmtree(block / "state", ignore_errors=True)
 
