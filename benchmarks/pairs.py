@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import resource
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -10,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-__all__ = ["RESULTS", "in_turn", "microseconds", "save"]
+__all__ = ["RESULTS", "in_turn", "microseconds", "processor_seconds", "save"]
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("bnnzoo", "torch", "pyro-ppl", "numpyro", "jax", "blackjax", "numpy", "laplace-torch")
@@ -22,6 +23,12 @@ def microseconds(call: Callable[[], Any], num_calls: int = 200) -> float:
     for _ in range(num_calls):
         call()
     return (time.process_time() - start) / num_calls * 1e6
+
+
+def processor_seconds() -> float:
+    """Return the processor time of this process so far and of those it waited for, such as a C++ compiler."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
 
 
 def in_turn(candidates: Mapping[str, Callable[[], float]], num_pairs: int = 5) -> dict[str, list[float]]:
