@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-__all__ = ["Covariance", "Dense", "Diagonal", "Embedded", "Kronecker", "LowRankPlusDiagonal"]
+__all__ = ["Covariance", "Dense", "Diagonal", "Embedded", "Kronecker", "LowRankPlusDiagonal", "LowRankPrecision"]
 
 
 @runtime_checkable
@@ -145,6 +145,61 @@ class LowRankPlusDiagonal:
     def _capacitance_tril(self) -> Tensor:
         whitened = self.factor / self.scale[:, None]
         return torch.linalg.cholesky(torch.eye(whitened.shape[-1]).to(whitened) + whitened.mT @ whitened)
+
+
+@dataclass(frozen=True)
+class LowRankPrecision:
+    """Inverse of a diagonal plus low-rank matrix, ``S (I + V diag(values) V^T)^-1 S`` with ``S = diag(scale)``.
+
+    Attributes
+    ----------
+    scale : Tensor [P]
+        Standard deviations where the low-rank part is zero.
+    vectors : Tensor [P, K]
+        V, of orthonormal columns.
+    values : Tensor [K]
+        Each greater than -1.
+    """
+
+    scale: Tensor
+    vectors: Tensor
+    values: Tensor
+
+    @property
+    def rank(self) -> int:
+        """Number of standard normal numbers a draw takes: P."""
+        return self.scale.numel()
+
+    def sqrt_matmul(self, noise: Tensor) -> Tensor:
+        """Return ``[..., P]`` with this covariance from standard normal ``noise[..., P]``."""
+        return self.scale * self._shrunk(noise)
+
+    def sqrt_rmatmul(self, x: Tensor) -> Tensor:
+        """Return ``[..., P]``, the transposed square root times ``x[..., P]``."""
+        return self._shrunk(self.scale * x)
+
+    def logdet(self) -> Tensor:
+        """Return the log determinant ``[]``."""
+        return 2 * self.scale.log().sum() - self.values.log1p().sum()
+
+    def diagonal(self) -> Tensor:
+        """Return the variances ``[P]``."""
+        return self.scale**2 * (1 - (self.vectors**2 * (self.values / (1 + self.values))).sum(-1))
+
+    def mahalanobis(self, x: Tensor) -> Tensor:
+        """Return the squared Mahalanobis norm ``[...]`` of ``x[..., P]``."""
+        white = x / self.scale
+        return (white**2).sum(-1) + (self.values * (white @ self.vectors) ** 2).sum(-1)
+
+    def dense(self) -> Tensor:
+        """Return the matrix ``[P, P]``."""
+        root = self.sqrt_matmul(torch.eye(self.rank).to(self.scale))
+        return root.mT @ root
+
+    def _shrunk(self, x: Tensor) -> Tensor:
+        """Return the symmetric root of ``(I + V diag(values) V^T)^-1`` times ``x[..., P]``."""
+        change = (1 + self.values).rsqrt() - 1
+        return x + (x @ self.vectors * change) @ self.vectors.mT
 
 
 @dataclass(frozen=True)

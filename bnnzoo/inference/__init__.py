@@ -10,6 +10,7 @@ from bnnzoo.inference.kfac_laplace import KFACLaplace
 from bnnzoo.inference.laplace import Laplace, log_marginal_likelihood
 from bnnzoo.inference.last_layer_laplace import LastLayerLaplace, SubsetLaplace
 from bnnzoo.inference.last_layer_vi import LastLayerVI, SubsetVI
+from bnnzoo.inference.low_rank_laplace import LowRankLaplace
 from bnnzoo.inference.low_rank_vi import LowRankVI
 from bnnzoo.inference.mams import MAMS
 from bnnzoo.inference.map import MAP
@@ -32,6 +33,7 @@ __all__ = [
     "Laplace",
     "LastLayerLaplace",
     "LastLayerVI",
+    "LowRankLaplace",
     "LowRankVI",
     "MeanFieldVI",
     "SubsetLaplace",

@@ -34,6 +34,7 @@ __all__ = [
     "negative_hessian",
     "precision",
     "root_of_node",
+    "row_function",
     "scale_tril_of",
     "sum_over_rows",
 ]
@@ -161,7 +162,7 @@ def sum_over_rows(
     reduce : callable
         Such as ``root.mT @ root``, or ``(root**2).sum(0)`` for the diagonal.
     """
-    outputs, data = _row_function(density, theta, curvature, data, index)
+    outputs, data = row_function(density, theta, curvature, data, index)
     theta = theta if index is None else theta[index]
     splits, width = rows_are_independent(outputs, theta, data, density.num_data)
     jacobian = row_jacobians(outputs, data, density.num_data) if splits else jacrev(outputs)
@@ -182,7 +183,7 @@ def sum_over_rows(
     return total
 
 
-def _row_function(
+def row_function(
     density: LogDensity, theta: Tensor, curvature: Curvature, data: Data, index: Tensor | None
 ) -> tuple[Callable[..., Tensor], Data]:
     """Return ``(theta, *batch) -> [B, K]`` whose Jacobian is a root of the likelihood's curvature, and what it takes."""

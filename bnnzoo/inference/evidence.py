@@ -13,11 +13,12 @@ from bnnzoo.inference.fit import fit
 from bnnzoo.inference.kfac_laplace import KFACLaplace
 from bnnzoo.inference.laplace import Laplace, LaplaceError, NotConvergedWarning, log_marginal_likelihood
 from bnnzoo.inference.last_layer_laplace import LastLayerLaplace, SubsetLaplace
+from bnnzoo.inference.low_rank_laplace import LowRankLaplace
 from bnnzoo.inference.map import MAP
 
 __all__ = ["EvidenceMaximum", "maximise_evidence"]
 
-type LaplaceMethod = Laplace | DiagonalLaplace | KFACLaplace | LastLayerLaplace | SubsetLaplace
+type LaplaceMethod = Laplace | LowRankLaplace | DiagonalLaplace | KFACLaplace | LastLayerLaplace | SubsetLaplace
 
 FIRST_FACTOR = 4.0  # by which a value is first multiplied and divided
 
@@ -63,7 +64,7 @@ def maximise_evidence(
     ----------
     model_of : callable
         Makes the model, ``model_of(**values)``.
-    method : Laplace, DiagonalLaplace, KFACLaplace, LastLayerLaplace or SubsetLaplace
+    method : Laplace, LowRankLaplace, DiagonalLaplace, KFACLaplace, LastLayerLaplace or SubsetLaplace
         Its ``map`` finds the first mode.
     *data
         Arguments of the model.

@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from bnnzoo.core.covariance import Dense
+from bnnzoo.core.covariance import Covariance, Dense
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.lowering import looped_value_and_grad
 from bnnzoo.core.posterior import Draws, FitInfo, Gaussian
@@ -145,7 +145,7 @@ def refuse_too_large(num_params: int, dtype: torch.dtype, max_bytes: float | Non
     if needed > available:
         raise LaplaceError(
             f"A dense covariance of {num_params} parameters needs {needed:.3g} bytes, and there are {available:.3g}. "
-            f"Use LastLayerLaplace(), KFACLaplace() or DiagonalLaplace() instead."
+            f"Use LastLayerLaplace(), LowRankLaplace(), KFACLaplace() or DiagonalLaplace() instead."
         )
 
 
@@ -192,11 +192,11 @@ def _indefinite(smallest: float, num_negative: int, size: int, curvature: str) -
 
 
 def warn_if_not_converged(
-    density: LogDensity, data: Data, theta: Tensor, covariance: Dense, gradient_norm: float
+    density: LogDensity, data: Data, theta: Tensor, covariance: Covariance, gradient_norm: float
 ) -> None:
     """Warn if one Newton step from ``theta`` would move it by a good part of a posterior standard deviation."""
     _, gradient = looped_value_and_grad(density.log_joint)(theta[None], *data)
-    distance = float((gradient[0] @ covariance.scale_tril).norm())
+    distance = float(covariance.sqrt_rmatmul(gradient[0]).norm())
     if distance > MAX_DISTANCE:
         warnings.warn(
             f"The mode was not reached: the gradient norm is {gradient_norm:.3g}, and the mode is about {distance:.2g} "

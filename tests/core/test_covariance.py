@@ -3,7 +3,15 @@
 import pytest
 import torch
 
-from bnnzoo.core.covariance import Covariance, Dense, Diagonal, Embedded, Kronecker, LowRankPlusDiagonal
+from bnnzoo.core.covariance import (
+    Covariance,
+    Dense,
+    Diagonal,
+    Embedded,
+    Kronecker,
+    LowRankPlusDiagonal,
+    LowRankPrecision,
+)
 
 
 def _block(a: int, g: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -19,6 +27,9 @@ def _cases() -> dict[str, Covariance]:
         "diagonal": Diagonal(torch.rand(6) + 0.5),
         "dense": Dense(tril),
         "low rank": LowRankPlusDiagonal(torch.randn(6, 2), torch.rand(6) + 0.5),
+        "low-rank precision": LowRankPrecision(
+            torch.rand(6) + 0.5, torch.linalg.qr(torch.randn(6, 3))[0], torch.tensor([5.0, 0.3, -0.6])
+        ),
         "kronecker": Kronecker((_block(2, 2), _block(2, 1))),
     }
 
@@ -57,7 +68,9 @@ def test_transposed_square_root_gives_the_variance_of_linear_functions() -> None
     low_rank = LowRankPlusDiagonal(torch.randn(6, 2, generator=generator), torch.rand(6, generator=generator) + 0.5)
     dense = Dense(torch.linalg.cholesky(low_rank.dense()))
     embedded = Embedded(Diagonal(torch.tensor([1.0, 2.0])), torch.tensor([1, 4]), 6)
+    vectors = torch.linalg.qr(torch.randn(6, 2, generator=generator))[0]
+    precision = LowRankPrecision(torch.rand(6, generator=generator) + 0.5, vectors, torch.tensor([9.0, 0.1]))
     x = torch.randn(4, 6, generator=generator)
-    for covariance in (kronecker, low_rank, dense, embedded, Diagonal(torch.rand(6, generator=generator))):
+    for covariance in (kronecker, low_rank, precision, dense, embedded, Diagonal(torch.rand(6, generator=generator))):
         root = covariance.sqrt_rmatmul(x)
         torch.testing.assert_close(root @ root.mT, x @ covariance.dense() @ x.mT)
