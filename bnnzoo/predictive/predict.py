@@ -13,9 +13,9 @@ from bnnzoo.core.posterior import Draws, FitInfo, Posterior
 from bnnzoo.core.replay import replay
 from bnnzoo.core.types import Model
 from bnnzoo.predictive import tree
-from bnnzoo.predictive.evaluate import draw_blocks, evaluate_random
 from bnnzoo.predictive.latent import Drawn, draw, latent_groups
 from bnnzoo.predictive.linearized import row_density
+from bnnzoo.predictive.random_blocks import draw_blocks, evaluate_random
 from bnnzoo.predictive.rows import Rows, row_groups
 
 __all__ = ["posterior_predictive", "predict", "prior_predictive", "to_datatree"]

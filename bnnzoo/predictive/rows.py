@@ -13,8 +13,9 @@ from bnnzoo.core.minibatch import as_tensors, unequal_rows
 from bnnzoo.core.replay import replay
 from bnnzoo.core.types import Data, Model
 from bnnzoo.predictive import tree
-from bnnzoo.predictive.evaluate import Arrays, can_split_rows, draw_blocks, evaluate, evaluate_random, plan
+from bnnzoo.predictive.evaluate import Arrays, can_split_rows, evaluate, plan
 from bnnzoo.predictive.latent import Drawn, numpy_arrays
+from bnnzoo.predictive.random_blocks import draw_blocks, evaluate_random
 
 __all__ = ["Rows", "row_groups"]
 
@@ -75,13 +76,24 @@ def row_groups(
         pointwise = density.pointwise(theta, *data) if likelihoods else {}
         return moments | {f"likelihood {name}": pointwise[name] for name in likelihoods}
 
-    blocks = plan(moments_and_likelihood, theta[0], rows.data, rows.num_rows, splits=rows.splits, chunk_size=chunk_size)
-    values = draws.per_draw(evaluate(moments_and_likelihood, theta, rows.data, rows.num_rows, blocks))
-    tiles = draw_blocks(density.predictive, theta[0], rows.data, rows.num_rows, splits=rows.splits)
-    random = evaluate_random(density.predictive, theta, rows.data, rows.num_rows, tiles, draws.seed)
+    def drawn(theta: Tensor, *data: Any) -> dict[str, Tensor]:
+        return {f"draw {name}": value for name, value in density.predictive(theta, *data).items()}
+
+    def both(theta: Tensor, *data: Any) -> dict[str, Tensor]:  # not the likelihood: y must not change what is drawn
+        return drawn(theta, *data) | density.conditional(theta, *data)
+
+    where = (theta[0], rows.data, rows.num_rows)
+    tiles = draw_blocks(both, *where, splits=rows.splits)
+    if chunk_size is None:
+        found = evaluate_random(drawn, theta, *where[1:], tiles, draws.seed, besides=moments_and_likelihood)
+    else:
+        blocks = plan(moments_and_likelihood, *where, splits=rows.splits, chunk_size=chunk_size)
+        found = evaluate(moments_and_likelihood, theta, *where[1:], blocks)
+        found |= evaluate_random(drawn, theta, *where[1:], tiles, draws.seed)
+    values = draws.per_draw(found)
     inputs, columns = _inputs(density.model, rows)
     return {
-        "posterior_predictive": tree.by_row(draws.per_draw(random)),
+        "posterior_predictive": tree.by_row(_starting_with("draw ", values)),
         "conditional": tree.conditional(_starting_with("moment ", values)),
         "log_likelihood": tree.by_row(_starting_with("likelihood ", values)),
         "observed_data": tree.by_row(numpy_arrays(rows.observed), draws=False),

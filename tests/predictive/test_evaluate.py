@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.predictive import evaluate as module
-from bnnzoo.predictive.evaluate import Blocks, can_split_rows, draw_blocks, evaluate, evaluate_random, plan
+from bnnzoo.predictive.evaluate import Blocks, can_split_rows, evaluate, plan
 from bnnzoo.testing import linear_gaussian
 from tests.predictive.exact import exact_posterior, narrow_posterior, standardising
 
@@ -76,24 +76,6 @@ def test_a_model_that_mixes_its_rows_is_recognised():
     data = torch.randn(20), torch.randn(20)
     posterior = narrow_posterior(standardising, *data)
     assert not can_split_rows(posterior.density, posterior.loc + 1.0, data, 20)
-
-
-def test_random_draws_differ_between_blocks_and_repeat_with_the_seed(x):
-    def noise(theta: Tensor, x: Tensor) -> dict[str, Tensor]:
-        return {"y": torch.distributions.Normal(0 * x[:, 0], 1.0, validate_args=False).sample()}
-
-    theta = torch.zeros(100, 3)
-    blocks = Blocks(16, 8)
-    first, same, other = (evaluate_random(noise, theta, (x,), 29, blocks, seed)["y"] for seed in (0, 0, 1))
-    assert np.array_equal(first, same)
-    assert len(np.unique(first)) == first.size
-    assert not np.any(first == other)
-
-
-def test_random_blocks_depend_on_the_model_alone(theta, x):
-    blocks = draw_blocks(outer, theta[0], (x,), 29, splits=True)
-    assert blocks == draw_blocks(outer, theta[1], (x,), 29, splits=True)
-    assert blocks.draws * (blocks.rows or 0) * 1000 <= module.MAX_ELEMENTS
 
 
 def test_memory_is_bounded_by_a_block_not_by_the_whole(x):

@@ -1,0 +1,182 @@
+"""Random numbers drawn from a model over many draws of ``theta`` and rows, a block at a time."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch._functorch.compile_utils import rand_ops
+from torch._inductor import config
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from bnnzoo.core.lowering import Lowered
+from bnnzoo.core.replay import isolated
+from bnnzoo.core.types import Data
+from bnnzoo.predictive.evaluate import (
+    MIN_TILES_TO_LOWER,
+    Arrays,
+    Blocks,
+    Function,
+    Results,
+    largest_tensor,
+    looped,
+    over_draws,
+    rows_of,
+    tiles_of,
+    vmapped,
+)
+
+__all__ = ["draw_blocks", "evaluate_random"]
+
+MAX_RANDOM_ELEMENTS = 2**18  # of the largest tensor inside one block: 2 MiB in float64, which fits a cache
+RANDOM_ROWS = 256  # at most so many rows share a random stream, whatever else is chunked
+
+
+def evaluate_random(
+    function: Function,
+    theta: Tensor,
+    data: Data,
+    num_rows: int,
+    blocks: Blocks,
+    seed: int,
+    besides: Function | None = None,
+) -> Arrays:
+    """Evaluate a function that draws random numbers at ``theta[M, P]``; each block has a random stream of its own.
+
+    The streams hang on ``seed`` and the place of the block, so the blocks must not depend on what else is chunked: use
+    :func:`draw_blocks`. The global random stream is left as it was.
+
+    Parameters
+    ----------
+    function, theta, data, num_rows, blocks
+        As for :func:`evaluate`.
+    seed : int
+    besides : callable, optional
+        Pure function to be evaluated in the same pass; what it shares with ``function`` is then computed once.
+
+    Returns
+    -------
+    dict of str to ndarray [M, B, ...]
+    """
+    out = Results(len(theta), num_rows if blocks.rows else None)
+    tiles = tiles_of(len(theta), num_rows, blocks)
+    example = (theta[tiles[0][0]], *rows_of(data, tiles[0][1], num_rows))
+    run = _traced(function, besides, example, len(tiles)) or _eager(function, besides, len(data), len(tiles))
+    for index, (draws, rows) in enumerate(tiles):
+        inputs = rows_of(data, rows, num_rows)
+        stream = int(np.random.SeedSequence([seed % 2**63, index]).generate_state(1)[0])
+        with isolated(stream, theta.device), torch.no_grad():
+            out.write(run(stream, theta[draws], *inputs), draws, rows)
+    return out.arrays
+
+
+def draw_blocks(function: Function, theta: Tensor, data: Data, num_rows: int, *, splits: bool) -> Blocks:
+    """Return the blocks in which random numbers are drawn; they depend on the model and its data alone.
+
+    Parameters
+    ----------
+    function, theta, data, num_rows, splits
+        As for :func:`plan`.
+    """
+    rows = min(num_rows, RANDOM_ROWS) if splits else num_rows
+    draws = MAX_RANDOM_ELEMENTS // largest_tensor(function, theta, data, rows, num_rows)
+    return Blocks(max(1, draws), rows if splits else None)
+
+
+class _OutOfPlaceRandomness(TorchFunctionMode):
+    """Turn ``torch.empty(...).normal_()``, by which torch's distributions draw, into what vmap can batch."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is Tensor.normal_:
+            return _scaled_noise(_like(torch.randn, args[0]), *args[1:], **kwargs)
+        if func is Tensor.uniform_:
+            return _stretched(_like(torch.rand, args[0]), *args[1:], **kwargs)
+        if func is Tensor.exponential_:
+            uniform = _like(torch.rand, args[0])
+            return -torch.log1p(-uniform) / (args[1] if len(args) > 1 else kwargs.get("lambd", 1.0))
+        if func is Tensor.cauchy_:
+            return _scaled_noise(torch.tan(torch.pi * (_like(torch.rand, args[0]) - 0.5)), *args[1:], **kwargs)
+        return func(*args, **kwargs)
+
+
+def _like(draw: Callable[..., Tensor], tensor: Tensor) -> Tensor:
+    """Draw numbers of a tensor's shape; torch's own ``randn_like`` is not among ``rand_ops``."""
+    return draw(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+
+
+def _scaled_noise(noise: Tensor, loc: float | int = 0.0, scale: float | int = 1.0) -> Tensor:
+    return loc + scale * noise
+
+
+def _stretched(noise: Tensor, low: float | int = 0.0, high: float | int = 1.0) -> Tensor:
+    return low + (high - low) * noise
+
+
+def _traced(
+    function: Function, besides: Function | None, example: tuple[Any, ...], num_tiles: int
+) -> Callable[..., dict[str, Tensor]] | None:
+    """Return both functions as one graph, or None where that does not pay or its numbers might not be independent."""
+    if num_tiles < MIN_TILES_TO_LOWER:
+        return None
+
+    def both(*args: Any) -> dict[str, Tensor]:
+        return function(*args) | (besides(*args) if besides else {})
+
+    def batched(*args: Any) -> dict[str, Tensor]:
+        with _OutOfPlaceRandomness():
+            return vmapped(both, len(args) - 1, "different")(*args)
+
+    lowered = Lowered(batched)
+    try:
+        with warnings.catch_warnings(), isolated(0, example[0].device), torch.no_grad():
+            _refuse_unsafe_warnings()
+            with _RandomOperations() as found:
+                batched(*example)
+            if not found.operations <= set(rand_ops):  # the graph would merge equal calls of others into one
+                return None
+            lowered.specialize(*example, num_calls=0)  # traces and does not compile
+    except (RuntimeError, UserWarning):
+        return None
+    with isolated(0, example[0].device), config.patch(fallback_random=True):  # torch's own random numbers
+        step = lowered.specialize(*example, num_calls=num_tiles)
+    return lambda _, *args: step(*args)
+
+
+def _eager(
+    function: Function, besides: Function | None, num_arguments: int, num_tiles: int
+) -> Callable[..., dict[str, Tensor]]:
+    pure = over_draws(besides, num_arguments, num_tiles) if besides else lambda *_: {}
+    return lambda stream, *args: _drawn(function, args[0], args[1:], stream) | pure(*args)
+
+
+class _RandomOperations(TorchDispatchMode):
+    """Record which operations draw random numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.operations: set[Any] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            self.operations.add(func.overloadpacket)
+        return func(*args, **(kwargs or {}))
+
+
+def _drawn(function: Function, theta: Tensor, inputs: Data, stream: int) -> dict[str, Tensor]:
+    try:
+        with warnings.catch_warnings(), _OutOfPlaceRandomness():
+            _refuse_unsafe_warnings()
+            return vmapped(function, len(inputs), "different")(theta, *inputs)
+    except (RuntimeError, UserWarning):  # some distributions draw by operations that vmap does not know
+        torch.manual_seed(stream)
+        return looped(function)(theta, *inputs)
+
+
+def _refuse_unsafe_warnings() -> None:
+    """Make torch's warnings errors: it only warns where it batches a sampler wrongly."""
+    warnings.simplefilter("error", UserWarning)
+    warnings.filterwarnings("ignore", message="There is a performance drop")

@@ -1,0 +1,110 @@
+"""Random numbers in blocks: the same for the same seed, traced or not, and independent of each other."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import Dirichlet, Distribution, Gamma, Normal, Uniform
+
+from bnnzoo.predictive import random_blocks as module
+from bnnzoo.predictive.evaluate import Arrays, Blocks
+from bnnzoo.predictive.random_blocks import draw_blocks, evaluate_random
+
+
+@pytest.fixture
+def x() -> Tensor:
+    return torch.randn(29, 3)
+
+
+def draws_of(*distributions: Callable[[Tensor], Distribution]) -> Callable[[Tensor, Tensor], dict[str, Tensor]]:
+    """Return a function that draws from each of several distributions given ``f = x theta``."""
+
+    def function(theta: Tensor, x: Tensor) -> dict[str, Tensor]:
+        return {f"y{i}": distribution(x @ theta).sample() for i, distribution in enumerate(distributions)}
+
+    return function
+
+
+def evaluated(
+    function: Callable[..., Any], x: Tensor, monkeypatch: pytest.MonkeyPatch, *, traced: bool, **kwargs: Any
+) -> Arrays:
+    monkeypatch.setattr(module, "MIN_TILES_TO_LOWER", 1 if traced else 10**9)
+    return evaluate_random(function, torch.zeros(100, 3), (x,), 29, Blocks(16, 8), 0, **kwargs)
+
+
+def normal(f: Tensor) -> Distribution:
+    return Normal(f, 1.0, validate_args=False)
+
+
+def uniform(f: Tensor) -> Distribution:
+    return Uniform(f, f + 1.0, validate_args=False)
+
+
+def gamma(f: Tensor) -> Distribution:
+    return Gamma(f.exp(), 1.0, validate_args=False)
+
+
+def dirichlet(f: Tensor) -> Distribution:
+    return Dirichlet(f.exp()[:, None].expand(-1, 2), validate_args=False)
+
+
+@pytest.mark.parametrize("is_traced", [False, True])
+def test_draws_differ_between_blocks_and_repeat_with_the_seed(x, is_traced, monkeypatch):
+    monkeypatch.setattr(module, "MIN_TILES_TO_LOWER", 1 if is_traced else 10**9)
+    theta, blocks = torch.zeros(100, 3), Blocks(16, 8)
+    found = (evaluate_random(draws_of(normal), theta, (x,), 29, blocks, seed)["y0"] for seed in (0, 0, 1))
+    first, same, other = found
+    assert np.array_equal(first, same)
+    assert len(np.unique(first)) == first.size
+    assert not np.any(first == other)
+
+
+@pytest.mark.parametrize("distribution", [normal, uniform, gamma])
+def test_tracing_does_not_change_what_is_drawn(x, distribution, monkeypatch):
+    traced, eager = (evaluated(draws_of(distribution), x, monkeypatch, traced=t)["y0"] for t in (True, False))
+    assert np.allclose(traced, eager, rtol=1e-12)
+
+
+@pytest.mark.parametrize("distribution", [normal, uniform, gamma, dirichlet])
+def test_equal_distributions_are_drawn_from_independently(x, distribution, monkeypatch):
+    found = evaluated(draws_of(distribution, distribution), x, monkeypatch, traced=True)
+    assert not np.any(found["y0"] == found["y1"])
+
+
+def test_operations_that_a_graph_would_merge_are_not_traced(x):
+    example = torch.zeros(16, 3), x[:8]
+    assert module._traced(draws_of(dirichlet), None, example, 1000) is None
+    assert module._traced(draws_of(normal), None, example, 1000) is not None
+
+
+@pytest.mark.parametrize("is_traced", [False, True])
+def test_a_pure_function_besides_sees_the_same_parameters(x, is_traced, monkeypatch):
+    def f(theta: Tensor, x: Tensor) -> dict[str, Tensor]:
+        return {"f": x @ theta}
+
+    monkeypatch.setattr(module, "MIN_TILES_TO_LOWER", 1 if is_traced else 10**9)
+    theta = torch.randn(100, 3)
+    narrow = draws_of(lambda f: Normal(f, 1e-9, validate_args=False))
+    found = evaluate_random(narrow, theta, (x,), 29, Blocks(16, 8), 0, besides=f)
+    assert np.allclose(found["f"], theta @ x.T, rtol=1e-12)
+    assert np.abs(found["y0"] - found["f"]).max() < 1e-8
+
+
+@pytest.mark.slow
+def test_a_graph_worth_compiling_draws_the_same(x, monkeypatch):
+    eager = evaluated(draws_of(normal), x, monkeypatch, traced=False)["y0"]
+    monkeypatch.setattr("bnnzoo.core.lowering.COMPILE_SECONDS", 0.0)
+    assert np.allclose(evaluated(draws_of(normal), x, monkeypatch, traced=True)["y0"], eager, rtol=1e-12)
+
+
+def test_blocks_depend_on_the_model_alone(x):
+    def outer(theta: Tensor, x: Tensor) -> dict[str, Tensor]:
+        return {"y": torch.randn(1000, len(x)).mean(0) + x @ theta}
+
+    theta = torch.randn(13, 3)
+    blocks = draw_blocks(outer, theta[0], (x,), 29, splits=True)
+    assert blocks == draw_blocks(outer, theta[1], (x,), 29, splits=True)
+    assert blocks.draws * (blocks.rows or 0) * 1000 <= module.MAX_RANDOM_ELEMENTS
