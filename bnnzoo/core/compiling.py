@@ -10,8 +10,11 @@ from typing import Any, cast
 import torch
 import torch._inductor.config
 from torch import Tensor
+from torch._guards import TracingContext, tracing
 from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+from torch._subclasses import FakeTensorMode
 from torch.fx import GraphModule
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 __all__ = ["LoweringWarning", "compile_graph", "first_line"]
 
@@ -30,7 +33,8 @@ def compile_graph(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Seq
 
     settings = {"cpp_wrapper": all(tensor.device.type == "cpu" for tensor in inputs)}
     try:
-        with torch.no_grad(), torch._inductor.config.patch(settings), _quiet():
+        mode = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True)
+        with torch.no_grad(), torch._inductor.config.patch(settings), tracing(TracingContext(mode)), _quiet():
             wrapped: Callable[..., Any] = cast(Any, compile_fx(copy.deepcopy(graph), inputs, inner_compile=remember))
             expected = wrapped(*inputs)
     except Exception as error:  # no compiler on the machine, or an operation inductor does not know

@@ -62,7 +62,16 @@ class LogDensity:
 
     def constrain(self, theta: Tensor) -> dict[str, Tensor]:
         """Return the constrained value ``[..., *shape]`` of every latent site for ``theta[..., P]``."""
-        return {site.name: site.transform(site.unflatten(theta)) for site in self.sites}
+        free = self.unconstrained(theta)
+        return {site.name: site.transform(free[site.name]) for site in self.sites}
+
+    def unconstrained(self, theta: Tensor) -> dict[str, Tensor]:
+        """Return the unconstrained value ``[..., *unconstrained_shape]`` of every latent site for ``theta[..., P]``."""
+        # the derivative of one split is one concatenation, where slices would each add a vector of all P entries
+        parts = theta.split([site.unconstrained_shape.numel() for site in self.sites], -1)
+        return {
+            s.name: p.reshape(theta.shape[:-1] + s.unconstrained_shape) for s, p in zip(self.sites, parts, strict=True)
+        }
 
     def unconstrain(self, values: Mapping[str, Tensor]) -> Tensor:
         """Return ``theta[P]`` for one constrained value of every latent site.
@@ -124,8 +133,9 @@ class LogDensity:
 
     def _prior(self, theta: Tensor, nodes: Mapping[str, Node]) -> Tensor:
         total = theta.new_zeros(())
+        free = self.unconstrained(theta)
         for site in self.sites:
-            jacobian = site.transform.log_abs_det_jacobian(site.unflatten(theta), nodes[site.name]["value"])
+            jacobian = site.transform.log_abs_det_jacobian(free[site.name], nodes[site.name]["value"])
             total = total + jacobian.sum() + _scaled_sum(nodes[site.name])
         others = [n for n in nodes.values() if _is_factor(n) and n["name"] not in self.factors]
         return sum((_scaled_sum(node) for node in others), total)
@@ -170,7 +180,8 @@ class LogDensity:
             return torch.stack([self._one_with_prior_weights(chain) for chain in theta])
 
     def _one_with_prior_weights(self, theta: Tensor) -> Tensor:
-        given = {site.name: site.transform(site.unflatten(theta)) for site in self.sites if not site.is_weight}
+        constrained = self.constrain(theta)
+        given = {site.name: constrained[site.name] for site in self.sites if not site.is_weight}
         nodes = replay(self.model, given, self.data, self.observed, self.device)
         return self.unconstrain({site.name: nodes[site.name]["value"] for site in self.sites})
 

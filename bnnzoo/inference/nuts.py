@@ -1,9 +1,12 @@
 """The No-U-Turn sampler (Hoffman and Gelman 2014) with multinomial proposals (Betancourt 2017), without recursion."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
@@ -101,8 +104,12 @@ class NUTSKernel:
         accepted = (uniform.log() < -error - log_weight) | (leaf.index == 0)
         momentum_sum = leaf.momentum_sum + phase.momentum
         speed = velocity(metric, phase.momentum)
-        turning = self._turns_within(leaf, momentum_sum, phase.momentum, speed)
-        velocities, offsets = self._store(leaf, momentum_sum, phase.momentum, speed)
+        stored, tested = torch.as_tensor(_checkpoints(self.max_tree_depth), device=leaf.index.device)[
+            leaf.index
+        ].unbind()
+        half = 0.5 * phase.momentum
+        turning = _turns_within(leaf, tested, momentum_sum - half, speed)
+        velocities, offsets = _store(leaf, stored[:, None], half - momentum_sum, speed)
         diverging = error > DIVERGENCE_THRESHOLD
         index = leaf.index + 1
         return Leaf(
@@ -153,30 +160,6 @@ class NUTSKernel:
         return Leaf(
             phase, index, phase, empty, torch.zeros_like(theta), stack, stack, sum_acceptance, num_steps, no, no, no
         )
-
-    def _store(self, leaf: Leaf, momentum_sum: Tensor, momentum: Tensor, speed: Tensor) -> tuple[Tensor, Tensor]:
-        """Put an even leaf on the stack, at the place given by the number of ones in the binary digits of its index / 2.
-
-        Kept are its velocity and half its momentum minus the sum so far, which is all the U-turn test takes of it.
-        """
-        slots = torch.arange(self.max_tree_depth)
-        here = ((slots == _num_ones(leaf.index // 2, self.max_tree_depth)) & (leaf.index % 2 == 0))[:, None]
-        offset = 0.5 * momentum - momentum_sum
-        return torch.where(here, speed, leaf.velocities), torch.where(here, offset, leaf.offsets)
-
-    def _turns_within(self, leaf: Leaf, momentum_sum: Tensor, momentum: Tensor, speed: Tensor) -> Tensor:
-        """Test every balanced part of the subtree that ends at an odd leaf; they begin at the leaves on the stack.
-
-        With rho the momenta's sum over a part less half of both ends', the part turns if rho has a negative product with
-        the velocity at either end.
-        """
-        top = _num_ones(leaf.index // 2, self.max_tree_depth)
-        num_parts = _num_trailing_ones(leaf.index, self.max_tree_depth)
-        slots = torch.arange(self.max_tree_depth)
-        tested = (slots <= top) & (slots > top - num_parts)
-        rho = momentum_sum - 0.5 * momentum + leaf.offsets
-        turned = ((rho * leaf.velocities).sum(1) <= 0) | ((rho * speed).sum(1) <= 0)
-        return (tested & turned).any()
 
 
 @dataclass(frozen=True)
@@ -246,13 +229,33 @@ def _turns(left_speed: Tensor, right_speed: Tensor, left: Phase, right: Phase, m
     return ((rho * left_speed).sum() <= 0) | ((rho * right_speed).sum() <= 0)
 
 
-def _bits(index: Tensor, num: int) -> Tensor:
-    return (index // 2 ** torch.arange(num)) % 2
+def _store(leaf: Leaf, stored: Tensor, offset: Tensor, speed: Tensor) -> tuple[Tensor, Tensor]:
+    """Put an even leaf on the stack: its velocity, and half its momentum less the sum so far, all the U-turn test takes."""
+    return torch.where(stored, speed, leaf.velocities), torch.where(stored, offset, leaf.offsets)
 
 
-def _num_ones(index: Tensor, num: int) -> Tensor:
-    return _bits(index, num).sum()
+def _turns_within(leaf: Leaf, tested: Tensor, rest: Tensor, speed: Tensor) -> Tensor:
+    """Test every balanced part of the subtree that ends at an odd leaf; they begin at the leaves on the stack.
+
+    With rho the momenta's sum over a part less half of both ends', the part turns if rho has a negative product with
+    the velocity at either end.
+    """
+    rho = rest + leaf.offsets
+    turned = ((rho * leaf.velocities).sum(1) <= 0) | ((rho * speed).sum(1) <= 0)
+    return (tested & turned).any()
 
 
-def _num_trailing_ones(index: Tensor, num: int) -> Tensor:
-    return _bits(index, num).cumprod(0).sum()
+@lru_cache
+def _checkpoints(max_tree_depth: int) -> NDArray[np.bool_]:
+    """Say for each leaf of a subtree where on the stack it is stored, and which places are tested ``[leaves, 2, depth]``.
+
+    An even leaf is stored at the place given by the number of ones in the binary digits of half its index. At an odd one as
+    many balanced parts end as its index ends in ones; they begin at the leaves topmost on the stack.
+    """
+    index = np.arange(max(1, 2 ** (max_tree_depth - 1)))[:, None]
+    place = np.arange(max_tree_depth)
+    bits = (index // 2**place) % 2
+    top = bits[:, 1:].sum(1, keepdims=True)
+    stored = (place == top) & (index % 2 == 0)
+    tested = (place <= top) & (place > top - bits.cumprod(1).sum(1, keepdims=True))
+    return np.stack([stored, tested], 1)

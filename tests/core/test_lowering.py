@@ -1,5 +1,11 @@
 """Traced graphs, compiled graphs, and what happens where there can be neither."""
 
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
@@ -54,17 +60,82 @@ def test_constants_are_evaluated_once() -> None:
     assert step(torch.ones(3)).tolist() == [2.0, 2.0, 2.0]
 
 
-def test_narrow_products_are_turned_around() -> None:
-    g, x = torch.randn(60, 50), torch.randn(60, 8)
-    narrow = Lowered(lambda g, x: g.T @ x).specialize(g, x)
-    wide = Lowered(lambda g, x: x.T @ g).specialize(g, x)
-    products = [
-        [n.args[1].op for n in step.flat.graph.nodes if n.target is torch.ops.aten.mm.default]  # type: ignore[attr-defined]
-        for step in (narrow, wide)
-    ]
-    assert products == [["call_function"], ["placeholder"]]
+def _operations(function: Callable[..., object], *args: Tensor) -> list[str]:
+    graph = Lowered(function).specialize(*args).flat.graph  # type: ignore[attr-defined]
+    return [str(node.target).split(".")[1] for node in graph.nodes if node.op == "call_function"]
+
+
+def test_what_changes_nothing_is_taken_out() -> None:
+    one, zero = torch.ones(()), torch.zeros(3)
+
+    def function(x: Tensor) -> Tensor:
+        same = ((x * one + zero) / 1 - torch.zeros_like(x)) ** 1.0
+        return torch.exp(same.reshape(3, 1).squeeze(1).expand(3).unsqueeze(0).sum(0))
+
+    assert _operations(function, torch.randn(3)) == ["exp"]
+    x = torch.randn(3)
+    torch.testing.assert_close(Lowered(function)(x), x.exp(), rtol=0, atol=0)
+
+
+def test_what_only_looks_like_nothing_stays() -> None:
+    x = torch.arange(6.0).reshape(2, 3)
+    for function in (
+        lambda x: x * torch.ones(4, 2, 3),  # takes a new shape
+        lambda x: x.int() * 1.0,  # takes a new type
+        lambda x: 1 - x * 1,
+        lambda x: 0 - x,
+        lambda x: 1 / x,
+        lambda x: x.permute(1, 0).reshape(2, 3),
+        lambda x: x[:, 1:].sum(1),
+        lambda x: (x > 2).reshape(1, 6).sum(0),  # counts, though over single entries
+    ):
+        torch.testing.assert_close(Lowered(function)(x), function(x), rtol=0, atol=0)
+
+
+def test_a_constant_of_one_number_becomes_that_number() -> None:
+    scale = torch.full((3,), 2.5)
+    step = Lowered(lambda x: x.sin() / scale).specialize(torch.ones(3))
+    assert not list(step.flat.named_buffers())  # type: ignore[attr-defined]
+    kept = Lowered(lambda x: torch.cat([torch.full((5000,), 2.0), x])).specialize(torch.ones(3))
+    assert [b.numel() for _, b in kept.flat.named_buffers()] == [1]  # type: ignore[attr-defined]
+    assert kept(torch.ones(3)).sum() == 10003
+
+
+def test_an_input_is_never_returned_as_it_is() -> None:
+    x = torch.ones(3)
+    assert Lowered(lambda x: x + 0)(x) is not x
+
+
+def test_products_with_few_columns_and_what_follows_are_turned_around() -> None:
+    g, x, bias = torch.randn(60, 50), torch.randn(60, 8), torch.randn(50)
+    narrow = Lowered(lambda g, x: g.T @ x)
     torch.testing.assert_close(narrow(g, x), g.T @ x)
-    torch.testing.assert_close(wide(g, x), x.T @ g)
+    layer = Lowered(lambda x, w, bias: torch.exp(x @ w + bias) * torch.ones(60, 1) + bias[0])
+    w = torch.randn(8, 50)
+    torch.testing.assert_close(layer(x, w, bias), torch.exp(x @ w + bias) + bias[0])
+    nodes = layer.specialize(x, w, bias).flat.graph.nodes  # type: ignore[attr-defined]
+    (product,) = [node for node in nodes if node.target is torch.ops.aten.mm.default]
+    (sum_,) = product.users
+    assert sum_.target is torch.ops.aten.add.Tensor  # entry by entry on the transpose, which is turned back at the end
+    wide = Lowered(lambda g, x: x.T @ g).specialize(g, x).flat.graph.nodes  # type: ignore[attr-defined]
+    assert [n.args[1].op for n in wide if n.target is torch.ops.aten.mm.default] == ["placeholder"]
+
+
+COMPILED_AGAIN = """
+import torch
+from torch._dynamo.utils import counters
+from bnnzoo.core.lowering import Lowered
+assert Lowered(lambda x: torch.sin(x) @ x).specialize(torch.ones(7), num_calls=10**9).how == "compiled"
+print(counters["inductor"]["fxgraph_cache_hit"], counters["inductor"]["fxgraph_cache_miss"])
+"""
+
+
+@pytest.mark.slow
+def test_a_graph_compiled_before_comes_from_the_disk(tmp_path: Path) -> None:
+    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-W", "ignore", "-c", COMPILED_AGAIN]
+    runs = [subprocess.run(command, env=environment, check=True, capture_output=True, text=True) for _ in range(2)]
+    assert [run.stdout.split()[-2:] for run in runs] == [["0", "1"], ["1", "0"]]
 
 
 def test_random_numbers_are_not_constants() -> None:

@@ -1,0 +1,179 @@
+"""Taking operations out of a traced graph that change nothing, such as the scale of one that a site does not have."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch.fx import GraphModule, Node
+
+__all__ = ["filled", "is_filled", "simplify"]
+
+aten = torch.ops.aten
+
+FILLS: dict[Any, Callable[[tuple[Any, ...]], Any]] = {
+    aten.zeros_like.default: lambda args: 0,
+    aten.new_zeros.default: lambda args: 0,
+    aten.ones_like.default: lambda args: 1,
+    aten.new_ones.default: lambda args: 1,
+    aten.full_like.default: lambda args: args[1],
+    aten.new_full.default: lambda args: args[2],
+}
+"""Operations whose result depends on shapes alone, and the value it is filled with."""
+
+RESHAPES = {
+    aten.reshape.default,
+    aten.view.default,
+    aten._unsafe_view.default,
+    aten.unsqueeze.default,
+    aten.squeeze.dim,
+    aten.squeeze.dims,
+    aten.squeeze.default,
+}
+SUMS, PERMUTES = {aten.sum.dim_IntList}, {aten.permute.default}
+SAME_IF_SAME_SHAPE = {aten.expand.default, aten.slice.Tensor, aten.alias.default, aten.detach.default}
+NEUTRAL: dict[Any, tuple[float, bool]] = {
+    aten.mul.Tensor: (1, True),
+    aten.mul.Scalar: (1, False),
+    aten.div.Tensor: (1, False),
+    aten.add.Tensor: (0, True),
+    aten.sub.Tensor: (0, False),
+    aten.pow.Tensor_Scalar: (1, False),
+}
+"""The number that changes nothing as the second operand, and whether it may as well be the first."""
+FLOATS = {torch.float32, torch.float64}
+
+
+def is_filled(node: Node) -> bool:
+    """Tell whether a node's result is one number throughout, whatever the graph's inputs."""
+    return node.target in FILLS and not isinstance(_fill(node), Node)
+
+
+def filled(node: Node) -> Tensor:
+    """Return the result of such a node; it takes the memory of one number."""
+    like = node.meta["val"]
+    return torch.full((), _fill(node), dtype=like.dtype, device=like.device).expand(like.shape)
+
+
+def _fill(node: Node) -> Any:
+    return FILLS[node.target](node.args)
+
+
+def simplify(graph: GraphModule) -> None:
+    """Take out, in place, whatever changes nothing; graphs that write into their tensors are left as they are.
+
+    Every node needs the tensor it stands for in its metadata, as tracing leaves it there. Results stay the same to the bit.
+    """
+    if any(isinstance(node.target, OpOverload) and node.target._schema.is_mutable for node in graph.graph.nodes):
+        return
+    for node in list(graph.graph.nodes):
+        kept = _equal(graph, node) if node.op == "call_function" else None
+        if kept is not None and not (kept.op == "placeholder" and any(user.op == "output" for user in node.users)):
+            node.replace_all_uses_with(kept)
+            graph.graph.erase_node(node)
+    for node in graph.graph.nodes:
+        _take_numbers(graph, node)
+    graph.graph.eliminate_dead_code()
+
+
+def _take_numbers(graph: GraphModule, node: Node) -> None:
+    """Let a constant operand that is one number throughout be that number, which need not be fetched from memory."""
+    if node.target not in NEUTRAL or len(node.args) != 2 or node.meta["val"].dtype not in FLOATS:
+        return
+    first, second = node.args
+    value = _number(graph, second)
+    if value is not None and _alike(first, node):
+        node.args = (first, value)
+    elif NEUTRAL[node.target][1] and _alike(second, node) and (value := _number(graph, first)) is not None:
+        node.args = (second, value)
+
+
+def _number(graph: GraphModule, operand: Any) -> float | None:
+    """Return the number that a constant is throughout, if it is."""
+    if not isinstance(operand, Node) or operand.op != "get_attr":
+        return None
+    value: Tensor = getattr(graph, str(operand.target)).reshape(-1)
+    return float(value[0]) if value.numel() and bool((value == value[0]).all()) else None
+
+
+def _equal(graph: GraphModule, node: Node) -> Node | None:
+    """Return a cheaper node, old or new, that equals ``node``, if there is one."""
+    for targets, rule in RULES:
+        if node.target in targets:
+            return rule(graph, node)
+    return None
+
+
+def _reshaped(graph: GraphModule, node: Node) -> Node | None:
+    """See a chain of changes of shape as one, from where it starts."""
+    source: Any = node.args[0]
+    while source.target in RESHAPES:
+        source = source.args[0]
+    if _alike(source, node):
+        return _node(source)
+    return None if source is node.args[0] else _reshape(graph, node, source)
+
+
+def _summed(graph: GraphModule, node: Node) -> Node | None:
+    """See a sum over single entries as a change of shape."""
+    source: Any = node.args[0]
+    shape, dims = source.meta["val"].shape, node.args[1]
+    if not dims or any(shape[dim] != 1 for dim in dims) or source.meta["val"].dtype != node.meta["val"].dtype:  # type: ignore[union-attr]
+        return None
+    new = _reshape(graph, node, source)
+    return _reshaped(graph, new) or new
+
+
+def _reshape(graph: GraphModule, node: Node, source: Node) -> Node:
+    with graph.graph.inserting_before(node):
+        new = graph.graph.call_function(aten.reshape.default, (source, list(node.meta["val"].shape)))
+    new.meta["val"] = node.meta["val"]
+    return new
+
+
+def _permuted(graph: GraphModule, node: Node) -> Node | None:
+    order: Any = node.args[1]
+    return _node(node.args[0]) if list(order) == list(range(len(order))) else None
+
+
+def _of_same_shape(graph: GraphModule, node: Node) -> Node | None:
+    return _node(node.args[0]) if _alike(node.args[0], node) else None
+
+
+def _with_neutral(graph: GraphModule, node: Node) -> Node | None:
+    number, commutes = NEUTRAL[node.target]
+    first, second = node.args[:2]
+    if _is_number(graph, second, number) and _alike(first, node):
+        return _node(first)
+    return _node(second) if commutes and _is_number(graph, first, number) and _alike(second, node) else None
+
+
+def _is_number(graph: GraphModule, operand: Any, number: float) -> bool:
+    """Tell whether an operand is known to be ``number`` throughout."""
+    if not isinstance(operand, Node):
+        return bool(operand == number)
+    if operand.op != "get_attr":
+        return False
+    return bool((getattr(graph, str(operand.target)) == number).all())
+
+
+def _alike(a: Any, b: Node) -> bool:
+    """Tell whether two nodes stand for tensors of one shape and type."""
+    if not isinstance(a, Node) or "val" not in a.meta:
+        return False
+    left, right = a.meta["val"], b.meta["val"]
+    return left.shape == right.shape and left.dtype == right.dtype
+
+
+def _node(found: Any) -> Node | None:
+    return found if isinstance(found, Node) else None
+
+
+RULES: list[tuple[Any, Callable[[GraphModule, Node], Node | None]]] = [
+    (RESHAPES, _reshaped),
+    (SUMS, _summed),
+    (PERMUTES, _permuted),
+    (SAME_IF_SAME_SHAPE, _of_same_shape),
+    (NEUTRAL, _with_neutral),
+]
