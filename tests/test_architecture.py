@@ -15,7 +15,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 MEASURES = frozenset({"diagnostics", "uncertainty", "calibration", "ood", "acquisition"})
 LABELLED = frozenset({"numpy", "scipy", "sklearn", "pandas", "xarray", "arviz_base", "arviz_stats"})
 TENSORS = frozenset({"numpy", "torch", "pyro"})
-OPTIONAL = frozenset({"curvlinops", "dask", "distributed", "zarr"})  # what the extras of pyproject.toml bring
+OPTIONAL = frozenset({"curvlinops", "dask", "distributed", "zarr", "zuko"})  # what the extras of pyproject.toml bring
 MAX_LINES = 400  # files stay near 300
 
 
@@ -30,7 +30,7 @@ class Layer:
 LAYERS = {
     "core": Layer(frozenset(), TENSORS | {"pandas"}),
     "models": Layer(frozenset({"core"}), TENSORS),
-    "inference": Layer(frozenset({"core"}), frozenset({"cloudpickle", "numpy", "rich", "torch"})),
+    "inference": Layer(frozenset({"core"}), frozenset({"cloudpickle", "numpy", "rich", "scipy", "torch"})),
     "predictive": Layer(frozenset({"core"}), frozenset({"numpy", "torch", "xarray", "arviz_base"})),
     "labelled": Layer(frozenset(), LABELLED),
     **dict.fromkeys(MEASURES, Layer(frozenset({"labelled"}), LABELLED)),

@@ -25,6 +25,7 @@ ACCURACY = {
     "LastLayerVI": 0.03,
     "SubsetVI": 0.03,
     "FullRankVI": 0.03,
+    "FlowVI": 0.03,
     "LowRankVI": 0.05,
     "SVI": 0.1,
     "MCLMC": 0.05,  # not exact: its bias at the default step size, see docs/methods/mcmc.md
@@ -32,7 +33,7 @@ ACCURACY = {
 AS_GOOD_AS_EXACT = 1e-4
 
 # Tens of seconds each, and close relatives of a method that runs by default.
-SLOW = {"HMC", "MAMS", "ChEESHMC", "MCLMC", "SVI", "FullRankVI", "LowRankVI", "LastLayerVI", "SubsetVI"}
+SLOW = {"HMC", "MAMS", "ChEESHMC", "MCLMC", "SVI", "FullRankVI", "FlowVI", "LowRankVI", "LastLayerVI", "SubsetVI"}
 
 
 def method_named(name: str) -> Method:

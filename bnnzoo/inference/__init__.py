@@ -4,6 +4,7 @@ from bnnzoo.inference.chees_hmc import ChEESHMC
 from bnnzoo.inference.diagonal_laplace import DiagonalLaplace
 from bnnzoo.inference.evidence import maximise_evidence
 from bnnzoo.inference.fit import fit
+from bnnzoo.inference.flow_vi import FlowVI
 from bnnzoo.inference.full_rank_vi import FullRankVI
 from bnnzoo.inference.hmc import HMC
 from bnnzoo.inference.kfac_laplace import KFACLaplace
@@ -28,6 +29,7 @@ __all__ = [
     "SVI",
     "ChEESHMC",
     "DiagonalLaplace",
+    "FlowVI",
     "FullRankVI",
     "KFACLaplace",
     "Laplace",

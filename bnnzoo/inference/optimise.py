@@ -43,6 +43,9 @@ class AdamSettings:
         Stop where the mean value over a window differs by less than this, relatively, from the window before.
     weights : Tensor [num_steps] or None
         Passed to the objective step by step, such as the weight of an annealed KL divergence.
+    clip : float or None
+        Shorten a row's gradient to this many times the root mean square of those before it. One gradient that is larger by
+        orders of magnitude would otherwise keep Adam's steps short for a thousand more.
     """
 
     num_steps: int
@@ -52,6 +55,7 @@ class AdamSettings:
     window: int = 1
     tolerance: float | None = None
     weights: Tensor | None = None
+    clip: float | None = None
 
 
 @dataclass(frozen=True)
@@ -126,7 +130,8 @@ def ascend(
             batch = next(batches)
             args = (params, mean, square, dials[t], *noise(generator), *batch)
             if step is None:
-                lowered = Lowered(_adam_step(objective), None if fallback is None else _adam_step(fallback))
+                looped = None if fallback is None else _adam_step(fallback, settings.clip)
+                lowered = Lowered(_adam_step(objective, settings.clip), looped)
                 step = lowered.specialize(*args, num_calls=settings.num_steps).flat
             with torch.no_grad():
                 params, mean, square, value = step(*(a for a in args if isinstance(a, Tensor)))
@@ -178,7 +183,7 @@ def _dials(settings: AdamSettings, like: Tensor) -> Tensor:
     return torch.stack([rate, *corrections, weights], 1).to(like)
 
 
-def _adam_step(objective: Objective) -> Callable[..., tuple[Tensor, ...]]:
+def _adam_step(objective: Objective, clip: float | None = None) -> Callable[..., tuple[Tensor, ...]]:
     """Return one step ``(params, mean, square, dials, *noise_and_batch) -> (params, mean, square, value)``."""
 
     def step(params: Tensor, mean: Tensor, square: Tensor, dials: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
@@ -186,12 +191,21 @@ def _adam_step(objective: Objective) -> Callable[..., tuple[Tensor, ...]]:
         value, gradient = objective(params, weight, *arguments)
         usable = gradient.isfinite().all(1, keepdim=True)
         gradient = torch.where(usable, gradient, 0.0)
+        if clip is not None:
+            gradient = _clipped(gradient, square, square_correction, clip)
         mean = MOMENTUM * mean + (1 - MOMENTUM) * gradient
         square = SECOND_MOMENTUM * square + (1 - SECOND_MOMENTUM) * gradient**2
         move = rate * mean * mean_correction / ((square * square_correction).sqrt() + EPSILON)
         return params + torch.where(usable, move, 0.0), mean, square, value
 
     return step
+
+
+def _clipped(gradient: Tensor, square: Tensor, correction: Tensor, clip: float) -> Tensor:
+    """Shorten each row of ``gradient[C, Q]`` that is longer than ``clip`` times what is usual; the first stays as it is."""
+    usual = (square.sum(1, keepdim=True) * correction).sqrt()
+    length = gradient.norm(dim=1, keepdim=True)
+    return torch.where((usual > 0) & (length > clip * usual), gradient * (clip * usual / length), gradient)
 
 
 def _is_settled(values: list[Tensor], settings: AdamSettings) -> bool:

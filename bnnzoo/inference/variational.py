@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
@@ -208,6 +208,8 @@ def maximise(
     run: Run,
     bound: Bound | None = None,
     num_extra: int = 0,
+    start: Tensor | None = None,
+    clip: float | None = None,
 ) -> tuple[Tensor, FitInfo]:
     """Return the parameters ``[C, Q]`` of the restarts that are kept, and how they came about.
 
@@ -220,6 +222,10 @@ def maximise(
         That of :func:`elbo` unless given.
     num_extra : int
         Number of standard normal numbers that the bound takes beyond those of the family.
+    start : Tensor [C, Q], optional
+        Parameters to start from; those of the family at the method's starting points unless given.
+    clip : float, optional
+        See :class:`bnnzoo.inference.optimise.AdamSettings`.
 
     Raises
     ------
@@ -228,14 +234,15 @@ def maximise(
     """
     settings = vi_settings(method)
     began = time.perf_counter()
-    theta = starting_points(settings.init, settings.num_restarts, density, data, run)
-    start = torch.stack([family.start(loc, settings.init_scale) for loc in theta])
+    if start is None:
+        theta = starting_points(settings.init, settings.num_restarts, density, data, run)
+        start = torch.stack([family.start(loc, settings.init_scale) for loc in theta])
     shape = (settings.num_restarts, settings.num_particles, family.noise_size(density.num_params))
     bound = along_the_path(density, family) if bound is None else bound
     found = ascend(
         _objective(bound, settings),
         start,
-        settings.adam,
+        replace(settings.adam, clip=clip),
         density,
         data,
         run,

@@ -8,6 +8,7 @@ from bnnzoo.testing.monte_carlo import check_moments
 from bnnzoo.testing.targets import (
     LinearGaussian,
     Target,
+    banana,
     funnel,
     ill_conditioned,
     linear_gaussian,
@@ -18,6 +19,7 @@ from bnnzoo.testing.targets import (
 __all__ = [
     "LinearGaussian",
     "Target",
+    "banana",
     "check_measure",
     "check_method",
     "check_model",

@@ -11,7 +11,16 @@ from torch import Tensor, nn
 from bnnzoo.core.types import Model
 from bnnzoo.models import priors, random_module
 
-__all__ = ["LinearGaussian", "Target", "funnel", "ill_conditioned", "linear_gaussian", "linear_network", "skewed"]
+__all__ = [
+    "LinearGaussian",
+    "Target",
+    "banana",
+    "funnel",
+    "ill_conditioned",
+    "linear_gaussian",
+    "linear_network",
+    "skewed",
+]
 
 
 @dataclass(frozen=True)
@@ -173,6 +182,38 @@ def skewed(num_data: int = 4, seed: int = 0) -> Target:
 
     posterior = torch.distributions.Gamma(shape + y.sum(), torch.tensor(rate + num_data))
     return Target("skewed", model, (y,), {"rate": posterior.mean}, {"rate": posterior.stddev})
+
+
+def banana(curvature: float = 1.0, width: float = 0.5) -> Target:
+    r"""Return a bent Gaussian: :math:`x \sim N(0, 1)`, :math:`y \sim N(b (x^2 - 1), s^2)`; no data, the prior is the target.
+
+    No Gaussian is near it: the best one sits on one side or at the bend. Its evidence is 1, so that an evidence lower bound
+    is minus the divergence from it.
+
+    Parameters
+    ----------
+    curvature : float
+        b.
+    width : float
+        s, across the ridge.
+
+    Returns
+    -------
+    Target
+
+    References
+    ----------
+    Haario, Saksman and Tamminen (1999), Adaptive proposal distribution for random walk Metropolis algorithm,
+    Computational Statistics 14.
+    """
+
+    def model() -> None:
+        x = pyro.sample("x", dist.Normal(torch.tensor(0.0), 1.0))
+        pyro.sample("y", dist.Normal(curvature * (x**2 - 1), width))
+
+    zero = torch.tensor(0.0)
+    sd = {"x": torch.tensor(1.0), "y": torch.tensor((2 * curvature**2 + width**2) ** 0.5)}
+    return Target("banana", model, (), {"x": zero, "y": zero}, sd)
 
 
 def funnel(num_leaves: int = 4) -> Target:

@@ -1,14 +1,15 @@
 """Exact moments of the targets, found again by other means."""
 
 import numpy as np
+import pyro
 import pytest
 import torch
 from scipy.integrate import quad
 
 from bnnzoo.core.density import build_density
-from bnnzoo.testing import check_model, funnel, ill_conditioned, linear_gaussian, linear_network, skewed
+from bnnzoo.testing import banana, check_model, funnel, ill_conditioned, linear_gaussian, linear_network, skewed
 
-TARGETS = [linear_gaussian(), linear_network(), ill_conditioned(), skewed(), funnel()]
+TARGETS = [linear_gaussian(), linear_network(), ill_conditioned(), skewed(), banana(), funnel()]
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
@@ -64,3 +65,15 @@ def test_skewed_moments_agree_with_quadrature():
 def test_correlation_must_be_one():
     with pytest.raises(ValueError, match=r"correlation must lie in \[0, 1\), not 1.0"):
         linear_gaussian(correlation=1.0)
+
+
+def test_banana_moments_agree_with_draws():
+    target = banana(curvature=0.7, width=0.3)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        nodes = [pyro.poutine.trace(target.model).get_trace().nodes for _ in range(4000)]
+    for name, sd in target.sd.items():
+        drawn = torch.stack([node[name]["value"] for node in nodes])
+        assert abs(drawn.mean() - target.mean[name]) < 5 * sd / 4000**0.5
+        squares = (drawn - target.mean[name]) ** 2
+        assert abs(squares.mean() - sd**2) < 5 * squares.std() / 4000**0.5
