@@ -1,6 +1,7 @@
 """Configuration of the documentation; it builds without a network."""
 
 import os
+from pathlib import Path
 
 import bnnzoo
 
@@ -12,6 +13,7 @@ copyright = f"2026, {author}"
 version = release = bnnzoo.__version__
 
 extensions = [
+    "matplotlib.sphinxext.plot_directive",
     "myst_parser",
     "numpydoc",
     "sphinx.ext.autodoc",
@@ -54,4 +56,7 @@ sphinx_gallery_conf = {
     "remove_config_comments": True,
     "abort_on_example_error": True,
 }
+plot_html_show_formats = plot_html_show_source_link = plot_include_source = False
+plot_formats = [("png", 150)]
+plot_working_directory = str(Path(__file__).parents[1])  # where the package `benchmarks` is
 suppress_warnings = ["config.cache"]  # the function above cannot be cached
