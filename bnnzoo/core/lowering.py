@@ -107,8 +107,9 @@ class Lowered:
 class LoopStep:
     """A function called over and over in a loop, on flat tensors; it compiles itself once it has run long enough.
 
-    At most about as much time is spent on compiling as on running, whatever the loop's length, and the choice depends on
-    the number of calls alone, so that a run can be repeated; ``num_calls`` is set where a run goes on that was broken off.
+    A loop that is sure to be long compiles at once; else at most about as much time is spent on compiling as on running. The
+    choice depends on numbers of calls alone, so that a run can be repeated; ``num_calls`` is set where a run goes on that was
+    broken off.
 
     Parameters
     ----------
@@ -118,16 +119,21 @@ class LoopStep:
         Example arguments.
     fallback : callable, optional
         What to run where ``function`` cannot be traced.
+    at_least : int
+        Number of calls there will be, if all goes well.
     """
 
-    def __init__(self, function: Callable[..., Any], *args: Any, fallback: Callable[..., Any] | None = None) -> None:
+    def __init__(
+        self, function: Callable[..., Any], *args: Any, fallback: Callable[..., Any] | None = None, at_least: int = 0
+    ) -> None:
         self._specialized = Lowered(function, fallback).specialize(*args)
+        self._at_least = at_least
         self.num_calls = 0
 
     def __call__(self, *tensors: Tensor) -> Sequence[Tensor]:
         """Evaluate at the leaves of the arguments and return the leaves of the result."""
         self.num_calls += 1
-        if self.num_calls > self._specialized.worth_compiling_after:
+        if max(self.num_calls, self._at_least) > self._specialized.worth_compiling_after:
             self._specialized = self._specialized.compiled([tensor.clone() for tensor in tensors])
         return self._specialized.flat(*tensors)
 

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 from concurrent.futures import BrokenExecutor, Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -114,10 +114,10 @@ def sample_chains(
     task = Task(sampler, settings, theta, run.seed, 0, checkpoint)
     groups = sampler.groups(settings.num_chains, spread=run.executor is not None)
     tasks = [task.of_chains(group) for group in groups]
-    if run.executor is None:
-        result = _joined([_run(each, density, data, run.progress) for each in tasks])
-    else:
-        result = _ship(run.executor, tasks, density, data)
+    workers = run.executor
+    result = (
+        _ship(workers, tasks, density, data) if workers is not None else _run_here(tasks, density, data, run.progress)
+    )
     info = FitInfo(
         method=name,
         sampling="mcmc",
@@ -132,6 +132,22 @@ def sample_chains(
 
 
 KINDS = {"n_steps": torch.int64, "tree_depth": torch.int64, "diverging": torch.bool}
+
+
+def _run_here(tasks: list[Task], density: LogDensity, data: Data, progress: Progress) -> ChainDraws:
+    """Run groups one after the other; interrupted, return those that are done, or what the first one has."""
+    parts: list[ChainDraws] = []
+    for task in tasks:
+        try:
+            part = _run(task, density, data, progress)
+        except KeyboardInterrupt:
+            if not parts:
+                raise
+            return replace(_joined(parts), complete=False)
+        if not part.complete:
+            return replace(_joined(parts), complete=False) if parts else part
+        parts.append(part)
+    return _joined(parts)
 
 
 def _run(task: Task, density: LogDensity, data: Data, progress: Progress) -> ChainDraws:

@@ -100,6 +100,9 @@ class HMC:
         Estimated from the draws' variances, their covariance, or the ratio of variances of draws and gradients.
     step_size : float, optional
         Where to start tuning; found by doubling or halving unless given.
+    num_groups : int, optional
+        Batches that an executor runs side by side, best one a core; each chain by itself unless given. Chains in one batch
+        share the cost of every call.
     init : Tensor, Posterior or Method, optional
         Starting points ``theta[C, P]``, or where to take them from; see :class:`bnnzoo.NUTS`.
 
@@ -129,6 +132,7 @@ class HMC:
     max_steps: int = 1000
     mass_matrix: MassMatrix = "diagonal"
     step_size: float | None = None
+    num_groups: int | None = None
     init: Start = None
 
     needs: ClassVar[frozenset[Need]] = frozenset()
@@ -144,4 +148,4 @@ class HMC:
         loop = LoopSettings(self.num_warmup, self.num_draws, self.target_accept, self.mass_matrix, self.step_size)
         settings = ChainSettings(self.num_chains, self.num_warmup, self.num_draws, self.init)
         kernel = HMCKernel(self.trajectory_length, self.jitter, self.max_steps)
-        return sample_chains(self, HamiltonianSampler(kernel, loop), settings, density, data, run)
+        return sample_chains(self, HamiltonianSampler(kernel, loop, self.num_groups), settings, density, data, run)

@@ -25,7 +25,7 @@ from bnnzoo.inference.adaptation import (
     window_ends,
 )
 from bnnzoo.inference.hamiltonian import Kernel, Phase, energy
-from bnnzoo.inference.settings import refuse_tuning
+from bnnzoo.inference.settings import USUAL_STEPS, even_groups, refuse_counts, refuse_tuning
 from bnnzoo.inference.snapshots import from_arrays, to_arrays
 from bnnzoo.inference.steps import STATS, batched_begin, batched_leap, batched_learn, batched_merge
 from bnnzoo.inference.streams import ChainStreams
@@ -153,7 +153,8 @@ class ChainLoop:
         gradient, looped = density.batched_value_and_grad, looped_value_and_grad(density.log_joint)
         fallback = batched_leap(self.kernel, looped)
         leap_args = (leaf, tree, metric, self._step_size(), row[0], *self.data)
-        self._leap = LoopStep(batched_leap(self.kernel, gradient), *leap_args, fallback=fallback)
+        leap = batched_leap(self.kernel, gradient)
+        self._leap = LoopStep(leap, *leap_args, fallback=fallback, at_least=USUAL_STEPS * self._total)
         self._merge = LoopStep(batched_merge(self.kernel), leaf, tree, metric, row[1:3])
         learn = batched_learn(self.settings.target_accept)
         self._learn = LoopStep(learn, leaf, tree, metric, adaptation, *self._stages())
@@ -283,10 +284,11 @@ class HamiltonianSampler:
 
     kernel: Kernel
     settings: LoopSettings
+    num_groups: int | None
 
     def groups(self, num_chains: int, spread: bool) -> list[range]:
-        """Return all chains as one batch at home, and one by one on workers: they do not need each other."""
-        return [range(c, c + 1) for c in range(num_chains)] if spread else [range(num_chains)]
+        """Return all chains as one batch at home, and on workers as many batches as asked for: they do not need each other."""
+        return even_groups(num_chains, (self.num_groups or num_chains) if spread else 1)
 
     def begin(self, density: LogDensity, data: Data, theta: Tensor, seed: int, first_chain: int) -> ChainLoop:
         """Start chains at ``theta[C, P]``."""
@@ -295,3 +297,4 @@ class HamiltonianSampler:
     def refuse_impossible(self, name: str) -> None:
         """Raise ValueError if the settings of the method ``name`` cannot be."""
         refuse_tuning(name, self.settings)
+        refuse_counts(name, {"num_groups": (1 if self.num_groups is None else self.num_groups, 1)})

@@ -178,6 +178,9 @@ class NUTS:
         Estimated from the draws' variances, their covariance, or the ratio of variances of draws and gradients.
     step_size : float, optional
         Where to start tuning; found by doubling or halving unless given.
+    num_groups : int, optional
+        Batches that an executor runs side by side, best one a core; each chain by itself unless given. Chains in one batch
+        share the cost of every call.
     init : Tensor, Posterior or Method, optional
         Starting points ``theta[C, P]``, or where to take them from. By default network weights start from their prior and
         everything else uniformly on (-2, 2) in unconstrained space.
@@ -206,6 +209,7 @@ class NUTS:
     max_tree_depth: int = 10
     mass_matrix: MassMatrix = "diagonal"
     step_size: float | None = None
+    num_groups: int | None = None
     init: Start = None
 
     needs: ClassVar[frozenset[Need]] = frozenset()
@@ -215,9 +219,8 @@ class NUTS:
         """Draw from the posterior; see :func:`bnnzoo.fit`."""
         loop = LoopSettings(self.num_warmup, self.num_draws, self.target_accept, self.mass_matrix, self.step_size)
         settings = ChainSettings(self.num_chains, self.num_warmup, self.num_draws, self.init)
-        return sample_chains(
-            self, HamiltonianSampler(NUTSKernel(self.max_tree_depth), loop), settings, density, data, run
-        )
+        sampler = HamiltonianSampler(NUTSKernel(self.max_tree_depth), loop, self.num_groups)
+        return sample_chains(self, sampler, settings, density, data, run)
 
 
 def _sign(uniform: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from typing import Protocol, runtime_checkable
 from bnnzoo.core.density import LogDensity
 
 __all__ = [
+    "USUAL_STEPS",
     "Tuning",
     "WarmUp",
     "even_groups",
@@ -15,6 +16,9 @@ __all__ = [
     "refuse_tuning",
     "refuse_untuned",
 ]
+
+USUAL_STEPS = 8
+"""Gradient steps of a draw that most posteriors take at least; by it a loop is known to be long."""
 
 
 @runtime_checkable

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pyro
@@ -36,7 +37,9 @@ def test_a_process_pool_gives_the_chains_of_one_process() -> None:
     together = fitted()
     with pool() as executor:
         apart = fitted(executor=executor)
+        in_batches = fitted(replace(CHAINS, num_groups=2), executor)
     torch.testing.assert_close(apart.draws(), together.draws(), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(in_batches.draws(), together.draws(), rtol=1e-6, atol=1e-6)
     assert apart.info.complete
 
 

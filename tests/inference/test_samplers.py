@@ -17,6 +17,7 @@ from bnnzoo.core.posterior import Draws
 from bnnzoo.core.sites import ModelError
 from bnnzoo.core.types import Method
 from bnnzoo.inference import HMC, MAMS, MAP, MCLMC, NUTS, ChEESHMC, fit
+from bnnzoo.inference.lockstep import LockstepLoop
 from bnnzoo.inference.loop import ChainLoop
 from bnnzoo.testing import funnel, ill_conditioned, linear_gaussian, skewed
 from bnnzoo.testing.monte_carlo import check_moments
@@ -196,9 +197,27 @@ def test_interrupted_run_returns_the_draws_so_far(monkeypatch: pytest.MonkeyPatc
     assert bool((posterior.draws() != 0).all())
 
 
+@pytest.mark.parametrize("when", [3, 35])
+def test_interrupted_groups_do_not_go_on_to_the_next(when: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = linear_gaussian()
+    kept, begun = LockstepLoop.advance, []
+
+    def interrupting(loop: LockstepLoop) -> None:
+        kept(loop)
+        begun.append(loop)
+        if loop.count == when and len(set(map(id, begun))) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(LockstepLoop, "advance", interrupting)
+    posterior = fit(target.model, MAMS(num_chains=6, num_groups=3, num_warmup=20, num_draws=20), *target.data)
+    assert posterior.draws().shape == (2, 20, 3) and not posterior.info.complete
+    assert len(set(map(id, begun))) == 2
+
+
 @pytest.mark.parametrize(
     ("method", "sentence"),
     [
+        (NUTS(num_groups=0), r"NUTS\(num_groups=0\): write 1 or more\."),
         (NUTS(num_chains=0), r"NUTS\(num_chains=0\): write 1 or more\."),
         (HMC(num_draws=0), r"HMC\(num_draws=0\): write 1 or more\."),
         (NUTS(target_accept=1.2), r"target_accept=1\.2\): write an acceptance rate between 0 and 1"),
