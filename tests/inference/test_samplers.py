@@ -108,7 +108,7 @@ def test_simulation_based_calibration(name: str) -> None:
 
 
 def test_funnel_reports_divergences() -> None:
-    posterior = fit(funnel().model, NUTS(num_chains=2, num_warmup=100, num_draws=100, max_tree_depth=6), seed=0)
+    posterior = fit(funnel().model, NUTS(num_chains=2, num_warmup=60, num_draws=60, max_tree_depth=5), seed=0)
     assert int(posterior.info.sample_stats["diverging"].sum()) > 0
 
 
