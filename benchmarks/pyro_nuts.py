@@ -1,0 +1,118 @@
+"""NUTS on a network small enough for Pyro: effective draws of f(x*) per second, bnnzoo and Pyro in turn, one chain, one thread.
+
+Every run is a process of its own. Time is processor time, that of compilers it starts included, from the call that samples to its
+return. Pyro's potential is compiled by its own ``jit_compile``.
+
+Run: python -m benchmarks.pyro_nuts [warmup] [draws] [pairs]
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+import numpy as np
+
+from benchmarks.pairs import in_turn, processor_seconds, save
+from benchmarks.regression import Problem, function_values, problem, pyro_model
+
+NUM_ROWS, NUM_INPUTS, HIDDEN = 100, 2, 5
+
+
+def run_bnnzoo(p: Problem, warmup: int, draws: int, seed: int) -> dict[str, float]:
+    """Sample with bnnzoo's NUTS."""
+    import torch
+
+    import bnnzoo as bz
+
+    torch.set_num_threads(1)
+    method = bz.NUTS(num_chains=1, num_warmup=warmup, num_draws=draws)
+    start = processor_seconds()
+    posterior = bz.fit(pyro_model(p), method, p.x, p.y, seed=seed, progress=False)
+    seconds = processor_seconds() - start
+    sites = {name: value.numpy() for name, value in posterior.density.constrain(posterior.draws()).items()}
+    return _summary(p, sites, seconds, float(posterior.info.sample_stats["n_steps"].double().mean()))
+
+
+def run_pyro(p: Problem, warmup: int, draws: int, seed: int) -> dict[str, float]:
+    """Sample with Pyro's NUTS."""
+    import pyro
+    import torch
+    from pyro.infer import MCMC, NUTS
+
+    torch.set_num_threads(1)
+    pyro.set_rng_seed(seed)
+    kernel = NUTS(pyro_model(p), jit_compile=True, ignore_jit_warnings=True)
+    sampler = MCMC(kernel, num_samples=draws, warmup_steps=warmup, num_chains=1, disable_progbar=True)
+    gradients = _counted(kernel)
+    start = processor_seconds()
+    sampler.run(torch.from_numpy(p.x), torch.from_numpy(p.y))
+    seconds = processor_seconds() - start
+    sites = {name: value.numpy() for name, value in sampler.get_samples(group_by_chain=True).items()}
+    return _summary(p, sites, seconds, gradients() / (warmup + draws))
+
+
+def _counted(kernel: Any) -> Any:
+    """Return what tells how many leaves Pyro's trees had; it keeps no count of its own."""
+    count = [0]
+    original = kernel._build_basetree
+
+    def counting(*args: Any, **kwargs: Any) -> Any:
+        count[0] += 1
+        return original(*args, **kwargs)
+
+    kernel._build_basetree = counting
+    return lambda: count[0]
+
+
+def _summary(p: Problem, sites: dict[str, Any], seconds: float, steps: float) -> dict[str, float]:
+    import arviz as az
+
+    values = function_values(p, sites)
+    ess = az.ess(az.from_dict({"posterior": {"f": values}}))["f"]
+    return {
+        "ess_per_second": float(ess.min()) / seconds,
+        "min_ess": float(ess.min()),
+        "median_ess": float(ess.median()),
+        "seconds": seconds,
+        "steps_per_draw": steps,
+        "sigma": float(np.mean(sites["sigma"])),
+    }
+
+
+def in_process(which: str, cache: str, warmup: int, draws: int, seed: int) -> dict[str, float]:
+    """Sample in a process of its own, with inductor's cache in a given folder."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": cache}
+    command = [sys.executable, "-m", "benchmarks.pyro_nuts", "--run", which, str(warmup), str(draws), str(seed)]
+    output = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+    found: dict[str, float] = json.loads(output.strip().splitlines()[-1])
+    print(which, {key: round(value, 3) for key, value in found.items()}, flush=True)
+    return found
+
+
+def main(warmup: int = 40, draws: int = 50, pairs: int = 5) -> None:
+    """Run pairs of samplers in turn and write what they measured."""
+    runs: dict[str, list[dict[str, float]]] = {which: [] for which in RUNS}
+
+    def measured(which: str, cache: str) -> float:
+        runs[which].append(in_process(which, cache, warmup, draws, seed=len(runs[which])))
+        return runs[which][-1]["ess_per_second"]
+
+    with tempfile.TemporaryDirectory() as cache:
+        new = in_process("bnnzoo", cache, warmup, draws, seed=0)  # fills the cache
+        found = in_turn({which: lambda which=which: measured(which, cache) for which in RUNS}, pairs)
+    sizes = {"rows": NUM_ROWS, "inputs": NUM_INPUTS, "hidden": HIDDEN}
+    facts = {"warmup": warmup, "draws": draws, "chains": 1, **sizes, "runs": runs, "bnnzoo_with_empty_cache": new}
+    save("pyro_nuts", "min-ESS of f(x*) a second", found, "pyro", **facts)
+
+
+RUNS = {"pyro": run_pyro, "bnnzoo": run_bnnzoo}
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--run"]:
+        small = problem(NUM_ROWS, NUM_INPUTS, HIDDEN)
+        print(json.dumps(RUNS[sys.argv[2]](small, *(int(value) for value in sys.argv[3:]))))
+    else:
+        main(*(int(value) for value in sys.argv[1:]))
