@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from concurrent.futures import BrokenExecutor, Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
 
 import cloudpickle
 import numpy as np
@@ -18,10 +17,11 @@ from bnnzoo.core.posterior import Draws, FitInfo
 from bnnzoo.core.types import Data, Method, Progress, Run, Silent
 from bnnzoo.inference.checkpoint import Checkpoint, Fingerprint, fingerprint_of
 from bnnzoo.inference.config import config_of
+from bnnzoo.inference.protocols import Loop, Sampler
 from bnnzoo.inference.settings import refuse_counts
 from bnnzoo.inference.starts import Start, starting_points
 
-__all__ = ["ChainSettings", "Loop", "Sampler", "sample_chains"]
+__all__ = ["ChainSettings", "sample_chains"]
 
 
 @dataclass(frozen=True)
@@ -32,37 +32,6 @@ class ChainSettings:
     num_warmup: int
     num_draws: int
     init: Start
-
-
-@runtime_checkable
-class Loop(Protocol):
-    """Chains under way, all in one batch."""
-
-    @property
-    def draws(self) -> Tensor: ...
-    @property
-    def stats(self) -> Tensor: ...
-    @property
-    def stats_names(self) -> tuple[str, ...]: ...
-    @property
-    def num_chains(self) -> int: ...
-    @property
-    def num_leaps(self) -> int: ...
-    @property
-    def counts(self) -> Tensor: ...
-    def advance(self) -> None: ...
-    def numbers(self) -> dict[str, float]: ...
-    def snapshot(self) -> dict[str, Any]: ...
-    def restore(self, snapshot: Mapping[str, Any]) -> None: ...
-
-
-@runtime_checkable
-class Sampler(Protocol):
-    """What begins a loop; it travels to workers. Its ``groups`` are the chains that run in one batch."""
-
-    def groups(self, num_chains: int, spread: bool) -> list[range]: ...
-    def begin(self, density: LogDensity, data: Data, theta: Tensor, seed: int, first_chain: int) -> Loop: ...
-    def refuse_impossible(self, name: str) -> None: ...
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,9 +22,7 @@ from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.types import Data
-
-if TYPE_CHECKING:
-    from bnnzoo.inference.chains import Loop
+from bnnzoo.inference.protocols import Loop
 
 __all__ = ["Checkpoint", "Fingerprint", "fingerprint_of"]
 
@@ -68,7 +66,7 @@ class Checkpoint:
         If the folder is no store, belongs to another fit, or has a damaged block.
     """
 
-    def __init__(self, path: Path, fingerprint: Fingerprint, first_chain: int, loop: "Loop", num_warmup: int) -> None:
+    def __init__(self, path: Path, fingerprint: Fingerprint, first_chain: int, loop: Loop, num_warmup: int) -> None:
         self._loop, self._num_warmup = loop, num_warmup
         chains = f"{first_chain}-{first_chain + loop.num_chains - 1}"
         self._folder = path / f"chains-{chains}"

@@ -67,7 +67,7 @@ def batched_langevin_step(value_and_grad: Callable[..., tuple[Tensor, Tensor]]) 
 
 
 class LangevinLoop:
-    """Chains of microcanonical Langevin dynamics, with all their state; see :class:`bnnzoo.inference.chains.Loop`.
+    """Chains of microcanonical Langevin dynamics, with all their state; see :class:`bnnzoo.inference.protocols.Loop`.
 
     Step size, scales and decoherence length are common to all chains.
 
@@ -269,7 +269,7 @@ class LangevinLoop:
 
 @dataclass(frozen=True)
 class LangevinSampler:
-    """What begins a :class:`LangevinLoop`; see :class:`bnnzoo.inference.chains.Sampler`."""
+    """What begins a :class:`LangevinLoop`; see :class:`bnnzoo.inference.protocols.Sampler`."""
 
     settings: LangevinSettings
     num_groups: int

@@ -93,7 +93,7 @@ def pooled(moments: Moments) -> Moments:
 
 
 class LockstepLoop:
-    """Chains of one kind of dynamics, with all their state; see :class:`bnnzoo.inference.chains.Loop`.
+    """Chains of one kind of dynamics, with all their state; see :class:`bnnzoo.inference.protocols.Loop`.
 
     Parameters
     ----------
@@ -268,7 +268,7 @@ class LockstepLoop:
 
 @dataclass(frozen=True)
 class LockstepSampler:
-    """What begins a :class:`LockstepLoop`; see :class:`bnnzoo.inference.chains.Sampler`."""
+    """What begins a :class:`LockstepLoop`; see :class:`bnnzoo.inference.protocols.Sampler`."""
 
     dynamics: Dynamics
     settings: LockstepSettings

@@ -47,7 +47,7 @@ class LoopSettings:
 
 
 class ChainLoop:
-    """Chains of one kernel in one batch, with all their state; see :class:`bnnzoo.inference.chains.Loop`.
+    """Chains of one kernel in one batch, with all their state; see :class:`bnnzoo.inference.protocols.Loop`.
 
     Parameters
     ----------
@@ -280,7 +280,7 @@ def _write_chain(state: Any, chain: int, new: Any) -> None:
 
 @dataclass(frozen=True)
 class HamiltonianSampler:
-    """What begins a :class:`ChainLoop`; see :class:`bnnzoo.inference.chains.Sampler`."""
+    """What begins a :class:`ChainLoop`; see :class:`bnnzoo.inference.protocols.Sampler`."""
 
     kernel: Kernel
     settings: LoopSettings
