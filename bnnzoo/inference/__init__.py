@@ -6,6 +6,7 @@ from bnnzoo.inference.evidence import maximise_evidence
 from bnnzoo.inference.fit import fit
 from bnnzoo.inference.flow_vi import FlowVI
 from bnnzoo.inference.full_rank_vi import FullRankVI
+from bnnzoo.inference.hierarchical_laplace import HierarchicalLaplace
 from bnnzoo.inference.hmc import HMC
 from bnnzoo.inference.kfac_laplace import KFACLaplace
 from bnnzoo.inference.laplace import Laplace, log_marginal_likelihood
@@ -31,6 +32,7 @@ __all__ = [
     "DiagonalLaplace",
     "FlowVI",
     "FullRankVI",
+    "HierarchicalLaplace",
     "KFACLaplace",
     "Laplace",
     "LastLayerLaplace",

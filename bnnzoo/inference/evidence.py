@@ -16,7 +16,7 @@ from bnnzoo.inference.last_layer_laplace import LastLayerLaplace, SubsetLaplace
 from bnnzoo.inference.low_rank_laplace import LowRankLaplace
 from bnnzoo.inference.map import MAP
 
-__all__ = ["EvidenceMaximum", "maximise_evidence"]
+__all__ = ["EvidenceMaximum", "LaplaceMethod", "maximise_evidence"]
 
 type LaplaceMethod = Laplace | LowRankLaplace | DiagonalLaplace | KFACLaplace | LastLayerLaplace | SubsetLaplace
 
