@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._functorch.compile_utils import fx_graph_cse
 from torch._guards import TracingContext, tracing
 from torch._ops import OpOverload
 from torch._subclasses import FakeTensorMode
@@ -15,7 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 
 from bnnzoo.core.layout import turn_products
-from bnnzoo.core.simplify import filled, is_filled, simplify
+from bnnzoo.core.simplify import filled, is_filled, share, simplify
 
 __all__ = ["fold_constants", "trace"]
 
@@ -29,17 +28,16 @@ MANY = 4096
 
 def trace(flat: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor]) -> tuple[GraphModule, float]:
     """Return a function of flat tensors as a graph without waste, and roughly how many seconds one evaluation takes."""
-    decompositions = {torch.ops.aten.tanh.default: _tanh} if all(i.device.type == "cpu" for i in inputs) else {}
     # one fake mode for the shapes of all nodes; without it every node gets one of its own, half the time of tracing
     with tracing(TracingContext(FakeTensorMode(allow_fallback_kernels=True))):
-        graph = make_fx(flat, decomposition_table=decompositions)(*inputs)
+        graph = make_fx(flat)(*inputs)
     graph.graph.eliminate_dead_code()
     seconds = _estimated_seconds(graph)
     fold_constants(graph)
     simplify(graph)
     if all(tensor.device.type == "cpu" for tensor in inputs):
         turn_products(graph)
-    graph.graph = fx_graph_cse(graph.graph)
+    share(graph)
     _drop_unused(graph)
     graph.recompile()
     for node in graph.graph.nodes:
@@ -95,11 +93,6 @@ def _replace_by_attribute(graph: GraphModule, node: Node, value: Tensor) -> None
             constant = graph.graph.call_function(torch.ops.aten.expand.default, (constant, list(value.shape)))
     constant.meta["val"] = value.detach()
     node.replace_all_uses_with(constant)
-
-
-def _tanh(x: Tensor) -> Tensor:
-    """Hyperbolic tangent through the exponential, which CPUs vectorise; exact to an absolute rounding error."""
-    return 1 - 2 / (torch.exp(2 * x) + 1)
 
 
 def _estimated_seconds(graph: GraphModule) -> float:

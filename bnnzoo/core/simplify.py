@@ -1,5 +1,6 @@
 """Taking operations out of a traced graph that change nothing, such as the scale of one that a site does not have."""
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +9,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 
-__all__ = ["filled", "is_filled", "simplify"]
+__all__ = ["filled", "is_filled", "share", "simplify"]
 
 aten = torch.ops.aten
 
@@ -60,12 +61,48 @@ def _fill(node: Node) -> Any:
     return FILLS[node.target](node.args)
 
 
+def share(graph: GraphModule) -> None:
+    """Evaluate once, in place, what stands more than once in a graph; random operations stay as they are.
+
+    So do graphs that write into their tensors.
+    """
+    if _writes(graph):
+        return
+    first: dict[Any, Node] = {}
+    for node in list(graph.graph.nodes):
+        if node.op == "get_attr" or (node.op == "call_function" and _repeats_itself(node)):
+            kept = first.setdefault((node.target, _key(node.args), _key(node.kwargs)), node)
+            if kept is not node:
+                node.replace_all_uses_with(kept)
+                graph.graph.erase_node(node)
+
+
+def _repeats_itself(node: Node) -> bool:
+    """Tell whether equal arguments give equal results."""
+    if isinstance(node.target, OpOverload):
+        return torch.Tag.nondeterministic_seeded not in node.target.tags
+    return node.target is operator.getitem
+
+
+def _key(argument: Any) -> Any:
+    """Return an argument as something to compare: 1, 1.0 and True are not the same to an operation."""
+    if isinstance(argument, list | tuple):
+        return tuple(_key(each) for each in argument)
+    if isinstance(argument, dict):
+        return tuple((name, _key(each)) for name, each in argument.items())
+    return argument if isinstance(argument, Node) else (type(argument), repr(argument))
+
+
+def _writes(graph: GraphModule) -> bool:
+    return any(isinstance(node.target, OpOverload) and node.target._schema.is_mutable for node in graph.graph.nodes)
+
+
 def simplify(graph: GraphModule) -> None:
     """Take out, in place, whatever changes nothing; graphs that write into their tensors are left as they are.
 
     Every node needs the tensor it stands for in its metadata, as tracing leaves it there. Results stay the same to the bit.
     """
-    if any(isinstance(node.target, OpOverload) and node.target._schema.is_mutable for node in graph.graph.nodes):
+    if _writes(graph):
         return
     for node in list(graph.graph.nodes):
         kept = _equal(graph, node) if node.op == "call_function" else None

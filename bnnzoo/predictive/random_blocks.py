@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch._functorch.compile_utils import rand_ops
-from torch._inductor import config
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -122,6 +120,9 @@ def _traced(
     """Return both functions as one graph, or None where that does not pay or its numbers might not be independent."""
     if num_tiles < MIN_TILES_TO_LOWER:
         return None
+    # imported here, since they take longer to import than all else together
+    from torch._functorch.compile_utils import rand_ops
+    from torch._inductor import config
 
     def both(*args: Any) -> dict[str, Tensor]:
         return function(*args) | (besides(*args) if besides else {})
@@ -136,7 +137,7 @@ def _traced(
             _refuse_unsafe_warnings()
             with _RandomOperations() as found:
                 batched(*example)
-            if not found.operations <= set(rand_ops):  # the graph would merge equal calls of others into one
+            if not found.operations <= set(rand_ops):  # inductor would merge equal calls of others into one
                 return None
             lowered.specialize(*example, num_calls=0)  # traces and does not compile
     except (RuntimeError, UserWarning):

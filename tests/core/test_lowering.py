@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bnnzoo.core import compiling, lowering
+from bnnzoo.core import lowering
 from bnnzoo.core.density import build_density
 from bnnzoo.core.lowering import LoopStep, Lowered, LoweringWarning
 from bnnzoo.core.packed import Packed
@@ -138,6 +138,25 @@ def test_a_graph_compiled_before_comes_from_the_disk(tmp_path: Path) -> None:
     assert [run.stdout.split()[-2:] for run in runs] == [["0", "1"], ["1", "0"]]
 
 
+def test_equal_operations_are_evaluated_once() -> None:
+    assert _operations(lambda x: torch.sin(x).exp() + torch.sin(x).exp(), torch.ones(3)) == ["sin", "exp", "add"]
+    assert _operations(lambda x: (x + 1.5) * (x + 2.5), torch.ones(3)) == ["add", "add", "mul"]
+
+
+def test_random_numbers_are_not_shared() -> None:
+    for draw in (torch.randn_like, torch.rand_like, torch.bernoulli):
+        a, b = Lowered(lambda x, draw=draw: (draw(x), draw(x)))(torch.full((50,), 0.5))
+        assert not torch.equal(a, b)
+
+
+def test_importing_does_not_bring_the_compiler() -> None:
+    program = (
+        "import sys, bnnzoo; print([name for name in ('torch._dynamo', 'torch._inductor') if name in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True, capture_output=True, text=True)
+    assert run.stdout.strip() == "[]"
+
+
 def test_random_numbers_are_not_constants() -> None:
     lowered = Lowered(lambda x: x + torch.randn(2))
     assert not torch.equal(lowered(torch.zeros(2)), lowered(torch.zeros(2)))
@@ -174,7 +193,7 @@ def test_without_a_compiler_the_traced_graph_runs(monkeypatch: pytest.MonkeyPatc
     def no_compiler(*args: object, **kwargs: object) -> None:
         raise RuntimeError("no C++ compiler found")
 
-    monkeypatch.setattr(compiling, "compile_fx", no_compiler)
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", no_compiler)
     lowered = Lowered(lambda x: x + 1)
     with pytest.warns(LoweringWarning, match=r"could not be compiled .* \(RuntimeError: no C\+\+ compiler found\)"):
         result = lowered.specialize(torch.zeros(2), num_calls=10**9)(torch.zeros(2))
