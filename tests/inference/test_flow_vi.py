@@ -10,10 +10,12 @@ from torch.func import jacrev, vmap
 
 from bnnzoo.core.density import build_density
 from bnnzoo.core.posterior import Mixture
+from bnnzoo.core.types import Run
 from bnnzoo.inference import FlowVI, FullRankVI, LowRankVI, MeanFieldVI, fit
 from bnnzoo.inference.flow_vi import Flow, FlowPosterior, SinhArcsinh, coupling_layers
 from bnnzoo.inference.full_rank_vi import FullRank
 from bnnzoo.inference.mean_field_vi import MeanField
+from bnnzoo.inference.optimise import AdamSettings, ascend
 from bnnzoo.predictive import to_datatree
 from bnnzoo.testing import banana, leaves_no_trace, linear_gaussian, skewed
 
@@ -89,6 +91,26 @@ def test_guide_and_tree_have_the_density_of_the_flow() -> None:
     bounds = [-Trace_ELBO(num_particles=20).loss(target.model, posterior.as_guide(), *target.data) for _ in range(10)]
     error = ratios.std() * (1 / 200 + 1 / 200) ** 0.5
     assert abs(sum(bounds) / 10 - ratios.mean()) < 5 * error
+
+
+def test_one_huge_gradient_does_not_stop_the_climb() -> None:
+    target = linear_gaussian()
+    density = build_density(target.model, *target.data)
+
+    def objective(params: torch.Tensor, _: torch.Tensor, spike: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return a parabola with its top at 1, whose gradient is another one once."""
+        return -0.5 * ((params - 1) ** 2).sum(1), 1 - params + spike
+
+    found = {}
+    for clip in (None, 5.0):
+        spikes = iter([torch.full((1, 2), -1e6 if step == 50 else 0.0) for step in range(300)])
+        settings = AdamSettings(300, 0.02, "constant", clip=clip)
+        start = torch.zeros(1, 2)
+        found[clip] = ascend(
+            objective, start, settings, density, (), Run(0), noise=lambda _, s=spikes: (next(s),)
+        ).params
+    assert (found[5.0] - 1).abs().max() < 0.05
+    assert (found[None] - 1).abs().max() > 0.2
 
 
 def test_needs_zuko(monkeypatch: pytest.MonkeyPatch) -> None:
