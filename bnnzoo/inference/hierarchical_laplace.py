@@ -67,11 +67,11 @@ class HierarchicalLaplace:
     --------
     >>> import bnnzoo as bz
     >>> x = torch.randn(30, 2, generator=torch.Generator().manual_seed(0))
-    >>> model = bz.models.supervised(torch.nn.Linear(2, 1), bz.priors.layerwise(), bz.likelihoods.gaussian(scale=0.1))
-    >>> method = HierarchicalLaplace(bz.Laplace(bz.MAP(num_steps=50)), tolerance=0.1)
+    >>> net = torch.nn.Linear(2, 1, bias=False)
+    >>> model = bz.models.supervised(net, bz.priors.layerwise(), bz.likelihoods.gaussian(scale=0.1))
+    >>> method = HierarchicalLaplace(bz.Laplace(bz.MAP(num_steps=50)), tolerance=0.5)
     >>> posterior = bz.fit(model, method, x, 3 * x[:, 0])
-    >>> scales = posterior.density.constrain(posterior.loc)
-    >>> bool(scales["net.weight.scale"] > 1 > scales["net.bias.scale"])
+    >>> bool(posterior.density.constrain(posterior.loc)["net.weight.scale"] > 1)
     True
     """
 
