@@ -12,6 +12,8 @@ type Evaluate = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 SUFFICIENT_DECREASE = 1e-4
 MAX_HALVINGS = 30
+PATIENCE = 5
+"""Steps without progress beyond rounding after which a row is as near its mode as its precision allows."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ def lbfgs(evaluate: Evaluate, start: Tensor, max_steps: int, tolerance: float, h
     memory = _Memory(history)
     point = _evaluated(evaluate, start)
     stuck = torch.zeros_like(point.f, dtype=torch.bool)
-    fresh = ~stuck
+    fresh, idle = ~stuck, torch.zeros_like(point.f)
     num_evaluations = 1
     for _ in range(max_steps):
         active = ~stuck & (point.g.abs().amax(1) > tolerance * point.f.abs().clamp(min=1.0))
@@ -123,7 +125,8 @@ def lbfgs(evaluate: Evaluate, start: Tensor, max_steps: int, tolerance: float, h
         memory.store(new.x - point.x, new.g - point.g)
         failed = active & ~moved
         memory.forget(failed)
-        stuck, fresh = stuck | (failed & fresh), failed
+        idle = torch.where(_progressed(point, new), 0, idle + 1)
+        stuck, fresh = stuck | (failed & fresh) | (idle >= PATIENCE), failed
         point = new
     return LBFGSResult(point.x, -point.f, -point.g, num_evaluations)
 
@@ -139,10 +142,19 @@ def _descent(memory: _Memory, point: _Point) -> Tensor:
     return torch.where(downhill, direction, -point.g / point.g.norm(dim=1, keepdim=True).clamp(min=1.0))
 
 
+def _progressed(old: _Point, new: _Point) -> Tensor:
+    """Tell which rows went down by more than rounding, or have a clearly flatter gradient."""
+    return (new.f < old.f - _rounding(old)) | (new.g.norm(dim=1) < 0.9 * old.g.norm(dim=1))
+
+
+def _rounding(point: _Point) -> Tensor:
+    return 10 * torch.finfo(point.f.dtype).eps * point.f.abs()
+
+
 def _search(evaluate: Evaluate, point: _Point, direction: Tensor, active: Tensor) -> tuple[_Point, Tensor, int]:
     """Halve each row's step until it goes down enough, or, within rounding, at least flattens the gradient."""
     slope = (direction * point.g).sum(1)
-    rounding = 10 * torch.finfo(point.f.dtype).eps * point.f.abs()
+    rounding = _rounding(point)
     step, best, moved = active.to(point.f), point, torch.zeros_like(active)
     count = 0
     while count < MAX_HALVINGS and not bool((moved | ~active).all()):

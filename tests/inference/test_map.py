@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.inference import MAP, fit
+from bnnzoo.inference.lbfgs import lbfgs
 from bnnzoo.testing.isolation import leaves_no_trace
 from bnnzoo.testing.targets import linear_gaussian, skewed
 
@@ -122,3 +123,14 @@ def test_refuses_batches_of_a_model_without_rows() -> None:
 
     with pytest.raises(ValueError, match="no argument of the model has one row for each of its 1 observations"):
         fit(model, MAP(batch_size=2), torch.zeros(4))
+
+
+def test_a_climb_in_single_precision_ends_where_rounding_begins() -> None:
+    scales = torch.logspace(0, 4, 20, dtype=torch.float32)
+
+    def evaluate(theta: Tensor) -> tuple[Tensor, Tensor]:
+        return -3e4 - (scales * theta**2).sum(1) / 2, -scales * theta
+
+    found = lbfgs(evaluate, torch.ones(3, 20, dtype=torch.float32), max_steps=2000, tolerance=1e-9)
+    assert found.num_evaluations < 500
+    assert bool(((found.theta * scales.sqrt()).abs() < 0.1).all())  # in units of sds
