@@ -100,6 +100,7 @@ def test_every_public_name_has_a_docstring(package: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto:UserWarning")  # what az.loo says of so few rows
 @pytest.mark.parametrize("page", ["../README.md", "quickstart.md"])
 def test_code_of_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mpl.use("agg")

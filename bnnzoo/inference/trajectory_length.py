@@ -14,6 +14,8 @@ __all__ = ["Jump", "Length", "initial_length", "jump_of_spread", "squared_jump",
 type Jump = Callable[[Point, Point, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 RATE, MEMORY, AVERAGING = 0.05, 0.9, 0.98
+LARGEST_JUMP = 3.0
+"""A trajectory that jumps further than so many times the mean counts as if it had jumped so far."""
 LARGEST_GAIN = 3.0
 """Bound on ``d log(jump) / d log(time)`` of one trajectory; where jumps grow like the square of the time it is 2."""
 
@@ -84,8 +86,13 @@ def update_length(state: Length, jumped: float, slope: float, time: float) -> Le
     time : float
         What the trajectories took.
     """
+    share = min(1.0, LARGEST_JUMP * state.jump / jumped) if state.jump > 0 and jumped > 0 else 1.0
+    jumped, gained = share * jumped, share * slope * time
     jumps = MEMORY * state.jump + (1 - MEMORY) * jumped
-    gained = min(max(slope * time, -LARGEST_GAIN * jumps), LARGEST_GAIN * jumps)
+    bound = LARGEST_GAIN * max(
+        jumps, jumped
+    )  # by its own jump, too: far jumps gain much, and not to count it would shorten
+    gained = min(max(gained, -bound), bound)
     slopes = MEMORY * state.slope + (1 - MEMORY) * gained
     gain = slopes / jumps - 1 if jumps > 0 else 0.0
     log_length = state.log_length + RATE * min(max(gain, -1.0), 1.0)
