@@ -5,13 +5,18 @@ import os
 import platform
 import resource
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-__all__ = ["RESULTS", "in_turn", "microseconds", "processor_seconds", "save"]
+__all__ = ["ONE_THREAD", "RESULTS", "in_process", "in_turn", "microseconds", "processor_seconds", "save"]
+
+ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+"""What ``XLA_FLAGS`` must hold for XLA to stay on one thread."""
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("bnnzoo", "torch", "pyro-ppl", "numpyro", "jax", "blackjax", "numpy", "laplace-torch")
@@ -29,6 +34,16 @@ def processor_seconds() -> float:
     """Return the processor time of this process so far and of those it waited for, such as a C++ compiler."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime
+
+
+def in_process(module: str, *arguments: Any, **environment: str) -> dict[str, float]:
+    """Run a benchmark's module in a process of its own, on one thread, and return the numbers it prints last, as JSON."""
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    variables = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    output = subprocess.run(command, env=variables, check=True, capture_output=True, text=True).stdout
+    found: dict[str, float] = json.loads(output.strip().splitlines()[-1])
+    print(*arguments[1:], {key: round(value, 3) for key, value in found.items()}, flush=True)
+    return found
 
 
 def in_turn(candidates: Mapping[str, Callable[[], float]], num_pairs: int = 5) -> dict[str, list[float]]:

@@ -9,9 +9,7 @@ Run: python -m benchmarks.prediction      (needs numpyro)
 """
 
 import json
-import os
 import resource
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -19,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.pairs import in_turn, save
+from benchmarks.pairs import ONE_THREAD, in_process, in_turn, save
 from benchmarks.regression import Problem, numpyro_model, problem, pyro_model
 
 NUM_DRAWS = 1_000
@@ -124,15 +122,9 @@ def _peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
-def in_process(which: str, num_rows: int, times: int) -> dict[str, float]:
+def measured(which: str, num_rows: int, times: int) -> dict[str, float]:
     """Measure in a process of its own, whose peak memory is then that of this call alone."""
-    flags = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "XLA_FLAGS": flags}
-    command = [sys.executable, "-m", "benchmarks.prediction", "--run", which, str(num_rows), str(times)]
-    output = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
-    found: dict[str, float] = json.loads(output.strip().splitlines()[-1])
-    print(which, num_rows, {key: round(value, 3) for key, value in found.items()}, flush=True)
-    return found
+    return in_process("benchmarks.prediction", "--run", which, num_rows, times, XLA_FLAGS=ONE_THREAD)
 
 
 def main() -> None:
@@ -140,7 +132,7 @@ def main() -> None:
     runs: dict[str, list[dict[str, float]]] = {which: [] for which in CALLS}
 
     def rate(which: str) -> float:
-        runs[which].append(in_process(which, NUM_ROWS, times=1 if which in SLOW else 2))
+        runs[which].append(measured(which, NUM_ROWS, times=1 if which in SLOW else 2))
         return NUM_DRAWS * NUM_ROWS / runs[which][-1]["first"]
 
     found = in_turn({which: lambda which=which: rate(which) for which in CALLS})
@@ -149,7 +141,7 @@ def main() -> None:
     save("prediction_again", "draws x rows a second, same call again", again, "numpyro", draws=NUM_DRAWS, rows=NUM_ROWS)
     for num_rows in GROWTH:
         able = [which for which in CALLS if (which, num_rows) not in TOO_LARGE and which != "pyro"]
-        added = {which: [in_process(which, num_rows, times=1)["added_gib"]] for which in able}
+        added = {which: [measured(which, num_rows, times=1)["added_gib"]] for which in able}
         of_results = {"one array of draws x rows": NUM_DRAWS * num_rows * 4 / 2**30}
         save(f"prediction_memory_{num_rows}", "GiB added to the peak", added, "numpyro", gib=of_results)
 

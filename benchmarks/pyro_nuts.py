@@ -7,15 +7,13 @@ Run: python -m benchmarks.pyro_nuts [warmup] [draws] [pairs]
 """
 
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from typing import Any
 
 import numpy as np
 
-from benchmarks.pairs import in_turn, processor_seconds, save
+from benchmarks.pairs import in_process, in_turn, processor_seconds, save
 from benchmarks.regression import Problem, function_values, problem, pyro_model
 
 NUM_ROWS, NUM_INPUTS, HIDDEN = 100, 2, 5
@@ -82,14 +80,9 @@ def _summary(p: Problem, sites: dict[str, Any], seconds: float, steps: float) ->
     }
 
 
-def in_process(which: str, cache: str, warmup: int, draws: int, seed: int) -> dict[str, float]:
+def sampled(which: str, cache: str, warmup: int, draws: int, seed: int) -> dict[str, float]:
     """Sample in a process of its own, with inductor's cache in a given folder."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": cache}
-    command = [sys.executable, "-m", "benchmarks.pyro_nuts", "--run", which, str(warmup), str(draws), str(seed)]
-    output = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
-    found: dict[str, float] = json.loads(output.strip().splitlines()[-1])
-    print(which, {key: round(value, 3) for key, value in found.items()}, flush=True)
-    return found
+    return in_process("benchmarks.pyro_nuts", "--run", which, warmup, draws, seed, TORCHINDUCTOR_CACHE_DIR=cache)
 
 
 def main(warmup: int = 40, draws: int = 50, pairs: int = 5) -> None:
@@ -97,11 +90,11 @@ def main(warmup: int = 40, draws: int = 50, pairs: int = 5) -> None:
     runs: dict[str, list[dict[str, float]]] = {which: [] for which in RUNS}
 
     def measured(which: str, cache: str) -> float:
-        runs[which].append(in_process(which, cache, warmup, draws, seed=len(runs[which])))
+        runs[which].append(sampled(which, cache, warmup, draws, seed=len(runs[which])))
         return runs[which][-1]["ess_per_second"]
 
     with tempfile.TemporaryDirectory() as cache:
-        new = in_process("bnnzoo", cache, warmup, draws, seed=0)  # fills the cache
+        new = sampled("bnnzoo", cache, warmup, draws, seed=0)  # fills the cache
         found = in_turn({which: lambda which=which: measured(which, cache) for which in RUNS}, pairs)
     sizes = {"rows": NUM_ROWS, "inputs": NUM_INPUTS, "hidden": HIDDEN}
     facts = {"warmup": warmup, "draws": draws, "chains": 1, **sizes, "runs": runs, "bnnzoo_with_empty_cache": new}

@@ -8,8 +8,6 @@ call that samples to its return, compilation and the start of workers included.
 
 import json
 import multiprocessing
-import os
-import subprocess
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
@@ -17,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.pairs import in_turn, save
+from benchmarks.pairs import ONE_THREAD, in_process, in_turn, save
 from benchmarks.regression import function_values, numpyro_model, problem, pyro_model
 
 CHAINS, CORES = 4, 2
@@ -86,13 +84,8 @@ def _summary(sites: dict[str, Any], seconds: float, steps: float, gradients: flo
 
 
 def _in_process(which: str, warmup: int, draws: int, seed: int) -> dict[str, float]:
-    flags = f"--xla_force_host_platform_device_count={CHAINS} --xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "XLA_FLAGS": flags}
-    command = [sys.executable, "-m", "benchmarks.samplers", "--run", which, str(warmup), str(draws), str(seed)]
-    output = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
-    found: dict[str, float] = json.loads(output.strip().splitlines()[-1])
-    print(which, {key: round(value, 3) for key, value in found.items()}, flush=True)
-    return found
+    flags = f"--xla_force_host_platform_device_count={CHAINS} {ONE_THREAD}"
+    return in_process("benchmarks.samplers", "--run", which, warmup, draws, seed, XLA_FLAGS=flags)
 
 
 def main(warmup: int = 200, draws: int = 200, pairs: int = 5) -> None:

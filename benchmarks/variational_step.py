@@ -10,7 +10,6 @@ Run: python -m benchmarks.variational_step [fits]      (needs numpyro; with "fit
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,7 +19,7 @@ from typing import Any
 import pyro
 import torch
 
-from benchmarks.pairs import in_turn, microseconds, processor_seconds, save
+from benchmarks.pairs import ONE_THREAD, in_process, in_turn, microseconds, processor_seconds, save
 from benchmarks.regression import Problem, numpyro_model, problem, pyro_model
 
 LEARNING_RATE = 0.03
@@ -131,16 +130,6 @@ def whole_fit(which: str, particles: int) -> dict[str, float]:
     return {"wall": time.perf_counter() - start[0], "processor": processor_seconds() - start[1]}
 
 
-def in_process(which: str, particles: int, cache: str) -> dict[str, float]:
-    """Measure a whole fit in a process of its own, with inductor's cache in a given folder."""
-    command = [sys.executable, "-m", "benchmarks.variational_step", "--fit", which, str(particles)]
-    environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": cache}
-    output = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
-    found: dict[str, float] = json.loads(output.strip().splitlines()[-1])
-    print(which, particles, {key: round(value, 2) for key, value in found.items()}, flush=True)
-    return found
-
-
 def compare_fits(particles: int) -> None:
     """Measure whole fits and write the results."""
     names = {"numpyro": "numpyro", "bnnzoo": "bnnzoo", "pyro": "pyro"}  # with one particle not worth compiling
@@ -148,14 +137,17 @@ def compare_fits(particles: int) -> None:
         names = {"numpyro": "numpyro", "bnnzoo, compiled before": "bnnzoo", "bnnzoo, never compiled before": "bnnzoo"}
     processor: dict[str, list[float]] = {name: [] for name in names}
 
+    def fit_with(which: str, cache: str) -> dict[str, float]:
+        return in_process("benchmarks.variational_step", "--fit", which, particles, TORCHINDUCTOR_CACHE_DIR=cache)
+
     def measured(name: str, kept: str) -> float:
         with tempfile.TemporaryDirectory() as new:
-            found = in_process(names[name], particles, new if "never" in name else kept)
+            found = fit_with(names[name], new if "never" in name else kept)
         processor[name].append(found["processor"])
         return found["wall"]
 
     with tempfile.TemporaryDirectory() as kept:
-        in_process("bnnzoo", particles, kept)
+        fit_with("bnnzoo", kept)
         found = in_turn({name: lambda name=name: measured(name, kept) for name in names})
     facts = {"num_steps": NUM_STEPS_OF_FIT, "processor_seconds": processor}
     save(f"variational_fit_{particles}", "s a fit, wall", found, "numpyro", **facts)
@@ -171,7 +163,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+    os.environ["XLA_FLAGS"] = ONE_THREAD
     torch.set_num_threads(1)
     if sys.argv[1:2] == ["--fit"]:
         print(json.dumps(whole_fit(sys.argv[2], int(sys.argv[3]))))

@@ -41,8 +41,7 @@ def compile_graph(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Seq
     try:
         mode = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True)
         with torch.no_grad(), config.patch(settings), tracing(TracingContext(mode)), _quiet():
-            copied: Any = compile_fx(graph, inputs, inner_compile=remember)
-            wrapped: Callable[..., Any] = copied
+            wrapped: Any = compile_fx(graph, inputs, inner_compile=remember)
             expected = wrapped(*inputs)
     except Exception as error:  # no compiler on the machine, or an operation inductor does not know
         warnings.warn(_cannot_compile(error), LoweringWarning, stacklevel=4)

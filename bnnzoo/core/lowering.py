@@ -127,14 +127,15 @@ class LoopStep:
         self, function: Callable[..., Any], *args: Any, fallback: Callable[..., Any] | None = None, at_least: int = 0
     ) -> None:
         self._specialized = Lowered(function, fallback).specialize(*args)
-        self._at_least = at_least
+        worth = self._specialized.worth_compiling_after
+        self._compiles_after = 0 if at_least > worth else worth
         self.num_calls = 0
 
     def __call__(self, *tensors: Tensor) -> Sequence[Tensor]:
         """Evaluate at the leaves of the arguments and return the leaves of the result."""
         self.num_calls += 1
-        if max(self.num_calls, self._at_least) > self._specialized.worth_compiling_after:
-            self._specialized = self._specialized.compiled([tensor.clone() for tensor in tensors])
+        if self.num_calls > self._compiles_after:
+            self._specialized, self._compiles_after = self._specialized.compiled(_clones(tensors)), math.inf
         return self._specialized.flat(*tensors)
 
 

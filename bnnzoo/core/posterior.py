@@ -16,7 +16,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.replay import Node, discover
 from bnnzoo.core.sites import Site
 
-__all__ = ["Component", "Draws", "FitInfo", "Gaussian", "Mixture", "Posterior", "guide_of"]
+__all__ = ["Component", "Draws", "FitInfo", "Gaussian", "Mixture", "Posterior", "guide_of", "noise_of_draws"]
 
 DEFAULT_DRAWS = 1000
 NO_SHAPE = torch.Size()
@@ -137,9 +137,7 @@ class Gaussian:
 
     def draws(self, num_draws: int | None = None, seed: int | None = None) -> Tensor:
         """Return independent draws ``[1, S, P]``; the same for the same seed, which is the fit's by default."""
-        generator = torch.Generator(self.loc.device).manual_seed(self.info.seed if seed is None else seed)
-        shape = (1, num_draws or DEFAULT_DRAWS, self.covariance.rank)
-        noise = torch.randn(shape, generator=generator, dtype=self.loc.dtype, device=self.loc.device)
+        noise = noise_of_draws(self.loc, self.covariance.rank, num_draws, self.info.seed if seed is None else seed)
         return self.loc + self.covariance.sqrt_matmul(noise)
 
     def log_prob(self, theta: Tensor) -> Tensor:
@@ -233,6 +231,13 @@ class _Vector(dist.TorchDistribution):
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> "_Vector":
         """Return independent copies, as plates over particles ask for."""
         return _Vector(self._sample, self._log_prob, self.event_shape[0], torch.Size(batch_shape))
+
+
+def noise_of_draws(like: Tensor, size: int, num_draws: int | None, seed: int) -> Tensor:
+    """Return standard normal numbers ``[1, S, size]`` of the type of ``like``, the same for the same seed."""
+    generator = torch.Generator(like.device).manual_seed(seed)
+    shape = (1, num_draws or DEFAULT_DRAWS, size)
+    return torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
 
 
 def guide_of(

@@ -17,7 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from bnnzoo.core.sites import innermost, is_subsample
 from bnnzoo.core.types import Data, Model
 
-__all__ = ["discover", "isolated", "log_prob", "replay"]
+__all__ = ["discover", "isolated", "log_prob", "replay", "reseed"]
 
 type Node = dict[str, Any]
 
@@ -94,11 +94,16 @@ def isolated(seed: int, device: torch.device) -> Iterator[None]:
     """Run model code with its own random stream and parameter store, and leave the global ones as they were."""
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices), pyro.get_param_store().scope(), _on(device):
-        if devices:
-            torch.manual_seed(seed)
-        else:  # seeds no other device either, and spares what that costs each time where CUDA has not been started: 2 ms
-            torch.default_generator.manual_seed(seed)
+        reseed(seed, device)
         yield
+
+
+def reseed(seed: int, device: torch.device) -> None:
+    """Begin torch's global random stream for work on ``device`` anew."""
+    if device.type == "cuda":
+        torch.manual_seed(seed)
+    else:  # seeds no other device either, and spares what that costs each time where CUDA has not been started: 2 ms
+        torch.default_generator.manual_seed(seed)
 
 
 @contextmanager

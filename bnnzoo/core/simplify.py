@@ -32,7 +32,6 @@ RESHAPES = {
     aten.squeeze.dims,
     aten.squeeze.default,
 }
-SUMS, PERMUTES = {aten.sum.dim_IntList}, {aten.permute.default}
 SAME_IF_SAME_SHAPE = {aten.expand.default, aten.slice.Tensor, aten.alias.default, aten.detach.default}
 NEUTRAL: dict[Any, tuple[float, bool]] = {
     aten.mul.Tensor: (1, True),
@@ -136,10 +135,8 @@ def _number(graph: GraphModule, operand: Any) -> float | None:
 
 def _equal(graph: GraphModule, node: Node) -> Node | None:
     """Return a cheaper node, old or new, that equals ``node``, if there is one."""
-    for targets, rule in RULES:
-        if node.target in targets:
-            return rule(graph, node)
-    return None
+    rule = RULES.get(node.target)
+    return None if rule is None else rule(graph, node)
 
 
 def _reshaped(graph: GraphModule, node: Node) -> Node | None:
@@ -207,10 +204,10 @@ def _node(found: Any) -> Node | None:
     return found if isinstance(found, Node) else None
 
 
-RULES: list[tuple[Any, Callable[[GraphModule, Node], Node | None]]] = [
-    (RESHAPES, _reshaped),
-    (SUMS, _summed),
-    (PERMUTES, _permuted),
-    (SAME_IF_SAME_SHAPE, _of_same_shape),
-    (NEUTRAL, _with_neutral),
-]
+RULES: dict[Any, Callable[[GraphModule, Node], Node | None]] = {
+    aten.sum.dim_IntList: _summed,
+    aten.permute.default: _permuted,
+    **dict.fromkeys(RESHAPES, _reshaped),
+    **dict.fromkeys(SAME_IF_SAME_SHAPE, _of_same_shape),
+    **dict.fromkeys(NEUTRAL, _with_neutral),
+}

@@ -46,10 +46,6 @@ class Site:
     transform: Transform
     is_weight: bool
 
-    def unflatten(self, theta: Tensor) -> Tensor:
-        """Return the unconstrained value ``[..., *unconstrained_shape]`` held in ``theta[..., P]``."""
-        return theta[..., self.span].reshape(theta.shape[:-1] + self.unconstrained_shape)
-
 
 def is_subsample(node: dict[str, Any]) -> bool:
     """Tell whether a trace node is the bookkeeping of a plate rather than a random variable."""

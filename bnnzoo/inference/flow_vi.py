@@ -13,7 +13,7 @@ from torch.func import functional_call, vmap
 
 from bnnzoo.core.covariance import Covariance, Dense, Diagonal
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.posterior import DEFAULT_DRAWS, FitInfo, Mixture, guide_of
+from bnnzoo.core.posterior import FitInfo, Mixture, guide_of, noise_of_draws
 from bnnzoo.core.replay import isolated
 from bnnzoo.core.types import Data, Method, Need, Run
 from bnnzoo.inference.config import config_of
@@ -146,9 +146,8 @@ class FlowPosterior:
 
     def draws(self, num_draws: int | None = None, seed: int | None = None) -> Tensor:
         """Return independent draws ``[1, S, P]``; the same for the same seed, which is the fit's by default."""
-        generator = torch.Generator(self.params.device).manual_seed(self.info.seed if seed is None else seed)
-        shape = (1, num_draws or DEFAULT_DRAWS, self.density.num_params)
-        return self._draw(torch.randn(shape, generator=generator, dtype=self.params.dtype, device=self.params.device))
+        seed = self.info.seed if seed is None else seed
+        return self._draw(noise_of_draws(self.params, self.density.num_params, num_draws, seed))
 
     def log_prob(self, theta: Tensor) -> Tensor:
         """Return the log density ``[...]`` of ``theta[..., P]`` under the flow."""

@@ -104,9 +104,8 @@ class NUTSKernel:
         accepted = (uniform.log() < -error - log_weight) | (leaf.index == 0)
         momentum_sum = leaf.momentum_sum + phase.momentum
         speed = velocity(metric, phase.momentum)
-        stored, tested = torch.as_tensor(_checkpoints(self.max_tree_depth), device=leaf.index.device)[
-            leaf.index
-        ].unbind()
+        checkpoints = torch.as_tensor(_checkpoints(self.max_tree_depth), device=leaf.index.device)
+        stored, tested = checkpoints[leaf.index].unbind()
         half = 0.5 * phase.momentum
         turning = _turns_within(leaf, tested, momentum_sum - half, speed)
         velocities, offsets = _store(leaf, stored[:, None], half - momentum_sum, speed)

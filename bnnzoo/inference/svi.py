@@ -94,9 +94,8 @@ class GuidePosterior:
         sampled = {name for name, node in nodes.items() if node["type"] == "sample" and not is_subsample(node)}
         if sampled != values.keys():
             return None
-        jacobian = [
-            s.transform.log_abs_det_jacobian(s.unflatten(theta), values[s.name]).sum() for s in self.density.sites
-        ]
+        free = self.density.unconstrained(theta)
+        jacobian = [s.transform.log_abs_det_jacobian(free[s.name], values[s.name]).sum() for s in self.density.sites]
         total: Tensor = trace.log_prob_sum() + torch.stack(jacobian).sum()
         return total
 

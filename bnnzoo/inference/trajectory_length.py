@@ -89,9 +89,8 @@ def update_length(state: Length, jumped: float, slope: float, time: float) -> Le
     share = min(1.0, LARGEST_JUMP * state.jump / jumped) if state.jump > 0 and jumped > 0 else 1.0
     jumped, gained = share * jumped, share * slope * time
     jumps = MEMORY * state.jump + (1 - MEMORY) * jumped
-    bound = LARGEST_GAIN * max(
-        jumps, jumped
-    )  # by its own jump, too: far jumps gain much, and not to count it would shorten
+    # by its own jump, too: far jumps gain much, and to count the jump without the gain would shorten trajectories
+    bound = LARGEST_GAIN * max(jumps, jumped)
     gained = min(max(gained, -bound), bound)
     slopes = MEMORY * state.slope + (1 - MEMORY) * gained
     gain = slopes / jumps - 1 if jumps > 0 else 0.0

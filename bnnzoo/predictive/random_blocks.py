@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bnnzoo.core.lowering import Lowered
-from bnnzoo.core.replay import isolated
+from bnnzoo.core.replay import isolated, reseed
 from bnnzoo.core.types import Data
 from bnnzoo.predictive.evaluate import (
     MIN_TILES_TO_LOWER,
@@ -137,7 +137,7 @@ def _traced(
             _refuse_unsafe_warnings()
             with _RandomOperations() as found:
                 batched(*example)
-            if not found.operations <= set(rand_ops):  # inductor would merge equal calls of others into one
+            if not found.operations <= set(rand_ops):  # whoever optimises the graph knows these for random
                 return None
             lowered.specialize(*example, num_calls=0)  # traces and does not compile
     except (RuntimeError, UserWarning):
@@ -173,7 +173,7 @@ def _drawn(function: Function, theta: Tensor, inputs: Data, stream: int) -> dict
             _refuse_unsafe_warnings()
             return vmapped(function, len(inputs), "different")(theta, *inputs)
     except (RuntimeError, UserWarning):  # some distributions draw by operations that vmap does not know
-        torch.manual_seed(stream)
+        reseed(stream, theta.device)
         return looped(function)(theta, *inputs)
 
 

@@ -75,11 +75,11 @@ def _check_repeatable(density: LogDensity, data: Data, theta: Tensor) -> None:
 def _check_value(density: LogDensity, data: Data, theta: Tensor, value: Tensor) -> None:
     if not torch.isfinite(value):
         raise AssertionError(f"The log density is {value.item()} at a starting point; write priors with wider support.")
-    constrained = density.constrain(theta)
+    constrained, free = density.constrain(theta), density.unconstrained(theta)
     with isolated(0, theta.device):
         trace = poutine.trace(poutine.condition(density.model, constrained)).get_trace(*data)
     jacobian = sum(
-        (s.transform.log_abs_det_jacobian(s.unflatten(theta), constrained[s.name]).sum() for s in density.sites),
+        (s.transform.log_abs_det_jacobian(free[s.name], constrained[s.name]).sum() for s in density.sites),
         theta.new_zeros(()),
     )
     _check_close("The log density", value, "Pyro's own", trace.log_prob_sum() + jacobian)

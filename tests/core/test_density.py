@@ -33,7 +33,7 @@ def test_equals_minus_pyros_potential(name: str) -> None:
     density = density_of(name)
     _, potential, *_ = initialize_model(model, data)
     for theta in points(density):
-        unconstrained = {site.name: site.unflatten(theta) for site in density.sites}
+        unconstrained = density.unconstrained(theta)
         expected = -potential(unconstrained)
         torch.testing.assert_close(density.log_joint(theta, *data), expected, rtol=1e-10, atol=1e-10)
 
