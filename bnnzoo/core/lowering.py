@@ -184,7 +184,15 @@ def _lower(function: Callable[..., Any], fallback: Callable[..., Any], args: tup
 
 def _clones(args: Any) -> list[Tensor]:
     """Copy every tensor: tracing tells inputs apart by identity, and one passed twice would become one input."""
-    return [leaf.detach().clone() for leaf in _tensors(args)]
+    return [_clone(leaf.detach()) for leaf in _tensors(args)]
+
+
+def _clone(tensor: Tensor) -> Tensor:
+    """Copy a tensor with its strides, which compiled code relies on: a column of a matrix keeps its gaps."""
+    if tensor.is_contiguous():
+        return tensor.clone()
+    extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.as_strided((extent,), (1,)).clone().as_strided(tensor.shape, tensor.stride())
 
 
 def _flattened(

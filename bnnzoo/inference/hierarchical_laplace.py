@@ -96,8 +96,8 @@ class HierarchicalLaplace:
         """
         laplace = self._suitable_laplace()
         began = time.perf_counter()
-        names = hyperparameter_sites(density) if self.hyperparameters is None else tuple(self.hyperparameters)
-        index = index_of_sites(names, density) if names else torch.arange(0, device=density.device)
+        names = hyperparameter_sites(density) if self.hyperparameters is None else self.hyperparameters
+        index = index_of_sites(names, density, "hyperparameters") if names else torch.arange(0, device=density.device)
         _refuse_sites(index, density)
         marginal = _Marginal(laplace, density, data, run, index)
         point = np.zeros(len(index))

@@ -135,18 +135,19 @@ def laplace_over(
     return Gaussian(density, laplace_info(method, found, curvature, time.perf_counter() - began), theta, covariance)
 
 
-def index_of_sites(names: Sequence[str], density: LogDensity) -> Tensor:
-    """Return the entries ``[R]`` of theta that hold the named sites, in order.
+def index_of_sites(names: Sequence[str], density: LogDensity, argument: str = "sites") -> Tensor:
+    """Return the entries ``[R]`` of theta that hold the named sites, in order; ``argument`` is what names them.
 
     Raises
     ------
     ModelError
         If a name fits no latent site.
     """
+    names = [names] if isinstance(names, str) else names
     for name in names:
         if not any(_fits(site.name, name) for site in density.sites):
             have = ", ".join(site.name for site in density.sites)
-            raise ModelError(f"sites={name!r} fits no latent site of the model (latent sites: {have}).")
+            raise ModelError(f"{argument}={name!r} fits no latent site of the model (latent sites: {have}).")
     chosen = [site.span for site in density.sites if any(_fits(site.name, name) for name in names)]
     return torch.cat([torch.arange(span.start, span.stop, device=density.device) for span in chosen])
 

@@ -175,6 +175,33 @@ def test_compiled_equals_traced(name: str) -> None:
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
 
 
+VIEWS = {
+    "column": lambda x: x[:, 1],
+    "columns": lambda x: x[:, 1:3],
+    "transpose": lambda x: x.mT,
+    "expanded": lambda x: x[:, :1].expand(-1, 4),
+    "every second row": lambda x: x[::2],
+    "empty": lambda x: x[:0, 1:3],
+}
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_copies_keep_their_strides(view: Callable[[Tensor], Tensor]) -> None:
+    x = view(torch.arange(24.0).reshape(6, 4))
+    (copy,) = lowering._clones([x])
+    assert torch.equal(copy, x) and copy.shape == x.shape
+    assert x.numel() == 0 or (copy.stride() == x.stride() and copy.data_ptr() != x.data_ptr())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["column", "columns", "expanded"])
+def test_data_with_gaps_are_compiled(name: str) -> None:
+    x = VIEWS[name](torch.randn(6, 4))
+    step = LoopStep(lambda x: (torch.sin(x) * 2, x.sum()), x, at_least=10**9)
+    torch.testing.assert_close(step(x)[0], torch.sin(x) * 2)
+    assert step._specialized.how == "compiled"
+
+
 @pytest.mark.slow
 def test_a_loop_compiles_once_it_pays(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lowering, "COMPILE_SECONDS", 1e-3)

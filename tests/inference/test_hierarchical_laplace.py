@@ -124,6 +124,11 @@ def test_refusals() -> None:
             fit(linear, method, X, Y)
     with pytest.raises(ModelError, match=r"names every latent site \(scale, w\); leave out"):
         fit(linear, HierarchicalLaplace(hyperparameters=("*",)), X, Y)
+    for unknown in ("nope", ("scale", "nope")):
+        with pytest.raises(
+            ModelError, match=r"hyperparameters='nope' fits no latent site of the model \(latent sites: scale, w\)"
+        ):
+            fit(linear, HierarchicalLaplace(hyperparameters=unknown), X, Y)
     many = supervised(torch.nn.Linear(4, 30), priors.horseshoe(), likelihoods.categorical())
     with pytest.raises(ModelError, match=r"searches 50 hyperparameters or fewer, and .*local_scale.* have 152"):
         fit(many, HierarchicalLaplace(), X, torch.arange(30))
