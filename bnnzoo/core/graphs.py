@@ -14,12 +14,12 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 
 from bnnzoo.core.layout import turn_products
-from bnnzoo.core.simplify import filled, is_filled, share, simplify
+from bnnzoo.core.simplify import drop_unused, filled, is_filled, share, simplify
 
 __all__ = ["fold_constants", "trace"]
 
-SECONDS_PER_NODE = 4e-6
-SECONDS_PER_ELEMENT = 1e-9
+SECONDS_PER_NODE = 7e-6
+SECONDS_PER_ELEMENT = 0.5e-9
 """Rough cost of a traced graph on a CPU, so that the choice to compile never depends on a clock."""
 
 MANY = 4096
@@ -32,24 +32,17 @@ def trace(flat: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor]) -> tupl
     with tracing(TracingContext(FakeTensorMode(allow_fallback_kernels=True))):
         graph = make_fx(flat)(*inputs)
     graph.graph.eliminate_dead_code()
-    seconds = _estimated_seconds(graph)
     fold_constants(graph)
     simplify(graph)
     if all(tensor.device.type == "cpu" for tensor in inputs):
         turn_products(graph)
     share(graph)
-    _drop_unused(graph)
+    drop_unused(graph)
+    seconds = _estimated_seconds(graph)
     graph.recompile()
     for node in graph.graph.nodes:
         node.meta.clear()  # tensors of several tracing levels in the metadata make inductor refuse the graph
     return graph, seconds
-
-
-def _drop_unused(graph: GraphModule) -> None:
-    """Delete constants that no node fetches: every call of the compiled graph would be handed them."""
-    used = {node.target for node in graph.graph.nodes if node.op == "get_attr"}
-    for name in [name for name, _ in graph.named_buffers() if name not in used]:
-        delattr(graph, name)
 
 
 def fold_constants(graph: GraphModule) -> None:
@@ -96,6 +89,6 @@ def _replace_by_attribute(graph: GraphModule, node: Node, value: Tensor) -> None
 
 
 def _estimated_seconds(graph: GraphModule) -> float:
-    nodes = [node for node in graph.graph.nodes if node.op == "call_function"]
+    nodes = [node for node in graph.graph.nodes if node.op == "call_function" and node.target is not operator.getitem]
     elements = sum(node.meta["val"].numel() for node in nodes if isinstance(node.meta.get("val"), Tensor))
     return len(nodes) * SECONDS_PER_NODE + elements * SECONDS_PER_ELEMENT

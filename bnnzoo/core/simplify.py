@@ -9,7 +9,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 
-__all__ = ["filled", "is_filled", "share", "simplify"]
+__all__ = ["drop_unused", "filled", "is_filled", "share", "simplify"]
 
 aten = torch.ops.aten
 
@@ -58,6 +58,13 @@ def filled(node: Node) -> Tensor:
 
 def _fill(node: Node) -> Any:
     return FILLS[node.target](node.args)
+
+
+def drop_unused(graph: GraphModule) -> None:
+    """Delete constants that no node fetches: every call of the compiled graph would be handed them."""
+    used = {node.target for node in graph.graph.nodes if node.op == "get_attr"}
+    for name in [name for name, _ in graph.named_buffers() if name not in used]:
+        delattr(graph, name)
 
 
 def share(graph: GraphModule) -> None:

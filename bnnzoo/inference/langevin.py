@@ -17,7 +17,7 @@ from bnnzoo.inference.adaptation import metric_from, no_moments, observe, window
 from bnnzoo.inference.autocorrelation import autocorrelation_time
 from bnnzoo.inference.dynamics import Microcanonical, Point, arrive, drift
 from bnnzoo.inference.lockstep import pooled
-from bnnzoo.inference.settings import USUAL_STEPS, even_groups, refuse_counts, refuse_untuned
+from bnnzoo.inference.settings import even_groups, refuse_counts, refuse_untuned, usual_steps
 from bnnzoo.inference.snapshots import restore_loop, snapshot_of_loop
 from bnnzoo.inference.streams import ChainStreams
 
@@ -175,7 +175,7 @@ class LangevinLoop:
             batched_langevin_step(self.density.batched_value_and_grad),
             *(self._layout, self.scale, self.step_size, self.step_size, momentum, *data),
             fallback=batched_langevin_step(looped),
-            at_least=USUAL_STEPS * (self.settings.num_warmup + self.settings.num_draws),
+            at_least=usual_steps(self.num_params) * (self.settings.num_warmup + self.settings.num_draws),
         )
         if self.settings.step_size is None:
             self._search_step_size()

@@ -29,7 +29,7 @@ from bnnzoo.inference.adaptation import (
 )
 from bnnzoo.inference.dynamics import Dynamics, Point, arrive, drift
 from bnnzoo.inference.hamiltonian import DIVERGENCE_THRESHOLD
-from bnnzoo.inference.settings import USUAL_STEPS, even_groups, refuse_counts, refuse_tuning
+from bnnzoo.inference.settings import even_groups, refuse_counts, refuse_tuning, usual_steps
 from bnnzoo.inference.snapshots import restore_loop, snapshot_of_loop
 from bnnzoo.inference.streams import ChainStreams
 from bnnzoo.inference.trajectory_length import Jump, initial_length, update_length
@@ -180,7 +180,7 @@ class LockstepLoop:
             batched_step(self.dynamics, self.density.batched_value_and_grad),
             *(self._layout, self.scale, self.step_size, *data),
             fallback=batched_step(self.dynamics, looped),
-            at_least=USUAL_STEPS * (self.settings.num_warmup + self.settings.num_draws),
+            at_least=usual_steps(self.num_params) * (self.settings.num_warmup + self.settings.num_draws),
         )
         if self.settings.step_size is None:
             self._search_step_size()

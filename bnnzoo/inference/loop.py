@@ -25,7 +25,7 @@ from bnnzoo.inference.adaptation import (
     window_ends,
 )
 from bnnzoo.inference.hamiltonian import Kernel, Phase, energy
-from bnnzoo.inference.settings import USUAL_STEPS, even_groups, refuse_counts, refuse_tuning
+from bnnzoo.inference.settings import even_groups, refuse_counts, refuse_tuning, usual_steps
 from bnnzoo.inference.snapshots import from_arrays, to_arrays
 from bnnzoo.inference.steps import STATS, batched_begin, batched_leap, batched_learn, batched_merge
 from bnnzoo.inference.streams import ChainStreams
@@ -154,7 +154,9 @@ class ChainLoop:
         fallback = batched_leap(self.kernel, looped)
         leap_args = (leaf, tree, metric, self._step_size(), row[0], *self.data)
         leap = batched_leap(self.kernel, gradient)
-        self._leap = LoopStep(leap, *leap_args, fallback=fallback, at_least=USUAL_STEPS * self._total)
+        self._leap = LoopStep(
+            leap, *leap_args, fallback=fallback, at_least=usual_steps(density.num_params) * self._total
+        )
         self._merge = LoopStep(batched_merge(self.kernel), leaf, tree, metric, row[1:3])
         learn = batched_learn(self.settings.target_accept)
         self._learn = LoopStep(learn, leaf, tree, metric, adaptation, *self._stages())

