@@ -4,6 +4,7 @@ Both take the splitting step: half a kick by the gradient, a drift along the mom
 Positions are measured in units of ``scale[P]``, the posterior's standard deviations as far as they are known.
 """
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -39,6 +40,10 @@ class Dynamics(Protocol):
         """Return the kinetic energy ``[]`` of ``momentum[P]``, up to a constant."""
         ...
 
+    def quarter_period(self, num_params: int) -> float:
+        """Return the time after which a standard normal's typical orbit has forgotten where along it it began."""
+        ...
+
 
 @dataclass(frozen=True)
 class Newtonian:
@@ -56,6 +61,10 @@ class Newtonian:
     def kinetic(self, momentum: Tensor) -> Tensor:
         """Return ``p.p / 2``."""
         return 0.5 * momentum.square().sum()
+
+    def quarter_period(self, num_params: int) -> float:
+        """Return ``pi / 2``, whatever the number of parameters."""
+        return 0.5 * math.pi
 
 
 @dataclass(frozen=True)
@@ -94,6 +103,10 @@ class Microcanonical:
     def kinetic(self, momentum: Tensor) -> Tensor:
         """Return zero: the speed never changes, and what a force does to the direction is counted as work."""
         return torch.zeros_like(momentum[0])
+
+    def quarter_period(self, num_params: int) -> float:
+        """Return ``sqrt(P) pi / 2``: at unit speed the sphere of typical points, of radius ``sqrt(P)``, is that wide."""
+        return 0.5 * math.pi * math.sqrt(num_params)
 
 
 def drift(dynamics: Dynamics, point: Point, scale: Tensor, time: Tensor) -> Point:

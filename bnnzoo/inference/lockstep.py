@@ -37,7 +37,7 @@ from bnnzoo.inference.trajectory_length import Jump, initial_length, update_leng
 __all__ = ["LockstepLoop", "LockstepSampler", "LockstepSettings", "batched_step", "pooled", "settle"]
 
 GOLDEN = 0.5 * (5**0.5 - 1)
-FIRST_STEPS, FIRST_STEP_SIZE, MAX_SEARCH = 8, 0.1, 50
+FIRST_STEPS, EARLY_STEPS, FIRST_STEP_SIZE, MAX_SEARCH = 8, 256, 0.1, 50
 LEAST_ACCEPTANCE, LEAST_WEIGHT = 1e-2, 0.02
 
 
@@ -207,7 +207,12 @@ class LockstepLoop:
         """Spread lengths evenly between zero and twice the mean, so that no period of the posterior is met again and again."""
         fraction = 2 * ((self._offset + self.count * GOLDEN) % 1.0)
         steps = math.ceil(fraction * self.length.value / float(self.step_size))
-        return min(max(steps, 1), self.settings.max_steps)
+        return min(max(steps, 1), self._most_steps())
+
+    def _most_steps(self) -> int:
+        """Bound trajectories further while scales are unknown: the widest direction takes too many of the narrowest's steps."""
+        known = not self._ends or self.count >= self._ends[1] or self.settings.trajectory_length is not None
+        return self.settings.max_steps if known else min(self.settings.max_steps, EARLY_STEPS)
 
     def _learn(self, start: Point, end: Point, acceptance: Tensor, num_steps: int) -> None:
         """Let step size, length and scales learn from the trajectories just travelled."""
@@ -215,7 +220,8 @@ class LockstepLoop:
             measure = vmap(self.settings.jump, in_dims=(0, 0, 0, 0, None))
             jumped, slope = measure(start, end, self.mean, acceptance, self.scale)
             time = num_steps * float(self.step_size)
-            self.length = update_length(self.length, float(jumped.mean()), float(slope.mean()), time)
+            longest = 0.5 * self._most_steps() * float(self.step_size)
+            self.length = update_length(self.length, float(jumped.mean()), float(slope.mean()), time, longest)
         harmonic = 1 / (1 / acceptance.clamp(min=LEAST_ACCEPTANCE)).mean()
         self.tuner = update_step_size(self.tuner, harmonic, self.settings.target_accept)
         self.step_size = self.tuner.log_step.exp()
@@ -232,8 +238,8 @@ class LockstepLoop:
         if first or not last:
             self.tuner = restart_step_size(self.tuner, growth)
             self.step_size = self.tuner.log_step.exp()
-        if self.settings.trajectory_length is None:
-            self.length = self.length.stretched(float(growth))
+        if first and self.settings.trajectory_length is None:  # what was learnt in the units of before says little
+            self.length = initial_length(self.dynamics.quarter_period(self.num_params))
         self.scale = new
         self.moments = no_moments(self.point.theta, "diagonal")
 

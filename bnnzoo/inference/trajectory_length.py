@@ -33,12 +33,6 @@ class Length(NamedTuple):
         """Mean time that trajectories are to take now."""
         return math.exp(self.log_length)
 
-    def stretched(self, factor: float) -> "Length":
-        """Return the tuner in units in which lengths are ``factor`` times as long."""
-        return self._replace(
-            log_length=self.log_length + math.log(factor), log_average=self.log_average + math.log(factor)
-        )
-
     def averaged(self) -> "Length":
         """Return the tuner at its average over iterations."""
         return self._replace(log_length=self.log_average)
@@ -72,7 +66,7 @@ def jump_of_spread(start: Point, end: Point, mean: Tensor, acceptance: Tensor, s
     return _usable(0.25 * acceptance * change.square(), acceptance), slope
 
 
-def update_length(state: Length, jumped: float, slope: float, time: float) -> Length:
+def update_length(state: Length, jumped: float, slope: float, time: float, longest: float = math.inf) -> Length:
     """Move the mean length towards the largest jump per gradient evaluation.
 
     That is where ``d log(jump) / d log(time) = 1``. Single trajectories are noisy, the more the longer they are: what one of
@@ -85,6 +79,8 @@ def update_length(state: Length, jumped: float, slope: float, time: float) -> Le
         Means over chains of what a measure of jumps returns.
     time : float
         What the trajectories took.
+    longest : float
+        Bound on the mean length.
     """
     share = min(1.0, LARGEST_JUMP * state.jump / jumped) if state.jump > 0 and jumped > 0 else 1.0
     jumped, gained = share * jumped, share * slope * time
@@ -94,7 +90,7 @@ def update_length(state: Length, jumped: float, slope: float, time: float) -> Le
     gained = min(max(gained, -bound), bound)
     slopes = MEMORY * state.slope + (1 - MEMORY) * gained
     gain = slopes / jumps - 1 if jumps > 0 else 0.0
-    log_length = state.log_length + RATE * min(max(gain, -1.0), 1.0)
+    log_length = min(state.log_length + RATE * min(max(gain, -1.0), 1.0), math.log(longest))
     return Length(log_length, AVERAGING * state.log_average + (1 - AVERAGING) * log_length, jumps, slopes)
 
 

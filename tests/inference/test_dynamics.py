@@ -59,6 +59,21 @@ def test_energy_error_falls_with_the_square_of_the_step(dynamics: Dynamics) -> N
     assert error(40) / error(80) == pytest.approx(4.0, rel=0.1)
 
 
+@pytest.mark.parametrize("dynamics", [Newtonian(), Microcanonical()])
+def test_a_quarter_period_leads_to_a_right_angle(dynamics: Dynamics) -> None:
+    num_params, steps = 400, 60
+    theta, noise = torch.randn(2, num_params, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    theta = theta / theta.norm() * num_params**0.5
+    noise = noise - (noise @ theta) / num_params * theta  # along the sphere of typical points, not across it
+    zero, one = torch.zeros((), dtype=torch.float64), torch.ones(num_params, dtype=torch.float64)
+    point = Point(theta, dynamics.refresh(noise), -theta, zero, zero)
+    time = torch.tensor(dynamics.quarter_period(num_params) / steps, dtype=torch.float64)
+    for _ in range(steps):
+        moved = drift(dynamics, point, one, time)
+        point = arrive(dynamics, moved, zero, -moved.theta, one, time)
+    assert abs(float(point.theta @ theta) / num_params) < 0.01
+
+
 @pytest.mark.parametrize("time", [0.1, 1.0, 5.0])
 def test_work_is_the_volume_squeezed_on_the_sphere(time: float) -> None:
     dynamics, force = Microcanonical(), torch.tensor([1.0, -2.0, 0.5, 1.5], dtype=torch.float64)
