@@ -16,8 +16,8 @@ from bnnzoo.core.graphs import trace
 
 __all__ = ["LoopStep", "Lowered", "LoweringWarning", "Specialized", "looped_value_and_grad"]
 
-COMPILE_SECONDS = 8.0
-"""What inductor is taken to need for a graph it has not seen; measured 4 to 9 s, and once 12 s more on a new machine."""
+COMPILE_SECONDS = 5.0
+"""What inductor is taken to need: measured 0.5 to 4 s for a graph it has seen before, 4 to 9 s for a new one."""
 
 
 class Specialized:

@@ -79,6 +79,10 @@ class HMCKernel:
             proposal=choose(accepted, leaf.phase, tree.proposal), done=torch.ones_like(tree.done)
         )
 
+    def num_merges(self, num_steps: int) -> int:
+        """Return 1: a trajectory is whole."""
+        return 1
+
 
 @dataclass(frozen=True)
 class HMC:

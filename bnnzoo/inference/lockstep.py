@@ -39,6 +39,8 @@ __all__ = ["LockstepLoop", "LockstepSampler", "LockstepSettings", "batched_step"
 GOLDEN = 0.5 * (5**0.5 - 1)
 FIRST_STEPS, EARLY_STEPS, FIRST_STEP_SIZE, MAX_SEARCH = 8, 256, 0.1, 50
 LEAST_ACCEPTANCE, LEAST_WEIGHT = 1e-2, 0.02
+SHORTEST = 0.5
+"""Least mean length of a trajectory in quarter periods of a standard normal, once scales are known."""
 
 
 @dataclass(frozen=True)
@@ -209,10 +211,24 @@ class LockstepLoop:
         steps = math.ceil(fraction * self.length.value / float(self.step_size))
         return min(max(steps, 1), self._most_steps())
 
+    @property
+    def _scaled(self) -> bool:
+        """Whether positions are measured in units of estimated scales."""
+        return bool(self._ends) and self.count >= self._ends[1]
+
     def _most_steps(self) -> int:
         """Bound trajectories further while scales are unknown: the widest direction takes too many of the narrowest's steps."""
-        known = not self._ends or self.count >= self._ends[1] or self.settings.trajectory_length is not None
+        known = self._scaled or not self._ends or self.settings.trajectory_length is not None
         return self.settings.max_steps if known else min(self.settings.max_steps, EARLY_STEPS)
+
+    def _bounds(self) -> tuple[float, float]:
+        """Say between which mean lengths to tune.
+
+        Squared jumps add up over parameters and so hear little of the few slow ones: where most move fast, they ask for
+        trajectories too short for those.
+        """
+        shortest = SHORTEST * self.dynamics.quarter_period(self.num_params) if self._scaled else 0.0
+        return shortest, 0.5 * self._most_steps() * float(self.step_size)
 
     def _learn(self, start: Point, end: Point, acceptance: Tensor, num_steps: int) -> None:
         """Let step size, length and scales learn from the trajectories just travelled."""
@@ -220,8 +236,7 @@ class LockstepLoop:
             measure = vmap(self.settings.jump, in_dims=(0, 0, 0, 0, None))
             jumped, slope = measure(start, end, self.mean, acceptance, self.scale)
             time = num_steps * float(self.step_size)
-            longest = 0.5 * self._most_steps() * float(self.step_size)
-            self.length = update_length(self.length, float(jumped.mean()), float(slope.mean()), time, longest)
+            self.length = update_length(self.length, float(jumped.mean()), float(slope.mean()), time, self._bounds())
         harmonic = 1 / (1 / acceptance.clamp(min=LEAST_ACCEPTANCE)).mean()
         self.tuner = update_step_size(self.tuner, harmonic, self.settings.target_accept)
         self.step_size = self.tuner.log_step.exp()

@@ -152,15 +152,17 @@ class ChainLoop:
         leaf, tree, metric, adaptation = self.state
         gradient, looped = density.batched_value_and_grad, looped_value_and_grad(density.log_joint)
         fallback = batched_leap(self.kernel, looped)
+        leaps = usual_steps(density.num_params) * self._total
+        # chains seldom stop together in long trajectories, often in short ones
+        merges = min(leaps, self.kernel.num_merges(usual_steps(density.num_params)) * self.num_chains * self._total)
         leap_args = (leaf, tree, metric, self._step_size(), row[0], *self.data)
         leap = batched_leap(self.kernel, gradient)
-        self._leap = LoopStep(
-            leap, *leap_args, fallback=fallback, at_least=usual_steps(density.num_params) * self._total
-        )
-        self._merge = LoopStep(batched_merge(self.kernel), leaf, tree, metric, row[1:3])
+        self._leap = LoopStep(leap, *leap_args, fallback=fallback, at_least=leaps)
+        self._merge = LoopStep(batched_merge(self.kernel), leaf, tree, metric, row[1:3], at_least=merges)
         learn = batched_learn(self.settings.target_accept)
-        self._learn = LoopStep(learn, leaf, tree, metric, adaptation, *self._stages())
-        self._begin = LoopStep(batched_begin(self.kernel), leaf, tree, metric, adaptation, noise, row[3:])
+        self._learn = LoopStep(learn, leaf, tree, metric, adaptation, *self._stages(), at_least=self._total)
+        begin_args = (leaf, tree, metric, adaptation, noise, row[3:])
+        self._begin = LoopStep(batched_begin(self.kernel), *begin_args, at_least=self._total)
 
     def _leap_until_stop(self) -> None:
         """Move every chain by leapfrog steps until one of them has to be taken on."""

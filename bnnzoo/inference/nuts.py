@@ -150,6 +150,10 @@ class NUTSKernel:
         fresh = self._empty_leaf(choose(direction > 0, right, left), leaf.sum_acceptance, leaf.num_steps)
         return fresh._replace(diverging=leaf.diverging), grown
 
+    def num_merges(self, num_steps: int) -> int:
+        """Return the number of doublings that make a trajectory of so many steps."""
+        return min(num_steps.bit_length(), self.max_tree_depth)
+
     def _empty_leaf(self, phase: Phase, sum_acceptance: Tensor, num_steps: Tensor) -> Leaf:
         theta, zero = phase.theta, torch.zeros_like(phase.log_density)
         stack = theta.new_zeros(self.max_tree_depth, len(theta))

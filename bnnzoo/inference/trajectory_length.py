@@ -66,7 +66,9 @@ def jump_of_spread(start: Point, end: Point, mean: Tensor, acceptance: Tensor, s
     return _usable(0.25 * acceptance * change.square(), acceptance), slope
 
 
-def update_length(state: Length, jumped: float, slope: float, time: float, longest: float = math.inf) -> Length:
+def update_length(
+    state: Length, jumped: float, slope: float, time: float, bounds: tuple[float, float] = (0.0, math.inf)
+) -> Length:
     """Move the mean length towards the largest jump per gradient evaluation.
 
     That is where ``d log(jump) / d log(time) = 1``. Single trajectories are noisy, the more the longer they are: what one of
@@ -79,8 +81,8 @@ def update_length(state: Length, jumped: float, slope: float, time: float, longe
         Means over chains of what a measure of jumps returns.
     time : float
         What the trajectories took.
-    longest : float
-        Bound on the mean length.
+    bounds : tuple of float
+        Least and largest mean length; the latter wins.
     """
     share = min(1.0, LARGEST_JUMP * state.jump / jumped) if state.jump > 0 and jumped > 0 else 1.0
     jumped, gained = share * jumped, share * slope * time
@@ -90,7 +92,8 @@ def update_length(state: Length, jumped: float, slope: float, time: float, longe
     gained = min(max(gained, -bound), bound)
     slopes = MEMORY * state.slope + (1 - MEMORY) * gained
     gain = slopes / jumps - 1 if jumps > 0 else 0.0
-    log_length = min(state.log_length + RATE * min(max(gain, -1.0), 1.0), math.log(longest))
+    length = math.exp(state.log_length + RATE * min(max(gain, -1.0), 1.0))
+    log_length = math.log(min(max(length, bounds[0]), bounds[1]))
     return Length(log_length, AVERAGING * state.log_average + (1 - AVERAGING) * log_length, jumps, slopes)
 
 

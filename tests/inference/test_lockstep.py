@@ -34,8 +34,11 @@ def test_trajectories_are_short_once_scales_are_known(dynamics: Dynamics, jump: 
     assert sum(leaps[120:]) / 30 < 40 < sum(leaps[50:100]) / 50
 
 
-def test_lengths_are_bounded() -> None:
+@pytest.mark.parametrize(("slope", "expected"), [(2.0, 3.0), (0.0, 0.5)])
+def test_lengths_are_bounded(slope: float, expected: float) -> None:
     state = initial_length(1.0)
-    for _ in range(100):  # jumps that grow like the square of the time ask for longer and longer trajectories
-        state = update_length(state, jumped=1.0, slope=2.0, time=1.0, longest=3.0)
-    assert state.value == pytest.approx(3.0)
+    for _ in range(
+        100
+    ):  # jumps that grow like the square of the time ask for longer and longer trajectories, constant ones for none
+        state = update_length(state, jumped=1.0, slope=slope, time=1.0, bounds=(0.5, 3.0))
+    assert state.value == pytest.approx(expected)
