@@ -63,10 +63,11 @@ def evaluate_random(
     tiles = tiles_of(len(theta), num_rows, blocks)
     example = (theta[tiles[0][0]], *rows_of(data, tiles[0][1], num_rows))
     run = _traced(function, besides, example, len(tiles)) or _eager(function, besides, len(data), len(tiles))
-    for index, (draws, rows) in enumerate(tiles):
-        inputs = rows_of(data, rows, num_rows)
-        stream = int(np.random.SeedSequence([seed % 2**63, index]).generate_state(1)[0])
-        with isolated(stream, theta.device), torch.no_grad():
+    with isolated(seed % 2**63, theta.device), torch.no_grad():
+        for index, (draws, rows) in enumerate(tiles):
+            inputs = rows_of(data, rows, num_rows)
+            stream = int(np.random.SeedSequence([seed % 2**63, index]).generate_state(1)[0])
+            reseed(stream, theta.device)
             out.write(run(stream, theta[draws], *inputs), draws, rows)
     return out.arrays
 
