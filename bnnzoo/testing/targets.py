@@ -216,14 +216,17 @@ def banana(curvature: float = 1.0, width: float = 0.5) -> Target:
     return Target("banana", model, (), {"x": zero, "y": zero}, sd)
 
 
-def funnel(num_leaves: int = 4) -> Target:
-    r"""Return Neal's funnel: :math:`v \sim N(0, 3^2)`, :math:`x_i \sim N(0, e^v)`; no data, so the prior is the target.
+def funnel(num_leaves: int = 4, width: float = 3.0) -> Target:
+    r"""Return Neal's funnel: :math:`v \sim N(0, w^2)`, :math:`x_i \sim N(0, e^v)`; no data, so the prior is the target.
 
-    Its neck is too narrow for any one step size: a sound sampler reports divergences instead of missing it silently.
+    At Neal's width of 3 its neck is too narrow for any one step size: a sound sampler reports divergences instead of missing it
+    silently. At a width of 1 a sound sampler gets its moments right.
 
     Parameters
     ----------
     num_leaves : int
+    width : float
+        Standard deviation w of v.
 
     Returns
     -------
@@ -236,10 +239,10 @@ def funnel(num_leaves: int = 4) -> Target:
     """
 
     def model() -> None:
-        v = pyro.sample("v", dist.Normal(torch.tensor(0.0), torch.tensor(3.0)))
+        v = pyro.sample("v", dist.Normal(torch.tensor(0.0), torch.tensor(width)))
         pyro.sample("x", dist.Normal(torch.zeros(num_leaves), torch.exp(v / 2).expand(num_leaves)).to_event(1))
 
-    return Target("funnel", model, (), {"v": torch.tensor(0.0)}, {"v": torch.tensor(3.0)})
+    return Target("funnel", model, (), {"v": torch.tensor(0.0)}, {"v": torch.tensor(width)})
 
 
 def _inputs(num_data: int, num_inputs: int, correlation: float, generator: torch.Generator) -> Tensor:

@@ -227,6 +227,34 @@ t.fitted(t.NUTS(num_chains=2, num_warmup=100, num_draws=300), t.Path(sys.argv[1]
 """
 
 
+INTERRUPTED = """
+import sys, torch
+torch.set_default_dtype(torch.float64)
+from tests.inference import test_checkpoint as t
+t.checkpoints.SECONDS_BETWEEN_BLOCKS = 0.05
+posterior = t.fitted(t.NUTS(num_chains=2, num_warmup=100, num_draws=100_000), t.Path(sys.argv[1]))
+assert bool((posterior.draws() != 0).all())
+print(posterior.info.complete, len(posterior.draws()), posterior.draws().shape[1])
+"""
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_process_with_its_draws(tmp_path: Path) -> None:
+    path = tmp_path / "run.zarr"
+    command = [sys.executable, "-c", INTERRUPTED, str(path)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        command, cwd=Path(__file__).parents[2], env=environment, stdout=subprocess.PIPE, text=True
+    )
+    while process.poll() is None and not any(int(block[-6:]) >= 5 for block in [newest(path)] if block):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    printed, _ = process.communicate(timeout=60)
+    complete, num_chains, num_draws = printed.split()
+    assert process.returncode == 0 and (complete, num_chains) == ("False", "2")
+    assert 0 < int(num_draws) < 100_000
+
+
 def newest(path: Path) -> str:
     return max((block.name for block in path.glob("chains-*/block-*")), default="")
 

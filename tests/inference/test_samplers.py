@@ -73,6 +73,16 @@ def test_ill_conditioned_posterior(kind: type[Any], dtype: torch.dtype) -> None:
     check_moments("w", values(posterior, "w"), target.mean["w"], target.sd["w"], accuracy=BIAS.get(kind.__name__, 0.0))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [NUTS, HMC, ChEESHMC, MAMS, MCLMC])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_funnel(kind: type[Any], dtype: torch.dtype) -> None:
+    target = funnel(width=1.0)
+    careful = {"energy_variance": 1e-5} if kind is MCLMC else {"target_accept": 0.95}
+    posterior = fit(target.model, kind(**LONG, **careful), seed=5, dtype=dtype)
+    check_moments("v", values(posterior, "v"), target.mean["v"], target.sd["v"], accuracy=BIAS.get(kind.__name__, 0.0))
+
+
 NUM_REPLICATES, NUM_RANKS = 150, 19
 
 
