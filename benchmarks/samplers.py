@@ -2,8 +2,8 @@
 
 Run: python -m benchmarks.samplers [warmup] [draws] [pairs]      (needs numpyro)
 
-Four chains on two cores: NumPyro's in parallel, bnnzoo's as two batches of two; sixteen of bnnzoo's MAMS in two batches. Every run is
-a process of its own, timed from the call that samples to its return, compilation and the start of workers included.
+Four chains on two cores: NumPyro's in parallel, bnnzoo's as two batches of two; sixteen of bnnzoo's MAMS in two batches. Every
+run is a process of its own, timed from the call that samples to its return, compilation and the start of workers included.
 """
 
 import json

@@ -18,11 +18,11 @@ from bnnzoo.core.simplify import drop_unused, filled, is_filled, share, simplify
 
 __all__ = ["fold_constants", "trace"]
 
-SECONDS_PER_NODE = 1e-5
+SECONDS_PER_NODE = 1.2e-5
 SECONDS_PER_ELEMENT = 0.5e-9
 """Rough cost of a traced graph on a CPU, so that the choice to compile never depends on a clock.
 
-Measured 4 to 13 us a node, the more the longer ago it last ran.
+Measured 4 us a node where a graph runs over and over, and 13 where others run in between, as in a loop of several steps.
 """
 
 MANY = 4096
