@@ -207,8 +207,11 @@ class LangevinLoop:
             self.point, self.step_size, self.seen = before, 0.5 * self.step_size, (0.0, 0.0)
             return
         error, weight = self.seen
-        # The energy error of a leapfrog step grows like its sixth power; a single wild step is not to stop the chain.
+        # The energy error of a leapfrog step grows like its sixth power; a single wild step is not to stop the chain, and
+        # on the way down to typical points what steps have cost so far soon says nothing.
         new = self.energy_error / float(self.step_size) ** 6
+        if error > 0 and OUTLIER * new < error / weight:
+            error = weight = 0.0
         new = min(new, OUTLIER * error / weight) if error > 0 else new
         self.seen = FORGETTING * error + new, FORGETTING * weight + 1
         if self.settings.step_size is None:

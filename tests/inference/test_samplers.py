@@ -17,6 +17,7 @@ from bnnzoo.core.posterior import Draws
 from bnnzoo.core.sites import ModelError
 from bnnzoo.core.types import Method
 from bnnzoo.inference import HMC, MAMS, MAP, MCLMC, NUTS, ChEESHMC, fit
+from bnnzoo.inference.langevin import LangevinLoop
 from bnnzoo.inference.lockstep import LockstepLoop
 from bnnzoo.inference.loop import ChainLoop
 from bnnzoo.testing import funnel, ill_conditioned, linear_gaussian, skewed
@@ -71,6 +72,21 @@ def test_ill_conditioned_posterior(kind: type[Any], dtype: torch.dtype) -> None:
     posterior = fit(target.model, method, *target.data, seed=3, dtype=dtype)
     assert posterior.draws().dtype == dtype
     check_moments("w", values(posterior, "w"), target.mean["w"], target.sd["w"], accuracy=BIAS.get(kind.__name__, 0.0))
+
+
+def test_steps_grow_as_chains_come_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Far out a step costs a million times the energy of one at typical points; that must not keep it short for long."""
+    target, errors = linear_gaussian(), []
+    advance = LangevinLoop.advance
+
+    def watched(loop: LangevinLoop) -> None:
+        advance(loop)
+        errors.append(loop.energy_error)
+
+    monkeypatch.setattr(LangevinLoop, "advance", watched)
+    method = MCLMC(num_chains=2, num_warmup=60, num_draws=1, init=torch.full((2, 3), 1e4))
+    fit(target.model, method, *target.data, seed=6)
+    assert float(np.median(errors[30:60])) > method.energy_variance / 10
 
 
 @pytest.mark.slow
