@@ -15,7 +15,7 @@ from torch._subclasses import FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from bnnzoo.core.simplify import drop_unused
+from bnnzoo.core.simplify import drop_unused, number_throughout
 
 __all__ = ["LoweringWarning", "compile_graph", "first_line"]
 
@@ -82,10 +82,11 @@ def _without_wrappers(
     passed = seen[0][len(constants) :]
     if len(passed) != len(inputs) or any(a is not b for a, b in zip(passed, inputs, strict=True)):
         return lambda *tensors: wrapped(*tensors)
-    outputs = inner([*constants, *inputs])
+    lean = _entry(inner, constants) or (lambda *tensors: inner([*constants, *tensors]))
+    outputs = lean(*inputs)
     if len(outputs) != len(expected) or not all(map(_same, outputs, expected)):
         return lambda *tensors: wrapped(*tensors)
-    return _entry(inner, constants) or (lambda *tensors: inner([*constants, *tensors]))
+    return lean
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
@@ -112,13 +113,12 @@ def _write_numbers(graph: GraphModule) -> None:
     """Write constants that are one number throughout as that number, in place, so that no call has to be handed them."""
     for node in [node for node in graph.graph.nodes if node.op == "get_attr"]:
         value = getattr(graph, node.target)
-        if value.numel() and bool((value == value.flatten()[0]).all()):
+        number = number_throughout(value)
+        if number is not None:
             with graph.graph.inserting_before(node):
                 options = {"dtype": value.dtype, "device": value.device}
-                number = graph.graph.call_function(
-                    aten.full.default, (list(value.shape), value.flatten()[0].item()), options
-                )
-            node.replace_all_uses_with(number)
+                full = graph.graph.call_function(aten.full.default, (list(value.shape), number.item()), options)
+            node.replace_all_uses_with(full)
             graph.graph.erase_node(node)
     drop_unused(graph)
     graph.recompile()

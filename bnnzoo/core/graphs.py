@@ -14,7 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 
 from bnnzoo.core.layout import turn_products
-from bnnzoo.core.simplify import drop_unused, filled, is_filled, share, simplify
+from bnnzoo.core.simplify import drop_unused, filled, is_filled, number_throughout, share, simplify
 
 __all__ = ["fold_constants", "trace"]
 
@@ -80,12 +80,11 @@ def _is_constant(node: Node, values: dict[Node, Any]) -> bool:
 
 def _replace_by_attribute(graph: GraphModule, node: Node, value: Tensor) -> None:
     name = f"_folded_{node.name}"
-    one = value.detach().reshape(-1)[:1]
-    uniform = value.numel() > MANY and bool((value == one).all())
-    graph.register_buffer(name, one.clone() if uniform else value.detach().clone())
+    number = number_throughout(value.detach()) if value.numel() > MANY else None
+    graph.register_buffer(name, value.detach().clone() if number is None else number.clone())
     with graph.graph.inserting_before(node):
         constant = graph.graph.get_attr(name)
-        if uniform:
+        if number is not None:
             constant = graph.graph.call_function(torch.ops.aten.expand.default, (constant, list(value.shape)))
     constant.meta["val"] = value.detach()
     node.replace_all_uses_with(constant)

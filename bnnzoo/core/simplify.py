@@ -9,7 +9,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 
-__all__ = ["drop_unused", "filled", "is_filled", "share", "simplify"]
+__all__ = ["drop_unused", "filled", "is_filled", "number_throughout", "share", "simplify"]
 
 aten = torch.ops.aten
 
@@ -58,6 +58,14 @@ def filled(node: Node) -> Tensor:
 
 def _fill(node: Node) -> Any:
     return FILLS[node.target](node.args)
+
+
+def number_throughout(value: Tensor) -> Tensor | None:
+    """Return the number ``[]`` that every entry of a tensor is, or None."""
+    if not value.numel():
+        return None
+    number = value[(0,) * value.ndim]
+    return number if bool((value == number).all()) else None
 
 
 def drop_unused(graph: GraphModule) -> None:

@@ -152,9 +152,10 @@ class ChainLoop:
         leaf, tree, metric, adaptation = self.state
         gradient, looped = density.batched_value_and_grad, looped_value_and_grad(density.log_joint)
         fallback = batched_leap(self.kernel, looped)
-        leaps = usual_steps(density.num_params) * self._total
+        steps = usual_steps(density.num_params)
+        leaps = steps * self._total
         # chains seldom stop together in long trajectories, often in short ones
-        merges = min(leaps, self.kernel.num_merges(usual_steps(density.num_params)) * self.num_chains * self._total)
+        merges = min(leaps, self.kernel.num_merges(steps) * self.num_chains * self._total)
         leap_args = (leaf, tree, metric, self._step_size(), row[0], *self.data)
         leap = batched_leap(self.kernel, gradient)
         self._leap = LoopStep(leap, *leap_args, fallback=fallback, at_least=leaps)

@@ -66,9 +66,7 @@ def jump_of_spread(start: Point, end: Point, mean: Tensor, acceptance: Tensor, s
     return _usable(0.25 * acceptance * change.square(), acceptance), slope
 
 
-def update_length(
-    state: Length, jumped: float, slope: float, time: float, bounds: tuple[float, float] = (0.0, math.inf)
-) -> Length:
+def update_length(state: Length, jumped: float, slope: float, time: float, bounds: tuple[float, float]) -> Length:
     """Move the mean length towards the largest jump per gradient evaluation.
 
     That is where ``d log(jump) / d log(time) = 1``. Single trajectories are noisy, the more the longer they are: what one of
