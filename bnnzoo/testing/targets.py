@@ -233,10 +233,18 @@ def funnel(num_leaves: int = 4, width: float = 3.0) -> Target:
     Target
         With the moments of ``v``; those of the leaves exist but have no useful Monte Carlo error.
 
+    Raises
+    ------
+    ValueError
+        If the width is not positive.
+
     References
     ----------
     Neal, R. M. (2003). Slice sampling. Annals of Statistics 31(3), 705-767.
     """
+
+    if not width > 0:
+        raise ValueError(f"funnel(width={width}): write a positive standard deviation of v, such as 3.0.")
 
     def model() -> None:
         v = pyro.sample("v", dist.Normal(torch.tensor(0.0), torch.tensor(width)))

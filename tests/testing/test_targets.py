@@ -77,3 +77,9 @@ def test_banana_moments_agree_with_draws():
         assert abs(drawn.mean() - target.mean[name]) < 5 * sd / 4000**0.5
         squares = (drawn - target.mean[name]) ** 2
         assert abs(squares.mean() - sd**2) < 5 * squares.std() / 4000**0.5
+
+
+@pytest.mark.parametrize("width", [0.0, -1.0, float("nan")])
+def test_a_funnel_has_a_width(width: float) -> None:
+    with pytest.raises(ValueError, match=r"funnel\(width=(0\.0|-1\.0|nan)\): write a positive standard deviation of v"):
+        funnel(width=width)
