@@ -264,7 +264,7 @@ class Kronecker:
 
 @dataclass(frozen=True)
 class Embedded:
-    """A covariance over the entries ``index[R]`` of ``theta[P]``; all other entries are known exactly.
+    """A covariance over the entries ``index[R]`` of ``theta[P]``, in ascending order; all others are known exactly.
 
     Its log determinant and Mahalanobis norm are those of the entries that vary.
     """

@@ -15,7 +15,8 @@ from bnnzoo.core.conditional import moments
 from bnnzoo.core.lowering import Lowered, looped_value_and_grad
 from bnnzoo.core.minibatch import DataError, unequal_rows
 from bnnzoo.core.network import NETWORK_KEY, Network
-from bnnzoo.core.replay import Node, discover, isolated, log_prob, replay
+from bnnzoo.core.readout import UnreadableLikelihood, read
+from bnnzoo.core.replay import Node, discover, isolated, log_prob, replay, switch_validation_off
 from bnnzoo.core.sites import ModelError, Site, is_subsample, latent_sites, refuse_unsupported
 from bnnzoo.core.types import Data, Model
 
@@ -41,6 +42,9 @@ class LogDensity:
         Length of ``theta`` and number of observations.
     networks : tuple of Network
         One record for each :func:`bnnzoo.random_module` in the model.
+    priors : mapping of str to node, optional
+        What is known of the latent sites before any value is, where no prior depends on another latent site; None where
+        one does.
     data : tuple
         Arguments the model was traced with.
     factors : tuple of str
@@ -57,6 +61,7 @@ class LogDensity:
     num_params: int
     num_data: int
     networks: tuple[Network, ...]
+    priors: Mapping[str, Node] | None
     dtype: torch.dtype
     device: torch.device
 
@@ -85,7 +90,10 @@ class LogDensity:
 
     def log_prior(self, theta: Tensor) -> Tensor:
         """Return the log prior density ``[]`` at ``theta[P]``, log-Jacobian of the constraining transforms included."""
-        return self._prior(theta, self._nodes(theta, self.data))
+        if self.priors is None:
+            return self._prior(theta, self._nodes(theta, self.data))
+        values = self.constrain(theta)  # and the model need not run, which is most of the work
+        return self._prior(theta, {name: {**node, "value": values[name]} for name, node in self.priors.items()})
 
     def log_likelihood(self, theta: Tensor, *batch: Any) -> Tensor:
         """Return the unscaled log likelihood ``[B]`` of each observation, summed over the observed sites."""
@@ -142,6 +150,24 @@ class LogDensity:
 
     def _pointwise(self, nodes: Mapping[str, Node]) -> dict[str, Tensor]:
         return {name: log_prob(nodes[name]) for name in (*self.observed, *self.factors)}
+
+    @cached_property
+    def active(self) -> dict[str, tuple[bool, ...]]:
+        """For each observed site, which coordinates of its :class:`~bnnzoo.core.readout.Readout` depend on theta at all.
+
+        Raises
+        ------
+        UnreadableLikelihood
+            If a site's family is not known, or the model has likelihood terms made by ``pyro.factor``.
+        """
+        if self.factors:
+            raise UnreadableLikelihood(
+                f"the likelihood has the pyro.factor site {self.factors[0]!r}, which has no family"
+            )
+        with torch.enable_grad():
+            theta = torch.zeros(self.num_params, dtype=self.dtype, device=self.device, requires_grad=True)
+            nodes = self._nodes(theta, self.data)
+            return {name: _active(nodes[name]) for name in self.observed}
 
     @cached_property
     def value_and_grad(self) -> Lowered:
@@ -232,6 +258,7 @@ def build_density(
         observed = tuple(node["name"] for node in samples if _is_observation(node))
         factors = tuple(node["name"] for node in samples if _is_factor(node) and node["cond_indep_stack"])
         terms = [log_prob(nodes[name]).detach() for name in (*observed, *factors)]
+        priors = _static_priors([node for node in samples if node["name"] not in (*observed, *factors)])
     sites = latent_sites(samples)
     if not sites:
         raise ModelError(
@@ -246,6 +273,7 @@ def build_density(
         num_params=sites[-1].span.stop,
         num_data=_rows(terms, torch.empty(0)).numel(),
         networks=_networks(samples),
+        priors=priors,
         dtype=dtype,
         device=device,
     )
@@ -286,9 +314,30 @@ def _rows(terms: list[Tensor], like: Tensor) -> Tensor:
     return torch.cat([term.reshape(-1) for term in terms])
 
 
+def _active(node: Node) -> tuple[bool, ...]:
+    try:
+        return tuple(block.requires_grad for block in read(node["fn"]).coordinates)
+    except UnreadableLikelihood as error:
+        raise UnreadableLikelihood(f"The likelihood of site {node['name']!r} cannot be read: {error}.") from None
+
+
 def _scaled_sum(node: Node) -> Tensor:
     total: Tensor = (node["scale"] * log_prob(node)).sum()
     return total
+
+
+def _static_priors(nodes: list[Node]) -> dict[str, Node] | None:
+    """Return the nodes of latent sites and other factors if nothing about them depends on a latent value, else None."""
+    found = {}
+    for node in nodes:
+        if is_subsample(node) or _is_deterministic(node):
+            continue
+        detached = {**node, "value": node["value"].detach()}
+        if _is_factor(node) or _scaled_sum(detached).requires_grad:
+            return None
+        switch_validation_off(node["fn"])
+        found[node["name"]] = {key: node[key] for key in ("name", "type", "fn", "scale", "mask", "args", "kwargs")}
+    return found
 
 
 def _is_deterministic(node: Node) -> bool:

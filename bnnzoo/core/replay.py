@@ -17,7 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from bnnzoo.core.sites import innermost, is_subsample
 from bnnzoo.core.types import Data, Model
 
-__all__ = ["discover", "isolated", "log_prob", "replay", "reseed"]
+__all__ = ["discover", "isolated", "log_prob", "replay", "reseed", "switch_validation_off"]
 
 type Node = dict[str, Any]
 
@@ -35,7 +35,7 @@ class _Given(Messenger):
     def _pyro_sample(self, msg: Node) -> None:
         if is_subsample(msg):
             return
-        _switch_validation_off(msg["fn"])
+        switch_validation_off(msg["fn"])
         if msg["name"] in self.values:
             msg["value"], msg["done"] = self.values[msg["name"]], True
         elif msg["name"] in self.observed and self.draw:
@@ -64,12 +64,12 @@ class _Discovery(Messenger):
             msg["value"] = msg["value"].detach().requires_grad_()
 
 
-def _switch_validation_off(distribution: Any) -> None:
+def switch_validation_off(distribution: Any) -> None:
     """Argument checks branch on tensor values, which tracing cannot follow; the distributions inside check too."""
     distribution._validate_args = False
     for value in vars(distribution).values():
         if isinstance(value, Distribution):
-            _switch_validation_off(value)
+            switch_validation_off(value)
 
 
 def _on(device: torch.device) -> AbstractContextManager[object]:

@@ -12,14 +12,8 @@ from torch.func import grad, jacrev, vjp, vmap
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.lowering import Lowered
 from bnnzoo.core.minibatch import select
-from bnnzoo.core.outputs import (
-    UnreadableLikelihood,
-    find_readout,
-    row_jacobians,
-    rows_are_independent,
-    whitened_node,
-    whitened_outputs,
-)
+from bnnzoo.core.outputs import row_jacobians, rows_are_independent, whitened_node, whitened_outputs
+from bnnzoo.core.readout import UnreadableLikelihood
 from bnnzoo.core.replay import Node, isolated
 from bnnzoo.core.restricted import restricted
 from bnnzoo.core.scores import drawn_observations, log_likelihood_at_draws, scaled_log_likelihood, score_root
@@ -87,7 +81,7 @@ MIN_BLOCKS_TO_LOWER = 64  # tracing takes about as long as so many evaluations
 MAX_ELEMENTS = 2**23  # of a block of Jacobians or of Hessian rows
 
 
-def choose_curvature(wanted: Curvature | None, density: LogDensity, theta: Tensor) -> Curvature:
+def choose_curvature(wanted: Curvature | None, density: LogDensity) -> Curvature:
     """Return the curvature to use: the wanted one, else GGN where the likelihood can be read and the Hessian elsewhere.
 
     Raises
@@ -103,7 +97,7 @@ def choose_curvature(wanted: Curvature | None, density: LogDensity, theta: Tenso
     if wanted in ("hessian", "empirical_fisher") or isinstance(wanted, MonteCarloFisher):
         return wanted
     try:
-        find_readout(density, theta)
+        _ = density.active
     except UnreadableLikelihood as error:
         if wanted == "ggn":
             raise ModelError(
@@ -164,13 +158,15 @@ def sum_over_rows(
     """
     outputs, data = row_function(density, theta, curvature, data, index)
     theta = theta if index is None else theta[index]
-    splits, width = rows_are_independent(outputs, theta, data, density.num_data)
+    with torch.no_grad():
+        whole = outputs(theta, *data)
+    splits = rows_are_independent(whole, outputs, theta, data, density.num_data)
     jacobian = row_jacobians(outputs, data, density.num_data) if splits else jacrev(outputs)
 
     def of_rows(theta: Tensor, *batch: Any) -> Tensor:
         return reduce(jacobian(theta, *batch).reshape(-1, len(theta)))
 
-    block = max(1, MAX_ELEMENTS // (width * len(theta)))
+    block = max(1, MAX_ELEMENTS // (whole.shape[-1] * len(theta)))
     if not splits or block >= density.num_data:
         with torch.no_grad():
             return of_rows(theta, *data)
@@ -198,7 +194,7 @@ def row_function(
             return log_likelihood_at_draws(some, batch[size:], theta, *batch[:size])
 
         return at_draws, data + draws
-    return partial(whitened_outputs, some, find_readout(density, theta)), data
+    return partial(whitened_outputs, some, density.active), data
 
 
 def root_of_node(density: LogDensity, node: Node, curvature: Curvature) -> Tensor:
@@ -253,10 +249,21 @@ def diagonal_if_diagonal(function: Callable[[Tensor], Tensor], theta: Tensor) ->
 
     One product with it is enough; a second one, with random signs, tells whether it is diagonal.
     """
-    _, product = vjp(grad(function), theta)[:2]
     signs = 2.0 * torch.randint(2, theta.shape, generator=torch.Generator().manual_seed(0)).to(theta) - 1
-    (diagonal,), (signed,) = product(torch.ones_like(theta)), product(signs)
+    theta = theta.detach().requires_grad_()
+    with torch.enable_grad():
+        gradient = _derivative(function(theta), theta, torch.ones(()).to(theta), create_graph=True)
+        diagonal, signed = (_derivative(gradient, theta, v) for v in (torch.ones_like(theta), signs))
     return diagonal if torch.allclose(signed, diagonal * signs) else None
+
+
+def _derivative(value: Tensor, theta: Tensor, weights: Tensor, *, create_graph: bool = False) -> Tensor:
+    """Return the transposed Jacobian of ``value`` about theta times ``weights``; zero where it does not depend on theta."""
+    if not value.requires_grad:
+        return torch.zeros_like(theta)
+    return torch.autograd.grad(
+        value, theta, weights, retain_graph=True, create_graph=create_graph, materialize_grads=True
+    )[0]
 
 
 def hessian_diagonal(function: Callable[[Tensor], Tensor], theta: Tensor) -> Tensor:

@@ -62,7 +62,7 @@ class DiagonalLaplace:
         began = time.perf_counter()
         found = self.map.run(density, data, run)
         theta, _ = best_member(found)
-        curvature = choose_curvature(self.curvature, density, theta)
+        curvature = choose_curvature(self.curvature, density)
         likelihood = sum_over_rows(density, data, theta, curvature, lambda root: (root**2).sum(0))
         precision = likelihood - hessian_diagonal(density.log_prior, theta) + self.damping
         if not bool((precision > 0).all()):

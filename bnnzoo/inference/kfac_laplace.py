@@ -92,7 +92,7 @@ class KFACLaplace:
         found = self.map.run(density, data, run)
         theta, _ = best_member(found)
         (network,) = density.networks
-        curvature = choose_curvature(self.curvature, density, theta)
+        curvature = choose_curvature(self.curvature, density)
         factors = _kronecker_factors(density, data, theta, network, curvature)
         prior = -hessian_diagonal(density.log_prior, theta) + self.damping
         blocks = []

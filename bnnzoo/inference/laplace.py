@@ -93,7 +93,7 @@ class Laplace:
         began = time.perf_counter()
         found = self.map.run(density, data, run)
         theta, gradient_norm = best_member(found)
-        curvature = choose_curvature(self.curvature, density, theta)
+        curvature = choose_curvature(self.curvature, density)
         matrix = damped(precision(density, data, theta, curvature), self.damping)
         covariance = Dense(positive_definite_scale_tril(matrix, curvature))
         warn_if_not_converged(density, data, theta, covariance, gradient_norm)

@@ -129,7 +129,7 @@ def laplace_over(
     began = time.perf_counter()
     found = method.map.run(density, data, run)
     theta, _ = best_member(found)
-    curvature = choose_curvature(method.curvature, density, theta)
+    curvature = choose_curvature(method.curvature, density)
     matrix = damped(precision(density, data, theta, curvature, index), method.damping)
     covariance = Embedded(Dense(positive_definite_scale_tril(matrix, curvature)), index, density.num_params)
     return Gaussian(density, laplace_info(method, found, curvature, time.perf_counter() - began), theta, covariance)

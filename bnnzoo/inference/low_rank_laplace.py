@@ -99,7 +99,7 @@ class LowRankLaplace:
         began = time.perf_counter()
         found = self.map.run(density, data, run)
         theta, gradient_norm = best_member(found)
-        curvature = choose_curvature(self.curvature, density, theta)
+        curvature = choose_curvature(self.curvature, density)
         scale = _prior_scale(density, theta, self.damping)
         full = precision_product(density, data, theta, curvature)
 
@@ -130,7 +130,8 @@ def precision_product(density: LogDensity, data: Data, theta: Tensor, curvature:
         return _negative_hessian_product(lambda t: density.log_joint(t, *data), theta)
     outputs, data = row_function(density, theta, curvature, data, None)
     prior = _negative_hessian_product(density.log_prior, theta)
-    splits, _ = rows_are_independent(outputs, theta, data, density.num_data)
+    with torch.no_grad():
+        splits = rows_are_independent(outputs(theta, *data), outputs, theta, data, density.num_data)
     if not splits or density.num_data <= BLOCK:
         whole = _gauss_newton_product(lambda t: outputs(t, *data), theta)
         return lambda v: prior(v) + whole(v)

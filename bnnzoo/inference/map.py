@@ -13,7 +13,7 @@ from bnnzoo.core.types import Data, Need, Run
 from bnnzoo.inference.config import config_of
 from bnnzoo.inference.lbfgs import LBFGSResult, lbfgs
 from bnnzoo.inference.optimise import AdamSettings, Objective, Optimum, Schedule, ascend
-from bnnzoo.inference.starts import Start, starting_points
+from bnnzoo.inference.starts import Evaluated, Start, evaluated_starts
 
 __all__ = ["MAP"]
 
@@ -87,9 +87,11 @@ class MAP:
         if self.num_members < 1:
             raise ValueError(f"MAP(num_members={self.num_members}): write 1 or more.")
         began = time.perf_counter()
-        start = starting_points(self.init, self.num_members, density, data, run)
-        found = self._climbed(start, density, data, run)
-        mode = self._polished(density, data, found.params)
+        start = evaluated_starts(self.init, self.num_members, density, data, run)
+        found = self._climbed(start.theta, density, data, run)
+        mode = (
+            self._polished(density, data, found.params) if self.num_steps or self.polish_steps else _as_they_are(start)
+        )
         stats = {"lp": mode.value[None], "gradient_norm": mode.gradient.norm(dim=1)[None]}
         info = FitInfo(
             method="MAP",
@@ -120,6 +122,10 @@ class MAP:
             return lbfgs(lambda rows: looped(rows, *data), theta, self.polish_steps, self.tolerance)
         evaluate = density.value_and_grad.specialize(theta, *data, num_calls=2 * self.polish_steps)
         return lbfgs(lambda rows: evaluate(rows, *data), theta, self.polish_steps, self.tolerance)
+
+
+def _as_they_are(start: Evaluated) -> LBFGSResult:
+    return LBFGSResult(start.theta, start.value, start.gradient, num_evaluations=1)
 
 
 def _ignoring_weight(value_and_grad: Objective) -> Objective:

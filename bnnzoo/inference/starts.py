@@ -1,6 +1,6 @@
 """Where chains, members and optimisers start: from the model, from another method, or from given points."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.sites import ModelError
 from bnnzoo.core.types import Data, Method, Run
 
-__all__ = ["Start", "starting_points"]
+__all__ = ["Evaluated", "Start", "evaluated_starts", "starting_points"]
 
 type Start = Tensor | Posterior | Method | None
 
@@ -41,6 +41,22 @@ def starting_points(
     ModelError
         If the density is not finite at a start; the message names the site.
     """
+    return evaluated_starts(start, num_chains, density, data, run, traced=traced).theta
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Points ``theta[C, P]`` with the log density ``[C]`` and its gradient ``[C, P]`` there, all of it finite."""
+
+    theta: Tensor
+    value: Tensor
+    gradient: Tensor
+
+
+def evaluated_starts(
+    start: Start, num_chains: int, density: LogDensity, data: Data, run: Run, *, traced: bool = False
+) -> Evaluated:
+    """Return what :func:`starting_points` does, with what was evaluated to see that it is finite."""
     if start is None:
         return _from_model(num_chains, density, data, run.seed, traced)
     if isinstance(start, Tensor):
@@ -48,21 +64,23 @@ def starting_points(
     else:
         posterior = start if hasattr(start, "draws") else start.run(density, data, replace(run, checkpoint=None))
         theta = _spread(posterior.draws(), num_chains)
-    theta = theta.to(dtype=density.dtype, device=density.device)
-    _refuse_not_finite(theta, density, data, traced)
-    return theta
+    found = _evaluated(theta.to(dtype=density.dtype, device=density.device), density, data, traced)
+    _refuse_not_finite(found, density, data)
+    return found
 
 
-def _from_model(num_chains: int, density: LogDensity, data: Data, seed: int, traced: bool) -> Tensor:
+def _from_model(num_chains: int, density: LogDensity, data: Data, seed: int, traced: bool) -> Evaluated:
     """Draw starts until all are finite; only chains whose start is not are drawn again."""
     theta = density.init(num_chains, seed).to(dtype=density.dtype, device=density.device)
     for attempt in range(1, MAX_ATTEMPTS):
-        bad = ~_finite(theta, density, data, traced)
+        found = _evaluated(theta, density, data, traced)
+        bad = ~_finite(found)
         if not bool(bad.any()):
-            return theta
+            return found
         theta[bad] = density.init(num_chains, seed + 1_000_003 * attempt).to(theta)[bad]
-    _refuse_not_finite(theta, density, data, traced)
-    return theta
+    found = _evaluated(theta, density, data, traced)
+    _refuse_not_finite(found, density, data)
+    return found
 
 
 def _checked_shape(theta: Tensor, num_chains: int, density: LogDensity) -> Tensor:
@@ -85,19 +103,22 @@ def _spread(draws: Tensor, num_chains: int) -> Tensor:
     return flat[torch.linspace(0, len(flat) - 1, num_chains).round().long()].clone()
 
 
-def _finite(theta: Tensor, density: LogDensity, data: Data, traced: bool) -> Tensor:
+def _evaluated(theta: Tensor, density: LogDensity, data: Data, traced: bool) -> Evaluated:
     single = len(theta) == 1 and not traced  # tracing would take longer
     evaluate = looped_value_and_grad(density.log_joint) if single else density.value_and_grad
-    value, gradient = evaluate(theta, *data)
-    return value.isfinite() & gradient.isfinite().all(1)
+    return Evaluated(theta, *evaluate(theta, *data))
 
 
-def _refuse_not_finite(theta: Tensor, density: LogDensity, data: Data, traced: bool) -> None:
-    finite = _finite(theta, density, data, traced)
+def _finite(points: Evaluated) -> Tensor:
+    return points.value.isfinite() & points.gradient.isfinite().all(1)
+
+
+def _refuse_not_finite(points: Evaluated, density: LogDensity, data: Data) -> None:
+    finite = _finite(points)
     if bool(finite.all()):
         return
     chain = int((~finite).nonzero()[0])
-    site, value = density.not_finite(theta[chain], *data)
+    site, value = density.not_finite(points.theta[chain], *data)
     raise ModelError(
         f"The log density is not finite at the start of chain {chain}: site {site!r} has log probability {value}. Check its "
         f"distribution's arguments and support, or give starting points with init=..."

@@ -8,8 +8,9 @@ from torch.func import jacrev
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.minibatch import as_tensors
-from bnnzoo.core.outputs import UnreadableLikelihood, find_readout, linearized, read
+from bnnzoo.core.outputs import linearized
 from bnnzoo.core.posterior import Gaussian, Posterior
+from bnnzoo.core.readout import UnreadableLikelihood, read
 from bnnzoo.core.replay import replay
 
 __all__ = ["function_moments", "row_density"]
@@ -88,7 +89,7 @@ def function_moments(posterior: Gaussian, *inputs: Any) -> tuple[Tensor, Tensor]
     """
     density = posterior.density
     data = as_tensors(inputs, density.dtype, density.device)
-    active = find_readout(density, posterior.loc)
+    active = density.active
     (site,) = density.observed
 
     def outputs(theta: Tensor) -> Tensor:

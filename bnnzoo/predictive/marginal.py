@@ -10,11 +10,14 @@ import xarray as xr
 from torch import Tensor
 from torch.distributions import Distribution
 
+from bnnzoo.core.covariance import Covariance, Embedded
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.minibatch import as_tensors, select
-from bnnzoo.core.outputs import UnreadableLikelihood, find_readout, read, row_jacobians, rows_are_independent
+from bnnzoo.core.outputs import row_jacobians, rows_are_independent
 from bnnzoo.core.posterior import Gaussian, Posterior
+from bnnzoo.core.readout import UnreadableLikelihood, read
 from bnnzoo.core.replay import replay
+from bnnzoo.core.restricted import restricted
 from bnnzoo.core.sites import innermost
 from bnnzoo.core.types import Data
 from bnnzoo.predictive import tree
@@ -93,7 +96,7 @@ def marginal_predictive(posterior: Posterior, *inputs: Any) -> xr.DataTree:
         )
     data = as_tensors(inputs, density.dtype, density.device)
     try:
-        (active,) = find_readout(density, posterior.loc).values()
+        (active,) = density.active.values()
     except UnreadableLikelihood as error:
         raise ValueError(f"{error} Use predict(...).") from None
     with torch.no_grad():
@@ -147,22 +150,32 @@ def _blocks(posterior: Gaussian, fn: Distribution, active: tuple[bool, ...], dat
 
 def _covariances(posterior: Gaussian, blocks: list[Tensor], active: tuple[bool, ...], data: Data) -> list[Tensor]:
     r"""Return :math:`J \Sigma J^T` ``[B, ..., d, d]`` of each block ``[B, ..., d]`` that varies."""
-    density, num_rows = posterior.density, len(blocks[0])
+    density, theta, covariance = _varying(posterior)
+    whole = torch.cat([z.reshape(len(z), -1) for z in blocks], -1)
+    num_rows, width = whole.shape
 
     def outputs(theta: Tensor, *batch: Any) -> Tensor:
         return torch.cat([z.reshape(len(z), -1) for z in _moving(density, theta, batch, active)], -1)
 
-    splits, width = rows_are_independent(outputs, posterior.loc, data, num_rows)
+    splits = rows_are_independent(whole, outputs, theta, data, num_rows)
     roots = []
-    size = max(1, MAX_ELEMENTS // (width * density.num_params)) if splits else num_rows
+    size = max(1, MAX_ELEMENTS // (width * len(theta))) if splits else num_rows
     jacobian = row_jacobians(outputs, data, num_rows) if splits else torch.func.jacrev(outputs)
-    for rows in torch.arange(num_rows, device=posterior.loc.device).split(size):
+    for rows in torch.arange(num_rows, device=theta.device).split(size):
         batch = data if len(rows) == num_rows else select(data, rows, num_rows)
-        roots.append(posterior.covariance.sqrt_rmatmul(jacobian(posterior.loc, *batch)))
+        roots.append(covariance.sqrt_rmatmul(jacobian(theta, *batch)))
     widths = [z[0].numel() for z in blocks]
     parts = zip(blocks, torch.cat(roots).split(widths, 1), strict=True)
     shaped = [root.reshape(*z.shape, root.shape[-1]) for z, root in parts]
     return [root @ root.mT for root in shaped]
+
+
+def _varying(posterior: Gaussian) -> tuple[LogDensity, Tensor, Covariance]:
+    """Return the density as a function of those entries ``theta[R]`` that vary, their mode, and their covariance."""
+    density, theta, covariance = posterior.density, posterior.loc, posterior.covariance
+    if not isinstance(covariance, Embedded):
+        return density, theta, covariance
+    return restricted(density, theta, covariance.index), theta[covariance.index], covariance.covariance
 
 
 def _moving(density: LogDensity, theta: Tensor, batch: Data, active: tuple[bool, ...]) -> list[Tensor]:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -139,6 +140,7 @@ def versions() -> dict[str, str]:
     return {f"{name.replace('-', '_')}_version": _version(name) for name in PACKAGES}
 
 
+@cache
 def _version(package: str) -> str:
     try:
         return version(package)
@@ -147,9 +149,9 @@ def _version(package: str) -> str:
 
 
 def _dataset(dims: Mapping[str, tuple[str, ...]], arrays: Arrays) -> xr.Dataset:
-    dataset = xr.Dataset({name: (dims[name], values) for name, values in arrays.items()})
-    indices = {str(dim): np.arange(size) for dim, size in dataset.sizes.items()}
-    return dataset.assign_coords(indices)
+    sizes = {dim: size for name, value in arrays.items() for dim, size in zip(dims[name], value.shape, strict=True)}
+    indices = {dim: np.arange(size) for dim, size in sizes.items()}
+    return xr.Dataset({name: (dims[name], values) for name, values in arrays.items()}, indices)
 
 
 def _row_dims(ndim: int) -> tuple[str, ...]:

@@ -221,3 +221,72 @@ def test_network_weights_start_from_their_prior_in_one_call_of_the_model() -> No
     density = build_density(model, x, y)
     assert density.init(50, seed=1).std() < 0.2
     assert len(calls) == 2
+
+
+def scaled_by_a_latent(y: Tensor) -> None:
+    scale = pyro.sample("scale", dist.HalfNormal(1.0))
+    with pyro.poutine.scale(scale=scale):
+        mu = pyro.sample("mu", dist.Normal(0.0, 1.0))
+    with pyro.plate("data", len(y)):
+        pyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+
+
+def hierarchical(y: Tensor) -> None:
+    scale = pyro.sample("scale", dist.HalfNormal(1.0))
+    mu = pyro.sample("mu", dist.Normal(0.0, scale))
+    with pyro.plate("data", len(y)):
+        pyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+
+
+def with_a_factor(y: Tensor) -> None:
+    mu = pyro.sample("mu", dist.Normal(0.0, 1.0))
+    pyro.factor("penalty", -(mu**4))
+    with pyro.plate("data", len(y)):
+        pyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+
+
+def independent(y: Tensor) -> None:
+    with pyro.poutine.scale(scale=0.5):
+        mu = pyro.sample("mu", dist.Normal(0.0, 2.0).mask(torch.tensor(True)))
+    sigma = pyro.sample("sigma", dist.LogNormal(0.0, 1.0))
+    with pyro.plate("data", len(y)):
+        pyro.sample("y", dist.Normal(mu, sigma), obs=y)
+
+
+@pytest.mark.parametrize("model", [scaled_by_a_latent, hierarchical, with_a_factor, independent])
+def test_the_prior_of_independent_sites_does_not_run_the_model(model: object) -> None:
+    calls = 0
+
+    def counted(y: Tensor) -> None:
+        nonlocal calls
+        calls += 1
+        model(y)
+
+    y = torch.tensor([0.5, -1.0, 2.0])
+    density = build_density(counted, y)
+    theta = points(density, 1)[0]
+    calls = 0
+    prior = density.log_prior(theta)
+    assert calls == (0 if model is independent else 1)
+    expected = density.log_joint(theta, y) - density.log_likelihood(theta, y).sum()
+    torch.testing.assert_close(prior, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_which_coordinates_of_a_likelihood_depend_on_theta_is_found_once() -> None:
+    calls = 0
+
+    def counted(y: Tensor) -> None:
+        nonlocal calls
+        calls += 1
+        with_fixed_scale(y)
+
+    def with_fixed_scale(y: Tensor) -> None:
+        mu = pyro.sample("mu", dist.Normal(0.0, 1.0))
+        with pyro.plate("data", len(y)):
+            pyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+
+    density = build_density(counted, torch.tensor([0.5, -1.0]))
+    calls = 0
+    assert density.active == density.active == {"y": (True, False)}
+    assert calls == 1
+    assert build_density(independent, torch.tensor([0.5, -1.0])).active == {"y": (True, True)}

@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch.func import jacrev
 
-from bnnzoo.core.outputs import linearized, read
+from bnnzoo.core.outputs import linearized
+from bnnzoo.core.readout import read
 from bnnzoo.inference import MAP, Laplace, MeanFieldVI, fit
 from bnnzoo.predictive import posterior_predictive, predict
 from bnnzoo.predictive.linearized import function_moments

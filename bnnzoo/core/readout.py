@@ -1,0 +1,213 @@
+"""Likelihoods read as distributions with unconstrained parameters, of which the Fisher information is known."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import singledispatch
+
+import pyro.distributions as dist
+import torch
+from pyro.distributions import ExpandedDistribution, MaskedDistribution
+from torch import Tensor
+from torch.distributions import Distribution, Independent
+
+__all__ = ["Readout", "UnreadableLikelihood", "read"]
+
+
+class UnreadableLikelihood(ValueError):
+    """The likelihood is of no family whose Fisher information is known here; the message names the site."""
+
+
+@dataclass(frozen=True)
+class Readout:
+    """A distribution by its unconstrained parameters.
+
+    Attributes
+    ----------
+    coordinates : tuple of Tensor [..., d]
+        Blocks of parameters that are orthogonal in the Fisher information, such as the location and the log scale.
+    make_roots : callable
+        Computes the roots, which predictions do not need.
+    build : callable
+        The distribution of the same family, masks and event dimensions for other coordinates.
+    weight : Tensor [...]
+        Zero where a mask hides the entry.
+    """
+
+    coordinates: tuple[Tensor, ...]
+    make_roots: Callable[[], tuple[Tensor, ...]]
+    build: Callable[[tuple[Tensor, ...]], Distribution]
+    weight: Tensor
+
+    @property
+    def roots(self) -> tuple[Tensor, ...]:
+        """For each block a square root R ``[..., d, r]`` of its Fisher information, F = R R^T, of full column rank."""
+        return self.make_roots()
+
+
+def read(distribution: Distribution) -> Readout:
+    """Read the parameters of a distribution of batch shape [...].
+
+    Raises
+    ------
+    UnreadableLikelihood
+        If the family is not known here.
+
+    Examples
+    --------
+    >>> found = read(dist.Normal(torch.zeros(3), 2.0))
+    >>> [block.shape for block in found.coordinates]
+    [torch.Size([3, 1]), torch.Size([3, 1])]
+    >>> found.roots[0][0]
+    tensor([[0.5000]])
+    """
+    return _read(distribution)
+
+
+@singledispatch
+def _read(distribution: Distribution) -> Readout:
+    raise UnreadableLikelihood(
+        f"the family {type(distribution).__name__} is not among those whose Fisher information is known: Normal, "
+        f"LogNormal, Laplace, StudentT, Bernoulli, Binomial, Categorical, Poisson, Exponential"
+    )
+
+
+def _scalar_blocks(
+    values: tuple[Tensor, ...], fisher: tuple[Tensor, ...], build: Callable[..., Distribution], shape: torch.Size
+) -> Readout:
+    """Make a readout of scalar coordinates with a diagonal Fisher information."""
+    coordinates = tuple(value.expand(shape)[..., None] for value in values)
+    weight = torch.ones_like(coordinates[0][..., 0]).detach()
+
+    def roots() -> tuple[Tensor, ...]:
+        return tuple(entry.expand(shape).sqrt()[..., None, None] for entry in fisher)
+
+    return Readout(coordinates, roots, lambda z: build(*(block[..., 0] for block in z)), weight)
+
+
+@_read.register
+def _(distribution: torch.distributions.Normal) -> Readout:
+    scale = distribution.scale
+    fisher = (scale**-2, torch.full_like(scale, 2.0))
+    values = (distribution.loc, scale.log())
+    return _scalar_blocks(values, fisher, lambda m, s: dist.Normal(m, s.exp()), distribution.batch_shape)
+
+
+@_read.register
+def _(distribution: torch.distributions.LogNormal) -> Readout:
+    scale = distribution.scale
+    fisher = (scale**-2, torch.full_like(scale, 2.0))
+    values = (distribution.loc, scale.log())
+    return _scalar_blocks(values, fisher, lambda m, s: dist.LogNormal(m, s.exp()), distribution.batch_shape)
+
+
+@_read.register
+def _(distribution: torch.distributions.Laplace) -> Readout:
+    scale = distribution.scale
+    fisher = (scale**-2, torch.ones_like(scale))
+    values = (distribution.loc, scale.log())
+    return _scalar_blocks(values, fisher, lambda m, s: dist.Laplace(m, s.exp()), distribution.batch_shape)
+
+
+@_read.register
+def _(distribution: torch.distributions.StudentT) -> Readout:
+    df, scale = distribution.df, distribution.scale
+    if df.requires_grad:
+        raise UnreadableLikelihood("the degrees of freedom of its StudentT are inferred; fix them")
+    fisher = ((df + 1) / ((df + 3) * scale**2), 2 * df / (df + 3) * torch.ones_like(scale))
+    values = (distribution.loc, scale.log())
+    return _scalar_blocks(
+        values, fisher, lambda m, s: dist.StudentT(df, m, s.exp(), validate_args=False), distribution.batch_shape
+    )
+
+
+@_read.register
+def _(distribution: torch.distributions.Bernoulli) -> Readout:
+    p = torch.sigmoid(distribution.logits)
+    return _scalar_blocks(
+        (distribution.logits,), (p * (1 - p),), lambda z: dist.Bernoulli(logits=z), distribution.batch_shape
+    )
+
+
+@_read.register
+def _(distribution: torch.distributions.Binomial) -> Readout:
+    p, count = torch.sigmoid(distribution.logits), distribution.total_count
+    fisher = (count * p * (1 - p),)
+    return _scalar_blocks(
+        (distribution.logits,), fisher, lambda z: dist.Binomial(count, logits=z), distribution.batch_shape
+    )
+
+
+@_read.register
+def _(distribution: torch.distributions.Poisson) -> Readout:
+    rate = distribution.rate
+    return _scalar_blocks((rate.log(),), (rate,), lambda z: dist.Poisson(z.exp()), distribution.batch_shape)
+
+
+@_read.register
+def _(distribution: torch.distributions.Exponential) -> Readout:
+    rate = distribution.rate
+    return _scalar_blocks(
+        (rate.log(),), (torch.ones_like(rate),), lambda z: dist.Exponential(z.exp()), distribution.batch_shape
+    )
+
+
+@_read.register
+def _(distribution: torch.distributions.Categorical) -> Readout:
+    logits = distribution.logits
+    weight = torch.ones_like(logits[..., 0]).detach()
+    return Readout(
+        (logits,),
+        lambda: (_multinomial_root(torch.softmax(logits, -1)),),
+        lambda z: dist.Categorical(logits=z[0]),
+        weight,
+    )
+
+
+def _multinomial_root(probs: Tensor) -> Tensor:
+    """Return R ``[..., K, K - 1]`` with :math:`R R^T = diag(p) - p p^T`, its Cholesky factor in closed form.
+
+    References
+    ----------
+    Tanabe and Sagae (1992), An exact Cholesky decomposition and the generalized inverse of the variance-covariance
+    matrix of the multinomial distribution, with applications, Journal of the Royal Statistical Society B 54.
+    """
+    from_here = probs.flip(-1).cumsum(-1).flip(-1).clamp(min=torch.finfo(probs.dtype).tiny)
+    after = from_here[..., 1:]
+    diagonal = (probs[..., :-1] * after / from_here[..., :-1]).sqrt()
+    below = -(probs[..., :, None] / after[..., None, :]) * diagonal[..., None, :]
+    own = torch.diag_embed(diagonal)
+    padded = torch.cat([own, torch.zeros_like(own[..., :1, :])], -2)
+    return padded + below.tril(-1)
+
+
+@_read.register
+def _(distribution: Independent) -> Readout:  # type: ignore[type-arg]
+    inner = _read(distribution.base_dist)
+    num_event_dims = distribution.reinterpreted_batch_ndims
+    return Readout(
+        inner.coordinates,
+        inner.make_roots,
+        lambda z: dist.Independent(inner.build(z), num_event_dims, validate_args=False),
+        inner.weight,
+    )
+
+
+@_read.register
+def _(distribution: MaskedDistribution) -> Readout:
+    inner = _read(distribution.base_dist)
+    mask = torch.as_tensor(distribution._mask)
+    events = inner.weight.ndim - len(distribution.batch_shape)
+    weight = inner.weight * mask.reshape(mask.shape + (1,) * events if mask.ndim else ())
+    return Readout(inner.coordinates, inner.make_roots, lambda z: MaskedDistribution(inner.build(z), mask), weight)
+
+
+@_read.register
+def _(distribution: ExpandedDistribution) -> Readout:
+    inner = _read(distribution.base_dist)
+    shape = distribution.batch_shape + distribution.base_dist.event_shape
+    coordinates = tuple(z.expand(shape + z.shape[-1:]) for z in inner.coordinates)
+
+    def roots() -> tuple[Tensor, ...]:
+        return tuple(r.expand(shape + r.shape[-2:]) for r in inner.roots)
+
+    return Readout(coordinates, roots, inner.build, inner.weight.expand(shape))
