@@ -34,8 +34,8 @@ def as_tensors(data: Data, dtype: torch.dtype, device: torch.device) -> Data:
     return tuple(_as_tensor(value, place, dtype, device) for place, value in enumerate(data))
 
 
-def select(data: Data, rows: Tensor, num_data: int) -> Data:
-    """Return ``data`` with only the given rows of each tensor that has ``num_data`` of them."""
+def select(data: Data, rows: Tensor | slice, num_data: int) -> Data:
+    """Return ``data`` with only the given rows of each tensor that has ``num_data`` of them; a slice makes no copy."""
     return tuple(
         value[rows] if isinstance(value, Tensor) and value.ndim and len(value) == num_data else value for value in data
     )

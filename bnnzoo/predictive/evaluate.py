@@ -185,7 +185,7 @@ def rows_of(data: Data, rows: slice, num_rows: int) -> Data:
     """Return the model's arguments with only some of the rows."""
     if rows == slice(0, num_rows):
         return data
-    return select(data, torch.arange(rows.start, rows.stop), num_rows)
+    return select(data, rows, num_rows)
 
 
 def over_draws(function: Function, num_arguments: int, num_tiles: int) -> Function:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
+from torch.fx import Node
 
 from bnnzoo.core import lowering
 from bnnzoo.core.density import build_density
@@ -258,3 +259,35 @@ def test_a_model_that_cannot_be_traced_still_runs() -> None:
     with pytest.warns(LoweringWarning, match="could not be traced into a tensor graph"):
         assert lowered(torch.ones(2)).tolist() == [2.0, 2.0]
     assert lowered(-torch.ones(2)).tolist() == [-2.0, -2.0]
+
+
+def products_in(lowered: Lowered, *args: Tensor) -> list[Node]:
+    """Return the matrix products of a traced graph."""
+    nodes = lowered.specialize(*args).flat.graph.nodes  # type: ignore[attr-defined]
+    return [node for node in nodes if node.target in (torch.ops.aten.mm.default, torch.ops.aten.bmm.default)]
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("turned", [False, True])
+def test_products_with_a_vector_are_right_however_the_matrix_lies(batch: int, turned: bool) -> None:
+    matrix = torch.randn(batch, 50, 60).mT if turned else torch.randn(batch, 60, 50)
+    column, row = torch.randn(batch, 50, 1), torch.randn(batch, 1, 60)
+    torch.testing.assert_close(Lowered(torch.bmm)(matrix, column), torch.bmm(matrix, column))
+    torch.testing.assert_close(Lowered(torch.bmm)(row, matrix), torch.bmm(row, matrix))
+
+
+def test_a_batch_of_products_with_vectors_runs_along_the_memory_of_the_matrices() -> None:
+    x, w, v = torch.randn(60, 8), torch.randn(3, 50, 8), torch.randn(3, 50, 1)
+    layers = Lowered(lambda x, w, v: torch.bmm(torch.tanh(x.expand(3, 60, 8) @ w.mT), v))
+    torch.testing.assert_close(layers(x, w, v), torch.bmm(torch.tanh(x @ w.mT), v))
+    _, last = products_in(layers, x, w, v)
+    assert last.args[1].target is torch.ops.aten.tanh.default  # as it lies: 50 x 60
+    along = Lowered(lambda m, v: torch.bmm(m, v))
+    assert products_in(along, torch.randn(3, 60, 50), v) == []  # a sum over what lies side by side
+    assert len(products_in(along, torch.randn(1, 60, 50), v[:1])) == 1  # one alone is fast
+
+
+def test_a_long_product_that_runs_along_memory_already_is_left_alone() -> None:
+    g, x = torch.randn(50, 600), torch.randn(600, 8)
+    (product,) = products_in(Lowered(lambda g, x: g @ x), g, x)
+    assert [argument.op for argument in product.args] == ["placeholder", "placeholder"]
