@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from torch import Tensor
 
-from bnnzoo.core.covariance import Covariance, Embedded
+from bnnzoo.core.covariance import Covariance, Diagonal, Embedded
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.hierarchy import given_sites, hyperparameter_sites
 from bnnzoo.core.posterior import Gaussian
@@ -31,6 +31,8 @@ from bnnzoo.inference.map import MAP
 __all__ = ["HierarchicalLaplace"]
 
 MAX_HYPERPARAMETERS = 50  # of a search without gradients
+NEAR = 1e-4  # a climb ends at this gradient in units of posterior sds: so far from the mode, and 1e-8 below it
+FITS = 14  # that the search takes for a hyperparameter, about
 
 
 @dataclass(frozen=True)
@@ -181,22 +183,33 @@ class _Marginal:
     def _climbed(self, theta: Tensor) -> MAP:
         """Return what finds the mode given hyperparameters: at first the method's own way, then a climb from the best one.
 
-        That climb is on the density of all sites, which need be traced only once.
+        That climb is on the density of all sites, which need be traced only once, and in units of the last approximation's
+        standard deviations, in which the new mode is near and no direction much steeper than another.
         """
         climb = self._method.map
         if self._best is None:
             return climb
-        start = self._best.loc[self._others][None]
+        start, covariance = self._best.loc[self._others], self._best.covariance
+        if self._names:
+            assert isinstance(covariance, Embedded)
+            covariance = covariance.covariance
+        if isinstance(covariance, Embedded):  # of some weights only, and the climb is over all
+            covariance = Diagonal(torch.ones_like(start))
         steps = max(climb.polish_steps, 1)
-        whole = self._density.value_and_grad.specialize(theta[None], *self._data, num_calls=2 * steps)
+        whole = self._density.value_and_grad.specialize(theta[None], *self._data, num_calls=steps * FITS * len(self._index))
+
+        def at(white: Tensor) -> Tensor:
+            return start + covariance.sqrt_matmul(white)
 
         def evaluate(rows: Tensor) -> tuple[Tensor, Tensor]:
-            value, gradient = whole(theta.index_copy(0, self._others, rows[0])[None], *self._data)
-            return value, gradient[:, self._others]
+            value, gradient = whole(theta.index_copy(0, self._others, at(rows[0]))[None], *self._data)
+            return value, covariance.sqrt_rmatmul(gradient[:, self._others])
 
-        found = lbfgs(evaluate, start, steps, climb.tolerance)
-        self.num_gradients += found.num_evaluations
-        return MAP(init=found.theta, num_steps=0, polish_steps=0)
+        here = start.new_zeros(1, covariance.rank)
+        scale = max(1.0, abs(float(evaluate(here)[0])))  # by which L-BFGS multiplies its tolerance
+        found = lbfgs(evaluate, here, steps, NEAR / scale)
+        self.num_gradients += 1 + found.num_evaluations
+        return MAP(init=at(found.theta[0])[None], num_steps=0, polish_steps=0)
 
 
 def _refuse_sites(index: Tensor, density: LogDensity) -> None:

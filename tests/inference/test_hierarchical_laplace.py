@@ -132,3 +132,14 @@ def test_refusals() -> None:
     many = supervised(torch.nn.Linear(4, 30), priors.horseshoe(), likelihoods.categorical())
     with pytest.raises(ModelError, match=r"searches 50 hyperparameters or fewer, and .*local_scale.* have 152"):
         fit(many, HierarchicalLaplace(), X, torch.arange(30))
+
+
+@pytest.mark.slow
+def test_every_climb_of_a_network_reaches_its_mode_in_few_steps() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(60, 2, generator=generator)
+    y = torch.sin(2 * x[:, 0]) + 0.5 * x[:, 1] + 0.2 * torch.randn(60, generator=generator)
+    model = supervised(mlp(2, (10,), 1), priors.layerwise(), likelihoods.gaussian(scale=0.2))
+    posterior = fit(model, HierarchicalLaplace(), x, y, progress=False)  # a warning that it has not converged fails
+    num_fits = posterior.info.fit_stats["log_evidence"].shape[1]
+    assert num_fits < 150 and posterior.info.num_gradients / num_fits < 250  # 700 when climbing in units of theta
