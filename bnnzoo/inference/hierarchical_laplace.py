@@ -24,7 +24,7 @@ from bnnzoo.inference.evidence import LaplaceMethod
 from bnnzoo.inference.kfac_laplace import KFACLaplace
 from bnnzoo.inference.laplace import Laplace, LaplaceError, NotConvergedWarning, log_marginal_likelihood
 from bnnzoo.inference.last_layer_laplace import LastLayerLaplace, SubsetLaplace, index_of_sites
-from bnnzoo.inference.lbfgs import lbfgs
+from bnnzoo.inference.lbfgs import Evaluate, lbfgs
 from bnnzoo.inference.low_rank_laplace import LowRankLaplace
 from bnnzoo.inference.map import MAP
 
@@ -32,6 +32,7 @@ __all__ = ["HierarchicalLaplace"]
 
 MAX_HYPERPARAMETERS = 50  # of a search without gradients
 NEAR = 1e-4  # a climb ends at this gradient in units of posterior sds: so far from the mode, and 1e-8 below it
+ROUND = 25  # steps of a climb with one approximation
 FITS = 14  # that the search takes for a hyperparameter, about
 
 
@@ -173,43 +174,76 @@ class _Marginal:
         inner = (
             given_sites(self._density, {name: values[name] for name in self._names}) if self._names else self._density
         )
-        found = replace(self._method, map=self._climbed(theta)).run(inner, self._data, self._run)
+        found = self._at(self._climbed(theta, inner), inner)
         self.num_gradients += found.info.num_gradients
         covariance: Covariance = found.covariance
         if self._names:
             covariance = Embedded(covariance, self._others, self._density.num_params)
         return Gaussian(self._density, found.info, theta.index_copy(0, self._others, found.loc), covariance)
 
-    def _climbed(self, theta: Tensor) -> MAP:
+    def _at(self, climb: MAP, inner: LogDensity) -> Gaussian:
+        """Return the approximation of all but the hyperparameters where a climb ends."""
+        return replace(self._method, map=climb).run(inner, self._data, self._run)
+
+    def _climbed(self, theta: Tensor, inner: LogDensity) -> MAP:
         """Return what finds the mode given hyperparameters: at first the method's own way, then a climb from the best one.
 
-        That climb is on the density of all sites, which need be traced only once, and in units of the last approximation's
-        standard deviations, in which the new mode is near and no direction much steeper than another.
+        That climb is on the density of all sites, which need be traced only once, and in units of an approximation's standard
+        deviations, in which no direction is much steeper than another; every few steps the approximation is made anew.
         """
         climb = self._method.map
         if self._best is None:
             return climb
-        start, covariance = self._best.loc[self._others], self._best.covariance
+        start, left = self._best.loc[self._others], max(climb.polish_steps, 1)
+        units, length = self._best.covariance, ROUND
         if self._names:
-            assert isinstance(covariance, Embedded)
-            covariance = covariance.covariance
-        if isinstance(covariance, Embedded):  # of some weights only, and the climb is over all
-            covariance = Diagonal(torch.ones_like(start))
-        steps = max(climb.polish_steps, 1)
-        whole = self._density.value_and_grad.specialize(theta[None], *self._data, num_calls=steps * FITS * len(self._index))
-
-        def at(white: Tensor) -> Tensor:
-            return start + covariance.sqrt_matmul(white)
+            assert isinstance(units, Embedded)
+            units = units.covariance
+        if isinstance(units, Embedded):  # of some weights only, and the climb is over all
+            units, length = Diagonal(torch.ones_like(start)), left
+        num_calls = left * FITS * max(1, len(self._index))
+        whole = self._density.value_and_grad.specialize(theta[None], *self._data, num_calls=num_calls)
 
         def evaluate(rows: Tensor) -> tuple[Tensor, Tensor]:
-            value, gradient = whole(theta.index_copy(0, self._others, at(rows[0]))[None], *self._data)
-            return value, covariance.sqrt_rmatmul(gradient[:, self._others])
+            value, gradient = whole(theta.index_copy(0, self._others, rows[0])[None], *self._data)
+            return value, gradient[:, self._others]
 
-        here = start.new_zeros(1, covariance.rank)
-        scale = max(1.0, abs(float(evaluate(here)[0])))  # by which L-BFGS multiplies its tolerance
-        found = lbfgs(evaluate, here, steps, NEAR / scale)
-        self.num_gradients += 1 + found.num_evaluations
-        return MAP(init=at(found.theta[0])[None], num_steps=0, polish_steps=0)
+        arrived = False
+        while left > 0 and not arrived:
+            start, arrived, count = _climb_in_units_of(units, evaluate, start, min(length, left))
+            left -= length
+            self.num_gradients += count
+            if left > 0 and not arrived:
+                units = self._covariance_at(start, inner) or units
+        return _staying_at(start)
+
+    def _covariance_at(self, point: Tensor, inner: LogDensity) -> Covariance | None:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", NotConvergedWarning)  # on the way it need not have
+                return self._at(_staying_at(point), inner).covariance
+        except LaplaceError:
+            return None
+
+
+def _staying_at(point: Tensor) -> MAP:
+    return MAP(init=point[None], num_steps=0, polish_steps=0)
+
+
+def _climb_in_units_of(
+    covariance: Covariance, evaluate: Evaluate, start: Tensor, steps: int
+) -> tuple[Tensor, bool, int]:
+    """Return where L-BFGS leads, whether that is as good as the mode, and how many evaluations it took."""
+
+    def white(rows: Tensor) -> tuple[Tensor, Tensor]:
+        value, gradient = evaluate(start + covariance.sqrt_matmul(rows))
+        return value, covariance.sqrt_rmatmul(gradient)
+
+    here = start.new_zeros(1, covariance.rank)
+    scale = max(1.0, abs(float(white(here)[0])))  # by which L-BFGS multiplies its tolerance
+    found = lbfgs(white, here, steps, NEAR / scale)
+    arrived = bool(found.gradient.abs().max() <= NEAR)
+    return start + covariance.sqrt_matmul(found.theta[0]), arrived, 1 + found.num_evaluations
 
 
 def _refuse_sites(index: Tensor, density: LogDensity) -> None:

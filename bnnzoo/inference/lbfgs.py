@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["LBFGSResult", "lbfgs"]
+__all__ = ["Evaluate", "LBFGSResult", "lbfgs"]
 
 type Evaluate = Callable[[Tensor], tuple[Tensor, Tensor]]
 
