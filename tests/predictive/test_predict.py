@@ -13,6 +13,8 @@ import xarray as xr
 from torch import Tensor
 
 from bnnzoo import models
+from bnnzoo.core.density import build_density
+from bnnzoo.core.posterior import Draws, FitInfo
 from bnnzoo.predictive import posterior_predictive, predict, prior_predictive, to_datatree
 from bnnzoo.testing import check_moments, funnel, leaves_no_trace, linear_gaussian
 from tests.predictive.exact import chains, exact_posterior, narrow_posterior, network, standardising, two_sites
@@ -308,3 +310,16 @@ def test_inputs_of_another_width_are_refused(target, posterior):
 def test_prior_predictive_needs_to_know_what_is_observed(target):
     with pytest.raises(ValueError, match="cannot tell the observation from the latent sites w, y"):
         prior_predictive(target.model, target.data[0])
+
+
+def test_noise_of_predictions_is_the_posteriors_not_the_priors():
+    def model(x: Tensor, y: Tensor | None = None) -> None:
+        sigma = pyro.sample("sigma", dist.HalfNormal(100.0))
+        with pyro.plate("data", len(x)):
+            pyro.sample("y", dist.Normal(0.0 * x, sigma), obs=y)
+
+    x = torch.zeros(50)
+    learnt = Draws(build_density(model, x, x), FitInfo("NUTS", "mcmc"), torch.full((1, 200, 1), 0.1).log())
+    tree = predict(learnt, x)
+    np.testing.assert_allclose(tree["conditional"]["variance"], 0.01)
+    assert abs(float(tree["predictions"]["y"].std()) - 0.1) < 5 * 0.1 / (2 * 200 * 50) ** 0.5
