@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from pyro.distributions import Delta
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 
@@ -16,8 +15,17 @@ from bnnzoo.core.lowering import Lowered, looped_value_and_grad
 from bnnzoo.core.minibatch import DataError, unequal_rows
 from bnnzoo.core.network import NETWORK_KEY, Network
 from bnnzoo.core.readout import UnreadableLikelihood, read
-from bnnzoo.core.replay import Node, discover, isolated, log_prob, replay, switch_validation_off
-from bnnzoo.core.sites import ModelError, Site, is_subsample, latent_sites, refuse_unsupported
+from bnnzoo.core.replay import Node, discover, isolated, log_prob, replay, scaled_sum, switch_validation_off
+from bnnzoo.core.sites import (
+    ModelError,
+    Site,
+    is_deterministic,
+    is_factor,
+    is_observation,
+    is_subsample,
+    latent_sites,
+    refuse_unsupported,
+)
 from bnnzoo.core.types import Data, Model
 
 __all__ = ["LogDensity", "build_density"]
@@ -130,7 +138,7 @@ class LogDensity:
     def deterministics(self, theta: Tensor, *data: Any) -> dict[str, Tensor]:
         """Return the values of the model's ``pyro.deterministic`` sites."""
         nodes = self._nodes(theta, data)
-        return {name: node["value"] for name, node in nodes.items() if _is_deterministic(node)}
+        return {name: node["value"] for name, node in nodes.items() if is_deterministic(node)}
 
     def _nodes(self, theta: Tensor, data: Data, *, draw: bool = False) -> dict[str, Node]:
         return replay(self.model, self.constrain(theta), data, self.observed, self.device, draw=draw)
@@ -144,9 +152,9 @@ class LogDensity:
         free = self.unconstrained(theta)
         for site in self.sites:
             jacobian = site.transform.log_abs_det_jacobian(free[site.name], nodes[site.name]["value"])
-            total = total + jacobian.sum() + _scaled_sum(nodes[site.name])
-        others = [n for n in nodes.values() if _is_factor(n) and n["name"] not in self.factors]
-        return sum((_scaled_sum(node) for node in others), total)
+            total = total + jacobian.sum() + scaled_sum(nodes[site.name])
+        others = [n for n in nodes.values() if is_factor(n) and n["name"] not in self.factors]
+        return sum((scaled_sum(node) for node in others), total)
 
     def _pointwise(self, nodes: Mapping[str, Node]) -> dict[str, Tensor]:
         return {name: log_prob(nodes[name]) for name in (*self.observed, *self.factors)}
@@ -255,8 +263,8 @@ def build_density(
         nodes = discover(model, data, device, dtype)
         refuse_unsupported(nodes.values())
         samples = [node for node in nodes.values() if node["type"] == "sample"]
-        observed = tuple(node["name"] for node in samples if _is_observation(node))
-        factors = tuple(node["name"] for node in samples if _is_factor(node) and node["cond_indep_stack"])
+        observed = tuple(node["name"] for node in samples if is_observation(node))
+        factors = tuple(node["name"] for node in samples if is_factor(node) and node["cond_indep_stack"])
         terms = [log_prob(nodes[name]).detach() for name in (*observed, *factors)]
         priors = _static_priors([node for node in samples if node["name"] not in (*observed, *factors)])
     sites = latent_sites(samples)
@@ -321,39 +329,18 @@ def _active(node: Node) -> tuple[bool, ...]:
         raise UnreadableLikelihood(f"The likelihood of site {node['name']!r} cannot be read: {error}.") from None
 
 
-def _scaled_sum(node: Node) -> Tensor:
-    total: Tensor = (node["scale"] * log_prob(node)).sum()
-    return total
-
-
 def _static_priors(nodes: list[Node]) -> dict[str, Node] | None:
     """Return the nodes of latent sites and other factors if nothing about them depends on a latent value, else None."""
     found = {}
     for node in nodes:
-        if is_subsample(node) or _is_deterministic(node):
+        if is_subsample(node) or is_deterministic(node):
             continue
         detached = {**node, "value": node["value"].detach()}
-        if _is_factor(node) or _scaled_sum(detached).requires_grad:
+        if is_factor(node) or scaled_sum(detached).requires_grad:
             return None
         switch_validation_off(node["fn"])
         found[node["name"]] = {key: node[key] for key in ("name", "type", "fn", "scale", "mask", "args", "kwargs")}
     return found
-
-
-def _is_deterministic(node: Node) -> bool:
-    """Whether a site is a known function of others: of pyro.deterministic, or left behind by poutine.reparam."""
-    distribution: Any = node.get("fn")
-    while hasattr(distribution, "base_dist"):
-        distribution = distribution.base_dist
-    return node["type"] == "sample" and node["is_observed"] and isinstance(distribution, Delta)
-
-
-def _is_factor(node: Node) -> bool:
-    return node["type"] == "sample" and type(node["fn"]).__name__ == "Unit"
-
-
-def _is_observation(node: Node) -> bool:
-    return node["is_observed"] and not (is_subsample(node) or _is_factor(node) or _is_deterministic(node))
 
 
 def _networks(nodes: list[Node]) -> tuple[Network, ...]:

@@ -17,7 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from bnnzoo.core.sites import innermost, is_subsample
 from bnnzoo.core.types import Data, Model
 
-__all__ = ["discover", "isolated", "log_prob", "replay", "reseed", "switch_validation_off"]
+__all__ = ["discover", "isolated", "log_prob", "replay", "reseed", "scaled_sum", "switch_validation_off"]
 
 type Node = dict[str, Any]
 
@@ -167,3 +167,9 @@ def log_prob(node: Node) -> Tensor:
     value = node["fn"].log_prob(node["value"], *node["args"], **node["kwargs"])
     result: Tensor = scale_and_mask(value, 1.0, node["mask"])
     return result
+
+
+def scaled_sum(node: Node) -> Tensor:
+    """Return the log density ``[]`` that a sample node adds to its model's: masked, scaled and summed."""
+    total: Tensor = (node["scale"] * log_prob(node)).sum()
+    return total

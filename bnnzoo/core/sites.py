@@ -14,7 +14,17 @@ from torch.distributions.transforms import Transform
 
 from bnnzoo.core.network import NETWORK_KEY
 
-__all__ = ["ModelError", "Site", "innermost", "is_subsample", "latent_sites", "refuse_unsupported"]
+__all__ = [
+    "ModelError",
+    "Site",
+    "innermost",
+    "is_deterministic",
+    "is_factor",
+    "is_observation",
+    "is_subsample",
+    "latent_sites",
+    "refuse_unsupported",
+]
 
 
 class ModelError(ValueError):
@@ -50,6 +60,21 @@ class Site:
 def is_subsample(node: dict[str, Any]) -> bool:
     """Tell whether a trace node is the bookkeeping of a plate rather than a random variable."""
     return type(node["fn"]).__name__ == "_Subsample"
+
+
+def is_deterministic(node: dict[str, Any]) -> bool:
+    """Tell whether a site is a known function of others: of pyro.deterministic, or left behind by poutine.reparam."""
+    return node["type"] == "sample" and node["is_observed"] and isinstance(innermost(node["fn"]), Delta)
+
+
+def is_factor(node: dict[str, Any]) -> bool:
+    """Tell whether a trace node is a ``pyro.factor``."""
+    return node["type"] == "sample" and type(node["fn"]).__name__ == "Unit"
+
+
+def is_observation(node: dict[str, Any]) -> bool:
+    """Tell whether a sample node is a random variable whose value is given."""
+    return node["is_observed"] and not (is_subsample(node) or is_factor(node) or is_deterministic(node))
 
 
 def innermost(distribution: Any) -> Any:
