@@ -1,9 +1,10 @@
-"""NUTS on a network small enough for Pyro: effective draws of f(x*) per second, bnnzoo and Pyro in turn, one chain, one thread.
+"""NUTS on a network small enough for Pyro: effective draws of f(x*) per second, bnnzoo and Pyro in turn, one thread.
 
 Every run is a process of its own. Time is processor time, that of compilers it starts included, from the call that samples to its
-return. Pyro's potential is compiled by its own ``jit_compile``.
+return. Pyro's potential is compiled by its own ``jit_compile``. Pyro runs one chain: its chains share nothing, so that several take as many
+times as long for as many times the draws. bnnzoo's chains move in one batch.
 
-Run: python -m benchmarks.pyro_nuts [warmup] [draws] [pairs]
+Run: python -m benchmarks.pyro_nuts [warmup] [draws] [pairs] [chains of bnnzoo]
 """
 
 import json
@@ -19,14 +20,14 @@ from benchmarks.regression import Problem, function_values, problem, pyro_model
 NUM_ROWS, NUM_INPUTS, HIDDEN = 100, 2, 5
 
 
-def run_bnnzoo(p: Problem, warmup: int, draws: int, seed: int) -> dict[str, float]:
+def run_bnnzoo(p: Problem, warmup: int, draws: int, seed: int, chains: int) -> dict[str, float]:
     """Sample with bnnzoo's NUTS."""
     import torch
 
     import bnnzoo as bz
 
     torch.set_num_threads(1)
-    method = bz.NUTS(num_chains=1, num_warmup=warmup, num_draws=draws)
+    method = bz.NUTS(num_chains=chains, num_warmup=warmup, num_draws=draws)
     start = processor_seconds()
     posterior = bz.fit(pyro_model(p), method, p.x, p.y, seed=seed, progress=False)
     seconds = processor_seconds() - start
@@ -34,7 +35,7 @@ def run_bnnzoo(p: Problem, warmup: int, draws: int, seed: int) -> dict[str, floa
     return _summary(p, sites, seconds, float(posterior.info.sample_stats["n_steps"].double().mean()))
 
 
-def run_pyro(p: Problem, warmup: int, draws: int, seed: int) -> dict[str, float]:
+def run_pyro(p: Problem, warmup: int, draws: int, seed: int, _: int) -> dict[str, float]:
     """Sample with Pyro's NUTS."""
     import pyro
     import torch
@@ -80,25 +81,25 @@ def _summary(p: Problem, sites: dict[str, Any], seconds: float, steps: float) ->
     }
 
 
-def sampled(which: str, cache: str, warmup: int, draws: int, seed: int) -> dict[str, float]:
+def sampled(which: str, cache: str, *sizes: int) -> dict[str, float]:
     """Sample in a process of its own, with inductor's cache in a given folder."""
-    return in_process("benchmarks.pyro_nuts", "--run", which, warmup, draws, seed, TORCHINDUCTOR_CACHE_DIR=cache)
+    return in_process("benchmarks.pyro_nuts", "--run", which, *sizes, TORCHINDUCTOR_CACHE_DIR=cache)
 
 
-def main(warmup: int = 40, draws: int = 50, pairs: int = 5) -> None:
+def main(warmup: int = 300, draws: int = 300, pairs: int = 5, chains: int = 1) -> None:
     """Run pairs of samplers in turn and write what they measured."""
     runs: dict[str, list[dict[str, float]]] = {which: [] for which in RUNS}
 
     def measured(which: str, cache: str) -> float:
-        runs[which].append(sampled(which, cache, warmup, draws, seed=len(runs[which])))
+        runs[which].append(sampled(which, cache, warmup, draws, len(runs[which]), chains))
         return runs[which][-1]["ess_per_second"]
 
     with tempfile.TemporaryDirectory() as cache:
-        new = sampled("bnnzoo", cache, warmup, draws, seed=0)  # fills the cache
+        new = sampled("bnnzoo", cache, warmup, draws, 0, chains)  # fills the cache
         found = in_turn({which: lambda which=which: measured(which, cache) for which in RUNS}, pairs)
     sizes = {"rows": NUM_ROWS, "inputs": NUM_INPUTS, "hidden": HIDDEN}
-    facts = {"warmup": warmup, "draws": draws, "chains": 1, **sizes, "runs": runs, "bnnzoo_with_empty_cache": new}
-    save("pyro_nuts", "min-ESS of f(x*) a second", found, "pyro", **facts)
+    facts = {"warmup": warmup, "draws": draws, "chains": chains, **sizes, "runs": runs, "bnnzoo_with_empty_cache": new}
+    save(f"pyro_nuts_{chains}", "min-ESS of f(x*) a second", found, "pyro", **facts)
 
 
 RUNS = {"pyro": run_pyro, "bnnzoo": run_bnnzoo}
