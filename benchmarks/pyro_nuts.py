@@ -1,8 +1,8 @@
 """NUTS on a network small enough for Pyro: effective draws of f(x*) per second, bnnzoo and Pyro in turn, one thread.
 
 Every run is a process of its own. Time is processor time, that of compilers it starts included, from the call that samples to its
-return. Pyro's potential is compiled by its own ``jit_compile``. Pyro runs one chain: its chains share nothing, so that several take
-as many times as long for as many times the draws. bnnzoo's chains move in one batch.
+return. Pyro's potential is compiled by its own ``jit_compile``. Pyro runs one chain: its chains share nothing, so that
+several take as many times as long for as many times the draws. bnnzoo's chains move in one batch.
 
 Run: python -m benchmarks.pyro_nuts [warmup] [draws] [pairs] [chains of bnnzoo]
 """
