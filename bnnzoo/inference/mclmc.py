@@ -19,7 +19,7 @@ class MCLMC:
     """Microcanonical Langevin Monte Carlo: the fewest gradients for an effective draw, and a small bias that does not go away.
 
     Nothing is rejected; the step size is tuned so that the energy changes little, which bounds the bias. Use
-    :class:`bnnzoo.MAMS` where a bias of a percent or so in posterior sds matters. Step size, scales and decoherence length are
+    :class:`bnnzoo.MAMS` where a bias of a few percent of a posterior sd matters. Step size, scales and decoherence length are
     learnt during warm-up from all chains of a group together.
 
     Parameters
