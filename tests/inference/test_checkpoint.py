@@ -246,8 +246,8 @@ def test_ctrl_c_ends_a_process_with_its_draws(tmp_path: Path) -> None:
     process = subprocess.Popen(
         command, cwd=Path(__file__).parents[2], env=environment, stdout=subprocess.PIPE, text=True
     )
-    while process.poll() is None and not any(int(block[-6:]) >= 20 for block in [newest(path)] if block):
-        time.sleep(0.02)
+    while process.poll() is None and not any(stop > 0 for _, stop in written(path)):  # until draws are kept
+        time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     printed, _ = process.communicate(timeout=60)
     complete, num_chains, num_draws = printed.split()
