@@ -228,7 +228,8 @@ t.fitted(t.NUTS(num_chains=2, num_warmup=100, num_draws=300), t.Path(sys.argv[1]
 
 
 INTERRUPTED = """
-import sys, torch
+import signal, sys, torch
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what a shell starts in the background
 torch.set_default_dtype(torch.float64)
 from tests.inference import test_checkpoint as t
 t.checkpoints.SECONDS_BETWEEN_BLOCKS = 0.05
@@ -249,7 +250,10 @@ def test_ctrl_c_ends_a_process_with_its_draws(tmp_path: Path) -> None:
     while process.poll() is None and not any(stop > 0 for _, stop in written(path)):  # until draws are kept
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    printed, _ = process.communicate(timeout=60)
+    try:
+        printed, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
     complete, num_chains, num_draws = printed.split()
     assert process.returncode == 0 and (complete, num_chains) == ("False", "2")
     assert 0 < int(num_draws) < 100_000
