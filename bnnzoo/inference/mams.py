@@ -26,8 +26,8 @@ class MAMS:
     Parameters
     ----------
     num_chains, num_warmup, num_draws : int
-        Number of chains, and of draws of each chain during and after adaptation. A network needs 200 draws of warm-up or more: scales
-        come first, lengths after them.
+        Number of chains, and of draws of each chain during and after adaptation. A network needs 200 draws of warm-up or more:
+        scales come first, lengths after them.
     trajectory_length : float, optional
         Mean distance travelled between draws, in units in which the posterior has standard deviation 1; the square root of the
         number of parameters is a natural measure. Tuned to the largest squared jump per gradient unless given.
