@@ -330,7 +330,7 @@ def _active(node: Node) -> tuple[bool, ...]:
 
 
 def _static_priors(nodes: list[Node]) -> dict[str, Node] | None:
-    """Return the nodes of latent sites and other factors if nothing about them depends on a latent value, else None."""
+    """Return the nodes of latent sites if nothing about them depends on a latent value; None else, or with factors."""
     found = {}
     for node in nodes:
         if is_subsample(node) or is_deterministic(node):

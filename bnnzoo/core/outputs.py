@@ -25,6 +25,7 @@ type _Axes = tuple[int | None, ...]
 
 __all__ = [
     "LinearizedDensity",
+    "jacobian_in_blocks",
     "linearized",
     "row_jacobians",
     "rows_are_independent",
@@ -88,6 +89,25 @@ def rows_are_independent(
         except Exception:  # the model may raise anything on one row; then rows cannot be told apart
             return False
     return found.shape == whole[ends].shape and torch.allclose(found, whole[ends])
+
+
+def jacobian_in_blocks(
+    whole: Tensor, function: Callable[..., Tensor], theta: Tensor, data: Data, num_rows: int, max_elements: int
+) -> tuple[Callable[..., Tensor], list[slice]]:
+    """Return ``(theta, *batch) -> [B, K, P]``, Jacobians about theta, and the rows for which to ask at a time.
+
+    Parameters
+    ----------
+    whole, function, theta, data, num_rows
+        As for :func:`rows_are_independent`; where they are not, all rows are one block.
+    max_elements : int
+        Of a block's Jacobian, but for a single row's.
+    """
+    if not rows_are_independent(whole, function, theta, data, num_rows):
+        return jacrev(function), [slice(0, num_rows)]
+    size = max(1, max_elements // (whole.shape[-1] * len(theta)))
+    blocks = [slice(first, min(first + size, num_rows)) for first in range(0, num_rows, size)]
+    return row_jacobians(function, data, num_rows), blocks
 
 
 def row_jacobians(function: Callable[..., Tensor], data: Data, num_rows: int) -> Callable[..., Tensor]:

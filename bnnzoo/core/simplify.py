@@ -144,8 +144,8 @@ def _number(graph: GraphModule, operand: Any) -> float | None:
     """Return the number that a constant is throughout, if it is."""
     if not isinstance(operand, Node) or operand.op != "get_attr":
         return None
-    value: Tensor = getattr(graph, str(operand.target)).reshape(-1)
-    return float(value[0]) if value.numel() and bool((value == value[0]).all()) else None
+    number = number_throughout(getattr(graph, str(operand.target)))
+    return None if number is None else float(number)
 
 
 def _equal(graph: GraphModule, node: Node) -> Node | None:

@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.func import grad, jacrev, vjp, vmap
+from torch.func import grad, vjp, vmap
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.lowering import Lowered
 from bnnzoo.core.minibatch import select
-from bnnzoo.core.outputs import row_jacobians, rows_are_independent, whitened_node, whitened_outputs
+from bnnzoo.core.outputs import jacobian_in_blocks, whitened_node, whitened_outputs
 from bnnzoo.core.readout import UnreadableLikelihood
 from bnnzoo.core.replay import Node, isolated
 from bnnzoo.core.restricted import restricted
@@ -160,21 +160,15 @@ def sum_over_rows(
     theta = theta if index is None else theta[index]
     with torch.no_grad():
         whole = outputs(theta, *data)
-    splits = rows_are_independent(whole, outputs, theta, data, density.num_data)
-    jacobian = row_jacobians(outputs, data, density.num_data) if splits else jacrev(outputs)
+    jacobian, blocks = jacobian_in_blocks(whole, outputs, theta, data, density.num_data, MAX_ELEMENTS)
 
     def of_rows(theta: Tensor, *batch: Any) -> Tensor:
         return reduce(jacobian(theta, *batch).reshape(-1, len(theta)))
 
-    block = max(1, MAX_ELEMENTS // (whole.shape[-1] * len(theta)))
-    if not splits or block >= density.num_data:
-        with torch.no_grad():
-            return of_rows(theta, *data)
-    chunks = torch.arange(density.num_data, device=theta.device).split(block)
-    evaluate = Lowered(of_rows) if len(chunks) >= MIN_BLOCKS_TO_LOWER else of_rows
+    evaluate = Lowered(of_rows) if len(blocks) >= MIN_BLOCKS_TO_LOWER else of_rows
     total = torch.zeros(())
     with torch.no_grad():
-        for rows in chunks:
+        for rows in blocks:
             total = total + evaluate(theta, *select(data, rows, density.num_data))
     return total
 

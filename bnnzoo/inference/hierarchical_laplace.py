@@ -221,9 +221,11 @@ class _Marginal:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", NotConvergedWarning)  # on the way it need not have
-                return self._at(_staying_at(point), inner).covariance
+                found = self._at(_staying_at(point), inner)
         except LaplaceError:
             return None
+        self.num_gradients += found.info.num_gradients
+        return found.covariance
 
 
 def _staying_at(point: Tensor) -> MAP:

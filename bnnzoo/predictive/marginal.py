@@ -13,7 +13,7 @@ from torch.distributions import Distribution
 from bnnzoo.core.covariance import Covariance, Embedded
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.minibatch import as_tensors, select
-from bnnzoo.core.outputs import row_jacobians, rows_are_independent
+from bnnzoo.core.outputs import jacobian_in_blocks
 from bnnzoo.core.posterior import Gaussian, Posterior
 from bnnzoo.core.readout import UnreadableLikelihood, read
 from bnnzoo.core.replay import replay
@@ -152,18 +152,13 @@ def _covariances(posterior: Gaussian, blocks: list[Tensor], active: tuple[bool, 
     r"""Return :math:`J \Sigma J^T` ``[B, ..., d, d]`` of each block ``[B, ..., d]`` that varies."""
     density, theta, covariance = _varying(posterior)
     whole = torch.cat([z.reshape(len(z), -1) for z in blocks], -1)
-    num_rows, width = whole.shape
 
     def outputs(theta: Tensor, *batch: Any) -> Tensor:
         return torch.cat([z.reshape(len(z), -1) for z in _moving(density, theta, batch, active)], -1)
 
-    splits = rows_are_independent(whole, outputs, theta, data, num_rows)
-    roots = []
-    size = max(1, MAX_ELEMENTS // (width * len(theta))) if splits else num_rows
-    jacobian = row_jacobians(outputs, data, num_rows) if splits else torch.func.jacrev(outputs)
-    for rows in torch.arange(num_rows, device=theta.device).split(size):
-        batch = data if len(rows) == num_rows else select(data, rows, num_rows)
-        roots.append(covariance.sqrt_rmatmul(jacobian(theta, *batch)))
+    jacobian, rows = jacobian_in_blocks(whole, outputs, theta, data, len(whole), MAX_ELEMENTS)
+    batches = (select(data, block, len(whole)) for block in rows)
+    roots = [covariance.sqrt_rmatmul(jacobian(theta, *batch)) for batch in batches]
     widths = [z[0].numel() for z in blocks]
     parts = zip(blocks, torch.cat(roots).split(widths, 1), strict=True)
     shaped = [root.reshape(*z.shape, root.shape[-1]) for z, root in parts]

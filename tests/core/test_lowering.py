@@ -283,7 +283,8 @@ def test_a_batch_of_products_with_vectors_runs_along_the_memory_of_the_matrices(
     _, last = products_in(layers, x, w, v)
     assert last.args[1].target is torch.ops.aten.tanh.default  # as it lies: 50 x 60
     along = Lowered(lambda m, v: torch.bmm(m, v))
-    assert products_in(along, torch.randn(3, 60, 50), v) == []  # a sum over what lies side by side
+    (product,) = products_in(along, torch.randn(3, 60, 50), v)
+    assert [argument.op for argument in product.args] == ["placeholder", "placeholder"]  # lies well as it is
     assert len(products_in(along, torch.randn(1, 60, 50), v[:1])) == 1  # one alone is fast
 
 
