@@ -7,11 +7,11 @@ from torch import Tensor
 from torch.func import jacrev
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.minibatch import as_tensors
 from bnnzoo.core.outputs import linearized
 from bnnzoo.core.posterior import Gaussian, Posterior
 from bnnzoo.core.readout import UnreadableLikelihood, read
 from bnnzoo.core.replay import replay
+from bnnzoo.predictive.rows import new_data
 
 __all__ = ["function_moments", "row_density"]
 
@@ -88,7 +88,7 @@ def function_moments(posterior: Gaussian, *inputs: Any) -> tuple[Tensor, Tensor]
     (torch.Size([2, 1]), torch.Size([2, 1, 2, 1]))
     """
     density = posterior.density
-    data = as_tensors(inputs, density.dtype, density.device)
+    data = new_data(density, inputs)
     active = density.active
     (site,) = density.observed
 

@@ -12,7 +12,7 @@ from torch.distributions import Distribution
 
 from bnnzoo.core.covariance import Covariance, Embedded
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.minibatch import as_tensors, select
+from bnnzoo.core.minibatch import select
 from bnnzoo.core.outputs import jacobian_in_blocks
 from bnnzoo.core.posterior import Gaussian, Posterior
 from bnnzoo.core.readout import UnreadableLikelihood, read
@@ -22,6 +22,7 @@ from bnnzoo.core.sites import innermost
 from bnnzoo.core.types import Data
 from bnnzoo.predictive import tree
 from bnnzoo.predictive.latent import numpy_arrays
+from bnnzoo.predictive.rows import new_data
 
 __all__ = ["marginal_predictive", "pairwise_probit"]
 
@@ -94,7 +95,7 @@ def marginal_predictive(posterior: Posterior, *inputs: Any) -> xr.DataTree:
             f"marginal_predictive needs one observed site, and the model has {', '.join(density.observed) or 'none'}. Use "
             f"predict(...)."
         )
-    data = as_tensors(inputs, density.dtype, density.device)
+    data = new_data(density, inputs)
     try:
         (active,) = density.active.values()
     except UnreadableLikelihood as error:

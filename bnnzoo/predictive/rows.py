@@ -17,7 +17,7 @@ from bnnzoo.predictive.evaluate import Arrays, can_split_rows, evaluate, plan
 from bnnzoo.predictive.latent import Drawn, numpy_arrays
 from bnnzoo.predictive.random_blocks import draw_blocks, evaluate_random
 
-__all__ = ["Rows", "row_groups"]
+__all__ = ["Rows", "new_data", "row_groups"]
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,7 @@ class Rows:
     @classmethod
     def of(cls, density: LogDensity, theta: Tensor, raw: Data) -> "Rows":
         """Convert and inspect the arguments ``raw`` by running the model once at ``theta[P]``."""
-        data = as_tensors(raw, density.dtype, density.device)
-        _refuse_other_widths(data, density.data)
+        data = new_data(density, raw)
         try:
             nodes = replay(density.model, density.constrain(theta), data, density.observed, density.device)
             lengths = {v.shape[0] if v.ndim else 0 for v in density.conditional(theta, *data).values()}
@@ -50,6 +49,13 @@ class Rows:
         num_rows = lengths.pop() if len(lengths) == 1 else 0
         splits = num_rows > 1 and can_split_rows(density, theta, data, num_rows)
         return cls(data, raw, observed, num_rows, splits)
+
+
+def new_data(density: LogDensity, raw: Data) -> Data:
+    """Return arguments for new rows as tensors; refuse inputs of another width than those the model was fitted to."""
+    data = as_tensors(raw, density.dtype, density.device)
+    _refuse_other_widths(data, density.data)
+    return data
 
 
 def row_groups(

@@ -8,7 +8,7 @@ import torch
 
 from bnnzoo.inference import MAP, DiagonalLaplace, KFACLaplace, Laplace, LastLayerLaplace, fit
 from bnnzoo.models import likelihoods, mlp, priors, supervised
-from bnnzoo.predictive import marginal_predictive, predict
+from bnnzoo.predictive import function_moments, marginal_predictive, predict
 from bnnzoo.predictive.marginal import pairwise_probit
 from bnnzoo.testing.targets import linear_gaussian
 from tests.core.zoo_of_densities import cases
@@ -104,3 +104,13 @@ def test_refusals() -> None:
         marginal_predictive(fit(model, Laplace(SHORT), *data), *data)
     with pytest.raises(ValueError, match="needs one Gaussian, and the posterior of MAP is none"):
         marginal_predictive(fit(model, SHORT, *data), *data)
+
+
+@pytest.mark.parametrize("predictive", [marginal_predictive, function_moments])
+def test_inputs_of_another_width_are_refused(predictive) -> None:
+    target = linear_gaussian(num_inputs=3)
+    posterior = fit(target.model, Laplace(), *target.data, progress=False)
+    with pytest.raises(
+        ValueError, match=r"argument 1 has shape \(5, 4\), but the model was fitted to \(40, 3\): only the number"
+    ):
+        predictive(posterior, torch.zeros(5, 4))
