@@ -40,5 +40,5 @@ def test_the_methods_are_found():
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in METHODS])
-def test_method_keeps_its_promises(name):
-    check_method(method_named(name), accuracy=ACCURACY.get(name, AS_GOOD_AS_EXACT))
+def test_method_keeps_its_promises(name, device):
+    check_method(method_named(name), accuracy=ACCURACY.get(name, AS_GOOD_AS_EXACT), device=device)

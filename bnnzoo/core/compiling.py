@@ -43,11 +43,11 @@ def compile_graph(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Seq
     settings = {"cpp_wrapper": on_cpu}
     # of the two caches on disk the outer one would hand back its wrappers only, and never call inner_compile
     inner_cache_only = autograd_config.patch(enable_autograd_cache=False)
-    graph = copy.deepcopy(graph)
-    _write_numbers(graph)
-    if on_cpu:
-        _expand_tanh(graph)
     try:
+        graph = copy.deepcopy(graph)
+        _write_numbers(graph)
+        if on_cpu:
+            _expand_tanh(graph)
         mode = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True)
         with torch.no_grad(), config.patch(settings), inner_cache_only, tracing(TracingContext(mode)), _quiet():
             wrapped: Any = compile_fx(graph, inputs, inner_compile=remember)

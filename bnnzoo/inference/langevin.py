@@ -30,6 +30,9 @@ FORGETTING, OUTLIER, MAX_COORDINATES = 0.9, 8.0, 128
 SCALES_UNTIL = 0.65
 """Part of warm-up after which scales stay, so that the autocorrelation is that of the chains to come."""
 
+MOST_STEPS = 1000
+"""Steps between draws, if not asked for: where scales were guessed from too few draws, tiny steps would make one last hours."""
+
 DECOHERENCE = 0.4
 """Momentum is forgotten over this many autocorrelation times, as Robnik et al. (2023) found best."""
 
@@ -239,7 +242,7 @@ class LangevinLoop:
             steps = STEPS_OF_WARMUP * float(autocorrelation_time(self.history).mean())
             self.length = DECOHERENCE * steps * float(self.step_size)
         if self.settings.steps_per_draw is None:
-            self.steps_per_draw = max(1, round(self.length / float(self.step_size)))
+            self.steps_per_draw = round(min(max(1.0, self.length / float(self.step_size)), MOST_STEPS))
 
     def _keep(self, errors: Tensor, num_steps: int) -> None:
         place, same = self.count - self.settings.num_warmup, torch.ones_like(errors)

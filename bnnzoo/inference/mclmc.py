@@ -27,7 +27,7 @@ class MCLMC:
     num_chains, num_warmup, num_draws : int
         Number of chains, and of draws of each chain during and after adaptation; a draw of warm-up takes 32 steps.
     steps_per_draw : int, optional
-        Steps between the draws that are kept; about one decoherence length unless given.
+        Steps between the draws that are kept; about one decoherence length unless given, and 1,000 at most.
     energy_variance : float
         Mean squared change of the energy in a step, a parameter, that the step size is tuned to: smaller is slower and less
         biased.

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +24,14 @@ from bnnzoo.testing.targets import LinearGaussian, linear_gaussian, linear_netwo
 __all__ = ["check_method"]
 
 
-def check_method(method: Method, *, accuracy: float = 0.0, seed: int = 0) -> None:
+def check_method(
+    method: Method, *, accuracy: float = 0.0, seed: int = 0, device: torch.device | str | None = None
+) -> None:
     """Check an inference method against what every method of bnnzoo promises.
 
     It is a frozen dataclass that can be made without arguments; fits a linear-Gaussian model whose posterior
     factorises, within Monte Carlo error plus ``accuracy`` (an ensemble: every member at the mode); returns finite draws
-    [C, S, P] of the dtype asked for; is reproducible by seed; leaves global random streams and Pyro's parameter store
+    [C, S, P] of the dtype and on the device asked for; is reproducible by seed; leaves global random streams and Pyro's parameter store
     alone; refuses a model that lacks what it ``needs``, before running; and its trees survive netCDF.
 
     Parameters
@@ -37,6 +41,8 @@ def check_method(method: Method, *, accuracy: float = 0.0, seed: int = 0) -> Non
     accuracy : float
         Error of an approximate method beyond Monte Carlo: of means in posterior sds, of variances relative to them.
     seed : int
+    device : torch.device or str, optional
+        Where to fit; the CPU unless given.
 
     Raises
     ------
@@ -51,12 +57,13 @@ def check_method(method: Method, *, accuracy: float = 0.0, seed: int = 0) -> Non
     name = type(method).__name__
     _check_is_declarative(method)
     target = linear_network(correlation=0.0) if Need.NETWORK in method.needs else linear_gaussian(correlation=0.0)
+    refit = partial(fit, target.model, method, *target.data, progress=False, device=device)
     with leaves_no_trace(name):
-        posterior = fit(target.model, method, *target.data, seed=seed, progress=False)
-    _check_draws(name, posterior, torch.get_default_dtype())
+        posterior = refit(seed=seed)
+    _check_draws(name, posterior, torch.get_default_dtype(), torch.device(device or "cpu"))
     _check_recovery(name, posterior, target, accuracy)
-    _check_reproducible(method, target, posterior, seed)
-    _check_single_precision(method, target, posterior, seed)
+    _check_reproducible(name, refit, posterior, seed)
+    _check_single_precision(name, refit, posterior, seed)
     _check_guide(name, posterior, target)
     _check_trees(name, posterior, target)
     if Need.NETWORK in method.needs:
@@ -80,7 +87,7 @@ def _check_is_declarative(method: Method) -> None:
         raise AssertionError(f"{kind.__name__}.needs must be a set of Need.")
 
 
-def _check_draws(name: str, posterior: Posterior, dtype: torch.dtype) -> None:
+def _check_draws(name: str, posterior: Posterior, dtype: torch.dtype, device: torch.device) -> None:
     draws, info = posterior.draws(), posterior.info
     if draws.ndim != 3 or draws.shape[2] != posterior.density.num_params:
         raise AssertionError(
@@ -88,6 +95,8 @@ def _check_draws(name: str, posterior: Posterior, dtype: torch.dtype) -> None:
         )
     if draws.dtype != dtype:
         raise AssertionError(f"{name}: draws are {draws.dtype}, not {dtype}.")
+    if draws.device.type != device.type:
+        raise AssertionError(f"{name}: draws are on {draws.device}, not on {device}.")
     if not torch.isfinite(draws).all():
         raise AssertionError(f"{name}: some draws are not finite.")
     if info.sampling not in ("mcmc", "iid", "ensemble"):
@@ -101,7 +110,7 @@ def _check_draws(name: str, posterior: Posterior, dtype: torch.dtype) -> None:
 
 def _check_recovery(name: str, posterior: Posterior, target: LinearGaussian, accuracy: float) -> None:
     (site,) = target.mean
-    values = posterior.density.constrain(posterior.draws())[site].detach().double().numpy()
+    values = posterior.density.constrain(posterior.draws())[site].detach().double().cpu().numpy()
     mean, sd = target.mean[site].double().numpy(), target.sd[site].double().numpy()
     if posterior.info.sampling != "ensemble":
         check_moments(f"{name}: {site}", values, mean, sd, accuracy=accuracy)
@@ -113,18 +122,17 @@ def _check_recovery(name: str, posterior: Posterior, target: LinearGaussian, acc
         )
 
 
-def _check_reproducible(method: Method, target: LinearGaussian, posterior: Posterior, seed: int) -> None:
-    name, first = type(method).__name__, posterior.draws()
+def _check_reproducible(name: str, refit: Callable[..., Posterior], posterior: Posterior, seed: int) -> None:
+    first = posterior.draws()
     torch.rand(3)  # another state of the global stream must not matter
-    same = fit(target.model, method, *target.data, seed=seed, progress=False).draws()
+    same = refit(seed=seed).draws()
     if not torch.equal(first, same):
         raise AssertionError(f"{name}: two fits with seed {seed} differ by up to {(first - same).abs().max():.3g}.")
 
 
-def _check_single_precision(method: Method, target: LinearGaussian, posterior: Posterior, seed: int) -> None:
-    name = type(method).__name__
-    other = fit(target.model, method, *target.data, seed=seed + 1, progress=False, dtype=torch.float32)
-    _check_draws(f"{name} in float32", other, torch.float32)
+def _check_single_precision(name: str, refit: Callable[..., Posterior], posterior: Posterior, seed: int) -> None:
+    other = refit(seed=seed + 1, dtype=torch.float32)
+    _check_draws(f"{name} in float32", other, torch.float32, posterior.density.device)
     if posterior.info.sampling != "ensemble" and torch.allclose(posterior.draws().float(), other.draws()):
         raise AssertionError(f"{name}: fits with seeds {seed} and {seed + 1} have the same draws.")
 

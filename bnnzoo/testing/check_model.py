@@ -18,7 +18,9 @@ __all__ = ["check_model"]
 STEP = 1e-6  # of the central difference; its own error is about 1e-10 relative in float64
 
 
-def check_model(model: Model, *data: Any, num_points: int = 3, seed: int = 0) -> None:
+def check_model(
+    model: Model, *data: Any, num_points: int = 3, seed: int = 0, device: torch.device | str | None = None
+) -> None:
     """Check that a Pyro model can be used with every method of bnnzoo, and that its density is Pyro's.
 
     Checked at ``num_points`` starting points, in float64: the log density is finite and equals Pyro's plus the
@@ -33,6 +35,8 @@ def check_model(model: Model, *data: Any, num_points: int = 3, seed: int = 0) ->
         Its arguments, observations included: arrays, frames or tensors.
     num_points : int
     seed : int
+    device : torch.device or str, optional
+        Where to run the model; the CPU unless given. A model that makes tensors elsewhere fails with torch's own error.
 
     Raises
     ------
@@ -47,9 +51,10 @@ def check_model(model: Model, *data: Any, num_points: int = 3, seed: int = 0) ->
     >>> target = linear_gaussian()
     >>> check_model(target.model, *target.data)
     """
-    tensors = as_tensors(data, torch.float64, torch.device("cpu"))
+    where = torch.device(device or "cpu")
+    tensors = as_tensors(data, torch.float64, where)
     with leaves_no_trace("Reading the model"):
-        density = build_density(model, *tensors, dtype=torch.float64)
+        density = build_density(model, *tensors, dtype=torch.float64, device=where)
         theta = density.init(num_points, seed)
         _check_repeatable(density, tensors, theta[0])
         values, gradients = density.value_and_grad(theta, *tensors)
@@ -90,7 +95,7 @@ def _check_value(density: LogDensity, data: Data, theta: Tensor, value: Tensor) 
 
 def _check_gradient(density: LogDensity, data: Data, theta: Tensor, gradient: Tensor, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
-    direction = torch.randn(theta.shape, generator=generator, dtype=theta.dtype)
+    direction = torch.randn(theta.shape, generator=generator, dtype=theta.dtype).to(theta.device)
     direction = direction / direction.norm()
     with torch.no_grad():
         ends = [density.log_joint(theta + sign * STEP * direction, *data) for sign in (1.0, -1.0)]

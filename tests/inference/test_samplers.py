@@ -20,6 +20,7 @@ from bnnzoo.inference import HMC, MAMS, MAP, MCLMC, NUTS, ChEESHMC, fit
 from bnnzoo.inference.langevin import LangevinLoop
 from bnnzoo.inference.lockstep import LockstepLoop
 from bnnzoo.inference.loop import ChainLoop
+from bnnzoo.predictive import to_datatree
 from bnnzoo.testing import funnel, ill_conditioned, linear_gaussian, skewed
 from bnnzoo.testing.monte_carlo import check_moments
 
@@ -87,6 +88,13 @@ def test_steps_grow_as_chains_come_down(monkeypatch: pytest.MonkeyPatch) -> None
     method = MCLMC(num_chains=2, num_warmup=60, num_draws=1, init=torch.full((2, 3), 1e4))
     fit(target.model, method, *target.data, seed=6)
     assert float(np.median(errors[30:60])) > method.energy_variance / 10
+
+
+def test_a_draw_ends_however_long_directions_last() -> None:
+    target = linear_gaussian()
+    method = MCLMC(num_chains=1, num_warmup=20, num_draws=2, decoherence_length=1e12)
+    tree = to_datatree(fit(target.model, method, *target.data))
+    assert (tree["sample_stats"]["n_steps"] == 1000).all()
 
 
 @pytest.mark.slow
