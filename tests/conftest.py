@@ -21,8 +21,8 @@ _type_checks = install_import_hook(CHECKED, f"{type_checks.__name__}.checked")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let the whole suite run on another device or in single precision."""
-    parser.addoption("--device", default="cpu", help="where tensors live: cpu, cuda, ...")
+    """Let the suite run in single precision, and the conformance suite on another device."""
+    parser.addoption("--device", default="cpu", help="where the conformance suite computes: cpu, cuda, ...")
     parser.addoption("--dtype", default="float64", choices=["float32", "float64"], help="torch's default dtype")
 
 

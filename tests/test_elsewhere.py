@@ -19,7 +19,9 @@ from tests.test_conformance import ACCURACY, AS_GOOD_AS_EXACT, METHODS, method_n
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::bnnzoo.core.lowering.LoweringWarning"),  # no compiler knows that device
-    pytest.mark.filterwarnings("ignore:An output with one or more elements was resized:UserWarning"),  # nor does this matter
+    pytest.mark.filterwarnings(
+        "ignore:An output with one or more elements was resized:UserWarning"
+    ),  # nor does this matter
 ]
 
 X = torch.randn(30, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -118,9 +120,7 @@ def test_closed_forms_are_the_same(kind, elsewhere):
 
 
 def test_scales_are_climbed_elsewhere(elsewhere):
-    posterior = bz.fit(
-        regression(priors.layerwise()), bz.HierarchicalLaplace(), X, Y, progress=False, device=elsewhere
-    )
+    posterior = bz.fit(regression(priors.layerwise()), bz.HierarchicalLaplace(), X, Y, progress=False, device=elsewhere)
     assert posterior.draws(5).device.type == elsewhere.type
     assert bz.predict(posterior, X[:5], num_draws=3)["predictions"].sizes["obs_id"] == 5
 

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from bnnzoo.core.compiling import LoweringWarning, compile_graph, first_line
 from bnnzoo.core.graphs import trace
+from bnnzoo.core.recording import record
 
 __all__ = ["LoopStep", "Lowered", "LoweringWarning", "Specialized", "looped_value_and_grad"]
 
@@ -25,8 +26,8 @@ class Specialized:
 
     Attributes
     ----------
-    how : {"compiled", "traced", "eager"}
-        How it runs: through inductor, as a tensor graph, or as the Python function itself.
+    how : {"recorded", "compiled", "traced", "eager"}
+        How it runs: as a CUDA graph, through inductor, as a tensor graph, or as the Python function itself.
     flat : callable
         The same on flat lists of tensors, for loops in which flattening would cost: ``(*tensors) -> sequence of tensors``.
     worth_compiling_after : float
@@ -48,11 +49,12 @@ class Specialized:
             return pytree.tree_unflatten(list(self.flat(*_tensors(args))), self._spec)
 
     def compiled(self, inputs: list[Tensor]) -> "Specialized":
-        """Return the compiled form of a traced graph, or the graph as it is where it cannot be compiled."""
+        """Return the compiled form of a traced graph, on a GPU recorded, or the graph as it is where neither can be done."""
         assert isinstance(self.flat, GraphModule)
         function = compile_graph(self.flat, inputs)
         how, function = ("traced", self.flat) if function is None else ("compiled", function)
-        return Specialized(how, function, self._spec)
+        recorded = record(function, self.flat, inputs)
+        return Specialized(how if recorded is function else "recorded", recorded, self._spec)
 
 
 class Lowered:
