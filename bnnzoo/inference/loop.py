@@ -187,14 +187,12 @@ class ChainLoop:
         """Keep the draws of chains that are done, learn from them, and begin their next trajectories."""
         leaf, tree, metric, adaptation = self.state
         finished = tree.value
-        chains = finished.done.nonzero()[:, 0].tolist()
+        chains = finished.done.nonzero()[:, 0]
         *adaptation.groups, stats = self._learn(
             *leaf.groups, *tree.groups, *metric.groups, *adaptation.groups, *self._stages()
         )
-        self._acceptance_rate = float(stats[chains, STATS.index("acceptance_rate")].mean())
-        for chain in chains:
-            self._keep(chain, finished.proposal.theta[chain], stats[chain])
-        noise = self.streams.normals(self.density.num_params, chains)
+        self._keep(chains.cpu(), finished.proposal.theta[chains], stats[chains].cpu())
+        noise = self.streams.normals(self.density.num_params, chains.tolist())
         groups = self._begin(*leaf.groups, *tree.groups, *metric.groups, *adaptation.groups, noise, self._row[3:])
         leaf.groups, tree.groups = list(groups[: len(leaf.groups)]), list(groups[len(leaf.groups) :])
 
@@ -210,13 +208,16 @@ class ChainLoop:
         device = self.density.device
         return stages[0].to(device), stages[1].to(device), stages[2].to(device)
 
-    def _keep(self, chain: int, theta: Tensor, stats: Tensor) -> None:
-        place = int(self.counts[chain]) - self.settings.num_warmup
-        if 0 <= place < self.settings.num_draws:
-            self.draws[chain, place] = theta
-            self.stats[chain, place] = stats
-        self.counts[chain] += 1
-        if int(self.counts[chain]) in self._ends[1:]:
+    def _keep(self, chains: Tensor, theta: Tensor, stats: Tensor) -> None:
+        """Write down the draws ``[N, P]`` of some chains, and end windows of the adaptation."""
+        self._acceptance_rate = float(stats[:, STATS.index("acceptance_rate")].mean())
+        place = self.counts[chains] - self.settings.num_warmup
+        kept = (place >= 0) & (place < self.settings.num_draws)
+        self.draws[chains[kept], place[kept]] = theta[kept]
+        self.stats[chains[kept], place[kept]] = stats[kept].double()
+        self.counts[chains] += 1
+        ends_window = torch.isin(self.counts[chains], torch.tensor(self._ends[1:], dtype=self.counts.dtype))
+        for chain in chains[ends_window].tolist():
             self._close_window(chain)
 
     def _close_window(self, chain: int) -> None:

@@ -5,6 +5,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/InferSize.h>
 #include <ATen/TensorUtils.h>
+#include <ATen/WrapDimUtils.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/CPUFallback.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -137,6 +138,16 @@ static Tensor view(const Tensor& self, Sizes size) {
   return view_of(self, self.storage(), self.key_set(), sizes, *strides, self.storage_offset());
 }
 
+static Tensor unfold(const Tensor& self, int64_t dimension, int64_t size, int64_t step) {
+  auto sizes = self.sizes().vec(), strides = self.strides().vec();
+  const auto place = at::maybe_wrap_dim(dimension, self.dim());
+  sizes.push_back(size);
+  strides.push_back(strides[place]);
+  sizes[place] = (sizes[place] - size) / step + 1;
+  strides[place] *= step;
+  return view_of(self, self.storage(), self.key_set(), sizes, strides, self.storage_offset());
+}
+
 static const Tensor& resize_(const Tensor& self, Sizes size, std::optional<at::MemoryFormat>) {
   const auto sizes = C10_AS_INTARRAYREF_SLOW(size);
   auto* tensor = self.unsafeGetTensorImpl();
@@ -221,6 +232,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("as_strided", as_strided);
   m.impl("_reshape_alias", reshape_alias);
   m.impl("view", view);
+  m.impl("unfold", unfold);
   m.impl("resize_", resize_);
   m.impl("set_.source_Storage_storage_offset", set_source);
   m.impl("convolution_overrideable", convolution);
