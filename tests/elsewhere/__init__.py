@@ -4,10 +4,13 @@ Every operation computes what it computes on the CPU, and refuses tensors on two
 that bnnzoo makes in the wrong place is seen without a GPU. Kernels of accelerators and their compilers are not.
 """
 
+import os
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from unittest.mock import patch
 
+import ninja
 import torch
 from torch.utils import rename_privateuse1_backend
 
@@ -22,7 +25,10 @@ def register_elsewhere() -> torch.device:
     from torch.utils import cpp_extension  # noqa: PLC0415 - it looks for CUDA and says so, in runs that never come here too
 
     name = f"bnnzoo_elsewhere_{torch.__version__.partition('+')[0].replace('.', '_')}"
-    cpp_extension.load(name, [str(Path(__file__).with_name("elsewhere.cpp"))])
+    with patch.dict(
+        os.environ, PATH=os.pathsep.join([ninja.BIN_DIR, os.environ["PATH"]])
+    ):  # its environment may be inactive
+        cpp_extension.load(name, [str(Path(__file__).with_name("elsewhere.cpp"))])
     rename_privateuse1_backend(NAME)
     torch._register_device_module(NAME, _module())
     return torch.device(NAME)
