@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.pairs import in_turn, save
 from bnnzoo.core.density import build_density
-from bnnzoo.core.types import Run
+from bnnzoo.core.method import Run
 from bnnzoo.inference import MAP, DiagonalLaplace, KFACLaplace, Laplace, LastLayerLaplace
 from bnnzoo.models import likelihoods, mlp, priors, supervised
 from bnnzoo.predictive import marginal_predictive, predict

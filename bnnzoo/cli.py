@@ -16,9 +16,9 @@ from rich.markup import escape
 from rich.table import Table as Grid
 
 from bnnzoo import inference
+from bnnzoo.core.method import Method
 from bnnzoo.core.minibatch import DataError
 from bnnzoo.core.sites import ModelError
-from bnnzoo.core.types import Method
 from bnnzoo.datasets import diabetes
 from bnnzoo.report.comparison import Comparison, compare
 from bnnzoo.report.output import check_new_folder, new_folder, write

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from bnnzoo import inference
-from bnnzoo.core.types import Method
+from bnnzoo.core.method import Method
 from bnnzoo.testing import check_method
 
 METHODS = {

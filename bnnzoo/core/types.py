@@ -1,67 +1,9 @@
-"""Types that models, methods and predictions share."""
+"""Names for what every part of bnnzoo hands on."""
 
 from collections.abc import Callable
-from concurrent.futures import Executor
-from dataclasses import dataclass, field
-from enum import Enum
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import Any
 
-if TYPE_CHECKING:
-    from bnnzoo.core.density import LogDensity
-    from bnnzoo.core.posterior import Posterior
-
-__all__ = ["Data", "Method", "Model", "Need", "Progress", "Run", "Silent"]
+__all__ = ["Data", "Model"]
 
 type Model = Callable[..., Any]
 type Data = tuple[Any, ...]
-
-
-class Need(Enum):
-    """What a method needs of a model beyond continuous latent variables."""
-
-    NETWORK = "the layers of a network"
-    LIKELIHOOD = "a likelihood with rows"
-
-
-@runtime_checkable
-class Progress(Protocol):
-    """Where a method says how far it is."""
-
-    def start(self, description: str, total: int) -> None: ...
-    def update(self, step: int, **fields: float) -> None: ...
-    def stop(self) -> None: ...
-
-
-class Silent:
-    """A :class:`Progress` that says nothing."""
-
-    def start(self, description: str, total: int) -> None:
-        """Ignore the start of a stage."""
-
-    def update(self, step: int, **fields: float) -> None:
-        """Ignore a step."""
-
-    def stop(self) -> None:
-        """Ignore the end."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """How a fit is carried out, as opposed to what is computed: everything ``fit`` takes besides model, method and data."""
-
-    seed: int = 0
-    progress: Progress = field(default_factory=Silent)
-    executor: Executor | None = None
-    checkpoint: Path | None = None
-
-
-@runtime_checkable
-class Method(Protocol):
-    """An inference method: a frozen dataclass of hyperparameters, every one with a default."""
-
-    needs: ClassVar[frozenset[Need]]
-
-    def run(self, density: "LogDensity", data: Data, run: Run) -> "Posterior":
-        """Approximate or sample the posterior of ``density`` given ``data``."""
-        ...

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity, build_density
+from bnnzoo.core.method import Method, Progress, Run, Silent
 from bnnzoo.core.posterior import Draws, FitInfo
-from bnnzoo.core.types import Data, Method, Progress, Run, Silent
+from bnnzoo.core.types import Data
 from bnnzoo.inference.checkpoint import Checkpoint, Fingerprint, fingerprint_of
 from bnnzoo.inference.config import config_of
 from bnnzoo.inference.protocols import Loop, Sampler

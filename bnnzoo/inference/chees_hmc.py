@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.method import Need, Run
 from bnnzoo.core.posterior import Draws
-from bnnzoo.core.types import Data, Need, Run
+from bnnzoo.core.types import Data
 from bnnzoo.inference.chains import ChainSettings, sample_chains
 from bnnzoo.inference.dynamics import Newtonian
 from bnnzoo.inference.lockstep import LockstepSampler, LockstepSettings

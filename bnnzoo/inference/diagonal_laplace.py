@@ -6,8 +6,9 @@ from typing import ClassVar
 
 from bnnzoo.core.covariance import Diagonal
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.method import Need, Run
 from bnnzoo.core.posterior import Gaussian
-from bnnzoo.core.types import Data, Need, Run
+from bnnzoo.core.types import Data
 from bnnzoo.inference.curvature import Curvature, choose_curvature, hessian_diagonal, sum_over_rows
 from bnnzoo.inference.laplace import LaplaceError, best_member, laplace_info
 from bnnzoo.inference.map import MAP

@@ -7,10 +7,11 @@ from typing import Any
 import torch
 
 from bnnzoo.core.density import LogDensity, build_density
+from bnnzoo.core.method import Method, Need, Run
 from bnnzoo.core.minibatch import as_tensors
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.sites import ModelError
-from bnnzoo.core.types import Method, Model, Need, Run
+from bnnzoo.core.types import Model
 from bnnzoo.inference.progress import progress_for
 
 __all__ = ["fit"]

@@ -13,9 +13,10 @@ from torch.func import functional_call, vmap
 
 from bnnzoo.core.covariance import Covariance, Dense, Diagonal
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.method import Method, Need, Run
 from bnnzoo.core.posterior import FitInfo, Mixture, guide_of, noise_of_draws
 from bnnzoo.core.replay import isolated
-from bnnzoo.core.types import Data, Method, Need, Run
+from bnnzoo.core.types import Data
 from bnnzoo.inference.config import config_of
 from bnnzoo.inference.full_rank_vi import FullRankVI
 from bnnzoo.inference.mean_field_vi import MeanFieldVI

@@ -15,9 +15,10 @@ from torch import Tensor
 from bnnzoo.core.covariance import Covariance, Diagonal, Embedded
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.hierarchy import given_sites, hyperparameter_sites
+from bnnzoo.core.method import Method, Need, Run
 from bnnzoo.core.posterior import Gaussian
 from bnnzoo.core.sites import ModelError
-from bnnzoo.core.types import Data, Method, Need, Run
+from bnnzoo.core.types import Data
 from bnnzoo.inference.config import config_of
 from bnnzoo.inference.diagonal_laplace import DiagonalLaplace
 from bnnzoo.inference.evidence import LaplaceMethod

@@ -11,11 +11,12 @@ from torch import Tensor, nn
 
 from bnnzoo.core.covariance import Kronecker
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.method import Need, Run
 from bnnzoo.core.network import Network
 from bnnzoo.core.posterior import Gaussian
 from bnnzoo.core.replay import Node, replay
 from bnnzoo.core.sites import ModelError, Site
-from bnnzoo.core.types import Data, Need, Run
+from bnnzoo.core.types import Data
 from bnnzoo.inference.curvature import Curvature, choose_curvature, hessian_diagonal, precision, root_of_node
 from bnnzoo.inference.laplace import LaplaceError, best_member, laplace_info, refuse_reparametrised
 from bnnzoo.inference.map import MAP

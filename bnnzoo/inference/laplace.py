@@ -13,9 +13,10 @@ from torch import Tensor
 from bnnzoo.core.covariance import Covariance, Dense
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.lowering import looped_value_and_grad
+from bnnzoo.core.method import Method, Need, Run
 from bnnzoo.core.posterior import Draws, FitInfo, Gaussian
 from bnnzoo.core.sites import ModelError
-from bnnzoo.core.types import Data, Method, Need, Run
+from bnnzoo.core.types import Data
 from bnnzoo.inference.config import config_of
 from bnnzoo.inference.curvature import Curvature, choose_curvature, precision, scale_tril_of
 from bnnzoo.inference.map import MAP

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from bnnzoo.core.covariance import Dense, Embedded
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.method import Need, Run
 from bnnzoo.core.network import Network
 from bnnzoo.core.posterior import Gaussian
 from bnnzoo.core.sites import ModelError
-from bnnzoo.core.types import Data, Need, Run
+from bnnzoo.core.types import Data
 from bnnzoo.inference.curvature import Curvature, choose_curvature, precision
 from bnnzoo.inference.laplace import (
     best_member,

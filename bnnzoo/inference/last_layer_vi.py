@@ -9,8 +9,9 @@ from torch import Tensor
 
 from bnnzoo.core.covariance import Covariance, Embedded
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.method import Method, Need, Run
 from bnnzoo.core.posterior import Gaussian, Mixture, Posterior
-from bnnzoo.core.types import Data, Method, Need, Run
+from bnnzoo.core.types import Data
 from bnnzoo.inference.config import config_of
 from bnnzoo.inference.full_rank_vi import FullRankVI
 from bnnzoo.inference.last_layer_laplace import index_of_sites, last_layer_sites

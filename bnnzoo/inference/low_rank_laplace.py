@@ -14,10 +14,11 @@ from torch.func import grad, vjp
 
 from bnnzoo.core.covariance import LowRankPrecision
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.method import Need, Run
 from bnnzoo.core.minibatch import select
 from bnnzoo.core.outputs import rows_are_independent
 from bnnzoo.core.posterior import Gaussian
-from bnnzoo.core.types import Data, Need, Run
+from bnnzoo.core.types import Data
 from bnnzoo.inference.curvature import Curvature, choose_curvature, hessian_diagonal, row_function
 from bnnzoo.inference.laplace import LaplaceError, best_member, laplace_info, warn_if_not_converged
 from bnnzoo.inference.map import MAP

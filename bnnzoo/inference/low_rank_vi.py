@@ -9,8 +9,9 @@ from torch import Tensor
 
 from bnnzoo.core.covariance import LowRankPlusDiagonal
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.method import Need, Run
 from bnnzoo.core.posterior import Gaussian, Mixture
-from bnnzoo.core.types import Data, Need, Run
+from bnnzoo.core.types import Data
 from bnnzoo.inference.optimise import Schedule
 from bnnzoo.inference.starts import Start
 from bnnzoo.inference.variational import Keep, fit_gaussian

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.lowering import looped_value_and_grad
+from bnnzoo.core.method import Need, Run
 from bnnzoo.core.posterior import Draws, FitInfo
-from bnnzoo.core.types import Data, Need, Run
+from bnnzoo.core.types import Data
 from bnnzoo.inference.config import config_of
 from bnnzoo.inference.lbfgs import LBFGSResult, lbfgs
 from bnnzoo.inference.optimise import AdamSettings, Objective, Optimum, Schedule, ascend

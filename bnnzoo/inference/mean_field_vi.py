@@ -9,9 +9,10 @@ from torch import Tensor
 
 from bnnzoo.core.covariance import Diagonal
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.method import Need, Run
 from bnnzoo.core.minibatch import RowIndices, select
 from bnnzoo.core.posterior import Gaussian, Mixture
-from bnnzoo.core.types import Data, Need, Run
+from bnnzoo.core.types import Data
 from bnnzoo.inference.mean_field_bound import MeanFieldBound, gaussian_sites
 from bnnzoo.inference.noisy_layers import Estimator, noisy_layers
 from bnnzoo.inference.optimise import Schedule

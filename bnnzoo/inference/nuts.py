@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.method import Need, Run
 from bnnzoo.core.posterior import Draws
-from bnnzoo.core.types import Data, Need, Run
+from bnnzoo.core.types import Data
 from bnnzoo.inference.adaptation import MassMatrix
 from bnnzoo.inference.chains import ChainSettings, sample_chains
 from bnnzoo.inference.hamiltonian import (

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.lowering import Lowered
+from bnnzoo.core.method import Run
 from bnnzoo.core.minibatch import RowIndices, select
-from bnnzoo.core.types import Data, Run
+from bnnzoo.core.types import Data
 
 __all__ = ["AdamSettings", "Objective", "Optimum", "Schedule", "ascend"]
 

@@ -5,8 +5,8 @@ import sys
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from bnnzoo.core.types import Progress as ProgressProtocol
-from bnnzoo.core.types import Silent
+from bnnzoo.core.method import Progress as ProgressProtocol
+from bnnzoo.core.method import Silent
 
 __all__ = ["Bar", "progress_for"]
 

@@ -18,11 +18,12 @@ from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.method import Need, Run
 from bnnzoo.core.minibatch import RowIndices, select
 from bnnzoo.core.posterior import DEFAULT_DRAWS, FitInfo
 from bnnzoo.core.replay import Node, isolated
 from bnnzoo.core.sites import ModelError, is_subsample
-from bnnzoo.core.types import Data, Model, Need, Run
+from bnnzoo.core.types import Data, Model
 from bnnzoo.inference.config import config_of
 
 __all__ = ["SVI", "GuidePosterior"]

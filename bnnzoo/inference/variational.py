@@ -11,8 +11,9 @@ from torch.func import grad_and_value, vmap
 
 from bnnzoo.core.covariance import Covariance
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.method import Method, Run
 from bnnzoo.core.posterior import FitInfo, Gaussian, Mixture
-from bnnzoo.core.types import Data, Method, Run
+from bnnzoo.core.types import Data
 from bnnzoo.inference.config import config_of
 from bnnzoo.inference.noise import Noise
 from bnnzoo.inference.optimise import AdamSettings, Objective, Optimum, ascend

@@ -7,7 +7,8 @@ import torch
 import xarray as xr
 
 from bnnzoo import models
-from bnnzoo.core.types import Method, Model
+from bnnzoo.core.method import Method
+from bnnzoo.core.types import Model
 from bnnzoo.diagnostics import function_space
 from bnnzoo.inference.fit import fit
 from bnnzoo.predictive import posterior_predictive, predict

@@ -13,8 +13,8 @@ import pyro
 import torch
 import xarray as xr
 
+from bnnzoo.core.method import Method, Need
 from bnnzoo.core.posterior import Posterior
-from bnnzoo.core.types import Method, Need
 from bnnzoo.inference.fit import fit
 from bnnzoo.predictive import posterior_predictive, predict
 from bnnzoo.testing.isolation import leaves_no_trace

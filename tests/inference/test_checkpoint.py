@@ -19,8 +19,8 @@ import torch
 import xarray as xr
 from torch import Tensor
 
+from bnnzoo.core.method import Method
 from bnnzoo.core.posterior import Posterior
-from bnnzoo.core.types import Method
 from bnnzoo.inference import HMC, MAMS, MCLMC, NUTS, ChEESHMC, Laplace, fit
 from bnnzoo.inference import checkpoint as checkpoints
 from bnnzoo.inference.langevin import LangevinLoop

@@ -9,8 +9,8 @@ from pyro.infer import Trace_ELBO
 from torch.func import jacrev, vmap
 
 from bnnzoo.core.density import build_density
+from bnnzoo.core.method import Run
 from bnnzoo.core.posterior import Mixture
-from bnnzoo.core.types import Run
 from bnnzoo.inference import FlowVI, FullRankVI, LowRankVI, MeanFieldVI, fit
 from bnnzoo.inference.flow_vi import Flow, FlowPosterior, SinhArcsinh, coupling_layers
 from bnnzoo.inference.full_rank_vi import FullRank

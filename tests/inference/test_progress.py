@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from bnnzoo.core.density import build_density
-from bnnzoo.core.types import Run, Silent
+from bnnzoo.core.method import Run, Silent
 from bnnzoo.inference.fit import fit
 from bnnzoo.inference.nuts import NUTS
 from bnnzoo.inference.progress import Bar, progress_for

@@ -13,9 +13,9 @@ import scipy.stats
 import torch
 from torch import Tensor
 
+from bnnzoo.core.method import Method
 from bnnzoo.core.posterior import Draws
 from bnnzoo.core.sites import ModelError
-from bnnzoo.core.types import Method
 from bnnzoo.inference import HMC, MAMS, MAP, MCLMC, NUTS, ChEESHMC, fit
 from bnnzoo.inference.langevin import LangevinLoop
 from bnnzoo.inference.lockstep import LockstepLoop

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 import bnnzoo as bz
-from bnnzoo.core.types import Method
+from bnnzoo.core.method import Method
 
 pytestmark = [pytest.mark.reference, pytest.mark.slow]
 

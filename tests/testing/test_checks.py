@@ -11,8 +11,8 @@ import torch
 import xarray as xr
 
 from bnnzoo.core.covariance import Dense
+from bnnzoo.core.method import Need
 from bnnzoo.core.posterior import FitInfo, Gaussian
-from bnnzoo.core.types import Need
 from bnnzoo.testing import check_measure, check_method, check_model, example_tree, leaves_no_trace, linear_gaussian
 
 TARGET = linear_gaussian(correlation=0.0)

@@ -1,0 +1,63 @@
+"""What an inference method is, and what it is told about a fit."""
+
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import ClassVar, Protocol, runtime_checkable
+
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.types import Data
+
+__all__ = ["Method", "Need", "Progress", "Run", "Silent"]
+
+
+class Need(Enum):
+    """What a method needs of a model beyond continuous latent variables."""
+
+    NETWORK = "the layers of a network"
+    LIKELIHOOD = "a likelihood with rows"
+
+
+@runtime_checkable
+class Progress(Protocol):
+    """Where a method says how far it is."""
+
+    def start(self, description: str, total: int) -> None: ...
+    def update(self, step: int, **fields: float) -> None: ...
+    def stop(self) -> None: ...
+
+
+class Silent:
+    """A :class:`Progress` that says nothing."""
+
+    def start(self, description: str, total: int) -> None:
+        """Ignore the start of a stage."""
+
+    def update(self, step: int, **fields: float) -> None:
+        """Ignore a step."""
+
+    def stop(self) -> None:
+        """Ignore the end."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """How a fit is carried out, as opposed to what is computed: everything ``fit`` takes besides model, method and data."""
+
+    seed: int = 0
+    progress: Progress = field(default_factory=Silent)
+    executor: Executor | None = None
+    checkpoint: Path | None = None
+
+
+@runtime_checkable
+class Method(Protocol):
+    """An inference method: a frozen dataclass of hyperparameters, every one with a default."""
+
+    needs: ClassVar[frozenset[Need]]
+
+    def run(self, density: LogDensity, data: Data, run: Run) -> Posterior:
+        """Approximate or sample the posterior of ``density`` given ``data``."""
+        ...
