@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.pairs import ONE_THREAD, in_process, in_turn, processor_seconds, save
-from benchmarks.regression import function_values, numpyro_model, problem, pyro_model
+from benchmarks.pairs import ONE_THREAD, in_process, processor_seconds, runs_in_turn, save
+from benchmarks.regression import effective, numpyro_model, problem, pyro_model
 
 CHAINS, STEPS_OF_WARMUP = 4, 32
 
@@ -32,7 +32,7 @@ def run_bnnzoo(warmup: int, draws: int, seed: int) -> dict[str, float]:
     posterior = bz.fit(pyro_model(p), method, p.x, p.y, seed=seed, progress=False)
     seconds = processor_seconds() - start
     sites = {name: value.numpy() for name, value in posterior.density.constrain(posterior.draws()).items()}
-    return _summary(sites, seconds, float(posterior.info.sample_stats["n_steps"].double().mean()))
+    return effective(problem(), sites, seconds, float(posterior.info.sample_stats["n_steps"].double().mean()))
 
 
 def run_blackjax(warmup: int, draws: int, seed: int) -> dict[str, float]:
@@ -84,22 +84,7 @@ def run_blackjax(warmup: int, draws: int, seed: int) -> dict[str, float]:
     theta = jax.block_until_ready(chains)
     seconds = processor_seconds() - start
     sites = jax.vmap(jax.vmap(lambda t: constrain(unravel(t))))(theta)
-    return _summary({name: np.asarray(value) for name, value in sites.items()}, seconds, thin)
-
-
-def _summary(sites: dict[str, Any], seconds: float, steps: float) -> dict[str, float]:
-    import arviz as az
-
-    tree = az.from_dict({"posterior": {"f": function_values(problem(), sites)}})
-    ess, rhat = float(az.ess(tree)["f"].min()), float(az.rhat(tree)["f"].max())
-    return {
-        "ess_per_second": ess / seconds,
-        "min_ess": ess,
-        "seconds": seconds,
-        "steps_per_draw": steps,
-        "max_rhat": rhat,
-        "sigma": float(sites["sigma"].mean()),
-    }
+    return effective(problem(), {name: np.asarray(value) for name, value in sites.items()}, seconds, thin)
 
 
 RUNS = {"blackjax": run_blackjax, "bnnzoo": run_bnnzoo}
@@ -107,14 +92,11 @@ RUNS = {"blackjax": run_blackjax, "bnnzoo": run_bnnzoo}
 
 def main(warmup: int = 500, draws: int = 500, pairs: int = 5) -> None:
     """Run pairs of samplers in turn and write what they measured."""
-    runs: dict[str, list[dict[str, float]]] = {which: [] for which in RUNS}
 
-    def measured(which: str) -> float:
-        seed = len(runs[which])
-        runs[which].append(in_process("benchmarks.langevin", "--run", which, warmup, draws, seed, XLA_FLAGS=ONE_THREAD))
-        return runs[which][-1]["ess_per_second"]
+    def run(which: str, seed: int) -> dict[str, float]:
+        return in_process("benchmarks.langevin", "--run", which, warmup, draws, seed, XLA_FLAGS=ONE_THREAD)
 
-    found = in_turn({which: lambda which=which: measured(which) for which in runs}, pairs)
+    found, runs = runs_in_turn(RUNS, run, "ess_per_second", pairs)
     save(
         "langevin", "min-ESS of f(x*) a second", found, "blackjax", warmup=warmup, draws=draws, chains=CHAINS, runs=runs
     )

@@ -8,12 +8,22 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ONE_THREAD", "RESULTS", "in_process", "in_turn", "microseconds", "processor_seconds", "save"]
+__all__ = [
+    "ONE_THREAD",
+    "RESULTS",
+    "in_process",
+    "in_turn",
+    "microseconds",
+    "processor_seconds",
+    "runs_in_turn",
+    "save",
+]
 
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 """What ``XLA_FLAGS`` must hold for XLA to stay on one thread."""
@@ -53,6 +63,19 @@ def in_turn(candidates: Mapping[str, Callable[[], float]], num_pairs: int = 5) -
         for name, measure in candidates.items():
             found[name].append(measure())
     return found
+
+
+def runs_in_turn(
+    names: Iterable[str], run: Callable[[str, int], dict[str, float]], measure: str, num_pairs: int = 5
+) -> tuple[dict[str, list[float]], dict[str, list[dict[str, float]]]]:
+    """Run every name once a round with the round as its seed; return one of the numbers measured, and all of them."""
+    runs: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+
+    def measured(name: str) -> float:
+        runs[name].append(run(name, len(runs[name])))
+        return runs[name][-1][measure]
+
+    return in_turn({name: partial(measured, name) for name in runs}, num_pairs), runs
 
 
 def save(name: str, unit: str, found: Mapping[str, list[float]], reference: str, **facts: Any) -> None:

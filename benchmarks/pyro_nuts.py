@@ -12,10 +12,8 @@ import sys
 import tempfile
 from typing import Any
 
-import numpy as np
-
-from benchmarks.pairs import in_process, in_turn, processor_seconds, save
-from benchmarks.regression import Problem, function_values, problem, pyro_model
+from benchmarks.pairs import in_process, processor_seconds, runs_in_turn, save
+from benchmarks.regression import Problem, effective, problem, pyro_model
 
 NUM_ROWS, NUM_INPUTS, HIDDEN = 100, 2, 5
 
@@ -32,7 +30,7 @@ def run_bnnzoo(p: Problem, warmup: int, draws: int, seed: int, chains: int) -> d
     posterior = bz.fit(pyro_model(p), method, p.x, p.y, seed=seed, progress=False)
     seconds = processor_seconds() - start
     sites = {name: value.numpy() for name, value in posterior.density.constrain(posterior.draws()).items()}
-    return _summary(p, sites, seconds, float(posterior.info.sample_stats["n_steps"].double().mean()))
+    return effective(p, sites, seconds, float(posterior.info.sample_stats["n_steps"].double().mean()))
 
 
 def run_pyro(p: Problem, warmup: int, draws: int, seed: int, _: int) -> dict[str, float]:
@@ -50,7 +48,7 @@ def run_pyro(p: Problem, warmup: int, draws: int, seed: int, _: int) -> dict[str
     sampler.run(torch.from_numpy(p.x), torch.from_numpy(p.y))
     seconds = processor_seconds() - start
     sites = {name: value.numpy() for name, value in sampler.get_samples(group_by_chain=True).items()}
-    return _summary(p, sites, seconds, gradients() / (warmup + draws))
+    return effective(p, sites, seconds, gradients() / (warmup + draws))
 
 
 def _counted(kernel: Any) -> Any:
@@ -66,21 +64,6 @@ def _counted(kernel: Any) -> Any:
     return lambda: count[0]
 
 
-def _summary(p: Problem, sites: dict[str, Any], seconds: float, steps: float) -> dict[str, float]:
-    import arviz as az
-
-    values = function_values(p, sites)
-    ess = az.ess(az.from_dict({"posterior": {"f": values}}))["f"]
-    return {
-        "ess_per_second": float(ess.min()) / seconds,
-        "min_ess": float(ess.min()),
-        "median_ess": float(ess.median()),
-        "seconds": seconds,
-        "steps_per_draw": steps,
-        "sigma": float(np.mean(sites["sigma"])),
-    }
-
-
 def sampled(which: str, cache: str, *sizes: int) -> dict[str, float]:
     """Sample in a process of its own, with inductor's cache in a given folder."""
     return in_process("benchmarks.pyro_nuts", "--run", which, *sizes, TORCHINDUCTOR_CACHE_DIR=cache)
@@ -88,15 +71,11 @@ def sampled(which: str, cache: str, *sizes: int) -> dict[str, float]:
 
 def main(warmup: int = 300, draws: int = 300, pairs: int = 5, chains: int = 1) -> None:
     """Run pairs of samplers in turn and write what they measured."""
-    runs: dict[str, list[dict[str, float]]] = {which: [] for which in RUNS}
-
-    def measured(which: str, cache: str) -> float:
-        runs[which].append(sampled(which, cache, warmup, draws, len(runs[which]), chains))
-        return runs[which][-1]["ess_per_second"]
-
     with tempfile.TemporaryDirectory() as cache:
         new = sampled("bnnzoo", cache, warmup, draws, 0, chains)  # fills the cache
-        found = in_turn({which: lambda which=which: measured(which, cache) for which in RUNS}, pairs)
+        found, runs = runs_in_turn(
+            RUNS, lambda which, seed: sampled(which, cache, warmup, draws, seed, chains), "ess_per_second", pairs
+        )
     sizes = {"rows": NUM_ROWS, "inputs": NUM_INPUTS, "hidden": HIDDEN}
     facts = {"warmup": warmup, "draws": draws, "chains": chains, **sizes, "runs": runs, "bnnzoo_with_empty_cache": new}
     save(f"pyro_nuts_{chains}", "min-ESS of f(x*) a second", found, "pyro", **facts)

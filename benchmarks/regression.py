@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["Problem", "function_values", "numpyro_model", "problem", "pyro_model"]
+__all__ = ["Problem", "effective", "function_values", "numpyro_model", "problem", "pyro_model"]
 
 
 @dataclass(frozen=True)
@@ -78,3 +78,25 @@ def function_values(p: Problem, sites: dict[str, NDArray[np.floating]]) -> NDArr
     """Return f(x*) ``[C, S, 50]`` for draws ``[C, S, ...]`` of the model's weights, the scale on which methods are compared."""
     hidden = np.tanh(np.einsum("nd,cshd->csnh", p.x_test, sites["w1"]) + sites["b1"][:, :, None, :])
     return np.einsum("csnh,csh->csn", hidden, sites["w2"]) + sites["b2"][..., None]
+
+
+def effective(
+    p: Problem, sites: dict[str, NDArray[np.floating]], seconds: float, steps: float, **more: float
+) -> dict[str, float]:
+    """Return how many effective draws of f(x*) a sampler gave, at the worst of the test inputs, and how fast."""
+    import arviz as az
+
+    values = function_values(p, sites)
+    tree = az.from_dict({"posterior": {"f": values}})
+    ess = az.ess(tree)["f"]
+    if len(values) > 1:
+        more["max_rhat"] = float(az.rhat(tree)["f"].max())
+    return {
+        "ess_per_second": float(ess.min()) / seconds,
+        "min_ess": float(ess.min()),
+        "median_ess": float(ess.median()),
+        "seconds": seconds,
+        "steps_per_draw": steps,
+        "sigma": float(np.mean(sites["sigma"])),
+        **more,
+    }

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.pairs import ONE_THREAD, in_process, in_turn, save
-from benchmarks.regression import function_values, numpyro_model, problem, pyro_model
+from benchmarks.pairs import ONE_THREAD, in_process, runs_in_turn, save
+from benchmarks.regression import effective, numpyro_model, problem, pyro_model
 
 CHAINS, MANY_CHAINS, CORES = 4, 16, 2
 
@@ -45,7 +45,8 @@ def _fitted(method: Any, seed: int) -> dict[str, float]:
         seconds = time.perf_counter() - start
     sites = {name: value.numpy() for name, value in posterior.density.constrain(posterior.draws()).items()}
     stats = posterior.info.sample_stats
-    return _summary(sites, seconds, float(stats["n_steps"].double().mean()), posterior.info.num_gradients)
+    steps = float(stats["n_steps"].double().mean())
+    return effective(p, sites, seconds, steps, gradients=posterior.info.num_gradients)
 
 
 def run_numpyro(warmup: int, draws: int, seed: int) -> dict[str, float]:
@@ -64,23 +65,7 @@ def run_numpyro(warmup: int, draws: int, seed: int) -> dict[str, float]:
     sites = {name: np.asarray(value) for name, value in sampler.get_samples(group_by_chain=True).items()}
     seconds = time.perf_counter() - start
     steps = np.asarray(sampler.get_extra_fields()["num_steps"])
-    return _summary(sites, seconds, float(steps.mean()), float(steps.sum()))
-
-
-def _summary(sites: dict[str, Any], seconds: float, steps: float, gradients: float) -> dict[str, float]:
-    import arviz as az
-
-    tree = az.from_dict({"posterior": {"f": function_values(problem(), sites)}})
-    ess, rhat = az.ess(tree)["f"], az.rhat(tree)["f"]
-    return {
-        "ess_per_second": float(ess.min()) / seconds,
-        "min_ess": float(ess.min()),
-        "seconds": seconds,
-        "steps_per_draw": steps,
-        "gradients": gradients,
-        "max_rhat": float(rhat.max()),
-        "sigma": float(sites["sigma"].mean()),
-    }
+    return effective(p, sites, seconds, float(steps.mean()), gradients=float(steps.sum()))
 
 
 def _in_process(which: str, warmup: int, draws: int, seed: int) -> dict[str, float]:
@@ -90,13 +75,9 @@ def _in_process(which: str, warmup: int, draws: int, seed: int) -> dict[str, flo
 
 def main(warmup: int = 200, draws: int = 200, pairs: int = 5) -> None:
     """Run pairs of samplers in turn and write what they measured."""
-    runs: dict[str, list[dict[str, float]]] = {which: [] for which in RUNS}
-
-    def measured(which: str) -> float:
-        runs[which].append(_in_process(which, warmup, draws, seed=len(runs[which])))
-        return runs[which][-1]["ess_per_second"]
-
-    found = in_turn({which: lambda which=which: measured(which) for which in runs}, pairs)
+    found, runs = runs_in_turn(
+        RUNS, lambda which, seed: _in_process(which, warmup, draws, seed), "ess_per_second", pairs
+    )
     save(
         "samplers",
         "min-ESS of f(x*) a second",
