@@ -157,15 +157,17 @@ def ill_conditioned(condition: float = 1e4, num_data: int = 40, num_inputs: int 
     return _linear_gaussian("ill_conditioned", x, 1.0, generator)
 
 
-def skewed(num_data: int = 4, seed: int = 0) -> Target:
-    r"""Return a Poisson rate with a Gamma prior: a skewed posterior, on which errors of sign show.
+def skewed(num_data: int = 4, seed: int = 0, num_rates: int | None = None) -> Target:
+    r"""Return Poisson rates with Gamma priors: a skewed posterior, on which errors of sign show.
 
-    .. math:: \lambda \sim \mathrm{Gamma}(a, b), \; y_i \sim \mathrm{Poisson}(\lambda)
-        \;\Rightarrow\; \lambda | y \sim \mathrm{Gamma}(a + \sum_i y_i, b + n)
+    .. math:: \lambda_k \sim \mathrm{Gamma}(a, b), \; y_{ik} \sim \mathrm{Poisson}(\lambda_k)
+        \;\Rightarrow\; \lambda_k | y \sim \mathrm{Gamma}(a + \sum_i y_{ik}, b + n)
 
     Parameters
     ----------
     num_data, seed : int
+    num_rates : int, optional
+        Number of independent rates, a vector; one number unless given.
 
     Returns
     -------
@@ -173,14 +175,16 @@ def skewed(num_data: int = 4, seed: int = 0) -> Target:
         With moments of ``rate`` and none else.
     """
     shape, rate = 1.5, 0.5
-    y = torch.poisson(torch.ones(num_data), generator=torch.Generator().manual_seed(seed))
+    rates = () if num_rates is None else (num_rates,)
+    y = torch.poisson(torch.ones(num_data, *rates), generator=torch.Generator().manual_seed(seed))
 
     def model(y: Tensor) -> None:
-        intensity = pyro.sample("rate", dist.Gamma(y.new_tensor(shape), rate))
+        prior = dist.Gamma(y.new_tensor(shape), rate)
+        intensity = pyro.sample("rate", prior.expand(list(rates)).to_event(len(rates)) if rates else prior)
         with pyro.plate("data", num_data):
-            pyro.sample("y", dist.Poisson(intensity), obs=y)
+            pyro.sample("y", dist.Poisson(intensity.expand(y.shape)).to_event(len(rates)), obs=y)
 
-    posterior = torch.distributions.Gamma(shape + y.sum(), torch.tensor(rate + num_data))
+    posterior = torch.distributions.Gamma(shape + y.sum(0), torch.tensor(rate + num_data))
     return Target("skewed", model, (y,), {"rate": posterior.mean}, {"rate": posterior.stddev})
 
 

@@ -43,19 +43,30 @@ def values(posterior: Draws, site: str) -> Any:
 
 
 DEFAULT = {"NUTS", "MAMS"}
+DTYPES = [torch.float64, pytest.param(torch.float32, marks=pytest.mark.slow)]
 VARIANTS = [name if name in DEFAULT else pytest.param(name, marks=pytest.mark.slow) for name in METHODS]
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-def test_linear_gaussian_posterior(name: str) -> None:
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_linear_gaussian_posterior(name: str, dtype: torch.dtype) -> None:
     target = linear_gaussian()
-    posterior = fit(target.model, METHODS[name], *target.data, seed=1)
+    posterior = fit(target.model, METHODS[name], *target.data, seed=1, dtype=dtype)
     check_moments("w", values(posterior, "w"), target.mean["w"], target.sd["w"], accuracy=BIAS.get(name, 0.0))
     assert "diverging" not in posterior.info.sample_stats or int(posterior.info.sample_stats["diverging"].sum()) == 0
 
 
+@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_skewed_posterior(name: str, dtype: torch.dtype) -> None:
+    target = skewed(num_rates=3)
+    posterior = fit(target.model, METHODS[name], *target.data, seed=2, dtype=dtype)
+    moments = target.mean["rate"], target.sd["rate"]
+    check_moments("rate", values(posterior, "rate"), *moments, accuracy=BIAS.get(name, 0.0))
+
+
 @pytest.mark.parametrize("name", ["NUTS", *(pytest.param(n, marks=pytest.mark.slow) for n in ("HMC", "ChEES-HMC"))])
-def test_skewed_posterior(name: str) -> None:
+def test_a_single_skewed_parameter(name: str) -> None:
     target = skewed()
     posterior = fit(target.model, METHODS[name], *target.data, seed=2)
     check_moments("rate", values(posterior, "rate"), target.mean["rate"], target.sd["rate"])

@@ -9,7 +9,7 @@ from scipy.integrate import quad
 from bnnzoo.core.density import build_density
 from bnnzoo.testing import banana, check_model, funnel, ill_conditioned, linear_gaussian, linear_network, skewed
 
-TARGETS = [linear_gaussian(), linear_network(), ill_conditioned(), skewed(), banana(), funnel()]
+TARGETS = [linear_gaussian(), linear_network(), ill_conditioned(), skewed(), skewed(num_rates=2), banana(), funnel()]
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
