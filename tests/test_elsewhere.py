@@ -15,13 +15,13 @@ from bnnzoo.predictive import features, function_moments, marginal_predictive
 from bnnzoo.testing import check_method, check_model
 from tests.elsewhere import register_elsewhere
 from tests.test_conformance import ACCURACY, AS_GOOD_AS_EXACT, METHODS, method_named
+from tests.testing.test_checks import Oracle
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::bnnzoo.core.lowering.LoweringWarning"),  # no compiler knows that device
-    pytest.mark.filterwarnings(
-        "ignore:An output with one or more elements was resized:UserWarning"
-    ),  # nor does this matter
+    # results of operations borrowed from the CPU begin without a shape
+    pytest.mark.filterwarnings("ignore:An output with one or more elements was resized:UserWarning"),
 ]
 
 X = torch.randn(30, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -75,6 +75,21 @@ def test_tensors_on_two_devices_are_refused(elsewhere):
 @pytest.mark.parametrize("name", METHODS)
 def test_method_keeps_its_promises(name, elsewhere):
     check_method(method_named(name), accuracy=ACCURACY.get(name, AS_GOOD_AS_EXACT), device=elsewhere)
+
+
+def test_draws_in_the_wrong_place_are_seen(elsewhere):
+    with pytest.raises(AssertionError, match="Oracle: draws are on cpu, not on elsewhere"):
+        check_method(Oracle(), device=elsewhere)
+
+
+def test_a_model_that_makes_tensors_in_the_wrong_place_is_seen(elsewhere):
+    def model(x, y):
+        w = pyro.sample("w", dist.Normal(torch.zeros(3), 1.0).to_event(1))
+        with pyro.plate("data", len(x)):
+            pyro.sample("y", dist.Normal(x @ w + torch.ones(len(x), device="cpu"), 1.0), obs=y)
+
+    with pytest.raises(RuntimeError, match="Expected all tensors to be on the same device"):
+        check_model(model, X, Y, device=elsewhere)
 
 
 MODELS = {

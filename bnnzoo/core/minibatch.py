@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bnnzoo.core.types import Data
 
-__all__ = ["DataError", "RowIndices", "as_tensors", "select", "unequal_rows"]
+__all__ = ["DataError", "RowIndices", "as_tensors", "select", "unequal_rows", "usable_device"]
 
 
 class DataError(ValueError):
@@ -32,6 +32,25 @@ def as_tensors(data: Data, dtype: torch.dtype, device: torch.device) -> Data:
         If a value is NaN or infinite, or a column is not numeric.
     """
     return tuple(_as_tensor(value, place, dtype, device) for place, value in enumerate(data))
+
+
+def usable_device(device: torch.device | str | None) -> torch.device:
+    """Return a device on which torch can compute here, the CPU where None is asked for.
+
+    Raises
+    ------
+    ValueError
+        If torch does not know the device, does not find it, or keeps no numbers on it.
+    """
+    try:
+        found = torch.device("cpu" if device is None else device)
+        torch.zeros((), device=found).item()
+    except (AssertionError, RuntimeError) as error:  # the former where torch was built without CUDA
+        raise ValueError(
+            f"device={str(device)!r}: torch cannot compute there ({str(error).split('. ')[0]}). Leave device out for the CPU; "
+            f'"cuda" needs torch.cuda.is_available().'
+        ) from None
+    return found
 
 
 def select(data: Data, rows: Tensor | slice, num_data: int) -> Data:

@@ -8,7 +8,7 @@ import torch
 
 from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.core.method import Method, Need, Run
-from bnnzoo.core.minibatch import as_tensors
+from bnnzoo.core.minibatch import as_tensors, usable_device
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.sites import ModelError
 from bnnzoo.core.types import Model
@@ -62,6 +62,8 @@ def fit(
         If the model has what no method supports, or lacks what this one needs.
     DataError
         If the data are not finite numbers.
+    ValueError
+        If torch cannot compute on the device.
 
     Examples
     --------
@@ -78,7 +80,7 @@ def fit(
     """
     _refuse_class(method)
     _refuse_checkpoint(method, checkpoint)
-    target = torch.device(device or "cpu")
+    target = usable_device(device)
     dtype = dtype or torch.get_default_dtype()
     tensors = as_tensors(data, dtype, target)
     density = build_density(model, *tensors, dtype=dtype, device=target)

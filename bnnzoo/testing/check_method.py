@@ -14,6 +14,7 @@ import torch
 import xarray as xr
 
 from bnnzoo.core.method import Method, Need
+from bnnzoo.core.minibatch import usable_device
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.inference.fit import fit
 from bnnzoo.predictive import posterior_predictive, predict
@@ -60,7 +61,7 @@ def check_method(
     refit = partial(fit, target.model, method, *target.data, progress=False, device=device)
     with leaves_no_trace(name):
         posterior = refit(seed=seed)
-    _check_draws(name, posterior, torch.get_default_dtype(), torch.device(device or "cpu"))
+    _check_draws(name, posterior, torch.get_default_dtype(), usable_device(device))
     _check_recovery(name, posterior, target, accuracy)
     _check_reproducible(name, refit, posterior, seed)
     _check_single_precision(name, refit, posterior, seed)

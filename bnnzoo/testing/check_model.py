@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.core.density import LogDensity, build_density
-from bnnzoo.core.minibatch import as_tensors
+from bnnzoo.core.minibatch import as_tensors, usable_device
 from bnnzoo.core.replay import isolated
 from bnnzoo.core.types import Data, Model
 from bnnzoo.testing.isolation import leaves_no_trace
@@ -51,7 +51,7 @@ def check_model(
     >>> target = linear_gaussian()
     >>> check_model(target.model, *target.data)
     """
-    where = torch.device(device or "cpu")
+    where = usable_device(device)
     tensors = as_tensors(data, torch.float64, where)
     with leaves_no_trace("Reading the model"):
         density = build_density(model, *tensors, dtype=torch.float64, device=where)
