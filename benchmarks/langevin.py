@@ -32,7 +32,7 @@ def run_bnnzoo(warmup: int, draws: int, seed: int) -> dict[str, float]:
     posterior = bz.fit(pyro_model(p), method, p.x, p.y, seed=seed, progress=False)
     seconds = processor_seconds() - start
     sites = {name: value.numpy() for name, value in posterior.density.constrain(posterior.draws()).items()}
-    return effective(problem(), sites, seconds, float(posterior.info.sample_stats["n_steps"].double().mean()))
+    return effective(p, sites, seconds, float(posterior.info.sample_stats["n_steps"].double().mean()))
 
 
 def run_blackjax(warmup: int, draws: int, seed: int) -> dict[str, float]:
@@ -84,7 +84,7 @@ def run_blackjax(warmup: int, draws: int, seed: int) -> dict[str, float]:
     theta = jax.block_until_ready(chains)
     seconds = processor_seconds() - start
     sites = jax.vmap(jax.vmap(lambda t: constrain(unravel(t))))(theta)
-    return effective(problem(), {name: np.asarray(value) for name, value in sites.items()}, seconds, thin)
+    return effective(p, {name: np.asarray(value) for name, value in sites.items()}, seconds, thin)
 
 
 RUNS = {"blackjax": run_blackjax, "bnnzoo": run_bnnzoo}

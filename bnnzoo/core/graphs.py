@@ -14,7 +14,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 
 from bnnzoo.core.layout import turn_products
-from bnnzoo.core.simplify import drop_unused, filled, is_filled, number_throughout, share, simplify
+from bnnzoo.core.simplify import drop_unused, filled, is_filled, is_random, number_throughout, share, simplify
 
 __all__ = ["fold_constants", "trace"]
 
@@ -72,7 +72,7 @@ def fold_constants(graph: GraphModule) -> None:
 def _is_constant(node: Node, values: dict[Node, Any]) -> bool:
     """Tell whether a node can be evaluated now: it is pure, not random, and all it takes is known."""
     if isinstance(node.target, OpOverload):
-        pure = torch.Tag.nondeterministic_seeded not in node.target.tags and not node.target._schema.is_mutable
+        pure = not is_random(node.target) and not node.target._schema.is_mutable
     else:
         pure = node.target is operator.getitem
     return pure and all(argument in values for argument in node.all_input_nodes)

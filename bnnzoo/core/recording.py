@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.fx import GraphModule
 
 from bnnzoo.core.compiling import LoweringWarning, first_line
+from bnnzoo.core.simplify import is_random
 
 __all__ = ["Recording", "record"]
 
@@ -98,8 +99,7 @@ def _are_on_gpu(tensors: list[Tensor]) -> bool:
 
 def _draws_random_numbers(graph: GraphModule) -> bool:
     """Tell whether a graph draws its own noise: recorded, it would not follow the seeds set between calls."""
-    tags = [getattr(node.target, "tags", ()) for node in graph.graph.nodes if node.op == "call_function"]
-    return any(torch.Tag.nondeterministic_seeded in found for found in tags)
+    return any(is_random(node.target) for node in graph.graph.nodes)
 
 
 def _alike(a: Tensor, b: Tensor) -> bool:

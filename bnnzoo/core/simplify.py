@@ -9,7 +9,7 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 
-__all__ = ["drop_unused", "filled", "is_filled", "number_throughout", "share", "simplify"]
+__all__ = ["drop_unused", "filled", "is_filled", "is_random", "number_throughout", "share", "simplify"]
 
 aten = torch.ops.aten
 
@@ -60,6 +60,11 @@ def _fill(node: Node) -> Any:
     return FILLS[node.target](node.args)
 
 
+def is_random(operation: Any) -> bool:
+    """Tell whether an operation draws random numbers."""
+    return torch.Tag.nondeterministic_seeded in getattr(operation, "tags", ())
+
+
 def number_throughout(value: Tensor) -> Tensor | None:
     """Return the number ``[]`` that every entry of a tensor is, or None."""
     if not value.numel():
@@ -93,9 +98,7 @@ def share(graph: GraphModule) -> None:
 
 def _repeats_itself(node: Node) -> bool:
     """Tell whether equal arguments give equal results."""
-    if isinstance(node.target, OpOverload):
-        return torch.Tag.nondeterministic_seeded not in node.target.tags
-    return node.target is operator.getitem
+    return not is_random(node.target) if isinstance(node.target, OpOverload) else node.target is operator.getitem
 
 
 def _key(argument: Any) -> Any:

@@ -191,7 +191,9 @@ class ChainLoop:
         *adaptation.groups, stats = self._learn(
             *leaf.groups, *tree.groups, *metric.groups, *adaptation.groups, *self._stages()
         )
-        self._keep(chains.cpu(), finished.proposal.theta[chains], stats[chains].cpu())
+        stats = stats[chains].cpu()
+        self._acceptance_rate = float(stats[:, STATS.index("acceptance_rate")].mean())
+        self._keep(chains.cpu(), finished.proposal.theta[chains], stats)
         noise = self.streams.normals(self.density.num_params, chains.tolist())
         groups = self._begin(*leaf.groups, *tree.groups, *metric.groups, *adaptation.groups, noise, self._row[3:])
         leaf.groups, tree.groups = list(groups[: len(leaf.groups)]), list(groups[len(leaf.groups) :])
@@ -210,7 +212,6 @@ class ChainLoop:
 
     def _keep(self, chains: Tensor, theta: Tensor, stats: Tensor) -> None:
         """Write down the draws ``[N, P]`` of some chains, and end windows of the adaptation."""
-        self._acceptance_rate = float(stats[:, STATS.index("acceptance_rate")].mean())
         place = self.counts[chains] - self.settings.num_warmup
         kept = (place >= 0) & (place < self.settings.num_draws)
         self.draws[chains[kept], place[kept]] = theta[kept]

@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bnnzoo.core.lowering import Lowered
 from bnnzoo.core.replay import isolated, reseed
+from bnnzoo.core.simplify import is_random
 from bnnzoo.core.types import Data
 from bnnzoo.predictive.evaluate import (
     MIN_TILES_TO_LOWER,
@@ -163,7 +164,7 @@ class _RandomOperations(TorchDispatchMode):
         self.operations: set[Any] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if torch.Tag.nondeterministic_seeded in func.tags:
+        if is_random(func):
             self.operations.add(func.overloadpacket)
         return func(*args, **(kwargs or {}))
 

@@ -173,14 +173,21 @@ def skewed(num_data: int = 4, seed: int = 0, num_rates: int | None = None) -> Ta
     -------
     Target
         With moments of ``rate`` and none else.
+
+    Raises
+    ------
+    ValueError
+        If there are no rates.
     """
+    if num_rates is not None and num_rates < 1:
+        raise ValueError(f"skewed(num_rates={num_rates}): write 1 or more, or leave it out for a single number.")
     shape, rate = 1.5, 0.5
     rates = () if num_rates is None else (num_rates,)
     y = torch.poisson(torch.ones(num_data, *rates), generator=torch.Generator().manual_seed(seed))
 
     def model(y: Tensor) -> None:
-        prior = dist.Gamma(y.new_tensor(shape), rate)
-        intensity = pyro.sample("rate", prior.expand(list(rates)).to_event(len(rates)) if rates else prior)
+        prior = dist.Gamma(y.new_tensor(shape), rate).expand(list(rates)).to_event(len(rates))
+        intensity = pyro.sample("rate", prior)
         with pyro.plate("data", num_data):
             pyro.sample("y", dist.Poisson(intensity.expand(y.shape)).to_event(len(rates)), obs=y)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import bnnzoo as bz
-from bnnzoo.core import recording
+from bnnzoo.core import lowering, recording
 from bnnzoo.core.graphs import trace
 from bnnzoo.core.lowering import LoopStep, LoweringWarning
 from bnnzoo.core.recording import Recording, record
@@ -105,6 +105,15 @@ def test_a_recording_that_forgets_is_noticed(on_gpu: None, monkeypatch: pytest.M
         assert record(step, trace(step, inputs)[0], inputs) is step
 
 
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """What becomes of every step of a loop, each being worth recording."""
+    found: list[object] = []
+    monkeypatch.setattr(lowering, "COMPILE_SECONDS", 1e-9)
+    monkeypatch.setattr(lowering, "record", lambda *args: found.append(record(*args)) or found[-1])
+    return found
+
+
 METHODS = [
     bz.NUTS(num_chains=2, num_warmup=60, num_draws=20),
     bz.MAMS(num_chains=2, num_warmup=60, num_draws=20),
@@ -115,14 +124,13 @@ METHODS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
-def test_loops_go_the_same_way_through_recordings(method: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loops_go_the_same_way_through_recordings(
+    method: object, made: list[object], request: pytest.FixtureRequest
+) -> None:
     target = linear_gaussian()
-    monkeypatch.setattr("bnnzoo.core.lowering.COMPILE_SECONDS", 1e-9)  # every step is worth it
     plain = bz.fit(target.model, method, *target.data, progress=False)
-    monkeypatch.setattr(recording, "_are_on_gpu", bool)
-    monkeypatch.setattr(recording, "_captured", replayed)
-    made: list[object] = []
-    monkeypatch.setattr("bnnzoo.core.lowering.record", lambda *args: made.append(record(*args)) or made[-1])
+    made.clear()
+    request.getfixturevalue("on_gpu")
     found = bz.fit(target.model, method, *target.data, progress=False)
     assert made and all(isinstance(one, Recording) for one in made)
     assert torch.equal(found.draws(), plain.draws())
@@ -143,10 +151,7 @@ def test_kernels_of_a_gpu_are_recorded() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: type(method).__name__)
-def test_loops_are_recorded_on_a_gpu(method: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loops_are_recorded_on_a_gpu(method: object, made: list[object]) -> None:
     target = linear_gaussian()
-    made: list[object] = []
-    monkeypatch.setattr("bnnzoo.core.lowering.COMPILE_SECONDS", 1e-9)
-    monkeypatch.setattr("bnnzoo.core.lowering.record", lambda *args: made.append(record(*args)) or made[-1])
     bz.fit(target.model, method, *target.data, progress=False, device="cuda")
     assert made and all(isinstance(one, Recording) for one in made)

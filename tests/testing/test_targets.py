@@ -67,6 +67,11 @@ def test_correlation_must_be_one():
         linear_gaussian(correlation=1.0)
 
 
+def test_there_must_be_rates():
+    with pytest.raises(ValueError, match=r"skewed\(num_rates=0\): write 1 or more, or leave it out"):
+        skewed(num_rates=0)
+
+
 def test_banana_moments_agree_with_draws():
     target = banana(curvature=0.7, width=0.3)
     with torch.random.fork_rng():
