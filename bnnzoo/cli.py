@@ -20,7 +20,7 @@ from bnnzoo.core.method import Method
 from bnnzoo.core.minibatch import DataError
 from bnnzoo.core.sites import ModelError
 from bnnzoo.datasets import diabetes
-from bnnzoo.report.comparison import Comparison, compare
+from bnnzoo.report.methods import Comparison, compare
 from bnnzoo.report.output import check_new_folder, new_folder, write
 from bnnzoo.report.summary import columns, findings, rows
 from bnnzoo.tables import Table, TableError, Task, prepare, read_table

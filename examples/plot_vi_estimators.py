@@ -17,7 +17,7 @@ from torch.func import grad, vmap
 
 import bnnzoo as bz
 from bnnzoo.core.density import build_density
-from bnnzoo.inference.variational import along_the_path
+from bnnzoo.inference.variational.elbo import along_the_path
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--smoke", action="store_true", help="seconds instead of minutes, of no statistical worth")

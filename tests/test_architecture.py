@@ -29,10 +29,11 @@ class Layer:
 
 
 LAYERS = {
-    "core": Layer(frozenset(), TENSORS | {"pandas"}),
+    "lowering": Layer(frozenset(), frozenset({"numpy", "torch"})),
+    "core": Layer(frozenset({"lowering"}), TENSORS | {"pandas", "safetensors"}),
     "models": Layer(frozenset({"core"}), TENSORS),
-    "inference": Layer(frozenset({"core"}), frozenset({"cloudpickle", "numpy", "rich", "scipy", "torch"})),
-    "predictive": Layer(frozenset({"core"}), frozenset({"numpy", "torch", "xarray", "arviz_base"})),
+    "inference": Layer(frozenset({"core", "lowering"}), frozenset({"cloudpickle", "numpy", "rich", "scipy", "torch"})),
+    "predictive": Layer(frozenset({"core", "lowering"}), frozenset({"numpy", "torch", "xarray", "arviz_base"})),
     "labelled": Layer(frozenset(), LABELLED),
     **dict.fromkeys(MEASURES, Layer(frozenset({"labelled"}), LABELLED)),
     "plots": Layer(MEASURES | {"labelled"}, LABELLED | {"matplotlib", "arviz_plots"}),

@@ -34,6 +34,7 @@ PACKAGES = sorted(
     ".".join(path.parent.relative_to(ROOT).parts)
     for path in (ROOT / "bnnzoo").rglob("__init__.py")
     if path.parent.name not in {"core", "labelled", "report"}
+    and importlib.import_module(".".join(path.parent.relative_to(ROOT).parts)).__all__
 )
 
 

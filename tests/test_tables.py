@@ -11,7 +11,7 @@ import xarray as xr
 from bnnzoo.predictive import posterior_predictive, predict
 from bnnzoo.tables import TableError, check_table, infer_task, prepare, read_table, restore_units
 from bnnzoo.testing import linear_gaussian
-from tests.predictive.exact import exact_posterior
+from tests.helpers.exact import exact_posterior
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.func import grad_and_value, vmap
 
 from bnnzoo.core.conditional import moments
-from bnnzoo.core.lowering import Lowered, looped_value_and_grad
 from bnnzoo.core.minibatch import DataError, unequal_rows
 from bnnzoo.core.network import NETWORK_KEY, Network
 from bnnzoo.core.readout import UnreadableLikelihood, read
@@ -27,6 +26,7 @@ from bnnzoo.core.sites import (
     refuse_unsupported,
 )
 from bnnzoo.core.types import Data, Model
+from bnnzoo.lowering.lowered import Lowered, looped_value_and_grad
 
 __all__ = ["LogDensity", "build_density"]
 

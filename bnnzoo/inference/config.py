@@ -13,7 +13,7 @@ def config_of(method: object) -> dict[str, Any]:
 
     Examples
     --------
-    >>> from bnnzoo.inference.nuts import NUTS
+    >>> from bnnzoo.inference.markov.hamiltonian.nuts import NUTS
     >>> config_of(NUTS(num_chains=2))["num_chains"]
     2
     """

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.lowering import looped_value_and_grad
 from bnnzoo.core.method import Method, Run
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.sites import ModelError
 from bnnzoo.core.types import Data
+from bnnzoo.lowering.lowered import looped_value_and_grad
 
 __all__ = ["Evaluated", "Start", "evaluated_starts", "starting_points"]
 

@@ -1,8 +1,8 @@
 """Pictures of measures on ArviZ's PlotCollection: with matplotlib, bokeh or plotly."""
 
-from bnnzoo.plots.comparison import plot_posterior_comparison
 from bnnzoo.plots.coverage import plot_coverage
 from bnnzoo.plots.function import plot_function
+from bnnzoo.plots.posterior_distances import plot_posterior_comparison
 from bnnzoo.plots.reliability import plot_reliability
 from bnnzoo.plots.risk_coverage import plot_risk_coverage
 

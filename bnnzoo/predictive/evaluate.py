@@ -13,10 +13,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.lowering import Lowered
 from bnnzoo.core.minibatch import select
 from bnnzoo.core.replay import isolated
 from bnnzoo.core.types import Data
+from bnnzoo.lowering.lowered import Lowered
 
 __all__ = [
     "Arrays",

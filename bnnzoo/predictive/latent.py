@@ -9,7 +9,7 @@ import xarray as xr
 from torch import Tensor
 
 from bnnzoo.core.posterior import Draws, Posterior
-from bnnzoo.predictive import tree
+from bnnzoo.predictive import datatree
 from bnnzoo.predictive.evaluate import Arrays, evaluate, plan
 
 __all__ = ["Drawn", "draw", "latent_groups", "numpy_arrays"]
@@ -59,10 +59,10 @@ def latent_groups(draws: Drawn, weights: bool | Literal["auto"]) -> dict[str, xr
     kept = {name: array for name, array in values.items() if is_weight[name]}
     too_many = sum(array.size for array in kept.values()) > MAX_LATENT_NUMBERS
     return {
-        "posterior": tree.by_draw(latent or _weight_norms(draws)),
-        "weights": tree.by_draw({} if weights is False or (weights == "auto" and too_many) else kept),
-        "sample_stats": tree.by_draw(_sample_stats(draws)),
-        "fit_stats": tree.fit_stats(numpy_arrays(draws.posterior.info.fit_stats), len(draws.theta)),
+        "posterior": datatree.by_draw(latent or _weight_norms(draws)),
+        "weights": datatree.by_draw({} if weights is False or (weights == "auto" and too_many) else kept),
+        "sample_stats": datatree.by_draw(_sample_stats(draws)),
+        "fit_stats": datatree.fit_stats(numpy_arrays(draws.posterior.info.fit_stats), len(draws.theta)),
     }
 
 

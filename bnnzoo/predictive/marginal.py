@@ -20,7 +20,7 @@ from bnnzoo.core.replay import replay
 from bnnzoo.core.restricted import restricted
 from bnnzoo.core.sites import innermost
 from bnnzoo.core.types import Data
-from bnnzoo.predictive import tree
+from bnnzoo.predictive import datatree
 from bnnzoo.predictive.latent import numpy_arrays
 from bnnzoo.predictive.rows import new_data
 
@@ -104,8 +104,10 @@ def marginal_predictive(posterior: Posterior, *inputs: Any) -> xr.DataTree:
         nodes = replay(density.model, density.constrain(posterior.loc), data, density.observed, density.device)
         fn = nodes[density.observed[0]]["fn"]
         found = numpy_arrays(_moments(innermost(fn), _blocks(posterior, fn, active, data)))
-    rows = tree.conditional({name: value[None, None] for name, value in found.items()}).isel(chain=0, draw=0, drop=True)
-    return tree.tree({"marginal": rows}, tree.fit_attributes(posterior.info, posterior.info.seed))
+    rows = datatree.conditional({name: value[None, None] for name, value in found.items()}).isel(
+        chain=0, draw=0, drop=True
+    )
+    return datatree.from_groups({"marginal": rows}, datatree.fit_attributes(posterior.info, posterior.info.seed))
 
 
 def pairwise_probit(mean: Tensor, covariance: Tensor) -> Tensor:

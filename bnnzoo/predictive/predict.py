@@ -12,7 +12,7 @@ from bnnzoo.core.minibatch import as_tensors
 from bnnzoo.core.posterior import Draws, FitInfo, Posterior
 from bnnzoo.core.replay import replay
 from bnnzoo.core.types import Model
-from bnnzoo.predictive import tree
+from bnnzoo.predictive import datatree
 from bnnzoo.predictive.latent import Drawn, draw, latent_groups
 from bnnzoo.predictive.linearized import row_density
 from bnnzoo.predictive.random_blocks import draw_blocks, evaluate_random
@@ -100,7 +100,7 @@ def posterior_predictive(
         )
     latent = latent_groups(draws, weights)
     about = row_groups(draws, rows, chunk_size, row_density(posterior, linearized))
-    return tree.tree(latent | about, tree.fit_attributes(posterior.info, draws.seed))
+    return datatree.from_groups(latent | about, datatree.fit_attributes(posterior.info, draws.seed))
 
 
 def predict(
@@ -152,7 +152,9 @@ def predict(
     rows = Rows.of(posterior.density, draws.flat[0], data)
     about = row_groups(draws, rows, chunk_size, row_density(posterior, linearized))
     renamed = {_NEW_DATA_NAMES.get(group, group): dataset for group, dataset in about.items()}
-    return tree.tree(latent_groups(draws, weights) | renamed, tree.fit_attributes(posterior.info, draws.seed))
+    return datatree.from_groups(
+        latent_groups(draws, weights) | renamed, datatree.fit_attributes(posterior.info, draws.seed)
+    )
 
 
 def to_datatree(
@@ -187,7 +189,7 @@ def to_datatree(
     """
     _check_positive("num_draws", num_draws)
     draws = draw(posterior, num_draws, seed)
-    return tree.tree(latent_groups(draws, weights), tree.fit_attributes(posterior.info, draws.seed))
+    return datatree.from_groups(latent_groups(draws, weights), datatree.fit_attributes(posterior.info, draws.seed))
 
 
 def prior_predictive(
@@ -247,7 +249,7 @@ def prior_predictive(
     draws = Drawn(Draws(density, info, theta[None]), theta[None], seed)
     groups = latent_groups(draws, weights) | row_groups(draws, Rows.of(density, theta[0], data), None)
     wanted = {name: groups[old] for old, name in _PRIOR_NAMES.items() if old in groups}
-    return tree.tree(wanted, tree.fit_attributes(info, seed))
+    return datatree.from_groups(wanted, datatree.fit_attributes(info, seed))
 
 
 def _check_positive(name: str, value: int | None) -> None:

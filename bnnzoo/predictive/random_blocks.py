@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bnnzoo.core.lowering import Lowered
 from bnnzoo.core.replay import isolated, reseed
-from bnnzoo.core.simplify import is_random
 from bnnzoo.core.types import Data
+from bnnzoo.lowering.lowered import Lowered
+from bnnzoo.lowering.simplify import is_random
 from bnnzoo.predictive.evaluate import (
     MIN_TILES_TO_LOWER,
     Arrays,

@@ -12,7 +12,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.minibatch import as_tensors, unequal_rows
 from bnnzoo.core.replay import replay
 from bnnzoo.core.types import Data, Model
-from bnnzoo.predictive import tree
+from bnnzoo.predictive import datatree
 from bnnzoo.predictive.evaluate import Arrays, can_split_rows, evaluate, plan
 from bnnzoo.predictive.latent import Drawn, numpy_arrays
 from bnnzoo.predictive.random_blocks import draw_blocks, evaluate_random
@@ -99,11 +99,11 @@ def row_groups(
     values = draws.per_draw(found)
     inputs, columns = _inputs(density.model, rows)
     return {
-        "posterior_predictive": tree.by_row(_starting_with("draw ", values)),
-        "conditional": tree.conditional(_starting_with("moment ", values)),
-        "log_likelihood": tree.by_row(_starting_with("likelihood ", values)),
-        "observed_data": tree.by_row(numpy_arrays(rows.observed), draws=False),
-        "constant_data": tree.constant(inputs, rows.num_rows, columns),
+        "posterior_predictive": datatree.by_row(_starting_with("draw ", values)),
+        "conditional": datatree.conditional(_starting_with("moment ", values)),
+        "log_likelihood": datatree.by_row(_starting_with("likelihood ", values)),
+        "observed_data": datatree.by_row(numpy_arrays(rows.observed), draws=False),
+        "constant_data": datatree.constant(inputs, rows.num_rows, columns),
     }
 
 

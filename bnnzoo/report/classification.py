@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from bnnzoo.report.comparison import Comparison
+from bnnzoo.report.methods import Comparison
 from bnnzoo.report.parts import Parts
 from bnnzoo.report.scores import class_probabilities, observed
 from bnnzoo.report.style import MUTED, clean, colours, new_figure

@@ -5,7 +5,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from bnnzoo.diagnostics import compare_posteriors
-from bnnzoo.report.comparison import Comparison
+from bnnzoo.report.methods import Comparison
 from bnnzoo.report.style import INK, clean, colours, new_figure
 
 __all__ = ["has_distances", "plot_distances"]

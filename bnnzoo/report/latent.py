@@ -4,7 +4,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from bnnzoo.report.comparison import Comparison
+from bnnzoo.report.methods import Comparison
 from bnnzoo.report.style import clean, colours, new_figure
 
 __all__ = ["plot_latent_sites"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bnnzoo.report.comparison import Comparison
+from bnnzoo.report.methods import Comparison
 from bnnzoo.report.page import render
 
 __all__ = ["check_new_folder", "new_folder", "write"]

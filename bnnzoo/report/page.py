@@ -9,11 +9,11 @@ from importlib.resources import files
 from jinja2 import Environment, StrictUndefined
 from matplotlib.figure import Figure
 
-from bnnzoo.predictive.tree import versions
+from bnnzoo.predictive.datatree import versions
 from bnnzoo.report import classification, regression
-from bnnzoo.report.comparison import Comparison
 from bnnzoo.report.distances import has_distances, plot_distances
 from bnnzoo.report.latent import plot_latent_sites
+from bnnzoo.report.methods import Comparison
 from bnnzoo.report.parts import split
 from bnnzoo.report.style import colours, look
 from bnnzoo.report.summary import columns, findings, rows

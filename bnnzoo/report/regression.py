@@ -4,7 +4,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from scipy.stats import beta
 
-from bnnzoo.report.comparison import Comparison
+from bnnzoo.report.methods import Comparison
 from bnnzoo.report.parts import Parts
 from bnnzoo.report.scores import draws_of, interval, observed
 from bnnzoo.report.style import INK, MUTED, clean, colours, new_figure

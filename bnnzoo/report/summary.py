@@ -5,7 +5,7 @@ from math import isnan
 
 import numpy as np
 
-from bnnzoo.report.comparison import Comparison, Fitted
+from bnnzoo.report.methods import Comparison, Fitted
 from bnnzoo.report.scores import log_density
 
 __all__ = ["Cell", "columns", "findings", "rows"]

@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from bnnzoo.predictive import tree as trees
+from bnnzoo.predictive import datatree
 
 __all__ = ["check_measure", "example_tree"]
 
@@ -52,11 +52,11 @@ def example_tree(
         y = rng.normal(mean, np.sqrt(variance))
         moments = {"mean": mean, "variance": variance, "entropy": 0.5 * np.log(2 * math.pi * math.e * variance)}
     groups = {
-        "predictions": trees.by_row({"y": y}),
-        "predictions_observed_data": trees.by_row({"y": y[0, 0]}, draws=False),
-        "conditional": trees.conditional(moments),
+        "predictions": datatree.by_row({"y": y}),
+        "predictions_observed_data": datatree.by_row({"y": y[0, 0]}, draws=False),
+        "conditional": datatree.conditional(moments),
     }
-    return trees.tree(groups, {})
+    return datatree.from_groups(groups, {})
 
 
 def check_measure(measure: Measure, tree: xr.DataTree, *, uses_chains: bool = False) -> None:
@@ -105,7 +105,7 @@ def check_measure(measure: Measure, tree: xr.DataTree, *, uses_chains: bool = Fa
 def _check_draws(name: str, measure: Measure, tree: xr.DataTree, result: xr.Dataset) -> None:
     shuffled = _take(tree, "draw", slice(None, None, -1))
     _check_equal(name, "depends on the order of draws", result, _as_dataset(measure(shuffled)))
-    joined = trees.tree({name: _one_chain(node.to_dataset()) for name, node in tree.children.items()}, {})
+    joined = datatree.from_groups({name: _one_chain(node.to_dataset()) for name, node in tree.children.items()}, {})
     _check_equal(name, "depends on how draws are spread over chains", result, _as_dataset(measure(joined)))
 
 

@@ -8,12 +8,12 @@ from pyro.infer.mcmc.util import initialize_model
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity, build_density
-from bnnzoo.core.lowering import LoweringWarning, looped_value_and_grad
 from bnnzoo.core.minibatch import DataError
 from bnnzoo.core.sites import ModelError
+from bnnzoo.lowering.lowered import LoweringWarning, looped_value_and_grad
 from bnnzoo.models import random_module
 from bnnzoo.models.priors import normal
-from tests.core.zoo_of_densities import cases
+from tests.helpers.densities import cases
 
 NAMES = list(cases())
 

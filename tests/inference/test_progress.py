@@ -8,7 +8,7 @@ from rich.console import Console
 from bnnzoo.core.density import build_density
 from bnnzoo.core.method import Run, Silent
 from bnnzoo.inference.fit import fit
-from bnnzoo.inference.nuts import NUTS
+from bnnzoo.inference.markov.hamiltonian.nuts import NUTS
 from bnnzoo.inference.progress import Bar, progress_for
 from bnnzoo.testing import linear_gaussian
 

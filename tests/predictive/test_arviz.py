@@ -13,7 +13,7 @@ import xarray as xr
 from bnnzoo import models
 from bnnzoo.predictive import posterior_predictive, predict
 from bnnzoo.testing import linear_gaussian
-from tests.predictive.exact import chains, exact_posterior, narrow_posterior, network
+from tests.helpers.exact import chains, exact_posterior, narrow_posterior, network
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ from torch import Tensor
 from bnnzoo.predictive import evaluate as module
 from bnnzoo.predictive.evaluate import Blocks, can_split_rows, evaluate, plan
 from bnnzoo.testing import linear_gaussian
-from tests.predictive.exact import exact_posterior, narrow_posterior, standardising
+from tests.helpers.exact import exact_posterior, narrow_posterior, standardising
 
 
 def outer(theta: Tensor, x: Tensor) -> dict[str, Tensor]:

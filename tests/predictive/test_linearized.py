@@ -11,7 +11,7 @@ from bnnzoo.inference import MAP, Laplace, MeanFieldVI, fit
 from bnnzoo.predictive import posterior_predictive, predict
 from bnnzoo.predictive.linearized import function_moments
 from bnnzoo.testing.targets import linear_gaussian
-from tests.core.zoo_of_densities import cases
+from tests.helpers.densities import cases
 
 SHORT = MAP(num_steps=200)
 READABLE = ["regression", "categorical", "heteroscedastic", "hierarchical", "bernoulli", "poisson", "masked_and_scaled"]

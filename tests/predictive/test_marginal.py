@@ -11,7 +11,7 @@ from bnnzoo.models import likelihoods, mlp, priors, supervised
 from bnnzoo.predictive import function_moments, marginal_predictive, predict
 from bnnzoo.predictive.marginal import pairwise_probit
 from bnnzoo.testing.targets import linear_gaussian
-from tests.core.zoo_of_densities import cases
+from tests.helpers.densities import cases
 
 SHORT = MAP(num_steps=200)
 NUM_NODES = 60

@@ -17,7 +17,7 @@ from bnnzoo.core.density import build_density
 from bnnzoo.core.posterior import Draws, FitInfo
 from bnnzoo.predictive import posterior_predictive, predict, prior_predictive, to_datatree
 from bnnzoo.testing import check_moments, funnel, leaves_no_trace, linear_gaussian
-from tests.predictive.exact import chains, exact_posterior, narrow_posterior, network, standardising, two_sites
+from tests.helpers.exact import chains, exact_posterior, narrow_posterior, network, standardising, two_sites
 
 TRAINING = {
     "posterior",

@@ -16,7 +16,7 @@ from torch.distributions import constraints
 
 from bnnzoo.core.posterior import Draws
 from bnnzoo.inference.fit import fit
-from bnnzoo.inference.nuts import NUTS
+from bnnzoo.inference.markov.hamiltonian.nuts import NUTS
 
 pytestmark = [pytest.mark.reference, pytest.mark.slow]
 

@@ -10,7 +10,7 @@ from bnnzoo.report import render
 from bnnzoo.report.distances import has_distances
 from bnnzoo.report.page import pictures
 from bnnzoo.report.summary import columns, findings, rows
-from tests.report.trees import ATTRIBUTES, comparison, held_out, training
+from tests.helpers.trees import ATTRIBUTES, comparison, held_out, training
 
 
 @pytest.mark.parametrize("task", ["regression", "classification"])

@@ -22,7 +22,7 @@ from bnnzoo.report.scores import (
     observed,
     rmse,
 )
-from tests.report.trees import held_out
+from tests.helpers.trees import held_out
 
 
 @pytest.fixture

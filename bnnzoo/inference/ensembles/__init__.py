@@ -1,0 +1,3 @@
+"""Modes and ensembles of them."""
+
+__all__: list[str] = []

@@ -1,0 +1,193 @@
+"""Empirical Bayes: prior scales and noise that maximise a Laplace approximation's evidence."""
+
+import math
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bnnzoo.core.posterior import Gaussian
+from bnnzoo.core.types import Model
+from bnnzoo.inference.ensembles.map import MAP
+from bnnzoo.inference.fit import fit
+from bnnzoo.inference.laplace.diagonal import DiagonalLaplace
+from bnnzoo.inference.laplace.kfac import KFACLaplace
+from bnnzoo.inference.laplace.laplace import Laplace, LaplaceError, NotConvergedWarning, log_marginal_likelihood
+from bnnzoo.inference.laplace.low_rank import LowRankLaplace
+from bnnzoo.inference.laplace.partial import LastLayerLaplace, SubsetLaplace
+
+__all__ = ["EvidenceMaximum", "LaplaceMethod", "maximise_evidence"]
+
+type LaplaceMethod = Laplace | LowRankLaplace | DiagonalLaplace | KFACLaplace | LastLayerLaplace | SubsetLaplace
+
+FIRST_FACTOR = 4.0  # by which a value is first multiplied and divided
+
+
+@dataclass(frozen=True)
+class EvidenceMaximum:
+    """Where the evidence is highest.
+
+    Attributes
+    ----------
+    values : mapping of str to float
+        The hyperparameters.
+    log_evidence : float
+        There.
+    posterior : Gaussian
+        Of the model with these values.
+    path : tuple of (mapping of str to float, float)
+        Every set of values that was tried, with its log evidence.
+    """
+
+    values: Mapping[str, float]
+    log_evidence: float
+    posterior: Gaussian
+    path: tuple[tuple[Mapping[str, float], float], ...]
+
+
+def maximise_evidence(
+    model_of: Callable[..., Model],
+    method: LaplaceMethod,
+    *data: Any,
+    start: Mapping[str, float],
+    refit: bool = True,
+    tolerance: float = 0.02,
+    max_fits: int = 100,
+    seed: int = 0,
+) -> EvidenceMaximum:
+    """Choose positive hyperparameters by the Laplace estimate of the evidence: type-II maximum likelihood.
+
+    A compass search over their logarithms. Each is multiplied and divided by a factor, the better value kept, and the
+    factor brought nearer to one where nothing is better. No held-out data are used.
+
+    Parameters
+    ----------
+    model_of : callable
+        Makes the model, ``model_of(**values)``.
+    method : Laplace, LowRankLaplace, DiagonalLaplace, KFACLaplace, LastLayerLaplace or SubsetLaplace
+        Its ``map`` finds the first mode.
+    *data
+        Arguments of the model.
+    start : mapping of str to float
+        First value of each hyperparameter.
+    refit : bool
+        Climb from the mode found so far to that of each new model. False holds the first mode fixed: faster, for
+        choosing after training.
+    tolerance : float
+        Stop where a relative change by this much makes nothing better.
+    max_fits : int
+        Stop after as many, wherever the search is.
+    seed : int
+        Of the fits.
+
+    Returns
+    -------
+    EvidenceMaximum
+
+    Raises
+    ------
+    ValueError
+        If a starting value is not positive, or ``max_fits`` or the tolerance out of range.
+    LaplaceError
+        If there is no Laplace approximation at the starting values.
+
+    References
+    ----------
+    MacKay (1992), Bayesian interpolation, Neural Computation 4. Immer et al. (2021), Scalable marginal likelihood
+    estimation for model selection in deep learning, ICML.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import bnnzoo as bz
+    >>> x = torch.randn(30, 2, generator=torch.Generator().manual_seed(0))
+    >>> net = torch.nn.Linear(2, 1)
+    >>> def model_of(noise):
+    ...     return bz.models.supervised(net, bz.priors.normal(1.0), bz.likelihoods.gaussian(scale=noise))
+    >>> method, y = bz.Laplace(bz.MAP(num_steps=50)), x[:, 0].sin()
+    >>> found = maximise_evidence(model_of, method, x, y, start={"noise": 1.0}, max_fits=3)
+    >>> found.values["noise"] < 1.0
+    True
+    """
+    _check(start, tolerance, max_fits)
+    search = _Search(model_of, method, data, refit, seed)
+    best, factor = dict(start), FIRST_FACTOR
+    search.evidence(best, first=True)
+    while factor >= 1 + tolerance and len(search.path) < max_fits:
+        moved = False
+        for name in best:
+            tried = ({**best, name: best[name] * by} for by in (factor, 1 / factor))
+            better = next((values for values in tried if search.improves(values, max_fits)), None)
+            best, moved = better or best, moved or better is not None
+        factor = factor if moved else math.sqrt(factor)
+    return search.result(best)
+
+
+def _check(start: Mapping[str, float], tolerance: float, max_fits: int) -> None:
+    for name, value in start.items():
+        if not (value > 0 and math.isfinite(value)):
+            raise ValueError(f"start[{name!r}]={value}: write a positive number; the search is over logarithms.")
+    if not start:
+        raise ValueError("start is empty: name the hyperparameters, such as start={'scale': 1.0}.")
+    if not tolerance > 0:
+        raise ValueError(f"tolerance={tolerance}: write a positive number, such as 0.02.")
+    if max_fits < 1:
+        raise ValueError(f"max_fits={max_fits}: write 1 or more.")
+
+
+class _Search:
+    """The evidence of hyperparameters, remembered, and the best posterior so far, from whose mode the next fits start."""
+
+    def __init__(
+        self, model_of: Callable[..., Model], method: LaplaceMethod, data: tuple[Any, ...], refit: bool, seed: int
+    ) -> None:
+        self._model_of, self._method, self._data, self._refit, self._seed = model_of, method, data, refit, seed
+        self.path: list[tuple[Mapping[str, float], float]] = []
+        self._known: dict[tuple[int, ...], float] = {}
+        self._best = -math.inf
+        self._posterior: Gaussian | None = None
+
+    def improves(self, values: Mapping[str, float], max_fits: int) -> bool:
+        """Tell whether values have a higher evidence than all before; without a fit where that is known or none is left."""
+        key = _key(values)
+        if key in self._known or len(self.path) >= max_fits:
+            return False
+        before = self._best
+        return self.evidence(values) > before
+
+    def evidence(self, values: Mapping[str, float], *, first: bool = False) -> float:
+        """Fit the model of these values and return its log evidence, minus infinity where there is no approximation."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", NotConvergedWarning)  # the last fit says so
+                posterior = self._fit(values)
+            found = float(log_marginal_likelihood(posterior))
+        except LaplaceError:
+            if first:
+                raise
+            found = -math.inf
+        self.path.append((dict(values), found))
+        self._known[_key(values)] = found
+        if found > self._best:
+            self._best, self._posterior = found, posterior
+        return found
+
+    def result(self, values: Mapping[str, float]) -> EvidenceMaximum:
+        """Fit once more at the best values, now with every warning."""
+        posterior = self._fit(values)
+        return EvidenceMaximum(dict(values), float(log_marginal_likelihood(posterior)), posterior, tuple(self.path))
+
+    def _fit(self, values: Mapping[str, float]) -> Gaussian:
+        method = self._method
+        if self._posterior is not None:
+            steps = max(method.map.polish_steps, 1) if self._refit else 0
+            start = MAP(init=self._posterior.loc[None], num_steps=0, polish_steps=steps, tolerance=method.map.tolerance)
+            method = replace(method, map=start)
+        posterior = fit(self._model_of(**values), method, *self._data, seed=self._seed, progress=False)
+        assert isinstance(posterior, Gaussian)
+        return posterior
+
+
+def _key(values: Mapping[str, float]) -> tuple[int, ...]:
+    """Return the same integers for values that differ by rounding alone."""
+    return tuple(round(1e6 * math.log(value)) for value in values.values())

@@ -1,0 +1,245 @@
+"""Kronecker-factored Laplace approximation of a network's weights, layer by layer."""
+
+import copy
+import time
+import warnings
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from bnnzoo.core.covariance import Kronecker
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.method import Need, Run
+from bnnzoo.core.network import Network
+from bnnzoo.core.posterior import Gaussian
+from bnnzoo.core.replay import Node, replay
+from bnnzoo.core.sites import ModelError, Site
+from bnnzoo.core.types import Data
+from bnnzoo.inference.ensembles.map import MAP
+from bnnzoo.inference.laplace.curvature import Curvature, choose_curvature, hessian_diagonal, precision, root_of_node
+from bnnzoo.inference.laplace.laplace import LaplaceError, best_member, laplace_info, refuse_reparametrised
+
+__all__ = ["KFACLaplace"]
+
+BATCH = 1024  # rows that go through the network together
+
+
+@dataclass(frozen=True)
+class KFACLaplace:
+    r"""Gaussian at the mode whose precision has one Kronecker product for each weight matrix of a network.
+
+    .. math::
+        \Lambda_l = G_l \otimes A_l + \tau_l I, \qquad A_l = \frac{1}{N} \sum_n a_n a_n^T, \qquad
+        G_l = \sum_n J_n^T F_n J_n
+
+    with the layer's inputs a, the Jacobian J of the network's output about the layer's outputs, the Fisher
+    information F of the likelihood about the network's output, and the prior's precision tau, for which the mean
+    within a weight is taken. Biases have G alone. Latent sites that are no weights, such as a noise scale, have a
+    dense block each. For networks of linear and two-dimensional convolutional layers that the model calls once.
+
+    Needs curvlinops-for-pytorch: ``pip install bnnzoo[kfac]``.
+
+    Parameters
+    ----------
+    map : MAP
+        How the mode is found.
+    curvature : {"ggn", "empirical_fisher"} or MonteCarloFisher
+        Of the likelihood: F is its Fisher information in closed form, the outer product of its gradient, or of
+        gradients at drawn observations.
+    damping : float
+        Added to the prior's precision.
+
+    References
+    ----------
+    Martens and Grosse (2015), Optimizing neural networks with Kronecker-factored approximate
+    curvature, ICML. Ritter, Botev and Barber (2018), A scalable Laplace approximation for neural networks, ICLR.
+
+    Examples
+    --------
+    >>> import bnnzoo as bz
+    >>> x, y = torch.randn(20, 2), torch.randn(20)
+    >>> model = bz.models.supervised(bz.models.mlp(2), bz.priors.normal(1.0), bz.likelihoods.gaussian(scale=0.5))
+    >>> posterior = bz.fit(model, KFACLaplace(), x, y)
+    >>> posterior.covariance.rank == posterior.density.num_params
+    True
+    """
+
+    map: MAP = field(default_factory=MAP)
+    curvature: Curvature = "ggn"
+    damping: float = 0.0
+
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.NETWORK})
+
+    def run(self, density: LogDensity, data: Data, run: Run) -> Gaussian:
+        """Find the mode and the Kronecker factors there; see :func:`bnnzoo.fit`.
+
+        Raises
+        ------
+        ModelError
+            If the model has several networks, the network a layer without Kronecker factors, or the likelihood
+            cannot be read.
+        LaplaceError
+            If the prior's precision is not positive.
+        ValueError
+            If the exact Hessian is asked for.
+        """
+        if self.curvature == "hessian":
+            raise ValueError("KFACLaplace(curvature='hessian'): write 'ggn', or use Laplace(curvature='hessian').")
+        _refuse_unsupported(density)
+        refuse_reparametrised(density, "KFACLaplace")
+        began = time.perf_counter()
+        found = self.map.run(density, data, run)
+        theta, _ = best_member(found)
+        (network,) = density.networks
+        curvature = choose_curvature(self.curvature, density)
+        factors = _kronecker_factors(density, data, theta, network, curvature)
+        prior = -hessian_diagonal(density.log_prior, theta) + self.damping
+        blocks = []
+        for site in density.sites:
+            if site.is_weight:
+                blocks.append(_weight_block(site, factors[site.name], prior[site.span]))
+            else:
+                blocks.append(_dense_block(density, data, theta, site, curvature))
+        info = laplace_info(self, found, curvature, time.perf_counter() - began)
+        return Gaussian(density, info, theta, Kronecker(tuple(blocks)))
+
+
+def _refuse_unsupported(density: LogDensity) -> None:
+    if len(density.networks) != 1:
+        names = ", ".join(network.name for network in density.networks)
+        raise ModelError(
+            f"KFACLaplace works on one network, and this model has {names}. Use DiagonalLaplace() or Laplace()."
+        )
+    (network,) = density.networks
+    for parameter in network.sites:
+        layer = network.module.get_submodule(parameter.rpartition(".")[0])
+        if not isinstance(layer, nn.Linear | nn.Conv2d):
+            raise ModelError(
+                f"KFACLaplace has Kronecker factors for Linear and Conv2d layers, but {parameter!r} belongs to "
+                f"{type(layer).__name__}. Use DiagonalLaplace(), LastLayerLaplace() or Laplace()."
+            )
+
+
+def _kronecker_factors(
+    density: LogDensity, data: Data, theta: Tensor, network: Network, curvature: Curvature
+) -> dict[str, tuple[Tensor, Tensor | None]]:
+    """Return for each weight site G ``[out, out]`` and A ``[in, in]``; None instead of A for a bias."""
+    call = _observed_call(density, data, theta, network)
+    columns = _root_columns(density, call, curvature)
+    module = copy.deepcopy(network.module).to(theta).requires_grad_(True)
+    values = density.constrain(theta)
+    with torch.no_grad():
+        for parameter, name in network.sites.items():
+            module.get_parameter(parameter).copy_(values[name])
+    state = _curvlinops_state(module, [module.get_parameter(p) for p in network.sites], call, columns)
+    factors = {}
+    for parameter, name in network.sites.items():
+        layer, _, kind = parameter.rpartition(".")
+        inputs = state["input_covariances"][layer] if kind == "weight" else None
+        factors[name] = (state["gradient_covariances"][layer], inputs)
+    return factors
+
+
+@dataclass(frozen=True)
+class _Call:
+    """The one call of the network: its ``inputs[N, ...]``, its ``output[N, ...]`` as a leaf, and the observed site."""
+
+    inputs: Tensor
+    output: Tensor
+    node: Node
+
+
+def _observed_call(density: LogDensity, data: Data, theta: Tensor, network: Network) -> _Call:
+    """Run the model at theta with the network's output as a variable of its own, on which the likelihood depends."""
+    inputs: list[Any] = []
+    leaves: list[Tensor] = []
+
+    def cut(_: nn.Module, arguments: Any, output: Tensor) -> Tensor:
+        inputs.append(arguments)
+        leaves.append(output.detach().requires_grad_())
+        return leaves[-1]
+
+    handle = network.module.register_forward_hook(cut)
+    try:
+        with torch.enable_grad():
+            nodes = replay(density.model, density.constrain(theta.detach()), data, density.observed, density.device)
+    finally:
+        handle.remove()
+    if len(inputs) != 1 or len(inputs[0]) != 1 or len(density.observed) != 1:
+        raise ModelError(
+            f"KFACLaplace needs a model that calls its network once, on one tensor, for one observed site; this one calls it "
+            f"{len(inputs)} times and observes {', '.join(density.observed) or 'nothing'}. Use DiagonalLaplace() or Laplace()."
+        )
+    return _Call(inputs[0][0], leaves[0], nodes[density.observed[0]])
+
+
+def _root_columns(density: LogDensity, call: _Call, curvature: Curvature) -> list[Tensor]:
+    """Return tensors like the network's output whose outer products, summed, are the curvature about each row's output.
+
+    Such as the columns of the transposed Jacobian of the whitened outputs, or the gradient of the log likelihood.
+    """
+    with torch.enable_grad():
+        outputs = root_of_node(density, call.node, curvature)
+        columns = outputs.reshape(len(outputs), -1).sum(0)
+    last = len(columns) - 1
+    return [torch.autograd.grad(c, call.output, retain_graph=i < last)[0] for i, c in enumerate(columns)]
+
+
+def _curvlinops_state(
+    module: nn.Module, parameters: list[nn.Parameter], call: _Call, columns: list[Tensor]
+) -> dict[str, Any]:
+    """Return the factors that curvlinops finds when each column is the gradient of a loss about the output."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of its own dependencies, at import
+        try:
+            from curvlinops import FisherType, KFACLinearOperator
+        except ImportError as error:
+            raise ImportError("KFACLaplace needs curvlinops-for-pytorch: pip install bnnzoo[kfac].") from error
+        # The gradient of the squared error about f is 2 (f - y), so that y = f - g / 2 makes it any g.
+        rows = [
+            (call.inputs[block], (call.output.detach() - column / 2)[block])
+            for block in torch.arange(len(call.inputs), device=call.inputs.device).split(BATCH)
+            for column in columns
+        ]
+        operator = KFACLinearOperator(
+            module,
+            nn.MSELoss(reduction="sum"),
+            parameters,
+            rows,
+            fisher_type=FisherType.EMPIRICAL,
+            check_deterministic=False,
+            num_per_example_loss_terms=1,
+            num_data=len(call.inputs) * len(columns),
+        )
+        operator.compute_kronecker_factors()
+    state: dict[str, Any] = operator.state_dict()
+    return state
+
+
+def _weight_block(site: Site, factors: tuple[Tensor, Tensor | None], prior: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the eigenvectors of both factors, and one standard deviation for each product of them."""
+    gradients, inputs = factors
+    shift = float(prior.mean())
+    if shift <= 0:
+        raise LaplaceError(
+            f"The prior precision of site {site.name!r} at the mode is {shift:.3g}: add damping={-2 * shift:.2g}."
+        )
+    left_values, left = torch.linalg.eigh(gradients)
+    inputs = gradients.new_ones(1, 1) if inputs is None else inputs
+    right_values, right = torch.linalg.eigh(inputs)
+    products = left_values.clamp(min=0.0)[:, None] * right_values.clamp(min=0.0)
+    return left, right, (products + shift).rsqrt()
+
+
+def _dense_block(
+    density: LogDensity, data: Data, theta: Tensor, site: Site, curvature: Curvature
+) -> tuple[Tensor, Tensor, Tensor]:
+    index = torch.arange(site.span.start, site.span.stop, device=theta.device)
+    values, vectors = torch.linalg.eigh(precision(density, data, theta, curvature, index))
+    if not bool((values > 0).all()):
+        raise LaplaceError(
+            f"The precision of site {site.name!r} at the mode has the eigenvalue {float(values[0]):.3g}."
+        )
+    return vectors, vectors.new_ones(1, 1), values.rsqrt()[:, None]

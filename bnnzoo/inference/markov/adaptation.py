@@ -1,0 +1,179 @@
+"""Adaptation during warm-up, apart from kernels: step size by dual averaging, mass matrix in windows."""
+
+import math
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from bnnzoo.inference.markov.hamiltonian.kernel import Metric
+
+__all__ = [
+    "Adaptation",
+    "MassMatrix",
+    "Moments",
+    "StepSize",
+    "growth_of_narrowest",
+    "identity_metric",
+    "initial_adaptation",
+    "metric_from",
+    "no_moments",
+    "observe",
+    "restart_step_size",
+    "update_step_size",
+    "window_ends",
+]
+
+type MassMatrix = Literal["diagonal", "dense", "fisher"]
+
+START_BUFFER, FIRST_WINDOW, END_BUFFER = 75, 25, 50
+"""Stan's windows: draws in which only the step size adapts, first window of the mass matrix, last draws."""
+
+SHRINKAGE, STABILISER, FORGETTING = 0.05, 10.0, 0.75
+
+
+class StepSize(NamedTuple):
+    """State of dual averaging for one chain, all ``[]``."""
+
+    log_step: Tensor
+    log_average: Tensor
+    error: Tensor
+    anchor: Tensor
+    count: Tensor  # type: ignore[assignment]  # hides tuple.count, which nobody asks for here
+
+
+class Moments(NamedTuple):
+    """Running mean and centred second moment of draws, and for ``fisher`` of gradients, of one chain."""
+
+    count: Tensor  # type: ignore[assignment]
+    mean: Tensor
+    second: Tensor
+    gradient_mean: Tensor
+    gradient_second: Tensor
+
+
+class Adaptation(NamedTuple):
+    """All a chain has learnt during warm-up so far."""
+
+    step_size: Tensor
+    step: StepSize
+    moments: Moments
+
+
+def initial_adaptation(theta: Tensor, step_size: Tensor, mass_matrix: MassMatrix) -> Adaptation:
+    """Return the state of adaptation for chains at ``theta[C, P]`` with ``step_size[C]``."""
+    zeros = torch.zeros_like(step_size)
+    step = StepSize(step_size.log(), zeros.clone(), zeros.clone(), (10 * step_size).log(), zeros.clone())
+    return Adaptation(step_size, step, no_moments(theta, mass_matrix))
+
+
+def update_step_size(state: StepSize, acceptance: Tensor, target: float) -> StepSize:
+    """Move the step size of one chain towards the acceptance rate ``target`` by Nesterov's dual averaging.
+
+    The update is that of Hoffman and Gelman (2014, section 3.2): the log step is
+    ``anchor - sqrt(t) / gamma * error / (t + t0)``, and its average forgets early draws at the rate ``t^-kappa``.
+    """
+    count = state.count + 1
+    error = state.error + (target - acceptance - state.error) / (count + STABILISER)
+    log_step = state.anchor - count.sqrt() / SHRINKAGE * error
+    weight = count**-FORGETTING
+    return StepSize(log_step, weight * log_step + (1 - weight) * state.log_average, error, state.anchor, count)
+
+
+def restart_step_size(state: StepSize, factor: Tensor) -> StepSize:
+    """Start dual averaging of one chain anew, at its average so far times ``factor``."""
+    log_step = state.log_average + factor.log()
+    zero = torch.zeros_like(log_step)
+    return StepSize(log_step, log_step, zero, log_step + math.log(10), zero)
+
+
+def growth_of_narrowest(old: Metric, new: Metric) -> Tensor:
+    """Return by how much a step can grow when one chain's mass matrix changes from the unit matrix to an estimate.
+
+    A leapfrog step is limited by the narrowest direction, which the estimate stretches to unit width.
+    """
+    return (_variances(old) / _variances(new)).max().sqrt()
+
+
+def no_moments(theta: Tensor, mass_matrix: MassMatrix) -> Moments:
+    """Return empty moments for chains at ``theta[C, P]``."""
+    chains, size = theta.shape
+    second = theta.new_zeros(chains, size, size) if mass_matrix == "dense" else torch.zeros_like(theta)
+    gradient = torch.zeros_like(theta) if mass_matrix == "fisher" else theta.new_zeros(chains, 0)
+    return Moments(theta.new_zeros(chains), torch.zeros_like(theta), second, gradient, gradient.clone())
+
+
+def observe(state: Moments, theta: Tensor, gradient: Tensor) -> Moments:
+    """Add a draw ``theta[P]`` of one chain to its running moments by Welford's update."""
+    count = state.count + 1
+    mean, second = _welford(count, state.mean, state.second, theta)
+    if state.gradient_mean.numel() == 0:
+        return Moments(count, mean, second, state.gradient_mean, state.gradient_second)
+    gradient_mean, gradient_second = _welford(count, state.gradient_mean, state.gradient_second, gradient)
+    return Moments(count, mean, second, gradient_mean, gradient_second)
+
+
+def metric_from(moments: Moments) -> Metric:
+    """Return the mass matrix of one chain estimated from its running moments.
+
+    The variance is shrunk towards 0.001 with the weight of five draws, as in Stan. With gradients the inverse mass is
+    ``sqrt(var(theta) / var(gradient))``, the diagonal that minimises the Fisher divergence (Seyboldt et al. 2025).
+    """
+    count = moments.count
+    if moments.gradient_mean.numel():
+        return _diagonal(((moments.second + 1e-10) / (moments.gradient_second + 1e-10)).sqrt().clamp(1e-20, 1e20))
+    covariance = moments.second / (count - 1).clamp(min=1)
+    weight, floor = count / (count + 5), 1e-3 * 5 / (count + 5)
+    if covariance.ndim == 1:
+        return _diagonal(weight * covariance + floor)
+    return _dense(weight * covariance + floor * torch.eye(len(covariance)).to(covariance))
+
+
+def identity_metric(theta: Tensor, mass_matrix: MassMatrix) -> Metric:
+    """Return unit mass matrices for chains at ``theta[C, P]``."""
+    if mass_matrix != "dense":
+        return Metric(torch.ones_like(theta), torch.ones_like(theta))
+    eye = torch.eye(theta.shape[1]).to(theta).expand(len(theta), -1, -1)
+    return Metric(eye.clone(), eye.clone())
+
+
+def window_ends(num_warmup: int) -> tuple[int, ...]:
+    """Return the numbers of draws after which the mass matrix is estimated; the first is where collecting begins.
+
+    Examples
+    --------
+    >>> window_ends(1000)
+    (75, 100, 150, 250, 450, 950)
+    """
+    start, first, end = START_BUFFER, FIRST_WINDOW, END_BUFFER
+    if num_warmup < 20:
+        return ()
+    if num_warmup < start + first + end:
+        start, end = int(0.15 * num_warmup), int(0.1 * num_warmup)
+        return (start, num_warmup - end)
+    ends, width = [start], first
+    while ends[-1] + 3 * width <= num_warmup - end:
+        ends.append(ends[-1] + width)
+        width *= 2
+    return (*ends, num_warmup - end)
+
+
+def _welford(count: Tensor, mean: Tensor, second: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    delta = value - mean
+    mean = mean + delta / count
+    rest = value - mean
+    return mean, second + (delta * rest if second.ndim == 1 else torch.outer(delta, rest))
+
+
+def _variances(metric: Metric) -> Tensor:
+    return metric.inverse_mass if metric.inverse_mass.ndim == 1 else metric.inverse_mass.diagonal()
+
+
+def _diagonal(variance: Tensor) -> Metric:
+    return Metric(variance, variance.rsqrt())
+
+
+def _dense(covariance: Tensor) -> Metric:
+    tril = torch.linalg.cholesky(covariance)
+    eye = torch.eye(len(tril)).to(tril)
+    return Metric(covariance, torch.linalg.solve_triangular(tril, eye, upper=False).mT)

@@ -1,0 +1,3 @@
+"""Hamiltonian kernels whose chains take trajectories of different lengths: HMC and NUTS."""
+
+__all__: list[str] = []

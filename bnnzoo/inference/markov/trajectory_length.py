@@ -1,0 +1,100 @@
+"""How long trajectories of chains in lockstep are: learnt during warm-up from how far they jump."""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from bnnzoo.inference.markov.lockstep.dynamics import Point
+
+__all__ = ["Jump", "Length", "initial_length", "jump_of_spread", "squared_jump", "update_length"]
+
+type Jump = Callable[[Point, Point, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+
+RATE, MEMORY, AVERAGING = 0.05, 0.9, 0.98
+LARGEST_JUMP = 3.0
+"""A trajectory that jumps further than so many times the mean counts as if it had jumped so far."""
+LARGEST_GAIN = 3.0
+"""Bound on ``d log(jump) / d log(time)`` of one trajectory; where jumps grow like the square of the time it is 2."""
+
+
+class Length(NamedTuple):
+    """The tuned mean trajectory length, its average over iterations, and running means of the jump and of its slope."""
+
+    log_length: float
+    log_average: float
+    jump: float
+    slope: float
+
+    @property
+    def value(self) -> float:
+        """Mean time that trajectories are to take now."""
+        return math.exp(self.log_length)
+
+    def averaged(self) -> "Length":
+        """Return the tuner at its average over iterations."""
+        return self._replace(log_length=self.log_average)
+
+
+def initial_length(length: float) -> Length:
+    """Return the state of a tuner that starts at ``length`` and has seen nothing."""
+    return Length(math.log(length), math.log(length), 0.0, 0.0)
+
+
+def squared_jump(start: Point, end: Point, mean: Tensor, acceptance: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """Return one chain's expected squared jump in units of ``scale[P]``, and its derivative by the time travelled, each ``[]``.
+
+    With ``d = (theta' - theta) / scale``, acceptance probability a and final velocity v these are ``a d.d`` and ``2 a d.v``
+    (Pasarica and Gelman 2010).
+    """
+    distance = (end.theta - start.theta) / scale
+    slope = _usable(2 * acceptance * (distance * end.momentum).sum(), acceptance)
+    return _usable(acceptance * distance.square().sum(), acceptance), slope
+
+
+def jump_of_spread(start: Point, end: Point, mean: Tensor, acceptance: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """Return one chain's expected squared jump of ``|z|^2 / 2``, and its derivative by the time travelled, each ``[]``.
+
+    With ``z = (theta - mean) / scale``, acceptance probability a and final velocity v these are ``a (|z'|^2 - |z|^2)^2 / 4`` and
+    ``a (|z'|^2 - |z|^2) z'.v``: it measures how well the spread mixes, which is harder than the mean (Hoffman et al. 2021).
+    """
+    old, new = (start.theta - mean) / scale, (end.theta - mean) / scale
+    change = new.square().sum() - old.square().sum()
+    slope = _usable(acceptance * change * (new * end.momentum).sum(), acceptance)
+    return _usable(0.25 * acceptance * change.square(), acceptance), slope
+
+
+def update_length(state: Length, jumped: float, slope: float, time: float, bounds: tuple[float, float]) -> Length:
+    """Move the mean length towards the largest jump per gradient evaluation.
+
+    That is where ``d log(jump) / d log(time) = 1``. Single trajectories are noisy, the more the longer they are: what one of
+    them says is bounded, means run over about ten of them, and so is the step on the log scale.
+
+    Parameters
+    ----------
+    state : Length
+    jumped, slope : float
+        Means over chains of what a measure of jumps returns.
+    time : float
+        What the trajectories took.
+    bounds : tuple of float
+        Least and largest mean length; the latter wins.
+    """
+    share = min(1.0, LARGEST_JUMP * state.jump / jumped) if state.jump > 0 and jumped > 0 else 1.0
+    jumped, gained = share * jumped, share * slope * time
+    jumps = MEMORY * state.jump + (1 - MEMORY) * jumped
+    # by its own jump, too: far jumps gain much, and to count the jump without the gain would shorten trajectories
+    bound = LARGEST_GAIN * max(jumps, jumped)
+    gained = min(max(gained, -bound), bound)
+    slopes = MEMORY * state.slope + (1 - MEMORY) * gained
+    gain = slopes / jumps - 1 if jumps > 0 else 0.0
+    length = math.exp(state.log_length + RATE * min(max(gain, -1.0), 1.0))
+    log_length = math.log(min(max(length, bounds[0]), bounds[1]))
+    return Length(log_length, AVERAGING * state.log_average + (1 - AVERAGING) * log_length, jumps, slopes)
+
+
+def _usable(value: Tensor, acceptance: Tensor) -> Tensor:
+    """Return zero where a trajectory diverged: its end may be infinitely far away, and is never accepted."""
+    return torch.where(acceptance > 0, value, 0.0).nan_to_num(0.0, 0.0, 0.0)

@@ -1,0 +1,106 @@
+"""Full-rank variational inference: the best Gaussian with any covariance."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from bnnzoo.core.covariance import Dense
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.method import Need, Run
+from bnnzoo.core.posterior import Gaussian, Mixture
+from bnnzoo.core.types import Data
+from bnnzoo.inference.optimise.train import Schedule
+from bnnzoo.inference.starts import Start
+from bnnzoo.inference.variational.elbo import Keep, fit_gaussian
+
+__all__ = ["FullRank", "FullRankVI"]
+
+
+@dataclass(frozen=True)
+class FullRank:
+    """Gaussians by mean and Cholesky factor: ``params`` has P means, P log diagonal entries and those below the diagonal."""
+
+    num_params: int
+
+    def start(self, loc: Tensor, scale: float) -> Tensor:
+        """Return parameters with the given means ``[P]`` and independent entries of one standard deviation."""
+        below = loc.new_zeros(self.num_params * (self.num_params - 1) // 2)
+        return torch.cat([loc, torch.full_like(loc, math.log(scale)), below])
+
+    def noise_size(self, num_params: int) -> int:
+        """Return the number of standard normal numbers a draw takes."""
+        return num_params
+
+    def draw(self, params: Tensor, noise: Tensor) -> Tensor:
+        """Return ``theta[P]`` for ``noise[P]``."""
+        return params[: self.num_params] + self._scale_tril(params) @ noise
+
+    def log_prob(self, params: Tensor, theta: Tensor) -> Tensor:
+        """Return the log density ``[]`` of ``theta[P]``."""
+        centred = (theta - params[: self.num_params])[:, None]
+        white = torch.linalg.solve_triangular(self._scale_tril(params), centred, upper=False)
+        logdet = params[self.num_params : 2 * self.num_params].sum()
+        return -0.5 * (white**2).sum() - logdet - 0.5 * self.num_params * math.log(2 * math.pi)
+
+    def gaussian(self, params: Tensor) -> tuple[Tensor, Dense]:
+        """Return mean ``[P]`` and covariance."""
+        return params[: self.num_params], Dense(self._scale_tril(params))
+
+    def _scale_tril(self, params: Tensor) -> Tensor:
+        size = self.num_params
+        rows, columns = torch.tril_indices(size, size, -1, device=params.device)
+        diagonal, below = params[size : 2 * size].exp(), params[2 * size :]
+        flat = params.new_zeros(size * size).index_copy(0, rows * size + columns, below)
+        return flat.reshape(size, size) + torch.diag(diagonal)
+
+
+@dataclass(frozen=True)
+class FullRankVI:
+    """Gaussian with any covariance over unconstrained space, the family of Pyro's AutoMultivariateNormal.
+
+    For models of up to a few hundred parameters: it learns P (P + 1) / 2 numbers of the covariance. Where the
+    posterior is Gaussian the gradient has no noise at the optimum, and the fit is exact.
+
+    Parameters
+    ----------
+    num_steps, num_particles, learning_rate, schedule, batch_size, num_averaged, tolerance, num_restarts, keep, kl_annealing
+        As for :class:`bnnzoo.inference.MeanFieldVI`.
+    temperature, init, init_scale
+        As for :class:`bnnzoo.inference.MeanFieldVI`.
+
+    Examples
+    --------
+    >>> import bnnzoo as bz
+    >>> from bnnzoo.testing import linear_gaussian
+    >>> target = linear_gaussian()
+    >>> posterior = bz.fit(target.model, FullRankVI(), *target.data)
+    >>> bool(torch.allclose(posterior.covariance.dense(), target.covariance, rtol=0.02, atol=1e-4))
+    True
+    """
+
+    num_steps: int = 3000
+    num_particles: int = 8
+    learning_rate: float = 0.03
+    schedule: Schedule = "cosine"
+    batch_size: int | None = None
+    num_averaged: int | None = None
+    tolerance: float | None = None
+    num_restarts: int = 1
+    keep: Keep = "all"
+    kl_annealing: float = 0.0
+    temperature: float = 1.0
+    init: Start = None
+    init_scale: float = 0.1
+
+    needs: ClassVar[frozenset[Need]] = frozenset()
+
+    def run(self, density: LogDensity, data: Data, run: Run) -> Gaussian | Mixture:
+        """Maximise the evidence lower bound; see :func:`bnnzoo.fit`."""
+        return fit_gaussian(self, self.family(density.num_params), density, data, run)
+
+    def family(self, num_params: int) -> FullRank:
+        """Return the family of approximations to ``num_params`` parameters."""
+        return FullRank(num_params)

@@ -1,0 +1,163 @@
+"""Numpy arrays with names become xarray DataTrees: the only place where bnnzoo makes one."""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from bnnzoo.core.posterior import FitInfo
+
+__all__ = ["by_draw", "by_row", "conditional", "constant", "fit_attributes", "fit_stats", "from_groups", "versions"]
+
+type Arrays = Mapping[str, NDArray[Any]]
+
+SAMPLE_DIMS = ("chain", "draw")
+PACKAGES = ("bnnzoo", "torch", "pyro-ppl", "xarray")
+
+
+def from_groups(groups: Mapping[str, xr.Dataset], attributes: Mapping[str, str | int | float]) -> xr.DataTree:
+    """Return a DataTree of the groups that have variables.
+
+    Parameters
+    ----------
+    groups : mapping of str to Dataset
+        Groups without variables are left out.
+    attributes : mapping
+        Of the root; strings and numbers, as netCDF wants them.
+
+    Returns
+    -------
+    DataTree
+    """
+    filled = {name: dataset for name, dataset in groups.items() if dataset.data_vars}
+    root = xr.DataTree.from_dict(filled)
+    root.attrs = dict(attributes)
+    return root
+
+
+def by_draw(arrays: Arrays) -> xr.Dataset:
+    """Return variables ``[C, S, ...]`` with dims chain, draw and, for a variable ``v``, ``v_dim_0``, ``v_dim_1``, ...
+
+    Parameters
+    ----------
+    arrays : mapping of str to ndarray [C, S, ...]
+    """
+    return _dataset(
+        {name: (*SAMPLE_DIMS, *_own_dims(name, values.ndim - 2)) for name, values in arrays.items()}, arrays
+    )
+
+
+def by_row(arrays: Arrays, *, draws: bool = True) -> xr.Dataset:
+    """Return variables ``[C, S, B, ...]`` with dims chain, draw, obs_id and then output_id.
+
+    Parameters
+    ----------
+    arrays : mapping of str to ndarray
+    draws : bool
+        False for variables ``[B, ...]`` without chain and draw, such as observed data.
+    """
+    lead = SAMPLE_DIMS if draws else ()
+    dims = {name: (*lead, *_row_dims(values.ndim - len(lead))) for name, values in arrays.items()}
+    return _dataset(dims, arrays)
+
+
+def conditional(arrays: Arrays) -> xr.Dataset:
+    """Return moments ``[C, S, B, ...]`` of p(y | x, theta); the last dim of ``probs`` is class_id.
+
+    Parameters
+    ----------
+    arrays : mapping of str to ndarray [C, S, B, ...]
+        Named ``mean``, ``probs``, ... or ``<site>.mean``, ``<site>.probs``, ...
+    """
+    dims = {}
+    for name, values in arrays.items():
+        has_classes = name.rpartition(".")[2] == "probs"
+        rows = _row_dims(values.ndim - 2 - has_classes)
+        dims[name] = (*SAMPLE_DIMS, *rows, *(("class_id",) if has_classes else ()))
+    return _dataset(dims, arrays)
+
+
+def constant(arrays: Arrays, num_rows: int, columns: Mapping[str, Sequence[str]]) -> xr.Dataset:
+    """Return the inputs of a model, with obs_id for their rows and ``x_dim_0``, ... for the rest.
+
+    Parameters
+    ----------
+    arrays : mapping of str to ndarray
+    num_rows : int
+        Number of observations; an array of another length has no obs_id.
+    columns : mapping of str to sequence of str
+        Column names of inputs that came as data frames.
+    """
+    dims = {}
+    for name, values in arrays.items():
+        has_rows = values.ndim > 0 and len(values) == num_rows
+        lead = ("obs_id",) if has_rows else ()
+        dims[name] = (*lead, *_own_dims(name, values.ndim - len(lead)))
+    dataset = _dataset(dims, arrays)
+    return dataset.assign_coords({f"{name}_dim_0": list(labels) for name, labels in columns.items()})
+
+
+def fit_stats(arrays: Arrays, num_chains: int) -> xr.Dataset:
+    """Return traces ``[C, num_steps]`` of an optimisation, with dims chain (or member, for an ensemble) and step.
+
+    Parameters
+    ----------
+    arrays : mapping of str to ndarray [C, num_steps]
+    num_chains : int
+    """
+    return _dataset({k: ("chain" if len(v) == num_chains else "member", "step") for k, v in arrays.items()}, arrays)
+
+
+def fit_attributes(info: FitInfo, seed: int) -> dict[str, str | int | float]:
+    """Return how a posterior came about, as strings and numbers.
+
+    Parameters
+    ----------
+    info : FitInfo
+    seed : int
+        Of the draws in the tree.
+    """
+    return {
+        "inference_method": info.method,
+        "sampling": info.sampling,
+        "seed": info.seed,
+        "draw_seed": seed,
+        "num_gradients": info.num_gradients,
+        "seconds": info.seconds,
+        "complete": "yes" if info.complete else "no",
+        "config": json.dumps(dict(info.config), default=str, sort_keys=True),
+        **versions(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of bnnzoo and what it computes with, as ``<package>_version``."""
+    return {f"{name.replace('-', '_')}_version": _version(name) for name in PACKAGES}
+
+
+@cache
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # run from a checkout that is not installed
+        return "unknown"
+
+
+def _dataset(dims: Mapping[str, tuple[str, ...]], arrays: Arrays) -> xr.Dataset:
+    sizes = {dim: size for name, value in arrays.items() for dim, size in zip(dims[name], value.shape, strict=True)}
+    indices = {dim: np.arange(size) for dim, size in sizes.items()}
+    return xr.Dataset({name: (dims[name], values) for name, values in arrays.items()}, indices)
+
+
+def _row_dims(ndim: int) -> tuple[str, ...]:
+    names = ("obs_id", "output_id", *(f"output_id_{i}" for i in range(1, ndim)))
+    return names[:ndim]
+
+
+def _own_dims(name: str, ndim: int) -> tuple[str, ...]:
+    return tuple(f"{name}_dim_{i}" for i in range(ndim))

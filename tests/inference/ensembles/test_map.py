@@ -1,0 +1,136 @@
+"""The mode, from many starts at once."""
+
+import json
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from torch import Tensor
+
+from bnnzoo.inference import MAP, fit
+from bnnzoo.inference.optimise.lbfgs import lbfgs
+from bnnzoo.testing.isolation import leaves_no_trace
+from bnnzoo.testing.targets import linear_gaussian, skewed
+
+
+class Counting:
+    """A model that counts how often it is called."""
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.calls = model, 0
+
+    def __call__(self, *data: Tensor) -> Any:
+        self.calls += 1
+        return self.model(*data)
+
+
+@pytest.mark.parametrize("method", [MAP(), MAP(polish_steps=0, learning_rate=0.1), MAP(batch_size=7, num_steps=200)])
+def test_finds_the_mode_of_a_gaussian(method: MAP) -> None:
+    target = linear_gaussian()
+    posterior = fit(target.model, method, *target.data)
+    tolerance = 1e-8 if method.polish_steps else 1e-3
+    torch.testing.assert_close(posterior.theta[0, 0], target.mean["w"], rtol=tolerance, atol=tolerance)
+
+
+def test_mini_batches_alone_come_close() -> None:
+    target = linear_gaussian()
+    posterior = fit(target.model, MAP(batch_size=8, polish_steps=0, num_steps=2000), *target.data)
+    error = (posterior.theta[0, 0] - target.mean["w"]).abs() / target.sd["w"]
+    assert error.max() < 0.5  # unscaled mini-batches would let the prior win
+
+
+def test_mode_in_unconstrained_space_counts_the_jacobian() -> None:
+    target = skewed()
+    posterior = fit(target.model, MAP(), *target.data)
+    rate = posterior.density.constrain(posterior.theta)["rate"].squeeze()
+    # the mode of log(rate) for rate ~ Gamma(a, b) is log(a / b): the mean, not the mode (a - 1) / b of the rate itself
+    torch.testing.assert_close(rate, target.mean["rate"], rtol=1e-7, atol=0)
+
+
+def test_members_are_draws_of_an_ensemble() -> None:
+    def two_modes(y: Tensor) -> None:
+        a = pyro.sample("a", dist.Normal(0.0, 2.0))
+        with pyro.plate("data", len(y)):
+            pyro.sample("y", dist.Normal(a**2, 0.5), obs=y)
+
+    posterior = fit(two_modes, MAP(num_members=20), torch.full((10,), 1.0), seed=3)
+    found = posterior.draws()
+    assert found.shape == (1, 20, 1)
+    assert posterior.info.sampling == "ensemble"
+    assert set(found.sign().flatten().tolist()) == {-1.0, 1.0}
+    torch.testing.assert_close(found.abs().amin(), found.abs().amax(), rtol=1e-6, atol=0)
+    assert posterior.info.sample_stats["gradient_norm"].shape == (1, 20)
+    assert posterior.info.sample_stats["gradient_norm"].max() < 1e-4
+    assert posterior.info.fit_stats["loss"].shape == (20, 1000)
+
+
+def test_members_do_not_depend_on_each_other() -> None:
+    target = linear_gaussian()
+    start = torch.randn(3, 3, generator=torch.Generator().manual_seed(5))
+    together = fit(target.model, MAP(num_members=3, init=start, num_steps=50, polish_steps=5), *target.data)
+    for i, row in enumerate(start):
+        alone = fit(target.model, MAP(init=row[None], num_steps=50, polish_steps=5), *target.data)
+        torch.testing.assert_close(together.theta[0, i], alone.theta[0, 0], rtol=1e-9, atol=1e-9)
+
+
+def test_model_is_called_four_times_in_a_thousand_steps() -> None:
+    target = linear_gaussian()
+    model = Counting(target.model)
+    fit(model, MAP(num_steps=1000), *target.data)
+    assert model.calls <= 4
+
+
+def test_leaves_global_state_alone_and_is_reproducible() -> None:
+    target = linear_gaussian()
+    method = MAP(num_members=2, num_steps=30, batch_size=10, polish_steps=0)
+    with leaves_no_trace("MAP"):
+        first = fit(target.model, method, *target.data, seed=4)
+    assert torch.equal(first.theta, fit(target.model, method, *target.data, seed=4).theta)
+    assert not torch.equal(first.theta, fit(target.model, method, *target.data, seed=5).theta)
+    json.dumps(dict(first.info.config))
+
+
+def test_single_precision() -> None:
+    target = linear_gaussian()
+    torch.set_default_dtype(torch.float32)  # the model makes tensors of its own
+    posterior = fit(target.model, MAP(), *target.data, dtype=torch.float32)
+    assert posterior.theta.dtype == torch.float32
+    torch.testing.assert_close(posterior.theta[0, 0].double(), target.mean["w"], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("method", "sentence"),
+    [
+        (MAP(num_members=0), r"MAP\(num_members=0\): write 1 or more"),
+        (MAP(num_steps=-1), "num_steps=-1: write 1 or more"),
+        (MAP(learning_rate=0.0), "learning_rate=0.0: write a positive number"),
+        (MAP(batch_size=0), "batch_size=0; write a positive number of rows"),
+        (MAP(init=torch.zeros(2, 3)), r"init has shape \(2, 3\)"),
+    ],
+)
+def test_refuses_impossible_settings(method: MAP, sentence: str) -> None:
+    target = linear_gaussian()
+    with pytest.raises(ValueError, match=sentence):
+        fit(target.model, method, *target.data)
+
+
+def test_refuses_batches_of_a_model_without_rows() -> None:
+    def model(y: Tensor) -> None:
+        mu = pyro.sample("mu", dist.Normal(0.0, 1.0))
+        pyro.sample("y", dist.Normal(mu, 1.0).expand([4]).to_event(1), obs=y)
+
+    with pytest.raises(ValueError, match="no argument of the model has one row for each of its 1 observations"):
+        fit(model, MAP(batch_size=2), torch.zeros(4))
+
+
+def test_a_climb_in_single_precision_ends_where_rounding_begins() -> None:
+    scales = torch.logspace(0, 4, 20, dtype=torch.float32)
+
+    def evaluate(theta: Tensor) -> tuple[Tensor, Tensor]:
+        return -3e4 - (scales * theta**2).sum(1) / 2, -scales * theta
+
+    found = lbfgs(evaluate, torch.ones(3, 20, dtype=torch.float32), max_steps=2000, tolerance=1e-9)
+    assert found.num_evaluations < 500
+    assert bool(((found.theta * scales.sqrt()).abs() < 0.1).all())  # in units of sds

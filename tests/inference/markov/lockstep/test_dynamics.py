@@ -1,0 +1,118 @@
+"""The dynamics of samplers in lockstep: they retrace their steps, and account for the volume they squeeze."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from bnnzoo.inference.markov.autocorrelation import autocorrelation_time
+from bnnzoo.inference.markov.lockstep.dynamics import Dynamics, Microcanonical, Newtonian, Point, arrive, drift
+
+PRECISION = torch.tensor([1.0, 4.0, 0.5, 2.0], dtype=torch.float64)
+SCALE = torch.tensor([1.0, 0.4, 1.5, 0.8], dtype=torch.float64)
+
+
+def log_density(theta: Tensor) -> Tensor:
+    return -0.5 * (PRECISION * theta.square()).sum() - 0.1 * theta.pow(4).sum()
+
+
+def gradient(theta: Tensor) -> Tensor:
+    return -PRECISION * theta - 0.4 * theta.pow(3)
+
+
+def start(dynamics: Dynamics) -> Point:
+    generator = torch.Generator().manual_seed(0)
+    theta, noise = torch.randn(2, 4, generator=generator, dtype=torch.float64)
+    return Point(
+        theta, dynamics.refresh(noise), gradient(theta), log_density(theta), torch.zeros((), dtype=torch.float64)
+    )
+
+
+def travelled(dynamics: Dynamics, point: Point, num_steps: int, time: float) -> Point:
+    step = torch.tensor(time, dtype=torch.float64)
+    for _ in range(num_steps):
+        moved = drift(dynamics, point, SCALE, step)
+        point = arrive(dynamics, moved, log_density(moved.theta), gradient(moved.theta), SCALE, step)
+    return point
+
+
+@pytest.mark.parametrize("dynamics", [Newtonian(), Microcanonical()])
+def test_a_trajectory_turned_round_comes_back(dynamics: Dynamics) -> None:
+    begin = start(dynamics)
+    end = travelled(dynamics, begin, 40, 0.3)
+    back = travelled(dynamics, end._replace(momentum=-end.momentum, work=0 * end.work), 40, 0.3)
+    assert float((end.theta - begin.theta).abs().max()) > 0.5
+    torch.testing.assert_close(back.theta, begin.theta)
+    torch.testing.assert_close(-back.momentum, begin.momentum)
+    torch.testing.assert_close(back.work, -end.work)
+
+
+@pytest.mark.parametrize("dynamics", [Newtonian(), Microcanonical()])
+def test_energy_error_falls_with_the_square_of_the_step(dynamics: Dynamics) -> None:
+    def error(num_steps: int) -> float:
+        begin = start(dynamics)
+        end = travelled(dynamics, begin, num_steps, 2.0 / num_steps)
+        return float(end.work - (end.log_density - begin.log_density))
+
+    assert abs(error(80)) < 0.01
+    assert error(40) / error(80) == pytest.approx(4.0, rel=0.1)
+
+
+@pytest.mark.parametrize("dynamics", [Newtonian(), Microcanonical()])
+def test_a_quarter_period_leads_to_a_right_angle(dynamics: Dynamics) -> None:
+    num_params, steps = 400, 60
+    theta, noise = torch.randn(2, num_params, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    theta = theta / theta.norm() * num_params**0.5
+    noise = noise - (noise @ theta) / num_params * theta  # along the sphere of typical points, not across it
+    zero, one = torch.zeros((), dtype=torch.float64), torch.ones(num_params, dtype=torch.float64)
+    point = Point(theta, dynamics.refresh(noise), -theta, zero, zero)
+    time = torch.tensor(dynamics.quarter_period(num_params) / steps, dtype=torch.float64)
+    for _ in range(steps):
+        moved = drift(dynamics, point, one, time)
+        point = arrive(dynamics, moved, zero, -moved.theta, one, time)
+    assert abs(float(point.theta @ theta) / num_params) < 0.01
+
+
+@pytest.mark.parametrize("time", [0.1, 1.0, 5.0])
+def test_work_is_the_volume_squeezed_on_the_sphere(time: float) -> None:
+    dynamics, force = Microcanonical(), torch.tensor([1.0, -2.0, 0.5, 1.5], dtype=torch.float64)
+    momentum = start(dynamics).momentum
+
+    def turned(u: Tensor) -> Tensor:
+        return dynamics.kick(u / u.norm(), force, torch.tensor(time, dtype=torch.float64))[0]
+
+    end, work = dynamics.kick(momentum, force, torch.tensor(time, dtype=torch.float64))
+    jacobian: Any = torch.func.jacrev(turned)(momentum)
+    before, after = tangents(momentum), tangents(end)
+    torch.testing.assert_close(-torch.linalg.det(after.mT @ jacobian @ before).abs().log(), work)
+
+
+def tangents(u: Tensor) -> Tensor:
+    """Return an orthonormal basis ``[P, P - 1]`` of the plane that touches the sphere at ``u``."""
+    basis: Tensor = torch.linalg.svd(u[None]).Vh[1:].mT
+    return basis
+
+
+def test_work_of_newtonian_kicks_is_the_change_of_kinetic_energy() -> None:
+    dynamics, begin = Newtonian(), start(Newtonian())
+    end = travelled(dynamics, begin, 5, 0.2)
+    torch.testing.assert_close(end.work, dynamics.kinetic(end.momentum) - dynamics.kinetic(begin.momentum))
+
+
+def test_huge_forces_do_not_overflow() -> None:
+    dynamics, begin = Microcanonical(), start(Microcanonical())
+    momentum, work = dynamics.kick(begin.momentum, torch.full((4,), 1e100, dtype=torch.float64), torch.tensor(1.0))
+    assert bool(momentum.isfinite().all()) and bool(work.isfinite())
+    torch.testing.assert_close(momentum, torch.full((4,), 0.5, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.9])
+def test_autocorrelation_time_of_an_autoregression(correlation: float) -> None:
+    noise = torch.randn(8, 20000, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    draws = [noise[:, 0]]
+    for new in noise[:, 1:].unbind(1):
+        draws.append(correlation * draws[-1] + (1 - correlation**2) ** 0.5 * new)
+    time = autocorrelation_time(torch.stack(draws, 1))
+    expected = torch.full_like(time, (1 + correlation) / (1 - correlation))
+    torch.testing.assert_close(time, expected, rtol=0.15, atol=0.0)
