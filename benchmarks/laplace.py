@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.pairs import in_turn, save
 from bnnzoo.core.density import build_density
-from bnnzoo.core.method import Run
+from bnnzoo.core.method import FitContext
 from bnnzoo.inference import MAP, DiagonalLaplace, KFACLaplace, Laplace, LastLayerLaplace
 from bnnzoo.models import likelihoods, mlp, priors, supervised
 from bnnzoo.predictive import marginal_predictive, predict
@@ -63,7 +63,7 @@ def ours(task: Task, method: type, theta: Tensor) -> Any:
     model = supervised(task.net, priors.normal(1.0), likelihoods.categorical())
     density = build_density(model, task.x, task.y)
     fixed = MAP(init=theta[None], num_steps=0, polish_steps=0)
-    return method(fixed).run(density, (task.x, task.y), Run())
+    return method(fixed).run(density, FitContext())
 
 
 def theirs(task: Task, kind: type, backend: type) -> Any:

@@ -53,7 +53,7 @@ def bnnzoo_call(p: Problem, observed: bool) -> Callable[[], object]:
     values = {name: torch.from_numpy(value) for name, value in sites(p).items()}
     theta = torch.stack([density.unconstrain({n: v[i] for n, v in values.items()}) for i in range(NUM_DRAWS)])
     info = FitInfo(
-        "NUTS", "mcmc", sample_stats={"lp": torch.zeros(1, NUM_DRAWS)}
+        "mcmc", method="NUTS", sample_stats={"lp": torch.zeros(1, NUM_DRAWS)}
     )  # known from the fit, as a sampler's are
     posterior = Draws(density, info, theta[None])
     if observed:

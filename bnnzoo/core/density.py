@@ -17,7 +17,6 @@ from bnnzoo.core.readout import UnreadableLikelihood, read
 from bnnzoo.core.replay import Node, discover, isolated, log_prob, replay, scaled_sum, switch_validation_off
 from bnnzoo.core.sites import (
     ModelError,
-    Site,
     is_deterministic,
     is_factor,
     is_observation,
@@ -25,6 +24,7 @@ from bnnzoo.core.sites import (
     latent_sites,
     refuse_unsupported,
 )
+from bnnzoo.core.space import ParameterSpace
 from bnnzoo.core.types import Data, Model
 from bnnzoo.lowering.lowered import Lowered, looped_value_and_grad
 
@@ -32,74 +32,45 @@ __all__ = ["LogDensity", "build_density"]
 
 
 @dataclass(frozen=True)
-class LogDensity:
-    """Log density of a Pyro model as pure functions of one flat unconstrained vector ``theta[P]``.
+class LogDensity(ParameterSpace):
+    """Log density of a Pyro model given its data, as pure functions of one flat unconstrained vector ``theta[P]``.
 
     Every function of a single ``theta`` can be batched with :func:`torch.func.vmap` and traced; ``*batch`` are the
     model's own positional arguments, all rows or some.
 
     Attributes
     ----------
+    sites, num_params, dtype, device
+        See :class:`bnnzoo.core.space.ParameterSpace`.
     model : callable
         The Pyro model.
-    sites : tuple of Site
-        Latent sites in the order of sampling.
+    data : tuple
+        Its arguments: the data that it is conditioned on.
     observed : tuple of str
         Names of the observed sites.
-    num_params, num_data : int
-        Length of ``theta`` and number of observations.
+    factors : tuple of str
+        ``pyro.factor`` sites inside a plate: they count as likelihood, row by row, but cannot be predicted.
+    num_data : int
+        Number of observations.
     networks : tuple of Network
         One record for each :func:`bnnzoo.random_module` in the model.
     priors : mapping of str to node, optional
         What is known of the latent sites before any value is, where no prior depends on another latent site; None where
         one does.
-    data : tuple
-        Arguments the model was traced with.
-    factors : tuple of str
-        ``pyro.factor`` sites inside a plate: they count as likelihood, row by row, but cannot be predicted.
-    dtype, device
-        Of ``theta``.
     """
 
     model: Model
     data: Data
-    sites: tuple[Site, ...]
     observed: tuple[str, ...]
     factors: tuple[str, ...]
-    num_params: int
     num_data: int
     networks: tuple[Network, ...]
     priors: Mapping[str, Node] | None
-    dtype: torch.dtype
-    device: torch.device
-
-    def constrain(self, theta: Tensor) -> dict[str, Tensor]:
-        """Return the constrained value ``[..., *shape]`` of every latent site for ``theta[..., P]``."""
-        free = self.unconstrained(theta)
-        return {site.name: site.transform(free[site.name]) for site in self.sites}
-
-    def unconstrained(self, theta: Tensor) -> dict[str, Tensor]:
-        """Return the unconstrained value ``[..., *unconstrained_shape]`` of every latent site for ``theta[..., P]``."""
-        # the derivative of one split is one concatenation, where slices would each add a vector of all P entries
-        parts = theta.split([site.unconstrained_shape.numel() for site in self.sites], -1)
-        return {
-            s.name: p.reshape(theta.shape[:-1] + s.unconstrained_shape) for s, p in zip(self.sites, parts, strict=True)
-        }
-
-    def unconstrain(self, values: Mapping[str, Tensor]) -> Tensor:
-        """Return ``theta[P]`` for one constrained value of every latent site.
-
-        Raises
-        ------
-        ValueError
-            If a latent site is missing or has the wrong shape.
-        """
-        return torch.cat([_unconstrained(site, values).to(self.dtype).to(self.device) for site in self.sites])
 
     def log_prior(self, theta: Tensor) -> Tensor:
         """Return the log prior density ``[]`` at ``theta[P]``, log-Jacobian of the constraining transforms included."""
         if self.priors is None:
-            return self._prior(theta, self._nodes(theta, self.data))
+            return self._prior(theta, self.nodes(theta, *self.data))
         values = self.constrain(theta)  # and the model need not run, which is most of the work
         return self._prior(theta, {name: {**node, "value": values[name]} for name, node in self.priors.items()})
 
@@ -109,11 +80,11 @@ class LogDensity:
 
     def pointwise(self, theta: Tensor, *batch: Any) -> dict[str, Tensor]:
         """Return the unscaled log likelihood ``[B, ...]`` of each observed site."""
-        return self._pointwise(self._observed_nodes(theta, batch))
+        return self._pointwise(self.observed_nodes(theta, *batch))
 
     def log_joint(self, theta: Tensor, *batch: Any) -> Tensor:
         """Return log prior plus log likelihood ``[]``; a mini-batch of B of the N observations counts N/B times."""
-        nodes = self._nodes(theta, batch)
+        nodes = self.nodes(theta, *batch)
         terms = self._pointwise(nodes)
         scaled = [nodes[name]["scale"] * value.sum() for name, value in terms.items()]
         num_rows = _rows(list(terms.values()), theta).numel()
@@ -125,27 +96,45 @@ class LogDensity:
 
         With several observed sites the keys are ``"<site>.mean"`` and so on.
         """
-        nodes = self._observed_nodes(theta, inputs)
+        nodes = self.observed_nodes(theta, *inputs)
         if len(self.observed) == 1:
             return moments(nodes[self.observed[0]]["fn"])
         return {f"{site}.{key}": value for site in self.observed for key, value in moments(nodes[site]["fn"]).items()}
 
     def predictive(self, theta: Tensor, *inputs: Any) -> dict[str, Tensor]:
         """Return one draw of every observed site from p(y | x, theta), using torch's global random stream."""
-        nodes = self._observed_nodes(theta, inputs, draw=True)
+        nodes = self.observed_nodes(theta, *inputs, draw=True)
         return {name: nodes[name]["value"] for name in self.observed}
 
     def deterministics(self, theta: Tensor, *data: Any) -> dict[str, Tensor]:
         """Return the values of the model's ``pyro.deterministic`` sites."""
-        nodes = self._nodes(theta, data)
+        nodes = self.nodes(theta, *data)
         return {name: node["value"] for name, node in nodes.items() if is_deterministic(node)}
 
-    def _nodes(self, theta: Tensor, data: Data, *, draw: bool = False) -> dict[str, Node]:
-        return replay(self.model, self.constrain(theta), data, self.observed, self.device, draw=draw)
+    def nodes(self, theta: Tensor, *batch: Any, draw: bool = False) -> dict[str, Node]:
+        """Run the model at ``theta[P]`` and return the nodes of its trace by name.
 
-    def _observed_nodes(self, theta: Tensor, data: Data, *, draw: bool = False) -> dict[str, Node]:
+        Parameters
+        ----------
+        theta : Tensor [P]
+        *batch
+            Arguments of the model.
+        draw : bool
+            Draw the observed sites from the model, using torch's global random stream, also where data are given.
+        """
+        return replay(self.model, self.constrain(theta), batch, self.observed, self.device, draw=draw)
+
+    def observed_nodes(self, theta: Tensor, *batch: Any, draw: bool = False) -> dict[str, Node]:
         """Return at least the nodes of observed sites and factors, with which the likelihood is evaluated."""
-        return self._nodes(theta, data, draw=draw)
+        return self.nodes(theta, *batch, draw=draw)
+
+    def prior_draw(self, given: Mapping[str, Tensor], *batch: Any) -> Tensor:
+        """Return ``theta[P]`` with the constrained values given and all other sites drawn from their prior.
+
+        It uses torch's global random stream.
+        """
+        nodes = replay(self.model, given, batch, self.observed, self.device)
+        return self.unconstrain({site.name: nodes[site.name]["value"] for site in self.sites})
 
     def _prior(self, theta: Tensor, nodes: Mapping[str, Node]) -> Tensor:
         total = theta.new_zeros(())
@@ -174,7 +163,7 @@ class LogDensity:
             )
         with torch.enable_grad():
             theta = torch.zeros(self.num_params, dtype=self.dtype, device=self.device, requires_grad=True)
-            nodes = self._nodes(theta, self.data)
+            nodes = self.nodes(theta, *self.data)
             return {name: _active(nodes[name]) for name in self.observed}
 
     @cached_property
@@ -195,29 +184,17 @@ class LogDensity:
         """
         with isolated(seed, self.device):
             theta = torch.empty(num_chains, self.num_params, dtype=self.dtype).uniform_(-2.0, 2.0)
-            return self._with_prior_weights(theta) if self.networks else theta
+            return _with_prior_weights(self, theta) if self.networks else theta
 
     def not_finite(self, theta: Tensor, *batch: Any) -> tuple[str, float]:
         """Return the name and the log probability of the first site that is not finite at ``theta[P]``, or of the gradient."""
-        nodes = self._nodes(theta, batch)
+        nodes = self.nodes(theta, *batch)
         for name, node in nodes.items():
             if node["type"] == "sample" and not is_subsample(node):
                 value = log_prob(node).sum()
                 if not bool(value.isfinite()):
                     return name, float(value)
         return "gradient of the density", float("nan")
-
-    def _with_prior_weights(self, theta: Tensor) -> Tensor:
-        try:
-            return vmap(self._one_with_prior_weights, randomness="different")(theta)
-        except RuntimeError:  # vmap refuses the in-place random numbers by which some distributions draw
-            return torch.stack([self._one_with_prior_weights(chain) for chain in theta])
-
-    def _one_with_prior_weights(self, theta: Tensor) -> Tensor:
-        constrained = self.constrain(theta)
-        given = {site.name: constrained[site.name] for site in self.sites if not site.is_weight}
-        nodes = replay(self.model, given, self.data, self.observed, self.device)
-        return self.unconstrain({site.name: nodes[site.name]["value"] for site in self.sites})
 
 
 def build_density(
@@ -301,16 +278,18 @@ def _explaining_unequal_rows(data: Data) -> Iterator[None]:
         raise DataError(reason) from error
 
 
-def _unconstrained(site: Site, values: Mapping[str, Tensor]) -> Tensor:
-    if site.name not in values:
-        raise ValueError(f"No value for latent site {site.name!r}; given are {', '.join(values) or 'none'}.")
-    value = values[site.name]
-    if value.shape != site.shape:
-        raise ValueError(
-            f"Latent site {site.name!r} has shape {tuple(site.shape)}, but its value has {tuple(value.shape)}."
-        )
-    free: Tensor = site.transform.inv(value)
-    return free.reshape(-1)
+def _with_prior_weights(density: LogDensity, theta: Tensor) -> Tensor:
+    """Replace the network weights in ``theta[C, P]`` by draws from their prior."""
+
+    def one(theta: Tensor) -> Tensor:
+        values = density.constrain(theta)
+        others = {site.name: values[site.name] for site in density.sites if not site.is_weight}
+        return density.prior_draw(others, *density.data)
+
+    try:
+        return vmap(one, randomness="different")(theta)
+    except RuntimeError:  # vmap refuses the in-place random numbers by which some distributions draw
+        return torch.stack([one(chain) for chain in theta])
 
 
 def _rows(terms: list[Tensor], like: Tensor) -> Tensor:

@@ -8,9 +8,8 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.posterior import Posterior
-from bnnzoo.core.types import Data
 
-__all__ = ["Method", "Need", "Progress", "Run", "Silent"]
+__all__ = ["FitContext", "Method", "Need", "Progress", "Silent"]
 
 
 class Need(Enum):
@@ -43,7 +42,7 @@ class Silent:
 
 
 @dataclass(frozen=True)
-class Run:
+class FitContext:
     """How a fit is carried out, as opposed to what is computed: everything ``fit`` takes besides model, method and data."""
 
     seed: int = 0
@@ -58,6 +57,6 @@ class Method(Protocol):
 
     needs: ClassVar[frozenset[Need]]
 
-    def run(self, density: LogDensity, data: Data, run: Run) -> Posterior:
-        """Approximate or sample the posterior of ``density`` given ``data``."""
+    def run(self, density: LogDensity, context: FitContext) -> Posterior:
+        """Approximate, or draw from, the posterior of ``density``, which holds its data."""
         ...

@@ -18,7 +18,7 @@ from torch.func import jacrev, jvp, vmap
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.minibatch import select
 from bnnzoo.core.readout import read
-from bnnzoo.core.replay import Node, replay
+from bnnzoo.core.replay import Node
 from bnnzoo.core.types import Data
 
 type _Axes = tuple[int | None, ...]
@@ -48,7 +48,7 @@ def whitened_outputs(density: LogDensity, active: Mapping[str, tuple[bool, ...]]
     *batch
         Arguments of the model.
     """
-    nodes = _nodes(density, theta, batch)
+    nodes = density.nodes(theta, *batch)
     return torch.cat([_whitened(nodes[name], active[name]) for name in density.observed], -1)
 
 
@@ -69,10 +69,6 @@ def _whitened(node: Node, active: tuple[bool, ...]) -> Tensor:
             white = (root.detach() * z[..., :, None]).sum(-2)
             parts.append((weight[..., None] * white).reshape(weight.shape[0] if weight.ndim else 1, -1))
     return torch.cat(parts, -1)
-
-
-def _nodes(density: LogDensity, theta: Tensor, data: Data) -> dict[str, Node]:
-    return replay(density.model, density.constrain(theta), data, density.observed, density.device)
 
 
 def rows_are_independent(
@@ -171,16 +167,19 @@ class LinearizedDensity(LogDensity):
 
     anchor: Tensor
 
-    def _nodes(self, theta: Tensor, data: Data, *, draw: bool = False) -> dict[str, Node]:
-        return super()._nodes(theta, data) | self._observed_nodes(theta, data, draw=draw)
+    def nodes(self, theta: Tensor, *batch: Any, draw: bool = False) -> dict[str, Node]:
+        """Return the nodes of the model's trace, those of observed sites with linearised parameters."""
+        return super().nodes(theta, *batch) | self.observed_nodes(theta, *batch, draw=draw)
 
-    def _observed_nodes(self, theta: Tensor, data: Data, *, draw: bool = False) -> dict[str, Node]:
+    def observed_nodes(self, theta: Tensor, *batch: Any, draw: bool = False) -> dict[str, Node]:
+        """Return the nodes of the observed sites with linearised parameters."""
+
         def outputs(theta: Tensor) -> dict[str, tuple[Tensor, ...]]:
-            here = super(LinearizedDensity, self)._nodes(theta, data)
+            here = super(LinearizedDensity, self).nodes(theta, *batch)
             return {name: read(here[name]["fn"]).coordinates for name in self.observed}
 
         at_anchor, change = jvp(outputs, (self.anchor,), (theta - self.anchor,))[:2]
-        nodes = super()._nodes(self.anchor, data)  # what families, scales and masks the sites have
+        nodes = super().nodes(self.anchor, *batch)  # what families, scales and masks the sites have
         with pyro.validation_enabled(False):
             for name in self.observed:
                 moved = tuple(z + dz for z, dz in zip(at_anchor[name], change[name], strict=True))

@@ -24,38 +24,38 @@ NO_SHAPE = torch.Size()
 
 @dataclass(frozen=True)
 class FitInfo:
-    """How a posterior came about.
+    """How a posterior came about: what the method reports, and what :func:`bnnzoo.fit` adds.
 
     Attributes
     ----------
-    method : str
-        Class name of the method.
     sampling : {"mcmc", "iid", "ensemble"}
         What the draws are: correlated draws of a Markov chain, independent ones, or members of an ensemble.
-    seed : int
     num_gradients : int
         Gradients of the log density over all observations of the batch, summed over chains.
-    seconds : float
-        Wall time of the fit.
     complete : bool
         False where the run was interrupted.
     config : mapping
-        The method's hyperparameters, ready for JSON.
+        The method's hyperparameters, ready for JSON; a method reports those that it chose itself, ``fit`` adds the others.
     sample_stats : mapping of str to Tensor
         One value ``[C, S]`` for each draw, under ArviZ's names.
     fit_stats : mapping of str to Tensor
         Traces ``[C, num_steps]`` of the optimisation: ``elbo`` or ``loss``.
+    method : str
+        Class name of the method. Added by ``fit``, as are the next two.
+    seed : int
+    seconds : float
+        Wall time of the fit.
     """
 
-    method: str
     sampling: Literal["mcmc", "iid", "ensemble"]
-    seed: int = 0
     num_gradients: int = 0
-    seconds: float = 0.0
     complete: bool = True
     config: Mapping[str, Any] = field(default_factory=dict)
     sample_stats: Mapping[str, Tensor] = field(default_factory=dict)
     fit_stats: Mapping[str, Tensor] = field(default_factory=dict)
+    method: str = ""
+    seed: int = 0
+    seconds: float = 0.0
 
 
 @runtime_checkable
@@ -128,12 +128,16 @@ class Gaussian:
     loc : Tensor
         Mean ``[P]``.
     covariance : Covariance
+    linearize_at : Tensor, optional
+        Where ``[P]`` the model's outputs are linearised for prediction: the mode, if the curvature is Gauss-Newton's. None
+        where the Gaussian approximates the posterior of the model itself.
     """
 
     density: LogDensity
     info: FitInfo
     loc: Tensor
     covariance: Covariance
+    linearize_at: Tensor | None = None
 
     def draws(self, num_draws: int | None = None, seed: int | None = None) -> Tensor:
         """Return independent draws ``[1, S, P]``; the same for the same seed, which is the fit's by default."""

@@ -7,24 +7,23 @@ from pyro.distributions.util import scale_and_mask
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.replay import Node, isolated, replay
-from bnnzoo.core.types import Data
+from bnnzoo.core.replay import Node, isolated
 
 __all__ = ["drawn_observations", "log_likelihood_at_draws", "scaled_log_likelihood", "score_root"]
 
 
-def drawn_observations(density: LogDensity, data: Data, theta: Tensor, num_draws: int, seed: int) -> tuple[Tensor, ...]:
+def drawn_observations(density: LogDensity, theta: Tensor, num_draws: int, seed: int) -> tuple[Tensor, ...]:
     """Return for every observed site draws ``[B, M, ...]`` from p(y | x, theta); the global random stream is left alone.
 
     Parameters
     ----------
-    density, data
+    density : LogDensity
     theta : Tensor [P]
     num_draws : int
         M.
     seed : int
     """
-    nodes = replay(density.model, density.constrain(theta), data, density.observed, density.device)
+    nodes = density.nodes(theta, *density.data)
     with isolated(seed, density.device), torch.no_grad():
         return tuple(_rows_first(nodes[name]["fn"].sample((num_draws,))) for name in density.observed)
 
@@ -34,14 +33,14 @@ def log_likelihood_at_draws(density: LogDensity, draws: tuple[Tensor, ...], thet
 
     Scales and masks of the likelihood are counted, the scale by its square root, since gradients will be squared.
     """
-    nodes = replay(density.model, density.constrain(theta), batch, density.observed, density.device)
+    nodes = density.nodes(theta, *batch)
     terms = [score_root(nodes[name], y) for name, y in zip(density.observed, draws, strict=True)]
     return torch.stack(terms).sum(0) if all(t.shape == terms[0].shape for t in terms) else torch.cat(terms)
 
 
 def scaled_log_likelihood(density: LogDensity, theta: Tensor, *batch: Any) -> Tensor:
     """Return the log likelihood ``[B, 1]`` of each row, sites together, times the square root of its scale."""
-    nodes = replay(density.model, density.constrain(theta), batch, density.observed, density.device)
+    nodes = density.nodes(theta, *batch)
     terms = [score_root(nodes[name]) for name in (*density.observed, *density.factors)]
     return torch.stack(terms).sum(0) if all(t.shape == terms[0].shape for t in terms) else torch.cat(terms)
 

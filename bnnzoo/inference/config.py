@@ -1,11 +1,37 @@
-"""A method's settings as plain values, for the attributes of a tree."""
+"""A method's settings as plain values, and how a posterior learns which fit it came from."""
 
-from dataclasses import fields, is_dataclass
+import time
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import torch
 
-__all__ = ["config_of"]
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.method import FitContext, Method
+from bnnzoo.core.posterior import FitInfo, Mixture, Posterior
+
+__all__ = ["config_of", "run_method"]
+
+
+def run_method(method: Method, density: LogDensity, context: FitContext) -> Posterior:
+    """Run a method and add to its posterior what no method needs to say itself: its name, settings, seed and wall time."""
+    began = time.perf_counter()
+    posterior = method.run(density, context)
+    info = replace(
+        posterior.info,
+        method=type(method).__name__,
+        config=config_of(method) | dict(posterior.info.config),
+        seed=context.seed,
+        seconds=time.perf_counter() - began,
+    )
+    if isinstance(posterior, Mixture):
+        return replace(posterior, info=info, components=tuple(_with(each, info) for each in posterior.components))
+    return _with(posterior, info)
+
+
+def _with[P: Posterior](posterior: P, info: FitInfo) -> P:
+    stamped: P = replace(posterior, info=info)  # type: ignore[type-var]  # posteriors are dataclasses
+    return stamped
 
 
 def config_of(method: object) -> dict[str, Any]:

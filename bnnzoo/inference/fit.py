@@ -7,11 +7,12 @@ from typing import Any
 import torch
 
 from bnnzoo.core.density import LogDensity, build_density
-from bnnzoo.core.method import Method, Need, Run
+from bnnzoo.core.method import FitContext, Method, Need
 from bnnzoo.core.minibatch import as_tensors, usable_device
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.sites import ModelError
 from bnnzoo.core.types import Model
+from bnnzoo.inference.config import run_method
 from bnnzoo.inference.progress import progress_for
 
 __all__ = ["fit"]
@@ -86,8 +87,9 @@ def fit(
     density = build_density(model, *tensors, dtype=dtype, device=target)
     _refuse_unmet_needs(method, density)
     bar = progress_for(progress)
+    context = FitContext(seed, bar, executor, None if checkpoint is None else Path(checkpoint))
     try:
-        return method.run(density, tensors, Run(seed, bar, executor, None if checkpoint is None else Path(checkpoint)))
+        return run_method(method, density, context)
     finally:
         bar.stop()
 

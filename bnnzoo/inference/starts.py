@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.method import Method, Run
+from bnnzoo.core.method import FitContext, Method
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.sites import ModelError
-from bnnzoo.core.types import Data
+from bnnzoo.inference.config import run_method
 from bnnzoo.lowering.lowered import looped_value_and_grad
 
 __all__ = ["Evaluated", "Start", "evaluated_starts", "starting_points"]
@@ -20,7 +20,7 @@ MAX_ATTEMPTS = 100
 
 
 def starting_points(
-    start: Start, num_chains: int, density: LogDensity, data: Data, run: Run, *, traced: bool = False
+    start: Start, num_chains: int, density: LogDensity, context: FitContext, *, traced: bool = False
 ) -> Tensor:
     """Return one starting point for each chain ``[C, P]`` at which the density and its gradient are finite.
 
@@ -30,7 +30,7 @@ def starting_points(
         Points ``theta[C, P]``; a posterior to draw them from, or a method to fit first, one member or chain a point where
         there are several; None for the model's own, see :meth:`bnnzoo.core.density.LogDensity.init`.
     num_chains : int
-    density, data, run
+    density, context
         As in ``Method.run``.
     traced : bool
         Evaluate the density through its batched graph even for a single start, because the caller is going to use it too.
@@ -42,7 +42,7 @@ def starting_points(
     ModelError
         If the density is not finite at a start; the message names the site.
     """
-    return evaluated_starts(start, num_chains, density, data, run, traced=traced).theta
+    return evaluated_starts(start, num_chains, density, context, traced=traced).theta
 
 
 @dataclass(frozen=True)
@@ -55,32 +55,32 @@ class Evaluated:
 
 
 def evaluated_starts(
-    start: Start, num_chains: int, density: LogDensity, data: Data, run: Run, *, traced: bool = False
+    start: Start, num_chains: int, density: LogDensity, context: FitContext, *, traced: bool = False
 ) -> Evaluated:
     """Return what :func:`starting_points` does, with what was evaluated to see that it is finite."""
     if start is None:
-        return _from_model(num_chains, density, data, run.seed, traced)
+        return _from_model(num_chains, density, context.seed, traced)
     if isinstance(start, Tensor):
         theta = _checked_shape(start, num_chains, density)
     else:
-        posterior = start if hasattr(start, "draws") else start.run(density, data, replace(run, checkpoint=None))
+        posterior = start if hasattr(start, "draws") else run_method(start, density, replace(context, checkpoint=None))
         theta = _spread(posterior.draws(), num_chains)
-    found = _evaluated(theta.to(dtype=density.dtype, device=density.device), density, data, traced)
-    _refuse_not_finite(found, density, data)
+    found = _evaluated(theta.to(dtype=density.dtype, device=density.device), density, traced)
+    _refuse_not_finite(found, density)
     return found
 
 
-def _from_model(num_chains: int, density: LogDensity, data: Data, seed: int, traced: bool) -> Evaluated:
+def _from_model(num_chains: int, density: LogDensity, seed: int, traced: bool) -> Evaluated:
     """Draw starts until all are finite; only chains whose start is not are drawn again."""
     theta = density.init(num_chains, seed).to(dtype=density.dtype, device=density.device)
     for attempt in range(1, MAX_ATTEMPTS):
-        found = _evaluated(theta, density, data, traced)
+        found = _evaluated(theta, density, traced)
         bad = ~_finite(found)
         if not bool(bad.any()):
             return found
         theta[bad] = density.init(num_chains, seed + 1_000_003 * attempt).to(theta)[bad]
-    found = _evaluated(theta, density, data, traced)
-    _refuse_not_finite(found, density, data)
+    found = _evaluated(theta, density, traced)
+    _refuse_not_finite(found, density)
     return found
 
 
@@ -104,22 +104,22 @@ def _spread(draws: Tensor, num_chains: int) -> Tensor:
     return flat[torch.linspace(0, len(flat) - 1, num_chains).round().long()].clone()
 
 
-def _evaluated(theta: Tensor, density: LogDensity, data: Data, traced: bool) -> Evaluated:
+def _evaluated(theta: Tensor, density: LogDensity, traced: bool) -> Evaluated:
     single = len(theta) == 1 and not traced  # tracing would take longer
     evaluate = looped_value_and_grad(density.log_joint) if single else density.value_and_grad
-    return Evaluated(theta, *evaluate(theta, *data))
+    return Evaluated(theta, *evaluate(theta, *density.data))
 
 
 def _finite(points: Evaluated) -> Tensor:
     return points.value.isfinite() & points.gradient.isfinite().all(1)
 
 
-def _refuse_not_finite(points: Evaluated, density: LogDensity, data: Data) -> None:
+def _refuse_not_finite(points: Evaluated, density: LogDensity) -> None:
     finite = _finite(points)
     if bool(finite.all()):
         return
     chain = int((~finite).nonzero()[0])
-    site, value = density.not_finite(points.theta[chain], *data)
+    site, value = density.not_finite(points.theta[chain], *density.data)
     raise ModelError(
         f"The log density is not finite at the start of chain {chain}: site {site!r} has log probability {value}. Check its "
         f"distribution's arguments and support, or give starting points with init=..."

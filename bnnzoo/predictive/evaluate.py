@@ -64,15 +64,15 @@ class _LargestTensor(TorchDispatchMode):
         return result
 
 
-def can_split_rows(density: LogDensity, theta: Tensor, data: Data, num_rows: int) -> bool:
+def can_split_rows(density: LogDensity, theta: Tensor, inputs: Data, num_rows: int) -> bool:
     """Tell whether the model gives a row the same conditional moments alone as among the others, at ``theta[P]``.
 
     Most models do. One that reads the number of rows, or mixes them, does not, and is evaluated on all rows at once.
     """
-    whole = density.conditional(theta, *data)
+    whole = density.conditional(theta, *inputs)
     for rows in (torch.arange(1), torch.arange(num_rows // 2, num_rows)):
         try:
-            part = density.conditional(theta, *select(data, rows, num_rows))
+            part = density.conditional(theta, *select(inputs, rows, num_rows))
         except Exception:  # the model's own code may raise anything on fewer rows: then they cannot be split
             return False
         pairs = [(part[name], whole[name]) for name in whole]

@@ -10,12 +10,9 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.outputs import linearized
 from bnnzoo.core.posterior import Gaussian, Posterior
 from bnnzoo.core.readout import UnreadableLikelihood, read
-from bnnzoo.core.replay import replay
 from bnnzoo.predictive.rows import new_data
 
 __all__ = ["function_moments", "row_density"]
-
-GAUSS_NEWTON = frozenset({"ggn", "empirical_fisher", "monte_carlo_fisher"})
 
 
 def row_density(posterior: Posterior, wanted: bool | Literal["auto"]) -> LogDensity:
@@ -42,8 +39,7 @@ def row_density(posterior: Posterior, wanted: bool | Literal["auto"]) -> LogDens
     ----------
     Immer, Korzepa and Bauer (2021), Improving predictions of Bayesian neural nets via local linearization, AISTATS.
     """
-    is_gauss_newton = posterior.info.config.get("curvature") in GAUSS_NEWTON
-    if wanted is False or (wanted == "auto" and not (is_gauss_newton and isinstance(posterior, Gaussian))):
+    if wanted is False or (wanted == "auto" and getattr(posterior, "linearize_at", None) is None):
         return posterior.density
     if not isinstance(posterior, Gaussian):
         raise ValueError(
@@ -93,7 +89,7 @@ def function_moments(posterior: Gaussian, *inputs: Any) -> tuple[Tensor, Tensor]
     (site,) = density.observed
 
     def outputs(theta: Tensor) -> Tensor:
-        fn = replay(density.model, density.constrain(theta), data, density.observed, density.device)[site]["fn"]
+        fn = density.nodes(theta, *data)[site]["fn"]
         blocks = [z for z, is_active in zip(read(fn).coordinates, active[site], strict=True) if is_active]
         return torch.cat([z.reshape(len(z), -1) for z in blocks], -1)
 

@@ -16,7 +16,6 @@ from bnnzoo.core.minibatch import select
 from bnnzoo.core.outputs import jacobian_in_blocks
 from bnnzoo.core.posterior import Gaussian, Posterior
 from bnnzoo.core.readout import UnreadableLikelihood, read
-from bnnzoo.core.replay import replay
 from bnnzoo.core.restricted import restricted
 from bnnzoo.core.sites import innermost
 from bnnzoo.core.types import Data
@@ -101,7 +100,7 @@ def marginal_predictive(posterior: Posterior, *inputs: Any) -> xr.DataTree:
     except UnreadableLikelihood as error:
         raise ValueError(f"{error} Use predict(...).") from None
     with torch.no_grad():
-        nodes = replay(density.model, density.constrain(posterior.loc), data, density.observed, density.device)
+        nodes = density.nodes(posterior.loc, *data)
         fn = nodes[density.observed[0]]["fn"]
         found = numpy_arrays(_moments(innermost(fn), _blocks(posterior, fn, active, data)))
     rows = datatree.conditional({name: value[None, None] for name, value in found.items()}).isel(
@@ -177,7 +176,7 @@ def _varying(posterior: Gaussian) -> tuple[LogDensity, Tensor, Covariance]:
 
 
 def _moving(density: LogDensity, theta: Tensor, batch: Data, active: tuple[bool, ...]) -> list[Tensor]:
-    nodes = replay(density.model, density.constrain(theta), batch, density.observed, density.device)
+    nodes = density.nodes(theta, *batch)
     coordinates = read(nodes[density.observed[0]]["fn"]).coordinates
     return [z for z, varies in zip(coordinates, active, strict=True) if varies]
 

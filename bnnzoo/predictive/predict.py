@@ -10,7 +10,6 @@ from torch import Tensor
 from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.core.minibatch import as_tensors
 from bnnzoo.core.posterior import Draws, FitInfo, Posterior
-from bnnzoo.core.replay import replay
 from bnnzoo.core.types import Model
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.latent import Drawn, draw, latent_groups
@@ -244,7 +243,7 @@ def prior_predictive(
             f"{', '.join(site.name for site in density.sites)}, because none is observed: pass the observed values "
             "too, prior_predictive(model, x, y)."
         )
-    info = FitInfo(method="prior", sampling="iid", seed=seed)
+    info = FitInfo("iid", method="prior", seed=seed)
     theta = _prior_draws(density, num_draws, seed)
     draws = Drawn(Draws(density, info, theta[None]), theta[None], seed)
     groups = latent_groups(draws, weights) | row_groups(draws, Rows.of(density, theta[0], data), None)
@@ -261,8 +260,7 @@ def _prior_draws(density: LogDensity, num_draws: int, seed: int) -> Tensor:
     """Return exact draws ``theta[S, P]`` from the prior."""
 
     def draw(_: Tensor, *data: Any) -> dict[str, Tensor]:
-        nodes = replay(density.model, {}, data, density.observed, density.device)
-        return {"theta": density.unconstrain({site.name: nodes[site.name]["value"] for site in density.sites})}
+        return {"theta": density.prior_draw({}, *data)}
 
     places = torch.empty(num_draws, 0, dtype=density.dtype, device=density.device)
     blocks = draw_blocks(draw, places[0], density.data, 0, splits=False)

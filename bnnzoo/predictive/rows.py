@@ -10,7 +10,6 @@ from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.minibatch import as_tensors, unequal_rows
-from bnnzoo.core.replay import replay
 from bnnzoo.core.types import Data, Model
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.evaluate import Arrays, can_split_rows, evaluate, plan
@@ -35,7 +34,7 @@ class Rows:
         """Convert and inspect the arguments ``raw`` by running the model once at ``theta[P]``."""
         data = new_data(density, raw)
         try:
-            nodes = replay(density.model, density.constrain(theta), data, density.observed, density.device)
+            nodes = density.nodes(theta, *data)
             lengths = {v.shape[0] if v.ndim else 0 for v in density.conditional(theta, *data).values()}
             density.pointwise(theta, *data)
         except Exception as error:

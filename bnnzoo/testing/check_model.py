@@ -10,7 +10,7 @@ from torch.func import vmap
 from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.core.minibatch import as_tensors, usable_device
 from bnnzoo.core.replay import isolated
-from bnnzoo.core.types import Data, Model
+from bnnzoo.core.types import Model
 from bnnzoo.testing.isolation import leaves_no_trace
 
 __all__ = ["check_model"]
@@ -56,20 +56,20 @@ def check_model(
     with leaves_no_trace("Reading the model"):
         density = build_density(model, *tensors, dtype=torch.float64, device=where)
         theta = density.init(num_points, seed)
-        _check_repeatable(density, tensors, theta[0])
+        _check_repeatable(density, theta[0])
         values, gradients = density.value_and_grad(theta, *tensors)
     for point, value, gradient in zip(theta, values, gradients, strict=True):
-        _check_value(density, tensors, point, value)
-        _check_gradient(density, tensors, point, gradient, seed)
-    _check_batched(density, tensors, theta)
-    _check_predictive(density, tensors, theta)
+        _check_value(density, point, value)
+        _check_gradient(density, point, gradient, seed)
+    _check_batched(density, theta)
+    _check_predictive(density, theta)
 
 
-def _check_repeatable(density: LogDensity, data: Data, theta: Tensor) -> None:
+def _check_repeatable(density: LogDensity, theta: Tensor) -> None:
     values = []
     for stream in (0, 1):
         with isolated(stream, theta.device), torch.no_grad():
-            values.append(density.log_joint(theta, *data))
+            values.append(density.log_joint(theta, *density.data))
     if not torch.equal(values[0], values[1]):
         raise AssertionError(
             f"The log density at one point is {values[0].item():.6g} and then {values[1].item():.6g}: the model draws "
@@ -77,42 +77,42 @@ def _check_repeatable(density: LogDensity, data: Data, theta: Tensor) -> None:
         )
 
 
-def _check_value(density: LogDensity, data: Data, theta: Tensor, value: Tensor) -> None:
+def _check_value(density: LogDensity, theta: Tensor, value: Tensor) -> None:
     if not torch.isfinite(value):
         raise AssertionError(f"The log density is {value.item()} at a starting point; write priors with wider support.")
     constrained, free = density.constrain(theta), density.unconstrained(theta)
     with isolated(0, theta.device):
-        trace = poutine.trace(poutine.condition(density.model, constrained)).get_trace(*data)
+        trace = poutine.trace(poutine.condition(density.model, constrained)).get_trace(*density.data)
     jacobian = sum(
         (s.transform.log_abs_det_jacobian(free[s.name], constrained[s.name]).sum() for s in density.sites),
         theta.new_zeros(()),
     )
     _check_close("The log density", value, "Pyro's own", trace.log_prob_sum() + jacobian)
     if density.observed and all(trace.nodes[name]["scale"] == 1.0 for name in density.observed):
-        parts = density.log_prior(theta) + density.log_likelihood(theta, *data).sum()
+        parts = density.log_prior(theta) + density.log_likelihood(theta, *density.data).sum()
         _check_close("The log density", value, "prior plus pointwise likelihood", parts)
 
 
-def _check_gradient(density: LogDensity, data: Data, theta: Tensor, gradient: Tensor, seed: int) -> None:
+def _check_gradient(density: LogDensity, theta: Tensor, gradient: Tensor, seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     direction = torch.randn(theta.shape, generator=generator, dtype=theta.dtype).to(theta.device)
     direction = direction / direction.norm()
     with torch.no_grad():
-        ends = [density.log_joint(theta + sign * STEP * direction, *data) for sign in (1.0, -1.0)]
+        ends = [density.log_joint(theta + sign * STEP * direction, *density.data) for sign in (1.0, -1.0)]
     difference = (ends[0] - ends[1]) / (2 * STEP)
     _check_close("The gradient along a direction", gradient @ direction, "the central difference", difference, 1e-5)
 
 
-def _check_batched(density: LogDensity, data: Data, theta: Tensor) -> None:
+def _check_batched(density: LogDensity, theta: Tensor) -> None:
     with torch.no_grad():
-        batched = vmap(density.log_joint, in_dims=(0, *(None for _ in data)))(theta, *data)
-        looped = torch.stack([density.log_joint(point, *data) for point in theta])
+        batched = vmap(density.log_joint, in_dims=(0, *(None for _ in density.data)))(theta, *density.data)
+        looped = torch.stack([density.log_joint(point, *density.data) for point in theta])
     _check_close("The batched log density", batched, "the looped one", looped)
 
 
-def _check_predictive(density: LogDensity, data: Data, theta: Tensor) -> None:
+def _check_predictive(density: LogDensity, theta: Tensor) -> None:
     with isolated(0, theta.device), torch.no_grad():
-        draws = density.predictive(theta[0], *data)
+        draws = density.predictive(theta[0], *density.data)
     for name, draw in draws.items():
         if draw.is_floating_point() and not torch.isfinite(draw).all():
             raise AssertionError(f"Site {name!r} has draws that are not finite at a starting point.")

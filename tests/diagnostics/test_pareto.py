@@ -31,7 +31,9 @@ def approximation(scale: float, shift: float = 0.0, correlation: float = 0.0) ->
     target = linear_gaussian(correlation=correlation)
     density = build_density(target.model, *target.data)
     sd = target.sd["w"]
-    return Gaussian(density, FitInfo("MeanFieldVI", "iid"), target.mean["w"] + shift * sd, Diagonal(scale * sd)), target
+    return Gaussian(
+        density, FitInfo("iid", method="MeanFieldVI"), target.mean["w"] + shift * sd, Diagonal(scale * sd)
+    ), target
 
 
 @pytest.mark.parametrize("k", [0.2, 0.5, 1.2])

@@ -45,7 +45,7 @@ def chains(posterior: Gaussian, num_chains: int = 4, num_draws: int = 100) -> Dr
         "diverging": torch.zeros(num_chains, num_draws, dtype=torch.bool),
         "energy": torch.randn(num_chains, num_draws),
     }
-    return Draws(posterior.density, FitInfo("NUTS", "mcmc", seed=1, sample_stats=stats), theta)
+    return Draws(posterior.density, FitInfo("mcmc", method="NUTS", seed=1, sample_stats=stats), theta)
 
 
 def network(likelihood: models.likelihoods.Likelihood, in_features: int = 3, out_features: int = 1) -> Any:

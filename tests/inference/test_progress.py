@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from bnnzoo.core.density import build_density
-from bnnzoo.core.method import Run, Silent
+from bnnzoo.core.method import FitContext, Silent
 from bnnzoo.inference.fit import fit
 from bnnzoo.inference.markov.hamiltonian.nuts import NUTS
 from bnnzoo.inference.progress import Bar, progress_for
@@ -35,7 +35,7 @@ class Recorder:
 def test_chains_report_draws_and_acceptance() -> None:
     target, recorder = linear_gaussian(), Recorder()
     density = build_density(target.model, *target.data)
-    NUTS(num_chains=2, num_warmup=20, num_draws=10).run(density, target.data, Run(progress=recorder))
+    NUTS(num_chains=2, num_warmup=20, num_draws=10).run(density, FitContext(progress=recorder))
     assert recorder.stages == [("2 chains", 30)]
     assert recorder.steps == sorted(recorder.steps) and recorder.steps[-1] == 30
     assert recorder.fields == {"acceptance", "step size"}

@@ -319,7 +319,7 @@ def test_noise_of_predictions_is_the_posteriors_not_the_priors():
             pyro.sample("y", dist.Normal(0.0 * x, sigma), obs=y)
 
     x = torch.zeros(50)
-    learnt = Draws(build_density(model, x, x), FitInfo("NUTS", "mcmc"), torch.full((1, 200, 1), 0.1).log())
+    learnt = Draws(build_density(model, x, x), FitInfo("mcmc", method="NUTS"), torch.full((1, 200, 1), 0.1).log())
     tree = predict(learnt, x)
     np.testing.assert_allclose(tree["conditional"]["variance"], 0.01)
     assert abs(float(tree["predictions"]["y"].std()) - 0.1) < 5 * 0.1 / (2 * 200 * 50) ** 0.5

@@ -1,16 +1,13 @@
 """Maximum a posteriori estimation, from one or many starts."""
 
-import time
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.method import Need, Run
+from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.posterior import Draws, FitInfo
-from bnnzoo.core.types import Data
-from bnnzoo.inference.config import config_of
 from bnnzoo.inference.optimise.lbfgs import LBFGSResult, lbfgs
 from bnnzoo.inference.optimise.train import AdamSettings, Objective, Optimum, Schedule, ascend
 from bnnzoo.inference.starts import Evaluated, Start, evaluated_starts
@@ -76,7 +73,7 @@ class MAP:
 
     needs: ClassVar[frozenset[Need]] = frozenset()
 
-    def run(self, density: LogDensity, data: Data, run: Run) -> Draws:
+    def run(self, density: LogDensity, context: FitContext) -> Draws:
         """Find the modes; see :func:`bnnzoo.fit`.
 
         Returns
@@ -87,42 +84,37 @@ class MAP:
         """
         if self.num_members < 1:
             raise ValueError(f"MAP(num_members={self.num_members}): write 1 or more.")
-        began = time.perf_counter()
-        start = evaluated_starts(self.init, self.num_members, density, data, run)
-        found = self._climbed(start.theta, density, data, run)
-        mode = (
-            self._polished(density, data, found.params) if self.num_steps or self.polish_steps else _as_they_are(start)
-        )
+        start = evaluated_starts(self.init, self.num_members, density, context)
+        found = self._climbed(start.theta, density, context)
+        mode = self._polished(density, found.params) if self.num_steps or self.polish_steps else _as_they_are(start)
         stats = {"lp": mode.value[None], "gradient_norm": mode.gradient.norm(dim=1)[None]}
         info = FitInfo(
-            method="MAP",
             sampling="ensemble",
-            seed=run.seed,
             num_gradients=(found.num_steps + mode.num_evaluations) * self.num_members,
-            seconds=time.perf_counter() - began,
             complete=found.complete,
-            config=config_of(self),
             sample_stats=stats,
             fit_stats={"loss": -found.trace} if self.num_steps else {},
         )
         return Draws(density, info, mode.theta[None])
 
-    def _climbed(self, start: Tensor, density: LogDensity, data: Data, run: Run) -> Optimum:
+    def _climbed(self, start: Tensor, density: LogDensity, context: FitContext) -> Optimum:
         if self.num_steps == 0:
             return Optimum(start, start.new_zeros(len(start), 0), True)
         settings = AdamSettings(self.num_steps, self.learning_rate, self.schedule, self.batch_size)
         objective = _ignoring_weight(density.batched_value_and_grad)
         fallback = _ignoring_weight(looped_value_and_grad(density.log_joint))
-        return ascend(objective, start, settings, density, data, run, fallback=fallback)
+        return ascend(objective, start, settings, density, context, fallback=fallback)
 
-    def _polished(self, density: LogDensity, data: Data, theta: Tensor) -> LBFGSResult:
+    def _polished(self, density: LogDensity, theta: Tensor) -> LBFGSResult:
         if self.polish_steps == 0:  # tracing takes longer than to evaluate the members one after the other
-            return LBFGSResult(theta, *looped_value_and_grad(density.log_joint)(theta, *data), num_evaluations=1)
+            return LBFGSResult(
+                theta, *looped_value_and_grad(density.log_joint)(theta, *density.data), num_evaluations=1
+            )
         if self.num_steps == 0 and len(theta) == 1:  # a start that was a mode before: few steps, and nothing traced yet
             looped = looped_value_and_grad(density.log_joint)
-            return lbfgs(lambda rows: looped(rows, *data), theta, self.polish_steps, self.tolerance)
-        evaluate = density.value_and_grad.specialize(theta, *data, num_calls=2 * self.polish_steps)
-        return lbfgs(lambda rows: evaluate(rows, *data), theta, self.polish_steps, self.tolerance)
+            return lbfgs(lambda rows: looped(rows, *density.data), theta, self.polish_steps, self.tolerance)
+        evaluate = density.value_and_grad.specialize(theta, *density.data, num_calls=2 * self.polish_steps)
+        return lbfgs(lambda rows: evaluate(rows, *density.data), theta, self.polish_steps, self.tolerance)
 
 
 def _as_they_are(start: Evaluated) -> LBFGSResult:

@@ -107,14 +107,12 @@ def choose_curvature(wanted: Curvature | None, density: LogDensity) -> Curvature
     return "ggn" if density.observed else "hessian"
 
 
-def precision(
-    density: LogDensity, data: Data, theta: Tensor, curvature: Curvature, index: Tensor | None = None
-) -> Tensor:
+def precision(density: LogDensity, theta: Tensor, curvature: Curvature, index: Tensor | None = None) -> Tensor:
     """Return minus the curvature ``[R, R]`` of the log joint density at ``theta[P]``: a Gaussian's precision.
 
     Parameters
     ----------
-    density, data
+    density : LogDensity
     theta : Tensor [P]
     curvature : {"ggn", "hessian", "empirical_fisher"} or MonteCarloFisher
         Of the likelihood; the prior's is always its exact Hessian.
@@ -122,9 +120,9 @@ def precision(
         Entries of theta; all unless given.
     """
     if curvature == "hessian":
-        return negative_hessian(density.log_joint, theta, data, index)
+        return negative_hessian(density.log_joint, theta, density.data, index)
     return _prior_precision(density, theta, index) + sum_over_rows(
-        density, data, theta, curvature, lambda root: root.mT @ root, index
+        density, theta, curvature, lambda root: root.mT @ root, index
     )
 
 
@@ -138,7 +136,6 @@ def _prior_precision(density: LogDensity, theta: Tensor, index: Tensor | None) -
 
 def sum_over_rows(
     density: LogDensity,
-    data: Data,
     theta: Tensor,
     curvature: Curvature,
     reduce: Callable[[Tensor], Tensor],
@@ -148,7 +145,7 @@ def sum_over_rows(
 
     Parameters
     ----------
-    density, data, theta, index
+    density, theta, index
         As for :func:`precision`.
     curvature : {"ggn", "empirical_fisher"} or MonteCarloFisher
         For GGN the rows of the root are :math:`R_n^T J_n`, for the empirical Fisher the gradients of
@@ -156,7 +153,7 @@ def sum_over_rows(
     reduce : callable
         Such as ``root.mT @ root``, or ``(root**2).sum(0)`` for the diagonal.
     """
-    outputs, data = row_function(density, theta, curvature, data, index)
+    outputs, data = row_function(density, theta, curvature, density.data, index)
     theta = theta if index is None else theta[index]
     with torch.no_grad():
         whole = outputs(theta, *data)
@@ -181,7 +178,7 @@ def row_function(
     if curvature == "empirical_fisher":
         return partial(scaled_log_likelihood, some), data
     if isinstance(curvature, MonteCarloFisher):
-        draws = drawn_observations(density, data, theta, curvature.num_draws, curvature.seed)
+        draws = drawn_observations(density, theta, curvature.num_draws, curvature.seed)
         size = len(data)
 
         def at_draws(theta: Tensor, *batch: Any) -> Tensor:

@@ -1,17 +1,15 @@
 """Diagonal Laplace approximation: each parameter by itself, for networks of any size."""
 
-import time
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 from bnnzoo.core.covariance import Diagonal
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.method import Need, Run
+from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.posterior import Gaussian
-from bnnzoo.core.types import Data
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.laplace.curvature import Curvature, choose_curvature, hessian_diagonal, sum_over_rows
-from bnnzoo.inference.laplace.laplace import LaplaceError, best_member, laplace_info
+from bnnzoo.inference.laplace.laplace import LaplaceError, best_member, laplace_posterior
 
 __all__ = ["DiagonalLaplace"]
 
@@ -48,7 +46,7 @@ class DiagonalLaplace:
 
     needs: ClassVar[frozenset[Need]] = frozenset()
 
-    def run(self, density: LogDensity, data: Data, run: Run) -> Gaussian:
+    def run(self, density: LogDensity, context: FitContext) -> Gaussian:
         """Find the mode and the diagonal of the curvature there; see :func:`bnnzoo.fit`.
 
         Raises
@@ -60,16 +58,14 @@ class DiagonalLaplace:
         """
         if self.curvature == "hessian":
             raise ValueError("DiagonalLaplace(curvature='hessian'): write 'ggn', or use Laplace(curvature='hessian').")
-        began = time.perf_counter()
-        found = self.map.run(density, data, run)
+        found = self.map.run(density, context)
         theta, _ = best_member(found)
         curvature = choose_curvature(self.curvature, density)
-        likelihood = sum_over_rows(density, data, theta, curvature, lambda root: (root**2).sum(0))
+        likelihood = sum_over_rows(density, theta, curvature, lambda root: (root**2).sum(0))
         precision = likelihood - hessian_diagonal(density.log_prior, theta) + self.damping
         if not bool((precision > 0).all()):
             raise LaplaceError(
                 f"The diagonal precision at the mode is not positive: its smallest entry is {float(precision.min()):.3g}. Give "
                 f"every site a proper prior, or add damping={-2 * float(precision.min()):.2g}."
             )
-        info = laplace_info(self, found, curvature, time.perf_counter() - began)
-        return Gaussian(density, info, theta, Diagonal(precision.rsqrt()))
+        return laplace_posterior(density, found, curvature, theta, Diagonal(precision.rsqrt()))

@@ -1,6 +1,5 @@
 """Laplace approximation of a hierarchical model: hyperparameters at the mode of their marginal, the rest given them."""
 
-import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -15,11 +14,9 @@ from torch import Tensor
 from bnnzoo.core.covariance import Covariance, Diagonal, Embedded
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.hierarchy import given_sites, hyperparameter_sites
-from bnnzoo.core.method import Method, Need, Run
+from bnnzoo.core.method import FitContext, Method, Need
 from bnnzoo.core.posterior import Gaussian
 from bnnzoo.core.sites import ModelError
-from bnnzoo.core.types import Data
-from bnnzoo.inference.config import config_of
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.laplace.diagonal import DiagonalLaplace
 from bnnzoo.inference.laplace.evidence import LaplaceMethod
@@ -86,7 +83,7 @@ class HierarchicalLaplace:
 
     needs: ClassVar[frozenset[Need]] = frozenset()
 
-    def run(self, density: LogDensity, data: Data, run: Run) -> Gaussian:
+    def run(self, density: LogDensity, context: FitContext) -> Gaussian:
         """Search the hyperparameters, then approximate the rest given them; see :func:`bnnzoo.fit`.
 
         Raises
@@ -99,11 +96,10 @@ class HierarchicalLaplace:
             If ``laplace`` is no Laplace method, or a setting out of range.
         """
         laplace = self._suitable_laplace()
-        began = time.perf_counter()
         names = hyperparameter_sites(density) if self.hyperparameters is None else self.hyperparameters
         index = index_of_sites(names, density, "hyperparameters") if names else torch.arange(0, device=density.device)
         _refuse_sites(index, density)
-        marginal = _Marginal(laplace, density, data, run, index)
+        marginal = _Marginal(laplace, density, context, index)
         point = np.zeros(len(index))
         marginal(point, first=True)
         if len(index):
@@ -113,10 +109,7 @@ class HierarchicalLaplace:
         best = marginal.at_best()
         info = replace(
             best.info,
-            method="HierarchicalLaplace",
-            seconds=time.perf_counter() - began,
             num_gradients=marginal.num_gradients,
-            config=config_of(self) | {"curvature": best.info.config["curvature"]},
             fit_stats={"log_evidence": torch.tensor([marginal.trace], dtype=density.dtype)},
         )
         return replace(best, info=info)
@@ -137,8 +130,8 @@ class HierarchicalLaplace:
 class _Marginal:
     """Minus the approximate log marginal density of hyperparameters ``phi[H]`` and the data; it remembers the best."""
 
-    def __init__(self, method: LaplaceMethod, density: LogDensity, data: Data, run: Run, index: Tensor) -> None:
-        self._density, self._data, self._run, self._index = density, data, run, index
+    def __init__(self, method: LaplaceMethod, density: LogDensity, context: FitContext, index: Tensor) -> None:
+        self._density, self._context, self._index = density, context, index
         is_other = torch.ones(density.num_params, dtype=torch.bool, device=index.device)
         is_other[index] = False
         self._others = is_other.nonzero()[:, 0]
@@ -180,11 +173,13 @@ class _Marginal:
         covariance: Covariance = found.covariance
         if self._names:
             covariance = Embedded(covariance, self._others, self._density.num_params)
-        return Gaussian(self._density, found.info, theta.index_copy(0, self._others, found.loc), covariance)
+        whole = theta.index_copy(0, self._others, found.loc)
+        linearize_at = None if found.linearize_at is None else whole
+        return Gaussian(self._density, found.info, whole, covariance, linearize_at)
 
     def _at(self, climb: MAP, inner: LogDensity) -> Gaussian:
         """Return the approximation of all but the hyperparameters where a climb ends."""
-        return replace(self._method, map=climb).run(inner, self._data, self._run)
+        return replace(self._method, map=climb).run(inner, self._context)
 
     def _climbed(self, theta: Tensor, inner: LogDensity) -> MAP:
         """Return what finds the mode given hyperparameters: at first the method's own way, then a climb from the best one.
@@ -203,10 +198,10 @@ class _Marginal:
         if isinstance(units, Embedded):  # of some weights only, and the climb is over all
             units, length = Diagonal(torch.ones_like(start)), left
         num_calls = left * FITS * max(1, len(self._index))
-        whole = self._density.value_and_grad.specialize(theta[None], *self._data, num_calls=num_calls)
+        whole = self._density.value_and_grad.specialize(theta[None], *self._density.data, num_calls=num_calls)
 
         def evaluate(rows: Tensor) -> tuple[Tensor, Tensor]:
-            value, gradient = whole(theta.index_copy(0, self._others, rows[0])[None], *self._data)
+            value, gradient = whole(theta.index_copy(0, self._others, rows[0])[None], *self._density.data)
             return value, gradient[:, self._others]
 
         arrived = False

@@ -1,7 +1,6 @@
 """Kronecker-factored Laplace approximation of a network's weights, layer by layer."""
 
 import copy
-import time
 import warnings
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -11,15 +10,14 @@ from torch import Tensor, nn
 
 from bnnzoo.core.covariance import Kronecker
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.method import Need, Run
+from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.network import Network
 from bnnzoo.core.posterior import Gaussian
-from bnnzoo.core.replay import Node, replay
+from bnnzoo.core.replay import Node
 from bnnzoo.core.sites import ModelError, Site
-from bnnzoo.core.types import Data
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.laplace.curvature import Curvature, choose_curvature, hessian_diagonal, precision, root_of_node
-from bnnzoo.inference.laplace.laplace import LaplaceError, best_member, laplace_info, refuse_reparametrised
+from bnnzoo.inference.laplace.laplace import LaplaceError, best_member, laplace_posterior, refuse_reparametrised
 
 __all__ = ["KFACLaplace"]
 
@@ -72,7 +70,7 @@ class KFACLaplace:
 
     needs: ClassVar[frozenset[Need]] = frozenset({Need.NETWORK})
 
-    def run(self, density: LogDensity, data: Data, run: Run) -> Gaussian:
+    def run(self, density: LogDensity, context: FitContext) -> Gaussian:
         """Find the mode and the Kronecker factors there; see :func:`bnnzoo.fit`.
 
         Raises
@@ -89,21 +87,19 @@ class KFACLaplace:
             raise ValueError("KFACLaplace(curvature='hessian'): write 'ggn', or use Laplace(curvature='hessian').")
         _refuse_unsupported(density)
         refuse_reparametrised(density, "KFACLaplace")
-        began = time.perf_counter()
-        found = self.map.run(density, data, run)
+        found = self.map.run(density, context)
         theta, _ = best_member(found)
         (network,) = density.networks
         curvature = choose_curvature(self.curvature, density)
-        factors = _kronecker_factors(density, data, theta, network, curvature)
+        factors = _kronecker_factors(density, theta, network, curvature)
         prior = -hessian_diagonal(density.log_prior, theta) + self.damping
         blocks = []
         for site in density.sites:
             if site.is_weight:
                 blocks.append(_weight_block(site, factors[site.name], prior[site.span]))
             else:
-                blocks.append(_dense_block(density, data, theta, site, curvature))
-        info = laplace_info(self, found, curvature, time.perf_counter() - began)
-        return Gaussian(density, info, theta, Kronecker(tuple(blocks)))
+                blocks.append(_dense_block(density, theta, site, curvature))
+        return laplace_posterior(density, found, curvature, theta, Kronecker(tuple(blocks)))
 
 
 def _refuse_unsupported(density: LogDensity) -> None:
@@ -123,10 +119,10 @@ def _refuse_unsupported(density: LogDensity) -> None:
 
 
 def _kronecker_factors(
-    density: LogDensity, data: Data, theta: Tensor, network: Network, curvature: Curvature
+    density: LogDensity, theta: Tensor, network: Network, curvature: Curvature
 ) -> dict[str, tuple[Tensor, Tensor | None]]:
     """Return for each weight site G ``[out, out]`` and A ``[in, in]``; None instead of A for a bias."""
-    call = _observed_call(density, data, theta, network)
+    call = _observed_call(density, theta, network)
     columns = _root_columns(density, call, curvature)
     module = copy.deepcopy(network.module).to(theta).requires_grad_(True)
     values = density.constrain(theta)
@@ -151,7 +147,7 @@ class _Call:
     node: Node
 
 
-def _observed_call(density: LogDensity, data: Data, theta: Tensor, network: Network) -> _Call:
+def _observed_call(density: LogDensity, theta: Tensor, network: Network) -> _Call:
     """Run the model at theta with the network's output as a variable of its own, on which the likelihood depends."""
     inputs: list[Any] = []
     leaves: list[Tensor] = []
@@ -164,7 +160,7 @@ def _observed_call(density: LogDensity, data: Data, theta: Tensor, network: Netw
     handle = network.module.register_forward_hook(cut)
     try:
         with torch.enable_grad():
-            nodes = replay(density.model, density.constrain(theta.detach()), data, density.observed, density.device)
+            nodes = density.nodes(theta.detach(), *density.data)
     finally:
         handle.remove()
     if len(inputs) != 1 or len(inputs[0]) != 1 or len(density.observed) != 1:
@@ -233,11 +229,9 @@ def _weight_block(site: Site, factors: tuple[Tensor, Tensor | None], prior: Tens
     return left, right, (products + shift).rsqrt()
 
 
-def _dense_block(
-    density: LogDensity, data: Data, theta: Tensor, site: Site, curvature: Curvature
-) -> tuple[Tensor, Tensor, Tensor]:
+def _dense_block(density: LogDensity, theta: Tensor, site: Site, curvature: Curvature) -> tuple[Tensor, Tensor, Tensor]:
     index = torch.arange(site.span.start, site.span.stop, device=theta.device)
-    values, vectors = torch.linalg.eigh(precision(density, data, theta, curvature, index))
+    values, vectors = torch.linalg.eigh(precision(density, theta, curvature, index))
     if not bool((values > 0).all()):
         raise LaplaceError(
             f"The precision of site {site.name!r} at the mode has the eigenvalue {float(values[0]):.3g}."

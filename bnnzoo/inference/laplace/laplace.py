@@ -2,7 +2,6 @@
 
 import math
 import os
-import time
 import warnings
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -12,11 +11,9 @@ from torch import Tensor
 
 from bnnzoo.core.covariance import Covariance, Dense
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.method import Method, Need, Run
-from bnnzoo.core.posterior import Draws, FitInfo, Gaussian
+from bnnzoo.core.method import FitContext, Need
+from bnnzoo.core.posterior import Draws, Gaussian
 from bnnzoo.core.sites import ModelError
-from bnnzoo.core.types import Data
-from bnnzoo.inference.config import config_of
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.laplace.curvature import Curvature, choose_curvature, precision, scale_tril_of
 from bnnzoo.lowering.lowered import looped_value_and_grad
@@ -82,7 +79,7 @@ class Laplace:
 
     needs: ClassVar[frozenset[Need]] = frozenset()
 
-    def run(self, density: LogDensity, data: Data, run: Run) -> Gaussian:
+    def run(self, density: LogDensity, context: FitContext) -> Gaussian:
         """Find the mode and the curvature there; see :func:`bnnzoo.fit`.
 
         Raises
@@ -91,15 +88,13 @@ class Laplace:
             If the matrix would not fit into memory, or is not positive definite.
         """
         refuse_too_large(density.num_params, density.dtype, self.max_bytes)
-        began = time.perf_counter()
-        found = self.map.run(density, data, run)
+        found = self.map.run(density, context)
         theta, gradient_norm = best_member(found)
         curvature = choose_curvature(self.curvature, density)
-        matrix = damped(precision(density, data, theta, curvature), self.damping)
+        matrix = damped(precision(density, theta, curvature), self.damping)
         covariance = Dense(positive_definite_scale_tril(matrix, curvature))
-        warn_if_not_converged(density, data, theta, covariance, gradient_norm)
-        info = laplace_info(self, found, curvature, time.perf_counter() - began)
-        return Gaussian(density, info, theta, covariance)
+        warn_if_not_converged(density, theta, covariance, gradient_norm)
+        return laplace_posterior(density, found, curvature, theta, covariance)
 
 
 def log_marginal_likelihood(posterior: Gaussian) -> Tensor:
@@ -127,16 +122,12 @@ def best_member(found: Draws) -> tuple[Tensor, float]:
     return found.theta[0, best], float(found.info.sample_stats["gradient_norm"][0, best])
 
 
-def laplace_info(method: Method, found: Draws, curvature: Curvature, seconds: float) -> FitInfo:
-    """Return how a Laplace approximation came about; the configuration says which curvature was used."""
-    return replace(
-        found.info,
-        method=type(method).__name__,
-        sampling="iid",
-        seconds=seconds,
-        config=config_of(method) | {"curvature": str(curvature)},
-        sample_stats={},
-    )
+def laplace_posterior(
+    density: LogDensity, found: Draws, curvature: Curvature, theta: Tensor, covariance: Covariance
+) -> Gaussian:
+    """Return the Gaussian at ``theta[P]``, one of the modes found; with Gauss-Newton curvature its predictions are linearised."""
+    info = replace(found.info, sampling="iid", config={"curvature": str(curvature)}, sample_stats={})
+    return Gaussian(density, info, theta, covariance, linearize_at=None if curvature == "hessian" else theta)
 
 
 def refuse_too_large(num_params: int, dtype: torch.dtype, max_bytes: float | None) -> None:
@@ -192,11 +183,9 @@ def _indefinite(smallest: float, num_negative: int, size: int, curvature: str) -
     )
 
 
-def warn_if_not_converged(
-    density: LogDensity, data: Data, theta: Tensor, covariance: Covariance, gradient_norm: float
-) -> None:
+def warn_if_not_converged(density: LogDensity, theta: Tensor, covariance: Covariance, gradient_norm: float) -> None:
     """Warn if one Newton step from ``theta`` would move it by a good part of a posterior standard deviation."""
-    _, gradient = looped_value_and_grad(density.log_joint)(theta[None], *data)
+    _, gradient = looped_value_and_grad(density.log_joint)(theta[None], *density.data)
     distance = float(covariance.sqrt_rmatmul(gradient[0]).norm())
     if distance > MAX_DISTANCE:
         warnings.warn(

@@ -1,6 +1,5 @@
 """Low-rank Laplace approximation: the prior, updated along the directions that the data say most about."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -14,14 +13,13 @@ from torch.func import grad, vjp
 
 from bnnzoo.core.covariance import LowRankPrecision
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.method import Need, Run
+from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.minibatch import select
 from bnnzoo.core.outputs import rows_are_independent
 from bnnzoo.core.posterior import Gaussian
-from bnnzoo.core.types import Data
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.laplace.curvature import Curvature, choose_curvature, hessian_diagonal, row_function
-from bnnzoo.inference.laplace.laplace import LaplaceError, best_member, laplace_info, warn_if_not_converged
+from bnnzoo.inference.laplace.laplace import LaplaceError, best_member, laplace_posterior, warn_if_not_converged
 
 __all__ = ["LowRankLaplace", "precision_product"]
 
@@ -83,7 +81,7 @@ class LowRankLaplace:
 
     needs: ClassVar[frozenset[Need]] = frozenset()
 
-    def run(self, density: LogDensity, data: Data, run: Run) -> Gaussian:
+    def run(self, density: LogDensity, context: FitContext) -> Gaussian:
         """Find the mode and the leading directions of the curvature there; see :func:`bnnzoo.fit`.
 
         Raises
@@ -97,39 +95,37 @@ class LowRankLaplace:
             raise ValueError(f"LowRankLaplace(rank={self.rank}): write 1 or more, or use DiagonalLaplace().")
         if self.damping < 0:
             raise ValueError(f"damping={self.damping}: write 0 or more.")
-        began = time.perf_counter()
-        found = self.map.run(density, data, run)
+        found = self.map.run(density, context)
         theta, gradient_norm = best_member(found)
         curvature = choose_curvature(self.curvature, density)
         scale = _prior_scale(density, theta, self.damping)
-        full = precision_product(density, data, theta, curvature)
+        full = precision_product(density, theta, curvature)
 
         def excess(v: Tensor) -> Tensor:
             """Return what the data add, in units of the prior's precision."""
             inner = scale * v
             return scale * (full(inner) + self.damping * inner) - v
 
-        values, vectors = _leading_eigenpairs(excess, theta, self.rank, run.seed)
+        values, vectors = _leading_eigenpairs(excess, theta, self.rank, context.seed)
         _refuse_indefinite(values, str(curvature))
         covariance = LowRankPrecision(scale, vectors, values)
-        warn_if_not_converged(density, data, theta, covariance, gradient_norm)
-        info = laplace_info(self, found, curvature, time.perf_counter() - began)
-        return Gaussian(density, info, theta, covariance)
+        warn_if_not_converged(density, theta, covariance, gradient_norm)
+        return laplace_posterior(density, found, curvature, theta, covariance)
 
 
-def precision_product(density: LogDensity, data: Data, theta: Tensor, curvature: Curvature) -> Product:
+def precision_product(density: LogDensity, theta: Tensor, curvature: Curvature) -> Product:
     """Return ``v[P] -> [P]``, the precision of :class:`bnnzoo.inference.Laplace` at ``theta[P]`` times a vector.
 
     Parameters
     ----------
-    density, data
+    density : LogDensity
     theta : Tensor [P]
     curvature : {"ggn", "hessian", "empirical_fisher"} or MonteCarloFisher
         Of the likelihood; the prior's is always its exact Hessian.
     """
     if curvature == "hessian":
-        return _negative_hessian_product(lambda t: density.log_joint(t, *data), theta)
-    outputs, data = row_function(density, theta, curvature, data, None)
+        return _negative_hessian_product(lambda t: density.log_joint(t, *density.data), theta)
+    outputs, data = row_function(density, theta, curvature, density.data, None)
     prior = _negative_hessian_product(density.log_prior, theta)
     with torch.no_grad():
         splits = rows_are_independent(outputs(theta, *data), outputs, theta, data, density.num_data)

@@ -1,6 +1,5 @@
 """Laplace approximations over some of the parameters, with all others fixed at the mode."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -10,17 +9,16 @@ from torch import Tensor
 
 from bnnzoo.core.covariance import Dense, Embedded
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.method import Need, Run
+from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.network import Network
 from bnnzoo.core.posterior import Gaussian
 from bnnzoo.core.sites import ModelError
-from bnnzoo.core.types import Data
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.laplace.curvature import Curvature, choose_curvature, precision
 from bnnzoo.inference.laplace.laplace import (
     best_member,
     damped,
-    laplace_info,
+    laplace_posterior,
     positive_definite_scale_tril,
     refuse_reparametrised,
     refuse_too_large,
@@ -61,7 +59,7 @@ class SubsetLaplace:
 
     needs: ClassVar[frozenset[Need]] = frozenset()
 
-    def run(self, density: LogDensity, data: Data, run: Run) -> Gaussian:
+    def run(self, density: LogDensity, context: FitContext) -> Gaussian:
         """Find the mode and the curvature of the chosen sites there; see :func:`bnnzoo.fit`.
 
         Raises
@@ -71,7 +69,7 @@ class SubsetLaplace:
         LaplaceError
             If the matrix would not fit into memory, or is not positive definite.
         """
-        return laplace_over(self, index_of_sites(self.sites, density), density, data, run)
+        return laplace_over(self, index_of_sites(self.sites, density), density, context)
 
 
 @dataclass(frozen=True)
@@ -108,7 +106,7 @@ class LastLayerLaplace:
 
     needs: ClassVar[frozenset[Need]] = frozenset({Need.NETWORK})
 
-    def run(self, density: LogDensity, data: Data, run: Run) -> Gaussian:
+    def run(self, density: LogDensity, context: FitContext) -> Gaussian:
         """Find the mode and the curvature of the last layer there; see :func:`bnnzoo.fit`.
 
         Raises
@@ -119,21 +117,20 @@ class LastLayerLaplace:
         refuse_reparametrised(density, "LastLayerLaplace")
         last = {site for network in density.networks for site in last_layer_sites(network)}
         names = [site.name for site in density.sites if not site.is_weight or site.name in last]
-        return laplace_over(self, index_of_sites(names, density), density, data, run)
+        return laplace_over(self, index_of_sites(names, density), density, context)
 
 
 def laplace_over(
-    method: SubsetLaplace | LastLayerLaplace, index: Tensor, density: LogDensity, data: Data, run: Run
+    method: SubsetLaplace | LastLayerLaplace, index: Tensor, density: LogDensity, context: FitContext
 ) -> Gaussian:
     """Return the Laplace approximation over the entries ``index[R]`` of theta."""
     refuse_too_large(len(index), density.dtype, method.max_bytes)
-    began = time.perf_counter()
-    found = method.map.run(density, data, run)
+    found = method.map.run(density, context)
     theta, _ = best_member(found)
     curvature = choose_curvature(method.curvature, density)
-    matrix = damped(precision(density, data, theta, curvature, index), method.damping)
+    matrix = damped(precision(density, theta, curvature, index), method.damping)
     covariance = Embedded(Dense(positive_definite_scale_tril(matrix, curvature)), index, density.num_params)
-    return Gaussian(density, laplace_info(method, found, curvature, time.perf_counter() - began), theta, covariance)
+    return laplace_posterior(density, found, curvature, theta, covariance)
 
 
 def index_of_sites(names: Sequence[str], density: LogDensity, argument: str = "sites") -> Tensor:

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.types import Data
 from bnnzoo.inference.markov.protocols import Loop
 
 __all__ = ["Checkpoint", "Fingerprint", "fingerprint_of"]
@@ -32,16 +31,16 @@ SECONDS_BETWEEN_BLOCKS = 10.0
 FORMAT = 1
 
 
-def fingerprint_of(config: Mapping[str, Any], density: LogDensity, data: Data, seed: int) -> Fingerprint:
+def fingerprint_of(config: Mapping[str, Any], density: LogDensity, seed: int) -> Fingerprint:
     """Return what must agree for a store to belong to a fit, as sentences by name."""
     probe = torch.full((1, density.num_params), 0.1, dtype=density.dtype, device=density.device)
-    value, _ = density.value_and_grad(probe, *data)
+    value, _ = density.value_and_grad(probe, *density.data)
     return {
         "settings": json.dumps(config, sort_keys=True),
         "seed": str(seed),
         "dtype": str(density.dtype),
         "latent sites": ", ".join(f"{site.name}{list(site.shape)}" for site in density.sites),
-        "data": ", ".join(_digest(value) for value in data),
+        "data": ", ".join(_digest(value) for value in density.data),
         "log density at a fixed point": f"{float(value):.6g}",
     }
 

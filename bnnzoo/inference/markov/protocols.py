@@ -6,7 +6,6 @@ from typing import Any, Protocol, runtime_checkable
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.types import Data
 
 __all__ = ["Loop", "Sampler"]
 
@@ -38,5 +37,5 @@ class Sampler(Protocol):
     """What begins a loop; it travels to workers. Its ``groups`` are the chains that run in one batch."""
 
     def groups(self, num_chains: int, spread: bool) -> list[range]: ...
-    def begin(self, density: LogDensity, data: Data, theta: Tensor, seed: int, first_chain: int) -> Loop: ...
+    def begin(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int) -> Loop: ...
     def refuse_impossible(self, name: str) -> None: ...

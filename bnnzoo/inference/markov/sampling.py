@@ -1,6 +1,5 @@
 """From a method's settings to a posterior: starts, chains here or on an executor, and what ArviZ wants to know of them."""
 
-import time
 from collections.abc import Mapping
 from concurrent.futures import BrokenExecutor, Executor
 from dataclasses import dataclass, replace
@@ -13,9 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity, build_density
-from bnnzoo.core.method import Method, Progress, Run, Silent
+from bnnzoo.core.method import FitContext, Method, Progress, Silent
 from bnnzoo.core.posterior import Draws, FitInfo
-from bnnzoo.core.types import Data
 from bnnzoo.inference.config import config_of
 from bnnzoo.inference.markov.checkpoint import Checkpoint, Fingerprint, fingerprint_of
 from bnnzoo.inference.markov.protocols import Loop, Sampler
@@ -63,7 +61,7 @@ class Task:
 
 
 def sample_chains(
-    method: Method, sampler: Sampler, settings: ChainSettings, density: LogDensity, data: Data, run: Run
+    method: Method, sampler: Sampler, settings: ChainSettings, density: LogDensity, context: FitContext
 ) -> Draws:
     """Run chains of ``sampler`` and return their draws ``[C, S, P]``.
 
@@ -76,26 +74,19 @@ def sample_chains(
     least = {"num_chains": 1, "num_draws": 1, "num_warmup": 0}
     refuse_counts(name, {key: (getattr(settings, key), value) for key, value in least.items()})
     sampler.refuse_impossible(name)
-    began = time.perf_counter()
     checkpoint = None
-    if run.checkpoint is not None:
-        checkpoint = (run.checkpoint, fingerprint_of(config_of(method), density, data, run.seed))
-    theta = starting_points(settings.init, settings.num_chains, density, data, run, traced=True)
-    task = Task(sampler, settings, theta, run.seed, 0, checkpoint)
-    groups = sampler.groups(settings.num_chains, spread=run.executor is not None)
+    if context.checkpoint is not None:
+        checkpoint = (context.checkpoint, fingerprint_of(config_of(method), density, context.seed))
+    theta = starting_points(settings.init, settings.num_chains, density, context, traced=True)
+    task = Task(sampler, settings, theta, context.seed, 0, checkpoint)
+    groups = sampler.groups(settings.num_chains, spread=context.executor is not None)
     tasks = [task.of_chains(group) for group in groups]
-    workers = run.executor
-    result = (
-        _ship(workers, tasks, density, data) if workers is not None else _run_here(tasks, density, data, run.progress)
-    )
+    workers = context.executor
+    result = _ship(workers, tasks, density) if workers is not None else _run_here(tasks, density, context.progress)
     info = FitInfo(
-        method=name,
         sampling="mcmc",
-        seed=run.seed,
         num_gradients=result.num_gradients,
-        seconds=time.perf_counter() - began,
         complete=result.complete,
-        config=config_of(method),
         sample_stats={key: torch.from_numpy(value).to(KINDS.get(key)) for key, value in result.stats.items()},
     )
     return Draws(density, info, torch.from_numpy(result.theta).to(density.device))
@@ -104,12 +95,12 @@ def sample_chains(
 KINDS = {"n_steps": torch.int64, "tree_depth": torch.int64, "diverging": torch.bool}
 
 
-def _run_here(tasks: list[Task], density: LogDensity, data: Data, progress: Progress) -> ChainDraws:
+def _run_here(tasks: list[Task], density: LogDensity, progress: Progress) -> ChainDraws:
     """Run groups one after the other; interrupted, return those that are done, or what the first one has."""
     parts: list[ChainDraws] = []
     for task in tasks:
         try:
-            part = _run(task, density, data, progress)
+            part = _run(task, density, progress)
         except KeyboardInterrupt:
             if not parts:
                 raise
@@ -120,7 +111,7 @@ def _run_here(tasks: list[Task], density: LogDensity, data: Data, progress: Prog
     return _joined(parts)
 
 
-def _run(task: Task, density: LogDensity, data: Data, progress: Progress) -> ChainDraws:
+def _run(task: Task, density: LogDensity, progress: Progress) -> ChainDraws:
     """Run chains in this process, all in one batch; interrupted, return the draws that every chain has.
 
     Raises
@@ -128,7 +119,7 @@ def _run(task: Task, density: LogDensity, data: Data, progress: Progress) -> Cha
     KeyboardInterrupt
         If interrupted before every chain has a draw.
     """
-    loop = task.sampler.begin(density, data, task.theta, task.seed, task.first_chain)
+    loop = task.sampler.begin(density, task.theta, task.seed, task.first_chain)
     complete = _advance(loop, task, progress)
     kept = min(int(loop.counts.min()) - task.settings.num_warmup, task.settings.num_draws)
     if kept < 1:
@@ -160,12 +151,12 @@ def _advance(loop: Loop, task: Task, progress: Progress) -> bool:
     return True
 
 
-def _ship(executor: Executor, tasks: list[Task], density: LogDensity, data: Data) -> ChainDraws:
+def _ship(executor: Executor, tasks: list[Task], density: LogDensity) -> ChainDraws:
     """Run every task on ``executor`` and put the draws together in order.
 
     The model travels, not its density: compiled code belongs to a process.
     """
-    model = (density.model, data, density.dtype, density.device)
+    model = (density.model, density.data, density.dtype, density.device)
     num = sum(len(task.theta) for task in tasks)
     loads = [cloudpickle.dumps((each, model)) for each in tasks]
     try:
@@ -203,4 +194,4 @@ def _run_shipped(load: bytes) -> ChainDraws:
     task, (model, data, dtype, device) = cloudpickle.loads(load)
     torch.set_num_threads(1)
     density = build_density(model, *data, dtype=dtype, device=device)
-    return _run(task, density, data, Silent())
+    return _run(task, density, Silent())

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.method import Run
+from bnnzoo.core.method import FitContext
 from bnnzoo.core.minibatch import RowIndices, select
 from bnnzoo.core.types import Data
 from bnnzoo.lowering.lowered import Lowered
@@ -78,8 +78,7 @@ def ascend(
     start: Tensor,
     settings: AdamSettings,
     density: LogDensity,
-    data: Data,
-    run: Run,
+    context: FitContext,
     noise: Callable[[torch.Generator], tuple[Tensor, ...]] = lambda _: (),
     fallback: Objective | None = None,
     name: str = "loss",
@@ -98,7 +97,7 @@ def ascend(
         See :data:`Objective`.
     start : Tensor [C, Q]
     settings : AdamSettings
-    density, data, run
+    density, context
         As in ``Method.run``.
     noise : callable
         Draws what is random in one step.
@@ -116,16 +115,16 @@ def ascend(
     ----------
     Kingma and Ba (2015), Adam: a method for stochastic optimization, ICLR.
     """
-    check_settings(settings, density, data)
-    generator = torch.Generator().manual_seed(run.seed)
-    batches = _batches(settings.batch_size, density, data, generator)
+    check_settings(settings, density)
+    generator = torch.Generator().manual_seed(context.seed)
+    batches = _batches(settings.batch_size, density, generator)
     dials = _dials(settings, start).unbind(0)
     zeros = torch.zeros_like(start)
     step = None
     params, mean, square, total = start, zeros, zeros.clone(), zeros.clone()
     values: list[Tensor] = []
     complete = True
-    run.progress.start("Optimising", settings.num_steps)
+    context.progress.start("Optimising", settings.num_steps)
     try:
         for t in range(settings.num_steps):
             batch = next(batches)
@@ -143,7 +142,7 @@ def ascend(
             if (settings.num_steps - t - 1) % settings.window == 0 and _is_settled(values, settings):
                 break
             if t % max(1, settings.num_steps // REPORTS) == 0:
-                run.progress.update(t + 1, **{name: float(value.mean())})
+                context.progress.update(t + 1, **{name: float(value.mean())})
     except KeyboardInterrupt:
         if not values:
             raise
@@ -152,7 +151,7 @@ def ascend(
     return Optimum(total / in_window, torch.stack(values, 1), complete)
 
 
-def check_settings(settings: AdamSettings, density: LogDensity, data: Data) -> None:
+def check_settings(settings: AdamSettings, density: LogDensity) -> None:
     """Refuse settings out of range, and mini-batches of a model without rows."""
     if settings.num_steps < 1:
         raise ValueError(f"num_steps={settings.num_steps}: write 1 or more.")
@@ -160,7 +159,7 @@ def check_settings(settings: AdamSettings, density: LogDensity, data: Data) -> N
         raise ValueError(f"learning_rate={settings.learning_rate}: write a positive number, such as 0.01.")
     if not 1 <= settings.window <= settings.num_steps:
         raise ValueError(f"num_averaged={settings.window}: write 1 to num_steps={settings.num_steps}.")
-    has_rows = any(isinstance(v, Tensor) and v.ndim and len(v) == density.num_data for v in data)
+    has_rows = any(isinstance(v, Tensor) and v.ndim and len(v) == density.num_data for v in density.data)
     if settings.batch_size is not None and not has_rows:
         raise ValueError(
             f"batch_size={settings.batch_size}, but no argument of the model has one row for each of its "
@@ -168,10 +167,10 @@ def check_settings(settings: AdamSettings, density: LogDensity, data: Data) -> N
         )
 
 
-def _batches(size: int | None, density: LogDensity, data: Data, generator: torch.Generator) -> Iterator[Data]:
+def _batches(size: int | None, density: LogDensity, generator: torch.Generator) -> Iterator[Data]:
     rows = RowIndices(density.num_data, size, generator)
     while True:
-        yield data if rows.is_full else select(data, rows.next().to(density.device), density.num_data)
+        yield density.data if rows.is_full else select(density.data, rows.next().to(density.device), density.num_data)
 
 
 def _dials(settings: AdamSettings, like: Tensor) -> Tensor:

@@ -1,6 +1,5 @@
 """The evidence lower bound of any reparametrised family over ``theta``, and its maximisation."""
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -11,10 +10,9 @@ from torch.func import grad_and_value, vmap
 
 from bnnzoo.core.covariance import Covariance
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.method import Method, Run
+from bnnzoo.core.method import FitContext, Method
 from bnnzoo.core.posterior import FitInfo, Gaussian, Mixture
 from bnnzoo.core.types import Data
-from bnnzoo.inference.config import config_of
 from bnnzoo.inference.optimise.train import AdamSettings, Objective, Optimum, ascend
 from bnnzoo.inference.starts import Start, starting_points
 from bnnzoo.inference.variational.noise import Noise
@@ -184,8 +182,7 @@ def fit_gaussian(
     method: Method,
     family: GaussianFamily,
     density: LogDensity,
-    data: Data,
-    run: Run,
+    context: FitContext,
     bound: Bound | None = None,
     num_extra: int = 0,
 ) -> Gaussian | Mixture:
@@ -196,7 +193,7 @@ def fit_gaussian(
     ValueError
         If a setting is out of range.
     """
-    params, info = maximise(method, family, density, data, run, bound, num_extra)
+    params, info = maximise(method, family, density, context, bound, num_extra)
     components = tuple(Gaussian(density, info, *family.gaussian(row)) for row in params)
     return components[0] if len(components) == 1 else Mixture(density, info, components)
 
@@ -205,8 +202,7 @@ def maximise(
     method: Method,
     family: Family,
     density: LogDensity,
-    data: Data,
-    run: Run,
+    context: FitContext,
     bound: Bound | None = None,
     num_extra: int = 0,
     start: Tensor | None = None,
@@ -216,7 +212,7 @@ def maximise(
 
     Parameters
     ----------
-    method, density, data, run
+    method, density, context
         As in ``Method.run``.
     family : Family
     bound : Bound, optional
@@ -234,9 +230,8 @@ def maximise(
         If a setting is out of range.
     """
     settings = vi_settings(method)
-    began = time.perf_counter()
     if start is None:
-        theta = starting_points(settings.init, settings.num_restarts, density, data, run)
+        theta = starting_points(settings.init, settings.num_restarts, density, context)
         start = torch.stack([family.start(loc, settings.init_scale) for loc in theta])
     shape = (settings.num_restarts, settings.num_particles, family.noise_size(density.num_params))
     bound = along_the_path(density, family) if bound is None else bound
@@ -245,21 +240,16 @@ def maximise(
         start,
         replace(settings.adam, clip=clip),
         density,
-        data,
-        run,
-        noise=Noise(shape, start, run.seed, num_extra),
+        context,
+        noise=Noise(shape, start, context.seed, num_extra),
         fallback=_looped_objective(bound, settings),
         name="elbo",
     )
     kept = _kept(found, settings)
     info = FitInfo(
-        method=type(method).__name__,
         sampling="iid",
-        seed=run.seed,
         num_gradients=found.num_steps * settings.num_restarts * settings.num_particles,
-        seconds=time.perf_counter() - began,
         complete=found.complete,
-        config=config_of(method),
         fit_stats={"elbo": found.trace[kept]},
     )
     return found.params[kept], info

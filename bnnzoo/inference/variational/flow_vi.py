@@ -1,7 +1,6 @@
 """Variational inference with a normalising flow: a Gaussian, bent."""
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -13,11 +12,9 @@ from torch.func import functional_call, vmap
 
 from bnnzoo.core.covariance import Covariance, Dense, Diagonal
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.method import Method, Need, Run
+from bnnzoo.core.method import FitContext, Method, Need
 from bnnzoo.core.posterior import FitInfo, Mixture, guide_of, noise_of_draws
 from bnnzoo.core.replay import isolated
-from bnnzoo.core.types import Data
-from bnnzoo.inference.config import config_of
 from bnnzoo.inference.optimise.train import Schedule
 from bnnzoo.inference.starts import Start
 from bnnzoo.inference.variational.elbo import GaussianFamily, Keep, maximise
@@ -235,7 +232,7 @@ class FlowVI:
 
     needs: ClassVar[frozenset[Need]] = frozenset()
 
-    def run(self, density: LogDensity, data: Data, run: Run) -> FlowPosterior | Mixture:
+    def run(self, density: LogDensity, context: FitContext) -> FlowPosterior | Mixture:
         """Fit the Gaussian, then the flow; see :func:`bnnzoo.fit`.
 
         Raises
@@ -247,13 +244,12 @@ class FlowVI:
         """
         base = self._base()
         family = base.family(density.num_params)
-        layers = coupling_layers(density, self.num_layers, self.num_hidden, run.seed)
-        began = time.perf_counter()
-        params, before = maximise(base, family, density, data, run)
+        layers = coupling_layers(density, self.num_layers, self.num_hidden, context.seed)
+        params, before = maximise(base, family, density, context)
         flow = Flow(family, params.shape[1], layers)
         start = torch.stack([flow.start_from(row) for row in params])
-        params, info = maximise(replace(self, kl_annealing=0.0), flow, density, data, run, start=start, clip=CLIP)
-        info = _joined(before, info, config_of(self), time.perf_counter() - began)
+        params, info = maximise(replace(self, kl_annealing=0.0), flow, density, context, start=start, clip=CLIP)
+        info = _joined(before, info)
         components = tuple(FlowPosterior(density, info, flow, row) for row in params)
         return components[0] if len(components) == 1 else Mixture(density, info, components)
 
@@ -327,12 +323,10 @@ def coupling_layers(density: LogDensity, num_layers: int, num_hidden: int, seed:
     return _Layers(layers, ComposedTransform).to(dtype=density.dtype, device=density.device)
 
 
-def _joined(before: FitInfo, after: FitInfo, config: dict[str, Any], seconds: float) -> FitInfo:
+def _joined(before: FitInfo, after: FitInfo) -> FitInfo:
     """Return how both fits came about, with the trace of the second."""
     return replace(
         after,
-        config=config,
-        seconds=seconds,
         num_gradients=before.num_gradients + after.num_gradients,
         complete=before.complete and after.complete,
     )

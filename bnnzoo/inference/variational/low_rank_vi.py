@@ -9,9 +9,8 @@ from torch import Tensor
 
 from bnnzoo.core.covariance import LowRankPlusDiagonal
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.method import Need, Run
+from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.posterior import Gaussian, Mixture
-from bnnzoo.core.types import Data
 from bnnzoo.inference.optimise.train import Schedule
 from bnnzoo.inference.starts import Start
 from bnnzoo.inference.variational.elbo import Keep, fit_gaussian
@@ -99,7 +98,7 @@ class LowRankVI:
 
     needs: ClassVar[frozenset[Need]] = frozenset()
 
-    def run(self, density: LogDensity, data: Data, run: Run) -> Gaussian | Mixture:
+    def run(self, density: LogDensity, context: FitContext) -> Gaussian | Mixture:
         """Maximise the evidence lower bound; see :func:`bnnzoo.fit`.
 
         Raises
@@ -107,7 +106,7 @@ class LowRankVI:
         ValueError
             If a setting is out of range.
         """
-        return fit_gaussian(self, self.family(density.num_params), density, data, run)
+        return fit_gaussian(self, self.family(density.num_params), density, context)
 
     def family(self, num_params: int) -> LowRank:
         """Return the family of approximations to ``num_params`` parameters.

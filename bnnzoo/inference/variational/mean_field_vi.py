@@ -9,10 +9,9 @@ from torch import Tensor
 
 from bnnzoo.core.covariance import Diagonal
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.method import Need, Run
+from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.minibatch import RowIndices, select
 from bnnzoo.core.posterior import Gaussian, Mixture
-from bnnzoo.core.types import Data
 from bnnzoo.inference.optimise.train import Schedule
 from bnnzoo.inference.starts import Start
 from bnnzoo.inference.variational.elbo import Keep, fit_gaussian
@@ -138,7 +137,7 @@ class MeanFieldVI:
 
     needs: ClassVar[frozenset[Need]] = frozenset()
 
-    def run(self, density: LogDensity, data: Data, run: Run) -> Gaussian | Mixture:
+    def run(self, density: LogDensity, context: FitContext) -> Gaussian | Mixture:
         """Maximise the evidence lower bound; see :func:`bnnzoo.fit`.
 
         Returns
@@ -153,11 +152,11 @@ class MeanFieldVI:
         ModelError
             If the model has no layers for the estimator.
         """
-        bound = self.bound(density, data)
+        bound = self.bound(density)
         family, num_extra = self.family(density.num_params), 0 if bound is None else bound.num_extra
-        return fit_gaussian(self, family, density, data, run, bound, num_extra)
+        return fit_gaussian(self, family, density, context, bound, num_extra)
 
-    def bound(self, density: LogDensity, data: Data) -> MeanFieldBound | None:
+    def bound(self, density: LogDensity) -> MeanFieldBound | None:
         """Return how the bound is estimated; None for one draw of the weights and nothing in closed form."""
         if self.estimator not in ("shared", "local", "flipout"):
             raise ValueError(f"MeanFieldVI(estimator={self.estimator!r}): write 'shared', 'local' or 'flipout'.")
@@ -166,7 +165,7 @@ class MeanFieldVI:
         if is_shared and not is_closed:
             return None
         rows = RowIndices(density.num_data, self.batch_size, torch.Generator())
-        batch = data if rows.is_full else select(data, rows.next().to(density.device), density.num_data)
+        batch = density.data if rows.is_full else select(density.data, rows.next().to(density.device), density.num_data)
         layers = () if self.estimator == "shared" else noisy_layers(density, self.estimator, batch)
         return MeanFieldBound(density, layers, gaussian_sites(density) if is_closed else ())
 

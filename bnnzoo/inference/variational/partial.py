@@ -1,6 +1,5 @@
 """Variational inference over some of the parameters, with all others fixed where another method puts them."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -9,10 +8,8 @@ from torch import Tensor
 
 from bnnzoo.core.covariance import Covariance, Embedded
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.method import Method, Need, Run
+from bnnzoo.core.method import FitContext, Method, Need
 from bnnzoo.core.posterior import Gaussian, Mixture, Posterior
-from bnnzoo.core.types import Data
-from bnnzoo.inference.config import config_of
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.laplace.partial import index_of_sites, last_layer_sites
 from bnnzoo.inference.variational.elbo import GaussianFamily, fit_gaussian
@@ -88,7 +85,7 @@ class SubsetVI:
 
     needs: ClassVar[frozenset[Need]] = frozenset()
 
-    def run(self, density: LogDensity, data: Data, run: Run) -> Gaussian | Mixture:
+    def run(self, density: LogDensity, context: FitContext) -> Gaussian | Mixture:
         """Fit the method below, then the chosen sites; see :func:`bnnzoo.fit`.
 
         Raises
@@ -98,7 +95,7 @@ class SubsetVI:
         ValueError
             If ``vi`` is no Gaussian variational method, or has a start of its own.
         """
-        return vi_over(self, index_of_sites(self.sites, density), density, data, run)
+        return vi_over(self, index_of_sites(self.sites, density), density, context)
 
 
 @dataclass(frozen=True)
@@ -131,7 +128,7 @@ class LastLayerVI:
 
     needs: ClassVar[frozenset[Need]] = frozenset({Need.NETWORK})
 
-    def run(self, density: LogDensity, data: Data, run: Run) -> Gaussian | Mixture:
+    def run(self, density: LogDensity, context: FitContext) -> Gaussian | Mixture:
         """Fit the method below, then the last layer; see :func:`bnnzoo.fit`.
 
         Raises
@@ -141,24 +138,20 @@ class LastLayerVI:
         """
         last = {site for network in density.networks for site in last_layer_sites(network)}
         names = [site.name for site in density.sites if not site.is_weight or site.name in last]
-        return vi_over(self, index_of_sites(names, density), density, data, run)
+        return vi_over(self, index_of_sites(names, density), density, context)
 
 
 def vi_over(
-    method: SubsetVI | LastLayerVI, index: Tensor, density: LogDensity, data: Data, run: Run
+    method: SubsetVI | LastLayerVI, index: Tensor, density: LogDensity, context: FitContext
 ) -> Gaussian | Mixture:
     """Return the Gaussian approximation over the entries ``index[R]`` of theta, given the others."""
     vi = _suitable_vi(method)
-    began = time.perf_counter()
-    found = method.below.run(density, data, run)
-    point = _point(found, density, data)
+    found = method.below.run(density, context)
+    point = _point(found, density)
     vi = replace(vi, init=point.repeat(vi.num_restarts, 1))
-    posterior = fit_gaussian(vi, PartlyFixed(vi.family(len(index)), index, point), density, data, run)
+    posterior = fit_gaussian(vi, PartlyFixed(vi.family(len(index)), index, point), density, context)
     info = replace(
         posterior.info,
-        method=type(method).__name__,
-        config=config_of(method),
-        seconds=time.perf_counter() - began,
         num_gradients=found.info.num_gradients + posterior.info.num_gradients,
         complete=found.info.complete and posterior.info.complete,
     )
@@ -168,14 +161,14 @@ def vi_over(
     return Mixture(density, info, tuple(replace(component, info=info) for component in components))
 
 
-def _point(found: Posterior, density: LogDensity, data: Data) -> Tensor:
+def _point(found: Posterior, density: LogDensity) -> Tensor:
     """Return where a fit puts theta ``[P]``: a Gaussian's mean, else the draw or member with the highest density."""
     if isinstance(found, Gaussian):
         return found.loc
     theta = found.draws().flatten(0, 1)
     known = found.info.sample_stats.get("lp")
     is_known = known is not None and known.numel() == len(theta)
-    value = known.flatten() if known is not None and is_known else density.value_and_grad(theta, *data)[0]
+    value = known.flatten() if known is not None and is_known else density.value_and_grad(theta, *density.data)[0]
     return theta[value.argmax()]
 
 

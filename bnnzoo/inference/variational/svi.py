@@ -1,7 +1,6 @@
 """Stochastic variational inference with any Pyro guide, run by Pyro itself."""
 
 import copy
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,13 +17,12 @@ from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.method import Need, Run
+from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.minibatch import RowIndices, select
 from bnnzoo.core.posterior import DEFAULT_DRAWS, FitInfo
 from bnnzoo.core.replay import Node, isolated
 from bnnzoo.core.sites import ModelError, is_subsample
-from bnnzoo.core.types import Data, Model
-from bnnzoo.inference.config import config_of
+from bnnzoo.core.types import Model
 
 __all__ = ["SVI", "GuidePosterior"]
 
@@ -144,7 +142,7 @@ class SVI:
 
     needs: ClassVar[frozenset[Need]] = frozenset()
 
-    def run(self, density: LogDensity, data: Data, run: Run) -> GuidePosterior:
+    def run(self, density: LogDensity, context: FitContext) -> GuidePosterior:
         """Fit the guide; see :func:`bnnzoo.fit`.
 
         Raises
@@ -156,37 +154,32 @@ class SVI:
         """
         if self.num_steps < 1:
             raise ValueError(f"SVI(num_steps={self.num_steps}): write 1 or more.")
-        began = time.perf_counter()
-        with isolated(run.seed, density.device):
+        with isolated(context.seed, density.device):
             guide = self._own_guide(density.model)
-            guide(*data)
-            _refuse_missing_sites(guide, density, data)
+            guide(*density.data)
+            _refuse_missing_sites(guide, density)
             svi = PyroSVI(_ScaledModel(density), guide, self._own_optimiser(), self.elbo or Trace_ELBO())
-            losses, complete = self._loop(svi, density, data, run)
+            losses, complete = self._loop(svi, density, context)
             params = copy.deepcopy(pyro.get_param_store().get_state())
         info = FitInfo(
-            method="SVI",
             sampling="iid",
-            seed=run.seed,
             num_gradients=len(losses) * getattr(self.elbo, "num_particles", 1),
-            seconds=time.perf_counter() - began,
             complete=complete,
-            config=config_of(self),
             fit_stats={"elbo": -torch.tensor([losses], dtype=density.dtype)},
         )
         return GuidePosterior(density, info, guide, params)
 
-    def _loop(self, svi: PyroSVI, density: LogDensity, data: Data, run: Run) -> tuple[list[float], bool]:
-        generator = torch.Generator().manual_seed(run.seed)
+    def _loop(self, svi: PyroSVI, density: LogDensity, context: FitContext) -> tuple[list[float], bool]:
+        generator = torch.Generator().manual_seed(context.seed)
         rows = RowIndices(density.num_data, self.batch_size, generator)
         losses: list[float] = []
-        run.progress.start("Fitting the guide", self.num_steps)
+        context.progress.start("Fitting the guide", self.num_steps)
         try:
             for step in range(self.num_steps):
-                batch = data if rows.is_full else select(data, rows.next(), density.num_data)
+                batch = density.data if rows.is_full else select(density.data, rows.next(), density.num_data)
                 losses.append(float(svi.step(*batch)))
                 if step % max(1, self.num_steps // REPORTS) == 0:
-                    run.progress.update(step + 1, elbo=-losses[-1])
+                    context.progress.update(step + 1, elbo=-losses[-1])
         except KeyboardInterrupt:
             if not losses:
                 raise
@@ -241,8 +234,8 @@ def _copied(guide: Guide) -> Guide:
     return copied
 
 
-def _refuse_missing_sites(guide: Guide, density: LogDensity, data: Data) -> None:
-    nodes = poutine.trace(guide).get_trace(*data).nodes
+def _refuse_missing_sites(guide: Guide, density: LogDensity) -> None:
+    nodes = poutine.trace(guide).get_trace(*density.data).nodes
     missing = [site.name for site in density.sites if site.name not in nodes]
     if missing:
         raise ModelError(

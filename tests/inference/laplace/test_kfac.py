@@ -116,7 +116,7 @@ def test_factors_of_any_family_equal_explicit_loops(curvature, batch, monkeypatc
     density = build_density(supervised(net, priors.normal(0.5), likelihoods.poisson()), X, counts)
     theta = 0.3 * torch.randn(density.num_params, generator=torch.Generator().manual_seed(2))
     (network,) = density.networks
-    factors = _kronecker_factors(density, (X, counts), theta, network, curvature)
+    factors = _kronecker_factors(density, theta, network, curvature)
     weights = {k.removeprefix("net."): v for k, v in density.constrain(theta).items()}
     hidden = torch.tanh(X @ weights["0.weight"].mT + weights["0.bias"])
     log_rate = (hidden @ weights["2.weight"].mT + weights["2.bias"])[:, 0]
@@ -134,8 +134,8 @@ def test_monte_carlo_fisher_tends_to_the_closed_form() -> None:
     density = build_density(supervised(net, priors.normal(0.5), likelihoods.categorical()), X, CLASSES)
     theta = 0.3 * torch.randn(density.num_params, generator=torch.Generator().manual_seed(2))
     (network,) = density.networks
-    exact = _kronecker_factors(density, (X, CLASSES), theta, network, "ggn")
-    drawn = _kronecker_factors(density, (X, CLASSES), theta, network, MonteCarloFisher(num_draws=1000))
+    exact = _kronecker_factors(density, theta, network, "ggn")
+    drawn = _kronecker_factors(density, theta, network, MonteCarloFisher(num_draws=1000))
     for name, (gradients, inputs) in exact.items():
         # squares of scores have relative sd of about 1.5 a draw; 12 rows x 1000 draws
         torch.testing.assert_close(drawn[name][0], gradients, rtol=0.0, atol=0.07 * float(gradients.diagonal().max()))

@@ -63,11 +63,11 @@ def test_products_are_those_of_the_dense_precision(name: str, curvature, monkeyp
     model, data = cases()[name]
     density = build_density(model, *data)
     theta = 0.3 * torch.randn(density.num_params)
-    matrix = precision(density, data, theta, curvature)
+    matrix = precision(density, theta, curvature)
     v = torch.randn(density.num_params)
     for block in (low_rank.BLOCK, 7):
         monkeypatch.setattr(low_rank, "BLOCK", block)
-        product = precision_product(density, data, theta, curvature)
+        product = precision_product(density, theta, curvature)
         torch.testing.assert_close(product(v), matrix @ v, rtol=1e-8, atol=1e-8)
 
 

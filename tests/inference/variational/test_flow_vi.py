@@ -9,7 +9,7 @@ from pyro.infer import Trace_ELBO
 from torch.func import jacrev, vmap
 
 from bnnzoo.core.density import build_density
-from bnnzoo.core.method import Run
+from bnnzoo.core.method import FitContext
 from bnnzoo.core.posterior import Mixture
 from bnnzoo.inference import FlowVI, FullRankVI, LowRankVI, MeanFieldVI, fit
 from bnnzoo.inference.optimise.train import AdamSettings, ascend
@@ -107,7 +107,7 @@ def test_one_huge_gradient_does_not_stop_the_climb() -> None:
         settings = AdamSettings(300, 0.02, "constant", clip=clip)
         start = torch.zeros(1, 2)
         found[clip] = ascend(
-            objective, start, settings, density, (), Run(0), noise=lambda _, s=spikes: (next(s),)
+            objective, start, settings, density, FitContext(0), noise=lambda _, s=spikes: (next(s),)
         ).params
     assert (found[5.0] - 1).abs().max() < 0.05
     assert (found[None] - 1).abs().max() > 0.2

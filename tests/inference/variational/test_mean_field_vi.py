@@ -59,7 +59,7 @@ def test_guide_has_pyros_bound_at_equal_parameters_and_noise(name: str) -> None:
     density = build_density(model, *data)
     loc = 0.1 * torch.randn(density.num_params)
     scale = 0.1 + 0.2 * torch.rand(density.num_params)
-    gaussian = Gaussian(density, FitInfo("MeanFieldVI", "iid"), loc, Diagonal(scale))
+    gaussian = Gaussian(density, FitInfo("iid"), loc, Diagonal(scale))
     pyros = AutoDiagonalNormal(model)
     pyros(*data)
     pyros.loc.data, pyros.scale = loc, scale

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.method import Need, Run
+from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.posterior import Draws
-from bnnzoo.core.types import Data
 from bnnzoo.inference.markov.adaptation import MassMatrix
 from bnnzoo.inference.markov.hamiltonian.kernel import (
     DIVERGENCE_THRESHOLD,
@@ -151,7 +150,7 @@ class HMC:
     needs: ClassVar[frozenset[Need]] = frozenset()
     resumable: ClassVar[bool] = True
 
-    def run(self, density: LogDensity, data: Data, run: Run) -> Draws:
+    def run(self, density: LogDensity, context: FitContext) -> Draws:
         """Draw from the posterior; see :func:`bnnzoo.fit`."""
         if self.trajectory_length <= 0 or not 0 <= self.jitter < 1 or self.max_steps < 1:
             raise ValueError(
@@ -161,4 +160,4 @@ class HMC:
         loop = LoopSettings(self.num_warmup, self.num_draws, self.target_accept, self.mass_matrix, self.step_size)
         settings = ChainSettings(self.num_chains, self.num_warmup, self.num_draws, self.init)
         kernel = HMCKernel(self.trajectory_length, self.jitter, self.max_steps)
-        return sample_chains(self, HamiltonianSampler(kernel, loop, self.num_groups), settings, density, data, run)
+        return sample_chains(self, HamiltonianSampler(kernel, loop, self.num_groups), settings, density, context)

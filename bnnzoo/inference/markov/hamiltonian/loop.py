@@ -10,7 +10,6 @@ from torch.func import vmap
 from torch.utils import _pytree as pytree
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.types import Data
 from bnnzoo.inference.markov.adaptation import (
     Adaptation,
     MassMatrix,
@@ -53,8 +52,6 @@ class ChainLoop:
     ----------
     kernel : Kernel
     density : LogDensity
-    data : tuple
-        The model's arguments.
     settings : LoopSettings
     theta : Tensor
         Starting points ``[C, P]`` at which the density is finite.
@@ -69,13 +66,12 @@ class ChainLoop:
         self,
         kernel: Kernel,
         density: LogDensity,
-        data: Data,
         settings: LoopSettings,
         theta: Tensor,
         seed: int,
         first_chain: int,
     ) -> None:
-        self.kernel, self.density, self.data, self.settings = kernel, density, data, settings
+        self.kernel, self.density, self.settings = kernel, density, settings
         self.num_chains, num_params = theta.shape
         self.streams = ChainStreams(seed, first_chain, self.num_chains, 5, density.dtype, density.device)
         self.counts = torch.zeros(self.num_chains, dtype=torch.int64)
@@ -84,7 +80,7 @@ class ChainLoop:
         self.stats = torch.zeros(self.num_chains, settings.num_draws, len(STATS), dtype=torch.float64)
         self._total = settings.num_warmup + settings.num_draws
         self._ends = window_ends(settings.num_warmup)
-        self._tensors = [value for value in data if isinstance(value, Tensor)]
+        self._tensors = [value for value in density.data if isinstance(value, Tensor)]
         self._start(theta)
 
     @property
@@ -132,7 +128,7 @@ class ChainLoop:
 
     def _start(self, theta: Tensor) -> None:
         """Begin the first trajectory of all chains."""
-        value, gradient = self.density.value_and_grad(theta, *self.data)
+        value, gradient = self.density.value_and_grad(theta, *self.density.data)
         step_size = torch.full_like(value, self.settings.step_size or FIRST_STEP_SIZE)
         metric = identity_metric(theta, self.settings.mass_matrix)
         adaptation = initial_adaptation(theta, step_size, self.settings.mass_matrix)
@@ -156,7 +152,7 @@ class ChainLoop:
         leaps = steps * self._total
         # chains seldom stop together in long trajectories, often in short ones
         merges = min(leaps, self.kernel.num_merges(steps) * self.num_chains * self._total)
-        leap_args = (leaf, tree, metric, self._step_size(), row[0], *self.data)
+        leap_args = (leaf, tree, metric, self._step_size(), row[0], *self.density.data)
         leap = batched_leap(self.kernel, gradient)
         self._leap = LoopStep(leap, *leap_args, fallback=fallback, at_least=leaps)
         self._merge = LoopStep(batched_merge(self.kernel), leaf, tree, metric, row[1:3], at_least=merges)
@@ -297,9 +293,9 @@ class HamiltonianSampler:
         """Return all chains as one batch at home, and on workers as many batches as asked for: they do not need each other."""
         return even_groups(num_chains, (self.num_groups or num_chains) if spread else 1)
 
-    def begin(self, density: LogDensity, data: Data, theta: Tensor, seed: int, first_chain: int) -> ChainLoop:
+    def begin(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int) -> ChainLoop:
         """Start chains at ``theta[C, P]``."""
-        return ChainLoop(self.kernel, density, data, self.settings, theta, seed, first_chain)
+        return ChainLoop(self.kernel, density, self.settings, theta, seed, first_chain)
 
     def refuse_impossible(self, name: str) -> None:
         """Raise ValueError if the settings of the method ``name`` cannot be."""

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.method import Need, Run
+from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.posterior import Draws
-from bnnzoo.core.types import Data
 from bnnzoo.inference.markov.adaptation import MassMatrix
 from bnnzoo.inference.markov.hamiltonian.kernel import (
     DIVERGENCE_THRESHOLD,
@@ -219,12 +218,12 @@ class NUTS:
     needs: ClassVar[frozenset[Need]] = frozenset()
     resumable: ClassVar[bool] = True
 
-    def run(self, density: LogDensity, data: Data, run: Run) -> Draws:
+    def run(self, density: LogDensity, context: FitContext) -> Draws:
         """Draw from the posterior; see :func:`bnnzoo.fit`."""
         loop = LoopSettings(self.num_warmup, self.num_draws, self.target_accept, self.mass_matrix, self.step_size)
         settings = ChainSettings(self.num_chains, self.num_warmup, self.num_draws, self.init)
         sampler = HamiltonianSampler(NUTSKernel(self.max_tree_depth), loop, self.num_groups)
-        return sample_chains(self, sampler, settings, density, data, run)
+        return sample_chains(self, sampler, settings, density, context)
 
 
 def _sign(uniform: Tensor) -> Tensor:

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.method import Need, Run
+from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.posterior import Draws
-from bnnzoo.core.types import Data
 from bnnzoo.inference.markov.lockstep.dynamics import Newtonian
 from bnnzoo.inference.markov.lockstep.loop import LockstepSampler, LockstepSettings
 from bnnzoo.inference.markov.sampling import ChainSettings, sample_chains
@@ -72,9 +71,9 @@ class ChEESHMC:
     needs: ClassVar[frozenset[Need]] = frozenset()
     resumable: ClassVar[bool] = True
 
-    def run(self, density: LogDensity, data: Data, run: Run) -> Draws:
+    def run(self, density: LogDensity, context: FitContext) -> Draws:
         """Draw from the posterior; see :func:`bnnzoo.fit`."""
         tuning = (self.target_accept, jump_of_spread, self.trajectory_length, self.max_steps, self.step_size)
         settings = LockstepSettings(self.num_warmup, self.num_draws, *tuning)
         chains = ChainSettings(self.num_chains, self.num_warmup, self.num_draws, self.init)
-        return sample_chains(self, LockstepSampler(Newtonian(), settings, self.num_groups), chains, density, data, run)
+        return sample_chains(self, LockstepSampler(Newtonian(), settings, self.num_groups), chains, density, context)

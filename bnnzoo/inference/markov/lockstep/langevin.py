@@ -10,7 +10,6 @@ from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.types import Data
 from bnnzoo.inference.markov.adaptation import metric_from, no_moments, observe, window_ends
 from bnnzoo.inference.markov.autocorrelation import autocorrelation_time
 from bnnzoo.inference.markov.lockstep.dynamics import Microcanonical, Point, arrive, drift
@@ -77,8 +76,6 @@ class LangevinLoop:
     Parameters
     ----------
     density : LogDensity
-    data : tuple
-        The model's arguments.
     settings : LangevinSettings
     theta : Tensor
         Starting points ``[C, P]`` at which the density is finite.
@@ -104,7 +101,6 @@ class LangevinLoop:
     def __init__(
         self,
         density: LogDensity,
-        data: Data,
         settings: LangevinSettings,
         theta: Tensor,
         seed: int,
@@ -117,8 +113,8 @@ class LangevinLoop:
         self.draws = theta.new_zeros(self.num_chains, settings.num_draws, self.num_params)
         self.stats = torch.zeros(self.num_chains, settings.num_draws, len(self.stats_names), dtype=torch.float64)
         self._ends = window_ends(int(SCALES_UNTIL * settings.num_warmup))
-        self._tensors = [value for value in data if isinstance(value, Tensor)]
-        self._start(theta, data)
+        self._tensors = [value for value in density.data if isinstance(value, Tensor)]
+        self._start(theta)
 
     @property
     def counts(self) -> Tensor:
@@ -160,8 +156,8 @@ class LangevinLoop:
         """Go on where a loop of the same chains was when ``snapshot`` was taken."""
         restore_loop(self, snapshot)
 
-    def _start(self, theta: Tensor, data: Data) -> None:
-        value, gradient = self.density.value_and_grad(theta, *data)
+    def _start(self, theta: Tensor) -> None:
+        value, gradient = self.density.value_and_grad(theta, *self.density.data)
         momentum = vmap(DYNAMICS.refresh)(self.streams.normals(self.num_params))
         self.point = Point(theta, momentum, gradient, value, torch.zeros_like(value))
         self.scale, self.moments = torch.ones_like(theta[0]), no_moments(theta, "diagonal")
@@ -176,7 +172,7 @@ class LangevinLoop:
         looped = looped_value_and_grad(self.density.log_joint)
         self.step = LoopStep(
             batched_langevin_step(self.density.batched_value_and_grad),
-            *(self._layout, self.scale, self.step_size, self.step_size, momentum, *data),
+            *(self._layout, self.scale, self.step_size, self.step_size, momentum, *self.density.data),
             fallback=batched_langevin_step(looped),
             at_least=usual_steps(self.num_params) * (self.settings.num_warmup + self.settings.num_draws),
         )
@@ -284,9 +280,9 @@ class LangevinSampler:
         """Return the chains that adapt together, wherever they run."""
         return even_groups(num_chains, self.num_groups)
 
-    def begin(self, density: LogDensity, data: Data, theta: Tensor, seed: int, first_chain: int) -> LangevinLoop:
+    def begin(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int) -> LangevinLoop:
         """Start chains at ``theta[C, P]``."""
-        return LangevinLoop(density, data, self.settings, theta, seed, first_chain)
+        return LangevinLoop(density, self.settings, theta, seed, first_chain)
 
     def refuse_impossible(self, name: str) -> None:
         """Raise ValueError if the settings of the method ``name`` cannot be."""

@@ -14,7 +14,6 @@ from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.types import Data
 from bnnzoo.inference.markov.adaptation import (
     Moments,
     StepSize,
@@ -101,8 +100,6 @@ class LockstepLoop:
     ----------
     dynamics : Dynamics
     density : LogDensity
-    data : tuple
-        The model's arguments.
     settings : LockstepSettings
     theta : Tensor
         Starting points ``[C, P]`` at which the density is finite.
@@ -118,7 +115,6 @@ class LockstepLoop:
         self,
         dynamics: Dynamics,
         density: LogDensity,
-        data: Data,
         settings: LockstepSettings,
         theta: Tensor,
         seed: int,
@@ -132,8 +128,8 @@ class LockstepLoop:
         self.stats = torch.zeros(self.num_chains, settings.num_draws, len(self.stats_names), dtype=torch.float64)
         self._offset = float(np.random.default_rng(seed).random())
         self._ends = window_ends(settings.num_warmup)
-        self._tensors = [value for value in data if isinstance(value, Tensor)]
-        self._start(theta, data)
+        self._tensors = [value for value in density.data if isinstance(value, Tensor)]
+        self._start(theta)
 
     @property
     def counts(self) -> Tensor:
@@ -170,8 +166,8 @@ class LockstepLoop:
         """Go on where a loop of the same chains was when ``snapshot`` was taken."""
         restore_loop(self, snapshot)
 
-    def _start(self, theta: Tensor, data: Data) -> None:
-        value, gradient = self.density.value_and_grad(theta, *data)
+    def _start(self, theta: Tensor) -> None:
+        value, gradient = self.density.value_and_grad(theta, *self.density.data)
         self.point = Point(theta, torch.zeros_like(theta), gradient, value, torch.zeros_like(value))
         self.scale, self.mean = torch.ones_like(theta[0]), theta.clone()
         self.moments = no_moments(theta, "diagonal")
@@ -180,7 +176,7 @@ class LockstepLoop:
         looped = looped_value_and_grad(self.density.log_joint)
         self.step = LoopStep(
             batched_step(self.dynamics, self.density.batched_value_and_grad),
-            *(self._layout, self.scale, self.step_size, *data),
+            *(self._layout, self.scale, self.step_size, *self.density.data),
             fallback=batched_step(self.dynamics, looped),
             at_least=usual_steps(self.num_params) * (self.settings.num_warmup + self.settings.num_draws),
         )
@@ -299,9 +295,9 @@ class LockstepSampler:
         """Return the chains that adapt together, wherever they run."""
         return even_groups(num_chains, self.num_groups)
 
-    def begin(self, density: LogDensity, data: Data, theta: Tensor, seed: int, first_chain: int) -> LockstepLoop:
+    def begin(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int) -> LockstepLoop:
         """Start chains at ``theta[C, P]``."""
-        return LockstepLoop(self.dynamics, density, data, self.settings, theta, seed, first_chain)
+        return LockstepLoop(self.dynamics, density, self.settings, theta, seed, first_chain)
 
     def refuse_impossible(self, name: str) -> None:
         """Raise ValueError if the settings of the method ``name`` cannot be."""

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.method import Need, Run
+from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.posterior import Draws
-from bnnzoo.core.types import Data
 from bnnzoo.inference.markov.lockstep.dynamics import Microcanonical
 from bnnzoo.inference.markov.lockstep.loop import LockstepSampler, LockstepSettings
 from bnnzoo.inference.markov.sampling import ChainSettings, sample_chains
@@ -75,7 +74,7 @@ class MAMS:
     needs: ClassVar[frozenset[Need]] = frozenset()
     resumable: ClassVar[bool] = True
 
-    def run(self, density: LogDensity, data: Data, run: Run) -> Draws:
+    def run(self, density: LogDensity, context: FitContext) -> Draws:
         """Draw from the posterior; see :func:`bnnzoo.fit`.
 
         Raises
@@ -88,5 +87,5 @@ class MAMS:
         settings = LockstepSettings(self.num_warmup, self.num_draws, *tuning)
         chains = ChainSettings(self.num_chains, self.num_warmup, self.num_draws, self.init)
         return sample_chains(
-            self, LockstepSampler(Microcanonical(), settings, self.num_groups), chains, density, data, run
+            self, LockstepSampler(Microcanonical(), settings, self.num_groups), chains, density, context
         )

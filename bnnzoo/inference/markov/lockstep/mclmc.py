@@ -4,9 +4,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.method import Need, Run
+from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.posterior import Draws
-from bnnzoo.core.types import Data
 from bnnzoo.inference.markov.lockstep.langevin import LangevinSampler, LangevinSettings
 from bnnzoo.inference.markov.sampling import ChainSettings, sample_chains
 from bnnzoo.inference.markov.settings import refuse_single_parameter
@@ -73,7 +72,7 @@ class MCLMC:
     needs: ClassVar[frozenset[Need]] = frozenset()
     resumable: ClassVar[bool] = True
 
-    def run(self, density: LogDensity, data: Data, run: Run) -> Draws:
+    def run(self, density: LogDensity, context: FitContext) -> Draws:
         """Draw from the posterior, nearly; see :func:`bnnzoo.fit`.
 
         Raises
@@ -87,4 +86,4 @@ class MCLMC:
         tuning = (self.steps_per_draw, self.energy_variance, self.decoherence_length, self.step_size)
         sampler = LangevinSampler(LangevinSettings(self.num_warmup, self.num_draws, *tuning), self.num_groups)
         chains = ChainSettings(self.num_chains, self.num_warmup, self.num_draws, self.init)
-        return sample_chains(self, sampler, chains, density, data, run)
+        return sample_chains(self, sampler, chains, density, context)

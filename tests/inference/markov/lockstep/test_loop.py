@@ -22,7 +22,7 @@ def model() -> None:
 def test_trajectories_are_short_once_scales_are_known(dynamics: Dynamics, jump: Jump) -> None:
     settings = LockstepSettings(150, 0, 0.7, jump, None, 1000, None)
     theta = torch.randn(4, 30, generator=torch.Generator().manual_seed(0)) * WIDTHS
-    loop = LockstepLoop(dynamics, build_density(model), (), settings, theta, 0)
+    loop = LockstepLoop(dynamics, build_density(model), settings, theta, 0)
     leaps, first = [], window_ends(150)[1]
     for _ in range(150):
         leaps.append(-loop.num_leaps)
