@@ -153,7 +153,7 @@ def sum_over_rows(
     reduce : callable
         Such as ``root.mT @ root``, or ``(root**2).sum(0)`` for the diagonal.
     """
-    outputs, data = row_function(density, theta, curvature, density.data, index)
+    outputs, data = row_function(density, theta, curvature, index)
     theta = theta if index is None else theta[index]
     with torch.no_grad():
         whole = outputs(theta, *data)
@@ -171,21 +171,21 @@ def sum_over_rows(
 
 
 def row_function(
-    density: LogDensity, theta: Tensor, curvature: Curvature, data: Data, index: Tensor | None
+    density: LogDensity, theta: Tensor, curvature: Curvature, index: Tensor | None
 ) -> tuple[Callable[..., Tensor], Data]:
     """Return ``(theta, *batch) -> [B, K]`` whose Jacobian is a root of the likelihood's curvature, and what it takes."""
     some = density if index is None else restricted(density, theta, index)
     if curvature == "empirical_fisher":
-        return partial(scaled_log_likelihood, some), data
+        return partial(scaled_log_likelihood, some), density.data
     if isinstance(curvature, MonteCarloFisher):
         draws = drawn_observations(density, theta, curvature.num_draws, curvature.seed)
-        size = len(data)
+        size = len(density.data)
 
         def at_draws(theta: Tensor, *batch: Any) -> Tensor:
             return log_likelihood_at_draws(some, batch[size:], theta, *batch[:size])
 
-        return at_draws, data + draws
-    return partial(whitened_outputs, some, density.active), data
+        return at_draws, density.data + draws
+    return partial(whitened_outputs, some, density.active), density.data
 
 
 def root_of_node(density: LogDensity, node: Node, curvature: Curvature) -> Tensor:

@@ -125,7 +125,7 @@ def precision_product(density: LogDensity, theta: Tensor, curvature: Curvature) 
     """
     if curvature == "hessian":
         return _negative_hessian_product(lambda t: density.log_joint(t, *density.data), theta)
-    outputs, data = row_function(density, theta, curvature, density.data, None)
+    outputs, data = row_function(density, theta, curvature, None)
     prior = _negative_hessian_product(density.log_prior, theta)
     with torch.no_grad():
         splits = rows_are_independent(outputs(theta, *data), outputs, theta, data, density.num_data)

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.replay import replay
 from bnnzoo.core.sites import Site, innermost
 from bnnzoo.core.types import Data
 from bnnzoo.inference.variational.noisy_layers import NoisyLayer, is_unconstrained, noisy
@@ -73,8 +72,7 @@ class MeanFieldBound:
         prior, entropy = theta.new_zeros(()), theta.new_zeros(())
         if not self.closed:
             return prior, entropy
-        values = self.density.constrain(theta)
-        nodes = replay(self.density.model, values, batch, self.density.observed, self.density.device)
+        nodes = self.density.nodes(theta, *batch)
         for site in self.closed:
             normal, own = innermost(nodes[site.name]["fn"]), site.span
             centre, width = (part.expand(site.shape).reshape(-1) for part in (normal.loc, normal.scale))
@@ -100,7 +98,7 @@ def gaussian_sites(density: LogDensity) -> tuple[Site, ...]:
     """Return the latent sites whose prior, given the other sites, has independent Gaussian entries."""
     theta = torch.zeros(density.num_params, dtype=density.dtype, device=density.device)
     with torch.no_grad():
-        nodes = replay(density.model, density.constrain(theta), density.data, density.observed, density.device)
+        nodes = density.nodes(theta, *density.data)
     return tuple(site for site in density.sites if _is_gaussian(site, nodes[site.name]))
 
 

@@ -13,7 +13,6 @@ from torch.nn import functional
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.network import Network
-from bnnzoo.core.replay import replay
 from bnnzoo.core.sites import ModelError, Site
 from bnnzoo.core.types import Data
 
@@ -149,7 +148,7 @@ def _calls(density: LogDensity, batch: Data) -> list[tuple[Network, str, Tensor,
 
                 stack.callback(layer.register_forward_hook(hook).remove)
         theta = torch.zeros(density.num_params, dtype=density.dtype, device=density.device)
-        replay(density.model, density.constrain(theta), batch, density.observed, density.device)
+        density.nodes(theta, *batch)
     counts = Counter((id(network), path) for network, path, *_ in calls)
     return [call for call in calls if counts[id(call[0]), call[1]] == 1]
 
