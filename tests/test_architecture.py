@@ -17,7 +17,16 @@ LABELLED = frozenset({"numpy", "scipy", "sklearn", "pandas", "xarray", "arviz_ba
 TENSORS = frozenset({"numpy", "torch", "pyro"})
 OPTIONAL = frozenset({"curvlinops", "dask", "distributed", "zarr", "zuko"})  # what the extras of pyproject.toml bring
 SLOW_TO_IMPORT = ("torch._inductor", "torch._functorch")  # seconds, and many runs do without
-MAX_LINES = 400  # files stay near 300
+MAX_LINES, MAX_CLASS_LINES = 320, 150
+
+# What a family of inference methods may import from bnnzoo.inference besides itself.
+SHARED_BY_FAMILIES = ("config", "fit", "optimise", "progress", "starts")
+FAMILIES = {
+    "markov": (),
+    "ensembles": (),
+    "variational": ("ensembles.map",),
+    "laplace": ("ensembles.map",),
+}
 
 
 @dataclass(frozen=True)
@@ -104,6 +113,66 @@ def test_every_package_has_a_layer() -> None:
     assert {layer_of(path) for path in MODULES} <= LAYERS.keys() | ABOVE_ALL
 
 
+def of_inference(path: Path) -> Iterator[str]:
+    """Yield what a file imports from ``bnnzoo.inference``, as a path below it."""
+    for statement in imports(path):
+        for name in statement.names:
+            if name.startswith("bnnzoo.inference."):
+                yield name.removeprefix("bnnzoo.inference.")
+
+
+def test_inference_has_few_files_at_the_top_and_a_rule_for_every_family() -> None:
+    folder = PACKAGE / "inference"
+    assert {path.stem for path in folder.glob("*.py")} <= {"__init__", *SHARED_BY_FAMILIES}
+    rooms = {path.name for path in folder.iterdir() if (path / "__init__.py").exists()}
+    assert rooms == FAMILIES.keys() | {"optimise"}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_families_do_not_import_each_other(family: str) -> None:
+    allowed = (family, *SHARED_BY_FAMILIES, *FAMILIES[family])
+    for path in (PACKAGE / "inference" / family).rglob("*.py"):
+        strangers = [name for name in of_inference(path) if not name.startswith(tuple(f"{a}." for a in allowed))]
+        assert strangers == [], label(path)
+
+
+@pytest.mark.parametrize("below", ["optimise", "starts", "progress", "config"])
+def test_what_families_share_imports_none_of_them(below: str) -> None:
+    place = PACKAGE / "inference" / below
+    for path in place.rglob("*.py") if place.is_dir() else [place.with_suffix(".py")]:
+        assert [name for name in of_inference(path) if name.startswith(tuple(f"{f}." for f in FAMILIES))] == []
+
+
+def modules_in_a_circle() -> list[str]:
+    """Return modules that import themselves through others."""
+    names = {
+        ".".join(p.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): p for p in MODULES
+    }
+    graph = {name: set(_imported_modules(path, names)) - {name} for name, path in names.items()}
+    while leaves := [name for name, imported in graph.items() if not imported & graph.keys()]:
+        for name in leaves:
+            del graph[name]
+    return sorted(graph)
+
+
+def _imported_modules(path: Path, names: dict[str, Path]) -> Iterator[str]:
+    for statement in imports(path):
+        for name in statement.names:
+            yield name if name in names else name.rpartition(".")[0]
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    assert modules_in_a_circle() == []
+
+
+def test_tests_import_helpers_and_no_other_test() -> None:
+    tests = Path(__file__).parent
+    for path in tests.rglob("*.py"):
+        for statement in imports(path):
+            strangers = [name for name in statement.names if name.startswith("tests.") and ".test_" in name]
+            assert strangers == [], path.relative_to(tests)
+
+
 @pytest.mark.parametrize("path", MODULES, ids=label)
 def test_imports_are_absolute_and_at_the_top(path: Path) -> None:
     for statement in imports(path):
@@ -126,6 +195,9 @@ def test_every_module_says_what_it_is_and_what_it_offers(path: Path) -> None:
 def test_no_module_is_a_drawer_or_a_scroll(path: Path) -> None:
     assert path.stem not in {"utils", "helpers", "misc", "common"}
     assert len(path.read_text().splitlines()) <= MAX_LINES
+    classes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)]
+    long = [node.name for node in classes if (node.end_lineno or 0) - node.lineno + 1 > MAX_CLASS_LINES]
+    assert long == []
 
 
 def test_a_forbidden_import_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

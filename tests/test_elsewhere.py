@@ -14,8 +14,8 @@ from bnnzoo.models import likelihoods, mlp, priors, supervised
 from bnnzoo.predictive import features, function_moments, marginal_predictive
 from bnnzoo.testing import check_method, check_model
 from tests.elsewhere import register_elsewhere
-from tests.test_conformance import ACCURACY, AS_GOOD_AS_EXACT, METHODS, method_named
-from tests.testing.test_checks import Oracle
+from tests.helpers.methods import ACCURACY, AS_GOOD_AS_EXACT, METHODS, method_named
+from tests.helpers.oracle import Oracle
 
 pytestmark = [
     pytest.mark.slow,

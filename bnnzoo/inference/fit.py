@@ -2,7 +2,7 @@
 
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
@@ -10,12 +10,15 @@ from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.core.method import FitContext, Method, Need
 from bnnzoo.core.minibatch import as_tensors, usable_device
 from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.settings import Range, check_argument, check_settings
 from bnnzoo.core.sites import ModelError
 from bnnzoo.core.types import Model
 from bnnzoo.inference.config import run_method
 from bnnzoo.inference.progress import progress_for
 
 __all__ = ["fit"]
+
+SEED = Annotated[int, Range(0, 2**63 - 1)]
 
 
 def fit(
@@ -63,8 +66,8 @@ def fit(
         If the model has what no method supports, or lacks what this one needs.
     DataError
         If the data are not finite numbers.
-    ValueError
-        If torch cannot compute on the device.
+    TypeError, ValueError
+        If a setting or the seed is not what it may be, or torch cannot compute on the device.
 
     Examples
     --------
@@ -80,6 +83,8 @@ def fit(
     1.0
     """
     _refuse_class(method)
+    check_settings(method)
+    check_argument("fit", "seed", seed, SEED)
     _refuse_checkpoint(method, checkpoint)
     target = usable_device(device)
     dtype = dtype or torch.get_default_dtype()

@@ -10,38 +10,9 @@ import pytest
 import torch
 import xarray as xr
 
-from bnnzoo.core.covariance import Dense
 from bnnzoo.core.method import Need
-from bnnzoo.core.posterior import FitInfo, Gaussian
-from bnnzoo.testing import check_measure, check_method, check_model, example_tree, leaves_no_trace, linear_gaussian
-
-TARGET = linear_gaussian(correlation=0.0)
-INFO = FitInfo(sampling="iid", num_gradients=1)
-
-
-@dataclass(frozen=True)
-class Oracle:
-    """Knows the posterior; every argument spoils something."""
-
-    needs: ClassVar[frozenset[Need]] = frozenset()
-
-    shift: float = 0.0
-    scale: float = 1.0
-    noise: float = 0.0
-    touches_stream: bool = False
-    touches_store: bool = False
-    info: FitInfo = INFO
-
-    def run(self, density, context):
-        """Return the exact posterior, or almost."""
-        if self.touches_stream:
-            torch.rand(1)
-        if self.touches_store:
-            pyro.param("leak", torch.zeros(1))
-        sd = TARGET.sd["w"].to(density.dtype)
-        loc = TARGET.mean["w"].to(density.dtype) + sd * (self.shift + self.noise * np.random.default_rng().normal())
-        factor = self.scale * torch.linalg.cholesky(TARGET.covariance).to(density.dtype)
-        return Gaussian(density, self.info, loc, Dense(factor))
+from bnnzoo.testing import check_measure, check_method, check_model, example_tree, leaves_no_trace
+from tests.helpers.oracle import INFO, Oracle
 
 
 def test_an_exact_method_passes():

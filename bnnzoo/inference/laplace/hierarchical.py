@@ -16,6 +16,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.hierarchy import given_sites, hyperparameter_sites
 from bnnzoo.core.method import FitContext, Method, Need
 from bnnzoo.core.posterior import Gaussian
+from bnnzoo.core.selection import index_of_sites
 from bnnzoo.core.sites import ModelError
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.laplace.diagonal import DiagonalLaplace
@@ -23,7 +24,7 @@ from bnnzoo.inference.laplace.evidence import LaplaceMethod
 from bnnzoo.inference.laplace.kfac import KFACLaplace
 from bnnzoo.inference.laplace.laplace import Laplace, LaplaceError, NotConvergedWarning, log_marginal_likelihood
 from bnnzoo.inference.laplace.low_rank import LowRankLaplace
-from bnnzoo.inference.laplace.partial import LastLayerLaplace, SubsetLaplace, index_of_sites
+from bnnzoo.inference.laplace.partial import LastLayerLaplace, SubsetLaplace
 from bnnzoo.inference.optimise.lbfgs import Evaluate, lbfgs
 
 __all__ = ["HierarchicalLaplace"]

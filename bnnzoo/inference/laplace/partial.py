@@ -4,15 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from bnnzoo.core.covariance import Dense, Embedded
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext, Need
-from bnnzoo.core.network import Network
 from bnnzoo.core.posterior import Gaussian
-from bnnzoo.core.sites import ModelError
+from bnnzoo.core.selection import index_of_sites, last_layer_index
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.laplace.curvature import Curvature, choose_curvature, precision
 from bnnzoo.inference.laplace.laplace import (
@@ -24,7 +22,7 @@ from bnnzoo.inference.laplace.laplace import (
     refuse_too_large,
 )
 
-__all__ = ["LastLayerLaplace", "SubsetLaplace", "index_of_sites", "last_layer_sites"]
+__all__ = ["LastLayerLaplace", "SubsetLaplace"]
 
 
 @dataclass(frozen=True)
@@ -115,9 +113,7 @@ class LastLayerLaplace:
             If the matrix would not fit into memory, or is not positive definite.
         """
         refuse_reparametrised(density, "LastLayerLaplace")
-        last = {site for network in density.networks for site in last_layer_sites(network)}
-        names = [site.name for site in density.sites if not site.is_weight or site.name in last]
-        return laplace_over(self, index_of_sites(names, density), density, context)
+        return laplace_over(self, last_layer_index(density), density, context)
 
 
 def laplace_over(
@@ -131,30 +127,3 @@ def laplace_over(
     matrix = damped(precision(density, theta, curvature, index), method.damping)
     covariance = Embedded(Dense(positive_definite_scale_tril(matrix, curvature)), index, density.num_params)
     return laplace_posterior(density, found, curvature, theta, covariance)
-
-
-def index_of_sites(names: Sequence[str], density: LogDensity, argument: str = "sites") -> Tensor:
-    """Return the entries ``[R]`` of theta that hold the named sites, in order; ``argument`` is what names them.
-
-    Raises
-    ------
-    ModelError
-        If a name fits no latent site.
-    """
-    names = [names] if isinstance(names, str) else names
-    for name in names:
-        if not any(_fits(site.name, name) for site in density.sites):
-            have = ", ".join(site.name for site in density.sites)
-            raise ModelError(f"{argument}={name!r} fits no latent site of the model (latent sites: {have}).")
-    chosen = [site.span for site in density.sites if any(_fits(site.name, name) for name in names)]
-    return torch.cat([torch.arange(span.start, span.stop, device=density.device) for span in chosen])
-
-
-def last_layer_sites(network: Network) -> list[str]:
-    """Return the sites of the module that holds the last of a network's parameters."""
-    last = list(network.sites)[-1].rpartition(".")[0]
-    return [site for parameter, site in network.sites.items() if parameter.rpartition(".")[0] == last]
-
-
-def _fits(site: str, name: str) -> bool:
-    return site.startswith(name[:-1]) if name.endswith("*") else site == name

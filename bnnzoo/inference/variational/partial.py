@@ -10,8 +10,8 @@ from bnnzoo.core.covariance import Covariance, Embedded
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext, Method, Need
 from bnnzoo.core.posterior import Gaussian, Mixture, Posterior
+from bnnzoo.core.selection import index_of_sites, last_layer_index
 from bnnzoo.inference.ensembles.map import MAP
-from bnnzoo.inference.laplace.partial import index_of_sites, last_layer_sites
 from bnnzoo.inference.variational.elbo import GaussianFamily, fit_gaussian
 from bnnzoo.inference.variational.full_rank_vi import FullRankVI
 from bnnzoo.inference.variational.low_rank_vi import LowRankVI
@@ -136,9 +136,7 @@ class LastLayerVI:
         ValueError
             If ``vi`` is no Gaussian variational method, or has a start of its own.
         """
-        last = {site for network in density.networks for site in last_layer_sites(network)}
-        names = [site.name for site in density.sites if not site.is_weight or site.name in last]
-        return vi_over(self, index_of_sites(names, density), density, context)
+        return vi_over(self, last_layer_index(density), density, context)
 
 
 def vi_over(

@@ -1,7 +1,6 @@
 """The mode, from many starts at once."""
 
 import json
-from typing import Any
 
 import pyro
 import pyro.distributions as dist
@@ -13,17 +12,7 @@ from bnnzoo.inference import MAP, fit
 from bnnzoo.inference.optimise.lbfgs import lbfgs
 from bnnzoo.testing.isolation import leaves_no_trace
 from bnnzoo.testing.targets import linear_gaussian, skewed
-
-
-class Counting:
-    """A model that counts how often it is called."""
-
-    def __init__(self, model: Any) -> None:
-        self.model, self.calls = model, 0
-
-    def __call__(self, *data: Tensor) -> Any:
-        self.calls += 1
-        return self.model(*data)
+from tests.helpers.counting import Counting
 
 
 @pytest.mark.parametrize("method", [MAP(), MAP(polish_steps=0, learning_rate=0.1), MAP(batch_size=7, num_steps=200)])

@@ -22,8 +22,8 @@ from bnnzoo.inference.laplace.curvature import precision, sum_over_rows
 from bnnzoo.inference.laplace.laplace import LaplaceError, NotConvergedWarning, log_marginal_likelihood
 from bnnzoo.testing.isolation import leaves_no_trace
 from bnnzoo.testing.targets import ill_conditioned, linear_gaussian, skewed
+from tests.helpers.counting import Counting
 from tests.helpers.densities import cases
-from tests.inference.ensembles.test_map import Counting
 
 SHORT = MAP(num_steps=200)
 

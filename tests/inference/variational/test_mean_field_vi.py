@@ -24,9 +24,9 @@ from bnnzoo.inference.variational.noise import Noise
 from bnnzoo.predictive import posterior_predictive
 from bnnzoo.testing.isolation import leaves_no_trace
 from bnnzoo.testing.targets import linear_gaussian, skewed
+from tests.helpers.counting import Counting
 from tests.helpers.densities import cases
-from tests.inference.ensembles.test_map import Counting
-from tests.reference.test_posteriordb import CASES, summaries
+from tests.helpers.posteriordb import CASES, summaries
 
 IN_PYRO = [name for name in cases() if name not in {"simplex", "two_sites"}]
 
