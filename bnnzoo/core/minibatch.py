@@ -1,4 +1,4 @@
-"""Data on its way into a model: arrays to tensors, checks, and mini-batches of rows."""
+"""Data on its way into a model: arrays to tensors, checks, and selections of rows."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bnnzoo.core.types import Data
 
-__all__ = ["DataError", "RowIndices", "as_tensors", "select", "unequal_rows", "usable_device"]
+__all__ = ["DataError", "as_tensors", "select", "unequal_rows", "usable_device"]
 
 
 class DataError(ValueError):
@@ -72,41 +72,6 @@ def unequal_rows(data: Data) -> str | None:
     return (
         f"The model failed on arguments with different numbers of rows: {found}. Pass one row an observation in each."
     )
-
-
-class RowIndices:
-    """An endless stream of row indices: every epoch a new permutation cut into batches, a short last batch left out.
-
-    Parameters
-    ----------
-    num_data : int
-        Number of rows N.
-    batch_size : int or None
-        Number of rows B of a batch; None or a number not below N for all rows in order, every time.
-    generator : torch.Generator
-        Source of the permutations.
-
-    Raises
-    ------
-    ValueError
-        If ``batch_size`` is not positive.
-    """
-
-    def __init__(self, num_data: int, batch_size: int | None, generator: torch.Generator) -> None:
-        if batch_size is not None and batch_size < 1:
-            raise ValueError(f"batch_size={batch_size}; write a positive number of rows, or None for all of them.")
-        self.is_full = batch_size is None or batch_size >= num_data
-        self._num_data, self._size, self._generator = num_data, batch_size or num_data, generator
-        self._pending: list[Tensor] = []
-
-    def next(self) -> Tensor:
-        """Return the indices ``[B]`` of the next batch."""
-        if self.is_full:
-            return torch.arange(self._num_data)
-        if not self._pending:
-            order = torch.randperm(self._num_data, generator=self._generator)
-            self._pending = [b for b in order.split(self._size) if len(b) == self._size]
-        return self._pending.pop()
 
 
 def _as_tensor(value: Any, place: int, dtype: torch.dtype, device: torch.device) -> Any:

@@ -1,6 +1,8 @@
 """``fit``: one model, any method, one kind of result."""
 
+import warnings
 from concurrent.futures import Executor
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +21,9 @@ from bnnzoo.inference.progress import progress_for
 __all__ = ["fit"]
 
 SEED = Annotated[int, Range(0, 2**63 - 1)]
+
+SPREAD = frozenset({"num_chains", "num_members", "num_restarts"})
+"""Settings that count independent parts of a fit: what a method with one of them sends to an executor."""
 
 
 def fit(
@@ -45,7 +50,7 @@ def fit(
     seed : int
         Seed of everything random. Torch's global random stream is left as it was.
     executor : concurrent.futures.Executor, optional
-        Where independent chains and members run; in this process unless given.
+        Where independent chains, members and restarts run; default: in this process. The result is the same.
     checkpoint : str or Path, optional
         Folder of a store, such as ``"run.zarr"``, into which a sampler writes its draws and its state every few seconds. The
         same call goes on from there after a kill, with the draws an uninterrupted run would have. Needs zarr.
@@ -91,6 +96,7 @@ def fit(
     tensors = as_tensors(data, dtype, target)
     density = build_density(model, *tensors, dtype=dtype, device=target)
     _refuse_unmet_needs(method, density)
+    _warn_unused_executor(method, executor)
     bar = progress_for(progress)
     context = FitContext(seed, bar, executor, None if checkpoint is None else Path(checkpoint))
     try:
@@ -112,6 +118,24 @@ def _refuse_checkpoint(method: Method, checkpoint: str | Path | None) -> None:
             f"{type(method).__name__} cannot go on from a checkpoint; samplers of chains can, such as NUTS. "
             f"Leave checkpoint= out."
         )
+
+
+def _warn_unused_executor(method: Method, executor: Executor | None) -> None:
+    if executor is not None and not _has_parts(method):
+        warnings.warn(
+            f"{type(method).__name__} ignores executor= and runs in this process: it has no chains, members or restarts to "
+            f"spread.",
+            stacklevel=3,
+        )
+
+
+def _has_parts(method: object) -> bool:
+    """Tell whether a method, or one that it holds, has parts to spread."""
+    names = [field.name for field in fields(method)]  # type: ignore[arg-type]  # methods are dataclasses
+    held = (getattr(method, name) for name in names)
+    return not SPREAD.isdisjoint(names) or any(
+        is_dataclass(each) and hasattr(each, "run") and _has_parts(each) for each in held
+    )
 
 
 def _refuse_unmet_needs(method: Method, density: LogDensity) -> None:

@@ -1,4 +1,4 @@
-"""Where chains, members and optimisers start: from the model, from another method, or from given points."""
+"""Starting points of chains, members and restarts: from the model, from another method, or given."""
 
 from dataclasses import dataclass, replace
 
@@ -27,13 +27,13 @@ def starting_points(
     Parameters
     ----------
     start : Tensor, Posterior, Method or None
-        Points ``theta[C, P]``; a posterior to draw them from, or a method to fit first, one member or chain a point where
-        there are several; None for the model's own, see :meth:`bnnzoo.core.density.LogDensity.init`.
+        Points ``theta[C, P]``; a posterior whose draws to start from, or a method to fit first, as many of its chains or
+        members as there are points; None for the model's own, see :meth:`bnnzoo.core.density.LogDensity.init`.
     num_chains : int
     density, context
         As in ``Method.run``.
     traced : bool
-        Evaluate the density through its batched graph even for a single start, because the caller is going to use it too.
+        Evaluate the density through its batched graph even for a single start: for callers that need the graph anyway.
 
     Raises
     ------
@@ -47,17 +47,21 @@ def starting_points(
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Points ``theta[C, P]`` with the log density ``[C]`` and its gradient ``[C, P]`` there, all of it finite."""
+    """Points ``theta[C, P]`` with the log density ``value[C]`` and its ``gradient[C, P]`` there, all finite."""
 
     theta: Tensor
     value: Tensor
     gradient: Tensor
 
+    def rows(self, first: int, end: int) -> "Evaluated":
+        """Return the points from ``first`` up to ``end``."""
+        return Evaluated(self.theta[first:end], self.value[first:end], self.gradient[first:end])
+
 
 def evaluated_starts(
     start: Start, num_chains: int, density: LogDensity, context: FitContext, *, traced: bool = False
 ) -> Evaluated:
-    """Return what :func:`starting_points` does, with what was evaluated to see that it is finite."""
+    """Return what :func:`starting_points` does, with the density and the gradient evaluated there."""
     if start is None:
         return _from_model(num_chains, density, context.seed, traced)
     if isinstance(start, Tensor):
@@ -71,7 +75,7 @@ def evaluated_starts(
 
 
 def _from_model(num_chains: int, density: LogDensity, seed: int, traced: bool) -> Evaluated:
-    """Draw starts until all are finite; only chains whose start is not are drawn again."""
+    """Draw starts until the density is finite at all of them; only those at which it is not are drawn again."""
     theta = density.init(num_chains, seed).to(dtype=density.dtype, device=density.device)
     for attempt in range(1, MAX_ATTEMPTS):
         found = _evaluated(theta, density, traced)
@@ -95,7 +99,7 @@ def _checked_shape(theta: Tensor, num_chains: int, density: LogDensity) -> Tenso
 
 
 def _spread(draws: Tensor, num_chains: int) -> Tensor:
-    """Pick one draw a chain, from as many different chains or members ``[C, S, P]`` as there are."""
+    """Choose one draw for each chain, from as many different chains or members ``[C, S, P]`` as there are."""
     flat = draws[:, -1] if len(draws) >= num_chains else draws.flatten(0, 1)
     if len(flat) < num_chains:
         raise ValueError(

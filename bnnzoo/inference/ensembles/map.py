@@ -1,15 +1,22 @@
 """Maximum a posteriori estimation, from one or many starts."""
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.executors import run_on
 from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.posterior import Draws, FitInfo
+from bnnzoo.core.settings import Count, NonNegative, NonNegativeCount, Positive
+from bnnzoo.inference.optimise.batches import batches_of
 from bnnzoo.inference.optimise.lbfgs import LBFGSResult, lbfgs
-from bnnzoo.inference.optimise.train import AdamSettings, Objective, Optimum, Schedule, ascend
+from bnnzoo.inference.optimise.objectives import log_joint_objective
+from bnnzoo.inference.optimise.optimisers import Adam
+from bnnzoo.inference.optimise.schedules import ScheduleName, schedule_named
+from bnnzoo.inference.optimise.train import Trained, train
 from bnnzoo.inference.starts import Evaluated, Start, evaluated_starts
 from bnnzoo.lowering.lowered import looped_value_and_grad
 
@@ -20,28 +27,28 @@ __all__ = ["MAP"]
 class MAP:
     """Maximum of the posterior density over unconstrained space: Adam, then L-BFGS on all data.
 
-    All starts are climbed in one batch and kept: each is one draw of the result, ``theta[1, num_members, P]``. The
-    density counts the Jacobian of the constraining transforms, as everything here does, so that the mode is that of
-    the Laplace approximation and not that of the constrained density.
+    All members are optimised in one batch, or one by one on ``executor=``, and kept: each is one draw of the result,
+    ``theta[1, num_members, P]``. The density includes the Jacobian of the constraining transforms, as everywhere in bnnzoo,
+    so that the mode is that of the Laplace approximation and not that of the constrained density.
 
     Parameters
     ----------
     num_members : int
         Number of starts.
     num_steps : int
-        Steps of Adam; 0 leaves them out, for a start that is the mode already.
+        Steps of Adam; 0 for a start that is the mode already.
     learning_rate : float
         Of the first step.
     schedule : {"cosine", "constant"}
         Whether the learning rate falls to zero along half a cosine.
     batch_size : int, optional
-        Rows of a mini-batch for Adam; all of them by default.
+        Rows of a mini-batch for Adam; default: all rows.
     polish_steps : int
-        At most so many steps of L-BFGS afterwards, on all rows. 0 leaves them out, for data too large for it.
+        At most this many steps of L-BFGS afterwards, on all rows. 0 for data too large for it.
     tolerance : float
-        L-BFGS stops where no entry of the gradient exceeds this times ``max(1, |log density|)``.
+        L-BFGS stops when no entry of the gradient exceeds this times ``max(1, |log density|)``.
     init : Tensor, Posterior or Method, optional
-        Starting points ``theta[num_members, P]``, or where to take them from.
+        Starting points ``theta[num_members, P]``, or where to find them.
 
     Examples
     --------
@@ -62,13 +69,13 @@ class MAP:
     True
     """
 
-    num_members: int = 1
-    num_steps: int = 1000
-    learning_rate: float = 0.03
-    schedule: Schedule = "cosine"
-    batch_size: int | None = None
-    polish_steps: int = 500
-    tolerance: float = 1e-9
+    num_members: Count = 1
+    num_steps: NonNegativeCount = 1000
+    learning_rate: Positive = 0.03
+    schedule: ScheduleName = "cosine"
+    batch_size: Count | None = None
+    polish_steps: NonNegativeCount = 500
+    tolerance: NonNegative = 1e-9
     init: Start = None
 
     needs: ClassVar[frozenset[Need]] = frozenset()
@@ -81,50 +88,111 @@ class MAP:
         Draws
             With ``lp`` and the Euclidean ``gradient_norm`` of every member in ``info.sample_stats``, and the loss
             (minus the log density, of the mini-batch scaled up) in ``info.fit_stats``.
+
+        Raises
+        ------
+        ValueError
+            If mini-batches are asked for of a model without rows.
         """
-        if self.num_members < 1:
-            raise ValueError(f"MAP(num_members={self.num_members}): write 1 or more.")
         start = evaluated_starts(self.init, self.num_members, density, context)
-        found = self._climbed(start.theta, density, context)
-        mode = self._polished(density, found.params) if self.num_steps or self.polish_steps else _as_they_are(start)
-        stats = {"lp": mode.value[None], "gradient_norm": mode.gradient.norm(dim=1)[None]}
+        search = Search(replace(self, init=None), start, range(self.num_members), context.seed)
+        found = _searched(search, density, context)
         info = FitInfo(
             sampling="ensemble",
-            num_gradients=(found.num_steps + mode.num_evaluations) * self.num_members,
+            num_gradients=found.num_gradients,
             complete=found.complete,
-            sample_stats=stats,
+            sample_stats={"lp": found.value[None], "gradient_norm": found.gradient_norm[None]},
             fit_stats={"loss": -found.trace} if self.num_steps else {},
         )
-        return Draws(density, info, mode.theta[None])
+        return Draws(density, info, found.theta[None])
 
-    def _climbed(self, start: Tensor, density: LogDensity, context: FitContext) -> Optimum:
-        if self.num_steps == 0:
-            return Optimum(start, start.new_zeros(len(start), 0), True)
-        settings = AdamSettings(self.num_steps, self.learning_rate, self.schedule, self.batch_size)
-        objective = _ignoring_weight(density.batched_value_and_grad)
-        fallback = _ignoring_weight(looped_value_and_grad(density.log_joint))
-        return ascend(objective, start, settings, density, context, fallback=fallback)
 
-    def _polished(self, density: LogDensity, theta: Tensor) -> LBFGSResult:
-        if self.polish_steps == 0:  # tracing takes longer than to evaluate the members one after the other
-            return LBFGSResult(
-                theta, *looped_value_and_grad(density.log_joint)(theta, *density.data), num_evaluations=1
-            )
-        if self.num_steps == 0 and len(theta) == 1:  # a start that was a mode before: few steps, and nothing traced yet
-            looped = looped_value_and_grad(density.log_joint)
-            return lbfgs(lambda rows: looped(rows, *density.data), theta, self.polish_steps, self.tolerance)
-        evaluate = density.value_and_grad.specialize(theta, *density.data, num_calls=2 * self.polish_steps)
-        return lbfgs(lambda rows: evaluate(rows, *density.data), theta, self.polish_steps, self.tolerance)
+@dataclass(frozen=True)
+class Search:
+    """Some of the members: everything their search needs besides the density, so that it can travel to a worker."""
+
+    method: MAP
+    start: Evaluated
+    members: range
+    seed: int
+
+    def split(self) -> list["Search"]:
+        """Return the members one by one."""
+        return [replace(self, start=self.start.rows(m, m + 1), members=range(m, m + 1)) for m in self.members]
+
+
+@dataclass(frozen=True)
+class Modes:
+    """Where members ended: ``theta[C, P]``, ``value[C]`` and ``gradient_norm[C]`` there, Adam's ``trace[C, num_steps]``."""
+
+    theta: Tensor
+    value: Tensor
+    gradient_norm: Tensor
+    trace: Tensor
+    num_gradients: int
+    complete: bool
+
+
+def _searched(search: Search, density: LogDensity, context: FitContext) -> Modes:
+    """Search in one batch in this process, or member by member on an executor."""
+    if context.executor is None or not _is_search(search.method):
+        return _searched_together(search, density, context)
+    parts = run_on(context.executor, _searched_in_worker, search.split(), density, f"{len(search.members)} members")
+    names = ("theta", "value", "gradient_norm", "trace")
+    joined = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
+    return Modes(
+        **joined, num_gradients=sum(part.num_gradients for part in parts), complete=all(part.complete for part in parts)
+    )
+
+
+def _is_search(method: MAP) -> bool:
+    return method.num_steps > 0 or method.polish_steps > 0
+
+
+def _searched_in_worker(search: Search, density: LogDensity) -> Modes:
+    return _searched_together(search, density, FitContext(search.seed))
+
+
+def _searched_together(search: Search, density: LogDensity, context: FitContext) -> Modes:
+    method, start = search.method, search.start
+    found = _trained(search, density, context)
+    mode = _polished(method, density, found.params) if _is_search(method) else _as_they_are(start)
+    return Modes(
+        theta=mode.theta,
+        value=mode.value,
+        gradient_norm=mode.gradient.norm(dim=1),
+        trace=found.trace,
+        num_gradients=(found.num_steps + mode.num_evaluations) * len(search.members),
+        complete=found.complete,
+    )
+
+
+def _trained(search: Search, density: LogDensity, context: FitContext) -> Trained:
+    method, start = search.method, search.start.theta
+    if method.num_steps == 0:
+        return Trained(start, (), start.new_zeros(len(start), 0), complete=True)
+    return train(
+        log_joint_objective(density),
+        Adam(method.learning_rate),
+        schedule_named(method.schedule),
+        batches_of(method.batch_size),
+        start,
+        num_steps=method.num_steps,
+        density=density,
+        context=context,
+        members=search.members,
+    )
+
+
+def _polished(method: MAP, density: LogDensity, theta: Tensor) -> LBFGSResult:
+    looped = looped_value_and_grad(density.log_joint)
+    if method.polish_steps == 0:  # tracing takes longer than evaluating the members one after the other
+        return LBFGSResult(theta, *looped(theta, *density.data), num_evaluations=1)
+    if method.num_steps == 0 and len(theta) == 1:  # the start was a mode before: few steps, and nothing traced yet
+        return lbfgs(lambda rows: looped(rows, *density.data), theta, method.polish_steps, method.tolerance)
+    evaluate = density.value_and_grad.specialize(theta, *density.data, num_calls=2 * method.polish_steps)
+    return lbfgs(lambda rows: evaluate(rows, *density.data), theta, method.polish_steps, method.tolerance)
 
 
 def _as_they_are(start: Evaluated) -> LBFGSResult:
     return LBFGSResult(start.theta, start.value, start.gradient, num_evaluations=1)
-
-
-def _ignoring_weight(value_and_grad: Objective) -> Objective:
-    """Turn ``(theta, *batch) -> (value, gradient)`` into an objective, whose second argument is a weight."""
-
-    def objective(theta: Tensor, _: Tensor, *batch: Any) -> tuple[Tensor, Tensor]:
-        return value_and_grad(theta, *batch)
-
-    return objective

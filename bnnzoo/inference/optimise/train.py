@@ -1,69 +1,48 @@
-"""Adam on many parameter vectors at once: members, restarts and chains are the rows of one tensor."""
+"""The one training loop: any objective, optimiser, schedule and batches, for all members at once."""
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext
-from bnnzoo.core.minibatch import RowIndices, select
-from bnnzoo.core.types import Data
+from bnnzoo.core.settings import check_settings
+from bnnzoo.inference.optimise.batches import Batch, Batches
+from bnnzoo.inference.optimise.objectives import Inputs, Objective
+from bnnzoo.inference.optimise.observers import Observer, StepProgress
+from bnnzoo.inference.optimise.optimisers import Optimiser, State
+from bnnzoo.inference.optimise.schedules import Schedule
+from bnnzoo.inference.optimise.streams import MemberStreams
 from bnnzoo.lowering.lowered import Lowered
 
-__all__ = ["AdamSettings", "Objective", "Optimum", "Schedule", "ascend"]
+__all__ = ["NoiseSource", "Trained", "train"]
 
-type Schedule = Literal["cosine", "constant"]
-
-type Objective = Callable[..., tuple[Tensor, Tensor]]
-"""``(params[C, Q], weight[], *noise, *batch) -> (value[C], gradient[C, Q])``, to be maximised."""
-
-MOMENTUM, SECOND_MOMENTUM, EPSILON = 0.9, 0.999, 1e-8
-REPORTS = 200  # how often a run tells its progress bar where it is
+type NoiseSource = Callable[[torch.Generator], tuple[Tensor, ...]]
+"""Draws the random numbers ``[C, ...]`` of the next step, from the stream that the members share or from its own."""
 
 
 @dataclass(frozen=True)
-class AdamSettings:
-    """How long Adam runs, with what steps, on what batches, and what it returns.
+class Trained:
+    """Where training ended.
 
     Attributes
     ----------
-    num_steps : int
-    learning_rate : float
-        Of the first step.
-    schedule : {"cosine", "constant"}
-        Whether the learning rate falls to zero along half a cosine.
-    batch_size : int or None
-        Rows of a mini-batch; None for all of them.
-    window : int
-        The result is the mean of the last ``window`` iterates; 1 for the last one.
-    tolerance : float or None
-        Stop where the mean value over a window differs by less than this, relatively, from the window before.
-    weights : Tensor [num_steps] or None
-        Passed to the objective step by step, such as the weight of an annealed KL divergence.
-    clip : float or None
-        Shorten a row's gradient to this many times the root mean square of those before it. One gradient that is larger by
-        orders of magnitude would otherwise keep Adam's steps short for a thousand more.
+    params : Tensor [C, Q]
+        The last iterate.
+    state : tuple of Tensor [C, Q]
+        That of the optimiser.
+    trace : Tensor [C, num_steps]
+        The objective before each step.
+    complete : bool
+        False if interrupted from the keyboard.
     """
 
-    num_steps: int
-    learning_rate: float
-    schedule: Schedule = "cosine"
-    batch_size: int | None = None
-    window: int = 1
-    tolerance: float | None = None
-    weights: Tensor | None = None
-    clip: float | None = None
-
-
-@dataclass(frozen=True)
-class Optimum:
-    """What was found: ``params[C, Q]``, the objective's ``trace[C, num_steps]``, and whether it ran to its end."""
-
     params: Tensor
+    state: State
     trace: Tensor
     complete: bool
 
@@ -73,144 +52,143 @@ class Optimum:
         return self.trace.shape[1]
 
 
-def ascend(
+def train(
     objective: Objective,
+    optimiser: Optimiser,
+    schedule: Schedule,
+    batches: Batches,
     start: Tensor,
-    settings: AdamSettings,
+    *,
+    num_steps: int,
     density: LogDensity,
     context: FitContext,
-    noise: Callable[[torch.Generator], tuple[Tensor, ...]] = lambda _: (),
-    fallback: Objective | None = None,
+    members: range | None = None,
+    scalars: Tensor | None = None,
+    constants: tuple[Tensor, ...] = (),
+    noise: NoiseSource = lambda _: (),
+    observe: Observer | None = None,
     name: str = "loss",
-) -> Optimum:
-    r"""Maximise an objective with Adam from every row of ``start[C, Q]``; one step of all rows is one lowered graph.
+) -> Trained:
+    r"""Maximise an objective from every row of ``start[C, Q]``; one step of all rows is one lowered graph.
 
-    .. math::
-        m \leftarrow \beta_1 m + (1 - \beta_1) g, \quad v \leftarrow \beta_2 v + (1 - \beta_2) g^2, \quad
-        \phi \leftarrow \phi + \eta_t \frac{m / (1 - \beta_1^t)}{\sqrt{v / (1 - \beta_2^t)} + \epsilon}
+    .. math:: \phi_{t+1} = \phi_t + \Delta(\nabla f(\phi_t; \text{batch}_t, \epsilon_t), \eta_t)
 
-    A row whose gradient is not finite stays where it is for that step.
+    A member whose gradient is not finite stays where it is for that step. Interrupted from the keyboard, the run returns
+    what it has.
 
     Parameters
     ----------
-    objective : callable
-        See :data:`Objective`.
+    objective : Objective
+        What is maximised.
+    optimiser : Optimiser
+        The update :math:`\Delta`.
+    schedule : Schedule
+        Factors of the optimiser's learning rate.
+    batches : Batches
+        Which rows each step sees.
     start : Tensor [C, Q]
-    settings : AdamSettings
+        One row for each member.
+    num_steps : int
+        Number of steps, fewer if ``observe`` ends the run.
     density, context
         As in ``Method.run``.
+    members : range, optional
+        Numbers of the rows among all members of the fit, on which their random streams depend; default: all of them.
+    scalars : Tensor [num_steps, K], optional
+        Numbers passed to the objective step by step.
+    constants : tuple of Tensor [C, ...]
+        Passed to the objective at every step, such as the anchors of an anchored ensemble.
     noise : callable
-        Draws what is random in one step.
-    fallback : callable, optional
-        The objective by loops, for models that cannot be traced.
+        Draws the random numbers of a step; see :data:`NoiseSource`.
+    observe : Observer, optional
+        Sees every iterate and may end the run; see :mod:`bnnzoo.inference.optimise.observers`.
     name : str
         What the progress bar calls the objective.
+
+    Returns
+    -------
+    Trained
 
     Raises
     ------
     ValueError
-        If a setting is out of range, or no argument of the model has rows to make mini-batches of.
+        If a setting is out of range, or mini-batches are asked for of a model without rows.
 
-    References
-    ----------
-    Kingma and Ba (2015), Adam: a method for stochastic optimization, ICLR.
+    Examples
+    --------
+    >>> from bnnzoo.core.density import build_density
+    >>> from bnnzoo.inference.optimise.batches import AllRows
+    >>> from bnnzoo.inference.optimise.objectives import log_joint_objective
+    >>> from bnnzoo.inference.optimise.optimisers import SGD
+    >>> from bnnzoo.inference.optimise.schedules import Cosine
+    >>> from bnnzoo.testing import linear_gaussian
+    >>> target = linear_gaussian()
+    >>> density = build_density(target.model, *target.data)
+    >>> found = train(
+    ...     log_joint_objective(density), SGD(1e-3), Cosine(), AllRows(), torch.zeros(2, 3),
+    ...     num_steps=500, density=density, context=FitContext(),
+    ... )
+    >>> bool(torch.allclose(found.params, target.mean["w"].expand(2, 3), atol=1e-3))
+    True
     """
-    check_settings(settings, density)
-    generator = torch.Generator().manual_seed(context.seed)
-    batches = _batches(settings.batch_size, density, generator)
-    dials = _dials(settings, start).unbind(0)
-    zeros = torch.zeros_like(start)
-    step = None
-    params, mean, square, total = start, zeros, zeros.clone(), zeros.clone()
-    values: list[Tensor] = []
-    complete = True
-    context.progress.start("Optimising", settings.num_steps)
+    for settings in (optimiser, schedule, batches):
+        check_settings(settings)
+    streams = MemberStreams(context.seed, range(len(start)) if members is None else members)
+    source = batches.stream(density, streams)
+    table, num_own = _table(optimiser.scalars(schedule.factors(num_steps)), scalars, start)
+    one_step = _lowered_step(objective, optimiser, num_own)
+    show = StepProgress(context.progress, "Optimising", num_steps, name)
+    params, state, values = start, optimiser.start(start), []
+    step: Callable[..., Any] | None = None
     try:
-        for t in range(settings.num_steps):
-            batch = next(batches)
-            args = (params, mean, square, dials[t], *noise(generator), *batch)
+        for taken, row in enumerate(table.unbind(0), start=1):
+            batch = next(source)
+            drawn = noise(streams.shared)
             if step is None:
-                looped = None if fallback is None else _adam_step(fallback, settings.clip)
-                lowered = Lowered(_adam_step(objective, settings.clip), looped)
-                step = lowered.specialize(*args, num_calls=settings.num_steps).flat
+                arguments = (params, state, row, constants, drawn, batch)
+                step = one_step.specialize(*arguments, num_calls=num_steps).flat
             with torch.no_grad():
-                params, mean, square, value = step(*(a for a in args if isinstance(a, Tensor)))
+                params, *moments, value = step(params, *state, row, *constants, *drawn, *_tensors(batch))
+            state = tuple(moments)
+            ends = observe is not None and observe(taken, params, value)
             values.append(value)
-            if (settings.num_steps - t) % settings.window == 0:
-                total = torch.zeros_like(total)  # a new window begins; the last one ends with the last step
-            total = total + params
-            if (settings.num_steps - t - 1) % settings.window == 0 and _is_settled(values, settings):
+            if ends:
                 break
-            if t % max(1, settings.num_steps // REPORTS) == 0:
-                context.progress.update(t + 1, **{name: float(value.mean())})
+            show(taken, value)
     except KeyboardInterrupt:
         if not values:
             raise
-        complete = False
-    in_window = (len(values) - settings.num_steps - 1) % settings.window + 1
-    return Optimum(total / in_window, torch.stack(values, 1), complete)
+        return Trained(params, state, torch.stack(values, 1), complete=False)
+    return Trained(params, state, torch.stack(values, 1), complete=True)
 
 
-def check_settings(settings: AdamSettings, density: LogDensity) -> None:
-    """Refuse settings out of range, and mini-batches of a model without rows."""
-    if settings.num_steps < 1:
-        raise ValueError(f"num_steps={settings.num_steps}: write 1 or more.")
-    if not settings.learning_rate > 0:
-        raise ValueError(f"learning_rate={settings.learning_rate}: write a positive number, such as 0.01.")
-    if not 1 <= settings.window <= settings.num_steps:
-        raise ValueError(f"num_averaged={settings.window}: write 1 to num_steps={settings.num_steps}.")
-    has_rows = any(isinstance(v, Tensor) and v.ndim and len(v) == density.num_data for v in density.data)
-    if settings.batch_size is not None and not has_rows:
-        raise ValueError(
-            f"batch_size={settings.batch_size}, but no argument of the model has one row for each of its "
-            f"{density.num_data} observations. Leave batch_size out."
-        )
+def _table(own: Tensor, scalars: Tensor | None, like: Tensor) -> tuple[Tensor, int]:
+    """Return the numbers ``[num_steps, K]`` that change from step to step, and how many of them are the optimiser's."""
+    columns = own if scalars is None else torch.cat([own, scalars.to(own)], 1)
+    return columns.to(like), own.shape[1]
 
 
-def _batches(size: int | None, density: LogDensity, generator: torch.Generator) -> Iterator[Data]:
-    rows = RowIndices(density.num_data, size, generator)
-    while True:
-        yield density.data if rows.is_full else select(density.data, rows.next().to(density.device), density.num_data)
+def _lowered_step(objective: Objective, optimiser: Optimiser, num_own: int) -> Lowered:
+    """Return ``(params, state, row of the table, constants, noise, batch) -> (params, *state, value)``."""
+
+    def stepping(value_and_grad: Callable[[Tensor, Inputs], tuple[Tensor, Tensor]]) -> Callable[..., Any]:
+        def step(
+            params: Tensor, state: State, row: Tensor, constants: State, noise: State, batch: Batch
+        ) -> tuple[Tensor, ...]:
+            numbers = row.unbind()
+            value, gradient = value_and_grad(params, Inputs(numbers[num_own:], constants, noise, batch))
+            usable = gradient.isfinite().all(1, keepdim=True)
+            gradient = torch.where(usable, gradient, 0.0)
+            move, state = optimiser.move(gradient, state, numbers[:num_own], noise)
+            return params + torch.where(usable, move, 0.0), *state, value
+
+        return step
+
+    return Lowered(stepping(objective.value_and_grad), stepping(objective.looped_value_and_grad))
 
 
-def _dials(settings: AdamSettings, like: Tensor) -> Tensor:
-    """Return ``[num_steps, 4]``: learning rate, both bias corrections, and the objective's weight, for every step."""
-    t = torch.arange(1, settings.num_steps + 1, dtype=torch.float64)
-    falling = 0.5 * (1 + torch.cos(math.pi * (t - 1) / settings.num_steps))
-    rate = settings.learning_rate * (falling if settings.schedule == "cosine" else torch.ones_like(t))
-    weights = torch.ones_like(t) if settings.weights is None else settings.weights.to(t)
-    corrections = (1 / (1 - MOMENTUM**t), 1 / (1 - SECOND_MOMENTUM**t))
-    return torch.stack([rate, *corrections, weights], 1).to(like)
-
-
-def _adam_step(objective: Objective, clip: float | None = None) -> Callable[..., tuple[Tensor, ...]]:
-    """Return one step ``(params, mean, square, dials, *noise_and_batch) -> (params, mean, square, value)``."""
-
-    def step(params: Tensor, mean: Tensor, square: Tensor, dials: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
-        rate, mean_correction, square_correction, weight = dials.unbind()
-        value, gradient = objective(params, weight, *arguments)
-        usable = gradient.isfinite().all(1, keepdim=True)
-        gradient = torch.where(usable, gradient, 0.0)
-        if clip is not None:
-            gradient = _clipped(gradient, square, square_correction, clip)
-        mean = MOMENTUM * mean + (1 - MOMENTUM) * gradient
-        square = SECOND_MOMENTUM * square + (1 - SECOND_MOMENTUM) * gradient**2
-        move = rate * mean * mean_correction / ((square * square_correction).sqrt() + EPSILON)
-        return params + torch.where(usable, move, 0.0), mean, square, value
-
-    return step
-
-
-def _clipped(gradient: Tensor, square: Tensor, correction: Tensor, clip: float) -> Tensor:
-    """Shorten each row of ``gradient[C, Q]`` that is longer than ``clip`` times what is usual; the first stays as it is."""
-    usual = (square.sum(1, keepdim=True) * correction).sqrt()
-    length = gradient.norm(dim=1, keepdim=True)
-    return torch.where((usual > 0) & (length > clip * usual), gradient * (clip * usual / length), gradient)
-
-
-def _is_settled(values: list[Tensor], settings: AdamSettings) -> bool:
-    size = settings.window
-    if settings.tolerance is None or len(values) < 2 * size:
-        return False
-    before, now = (torch.stack(values[a:b]).mean(0) for a, b in ((-2 * size, -size), (-size, None)))
-    return bool(((now - before).abs() <= settings.tolerance * now.abs().clamp(min=1.0)).all())
+def _tensors(batch: Batch) -> list[Tensor]:
+    """Return the tensors of a batch in the order of its leaves."""
+    leaves = batch.data if all(isinstance(each, Tensor) for each in batch.data) else pytree.tree_leaves(batch.data)
+    found = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    return found if batch.row_weights is None else [*found, batch.row_weights]

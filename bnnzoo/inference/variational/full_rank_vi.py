@@ -2,18 +2,13 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from bnnzoo.core.covariance import Dense
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.method import FitContext, Need
-from bnnzoo.core.posterior import Gaussian, Mixture
-from bnnzoo.inference.optimise.train import Schedule
-from bnnzoo.inference.starts import Start
-from bnnzoo.inference.variational.elbo import Keep, fit_gaussian
+from bnnzoo.core.settings import Count
+from bnnzoo.inference.variational.fit_family import GaussianVI
 
 __all__ = ["FullRank", "FullRankVI"]
 
@@ -30,7 +25,7 @@ class FullRank:
         return torch.cat([loc, torch.full_like(loc, math.log(scale)), below])
 
     def noise_size(self, num_params: int) -> int:
-        """Return the number of standard normal numbers a draw takes."""
+        """Return how many standard normal numbers a draw uses."""
         return num_params
 
     def draw(self, params: Tensor, noise: Tensor) -> Tensor:
@@ -44,6 +39,11 @@ class FullRank:
         logdet = params[self.num_params : 2 * self.num_params].sum()
         return -0.5 * (white**2).sum() - logdet - 0.5 * self.num_params * math.log(2 * math.pi)
 
+    def whiten(self, params: Tensor, theta: Tensor) -> Tensor:
+        """Return the ``noise[P]`` whose draw is ``theta[P]``."""
+        centred = (theta - params[: self.num_params])[:, None]
+        return torch.linalg.solve_triangular(self._scale_tril(params), centred, upper=False)[:, 0]
+
     def gaussian(self, params: Tensor) -> tuple[Tensor, Dense]:
         """Return mean ``[P]`` and covariance."""
         return params[: self.num_params], Dense(self._scale_tril(params))
@@ -56,8 +56,8 @@ class FullRank:
         return flat.reshape(size, size) + torch.diag(diagonal)
 
 
-@dataclass(frozen=True)
-class FullRankVI:
+@dataclass(frozen=True, kw_only=True)
+class FullRankVI(GaussianVI):
     """Gaussian with any covariance over unconstrained space, the family of Pyro's AutoMultivariateNormal.
 
     For models of up to a few hundred parameters: it learns P (P + 1) / 2 numbers of the covariance. Where the
@@ -80,25 +80,7 @@ class FullRankVI:
     True
     """
 
-    num_steps: int = 3000
-    num_particles: int = 8
-    learning_rate: float = 0.03
-    schedule: Schedule = "cosine"
-    batch_size: int | None = None
-    num_averaged: int | None = None
-    tolerance: float | None = None
-    num_restarts: int = 1
-    keep: Keep = "all"
-    kl_annealing: float = 0.0
-    temperature: float = 1.0
-    init: Start = None
-    init_scale: float = 0.1
-
-    needs: ClassVar[frozenset[Need]] = frozenset()
-
-    def run(self, density: LogDensity, context: FitContext) -> Gaussian | Mixture:
-        """Maximise the evidence lower bound; see :func:`bnnzoo.fit`."""
-        return fit_gaussian(self, self.family(density.num_params), density, context)
+    num_steps: Count = 3000
 
     def family(self, num_params: int) -> FullRank:
         """Return the family of approximations to ``num_params`` parameters."""

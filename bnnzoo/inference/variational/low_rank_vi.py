@@ -1,19 +1,14 @@
-"""Low-rank variational inference: Gaussians whose entries depend on each other in a few directions."""
+"""Low-rank variational inference: Gaussians whose entries are correlated along a few directions."""
 
 import math
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import KW_ONLY, dataclass
 
 import torch
 from torch import Tensor
 
 from bnnzoo.core.covariance import LowRankPlusDiagonal
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.method import FitContext, Need
-from bnnzoo.core.posterior import Gaussian, Mixture
-from bnnzoo.inference.optimise.train import Schedule
-from bnnzoo.inference.starts import Start
-from bnnzoo.inference.variational.elbo import Keep, fit_gaussian
+from bnnzoo.core.settings import Count
+from bnnzoo.inference.variational.fit_family import GaussianVI
 
 __all__ = ["LowRank", "LowRankVI"]
 
@@ -26,14 +21,14 @@ class LowRank:
     rank: int
 
     def start(self, loc: Tensor, scale: float) -> Tensor:
-        """Return parameters with the given means ``[P]`` and a factor of small random numbers, since zeros would stay zero."""
+        """Return parameters with the given means ``[P]`` and a small random factor: zeros would stay zero."""
         generator = torch.Generator().manual_seed(0)
         spread = scale * (0.5 / self.rank) ** 0.5
         factor = spread * torch.randn(self.num_params * self.rank, generator=generator, dtype=torch.float64).to(loc)
         return torch.cat([loc, torch.full_like(loc, math.log(scale * 0.5**0.5)), factor])
 
     def noise_size(self, num_params: int) -> int:
-        """Return the number of standard normal numbers a draw takes."""
+        """Return how many standard normal numbers a draw uses."""
         return num_params + self.rank
 
     def draw(self, params: Tensor, noise: Tensor) -> Tensor:
@@ -54,13 +49,13 @@ class LowRank:
 
 
 @dataclass(frozen=True)
-class LowRankVI:
+class LowRankVI(GaussianVI):
     """Gaussian with a diagonal plus low-rank covariance, the family of Pyro's AutoLowRankMultivariateNormal.
 
     Parameters
     ----------
     rank : int
-        Number of directions in which entries depend on each other.
+        Number of directions along which entries are correlated.
     num_steps, num_particles, learning_rate, schedule, batch_size, num_averaged, tolerance, num_restarts, keep,
     kl_annealing
         As for :class:`bnnzoo.inference.MeanFieldVI`.
@@ -81,41 +76,10 @@ class LowRankVI:
     torch.Size([3, 1])
     """
 
-    rank: int = 10
-    num_steps: int = 3000
-    num_particles: int = 8
-    learning_rate: float = 0.03
-    schedule: Schedule = "cosine"
-    batch_size: int | None = None
-    num_averaged: int | None = None
-    tolerance: float | None = None
-    num_restarts: int = 1
-    keep: Keep = "all"
-    kl_annealing: float = 0.0
-    temperature: float = 1.0
-    init: Start = None
-    init_scale: float = 0.1
-
-    needs: ClassVar[frozenset[Need]] = frozenset()
-
-    def run(self, density: LogDensity, context: FitContext) -> Gaussian | Mixture:
-        """Maximise the evidence lower bound; see :func:`bnnzoo.fit`.
-
-        Raises
-        ------
-        ValueError
-            If a setting is out of range.
-        """
-        return fit_gaussian(self, self.family(density.num_params), density, context)
+    rank: Count = 10
+    _: KW_ONLY
+    num_steps: Count = 3000
 
     def family(self, num_params: int) -> LowRank:
-        """Return the family of approximations to ``num_params`` parameters.
-
-        Raises
-        ------
-        ValueError
-            If the rank is out of range.
-        """
-        if self.rank < 1:
-            raise ValueError(f"LowRankVI(rank={self.rank}): write 1 or more, or use MeanFieldVI().")
+        """Return the family of approximations to ``num_params`` parameters."""
         return LowRank(num_params, self.rank)

@@ -1,4 +1,4 @@
-"""The evidence lower bound of a mean-field Gaussian with less noise: layers by rows, divergences in closed form."""
+"""Lower-variance estimates of a mean-field Gaussian's bound: noise for every row, divergences in closed form."""
 
 import math
 from collections.abc import Mapping
@@ -20,22 +20,22 @@ LOG_TWO_PI = math.log(2 * math.pi)
 
 @dataclass(frozen=True)
 class MeanFieldBound:
-    r"""One particle's estimate of the bound, with what is known in closed form put in its place.
+    r"""One particle's estimate of the bound, with closed forms where there are any.
 
-    The network's layers draw their noise for every row, see :class:`NoisyLayer`, and for the sites whose prior is
-    Gaussian the divergence is not estimated but known: with means m and standard deviations s of the prior,
+    The network's layers draw their noise for every row, see :class:`NoisyLayer`. For sites with a Gaussian prior the
+    divergence is not estimated but computed: with means m and standard deviations s of the prior,
 
     .. math:: KL(q \,\|\, p) = \sum_i \log\frac{s_i}{\sigma_i} + \frac{\sigma_i^2 + (\mu_i - m_i)^2}{2 s_i^2} - \frac12
 
-    where m and s may depend on other latent sites. All else is as in :func:`bnnzoo.inference.variational.elbo.elbo`.
+    where m and s may depend on other latent sites. The rest is as in :func:`bnnzoo.inference.variational.elbo.elbo`.
 
     Attributes
     ----------
     density : LogDensity
     layers : tuple of NoisyLayer
-        None of them for one draw of the weights for all rows.
+        Empty for one draw of the weights for all rows.
     closed : tuple of Site
-        Those whose divergence is taken in closed form; see :func:`gaussian_sites`.
+        Sites whose divergence is computed in closed form; see :func:`gaussian_sites`.
 
     References
     ----------
@@ -49,7 +49,7 @@ class MeanFieldBound:
 
     @property
     def num_extra(self) -> int:
-        """Number of standard normal numbers a particle takes beyond those of theta."""
+        """How many standard normal numbers a particle uses beyond those of theta."""
         return sum(layer.noise_size for layer in self.layers)
 
     def __call__(

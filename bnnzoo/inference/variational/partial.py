@@ -12,15 +12,11 @@ from bnnzoo.core.method import FitContext, Method, Need
 from bnnzoo.core.posterior import Gaussian, Mixture, Posterior
 from bnnzoo.core.selection import index_of_sites, last_layer_index
 from bnnzoo.inference.ensembles.map import MAP
-from bnnzoo.inference.variational.elbo import GaussianFamily, fit_gaussian
-from bnnzoo.inference.variational.full_rank_vi import FullRankVI
-from bnnzoo.inference.variational.low_rank_vi import LowRankVI
+from bnnzoo.inference.variational.elbo import GaussianFamily, PathwiseBound
+from bnnzoo.inference.variational.fit_family import GaussianVI, fit_gaussian
 from bnnzoo.inference.variational.mean_field_vi import MeanFieldVI
 
-__all__ = ["GaussianVI", "LastLayerVI", "PartlyFixed", "SubsetVI"]
-
-
-type GaussianVI = MeanFieldVI | LowRankVI | FullRankVI
+__all__ = ["LastLayerVI", "PartlyFixed", "SubsetVI"]
 
 
 @dataclass(frozen=True)
@@ -63,7 +59,7 @@ class SubsetVI:
     Parameters
     ----------
     sites : sequence of str
-        Names of latent sites; a name ending in ``*`` means all that begin like it, ``"net.4.*"``.
+        Names of latent sites; a name ending in ``*`` matches every name with that prefix, ``"net.4.*"``.
     below : Method
         Fitted first: the mean of a Gaussian, else the draw or member with the highest density.
     vi : MeanFieldVI, LowRankVI or FullRankVI
@@ -93,16 +89,16 @@ class SubsetVI:
         ModelError
             If a site does not exist.
         ValueError
-            If ``vi`` is no Gaussian variational method, or has a start of its own.
+            If ``vi`` is not a Gaussian variational method, or has a start of its own.
         """
         return vi_over(self, index_of_sites(self.sites, density), density, context)
 
 
 @dataclass(frozen=True)
 class LastLayerVI:
-    """Variational inference over the last layer of a network and whatever is no weight, such as the noise scale.
+    """Variational inference over the last layer of a network and all parameters that are not weights, such as the noise scale.
 
-    The layers before are fixed where another method puts them: a deterministic network with a Bayesian last layer.
+    The earlier layers are fixed where another method puts them: a deterministic network with a Bayesian last layer.
 
     Parameters
     ----------
@@ -134,7 +130,7 @@ class LastLayerVI:
         Raises
         ------
         ValueError
-            If ``vi`` is no Gaussian variational method, or has a start of its own.
+            If ``vi`` is not a Gaussian variational method, or has a start of its own.
         """
         return vi_over(self, last_layer_index(density), density, context)
 
@@ -143,11 +139,11 @@ def vi_over(
     method: SubsetVI | LastLayerVI, index: Tensor, density: LogDensity, context: FitContext
 ) -> Gaussian | Mixture:
     """Return the Gaussian approximation over the entries ``index[R]`` of theta, given the others."""
-    vi = _suitable_vi(method)
+    vi = _gaussian_vi(method, density)
     found = method.below.run(density, context)
     point = _point(found, density)
-    vi = replace(vi, init=point.repeat(vi.num_restarts, 1))
-    posterior = fit_gaussian(vi, PartlyFixed(vi.family(len(index)), index, point), density, context)
+    family = PartlyFixed(vi.family(len(index)), index, point)
+    posterior = fit_gaussian(replace(vi, init=point.repeat(vi.num_restarts, 1)), family, density, context)
     info = replace(
         posterior.info,
         num_gradients=found.info.num_gradients + posterior.info.num_gradients,
@@ -170,13 +166,13 @@ def _point(found: Posterior, density: LogDensity) -> Tensor:
     return theta[value.argmax()]
 
 
-def _suitable_vi(method: SubsetVI | LastLayerVI) -> GaussianVI:
-    """Return the method on top, if it is one that can be."""
+def _gaussian_vi(method: SubsetVI | LastLayerVI, density: LogDensity) -> GaussianVI:
+    """Return the method on top, if its family and its bound can be restricted to some entries of theta."""
     name, vi = type(method).__name__, method.vi
-    if not isinstance(vi, MeanFieldVI | LowRankVI | FullRankVI):
+    if not isinstance(vi, GaussianVI):
         raise ValueError(f"{name}(vi={type(vi).__name__}()): write MeanFieldVI(), LowRankVI() or FullRankVI().")
     if vi.init is not None:
         raise ValueError(f"{name} starts where the method below ends: leave init out of {type(vi).__name__}.")
-    if isinstance(vi, MeanFieldVI) and (vi.estimator != "shared" or vi.closed_form_kl):
+    if not isinstance(vi.bound(density, vi.family(density.num_params)), PathwiseBound):
         raise ValueError(f"{name} draws its weights once for all rows: leave estimator and closed_form_kl out.")
     return vi

@@ -18,17 +18,18 @@ from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext, Need
-from bnnzoo.core.minibatch import RowIndices, select
 from bnnzoo.core.posterior import DEFAULT_DRAWS, FitInfo
 from bnnzoo.core.replay import Node, isolated
+from bnnzoo.core.settings import Count, Positive
 from bnnzoo.core.sites import ModelError, is_subsample
 from bnnzoo.core.types import Model
+from bnnzoo.inference.optimise.batches import batches_of
+from bnnzoo.inference.optimise.observers import StepProgress
+from bnnzoo.inference.optimise.streams import MemberStreams
 
 __all__ = ["SVI", "GuidePosterior"]
 
 type Guide = Callable[..., Any]
-
-REPORTS = 100
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class GuidePosterior:
     guide : callable
         The fitted guide.
     params : mapping
-        State of the parameter store after the fit, in which the guide is called; the global store is left alone.
+        State of the parameter store after the fit, with which the guide is called; the global store is left alone.
     """
 
     density: LogDensity
@@ -103,7 +104,7 @@ class GuidePosterior:
 class SVI:
     """Stochastic variational inference with any Pyro guide, bound and optimiser, run by Pyro's own machinery.
 
-    For guides that bnnzoo has no method for. It is slower than :class:`bnnzoo.inference.MeanFieldVI`, which runs the
+    For guides without a method of their own in bnnzoo. It is slower than :class:`bnnzoo.inference.MeanFieldVI`, which runs the
     family of AutoDiagonalNormal on the compiled density.
 
     Parameters
@@ -112,14 +113,14 @@ class SVI:
         A guide ``guide(*data)`` with ``pyro.param``, an autoguide class such as ``AutoMultivariateNormal`` or any
         function ``model -> guide``, or a fresh autoguide object, which is copied and not changed.
     elbo : pyro.infer.ELBO, optional
-        The bound, such as ``RenyiELBO(alpha=0.5)``; ``Trace_ELBO`` unless given.
+        The bound, such as ``RenyiELBO(alpha=0.5)``; default: ``Trace_ELBO``.
     optimiser : pyro.optim.PyroOptim, optional
-        ClippedAdam with a learning rate that falls to a hundredth of ``learning_rate`` unless given.
+        Default: ClippedAdam with a learning rate that falls to a hundredth of ``learning_rate``.
     num_steps : int
     learning_rate : float
         Of the default optimiser's first step.
     batch_size : int, optional
-        Rows of a mini-batch, whose likelihood counts N/B times; all rows by default. The guide must not have local
+        Rows of a mini-batch, whose likelihood counts N/B times; default: all rows. The guide must not have local
         sites.
 
     Examples
@@ -136,9 +137,9 @@ class SVI:
     guide: Guide = AutoDiagonalNormal
     elbo: ELBO | None = None
     optimiser: PyroOptim | None = None
-    num_steps: int = 3000
-    learning_rate: float = 0.03
-    batch_size: int | None = None
+    num_steps: Count = 3000
+    learning_rate: Positive = 0.03
+    batch_size: Count | None = None
 
     needs: ClassVar[frozenset[Need]] = frozenset()
 
@@ -147,13 +148,11 @@ class SVI:
 
         Raises
         ------
-        ValueError
-            If a setting is out of range.
         ModelError
             If the guide does not sample every latent site.
+        ValueError
+            If mini-batches are asked for of a model without rows.
         """
-        if self.num_steps < 1:
-            raise ValueError(f"SVI(num_steps={self.num_steps}): write 1 or more.")
         with isolated(context.seed, density.device):
             guide = self._own_guide(density.model)
             guide(*density.data)
@@ -170,16 +169,13 @@ class SVI:
         return GuidePosterior(density, info, guide, params)
 
     def _loop(self, svi: PyroSVI, density: LogDensity, context: FitContext) -> tuple[list[float], bool]:
-        generator = torch.Generator().manual_seed(context.seed)
-        rows = RowIndices(density.num_data, self.batch_size, generator)
+        batches = batches_of(self.batch_size).stream(density, MemberStreams(context.seed, range(1)))
+        show = StepProgress(context.progress, "Fitting the guide", self.num_steps, "elbo")
         losses: list[float] = []
-        context.progress.start("Fitting the guide", self.num_steps)
         try:
-            for step in range(self.num_steps):
-                batch = density.data if rows.is_full else select(density.data, rows.next(), density.num_data)
-                losses.append(float(svi.step(*batch)))
-                if step % max(1, self.num_steps // REPORTS) == 0:
-                    context.progress.update(step + 1, elbo=-losses[-1])
+            for step in range(1, self.num_steps + 1):
+                losses.append(float(svi.step(*next(batches).data)))
+                show(step, -losses[-1])
         except KeyboardInterrupt:
             if not losses:
                 raise
@@ -226,7 +222,7 @@ class _ScaleLikelihood(Messenger):
 
 
 def _copied(guide: Guide) -> Guide:
-    """Copy a guide object; an autoguide forgets its model when copied, the original too, and is given it back."""
+    """Copy a guide object; copying an autoguide drops its model, from the original too, so both get it back."""
     model = getattr(guide, "_model", None)
     copied = copy.deepcopy(guide)
     if model is not None:

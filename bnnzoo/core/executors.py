@@ -1,0 +1,77 @@
+"""Shipping independent parts of a fit to any ``concurrent.futures`` executor."""
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import BrokenExecutor, Executor
+from typing import Any
+
+import cloudpickle
+import torch
+
+from bnnzoo.core.density import LogDensity, build_density
+
+__all__ = ["run_on"]
+
+
+def run_on[Task, Result](
+    executor: Executor,
+    function: Callable[[Task, LogDensity], Result],
+    tasks: Sequence[Task],
+    density: LogDensity,
+    what: str,
+) -> list[Result]:
+    """Run ``function(task, density)`` for every task on an executor and return the results in order.
+
+    The model and its data travel to the workers, which trace and compile a density of their own: compiled code belongs to
+    a process. Each worker computes on one thread, so that workers side by side do not compete for cores.
+
+    Parameters
+    ----------
+    executor : concurrent.futures.Executor
+        A process pool, Dask's ``Client.get_executor()``, mpi4py's ``MPIPoolExecutor``, ...
+    function : callable
+        Anything cloudpickle can send.
+    tasks : sequence
+        One for each call.
+    density : LogDensity
+    what : str
+        What the tasks are, for error messages: ``"4 chains"``.
+
+    Raises
+    ------
+    RuntimeError
+        If the executor dies, or forks its workers.
+
+    Examples
+    --------
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> from bnnzoo.testing import linear_gaussian
+    >>> target = linear_gaussian()
+    >>> with ThreadPoolExecutor() as executor:
+    ...     run_on(executor, lambda n, d: n * d.num_params, [1, 2], build_density(target.model, *target.data), "2 products")
+    [3, 6]
+    """
+    model = (density.model, density.data, density.dtype, density.device)
+    loads = [cloudpickle.dumps((function, task, model)) for task in tasks]
+    try:
+        return [cloudpickle.loads(f.result()) for f in [executor.submit(_in_worker, load) for load in loads]]
+    except BrokenExecutor as error:
+        raise RuntimeError(
+            f"The executor ({type(executor).__name__}) died while running {what}: {error} Look for a worker that "
+            f"ran out of memory; in a script, create process pools under if __name__ == '__main__'."
+        ) from error
+    except RuntimeError as error:
+        if "fork-based" not in str(error):
+            raise
+        raise RuntimeError(
+            f"The executor ({type(executor).__name__}) forks its workers, and torch's gradients do not survive that. Give it "
+            f"mp_context=multiprocessing.get_context('spawn')."
+        ) from error
+
+
+def _in_worker(load: bytes) -> bytes:
+    """Run one task; its result returns as bytes, since pickled tensors would travel as handles on shared memory."""
+    function, task, (model, data, dtype, device) = cloudpickle.loads(load)
+    torch.set_num_threads(1)
+    result: Any = function(task, build_density(model, *data, dtype=dtype, device=device))
+    packed: bytes = cloudpickle.dumps(result)
+    return packed

@@ -1,0 +1,216 @@
+"""Which rows of the data each step of training sees: all of them, mini-batches, or rows with weights."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import repeat
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.minibatch import select
+from bnnzoo.core.settings import Count
+from bnnzoo.core.types import Data
+from bnnzoo.inference.optimise.streams import MemberStreams
+
+__all__ = [
+    "AllRows",
+    "Batch",
+    "Batches",
+    "Bootstrap",
+    "MemberBatches",
+    "MiniBatches",
+    "RowBatches",
+    "batches_of",
+]
+
+
+class Batch(NamedTuple):
+    """The arguments of the model at one step.
+
+    Attributes
+    ----------
+    data : tuple
+        Tensors ``[B, ...]``, or ``[C, B, ...]`` where each member has rows of its own, and whatever else the model takes.
+    dims : tuple of int or None
+        Dimension of the members in each argument; None where all members share it.
+    row_weights : Tensor [C, B], optional
+        How often each row's log likelihood counts for each member.
+    """
+
+    data: Data
+    dims: tuple[int | None, ...]
+    row_weights: Tensor | None = None
+
+
+@runtime_checkable
+class Batches(Protocol):
+    """A source of batches. A loader of data that do not fit into memory is another one."""
+
+    def stream(self, density: LogDensity, streams: MemberStreams) -> Iterator[Batch]:
+        """Return an endless stream of batches, all of one shape, for the members of ``streams``."""
+        ...
+
+
+class RowBatches(ABC):
+    """Batches of rows, by index, of the data that the density holds."""
+
+    @abstractmethod
+    def indices(self, num_data: int, streams: MemberStreams) -> Iterator[Tensor | None]:
+        """Yield the indices ``[B]`` or ``[C, B]`` of each step's rows; None for all rows."""
+
+    def row_weights(self, num_data: int, streams: MemberStreams) -> Tensor | None:
+        """Return how often each row counts for each member ``[C, N]``; None for once."""
+        return None
+
+    def stream(self, density: LogDensity, streams: MemberStreams) -> Iterator[Batch]:
+        """Return an endless stream of batches; see :class:`Batches`."""
+        weights = self.row_weights(density.num_data, streams)
+        weights = None if weights is None else weights.to(device=density.device, dtype=density.dtype)
+        return (_batch(density, index, weights) for index in self.indices(density.num_data, streams))
+
+
+@dataclass(frozen=True)
+class AllRows(RowBatches):
+    """All rows at every step.
+
+    Examples
+    --------
+    >>> next(AllRows().indices(5, MemberStreams(0, range(1)))) is None
+    True
+    """
+
+    def indices(self, num_data: int, streams: MemberStreams) -> Iterator[Tensor | None]:
+        """Yield None, for all rows."""
+        return repeat(None)
+
+
+@dataclass(frozen=True)
+class MiniBatches(RowBatches):
+    """Mini-batches that all members share: each epoch is a new permutation cut into batches, without a short last one.
+
+    Parameters
+    ----------
+    size : int
+        Rows of a batch; all rows at every step where the data have no more.
+
+    Examples
+    --------
+    >>> batches = MiniBatches(2).indices(5, MemberStreams(0, range(3)))
+    >>> epoch = torch.cat([next(batches), next(batches)])
+    >>> epoch.shape, len(epoch.unique())
+    (torch.Size([4]), 4)
+    """
+
+    size: Count
+
+    def indices(self, num_data: int, streams: MemberStreams) -> Iterator[Tensor | None]:
+        """Yield the indices ``[B]`` of each step's rows."""
+        return repeat(None) if self.size >= num_data else _epochs(num_data, self.size, streams.shared)
+
+    def stream(self, density: LogDensity, streams: MemberStreams) -> Iterator[Batch]:
+        """Return an endless stream of batches; see :class:`Batches`.
+
+        Raises
+        ------
+        ValueError
+            If no argument of the model has rows.
+        """
+        _refuse_no_rows(self.size, density)
+        return super().stream(density, streams)
+
+
+@dataclass(frozen=True)
+class MemberBatches(MiniBatches):
+    """Mini-batches in an order of its own for each member, as in a deep ensemble.
+
+    Parameters
+    ----------
+    size : int
+        Rows of a batch; all rows at every step where the data have no more.
+
+    References
+    ----------
+    Lakshminarayanan, Pritzel and Blundell (2017), Simple and scalable predictive uncertainty estimation using deep
+    ensembles, NeurIPS.
+
+    Examples
+    --------
+    >>> next(MemberBatches(2).indices(5, MemberStreams(0, range(3)))).shape
+    torch.Size([3, 2])
+    """
+
+    def indices(self, num_data: int, streams: MemberStreams) -> Iterator[Tensor | None]:
+        """Yield the indices ``[C, B]`` of each step's rows."""
+        if self.size >= num_data:
+            return repeat(None)
+        orders = [_epochs(num_data, self.size, generator) for generator in streams.own("order of rows")]
+        return (torch.stack(rows) for rows in zip(*orders, strict=True))
+
+
+@dataclass(frozen=True)
+class Bootstrap(RowBatches):
+    r"""Bootstrap weights of the rows: each member counts every row as often as N draws with replacement hit it.
+
+    .. math:: (w_1, \dots, w_N) \sim \text{Multinomial}(N; 1/N, \dots, 1/N), \qquad E[w_n] = 1
+
+    A member keeps its weights for the whole run.
+
+    Parameters
+    ----------
+    of : RowBatches
+        The batches whose rows are weighted.
+
+    References
+    ----------
+    Efron (1979), Bootstrap methods: another look at the jackknife, Annals of Statistics 7.
+
+    Examples
+    --------
+    >>> Bootstrap(MiniBatches(2)).row_weights(5, MemberStreams(0, range(3))).sum(1)
+    tensor([5., 5., 5.])
+    """
+
+    of: RowBatches = field(default_factory=AllRows)
+
+    def indices(self, num_data: int, streams: MemberStreams) -> Iterator[Tensor | None]:
+        """Yield the indices of the batches that are weighted."""
+        return self.of.indices(num_data, streams)
+
+    def row_weights(self, num_data: int, streams: MemberStreams) -> Tensor | None:
+        """Return how often each row counts for each member ``[C, N]``."""
+        hits = [torch.randint(num_data, (num_data,), generator=each) for each in streams.own("bootstrap")]
+        return torch.stack([hit.bincount(minlength=num_data) for hit in hits]).to(torch.get_default_dtype())
+
+
+def batches_of(size: int | None) -> MiniBatches | AllRows:
+    """Return mini-batches of ``size`` rows shared by all members; None for all rows at every step."""
+    return AllRows() if size is None else MiniBatches(size)
+
+
+def _epochs(num_data: int, size: int, generator: torch.Generator) -> Iterator[Tensor]:
+    while True:
+        order = torch.randperm(num_data, generator=generator)
+        yield from reversed([rows for rows in order.split(size) if len(rows) == size])
+
+
+def _batch(density: LogDensity, index: Tensor | None, weights: Tensor | None) -> Batch:
+    if index is None:
+        return Batch(density.data, (None,) * len(density.data), weights)
+    index = index.to(density.device)
+    data = select(density.data, index, density.num_data)
+    own = index.ndim == 2
+    dims = tuple(0 if own and part is not whole else None for part, whole in zip(data, density.data, strict=True))
+    if weights is not None:
+        weights = weights.gather(1, index) if own else weights[:, index]
+    return Batch(data, dims, weights)
+
+
+def _refuse_no_rows(size: int, density: LogDensity) -> None:
+    if not any(isinstance(v, Tensor) and v.ndim and len(v) == density.num_data for v in density.data):
+        raise ValueError(
+            f"batch_size={size}, but no argument of the model has one row for each of its "
+            f"{density.num_data} observations. Leave batch_size out."
+        )

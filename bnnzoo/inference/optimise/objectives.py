@@ -1,0 +1,136 @@
+"""What is maximised: functions of one member's parameters, batched over members."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+from torch.func import grad_and_value, vmap
+
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.replay import log_prob
+from bnnzoo.inference.optimise.batches import Batch
+
+__all__ = ["Inputs", "MemberObjective", "Objective", "log_joint_objective"]
+
+
+class Inputs(NamedTuple):
+    """What an objective sees at one step besides the parameters.
+
+    Attributes
+    ----------
+    scalars : tuple of Tensor []
+        Numbers that change from step to step, such as the weight of an annealed divergence.
+    constants : tuple of Tensor [C, ...]
+        What stays the same for each member, such as anchors.
+    noise : tuple of Tensor [C, ...]
+        The step's random numbers.
+    batch : Batch
+    """
+
+    scalars: tuple[Tensor, ...]
+    constants: tuple[Tensor, ...]
+    noise: tuple[Tensor, ...]
+    batch: Batch
+
+
+@runtime_checkable
+class Objective(Protocol):
+    """A value for each member, to be maximised. One that couples its members computes their gradient here."""
+
+    def value_and_grad(self, params: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor]:
+        """Return the value ``[C]`` and its gradient ``[C, Q]`` at ``params[C, Q]``."""
+        ...
+
+    def looped_value_and_grad(self, params: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor]:
+        """Return the same by Python loops, for models that cannot be traced."""
+        ...
+
+
+@dataclass(frozen=True)
+class MemberObjective:
+    """An objective that is a function of each member's own parameters.
+
+    Attributes
+    ----------
+    function : callable
+        ``(params[Q], inputs) -> []`` for one member, whose inputs have no dimension for members.
+    looped : callable, optional
+        The same without ``vmap``; default: ``function``.
+
+    Examples
+    --------
+    >>> objective = MemberObjective(lambda params, inputs: -(params**2).sum())
+    >>> nothing = Inputs((), (), (), Batch((), ()))
+    >>> objective.value_and_grad(torch.tensor([[1.0], [2.0]]), nothing)
+    (tensor([-1., -4.]), tensor([[-2.],
+            [-4.]]))
+    """
+
+    function: Callable[[Tensor, Inputs], Tensor]
+    looped: Callable[[Tensor, Inputs], Tensor] | None = None
+
+    def value_and_grad(self, params: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor]:
+        """Return the value ``[C]`` and its gradient ``[C, Q]`` at ``params[C, Q]``."""
+        weights_dim = None if inputs.batch.row_weights is None else 0
+        batch_dims = Batch(inputs.batch.dims, (None,) * len(inputs.batch.dims), weights_dim)  # type: ignore[arg-type]
+        dims = Inputs(None, 0, 0, batch_dims)  # type: ignore[arg-type]
+        gradient, value = vmap(grad_and_value(self.function), in_dims=(0, dims))(params, inputs)
+        return value, gradient
+
+    def looped_value_and_grad(self, params: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor]:
+        """Return the same, one member after another."""
+        pairs = [self._of_member(row, _inputs_of_member(inputs, member)) for member, row in enumerate(params)]
+        return torch.stack([value for value, _ in pairs]), torch.stack([gradient for _, gradient in pairs])
+
+    def _of_member(self, params: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor]:
+        with torch.enable_grad():
+            leaf = params.detach().requires_grad_()
+            value = (self.looped or self.function)(leaf, inputs)
+            (gradient,) = torch.autograd.grad(value, leaf)
+        return value.detach(), gradient
+
+
+def log_joint_objective(density: LogDensity) -> MemberObjective:
+    r"""Return the log joint density of each member, its prior counted once and a mini-batch scaled up to all rows.
+
+    .. math:: \log p(\theta) + \frac{N}{B} \sum_{n=1}^{B} w_n \log p(y_n \mid \theta)
+
+    The weights :math:`w_n` are those of the batch, 1 by default.
+    """
+
+    def value(theta: Tensor, inputs: Inputs) -> Tensor:
+        batch = inputs.batch
+        if batch.row_weights is None:
+            return density.log_joint(theta, *batch.data)
+        return density.log_prior(theta) + _weighted_log_likelihood(density, theta, batch.data, batch.row_weights)
+
+    return MemberObjective(value)
+
+
+def _weighted_log_likelihood(density: LogDensity, theta: Tensor, data: tuple[Any, ...], weights: Tensor) -> Tensor:
+    nodes = density.nodes(theta, *data)
+    total = theta.new_zeros(())
+    for name in (*density.observed, *density.factors):
+        rows = log_prob(nodes[name])
+        if rows.shape[:1] != weights.shape:
+            raise ValueError(
+                f"Row weights need one row for each observation, but site {name!r} has a log likelihood of shape "
+                f"{tuple(rows.shape)} for {len(weights)} rows. Put it into a plate over the rows, or leave the weights out."
+            )
+        total = total + (nodes[name]["scale"] * rows.reshape(len(weights), -1).sum(1) * weights).sum()
+    return density.num_data / len(weights) * total
+
+
+def _inputs_of_member(inputs: Inputs, member: int) -> Inputs:
+    batch = inputs.batch
+    pairs = zip(batch.data, batch.dims, strict=True)
+    data = tuple(value if dim is None else value[member] for value, dim in pairs)
+    weights = None if batch.row_weights is None else batch.row_weights[member]
+    return Inputs(
+        inputs.scalars,
+        tuple(each[member] for each in inputs.constants),
+        tuple(each[member] for each in inputs.noise),
+        Batch(data, (None,) * len(data), weights),
+    )

@@ -1,0 +1,204 @@
+"""Maximising the evidence lower bound over a family, from one or several starts."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.executors import run_on
+from bnnzoo.core.method import FitContext
+from bnnzoo.core.posterior import FitInfo, Gaussian, Mixture
+from bnnzoo.inference.optimise.batches import batches_of
+from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective
+from bnnzoo.inference.optimise.observers import IterateAverage, PlateauStopping, all_of
+from bnnzoo.inference.optimise.optimisers import Adam
+from bnnzoo.inference.optimise.schedules import schedule_named
+from bnnzoo.inference.optimise.train import train
+from bnnzoo.inference.starts import starting_points
+from bnnzoo.inference.variational.elbo import Bound, Family, GaussianFamily, mean_over_particles
+from bnnzoo.inference.variational.noise import Noise
+from bnnzoo.inference.variational.settings import VISettings
+
+__all__ = ["GaussianVI", "fit_family", "fit_gaussian"]
+
+
+class GaussianVI(VISettings, ABC):
+    """A variational method whose family are Gaussians: what flows and partial VI can build on."""
+
+    @abstractmethod
+    def family(self, num_params: int) -> GaussianFamily:
+        """Return the family of approximations to ``num_params`` parameters."""
+
+    def run(self, density: LogDensity, context: FitContext) -> Gaussian | Mixture:
+        """Maximise the evidence lower bound; see :func:`bnnzoo.fit`.
+
+        Returns
+        -------
+        Gaussian or Mixture
+            One component a restart, with the bound's estimates in ``info.fit_stats["elbo"]``.
+
+        Raises
+        ------
+        ValueError
+            If settings contradict each other.
+        """
+        return fit_gaussian(self, self.family(density.num_params), density, context)
+
+
+@dataclass(frozen=True)
+class Restarts:
+    """Some of the restarts of a fit: everything they need besides the density, so that it can travel to a worker.
+
+    Attributes
+    ----------
+    method : VISettings
+        Without ``init``: the starts are found.
+    family : Family
+    start : Tensor [C, Q]
+    members : range
+        Numbers of these restarts.
+    seed : int
+    clip : float or None
+        See :class:`bnnzoo.inference.optimise.optimisers.Adam`.
+    """
+
+    method: VISettings
+    family: Family
+    start: Tensor
+    members: range
+    seed: int
+    clip: float | None
+
+    def split(self) -> list["Restarts"]:
+        """Return the restarts that are independent of each other one by one; those that stop together stay together."""
+        if self.method.tolerance is not None:
+            return [self]
+        return [replace(self, start=self.start[m : m + 1], members=range(m, m + 1)) for m in self.members]
+
+
+@dataclass(frozen=True)
+class Found:
+    """Averaged parameters ``[C, Q]`` and the bound at every step ``trace[C, num_steps]``."""
+
+    params: Tensor
+    trace: Tensor
+    complete: bool
+
+
+def fit_gaussian(
+    method: VISettings, family: GaussianFamily, density: LogDensity, context: FitContext
+) -> Gaussian | Mixture:
+    """Maximise the evidence lower bound over a family of Gaussians.
+
+    Raises
+    ------
+    ValueError
+        If settings contradict each other.
+    """
+    params, info = fit_family(method, family, density, context)
+    components = tuple(Gaussian(density, info, *family.gaussian(row)) for row in params)
+    return components[0] if len(components) == 1 else Mixture(density, info, components)
+
+
+def fit_family(
+    method: VISettings,
+    family: Family,
+    density: LogDensity,
+    context: FitContext,
+    start: Tensor | None = None,
+    clip: float | None = None,
+) -> tuple[Tensor, FitInfo]:
+    """Return the parameters ``[C, Q]`` of the restarts that are kept, and how they came about.
+
+    Parameters
+    ----------
+    method : VISettings
+        All settings, and how the bound is estimated.
+    family : Family
+    density, context
+        As in ``Method.run``.
+    start : Tensor [C, Q], optional
+        Parameters to start from; default: those of the family at the method's starting points.
+    clip : float, optional
+        See :class:`bnnzoo.inference.optimise.optimisers.Adam`.
+
+    Raises
+    ------
+    ValueError
+        If settings contradict each other.
+    """
+    if start is None:
+        theta = starting_points(method.init, method.num_restarts, density, context)
+        start = torch.stack([family.start(loc, method.init_scale) for loc in theta])
+    members = range(method.num_restarts)
+    restarts = Restarts(replace(method, init=None), family, start, members, context.seed, clip)
+    found = _maximised(restarts, density, context)
+    kept = _kept(found.trace, method)
+    info = FitInfo(
+        sampling="iid",
+        num_gradients=found.trace.shape[1] * method.num_restarts * method.num_particles,
+        complete=found.complete,
+        fit_stats={"elbo": found.trace[kept]},
+    )
+    return found.params[kept], info
+
+
+def _maximised(restarts: Restarts, density: LogDensity, context: FitContext) -> Found:
+    """Maximise in one batch in this process, or restart by restart on an executor."""
+    if context.executor is None:
+        return _maximised_together(restarts, density, context)
+    what = f"{len(restarts.members)} restarts"
+    parts = run_on(context.executor, _maximised_in_worker, restarts.split(), density, what)
+    params, trace = (torch.cat([getattr(part, name) for part in parts]) for name in ("params", "trace"))
+    return Found(params, trace, all(part.complete for part in parts))
+
+
+def _maximised_in_worker(restarts: Restarts, density: LogDensity) -> Found:
+    return _maximised_together(restarts, density, FitContext(restarts.seed))
+
+
+def _maximised_together(restarts: Restarts, density: LogDensity, context: FitContext) -> Found:
+    method, family = restarts.method, restarts.family
+    bound, weights = method.bound(density, family), method.kl_weights
+    shape = (method.num_restarts, method.num_particles, family.noise_size(density.num_params))
+    average = IterateAverage(method.window, method.num_steps)
+    found = train(
+        _objective(bound, method.temperature),
+        Adam(method.learning_rate, clip=restarts.clip),
+        schedule_named(method.schedule),
+        batches_of(method.batch_size),
+        restarts.start,
+        num_steps=method.num_steps,
+        density=density,
+        context=context,
+        members=restarts.members,
+        scalars=None if weights is None else weights[:, None],
+        noise=Noise(shape, restarts.start, context.seed, bound.num_extra, restarts.members),
+        observe=all_of(average, _stopping(method)),
+        name="elbo",
+    )
+    return Found(average.mean, found.trace, found.complete)
+
+
+def _stopping(method: VISettings) -> PlateauStopping | None:
+    if method.tolerance is None:
+        return None
+    return PlateauStopping(method.tolerance, method.window, method.num_steps)
+
+
+def _objective(bound: Bound, temperature: float) -> MemberObjective:
+    def value(params: Tensor, inputs: Inputs, looped: bool = False) -> Tensor:
+        (noise,) = inputs.noise
+        weight = inputs.scalars[0] if inputs.scalars else None
+        data = inputs.batch.data
+        return mean_over_particles(lambda row: bound(params, row, data, weight, temperature), noise, looped)
+
+    return MemberObjective(value, looped=lambda params, inputs: value(params, inputs, looped=True))
+
+
+def _kept(trace: Tensor, method: VISettings) -> Tensor:
+    """Return the indices of the restarts to keep: all, or the one whose bound was highest over the last window."""
+    last = trace[:, -method.window :].mean(1)
+    return last.argmax()[None] if method.keep == "best" else torch.arange(len(last))

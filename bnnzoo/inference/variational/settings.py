@@ -1,0 +1,123 @@
+"""The settings that all variational methods share."""
+
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.method import Need
+from bnnzoo.core.settings import Count, NonNegative, Positive, Range
+from bnnzoo.inference.optimise.schedules import ScheduleName
+from bnnzoo.inference.starts import Start
+from bnnzoo.inference.variational.elbo import Bound, Family, PathwiseBound
+
+__all__ = ["Keep", "VISettings", "annealed"]
+
+type Keep = Literal["all", "best"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VISettings:
+    """How the evidence lower bound is maximised.
+
+    Parameters
+    ----------
+    num_steps : int
+        Steps of Adam.
+    num_particles : int
+        Draws of theta in each estimate of the bound.
+    learning_rate : float
+        Of the first step.
+    schedule : {"cosine", "constant"}
+        Whether the learning rate falls to zero along half a cosine.
+    batch_size : int, optional
+        Rows of a mini-batch; default: all rows.
+    num_averaged : int, optional
+        The result is the mean of this many last iterates; default: a fifth of ``num_steps``.
+    tolerance : float, optional
+        Stop early when the mean of the bound over ``num_averaged`` steps differs by less than this, relatively, from its
+        mean over as many steps before. Restarts stop together.
+    num_restarts : int
+        Independent fits, run in one batch, or one by one on ``executor=``; each is a chain of the result.
+    keep : {"all", "best"}
+        Whether to return the equally weighted mixture of all restarts or the one with the highest bound.
+    kl_annealing : float
+        Fraction of the steps over which the weight of the divergence rises from 0; the weights average to one and end at
+        one.
+    temperature : float
+        Above 1 the entropy counts more, below 1 less (a cold posterior); only 1 approximates the posterior.
+    init : Tensor, Posterior or Method, optional
+        Where the means start, ``[num_restarts, P]``, or where to find starting points, such as ``MAP()``.
+    init_scale : float
+        Initial standard deviation of every entry, in unconstrained space.
+    """
+
+    num_steps: Count = 2000
+    num_particles: Count = 8
+    learning_rate: Positive = 0.03
+    schedule: ScheduleName = "cosine"
+    batch_size: Count | None = None
+    num_averaged: Count | None = None
+    tolerance: NonNegative | None = None
+    num_restarts: Count = 1
+    keep: Keep = "all"
+    kl_annealing: Annotated[float, Range(0, 0.3)] = 0.0
+    temperature: Positive = 1.0
+    init: Start = None
+    init_scale: Positive = 0.1
+
+    needs: ClassVar[frozenset[Need]] = frozenset()
+
+    @property
+    def window(self) -> int:
+        """Number of last iterates in the mean; while the learning rate falls, the last fifth hardly moves.
+
+        Raises
+        ------
+        ValueError
+            If there are fewer steps.
+        """
+        window = max(1, self.num_steps // 5) if self.num_averaged is None else self.num_averaged
+        if window > self.num_steps:
+            raise ValueError(f"num_averaged={window}: write 1 to num_steps={self.num_steps}.")
+        return window
+
+    @property
+    def kl_weights(self) -> Tensor | None:
+        """Weight of the divergence at each step ``[num_steps]``; None for 1 throughout."""
+        return annealed(self.num_steps, self.kl_annealing) if self.kl_annealing else None
+
+    def bound(self, density: LogDensity, family: Family) -> Bound:
+        """Return how the bound is estimated; default: from reparametrised draws alone."""
+        return PathwiseBound(density, family)
+
+
+def annealed(num_steps: int, fraction: float) -> Tensor:
+    """Return weights ``[num_steps]`` of the divergence that average to one.
+
+    They rise from 0 over a fraction of the steps, are somewhat above 1 in the middle to make up for it, and exactly 1
+    in the second half, so that the result maximises the bound itself.
+
+    Raises
+    ------
+    ValueError
+        If the fraction is out of range.
+
+    Examples
+    --------
+    >>> annealed(10, 0.2)
+    tensor([0.2500, 0.7500, 1.3333, 1.3333, 1.3333, 1.0000, 1.0000, 1.0000, 1.0000,
+            1.0000])
+    """
+    num_rising, num_last = round(fraction * num_steps), num_steps // 2
+    num_middle = num_steps - num_rising - num_last
+    if num_rising < 1 or num_middle < 1:
+        raise ValueError(
+            f"kl_annealing={fraction} of num_steps={num_steps}: write a fraction of the steps up to 0.3, such as 0.2, or 0 "
+            f"for no annealing."
+        )
+    rise = (torch.arange(num_rising) + 0.5) / num_rising
+    level = (num_steps - num_last - float(rise.sum())) / num_middle
+    return torch.cat([rise, torch.full((num_middle,), level), torch.ones(num_last)])
