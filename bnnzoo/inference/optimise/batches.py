@@ -65,8 +65,18 @@ class RowBatches(ABC):
         """Return how often each row counts for each member ``[C, N]``; None for once."""
         return None
 
+    def refuse_unsuitable(self, density: LogDensity) -> None:
+        """Refuse a model whose data cannot be had in such batches."""
+
     def stream(self, density: LogDensity, streams: MemberStreams) -> Iterator[Batch]:
-        """Return an endless stream of batches; see :class:`Batches`."""
+        """Return an endless stream of batches; see :class:`Batches`.
+
+        Raises
+        ------
+        ValueError
+            If mini-batches are asked for of a model without rows.
+        """
+        self.refuse_unsuitable(density)
         weights = self.row_weights(density.num_data, streams)
         weights = None if weights is None else weights.to(device=density.device, dtype=density.dtype)
         return (_batch(density, index, weights) for index in self.indices(density.num_data, streams))
@@ -110,16 +120,9 @@ class MiniBatches(RowBatches):
         """Yield the indices ``[B]`` of each step's rows."""
         return repeat(None) if self.size >= num_data else _epochs(num_data, self.size, streams.shared)
 
-    def stream(self, density: LogDensity, streams: MemberStreams) -> Iterator[Batch]:
-        """Return an endless stream of batches; see :class:`Batches`.
-
-        Raises
-        ------
-        ValueError
-            If no argument of the model has rows.
-        """
+    def refuse_unsuitable(self, density: LogDensity) -> None:
+        """Refuse a model none of whose arguments has rows."""
         _refuse_no_rows(self.size, density)
-        return super().stream(density, streams)
 
 
 @dataclass(frozen=True)
@@ -178,6 +181,10 @@ class Bootstrap(RowBatches):
     def indices(self, num_data: int, streams: MemberStreams) -> Iterator[Tensor | None]:
         """Yield the indices of the batches that are weighted."""
         return self.of.indices(num_data, streams)
+
+    def refuse_unsuitable(self, density: LogDensity) -> None:
+        """Refuse a model whose data cannot be had in the batches that are weighted."""
+        self.of.refuse_unsuitable(density)
 
     def row_weights(self, num_data: int, streams: MemberStreams) -> Tensor | None:
         """Return how often each row counts for each member ``[C, N]``."""

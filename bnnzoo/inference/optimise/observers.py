@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ __all__ = [
 REPORTS = 200  # how often a run updates its progress bar
 
 
+@runtime_checkable
 class Observer(Protocol):
     """Called after every step; returns True to end training."""
 
@@ -159,7 +160,7 @@ class HeldOutStopping:
         if self._idle is None:
             self.params, self.scores, self._idle = params, scores, torch.zeros_like(scores)
             return False
-        better = scores > self.scores
+        better = (scores > self.scores) | (self.scores.isnan() & ~scores.isnan())
         self.params = torch.where(better[:, None], params, self.params)
         self.scores = torch.where(better, scores, self.scores)
         self._idle = torch.where(better, 0.0, self._idle + 1)

@@ -11,7 +11,7 @@ import bnnzoo as bz
 from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.core.sites import ModelError
 from bnnzoo.inference import MeanFieldVI, fit
-from bnnzoo.inference.variational.elbo import along_the_path
+from bnnzoo.inference.variational.elbo import PathwiseBound
 from bnnzoo.inference.variational.mean_field_bound import MeanFieldBound, gaussian_sites
 from bnnzoo.inference.variational.mean_field_vi import MeanField
 from bnnzoo.inference.variational.noisy_layers import noisy_layers
@@ -66,7 +66,7 @@ def test_estimators_have_the_same_mean_and_less_noise(net: str, estimator, rows:
     assert [layer.path for layer in layers] == (["0", "2"] if net == "mlp" else ["0", "3"])
     assert [layer.is_local for layer in layers] == [estimator == "local" and net == "mlp", estimator == "local"]
     by_rows = MeanFieldBound(density, layers, gaussian_sites(density))
-    shared = gradients(along_the_path(density, MeanField()), params, 0, batch)
+    shared = gradients(PathwiseBound(density, MeanField()), params, 0, batch)
     noisy = gradients(by_rows, params, by_rows.num_extra, batch, seed=2)
     for ours, theirs in zip(noisy, shared, strict=True):
         mcse = ((ours.var(0) + theirs.var(0)) / NUM_NOISES).sqrt()
@@ -91,7 +91,7 @@ def test_sites_with_another_prior_keep_their_draws() -> None:
     density, params = case("mlp", knows_noise=False)
     closed = gaussian_sites(density)
     assert {site.name for site in closed} == {site.name for site in density.sites if site.is_weight}
-    path = gradients(along_the_path(density, MeanField()), params, 0, density.data)
+    path = gradients(PathwiseBound(density, MeanField()), params, 0, density.data)
     ours = gradients(MeanFieldBound(density, (), closed), params, 0, density.data)
     for one, other in zip(path, ours, strict=True):
         mcse = ((one - other).var(0) / NUM_NOISES).sqrt()
@@ -118,7 +118,7 @@ def test_prior_whose_scale_is_latent_has_its_expected_divergence() -> None:
 def test_divergence_in_closed_form_takes_noise_out_of_the_bound() -> None:
     density, params = case("mlp")
     params = params - torch.tensor([0.0, 1.0]).repeat_interleave(density.num_params)  # narrower, for less of the other
-    sampled, _ = gradients(along_the_path(density, MeanField()), params, 0, density.data)
+    sampled, _ = gradients(PathwiseBound(density, MeanField()), params, 0, density.data)
     closed, _ = gradients(MeanFieldBound(density, (), gaussian_sites(density)), params, 0, density.data)
     mcse = ((sampled - closed).var() / NUM_NOISES).sqrt()
     assert (sampled.mean() - closed.mean()).abs() < 5 * mcse
@@ -128,7 +128,7 @@ def test_divergence_in_closed_form_takes_noise_out_of_the_bound() -> None:
 def test_annealing_and_temperature_count_the_divergence_once() -> None:
     density, params = case("mlp", knows_noise=False)
     noise = torch.randn(density.num_params)
-    plain = along_the_path(density, MeanField())
+    plain = PathwiseBound(density, MeanField())
     same = MeanFieldBound(density, (), ())  # nothing in closed form: the estimates agree draw by draw
     for weight, temperature in ((None, 1.0), (torch.tensor(0.3), 1.0), (torch.tensor(0.3), 0.5), (None, 2.0)):
         arguments = (params, noise, density.data, weight, temperature)

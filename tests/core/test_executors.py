@@ -1,0 +1,72 @@
+"""Tasks on executors: results in order, tensors as they were, and one sentence when an executor fails."""
+
+import multiprocessing
+import os
+from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from bnnzoo.core.density import LogDensity, build_density
+from bnnzoo.core.executors import run_on
+from bnnzoo.testing import linear_gaussian
+from tests.helpers.executors import InProcess
+
+TARGET = linear_gaussian()
+
+
+def density() -> LogDensity:
+    return build_density(TARGET.model, *TARGET.data)
+
+
+def log_joint(theta: Tensor, density: LogDensity) -> Tensor:
+    return density.log_joint(theta, *density.data)
+
+
+def dying(task: Any, density: LogDensity) -> None:
+    os._exit(1)
+
+
+def test_results_come_in_the_order_of_the_tasks() -> None:
+    executor, points = InProcess(), list(torch.randn(3, 3))
+    found = run_on(executor, log_joint, points, density(), "3 points")
+    assert executor.num_tasks == 3
+    for theta, value in zip(points, found, strict=True):
+        assert torch.equal(value, log_joint(theta, density()))
+
+
+def test_workers_know_what_cannot_be_imported_there() -> None:
+    shift = 2.0
+    (found,) = run_on(InProcess(), lambda task, d: task + shift + d.num_params, [1.0], density(), "1 sum")
+    assert found == 6.0
+
+
+class Failing(Executor):
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def submit(self, *_: Any, **__: Any) -> Any:
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (BrokenExecutor("a child process terminated."), r"\(Failing\) died while running 4 members: .*ran out of memory"),
+        (RuntimeError("Unable to handle autograd's threading in combination with fork-based multiprocessing"),
+         r"\(Failing\) forks its workers.*get_context\('spawn'\)"),
+        (RuntimeError("something else"), "^something else$"),
+    ],
+)  # fmt: skip
+def test_failures_are_explained(error: Exception, sentence: str) -> None:
+    with pytest.raises(RuntimeError, match=sentence):
+        run_on(Failing(error), log_joint, [torch.zeros(3)], density(), "4 members")
+
+
+@pytest.mark.slow
+def test_a_process_pool_whose_worker_dies() -> None:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool, pytest.raises(RuntimeError, match="died while running"):
+        run_on(pool, dying, [0], density(), "1 task")

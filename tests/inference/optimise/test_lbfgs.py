@@ -1,0 +1,66 @@
+"""L-BFGS on functions whose maxima are known."""
+
+import torch
+from torch import Tensor
+
+from bnnzoo.inference.optimise.lbfgs import lbfgs
+
+SCALES = torch.logspace(0, 4, 20, dtype=torch.float64)
+
+
+def quadratic(theta: Tensor) -> tuple[Tensor, Tensor]:
+    return -(SCALES * theta**2).sum(1) / 2, -SCALES * theta
+
+
+def rosenbrock(theta: Tensor) -> tuple[Tensor, Tensor]:
+    x, y = theta.unbind(1)
+    value = -((1 - x) ** 2) - 100 * (y - x**2) ** 2
+    return value, torch.stack([2 * (1 - x) + 400 * x * (y - x**2), -200 * (y - x**2)], 1)
+
+
+def test_finds_the_top_of_an_ill_conditioned_parabola() -> None:
+    found = lbfgs(quadratic, torch.ones(3, 20, dtype=torch.float64), max_steps=500, tolerance=1e-3)
+    assert found.gradient.abs().max() <= 1e-3
+    assert found.num_evaluations < 400
+    torch.testing.assert_close((found.value, found.gradient), quadratic(found.theta))
+
+
+def test_finds_the_top_of_a_curved_ridge_from_every_start() -> None:
+    start = torch.tensor([[-1.2, 1.0], [2.0, -3.0], [0.0, 0.0]], dtype=torch.float64)
+    found = lbfgs(rosenbrock, start, max_steps=300, tolerance=1e-9)
+    torch.testing.assert_close(found.theta, torch.ones_like(start), rtol=0, atol=1e-6)
+
+
+def test_rows_do_not_depend_on_each_other() -> None:
+    start = torch.tensor([[-1.2, 1.0], [2.0, -3.0]], dtype=torch.float64)
+    together = lbfgs(rosenbrock, start, max_steps=25, tolerance=1e-9)
+    for row, theta in zip(start, together.theta, strict=True):
+        alone = lbfgs(rosenbrock, row[None], max_steps=25, tolerance=1e-9)
+        torch.testing.assert_close(theta[None], alone.theta, rtol=1e-10, atol=1e-12)
+
+
+def test_in_single_precision_it_ends_where_rounding_begins() -> None:
+    scales = torch.logspace(0, 4, 20, dtype=torch.float32)
+
+    def evaluate(theta: Tensor) -> tuple[Tensor, Tensor]:
+        return -3e4 - (scales * theta**2).sum(1) / 2, -scales * theta
+
+    found = lbfgs(evaluate, torch.ones(3, 20, dtype=torch.float32), max_steps=2000, tolerance=1e-9)
+    assert found.num_evaluations < 500
+    assert bool(((found.theta * scales.sqrt()).abs() < 0.1).all())  # in units of sds
+
+
+def test_points_where_the_value_is_not_finite_are_avoided() -> None:
+    def evaluate(theta: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log(x) - x, which is no number left of zero."""
+        return (theta.log() - theta).sum(1), 1 / theta - 1
+
+    found = lbfgs(evaluate, torch.tensor([[1e-3], [20.0]], dtype=torch.float64), max_steps=100, tolerance=1e-10)
+    torch.testing.assert_close(found.theta, torch.ones(2, 1, dtype=torch.float64), rtol=0, atol=1e-6)
+
+
+def test_no_steps_is_the_start() -> None:
+    start = torch.ones(2, 20, dtype=torch.float64)
+    found = lbfgs(quadratic, start, max_steps=0, tolerance=1e-9)
+    assert torch.equal(found.theta, start)
+    assert found.num_evaluations == 1
