@@ -39,7 +39,7 @@ class Layer:
 
 LAYERS = {
     "lowering": Layer(frozenset(), frozenset({"numpy", "torch"})),
-    "core": Layer(frozenset({"lowering"}), TENSORS | {"pandas", "safetensors"}),
+    "core": Layer(frozenset({"lowering"}), TENSORS | {"cloudpickle", "pandas", "safetensors"}),
     "models": Layer(frozenset({"core"}), TENSORS),
     "inference": Layer(frozenset({"core", "lowering"}), frozenset({"cloudpickle", "numpy", "rich", "scipy", "torch"})),
     "predictive": Layer(frozenset({"core", "lowering"}), frozenset({"numpy", "torch", "xarray", "arviz_base"})),

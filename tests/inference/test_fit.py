@@ -4,9 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from bnnzoo.inference import Laplace, fit
+from bnnzoo.core.method import Method
+from bnnzoo.inference import MAP, SVI, Laplace, MeanFieldVI, SubsetVI, fit
 from bnnzoo.inference.fit import _refuse_class
 from bnnzoo.testing import check_method, check_model, linear_gaussian
+from tests.helpers.executors import InProcess
 
 TARGET = linear_gaussian()
 
@@ -38,3 +40,27 @@ def test_a_device_on_which_nothing_can_be_computed(use: Callable[[str], object],
         ValueError, match=rf"device='{device}': torch cannot compute there \(.+\)\. Leave device out for the"
     ):
         use(device)
+
+
+def test_a_method_with_nothing_to_spread_says_so() -> None:
+    with pytest.warns(
+        UserWarning, match=r"^SVI ignores executor= and runs in this process: it has no chains, members or"
+    ):
+        fit(TARGET.model, SVI(num_steps=3), *TARGET.data, executor=InProcess())
+
+
+@pytest.mark.parametrize(
+    ("method", "num_tasks"),
+    [
+        (MAP(num_steps=3), 1),
+        (MAP(num_members=2, num_steps=3), 2),
+        (Laplace(MAP(num_steps=50)), 1),
+        (SubsetVI(below=MAP(num_steps=3), vi=MeanFieldVI(num_steps=3, num_restarts=2)), 3),
+        (MeanFieldVI(num_steps=3, init=MAP(num_steps=3)), 2),
+    ],
+    ids=["one member", "members", "mode of Laplace", "restarts", "start"],
+)
+def test_an_executor_gets_what_is_independent(method: Method, num_tasks: int) -> None:
+    executor = InProcess()
+    fit(TARGET.model, method, *TARGET.data, executor=executor)
+    assert executor.num_tasks == num_tasks

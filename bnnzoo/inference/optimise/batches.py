@@ -65,8 +65,10 @@ class RowBatches(ABC):
         """Return how often each row counts for each member ``[C, N]``; None for once."""
         return None
 
-    def refuse_unsuitable(self, density: LogDensity) -> None:
-        """Refuse a model whose data cannot be had in such batches."""
+    @property
+    def num_rows(self) -> int | None:
+        """Number of rows of a batch; None for all rows of the data."""
+        return None
 
     def stream(self, density: LogDensity, streams: MemberStreams) -> Iterator[Batch]:
         """Return an endless stream of batches; see :class:`Batches`.
@@ -76,7 +78,8 @@ class RowBatches(ABC):
         ValueError
             If mini-batches are asked for of a model without rows.
         """
-        self.refuse_unsuitable(density)
+        if self.num_rows is not None:
+            _refuse_no_rows(self.num_rows, density)
         weights = self.row_weights(density.num_data, streams)
         weights = None if weights is None else weights.to(device=density.device, dtype=density.dtype)
         return (_batch(density, index, weights) for index in self.indices(density.num_data, streams))
@@ -120,9 +123,10 @@ class MiniBatches(RowBatches):
         """Yield the indices ``[B]`` of each step's rows."""
         return repeat(None) if self.size >= num_data else _epochs(num_data, self.size, streams.shared)
 
-    def refuse_unsuitable(self, density: LogDensity) -> None:
-        """Refuse a model none of whose arguments has rows."""
-        _refuse_no_rows(self.size, density)
+    @property
+    def num_rows(self) -> int:
+        """Number of rows of a batch."""
+        return self.size
 
 
 @dataclass(frozen=True)
@@ -182,9 +186,10 @@ class Bootstrap(RowBatches):
         """Yield the indices of the batches that are weighted."""
         return self.of.indices(num_data, streams)
 
-    def refuse_unsuitable(self, density: LogDensity) -> None:
-        """Refuse a model whose data cannot be had in the batches that are weighted."""
-        self.of.refuse_unsuitable(density)
+    @property
+    def num_rows(self) -> int | None:
+        """Number of rows of a batch; None for all rows of the data."""
+        return self.of.num_rows
 
     def row_weights(self, num_data: int, streams: MemberStreams) -> Tensor | None:
         """Return how often each row counts for each member ``[C, N]``."""

@@ -1,21 +1,17 @@
-"""Flows: densities against automatic differentiation, and posteriors that no Gaussian is near."""
+"""Variational inference with flows, on posteriors that no Gaussian is near."""
 
 import math
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
 from pyro.infer import Trace_ELBO
-from torch.func import jacrev, vmap
+from torch.func import vmap
 
-from bnnzoo.core.density import build_density
-from bnnzoo.core.method import FitContext
 from bnnzoo.core.posterior import Mixture
-from bnnzoo.inference import FlowVI, FullRankVI, LowRankVI, MeanFieldVI, fit
-from bnnzoo.inference.optimise.train import AdamSettings, ascend
-from bnnzoo.inference.variational.flow_vi import Flow, FlowPosterior, SinhArcsinh, coupling_layers
-from bnnzoo.inference.variational.full_rank_vi import FullRank
-from bnnzoo.inference.variational.mean_field_vi import MeanField
+from bnnzoo.inference import MAP, FlowVI, FullRankVI, LowRankVI, MeanFieldVI, fit
+from bnnzoo.inference.variational.flow import FlowPosterior
 from bnnzoo.predictive import to_datatree
 from bnnzoo.testing import banana, leaves_no_trace, linear_gaussian, skewed
 
@@ -23,57 +19,15 @@ NUM_DRAWS = 20000  # the divergence of a Gaussian from the skewed posterior is a
 TINY = FlowVI(MeanFieldVI(num_steps=5), num_layers=2, num_hidden=4, num_steps=5, num_particles=2)
 
 
-def flow_of(num_params: int, dense: bool = True) -> tuple[Flow, torch.Tensor]:
-    target = linear_gaussian(num_inputs=num_params)
-    family = FullRank(num_params) if dense else MeanField()
-    base = family.start(torch.linspace(-1.0, 1.0, num_params), 0.7)
-    density = build_density(target.model, *target.data)
-    flow = Flow(family, len(base), coupling_layers(density, 3, 8, seed=0))
-    return flow, flow.start_from(base)
-
-
-@pytest.mark.parametrize("num_params", [1, 2, 5])
-@pytest.mark.parametrize("dense", [True, False])
-def test_density_is_that_of_the_draws(num_params: int, dense: bool) -> None:
-    flow, params = flow_of(num_params, dense)
-    params = params + 0.3 * torch.randn(params.shape)
-    for noise in torch.randn(5, num_params):
-        theta = flow.draw(params, noise)
-        jacobian = jacrev(lambda n: flow.draw(params, n))(noise)
-        normal = -0.5 * (noise**2).sum() - 0.5 * num_params * math.log(2 * math.pi)
-        expected = normal - torch.linalg.slogdet(jacobian)[1]
-        torch.testing.assert_close(flow.log_prob(params, theta), expected, rtol=1e-8, atol=1e-8)
-
-
-def test_starts_as_the_gaussian() -> None:
-    flow, params = flow_of(4)
-    base = params[: flow.num_base]
-    for noise in torch.randn(3, 4):
-        theta = flow.draw(params, noise)
-        torch.testing.assert_close(theta, flow.base.draw(base, noise))
-        torch.testing.assert_close(flow.log_prob(params, theta), flow.base.log_prob(base, theta))
-
-
-def test_sinh_arcsinh_has_its_derivative_and_inverse() -> None:
-    transform = SinhArcsinh(torch.tensor(0.4), torch.tensor(-0.3))
-    x = torch.linspace(-4.0, 4.0, 9)
-    y = transform(x)
-    torch.testing.assert_close(transform.inv(y), x)
-    slopes = torch.stack([jacrev(transform)(value) for value in x])
-    torch.testing.assert_close(transform.log_abs_det_jacobian(x, y), slopes.log())
-    identity = SinhArcsinh(torch.tensor(0.0), torch.tensor(0.0))
-    torch.testing.assert_close(identity(x), x)
-
-
 def test_restarts_are_chains_of_a_mixture() -> None:
     target = linear_gaussian()
     with leaves_no_trace("FlowVI"):
-        posterior = fit(target.model, FlowVI(TINY.base, 2, 4, 5, 2, num_restarts=2), *target.data, seed=3)
+        posterior = fit(target.model, replace(TINY, num_restarts=2), *target.data, seed=3)
     assert isinstance(posterior, Mixture)
     assert posterior.draws(7).shape == (2, 7, 3)
     assert posterior.info.fit_stats["elbo"].shape == (2, 5)
     assert posterior.info.num_gradients == 2 * (5 * 8 + 5 * 2)
-    again = fit(target.model, FlowVI(TINY.base, 2, 4, 5, 2, num_restarts=2), *target.data, seed=3)
+    again = fit(target.model, replace(TINY, num_restarts=2), *target.data, seed=3)
     assert torch.equal(posterior.draws(7), again.draws(7))
     each = torch.stack([component.log_prob(posterior.draws(7)) for component in posterior.components])
     torch.testing.assert_close(posterior.log_prob(posterior.draws(7)), each.logsumexp(0) - math.log(2))
@@ -93,26 +47,6 @@ def test_guide_and_tree_have_the_density_of_the_flow() -> None:
     assert abs(sum(bounds) / 10 - ratios.mean()) < 5 * error
 
 
-def test_one_huge_gradient_does_not_stop_the_climb() -> None:
-    target = linear_gaussian()
-    density = build_density(target.model, *target.data)
-
-    def objective(params: torch.Tensor, _: torch.Tensor, spike: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return a parabola with its top at 1, whose gradient is another one once."""
-        return -0.5 * ((params - 1) ** 2).sum(1), 1 - params + spike
-
-    found = {}
-    for clip in (None, 5.0):
-        spikes = iter([torch.full((1, 2), -1e6 if step == 50 else 0.0) for step in range(300)])
-        settings = AdamSettings(300, 0.02, "constant", clip=clip)
-        start = torch.zeros(1, 2)
-        found[clip] = ascend(
-            objective, start, settings, density, FitContext(0), noise=lambda _, s=spikes: (next(s),)
-        ).params
-    assert (found[5.0] - 1).abs().max() < 0.05
-    assert (found[None] - 1).abs().max() > 0.2
-
-
 def test_needs_zuko(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "zuko.flows.autoregressive", None)
     target = linear_gaussian()
@@ -126,6 +60,7 @@ def test_refusals() -> None:
         (FlowVI(num_layers=0), r"FlowVI\(num_layers=0\): write 1 or more"),
         (FlowVI(num_hidden=0), r"FlowVI\(num_hidden=0\): write 1 or more"),
         (FlowVI(LowRankVI()), r"FlowVI\(base=LowRankVI\(\)\): write FullRankVI\(\) or MeanFieldVI\(\)"),
+        (FlowVI(MAP()), r"FlowVI\(base=MAP\(\)\): write FullRankVI\(\) or MeanFieldVI\(\)"),
         (FlowVI(FullRankVI(init=torch.zeros(1, 3))), r"leave init out of FullRankVI"),
     ):
         with pytest.raises(ValueError, match=sentence):
