@@ -1,4 +1,4 @@
-"""L-BFGS for many vectors at once, each with its own memory and line search."""
+"""L-BFGS on many parameter vectors at once, each with its own memory and line search."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ type Evaluate = Callable[[Tensor], tuple[Tensor, Tensor]]
 SUFFICIENT_DECREASE = 1e-4
 MAX_HALVINGS = 30
 PATIENCE = 5
-"""Steps without progress beyond rounding after which a row is as near its mode as its precision allows."""
+"""A row that makes no progress beyond rounding error for this many steps is as near its mode as its precision allows."""
 
 
 @dataclass(frozen=True)
 class LBFGSResult:
-    """Where the rows ended: ``theta[C, P]``, ``value[C]``, ``gradient[C, P]``, and how often each was evaluated."""
+    """Where the rows ended: ``theta[C, P]``, ``value[C]``, ``gradient[C, P]``, and the number of evaluations of each."""
 
     theta: Tensor
     value: Tensor
@@ -28,14 +28,14 @@ class LBFGSResult:
 
 @dataclass(frozen=True)
 class _Point:
-    """Rows ``x[C, P]`` with the cost ``f[C]`` to be made small and its gradient ``g[C, P]``."""
+    """Rows ``x[C, P]`` with the cost ``f[C]``, which is minimised, and its gradient ``g[C, P]``."""
 
     x: Tensor
     f: Tensor
     g: Tensor
 
     def where(self, mask: Tensor, other: "_Point") -> "_Point":
-        """Return these rows where ``mask[C]`` holds, else the other ones."""
+        """Return these rows where ``mask[C]`` is true, the other ones elsewhere."""
         column = mask[:, None]
         return _Point(
             torch.where(column, self.x, other.x),
@@ -45,21 +45,21 @@ class _Point:
 
 
 class _Memory:
-    """The last differences of positions and gradients, and from them products with an inverse Hessian."""
+    """The last differences of positions and gradients, which define an approximate inverse Hessian."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._pairs: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def store(self, s: Tensor, y: Tensor) -> None:
-        """Keep a pair of differences; rows without positive curvature along it do not use it."""
+        """Store a pair of differences; rows without positive curvature along it ignore it."""
         product = (s * y).sum(1, keepdim=True)
         usable = product > 1e-10 * s.norm(dim=1, keepdim=True) * y.norm(dim=1, keepdim=True)
         inverse = torch.where(usable, 1 / torch.where(usable, product, 1.0), 0.0)
         self._pairs = [*self._pairs, (s, y, inverse)][-self._size :]
 
     def forget(self, rows: Tensor) -> None:
-        """Empty the memory of the rows ``[C]`` marked."""
+        """Empty the memory of the marked rows ``[C]``."""
         self._pairs = [(s, y, torch.where(rows[:, None], 0.0, inverse)) for s, y, inverse in self._pairs]
 
     def direction(self, gradient: Tensor) -> Tensor:
@@ -89,12 +89,12 @@ def lbfgs(evaluate: Evaluate, start: Tensor, max_steps: int, tolerance: float, h
     evaluate : callable
         ``theta[C, P] -> (value[C], gradient[C, P])``.
     start : Tensor [C, P]
-        Where the value and its gradient are finite.
+        Points at which the value and its gradient are finite.
     max_steps : int
     tolerance : float
-        A row is done when no entry of its gradient exceeds this times ``max(1, |value|)``.
+        A row has converged when no entry of its gradient exceeds this times ``max(1, |value|)``.
     history : int
-        Number of pairs in memory.
+        Number of pairs of differences kept in memory.
 
     Returns
     -------
@@ -143,7 +143,7 @@ def _descent(memory: _Memory, point: _Point) -> Tensor:
 
 
 def _progressed(old: _Point, new: _Point) -> Tensor:
-    """Tell which rows went down by more than rounding, or have a clearly flatter gradient."""
+    """Tell which rows lowered their cost by more than rounding error, or have a clearly smaller gradient."""
     return (new.f < old.f - _rounding(old)) | (new.g.norm(dim=1) < 0.9 * old.g.norm(dim=1))
 
 
@@ -152,7 +152,7 @@ def _rounding(point: _Point) -> Tensor:
 
 
 def _search(evaluate: Evaluate, point: _Point, direction: Tensor, active: Tensor) -> tuple[_Point, Tensor, int]:
-    """Halve each row's step until it goes down enough, or, within rounding, at least flattens the gradient."""
+    """Backtrack: halve each row's step until the cost decreases enough or, within rounding error, the gradient shrinks."""
     slope = (direction * point.g).sum(1)
     rounding = _rounding(point)
     step, best, moved = active.to(point.f), point, torch.zeros_like(active)

@@ -1,7 +1,7 @@
 """The one training loop: any objective, optimiser, schedule and batches, for all members at once."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 import torch
@@ -131,8 +131,8 @@ def train(
     >>> bool(torch.allclose(found.params, target.mean["w"].expand(2, 3), atol=1e-3))
     True
     """
-    for settings in (optimiser, schedule, batches):
-        check_settings(settings)
+    for part in (optimiser, schedule, batches):
+        _check_with_parts(part)
     streams = MemberStreams(context.seed, range(len(start)) if members is None else members)
     source = batches.stream(density, streams)
     table, num_own = _table(optimiser.scalars(schedule.factors(num_steps)), scalars, start)
@@ -160,6 +160,14 @@ def train(
             raise
         return Trained(params, state, torch.stack(values, 1), complete=False)
     return Trained(params, state, torch.stack(values, 1), complete=True)
+
+
+def _check_with_parts(part: object) -> None:
+    """Check a dataclass of settings, and those in its fields."""
+    if is_dataclass(part):
+        check_settings(part)
+        for field in fields(part):
+            _check_with_parts(getattr(part, field.name))
 
 
 def _table(own: Tensor, scalars: Tensor | None, like: Tensor) -> tuple[Tensor, int]:

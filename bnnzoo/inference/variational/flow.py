@@ -166,7 +166,7 @@ class FlowPosterior:
 
 
 class _Layers(nn.Module):
-    """Coupling layers one after the other, as a function of a vector that returns another and the log determinant."""
+    """Coupling layers in sequence, as a function that returns the transformed vector and the log determinant."""
 
     def __init__(self, layers: list[nn.Module], compose: Callable[..., Any]) -> None:
         super().__init__()
@@ -174,25 +174,33 @@ class _Layers(nn.Module):
         self._compose = compose
 
     def forward(self, x: Tensor, inverse: bool = False) -> tuple[Tensor, Tensor]:
-        # Called within functional_call as a whole, since zuko's transforms look up their weights when they are called.
+        # functional_call covers the whole of it, since zuko's transforms look up their weights when they are called.
         transform = self._compose(*(layer() for layer in self.layers))
         found: tuple[Tensor, Tensor] = (transform.inv if inverse else transform).call_and_ladj(x)
         return found
 
 
+@dataclass(frozen=True)
+class _Univariate:
+    """The transform of one entry; a class, and no function inside another, so that a flow can travel to a worker."""
+
+    compose: Callable[..., Any]
+    affine: Callable[..., Any]
+
+    def __call__(self, shift: Tensor, scale: Tensor, skew: Tensor, tail: Tensor) -> Transform:
+        affine = self.affine(shift, scale, slope=MIN_SLOPE)
+        composed: Transform = self.compose(SinhArcsinh(skew, tail), affine)
+        return composed
+
+
 def coupling_layers(density: LogDensity, num_layers: int, num_hidden: int, seed: int) -> nn.Module:
-    """Return coupling layers from zuko for ``theta[P]`` that are together the identity."""
+    """Return coupling layers from zuko for ``theta[P]`` whose composition is the identity."""
     num_params = density.num_params
     try:
         from zuko.flows.autoregressive import MaskedAutoregressiveTransform
         from zuko.transforms import ComposedTransform, MonotonicAffineTransform
     except ImportError as error:
         raise ImportError("FlowVI needs zuko: pip install bnnzoo[flows].") from error
-
-    def univariate(shift: Tensor, scale: Tensor, skew: Tensor, tail: Tensor) -> Transform:
-        affine = MonotonicAffineTransform(shift, scale, slope=MIN_SLOPE)
-        composed: Transform = ComposedTransform(SinhArcsinh(skew, tail), affine)
-        return composed
 
     forwards = torch.arange(num_params)
     network = {"hidden_features": (num_hidden,), "activation": nn.SiLU} if num_params > 1 else {}
@@ -202,7 +210,7 @@ def coupling_layers(density: LogDensity, num_layers: int, num_hidden: int, seed:
                 num_params,
                 passes=2,
                 order=forwards if i % 2 == 0 else forwards.flip(0),
-                univariate=univariate,
+                univariate=_Univariate(ComposedTransform, MonotonicAffineTransform),
                 shapes=((), (), (), ()),
                 **network,
             )

@@ -1,4 +1,4 @@
-"""Noise for every observation in the layers of a network, in place of one draw of the weights for all of them."""
+"""Separate noise for every observation in a network's layers, instead of one draw of the weights for all of them."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ class NoisyLayer:
     .. math:: x_n M + \sqrt{x_n^2 S^2} \odot \epsilon_n \quad \text{(local reparametrisation)}, \qquad
         x_n M + ((x_n \odot s_n) (W - M)) \odot r_n \quad \text{(flipout)}
 
-    with standard normal noise and random signs r and s: for one observation as if the weights were drawn for it.
+    with standard normal noise and random signs r and s: for each observation as if the weights were drawn anew.
     """
 
     network: Network
@@ -43,7 +43,7 @@ class NoisyLayer:
 
     @property
     def noise_size(self) -> int:
-        """Number of standard normal numbers a call takes."""
+        """How many standard normal numbers a call uses."""
         return self.num_rows * (self.sizes[1] if self.is_local else sum(self.sizes))
 
     def output(self, layer: nn.Module, x: Tensor, theta: Tensor, loc: Tensor, scale: Tensor, noise: Tensor) -> Tensor:
@@ -52,9 +52,7 @@ class NoisyLayer:
         mean = _forward(layer, x, *self._parameters(loc, x, fixed_bias))
         if self.is_local:
             variance = _forward(layer, x**2, *self._parameters(scale**2, x, None))
-            smallest = torch.finfo(
-                x.dtype
-            ).tiny  # the square root of zero, of inputs that are all zero, has no gradient
+            smallest = torch.finfo(x.dtype).tiny  # the square root has no gradient at zero, where all inputs are zero
             return mean + (variance + smallest).sqrt() * noise.reshape(mean.shape).to(x)
         inputs, outputs = noise.sign().to(x).split([self.num_rows * size for size in self.sizes])
         deviation = _forward(layer, x * self._along(inputs, x), *self._parameters(theta - loc, x, None))
@@ -66,19 +64,19 @@ class NoisyLayer:
         return weight, bias
 
     def _along(self, signs: Tensor, values: Tensor) -> Tensor:
-        """Give each row and channel of ``values[B, ...]`` its sign."""
+        """Reshape signs to one for each row and channel of ``values[B, ...]``."""
         shape = [self.num_rows, *(1 for _ in values.shape[1:])]
         shape[-1 if len(self.weight.shape) == 2 else 1] = -1
         return signs.reshape(shape)
 
 
 def noisy_layers(density: LogDensity, estimator: Estimator, batch: Data) -> tuple[NoisyLayer, ...]:
-    """Find the layers that can have noise of their own for every row of a batch.
+    """Find the layers that can have separate noise for every row of a batch.
 
-    Local noise is right where each row meets a weight once; where it does so more often, as in convolutions, the
-    outputs of a row depend on each other, and those layers have flipout instead. All other weights keep one draw for
-    all rows, as do weights that several layers share, layers that are called several times or not with one row an
-    observation, and weights that are constrained.
+    Local reparametrisation is exact where each row uses a weight once. Where it does so more often, as in convolutions, the
+    outputs of a row are dependent, and those layers use flipout instead. The remaining weights keep one draw for all rows:
+    those that several layers share, those of layers that are called several times or not with one row for each observation,
+    and those that are constrained.
 
     Raises
     ------
@@ -119,7 +117,7 @@ def is_unconstrained(site: Site) -> bool:
 
 @contextmanager
 def noisy(layers: Sequence[NoisyLayer], theta: Tensor, loc: Tensor, scale: Tensor, noise: Tensor) -> Iterator[None]:
-    """Let the model's networks compute with noise of their own for every row while this lasts."""
+    """Within this context the model's networks compute with separate noise for every row."""
     parts = noise.split([layer.noise_size for layer in layers]) if layers else ()
     with ExitStack() as stack:
         for layer, part in zip(layers, parts, strict=True):
@@ -162,7 +160,7 @@ def _untied_layers(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def _forward(layer: nn.Module, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Apply a layer with other parameters than its own."""
+    """Apply a layer with the given parameters in place of its own."""
     if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d):
         result: Tensor = layer._conv_forward(x, weight, bias)
         return result

@@ -1,6 +1,8 @@
 """The one loop: what it maximises, what its parts see, and how it ends."""
 
+import itertools
 import json
+from collections.abc import Iterator
 
 import pyro
 import pyro.distributions as dist
@@ -287,12 +289,31 @@ def test_arguments_that_are_no_tensors_or_hold_them() -> None:
     [
         ({"optimiser": Adam(-1.0)}, r"Adam\(learning_rate=-1.0\): write a positive number"),
         ({"schedule": Cyclical(0)}, r"Cyclical\(num_cycles=0\): write 1 or more"),
+        ({"schedule": LinearWarmup(0.1, Cosine(2.0))}, r"Cosine\(final=2.0\): write a number from 0 to 1"),
+        ({"batches": Bootstrap(MiniBatches(0))}, r"MiniBatches\(size=0\): write 1 or more"),
         ({"batches": MiniBatches(0)}, r"MiniBatches\(size=0\): write 1 or more"),
     ],
 )
 def test_refuses_impossible_parts(settings, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         trained(**settings)
+
+
+class Stream:
+    """Batches that come from elsewhere, such as a loader of data on disk: no dataclass and no rows by index."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def stream(self, density: LogDensity, streams: MemberStreams) -> Iterator[Batch]:
+        for first in itertools.cycle(range(0, 40, self._size)):
+            rows = slice(first, first + self._size)
+            yield Batch(tuple(part[rows] for part in TARGET.data), (None, None))
+
+
+def test_batches_may_come_from_elsewhere() -> None:
+    found = trained(batches=Stream(10), num_steps=2000)
+    assert ((found.params - TARGET.mean["w"]).abs() < TARGET.sd["w"]).all()
 
 
 def test_parts_print_as_they_are_written() -> None:

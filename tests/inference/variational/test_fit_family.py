@@ -207,7 +207,7 @@ def test_refuses_impossible_settings(kind, settings, sentence: str) -> None:
 
 def test_settings_are_keywords() -> None:
     for kind in (MeanFieldVI, FullRankVI):
-        with pytest.raises(TypeError, match="takes 1 positional argument but 2 were given"):
+        with pytest.raises(TypeError, match="positional argument"):
             kind(100)
     assert LowRankVI(2).rank == 2
     assert FlowVI(FullRankVI(), 4, 16).num_layers == 4
