@@ -54,6 +54,6 @@ def test_refuses_the_exact_hessian() -> None:
     method = DiagonalLaplace()
     object.__setattr__(method, "curvature", "hessian")  # past the annotation, which tests check
     with pytest.raises(
-        ValueError, match=r"DiagonalLaplace\(curvature='hessian'\): write 'ggn', 'empirical_fisher' or a"
+        ValueError, match=r"DiagonalLaplace\(curvature='hessian'\): write 'ggn' or 'empirical_fisher' or a"
     ):
         fit(target.model, method, *target.data)
