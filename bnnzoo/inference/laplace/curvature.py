@@ -8,11 +8,12 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.func import grad_and_value
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.minibatch import select
-from bnnzoo.core.outputs import jacobian_in_blocks, whitened_node, whitened_outputs
-from bnnzoo.core.readout import UnreadableLikelihood
+from bnnzoo.core.outputs import jacobian_in_blocks, linearized, whitened_node, whitened_outputs
+from bnnzoo.core.readout import UnreadableLikelihood, read
 from bnnzoo.core.replay import Node, isolated
 from bnnzoo.core.restricted import restricted
 from bnnzoo.core.scores import drawn_observations, log_likelihood_at_draws, scaled_log_likelihood, score_root
@@ -87,8 +88,8 @@ MIN_BLOCKS_TO_LOWER = 64  # tracing takes about as long as so many evaluations
 MAX_ELEMENTS = 2**23  # of a block of Jacobians
 
 
-def choose_curvature(wanted: Curvature | None, density: LogDensity) -> Curvature:
-    """Return the curvature to use: the wanted one; else GGN, or the exact Hessian where the likelihood cannot be read.
+def choose_curvature(wanted: Curvature | None, density: LogDensity, theta: Tensor) -> Curvature:
+    """Return the curvature to use at ``theta[P]``: the wanted one; else GGN, or the exact Hessian where GGN does not exist.
 
     Raises
     ------
@@ -108,7 +109,7 @@ def choose_curvature(wanted: Curvature | None, density: LogDensity) -> Curvature
     if wanted in ("hessian", "empirical_fisher") or isinstance(wanted, MonteCarloFisher):
         return wanted
     try:
-        _ = density.active
+        _refuse_unreadable(density, theta)
     except UnreadableLikelihood as error:
         if wanted == "ggn":
             raise ModelError(
@@ -117,6 +118,25 @@ def choose_curvature(wanted: Curvature | None, density: LogDensity) -> Curvature
         _warn_of_hessian(str(error))
         return "hessian"
     return "ggn" if density.observed else "hessian"
+
+
+def _refuse_unreadable(density: LogDensity, theta: Tensor) -> None:
+    """Refuse a likelihood that cannot be read, or whose readout misses something that depends on theta.
+
+    A model linearised at theta has the same likelihood and gradient there, if its readout is complete.
+    """
+    _ = density.active
+    if not density.observed or _computed_roots(density, theta) is None:
+        return
+    line = linearized(density, theta)
+    exact, found = (
+        grad_and_value(lambda t, d=d: d.log_likelihood(t, *d.data).sum())(theta.detach()) for d in (density, line)
+    )
+    if not all(torch.allclose(a, b, rtol=1e-3, atol=1e-5) for a, b in zip(exact, found, strict=True)):
+        raise UnreadableLikelihood(
+            f"The likelihood of site {density.observed[0]!r} cannot be read: something besides its parameters depends on "
+            f"latent sites."
+        )
 
 
 def _warn_of_hessian(reason: str) -> None:
@@ -208,7 +228,26 @@ def row_function(
             return log_likelihood_at_draws(some, batch[size:], theta, *batch[:size])
 
         return at_draws, density.data + draws
-    return partial(whitened_outputs, some, density.active), density.data
+    roots = _computed_roots(density, theta)
+    if roots is None:
+        return partial(whitened_outputs, some, density.active), density.data
+    names, size = [name for name, blocks in roots.items() for _ in blocks], len(density.data)
+
+    def at_roots(theta: Tensor, *batch: Any) -> Tensor:
+        given = {name: tuple(r for n, r in zip(names, batch[size:], strict=True) if n == name) for name in roots}
+        return whitened_outputs(some, density.active, theta, *batch[:size], roots=given)
+
+    return at_roots, density.data + tuple(root for blocks in roots.values() for root in blocks)
+
+
+def _computed_roots(density: LogDensity, theta: Tensor) -> dict[str, tuple[Tensor, ...]] | None:
+    """Return the roots of each site's Fisher information at theta, where one has no closed form; None if all have."""
+    with torch.no_grad():
+        nodes = density.nodes(theta, *density.data)
+        found = {name: read(nodes[name]["fn"]) for name in density.observed}
+        if all(readout.closed_form for readout in found.values()):
+            return None
+        return {name: readout.roots for name, readout in found.items()}
 
 
 def root_of_node(density: LogDensity, node: Node, curvature: Curvature) -> Tensor:

@@ -61,7 +61,7 @@ class DiagonalLaplace(LaplaceSettings):
             If a precision is not positive.
         """
         mode = find_mode(self, density, context)
-        curvature = choose_curvature(self.curvature, density)
+        curvature = choose_curvature(self.curvature, density, mode.theta)
         likelihood = sum_over_rows(density, mode.theta, curvature, lambda root: (root**2).sum(0))
         precision = likelihood - hessian_diagonal(density.log_prior, mode.theta) + self.damping
         if not bool((precision > 0).all()):

@@ -91,7 +91,7 @@ class KFACLaplace(LaplaceSettings):
         _refuse_unsupported(density)
         refuse_reparametrised(density, "KFACLaplace")
         mode = find_mode(self, density, context)
-        curvature = choose_curvature(self.curvature, density)
+        curvature = choose_curvature(self.curvature, density, mode.theta)
         blocks = _blocks(density, mode, curvature, self.damping)
         return laplace_posterior(density, mode, curvature, Kronecker(blocks))
 

@@ -70,7 +70,7 @@ class Laplace(DenseSettings):
         """
         refuse_too_large(density.num_params, density.dtype, self.max_bytes)
         mode = find_mode(self, density, context)
-        curvature = choose_curvature(self.curvature, density)
+        curvature = choose_curvature(self.curvature, density, mode.theta)
         covariance = dense_covariance(density, mode.theta, curvature, self.damping)
         warn_if_not_converged(density, mode, covariance)
         return laplace_posterior(density, mode, curvature, covariance)

@@ -97,7 +97,7 @@ class LowRankLaplace(LaplaceSettings):
             If the prior precision, or the precision in one of the directions, is not positive.
         """
         mode = find_mode(self, density, context)
-        curvature = choose_curvature(self.curvature, density)
+        curvature = choose_curvature(self.curvature, density, mode.theta)
         scale = _prior_scale(density, mode.theta, self.damping)
         full = precision_product(density, mode.theta, curvature)
 

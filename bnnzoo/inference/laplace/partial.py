@@ -112,6 +112,6 @@ def _laplace_over(
     """Return the Laplace approximation over the entries ``index[R]`` of theta."""
     refuse_too_large(len(index), density.dtype, method.max_bytes)
     mode = find_mode(method, density, context)
-    curvature = choose_curvature(method.curvature, density)
+    curvature = choose_curvature(method.curvature, density, mode.theta)
     block = dense_covariance(density, mode.theta, curvature, method.damping, index)
     return laplace_posterior(density, mode, curvature, Embedded(block, index, density.num_params))

@@ -52,7 +52,7 @@ class Spherical(LaplaceSettings):
 
     def run(self, density, context) -> Gaussian:
         mode = find_mode(self, density, context)
-        curvature = choose_curvature(self.curvature, density)
+        curvature = choose_curvature(self.curvature, density, mode.theta)
         return laplace_posterior(density, mode, curvature, Diagonal(torch.full_like(mode.theta, self.scale)))
 
 
