@@ -34,7 +34,13 @@ __all__ = [
 ]
 
 
-def whitened_outputs(density: LogDensity, active: Mapping[str, tuple[bool, ...]], theta: Tensor, *batch: Any) -> Tensor:
+def whitened_outputs(
+    density: LogDensity,
+    active: Mapping[str, tuple[bool, ...]],
+    theta: Tensor,
+    *batch: Any,
+    roots: Mapping[str, tuple[Tensor, ...]] | None = None,
+) -> Tensor:
     r"""Return ``[B, K]`` whose Jacobian about theta is :math:`R_n^T J_n` for each row: the rows of a root of the GGN.
 
     Scales and masks of the likelihood are counted. The roots R are held constant, as if they did not depend on theta.
@@ -47,9 +53,12 @@ def whitened_outputs(density: LogDensity, active: Mapping[str, tuple[bool, ...]]
     theta : Tensor [P]
     *batch
         Arguments of the model.
+    roots : mapping of str to tuple of Tensor, optional
+        The roots R of each observed site, see :attr:`bnnzoo.core.readout.Readout.roots`. Default: those at theta.
     """
     nodes = density.nodes(theta, *batch)
-    return torch.cat([_whitened(nodes[name], active[name]) for name in density.observed], -1)
+    given = roots or {}
+    return torch.cat([_whitened(nodes[name], active[name], given.get(name)) for name in density.observed], -1)
 
 
 def whitened_node(node: Node) -> Tensor:
@@ -57,14 +66,14 @@ def whitened_node(node: Node) -> Tensor:
     return _whitened(node, tuple(block.requires_grad for block in read(node["fn"]).coordinates))
 
 
-def _whitened(node: Node, active: tuple[bool, ...]) -> Tensor:
+def _whitened(node: Node, active: tuple[bool, ...], roots: tuple[Tensor, ...] | None = None) -> Tensor:
     found = read(node["fn"])
     weight = (node["scale"] * found.weight).sqrt()
     if isinstance(node["mask"], Tensor):
         events = weight.ndim - node["mask"].ndim
         weight = weight * node["mask"].reshape(node["mask"].shape + (1,) * events)
     parts = []
-    for is_active, z, root in zip(active, found.coordinates, found.roots, strict=True):
+    for is_active, z, root in zip(active, found.coordinates, roots or found.roots, strict=True):
         if is_active:
             white = (root.detach() * z[..., :, None]).sum(-2)
             parts.append((weight[..., None] * white).reshape(weight.shape[0] if weight.ndim else 1, -1))

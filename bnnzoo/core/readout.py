@@ -1,7 +1,7 @@
-"""Likelihoods read as distributions with unconstrained parameters, of which the Fisher information is known."""
+"""Likelihoods read as distributions of unconstrained parameters: families whose Fisher information has a closed form."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import singledispatch
 
 import pyro.distributions as dist
@@ -10,47 +10,21 @@ from pyro.distributions import ExpandedDistribution, MaskedDistribution
 from torch import Tensor
 from torch.distributions import Distribution, Independent
 
+from bnnzoo.core.general_readout import Readout, UnreadableLikelihood, general_read
+
 __all__ = ["Readout", "UnreadableLikelihood", "read"]
-
-
-class UnreadableLikelihood(ValueError):
-    """The likelihood is of no family whose Fisher information is known here; the message names the site."""
-
-
-@dataclass(frozen=True)
-class Readout:
-    """A distribution by its unconstrained parameters.
-
-    Attributes
-    ----------
-    coordinates : tuple of Tensor [..., d]
-        Blocks of parameters that are orthogonal in the Fisher information, such as the location and the log scale.
-    make_roots : callable
-        Computes the roots, which predictions do not need.
-    build : callable
-        The distribution of the same family, masks and event dimensions for other coordinates.
-    weight : Tensor [...]
-        Zero where a mask hides the entry.
-    """
-
-    coordinates: tuple[Tensor, ...]
-    make_roots: Callable[[], tuple[Tensor, ...]]
-    build: Callable[[tuple[Tensor, ...]], Distribution]
-    weight: Tensor
-
-    @property
-    def roots(self) -> tuple[Tensor, ...]:
-        """For each block a square root R ``[..., d, r]`` of its Fisher information, F = R R^T, of full column rank."""
-        return self.make_roots()
 
 
 def read(distribution: Distribution) -> Readout:
     """Read the parameters of a distribution of batch shape [...].
 
+    Families without a closed form here are read from what they declare; see
+    :func:`bnnzoo.core.general_readout.general_read`.
+
     Raises
     ------
     UnreadableLikelihood
-        If the family is not known here.
+        If the distribution has no parameters that can be read.
 
     Examples
     --------
@@ -65,10 +39,7 @@ def read(distribution: Distribution) -> Readout:
 
 @singledispatch
 def _read(distribution: Distribution) -> Readout:
-    raise UnreadableLikelihood(
-        f"the family {type(distribution).__name__} is not among those whose Fisher information is known: Normal, "
-        f"LogNormal, Laplace, StudentT, Bernoulli, Binomial, Categorical, Poisson, Exponential"
-    )
+    return general_read(distribution, _read)
 
 
 def _scalar_blocks(
@@ -184,12 +155,7 @@ def _multinomial_root(probs: Tensor) -> Tensor:
 def _(distribution: Independent) -> Readout:  # type: ignore[type-arg]
     inner = _read(distribution.base_dist)
     num_event_dims = distribution.reinterpreted_batch_ndims
-    return Readout(
-        inner.coordinates,
-        inner.make_roots,
-        lambda z: dist.Independent(inner.build(z), num_event_dims, validate_args=False),
-        inner.weight,
-    )
+    return replace(inner, build=lambda z: dist.Independent(inner.build(z), num_event_dims, validate_args=False))
 
 
 @_read.register
@@ -198,7 +164,7 @@ def _(distribution: MaskedDistribution) -> Readout:
     mask = torch.as_tensor(distribution._mask)
     events = inner.weight.ndim - len(distribution.batch_shape)
     weight = inner.weight * mask.reshape(mask.shape + (1,) * events if mask.ndim else ())
-    return Readout(inner.coordinates, inner.make_roots, lambda z: MaskedDistribution(inner.build(z), mask), weight)
+    return replace(inner, build=lambda z: MaskedDistribution(inner.build(z), mask), weight=weight)
 
 
 @_read.register
@@ -210,4 +176,4 @@ def _(distribution: ExpandedDistribution) -> Readout:
     def roots() -> tuple[Tensor, ...]:
         return tuple(r.expand(shape + r.shape[-2:]) for r in inner.roots)
 
-    return Readout(coordinates, roots, inner.build, inner.weight.expand(shape))
+    return replace(inner, coordinates=coordinates, make_roots=roots, weight=inner.weight.expand(shape))

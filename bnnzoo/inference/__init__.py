@@ -3,10 +3,10 @@
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.fit import fit
 from bnnzoo.inference.laplace.diagonal import DiagonalLaplace
-from bnnzoo.inference.laplace.evidence import maximise_evidence
+from bnnzoo.inference.laplace.evidence import log_marginal_likelihood, maximise_evidence
 from bnnzoo.inference.laplace.hierarchical import HierarchicalLaplace
 from bnnzoo.inference.laplace.kfac import KFACLaplace
-from bnnzoo.inference.laplace.laplace import Laplace, log_marginal_likelihood
+from bnnzoo.inference.laplace.laplace import Laplace
 from bnnzoo.inference.laplace.low_rank import LowRankLaplace
 from bnnzoo.inference.laplace.partial import LastLayerLaplace, SubsetLaplace
 from bnnzoo.inference.markov.hamiltonian.hmc import HMC

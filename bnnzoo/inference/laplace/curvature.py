@@ -1,5 +1,6 @@
 """Curvature of a log density at a mode: the exact Hessian, the generalised Gauss-Newton matrix and the Fishers."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -7,36 +8,41 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.func import grad, vjp, vmap
+from torch.func import grad_and_value
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.minibatch import select
-from bnnzoo.core.outputs import jacobian_in_blocks, whitened_node, whitened_outputs
-from bnnzoo.core.readout import UnreadableLikelihood
+from bnnzoo.core.outputs import jacobian_in_blocks, linearized, whitened_node, whitened_outputs
+from bnnzoo.core.readout import UnreadableLikelihood, read
 from bnnzoo.core.replay import Node, isolated
 from bnnzoo.core.restricted import restricted
 from bnnzoo.core.scores import drawn_observations, log_likelihood_at_draws, scaled_log_likelihood, score_root
+from bnnzoo.core.settings import Count, NonNegativeCount, check_settings
 from bnnzoo.core.sites import ModelError
 from bnnzoo.core.types import Data
+from bnnzoo.inference.laplace.hessian import diagonal_if_diagonal, negative_hessian
 from bnnzoo.lowering.lowered import Lowered
 
 __all__ = [
     "Curvature",
     "MonteCarloFisher",
+    "RowCurvature",
+    "UnreadableLikelihoodWarning",
     "choose_curvature",
-    "hessian_diagonal",
-    "negative_hessian",
     "precision",
     "root_of_node",
     "row_function",
-    "scale_tril_of",
     "sum_over_rows",
 ]
 
 
+class UnreadableLikelihoodWarning(UserWarning):
+    """The likelihood has no parameters that can be read, so its curvature is the exact Hessian."""
+
+
 @dataclass(frozen=True)
 class MonteCarloFisher:
-    r"""The Fisher information by drawn observations, for likelihoods of which no closed form is known.
+    r"""The Fisher information estimated from observations drawn from the model.
 
     .. math:: \frac{1}{M} \sum_n \sum_m g_{nm} g_{nm}^T, \qquad g_{nm} = \nabla_\theta \log p(y_{nm} \mid x_n, \theta^*),
         \quad y_{nm} \sim p(y \mid x_n, \theta^*)
@@ -44,9 +50,9 @@ class MonteCarloFisher:
     Parameters
     ----------
     num_draws : int
-        M draws of every observation.
+        Number M of draws of every observation.
     seed : int
-        Of the draws.
+        Seed of the draws.
 
     References
     ----------
@@ -63,31 +69,37 @@ class MonteCarloFisher:
     True
     """
 
-    num_draws: int = 100
-    seed: int = 0
+    num_draws: Count = 100
+    seed: NonNegativeCount = 0
 
     def __post_init__(self) -> None:
-        if self.num_draws < 1:
-            raise ValueError(f"MonteCarloFisher(num_draws={self.num_draws}): write 1 or more.")
+        check_settings(self)
 
     def __str__(self) -> str:
         return "monte_carlo_fisher"
 
 
+type RowCurvature = Literal["ggn", "empirical_fisher"] | MonteCarloFisher
+"""Curvatures that are sums over rows of outer products, hence never indefinite."""
+
 type Curvature = Literal["ggn", "hessian", "empirical_fisher"] | MonteCarloFisher
 
-BLOCK = 64  # Hessian rows at a time
 MIN_BLOCKS_TO_LOWER = 64  # tracing takes about as long as so many evaluations
-MAX_ELEMENTS = 2**23  # of a block of Jacobians or of Hessian rows
+MAX_ELEMENTS = 2**23  # of a block of Jacobians
 
 
-def choose_curvature(wanted: Curvature | None, density: LogDensity) -> Curvature:
-    """Return the curvature to use: the wanted one, else GGN where the likelihood can be read and the Hessian elsewhere.
+def choose_curvature(wanted: Curvature | None, density: LogDensity, theta: Tensor) -> Curvature:
+    """Return the curvature to use at ``theta[P]``: the wanted one; else GGN, or the exact Hessian where GGN does not exist.
 
     Raises
     ------
     ModelError
-        If GGN is wanted and the likelihood cannot be read.
+        If the wanted curvature does not exist for this likelihood.
+
+    Warns
+    -----
+    UnreadableLikelihoodWarning
+        If the exact Hessian replaces GGN.
     """
     if isinstance(wanted, MonteCarloFisher) and density.factors:
         raise ModelError(
@@ -97,14 +109,45 @@ def choose_curvature(wanted: Curvature | None, density: LogDensity) -> Curvature
     if wanted in ("hessian", "empirical_fisher") or isinstance(wanted, MonteCarloFisher):
         return wanted
     try:
-        _ = density.active
+        _refuse_unreadable(density, theta)
     except UnreadableLikelihood as error:
         if wanted == "ggn":
             raise ModelError(
-                f"{error} Write curvature='hessian' or curvature=MonteCarloFisher(), which need no family."
+                f"{error} Write curvature='hessian' or curvature=MonteCarloFisher(), which need no parameters."
             ) from None
+        _warn_of_hessian(str(error))
         return "hessian"
     return "ggn" if density.observed else "hessian"
+
+
+def _refuse_unreadable(density: LogDensity, theta: Tensor) -> None:
+    """Refuse a likelihood that cannot be read, or whose readout misses something that depends on theta.
+
+    A model linearised at theta has the same likelihood and gradient there, if its readout is complete.
+    """
+    _ = density.active
+    if not density.observed or _computed_roots(density, theta) is None:
+        return
+    line = linearized(density, theta)
+    exact, found = (
+        grad_and_value(lambda t, d=d: d.log_likelihood(t, *d.data).sum())(theta.detach()) for d in (density, line)
+    )
+    if not all(torch.allclose(a, b, rtol=1e-3, atol=1e-5) for a, b in zip(exact, found, strict=True)):
+        raise UnreadableLikelihood(
+            f"The likelihood of site {density.observed[0]!r} cannot be read: something besides its parameters depends on "
+            f"latent sites."
+        )
+
+
+def _warn_of_hessian(reason: str) -> None:
+    warnings.warn(
+        f"The exact Hessian replaces the Gauss-Newton matrix: {reason} It may be indefinite, and predictions come from the "
+        f"model itself and not from the model linearised at the mode: where the model is far from linear within the "
+        f"posterior's width, they can be much worse than the mode's. Compare them with those of MAP() or NUTS(), or write "
+        f"curvature='hessian' to accept this.",
+        UnreadableLikelihoodWarning,
+        stacklevel=3,
+    )
 
 
 def precision(density: LogDensity, theta: Tensor, curvature: Curvature, index: Tensor | None = None) -> Tensor:
@@ -117,7 +160,7 @@ def precision(density: LogDensity, theta: Tensor, curvature: Curvature, index: T
     curvature : {"ggn", "hessian", "empirical_fisher"} or MonteCarloFisher
         Of the likelihood; the prior's is always its exact Hessian.
     index : Tensor [R], optional
-        Entries of theta; all unless given.
+        Entries of theta. Default: all.
     """
     if curvature == "hessian":
         return negative_hessian(density.log_joint, theta, density.data, index)
@@ -127,7 +170,7 @@ def precision(density: LogDensity, theta: Tensor, curvature: Curvature, index: T
 
 
 def _prior_precision(density: LogDensity, theta: Tensor, index: Tensor | None) -> Tensor:
-    """Return minus the Hessian ``[R, R]`` of the log prior, most often a diagonal matrix."""
+    """Return minus the Hessian ``[R, R]`` of the log prior, which is diagonal for independent priors."""
     diagonal = diagonal_if_diagonal(density.log_prior, theta)
     if diagonal is None:
         return negative_hessian(density.log_prior, theta, (), index)
@@ -173,7 +216,7 @@ def sum_over_rows(
 def row_function(
     density: LogDensity, theta: Tensor, curvature: Curvature, index: Tensor | None
 ) -> tuple[Callable[..., Tensor], Data]:
-    """Return ``(theta, *batch) -> [B, K]`` whose Jacobian is a root of the likelihood's curvature, and what it takes."""
+    """Return ``(theta, *batch) -> [B, K]`` whose Jacobian is a root of the likelihood's curvature, and its data."""
     some = density if index is None else restricted(density, theta, index)
     if curvature == "empirical_fisher":
         return partial(scaled_log_likelihood, some), density.data
@@ -185,11 +228,30 @@ def row_function(
             return log_likelihood_at_draws(some, batch[size:], theta, *batch[:size])
 
         return at_draws, density.data + draws
-    return partial(whitened_outputs, some, density.active), density.data
+    roots = _computed_roots(density, theta)
+    if roots is None:
+        return partial(whitened_outputs, some, density.active), density.data
+    names, size = [name for name, blocks in roots.items() for _ in blocks], len(density.data)
+
+    def at_roots(theta: Tensor, *batch: Any) -> Tensor:
+        given = {name: tuple(r for n, r in zip(names, batch[size:], strict=True) if n == name) for name in roots}
+        return whitened_outputs(some, density.active, theta, *batch[:size], roots=given)
+
+    return at_roots, density.data + tuple(root for blocks in roots.values() for root in blocks)
+
+
+def _computed_roots(density: LogDensity, theta: Tensor) -> dict[str, tuple[Tensor, ...]] | None:
+    """Return the roots of each site's Fisher information at theta, where one has no closed form; None if all have."""
+    with torch.no_grad():
+        nodes = density.nodes(theta, *density.data)
+        found = {name: read(nodes[name]["fn"]) for name in density.observed}
+        if all(readout.closed_form for readout in found.values()):
+            return None
+        return {name: readout.roots for name, readout in found.items()}
 
 
 def root_of_node(density: LogDensity, node: Node, curvature: Curvature) -> Tensor:
-    """Return ``[B, K]`` whose gradient about what an observed site depends on is a root of the likelihood's curvature."""
+    """Return ``[B, K]`` whose gradients with respect to what the site depends on are a root of the likelihood's curvature."""
     if curvature == "empirical_fisher":
         return score_root(node)
     if not isinstance(curvature, MonteCarloFisher):
@@ -197,74 +259,3 @@ def root_of_node(density: LogDensity, node: Node, curvature: Curvature) -> Tenso
     with isolated(curvature.seed, density.device), torch.no_grad():
         draws = node["fn"].sample((curvature.num_draws,))
     return score_root(node, draws.movedim(0, 1))
-
-
-def negative_hessian(function: Callable[..., Tensor], theta: Tensor, data: Data, index: Tensor | None = None) -> Tensor:
-    """Return minus the Hessian ``[R, R]`` of ``(theta[P], *data) -> []`` at theta, for some entries or all."""
-    index = torch.arange(len(theta), device=theta.device) if index is None else index
-
-    def of_part(part: Tensor) -> Tensor:
-        return function(theta.index_copy(0, index, part), *data)
-
-    _, transposed = vjp(grad(of_part), theta[index])[:2]
-    directions = torch.eye(len(index), dtype=theta.dtype, device=theta.device)
-    size = max(1, MAX_ELEMENTS // max(1, 8 * len(theta)))
-    hessian = -torch.cat([_products(transposed, block).detach() for block in directions.split(size)])
-    return (hessian + hessian.mT) / 2
-
-
-def _products(transposed: Callable[[Tensor], tuple[Tensor, ...]], directions: Tensor) -> Tensor:
-    """Return a linear map applied to every row of ``directions[B, R]``."""
-    try:
-        return vmap(lambda v: transposed(v)[0])(directions)
-    except RuntimeError:  # some operations of the user's model may be unknown to vmap
-        return torch.stack([transposed(v)[0] for v in directions])
-
-
-def scale_tril_of(precision: Tensor) -> Tensor:
-    """Return the lower Cholesky factor of the inverse of a positive definite ``precision[R, R]``.
-
-    Raises
-    ------
-    torch.linalg.LinAlgError
-        If it is not positive definite.
-    """
-    # With F the exchange of rows and columns, F P F = L L^T gives P^-1 = (F L^-T F)(F L^-T F)^T, lower triangular.
-    flipped = torch.linalg.cholesky(precision.flip(0, 1))
-    identity = torch.eye(len(precision), dtype=precision.dtype, device=precision.device)
-    return torch.linalg.solve_triangular(flipped, identity, upper=False).mT.flip(0, 1)
-
-
-def diagonal_if_diagonal(function: Callable[[Tensor], Tensor], theta: Tensor) -> Tensor | None:
-    """Return the diagonal ``[P]`` of a Hessian that has nothing else, as that of independent priors; None for others.
-
-    One product with it is enough; a second one, with random signs, tells whether it is diagonal.
-    """
-    signs = 2.0 * torch.randint(2, theta.shape, generator=torch.Generator().manual_seed(0)).to(theta) - 1
-    theta = theta.detach().requires_grad_()
-    with torch.enable_grad():
-        gradient = _derivative(function(theta), theta, torch.ones(()).to(theta), create_graph=True)
-        diagonal, signed = (_derivative(gradient, theta, v) for v in (torch.ones_like(theta), signs))
-    return diagonal if torch.allclose(signed, diagonal * signs) else None
-
-
-def _derivative(value: Tensor, theta: Tensor, weights: Tensor, *, create_graph: bool = False) -> Tensor:
-    """Return the transposed Jacobian of ``value`` about theta times ``weights``; zero where it does not depend on theta."""
-    if not value.requires_grad:
-        return torch.zeros_like(theta)
-    return torch.autograd.grad(
-        value, theta, weights, retain_graph=True, create_graph=create_graph, materialize_grads=True
-    )[0]
-
-
-def hessian_diagonal(function: Callable[[Tensor], Tensor], theta: Tensor) -> Tensor:
-    """Return the diagonal ``[P]`` of the Hessian of a function of ``theta[P]``."""
-    diagonal = diagonal_if_diagonal(function, theta)
-    if diagonal is not None:
-        return diagonal
-    _, product = vjp(grad(function), theta)[:2]
-    entries = []
-    for rows in torch.arange(len(theta), device=theta.device).split(BLOCK):
-        directions = torch.nn.functional.one_hot(rows, len(theta)).to(theta)
-        entries.append((_products(product, directions) * directions).sum(1))
-    return torch.cat(entries)

@@ -1,4 +1,4 @@
-"""Diagonal Laplace approximation: each parameter by itself, for networks of any size."""
+"""Diagonal Laplace approximation: independent parameters, for networks of any size."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -8,15 +8,22 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.posterior import Gaussian
 from bnnzoo.inference.ensembles.map import MAP
-from bnnzoo.inference.laplace.curvature import Curvature, choose_curvature, hessian_diagonal, sum_over_rows
-from bnnzoo.inference.laplace.laplace import LaplaceError, best_member, laplace_posterior
+from bnnzoo.inference.laplace.curvature import RowCurvature, choose_curvature, sum_over_rows
+from bnnzoo.inference.laplace.family import (
+    LaplaceError,
+    LaplaceSettings,
+    find_mode,
+    hierarchical_hint,
+    laplace_posterior,
+)
+from bnnzoo.inference.laplace.hessian import hessian_diagonal
 
 __all__ = ["DiagonalLaplace"]
 
 
 @dataclass(frozen=True)
-class DiagonalLaplace:
-    r"""Gaussian at the mode with the diagonal of the precision of :class:`bnnzoo.inference.Laplace` and nothing else of it.
+class DiagonalLaplace(LaplaceSettings):
+    r"""Gaussian at the mode whose precision is the diagonal of that of :class:`bnnzoo.inference.Laplace`.
 
     .. math:: \sigma_i^{-2} = \sum_n (R_n^T J_n)_{\cdot i}^2 - \partial_i^2 \log p(\theta^*)
 
@@ -25,7 +32,7 @@ class DiagonalLaplace:
     map : MAP
         How the mode is found.
     curvature : {"ggn", "empirical_fisher"} or MonteCarloFisher
-        Of the likelihood.
+        Curvature of the likelihood. For the exact Hessian use :class:`bnnzoo.inference.Laplace`.
     damping : float
         Added to each precision.
 
@@ -41,8 +48,7 @@ class DiagonalLaplace:
     """
 
     map: MAP = field(default_factory=MAP)
-    curvature: Curvature = "ggn"
-    damping: float = 0.0
+    curvature: RowCurvature = field(default="ggn", kw_only=True)
 
     needs: ClassVar[frozenset[Need]] = frozenset()
 
@@ -53,19 +59,14 @@ class DiagonalLaplace:
         ------
         LaplaceError
             If a precision is not positive.
-        ValueError
-            If the exact Hessian is asked for.
         """
-        if self.curvature == "hessian":
-            raise ValueError("DiagonalLaplace(curvature='hessian'): write 'ggn', or use Laplace(curvature='hessian').")
-        found = self.map.run(density, context)
-        theta, _ = best_member(found)
-        curvature = choose_curvature(self.curvature, density)
-        likelihood = sum_over_rows(density, theta, curvature, lambda root: (root**2).sum(0))
-        precision = likelihood - hessian_diagonal(density.log_prior, theta) + self.damping
+        mode = find_mode(self, density, context)
+        curvature = choose_curvature(self.curvature, density, mode.theta)
+        likelihood = sum_over_rows(density, mode.theta, curvature, lambda root: (root**2).sum(0))
+        precision = likelihood - hessian_diagonal(density.log_prior, mode.theta) + self.damping
         if not bool((precision > 0).all()):
             raise LaplaceError(
                 f"The diagonal precision at the mode is not positive: its smallest entry is {float(precision.min()):.3g}. Give "
-                f"every site a proper prior, or add damping={-2 * float(precision.min()):.2g}."
+                f"every site a proper prior, or add damping={-2 * float(precision.min()):.2g}.{hierarchical_hint(density)}"
             )
-        return laplace_posterior(density, found, curvature, theta, Diagonal(precision.rsqrt()))
+        return laplace_posterior(density, mode, curvature, Diagonal(precision.rsqrt()))

@@ -1,4 +1,4 @@
-"""Empirical Bayes: prior scales and noise that maximise a Laplace approximation's evidence."""
+"""The Laplace estimate of the evidence, and the hyperparameters that maximise it (empirical Bayes)."""
 
 import math
 import warnings
@@ -6,21 +6,48 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from bnnzoo.core.method import Method
 from bnnzoo.core.posterior import Gaussian
+from bnnzoo.core.settings import Count, Positive, check_argument
 from bnnzoo.core.types import Model
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.fit import fit
-from bnnzoo.inference.laplace.diagonal import DiagonalLaplace
-from bnnzoo.inference.laplace.kfac import KFACLaplace
-from bnnzoo.inference.laplace.laplace import Laplace, LaplaceError, NotConvergedWarning, log_marginal_likelihood
-from bnnzoo.inference.laplace.low_rank import LowRankLaplace
-from bnnzoo.inference.laplace.partial import LastLayerLaplace, SubsetLaplace
+from bnnzoo.inference.laplace.family import LaplaceError, LaplaceMethod, NotConvergedWarning, refuse_other_methods
 
-__all__ = ["EvidenceMaximum", "LaplaceMethod", "maximise_evidence"]
+__all__ = ["EvidenceMaximum", "log_marginal_likelihood", "maximise_evidence"]
 
-type LaplaceMethod = Laplace | LowRankLaplace | DiagonalLaplace | KFACLaplace | LastLayerLaplace | SubsetLaplace
+FIRST_FACTOR = 4.0  # by which a hyperparameter is first multiplied and divided
 
-FIRST_FACTOR = 4.0  # by which a value is first multiplied and divided
+
+def log_marginal_likelihood(posterior: Gaussian) -> Tensor:
+    r"""Return the Laplace estimate of the log evidence ``[]``.
+
+    .. math:: \log p(y) \approx \log p(y, \theta^*) + \frac{R}{2} \log 2 \pi + \frac{1}{2} \log |\Sigma|
+
+    where R is the number of entries that vary. It is exact for a linear model with Gaussian prior and noise.
+
+    Parameters
+    ----------
+    posterior : Gaussian
+        From a Laplace method.
+
+    Examples
+    --------
+    >>> import bnnzoo as bz
+    >>> from bnnzoo.testing import linear_gaussian
+    >>> target = linear_gaussian()
+    >>> posterior = bz.fit(target.model, bz.Laplace(), *target.data)
+    >>> bool(torch.isclose(log_marginal_likelihood(posterior), target.log_evidence))
+    True
+    """
+    density = posterior.density
+    with torch.no_grad():
+        joint = density.log_joint(posterior.loc, *density.data)
+    rank, logdet = posterior.covariance.rank, posterior.covariance.logdet()
+    return joint + 0.5 * rank * math.log(2 * math.pi) + 0.5 * logdet
 
 
 @dataclass(frozen=True)
@@ -32,9 +59,9 @@ class EvidenceMaximum:
     values : mapping of str to float
         The hyperparameters.
     log_evidence : float
-        There.
+        Log evidence at these values.
     posterior : Gaussian
-        Of the model with these values.
+        Laplace approximation of the model with these values.
     path : tuple of (mapping of str to float, float)
         Every set of values that was tried, with its log evidence.
     """
@@ -47,7 +74,7 @@ class EvidenceMaximum:
 
 def maximise_evidence(
     model_of: Callable[..., Model],
-    method: LaplaceMethod,
+    method: Method,
     *data: Any,
     start: Mapping[str, float],
     refit: bool = True,
@@ -57,28 +84,29 @@ def maximise_evidence(
 ) -> EvidenceMaximum:
     """Choose positive hyperparameters by the Laplace estimate of the evidence: type-II maximum likelihood.
 
-    A compass search over their logarithms. Each is multiplied and divided by a factor, the better value kept, and the
-    factor brought nearer to one where nothing is better. No held-out data are used.
+    A compass search over their logarithms: each hyperparameter is multiplied and divided by a factor and the better
+    value is kept; when no value is better, the factor moves closer to one. No held-out data are used.
 
     Parameters
     ----------
     model_of : callable
         Makes the model, ``model_of(**values)``.
     method : Laplace, LowRankLaplace, DiagonalLaplace, KFACLaplace, LastLayerLaplace or SubsetLaplace
-        Its ``map`` finds the first mode.
+        Any Laplace approximation. Its ``map`` finds the first mode.
     *data
         Arguments of the model.
     start : mapping of str to float
-        First value of each hyperparameter.
+        Initial value of each hyperparameter.
     refit : bool
-        Climb from the mode found so far to that of each new model. False holds the first mode fixed: faster, for
-        choosing after training.
+        Optimise from the best mode so far to the mode of each new model. False keeps the first mode fixed, which is
+        faster and serves to choose hyperparameters after training.
     tolerance : float
-        Stop where a relative change by this much makes nothing better.
+        Relative tolerance of the hyperparameters: the search stops when changing any of them by this fraction does not
+        increase the evidence.
     max_fits : int
-        Stop after as many, wherever the search is.
+        Largest number of fits.
     seed : int
-        Of the fits.
+        Seed of the fits.
 
     Returns
     -------
@@ -87,7 +115,7 @@ def maximise_evidence(
     Raises
     ------
     ValueError
-        If a starting value is not positive, or ``max_fits`` or the tolerance out of range.
+        If a starting value, ``tolerance`` or ``max_fits`` is not positive, or ``method`` is not a Laplace method.
     LaplaceError
         If there is no Laplace approximation at the starting values.
 
@@ -109,8 +137,8 @@ def maximise_evidence(
     >>> found.values["noise"] < 1.0
     True
     """
-    _check(start, tolerance, max_fits)
-    search = _Search(model_of, method, data, refit, seed)
+    _refuse_settings(start, tolerance, max_fits)
+    search = _Search(model_of, refuse_other_methods(method, "maximise_evidence(method={})"), data, refit, seed)
     best, factor = dict(start), FIRST_FACTOR
     search.evidence(best, first=True)
     while factor >= 1 + tolerance and len(search.path) < max_fits:
@@ -123,20 +151,18 @@ def maximise_evidence(
     return search.result(best)
 
 
-def _check(start: Mapping[str, float], tolerance: float, max_fits: int) -> None:
+def _refuse_settings(start: Mapping[str, float], tolerance: float, max_fits: int) -> None:
     for name, value in start.items():
         if not (value > 0 and math.isfinite(value)):
             raise ValueError(f"start[{name!r}]={value}: write a positive number; the search is over logarithms.")
     if not start:
         raise ValueError("start is empty: name the hyperparameters, such as start={'scale': 1.0}.")
-    if not tolerance > 0:
-        raise ValueError(f"tolerance={tolerance}: write a positive number, such as 0.02.")
-    if max_fits < 1:
-        raise ValueError(f"max_fits={max_fits}: write 1 or more.")
+    check_argument("maximise_evidence", "tolerance", tolerance, Positive)
+    check_argument("maximise_evidence", "max_fits", max_fits, Count)
 
 
 class _Search:
-    """The evidence of hyperparameters, remembered, and the best posterior so far, from whose mode the next fits start."""
+    """The evidence of all values tried so far, and the best posterior, from whose mode the next optimisation starts."""
 
     def __init__(
         self, model_of: Callable[..., Model], method: LaplaceMethod, data: tuple[Any, ...], refit: bool, seed: int
@@ -148,9 +174,8 @@ class _Search:
         self._posterior: Gaussian | None = None
 
     def improves(self, values: Mapping[str, float], max_fits: int) -> bool:
-        """Tell whether values have a higher evidence than all before; without a fit where that is known or none is left."""
-        key = _key(values)
-        if key in self._known or len(self.path) >= max_fits:
+        """Tell whether values have a higher evidence than all before; False for values tried before, or with no fit left."""
+        if _rounded(values) in self._known or len(self.path) >= max_fits:
             return False
         before = self._best
         return self.evidence(values) > before
@@ -159,7 +184,7 @@ class _Search:
         """Fit the model of these values and return its log evidence, minus infinity where there is no approximation."""
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", NotConvergedWarning)  # the last fit says so
+                warnings.simplefilter("ignore", NotConvergedWarning)  # the last fit warns
                 posterior = self._fit(values)
             found = float(log_marginal_likelihood(posterior))
         except LaplaceError:
@@ -167,7 +192,7 @@ class _Search:
                 raise
             found = -math.inf
         self.path.append((dict(values), found))
-        self._known[_key(values)] = found
+        self._known[_rounded(values)] = found
         if found > self._best:
             self._best, self._posterior = found, posterior
         return found
@@ -188,6 +213,6 @@ class _Search:
         return posterior
 
 
-def _key(values: Mapping[str, float]) -> tuple[int, ...]:
-    """Return the same integers for values that differ by rounding alone."""
+def _rounded(values: Mapping[str, float]) -> tuple[int, ...]:
+    """Return the same integers for values that differ by rounding error alone."""
     return tuple(round(1e6 * math.log(value)) for value in values.values())

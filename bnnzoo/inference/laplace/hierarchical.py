@@ -1,4 +1,4 @@
-"""Laplace approximation of a hierarchical model: hyperparameters at the mode of their marginal, the rest given them."""
+"""Laplace approximation of a hierarchical model: hyperparameters at the mode of their marginal posterior, the rest given them."""
 
 import warnings
 from collections.abc import Sequence
@@ -17,47 +17,45 @@ from bnnzoo.core.hierarchy import given_sites, hyperparameter_sites
 from bnnzoo.core.method import FitContext, Method, Need
 from bnnzoo.core.posterior import Gaussian
 from bnnzoo.core.selection import index_of_sites
+from bnnzoo.core.settings import Count, Positive
 from bnnzoo.core.sites import ModelError
 from bnnzoo.inference.ensembles.map import MAP
-from bnnzoo.inference.laplace.diagonal import DiagonalLaplace
-from bnnzoo.inference.laplace.evidence import LaplaceMethod
-from bnnzoo.inference.laplace.kfac import KFACLaplace
-from bnnzoo.inference.laplace.laplace import Laplace, LaplaceError, NotConvergedWarning, log_marginal_likelihood
-from bnnzoo.inference.laplace.low_rank import LowRankLaplace
-from bnnzoo.inference.laplace.partial import LastLayerLaplace, SubsetLaplace
+from bnnzoo.inference.laplace.evidence import log_marginal_likelihood
+from bnnzoo.inference.laplace.family import LaplaceError, LaplaceMethod, NotConvergedWarning, refuse_other_methods
+from bnnzoo.inference.laplace.laplace import Laplace
 from bnnzoo.inference.optimise.lbfgs import Evaluate, lbfgs
 
 __all__ = ["HierarchicalLaplace"]
 
-MAX_HYPERPARAMETERS = 50  # of a search without gradients
-NEAR = 1e-4  # a climb ends at this gradient in units of posterior sds: so far from the mode, and 1e-8 below it
-ROUND = 25  # steps of a climb with one approximation
-FITS = 14  # that the search takes for a hyperparameter, about
+MAX_HYPERPARAMETERS = 50  # for a search without gradients
+MODE_TOLERANCE = 1e-4  # largest gradient per posterior sd at a mode, hence also the distance from it in sds
+STEPS_PER_UPDATE = 25  # of L-BFGS with one preconditioner
+FITS_PER_HYPERPARAMETER = 14  # that the search needs, roughly
 
 
 @dataclass(frozen=True)
 class HierarchicalLaplace:
-    r"""Laplace approximation given the hyperparameters, which are put at the mode of their approximate marginal.
+    r"""Laplace approximation given the hyperparameters, which are set to the mode of their approximate marginal posterior.
 
     .. math::
         \phi^* = \arg\max_\phi \; \log p(\phi) + \log \hat p(y \mid \phi), \qquad q(w) = \hat p(w \mid y, \phi^*)
 
-    with the Laplace estimate of the evidence. The joint mode of weights and the scale of their prior is no substitute:
-    towards scale zero the joint density of a centred model grows without bound. Hyperparameters are
-    unconstrained here as everywhere, so that :math:`\log p(\phi)` counts the Jacobian; their uncertainty is left out.
-    The search takes no gradients: each step is a climb to the mode of the weights, from the one before, and a curvature there.
+    with the Laplace estimate of the evidence. The joint mode of weights and prior scale is no substitute: the joint
+    density of a centred model is unbounded towards scale zero (no useful mode). Hyperparameters are unconstrained here
+    as everywhere, so :math:`\log p(\phi)` includes the Jacobian; their uncertainty is ignored. The search uses no
+    gradients: each step finds the mode of the weights, starting from the best one so far, and the curvature there.
 
     Parameters
     ----------
     laplace : Laplace, LowRankLaplace, DiagonalLaplace, KFACLaplace, LastLayerLaplace or SubsetLaplace
-        Over what is no hyperparameter. Its ``map`` finds the first mode.
+        Any Laplace approximation, for all sites that are not hyperparameters. Its ``map`` finds the first mode.
     hyperparameters : sequence of str, optional
-        Names of latent sites; a name ending in ``*`` means all that begin like it. By default every site that the prior
-        of another one depends on. The noise scale may be named, too.
+        Names of latent sites; a name that ends in ``*`` stands for all sites that start like it. Default: every site on
+        which the prior of another site depends. The noise scale may be named, too.
     tolerance : float
-        The search stops where it would move by less than this, in unconstrained space.
+        Absolute tolerance of the hyperparameters in unconstrained space: the search stops when its steps are shorter.
     max_fits : int
-        Stop after as many.
+        Largest number of fits.
 
     References
     ----------
@@ -79,8 +77,8 @@ class HierarchicalLaplace:
 
     laplace: Method = field(default_factory=Laplace)
     hyperparameters: Sequence[str] | None = None
-    tolerance: float = 1e-3
-    max_fits: int = 500
+    tolerance: Positive = 1e-3
+    max_fits: Count = 500
 
     needs: ClassVar[frozenset[Need]] = frozenset()
 
@@ -90,13 +88,13 @@ class HierarchicalLaplace:
         Raises
         ------
         ModelError
-            If a site does not exist, none is left, or the hyperparameters are too many.
+            If a site does not exist, no other site is left, or there are too many hyperparameters.
         LaplaceError
-            If there is no Laplace approximation where the search starts.
+            If there is no Laplace approximation at the start of the search.
         ValueError
-            If ``laplace`` is no Laplace method, or a setting out of range.
+            If ``laplace`` is not a Laplace method.
         """
-        laplace = self._suitable_laplace()
+        laplace = refuse_other_methods(self.laplace, "HierarchicalLaplace(laplace={})")
         names = hyperparameter_sites(density) if self.hyperparameters is None else self.hyperparameters
         index = index_of_sites(names, density, "hyperparameters") if names else torch.arange(0, device=density.device)
         _refuse_sites(index, density)
@@ -106,7 +104,7 @@ class HierarchicalLaplace:
         if len(index):
             options = {"initial_tr_radius": max(1.0, self.tolerance), "final_tr_radius": self.tolerance}
             found = minimize(marginal, point, method="COBYQA", options={**options, "maxfev": self.max_fits})
-            _warn_if_not_settled(bool(found.success), self.max_fits)
+            _warn_if_not_converged(bool(found.success), self.max_fits)
         best = marginal.at_best()
         info = replace(
             best.info,
@@ -115,21 +113,9 @@ class HierarchicalLaplace:
         )
         return replace(best, info=info)
 
-    def _suitable_laplace(self) -> LaplaceMethod:
-        if not self.tolerance > 0:
-            raise ValueError(f"tolerance={self.tolerance}: write a positive number, such as 0.001.")
-        if self.max_fits < 1:
-            raise ValueError(f"max_fits={self.max_fits}: write 1 or more.")
-        method = self.laplace
-        if isinstance(
-            method, Laplace | LowRankLaplace | DiagonalLaplace | KFACLaplace | LastLayerLaplace | SubsetLaplace
-        ):
-            return method
-        raise ValueError(f"HierarchicalLaplace(laplace={type(method).__name__}()): write Laplace() or one like it.")
-
 
 class _Marginal:
-    """Minus the approximate log marginal density of hyperparameters ``phi[H]`` and the data; it remembers the best."""
+    """Minus the approximate log marginal density of hyperparameters ``phi[H]`` and the data; it keeps the best fit."""
 
     def __init__(self, method: LaplaceMethod, density: LogDensity, context: FitContext, index: Tensor) -> None:
         self._density, self._context, self._index = density, context, index
@@ -146,7 +132,7 @@ class _Marginal:
         """Return minus the log marginal density; infinity where there is no approximation."""
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", NotConvergedWarning)  # the last fit says so
+                warnings.simplefilter("ignore", NotConvergedWarning)  # the last fit warns
                 found = self._fit(torch.as_tensor(phi).to(dtype=self._density.dtype, device=self._density.device))
         except LaplaceError:
             if first:
@@ -164,13 +150,13 @@ class _Marginal:
         return self._fit(self._best.loc[self._index])
 
     def _fit(self, phi: Tensor) -> Gaussian:
+        """Return the approximation given ``phi[H]``, embedded in the space of all parameters."""
         theta = torch.zeros(self._density.num_params).to(phi).index_copy(0, self._index, phi)
         values = self._density.constrain(theta)
         inner = (
             given_sites(self._density, {name: values[name] for name in self._names}) if self._names else self._density
         )
-        found = self._at(self._climbed(theta, inner), inner)
-        self.num_gradients += found.info.num_gradients
+        found = self._approximate(self._mode_search(theta, inner), inner)
         covariance: Covariance = found.covariance
         if self._names:
             covariance = Embedded(covariance, self._others, self._density.num_params)
@@ -178,89 +164,99 @@ class _Marginal:
         linearize_at = None if found.linearize_at is None else whole
         return Gaussian(self._density, found.info, whole, covariance, linearize_at)
 
-    def _at(self, climb: MAP, inner: LogDensity) -> Gaussian:
-        """Return the approximation of all but the hyperparameters where a climb ends."""
-        return replace(self._method, map=climb).run(inner, self._context)
+    def _approximate(self, mode_search: MAP, inner: LogDensity) -> Gaussian:
+        """Return the approximation of all but the hyperparameters at the mode that ``mode_search`` finds."""
+        found = replace(self._method, map=mode_search).run(inner, self._context)
+        self.num_gradients += found.info.num_gradients
+        return found
 
-    def _climbed(self, theta: Tensor, inner: LogDensity) -> MAP:
-        """Return what finds the mode given hyperparameters: at first the method's own way, then a climb from the best one.
+    def _mode_search(self, theta: Tensor, inner: LogDensity) -> MAP:
+        """Return how to find the mode given hyperparameters: the method's own ``map`` at first, then from the best mode so far.
 
-        That climb is on the density of all sites, which need be traced only once, and in units of an approximation's standard
-        deviations, in which no direction is much steeper than another; every few steps the approximation is made anew.
+        Later searches run L-BFGS on the density of all sites, which is traced only once, preconditioned by the covariance
+        of the last approximation; every few steps the approximation is updated.
         """
-        climb = self._method.map
+        own = self._method.map
         if self._best is None:
-            return climb
-        start, left = self._best.loc[self._others], max(climb.polish_steps, 1)
-        units, length = self._best.covariance, ROUND
+            return own
+        start, left = self._best.loc[self._others], max(own.polish_steps, 1)
+        covariance, length = self._preconditioner(self._best.covariance, left)
+        evaluate = self._conditional(theta, left)
+        converged = False
+        while left > 0 and not converged:
+            start, converged, count = _preconditioned_lbfgs(covariance, evaluate, start, min(length, left))
+            left -= length
+            self.num_gradients += count
+            if left > 0 and not converged:
+                covariance = self._covariance_at(start, inner) or covariance
+        return _fixed_at(start)
+
+    def _preconditioner(self, covariance: Covariance, max_steps: int) -> tuple[Covariance, int]:
+        """Return the covariance by which to precondition, and after how many steps to update it."""
         if self._names:
-            assert isinstance(units, Embedded)
-            units = units.covariance
-        if isinstance(units, Embedded):  # of some weights only, and the climb is over all
-            units, length = Diagonal(torch.ones_like(start)), left
-        num_calls = left * FITS * max(1, len(self._index))
+            assert isinstance(covariance, Embedded)
+            covariance = covariance.covariance
+        if isinstance(covariance, Embedded):  # some weights only, where the optimisation is over all of them
+            ones = torch.ones(len(self._others), dtype=self._density.dtype, device=self._density.device)
+            return Diagonal(ones), max_steps
+        return covariance, STEPS_PER_UPDATE
+
+    def _conditional(self, theta: Tensor, max_steps: int) -> Evaluate:
+        """Return ``others[1, R] -> ([1], [1, R])``, the log joint density with the hyperparameters of ``theta[P]`` fixed."""
+        num_calls = max_steps * FITS_PER_HYPERPARAMETER * max(1, len(self._index))
         whole = self._density.value_and_grad.specialize(theta[None], *self._density.data, num_calls=num_calls)
 
         def evaluate(rows: Tensor) -> tuple[Tensor, Tensor]:
             value, gradient = whole(theta.index_copy(0, self._others, rows[0])[None], *self._density.data)
             return value, gradient[:, self._others]
 
-        arrived = False
-        while left > 0 and not arrived:
-            start, arrived, count = _climb_in_units_of(units, evaluate, start, min(length, left))
-            left -= length
-            self.num_gradients += count
-            if left > 0 and not arrived:
-                units = self._covariance_at(start, inner) or units
-        return _staying_at(start)
+        return evaluate
 
     def _covariance_at(self, point: Tensor, inner: LogDensity) -> Covariance | None:
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", NotConvergedWarning)  # on the way it need not have
-                found = self._at(_staying_at(point), inner)
+                warnings.simplefilter("ignore", NotConvergedWarning)  # this is not the mode yet
+                return self._approximate(_fixed_at(point), inner).covariance
         except LaplaceError:
             return None
-        self.num_gradients += found.info.num_gradients
-        return found.covariance
 
 
-def _staying_at(point: Tensor) -> MAP:
+def _fixed_at(point: Tensor) -> MAP:
     return MAP(init=point[None], num_steps=0, polish_steps=0)
 
 
-def _climb_in_units_of(
-    covariance: Covariance, evaluate: Evaluate, start: Tensor, steps: int
+def _preconditioned_lbfgs(
+    covariance: Covariance, evaluate: Evaluate, start: Tensor, max_steps: int
 ) -> tuple[Tensor, bool, int]:
-    """Return where L-BFGS leads, whether that is as good as the mode, and how many evaluations it took."""
+    """Return where L-BFGS ends, whether it converged to the mode, and the number of evaluations."""
 
-    def white(rows: Tensor) -> tuple[Tensor, Tensor]:
+    def whitened(rows: Tensor) -> tuple[Tensor, Tensor]:
         value, gradient = evaluate(start + covariance.sqrt_matmul(rows))
         return value, covariance.sqrt_rmatmul(gradient)
 
-    here = start.new_zeros(1, covariance.rank)
-    scale = max(1.0, abs(float(white(here)[0])))  # by which L-BFGS multiplies its tolerance
-    found = lbfgs(white, here, steps, NEAR / scale)
-    arrived = bool(found.gradient.abs().max() <= NEAR)
-    return start + covariance.sqrt_matmul(found.theta[0]), arrived, 1 + found.num_evaluations
+    origin = start.new_zeros(1, covariance.rank)
+    scale = max(1.0, abs(float(whitened(origin)[0])))  # L-BFGS multiplies its tolerance by this
+    found = lbfgs(whitened, origin, max_steps, MODE_TOLERANCE / scale)
+    converged = bool(found.gradient.abs().max() <= MODE_TOLERANCE)
+    return start + covariance.sqrt_matmul(found.theta[0]), converged, 1 + found.num_evaluations
 
 
 def _refuse_sites(index: Tensor, density: LogDensity) -> None:
     if len(index) == density.num_params:
         names = ", ".join(site.name for site in density.sites)
-        raise ModelError(f"hyperparameters= names every latent site ({names}); leave out those to be approximated.")
+        raise ModelError(f"hyperparameters= names every latent site ({names}); leave out those to approximate.")
     if len(index) > MAX_HYPERPARAMETERS:
         names = ", ".join(s.name for s in density.sites if bool((index == s.span.start).any()))
         raise ModelError(
             f"HierarchicalLaplace searches {MAX_HYPERPARAMETERS} hyperparameters or fewer, and {names} have {len(index)}. "
-            f"Name some of them, hyperparameters=(...,); the others then belong to what is approximated."
+            f"Name some of them, hyperparameters=(...,); the others are then approximated."
         )
 
 
-def _warn_if_not_settled(settled: bool, max_fits: int) -> None:
-    if not settled:
+def _warn_if_not_converged(converged: bool, max_fits: int) -> None:
+    if not converged:
         warnings.warn(
-            f"The hyperparameters had not settled after max_fits={max_fits}. Write a larger max_fits or tolerance.",
+            f"The hyperparameters had not converged after max_fits={max_fits}. Write a larger max_fits or tolerance.",
             NotConvergedWarning,
             stacklevel=3,
         )

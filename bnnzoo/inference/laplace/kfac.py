@@ -16,8 +16,16 @@ from bnnzoo.core.posterior import Gaussian
 from bnnzoo.core.replay import Node
 from bnnzoo.core.sites import ModelError, Site
 from bnnzoo.inference.ensembles.map import MAP
-from bnnzoo.inference.laplace.curvature import Curvature, choose_curvature, hessian_diagonal, precision, root_of_node
-from bnnzoo.inference.laplace.laplace import LaplaceError, best_member, laplace_posterior, refuse_reparametrised
+from bnnzoo.inference.laplace.curvature import Curvature, RowCurvature, choose_curvature, precision, root_of_node
+from bnnzoo.inference.laplace.family import (
+    LaplaceError,
+    LaplaceSettings,
+    Mode,
+    find_mode,
+    laplace_posterior,
+    refuse_reparametrised,
+)
+from bnnzoo.inference.laplace.hessian import hessian_diagonal
 
 __all__ = ["KFACLaplace"]
 
@@ -25,17 +33,17 @@ BATCH = 1024  # rows that go through the network together
 
 
 @dataclass(frozen=True)
-class KFACLaplace:
+class KFACLaplace(LaplaceSettings):
     r"""Gaussian at the mode whose precision has one Kronecker product for each weight matrix of a network.
 
     .. math::
         \Lambda_l = G_l \otimes A_l + \tau_l I, \qquad A_l = \frac{1}{N} \sum_n a_n a_n^T, \qquad
         G_l = \sum_n J_n^T F_n J_n
 
-    with the layer's inputs a, the Jacobian J of the network's output about the layer's outputs, the Fisher
-    information F of the likelihood about the network's output, and the prior's precision tau, for which the mean
-    within a weight is taken. Biases have G alone. Latent sites that are no weights, such as a noise scale, have a
-    dense block each. For networks of linear and two-dimensional convolutional layers that the model calls once.
+    with the layer's inputs a, the Jacobian J of the network's output with respect to the layer's outputs, the Fisher
+    information F of the likelihood with respect to the network's output, and the prior precision tau, averaged within
+    each weight matrix. Biases have G alone. Latent sites that are not weights, such as a noise scale, have one dense
+    block each. For networks of linear and two-dimensional convolutional layers that the model calls once.
 
     Needs curvlinops-for-pytorch: ``pip install bnnzoo[kfac]``.
 
@@ -44,10 +52,10 @@ class KFACLaplace:
     map : MAP
         How the mode is found.
     curvature : {"ggn", "empirical_fisher"} or MonteCarloFisher
-        Of the likelihood: F is its Fisher information in closed form, the outer product of its gradient, or of
-        gradients at drawn observations.
+        Curvature of the likelihood: F is its Fisher information, the outer product of its gradient, or that of
+        gradients at drawn observations. For the exact Hessian use :class:`bnnzoo.inference.Laplace`.
     damping : float
-        Added to the prior's precision.
+        Added to the prior precision.
 
     References
     ----------
@@ -65,8 +73,7 @@ class KFACLaplace:
     """
 
     map: MAP = field(default_factory=MAP)
-    curvature: Curvature = "ggn"
-    damping: float = 0.0
+    curvature: RowCurvature = field(default="ggn", kw_only=True)
 
     needs: ClassVar[frozenset[Need]] = frozenset({Need.NETWORK})
 
@@ -76,30 +83,17 @@ class KFACLaplace:
         Raises
         ------
         ModelError
-            If the model has several networks, the network a layer without Kronecker factors, or the likelihood
+            If the model has several networks, the network has a layer without Kronecker factors, or the likelihood
             cannot be read.
         LaplaceError
-            If the prior's precision is not positive.
-        ValueError
-            If the exact Hessian is asked for.
+            If the prior precision is not positive.
         """
-        if self.curvature == "hessian":
-            raise ValueError("KFACLaplace(curvature='hessian'): write 'ggn', or use Laplace(curvature='hessian').")
         _refuse_unsupported(density)
         refuse_reparametrised(density, "KFACLaplace")
-        found = self.map.run(density, context)
-        theta, _ = best_member(found)
-        (network,) = density.networks
-        curvature = choose_curvature(self.curvature, density)
-        factors = _kronecker_factors(density, theta, network, curvature)
-        prior = -hessian_diagonal(density.log_prior, theta) + self.damping
-        blocks = []
-        for site in density.sites:
-            if site.is_weight:
-                blocks.append(_weight_block(site, factors[site.name], prior[site.span]))
-            else:
-                blocks.append(_dense_block(density, theta, site, curvature))
-        return laplace_posterior(density, found, curvature, theta, Kronecker(tuple(blocks)))
+        mode = find_mode(self, density, context)
+        curvature = choose_curvature(self.curvature, density, mode.theta)
+        blocks = _blocks(density, mode, curvature, self.damping)
+        return laplace_posterior(density, mode, curvature, Kronecker(blocks))
 
 
 def _refuse_unsupported(density: LogDensity) -> None:
@@ -116,6 +110,21 @@ def _refuse_unsupported(density: LogDensity) -> None:
                 f"KFACLaplace has Kronecker factors for Linear and Conv2d layers, but {parameter!r} belongs to "
                 f"{type(layer).__name__}. Use DiagonalLaplace(), LastLayerLaplace() or Laplace()."
             )
+
+
+def _blocks(
+    density: LogDensity, mode: Mode, curvature: Curvature, damping: float
+) -> tuple[tuple[Tensor, Tensor, Tensor], ...]:
+    """Return for each site the eigenvectors of both Kronecker factors and the standard deviations in that basis."""
+    (network,) = density.networks
+    factors = _kronecker_factors(density, mode.theta, network, curvature)
+    prior = -hessian_diagonal(density.log_prior, mode.theta) + damping
+    return tuple(
+        _weight_block(site, factors[site.name], prior[site.span])
+        if site.is_weight
+        else _dense_block(density, mode.theta, site, curvature)
+        for site in density.sites
+    )
 
 
 def _kronecker_factors(
@@ -148,7 +157,7 @@ class _Call:
 
 
 def _observed_call(density: LogDensity, theta: Tensor, network: Network) -> _Call:
-    """Run the model at theta with the network's output as a variable of its own, on which the likelihood depends."""
+    """Run the model at theta with the network's output as a leaf variable on which the likelihood depends."""
     inputs: list[Any] = []
     leaves: list[Tensor] = []
 
@@ -172,9 +181,9 @@ def _observed_call(density: LogDensity, theta: Tensor, network: Network) -> _Cal
 
 
 def _root_columns(density: LogDensity, call: _Call, curvature: Curvature) -> list[Tensor]:
-    """Return tensors like the network's output whose outer products, summed, are the curvature about each row's output.
+    """Return tensors like the network's output whose outer products sum to the curvature with respect to each row's output.
 
-    Such as the columns of the transposed Jacobian of the whitened outputs, or the gradient of the log likelihood.
+    Examples are the columns of the transposed Jacobian of the whitened outputs, and the gradient of the log likelihood.
     """
     with torch.enable_grad():
         outputs = root_of_node(density, call.node, curvature)
@@ -186,14 +195,14 @@ def _root_columns(density: LogDensity, call: _Call, curvature: Curvature) -> lis
 def _curvlinops_state(
     module: nn.Module, parameters: list[nn.Parameter], call: _Call, columns: list[Tensor]
 ) -> dict[str, Any]:
-    """Return the factors that curvlinops finds when each column is the gradient of a loss about the output."""
+    """Return the factors that curvlinops computes when each column is the gradient of a loss with respect to the output."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of its own dependencies, at import
         try:
             from curvlinops import FisherType, KFACLinearOperator
         except ImportError as error:
             raise ImportError("KFACLaplace needs curvlinops-for-pytorch: pip install bnnzoo[kfac].") from error
-        # The gradient of the squared error about f is 2 (f - y), so that y = f - g / 2 makes it any g.
+        # The gradient of the squared error with respect to f is 2 (f - y); y = f - g / 2 makes it any g.
         rows = [
             (call.inputs[block], (call.output.detach() - column / 2)[block])
             for block in torch.arange(len(call.inputs), device=call.inputs.device).split(BATCH)

@@ -1,4 +1,4 @@
-"""Low-rank Laplace approximation: the prior, updated along the directions that the data say most about."""
+"""Low-rank Laplace approximation: the prior, updated along the directions about which the data are most informative."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,9 +17,18 @@ from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.minibatch import select
 from bnnzoo.core.outputs import rows_are_independent
 from bnnzoo.core.posterior import Gaussian
+from bnnzoo.core.settings import Count
 from bnnzoo.inference.ensembles.map import MAP
-from bnnzoo.inference.laplace.curvature import Curvature, choose_curvature, hessian_diagonal, row_function
-from bnnzoo.inference.laplace.laplace import LaplaceError, best_member, laplace_posterior, warn_if_not_converged
+from bnnzoo.inference.laplace.curvature import Curvature, choose_curvature, row_function
+from bnnzoo.inference.laplace.family import (
+    LaplaceError,
+    LaplaceSettings,
+    find_mode,
+    hierarchical_hint,
+    laplace_posterior,
+    warn_if_not_converged,
+)
+from bnnzoo.inference.laplace.hessian import hessian_diagonal
 
 __all__ = ["LowRankLaplace", "precision_product"]
 
@@ -30,18 +39,18 @@ BLOCK = 8192  # rows that go through the model together
 
 
 @dataclass(frozen=True)
-class LowRankLaplace:
+class LowRankLaplace(LaplaceSettings):
     r"""Gaussian at the mode whose precision is the prior's diagonal plus ``rank`` directions of the curvature.
 
     .. math::
         \Lambda = D^{1/2} \left( I + V \operatorname{diag}(s) V^T \right) D^{1/2}, \qquad
         D^{-1/2} \Lambda_{full} D^{-1/2} - I \approx V \operatorname{diag}(s) V^T
 
-    with the precision of :class:`bnnzoo.inference.Laplace` as the full one, the diagonal D of the prior's precision,
-    and the eigenvalues s of largest magnitude: the directions of theta that the data say most about, relative to what
-    the prior says. In all others the posterior is left at the prior, so that variances are never too small because of
-    a low rank. They are found by Lanczos iterations (ARPACK, through scipy) from products with the curvature, two
-    backward passes each; no matrix larger than P times ``2 * rank`` is held. With ``rank`` P or more it is
+    where the full precision is that of :class:`bnnzoo.inference.Laplace`, D is the diagonal of the prior precision, and
+    s are the eigenvalues of largest magnitude: the directions of theta about which the data are most informative
+    relative to the prior. In all other directions the posterior equals the prior, so a low rank never makes variances
+    too small. The directions come from Lanczos iterations (ARPACK, through scipy) on products with the curvature, two
+    backward passes each; no matrix larger than P times ``2 * rank`` is stored. With ``rank`` P or more it is
     :class:`bnnzoo.inference.Laplace`.
 
     Parameters
@@ -51,9 +60,9 @@ class LowRankLaplace:
     map : MAP
         How the mode is found. Of several members the one with the highest density is used.
     curvature : {"ggn", "hessian", "empirical_fisher"} or MonteCarloFisher, optional
-        Of the likelihood, chosen as in :class:`bnnzoo.inference.Laplace`.
+        Curvature of the likelihood; default as in :class:`bnnzoo.inference.Laplace`.
     damping : float
-        Added to the prior's precision.
+        Added to the prior precision.
 
     References
     ----------
@@ -74,10 +83,8 @@ class LowRankLaplace:
     True
     """
 
-    rank: int = 20
+    rank: Count = 20
     map: MAP = field(default_factory=MAP)
-    curvature: Curvature | None = None
-    damping: float = 0.0
 
     needs: ClassVar[frozenset[Need]] = frozenset()
 
@@ -87,30 +94,23 @@ class LowRankLaplace:
         Raises
         ------
         LaplaceError
-            If the prior's precision is not positive, or that of a direction found.
-        ValueError
-            If the rank or the damping is out of range.
+            If the prior precision, or the precision in one of the directions, is not positive.
         """
-        if self.rank < 1:
-            raise ValueError(f"LowRankLaplace(rank={self.rank}): write 1 or more, or use DiagonalLaplace().")
-        if self.damping < 0:
-            raise ValueError(f"damping={self.damping}: write 0 or more.")
-        found = self.map.run(density, context)
-        theta, gradient_norm = best_member(found)
-        curvature = choose_curvature(self.curvature, density)
-        scale = _prior_scale(density, theta, self.damping)
-        full = precision_product(density, theta, curvature)
+        mode = find_mode(self, density, context)
+        curvature = choose_curvature(self.curvature, density, mode.theta)
+        scale = _prior_scale(density, mode.theta, self.damping)
+        full = precision_product(density, mode.theta, curvature)
 
         def excess(v: Tensor) -> Tensor:
-            """Return what the data add, in units of the prior's precision."""
+            """Return the product with what the data add to the precision, in units of the prior precision."""
             inner = scale * v
             return scale * (full(inner) + self.damping * inner) - v
 
-        values, vectors = _leading_eigenpairs(excess, theta, self.rank, context.seed)
-        _refuse_indefinite(values, str(curvature))
+        values, vectors = _leading_eigenpairs(excess, mode.theta, self.rank, context.seed)
+        _refuse_indefinite(values, str(curvature), density)
         covariance = LowRankPrecision(scale, vectors, values)
-        warn_if_not_converged(density, theta, covariance, gradient_norm)
-        return laplace_posterior(density, found, curvature, theta, covariance)
+        warn_if_not_converged(density, mode, covariance)
+        return laplace_posterior(density, mode, curvature, covariance)
 
 
 def precision_product(density: LogDensity, theta: Tensor, curvature: Curvature) -> Product:
@@ -147,20 +147,20 @@ def _negative_hessian_product(function: Callable[[Tensor], Tensor], theta: Tenso
 
 
 def _gauss_newton_product(outputs: Callable[[Tensor], Tensor], theta: Tensor) -> Product:
-    """Return the product with J^T J for the Jacobian J of the outputs; the model is run once, not for every product."""
+    """Return the product with J^T J for the Jacobian J of the outputs; the model runs once, not for every product."""
     found, pull = vjp(outputs, theta)[:2]
     _, push = vjp(lambda u: pull(u)[0], torch.zeros_like(found))[:2]  # the transpose of a linear map's transpose
     return lambda v: pull(push(v)[0])[0].detach()
 
 
 def _prior_scale(density: LogDensity, theta: Tensor, damping: float) -> Tensor:
-    """Return the standard deviations ``[P]`` that the diagonal of the prior's precision stands for."""
+    """Return the standard deviations ``[P]`` that belong to the diagonal of the prior precision."""
     prior = damping - hessian_diagonal(density.log_prior, theta).detach()
     if not bool((prior > 0).all()):
         site = next(site for site in density.sites if not bool((prior[site.span] > 0).all()))
         raise LaplaceError(
             f"The prior precision of site {site.name!r} at the mode is {float(prior[site.span].min()):.3g}. Give every site a "
-            f"proper prior, or add damping={max(-2 * float(prior.min()), 1e-6):.2g}."
+            f"proper prior, or add damping={max(-2 * float(prior.min()), 1e-6):.2g}.{hierarchical_hint(density)}"
         )
     return prior.rsqrt()
 
@@ -189,10 +189,11 @@ def _leading_eigenpairs(product: Product, like: Tensor, rank: int, seed: int) ->
     return torch.as_tensor(values).to(like), torch.as_tensor(vectors.copy()).to(like)
 
 
-def _refuse_indefinite(values: Tensor, curvature: str) -> None:
+def _refuse_indefinite(values: Tensor, curvature: str, density: LogDensity) -> None:
     if not bool((values > -1).all()):
         smallest = float(values.min()) + 1
         raise LaplaceError(
             f"The {curvature} precision at the mode is not positive definite: relative to the prior's its most negative "
-            f"eigenvalue is {smallest:.3g}. Climb longer (map=MAP(num_steps=...)), use curvature='ggn', or add damping."
+            f"eigenvalue is {smallest:.3g}. Run more optimisation steps (map=MAP(num_steps=...)), use curvature='ggn', or add "
+            f"damping.{hierarchical_hint(density)}"
         )

@@ -1,4 +1,4 @@
-"""Laplace approximations over some of the parameters, with all others fixed at the mode."""
+"""Laplace approximations over some of the parameters, with the remaining ones fixed at the mode."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -6,41 +6,36 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from bnnzoo.core.covariance import Dense, Embedded
+from bnnzoo.core.covariance import Embedded
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.posterior import Gaussian
 from bnnzoo.core.selection import index_of_sites, last_layer_index
 from bnnzoo.inference.ensembles.map import MAP
-from bnnzoo.inference.laplace.curvature import Curvature, choose_curvature, precision
-from bnnzoo.inference.laplace.laplace import (
-    best_member,
-    damped,
-    laplace_posterior,
-    positive_definite_scale_tril,
-    refuse_reparametrised,
-    refuse_too_large,
-)
+from bnnzoo.inference.laplace.curvature import choose_curvature
+from bnnzoo.inference.laplace.dense import DenseSettings, dense_covariance, refuse_too_large
+from bnnzoo.inference.laplace.family import find_mode, laplace_posterior, refuse_reparametrised
 
 __all__ = ["LastLayerLaplace", "SubsetLaplace"]
 
 
 @dataclass(frozen=True)
-class SubsetLaplace:
-    """Laplace approximation over chosen latent sites; the others are fixed at the mode.
+class SubsetLaplace(DenseSettings):
+    """Laplace approximation over chosen latent sites; the remaining ones are fixed at the mode.
 
-    Its precision is the block of the full one that belongs to those sites: a posterior given all other parameters. Its
-    evidence is that of the model with the others known.
+    Its precision is the block of the full precision that belongs to those sites: the posterior conditional on all
+    other parameters. Its evidence is that of the model in which they are known.
 
     Parameters
     ----------
     sites : sequence of str
-        Names of latent sites; a name ending in ``*`` means all that begin like it, ``"net.4.*"``.
+        Names of latent sites; a name that ends in ``*`` stands for all sites that start like it, ``"net.4.*"``.
     map, curvature, damping, max_bytes
         As for :class:`bnnzoo.inference.Laplace`.
 
     Examples
     --------
+    >>> import torch
     >>> import bnnzoo as bz
     >>> from bnnzoo.testing import linear_gaussian
     >>> target = linear_gaussian()
@@ -51,9 +46,6 @@ class SubsetLaplace:
 
     sites: Sequence[str] = ("*",)
     map: MAP = field(default_factory=MAP)
-    curvature: Curvature | None = None
-    damping: float = 0.0
-    max_bytes: float | None = None
 
     needs: ClassVar[frozenset[Need]] = frozenset()
 
@@ -65,17 +57,17 @@ class SubsetLaplace:
         ModelError
             If a site does not exist.
         LaplaceError
-            If the matrix would not fit into memory, or is not positive definite.
+            If the matrix does not fit into memory or is not positive definite.
         """
-        return laplace_over(self, index_of_sites(self.sites, density), density, context)
+        return _laplace_over(self, index_of_sites(self.sites, density), density, context)
 
 
 @dataclass(frozen=True)
-class LastLayerLaplace:
-    """Laplace approximation over the last layer of a network and whatever is no weight, such as the noise scale.
+class LastLayerLaplace(DenseSettings):
+    """Laplace approximation over the last layer of a network and all sites that are not weights, such as the noise scale.
 
-    The layers before are fixed at the mode, so the network is linear in what varies and the linearised predictive is
-    the network itself, where the last layer has no nonlinearity after it.
+    The earlier layers are fixed at the mode. The network is then linear in what varies, and the linearised predictive
+    is exact for it, unless a nonlinearity follows the last layer.
 
     Parameters
     ----------
@@ -89,6 +81,7 @@ class LastLayerLaplace:
 
     Examples
     --------
+    >>> import torch
     >>> import bnnzoo as bz
     >>> x, y = torch.randn(20, 2), torch.randn(20)
     >>> model = bz.models.supervised(bz.models.mlp(2), bz.priors.normal(1.0), bz.likelihoods.gaussian(scale=0.5))
@@ -98,9 +91,6 @@ class LastLayerLaplace:
     """
 
     map: MAP = field(default_factory=MAP)
-    curvature: Curvature | None = None
-    damping: float = 0.0
-    max_bytes: float | None = None
 
     needs: ClassVar[frozenset[Need]] = frozenset({Need.NETWORK})
 
@@ -110,20 +100,18 @@ class LastLayerLaplace:
         Raises
         ------
         LaplaceError
-            If the matrix would not fit into memory, or is not positive definite.
+            If the matrix does not fit into memory or is not positive definite.
         """
         refuse_reparametrised(density, "LastLayerLaplace")
-        return laplace_over(self, last_layer_index(density), density, context)
+        return _laplace_over(self, last_layer_index(density), density, context)
 
 
-def laplace_over(
+def _laplace_over(
     method: SubsetLaplace | LastLayerLaplace, index: Tensor, density: LogDensity, context: FitContext
 ) -> Gaussian:
     """Return the Laplace approximation over the entries ``index[R]`` of theta."""
     refuse_too_large(len(index), density.dtype, method.max_bytes)
-    found = method.map.run(density, context)
-    theta, _ = best_member(found)
-    curvature = choose_curvature(method.curvature, density)
-    matrix = damped(precision(density, theta, curvature, index), method.damping)
-    covariance = Embedded(Dense(positive_definite_scale_tril(matrix, curvature)), index, density.num_params)
-    return laplace_posterior(density, found, curvature, theta, covariance)
+    mode = find_mode(method, density, context)
+    curvature = choose_curvature(method.curvature, density, mode.theta)
+    block = dense_covariance(density, mode.theta, curvature, method.damping, index)
+    return laplace_posterior(density, mode, curvature, Embedded(block, index, density.num_params))

@@ -63,8 +63,8 @@ def test_mode_held_fixed_stays_where_it_was() -> None:
         ({"start": {"scale": -1.0}}, r"start\['scale'\]=-1.0: write a positive number"),
         ({"start": {"scale": math.inf}}, r"start\['scale'\]=inf"),
         ({"start": {}}, "start is empty: name the hyperparameters"),
-        ({"start": {"scale": 1.0}, "tolerance": 0.0}, "tolerance=0.0: write a positive number"),
-        ({"start": {"scale": 1.0}, "max_fits": 0}, "max_fits=0: write 1 or more"),
+        ({"start": {"scale": 1.0}, "tolerance": 0.0}, r"maximise_evidence\(tolerance=0.0\): write a positive number"),
+        ({"start": {"scale": 1.0}, "max_fits": 0}, r"maximise_evidence\(max_fits=0\): write 1 or more"),
     ],
 )
 def test_refusals(settings, sentence: str) -> None:

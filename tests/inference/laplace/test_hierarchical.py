@@ -21,7 +21,7 @@ from bnnzoo.inference import (
     fit,
     log_marginal_likelihood,
 )
-from bnnzoo.inference.laplace.laplace import NotConvergedWarning
+from bnnzoo.inference.laplace.family import NotConvergedWarning
 from bnnzoo.models import likelihoods, mlp, priors, supervised
 from bnnzoo.predictive import predict
 from tests.helpers.densities import cases
@@ -109,16 +109,16 @@ def test_without_hyperparameters_it_is_the_method_inside() -> None:
     torch.testing.assert_close(plain.covariance.scale, same.covariance.scale, rtol=1e-6, atol=1e-6)
 
 
-def test_search_that_ends_early_is_said() -> None:
-    with pytest.warns(NotConvergedWarning, match=r"had not settled after max_fits=3. Write a larger max_fits"):
+def test_warns_when_the_search_ends_early() -> None:
+    with pytest.warns(NotConvergedWarning, match=r"had not converged after max_fits=3. Write a larger max_fits"):
         fit(linear, HierarchicalLaplace(Laplace(SHORT), max_fits=3), X, Y)
 
 
 def test_refusals() -> None:
     for method, sentence in (
         (HierarchicalLaplace(MAP()), r"HierarchicalLaplace\(laplace=MAP\(\)\): write Laplace\(\) or one like it"),
-        (HierarchicalLaplace(tolerance=0.0), r"tolerance=0.0: write a positive number"),
-        (HierarchicalLaplace(max_fits=0), r"max_fits=0: write 1 or more"),
+        (HierarchicalLaplace(tolerance=0.0), r"HierarchicalLaplace\(tolerance=0.0\): write a positive number"),
+        (HierarchicalLaplace(max_fits=0), r"HierarchicalLaplace\(max_fits=0\): write 1 or more"),
     ):
         with pytest.raises(ValueError, match=sentence):
             fit(linear, method, X, Y)
@@ -135,11 +135,11 @@ def test_refusals() -> None:
 
 
 @pytest.mark.slow
-def test_every_climb_of_a_network_reaches_its_mode_in_few_steps() -> None:
+def test_every_optimisation_of_a_network_reaches_its_mode_in_few_steps() -> None:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(60, 2, generator=generator)
     y = torch.sin(2 * x[:, 0]) + 0.5 * x[:, 1] + 0.2 * torch.randn(60, generator=generator)
     model = supervised(mlp(2, (10,), 1), priors.layerwise(), likelihoods.gaussian(scale=0.2))
     posterior = fit(model, HierarchicalLaplace(), x, y, progress=False)  # a warning that it has not converged fails
     num_fits = posterior.info.fit_stats["log_evidence"].shape[1]
-    assert num_fits < 150 and posterior.info.num_gradients / num_fits < 200  # 600 when climbing in units of theta
+    assert num_fits < 150 and posterior.info.num_gradients / num_fits < 200  # 600 without a preconditioner

@@ -1,4 +1,4 @@
-"""Laplace over some sites or the diagonal, against the blocks of the dense one."""
+"""Laplace over some sites, against the blocks of the dense one."""
 
 import pytest
 import torch
@@ -6,19 +6,16 @@ import torch
 from bnnzoo.core.sites import ModelError
 from bnnzoo.inference import (
     MAP,
-    DiagonalLaplace,
     Laplace,
     LastLayerLaplace,
     SubsetLaplace,
     fit,
     log_marginal_likelihood,
 )
-from bnnzoo.inference.laplace.curvature import hessian_diagonal
-from bnnzoo.inference.laplace.laplace import LaplaceError
+from bnnzoo.inference.laplace.family import LaplaceError
 from bnnzoo.models import likelihoods, mlp, priors, supervised
 from bnnzoo.predictive import predict
 from bnnzoo.testing.targets import linear_gaussian
-from tests.helpers.densities import cases
 
 SHORT = MAP(num_steps=300)
 X, Y = torch.randn(30, 2, generator=torch.Generator().manual_seed(1)), torch.randint(3, (30,))
@@ -77,22 +74,3 @@ def test_refusals() -> None:
         fit(target.model, LastLayerLaplace(), *target.data)
     with pytest.raises(LaplaceError, match=r"3 parameters needs 288 bytes"):
         fit(target.model, SubsetLaplace(("w",), max_bytes=100), *target.data)
-    with pytest.raises(ValueError, match=r"DiagonalLaplace\(curvature='hessian'\): write 'ggn'"):
-        fit(target.model, DiagonalLaplace(curvature="hessian"), *target.data)
-
-
-@pytest.mark.parametrize("name", ["categorical", "hierarchical", "poisson"])
-def test_diagonal_is_that_of_the_dense_precision(name: str) -> None:
-    model, data = cases()[name]
-    start = fit(model, SHORT, *data).theta[0]
-    fixed = MAP(init=start, num_steps=1, learning_rate=1e-12, polish_steps=0)
-    dense = fit(model, Laplace(fixed, curvature="ggn"), *data)
-    diagonal = fit(model, DiagonalLaplace(fixed), *data)
-    precision = torch.linalg.inv(dense.covariance.dense())
-    torch.testing.assert_close(diagonal.covariance.scale**-2, precision.diagonal(), rtol=1e-6, atol=1e-6)
-
-
-def test_hessian_diagonal_of_a_coupled_function() -> None:
-    matrix = torch.randn(5, 5)
-    found = hessian_diagonal(lambda t: 0.5 * t @ (matrix + matrix.T) @ t + (t**3).sum(), torch.ones(5))
-    torch.testing.assert_close(found, 2 * matrix.diagonal() + 6.0)

@@ -1,0 +1,92 @@
+"""Dense precision matrices: whether they fit into memory, and the Cholesky factors of their inverses."""
+
+import os
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bnnzoo.core.covariance import Dense
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.settings import Positive
+from bnnzoo.inference.laplace.curvature import Curvature, precision
+from bnnzoo.inference.laplace.family import LaplaceError, LaplaceSettings, hierarchical_hint
+
+__all__ = ["DenseSettings", "dense_covariance", "refuse_too_large", "scale_tril_of"]
+
+DENSE_COPIES = 4  # of the matrix that are alive at once: precision, its factor, the inverse's, one to work with
+
+
+@dataclass(frozen=True, kw_only=True)
+class DenseSettings(LaplaceSettings):
+    """Settings of Laplace approximations that hold a dense matrix.
+
+    Parameters
+    ----------
+    curvature, damping
+        See :class:`bnnzoo.inference.laplace.family.LaplaceSettings`.
+    max_bytes : float, optional
+        Refuse to start if more memory is needed. Default: all of the machine's.
+    """
+
+    max_bytes: Positive | None = None
+
+
+def refuse_too_large(num_params: int, dtype: torch.dtype, max_bytes: float | None) -> None:
+    """Refuse a dense covariance that would not fit into memory."""
+    needed = DENSE_COPIES * num_params**2 * dtype.itemsize
+    available = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if max_bytes is None else max_bytes
+    if needed > available:
+        raise LaplaceError(
+            f"A dense covariance of {num_params} parameters needs {needed:.3g} bytes, and there are {available:.3g}. "
+            f"Use LastLayerLaplace(), LowRankLaplace(), KFACLaplace() or DiagonalLaplace() instead."
+        )
+
+
+def dense_covariance(
+    density: LogDensity, theta: Tensor, curvature: Curvature, damping: float, index: Tensor | None = None
+) -> Dense:
+    """Return the inverse ``[R, R]`` of the damped precision at ``theta[P]``, for the entries ``index[R]`` or all.
+
+    Raises
+    ------
+    LaplaceError
+        If the precision is not positive definite.
+    """
+    matrix = precision(density, theta, curvature, index)
+    matrix = matrix + damping * torch.eye(len(matrix), dtype=matrix.dtype, device=matrix.device)
+    if not bool(matrix.isfinite().all()):
+        raise LaplaceError(
+            "The curvature at the mode is not finite. Check the model's density there, or fit in float64."
+        )
+    try:
+        return Dense(scale_tril_of(matrix))
+    except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # public, but not in its __all__
+        values = torch.linalg.eigvalsh(matrix)
+    raise LaplaceError(_indefinite(values, str(curvature)) + hierarchical_hint(density))
+
+
+def _indefinite(values: Tensor, curvature: str) -> str:
+    """Say what is wrong with a precision of eigenvalues ``values[R]``, in ascending order, and what to do about it."""
+    smallest = float(values[0])
+    other = "use curvature='ggn', whose likelihood part cannot be indefinite, " if curvature == "hessian" else ""
+    return (
+        f"The {curvature} precision at the mode is not positive definite: its most negative eigenvalue is "
+        f"{smallest:.3g}, and {int((values <= 0).sum())} of {len(values)} are not positive. The mode may be a saddle or flat, "
+        f"or the prior improper or too wide: run more optimisation steps (map=MAP(num_steps=...)), {other}give every site a "
+        f"proper prior, or add damping={max(-2 * smallest, 1e-6):.2g}."
+    )
+
+
+def scale_tril_of(precision: Tensor) -> Tensor:
+    """Return the lower Cholesky factor of the inverse of a positive definite ``precision[R, R]``.
+
+    Raises
+    ------
+    torch.linalg.LinAlgError
+        If it is not positive definite.
+    """
+    # With F the exchange of rows and columns, F P F = L L^T gives P^-1 = (F L^-T F)(F L^-T F)^T, lower triangular.
+    flipped = torch.linalg.cholesky(precision.flip(0, 1))
+    identity = torch.eye(len(precision), dtype=precision.dtype, device=precision.device)
+    return torch.linalg.solve_triangular(flipped, identity, upper=False).mT.flip(0, 1)

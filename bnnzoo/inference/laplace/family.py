@@ -1,0 +1,169 @@
+"""What all Laplace approximations share: settings, the mode, errors and warnings, and the posterior they return."""
+
+import warnings
+from dataclasses import Field, dataclass, replace
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+from torch import Tensor
+
+from bnnzoo.core.covariance import Covariance
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.hierarchy import hyperparameter_sites
+from bnnzoo.core.method import FitContext, Need
+from bnnzoo.core.posterior import Draws, Gaussian
+from bnnzoo.core.settings import NonNegative
+from bnnzoo.core.sites import ModelError
+from bnnzoo.inference.ensembles.map import MAP
+from bnnzoo.inference.laplace.curvature import Curvature
+from bnnzoo.lowering.lowered import looped_value_and_grad
+
+__all__ = [
+    "LaplaceError",
+    "LaplaceMethod",
+    "LaplaceSettings",
+    "Mode",
+    "NotConvergedWarning",
+    "find_mode",
+    "hierarchical_hint",
+    "laplace_posterior",
+    "refuse_other_methods",
+    "refuse_reparametrised",
+    "warn_if_not_converged",
+]
+
+MAX_DISTANCE = 0.1  # from where the optimisation ended to the mode, in posterior standard deviations
+
+
+class LaplaceError(ValueError):
+    """The curvature is not that of a Gaussian, or needs more memory than there is; the message says what to do."""
+
+
+class NotConvergedWarning(UserWarning):
+    """The optimisation ended before the mode, so the Gaussian is centred beside it."""
+
+
+@runtime_checkable
+class LaplaceMethod(Protocol):
+    """A Laplace approximation of any structure: a dataclass that finds the mode by ``map`` and returns a Gaussian there.
+
+    ``HierarchicalLaplace`` and ``maximise_evidence`` accept every class with these members, so that a new structure is
+    one file.
+    """
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    needs: ClassVar[frozenset[Need]]
+
+    @property
+    def map(self) -> MAP: ...
+    @property
+    def curvature(self) -> Curvature | None: ...
+    def run(self, density: LogDensity, context: FitContext) -> Gaussian: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaplaceSettings:
+    """Settings of every Laplace approximation besides ``map``, each by keyword.
+
+    Parameters
+    ----------
+    curvature : {"ggn", "hessian", "empirical_fisher"} or MonteCarloFisher, optional
+        Curvature of the log likelihood. Default: the generalised Gauss-Newton matrix; the exact Hessian where the
+        likelihood has no parameters that can be read, with a warning.
+    damping : float
+        Added to the diagonal of the precision.
+    """
+
+    curvature: Curvature | None = None
+    damping: NonNegative = 0.0
+
+
+@dataclass(frozen=True)
+class Mode:
+    """The posterior mode that an optimisation found.
+
+    Attributes
+    ----------
+    theta : Tensor [P]
+        The member with the highest density.
+    gradient_norm : float
+        Euclidean norm of its gradient.
+    found : Draws
+        All members, with what the optimisation reports.
+    """
+
+    theta: Tensor
+    gradient_norm: float
+    found: Draws
+
+
+def find_mode(method: LaplaceMethod, density: LogDensity, context: FitContext) -> Mode:
+    """Run ``method.map`` and return the mode of highest density.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        If the optimisation was interrupted: a Gaussian away from the mode approximates nothing.
+    """
+    found = method.map.run(density, context)
+    if not found.info.complete:
+        raise KeyboardInterrupt(f"{type(method).__name__} was interrupted before the mode was found.")
+    best = int(found.info.sample_stats["lp"][0].argmax())
+    return Mode(found.theta[0, best], float(found.info.sample_stats["gradient_norm"][0, best]), found)
+
+
+def laplace_posterior(density: LogDensity, mode: Mode, curvature: Curvature, covariance: Covariance) -> Gaussian:
+    """Return the Gaussian at the mode; with Gauss-Newton curvature its predictions are linearised there."""
+    info = replace(mode.found.info, sampling="iid", config={"curvature": str(curvature)}, sample_stats={})
+    linearize_at = None if curvature == "hessian" else mode.theta
+    return Gaussian(density, info, mode.theta, covariance, linearize_at=linearize_at)
+
+
+def refuse_other_methods(method: object, argument: str) -> LaplaceMethod:
+    """Return a method if it is a Laplace approximation; ``argument`` is how a caller names it.
+
+    Raises
+    ------
+    ValueError
+        If it is not.
+    """
+    if isinstance(method, LaplaceMethod) and not isinstance(method, type):
+        return method
+    name = method.__name__ if isinstance(method, type) else f"{type(method).__name__}()"
+    raise ValueError(f"{argument.format(name)}: write Laplace() or one like it.")
+
+
+def refuse_reparametrised(density: LogDensity, name: str) -> None:
+    """Refuse a network whose weights are computed from other latent sites, as reparametrisations do."""
+    latent = [site.name for site in density.sites]
+    for weight in (site for network in density.networks for site in network.sites.values()):
+        if weight not in latent:
+            raise ModelError(
+                f"{name} needs weights that are latent sites, but the model computes {weight!r} from others (latent sites: "
+                f"{', '.join(latent)}), as pyro.infer.reparam does. Leave the reparametrisation out, or use Laplace(), which "
+                f"works with any Pyro model."
+            )
+
+
+def hierarchical_hint(density: LogDensity) -> str:
+    """Return what to do about a centred hierarchical model, whose joint density may have no mode; "" for other models."""
+    names = hyperparameter_sites(density)
+    if not names:
+        return ""
+    return (
+        f" The prior of other sites depends on {', '.join(names)}; the joint density of such a model is unbounded towards a "
+        f"prior scale of zero and has no useful mode. Use HierarchicalLaplace(), which integrates the other sites out."
+    )
+
+
+def warn_if_not_converged(density: LogDensity, mode: Mode, covariance: Covariance) -> None:
+    """Warn if a Newton step from the end of the optimisation is a good part of a posterior standard deviation long."""
+    _, gradient = looped_value_and_grad(density.log_joint)(mode.theta[None], *density.data)
+    distance = float(covariance.sqrt_rmatmul(gradient[0]).norm())
+    if distance > MAX_DISTANCE:
+        warnings.warn(
+            f"The mode was not reached: the gradient norm is {mode.gradient_norm:.3g}, and the mode is about {distance:.2g} "
+            f"posterior standard deviations away. Run more optimisation steps: "
+            f"Laplace(map=MAP(num_steps=..., polish_steps=...)).{hierarchical_hint(density)}",
+            NotConvergedWarning,
+            stacklevel=3,
+        )

@@ -1,0 +1,129 @@
+"""What all Laplace approximations share: a protocol open to new structures, interruptions, and hierarchical models."""
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from torch import Tensor, nn
+
+from bnnzoo.core.covariance import Diagonal
+from bnnzoo.core.density import build_density
+from bnnzoo.core.method import FitContext, Silent
+from bnnzoo.core.posterior import Gaussian
+from bnnzoo.inference import (
+    MAP,
+    DiagonalLaplace,
+    HierarchicalLaplace,
+    Laplace,
+    LastLayerLaplace,
+    LowRankLaplace,
+    SubsetLaplace,
+    fit,
+    maximise_evidence,
+)
+from bnnzoo.inference.laplace.curvature import choose_curvature
+from bnnzoo.inference.laplace.family import (
+    LaplaceError,
+    LaplaceMethod,
+    LaplaceSettings,
+    NotConvergedWarning,
+    find_mode,
+    laplace_posterior,
+)
+from bnnzoo.models import likelihoods, priors, supervised
+from bnnzoo.testing.targets import linear_gaussian
+
+SHORT = MAP(num_steps=50)
+X = torch.randn(30, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+Y = X @ torch.tensor([2.0, -1.0], dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class Spherical(LaplaceSettings):
+    """A seventh structure: one standard deviation for all parameters."""
+
+    map: MAP = field(default_factory=MAP)
+    scale: float = 0.1
+
+    needs: ClassVar = frozenset()
+
+    def run(self, density, context) -> Gaussian:
+        mode = find_mode(self, density, context)
+        curvature = choose_curvature(self.curvature, density, mode.theta)
+        return laplace_posterior(density, mode, curvature, Diagonal(torch.full_like(mode.theta, self.scale)))
+
+
+def centred(x: Tensor, y: Tensor | None = None) -> None:
+    scale = pyro.sample("scale", dist.HalfNormal(2.0))
+    w = pyro.sample("w", dist.Normal(torch.zeros(2), scale).to_event(1))
+    with pyro.plate("data", len(x)):
+        pyro.sample("y", dist.Normal(x @ w, 0.5), obs=y)
+
+
+def test_a_seventh_structure_is_one_class() -> None:
+    assert isinstance(Spherical(), LaplaceMethod) and not isinstance(MAP(), LaplaceMethod)
+    posterior = fit(centred, HierarchicalLaplace(Spherical(SHORT), tolerance=0.3), X, Y)
+    assert posterior.info.config["laplace"]["method"] == "Spherical"
+
+    def model_of(scale: float):
+        return supervised(nn.Linear(2, 1), priors.normal(scale), likelihoods.gaussian(scale=0.5))
+
+    found = maximise_evidence(model_of, Spherical(SHORT), X, Y, start={"scale": 1.0}, max_fits=3)
+    assert isinstance(found.posterior.covariance, Diagonal)
+
+
+def test_shared_settings_are_keywords_and_the_structures_come_first() -> None:
+    assert Laplace(SHORT).map is LastLayerLaplace(SHORT).map is LowRankLaplace(4, SHORT).map is SHORT
+    assert SubsetLaplace(("w",), SHORT).sites == ("w",)
+    with pytest.raises(TypeError, match="positional"):
+        Laplace(SHORT, "hessian")
+
+
+@pytest.mark.parametrize("kind", [Laplace, LowRankLaplace, DiagonalLaplace, LastLayerLaplace, SubsetLaplace])
+def test_damping_is_not_negative(kind) -> None:
+    model = supervised(nn.Linear(2, 1), priors.normal(1.0), likelihoods.gaussian(scale=0.5))
+    with pytest.raises(ValueError, match=rf"{kind.__name__}\(damping=-1.0\): write 0 or more"):
+        fit(model, kind(damping=-1.0), X, Y)
+
+
+def test_other_methods_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"HierarchicalLaplace\(laplace=MAP\(\)\): write Laplace\(\) or one like it"):
+        fit(centred, HierarchicalLaplace(MAP()), X, Y)
+    sentence = r"maximise_evidence\(method=HierarchicalLaplace\(\)\): write Laplace\(\) or one like it"
+    with pytest.raises(ValueError, match=sentence):
+        maximise_evidence(lambda scale: centred, HierarchicalLaplace(), X, Y, start={"scale": 1.0})
+
+
+class Interrupting(Silent):
+    """A progress bar whose user presses Ctrl-C at its second report."""
+
+    def __init__(self) -> None:
+        self.reports = 0
+
+    def update(self, step: int, **fields: float) -> None:
+        self.reports += 1
+        if self.reports == 2:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("method", [Laplace(), LowRankLaplace(2), DiagonalLaplace(), SubsetLaplace()])
+def test_interrupt_before_the_mode_stays_an_interrupt(method) -> None:
+
+    target = linear_gaussian()
+    density = build_density(target.model, *target.data)
+    with pytest.raises(KeyboardInterrupt, match=rf"{type(method).__name__} was interrupted before the mode was found"):
+        method.run(density, FitContext(progress=Interrupting()))
+
+
+def test_centred_hierarchical_model_is_told_to_use_hierarchical_laplace() -> None:
+    flat = MAP(init=torch.tensor([[-3.0, 0.0, 0.0]]), num_steps=0, polish_steps=0)
+    sentence = r"The prior of other sites depends on scale; .* no useful mode. Use HierarchicalLaplace\(\)"
+    with pytest.warns(NotConvergedWarning, match=sentence):
+        fit(centred, Laplace(flat), X, Y)
+    away = MAP(init=torch.tensor([[-3.0, 1.0, 0.0]]), num_steps=0, polish_steps=0)
+    for method in (Laplace(away, curvature="hessian"), LowRankLaplace(2, away, curvature="hessian")):
+        with pytest.raises(LaplaceError, match=sentence):
+            fit(centred, method, X, Y)
