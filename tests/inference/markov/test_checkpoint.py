@@ -148,7 +148,9 @@ def test_a_missing_block_is_refused_by_the_name_of_the_next(place: int, copy: Pa
 def test_a_missing_last_block_is_refused(copy: Path) -> None:
     *_, before, last = sorted(copy.glob("chains-0-1/block-*"))
     shutil.rmtree(last)
-    with pytest.raises(ValueError, match=rf"{before.name} of the checkpoint is damaged: {before.name}/state cannot be read"):
+    with pytest.raises(
+        ValueError, match=rf"{before.name} of the checkpoint is damaged: {before.name}/state cannot be read"
+    ):
         fitted(METHODS["MAMS"], copy)
 
 
@@ -199,7 +201,9 @@ def test_a_damaged_block_is_refused_by_name(damage: Any, sentence: str, copy: Pa
     first = min(copy.glob("chains-0-1/block-*"))
     assert blocks_of(copy)[0] == (0, 1)
     damage(first)
-    with pytest.raises(ValueError, match=rf"{first.name} of the checkpoint is damaged: {sentence.format(block=first.name)}"):
+    with pytest.raises(
+        ValueError, match=rf"{first.name} of the checkpoint is damaged: {sentence.format(block=first.name)}"
+    ):
         fitted(METHODS["MAMS"], copy)
 
 

@@ -33,7 +33,9 @@ def test_a_zarr_store_of_another_program(tmp_path: Path) -> None:
 def test_a_store_of_another_version(tmp_path: Path) -> None:
     path = tmp_path / "run.zarr"
     zarr.open_group(store=str(path), mode="w", attributes={"bnnzoo": FORMAT + 1})
-    with pytest.raises(ValueError, match=rf"has format {FORMAT + 1}, and this version of bnnzoo reads format {FORMAT}\."):
+    with pytest.raises(
+        ValueError, match=rf"has format {FORMAT + 1}, and this version of bnnzoo reads format {FORMAT}\."
+    ):
         open_store(path)
 
 
@@ -51,7 +53,9 @@ def test_a_damaged_header_is_named(contents: str, tmp_path: Path) -> None:
 
 def test_a_place_where_nothing_can_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match=r"The checkpoint .*run\.zarr cannot be written \(.*\)\. Give checkpoint=\.\.\. the name"):
+    with pytest.raises(
+        OSError, match=r"The checkpoint .*run\.zarr cannot be written \(.*\)\. Give checkpoint=\.\.\. the name"
+    ):
         fitted(METHODS["NUTS"], tmp_path / "file" / "run.zarr")
 
 
@@ -90,7 +94,9 @@ def test_one_process_writes_and_a_dead_one_is_no_obstacle(tmp_path: Path) -> Non
         assert process.stdout is not None
         assert process.stdout.readline() == "locked\n"
         try:
-            with pytest.raises(RuntimeError, match=rf"Another process \(pid {process.pid}\) writes to the checkpoint .*run"):
+            with pytest.raises(
+                RuntimeError, match=rf"Another process \(pid {process.pid}\) writes to the checkpoint .*run"
+            ):
                 WriterLock(path / "chains-0-1")
         finally:
             process.send_signal(signal.SIGKILL)
