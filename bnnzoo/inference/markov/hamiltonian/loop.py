@@ -122,7 +122,7 @@ class HamiltonianLoop(ChainLoop):
         adaptation = initial_adaptation(theta, step_size, self.settings.mass_matrix)
         at_rest = Phase(theta, torch.zeros_like(theta), gradient, value)
         trajectory = vmap(self.kernel.finished_trajectory)(at_rest)
-        self._next_uniforms()
+        self._row = self.streams.uniforms()
         noise = self.streams.normals(self.num_params)
         begin = vmap(self.kernel.begin, in_dims=(0, 0, 0, 0, 1))
         end, trajectory = begin(trajectory, metric, step_size, noise, self._row[3:])
@@ -131,9 +131,8 @@ class HamiltonianLoop(ChainLoop):
         self.steps = self._lower(noise)
         if self.settings.step_size is None:
             step_size = search_step_size(self._acceptance, step_size)
-            self.state.adaptation.groups = Packed(
-                initial_adaptation(theta, step_size, self.settings.mass_matrix)
-            ).groups
+            adaptation = initial_adaptation(theta, step_size, self.settings.mass_matrix)
+            self.state = self.state._replace(adaptation=Packed(adaptation))
 
     def _lower(self, noise: Tensor) -> Steps:
         """Turn the kernel's steps into functions of whole batches."""
@@ -157,7 +156,7 @@ class HamiltonianLoop(ChainLoop):
         fixed, groups = (*trajectory.groups, *metric.groups, self._step_size()), end.groups
         stop = False
         while not stop:
-            self._next_uniforms()
+            self._row = self.streams.uniforms()
             *groups, any_stop = self.steps.leap(*groups, *fixed, self._row[0], *self._tensors)
             stop = bool(any_stop)
         end.groups = groups
@@ -180,7 +179,7 @@ class HamiltonianLoop(ChainLoop):
         self._acceptance_rate = float(stats[:, STATS.index("acceptance_rate")].mean())
         self._keep(chains.cpu(), finished.proposal.theta[chains], stats)
         counts[chains.cpu()] += 1
-        self._close_windows(chains.cpu())
+        close_windows(self.state, chains.cpu(), self._ends)
         noise = self.streams.normals(self.num_params, chains.tolist())
         moving = *end.groups, *trajectory.groups, *metric.groups
         groups = self.steps.begin(*moving, *adaptation.groups, noise, self._row[3:])
@@ -191,17 +190,7 @@ class HamiltonianLoop(ChainLoop):
         return step_size.clone()
 
     def _stages(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return which chains adapt their step size, which do so for the last time, and which collect moments."""
-        counts, device = self.state.counts, self.density.device
-        first, last = (self._ends[0], self._ends[-1]) if self._ends else (0, 0)
-        stages = counts < self._num_warmup, counts == self._num_warmup - 1, (counts >= first) & (counts < last)
-        return stages[0].to(device), stages[1].to(device), stages[2].to(device)
-
-    def _close_windows(self, chains: Tensor) -> None:
-        counts = self.counts[chains]
-        ends_window = torch.isin(counts, torch.tensor(self._ends[1:], dtype=counts.dtype))
-        for chain in chains[ends_window].tolist():
-            close_window(self.state, chain, self._ends)
+        return stages_of(self.state.counts, self._num_warmup, self._ends, self.density.device)
 
     def _acceptance(self, step_size: Tensor) -> Tensor:
         """Return the acceptance probability ``[C]`` of one leapfrog step from the current points."""
@@ -211,11 +200,25 @@ class HamiltonianLoop(ChainLoop):
         phase = end.with_groups(groups[:-1]).value.phase
         return (trajectory.value.control.energy - vmap(energy)(metric.value, phase)).exp()
 
-    def _next_uniforms(self) -> None:
-        self._row = self.streams.uniforms()
+
+def stages_of(
+    counts: Tensor, num_warmup: int, ends: tuple[int, ...], device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return which chains adapt their step size, which do so for the last time, and which collect moments."""
+    first, last = (ends[0], ends[-1]) if ends else (0, 0)
+    stages = counts < num_warmup, counts == num_warmup - 1, (counts >= first) & (counts < last)
+    return stages[0].to(device), stages[1].to(device), stages[2].to(device)
 
 
-def close_window(state: State, chain: int, ends: tuple[int, ...]) -> None:
+def close_windows(state: State, chains: Tensor, ends: tuple[int, ...]) -> None:
+    """Close the windows of adaptation that end with the latest draws of some chains."""
+    counts = state.counts[chains]
+    ends_window = torch.isin(counts, torch.tensor(ends[1:], dtype=counts.dtype))
+    for chain in chains[ends_window].tolist():
+        _close_window(state, chain, ends)
+
+
+def _close_window(state: State, chain: int, ends: tuple[int, ...]) -> None:
     """Give one chain the mass matrix estimated in the window that ends now, and forget the window."""
     metric, adaptation = state.metric.value, state.adaptation.value
     learnt: Adaptation = _of_chain(adaptation, chain)

@@ -13,8 +13,8 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.settings import Count, Positive
 from bnnzoo.inference.markov.autocorrelation import autocorrelation_time
 from bnnzoo.inference.markov.chains import ValueAndGrad
-from bnnzoo.inference.markov.lockstep.common import CommonLoop, groups_of_chains
 from bnnzoo.inference.markov.lockstep.dynamics import Microcanonical, Point, arrive, drift
+from bnnzoo.inference.markov.lockstep.synchronous import SynchronousLoop, groups_of_chains
 from bnnzoo.inference.markov.settings import ChainSettings
 from bnnzoo.lowering.packed import Packed
 
@@ -97,7 +97,7 @@ def batched_langevin_step(value_and_grad: ValueAndGrad) -> Callable[..., tuple[P
     return step
 
 
-class LangevinLoop(CommonLoop[LangevinTuning]):
+class LangevinLoop(SynchronousLoop[LangevinTuning]):
     """Chains of microcanonical Langevin dynamics.
 
     Parameters

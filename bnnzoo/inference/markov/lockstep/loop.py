@@ -24,8 +24,8 @@ from bnnzoo.inference.markov.adaptation import (
 )
 from bnnzoo.inference.markov.chains import ValueAndGrad
 from bnnzoo.inference.markov.hamiltonian.kernel import DIVERGENCE_THRESHOLD
-from bnnzoo.inference.markov.lockstep.common import CommonLoop, groups_of_chains
 from bnnzoo.inference.markov.lockstep.dynamics import Dynamics, Point, arrive, drift
+from bnnzoo.inference.markov.lockstep.synchronous import SynchronousLoop, groups_of_chains
 from bnnzoo.inference.markov.settings import LockstepSettings
 from bnnzoo.inference.markov.trajectory_length import Jump, Length, initial_length, update_length
 from bnnzoo.lowering.packed import Packed
@@ -77,7 +77,7 @@ def metropolis(start: Point, end: Point, uniform: Tensor) -> tuple[Point, Tensor
     return Point(*kept), error, (-error).exp().clamp(max=1.0)
 
 
-class LockstepLoop(CommonLoop[LockstepTuning]):
+class LockstepLoop(SynchronousLoop[LockstepTuning]):
     """Chains of one kind of dynamics whose trajectories end in a Metropolis step.
 
     Parameters

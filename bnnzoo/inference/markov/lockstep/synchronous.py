@@ -15,10 +15,10 @@ from bnnzoo.inference.markov.settings import ChainSettings, even_groups
 from bnnzoo.lowering.lowered import LoopStep
 from bnnzoo.lowering.packed import Packed
 
-__all__ = ["CommonLoop", "CommonState", "groups_of_chains"]
+__all__ = ["SynchronousLoop", "SynchronousState", "groups_of_chains"]
 
 
-class CommonState(NamedTuple):
+class SynchronousState(NamedTuple):
     """Where the chains are, and what they have in common: scales ``[P]``, step size ``[]`` and counters."""
 
     point: Point
@@ -29,7 +29,7 @@ class CommonState(NamedTuple):
     num_leaps: int
 
 
-class CommonLoop[Tuning: tuple[Any, ...]](ChainLoop):
+class SynchronousLoop[Tuning: tuple[Any, ...]](ChainLoop):
     """Chains that draw at the same time and share step size and scales; ``tuning`` holds what else they learn.
 
     Parameters
@@ -38,7 +38,7 @@ class CommonLoop[Tuning: tuple[Any, ...]](ChainLoop):
         As in :class:`bnnzoo.inference.markov.chains.ChainLoop`.
     """
 
-    state: CommonState
+    state: SynchronousState
     tuning: Tuning
     step: LoopStep
 
@@ -57,7 +57,7 @@ class CommonLoop[Tuning: tuple[Any, ...]](ChainLoop):
         point = Point(theta, momentum, gradient, value, torch.zeros_like(value))
         step_size: Tensor = value.new_tensor(settings.step_size or INITIAL_STEP_SIZE)
         moments = no_moments(theta, "diagonal")
-        self.state = CommonState(point, torch.ones_like(theta[0]), moments, step_size, iteration=0, num_leaps=0)
+        self.state = SynchronousState(point, torch.ones_like(theta[0]), moments, step_size, iteration=0, num_leaps=0)
         self._layout, self._all_chains = Packed(point), torch.arange(self.num_chains)
 
     @property
@@ -100,10 +100,10 @@ class CommonLoop[Tuning: tuple[Any, ...]](ChainLoop):
         return (self.step,)
 
     @property
-    def _state(self) -> tuple[CommonState, Tuning]:
+    def _state(self) -> tuple[SynchronousState, Tuning]:
         return self.state, self.tuning
 
-    def _resume(self, state: tuple[CommonState, Tuning]) -> None:
+    def _resume(self, state: tuple[SynchronousState, Tuning]) -> None:
         self.state, self.tuning = state
 
     def _observe(self) -> None:
