@@ -1,6 +1,7 @@
-"""Adaptation during warm-up, apart from kernels: step size by dual averaging, mass matrix in windows."""
+"""Adaptation during warm-up, whatever the kernel: step size by dual averaging, mass matrix in windows."""
 
 import math
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import torch
@@ -16,10 +17,13 @@ __all__ = [
     "growth_of_narrowest",
     "identity_metric",
     "initial_adaptation",
+    "initial_step_size",
     "metric_from",
     "no_moments",
     "observe",
+    "pooled_moments",
     "restart_step_size",
+    "search_step_size",
     "update_step_size",
     "window_ends",
 ]
@@ -29,7 +33,10 @@ type MassMatrix = Literal["diagonal", "dense", "fisher"]
 START_BUFFER, FIRST_WINDOW, END_BUFFER = 75, 25, 50
 """Stan's windows: draws in which only the step size adapts, first window of the mass matrix, last draws."""
 
-SHRINKAGE, STABILISER, FORGETTING = 0.05, 10.0, 0.75
+SHRINKAGE, STABILISER, AVERAGING_EXPONENT = 0.05, 10.0, 0.75
+"""Dual averaging's gamma, t0 and kappa, as in Hoffman and Gelman (2014)."""
+
+MAX_DOUBLINGS, CROSSED_ACCEPTANCE = 50, 0.8
 
 
 class StepSize(NamedTuple):
@@ -39,7 +46,7 @@ class StepSize(NamedTuple):
     log_average: Tensor
     error: Tensor
     anchor: Tensor
-    count: Tensor  # type: ignore[assignment]  # hides tuple.count, which nobody asks for here
+    count: Tensor  # type: ignore[assignment]  # hides tuple.count, which nobody calls here
 
 
 class Moments(NamedTuple):
@@ -53,7 +60,7 @@ class Moments(NamedTuple):
 
 
 class Adaptation(NamedTuple):
-    """All a chain has learnt during warm-up so far."""
+    """What a chain has learnt during warm-up so far."""
 
     step_size: Tensor
     step: StepSize
@@ -62,9 +69,33 @@ class Adaptation(NamedTuple):
 
 def initial_adaptation(theta: Tensor, step_size: Tensor, mass_matrix: MassMatrix) -> Adaptation:
     """Return the state of adaptation for chains at ``theta[C, P]`` with ``step_size[C]``."""
+    return Adaptation(step_size, initial_step_size(step_size), no_moments(theta, mass_matrix))
+
+
+def initial_step_size(step_size: Tensor) -> StepSize:
+    """Return the state of dual averaging before any draw; it is drawn towards ten times ``step_size``."""
     zeros = torch.zeros_like(step_size)
-    step = StepSize(step_size.log(), zeros.clone(), zeros.clone(), (10 * step_size).log(), zeros.clone())
-    return Adaptation(step_size, step, no_moments(theta, mass_matrix))
+    return StepSize(step_size.log(), zeros.clone(), zeros.clone(), (10 * step_size).log(), zeros.clone())
+
+
+def search_step_size(acceptance: Callable[[Tensor], Tensor], step_size: Tensor) -> Tensor:
+    """Double or halve each step size until the acceptance probability of a single step crosses 0.8.
+
+    Parameters
+    ----------
+    acceptance : callable
+        Acceptance probability of one step, for step sizes of the shape of ``step_size``.
+    step_size : Tensor
+        Where to begin: ``[C]``, or ``[]`` if chains share it.
+    """
+    upwards = acceptance(step_size) > CROSSED_ACCEPTANCE
+    searching = torch.ones_like(upwards)
+    for _ in range(MAX_DOUBLINGS):
+        step_size = torch.where(searching, torch.where(upwards, 2 * step_size, step_size / 2), step_size)
+        searching &= (acceptance(step_size) > CROSSED_ACCEPTANCE) == upwards
+        if not bool(searching.any()):
+            break
+    return step_size
 
 
 def update_step_size(state: StepSize, acceptance: Tensor, target: float) -> StepSize:
@@ -76,21 +107,21 @@ def update_step_size(state: StepSize, acceptance: Tensor, target: float) -> Step
     count = state.count + 1
     error = state.error + (target - acceptance - state.error) / (count + STABILISER)
     log_step = state.anchor - count.sqrt() / SHRINKAGE * error
-    weight = count**-FORGETTING
+    weight = count**-AVERAGING_EXPONENT
     return StepSize(log_step, weight * log_step + (1 - weight) * state.log_average, error, state.anchor, count)
 
 
 def restart_step_size(state: StepSize, factor: Tensor) -> StepSize:
-    """Start dual averaging of one chain anew, at its average so far times ``factor``."""
+    """Restart dual averaging at its average so far times ``factor``."""
     log_step = state.log_average + factor.log()
     zero = torch.zeros_like(log_step)
     return StepSize(log_step, log_step, zero, log_step + math.log(10), zero)
 
 
 def growth_of_narrowest(old: Metric, new: Metric) -> Tensor:
-    """Return by how much a step can grow when one chain's mass matrix changes from the unit matrix to an estimate.
+    """Return the factor by which a step can grow when one chain's mass matrix changes from the identity to an estimate.
 
-    A leapfrog step is limited by the narrowest direction, which the estimate stretches to unit width.
+    The narrowest direction limits a leapfrog step, and the estimate rescales it to unit width.
     """
     return (_variances(old) / _variances(new)).max().sqrt()
 
@@ -111,6 +142,15 @@ def observe(state: Moments, theta: Tensor, gradient: Tensor) -> Moments:
         return Moments(count, mean, second, state.gradient_mean, state.gradient_second)
     gradient_mean, gradient_second = _welford(count, state.gradient_mean, state.gradient_second, gradient)
     return Moments(count, mean, second, gradient_mean, gradient_second)
+
+
+def pooled_moments(moments: Moments) -> Moments:
+    """Return the moments within chains, pooled over all chains; differences between chains are left out.
+
+    The posterior of a network has many equivalent modes, and scales that spanned them would be far too wide for any one mode.
+    """
+    num_chains, count = len(moments.count), moments.count[0]
+    return Moments(num_chains * (count - 1) + 1, *(value.sum(0) for value in moments[1:]))
 
 
 def metric_from(moments: Moments) -> Metric:
@@ -138,7 +178,7 @@ def identity_metric(theta: Tensor, mass_matrix: MassMatrix) -> Metric:
 
 
 def window_ends(num_warmup: int) -> tuple[int, ...]:
-    """Return the numbers of draws after which the mass matrix is estimated; the first is where collecting begins.
+    """Return the numbers of draws after which the mass matrix is estimated; the first one is where collecting begins.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""How many iterations apart draws of a chain are nearly independent."""
+"""The integrated autocorrelation time: how many iterations apart draws of a chain are nearly independent."""
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ __all__ = ["autocorrelation_time"]
 def autocorrelation_time(draws: Tensor) -> Tensor:
     """Return the integrated autocorrelation time ``[D]`` of chains ``draws[C, S, D]``, in iterations.
 
-    The autocorrelation is that within chains, averaged over them, and summed as long as sums of neighbouring pairs are positive
+    Autocorrelations within chains are averaged over chains and summed as long as the sums of adjacent pairs stay positive
     (Geyer 1992).
 
     Examples

@@ -1,4 +1,4 @@
-"""What a sampler promises, so that chains can be run, shipped and broken off whatever it is."""
+"""What a sampler promises, so that its chains can be run here or on workers, interrupted and resumed."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
@@ -12,7 +12,11 @@ __all__ = ["Loop", "Sampler"]
 
 @runtime_checkable
 class Loop(Protocol):
-    """Chains under way, all in one batch."""
+    """Running chains, all in one batch; see :class:`bnnzoo.inference.markov.chains.ChainLoop`.
+
+    ``draws[C, S, P]`` and ``stats[C, S, K]`` fill up as ``advance`` is called; ``counts[C]`` is the number of draws of each
+    chain so far, warm-up included. ``progress_fields`` are the numbers a progress bar shows.
+    """
 
     @property
     def draws(self) -> Tensor: ...
@@ -27,15 +31,17 @@ class Loop(Protocol):
     @property
     def counts(self) -> Tensor: ...
     def advance(self) -> None: ...
-    def numbers(self) -> dict[str, float]: ...
+    def progress_fields(self) -> dict[str, float]: ...
     def snapshot(self) -> dict[str, Any]: ...
     def restore(self, snapshot: Mapping[str, Any]) -> None: ...
 
 
 @runtime_checkable
 class Sampler(Protocol):
-    """What begins a loop; it travels to workers. Its ``groups`` are the chains that run in one batch."""
+    """What starts a loop; it is sent to workers.
+
+    ``groups`` splits the chains into batches: ``spread`` says whether an executor runs them side by side.
+    """
 
     def groups(self, num_chains: int, spread: bool) -> list[range]: ...
     def begin(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int) -> Loop: ...
-    def refuse_impossible(self, name: str) -> None: ...

@@ -1,9 +1,11 @@
-"""From a method's settings to a posterior: starts, chains here or on an executor, and what ArviZ wants to know of them."""
+"""From a sampler's settings to a posterior: starting points, chains in this process or on an executor, and their statistics."""
 
 from collections.abc import Mapping
 from concurrent.futures import BrokenExecutor, Executor
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import cloudpickle
 import numpy as np
@@ -12,25 +14,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity, build_density
-from bnnzoo.core.method import FitContext, Method, Progress, Silent
+from bnnzoo.core.method import FitContext, Progress, Silent
 from bnnzoo.core.posterior import Draws, FitInfo
 from bnnzoo.inference.config import config_of
 from bnnzoo.inference.markov.checkpoint import Checkpoint, Fingerprint, fingerprint_of
 from bnnzoo.inference.markov.protocols import Loop, Sampler
-from bnnzoo.inference.markov.settings import refuse_counts
-from bnnzoo.inference.starts import Start, starting_points
+from bnnzoo.inference.markov.settings import ChainSettings, refuse_untuned
+from bnnzoo.inference.markov.store import open_store
+from bnnzoo.inference.starts import starting_points
 
-__all__ = ["ChainSettings", "sample_chains"]
+__all__ = ["sample_chains"]
 
-
-@dataclass(frozen=True)
-class ChainSettings:
-    """How many chains of what length, and where they start."""
-
-    num_chains: int
-    num_warmup: int
-    num_draws: int
-    init: Start
+KINDS = {"n_steps": torch.int64, "tree_depth": torch.int64, "diverging": torch.bool}
 
 
 @dataclass(frozen=True)
@@ -45,40 +40,39 @@ class ChainDraws:
 
 @dataclass(frozen=True)
 class Task:
-    """All that chains need besides the density they run on."""
+    """Everything that a batch of chains needs besides the density it runs on."""
 
     sampler: Sampler
-    settings: ChainSettings
+    num_warmup: int
+    num_draws: int
     theta: Tensor
     seed: int
     first_chain: int
     checkpoint: tuple[Path, Fingerprint] | None
 
     def of_chains(self, chains: range) -> "Task":
-        """Return the task of some of the chains, which follow each other."""
-        theta = self.theta[chains.start : chains.stop]
-        return Task(self.sampler, self.settings, theta, self.seed, chains.start, self.checkpoint)
+        """Return the task of some consecutive chains."""
+        return replace(self, theta=self.theta[chains.start : chains.stop], first_chain=chains.start)
 
 
-def sample_chains(
-    method: Method, sampler: Sampler, settings: ChainSettings, density: LogDensity, context: FitContext
-) -> Draws:
-    """Run chains of ``sampler`` and return their draws ``[C, S, P]``.
+def sample_chains(settings: ChainSettings, sampler: Sampler, density: LogDensity, context: FitContext) -> Draws:
+    """Run chains of ``sampler`` with the settings of a method and return their draws ``[C, S, P]``.
 
     Raises
     ------
     ValueError
-        If settings cannot be, or a checkpoint is not of this fit.
+        If the settings contradict each other, or the checkpoint belongs to another fit.
+    OSError
+        If the checkpoint cannot be written.
     """
-    name = type(method).__name__
-    least = {"num_chains": 1, "num_draws": 1, "num_warmup": 0}
-    refuse_counts(name, {key: (getattr(settings, key), value) for key, value in least.items()})
-    sampler.refuse_impossible(name)
+    refuse_untuned(settings)
     checkpoint = None
     if context.checkpoint is not None:
-        checkpoint = (context.checkpoint, fingerprint_of(config_of(method), density, context.seed))
+        if context.executor is None:  # before anything expensive runs; workers may see another file system
+            open_store(context.checkpoint)
+        checkpoint = (context.checkpoint, fingerprint_of(config_of(settings), density, context.seed))
     theta = starting_points(settings.init, settings.num_chains, density, context, traced=True)
-    task = Task(sampler, settings, theta, context.seed, 0, checkpoint)
+    task = Task(sampler, settings.num_warmup, settings.num_draws, theta, context.seed, 0, checkpoint)
     groups = sampler.groups(settings.num_chains, spread=context.executor is not None)
     tasks = [task.of_chains(group) for group in groups]
     workers = context.executor
@@ -92,11 +86,8 @@ def sample_chains(
     return Draws(density, info, torch.from_numpy(result.theta).to(density.device))
 
 
-KINDS = {"n_steps": torch.int64, "tree_depth": torch.int64, "diverging": torch.bool}
-
-
 def _run_here(tasks: list[Task], density: LogDensity, progress: Progress) -> ChainDraws:
-    """Run groups one after the other; interrupted, return those that are done, or what the first one has."""
+    """Run groups one after the other; if interrupted, return the finished ones, or else the draws of the first."""
     parts: list[ChainDraws] = []
     for task in tasks:
         try:
@@ -112,7 +103,7 @@ def _run_here(tasks: list[Task], density: LogDensity, progress: Progress) -> Cha
 
 
 def _run(task: Task, density: LogDensity, progress: Progress) -> ChainDraws:
-    """Run chains in this process, all in one batch; interrupted, return the draws that every chain has.
+    """Run chains in this process, all in one batch; if interrupted, return the draws that every chain has.
 
     Raises
     ------
@@ -121,7 +112,7 @@ def _run(task: Task, density: LogDensity, progress: Progress) -> ChainDraws:
     """
     loop = task.sampler.begin(density, task.theta, task.seed, task.first_chain)
     complete = _advance(loop, task, progress)
-    kept = min(int(loop.counts.min()) - task.settings.num_warmup, task.settings.num_draws)
+    kept = min(int(loop.counts.min()) - task.num_warmup, task.num_draws)
     if kept < 1:
         raise KeyboardInterrupt("Interrupted during warm-up, before every chain had a draw.")
     stats = loop.stats[:, :kept].numpy()
@@ -135,26 +126,32 @@ def _run(task: Task, density: LogDensity, progress: Progress) -> ChainDraws:
 
 def _advance(loop: Loop, task: Task, progress: Progress) -> bool:
     """Draw until every chain has all its draws; return False if interrupted from the keyboard."""
-    warmup, total = task.settings.num_warmup, task.settings.num_warmup + task.settings.num_draws
-    checkpoint = Checkpoint(*task.checkpoint, task.first_chain, loop, warmup) if task.checkpoint else None
-    progress.start(f"{loop.num_chains} chains", total)
-    try:
-        while int(loop.counts.min()) < total:
-            loop.advance()
-            progress.update(min(int(loop.counts.min()), total), **loop.numbers())
-            if checkpoint:
-                checkpoint.save_if_due()
-    except KeyboardInterrupt:  # in the middle of a step: what is written ends with the last block
-        return False
-    if checkpoint:
-        checkpoint.save()
+    total = task.num_warmup + task.num_draws
+    with _checkpoint_of(loop, task) as checkpoint:
+        progress.start(f"{loop.num_chains} chains", total)
+        try:
+            while int(loop.counts.min()) < total:
+                loop.advance()
+                progress.update(min(int(loop.counts.min()), total), **loop.progress_fields())
+                if checkpoint:
+                    checkpoint.save_if_due()
+        except KeyboardInterrupt:  # possibly in the middle of a step: the checkpoint ends with its last block
+            return False
+        if checkpoint:
+            checkpoint.save()
     return True
 
 
-def _ship(executor: Executor, tasks: list[Task], density: LogDensity) -> ChainDraws:
-    """Run every task on ``executor`` and put the draws together in order.
+def _checkpoint_of(loop: Loop, task: Task) -> Any:
+    if task.checkpoint is None:
+        return nullcontext()
+    return Checkpoint(*task.checkpoint, task.first_chain, loop, task.num_warmup)
 
-    The model travels, not its density: compiled code belongs to a process.
+
+def _ship(executor: Executor, tasks: list[Task], density: LogDensity) -> ChainDraws:
+    """Run every task on ``executor`` and join the draws in order.
+
+    Workers receive the model, not its density: compiled code cannot leave its process.
     """
     model = (density.model, density.data, density.dtype, density.device)
     num = sum(len(task.theta) for task in tasks)
@@ -170,7 +167,7 @@ def _ship(executor: Executor, tasks: list[Task], density: LogDensity) -> ChainDr
         if "fork-based" not in str(error):
             raise
         raise RuntimeError(
-            f"The executor ({type(executor).__name__}) forks its workers, and torch's gradients do not survive that. Give it "
+            f"The executor ({type(executor).__name__}) forks its workers, and torch's gradients do not survive a fork. Give it "
             f"mp_context=multiprocessing.get_context('spawn')."
         ) from error
     return _joined(parts)
@@ -190,8 +187,11 @@ def _joined(parts: list[ChainDraws]) -> ChainDraws:
 
 
 def _run_shipped(load: bytes) -> ChainDraws:
-    """Run chains in a worker, on one thread, so that workers side by side do not fight for cores."""
+    """Run chains in a worker, on one thread, so that workers on one machine do not compete for cores."""
     task, (model, data, dtype, device) = cloudpickle.loads(load)
+    num_threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    density = build_density(model, *data, dtype=dtype, device=device)
-    return _run(task, density, Silent())
+    try:
+        return _run(task, build_density(model, *data, dtype=dtype, device=device), Silent())
+    finally:
+        torch.set_num_threads(num_threads)

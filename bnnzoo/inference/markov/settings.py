@@ -1,44 +1,68 @@
-"""Settings that samplers share, and what is said where they cannot be."""
+"""Settings that samplers share, and checks across several of them."""
 
 import math
-from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Protocol, runtime_checkable
+from typing import ClassVar
 
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.method import Need
+from bnnzoo.core.settings import Count, Fraction, NonNegativeCount, Positive
+from bnnzoo.inference.markov.adaptation import MassMatrix
+from bnnzoo.inference.starts import Start
 
 __all__ = [
-    "Tuning",
-    "WarmUp",
+    "ChainSettings",
+    "HamiltonianSettings",
+    "LockstepSettings",
     "even_groups",
-    "refuse_counts",
     "refuse_single_parameter",
-    "refuse_tuning",
     "refuse_untuned",
-    "usual_steps",
+    "typical_num_steps",
+    "without_init",
 ]
 
 
-@runtime_checkable
-class WarmUp(Protocol):
-    """Settings of a sampler that finds its step size during warm-up unless it is given."""
+@dataclass(frozen=True, kw_only=True)
+class ChainSettings:
+    """Settings of every sampler: how many chains of what length, where they start, and how they are grouped."""
 
-    @property
-    def num_warmup(self) -> int: ...
-    @property
-    def step_size(self) -> float | None: ...
+    num_chains: Count = 4
+    num_warmup: NonNegativeCount = 1000
+    num_draws: Count = 1000
+    step_size: Positive | None = None
+    num_groups: Count | None = None
+    init: Start = None
+
+    needs: ClassVar[frozenset[Need]] = frozenset()
+    resumable: ClassVar[bool] = True
 
 
-@runtime_checkable
-class Tuning(WarmUp, Protocol):
-    """Settings of a sampler that tunes its step size to an acceptance rate."""
+@dataclass(frozen=True, kw_only=True)
+class HamiltonianSettings(ChainSettings):
+    """Settings of samplers whose chains adapt one by one."""
 
-    @property
-    def target_accept(self) -> float: ...
+    target_accept: Fraction = 0.8
+    mass_matrix: MassMatrix = "diagonal"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LockstepSettings(ChainSettings):
+    """Settings of samplers whose chains adapt together and accept or reject trajectories of the same length."""
+
+    trajectory_length: Positive | None = None
+    target_accept: Fraction = 0.7
+    max_steps: Count = 1000
+    num_groups: Count = 1
+
+
+def without_init[Settings: ChainSettings](settings: Settings) -> Settings:
+    """Return the settings that workers need: they receive starting points, not where these came from."""
+    return replace(settings, init=None)
 
 
 def even_groups(num_chains: int, num_groups: int) -> list[range]:
-    """Return the numbers of chains in at most ``num_groups`` groups that differ by at most one in size.
+    """Return the numbers of chains in at most ``num_groups`` groups whose sizes differ by at most one.
 
     Examples
     --------
@@ -50,45 +74,30 @@ def even_groups(num_chains: int, num_groups: int) -> list[range]:
     return [range(begin, end) for begin, end in pairwise(ends)]
 
 
-def usual_steps(num_params: int) -> int:
-    """Return how many gradient steps a draw of so many parameters is taken to need; by it a loop is known to be long.
+def typical_num_steps(num_params: int) -> int:
+    """Return the number of gradient steps that a draw of ``num_params`` parameters typically takes.
 
-    Measured: 7 for 3 parameters of a linear model, 500 for the 502 of a network, whose widths differ more.
+    It decides whether a run is long enough to pay for compiling. Measured: 7 steps for 3 parameters of a linear model, 500 for
+    the 502 of a network, whose scales differ more.
 
     Examples
     --------
-    >>> usual_steps(100)
+    >>> typical_num_steps(100)
     40
     """
     return math.ceil(4 * math.sqrt(num_params))
 
 
-def refuse_counts(name: str, counts: Mapping[str, tuple[int, int]]) -> None:
-    """Raise ValueError if one of ``{argument: (value, least)}`` of the method ``name`` is too small."""
-    for argument, (value, least) in counts.items():
-        if value < least:
-            raise ValueError(f"{name}({argument}={value}): write {least} or more.")
-
-
-def refuse_tuning(name: str, settings: Tuning) -> None:
-    """Raise ValueError if the step size of the method ``name`` cannot be tuned as asked for."""
-    if not 0 < settings.target_accept < 1:
-        raise ValueError(
-            f"{name}(target_accept={settings.target_accept}): write an acceptance rate between 0 and 1, such as 0.8."
-        )
-    refuse_untuned(name, settings)
-
-
-def refuse_untuned(name: str, settings: WarmUp) -> None:
-    """Raise ValueError if there is neither a step size of the method ``name`` nor a warm-up to find one."""
+def refuse_untuned(settings: ChainSettings) -> None:
+    """Raise ValueError if the sampler has neither a step size nor a warm-up in which to find one."""
     if settings.step_size is None and settings.num_warmup == 0:
-        raise ValueError(f"{name}(num_warmup=0) tunes nothing: give step_size=..., or warm up.")
+        raise ValueError(f"{type(settings).__name__}(num_warmup=0) tunes nothing: give step_size=..., or warm up.")
 
 
 def refuse_single_parameter(name: str, density: LogDensity) -> None:
-    """Raise ValueError if there is no direction to turn to."""
+    """Raise ValueError if the model has a single parameter: the sampler ``name`` moves along directions, which need two."""
     if density.num_params < 2:
         raise ValueError(
-            f"{name} turns a direction in parameter space, and this model has {density.num_params} unconstrained parameter "
-            f"({density.sites[0].name}). Use NUTS()."
+            f"{name} changes the direction of a chain, which takes at least two parameters, and this model has "
+            f"{density.num_params} unconstrained parameter ({density.sites[0].name}). Use NUTS()."
         )

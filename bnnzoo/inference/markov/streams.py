@@ -1,4 +1,4 @@
-"""Random numbers of chains: a stream for each, which depends on nothing but the seed and the chain's number."""
+"""Random numbers of chains: each chain has a stream that depends on the seed and the chain's number alone."""
 
 from typing import Any
 
@@ -13,17 +13,17 @@ BLOCK = 256
 
 
 class ChainStreams:
-    """Uniform and normal numbers for chains in one batch, the same for a chain whichever batch it is in.
+    """Uniform and normal random numbers for the chains of a batch; a chain's numbers do not depend on its batch.
 
     Parameters
     ----------
     seed : int
     first_chain, num_chains : int
-        Which chains of the fit these are.
+        The chains of the fit that are in this batch.
     width : int
-        Uniform numbers a chain takes at a time.
+        Number of uniform numbers that a chain uses at a time.
     dtype, device
-        Of the tensors returned. The numbers are made on the CPU, so that they do not depend on the device.
+        Of the tensors returned. The numbers are generated on the CPU, so that they do not depend on the device.
     """
 
     def __init__(
@@ -45,14 +45,14 @@ class ChainStreams:
         return self._block[place]
 
     def normals(self, size: int, chains: list[int] | None = None) -> Tensor:
-        """Return standard normal numbers ``[C, size]``, zeros for chains that are not asked for."""
+        """Return standard normal numbers ``[C, size]`` for some chains (default: all), and zeros for the others."""
         noise = torch.zeros(len(self._generators), size, dtype=self._dtype)
         for chain in range(len(self._generators)) if chains is None else chains:
             noise[chain].normal_(generator=self._generators[chain][1])
         return noise.to(self._device)
 
     def state(self) -> dict[str, Any]:
-        """Return what :meth:`restore` needs to go on with the very next number, as arrays."""
+        """Return what :meth:`restore` needs to continue with the very next number, as arrays."""
         pairs = zip(*self._generators, strict=True)
         uniform, normal = (torch.stack([generator.get_state() for generator in kind]).numpy() for kind in pairs)
         return {
@@ -63,7 +63,7 @@ class ChainStreams:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on where a stream of the same chains was when ``state`` was taken."""
+        """Continue where a stream of the same chains was when ``state`` was taken."""
         for (uniform, normal), a, b in zip(self._generators, state["uniform"], state["normal"], strict=True):
             uniform.set_state(torch.from_numpy(np.array(a)))
             normal.set_state(torch.from_numpy(np.array(b)))

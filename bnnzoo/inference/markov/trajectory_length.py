@@ -1,4 +1,4 @@
-"""How long trajectories of chains in lockstep are: learnt during warm-up from how far they jump."""
+"""The trajectory length of chains in lockstep, tuned during warm-up to the largest expected jump per gradient."""
 
 import math
 from collections.abc import Callable
@@ -13,9 +13,9 @@ __all__ = ["Jump", "Length", "initial_length", "jump_of_spread", "squared_jump",
 
 type Jump = Callable[[Point, Point, Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
-RATE, MEMORY, AVERAGING = 0.05, 0.9, 0.98
+LEARNING_RATE, JUMP_DISCOUNT, AVERAGE_DISCOUNT = 0.05, 0.9, 0.98
 LARGEST_JUMP = 3.0
-"""A trajectory that jumps further than so many times the mean counts as if it had jumped so far."""
+"""Jumps are cut off at this multiple of the running mean."""
 LARGEST_GAIN = 3.0
 """Bound on ``d log(jump) / d log(time)`` of one trajectory; where jumps grow like the square of the time it is 2."""
 
@@ -30,7 +30,7 @@ class Length(NamedTuple):
 
     @property
     def value(self) -> float:
-        """Mean time that trajectories are to take now."""
+        """Mean trajectory length as tuned so far."""
         return math.exp(self.log_length)
 
     def averaged(self) -> "Length":
@@ -39,7 +39,7 @@ class Length(NamedTuple):
 
 
 def initial_length(length: float) -> Length:
-    """Return the state of a tuner that starts at ``length`` and has seen nothing."""
+    """Return the state of a tuner that starts at ``length`` and has observed nothing."""
     return Length(math.log(length), math.log(length), 0.0, 0.0)
 
 
@@ -69,30 +69,30 @@ def jump_of_spread(start: Point, end: Point, mean: Tensor, acceptance: Tensor, s
 def update_length(state: Length, jumped: float, slope: float, time: float, bounds: tuple[float, float]) -> Length:
     """Move the mean length towards the largest jump per gradient evaluation.
 
-    That is where ``d log(jump) / d log(time) = 1``. Single trajectories are noisy, the more the longer they are: what one of
-    them says is bounded, means run over about ten of them, and so is the step on the log scale.
+    That is where ``d log(jump) / d log(time) = 1``. Single trajectories are noisy, and long ones more so: the contribution of
+    each is bounded, as is the step on the log scale, and means run over about ten trajectories.
 
     Parameters
     ----------
     state : Length
     jumped, slope : float
-        Means over chains of what a measure of jumps returns.
+        Means over chains of a measure of jumps and of its slope.
     time : float
-        What the trajectories took.
+        Length of the trajectories.
     bounds : tuple of float
-        Least and largest mean length; the latter wins.
+        Smallest and largest mean length; the largest takes precedence.
     """
     share = min(1.0, LARGEST_JUMP * state.jump / jumped) if state.jump > 0 and jumped > 0 else 1.0
     jumped, gained = share * jumped, share * slope * time
-    jumps = MEMORY * state.jump + (1 - MEMORY) * jumped
-    # by its own jump, too: far jumps gain much, and to count the jump without the gain would shorten trajectories
+    jumps = JUMP_DISCOUNT * state.jump + (1 - JUMP_DISCOUNT) * jumped
+    # bounded by its own jump, too: far jumps gain much, and counting the jump without the gain would shorten trajectories
     bound = LARGEST_GAIN * max(jumps, jumped)
     gained = min(max(gained, -bound), bound)
-    slopes = MEMORY * state.slope + (1 - MEMORY) * gained
+    slopes = JUMP_DISCOUNT * state.slope + (1 - JUMP_DISCOUNT) * gained
     gain = slopes / jumps - 1 if jumps > 0 else 0.0
-    length = math.exp(state.log_length + RATE * min(max(gain, -1.0), 1.0))
+    length = math.exp(state.log_length + LEARNING_RATE * min(max(gain, -1.0), 1.0))
     log_length = math.log(min(max(length, bounds[0]), bounds[1]))
-    return Length(log_length, AVERAGING * state.log_average + (1 - AVERAGING) * log_length, jumps, slopes)
+    return Length(log_length, AVERAGE_DISCOUNT * state.log_average + (1 - AVERAGE_DISCOUNT) * log_length, jumps, slopes)
 
 
 def _usable(value: Tensor, acceptance: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Chains on real executors: process pools, and a Dask cluster that loses a worker in mid-run."""
+"""How chains are run: groups that are interrupted, and executors, process pools and a Dask cluster that loses a worker."""
 
 import multiprocessing
 import os
@@ -17,9 +17,11 @@ from torch import Tensor
 
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.inference import MAMS, NUTS, fit
+from bnnzoo.inference.markov import sampling
+from bnnzoo.inference.markov.lockstep.loop import LockstepLoop
 from bnnzoo.testing import linear_gaussian
+from tests.helpers.samplers import InProcess
 
-pytestmark = pytest.mark.slow
 TARGET = linear_gaussian()
 START = torch.randn(4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 CHAINS = NUTS(num_chains=4, num_warmup=60, num_draws=40, init=START)
@@ -33,6 +35,41 @@ def fitted(method: Any = CHAINS, executor: Any = None) -> Posterior:
     return fit(TARGET.model, method, *TARGET.data, seed=6, executor=executor, dtype=torch.float64)
 
 
+@pytest.mark.parametrize("when", [3, 35])
+def test_interrupted_groups_do_not_go_on_to_the_next(when: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = linear_gaussian()
+    kept, begun = LockstepLoop.advance, []
+
+    def interrupting(loop: LockstepLoop) -> None:
+        kept(loop)
+        begun.append(loop)
+        if loop.state.iteration == when and len(set(map(id, begun))) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(LockstepLoop, "advance", interrupting)
+    posterior = fit(target.model, MAMS(num_chains=6, num_groups=3, num_warmup=20, num_draws=20), *target.data)
+    assert posterior.draws().shape == (2, 20, 3) and not posterior.info.complete
+    assert len(set(map(id, begun))) == 2
+
+
+def test_workers_compute_on_one_thread_and_put_the_number_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    inside, run = [], sampling._run
+
+    def watched(*args: Any) -> Any:
+        inside.append(torch.get_num_threads())
+        return run(*args)
+
+    monkeypatch.setattr(sampling, "_run", watched)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        fitted(MAMS(num_chains=1, num_warmup=10, num_draws=2, init=START[:1]), InProcess())
+        assert inside == [1] and torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.slow
 def test_a_process_pool_gives_the_chains_of_one_process() -> None:
     together = fitted()
     with pool() as executor:
@@ -43,6 +80,7 @@ def test_a_process_pool_gives_the_chains_of_one_process() -> None:
     assert apart.info.complete
 
 
+@pytest.mark.slow
 def test_chains_that_learn_together_stay_together() -> None:
     method = MAMS(num_chains=4, num_warmup=40, num_draws=20, num_groups=2, init=START)
     with pool() as executor:
@@ -56,6 +94,7 @@ def dying(x: Tensor, y: Tensor | None = None) -> None:
     pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
 
 
+@pytest.mark.slow
 def test_an_executor_that_dies() -> None:
     with (
         pool(1) as executor,
@@ -64,6 +103,7 @@ def test_an_executor_that_dies() -> None:
         fit(dying, NUTS(num_chains=2, num_warmup=10, num_draws=5), *TARGET.data, executor=executor)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no forks on this system")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:The model could not be traced")
@@ -75,6 +115,7 @@ def test_a_pool_that_forks() -> None:
         fitted(executor=executor)
 
 
+@pytest.mark.slow
 def test_a_cluster_that_loses_a_worker_ends_with_all_chains() -> None:
     distributed = pytest.importorskip("distributed")
     method = NUTS(num_chains=4, num_warmup=100, num_draws=200, init=START)

@@ -9,10 +9,10 @@ __all__ = [
     "DIVERGENCE_THRESHOLD",
     "Control",
     "Kernel",
-    "Leaf",
     "Metric",
     "Phase",
-    "Tree",
+    "StepState",
+    "TrajectoryState",
     "choose",
     "drift",
     "energy",
@@ -32,7 +32,7 @@ class Metric(NamedTuple):
     inverse_mass : Tensor
         M^-1, an estimate of the posterior covariance.
     mass_sqrt : Tensor
-        A matrix A with A A^T = M, which turns standard normal noise into a momentum.
+        A matrix A with A A^T = M, which turns standard normal noise into momenta.
     """
 
     inverse_mass: Tensor
@@ -54,12 +54,12 @@ def velocity(metric: Metric, momentum: Tensor) -> Tensor:
 
 
 def momentum_from(metric: Metric, noise: Tensor) -> Tensor:
-    """Return a momentum ``[P]`` distributed as N(0, M) from standard normal ``noise[P]``."""
+    """Return a momentum ``[P]`` distributed as N(0, M), from standard normal ``noise[P]``."""
     return _apply(metric.mass_sqrt, noise)
 
 
 def energy(metric: Metric, phase: Phase) -> Tensor:
-    """Return the Hamiltonian ``momentum^T M^-1 momentum / 2 - log density`` ``[]``, infinite where it is not a number."""
+    """Return the Hamiltonian ``momentum^T M^-1 momentum / 2 - log density`` ``[]``, infinite where it would be NaN."""
     value = 0.5 * (phase.momentum * velocity(metric, phase.momentum)).sum() - phase.log_density
     return torch.where(value.isnan(), torch.inf, value)
 
@@ -70,9 +70,9 @@ def choose(condition: Tensor, yes: Phase, no: Phase) -> Phase:
 
 
 def drift(metric: Metric, phase: Phase, step_size: Tensor) -> tuple[Tensor, Tensor]:
-    """Take the first half of a leapfrog step and return the new position and the half-way momentum ``[P]``.
+    """Take the first half of a leapfrog step and return the new position and the momentum at half time, ``[P]``.
 
-    The whole step is ``r += e/2 g(theta); theta += e M^-1 r; r += e/2 g(theta)``; a negative step goes back in time.
+    The whole step is ``r += e/2 g(theta); theta += e M^-1 r; r += e/2 g(theta)``; a negative step goes backward in time.
     """
     momentum = phase.momentum + 0.5 * step_size * phase.gradient
     return phase.theta + step_size * velocity(metric, momentum), momentum
@@ -83,7 +83,7 @@ def _apply(matrix: Tensor, vector: Tensor) -> Tensor:
 
 
 class Control(NamedTuple):
-    """What a trajectory tells its moving end, each ``[]`` for one chain.
+    """What the moving end of a trajectory needs to know, each ``[]`` for one chain.
 
     Attributes
     ----------
@@ -101,8 +101,8 @@ class Control(NamedTuple):
 
 
 @runtime_checkable
-class Leaf(Protocol):
-    """State of one chain that changes at every leapfrog step."""
+class StepState(Protocol):
+    """What changes at every leapfrog step of one chain: the moving end of its trajectory."""
 
     @property
     def phase(self) -> Phase: ...
@@ -117,8 +117,8 @@ class Leaf(Protocol):
 
 
 @runtime_checkable
-class Tree(Protocol):
-    """State of one chain that changes when its moving end has stopped."""
+class TrajectoryState(Protocol):
+    """What changes when the moving end of one chain's trajectory has stopped: the proposal, and where to go from there."""
 
     @property
     def control(self) -> Control: ...
@@ -132,17 +132,18 @@ class Tree(Protocol):
 
 @runtime_checkable
 class Kernel(Protocol):
-    """A Hamiltonian kernel as three pure steps of one chain, so that chains in one batch never wait for each other.
+    """A Hamiltonian kernel as three pure steps of one chain, so that the chains of a batch never wait for each other.
 
-    Every call of ``leap`` moves every chain by one leapfrog step, wherever its trajectory stands. A chain whose leaf says
-    ``stop`` is taken on by ``merge``; one whose tree says ``done`` has a draw, and ``begin`` starts its next trajectory.
-    ``uniforms`` are two numbers from (0, 1). ``num_merges`` says how often a trajectory of so many steps is taken on.
+    Every call of ``leap`` moves every chain by one leapfrog step, wherever its trajectory stands. Where the moving end says
+    ``stop``, ``propose`` updates the trajectory and its proposal. Where the trajectory says ``done``, the proposal is the next
+    draw, and ``begin`` starts another trajectory. ``uniforms`` are two numbers from (0, 1). ``num_proposals`` is the number of
+    calls of ``propose`` for a trajectory of ``num_steps`` steps.
     """
 
-    def empty_tree(self, phase: Phase) -> Any: ...
+    def finished_trajectory(self, phase: Phase) -> Any: ...
     def begin(
-        self, tree: Any, metric: Metric, step_size: Tensor, noise: Tensor, uniforms: Tensor
+        self, trajectory: Any, metric: Metric, step_size: Tensor, noise: Tensor, uniforms: Tensor
     ) -> tuple[Any, Any]: ...
-    def leap(self, leaf: Any, control: Control, phase: Phase, metric: Metric, uniform: Tensor) -> Any: ...
-    def merge(self, leaf: Any, tree: Any, metric: Metric, uniforms: Tensor) -> tuple[Any, Any]: ...
-    def num_merges(self, num_steps: int) -> int: ...
+    def leap(self, end: Any, control: Control, phase: Phase, metric: Metric, uniform: Tensor) -> Any: ...
+    def propose(self, end: Any, trajectory: Any, metric: Metric, uniforms: Tensor) -> tuple[Any, Any]: ...
+    def num_proposals(self, num_steps: int) -> int: ...

@@ -1,6 +1,5 @@
-"""The one loop that drives Hamiltonian kernels: all chains in one batch, none waiting for another."""
+"""The loop that drives Hamiltonian kernels: all chains in one batch, none waiting for another."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -12,52 +11,57 @@ from torch.utils import _pytree as pytree
 from bnnzoo.core.density import LogDensity
 from bnnzoo.inference.markov.adaptation import (
     Adaptation,
-    MassMatrix,
     StepSize,
     growth_of_narrowest,
     identity_metric,
     initial_adaptation,
     metric_from,
     restart_step_size,
-    window_ends,
+    search_step_size,
 )
+from bnnzoo.inference.markov.chains import INITIAL_STEP_SIZE, ChainLoop
 from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Phase, energy
-from bnnzoo.inference.markov.hamiltonian.steps import STATS, batched_begin, batched_leap, batched_learn, batched_merge
-from bnnzoo.inference.markov.settings import even_groups, refuse_counts, refuse_tuning, usual_steps
-from bnnzoo.inference.markov.snapshots import from_arrays, to_arrays
-from bnnzoo.inference.markov.streams import ChainStreams
-from bnnzoo.lowering.lowered import LoopStep, looped_value_and_grad
+from bnnzoo.inference.markov.hamiltonian.steps import (
+    STATS,
+    batched_begin,
+    batched_leap,
+    batched_learn,
+    batched_propose,
+)
+from bnnzoo.inference.markov.settings import HamiltonianSettings, even_groups, typical_num_steps
+from bnnzoo.lowering.lowered import LoopStep
 from bnnzoo.lowering.packed import Packed
 
-__all__ = ["ChainLoop", "HamiltonianSampler", "LoopSettings"]
-
-FIRST_STEP_SIZE, MAX_SEARCH = 0.1, 50
+__all__ = ["HamiltonianLoop", "HamiltonianSampler"]
 
 
-@dataclass(frozen=True)
-class LoopSettings:
-    """What the loop needs to know of a method."""
+class State(NamedTuple):
+    """Everything about the chains that changes, except for random streams."""
 
-    num_warmup: int
-    num_draws: int
-    target_accept: float
-    mass_matrix: MassMatrix
-    step_size: float | None
+    end: Packed
+    trajectory: Packed
+    metric: Packed
+    adaptation: Packed
+    counts: Tensor
 
 
-class ChainLoop:
-    """Chains of one kernel in one batch, with all their state; see :class:`bnnzoo.inference.markov.protocols.Loop`.
+class Steps(NamedTuple):
+    """The compiled steps of the loop."""
+
+    leap: LoopStep
+    propose: LoopStep
+    learn: LoopStep
+    begin: LoopStep
+
+
+class HamiltonianLoop(ChainLoop):
+    """Chains of one Hamiltonian kernel, each of which adapts by itself.
 
     Parameters
     ----------
     kernel : Kernel
-    density : LogDensity
-    settings : LoopSettings
-    theta : Tensor
-        Starting points ``[C, P]`` at which the density is finite.
-    seed : int
-    first_chain : int
-        Number of the first chain among all chains of the fit: chains are seeded one by one.
+    density, settings, theta, seed, first_chain
+        As in :class:`bnnzoo.inference.markov.chains.ChainLoop`.
     """
 
     stats_names = STATS
@@ -66,22 +70,20 @@ class ChainLoop:
         self,
         kernel: Kernel,
         density: LogDensity,
-        settings: LoopSettings,
+        settings: HamiltonianSettings,
         theta: Tensor,
         seed: int,
         first_chain: int,
     ) -> None:
-        self.kernel, self.density, self.settings = kernel, density, settings
-        self.num_chains, num_params = theta.shape
-        self.streams = ChainStreams(seed, first_chain, self.num_chains, 5, density.dtype, density.device)
-        self.counts = torch.zeros(self.num_chains, dtype=torch.int64)
+        super().__init__(density, settings, theta, seed, first_chain, num_uniforms=5)
+        self.kernel, self.settings = kernel, settings
         self._acceptance_rate = 0.0
-        self.draws = theta.new_zeros(self.num_chains, settings.num_draws, num_params)
-        self.stats = torch.zeros(self.num_chains, settings.num_draws, len(STATS), dtype=torch.float64)
-        self._total = settings.num_warmup + settings.num_draws
-        self._ends = window_ends(settings.num_warmup)
-        self._tensors = [value for value in density.data if isinstance(value, Tensor)]
         self._start(theta)
+
+    @property
+    def counts(self) -> Tensor:
+        """Number of draws ``[C]`` of each chain, warm-up included."""
+        return self.state.counts
 
     @property
     def num_leaps(self) -> int:
@@ -89,186 +91,154 @@ class ChainLoop:
         return self.streams.num_rows
 
     def advance(self) -> None:
-        """Go on until at least one chain has its next draw."""
+        """Run the chains until at least one of them has its next draw."""
         done = False
         with torch.no_grad():
             while not done:
                 self._leap_until_stop()
-                done = self._merge_stopped()
+                done = self._propose_where_stopped()
             self._finish_draws()
 
-    def numbers(self) -> dict[str, float]:
+    def progress_fields(self) -> dict[str, float]:
         """Return what a progress bar shows besides the number of draws."""
         return {"acceptance": self._acceptance_rate, "step size": float(self._step_size().mean())}
 
-    def snapshot(self) -> dict[str, Any]:
-        """Return all that :meth:`restore` needs to go on with the very next step, as arrays."""
-        return to_arrays(self._everything())
-
-    def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Go on where a loop of the same chains was when ``snapshot`` was taken."""
-        found = from_arrays(snapshot, like=self._everything())
-        self.streams.restore(found["streams"])
-        self.counts = found["counts"]
-        self.state = State(*found["state"])
-        for step, num_calls in zip(self._steps, found["calls"], strict=True):
-            step.num_calls = num_calls
-
-    def _everything(self) -> dict[str, Any]:
-        return {
-            "state": self.state,
-            "counts": self.counts,
-            "streams": self.streams.state(),
-            "calls": [step.num_calls for step in self._steps],
-        }
+    @property
+    def _steps(self) -> Steps:
+        return self.steps
 
     @property
-    def _steps(self) -> tuple[LoopStep, ...]:
-        return self._leap, self._merge, self._learn, self._begin
+    def _state(self) -> tuple[State]:
+        return (self.state,)
+
+    def _resume(self, state: tuple[State]) -> None:
+        (self.state,) = state
 
     def _start(self, theta: Tensor) -> None:
-        """Begin the first trajectory of all chains."""
+        """Start the first trajectory of all chains."""
         value, gradient = self.density.value_and_grad(theta, *self.density.data)
-        step_size = torch.full_like(value, self.settings.step_size or FIRST_STEP_SIZE)
+        step_size = torch.full_like(value, self.settings.step_size or INITIAL_STEP_SIZE)
         metric = identity_metric(theta, self.settings.mass_matrix)
         adaptation = initial_adaptation(theta, step_size, self.settings.mass_matrix)
-        tree = vmap(self.kernel.empty_tree)(Phase(theta, torch.zeros_like(theta), gradient, value))
-        self._next_uniforms()
-        noise = self.streams.normals(self.density.num_params)
+        at_rest = Phase(theta, torch.zeros_like(theta), gradient, value)
+        trajectory = vmap(self.kernel.finished_trajectory)(at_rest)
+        self._row = self.streams.uniforms()
+        noise = self.streams.normals(self.num_params)
         begin = vmap(self.kernel.begin, in_dims=(0, 0, 0, 0, 1))
-        leaf, tree = begin(tree, metric, step_size, noise, self._row[3:])
-        self.state = State(Packed(leaf), Packed(tree), Packed(metric), Packed(adaptation))
-        self._lower(noise)
+        end, trajectory = begin(trajectory, metric, step_size, noise, self._row[3:])
+        counts = torch.zeros(self.num_chains, dtype=torch.int64)
+        self.state = State(Packed(end), Packed(trajectory), Packed(metric), Packed(adaptation), counts)
+        self.steps = self._lower(noise)
         if self.settings.step_size is None:
-            self._search_step_size()
+            step_size = search_step_size(self._acceptance, step_size)
+            adaptation = initial_adaptation(theta, step_size, self.settings.mass_matrix)
+            self.state = self.state._replace(adaptation=Packed(adaptation))
 
-    def _lower(self, noise: Tensor) -> None:
+    def _lower(self, noise: Tensor) -> Steps:
         """Turn the kernel's steps into functions of whole batches."""
-        density, row = self.density, self._row
-        leaf, tree, metric, adaptation = self.state
-        gradient, looped = density.batched_value_and_grad, looped_value_and_grad(density.log_joint)
-        fallback = batched_leap(self.kernel, looped)
-        steps = usual_steps(density.num_params)
-        leaps = steps * self._total
-        # chains seldom stop together in long trajectories, often in short ones
-        merges = min(leaps, self.kernel.num_merges(steps) * self.num_chains * self._total)
-        leap_args = (leaf, tree, metric, self._step_size(), row[0], *self.density.data)
-        leap = batched_leap(self.kernel, gradient)
-        self._leap = LoopStep(leap, *leap_args, fallback=fallback, at_least=leaps)
-        self._merge = LoopStep(batched_merge(self.kernel), leaf, tree, metric, row[1:3], at_least=merges)
+        end, trajectory, metric, adaptation, _ = self.state
+        row, draws = self._row, self._num_warmup + self._num_draws
+        steps = typical_num_steps(self.num_params)
+        # chains rarely stop together in long trajectories, often in short ones
+        proposals = min(steps, self.kernel.num_proposals(steps) * self.num_chains) * draws
         learn = batched_learn(self.settings.target_accept)
-        self._learn = LoopStep(learn, leaf, tree, metric, adaptation, *self._stages(), at_least=self._total)
-        begin_args = (leaf, tree, metric, adaptation, noise, row[3:])
-        self._begin = LoopStep(batched_begin(self.kernel), *begin_args, at_least=self._total)
+        moving = end, trajectory, metric
+        return Steps(
+            leap=self._lowered(lambda f: batched_leap(self.kernel, f), *moving, self._step_size(), row[0]),
+            propose=LoopStep(batched_propose(self.kernel), *moving, row[1:3], at_least=proposals),
+            learn=LoopStep(learn, *moving, adaptation, *self._stages(), at_least=draws),
+            begin=LoopStep(batched_begin(self.kernel), *moving, adaptation, noise, row[3:], at_least=draws),
+        )
 
     def _leap_until_stop(self) -> None:
-        """Move every chain by leapfrog steps until one of them has to be taken on."""
-        leaf, tree, metric, _ = self.state
-        fixed, groups = (*tree.groups, *metric.groups, self._step_size()), leaf.groups
+        """Move every chain by leapfrog steps until the end of one of them stops."""
+        end, trajectory, metric, _, _ = self.state
+        fixed, groups = (*trajectory.groups, *metric.groups, self._step_size()), end.groups
         stop = False
         while not stop:
-            self._next_uniforms()
-            *groups, any_stop = self._leap(*groups, *fixed, self._row[0], *self._tensors)
+            self._row = self.streams.uniforms()
+            *groups, any_stop = self.steps.leap(*groups, *fixed, self._row[0], *self._tensors)
             stop = bool(any_stop)
-        leaf.groups = groups
+        end.groups = groups
 
-    def _merge_stopped(self) -> bool:
-        """Take on the chains that have stopped and return whether any has a draw."""
-        leaf, tree, metric, _ = self.state
-        *groups, any_done = self._merge(*leaf.groups, *tree.groups, *metric.groups, self._row[1:3])
-        leaf.groups, tree.groups = groups[: len(leaf.groups)], groups[len(leaf.groups) :]
+    def _propose_where_stopped(self) -> bool:
+        """Update the proposals of chains whose end has stopped and return whether any chain has a draw."""
+        end, trajectory, metric, _, _ = self.state
+        *groups, any_done = self.steps.propose(*end.groups, *trajectory.groups, *metric.groups, self._row[1:3])
+        end.groups, trajectory.groups = groups[: len(end.groups)], groups[len(end.groups) :]
         return bool(any_done)
 
     def _finish_draws(self) -> None:
-        """Keep the draws of chains that are done, learn from them, and begin their next trajectories."""
-        leaf, tree, metric, adaptation = self.state
-        finished = tree.value
+        """Keep the draws of chains that are done, learn from them, and start their next trajectories."""
+        end, trajectory, metric, adaptation, counts = self.state
+        finished = trajectory.value
         chains = finished.done.nonzero()[:, 0]
-        *adaptation.groups, stats = self._learn(
-            *leaf.groups, *tree.groups, *metric.groups, *adaptation.groups, *self._stages()
-        )
+        moving = *end.groups, *trajectory.groups, *metric.groups
+        *adaptation.groups, stats = self.steps.learn(*moving, *adaptation.groups, *self._stages())
         stats = stats[chains].cpu()
         self._acceptance_rate = float(stats[:, STATS.index("acceptance_rate")].mean())
         self._keep(chains.cpu(), finished.proposal.theta[chains], stats)
-        noise = self.streams.normals(self.density.num_params, chains.tolist())
-        groups = self._begin(*leaf.groups, *tree.groups, *metric.groups, *adaptation.groups, noise, self._row[3:])
-        leaf.groups, tree.groups = list(groups[: len(leaf.groups)]), list(groups[len(leaf.groups) :])
+        counts[chains.cpu()] += 1
+        close_windows(self.state, chains.cpu(), self._ends)
+        noise = self.streams.normals(self.num_params, chains.tolist())
+        moving = *end.groups, *trajectory.groups, *metric.groups
+        groups = self.steps.begin(*moving, *adaptation.groups, noise, self._row[3:])
+        end.groups, trajectory.groups = list(groups[: len(end.groups)]), list(groups[len(end.groups) :])
 
     def _step_size(self) -> Tensor:
         step_size: Tensor = self.state.adaptation.value.step_size
         return step_size.clone()
 
     def _stages(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Say which chains adapt their step size, which adapt it for the last time, and which collect moments."""
-        first, last = (self._ends[0], self._ends[-1]) if self._ends else (0, 0)
-        warm = self.counts < self.settings.num_warmup
-        stages = warm, self.counts == self.settings.num_warmup - 1, (self.counts >= first) & (self.counts < last)
-        device = self.density.device
-        return stages[0].to(device), stages[1].to(device), stages[2].to(device)
-
-    def _keep(self, chains: Tensor, theta: Tensor, stats: Tensor) -> None:
-        """Write down the draws ``[N, P]`` of some chains, and end windows of the adaptation."""
-        place = self.counts[chains] - self.settings.num_warmup
-        kept = (place >= 0) & (place < self.settings.num_draws)
-        self.draws[chains[kept], place[kept]] = theta[kept]
-        self.stats[chains[kept], place[kept]] = stats[kept].double()
-        self.counts[chains] += 1
-        ends_window = torch.isin(self.counts[chains], torch.tensor(self._ends[1:], dtype=self.counts.dtype))
-        for chain in chains[ends_window].tolist():
-            self._close_window(chain)
-
-    def _close_window(self, chain: int) -> None:
-        """Take over the mass matrix estimated in the window that ends, and forget the window."""
-        metric, adaptation = self.state.metric, self.state.adaptation
-        learnt: Adaptation = _of_chain(adaptation.value, chain)
-        new = metric_from(learnt.moments)
-        step = self._retuned(chain, learnt.step, growth_of_narrowest(_of_chain(metric.value, chain), new))
-        empty = pytree.tree_map(torch.zeros_like, learnt.moments)
-        _write_chain(metric.value, chain, new)
-        _write_chain(adaptation.value, chain, Adaptation(step.log_step.exp(), step, empty))
-
-    def _retuned(self, chain: int, step: StepSize, growth: Tensor) -> StepSize:
-        """Say how the step size goes on with a new mass matrix.
-
-        The first estimate replaces the unit matrix, so steps are rescaled. The last one differs little from the one before
-        it, and too few draws follow to tune from nothing: dual averaging then simply goes on.
-        """
-        place = self._ends.index(int(self.counts[chain]))
-        if place == 1:
-            return restart_step_size(step, growth)
-        return step if place == len(self._ends) - 1 else restart_step_size(step, torch.ones_like(growth))
-
-    def _search_step_size(self) -> None:
-        """Double or halve each chain's step until the acceptance of one leapfrog step crosses 0.8."""
-        step = self._step_size()
-        upwards = self._acceptance(step) > 0.8
-        searching = torch.ones_like(upwards)
-        for _ in range(MAX_SEARCH):
-            step = torch.where(searching, torch.where(upwards, 2 * step, step / 2), step)
-            searching &= (self._acceptance(step) > 0.8) == upwards
-            if not bool(searching.any()):
-                break
-        theta = self.state.leaf.value.phase.theta
-        self.state.adaptation.groups = Packed(initial_adaptation(theta, step, self.settings.mass_matrix)).groups
+        return stages_of(self.state.counts, self._num_warmup, self._ends, self.density.device)
 
     def _acceptance(self, step_size: Tensor) -> Tensor:
-        """Return the acceptance probability ``[C]`` of one leapfrog step from where the chains are."""
-        leaf, tree, metric, _ = self.state
-        groups = self._leap(*leaf.groups, *tree.groups, *metric.groups, step_size, self._row[0], *self._tensors)
-        phase = leaf.with_groups(groups[:-1]).value.phase
-        return (tree.value.control.energy - vmap(energy)(metric.value, phase)).exp()
-
-    def _next_uniforms(self) -> None:
-        self._row = self.streams.uniforms()
+        """Return the acceptance probability ``[C]`` of one leapfrog step from the current points."""
+        end, trajectory, metric, _, _ = self.state
+        moving = *end.groups, *trajectory.groups, *metric.groups
+        groups = self.steps.leap(*moving, step_size, self._row[0], *self._tensors)
+        phase = end.with_groups(groups[:-1]).value.phase
+        return (trajectory.value.control.energy - vmap(energy)(metric.value, phase)).exp()
 
 
-class State(NamedTuple):
-    """Everything of the chains that changes, besides counts and random streams."""
+def stages_of(
+    counts: Tensor, num_warmup: int, ends: tuple[int, ...], device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return which chains adapt their step size, which do so for the last time, and which collect moments."""
+    first, last = (ends[0], ends[-1]) if ends else (0, 0)
+    stages = counts < num_warmup, counts == num_warmup - 1, (counts >= first) & (counts < last)
+    return stages[0].to(device), stages[1].to(device), stages[2].to(device)
 
-    leaf: Packed
-    tree: Packed
-    metric: Packed
-    adaptation: Packed
+
+def close_windows(state: State, chains: Tensor, ends: tuple[int, ...]) -> None:
+    """Close the windows of adaptation that end with the latest draws of some chains."""
+    counts = state.counts[chains]
+    ends_window = torch.isin(counts, torch.tensor(ends[1:], dtype=counts.dtype))
+    for chain in chains[ends_window].tolist():
+        _close_window(state, chain, ends)
+
+
+def _close_window(state: State, chain: int, ends: tuple[int, ...]) -> None:
+    """Give one chain the mass matrix estimated in the window that ends now, and forget the window."""
+    metric, adaptation = state.metric.value, state.adaptation.value
+    learnt: Adaptation = _of_chain(adaptation, chain)
+    new = metric_from(learnt.moments)
+    growth = growth_of_narrowest(_of_chain(metric, chain), new)
+    step = _retuned(learnt.step, growth, window=ends.index(int(state.counts[chain])), last=len(ends) - 1)
+    empty = pytree.tree_map(torch.zeros_like, learnt.moments)
+    _write_chain(metric, chain, new)
+    _write_chain(adaptation, chain, Adaptation(step.log_step.exp(), step, empty))
+
+
+def _retuned(step: StepSize, growth: Tensor, window: int, last: int) -> StepSize:
+    """Return the state of dual averaging with which a chain continues under its new mass matrix.
+
+    The first estimate replaces the identity, so the step size is rescaled. The last one differs little from the one before,
+    and too few draws follow to tune from nothing: dual averaging simply continues.
+    """
+    if window == 1:
+        return restart_step_size(step, growth)
+    return step if window == last else restart_step_size(step, torch.ones_like(growth))
 
 
 def _of_chain(state: Any, chain: int) -> Any:
@@ -283,21 +253,15 @@ def _write_chain(state: Any, chain: int, new: Any) -> None:
 
 @dataclass(frozen=True)
 class HamiltonianSampler:
-    """What begins a :class:`ChainLoop`; see :class:`bnnzoo.inference.markov.protocols.Sampler`."""
+    """What starts a :class:`HamiltonianLoop`; see :class:`bnnzoo.inference.markov.protocols.Sampler`."""
 
     kernel: Kernel
-    settings: LoopSettings
-    num_groups: int | None
+    settings: HamiltonianSettings
 
     def groups(self, num_chains: int, spread: bool) -> list[range]:
-        """Return all chains as one batch at home, and on workers as many batches as asked for: they do not need each other."""
-        return even_groups(num_chains, (self.num_groups or num_chains) if spread else 1)
+        """Return all chains as one batch in this process, and on workers ``num_groups`` batches: chains adapt by themselves."""
+        return even_groups(num_chains, (self.settings.num_groups or num_chains) if spread else 1)
 
-    def begin(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int) -> ChainLoop:
+    def begin(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int) -> HamiltonianLoop:
         """Start chains at ``theta[C, P]``."""
-        return ChainLoop(self.kernel, density, self.settings, theta, seed, first_chain)
-
-    def refuse_impossible(self, name: str) -> None:
-        """Raise ValueError if the settings of the method ``name`` cannot be."""
-        refuse_tuning(name, self.settings)
-        refuse_counts(name, {"num_groups": (1 if self.num_groups is None else self.num_groups, 1)})
+        return HamiltonianLoop(self.kernel, density, self.settings, theta, seed, first_chain)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import torch
@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.method import FitContext, Need
+from bnnzoo.core.method import FitContext
 from bnnzoo.core.posterior import Draws
-from bnnzoo.inference.markov.adaptation import MassMatrix
+from bnnzoo.core.settings import Range
 from bnnzoo.inference.markov.hamiltonian.kernel import (
     DIVERGENCE_THRESHOLD,
     Control,
@@ -23,18 +23,18 @@ from bnnzoo.inference.markov.hamiltonian.kernel import (
     momentum_from,
     velocity,
 )
-from bnnzoo.inference.markov.hamiltonian.loop import HamiltonianSampler, LoopSettings
-from bnnzoo.inference.markov.sampling import ChainSettings, sample_chains
-from bnnzoo.inference.starts import Start
+from bnnzoo.inference.markov.hamiltonian.loop import HamiltonianSampler
+from bnnzoo.inference.markov.sampling import sample_chains
+from bnnzoo.inference.markov.settings import HamiltonianSettings, without_init
 
 __all__ = ["NUTS", "NUTSKernel"]
 
 
-class Leaf(NamedTuple):
-    """What changes at every leapfrog step of one chain: its moving end and the subtree that grows there."""
+class Subtree(NamedTuple):
+    """What changes at every leapfrog step of one chain: the moving end of its trajectory and the subtree growing there."""
 
     phase: Phase
-    index: Tensor  # type: ignore[assignment]  # hides tuple.index, which nobody asks for here
+    index: Tensor  # type: ignore[assignment]  # hides tuple.index, which nobody calls here
     proposal: Phase
     log_weight: Tensor
     momentum_sum: Tensor
@@ -64,13 +64,13 @@ class Tree(NamedTuple):
 class NUTSKernel:
     """The three pure steps of the No-U-Turn sampler, a :class:`~bnnzoo.inference.markov.hamiltonian.kernel.Kernel`.
 
-    A trajectory doubles until it turns back on itself. Its new half, the subtree, grows leaf by leaf; a stack of as many
-    checkpoints as the tree is deep holds what is needed to test every balanced part of it for a U-turn.
+    A trajectory doubles until it turns back on itself. Its new half, the subtree, grows leaf by leaf. A stack, as long as the
+    tree is deep, holds what it takes to test every balanced part of the subtree for a U-turn.
     """
 
     max_tree_depth: int
 
-    def empty_tree(self, phase: Phase) -> Tree:
+    def finished_trajectory(self, phase: Phase) -> Tree:
         """Return a finished tree at ``phase``, from which the first trajectory can begin."""
         zero = torch.zeros_like(phase.log_density)
         depth = torch.zeros_like(zero, dtype=torch.int64)
@@ -80,8 +80,8 @@ class NUTSKernel:
 
     def begin(
         self, tree: Tree, metric: Metric, step_size: Tensor, noise: Tensor, uniforms: Tensor
-    ) -> tuple[Leaf, Tree]:
-        """Start a trajectory at the proposal of the last one."""
+    ) -> tuple[Subtree, Tree]:
+        """Start a trajectory at the last draw."""
         momentum = momentum_from(metric, noise)
         phase = tree.proposal._replace(momentum=momentum)
         zero = torch.zeros_like(phase.log_density)
@@ -95,45 +95,45 @@ class NUTSKernel:
             depth=torch.zeros_like(tree.depth),
             done=torch.zeros_like(tree.done),
         )
-        return self._empty_leaf(phase, zero, zero), tree
+        return self._empty_subtree(phase, zero, zero), tree
 
-    def leap(self, leaf: Leaf, control: Control, phase: Phase, metric: Metric, uniform: Tensor) -> Leaf:
+    def leap(self, subtree: Subtree, control: Control, phase: Phase, metric: Metric, uniform: Tensor) -> Subtree:
         """Add the leaf at ``phase`` to the subtree."""
         error = energy(metric, phase) - control.energy
-        log_weight = torch.logaddexp(leaf.log_weight, -error)
-        accepted = (uniform.log() < -error - log_weight) | (leaf.index == 0)
-        momentum_sum = leaf.momentum_sum + phase.momentum
+        log_weight = torch.logaddexp(subtree.log_weight, -error)
+        accepted = (uniform.log() < -error - log_weight) | (subtree.index == 0)
+        momentum_sum = subtree.momentum_sum + phase.momentum
         speed = velocity(metric, phase.momentum)
-        checkpoints = torch.as_tensor(_checkpoints(self.max_tree_depth), device=leaf.index.device)
-        stored, tested = checkpoints[leaf.index].unbind()
+        places = torch.as_tensor(_stack_places(self.max_tree_depth), device=subtree.index.device)
+        stored, tested = places[subtree.index].unbind()
         half = 0.5 * phase.momentum
-        turning = _turns_within(leaf, tested, momentum_sum - half, speed)
-        velocities, offsets = _store(leaf, stored[:, None], half - momentum_sum, speed)
+        turning = _turns_within(subtree, tested, momentum_sum - half, speed)
+        velocities, offsets = _store(subtree, stored[:, None], half - momentum_sum, speed)
         diverging = error > DIVERGENCE_THRESHOLD
-        index = leaf.index + 1
-        return Leaf(
+        index = subtree.index + 1
+        return Subtree(
             phase=phase,
             index=index,
-            proposal=choose(accepted, phase, leaf.proposal),
+            proposal=choose(accepted, phase, subtree.proposal),
             log_weight=log_weight,
             momentum_sum=momentum_sum,
             velocities=velocities,
             offsets=offsets,
-            sum_acceptance=leaf.sum_acceptance + (-error).exp().clamp(max=1.0),
-            num_steps=leaf.num_steps + 1,
+            sum_acceptance=subtree.sum_acceptance + (-error).exp().clamp(max=1.0),
+            num_steps=subtree.num_steps + 1,
             turning=turning,
             diverging=diverging,
             stop=turning | diverging | (index == control.length),
         )
 
-    def merge(self, leaf: Leaf, tree: Tree, metric: Metric, uniforms: Tensor) -> tuple[Leaf, Tree]:
-        """Join a complete subtree to the tree, or drop it if it turned or diverged, and double again unless done."""
-        valid = ~(leaf.turning | leaf.diverging)
+    def propose(self, subtree: Subtree, tree: Tree, metric: Metric, uniforms: Tensor) -> tuple[Subtree, Tree]:
+        """Join a complete subtree to the tree, or discard it if it turned or diverged, and double again unless done."""
+        valid = ~(subtree.turning | subtree.diverging)
         forward = tree.control.direction > 0
-        left = choose(valid & ~forward, leaf.phase, tree.left)
-        right = choose(valid & forward, leaf.phase, tree.right)
-        momentum_sum = tree.momentum_sum + leaf.momentum_sum
-        accepted = valid & (uniforms[0].log() < leaf.log_weight - tree.log_weight)
+        left = choose(valid & ~forward, subtree.phase, tree.left)
+        right = choose(valid & forward, subtree.phase, tree.right)
+        momentum_sum = tree.momentum_sum + subtree.momentum_sum
+        accepted = valid & (uniforms[0].log() < subtree.log_weight - tree.log_weight)
         depth = tree.depth + valid
         turning = _turns(velocity(metric, left.momentum), velocity(metric, right.momentum), left, right, momentum_sum)
         direction = _sign(uniforms[1])
@@ -141,32 +141,32 @@ class NUTSKernel:
             control=Control(tree.control.energy, direction, 2**depth),
             left=left,
             right=right,
-            proposal=choose(accepted, leaf.proposal, tree.proposal),
-            log_weight=torch.logaddexp(tree.log_weight, leaf.log_weight),
+            proposal=choose(accepted, subtree.proposal, tree.proposal),
+            log_weight=torch.logaddexp(tree.log_weight, subtree.log_weight),
             momentum_sum=momentum_sum,
             depth=depth,
             done=~valid | turning | (depth >= self.max_tree_depth),
         )
-        fresh = self._empty_leaf(choose(direction > 0, right, left), leaf.sum_acceptance, leaf.num_steps)
-        return fresh._replace(diverging=leaf.diverging), grown
+        fresh = self._empty_subtree(choose(direction > 0, right, left), subtree.sum_acceptance, subtree.num_steps)
+        return fresh._replace(diverging=subtree.diverging), grown
 
-    def num_merges(self, num_steps: int) -> int:
-        """Return the number of doublings that make a trajectory of so many steps."""
+    def num_proposals(self, num_steps: int) -> int:
+        """Return the number of doublings that make a trajectory of ``num_steps`` steps."""
         return min(num_steps.bit_length(), self.max_tree_depth)
 
-    def _empty_leaf(self, phase: Phase, sum_acceptance: Tensor, num_steps: Tensor) -> Leaf:
+    def _empty_subtree(self, phase: Phase, sum_acceptance: Tensor, num_steps: Tensor) -> Subtree:
         theta, zero = phase.theta, torch.zeros_like(phase.log_density)
         stack = theta.new_zeros(self.max_tree_depth, len(theta))
         no = torch.zeros_like(zero, dtype=torch.bool)
         index = torch.zeros_like(zero, dtype=torch.int64)
         empty = zero - torch.inf
-        return Leaf(
+        return Subtree(
             phase, index, phase, empty, torch.zeros_like(theta), stack, stack, sum_acceptance, num_steps, no, no, no
         )
 
 
-@dataclass(frozen=True)
-class NUTS:
+@dataclass(frozen=True, kw_only=True)
+class NUTS(HamiltonianSettings):
     """No-U-Turn sampler with windowed adaptation of step size and mass matrix; all chains run in one batch.
 
     Parameters
@@ -174,19 +174,19 @@ class NUTS:
     num_chains, num_warmup, num_draws : int
         Number of chains, and of draws of each chain during and after adaptation.
     target_accept : float
-        Mean acceptance probability that the step size is tuned to.
+        Mean acceptance probability to which the step size is tuned.
     max_tree_depth : int
-        A trajectory has at most ``2**max_tree_depth`` leaves.
+        A trajectory takes fewer than ``2**max_tree_depth`` leapfrog steps; from 1 to 20.
     mass_matrix : {"diagonal", "dense", "fisher"}
-        Estimated from the draws' variances, their covariance, or the ratio of variances of draws and gradients.
+        Estimated from the variances of the draws, from their covariance, or from the variances of draws and gradients.
     step_size : float, optional
-        Where to start tuning; found by doubling or halving unless given.
+        Initial step size. Default: found by doubling or halving.
     num_groups : int, optional
-        Batches that an executor runs side by side, best one a core; each chain by itself unless given. Chains in one batch
-        share the cost of every call.
+        Batches of chains that an executor runs in parallel, ideally one per core. The chains of a batch share the cost of every
+        call. Default: one batch per chain.
     init : Tensor, Posterior or Method, optional
-        Starting points ``theta[C, P]``, or where to take them from. By default network weights start from their prior and
-        everything else uniformly on (-2, 2) in unconstrained space.
+        Starting points ``theta[C, P]``, or where to take them from. Default: network weights are drawn from their prior, all
+        other parameters uniformly on (-2, 2) in unconstrained space.
 
     References
     ----------
@@ -205,25 +205,12 @@ class NUTS:
     torch.Size([2, 20, 1])
     """
 
-    num_chains: int = 4
-    num_warmup: int = 1000
-    num_draws: int = 1000
-    target_accept: float = 0.8
-    max_tree_depth: int = 10
-    mass_matrix: MassMatrix = "diagonal"
-    step_size: float | None = None
-    num_groups: int | None = None
-    init: Start = None
-
-    needs: ClassVar[frozenset[Need]] = frozenset()
-    resumable: ClassVar[bool] = True
+    max_tree_depth: Annotated[int, Range(1, 20)] = 10
 
     def run(self, density: LogDensity, context: FitContext) -> Draws:
         """Draw from the posterior; see :func:`bnnzoo.fit`."""
-        loop = LoopSettings(self.num_warmup, self.num_draws, self.target_accept, self.mass_matrix, self.step_size)
-        settings = ChainSettings(self.num_chains, self.num_warmup, self.num_draws, self.init)
-        sampler = HamiltonianSampler(NUTSKernel(self.max_tree_depth), loop, self.num_groups)
-        return sample_chains(self, sampler, settings, density, context)
+        sampler = HamiltonianSampler(NUTSKernel(self.max_tree_depth), without_init(self))
+        return sample_chains(self, sampler, density, context)
 
 
 def _sign(uniform: Tensor) -> Tensor:
@@ -235,28 +222,28 @@ def _turns(left_speed: Tensor, right_speed: Tensor, left: Phase, right: Phase, m
     return ((rho * left_speed).sum() <= 0) | ((rho * right_speed).sum() <= 0)
 
 
-def _store(leaf: Leaf, stored: Tensor, offset: Tensor, speed: Tensor) -> tuple[Tensor, Tensor]:
-    """Put an even leaf on the stack: its velocity, and half its momentum less the sum so far, all the U-turn test takes."""
-    return torch.where(stored, speed, leaf.velocities), torch.where(stored, offset, leaf.offsets)
+def _store(subtree: Subtree, stored: Tensor, offset: Tensor, speed: Tensor) -> tuple[Tensor, Tensor]:
+    """Put an even leaf on the stack: its velocity, and half its momentum less the sum so far, all that the U-turn test needs."""
+    return torch.where(stored, speed, subtree.velocities), torch.where(stored, offset, subtree.offsets)
 
 
-def _turns_within(leaf: Leaf, tested: Tensor, rest: Tensor, speed: Tensor) -> Tensor:
-    """Test every balanced part of the subtree that ends at an odd leaf; they begin at the leaves on the stack.
+def _turns_within(subtree: Subtree, tested: Tensor, rest: Tensor, speed: Tensor) -> Tensor:
+    """Test every balanced part of the subtree that ends at an odd leaf; the parts begin at the leaves on the stack.
 
     With rho the momenta's sum over a part less half of both ends', the part turns if rho has a negative product with
     the velocity at either end.
     """
-    rho = rest + leaf.offsets
-    turned = ((rho * leaf.velocities).sum(1) <= 0) | ((rho * speed).sum(1) <= 0)
+    rho = rest + subtree.offsets
+    turned = ((rho * subtree.velocities).sum(1) <= 0) | ((rho * speed).sum(1) <= 0)
     return (tested & turned).any()
 
 
 @lru_cache
-def _checkpoints(max_tree_depth: int) -> NDArray[np.bool_]:
-    """Say for each leaf of a subtree where on the stack it is stored, and which places are tested ``[leaves, 2, depth]``.
+def _stack_places(max_tree_depth: int) -> NDArray[np.bool_]:
+    """Return for each leaf of a subtree where on the stack it is stored, and which places are tested ``[leaves, 2, depth]``.
 
     An even leaf is stored at the place given by the number of ones in the binary digits of half its index. At an odd one as
-    many balanced parts end as its index ends in ones; they begin at the leaves topmost on the stack.
+    many balanced parts end as its index ends in ones; they begin at the leaves on top of the stack.
     """
     index = np.arange(max(1, 2 ** (max_tree_depth - 1)))[:, None]
     place = np.arange(max_tree_depth)

@@ -1,4 +1,4 @@
-"""The pure steps that the loop over Hamiltonian kernels compiles: a kernel's steps for one chain, batched over chains."""
+"""The pure steps that the loop over Hamiltonian kernels compiles: those of a kernel, batched over chains."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,10 +9,10 @@ from torch.func import vmap
 from torch.utils import _pytree as pytree
 
 from bnnzoo.inference.markov.adaptation import Adaptation, observe, update_step_size
-from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Leaf, Metric, Phase, Tree, drift, energy
+from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Metric, Phase, StepState, TrajectoryState, drift, energy
 from bnnzoo.lowering.packed import Packed
 
-__all__ = ["STATS", "batched_begin", "batched_leap", "batched_learn", "batched_merge"]
+__all__ = ["STATS", "batched_begin", "batched_leap", "batched_learn", "batched_propose"]
 
 STATS = ("lp", "energy", "acceptance_rate", "n_steps", "tree_depth", "diverging", "step_size")
 """Columns of the statistics kept of every draw."""
@@ -21,50 +21,57 @@ STATS = ("lp", "energy", "acceptance_rate", "n_steps", "tree_depth", "diverging"
 def batched_leap(
     kernel: Kernel, value_and_grad: Callable[..., tuple[Tensor, Tensor]]
 ) -> Callable[..., tuple[Packed, Tensor]]:
-    """Return one leapfrog step of all chains, with the gradient in the middle; it also says whether any chain stops."""
+    """Return one leapfrog step of all chains, with the gradient in the middle, and whether the end of any chain stops."""
 
     def leap(
-        leaf_: Packed, tree_: Packed, metric_: Packed, step_size: Tensor, uniform: Tensor, *data: Any
+        end_: Packed, trajectory_: Packed, metric_: Packed, step_size: Tensor, uniform: Tensor, *data: Any
     ) -> tuple[Packed, Tensor]:
-        leaf, control, metric = leaf_.value, tree_.value.control, metric_.value
+        end, control, metric = end_.value, trajectory_.value.control, metric_.value
         signed = step_size * control.direction
-        theta, halfway = vmap(drift)(metric, leaf.phase, signed)
+        theta, halfway = vmap(drift)(metric, end.phase, signed)
         value, gradient = value_and_grad(theta, *data)
         momentum = halfway + 0.5 * signed[:, None] * gradient
-        leaf = vmap(kernel.leap)(leaf, control, Phase(theta, momentum, gradient, value), metric, uniform)
-        return Packed(leaf), leaf.stop.any()
+        end = vmap(kernel.leap)(end, control, Phase(theta, momentum, gradient, value), metric, uniform)
+        return Packed(end), end.stop.any()
 
     return leap
 
 
-def batched_merge(kernel: Kernel) -> Callable[..., tuple[Packed, Packed, Tensor]]:
-    """Return the step that takes on the chains whose leaf has stopped; it also says whether any chain has a draw."""
+def batched_propose(kernel: Kernel) -> Callable[..., tuple[Packed, Packed, Tensor]]:
+    """Return the step that updates the proposals of chains whose end has stopped, and whether any chain has a draw."""
 
-    def merge(leaf: Packed, tree: Packed, metric: Packed, uniforms: Tensor) -> tuple[Packed, Packed, Tensor]:
-        grown = vmap(kernel.merge, in_dims=(0, 0, 0, 1))(leaf.value, tree.value, metric.value, uniforms)
-        leaf, tree = _select(leaf.value.stop, grown, (leaf, tree))
-        return leaf, tree, tree.value.done.any()
+    def propose(end: Packed, trajectory: Packed, metric: Packed, uniforms: Tensor) -> tuple[Packed, Packed, Tensor]:
+        updated = vmap(kernel.propose, in_dims=(0, 0, 0, 1))(end.value, trajectory.value, metric.value, uniforms)
+        end, trajectory = _select(end.value.stop, updated, (end, trajectory))
+        return end, trajectory, trajectory.value.done.any()
 
-    return merge
+    return propose
 
 
 def batched_learn(target: float) -> Callable[..., tuple[Packed, Tensor]]:
     """Return the step that updates the adaptation of chains that are done and gathers their statistics ``[C, 7]``."""
 
     def one(
-        leaf: Leaf, tree: Tree, metric: Metric, state: Adaptation, warm: Tensor, last: Tensor, collecting: Tensor
+        end: StepState,
+        trajectory: TrajectoryState,
+        metric: Metric,
+        state: Adaptation,
+        warm: Tensor,
+        last: Tensor,
+        collecting: Tensor,
     ) -> tuple[Adaptation, Tensor]:
-        proposal, acceptance = tree.proposal, leaf.sum_acceptance / leaf.num_steps
+        proposal, acceptance = trajectory.proposal, end.sum_acceptance / end.num_steps
         step = _where(warm, update_step_size(state.step, acceptance, target), state.step)
         tuned = torch.where(last, step.log_average, step.log_step).exp()
         moments = _where(collecting, observe(state.moments, proposal.theta, proposal.gradient), state.moments)
         learnt = Adaptation(torch.where(warm, tuned, state.step_size), step, moments)
-        stats = (proposal.log_density, energy(metric, proposal), acceptance, leaf.num_steps, tree.depth, leaf.diverging)
-        return learnt, torch.stack([s.double() for s in (*stats, state.step_size)])
+        path = end.num_steps, trajectory.depth, end.diverging
+        stats = (proposal.log_density, energy(metric, proposal), acceptance, *path, state.step_size)
+        return learnt, torch.stack([s.double() for s in stats])
 
-    def learn(leaf: Packed, tree: Packed, metric: Packed, state: Packed, *stages: Tensor) -> tuple[Packed, Tensor]:
-        learnt, stats = vmap(one)(leaf.value, tree.value, metric.value, state.value, *stages)
-        (state,) = _select(tree.value.done, (learnt,), (state,))
+    def learn(end: Packed, trajectory: Packed, metric: Packed, state: Packed, *stages: Tensor) -> tuple[Packed, Tensor]:
+        learnt, stats = vmap(one)(end.value, trajectory.value, metric.value, state.value, *stages)
+        (state,) = _select(trajectory.value.done, (learnt,), (state,))
         return state, stats
 
     return learn
@@ -74,12 +81,12 @@ def batched_begin(kernel: Kernel) -> Callable[..., tuple[Packed, Packed]]:
     """Return the step that begins the next trajectory of chains that are done."""
 
     def begin(
-        leaf: Packed, tree: Packed, metric: Packed, state: Packed, noise: Tensor, uniforms: Tensor
+        end: Packed, trajectory: Packed, metric: Packed, state: Packed, noise: Tensor, uniforms: Tensor
     ) -> tuple[Packed, Packed]:
-        args = (tree.value, metric.value, state.value.step_size, noise, uniforms)
+        args = (trajectory.value, metric.value, state.value.step_size, noise, uniforms)
         begun = vmap(kernel.begin, in_dims=(0, 0, 0, 0, 1))(*args)
-        leaf, tree = _select(tree.value.done, begun, (leaf, tree))
-        return leaf, tree
+        end, trajectory = _select(trajectory.value.done, begun, (end, trajectory))
+        return end, trajectory
 
     return begin
 

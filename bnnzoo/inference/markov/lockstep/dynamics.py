@@ -1,7 +1,7 @@
 """The two dynamics that move chains whose trajectories all take the same number of steps, written for one chain.
 
-Both take the splitting step: half a kick by the gradient, a drift along the momentum, half a kick. They differ in the kick alone.
-Positions are measured in units of ``scale[P]``, the posterior's standard deviations as far as they are known.
+Both take the splitting step: half a kick by the gradient, a drift along the momentum, half a kick. They differ only in the kick.
+Positions are measured in units of ``scale[P]``, the posterior's standard deviations as estimated so far.
 """
 
 import math
@@ -15,7 +15,7 @@ __all__ = ["Dynamics", "Microcanonical", "Newtonian", "Point", "arrive", "drift"
 
 
 class Point(NamedTuple):
-    """Where one chain is: position, momentum and gradient ``[P]``, log density, and kinetic energy gained on the way ``[]``."""
+    """State of one chain: position, momentum and gradient ``[P]``, log density, and kinetic energy gained on the way ``[]``."""
 
     theta: Tensor
     momentum: Tensor
@@ -41,7 +41,7 @@ class Dynamics(Protocol):
         ...
 
     def quarter_period(self, num_params: int) -> float:
-        """Return the time after which a standard normal's typical orbit has forgotten where along it it began."""
+        """Return a quarter of the period of a typical orbit under a standard normal, after which it is at a right angle."""
         ...
 
 
@@ -88,7 +88,7 @@ class Microcanonical:
 
         With ``e = f / |f|``, ``d = P - 1`` and ``r = t |f| / d``, ``u`` becomes
         ``(u + e (sinh r + u.e (cosh r - 1))) / (cosh r + u.e sinh r)``, and the energy gained is ``d log`` of the denominator.
-        Everything is divided by ``exp(r) / 2``, so that nothing overflows.
+        All terms are divided by ``exp(r) / 2``, so that nothing overflows.
         """
         dimension = len(force) - 1
         size = force.norm().clamp(min=torch.finfo(force.dtype).tiny)
@@ -101,7 +101,7 @@ class Microcanonical:
         return turned / turned.norm(), dimension * (angle + (0.5 * growth).log())
 
     def kinetic(self, momentum: Tensor) -> Tensor:
-        """Return zero: the speed never changes, and what a force does to the direction is counted as work."""
+        """Return zero: the speed never changes, and the effect of a force on the direction counts as work."""
         return torch.zeros_like(momentum[0])
 
     def quarter_period(self, num_params: int) -> float:
@@ -110,12 +110,12 @@ class Microcanonical:
 
 
 def drift(dynamics: Dynamics, point: Point, scale: Tensor, time: Tensor) -> Point:
-    """Return the point after the first half of a step: half a kick, then the whole drift; its gradient is the old place's."""
+    """Return the point after half a kick and the whole drift of a step; its gradient is still that of the old position."""
     momentum, work = dynamics.kick(point.momentum, scale * point.gradient, 0.5 * time)
     return point._replace(theta=point.theta + time * scale * momentum, momentum=momentum, work=point.work + work)
 
 
 def arrive(dynamics: Dynamics, point: Point, value: Tensor, gradient: Tensor, scale: Tensor, time: Tensor) -> Point:
-    """Return the point after the second half of a step: half a kick by the gradient at the new place."""
+    """Return the point after the other half of the kick, by the gradient at the new position."""
     momentum, work = dynamics.kick(point.momentum, scale * gradient, 0.5 * time)
     return Point(point.theta, momentum, gradient, value, point.work + work)

@@ -1,55 +1,84 @@
-"""The loop of microcanonical Langevin dynamics: no proposals are rejected, so that every step counts, and a small bias stays."""
+"""The loop of microcanonical Langevin dynamics: nothing is rejected, so that every step counts, and a small bias remains."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.inference.markov.adaptation import metric_from, no_moments, observe, window_ends
+from bnnzoo.core.settings import Count, Positive
 from bnnzoo.inference.markov.autocorrelation import autocorrelation_time
+from bnnzoo.inference.markov.chains import ValueAndGrad
 from bnnzoo.inference.markov.lockstep.dynamics import Microcanonical, Point, arrive, drift
-from bnnzoo.inference.markov.lockstep.loop import pooled
-from bnnzoo.inference.markov.settings import even_groups, refuse_counts, refuse_untuned, usual_steps
-from bnnzoo.inference.markov.snapshots import restore_loop, snapshot_of_loop
-from bnnzoo.inference.markov.streams import ChainStreams
-from bnnzoo.lowering.lowered import LoopStep, looped_value_and_grad
+from bnnzoo.inference.markov.lockstep.synchronous import SynchronousLoop, groups_of_chains
+from bnnzoo.inference.markov.settings import ChainSettings
 from bnnzoo.lowering.packed import Packed
 
 __all__ = ["LangevinLoop", "LangevinSampler", "LangevinSettings", "batched_langevin_step"]
 
 DYNAMICS = Microcanonical()
-FIRST_STEP_SIZE, MAX_SEARCH = 0.1, 30
+MAX_SEARCH = 30
 STEPS_OF_WARMUP, STEPS_OF_NOISE = 32, 16
-FORGETTING, OUTLIER, MAX_COORDINATES = 0.9, 8.0, 128
+ERROR_DISCOUNT, OUTLIER, MAX_COORDINATES = 0.9, 8.0, 128
 SCALES_UNTIL = 0.65
-"""Part of warm-up after which scales stay, so that the autocorrelation is that of the chains to come."""
+"""Fraction of warm-up after which scales are fixed, so that the autocorrelation is that of the chains to come."""
 
-MOST_STEPS = 1000
-"""Steps between draws, if not asked for: where scales were guessed from too few draws, tiny steps would make one last hours."""
+MAX_STEPS_PER_DRAW = 1000
+"""Bound on the default number of steps between draws: with scales from too few draws and tiny steps, one could take hours."""
 
 DECOHERENCE = 0.4
-"""Momentum is forgotten over this many autocorrelation times, as Robnik et al. (2023) found best."""
+"""The direction decoheres over this many autocorrelation times, which Robnik et al. (2023) found best."""
 
 
-@dataclass(frozen=True)
-class LangevinSettings:
-    """What the loop needs to know of a method."""
+@dataclass(frozen=True, kw_only=True)
+class LangevinSettings(ChainSettings):
+    """Settings of microcanonical Langevin dynamics, whose chains adapt together and reject nothing."""
 
-    num_warmup: int
-    num_draws: int
-    steps_per_draw: int | None
-    energy_variance: float
-    decoherence_length: float | None
-    step_size: float | None
+    steps_per_draw: Count | None = None
+    energy_variance: Positive = 5e-4
+    decoherence_length: Positive | None = None
+    num_groups: Count = 1
 
 
-def batched_langevin_step(value_and_grad: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tuple[Packed, Tensor]]:
-    """Return one step of all chains: part of the momentum is renewed, then it drifts; the energy change ``[C]`` comes out too.
+class Discounted(NamedTuple):
+    """A discounted sum, and that of its weights."""
+
+    total: float
+    weight: float
+
+
+NOTHING = Discounted(0.0, 0.0)
+
+
+class LangevinTuning(NamedTuple):
+    """What the chains learn besides step size and scales.
+
+    Attributes
+    ----------
+    length : float
+        Decoherence length.
+    steps_per_draw : int
+    error : Discounted
+        Energy errors divided by the sixth power of the step size.
+    history : Tensor
+        Some coordinates of the last draws of warm-up ``[C, S, D]``.
+    energy_error : float
+        Mean squared energy change of the latest draw, per step and parameter.
+    """
+
+    length: float
+    steps_per_draw: int
+    error: Discounted
+    history: Tensor
+    energy_error: float
+
+
+def batched_langevin_step(value_and_grad: ValueAndGrad) -> Callable[..., tuple[Packed, Tensor]]:
+    """Return one step of all chains, partial refreshment of the momentum included, and its energy change ``[C]``.
 
     The new direction is ``u + nu z`` at unit length, with ``nu = sqrt((exp(2 t / L) - 1) / P)`` and z standard normal.
     """
@@ -68,132 +97,76 @@ def batched_langevin_step(value_and_grad: Callable[..., tuple[Tensor, Tensor]]) 
     return step
 
 
-class LangevinLoop:
-    """Chains of microcanonical Langevin dynamics, with all their state; see :class:`bnnzoo.inference.markov.protocols.Loop`.
-
-    Step size, scales and decoherence length are common to all chains.
+class LangevinLoop(SynchronousLoop[LangevinTuning]):
+    """Chains of microcanonical Langevin dynamics.
 
     Parameters
     ----------
-    density : LogDensity
-    settings : LangevinSettings
-    theta : Tensor
-        Starting points ``[C, P]`` at which the density is finite.
-    seed : int
-    first_chain : int
-        Number of the first chain among all chains of the fit.
+    density, settings, theta, seed, first_chain
+        As in :class:`bnnzoo.inference.markov.chains.ChainLoop`.
     """
 
     stats_names = ("lp", "energy_error", "n_steps", "step_size")
-    state_names = (
-        "point",
-        "scale",
-        "moments",
-        "step_size",
-        "length",
-        "steps_per_draw",
-        "seen",
-        "history",
-        "count",
-        "num_leaps",
-    )
 
     def __init__(
-        self,
-        density: LogDensity,
-        settings: LangevinSettings,
-        theta: Tensor,
-        seed: int,
-        first_chain: int = 0,
+        self, density: LogDensity, settings: LangevinSettings, theta: Tensor, seed: int, first_chain: int = 0
     ) -> None:
-        self.density, self.settings = density, settings
-        self.num_chains, self.num_params = theta.shape
-        self.streams = ChainStreams(seed, first_chain, self.num_chains, 1, density.dtype, density.device)
-        self.count, self.num_leaps, self.energy_error = 0, 0, 0.0
-        self.draws = theta.new_zeros(self.num_chains, settings.num_draws, self.num_params)
-        self.stats = torch.zeros(self.num_chains, settings.num_draws, len(self.stats_names), dtype=torch.float64)
-        self._ends = window_ends(int(SCALES_UNTIL * settings.num_warmup))
-        self._tensors = [value for value in density.data if isinstance(value, Tensor)]
-        self._start(theta)
+        super().__init__(density, settings, theta, seed, first_chain, int(SCALES_UNTIL * settings.num_warmup))
+        self.settings = settings
+        places = torch.linspace(0, self.num_params - 1, min(self.num_params, MAX_COORDINATES)).long()
+        self._coordinates = places.to(theta.device)
+        self.tuning = LangevinTuning(
+            length=settings.decoherence_length or math.sqrt(self.num_params),
+            steps_per_draw=settings.steps_per_draw or 1,
+            error=NOTHING,
+            history=theta.new_zeros(self.num_chains, settings.num_warmup // 4, len(places)),
+            energy_error=0.0,
+        )
+        step_size, momentum = self.state.step_size, self.state.point.momentum
+        args = self._layout, self.state.scale, step_size, step_size, momentum
+        self.step = self._lowered(batched_langevin_step, *args)
+        if settings.step_size is None:
+            self._search_step_size()
 
-    @property
-    def counts(self) -> Tensor:
-        """Number of draws ``[C]`` each chain has, warm-up included."""
-        return torch.full((self.num_chains,), self.count)
+    def progress_fields(self) -> dict[str, float]:
+        """Return what a progress bar shows besides the number of draws."""
+        return {"energy error": self.tuning.energy_error, "step size": float(self.state.step_size)}
 
-    def advance(self) -> None:
-        """Give every chain its next draw.
+    def _initial_momentum(self, theta: Tensor) -> Tensor:
+        return vmap(DYNAMICS.refresh)(self.streams.normals(self.num_params))
+
+    def _draw(self, warm: bool) -> None:
+        """Move every chain by the steps of one draw, then learn from them or keep the draws.
 
         Raises
         ------
         FloatingPointError
             If a chain has left the region where the log density is finite; during warm-up the step is shortened instead.
         """
-        warm, before = self.count < self.settings.num_warmup, self.point
-        num_steps = STEPS_OF_WARMUP if warm else self.steps_per_draw
+        before = self.state.point
+        num_steps = STEPS_OF_WARMUP if warm else self.tuning.steps_per_draw
         errors = self._travel(num_steps)
-        self.energy_error = float(errors.mean())
+        self.tuning = self.tuning._replace(energy_error=float(errors.mean()))
         if warm:
             self._learn(before)
-        else:
-            self._refuse_not_finite(errors)
-            self._keep(errors, num_steps)
-        self.count += 1
-        if self.count in self._ends[1:]:
-            self._close_window()
-        if self.count == self.settings.num_warmup:
-            self._stop_learning()
-
-    def numbers(self) -> dict[str, float]:
-        """Return what a progress bar shows besides the number of draws."""
-        return {"energy error": self.energy_error, "step size": float(self.step_size)}
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return the state of all chains as arrays."""
-        return snapshot_of_loop(self)
-
-    def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Go on where a loop of the same chains was when ``snapshot`` was taken."""
-        restore_loop(self, snapshot)
-
-    def _start(self, theta: Tensor) -> None:
-        value, gradient = self.density.value_and_grad(theta, *self.density.data)
-        momentum = vmap(DYNAMICS.refresh)(self.streams.normals(self.num_params))
-        self.point = Point(theta, momentum, gradient, value, torch.zeros_like(value))
-        self.scale, self.moments = torch.ones_like(theta[0]), no_moments(theta, "diagonal")
-        self.length = self.settings.decoherence_length or math.sqrt(self.num_params)
-        self.steps_per_draw = self.settings.steps_per_draw or 1
-        self.seen = (0.0, 0.0)  # discounted sum of energy error / step^6, and of its weights
-        places = torch.linspace(0, self.num_params - 1, min(self.num_params, MAX_COORDINATES)).long()
-        self._coordinates = places.to(theta.device)
-        self.history = theta.new_zeros(self.num_chains, self.settings.num_warmup // 4, len(places))
-        self._layout = Packed(self.point)
-        self.step_size = value.new_tensor(self.settings.step_size or FIRST_STEP_SIZE)
-        looped = looped_value_and_grad(self.density.log_joint)
-        self.step = LoopStep(
-            batched_langevin_step(self.density.batched_value_and_grad),
-            *(self._layout, self.scale, self.step_size, self.step_size, momentum, *self.density.data),
-            fallback=batched_langevin_step(looped),
-            at_least=usual_steps(self.num_params) * (self.settings.num_warmup + self.settings.num_draws),
-        )
-        if self.settings.step_size is None:
-            self._search_step_size()
+            return
+        self._refuse_not_finite(errors)
+        self._keep_all(self.state.point.log_density, errors, num_steps, self.state.step_size)
 
     def _travel(self, num_steps: int) -> Tensor:
-        """Move all chains by ``num_steps`` steps and return their mean squared energy change a step and parameter ``[C]``."""
-        nu = ((2 * self.step_size / self.length).exp() - 1).div(self.num_params).sqrt()
-        groups: Any = Packed(self.point).groups
-        total = torch.zeros_like(self.point.work)
+        """Move all chains by ``num_steps`` steps; return their mean squared energy change per step and parameter ``[C]``."""
+        scale, step_size = self.state.scale, self.state.step_size
+        nu = ((2 * step_size / self.tuning.length).exp() - 1).div(self.num_params).sqrt()
+        groups: Any = Packed(self.state.point).groups
+        total = torch.zeros_like(self.state.point.work)
         with torch.no_grad():
             for step in range(num_steps):
                 if step % STEPS_OF_NOISE == 0:
                     noise = self._noise(min(STEPS_OF_NOISE, num_steps - step))
-                *groups, change = self.step(
-                    *groups, self.scale, self.step_size, nu, noise[step % STEPS_OF_NOISE], *self._tensors
-                )
+                *groups, change = self.step(*groups, scale, step_size, nu, noise[step % STEPS_OF_NOISE], *self._tensors)
                 total = total + change.square()
-        self.num_leaps += num_steps
-        self.point = self._layout.with_groups(groups).value
+        point, num_leaps = self._layout.with_groups(groups).value, self.state.num_leaps + num_steps
+        self.state = self.state._replace(point=point, num_leaps=num_leaps)
         return total / (num_steps * self.num_params)
 
     def _noise(self, num_steps: int) -> Tensor:
@@ -201,95 +174,89 @@ class LangevinLoop:
         return flat.view(self.num_chains, num_steps, self.num_params).transpose(0, 1).contiguous()
 
     def _learn(self, before: Point) -> None:
-        """Let step size and scales learn from the last steps; steps into nowhere are taken back and shortened."""
-        if not math.isfinite(self.energy_error) or not bool(self.point.gradient.isfinite().all()):
-            self.point, self.step_size, self.seen = before, 0.5 * self.step_size, (0.0, 0.0)
+        """Update step size, moments and history from the last steps; non-finite steps are rejected and the step shortened."""
+        state, tuning = self.state, self.tuning
+        if not math.isfinite(tuning.energy_error) or not bool(state.point.gradient.isfinite().all()):
+            self.state = state._replace(point=before, step_size=0.5 * state.step_size)
+            self.tuning = tuning._replace(error=NOTHING)
             return
-        error, weight = self.seen
-        # The energy error of a leapfrog step grows like its sixth power; a single wild step is not to stop the chain, and
-        # on the way down to typical points what steps have cost so far soon says nothing.
-        new = self.energy_error / float(self.step_size) ** 6
-        if error > 0 and OUTLIER * new < error / weight:
-            error = weight = 0.0
-        new = min(new, OUTLIER * error / weight) if error > 0 else new
-        self.seen = FORGETTING * error + new, FORGETTING * weight + 1
+        error = _updated(tuning.error, tuning.energy_error / float(state.step_size) ** 6)
+        self.tuning = tuning._replace(error=error)
         if self.settings.step_size is None:
-            self.step_size = torch.full_like(self.step_size, self._wanted_step_size())
-        if self._ends and self._ends[0] <= self.count < self._ends[-1]:
-            self.moments = vmap(observe)(self.moments, self.point.theta, self.point.gradient)
-        place = self.count - (self.settings.num_warmup - self.history.shape[1])
+            self.state = state._replace(step_size=torch.full_like(state.step_size, self._wanted_step_size()))
+        self._observe()
+        place = state.iteration - (self._num_warmup - tuning.history.shape[1])
         if place >= 0:
-            self.history[:, place] = self.point.theta[:, self._coordinates]
+            tuning.history[:, place] = state.point.theta[:, self._coordinates]
 
     def _wanted_step_size(self) -> float:
-        error, weight = self.seen
-        return (self.settings.energy_variance * weight / error) ** (1 / 6) if error > 0 else 2 * float(self.step_size)
+        error, weight = self.tuning.error
+        if error > 0:
+            return (self.settings.energy_variance * weight / error) ** (1 / 6)
+        return 2 * float(self.state.step_size)
 
-    def _close_window(self) -> None:
-        """Take over the scales estimated in the window that ends, and forget the window and what steps cost before."""
-        new = metric_from(pooled(self.moments)).inverse_mass.sqrt()
-        if self.settings.step_size is None and self.count == self._ends[1]:
-            self.step_size = self.step_size * (self.scale / new).max()
-        self.scale, self.moments, self.seen = new, no_moments(self.point.theta, "diagonal"), (0.0, 0.0)
+    def _rescale(self, scale: Tensor) -> None:
+        """Rescale the step size after the first window, and forget the energy errors of earlier steps."""
+        if self.settings.step_size is None and self._in_first_window():
+            step_size = self.state.step_size * (self.state.scale / scale).max()
+            self.state = self.state._replace(step_size=step_size)
+        self.tuning = self.tuning._replace(error=NOTHING)
 
     def _stop_learning(self) -> None:
-        """Set the decoherence length from the autocorrelation of the last quarter of warm-up, and how often a draw is kept."""
-        if self.settings.decoherence_length is None and self.history.shape[1] >= 2 * STEPS_OF_WARMUP:
-            steps = STEPS_OF_WARMUP * float(autocorrelation_time(self.history).mean())
-            self.length = DECOHERENCE * steps * float(self.step_size)
+        """Set the decoherence length from the autocorrelation of the last quarter of warm-up, and how often draws are kept."""
+        step_size, history = float(self.state.step_size), self.tuning.history
+        if self.settings.decoherence_length is None and history.shape[1] >= 2 * STEPS_OF_WARMUP:
+            steps = STEPS_OF_WARMUP * float(autocorrelation_time(history).mean())
+            self.tuning = self.tuning._replace(length=DECOHERENCE * steps * step_size)
         if self.settings.steps_per_draw is None:
-            self.steps_per_draw = round(min(max(1.0, self.length / float(self.step_size)), MOST_STEPS))
-
-    def _keep(self, errors: Tensor, num_steps: int) -> None:
-        place, same = self.count - self.settings.num_warmup, torch.ones_like(errors)
-        columns = (self.point.log_density, errors, num_steps * same, self.step_size * same)
-        self.draws[:, place] = self.point.theta
-        self.stats[:, place] = torch.stack([column.double() for column in columns], 1).cpu()
+            steps_per_draw = round(min(max(1.0, self.tuning.length / step_size), MAX_STEPS_PER_DRAW))
+            self.tuning = self.tuning._replace(steps_per_draw=steps_per_draw)
 
     def _refuse_not_finite(self, errors: Tensor) -> None:
-        finite = errors.isfinite() & self.point.gradient.isfinite().all(1)
+        finite = errors.isfinite() & self.state.point.gradient.isfinite().all(1)
         if bool(finite.all()):
             return
         raise FloatingPointError(
             f"MCLMC: chain {int((~finite).nonzero()[0])} left the region where the log density is finite, at draw "
-            f"{self.count - self.settings.num_warmup} with step size {float(self.step_size):.3g}. Lower energy_variance "
-            f"(now {self.settings.energy_variance}), warm up longer, or use MAMS(), which rejects such steps."
+            f"{self.state.iteration - self._num_warmup} with step size {float(self.state.step_size):.3g}. Lower "
+            f"energy_variance (now {self.settings.energy_variance}), warm up longer, or use MAMS(), which rejects such steps."
         )
 
     def _search_step_size(self) -> None:
-        """Change the step by at most a factor of four at a time until its energy error is about the one wanted."""
-        start, wanted = self.point, self.settings.energy_variance
+        """Change the step by a factor of at most four at a time until its energy error is about the one wanted."""
+        start, wanted = self.state.point, self.settings.energy_variance
         for _ in range(MAX_SEARCH):
             error = float(self._travel(1).mean())
-            self.point = start
             factor = (wanted / error) ** (1 / 6) if error > 0 else 4.0
             factor = min(max(factor, 0.25), 4.0) if math.isfinite(error) else 0.25
-            self.step_size = factor * self.step_size
+            self.state = self.state._replace(point=start, step_size=factor * self.state.step_size)
             if 0.8 < factor < 1.25:
                 return
 
 
+def _updated(seen: Discounted, new: float) -> Discounted:
+    """Add the latest energy error, divided by the sixth power of the step size, by which it grows, to the discounted sum.
+
+    A single wild step must not stop the chain, so its error is bounded; and as chains descend to typical points, what earlier
+    steps cost soon carries no information, so that it is dropped once errors are much smaller.
+    """
+    error, weight = seen
+    if error > 0 and OUTLIER * new < error / weight:
+        error = weight = 0.0
+    new = min(new, OUTLIER * error / weight) if error > 0 else new
+    return Discounted(ERROR_DISCOUNT * error + new, ERROR_DISCOUNT * weight + 1)
+
+
 @dataclass(frozen=True)
 class LangevinSampler:
-    """What begins a :class:`LangevinLoop`; see :class:`bnnzoo.inference.markov.protocols.Sampler`."""
+    """What starts a :class:`LangevinLoop`; see :class:`bnnzoo.inference.markov.protocols.Sampler`."""
 
     settings: LangevinSettings
-    num_groups: int
 
     def groups(self, num_chains: int, spread: bool) -> list[range]:
-        """Return the chains that adapt together, wherever they run."""
-        return even_groups(num_chains, self.num_groups)
+        """Return the chains that adapt together, the same whether an executor runs them or not."""
+        return groups_of_chains(self.settings, num_chains)
 
     def begin(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int) -> LangevinLoop:
         """Start chains at ``theta[C, P]``."""
         return LangevinLoop(density, self.settings, theta, seed, first_chain)
-
-    def refuse_impossible(self, name: str) -> None:
-        """Raise ValueError if the settings of the method ``name`` cannot be."""
-        refuse_counts(name, {"num_groups": (self.num_groups, 1)})
-        positive = ("steps_per_draw", "energy_variance", "decoherence_length", "step_size")
-        for argument in positive:
-            value = getattr(self.settings, argument)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name}({argument}={value}): write a positive number.")
-        refuse_untuned(name, self.settings)

@@ -1,44 +1,42 @@
 """Microcanonical Langevin Monte Carlo, unadjusted (Robnik, De Luca, Silverstein and Seljak 2023)."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.method import FitContext, Need
+from bnnzoo.core.method import FitContext
 from bnnzoo.core.posterior import Draws
 from bnnzoo.inference.markov.lockstep.langevin import LangevinSampler, LangevinSettings
-from bnnzoo.inference.markov.sampling import ChainSettings, sample_chains
-from bnnzoo.inference.markov.settings import refuse_single_parameter
-from bnnzoo.inference.starts import Start
+from bnnzoo.inference.markov.sampling import sample_chains
+from bnnzoo.inference.markov.settings import refuse_single_parameter, without_init
 
 __all__ = ["MCLMC"]
 
 
-@dataclass(frozen=True)
-class MCLMC:
-    """Microcanonical Langevin Monte Carlo: the fewest gradients for an effective draw, and a small bias that does not go away.
+@dataclass(frozen=True, kw_only=True)
+class MCLMC(LangevinSettings):
+    """Microcanonical Langevin Monte Carlo: the fewest gradients per effective draw, and a small asymptotic bias.
 
     Nothing is rejected; the step size is tuned so that the energy changes little, which bounds the bias. Use
     :class:`bnnzoo.MAMS` where a bias of a few percent of a posterior sd matters. Step size, scales and decoherence length are
-    learnt during warm-up from all chains of a group together.
+    tuned during warm-up on all chains of a group.
 
     Parameters
     ----------
     num_chains, num_warmup, num_draws : int
         Number of chains, and of draws of each chain during and after adaptation; a draw of warm-up takes 32 steps.
     steps_per_draw : int, optional
-        Steps between the draws that are kept; about one decoherence length unless given, and 1,000 at most.
+        Steps between the draws that are kept. Default: about one decoherence length, and 1,000 at most.
     energy_variance : float
-        Mean squared change of the energy in a step, a parameter, that the step size is tuned to: smaller is slower and less
+        Mean squared energy change per step and parameter to which the step size is tuned: smaller values are slower and less
         biased.
     decoherence_length : float, optional
-        Distance over which the direction is forgotten, in units in which the posterior has standard deviation 1; taken from the
-        autocorrelation time unless given.
+        Distance over which the direction decoheres, in units of the posterior's standard deviation. Default: estimated from the
+        autocorrelation time.
     step_size : float, optional
-        Step size to keep to; tuned to ``energy_variance`` unless given.
+        A fixed step size. Default: tuned to ``energy_variance``.
     num_groups : int
-        Groups of chains that adapt together. On an executor every group is a task of its own, so a group for each core or
-        machine uses them all.
+        Groups of chains that adapt together. An executor runs groups in parallel, so one group per core or machine keeps all
+        of them busy.
     init : Tensor, Posterior or Method, optional
         Starting points ``theta[C, P]``, or where to take them from; see :class:`bnnzoo.NUTS`.
 
@@ -59,21 +57,8 @@ class MCLMC:
     torch.Size([2, 20, 5])
     """
 
-    num_chains: int = 4
-    num_warmup: int = 1000
-    num_draws: int = 1000
-    steps_per_draw: int | None = None
-    energy_variance: float = 5e-4
-    decoherence_length: float | None = None
-    step_size: float | None = None
-    num_groups: int = 1
-    init: Start = None
-
-    needs: ClassVar[frozenset[Need]] = frozenset()
-    resumable: ClassVar[bool] = True
-
     def run(self, density: LogDensity, context: FitContext) -> Draws:
-        """Draw from the posterior, nearly; see :func:`bnnzoo.fit`.
+        """Draw from the posterior, up to a small bias; see :func:`bnnzoo.fit`.
 
         Raises
         ------
@@ -83,7 +68,4 @@ class MCLMC:
             If a chain leaves the region where the log density is finite after warm-up.
         """
         refuse_single_parameter("MCLMC", density)
-        tuning = (self.steps_per_draw, self.energy_variance, self.decoherence_length, self.step_size)
-        sampler = LangevinSampler(LangevinSettings(self.num_warmup, self.num_draws, *tuning), self.num_groups)
-        chains = ChainSettings(self.num_chains, self.num_warmup, self.num_draws, self.init)
-        return sample_chains(self, sampler, chains, density, context)
+        return sample_chains(self, LangevinSampler(without_init(self)), density, context)

@@ -1,4 +1,4 @@
-"""The dynamics of samplers in lockstep: they retrace their steps, and account for the volume they squeeze."""
+"""The dynamics of samplers in lockstep: they are time-reversible, and their work accounts for the change of volume."""
 
 from typing import Any
 
@@ -6,26 +6,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from bnnzoo.inference.markov.autocorrelation import autocorrelation_time
 from bnnzoo.inference.markov.lockstep.dynamics import Dynamics, Microcanonical, Newtonian, Point, arrive, drift
+from tests.helpers.samplers import log_density, log_density_gradient
 
-PRECISION = torch.tensor([1.0, 4.0, 0.5, 2.0], dtype=torch.float64)
 SCALE = torch.tensor([1.0, 0.4, 1.5, 0.8], dtype=torch.float64)
-
-
-def log_density(theta: Tensor) -> Tensor:
-    return -0.5 * (PRECISION * theta.square()).sum() - 0.1 * theta.pow(4).sum()
-
-
-def gradient(theta: Tensor) -> Tensor:
-    return -PRECISION * theta - 0.4 * theta.pow(3)
 
 
 def start(dynamics: Dynamics) -> Point:
     generator = torch.Generator().manual_seed(0)
     theta, noise = torch.randn(2, 4, generator=generator, dtype=torch.float64)
     return Point(
-        theta, dynamics.refresh(noise), gradient(theta), log_density(theta), torch.zeros((), dtype=torch.float64)
+        theta,
+        dynamics.refresh(noise),
+        log_density_gradient(theta),
+        log_density(theta),
+        torch.zeros((), dtype=torch.float64),
     )
 
 
@@ -33,12 +28,12 @@ def travelled(dynamics: Dynamics, point: Point, num_steps: int, time: float) -> 
     step = torch.tensor(time, dtype=torch.float64)
     for _ in range(num_steps):
         moved = drift(dynamics, point, SCALE, step)
-        point = arrive(dynamics, moved, log_density(moved.theta), gradient(moved.theta), SCALE, step)
+        point = arrive(dynamics, moved, log_density(moved.theta), log_density_gradient(moved.theta), SCALE, step)
     return point
 
 
 @pytest.mark.parametrize("dynamics", [Newtonian(), Microcanonical()])
-def test_a_trajectory_turned_round_comes_back(dynamics: Dynamics) -> None:
+def test_the_integrator_is_time_reversible(dynamics: Dynamics) -> None:
     begin = start(dynamics)
     end = travelled(dynamics, begin, 40, 0.3)
     back = travelled(dynamics, end._replace(momentum=-end.momentum, work=0 * end.work), 40, 0.3)
@@ -105,14 +100,3 @@ def test_huge_forces_do_not_overflow() -> None:
     momentum, work = dynamics.kick(begin.momentum, torch.full((4,), 1e100, dtype=torch.float64), torch.tensor(1.0))
     assert bool(momentum.isfinite().all()) and bool(work.isfinite())
     torch.testing.assert_close(momentum, torch.full((4,), 0.5, dtype=torch.float64))
-
-
-@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.9])
-def test_autocorrelation_time_of_an_autoregression(correlation: float) -> None:
-    noise = torch.randn(8, 20000, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    draws = [noise[:, 0]]
-    for new in noise[:, 1:].unbind(1):
-        draws.append(correlation * draws[-1] + (1 - correlation**2) ** 0.5 * new)
-    time = autocorrelation_time(torch.stack(draws, 1))
-    expected = torch.full_like(time, (1 + correlation) / (1 - correlation))
-    torch.testing.assert_close(time, expected, rtol=0.15, atol=0.0)

@@ -1,0 +1,136 @@
+"""What the loops over chains in lockstep share: chains that draw at the same time, with a step size and scales in common."""
+
+from abc import abstractmethod
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from bnnzoo.core.density import LogDensity
+from bnnzoo.inference.markov.adaptation import Moments, metric_from, no_moments, observe, pooled_moments
+from bnnzoo.inference.markov.chains import INITIAL_STEP_SIZE, ChainLoop
+from bnnzoo.inference.markov.lockstep.dynamics import Point
+from bnnzoo.inference.markov.settings import ChainSettings, even_groups
+from bnnzoo.lowering.lowered import LoopStep
+from bnnzoo.lowering.packed import Packed
+
+__all__ = ["SynchronousLoop", "SynchronousState", "groups_of_chains"]
+
+
+class SynchronousState(NamedTuple):
+    """Where the chains are, and what they have in common: scales ``[P]``, step size ``[]`` and counters."""
+
+    point: Point
+    scale: Tensor
+    moments: Moments
+    step_size: Tensor
+    iteration: int
+    num_leaps: int
+
+
+class SynchronousLoop[Tuning: tuple[Any, ...]](ChainLoop):
+    """Chains that draw at the same time and share step size and scales; ``tuning`` holds what else they learn.
+
+    Parameters
+    ----------
+    density, settings, theta, seed, first_chain, adapted_draws
+        As in :class:`bnnzoo.inference.markov.chains.ChainLoop`.
+    """
+
+    state: SynchronousState
+    tuning: Tuning
+    step: LoopStep
+
+    def __init__(
+        self,
+        density: LogDensity,
+        settings: ChainSettings,
+        theta: Tensor,
+        seed: int,
+        first_chain: int,
+        adapted_draws: int | None = None,
+    ) -> None:
+        super().__init__(density, settings, theta, seed, first_chain, num_uniforms=1, adapted_draws=adapted_draws)
+        value, gradient = density.value_and_grad(theta, *density.data)
+        momentum = self._initial_momentum(theta)
+        point = Point(theta, momentum, gradient, value, torch.zeros_like(value))
+        step_size: Tensor = value.new_tensor(settings.step_size or INITIAL_STEP_SIZE)
+        moments = no_moments(theta, "diagonal")
+        self.state = SynchronousState(point, torch.ones_like(theta[0]), moments, step_size, iteration=0, num_leaps=0)
+        self._layout, self._all_chains = Packed(point), torch.arange(self.num_chains)
+
+    @property
+    def counts(self) -> Tensor:
+        """Number of draws ``[C]`` of each chain, warm-up included."""
+        return torch.full((self.num_chains,), self.state.iteration)
+
+    @property
+    def num_leaps(self) -> int:
+        """Number of gradient steps that every chain has taken."""
+        return self.state.num_leaps
+
+    def advance(self) -> None:
+        """Give every chain its next draw."""
+        self._draw(warm=self.state.iteration < self._num_warmup)
+        self.state = self.state._replace(iteration=self.state.iteration + 1)
+        if self.state.iteration in self._ends[1:]:
+            self._close_window()
+        if self.state.iteration == self._num_warmup:
+            self._stop_learning()
+
+    @abstractmethod
+    def _initial_momentum(self, theta: Tensor) -> Tensor:
+        """Return the momenta ``[C, P]`` with which chains start."""
+
+    @abstractmethod
+    def _draw(self, warm: bool) -> None:
+        """Move every chain to its next draw and learn from it, or keep it."""
+
+    @abstractmethod
+    def _rescale(self, scale: Tensor) -> None:
+        """Adjust the tuning to the new scales ``[P]``, which replace those of the state right after."""
+
+    @abstractmethod
+    def _stop_learning(self) -> None:
+        """Fix everything that was tuned during warm-up."""
+
+    @property
+    def _steps(self) -> tuple[LoopStep, ...]:
+        return (self.step,)
+
+    @property
+    def _state(self) -> tuple[SynchronousState, Tuning]:
+        return self.state, self.tuning
+
+    def _resume(self, state: tuple[SynchronousState, Tuning]) -> None:
+        self.state, self.tuning = state
+
+    def _observe(self) -> None:
+        """Add the current points to the moments of the window, if one is open."""
+        point, moments, iteration = self.state.point, self.state.moments, self.state.iteration
+        if self._ends and self._ends[0] <= iteration < self._ends[-1]:
+            self.state = self.state._replace(moments=vmap(observe)(moments, point.theta, point.gradient))
+
+    def _close_window(self) -> None:
+        """Adopt the scales estimated in the window that ends now, and forget the window."""
+        scale = metric_from(pooled_moments(self.state.moments)).inverse_mass.sqrt()
+        self._rescale(scale)
+        moments = no_moments(self.state.point.theta, "diagonal")
+        self.state = self.state._replace(scale=scale, moments=moments)
+
+    def _in_first_window(self) -> bool:
+        """Tell whether the window that ends now is the first one, whose scales replace the units of the model."""
+        return self.state.iteration == self._ends[1]
+
+    def _keep_all(self, *columns: Tensor | float) -> None:
+        """Write down the current points as draws, with statistics ``[C]`` or one number for all chains."""
+        point = self.state.point
+        same = torch.ones_like(point.log_density)
+        stats = torch.stack([(column * same).double() for column in columns], 1)
+        self._keep(self._all_chains, point.theta, stats.cpu())
+
+
+def groups_of_chains(settings: ChainSettings, num_chains: int) -> list[range]:
+    """Return the chains that adapt together, the same whether an executor runs them or not."""
+    return even_groups(num_chains, settings.num_groups or 1)

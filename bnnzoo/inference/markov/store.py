@@ -1,0 +1,202 @@
+"""The folder of a checkpoint: whose it is, and which process writes to it.
+
+A store is a zarr group that carries bnnzoo's mark, and in it a group for each batch of chains with the fingerprint of its fit.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from bnnzoo.inference.markov.blocks import zarr_library
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["Fingerprint", "WriterLock", "attributes_of", "open_chains", "open_store"]
+
+type Fingerprint = dict[str, str]
+
+FORMAT = 2
+
+
+def open_store(path: Path) -> None:
+    """Make a new store, or check that the folder is a store of this format.
+
+    Raises
+    ------
+    ValueError
+        If the folder is not a checkpoint of bnnzoo, or was written by another version.
+    OSError
+        If it cannot be made.
+    """
+    if not _exists(path):
+        return _new_group(path, {"bnnzoo": FORMAT})
+    found = attributes_of(path).get("bnnzoo") if (path / "zarr.json").is_file() else None
+    if found is None:
+        raise ValueError(f"{path} exists and is no checkpoint of bnnzoo. Give checkpoint=... the name of a new folder.")
+    if found != FORMAT:
+        raise ValueError(
+            f"The checkpoint {path} has format {found}, and this version of bnnzoo reads format {FORMAT}. Continue the run with "
+            f"the version that began it, or give checkpoint=... the name of a new folder."
+        )
+    return None
+
+
+def open_chains(path: Path, first_chain: int, num_chains: int, fingerprint: Fingerprint) -> Path:
+    """Return the folder of a batch of chains in a store: a new one, or one that belongs to the same fit."""
+    open_store(path)
+    chains = f"{first_chain}-{first_chain + num_chains - 1}"
+    folder, fingerprint = path / f"chains-{chains}", fingerprint | {"chains together": chains}
+    if folder.exists():
+        _refuse_other_fit(folder, fingerprint)
+        return folder
+    others = [other for other in path.glob("chains-*") if _overlap(other.name, folder.name)]
+    if others:
+        raise ValueError(
+            f"The checkpoint {path} holds {others[0].name}, and this fit runs {folder.name} together. Use the executor the fit "
+            f"began with, or another folder."
+        )
+    _new_group(folder, {"fingerprint": fingerprint})
+    return folder
+
+
+def attributes_of(path: Path) -> dict[str, Any]:
+    """Return the attributes of a zarr group.
+
+    Raises
+    ------
+    ValueError
+        If the file that holds them is damaged.
+    """
+    file = path / "zarr.json"
+    try:
+        return dict(json.loads(file.read_text()).get("attributes", {}))
+    except (ValueError, AttributeError, TypeError, OSError) as error:
+        raise ValueError(
+            f"The file {file} of the checkpoint is damaged ({type(error).__name__}: {error}). Restore it from a copy, or begin "
+            f"again in another folder."
+        ) from error
+
+
+class WriterLock:
+    """The right to write to a folder, held by one process until it releases it or ends.
+
+    The lock file names the process for those who are refused. The operating system holds the lock itself and frees it when the
+    process dies, so that the file of a dead process is no obstacle. Where there are no such locks (Windows, some network file
+    systems), nobody is refused.
+
+    Parameters
+    ----------
+    folder : Path
+
+    Raises
+    ------
+    RuntimeError
+        If another process holds the lock.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / ".lock"
+        try:
+            self._descriptor = self._acquired(folder)
+            os.truncate(self._descriptor, 0)
+            os.write(self._descriptor, str(os.getpid()).encode())
+        except OSError as error:
+            raise _cannot_write(folder, error) from error
+
+    def release(self) -> None:
+        """Let others write to the folder."""
+        with suppress(OSError):  # Windows removes no open file
+            self._file.unlink()
+        if fcntl is not None:
+            with suppress(OSError):
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)  # a forked child may still hold the file open
+        os.close(self._descriptor)
+
+    def _acquired(self, folder: Path) -> int:
+        while True:
+            descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT)
+            if not _lock(descriptor):
+                owner = os.pread(descriptor, 32, 0).decode() or "unknown"
+                os.close(descriptor)
+                raise RuntimeError(
+                    f"Another process (pid {owner}) writes to the checkpoint {folder}. Wait until it ends, or stop it, and make "
+                    f"the same call again; or give checkpoint=... the name of another folder."
+                )
+            if _is_same(descriptor, self._file):  # or else the owner removed it between our opening and locking it
+                return descriptor
+            os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock an open file; return False if another process has."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks
+        return True
+    return True
+
+
+def _is_same(descriptor: int, file: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), file.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _refuse_other_fit(folder: Path, fingerprint: Fingerprint) -> None:
+    found: Fingerprint = attributes_of(folder).get("fingerprint", {})
+    for name, value in fingerprint.items():
+        if found.get(name) != value:
+            raise ValueError(
+                f"The checkpoint {folder} belongs to another fit: its {name}: {found.get(name)}; of this one: {value}. Repeat "
+                f"the call that began it, or give another folder."
+            )
+
+
+def _new_group(path: Path, attributes: Mapping[str, Any]) -> None:
+    partial = path.with_name(f".partial-{path.name}-{os.getpid()}")
+    zarr = zarr_library()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        zarr.open_group(store=str(partial), mode="w", attributes=dict(attributes))
+        _rename_or_discard(partial, path)
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+
+
+def _cannot_write(path: Path, error: OSError) -> OSError:
+    return OSError(
+        f"The checkpoint {path} cannot be written ({error}). Give checkpoint=... the name of a folder where you may write."
+    )
+
+
+def _rename_or_discard(partial: Path, path: Path) -> None:
+    try:
+        partial.rename(path)
+    except OSError:  # another worker was first
+        shutil.rmtree(partial)
+        if not path.exists():
+            raise
+
+
+def _overlap(one: str, other: str) -> bool:
+    first, last, begin, end = (int(part) for name in (one, other) for part in name.removeprefix("chains-").split("-"))
+    return first <= end and begin <= last

@@ -1,0 +1,26 @@
+"""The Metropolis-adjusted microcanonical sampler: its statistics, and what is refused."""
+
+import pytest
+import torch
+
+from bnnzoo.inference import MAMS, fit
+from bnnzoo.testing import linear_gaussian, skewed
+
+
+def test_statistics_of_mams() -> None:
+    target = linear_gaussian()
+    method = MAMS(num_chains=3, num_warmup=60, num_draws=30, max_steps=6)
+    posterior = fit(target.model, method, *target.data, seed=1)
+    stats = posterior.info.sample_stats
+    assert set(stats) == {"lp", "energy", "acceptance_rate", "n_steps", "diverging", "step_size"}
+    expected, _ = posterior.density.value_and_grad(posterior.draws().flatten(0, 1), *target.data)
+    torch.testing.assert_close(stats["lp"].flatten(), expected)
+    assert bool((stats["n_steps"] == stats["n_steps"][0]).all()) and int(stats["n_steps"].max()) <= 6
+    assert len(stats["step_size"].unique()) == 1
+
+
+def test_a_direction_needs_two_parameters() -> None:
+    with pytest.raises(
+        ValueError, match=r"MAMS changes the direction .* has 1 unconstrained parameter \(rate\)\. Use NUTS"
+    ):
+        fit(skewed().model, MAMS(), *skewed().data)
