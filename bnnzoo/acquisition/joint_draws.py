@@ -32,6 +32,7 @@ def refuse_other_draws(pool: Labelled, target: Labelled, moments: tuple[xr.DataA
         raise ValueError(f"epig needs the same draws of pool and target, but there are {sizes[0]} and {sizes[1]}.")
     if not (isinstance(pool, xr.DataTree) and isinstance(target, xr.DataTree)):
         return
+    pool, target = pool.root, target.root  # of groups
     densities = [_log_densities(tree) for tree in (pool, target)]
     if densities[0] is None or densities[1] is None:
         _refuse_other_attributes(pool, target)
