@@ -123,12 +123,16 @@ def _by_observation(tree: xr.DataTree) -> xr.DataArray:
             )
         )
     sites = list(tree["log_likelihood"].to_dataset().data_vars.values())
-    if len(sites) > 1:
-        sites = [site.sum([dim for dim in site.dims if dim not in (*SAMPLE_DIMS, "obs_id")]) for site in sites]
     total = sites[0]
-    for site in sites[1:]:
-        total = total + site
+    if len(sites) > 1:
+        total = xr.concat([_by_row(site) for site in sites], "site").sum("site", skipna=False)
     return total.compute().transpose(*SAMPLE_DIMS, ...).rename("y")
+
+
+def _by_row(site: xr.DataArray) -> xr.DataArray:
+    """Return the sum over outputs ``[chain, draw, obs_id]``, to which masked entries add nothing."""
+    seen = site.where(site.notnull().any(SAMPLE_DIMS), 0.0)
+    return seen.sum([dim for dim in site.dims if dim not in (*SAMPLE_DIMS, "obs_id")], skipna=False)
 
 
 def _seen(log_likelihood: xr.DataArray, tree: xr.DataTree) -> xr.DataArray:

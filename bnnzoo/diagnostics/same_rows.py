@@ -1,5 +1,7 @@
 """Predictions that can be compared are of the same rows: by number, by label, and by the inputs that trees hold."""
 
+from collections.abc import Iterable
+
 import numpy as np
 import xarray as xr
 
@@ -43,26 +45,29 @@ def refuse_other_rows(
                 f"{name!r} and the reference {reference!r} predict different rows (the label at position {first} of "
                 f"{dim!r} is {ours[first]} and {theirs[first]}): predict the same data with each, in the same order."
             )
-    _refuse_other_inputs(name, _inputs(tree), reference, _inputs(base_tree))
+    _refuse_other_inputs(name, _inputs(tree, sizes), reference, _inputs(base_tree, sizes))
 
 
 def _row_sizes(values: xr.DataArray) -> dict[str, int]:
     return {str(dim): size for dim, size in values.sizes.items() if dim not in SAMPLE_DIMS}
 
 
-def _inputs(tree: Labelled) -> xr.Dataset:
+def _inputs(tree: Labelled, rows: Iterable[str]) -> xr.Dataset:
+    """Return the inputs of the rows; arguments that belong to no row may differ between models."""
     for group in ("predictions_constant_data", "constant_data"):
         if isinstance(tree, xr.DataTree) and group in tree.children:
-            return tree[group].to_dataset()
+            inputs = tree[group].to_dataset()
+            return inputs[[name for name, values in inputs.data_vars.items() if {*values.dims} & {*rows}]]
     return xr.Dataset()
 
 
 def _refuse_other_inputs(name: str, ours: xr.Dataset, reference: str, theirs: xr.Dataset) -> None:
-    for variable in ours.data_vars.keys() & theirs.data_vars.keys():
-        if not _same(ours[variable], theirs[variable]):
+    for variable, values in ours.data_vars.items():
+        if variable in theirs and not _same(values, theirs[variable]):
+            shapes = f" of shapes {values.shape} and {theirs[variable].shape}"
             raise ValueError(
-                f"{name!r} and the reference {reference!r} predict for different inputs {str(variable)!r}: predict the "
-                "same data with each."
+                f"{name!r} and the reference {reference!r} predict for different inputs {str(variable)!r}"
+                f"{shapes if values.shape != theirs[variable].shape else ''}: predict the same data with each."
             )
 
 

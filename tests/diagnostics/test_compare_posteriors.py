@@ -121,13 +121,20 @@ def test_predictions_for_other_inputs_are_refused():
     one_off[3, 1] += 0.01
     for other in (one_off, X[:, :1], -X):
         with pytest.raises(
-            ValueError, match=r"'mfvi' and the reference 'nuts' predict for different inputs 'x': predict the"
+            ValueError, match=r"'mfvi' and the reference 'nuts' predict for different inputs 'x'.*: predict"
         ):
             compare_posteriors(trees | {"mfvi": of_rows(1, other)}, reference="nuts")
     with pytest.raises(
         ValueError, match="'replicate of nuts' and the reference 'nuts' predict for different inputs 'x'"
     ):
         compare_posteriors(trees, reference="nuts", replicate=of_rows(1, one_off))
+
+
+def test_arguments_that_belong_to_no_row_may_differ():
+    trees = {"nuts": of_rows(0, X), "other prior": of_rows(1, X)}
+    for scale, tree in enumerate(trees.values()):
+        tree["predictions_constant_data/scale"] = float(scale)
+    assert len(compare_posteriors(trees, reference="nuts")["model"]) == 1
 
 
 def test_rows_of_other_labels_are_refused():

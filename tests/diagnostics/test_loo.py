@@ -124,6 +124,11 @@ def test_several_sites_are_left_out_together():
     wide = {"a": some(), "b": np.stack([some(seed=1), some(seed=2)], -1)}
     expected = loo(tree_of(wide["a"] + wide["b"].sum(-1)))
     assert loo(tree_of(wide)).elpd == pytest.approx(expected.elpd)
+    wide["b"][:, :, 3] = np.nan  # masked
+    assert loo(tree_of(wide)).elpd_i[3] == pytest.approx(float(loo(tree_of(wide["a"])).elpd_i[3]))
+    wide["b"][0, 0, 4] = np.nan
+    with pytest.warns(UnreliableLooWarning, match="of 1 of 6 observations"):
+        loo(tree_of(wide))
 
 
 @pytest.mark.parametrize("masked", [0.0, np.nan])
