@@ -7,6 +7,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
+from bnnzoo.acquisition.joint_draws import refuse_other_draws
 from bnnzoo.labelled import Labelled, average_probs, moment, plogp, require_several_draws
 
 __all__ = ["eig_linear_gaussian", "eig_nested_monte_carlo", "epig"]
@@ -36,7 +37,7 @@ def epig(pool: Labelled, target: Labelled) -> xr.DataArray:
     Raises
     ------
     ValueError
-        If the draws are not as many in both, or there is a single one.
+        If the draws of the two differ, in number or as far as the trees tell, or there is a single one.
 
     References
     ----------
@@ -50,9 +51,7 @@ def epig(pool: Labelled, target: Labelled) -> xr.DataArray:
     """
     ours, theirs = (moment(data, "probs").transpose("chain", "draw", "obs_id", "class_id") for data in (pool, target))
     require_several_draws(ours, "epig")
-    if any(ours.sizes[dim] != theirs.sizes[dim] for dim in ("chain", "draw")):
-        sizes = [f"{array.sizes['chain']} x {array.sizes['draw']}" for array in (ours, theirs)]
-        raise ValueError(f"epig needs the same draws of pool and target, but there are {sizes[0]} and {sizes[1]}.")
+    refuse_other_draws(pool, target, (ours, theirs))
     average = average_probs(pool)
     values = _epig(_flat(ours), _flat(theirs))
     template = average.isel(class_id=0, drop=True)

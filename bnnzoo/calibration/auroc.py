@@ -7,7 +7,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
-from bnnzoo.labelled import Labelled, average_probs, class_indices, observations
+from bnnzoo.labelled import Labelled, aligned, average_probs, class_indices, observations
 
 __all__ = ["aupr", "auroc", "bootstrap", "fpr_at_95", "misclassified", "versus"]
 
@@ -219,9 +219,8 @@ def bootstrap(
 def _checked(
     score: xr.DataArray, target: xr.DataArray, num_resamples: int, level: float
 ) -> tuple[Array, NDArray[np.bool_]]:
+    target = aligned(target, score, "target", "the scores", apart_from=())
     values, positive = score.to_numpy().ravel(), target.to_numpy().ravel().astype(bool)
-    if len(values) != len(positive):
-        raise ValueError(f"There are {len(values)} scores but {len(positive)} targets: one of each for every row.")
     if not np.isfinite(values).all():
         raise ValueError(f"Scores must be finite, but that of row {int(np.argmin(np.isfinite(values)))} is not.")
     if positive.all() or not positive.any():

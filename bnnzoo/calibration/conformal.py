@@ -95,7 +95,7 @@ class AbsoluteResidual:
             Probability with which an interval is to hold a new observation.
         """
         draws = predictive_draws(data, "AbsoluteResidual")
-        return cls(_fitted(abs(observations(data, y) - draws.mean(SAMPLE_DIMS)), level))
+        return cls(_fitted(abs(observations(data, y, draws) - draws.mean(SAMPLE_DIMS)), level))
 
     def intervals(self, data: Labelled) -> xr.Dataset:
         """Return ``low`` and ``high`` ``[obs_id, ...]`` for new rows, in units of y.
@@ -142,7 +142,7 @@ class NormalizedResidual:
             As for :meth:`AbsoluteResidual.fit`; at least two draws.
         """
         centre, scale = _centre_and_scale(data)
-        return cls(_fitted(abs(observations(data, y) - centre) / scale, level))
+        return cls(_fitted(abs(observations(data, y, centre) - centre) / scale, level))
 
     def intervals(self, data: Labelled) -> xr.Dataset:
         """Return ``low`` and ``high`` ``[obs_id, ...]`` for new rows, in units of y.
@@ -192,7 +192,7 @@ class ConformalizedQuantiles:
             As for :meth:`AbsoluteResidual.fit`.
         """
         low, high = _central(data, level)
-        y = observations(data, y)
+        y = observations(data, y, low)
         return cls(_fitted(xr.apply_ufunc(np.maximum, low - y, y - high), level), level)
 
     def intervals(self, data: Labelled) -> xr.Dataset:

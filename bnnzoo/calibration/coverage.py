@@ -46,7 +46,8 @@ def pit(data: Labelled, y: xr.DataArray | None = None) -> xr.DataArray:
     >>> pit(draws, xr.DataArray([2.5], dims="obs_id")).values
     array([0.75])
     """
-    draws, y = predictive_draws(data, "pit"), observations(data, y)
+    draws = predictive_draws(data, "pit")
+    y = observations(data, y, draws)
     return (0.5 * (draws < y) + 0.5 * (draws <= y)).mean(SAMPLE_DIMS).rename("pit").assign_attrs(units="1")
 
 

@@ -49,7 +49,7 @@ def crps(data: Labelled, y: xr.DataArray | None = None) -> xr.DataArray:
     array([0.])
     """
     draws = predictive_draws(data, "crps", at_least=2)
-    return _apply(_crps, draws, observations(data, y)).rename("crps").assign_attrs(units="units of y")
+    return _apply(_crps, draws, observations(data, y, draws)).rename("crps").assign_attrs(units="units of y")
 
 
 def interval_score(data: Labelled, level: float = 0.9, y: xr.DataArray | None = None) -> xr.DataArray:
@@ -88,7 +88,7 @@ def interval_score(data: Labelled, level: float = 0.9, y: xr.DataArray | None = 
         raise ValueError(f"level={level}; write a probability between 0 and 1, such as 0.9.")
     alpha = 1 - level
     low, high = quantiles(predictive_draws(data, "interval_score"), [alpha / 2, 1 - alpha / 2])
-    y = observations(data, y)
+    y = observations(data, y, low)
     outside = (low - y).clip(min=0.0) + (y - high).clip(min=0.0)
     return (high - low + 2 / alpha * outside).rename("interval_score").assign_attrs(units="units of y")
 
@@ -131,7 +131,7 @@ def energy_score(data: Labelled, y: xr.DataArray | None = None) -> xr.DataArray:
             f"{', '.join(map(str, draws.dims))}: for one output use crps."
         )
     score = xr.apply_ufunc(
-        _energy, flat_draws(draws), observations(data, y), vectorize=True,
+        _energy, flat_draws(draws), observations(data, y, draws), vectorize=True,
         input_core_dims=[["flat_draw", "output_id"], ["output_id"]],
     )  # fmt: skip
     return score.rename("energy_score").assign_attrs(units="units of y")

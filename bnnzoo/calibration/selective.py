@@ -4,6 +4,8 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from bnnzoo.labelled import aligned
+
 __all__ = ["aurc", "risk_coverage_curve"]
 
 type Array = NDArray[np.floating]
@@ -96,9 +98,10 @@ def aurc(
 
 
 def _checked(uncertainty: xr.DataArray, loss: xr.DataArray) -> tuple[Array, Array]:
+    loss = aligned(loss, uncertainty, "loss", "the uncertainties", apart_from=())
     scores, losses = (values.to_numpy().ravel().astype(float) for values in (uncertainty, loss))
-    if len(scores) != len(losses) or not len(losses):
-        raise ValueError(f"There are {len(scores)} uncertainties and {len(losses)} losses: one of each for every row.")
+    if not len(losses):
+        raise ValueError("There is no row: pass an uncertainty and a loss for each of some rows.")
     if not (np.isfinite(scores).all() and np.isfinite(losses).all()):
         raise ValueError("Uncertainties and losses must be finite, but some are not.")
     return scores, losses

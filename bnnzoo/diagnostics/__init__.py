@@ -3,6 +3,17 @@
 from bnnzoo.diagnostics.compare_posteriors import compare_posteriors
 from bnnzoo.diagnostics.convergence import convergence
 from bnnzoo.diagnostics.function_space import function_space, function_values
-from bnnzoo.diagnostics.pareto import psis, psis_resample
+from bnnzoo.diagnostics.loo import UnreliableLooWarning, loo
+from bnnzoo.diagnostics.pareto import PoorApproximationWarning, psis, psis_resample
 
-__all__ = ["compare_posteriors", "convergence", "function_space", "function_values", "psis", "psis_resample"]
+__all__ = [
+    "PoorApproximationWarning",
+    "UnreliableLooWarning",
+    "compare_posteriors",
+    "convergence",
+    "function_space",
+    "function_values",
+    "loo",
+    "psis",
+    "psis_resample",
+]

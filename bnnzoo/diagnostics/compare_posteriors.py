@@ -8,6 +8,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from bnnzoo.diagnostics.function_space import function_values
+from bnnzoo.diagnostics.same_rows import refuse_other_rows
 from bnnzoo.labelled import SAMPLE_DIMS, moment, require_several_draws
 
 __all__ = ["compare_posteriors"]
@@ -54,7 +55,7 @@ def compare_posteriors(
     Raises
     ------
     ValueError
-        If the reference is not among the trees, rows differ, or there are too few draws.
+        If the reference is not among the trees, rows differ in number, label or inputs, or there are too few draws.
 
     References
     ----------
@@ -74,7 +75,9 @@ def compare_posteriors(
     base = values.pop(reference)
     has_classes = "class_id" in base.dims
     measure = _class_distances if has_classes else _real_distances
-    pairs = _halves(base) if replicate is None else [(_flat(base), _flat(_replicate(replicate, base, reference)))]
+    pairs = _halves(base)
+    if replicate is not None:
+        pairs = [(_flat(base), _flat(_replicate(replicate, trees[reference], reference)))]
     scale = _scale(base)
     dims = ["model", *(dim for dim in base.dims if dim not in (*SAMPLE_DIMS, *(("class_id",) if has_classes else ())))]
     found = [_against(_flat(array), pairs, scale, measure) for array in values.values()]
@@ -90,7 +93,8 @@ def _values(trees: Mapping[str, xr.DataTree], reference: str) -> dict[str, xr.Da
         raise ValueError(f"There is only the reference {reference!r}: add trees of other methods to compare with it.")
     values = {name: _all_values(tree) for name, tree in trees.items()}
     for name, array in values.items():
-        _check_rows(name, array, reference, values[reference])
+        require_several_draws(array, f"compare_posteriors ({name!r})")
+        refuse_other_rows(name, trees[name], array, reference, trees[reference], values[reference])
     return values
 
 
@@ -100,22 +104,9 @@ def _all_values(tree: xr.DataTree) -> xr.DataArray:
     return moment(tree, "probs") if "class_id" in values.dims else values
 
 
-def _check_rows(name: str, array: xr.DataArray, reference: str, base: xr.DataArray) -> None:
-    require_several_draws(array, f"compare_posteriors ({name!r})")
-    sizes = {str(dim): size for dim, size in array.sizes.items() if dim not in SAMPLE_DIMS}
-    expected = {str(dim): size for dim, size in base.sizes.items() if dim not in SAMPLE_DIMS}
-    same_rows = all(array[dim].equals(base[dim]) for dim in sizes if dim in base.dims)
-    if sizes != expected or not same_rows:
-        raise ValueError(
-            f"{name!r} and the reference {reference!r} predict different rows ({sizes} and {expected}, or other "
-            "labels): predict the same data with each."
-        )
-
-
-def _replicate(tree: xr.DataTree, base: xr.DataArray, reference: str) -> xr.DataArray:
-    values = _all_values(tree)
-    _check_rows("replicate", values, reference, base)
-    return values
+def _replicate(tree: xr.DataTree, base: xr.DataTree, reference: str) -> xr.DataArray:
+    name = f"replicate of {reference}"
+    return _values({reference: base, name: tree}, reference)[name]
 
 
 def _flat(array: xr.DataArray) -> Array:

@@ -7,6 +7,8 @@ from bnnzoo.labelled import Labelled, first_moment, moment
 
 __all__ = ["function_space", "function_values"]
 
+INDEPENDENT = ("iid", "ensemble")  # values of the attribute sampling
+
 
 def function_space(tree: Labelled) -> xr.Dataset:
     r"""Diagnose the draws of each prediction: R-hat, effective sample sizes and Monte Carlo standard errors.
@@ -27,7 +29,9 @@ def function_space(tree: Labelled) -> xr.Dataset:
         ``rhat``, ``ess_bulk``, ``ess_tail``, ``mcse_mean``, ``mcse_sd`` ``[obs_id, ...]`` as of
         :func:`~bnnzoo.diagnostics.convergence`. The Monte Carlo standard errors have the unit of the prediction. Of two
         classes, whose probabilities mirror each other, only the second is kept. For independent draws of an
-        approximation they say how exactly it is known, and nothing about how good it is.
+        approximation they say how exactly it is known, and nothing about how good it is; R-hat does not apply to
+        such draws, nor to members of an ensemble, and is left out where the tree's attribute ``sampling`` says that
+        they are independent.
 
     Raises
     ------
@@ -46,7 +50,10 @@ def function_space(tree: Labelled) -> xr.Dataset:
     >>> list(function_space(xr.DataTree.from_dict({"conditional": conditional})))
     ['rhat', 'ess_bulk', 'ess_tail', 'mcse_mean', 'mcse_sd']
     """
-    return convergence(function_values(tree))
+    result = convergence(function_values(tree))
+    if isinstance(tree, xr.DataTree) and tree.root.attrs.get("sampling") in INDEPENDENT:
+        return result.drop_vars("rhat").assign_attrs(rhat="does not apply to independent draws")
+    return result
 
 
 def function_values(tree: Labelled) -> xr.DataArray:

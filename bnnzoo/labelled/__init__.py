@@ -5,6 +5,7 @@ they need is looked up here, so that what is missing is named in one way, and me
 memory is bounded in one way.
 """
 
+from bnnzoo.labelled.alignment import Observed, aligned
 from bnnzoo.labelled.blocks import average_probs, draw_means, draw_variance, sum_draws, tiles
 from bnnzoo.labelled.entropy import SMALLEST_PROB, entropies, plogp, shannon_entropy, sum_plogp
 from bnnzoo.labelled.lookup import (
@@ -24,6 +25,8 @@ __all__ = [
     "SAMPLE_DIMS",
     "SMALLEST_PROB",
     "Labelled",
+    "Observed",
+    "aligned",
     "average_probs",
     "class_indices",
     "companion",

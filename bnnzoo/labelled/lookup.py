@@ -6,6 +6,8 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from bnnzoo.labelled.alignment import Observed, aligned, as_array
+
 __all__ = [
     "SAMPLE_DIMS",
     "Labelled",
@@ -98,34 +100,43 @@ def companion(data: Labelled, name: str, other: str) -> xr.DataArray | None:
     return group.get(wanted)
 
 
-def observations(data: Labelled, y: xr.DataArray | None = None) -> xr.DataArray:
+def observations(data: Labelled, y: Observed | None = None, rows: xr.DataArray | None = None) -> xr.DataArray:
     """Return what was observed, ``y[obs_id, ...]``: given, or from the tree's observed data.
 
     Parameters
     ----------
     data : DataTree, Dataset or DataArray
-        For a tree, ``predictions_observed_data`` is taken, or else ``observed_data``.
-    y : DataArray, optional
+        For a tree, ``predictions_observed_data`` is taken, or else ``observed_data`` if it has no ``predictions``.
+    y : DataArray, ndarray, Series or sequence, optional
         Overrules the tree.
+    rows : DataArray [..., obs_id, ...], optional
+        The predictions that the observations are compared with, to which they are aligned by
+        :func:`~bnnzoo.labelled.aligned`; default: the observations as they are.
 
     Raises
     ------
     ValueError
-        If there is none, or the tree has several observed variables.
+        If there is none, the tree has several observed variables, or they are not those of the rows.
     """
-    if y is not None:
-        return y
+    found = _observed(data) if y is None else as_array(y)
+    return found if rows is None else aligned(found, rows)
+
+
+def _observed(data: Labelled) -> xr.DataArray:
+    """Return what a tree says was observed, at new rows if it has predictions for such."""
     if not isinstance(data, xr.DataTree):
         raise ValueError(
             "No observations: pass them as y=DataArray(values, dims='obs_id'), or pass a tree that has "
             "'predictions_observed_data' or 'observed_data' instead of a single group or array."
         )
-    for group in ("predictions_observed_data", "observed_data"):
+    is_new = {"predictions", "observed_data"} <= {*data.children}  # what was observed in training is of other rows
+    for group in ("predictions_observed_data", *(() if is_new else ("observed_data",))):
         if group in data.children:
             return _only_variable(data[group].to_dataset(), group)
     raise ValueError(
-        f"The tree has no observations (groups: {_listed(data.children)}): make it with bnnzoo.predict(posterior, "
-        "x, y), observations included, or pass y=DataArray(values, dims='obs_id')."
+        f"The tree has no observations{' of the rows it predicts' if is_new else ''} (groups: "
+        f"{_listed(data.children)}): make it with bnnzoo.predict(posterior, x, y), observations included, or pass "
+        "y=DataArray(values, dims='obs_id')."
     )
 
 
@@ -171,8 +182,8 @@ def require_probs(probs: Array, rows_dim: str = "obs_id", first_row: int = 0) ->
         )
 
 
-def class_indices(y: xr.DataArray, probs: xr.DataArray) -> xr.DataArray:
-    """Return the position along ``class_id`` of each observed label.
+def class_indices(y: Observed, probs: xr.DataArray) -> xr.DataArray:
+    """Return the position along ``class_id`` of each observed label, in the order of the rows of ``probs``.
 
     Parameters
     ----------
@@ -183,7 +194,7 @@ def class_indices(y: xr.DataArray, probs: xr.DataArray) -> xr.DataArray:
     Raises
     ------
     ValueError
-        If a label is none of the classes, with the first such observation.
+        If a label is none of the classes, with the first such observation, or labels are not those of the rows.
 
     Examples
     --------
@@ -192,6 +203,7 @@ def class_indices(y: xr.DataArray, probs: xr.DataArray) -> xr.DataArray:
     array([1])
     """
     classes = probs["class_id"].to_numpy()
+    y = aligned(y, probs)
     labels = y.to_numpy()
     matches = labels[..., None] == classes
     unknown = ~matches.any(-1)

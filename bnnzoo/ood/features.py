@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from bnnzoo.labelled import SAMPLE_DIMS
+from bnnzoo.labelled import SAMPLE_DIMS, aligned
 
 __all__ = ["average_score", "each_draw", "positions"]
 
@@ -28,11 +28,7 @@ def each_draw(features: xr.DataArray, training: int | None = None) -> Iterator[A
     ValueError
         If a dim is missing, a value is not finite, or there are other draws than in training.
     """
-    if missing := [dim for dim in ("obs_id", "feature") if dim not in features.dims]:
-        raise ValueError(
-            f"Features need the dims obs_id and feature, but have {', '.join(map(str, features.dims))}: rename one to "
-            f"{missing[0]!r}, as in features.rename(k={missing[0]!r})."
-        )
+    _refuse_other_dims(features)
     draws = [dim for dim in SAMPLE_DIMS if dim in features.dims]
     values = features.transpose(*draws, "obs_id", "feature").to_numpy().astype(float)
     values = values.reshape(-1, *values.shape[-2:])
@@ -45,23 +41,22 @@ def each_draw(features: xr.DataArray, training: int | None = None) -> Iterator[A
     yield from values
 
 
-def positions(labels: xr.DataArray, rows: int) -> NDArray[np.integer]:
-    """Return labels as 0, ..., K - 1, in the order of the classes.
+def positions(labels: xr.DataArray, features: xr.DataArray) -> NDArray[np.integer]:
+    """Return labels as 0, ..., K - 1, in the order of the classes, for the rows of features.
 
     Parameters
     ----------
     labels : DataArray [obs_id]
-    rows : int
-        How many there should be.
+    features : DataArray [..., obs_id, feature]
 
     Raises
     ------
     ValueError
-        If there are not as many labels as rows, or there is a class with a single row.
+        If a dim of the features is missing, labels are not those of the rows, or a class has a single row.
     """
-    if labels.size != rows:
-        raise ValueError(f"There are {labels.size} labels, but features of {rows} observations.")
-    classes, found, counts = np.unique(labels.to_numpy(), return_inverse=True, return_counts=True)
+    _refuse_other_dims(features)
+    known = aligned(labels, features, "labels", "the features", apart_from=(*SAMPLE_DIMS, "feature"))
+    classes, found, counts = np.unique(known.to_numpy(), return_inverse=True, return_counts=True)
     if counts.min() < 2:
         raise ValueError(f"Class {classes[counts.argmin()]} has a single observation: a density needs at least two.")
     return found
@@ -82,3 +77,11 @@ def average_score[T](features: xr.DataArray, fitted: tuple[T, ...], score: Calla
     values = np.mean([score(one, rows) for one, rows in zip(fitted, each, strict=True)], axis=0)
     coords = {"obs_id": features["obs_id"]} if "obs_id" in features.coords else {}
     return xr.DataArray(values, dims="obs_id", coords=coords)
+
+
+def _refuse_other_dims(features: xr.DataArray) -> None:
+    if missing := [dim for dim in ("obs_id", "feature") if dim not in features.dims]:
+        raise ValueError(
+            f"Features need the dims obs_id and feature, but have {', '.join(map(str, features.dims))}: rename one to "
+            f"{missing[0]!r}, as in features.rename(k={missing[0]!r})."
+        )

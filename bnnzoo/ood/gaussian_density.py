@@ -67,7 +67,7 @@ class GaussianDensity:
             do with each other; scores are averaged.
         labels : DataArray [obs_id]
         """
-        known = positions(labels, features.sizes["obs_id"] if "obs_id" in features.dims else labels.size)
+        known = positions(labels, features)
         unranked = cls(tuple(_fit_classes(rows, known) for rows in each_draw(features)), ())
         return cls(unranked.classes, tuple(np.sort(unranked.score(features).to_numpy()).tolist()))
 

@@ -58,7 +58,7 @@ class GaussianProcess:
         seed : int
             Of these.
         """
-        known = positions(labels, features.sizes["obs_id"] if "obs_id" in features.dims else labels.size)
+        known = positions(labels, features)
         if max_rows < 2:
             raise ValueError(f"max_rows={max_rows}; write a number of at least 2.")
         rows = np.random.default_rng(seed).permutation(len(known))[:max_rows]

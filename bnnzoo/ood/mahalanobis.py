@@ -11,6 +11,7 @@ from scipy.linalg import solve_triangular
 from sklearn.covariance import ledoit_wolf
 from sklearn.neighbors import NearestNeighbors
 
+from bnnzoo.labelled import aligned
 from bnnzoo.ood.features import average_score, each_draw, positions
 
 __all__ = ["Mahalanobis", "NearestFeatures", "sum_of_layers"]
@@ -62,7 +63,7 @@ class Mahalanobis:
             Of the training data, of one layer. Each draw gets its own; scores are averaged.
         labels : DataArray [obs_id]
         """
-        known = positions(labels, features.sizes["obs_id"] if "obs_id" in features.dims else labels.size)
+        known = positions(labels, features)
         return cls(tuple(_fit_tied(rows, known) for rows in each_draw(features)))
 
     def score(self, features: xr.DataArray) -> xr.DataArray:
@@ -144,7 +145,7 @@ def sum_of_layers(scores: Sequence[xr.DataArray], references: Sequence[xr.DataAr
     Raises
     ------
     ValueError
-        If the numbers of layers differ.
+        If the numbers of layers differ, or layers have scores of other rows.
 
     Examples
     --------
@@ -156,8 +157,8 @@ def sum_of_layers(scores: Sequence[xr.DataArray], references: Sequence[xr.DataAr
         raise ValueError(f"There are scores of {len(scores)} layers and references of {len(references)}.")
     standardized = [(s - r.mean()) / r.std() for s, r in zip(scores, references, strict=True)]
     total = standardized[0]
-    for other in standardized[1:]:
-        total = total + other
+    for layer, other in enumerate(standardized[1:], 2):
+        total = total + aligned(other, total, f"the score of layer {layer}", "the layers before", apart_from=())
     return total.rename("sum_of_layers")
 
 

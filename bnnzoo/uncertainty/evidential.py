@@ -3,7 +3,7 @@
 import xarray as xr
 from scipy.special import digamma
 
-from bnnzoo.labelled import shannon_entropy
+from bnnzoo.labelled import aligned, shannon_entropy
 
 __all__ = ["decompose_dirichlet", "decompose_normal_inverse_gamma"]
 
@@ -87,6 +87,7 @@ def decompose_normal_inverse_gamma(nu: xr.DataArray, alpha: xr.DataArray, beta: 
     """
     for name, values, bound in (("nu", nu, 0.0), ("alpha", alpha, 1.0), ("beta", beta, 0.0)):
         _require_above(values, name, bound)
+    alpha, beta = (aligned(v, nu, name, "nu", apart_from=()) for name, v in (("alpha", alpha), ("beta", beta)))
     aleatoric = beta / (alpha - 1)
     epistemic = aleatoric / nu
     return _split(aleatoric + epistemic, aleatoric, epistemic, "squared units of y")

@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
 import xarray as xr
 
+import bnnzoo as bz
 from bnnzoo.acquisition import bald, eig_linear_gaussian, eig_nested_monte_carlo, epig
+from tests.helpers.exact import chains, narrow_posterior, network
 
 DIMS = ("chain", "draw", "obs_id", "class_id")
 
@@ -74,3 +77,53 @@ def test_bad_input_is_named():
         eig_linear_gaussian(design, np.eye(2), 0)
     with pytest.raises(ValueError, match="num_outer=1000 must be between 2 and the number of draws, which is 3"):
         eig_nested_monte_carlo(lambda y, t: y, lambda t, rng: t, np.zeros((3, 1)))
+
+
+@pytest.fixture(scope="module")
+def posterior():
+    x, y = torch.randn(20, 3, generator=torch.Generator().manual_seed(0)), torch.arange(20) % 3
+    return narrow_posterior(network(bz.likelihoods.categorical(), out_features=3), x, y, scale=1.0)
+
+
+def at(posterior, rows, **settings):
+    return bz.predict(posterior, torch.linspace(-1, 1, 3 * rows).reshape(rows, 3), **settings)
+
+
+def test_epig_needs_joint_draws(posterior):
+    pool, target = at(posterior, 5, num_draws=200), at(posterior, 4, num_draws=200)
+    together = epig(pool, target)
+    apart = at(posterior, 4, num_draws=200, seed=8)
+    # without the trees' word for it the draws are taken for joint, and nearly all information is lost
+    assert (epig(pool["conditional"]["probs"], apart["conditional"]["probs"]) < 0.5 * together).all()
+    with pytest.raises(ValueError, match=r"log densities \('lp'\) differ \(draw_seed 3 and 8\): predict both with one"):
+        epig(pool, apart)
+    with pytest.raises(ValueError, match="there are 1 x 200 and 1 x 100"):
+        epig(pool, at(posterior, 4, num_draws=100))
+    halves = [
+        tree.isel(draw=half, missing_dims="ignore") for tree in (pool, target) for half in (slice(100), slice(100, 200))
+    ]
+    assert np.isfinite(epig(halves[0], halves[2])).all()
+    with pytest.raises(ValueError, match=r"log densities \('lp'\) differ: predict"):
+        epig(halves[0], halves[3])
+
+
+def test_draws_of_chains_do_not_depend_on_a_seed(posterior):
+    mcmc = chains(posterior, num_draws=30)
+    found = epig(at(mcmc, 5, seed=1), at(mcmc, 4, seed=2))
+    np.testing.assert_array_equal(found, epig(at(mcmc, 5, seed=2), at(mcmc, 4, seed=2)))
+
+
+@pytest.mark.parametrize("name", ["inference_method", "config", "seed", "draw_seed"])
+def test_without_log_densities_attributes_must_agree(posterior, name):
+    trees = [at(posterior, rows, num_draws=20) for rows in (5, 4)]
+    without = [xr.DataTree.from_dict({"conditional": tree["conditional"].to_dataset()}) for tree in trees]
+    expected = epig(*trees)
+    np.testing.assert_array_equal(epig(*without), expected)  # of another library, say
+    for tree in without:
+        tree.attrs = dict(trees[0].attrs)
+    np.testing.assert_array_equal(epig(*without), expected)
+    without[1].attrs[name] = "another"
+    with pytest.raises(
+        ValueError, match=rf"same draws of pool and target, but their {name} is .* and 'another': predict"
+    ):
+        epig(*without)

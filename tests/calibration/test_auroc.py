@@ -59,7 +59,7 @@ def test_bad_input_is_named():
         auroc(score, score > 5)
     with pytest.raises(ValueError, match=r"No row has a negative \(False\) target"):
         aupr(score, score < 5)
-    with pytest.raises(ValueError, match="There are 2 scores but 1 targets"):
+    with pytest.raises(ValueError, match="There are 1 values of target along 'obs_id' for 2 rows of the scores"):
         auroc(score, score[:1] > 0)
     with pytest.raises(ValueError, match="Scores must be finite, but that of row 1 is not"):
         auroc(score.where(score < 0.5), score > 0.5)

@@ -41,7 +41,7 @@ def test_order_of_ties_does_not_matter():
 
 
 def test_bad_input_is_named():
-    with pytest.raises(ValueError, match="There are 2 uncertainties and 1 losses"):
+    with pytest.raises(ValueError, match="There are 1 values of loss along 'obs_id' for 2 rows of the uncertainties"):
         risk_coverage_curve(rows([1, 2]), rows([1]))
     with pytest.raises(ValueError, match="must be finite"):
         aurc(rows([1, np.nan]), rows([1, 1]))

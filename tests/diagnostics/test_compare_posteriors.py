@@ -96,3 +96,53 @@ def test_bad_input_is_named():
         compare_posteriors({"a": gaussian(0), "b": gaussian(0, shape=(1, 9, 3))}, reference="a")
     with pytest.raises(ValueError, match=r"compare_posteriors \('map'\) compares draws"):
         compare_posteriors({"a": gaussian(0), "map": gaussian(0, shape=(1, 1, ROWS))}, reference="a")
+
+
+def of_rows(seed, x, labels=None, dtype=float, group="predictions_constant_data"):
+    """Return a tree of three chains that holds its inputs."""
+    x = np.asarray(x, dtype)
+    tree = gaussian(seed, shape=(3, 20, len(x)))
+    tree[group] = xr.DataTree(xr.Dataset({"x": (("obs_id", "x_dim_0"), x)}))
+    labelled = {} if labels is None else {"obs_id": labels}
+    return tree.map_over_datasets(lambda d: d.assign_coords(labelled) if "obs_id" in d.dims else d)
+
+
+X = np.random.default_rng(3).normal(size=(ROWS, 2))
+
+
+def test_predictions_for_other_inputs_are_refused():
+    trees = {
+        "nuts": of_rows(0, X),
+        "single": of_rows(1, X, dtype=np.float32),
+        "train": of_rows(2, X, group="constant_data"),
+    }
+    compare_posteriors(trees | {"no inputs": gaussian(0)}, reference="nuts")
+    one_off = X.copy()
+    one_off[3, 1] += 0.01
+    for other in (one_off, X[:, :1], -X):
+        with pytest.raises(
+            ValueError, match=r"'mfvi' and the reference 'nuts' predict for different inputs 'x'.*: predict"
+        ):
+            compare_posteriors(trees | {"mfvi": of_rows(1, other)}, reference="nuts")
+    with pytest.raises(
+        ValueError, match="'replicate of nuts' and the reference 'nuts' predict for different inputs 'x'"
+    ):
+        compare_posteriors(trees, reference="nuts", replicate=of_rows(1, one_off))
+
+
+def test_arguments_that_belong_to_no_row_may_differ():
+    trees = {"nuts": of_rows(0, X), "other prior": of_rows(1, X)}
+    for scale, tree in enumerate(trees.values()):
+        tree["predictions_constant_data/scale"] = float(scale)
+    assert len(compare_posteriors(trees, reference="nuts")["model"]) == 1
+
+
+def test_rows_of_other_labels_are_refused():
+    names = [f"row {i}" for i in range(ROWS)]
+    trees = {"nuts": of_rows(0, X, names), "same": of_rows(1, X, names), "unlabelled": of_rows(1, X)}
+    assert compare_posteriors(trees, reference="nuts")["obs_id"].values.tolist() == names
+    sentence = r"'mfvi' .* 'nuts' predict different rows \(the label at position 0 of 'obs_id' is row 39 and row 0\)"
+    with pytest.raises(ValueError, match=sentence):
+        compare_posteriors(trees | {"mfvi": of_rows(1, X, names[::-1])}, reference="nuts")
+    with pytest.raises(ValueError, match=r"'mfvi' .* predict different rows \(\{'obs_id': 1\} and \{'obs_id': 40\}\)"):
+        compare_posteriors(trees | {"mfvi": of_rows(1, X[:1])}, reference="nuts")

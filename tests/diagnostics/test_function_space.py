@@ -75,6 +75,19 @@ def test_one_chain_has_no_rhat_and_a_constant_prediction_no_diagnostics():
     assert all(np.isnan(values).all() for values in constant.data_vars.values())
 
 
+@pytest.mark.parametrize("sampling", ["iid", "ensemble"])
+def test_rhat_does_not_apply_to_independent_draws(sampling):
+    tree = example_tree("regression")
+    chains = function_space(tree)
+    tree.attrs["sampling"] = sampling
+    for independent in (function_space(tree), function_space(tree["conditional"])):
+        assert independent.attrs["rhat"] == "does not apply to independent draws"
+        assert independent.drop_attrs().identical(chains.drop_vars("rhat").drop_attrs())
+    tree.attrs["sampling"] = "mcmc"
+    assert function_space(tree).identical(chains)
+    assert function_space(tree["conditional"]["mean"]).identical(chains)
+
+
 def test_chunked_and_unlabelled_rows_are_taken():
     mean = xr.DataArray(np.random.default_rng(0).normal(size=(2, 50, 3)), dims=DIMS)
     xr.testing.assert_allclose(function_space(mean.chunk(draw=10)), function_space(mean))

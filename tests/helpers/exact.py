@@ -30,6 +30,19 @@ def exact_posterior(target: LinearGaussian) -> Gaussian:
     return Gaussian(density, IID, target.mean["w"], Dense(torch.linalg.cholesky(target.covariance)))
 
 
+def exact_loo(target: LinearGaussian) -> Tensor:
+    """log p(y_i | y_-i) ``[N]`` of a linear-Gaussian model, refitting in closed form."""
+    x, y = target.data
+    found = []
+    for i in range(len(y)):
+        rest = torch.arange(len(y)) != i
+        covariance = torch.linalg.inv(x[rest].T @ x[rest] / target.noise**2 + torch.eye(x.shape[1]))
+        mean = covariance @ x[rest].T @ y[rest] / target.noise**2
+        sd = (x[i] @ covariance @ x[i] + target.noise**2).sqrt()
+        found.append(torch.distributions.Normal(x[i] @ mean, sd).log_prob(y[i]))
+    return torch.stack(found)
+
+
 def narrow_posterior(model: Any, *data: Any, scale: float = 0.1) -> Gaussian:
     """A Gaussian around zero, for models whose posterior does not matter to the test."""
     density = build_density(model, *data)

@@ -37,7 +37,9 @@ def held_out(task: Task, num_draws: int = 50, num_rows: int = 24, seed: int = 0)
         "predictions": datatree.by_row({"y": draws}),
         "predictions_log_likelihood": datatree.by_row({"y": density}),
         "predictions_observed_data": datatree.by_row({"y": y}, draws=False),
-        "predictions_constant_data": datatree.constant({"x": rng.normal(size=(num_rows, 2))}, num_rows, {}),
+        "predictions_constant_data": datatree.constant(
+            {"x": np.random.default_rng(98).normal(size=(num_rows, 2))}, num_rows, {}
+        ),
         "conditional": datatree.conditional(moments),
     }
     return datatree.from_groups(groups, ATTRIBUTES)

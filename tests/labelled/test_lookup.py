@@ -82,6 +82,18 @@ def test_observations_are_those_of_the_predictions_or_given():
     assert observations(tree).identical(tree["predictions_observed_data"]["y"])
     y = xr.DataArray([1.0], dims="obs_id")
     assert observations(tree, y) is y
+    assert observations(tree, np.zeros(7), tree["predictions"]["y"])["obs_id"].identical(tree["predictions"]["obs_id"])
+
+
+def test_observations_of_the_training_data_are_not_those_of_predictions():
+    tree = example_tree("regression").assign({"observed_data": example_tree("regression")["predictions_observed_data"]})
+    tree = xr.DataTree.from_dict(
+        {n: g.to_dataset() for n, g in tree.children.items() if not n.endswith("ns_observed_data")}
+    )
+    with pytest.raises(
+        ValueError, match=r"no observations of the rows it predicts \(groups: predictions, conditional, obs"
+    ):
+        observations(tree)
 
 
 def test_missing_observations_are_named():
@@ -108,10 +120,10 @@ def test_values_that_are_no_probabilities_are_placed(bad, words):
 
 def test_labels_are_looked_up_among_the_classes():
     probs = probs_array().assign_coords(class_id=["a", "b", "c"])
-    assert class_indices(xr.DataArray(["c", "a"], dims="obs_id"), probs).values.tolist() == [2, 0]
-    assert class_indices(xr.DataArray([1.0, 2.0], dims="obs_id"), probs_array()).values.tolist() == [1, 2]
+    assert class_indices(xr.DataArray(["c", "a", "a", "b"], dims="obs_id"), probs).values.tolist() == [2, 0, 0, 1]
+    assert class_indices([1.0, 2.0, 0.0, 1.0], probs_array()).values.tolist() == [1, 2, 0, 1]
 
 
 def test_a_label_outside_the_classes_is_named():
     with pytest.raises(ValueError, match="Observation 1 has label 3, which is none of the classes 0, 1, 2"):
-        class_indices(xr.DataArray([0, 3], dims="obs_id"), probs_array())
+        class_indices(xr.DataArray([0, 3, 1, 1], dims="obs_id"), probs_array())

@@ -109,7 +109,7 @@ def test_bad_input_is_named():
     for method in (GaussianDensity, Mahalanobis):
         with pytest.raises(ValueError, match=r"dims obs_id and feature, but have obs_id, k: rename one to 'feature'"):
             method.fit(features.rename(feature="k"), labels)
-        with pytest.raises(ValueError, match="There are 4 labels, but features of 10 observations"):
+        with pytest.raises(ValueError, match="There are 4 values of labels along 'obs_id' for 10 rows of the features"):
             method.fit(features, labels[:4])
         with pytest.raises(ValueError, match="Class 7 has a single observation"):
             method.fit(features, xr.where(xr.DataArray(np.arange(10), dims="obs_id") == 0, 7, 0))

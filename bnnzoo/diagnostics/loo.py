@@ -1,0 +1,226 @@
+"""Leave-one-out cross-validation, with the importance weights that the kind of draws in a tree asks for."""
+
+import math
+import warnings
+
+import numpy as np
+import xarray as xr
+from arviz_stats.loo.loo import loo as loo_of_chains
+from arviz_stats.loo.loo_approximate_posterior import loo_approximate_posterior
+from arviz_stats.utils import ELPDData
+
+from bnnzoo.diagnostics.pareto import MIN_DRAWS
+from bnnzoo.labelled import SAMPLE_DIMS, num_draws
+
+__all__ = ["UnreliableLooWarning", "loo"]
+
+
+class UnreliableLooWarning(UserWarning):
+    """For some observations the importance weights are too uneven for leave-one-out cross-validation."""
+
+
+def loo(tree: xr.DataTree) -> ELPDData:
+    r"""Return the leave-one-out log predictive density :math:`\sum_i \log p(y_i \mid y_{-i})` by importance sampling.
+
+    Draws :math:`\theta_s \sim q` are weighted by what turns them into draws from the posterior without observation i,
+    with Pareto-smoothed weights
+
+    .. math:: w_{is} \propto \frac{p(y, \theta_s)}{q(\theta_s)} \frac{1}{p(y_i \mid \theta_s)}
+
+    Markov chains draw from the posterior itself, and the first factor is one. For independent draws of an approximation
+    (VI, Laplace) it corrects for the approximation; without it, the k-hats look good however far the approximation is
+    from the posterior. Which of the two is right, the tree says in its attribute ``sampling``; where it has none, draws
+    with ``log_q`` are taken for those of an approximation and others for Markov chains.
+
+    Parameters
+    ----------
+    tree : DataTree
+        From :func:`bnnzoo.posterior_predictive` on the training data, with ``log_likelihood``; for an approximation also
+        with ``lp`` and ``log_q`` in ``sample_stats``. If it has predictions of the linearised model (attribute
+        ``linearized``) and a group ``log_prior``, of densities that include the Jacobian of the constraining transforms,
+        the joint density is that of the linearised model.
+
+    Returns
+    -------
+    ELPDData
+        ArviZ's, with ``elpd``, ``se``, ``p`` and, for each observation, ``elpd_i`` and ``pareto_k``; ``az.compare`` takes
+        it. An entry of the log likelihood counts as one observation, except that several observed sites are summed
+        row by row, since they are left out together. Masked observations, whose log likelihood is exactly zero or NaN
+        in all draws, are left out of the result.
+
+    Raises
+    ------
+    ValueError
+        If the tree has no log likelihood, its draws are those of a prior or members of an ensemble, the density of an
+        approximation is missing or not finite, or there are fewer than 25 draws.
+
+    Warns
+    -----
+    UnreliableLooWarning
+        If a k-hat is NaN or above ``good_k``, ``min(1 - 1 / log10(S), 0.7)`` for S draws.
+
+    References
+    ----------
+    Vehtari, Gelman and Gabry (2017), Practical Bayesian model evaluation using leave-one-out cross-validation and WAIC,
+    Statistics and Computing 27. Magnusson, Andersen, Jonasson and Vehtari (2019), Bayesian leave-one-out
+    cross-validation for large data, ICML (approximate posteriors).
+
+    Examples
+    --------
+    >>> import bnnzoo as bz
+    >>> from bnnzoo.testing import linear_gaussian
+    >>> target = linear_gaussian()
+    >>> posterior = bz.fit(target.model, bz.Laplace(), *target.data, progress=False)
+    >>> found = bz.diagnostics.loo(bz.posterior_predictive(posterior, *target.data))
+    >>> int(found.n_data_points), bool((found.pareto_k < 0.7).all())
+    (40, True)
+    """
+    _refuse_prior_and_ensemble(tree)
+    log_likelihood = _seen(_by_observation(tree), tree)
+    if num_draws(log_likelihood) < MIN_DRAWS:
+        raise ValueError(f"LOO needs {MIN_DRAWS} draws or more, but there are {num_draws(log_likelihood)}.")
+    is_approximate = _sampling(tree) == "iid"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of ArviZ, about k-hats: they are warned of below
+        found = _of_approximation(log_likelihood, tree) if is_approximate else _of_chains(log_likelihood, tree)
+    _warn_if_unreliable(found, is_approximate)
+    return found
+
+
+def _sampling(tree: xr.DataTree) -> str:
+    return str(tree.attrs.get("sampling", "iid" if "log_q" in _sample_stats(tree) else "mcmc"))
+
+
+def _sample_stats(tree: xr.DataTree) -> xr.Dataset:
+    return tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else xr.Dataset()
+
+
+def _refuse_prior_and_ensemble(tree: xr.DataTree) -> None:
+    if tree.attrs.get("inference_method") == "prior" or {*tree.children} & {"prior", "posterior"} == {"prior"}:
+        raise ValueError(
+            "LOO is of a fit, but the draws are those of the prior, which has seen no data to leave out: pass "
+            "bnnzoo.posterior_predictive(posterior, x, y)."
+        )
+    if _sampling(tree) == "ensemble":
+        raise ValueError(
+            f"Members of an ensemble ({tree.attrs.get('inference_method', 'unknown method')}) are no draws from a known "
+            "density, so that no weights leave an observation out of them: compare held-out log scores instead, "
+            "bnnzoo.calibration.nll(bnnzoo.predict(posterior, x_test, y_test))."
+        )
+
+
+def _by_observation(tree: xr.DataTree) -> xr.DataArray:
+    """Return the log likelihood ``[chain, draw, obs_id, ...]``, that of several sites summed by row."""
+    if "log_likelihood" not in tree.children:
+        is_new = "predictions_log_likelihood" in tree.children
+        raise ValueError(
+            f"LOO needs the log likelihood of the training data, but the tree has no group 'log_likelihood' (groups: "
+            f"{', '.join(tree.children) or 'none'}): "
+            + (
+                "of new data take bnnzoo.calibration.nll."
+                if is_new
+                else "pass bnnzoo.posterior_predictive(posterior, x, y)."
+            )
+        )
+    sites = list(tree["log_likelihood"].to_dataset().data_vars.values())
+    total = sites[0]
+    if len(sites) > 1:
+        total = xr.concat([_by_row(site) for site in sites], "site").sum("site", skipna=False)
+    return total.compute().transpose(*SAMPLE_DIMS, ...).rename("y")
+
+
+def _by_row(site: xr.DataArray) -> xr.DataArray:
+    """Return the sum over outputs ``[chain, draw, obs_id]``, to which masked entries add nothing."""
+    seen = site.where(site.notnull().any(SAMPLE_DIMS), 0.0)
+    return seen.sum([dim for dim in site.dims if dim not in (*SAMPLE_DIMS, "obs_id")], skipna=False)
+
+
+def _seen(log_likelihood: xr.DataArray, tree: xr.DataTree) -> xr.DataArray:
+    """Leave out masked observations: a density is not exactly one in all draws, unless a class is certain."""
+    masked = ((log_likelihood == 0) | log_likelihood.isnull()).all(SAMPLE_DIMS) & ~_certain(tree)
+    if not masked.any():
+        return log_likelihood
+    if masked.ndim > 1:
+        log_likelihood = log_likelihood.stack(observation=masked.dims, create_index=False)
+        masked = masked.stack(observation=masked.dims, create_index=False)
+    if masked.all():
+        raise ValueError(
+            "LOO needs observations, but the log likelihood of all is zero or NaN: none was seen in the fit."
+        )
+    return log_likelihood[..., ~masked.to_numpy()]
+
+
+def _certain(tree: xr.DataTree) -> xr.DataArray:
+    """Return for which rows a class has probability one in all draws, so that its log likelihood is zero."""
+    conditional = tree["conditional"].to_dataset() if "conditional" in tree.children else xr.Dataset()
+    if "probs" not in conditional:
+        return xr.DataArray(False)
+    return (conditional["probs"].max("class_id") > 1 - 1e-6).all(SAMPLE_DIMS)
+
+
+def _of_chains(log_likelihood: xr.DataArray, tree: xr.DataTree) -> ELPDData:
+    """Return ArviZ's LOO; where all draws agree on a row, its weights are equal, which ArviZ does not take."""
+    constant = log_likelihood.max(SAMPLE_DIMS) == log_likelihood.min(SAMPLE_DIMS)
+    posterior = {"posterior": tree["posterior"].to_dataset()} if "posterior" in tree.children else {}
+    if not constant.any():
+        return loo_of_chains(_with_log_likelihood(log_likelihood, posterior), pointwise=True)
+    noise = np.random.default_rng(0).normal(size=[log_likelihood.sizes[dim] for dim in SAMPLE_DIMS])
+    varied = log_likelihood.where(~constant, xr.DataArray(noise, dims=SAMPLE_DIMS))
+    found = loo_of_chains(_with_log_likelihood(varied, posterior), pointwise=True)
+    return loo_of_chains(
+        _with_log_likelihood(log_likelihood, posterior),
+        pointwise=True,
+        reff=1.0,  # is in the weights
+        log_weights=found.log_weights.where(~constant, -math.log(num_draws(log_likelihood))),
+        pareto_k=found.pareto_k.where(~constant, -np.inf),
+    )
+
+
+def _of_approximation(log_likelihood: xr.DataArray, tree: xr.DataTree) -> ELPDData:
+    stats = _sample_stats(tree)
+    for name in ("log_q", "lp"):
+        if name not in stats:
+            raise ValueError(
+                f"LOO of an approximation corrects for it by the density of its draws, but 'sample_stats' has no {name!r}: "
+                "pass the tree of a method with a density, such as VI or Laplace, as it was before any resampling, or "
+                "compare held-out log scores, bnnzoo.calibration.nll(bnnzoo.predict(posterior, x_test, y_test))."
+            )
+    log_p, log_q = _log_joint(tree).transpose(*SAMPLE_DIMS), stats["log_q"].transpose(*SAMPLE_DIMS)
+    if wrong := int((~np.isfinite(log_p.to_numpy() - log_q.to_numpy())).sum()):
+        raise ValueError(f"lp - log_q is not finite in {wrong} of {log_q.size} draws: leave those out, or fit again.")
+    return loo_approximate_posterior(
+        _with_log_likelihood(log_likelihood, {}), log_p.to_numpy(), log_q.to_numpy(), pointwise=True
+    )
+
+
+def _log_joint(tree: xr.DataTree) -> xr.DataArray:
+    """Return log p(y, theta) ``[chain, draw]``; ``lp`` is that of the model itself, and not of a linearised one."""
+    if tree.attrs.get("linearized") != "yes" or "log_prior" not in tree.children:
+        return _sample_stats(tree)["lp"]
+    terms = [
+        term.sum([dim for dim in term.dims if dim not in SAMPLE_DIMS])
+        for group in ("log_prior", "log_likelihood")
+        for term in tree[group].to_dataset().data_vars.values()
+    ]
+    return xr.concat(terms, "term").sum("term")
+
+
+def _with_log_likelihood(log_likelihood: xr.DataArray, groups: dict[str, xr.Dataset]) -> xr.DataTree:
+    return xr.DataTree.from_dict(groups | {"log_likelihood": log_likelihood.to_dataset(name="y")})
+
+
+def _warn_if_unreliable(found: ELPDData, is_approximate: bool) -> None:
+    bad = int((~(found.pareto_k <= found.good_k)).sum())
+    if not bad:
+        return
+    advice = (
+        "The approximation is too far from the posterior: use a richer family, such as FullRankVI, or NUTS, or compare"
+        if is_approximate
+        else "Refit without each of these observations, or compare"
+    )
+    warnings.warn(
+        f"LOO is unreliable: the Pareto k of {bad} of {found.pareto_k.size} observations is above {found.good_k:.2f} or "
+        f"NaN. {advice} held-out log scores, bnnzoo.calibration.nll(bnnzoo.predict(posterior, x_test, y_test)).",
+        UnreliableLooWarning,
+        stacklevel=3,
+    )
