@@ -1,0 +1,68 @@
+"""The arguments of a model as its user passes them, by position or by name, in the order in which the model takes them."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from bnnzoo.core.types import Data, Model
+
+__all__ = ["argument_names", "positional"]
+
+BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def argument_names(model: Model, count: int) -> list[str]:
+    """Return the names of a model's first ``count`` positional arguments, ``argument_<i>`` where it has none.
+
+    Examples
+    --------
+    >>> argument_names(lambda x, y=None: None, 2)
+    ['x', 'y']
+    """
+    names = [parameter.name for parameter in _parameters(model) if parameter.kind in BY_POSITION]
+    return [*names, *(f"argument_{i}" for i in range(len(names), count))][:count]
+
+
+def positional(model: Model, args: Data, kwargs: Mapping[str, Any]) -> Data:
+    """Return positional and keyword arguments of a model as positional ones; gaps are filled with the model's defaults.
+
+    Raises
+    ------
+    TypeError
+        If the model has no argument of a name, takes it by name only, or has no default for an earlier argument.
+
+    Examples
+    --------
+    >>> positional(lambda x, mask=None, y=None: None, (1,), {"y": 3})
+    (1, None, 3)
+    """
+    if not kwargs:
+        return args
+    parameters = [parameter for parameter in _parameters(model) if parameter.kind in BY_POSITION]
+    names = [parameter.name for parameter in parameters]
+    for name in kwargs:
+        if name not in names:
+            raise TypeError(
+                f"The model has no positional argument {name!r}; its arguments are {', '.join(names) or 'none'}. Pass "
+                f"{name!r} under one of these names, or by position."
+            )
+    last = max(names.index(name) for name in kwargs)
+    values = list(args)
+    if names.index(next(iter(sorted(kwargs, key=names.index)))) < len(args):
+        twice = next(name for name in names if name in kwargs)
+        raise TypeError(f"Argument {twice!r} of the model is passed twice, by position and by name.")
+    for parameter in parameters[len(args) : last + 1]:
+        value = kwargs.get(parameter.name, parameter.default)
+        if value is inspect.Parameter.empty:
+            raise TypeError(f"The model's argument {parameter.name!r} is missing, and the model has no default for it.")
+        values.append(value)
+    return tuple(values)
+
+
+def _parameters(model: Model) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(model.forward if isinstance(model, nn.Module) else model).parameters.values())
+    except (TypeError, ValueError):  # a callable without a signature, such as one written in C
+        return []
