@@ -1,25 +1,26 @@
 """Maps that make class probabilities calibrated: fitted on held-out rows, applied to trees."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import log_softmax, softmax
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
-from bnnzoo.labelled import Labelled, average_probs, class_indices, moment, observations
+from bnnzoo.calibration.rescaling import (
+    Array,
+    log_probs_and_labels,
+    mean_nll,
+    refuse_other_classes,
+    safe_log,
+    with_new_probs,
+)
+from bnnzoo.labelled import Labelled, average_probs, class_indices, observations
 
 __all__ = ["Isotonic", "Platt", "Temperature", "VectorScaling"]
-
-type Array = NDArray[np.floating]
-
-SMALLEST = 1e-12  # probabilities below are taken for this, since a logit must be finite
-KEPT_GROUPS = ("observed_data", "constant_data", "predictions_observed_data", "predictions_constant_data")
 
 
 @dataclass(frozen=True)
@@ -66,11 +67,11 @@ class Temperature:
             Observed labels; those of the tree unless given.
         before_averaging : bool
         """
-        logits, labels = _log_probs(data, y, before_averaging)
+        logits, labels = log_probs_and_labels(data, y, before_averaging)
 
         def loss(log_temperature: float) -> float:
             probs = softmax(logits / np.exp(log_temperature), axis=-1)
-            return _nll(probs.mean(0), labels)
+            return mean_nll(probs.mean(0), labels)
 
         found = minimize_scalar(loss, bounds=(-5.0, 5.0), method="bounded", options={"xatol": 1e-9})
         return cls(float(np.exp(found.x)), before_averaging)
@@ -83,7 +84,7 @@ class Temperature:
         data : DataTree, Dataset or DataArray
             With ``probs[chain, draw, obs_id, class_id]``.
         """
-        return _transformed(data, lambda p: softmax(_log(p) / self.temperature, axis=-1), self.before_averaging)
+        return with_new_probs(data, lambda p: softmax(safe_log(p) / self.temperature, axis=-1), self.before_averaging)
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class VectorScaling:
         y : DataArray [obs_id], optional
             Observed labels; those of the tree unless given.
         """
-        (logits,), labels = _log_probs(data, y, before_averaging=False)
+        (logits,), labels = log_probs_and_labels(data, y, before_averaging=False)
         num_classes = logits.shape[-1]
         outcome = np.eye(num_classes)[labels]
 
@@ -145,8 +146,10 @@ class VectorScaling:
         data : DataTree, Dataset or DataArray
             With ``probs[chain, draw, obs_id, class_id]``, which are averaged over draws first.
         """
-        _check_classes("VectorScaling", len(self.weights), data)
-        return _transformed(data, lambda p: softmax(_log(p) * np.array(self.weights) + np.array(self.bias), axis=-1))
+        refuse_other_classes("VectorScaling", len(self.weights), data)
+        return with_new_probs(
+            data, lambda p: softmax(safe_log(p) * np.array(self.weights) + np.array(self.bias), axis=-1)
+        )
 
 
 @dataclass(frozen=True)
@@ -189,7 +192,7 @@ class Platt:
         ValueError
             If there are more than two classes, or only one was observed.
         """
-        (log_probs,), labels = _log_probs(data, y, before_averaging=False)
+        (log_probs,), labels = log_probs_and_labels(data, y, before_averaging=False)
         if log_probs.shape[-1] != 2:
             raise ValueError(
                 f"Platt scaling is for two classes, but there are {log_probs.shape[-1]}: use VectorScaling."
@@ -208,13 +211,13 @@ class Platt:
         data : DataTree, Dataset or DataArray
             With ``probs[chain, draw, obs_id, class_id]``, which are averaged over draws first.
         """
-        _check_classes("Platt", 2, data)
+        refuse_other_classes("Platt", 2, data)
 
         def scaled(probs: Array) -> Array:
-            logit = self.slope * (_log(probs[..., 1:]) - _log(probs[..., :1])) + self.intercept
+            logit = self.slope * (safe_log(probs[..., 1:]) - safe_log(probs[..., :1])) + self.intercept
             return softmax(np.concatenate([np.zeros_like(logit), logit], axis=-1), axis=-1)
 
-        return _transformed(data, scaled)
+        return with_new_probs(data, scaled)
 
 
 @dataclass(frozen=True)
@@ -270,55 +273,15 @@ class Isotonic:
         data : DataTree, Dataset or DataArray
             With ``probs[chain, draw, obs_id, class_id]``, which are averaged over draws first.
         """
-        _check_classes("Isotonic", len(self.regressions), data)
+        refuse_other_classes("Isotonic", len(self.regressions), data)
 
         def scaled(probs: Array) -> Array:
             columns = [
-                r.predict(p.ravel()).reshape(p.shape) for r, p in zip(self.regressions, _columns(probs), strict=True)
+                r.predict(p.ravel()).reshape(p.shape)
+                for r, p in zip(self.regressions, np.moveaxis(probs, -1, 0), strict=True)
             ]
             stacked = np.stack(columns, axis=-1)
             normalized: Array = stacked / stacked.sum(-1, keepdims=True)
             return normalized
 
-        return _transformed(data, scaled)
-
-
-def _check_classes(name: str, fitted: int, data: Labelled) -> None:
-    found = moment(data, "probs").sizes["class_id"]
-    if found != fitted:
-        raise ValueError(f"{name} was fitted to {fitted} classes, but the tree has {found}.")
-
-
-def _log(probs: Array) -> Array:
-    logs: Array = np.log(np.maximum(probs, SMALLEST))
-    return logs
-
-
-def _columns(probs: Array) -> list[Array]:
-    return list(np.moveaxis(probs, -1, 0))
-
-
-def _log_probs(data: Labelled, y: xr.DataArray | None, before_averaging: bool) -> tuple[Array, NDArray[np.integer]]:
-    """Return log probabilities ``[draws or 1, rows, classes]`` and positions of labels."""
-    average = average_probs(data)
-    labels = class_indices(observations(data, y), average).to_numpy()
-    if not before_averaging:
-        return _log(average.to_numpy())[None], labels
-    probs = moment(data, "probs").transpose("chain", "draw", ...).to_numpy()
-    return _log(probs.reshape(-1, *probs.shape[2:])), labels
-
-
-def _nll(probs: Array, labels: NDArray[np.integer]) -> float:
-    return -float(_log(probs[np.arange(len(labels)), labels]).mean())
-
-
-def _transformed(data: Labelled, function: Callable[[Array], Array], each_draw: bool = False) -> xr.DataTree:
-    """Return a tree of the new probabilities; groups that say something about the old ones are left out."""
-    probs = moment(data, "probs") if each_draw else average_probs(data).expand_dims(chain=[0], draw=[0])
-    new = probs.copy(data=function(probs.to_numpy().astype(float))).rename("probs")
-    groups = {"conditional": new.to_dataset()}
-    if isinstance(data, xr.DataTree):
-        groups |= {name: data[name].to_dataset() for name in KEPT_GROUPS if name in data.children}
-    tree = xr.DataTree.from_dict(groups)
-    tree.attrs = dict(data.attrs)
-    return tree
+        return with_new_probs(data, scaled)

@@ -6,7 +6,7 @@ import scipy.stats
 import xarray as xr
 from sklearn.covariance import ledoit_wolf
 
-from bnnzoo.ood import GaussianDensity, GaussianProcess, Mahalanobis, NearestFeatures, sum_of_layers
+from bnnzoo.ood import GaussianDensity, GaussianProcessScore, Mahalanobis, NearestFeatures, sum_of_layers
 
 DIMS = ("obs_id", "feature")
 
@@ -22,7 +22,7 @@ SCORES = {
     "density": lambda x, y: GaussianDensity.fit(x, y),
     "mahalanobis": lambda x, y: Mahalanobis.fit(x, y),
     "nearest": lambda x, y: NearestFeatures.fit(x),
-    "process": lambda x, y: GaussianProcess.fit(x, y, max_rows=60),
+    "process": lambda x, y: GaussianProcessScore.fit(x, y, max_rows=60),
 }
 
 
@@ -120,4 +120,4 @@ def test_bad_input_is_named():
     with pytest.raises(ValueError, match="scores of 1 layers and references of 0"):
         sum_of_layers([labels], [])
     with pytest.raises(ValueError, match="max_rows=1; write a number of at least 2"):
-        GaussianProcess.fit(features, labels, max_rows=1)
+        GaussianProcessScore.fit(features, labels, max_rows=1)

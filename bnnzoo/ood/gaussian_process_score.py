@@ -13,11 +13,11 @@ from sklearn.preprocessing import StandardScaler
 
 from bnnzoo.ood.features import average_score, each_draw, positions
 
-__all__ = ["GaussianProcess"]
+__all__ = ["GaussianProcessScore"]
 
 
 @dataclass(frozen=True)
-class GaussianProcess:
+class GaussianProcessScore:
     """Gaussian process regression of one-hot labels on features; the posterior sd of the latent function is the score.
 
     Amplitude, length scale and noise are those of the largest marginal likelihood. Where features are like none seen in
@@ -37,7 +37,7 @@ class GaussianProcess:
     --------
     >>> rng = np.random.default_rng(0)
     >>> features = xr.DataArray(rng.normal(size=(40, 2)), dims=("obs_id", "feature"))
-    >>> process = GaussianProcess.fit(features, features[:, 0] > 0)
+    >>> process = GaussianProcessScore.fit(features, features[:, 0] > 0)
     >>> bool(process.score(features + 9.0).min() > process.score(features).max())
     True
     """
