@@ -1,12 +1,13 @@
 """
-Evidence is not knowledge
-=========================
+Evidential deep learning far from the data
+==========================================
 
-An evidential network returns a Dirichlet distribution over class probabilities, and so has an epistemic uncertainty of its
-own, without any posterior. But evidence is a function like any other and extrapolates like one: far from all data it grows.
+An evidential network returns a Dirichlet distribution over class probabilities, and so reports an epistemic
+uncertainty without a posterior over weights. But its evidence extrapolates like any other function of a network: far
+from all data it grows.
 """
 
-import argparse
+import sys
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -17,12 +18,8 @@ import bnnzoo as bz
 from bnnzoo.models.evidential import concentration
 from bnnzoo.predictive import features
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--smoke", action="store_true", help="seconds instead of minutes, of no statistical worth")
-smoke = parser.parse_args().smoke
-
 # %%
-# Two clusters on a line, and a network that is fitted to them from five starts.
+# Two clusters on a line, and a network fitted from five starting points.
 
 rng = np.random.default_rng(0)
 labels = np.repeat([0, 1], 60)
@@ -32,11 +29,15 @@ model = bz.models.supervised(
     bz.priors.normal(1.0),
     bz.models.dirichlet_evidence(),
 )
-method = bz.MAP(num_members=5, num_steps=50 if smoke else 500, polish_steps=0)
+method = bz.MAP(num_members=5, num_steps=500, polish_steps=0)
+# sphinx_gallery_start_ignore
+if "--smoke" in sys.argv:  # smaller settings, for the tests
+    method = bz.MAP(num_members=5, num_steps=50, polish_steps=0)
+# sphinx_gallery_end_ignore
 posterior = bz.fit(model, method, x, labels, seed=0, progress=False)
 
 # %%
-# The network's output at places far beyond the clusters, as concentrations, and what they say is unknown.
+# The concentrations that the network returns at inputs far beyond the clusters, and their epistemic uncertainty.
 
 places = np.linspace(-20, 20, 401)[:, None]
 output = features(posterior, places, layer="2")
@@ -44,7 +45,7 @@ alpha = xr.apply_ufunc(lambda v: concentration(torch.as_tensor(v)).numpy(), outp
 epistemic = bz.uncertainty.decompose_dirichlet(alpha)["epistemic"].isel(chain=0)
 
 # %%
-# Little is known between the clusters. But the network claims to know most where it has seen nothing at all.
+# The network reports high uncertainty between the clusters, and the lowest uncertainty far from all data.
 
 figure, axis = plt.subplots(figsize=(6.5, 3.2), layout="constrained")
 axis.plot(places[:, 0], epistemic.transpose("obs_id", "draw"), color="C1", alpha=0.6)

@@ -1,12 +1,12 @@
 """
-Calibration, and its repair
-===========================
+Temperature scaling and conformal prediction
+============================================
 
-A classifier fitted by its mode alone is too sure. A temperature, fitted on rows that were held out, repairs that; conformal
-prediction gives sets of classes that hold the right one as often as they say.
+A classifier fitted by MAP alone is overconfident. Temperature scaling on held-out observations recalibrates it.
+Conformal prediction gives sets of classes with a chosen coverage.
 """
 
-import argparse
+import sys
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -14,12 +14,8 @@ from sklearn.datasets import load_digits
 
 import bnnzoo as bz
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--smoke", action="store_true", help="seconds instead of minutes, of no statistical worth")
-smoke = parser.parse_args().smoke
-
 # %%
-# Few training rows and a wide prior, so that there is something to repair.
+# Few training observations and a wide prior, so that the classifier is overconfident.
 
 digits = load_digits()
 order = np.random.default_rng(0).permutation(len(digits.data))
@@ -27,25 +23,29 @@ x, y = digits.data[order] / 16, digits.target[order]
 train, held_out, new = slice(0, 150), slice(150, 650), slice(650, None)
 
 model = bz.models.supervised(bz.models.mlp(64, (30,), 10), bz.priors.normal(3.0), bz.likelihoods.categorical())
-method = bz.MAP(num_steps=60 if smoke else 1500, polish_steps=0)
+method = bz.MAP(num_steps=1500, polish_steps=0)
+# sphinx_gallery_start_ignore
+if "--smoke" in sys.argv:  # smaller settings, for the tests
+    method = bz.MAP(num_steps=60, polish_steps=0)
+# sphinx_gallery_end_ignore
 posterior = bz.fit(model, method, x[train], y[train], seed=0, progress=False)
 held_out_tree = bz.predict(posterior, x[held_out], y[held_out])
 tree = bz.predict(posterior, x[new], y[new])
 
 # %%
-# Temperature scaling.
+# Temperature scaling. The reliability curve is closer to the diagonal after recalibration.
 
 scaling = bz.calibration.Temperature.fit(held_out_tree)
-repaired = scaling.transform(tree)
+recalibrated = scaling.transform(tree)
 print(f"temperature {scaling.temperature:.2f}")
-for name, one in {"as fitted": tree, "repaired": repaired}.items():
+for name, one in {"as fitted": tree, "recalibrated": recalibrated}.items():
     error, score = bz.calibration.ece(one, debiased=True), bz.calibration.nll_of_probs(one).mean()
-    print(f"{name:10} expected calibration error {float(error):.3f}, log score {float(score):.3f}")
+    print(f"{name:12} expected calibration error {float(error):.3f}, log score {float(score):.3f}")
 
-bz.plots.plot_reliability({"as fitted": tree, "repaired": repaired})
+bz.plots.plot_reliability({"as fitted": tree, "recalibrated": recalibrated})
 
 # %%
-# Sets of classes at level 0.95: on average over new rows, as many hold the right class.
+# Conformal sets at level 0.95: this is the average fraction of sets that contain the true class.
 
 labels = tree["predictions_observed_data"]["y"].values
 for name, kind in {"LAC": bz.calibration.LeastAmbiguousSets, "APS": bz.calibration.AdaptiveSets}.items():
@@ -55,7 +55,7 @@ for name, kind in {"LAC": bz.calibration.LeastAmbiguousSets, "APS": bz.calibrati
     )
 
 # %%
-# What is gained if the most uncertain digits are left to somebody else.
+# Selective prediction: the error rate if the most uncertain digits are rejected.
 
 bz.plots.plot_risk_coverage(tree)
 plt.show()

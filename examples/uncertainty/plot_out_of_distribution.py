@@ -1,13 +1,14 @@
 """
-Digits nobody has shown
-=======================
+Out-of-distribution detection on digits
+=======================================
 
-Networks are fitted to the digits 0 to 6. How well do their uncertainties tell wrong from right among these, and how well do
-they find the digits 7, 8 and 9? An ensemble is judged by the entropy of its average and by how much its members disagree,
-a single network by its entropy and by how improbable its features are.
+Networks are fitted to the digits 0 to 6. How well do their uncertainties detect errors among these digits, and how
+well do they detect the out-of-distribution digits 7, 8 and 9? For an ensemble we use predictive entropy and mutual
+information, for a single network predictive entropy and scores of its features.
 """
 
-import argparse
+import sys
+from dataclasses import replace
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -17,10 +18,6 @@ from sklearn.datasets import load_digits
 import bnnzoo as bz
 from bnnzoo.predictive import features
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--smoke", action="store_true", help="seconds instead of minutes, of no statistical worth")
-smoke = parser.parse_args().smoke
-
 digits = load_digits()
 x, y = digits.data / 16, digits.target
 known = np.random.default_rng(0).permutation(np.flatnonzero(y < 7))
@@ -28,30 +25,37 @@ train, test = known[:500], known[500:]
 unknown = y >= 7
 
 prior, likelihood = bz.priors.fan_in(1.4), bz.likelihoods.categorical()
-settings = {"num_steps": 20 if smoke else 400, "learning_rate": 0.01, "polish_steps": 0}
+method = bz.MAP(num_steps=400, learning_rate=0.01, polish_steps=0)
+num_blocks = 2
+# sphinx_gallery_start_ignore
+if "--smoke" in sys.argv:  # smaller settings, for the tests
+    method = bz.MAP(num_steps=20, learning_rate=0.01, polish_steps=0)
+    num_blocks = 1
+# sphinx_gallery_end_ignore
 
 # %%
-# An ensemble: five modes of the posterior of one network.
+# A deep ensemble: five modes of the posterior of one network.
 
 model = bz.models.supervised(bz.models.mlp(64, (50,), 7, activation="relu"), prior, likelihood)
-ensemble = bz.fit(model, bz.MAP(num_members=5, **settings), x[train], y[train], progress=False)
+ensemble = bz.fit(model, replace(method, num_members=5), x[train], y[train], progress=False)
 inside = bz.predict(ensemble, x[test], y[test])
 outside = bz.predict(ensemble, x[unknown])
 
 wrong = bz.calibration.misclassified(inside)
 scores = {
     "ensemble, entropy": [bz.uncertainty.predictive_entropy(tree) for tree in (inside, outside)],
-    "ensemble, disagreement": [bz.uncertainty.mutual_information(tree) for tree in (inside, outside)],
+    "ensemble, mutual information": [bz.uncertainty.mutual_information(tree) for tree in (inside, outside)],
 }
 errors = dict.fromkeys(scores, wrong)
 
 # %%
-# A single residual network, and what its last layer gets to see. Its prior is wide: under a narrow one, the mode forgets
-# whatever no known class needs, and a density of its features cannot miss it. Spectral normalisation keeps that network tame.
+# A single residual network, and the features that enter its last layer. Its prior is wide: under a narrow prior, the
+# mode shrinks weights that no known class needs, and the features no longer reveal out-of-distribution inputs.
+# Spectral normalisation limits feature collapse.
 
-net = bz.models.residual_mlp(64, width=50, num_blocks=1 if smoke else 2, out_features=7)
+net = bz.models.residual_mlp(64, width=50, num_blocks=num_blocks, out_features=7)
 wide = bz.models.supervised(net, bz.priors.fan_in(5.0), likelihood)
-single = bz.fit(wide, bz.MAP(**settings), x[train], y[train], progress=False)
+single = bz.fit(wide, method, x[train], y[train], progress=False)
 seen, seen_inside, seen_outside = (features(single, rows, at_mean=True) for rows in (x[train], x[test], x[unknown]))
 labels = xr.DataArray(y[train], dims="obs_id")
 density = bz.ood.GaussianDensity.fit(seen, labels)
@@ -68,11 +72,11 @@ scores |= of_network
 errors |= dict.fromkeys(of_network, bz.calibration.misclassified(predicted))
 
 # %%
-# Areas under the ROC, with bootstrap intervals. A score may be good at one task and poor at the other.
+# Areas under the ROC curve, with bootstrap intervals. A score may be good at one task and poor at the other.
 
 
 def area(score: xr.DataArray, target: xr.DataArray) -> np.ndarray:
-    """Return an area and the ends of its interval."""
+    """Return the area and the ends of its interval."""
     return bz.calibration.auroc(score, target, num_resamples=200).to_array().to_numpy()
 
 
@@ -85,9 +89,9 @@ for label, shift, (value, low, high) in (("errors", -0.12, of_errors.T), ("unkno
     axis.errorbar(value, np.arange(len(scores)) + shift, xerr=interval, fmt="o", label=label)
     print(label)
     for name, *numbers in zip(scores, value, low, high, strict=True):
-        print("  {:26} {:.3f} ({:.3f}, {:.3f})".format(name, *numbers))
+        print("  {:28} {:.3f} ({:.3f}, {:.3f})".format(name, *numbers))
 axis.axvline(0.5, color="gray", linewidth=0.8)
-axis.set(yticks=range(len(scores)), yticklabels=scores, xlabel="area under the ROC; 0.5 is chance")
+axis.set(yticks=range(len(scores)), yticklabels=scores, xlabel="area under the ROC curve (chance: 0.5)")
 axis.invert_yaxis()
 figure.legend(loc="outside upper center", ncols=2)
 plt.show()

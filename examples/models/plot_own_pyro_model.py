@@ -1,12 +1,12 @@
 """
-A Pyro model of one's own
-=========================
+A hierarchical model in Pyro
+============================
 
-Any Pyro model with continuous latent variables can be fitted, with a network in it or without. Here a trend of unknown
-shape, a small network, is shared by six groups, each with an offset of its own whose spread is learned.
+bnnzoo fits Pyro models with continuous latent variables, with or without a network. In this varying-intercept model a
+small network is a nonlinear trend, which six groups share, and each group has its own offset.
 """
 
-import argparse
+import sys
 
 import arviz as az
 import matplotlib.pyplot as plt
@@ -17,12 +17,8 @@ import torch
 
 import bnnzoo as bz
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--smoke", action="store_true", help="seconds instead of minutes, of no statistical worth")
-smoke = parser.parse_args().smoke
-
 # %%
-# Simulated data: 15 observations in each group around a sine, offsets with standard deviation 1, noise 0.3.
+# Simulated data: 15 observations per group around a sine, offsets with standard deviation 1, and noise 0.3.
 
 NUM_GROUPS = 6
 rng = np.random.default_rng(1)
@@ -32,8 +28,8 @@ offsets = rng.normal(size=NUM_GROUPS)
 y = np.sin(2 * x[:, 0]) + offsets[group] + rng.normal(scale=0.3, size=len(group))
 
 # %%
-# The model is plain Pyro; ``random_module`` samples the network's weights inside it. The offsets are written as a
-# standard normal number times their spread, which is the form that samplers like.
+# The model is plain Pyro; ``random_module`` samples the weights of the network. The offsets have a non-centred
+# parametrisation, a standard normal variable times their standard deviation, which is easier to sample.
 
 trend = bz.models.mlp(1, hidden=(8,))
 
@@ -51,27 +47,31 @@ def model(x: torch.Tensor, group: torch.Tensor, y: torch.Tensor | None = None) -
 
 
 # %%
-# NUTS, with arrays of numpy handed over as they are.
+# Fit it with NUTS. The arguments of the model are numpy arrays.
 
-settings = {"num_warmup": 50, "num_draws": 50, "max_tree_depth": 4} if smoke else {"num_warmup": 300, "num_draws": 300}
-posterior = bz.fit(model, bz.NUTS(num_chains=2, **settings), x, group, y, seed=0)
+method = bz.NUTS(num_chains=2, num_warmup=300, num_draws=300)
+# sphinx_gallery_start_ignore
+if "--smoke" in sys.argv:  # smaller settings, for the tests
+    method = bz.NUTS(num_chains=2, num_warmup=50, num_draws=50, max_tree_depth=4)
+# sphinx_gallery_end_ignore
+posterior = bz.fit(model, method, x, group, y, seed=0)
 train = bz.posterior_predictive(posterior, x, group, y)
 print(az.summary(train, var_names=["spread", "noise"]))
 
 # %%
-# Did the sampler converge? R-hat of network weights says little, since permuting the hidden units changes the weights
-# and not the function. R-hat of predictions says what matters; here is the worst of the observations.
+# Has the sampler converged? R-hat of the weights says little, since permuting the hidden units changes the weights
+# but not the function. Use R-hat of the predictions instead. These are the maxima over observations:
 
 print(bz.diagnostics.function_space(train).max())
 
 # %%
-# Posterior predictive check and leave-one-out score are ArviZ's own.
+# The posterior predictive check and leave-one-out cross-validation are ArviZ's.
 
 az.plot_ppc_dist(train)
 print(az.loo(train))
 
 # %%
-# What the model says about each group's trend, at new inputs: one call for all of them.
+# The trend of each group at new inputs: one call for all of them.
 
 grid = np.tile(np.linspace(-2.0, 2.0, 41), NUM_GROUPS)
 groups = np.repeat(np.arange(NUM_GROUPS), 41)

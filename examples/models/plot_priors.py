@@ -1,18 +1,18 @@
 """
-Functions that a prior over weights means
-=========================================
+Prior predictive checks: priors over functions
+==============================================
 
-Nobody has an opinion about a single weight of a network. A prior is judged by the functions it implies: this page draws
-them, before any data is seen, for networks of 10 and of 200 hidden units.
+Nobody has an opinion about a single weight of a network. Judge a prior by the functions it implies: this example
+draws functions from four priors, for networks with 10 and with 200 hidden units.
 
-Under independent standard normal weights the functions grow with the width, because every further unit adds variance.
-Dividing the variance of a weight by the number of inputs of its layer, `fan_in`, keeps their size. Cauchy weights of the
-output, with a scale divided by the width, let single units stand out: a few functions have one large step, most have
-none. Under layer-wise scales with a prior of their own the size is left to the data: nearly flat and very steep functions
-are both likely.
+Under independent standard normal weights, functions grow with the width of the network, because each unit adds
+variance. Dividing the variance of a weight by the fan-in, the number of inputs of its layer, keeps their size
+constant. Cauchy output weights with a scale inversely proportional to the width let single units dominate: a few
+functions have one large step, most have none. Layer-wise scales with a hyperprior leave the size to the data: nearly
+flat and very steep functions both have high prior probability.
 """
 
-import argparse
+import sys
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -20,13 +20,15 @@ import pyro.distributions as dist
 
 import bnnzoo as bz
 
-parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("--smoke", action="store_true", help="a few draws, to see that the script runs")
-num_draws = 20 if parser.parse_args().smoke else 400
+num_draws = 400
+# sphinx_gallery_start_ignore
+if "--smoke" in sys.argv:  # smaller settings, for the tests
+    num_draws = 20
+# sphinx_gallery_end_ignore
 
 # %%
-# A prior is an object that is asked once for every parameter of the network. `by_parameter` hands the parameters to
-# different priors by name; ``"2.weight"`` are the weights from the hidden layer to the output.
+# A prior is called once for each parameter of the network. `by_parameter` chooses a prior by the name of the
+# parameter; ``"2.weight"`` are the weights from the hidden layer to the output.
 
 
 def make_priors(width: int) -> dict[str, bz.priors.Prior]:
@@ -41,11 +43,11 @@ def make_priors(width: int) -> dict[str, bz.priors.Prior]:
 
 
 # %%
-# `prior_predictive` returns the same tree as a fitted model does. The functions are the conditional means, one for each
-# draw: what the network would say if its weights were known.
+# `prior_predictive` returns a tree like that of a fitted model. The functions are the conditional means, one for each
+# draw of the weights.
 
 x = np.linspace(-3, 3, 121)[:, None]
-no_data = np.zeros(len(x))  # says that y is real and what is observed; its values are not used
+no_data = np.zeros(len(x))  # only marks y as observed; the values are not used
 
 
 def draw_functions(prior: bz.priors.Prior, width: int) -> np.ndarray:
@@ -56,7 +58,7 @@ def draw_functions(prior: bz.priors.Prior, width: int) -> np.ndarray:
 
 
 # %%
-# Shaded are the central 50% and 90% of functions at each x; the lines are ten of them.
+# Shaded: central 50% and 90% of the functions at each x. Lines: ten of them.
 
 widths = (10, 200)
 figure, axes = plt.subplots(2, 4, figsize=(12, 5), sharex=True, sharey="col", layout="constrained")
