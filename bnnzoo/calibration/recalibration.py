@@ -1,4 +1,4 @@
-"""Maps that make class probabilities calibrated: fitted on held-out rows, applied to trees."""
+"""Recalibration of class probabilities: fitted on held-out observations, applied to trees."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -25,14 +25,14 @@ __all__ = ["Isotonic", "Platt", "Temperature", "VectorScaling"]
 
 @dataclass(frozen=True)
 class Temperature:
-    r"""Temperature scaling :math:`p_k \propto \bar p_k^{1/T}`: one number that sharpens (T < 1) or flattens (T > 1).
+    r"""Temperature scaling :math:`p_k \propto \bar p_k^{1/T}`: sharper probabilities for T < 1, flatter ones for T > 1.
 
     Parameters
     ----------
     temperature : float
-        T, positive; 1 changes nothing.
+        T, positive; 1 is the identity.
     before_averaging : bool
-        Scale every draw and then average, instead of scaling the average: draws are kept, and with them the split into
+        Scale every draw and then average, instead of scaling the average. This keeps the draws, and with them the split into
         aleatoric and epistemic uncertainty.
 
     References
@@ -57,14 +57,14 @@ class Temperature:
 
     @classmethod
     def fit(cls, data: Labelled, y: xr.DataArray | None = None, *, before_averaging: bool = False) -> Self:
-        """Find the temperature of the best log score on held-out rows.
+        """Find the temperature with the best log score on held-out observations.
 
         Parameters
         ----------
         data : DataTree, Dataset or DataArray
-            With ``probs[chain, draw, obs_id, class_id]`` of rows that the posterior was not fitted to.
+            With ``probs[chain, draw, obs_id, class_id]`` of observations that the posterior was not fitted to.
         y : DataArray [obs_id], optional
-            Observed labels; those of the tree unless given.
+            Observed labels (default: those of the tree).
         before_averaging : bool
         """
         logits, labels = log_probs_and_labels(data, y, before_averaging)
@@ -77,7 +77,7 @@ class Temperature:
         return cls(float(np.exp(found.x)), before_averaging)
 
     def transform(self, data: Labelled) -> xr.DataTree:
-        """Return a tree with calibrated ``conditional/probs``, and what was observed.
+        """Return a tree with recalibrated ``conditional/probs``, and the observations.
 
         Parameters
         ----------
@@ -113,14 +113,14 @@ class VectorScaling:
 
     @classmethod
     def fit(cls, data: Labelled, y: xr.DataArray | None = None) -> Self:
-        """Find slopes and offsets of the best log score on held-out rows.
+        """Find the slopes and offsets with the best log score on held-out observations.
 
         Parameters
         ----------
         data : DataTree, Dataset or DataArray
-            With ``probs[chain, draw, obs_id, class_id]`` of rows that the posterior was not fitted to.
+            With ``probs[chain, draw, obs_id, class_id]`` of observations that the posterior was not fitted to.
         y : DataArray [obs_id], optional
-            Observed labels; those of the tree unless given.
+            Observed labels (default: those of the tree).
         """
         (logits,), labels = log_probs_and_labels(data, y, before_averaging=False)
         num_classes = logits.shape[-1]
@@ -139,7 +139,7 @@ class VectorScaling:
         return cls(tuple(weights.tolist()), tuple((bias - bias.mean()).tolist()))
 
     def transform(self, data: Labelled) -> xr.DataTree:
-        """Return a tree with calibrated ``conditional/probs``, and what was observed.
+        """Return a tree with recalibrated ``conditional/probs``, and the observations.
 
         Parameters
         ----------
@@ -159,7 +159,7 @@ class Platt:
     Parameters
     ----------
     slope, intercept : float
-        a and b; 1 and 0 change nothing.
+        a and b; the identity is 1 and 0.
 
     References
     ----------
@@ -178,14 +178,14 @@ class Platt:
 
     @classmethod
     def fit(cls, data: Labelled, y: xr.DataArray | None = None) -> Self:
-        """Fit a logistic regression, without penalty, of the labels of held-out rows on their logits.
+        """Fit an unpenalised logistic regression of the labels of held-out observations on their logits.
 
         Parameters
         ----------
         data : DataTree, Dataset or DataArray
             With ``probs[chain, draw, obs_id, class_id]`` of two classes.
         y : DataArray [obs_id], optional
-            Observed labels; those of the tree unless given.
+            Observed labels (default: those of the tree).
 
         Raises
         ------
@@ -198,13 +198,13 @@ class Platt:
                 f"Platt scaling is for two classes, but there are {log_probs.shape[-1]}: use VectorScaling."
             )
         if len(np.unique(labels)) < 2:
-            raise ValueError("Platt scaling needs held-out rows of both classes, but only one was observed.")
+            raise ValueError("Platt scaling needs held-out observations of both classes, but only one was observed.")
         regression = LogisticRegression(C=np.inf, tol=1e-10, max_iter=1000)
         regression.fit(log_probs[:, 1:] - log_probs[:, :1], labels)
         return cls(float(regression.coef_[0, 0]), float(regression.intercept_[0]))
 
     def transform(self, data: Labelled) -> xr.DataTree:
-        """Return a tree with calibrated ``conditional/probs``, and what was observed.
+        """Return a tree with recalibrated ``conditional/probs``, and the observations.
 
         Parameters
         ----------
@@ -222,9 +222,9 @@ class Platt:
 
 @dataclass(frozen=True)
 class Isotonic:
-    """Isotonic scaling: for each class a rising function of its probability; then all are made to sum to one.
+    """Isotonic regression: a non-decreasing function of each class probability, followed by normalisation.
 
-    A frequency of 0 among N held-out rows is taken for 1 / (2 N + 2), and of 1 likewise.
+    Frequencies of 0 and 1 among N held-out observations are replaced by 1 / (2 N + 2) and one minus that.
 
     Parameters
     ----------
@@ -247,18 +247,18 @@ class Isotonic:
 
     @classmethod
     def fit(cls, data: Labelled, y: xr.DataArray | None = None) -> Self:
-        """Fit one regression for each class on held-out rows.
+        """Fit one regression for each class on held-out observations.
 
         Parameters
         ----------
         data : DataTree, Dataset or DataArray
-            With ``probs[chain, draw, obs_id, class_id]`` of rows that the posterior was not fitted to.
+            With ``probs[chain, draw, obs_id, class_id]`` of observations that the posterior was not fitted to.
         y : DataArray [obs_id], optional
-            Observed labels; those of the tree unless given.
+            Observed labels (default: those of the tree).
         """
         probs = average_probs(data)
         labels = class_indices(observations(data, y), probs).to_numpy()
-        never = 0.5 / (len(labels) + 1)  # what was not seen in so many rows is improbable, not impossible
+        never = 0.5 / (len(labels) + 1)  # a class that was not observed is improbable, not impossible
         regressions = (
             IsotonicRegression(y_min=never, y_max=1 - never, out_of_bounds="clip") for _ in probs["class_id"]
         )
@@ -266,7 +266,7 @@ class Isotonic:
         return cls(tuple(regression.fit(p, labels == k) for k, (regression, p) in enumerate(columns)))
 
     def transform(self, data: Labelled) -> xr.DataTree:
-        """Return a tree with calibrated ``conditional/probs``, and what was observed.
+        """Return a tree with recalibrated ``conditional/probs``, and the observations.
 
         Parameters
         ----------

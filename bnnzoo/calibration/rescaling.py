@@ -1,4 +1,4 @@
-"""What all recalibration methods share: log probabilities of held-out rows in, a tree with new probabilities out."""
+"""Shared parts of recalibration: log probabilities of held-out observations, and trees with new probabilities."""
 
 from collections.abc import Callable
 

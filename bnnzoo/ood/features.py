@@ -1,4 +1,4 @@
-"""Fitting and scoring by features that come for every draw, or once."""
+"""Fitting and scoring features of every draw, or of a single one."""
 
 from collections.abc import Callable, Iterator
 
@@ -14,19 +14,19 @@ type Array = NDArray[np.floating]
 
 
 def each_draw(features: xr.DataArray, training: int | None = None) -> Iterator[Array]:
-    """Yield features ``[rows, features]`` of every draw, or the only ones.
+    """Yield features ``[rows, features]`` of every draw.
 
     Parameters
     ----------
     features : DataArray [obs_id, feature] or [chain, draw, obs_id, feature]
         Features of the network at each draw of its weights, or at one value of them.
     training : int, optional
-        Number of draws that were fitted to.
+        Number of draws in training.
 
     Raises
     ------
     ValueError
-        If a dim is missing, a value is not finite, or there are other draws than in training.
+        If a dim is missing, a value is not finite, or the number of draws differs from training.
     """
     if missing := [dim for dim in ("obs_id", "feature") if dim not in features.dims]:
         raise ValueError(
@@ -39,9 +39,7 @@ def each_draw(features: xr.DataArray, training: int | None = None) -> Iterator[A
     if not np.isfinite(values).all():
         raise ValueError("Features must be finite, but some are not.")
     if training is not None and len(values) != training:
-        raise ValueError(
-            f"There are features of {len(values)} draws, but {training} were fitted to: take the same draws."
-        )
+        raise ValueError(f"There are features of {len(values)} draws, but training had {training}: use the same draws.")
     yield from values
 
 
@@ -52,12 +50,12 @@ def positions(labels: xr.DataArray, rows: int) -> NDArray[np.integer]:
     ----------
     labels : DataArray [obs_id]
     rows : int
-        How many there should be.
+        Expected number of labels.
 
     Raises
     ------
     ValueError
-        If there are not as many labels as rows, or there is a class with a single row.
+        If the number of labels is wrong, or a class has a single observation.
     """
     if labels.size != rows:
         raise ValueError(f"There are {labels.size} labels, but features of {rows} observations.")
@@ -74,9 +72,9 @@ def average_score[T](features: xr.DataArray, fitted: tuple[T, ...], score: Calla
     ----------
     features : DataArray [obs_id, feature] or [chain, draw, obs_id, feature]
     fitted : tuple
-        What was fitted to each draw.
+        One fit per draw.
     score : callable
-        Score ``[rows]`` of features ``[rows, features]`` by what was fitted.
+        Maps a fit and features ``[rows, features]`` to scores ``[rows]``.
     """
     each = each_draw(features, len(fitted))
     values = np.mean([score(one, rows) for one, rows in zip(fitted, each, strict=True)], axis=0)

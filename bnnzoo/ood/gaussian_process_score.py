@@ -1,4 +1,4 @@
-"""What a Gaussian process on the features knows about a place."""
+"""Out-of-distribution scores by a Gaussian process on features."""
 
 import warnings
 from dataclasses import dataclass
@@ -18,15 +18,15 @@ __all__ = ["GaussianProcessScore"]
 
 @dataclass(frozen=True)
 class GaussianProcessScore:
-    """Gaussian process regression of one-hot labels on features; the posterior sd of the latent function is the score.
+    """Posterior standard deviation of a Gaussian process regression of one-hot labels on features.
 
-    Amplitude, length scale and noise are those of the largest marginal likelihood. Where features are like none seen in
-    training, the sd returns to its prior value. Needs time cubic in the rows it is fitted to.
+    Amplitude, length scale and noise maximise the marginal likelihood. Far from the training features, the standard
+    deviation returns to its prior value. The cost is cubic in the number of training observations.
 
     Parameters
     ----------
     processes : tuple
-        Scikit-learn's scaler and regressor of each draw.
+        Scikit-learn's scaler and regressor for each draw.
 
     References
     ----------
@@ -46,32 +46,32 @@ class GaussianProcessScore:
 
     @classmethod
     def fit(cls, features: xr.DataArray, labels: xr.DataArray, *, max_rows: int = 500, seed: int = 0) -> Self:
-        """Fit the process of each draw.
+        """Fit one Gaussian process per draw.
 
         Parameters
         ----------
         features : DataArray [obs_id, feature] or [chain, draw, obs_id, feature]
-            Of the training data.
+            Features of the training data.
         labels : DataArray [obs_id]
         max_rows : int
-            Rows that are used, drawn at random from all.
+            Largest number of observations to use; a random subset if there are more.
         seed : int
-            Of these.
+            Seed of the subset.
         """
         known = positions(labels, features.sizes["obs_id"] if "obs_id" in features.dims else labels.size)
         if max_rows < 2:
-            raise ValueError(f"max_rows={max_rows}; write a number of at least 2.")
+            raise ValueError(f"max_rows={max_rows}: write 2 or more.")
         rows = np.random.default_rng(seed).permutation(len(known))[:max_rows]
         outcome = np.eye(known.max() + 1)[known[rows]]
         return cls(tuple(_fit(values[rows], outcome) for values in each_draw(features)))
 
     def score(self, features: xr.DataArray) -> xr.DataArray:
-        """Return standard deviations ``[obs_id]`` of the latent function; larger is stranger.
+        """Return standard deviations ``[obs_id]`` of the latent function; larger means more out of distribution.
 
         Parameters
         ----------
         features : DataArray [obs_id, feature] or [chain, draw, obs_id, feature]
-            Of the draws that were fitted to.
+            Features from the same draws as in training.
         """
         return average_score(features, self.processes, _latent_sd).rename("gaussian_process").assign_attrs(units="1")
 
@@ -84,7 +84,7 @@ def _fit(features: np.ndarray, outcome: np.ndarray) -> tuple[StandardScaler, Gau
     )
     process = GaussianProcessRegressor(kernel, normalize_y=False, random_state=0)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # a hyperparameter may well end at its bound
+        warnings.simplefilter("ignore", ConvergenceWarning)  # hyperparameters may end at their bounds
         return scaler, process.fit(scaler.transform(features), outcome - outcome.mean(0))
 
 

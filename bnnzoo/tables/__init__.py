@@ -1,4 +1,4 @@
-"""Tables on disk turned into arrays for a network: checked, split, standardised, and back to original units."""
+"""Tables on disk as arrays for a network: read, checked, split, standardised, and restored to original units."""
 
 from bnnzoo.tables.checking import check_table, infer_task
 from bnnzoo.tables.preparing import prepare

@@ -1,4 +1,4 @@
-"""Checks of a frame, one offending column and row at a time, and the task that its target suggests."""
+"""Checks of a frame, and the task that its target suggests."""
 
 import difflib
 
@@ -26,20 +26,20 @@ def check_table(frame: pd.DataFrame, target: str) -> None:
     Raises
     ------
     TableError
-        On a target that is no column, missing or infinite values, numbers mixed with text, identifiers.
+        If the target is not a column, values are missing or infinite, a column mixes numbers with text, or is an identifier.
     """
-    _check_target_exists(frame, target)
+    _refuse_missing_target(frame, target)
     for column in frame.columns:
-        _check_no_missing(frame[column])
+        _refuse_missing_values(frame[column])
         if is_numeric_dtype(frame[column]):
-            _check_finite(frame[column])
+            _refuse_infinite(frame[column])
         else:
-            _check_not_mixed(frame[column])
+            _refuse_mixed(frame[column])
             if column != target:
-                _check_levels(frame[column])
+                _refuse_identifier(frame[column])
 
 
-def _check_target_exists(frame: pd.DataFrame, target: str) -> None:
+def _refuse_missing_target(frame: pd.DataFrame, target: str) -> None:
     if target in frame.columns:
         return
     names = [str(name) for name in frame.columns]
@@ -52,7 +52,7 @@ def _first_row(mask: pd.Series) -> int:
     return int(np.flatnonzero(mask.to_numpy())[0])
 
 
-def _check_no_missing(column: pd.Series) -> None:
+def _refuse_missing_values(column: pd.Series) -> None:
     missing = column.isna()
     if missing.any():
         raise TableError(
@@ -61,26 +61,26 @@ def _check_no_missing(column: pd.Series) -> None:
         )
 
 
-def _check_finite(column: pd.Series) -> None:
+def _refuse_infinite(column: pd.Series) -> None:
     infinite = ~column.astype(float).between(-np.inf, np.inf, inclusive="neither")
     if infinite.any():
         row = _first_row(infinite)
         raise TableError(
-            f"Column {column.name!r} holds {column.iloc[row]} in row {row + 1}; only finite numbers can be used."
+            f"Column {column.name!r} has the value {column.iloc[row]} in row {row + 1}; values must be finite."
         )
 
 
-def _check_not_mixed(column: pd.Series) -> None:
+def _refuse_mixed(column: pd.Series) -> None:
     text = pd.to_numeric(column.astype(str), errors="coerce").isna()
     if text.mean() < 0.5 and text.any():
         row = _first_row(text)
         raise TableError(
-            f"Column {column.name!r} mixes numbers with text: row {row + 1} holds {column.iloc[row]!r}; "
+            f"Column {column.name!r} mixes numbers with text: row {row + 1} has {column.iloc[row]!r}; "
             "correct it or remove the row."
         )
 
 
-def _check_levels(column: pd.Series) -> None:
+def _refuse_identifier(column: pd.Series) -> None:
     num_levels = column.nunique()
     if num_levels > MAX_LEVELS:
         raise TableError(
@@ -90,9 +90,9 @@ def _check_levels(column: pd.Series) -> None:
 
 
 def infer_task(target: pd.Series) -> Task:
-    """Tell classification from regression by the target column.
+    """Infer the task, classification or regression, from the target column.
 
-    Text, booleans, and whole numbers with at most ten different values are classes; everything else is a quantity.
+    Text, booleans, and integers with at most ten different values are classes; everything else is a quantity.
 
     Parameters
     ----------

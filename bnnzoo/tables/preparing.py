@@ -26,8 +26,8 @@ def prepare(
 ) -> Table:
     """Check, split and standardise a frame.
 
-    Everything that is estimated (means, standard deviations, the list of categories) comes from the training part
-    alone. Constant columns become zeros; a category seen only in the held-out part becomes all zeros.
+    Means, standard deviations and categories are estimated from the training part only. Constant columns become zeros, and
+    so does a category that occurs in the held-out part only.
 
     Parameters
     ----------
@@ -36,9 +36,9 @@ def prepare(
     target : str
         Name of the target column.
     task : {"regression", "classification"}, optional
-        Inferred from the target where None, see :func:`infer_task`.
+        Default: inferred from the target, see :func:`infer_task`.
     test_size : float
-        Share of rows held out, between 0 and 1; stratified by class for classification.
+        Fraction of rows held out, between 0 and 1; stratified by class for classification.
     seed : int
         Seed of the split.
     drop : sequence of str
@@ -51,13 +51,13 @@ def prepare(
     Raises
     ------
     TableError
-        With one sentence on what is wrong with which column, row or argument.
+        If a column, row or argument is invalid. The message says which, and what to do.
     """
-    _check_arguments(frame, target, task, test_size, drop)
+    _refuse_bad_arguments(frame, target, task, test_size, drop)
     frame = frame.drop(columns=list(drop))
     check_table(frame, target)
     if frame.shape[1] < 2:
-        raise TableError(f"No input columns are left beside the target {target!r}.")
+        raise TableError(f"There are no input columns besides the target {target!r}.")
     task = task or infer_task(frame[target])
     y = _quantity(frame[target]) if task == "regression" else _classes(frame[target])
     train, test = _split(frame, y if task == "classification" else None, test_size, seed)
@@ -82,7 +82,7 @@ def prepare(
     )
 
 
-def _check_arguments(
+def _refuse_bad_arguments(
     frame: pd.DataFrame, target: str, task: Task | None, test_size: float, drop: Sequence[str]
 ) -> None:
     if task not in (None, "regression", "classification"):
@@ -101,7 +101,7 @@ def _check_arguments(
 def _quantity(target: pd.Series) -> pd.Series:
     if not is_numeric_dtype(target):
         raise TableError(
-            f"Target column {target.name!r} holds text such as {target.iloc[0]!r}, so regression is impossible; "
+            f"Target column {target.name!r} contains text such as {target.iloc[0]!r}, so regression is impossible; "
             "use classification."
         )
     return target.astype(np.float64)
@@ -122,7 +122,7 @@ def _classes(target: pd.Series) -> pd.Series:
 
 
 def _shown(label: object) -> str:
-    """Write a class as it stands in the file, not as numpy's type."""
+    """Format a class as in the file, not as numpy's type."""
     return repr(label) if isinstance(label, str) else f"{label:g}" if isinstance(label, float) else str(label)
 
 
@@ -136,7 +136,7 @@ def _split(
         raise TableError(f"{len(frame)} rows cannot be split with test_size {test_size}: {reason}.") from None
     if len(train) < 2:
         raise TableError(
-            f"{len(frame)} rows with test_size {test_size} leave {len(train)} to learn from; at least 2 are needed."
+            f"{len(frame)} rows with test_size {test_size} leave {len(train)} for training; at least 2 are needed."
         )
     return np.sort(train), np.sort(test)
 
@@ -150,7 +150,7 @@ def _encoder(x: pd.DataFrame) -> ColumnTransformer:
         sparse_output=False,
         feature_name_combiner=lambda name, category: f"{name}={category}",
     )
-    # StandardScaler leaves constant columns at zero instead of dividing by zero
+    # StandardScaler maps constant columns to zero instead of dividing by zero
     return ColumnTransformer(
         [("numeric", StandardScaler(), numeric), ("text", one_hot, text)], verbose_feature_names_out=False
     )

@@ -10,13 +10,13 @@ __all__ = ["read_table"]
 
 
 def read_table(path: Path, separator: str = ",") -> pd.DataFrame:
-    """Read a CSV file with a header line into a frame with one row per observation.
+    """Read a CSV file with a header into a frame with one row per observation.
 
     Parameters
     ----------
     path : Path
     separator : str
-        What stands between two fields.
+        Separator between fields.
 
     Returns
     -------
@@ -25,7 +25,7 @@ def read_table(path: Path, separator: str = ",") -> pd.DataFrame:
     Raises
     ------
     TableError
-        If there is no such file, or it is not a table of the kind described.
+        If there is no such file, or it is not such a table.
     """
     try:
         frame = pd.read_csv(path, sep=separator)

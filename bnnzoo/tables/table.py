@@ -1,4 +1,4 @@
-"""A table that is ready for a network, and the error that says why another one is not."""
+"""A table that is ready for a network, and the error for tables that cannot be used."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -12,7 +12,7 @@ Task = Literal["regression", "classification"]
 
 
 class TableError(ValueError):
-    """A table cannot be used; the message names the column, the row and the way out."""
+    """A table cannot be used. The message names the column and the row, and says what to do."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class Table:
     classes : tuple of str
         Names of the K classes, in the order of the codes; empty for regression.
     x_train, x_test : ndarray
-        Inputs, standardised with the training part.
+        Inputs, standardised by the training part.
     y_train, y_test : ndarray
-        Targets, standardised with the training part (regression) or class codes (classification).
+        Targets, standardised by the training part (regression), or class codes (classification).
     y_loc, y_scale : float
         Mean and standard deviation of the target over the training part; 0 and 1 for classification.
     test_rows : ndarray
-        Row numbers, counted from 1, that were held out.
+        Numbers of the held-out rows, counted from 1.
     """
 
     task: Task

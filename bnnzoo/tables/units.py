@@ -1,4 +1,4 @@
-"""Predictions of a standardised target, brought back to its own units."""
+"""Predictions of a standardised target in original units."""
 
 import numpy as np
 import xarray as xr
@@ -9,18 +9,18 @@ __all__ = ["restore_units"]
 
 
 def restore_units(tree: xr.DataTree, table: Table) -> xr.DataTree:
-    r"""Bring the predictions of a tree back to the target's own units; classification trees come back unchanged.
+    r"""Return a tree with predictions in the units of the target; trees of classification are unchanged.
 
-    With :math:`y = \mu + s z`, where the network was fitted to the standardised ``z``, draws and means become
-    :math:`\mu + s z`, variances gain :math:`s^2`, log densities lose :math:`\log s` and entropies gain it.
-    Latent variables (``posterior``, ``weights``) keep the standardised scale, on which their priors were stated.
+    For :math:`y = \mu + s z`, with a network fitted to the standardised ``z``, draws and means become
+    :math:`\mu + s z`, variances are multiplied by :math:`s^2`, log densities decrease by :math:`\log s`, and entropies
+    increase by it. Latent variables (``posterior``, ``weights``) stay on the standardised scale of their priors.
 
     Parameters
     ----------
     tree : xarray.DataTree
         From :func:`bnnzoo.predict` or :func:`bnnzoo.posterior_predictive`.
     table : Table
-        What the model was fitted to.
+        The table to which the model was fitted.
 
     Returns
     -------

@@ -126,14 +126,14 @@ def test_a_missing_category_or_target_is_refused_as_well(frame):
 
 def test_an_infinite_value_is_refused_by_row_and_column(frame):
     frame.loc[3, "age"] = -np.inf
-    with pytest.raises(TableError, match="Column 'age' holds -inf in row 4; only finite numbers"):
+    with pytest.raises(TableError, match="Column 'age' has the value -inf in row 4; values must be finite"):
         prepare(frame, "y")
 
 
 def test_a_column_of_numbers_with_stray_text_is_refused(frame):
     frame["age"] = frame["age"].astype(str)
     frame.loc[11, "age"] = "about 50"
-    with pytest.raises(TableError, match="Column 'age' mixes numbers with text: row 12 holds 'about 50'"):
+    with pytest.raises(TableError, match="Column 'age' mixes numbers with text: row 12 has 'about 50'"):
         prepare(frame, "y")
 
 
@@ -167,13 +167,13 @@ def test_dropping_what_is_not_there_or_is_needed_is_refused(frame):
 
 
 def test_a_table_without_inputs_is_refused(frame):
-    with pytest.raises(TableError, match="No input columns are left beside the target 'y'"):
+    with pytest.raises(TableError, match="There are no input columns besides the target 'y'"):
         prepare(frame[["y"]], "y")
 
 
 def test_regression_on_text_is_refused(frame):
     with pytest.raises(
-        TableError, match=r"Target column 'colour' holds text such as '.*', so regression is impossible"
+        TableError, match=r"Target column 'colour' contains text such as '.*', so regression is impossible"
     ):
         prepare(frame, "colour", task="regression")
 
@@ -195,7 +195,7 @@ def test_a_class_with_one_row_is_refused(frame):
 
 
 def test_too_few_rows_are_refused(frame):
-    with pytest.raises(TableError, match=r"2 rows with test_size 0\.5 leave 1 to learn from; at least 2 are needed"):
+    with pytest.raises(TableError, match=r"2 rows with test_size 0\.5 leave 1 for training; at least 2 are needed"):
         prepare(frame.head(2), "y", test_size=0.5)
     with pytest.raises(TableError, match=r"1 rows cannot be split with test_size 0\.5"):
         prepare(frame.head(1), "y", test_size=0.5)
