@@ -21,7 +21,7 @@ from bnnzoo.core.minibatch import DataError
 from bnnzoo.core.sites import ModelError
 from bnnzoo.datasets import diabetes
 from bnnzoo.report.methods import Comparison, compare
-from bnnzoo.report.output import check_new_folder, new_folder, write
+from bnnzoo.report.output import new_folder, refuse_unusable_folder, write
 from bnnzoo.report.summary import columns, findings, rows
 from bnnzoo.tables import Table, TableError, Task, prepare, read_table
 
@@ -39,12 +39,12 @@ BAD_INPUT = 2
 
 
 class CommandError(ValueError):
-    """An option of a command is wrong; the message is one sentence."""
+    """An option of a command is invalid; the message is one sentence."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """How long methods run: the settings that a method has are set, the others do not concern it."""
+    """How long methods run. Each method uses the settings that it has."""
 
     num_chains: int = 4
     num_warmup: int = 300
@@ -52,7 +52,7 @@ class Budget:
     num_steps: int | None = None
 
     def settings(self) -> dict[str, int]:
-        """Return what is to be set, by the name of the setting."""
+        """Return the settings that are not None, by name."""
         return {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
 
 
@@ -60,15 +60,13 @@ DEFAULT_BUDGET = Budget()
 
 Out = Annotated[Path, typer.Option(help="New folder for report.html and one netCDF file per method.")]
 Methods = Annotated[str, typer.Option(help="Inference methods, comma-separated; the first is the reference.")]
-Seed = Annotated[int, typer.Option(help="Seed of the split and of everything random.")]
-TestSize = Annotated[float, typer.Option(help="Share of the rows that is held out.")]
+Seed = Annotated[int, typer.Option(help="Seed of the split and of all random numbers.")]
+TestSize = Annotated[float, typer.Option(help="Fraction of the rows that is held out.")]
 Hidden = Annotated[int, typer.Option(min=1, help="Width of the hidden layer.")]
-Chains = Annotated[int, typer.Option(min=1, help="Markov chains.")]
-Warmup = Annotated[int, typer.Option(min=1, help="Warm-up draws of each chain.")]
+Chains = Annotated[int, typer.Option(min=1, help="Number of Markov chains.")]
+Warmup = Annotated[int, typer.Option(min=1, help="Warm-up iterations of each chain.")]
 Draws = Annotated[int, typer.Option(min=4, help="Draws of each chain after warm-up.")]
-Steps = Annotated[
-    int | None, typer.Option(min=1, help="Optimisation steps of variational methods; their own default unless given.")
-]
+Steps = Annotated[int | None, typer.Option(min=1, help="Optimisation steps (default: the method's own).")]
 
 
 def _show_version(wanted: bool) -> None:
@@ -104,7 +102,7 @@ def demo(
     with _one_sentence_errors():
         budget = Budget(num_chains, num_warmup, num_draws, num_steps)
         chosen = methods_from(methods, budget)
-        check_new_folder(out)
+        refuse_unusable_folder(out)
         data = diabetes()
         frame = pd.DataFrame(data.x, columns=list(data.features)).assign(progression=data.y)
         table = prepare(frame, "progression", "regression", 0.2, seed)
@@ -114,16 +112,16 @@ def demo(
 @app.command("compare")
 def compare_command(
     data: Annotated[Path, typer.Argument(help="CSV file with a header line.", show_default=False)],
-    target: Annotated[str, typer.Option(help="Column to be predicted.", show_default=False)],
+    target: Annotated[str, typer.Option(help="Column to predict.", show_default=False)],
     methods: Methods = "nuts,mfvi,laplace",
     out: Out = Path("results"),
     task: Annotated[
-        str | None, typer.Option(help="regression or classification; inferred from the target unless given.")
+        str | None, typer.Option(help="regression or classification (default: inferred from the target).")
     ] = None,
     test_size: TestSize = 0.2,
     seed: Seed = 0,
     drop: Annotated[list[str] | None, typer.Option(help="Column to leave out; may be repeated.")] = None,
-    separator: Annotated[str, typer.Option(help="What separates two fields of a line.")] = ",",
+    separator: Annotated[str, typer.Option(help="Separator between fields.")] = ",",
     hidden: Hidden = 15,
     num_chains: Chains = DEFAULT_BUDGET.num_chains,
     num_warmup: Warmup = DEFAULT_BUDGET.num_warmup,
@@ -132,16 +130,16 @@ def compare_command(
 ) -> None:
     """Compare methods on a table of your own.
 
-    Numeric columns are standardised with the training part, text columns become one input per category. Missing values
-    are refused, with row and column named.
+    Numeric columns are standardised by the training part; text columns become one indicator per category. Missing values
+    are refused, with their row and column.
     """
     with _one_sentence_errors():
         budget = Budget(num_chains, num_warmup, num_draws, num_steps)
         chosen = methods_from(methods, budget)
-        check_new_folder(out)
+        refuse_unusable_folder(out)
         table = prepare(read_table(data, separator), target, _task(task), test_size, seed, drop or ())
         if task is None:
-            console.print(f"Target {target!r} is taken for {table.task}; say --task to overrule.", markup=False)
+            console.print(f"Target {target!r} is treated as {table.task}; use --task to change this.", markup=False)
         _run(table, chosen, data.name, out, hidden, seed)
 
 
@@ -210,10 +208,10 @@ def _task(text: str | None) -> Task | None:
 
 def _run(table: Table, methods: dict[str, Method], source: str, out: Path, hidden: int, seed: int) -> None:
     console.print(
-        f"{len(table.y_train)} rows to learn from, {len(table.y_test)} held out, {len(table.features)} inputs",
+        f"{len(table.y_train)} training rows, {len(table.y_test)} held out, {len(table.features)} inputs",
         highlight=False,
     )
-    torch.set_num_threads(1)  # the matrices are so small that threads would mostly wait for each other
+    torch.set_num_threads(1)  # for matrices this small, threads cost more than they gain
     with new_folder(out) as folder:
         comparison = compare(
             table,
@@ -248,7 +246,7 @@ def _show(comparison: Comparison) -> None:
 
 @contextmanager
 def _one_sentence_errors() -> Iterator[None]:
-    """Turn what the user can put right into one sentence and exit code 2."""
+    """Report errors of the user in one sentence, with exit code 2."""
     try:
         yield
     except (CommandError, TableError, DataError, ModelError, OSError) as error:

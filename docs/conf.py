@@ -1,7 +1,10 @@
-"""Configuration of the documentation; it builds without a network."""
+"""Configuration of the documentation, which neither the build nor the reader needs a network for."""
 
 import os
+import warnings
 from pathlib import Path
+
+from sphinx_gallery.sorting import ExplicitOrder
 
 import bnnzoo
 
@@ -26,6 +29,8 @@ exclude_patterns = ["_build", "_templates"]
 templates_path = ["_templates"]
 default_role = "py:obj"
 
+html_static_path = ["_static"]
+mathjax_path = "mathjax/tex-chtml.js"  # MathJax 3.2.2, Apache-2.0: formulas display without a network
 html_theme = "pydata_sphinx_theme"
 html_title = "bnnzoo"
 html_theme_options = {
@@ -43,12 +48,41 @@ autosummary_ignore_module_all = False
 autosummary_imported_members = True
 numpydoc_show_class_members = False
 
+# The gallery shows warnings with their category, but not the path of this machine's Python.
+warnings.formatwarning = lambda message, category, *_: f"{category.__name__}: {message}\n"
+
+# The order of the gallery, section by section.
+EXAMPLES = [
+    "methods/plot_swap_methods.py",
+    "methods/plot_arviz_on_every_method.py",
+    "methods/plot_compare_posteriors.py",
+    "methods/plot_gap.py",
+    "methods/plot_samplers.py",
+    "methods/plot_vi_estimators.py",
+    "models/plot_own_pyro_model.py",
+    "models/plot_priors.py",
+    "models/plot_evidence.py",
+    "uncertainty/plot_uncertainty.py",
+    "uncertainty/plot_calibration.py",
+    "uncertainty/plot_out_of_distribution.py",
+    "uncertainty/plot_active_learning.py",
+]
+
+
+def in_order(name: str) -> int:
+    """Return the place of a file in the gallery."""
+    return [Path(example).name for example in EXAMPLES].index(name)
+
+
 # The gallery runs every example; with BNNZOO_DOCS_SMOKE=1 in the short form that the tests run, too.
 _smoke = os.environ.get("BNNZOO_DOCS_SMOKE") == "1"
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
     "filename_pattern": r"/plot_",
+    "subsection_order": ExplicitOrder(["../examples/methods", "../examples/models", "../examples/uncertainty"]),
+    "within_subsection_order": in_order,
+    "capture_repr": (),  # figures and what is printed, but no object at the end of a block
     "reset_argv": lambda gallery_conf, script_vars: ["--smoke"] if _smoke else [],
     "show_memory": False,
     "write_computation_times": False,

@@ -63,7 +63,7 @@ def test_compare_recognises_classes(table, tmp_path):
     out = tmp_path / "results"
     result = run("compare", table, "--target", "kind", "--drop", "y", "--out", out, *FAST)
     assert result.exit_code == 0, result.output
-    assert "Target 'kind' is taken for classification" in result.output
+    assert "Target 'kind' is treated as classification" in result.output
     assert "accuracy" in result.output
     with xr.open_datatree(out / "map.nc", engine="h5netcdf") as tree:
         assert tree["held_out/conditional"]["class_id"].to_numpy().tolist() == ["cold", "hot"]
@@ -83,7 +83,7 @@ def test_the_same_seed_gives_the_same_numbers(table, tmp_path):
     [
         (["--target", "z"], "There is no target column 'z' among the columns x, group, y, kind."),
         (["--target", "y", "--task", "ranking"], "--task must be regression or classification, not 'ranking'."),
-        (["--target", "group", "--task", "regression"], "Target column 'group' holds text"),
+        (["--target", "group", "--task", "regression"], "Target column 'group' contains text"),
         (["--target", "y", "--methods", "magic"], "There is no inference method 'magic'; choose from "),
         (["--target", "y", "--methods", ","], "--methods is empty; choose from "),
         (["--target", "y", "--methods", "map,map"], "Method 'map' is listed 2 times; once is enough."),
@@ -113,13 +113,13 @@ def test_a_missing_value_is_refused_by_row_and_column(table, tmp_path):
 def test_an_output_folder_that_exists_is_refused_before_anything_runs(table, tmp_path, command):
     taken = tmp_path / "taken"
     taken.mkdir()
-    refused(run(*command, "--out", taken), "exists already; choose another --out", tmp_path)
+    refused(run(*command, "--out", taken), "already exists; choose another --out", tmp_path)
     assert not list(taken.iterdir())
 
 
 def test_an_output_folder_in_a_folder_that_does_not_exist_is_refused(table, tmp_path):
     result = run("compare", table, "--target", "y", "--out", tmp_path / "a" / "b")
-    refused(result, "to put 'b' into; make it first", tmp_path)
+    refused(result, "for 'b'; create it first", tmp_path)
 
 
 def test_a_failure_in_mid_run_leaves_nothing_behind(table, tmp_path, monkeypatch):
@@ -150,15 +150,15 @@ def test_a_folder_that_appears_meanwhile_is_not_overwritten(tmp_path):
             (tmp_path / "results").mkdir()
             (tmp_path / "results" / "precious.txt").write_text("kept")
 
-    with pytest.raises(FileExistsError, match="exists already"):
+    with pytest.raises(FileExistsError, match="already exists"):
         race()
     assert [p.name for p in tmp_path.rglob("*.txt")] == ["precious.txt"]
 
 
 def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(output.os, "access", lambda path, mode: False)
-    with pytest.raises(PermissionError, match="cannot be written to"):
-        output.check_new_folder(tmp_path / "results")
+    with pytest.raises(PermissionError, match="is not writable"):
+        output.refuse_unusable_folder(tmp_path / "results")
 
 
 def test_no_arguments_show_the_help():

@@ -1,27 +1,51 @@
-"""The skeleton in CONTRIBUTING.md is a method that works."""
+"""The method on the page "Adding an inference method" works as it stands."""
 
 import re
 from pathlib import Path
 from typing import Any
 
-import torch
+import pytest
 
 from bnnzoo.inference.fit import fit
-from bnnzoo.testing import linear_gaussian
+from bnnzoo.testing import check_method, linear_gaussian
 
-CONTRIBUTING = Path(__file__).parents[1] / "CONTRIBUTING.md"
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "adding_a_method.md"
 
 
-def test_the_skeleton_of_a_method_runs() -> None:
-    (source,) = re.findall(r"```python\n(.*?)```", CONTRIBUTING.read_text(), re.DOTALL)
-    namespace: dict[str, Any] = {"__name__": "random_search"}
-    exec(source, namespace)
+@pytest.fixture(scope="module")
+def page() -> dict[str, Any]:
+    """Return the names that the page's code defines when all of its blocks but the last, the check, are run."""
+    method, use, _ = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    namespace: dict[str, Any] = {"__name__": "random_walk"}
+    exec(method, namespace)
+    return namespace | {"use": use}
+
+
+def test_the_method_keeps_the_promises_of_every_method(page: dict[str, Any]) -> None:
+    check_method(page["RandomWalkMetropolis"]())
+
+
+def test_the_method_reports_what_it_did(page: dict[str, Any]) -> None:
     target = linear_gaussian()
-    few, many = (
-        fit(target.model, namespace["RandomSearch"](num_candidates=n), *target.data, progress=False) for n in (1, 1000)
-    )
-    log_joint = [posterior.density.log_joint(posterior.draws()[0, 0], *target.data) for posterior in (few, many)]
-    assert many.draws().shape == (1, 1, many.density.num_params)
-    assert many.info.config == {"num_candidates": 1000}
-    assert torch.isfinite(log_joint[0])
-    assert log_joint[1] > log_joint[0]
+    method = page["RandomWalkMetropolis"](num_chains=3, num_warmup=50, num_draws=20)
+    info = fit(target.model, method, *target.data, progress=False).info
+    assert info.num_gradients == 3 * (50 + 20 + 1)
+    assert info.sample_stats["acceptance_rate"].shape == info.sample_stats["lp"].shape == (3, 20)
+    assert info.config["num_draws"] == 20
+    assert info.config["tuned_step_size"] != method.step_size
+
+
+def test_its_settings_are_checked_by_their_annotations(page: dict[str, Any]) -> None:
+    target = linear_gaussian()
+    with pytest.raises(ValueError, match=r"RandomWalkMetropolis\(step_size=-1.0\): write a positive number"):
+        fit(target.model, page["RandomWalkMetropolis"](step_size=-1.0), *target.data, progress=False)
+
+
+def test_the_example_runs(page: dict[str, Any]) -> None:
+    exec(page["use"], page)
+    assert page["tree"]["conditional"].sizes["draw"] == 200
+
+
+def test_contributors_find_the_page() -> None:
+    assert "docs/adding_a_method.md" in (ROOT / "CONTRIBUTING.md").read_text()

@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import re
+import runpy
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,6 +31,7 @@ PAGES = {
     "bnnzoo.acquisition": "measures/*.md",
     "bnnzoo.plots": "measures/*.md",
 }
+GUIDE = [*sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("[a-z]*/*.md")), ROOT / "CONTRIBUTING.md", ROOT / "README.md"]
 PACKAGES = sorted(
     ".".join(path.parent.relative_to(ROOT).parts)
     for path in (ROOT / "bnnzoo").rglob("__init__.py")
@@ -74,7 +76,43 @@ def test_continuous_integration_runs_the_command_of_the_readme() -> None:
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_package_has_a_page_in_the_reference(package: str) -> None:
     listed = (DOCS / "api" / "index.md").read_text()
-    assert package in listed.split() if package != "bnnzoo" else all(f"`{name}`" in listed for name in bnnzoo.__all__)
+    if package != "bnnzoo":
+        assert package in listed.split()
+        return
+    assert [name for name in bnnzoo.__all__ if not re.search(rf"[`.]{name}`", listed)] == []
+
+
+def label(page: Path) -> str:
+    """Name a test after the page it reads."""
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", GUIDE, ids=label)
+def test_tables_are_not_split_by_empty_lines(page: Path) -> None:
+    lines = ["", *page.read_text().splitlines(), ""]
+    starts = [i for i, line in enumerate(lines) if line.startswith("|") and not lines[i - 1].startswith("|")]
+    assert [lines[i] for i in starts if lines[i - 1] or not re.match(r"\|(\s*:?-+:?\s*\|)+$", lines[i + 1])] == []
+
+
+def test_formulas_are_displayed_without_a_network() -> None:
+    conf = runpy.run_path(str(DOCS / "conf.py"))
+    (folder,) = conf["html_static_path"]
+    assert (DOCS / folder / conf["mathjax_path"]).stat().st_size > 1_000_000
+    assert (DOCS / folder / "mathjax" / "LICENSE").exists()
+
+
+@pytest.mark.parametrize("page", GUIDE, ids=label)
+def test_links_to_the_reference_have_a_target(page: Path) -> None:
+    for target in re.findall(r"\{py:obj\}`(?:~|[^`]*<)?([\w.]+)>?`", page.read_text()):
+        package, _, name = target.rpartition(".")
+        assert name in importlib.import_module(package).__all__, target
+
+
+@pytest.mark.parametrize("page", GUIDE, ids=label)
+def test_links_between_pages_have_a_target(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+\.(?:md|rst|png))\)", page.read_text()):
+        if "gallery" not in target:  # written by sphinx-gallery, which checks them
+            assert (page.parent / target).exists(), target
 
 
 @pytest.mark.parametrize("package", [package for package in PAGES if package in PACKAGES])

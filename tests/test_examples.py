@@ -1,6 +1,6 @@
-"""Every example runs, in its short form and with warnings as errors; so a new one is tested as soon as it exists.
+"""Every example runs, in its short form and with warnings as errors.
 
-By default only what costs nothing: ``.ci/run`` runs every example in a process of its own, and once more for the gallery.
+The default run checks their form only: ``.ci/run`` runs every example in a separate process, and once more for the gallery.
 """
 
 import runpy
@@ -31,10 +31,12 @@ def test_example_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_example_has_a_short_form_and_a_title(path: Path) -> None:
     text = path.read_text()
-    assert "--smoke" in text
+    assert text.count("--smoke") == 1, "settings stand once, and what is smaller for the tests in one block"
+    assert '# sphinx_gallery_start_ignore\nif "--smoke" in sys.argv:' in text, "the gallery does not show it"
     assert text.startswith('"""')
     assert path.stem.startswith("plot_"), "the gallery runs scripts named plot_*.py only"
 
 
-def test_there_are_examples() -> None:
-    assert EXAMPLES
+def test_the_gallery_lists_every_example() -> None:
+    conf = runpy.run_path(str(Path(__file__).parents[1] / "docs" / "conf.py"))
+    assert sorted(conf["EXAMPLES"]) == [f"{path.parent.name}/{path.name}" for path in EXAMPLES]

@@ -1,4 +1,4 @@
-"""Which observations of a pool to label next: scores of single ones, and of a batch."""
+"""Acquisition functions for the observations of a pool, one by one and in batches."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from bnnzoo.labelled import Labelled, average_probs, entropies, moment, plogp, require_several_draws, shannon_entropy
+from bnnzoo.labelled import Labelled, average_probs, entropies, moment, plogp, refuse_single_draw, shannon_entropy
 
 __all__ = ["Batch", "bald", "batch_bald", "max_entropy", "select"]
 
@@ -14,7 +14,7 @@ type Array = NDArray[np.floating]
 
 
 def bald(data: Labelled) -> xr.DataArray:
-    r"""Mutual information :math:`I[y; \theta \mid x]` in nats of the label of each pool observation and the parameters.
+    r"""Mutual information :math:`I[y; \theta \mid x]` in nats between the label of each pool observation and the parameters.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ def bald(data: Labelled) -> xr.DataArray:
     Returns
     -------
     DataArray [obs_id]
-        Larger is more worth a label.
+        Higher means more informative.
 
     Raises
     ------
@@ -45,7 +45,7 @@ def bald(data: Labelled) -> xr.DataArray:
 
 
 def max_entropy(data: Labelled) -> xr.DataArray:
-    r"""Predictive entropy in nats of each pool observation: also high where labels are noise that no model can learn.
+    r"""Predictive entropy in nats of each pool observation, which is also high for noisy labels.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def max_entropy(data: Labelled) -> xr.DataArray:
     Returns
     -------
     DataArray [obs_id]
-        Larger is more worth a label.
+        Higher means more informative.
 
     References
     ----------
@@ -71,7 +71,7 @@ def max_entropy(data: Labelled) -> xr.DataArray:
 
 
 def select(score: xr.DataArray, batch_size: int) -> NDArray[np.integer]:
-    """Positions of the observations of highest score, best first; of equal ones the first.
+    """Positions of the observations with the highest scores, best first; ties go to the first.
 
     Parameters
     ----------
@@ -92,38 +92,39 @@ def select(score: xr.DataArray, batch_size: int) -> NDArray[np.integer]:
     >>> select(xr.DataArray([0.1, 0.7, 0.4], dims="obs_id"), 2)
     array([1, 2])
     """
-    _check_batch(batch_size, score.size)
+    _refuse_bad_batch_size(batch_size, score.size)
     return np.argsort(-score.to_numpy(), kind="stable")[:batch_size]
 
 
 class Batch(NamedTuple):
-    """Positions ``[batch_size]`` in the pool, in the order they were taken, and what the first n tell together."""
+    """Positions ``[batch_size]`` in the pool, in the order of selection, and the joint information of the first n."""
 
     positions: NDArray[np.integer]
     information: Array
 
 
 def batch_bald(data: Labelled, batch_size: int, *, num_configurations: int = 10_000, seed: int = 0) -> Batch:
-    r"""Choose a batch whose labels tell most about the parameters together, one observation after the other.
+    r"""Choose a batch with the largest joint mutual information between its labels and the parameters, greedily.
 
-    Single scores pick near copies of one observation. The joint mutual information
-    :math:`I[y_1, \dots, y_b; \theta]` does not, and taking greedily what adds most is near the best batch. The joint
-    entropy is a sum over all :math:`K^b` labels while these are at most ``num_configurations``, and beyond an average
-    over as many labels drawn from the predictive distribution.
+    The highest single scores often belong to near copies of one observation. The joint mutual information
+    :math:`I[y_1, \dots, y_b; \theta]` accounts for redundancy, and greedy selection is near-optimal. The joint
+    entropy is a sum over all :math:`K^b` label configurations if there are at most ``num_configurations``, and otherwise
+    an average over that many configurations drawn from the predictive distribution.
 
     Parameters
     ----------
     data : DataTree, Dataset or DataArray
-        With ``probs[chain, draw, obs_id, class_id]`` of the pool, at least two draws. All are held in memory.
+        With ``probs[chain, draw, obs_id, class_id]`` of the pool, at least two draws, which are loaded into memory.
     batch_size : int
     num_configurations : int
     seed : int
-        Of the labels that are drawn.
+        Seed of the configurations that are drawn.
 
     Returns
     -------
     Batch
-        ``positions`` and ``information`` (joint, in nats, of the first 1, ..., b; with noise where labels are drawn).
+        ``positions`` and ``information`` (joint, in nats, of the first 1, ..., b; with Monte Carlo noise if
+        configurations are drawn).
 
     Raises
     ------
@@ -141,15 +142,15 @@ def batch_bald(data: Labelled, batch_size: int, *, num_configurations: int = 10_
     array([0, 1])
     """
     probs = moment(data, "probs").transpose("chain", "draw", "obs_id", "class_id")
-    require_several_draws(probs, "batch_bald")
+    refuse_single_draw(probs, "batch_bald")
     values = probs.to_numpy().astype(float).reshape(-1, probs.sizes["obs_id"], probs.sizes["class_id"])
-    _check_batch(batch_size, values.shape[1])
+    _refuse_bad_batch_size(batch_size, values.shape[1])
     expected: Array = -plogp(values).sum(-1).mean(0)
     rng = np.random.default_rng(seed)
     positions: list[int] = []
     information: list[float] = []
     joint: Array = np.ones((1, len(values)))
-    weights: Array = np.ones(1)  # of the labels that the rows of joint, p(labels | theta_s), stand for
+    weights: Array = np.ones(1)  # of the label configurations in the rows of joint, p(labels | theta_s)
     for _ in range(batch_size):
         scores = _joint_entropies(joint, weights, values) - expected - float(expected[positions].sum())
         scores[positions] = -np.inf
@@ -160,14 +161,14 @@ def batch_bald(data: Labelled, batch_size: int, *, num_configurations: int = 10_
 
 
 def _joint_entropies(joint: Array, weights: Array, values: Array) -> Array:
-    """Return the entropy ``[rows]`` of the labels so far and that of each row: E[-log p] over both.
+    """Return the joint entropy ``[rows]`` of the labels chosen so far and the label of each row.
 
-    ``joint[m, s]`` is the probability of the m-th labels given draw s, and ``weights[m]`` one over the probability with
-    which these labels were taken into the list (1 if all are listed).
+    ``joint[m, s]`` is the probability of configuration m given draw s, and ``weights[m]`` its importance weight, one over
+    the probability with which it was drawn (1 if all configurations are listed).
     """
     draws = values.shape[0]
     entropies = np.zeros(values.shape[1])
-    for start in range(0, values.shape[1], 256):  # rows: bounds [M, rows, K]
+    for start in range(0, values.shape[1], 256):  # rows, to bound the size of [M, rows, K]
         block = np.einsum("ms,srk->mrk", joint, values[:, start : start + 256], optimize=True) / draws
         entropies[start : start + 256] = -np.einsum("m,mrk->r", weights, plogp(block))
     return entropies
@@ -176,7 +177,7 @@ def _joint_entropies(joint: Array, weights: Array, values: Array) -> Array:
 def _extended(
     joint: Array, weights: Array, probs: Array, num_configurations: int, rng: np.random.Generator
 ) -> tuple[Array, Array]:
-    """Return labels longer by one: all of them, or as many as allowed, drawn from the predictive distribution."""
+    """Return configurations with one more label: all, or as many as allowed, drawn from the predictive distribution."""
     longer = (joint[:, None] * probs.T[None]).reshape(-1, joint.shape[1])
     all_weights = np.repeat(weights, probs.shape[1])
     if len(longer) <= num_configurations:
@@ -186,8 +187,8 @@ def _extended(
     return longer[kept], all_weights[kept] * mass.sum() / (num_configurations * mass[kept])
 
 
-def _check_batch(batch_size: int, pool: int) -> None:
+def _refuse_bad_batch_size(batch_size: int, pool: int) -> None:
     if not 1 <= batch_size <= pool:
         raise ValueError(
-            f"batch_size={batch_size}, but the pool has {pool} observations: write a number from 1 to that."
+            f"batch_size={batch_size}, but the pool has {pool} observations: write a number from 1 to {pool}."
         )

@@ -1,4 +1,4 @@
-"""Expected information gain: about predictions elsewhere, and about parameters."""
+"""Expected information gain: about predictions, and about parameters."""
 
 from collections.abc import Callable
 
@@ -8,21 +8,21 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from bnnzoo.acquisition.joint_draws import refuse_other_draws
-from bnnzoo.labelled import Labelled, average_probs, moment, plogp, require_several_draws
+from bnnzoo.labelled import Labelled, average_probs, moment, plogp, refuse_single_draw
 
 __all__ = ["eig_linear_gaussian", "eig_nested_monte_carlo", "epig"]
 
 type Array = NDArray[np.floating]
 
-MAX_BLOCK = 2**23  # numbers held for one block of pool rows
+MAX_BLOCK = 2**23  # numbers in memory for one block of pool rows
 
 
 def epig(pool: Labelled, target: Labelled) -> xr.DataArray:
-    r"""Expected predictive information gain in nats: what a pool label tells about labels of inputs one cares about.
+    r"""Expected predictive information gain in nats of each pool observation, about the labels of target inputs.
 
-    The average over target observations of :math:`I[y; y_*]`, the mutual information of the two labels, whose joint
-    distribution is :math:`\frac1S \sum_s p(y \mid x, \theta_s)\, p(y_* \mid x_*, \theta_s)`. What is learned about
-    parameters but does not matter for the targets counts for nothing.
+    The average over target observations of the mutual information :math:`I[y; y_*]` between the two labels, whose joint
+    distribution is :math:`\frac1S \sum_s p(y \mid x, \theta_s)\, p(y_* \mid x_*, \theta_s)`. Unlike BALD, it ignores
+    information about the parameters that is irrelevant to the targets.
 
     Parameters
     ----------
@@ -32,12 +32,12 @@ def epig(pool: Labelled, target: Labelled) -> xr.DataArray:
     Returns
     -------
     DataArray [obs_id]
-        Of the pool; larger is more worth a label.
+        Of the pool; higher means more informative.
 
     Raises
     ------
     ValueError
-        If the draws of the two differ, in number or as far as the trees tell, or there is a single one.
+        If the trees' draws differ, in number or by the seeds they carry, or there is a single draw.
 
     References
     ----------
@@ -50,7 +50,7 @@ def epig(pool: Labelled, target: Labelled) -> xr.DataArray:
     array([0.693147])
     """
     ours, theirs = (moment(data, "probs").transpose("chain", "draw", "obs_id", "class_id") for data in (pool, target))
-    require_several_draws(ours, "epig")
+    refuse_single_draw(ours, "epig")
     refuse_other_draws(pool, target, (ours, theirs))
     average = average_probs(pool)
     values = _epig(_flat(ours), _flat(theirs))
@@ -68,8 +68,8 @@ def eig_nested_monte_carlo(
 ) -> xr.Dataset:
     r"""Expected information gain :math:`E[\log p(y \mid \theta) - \log p(y)]` in nats, by nested Monte Carlo.
 
-    For one design, pairs of :math:`\theta` from ``theta`` and y from the likelihood are drawn; the marginal likelihood
-    of each y is the average over all other draws.
+    For a single design. Pairs of :math:`\theta` from ``theta`` and y from the likelihood are drawn; the marginal likelihood
+    of each y is estimated by the average over all other draws.
 
     Parameters
     ----------
@@ -78,15 +78,15 @@ def eig_nested_monte_carlo(
     sample : callable
         ``(theta[M, P], rng) -> y[M, ...]``: one draw of y for each theta.
     theta : ndarray [S, P]
-        Draws of the prior, or of the current posterior.
+        Draws from the prior, or from the current posterior.
     num_outer : int
-        Pairs; at most S.
+        Number of pairs, at most S.
     seed : int
 
     Returns
     -------
     Dataset
-        ``value`` with its standard error ``mcse`` over outer pairs. Its bias falls as 1/S, and is upwards.
+        ``value`` with its standard error ``mcse`` over outer pairs. Its bias is positive and of order 1/S.
 
     Raises
     ------
@@ -127,16 +127,16 @@ def eig_linear_gaussian(design: xr.DataArray, covariance: Array, noise_scale: fl
     Parameters
     ----------
     design : DataArray [obs_id, param]
-        Inputs x of each observation; the last dim is that of the parameters.
+        Inputs x of each observation; the last dim indexes the parameters.
     covariance : ndarray [P, P]
-        Of the parameters, now.
+        Current covariance of the parameters.
     noise_scale : float
         Standard deviation of the noise.
 
     Returns
     -------
     DataArray [obs_id]
-        Larger is more worth a label.
+        Higher means more informative.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Quality of predictions: proper scores, calibration and its repair, conformal prediction, and tests of uncertainty."""
+"""Quality of predictions: proper scores, calibration, recalibration, conformal prediction, and error detection."""
 
 from bnnzoo.calibration.auroc import aupr, auroc, bootstrap, fpr_at_95, misclassified, versus
 from bnnzoo.calibration.conformal import (

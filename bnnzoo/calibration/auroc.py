@@ -1,4 +1,4 @@
-"""How well an uncertainty tells wrong from right, or other data from the data: with bootstrap intervals."""
+"""Error and out-of-distribution detection: areas under curves, with bootstrap intervals."""
 
 from collections.abc import Callable
 
@@ -16,14 +16,14 @@ type Statistic = Callable[[NDArray[np.bool_], Array], float]
 
 
 def misclassified(data: Labelled, y: xr.DataArray | None = None) -> xr.DataArray:
-    """Whether the most probable class of each row, by the average over draws, is not the observed one, ``[obs_id]``.
+    """Whether the most probable class of each observation, averaged over draws, is wrong, ``[obs_id]``.
 
     Parameters
     ----------
     data : DataTree, Dataset or DataArray
         With ``probs[chain, draw, obs_id, class_id]``.
     y : DataArray [obs_id], optional
-        Observed labels; those of the tree unless given.
+        Observed labels (default: those of the tree).
 
     Returns
     -------
@@ -41,17 +41,17 @@ def misclassified(data: Labelled, y: xr.DataArray | None = None) -> xr.DataArray
 
 
 def versus(inside: xr.DataArray, outside: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
-    """Join the scores of data like the training data and of other data, with which is which.
+    """Join the scores of in-distribution and out-of-distribution data, with a target that says which is which.
 
     Parameters
     ----------
     inside, outside : DataArray [obs_id]
-        An uncertainty of either.
+        Scores of both data sets.
 
     Returns
     -------
     score, target : DataArray [obs_id]
-        What :func:`auroc`, :func:`aupr` and :func:`fpr_at_95` take; the target is True for ``outside``.
+        For :func:`auroc`, :func:`aupr` and :func:`fpr_at_95`; the target is True for ``outside``.
 
     Examples
     --------
@@ -67,18 +67,18 @@ def versus(inside: xr.DataArray, outside: xr.DataArray) -> tuple[xr.DataArray, x
 def auroc(
     score: xr.DataArray, target: xr.DataArray, *, num_resamples: int = 1000, level: float = 0.95, seed: int = 0
 ) -> xr.Dataset:
-    """Area under the receiver operating characteristic: how probably a positive row scores above a negative one.
+    """Area under the ROC curve: the probability that a positive observation scores above a negative one.
 
     Parameters
     ----------
     score : DataArray [obs_id]
-        An uncertainty; larger is meant to be positive.
+        An uncertainty; larger values should be positive.
     target : DataArray [obs_id]
-        True for positive rows: misclassified, or out of distribution.
+        True for positive observations: misclassified, or out of distribution.
     num_resamples : int
-        Of the bootstrap, which draws positive and negative rows with replacement.
+        Number of bootstrap resamples; positive and negative observations are resampled separately.
     level : float
-        Of the interval.
+        Probability of the interval.
     seed : int
 
     Returns
@@ -89,7 +89,7 @@ def auroc(
     Raises
     ------
     ValueError
-        If there are no positive or no negative rows, lengths differ, or a score is not finite.
+        If there are no positive or no negative observations, lengths differ, or a score is not finite.
 
     References
     ----------
@@ -107,7 +107,7 @@ def auroc(
 def aupr(
     score: xr.DataArray, target: xr.DataArray, *, num_resamples: int = 1000, level: float = 0.95, seed: int = 0
 ) -> xr.Dataset:
-    """Area under the precision-recall curve (average precision) of the positive rows.
+    """Area under the precision-recall curve (average precision) of the positive observations.
 
     Parameters
     ----------
@@ -117,12 +117,12 @@ def aupr(
     Returns
     -------
     Dataset
-        ``value``, ``low`` and ``high``. Chance is the share of positive rows.
+        ``value``, ``low`` and ``high``. Chance is the fraction of positive observations.
 
     Raises
     ------
     ValueError
-        If there are no positive or no negative rows, lengths differ, or a score is not finite.
+        If there are no positive or no negative observations, lengths differ, or a score is not finite.
 
     References
     ----------
@@ -140,7 +140,7 @@ def aupr(
 def fpr_at_95(
     score: xr.DataArray, target: xr.DataArray, *, num_resamples: int = 1000, level: float = 0.95, seed: int = 0
 ) -> xr.Dataset:
-    """Share of negative rows that are taken for positive where the threshold finds at least 95% of the positive ones.
+    """False positive rate at the threshold with a true positive rate of at least 95%.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def fpr_at_95(
     Raises
     ------
     ValueError
-        If there are no positive or no negative rows, lengths differ, or a score is not finite.
+        If there are no positive or no negative observations, lengths differ, or a score is not finite.
 
     References
     ----------
@@ -179,7 +179,7 @@ def bootstrap(
     level: float = 0.95,
     seed: int = 0,
 ) -> xr.Dataset:
-    """Return a statistic of positive and negative rows with its percentile bootstrap interval, stratified by target.
+    """Return a statistic of scores and targets with its percentile bootstrap interval, stratified by target.
 
     Parameters
     ----------
@@ -222,10 +222,12 @@ def _checked(
     target = aligned(target, score, "target", "the scores", apart_from=())
     values, positive = score.to_numpy().ravel(), target.to_numpy().ravel().astype(bool)
     if not np.isfinite(values).all():
-        raise ValueError(f"Scores must be finite, but that of row {int(np.argmin(np.isfinite(values)))} is not.")
+        raise ValueError(
+            f"Scores must be finite, but that of observation {int(np.argmin(np.isfinite(values)))} is not."
+        )
     if positive.all() or not positive.any():
         kind = "positive (True)" if not positive.any() else "negative (False)"
-        raise ValueError(f"No row has a {kind} target, so there is nothing to tell apart.")
+        raise ValueError(f"No observation has a {kind} target, so there is nothing to detect.")
     if num_resamples < 1 or not 0 < level < 1:
         raise ValueError(f"num_resamples={num_resamples} must be positive, and level={level} between 0 and 1.")
     return values, positive

@@ -16,15 +16,15 @@ type Array = NDArray[np.floating]
 
 
 def conformal_quantile(scores: Array, level: float) -> float:
-    r"""The :math:`\lceil (n + 1) level \rceil`-th smallest of n scores, infinite where there is none.
+    r"""The :math:`\lceil (n + 1) level \rceil`-th smallest of n scores, infinite if there are too few.
 
-    A new score, exchangeable with these, is at most this number with a probability of at least ``level``, and at most
-    ``level + 1 / (n + 1)`` where there are no ties.
+    If a new score is exchangeable with these, it does not exceed this number with probability at least ``level``, and at
+    most ``level + 1 / (n + 1)`` if there are no ties.
 
     Parameters
     ----------
     scores : ndarray [n]
-        Of rows that nothing else was fitted to.
+        Scores of observations that were not used in any fit.
     level : float
         Between 0 and 1.
 
@@ -35,7 +35,7 @@ def conformal_quantile(scores: Array, level: float) -> float:
     Raises
     ------
     ValueError
-        If the level is not between 0 and 1, there is no score, or one is NaN.
+        If the level is not between 0 and 1, there are no scores, or one is NaN.
 
     References
     ----------
@@ -50,17 +50,18 @@ def conformal_quantile(scores: Array, level: float) -> float:
         raise ValueError(f"level={level}; write a probability between 0 and 1, such as 0.9.")
     if scores.size == 0 or np.isnan(scores).any():
         raise ValueError(
-            f"Conformal prediction needs held-out scores without NaN, but of {scores.size} some are not so."
+            f"Conformal prediction needs held-out scores without NaN, but there are {scores.size} scores, "
+            f"{int(np.isnan(scores).sum())} of them NaN."
         )
-    rank = int(np.ceil(np.round((scores.size + 1) * level, 9)))  # rounding: 10 x 0.9 must not become 10
+    rank = int(np.ceil(np.round((scores.size + 1) * level, 9)))  # rounding, so that 10 x 0.9 does not become 10
     return float(np.sort(scores, axis=None)[rank - 1]) if rank <= scores.size else float("inf")
 
 
 @dataclass(frozen=True)
 class AbsoluteResidual:
-    r"""Intervals :math:`\hat y_i \pm q` about the predictive mean, all equally wide.
+    r"""Intervals :math:`\hat y_i \pm q` around the predictive mean, of constant width.
 
-    Coverage is marginal, over held-out and new rows that are exchangeable; when inputs shift it does not hold.
+    Coverage is marginal, and holds if held-out and new observations are exchangeable; it is lost under covariate shift.
 
     Parameters
     ----------
@@ -83,22 +84,22 @@ class AbsoluteResidual:
 
     @classmethod
     def fit(cls, data: Labelled, y: xr.DataArray | None = None, *, level: float) -> Self:
-        """Find the quantile of the residuals of held-out rows.
+        """Compute the quantile of the residuals of held-out observations.
 
         Parameters
         ----------
         data : DataTree, Dataset or DataArray
-            With draws of y ``[chain, draw, obs_id, ...]`` of rows that the posterior was not fitted to.
+            With draws of y ``[chain, draw, obs_id, ...]`` of observations that the posterior was not fitted to.
         y : DataArray [obs_id, ...], optional
-            Observations; those of the tree unless given.
+            Observations (default: those of the tree).
         level : float
-            Probability with which an interval is to hold a new observation.
+            Probability that an interval contains a new observation.
         """
         draws = predictive_draws(data, "AbsoluteResidual")
         return cls(_fitted(abs(observations(data, y, draws) - draws.mean(SAMPLE_DIMS)), level))
 
     def intervals(self, data: Labelled) -> xr.Dataset:
-        """Return ``low`` and ``high`` ``[obs_id, ...]`` for new rows, in units of y.
+        """Return ``low`` and ``high`` ``[obs_id, ...]`` for new observations, in units of y.
 
         Parameters
         ----------
@@ -111,7 +112,7 @@ class AbsoluteResidual:
 
 @dataclass(frozen=True)
 class NormalizedResidual:
-    r"""Intervals :math:`\hat y_i \pm q\, sd_i`, as wide as the predictive standard deviation of the row says.
+    r"""Intervals :math:`\hat y_i \pm q\, sd_i`, with width proportional to the predictive standard deviation.
 
     Parameters
     ----------
@@ -134,7 +135,7 @@ class NormalizedResidual:
 
     @classmethod
     def fit(cls, data: Labelled, y: xr.DataArray | None = None, *, level: float) -> Self:
-        """Find the quantile of the normalised residuals of held-out rows.
+        """Compute the quantile of the normalised residuals of held-out observations.
 
         Parameters
         ----------
@@ -145,7 +146,7 @@ class NormalizedResidual:
         return cls(_fitted(abs(observations(data, y, centre) - centre) / scale, level))
 
     def intervals(self, data: Labelled) -> xr.Dataset:
-        """Return ``low`` and ``high`` ``[obs_id, ...]`` for new rows, in units of y.
+        """Return ``low`` and ``high`` ``[obs_id, ...]`` for new observations, in units of y.
 
         Parameters
         ----------
@@ -158,14 +159,14 @@ class NormalizedResidual:
 
 @dataclass(frozen=True)
 class ConformalizedQuantiles:
-    r"""Conformalised quantile regression: predictive quantiles, moved outwards (or inwards) by q.
+    r"""Conformalised quantile regression: predictive quantiles, shifted outwards (or inwards) by q.
 
     Parameters
     ----------
     quantile : float
-        q, in units of y; negative where the predictive intervals are too wide.
+        q, in units of y; negative if the predictive intervals are too wide.
     level : float
-        Of the predictive interval that is moved.
+        Level of the predictive interval.
 
     References
     ----------
@@ -184,7 +185,7 @@ class ConformalizedQuantiles:
 
     @classmethod
     def fit(cls, data: Labelled, y: xr.DataArray | None = None, *, level: float) -> Self:
-        """Find how far held-out rows lie outside of their central predictive interval.
+        """Compute the quantile of the distances by which held-out observations lie outside their predictive intervals.
 
         Parameters
         ----------
@@ -196,7 +197,7 @@ class ConformalizedQuantiles:
         return cls(_fitted(xr.apply_ufunc(np.maximum, low - y, y - high), level), level)
 
     def intervals(self, data: Labelled) -> xr.Dataset:
-        """Return ``low`` and ``high`` ``[obs_id, ...]`` for new rows, in units of y.
+        """Return ``low`` and ``high`` ``[obs_id, ...]`` for new observations, in units of y.
 
         Parameters
         ----------
@@ -204,7 +205,7 @@ class ConformalizedQuantiles:
             With draws of y ``[chain, draw, obs_id, ...]``.
         """
         low, high = _central(data, self.level)
-        middle = (low + high) / 2  # an interval moved inwards by more than its half has no inside
+        middle = (low + high) / 2  # an interval cannot shrink by more than half its width
         return _interval((low - self.quantile).clip(max=middle), (high + self.quantile).clip(min=middle))
 
 
@@ -221,7 +222,7 @@ def _centre_and_scale(data: Labelled) -> tuple[xr.DataArray, xr.DataArray]:
     scale = draws.std(SAMPLE_DIMS)
     if not bool((scale > 0).all()):
         raise ValueError(
-            "NormalizedResidual divides by the standard deviation of the draws of y, but for a row it is 0."
+            "NormalizedResidual divides by the standard deviation of the draws of y, but it is 0 for some observation."
         )
     return draws.mean(SAMPLE_DIMS), scale
 

@@ -17,14 +17,14 @@ type Array = NDArray[np.floating]
 
 @dataclass(frozen=True)
 class LeastAmbiguousSets:
-    r"""Sets of all classes with :math:`1 - \bar p_k \le q` (LAC): small on average, and empty where all are improbable.
+    r"""Sets of all classes with :math:`1 - \bar p_k \le q` (LAC): small on average, but possibly empty.
 
-    Coverage is marginal, over held-out and new rows that are exchangeable; when inputs shift it does not hold.
+    Coverage is marginal, and holds if held-out and new observations are exchangeable; it is lost under covariate shift.
 
     Parameters
     ----------
     quantile : float
-        q, between 0 and 1, or infinite where there were too few held-out rows for the level.
+        q, between 0 and 1, or infinite if there were too few held-out observations for the level.
 
     References
     ----------
@@ -42,22 +42,22 @@ class LeastAmbiguousSets:
 
     @classmethod
     def fit(cls, data: Labelled, y: xr.DataArray | None = None, *, level: float) -> Self:
-        """Find the quantile of the scores of held-out rows.
+        """Compute the quantile of the scores of held-out observations.
 
         Parameters
         ----------
         data : DataTree, Dataset or DataArray
-            With ``probs[chain, draw, obs_id, class_id]`` of rows that the posterior was not fitted to.
+            With ``probs[chain, draw, obs_id, class_id]`` of observations that the posterior was not fitted to.
         y : DataArray [obs_id], optional
-            Observed labels; those of the tree unless given.
+            Observed labels (default: those of the tree).
         level : float
-            Probability with which a set is to hold the label of a new observation.
+            Probability that a set contains the label of a new observation.
         """
         probs, labels = _held_out(data, y)
         return cls(conformal_quantile(1 - probs[np.arange(len(labels)), labels], level))
 
     def sets(self, data: Labelled) -> xr.DataArray:
-        """Return whether each class is in the set of each new row, ``[obs_id, class_id]``.
+        """Return whether each class is in the set of each new observation, ``[obs_id, class_id]``.
 
         Parameters
         ----------
@@ -69,20 +69,20 @@ class LeastAmbiguousSets:
 
 @dataclass(frozen=True)
 class AdaptiveSets:
-    r"""Sets that take classes by falling probability until their sum reaches q (APS, and RAPS with a penalty).
+    r"""Sets that add classes in decreasing order of probability until their sum reaches q (APS; RAPS with a penalty).
 
-    The score of class k is the total probability of the classes before it, plus U times its own for U uniform between 0
-    and 1, plus ``penalty`` for each rank beyond ``free_ranks``. The random U makes the coverage exact rather than at
-    least the level; the sets are larger for difficult rows.
+    The score of class k is the total probability of more probable classes, plus U times its own for uniform U, plus
+    ``penalty`` for each rank beyond ``free_ranks``. With the random U, coverage is exact instead of at least the level. Sets
+    are larger for difficult observations.
 
     Parameters
     ----------
     quantile : float
         q.
     penalty : float
-        0 for APS; positive numbers, such as 0.01, make sets of improbable classes smaller (RAPS).
+        0 for APS; positive values, such as 0.01, exclude improbable classes (RAPS).
     free_ranks : int
-        Number of classes without penalty.
+        Number of ranks without penalty.
 
     References
     ----------
@@ -112,7 +112,7 @@ class AdaptiveSets:
         free_ranks: int = 1,
         seed: int = 0,
     ) -> Self:
-        """Find the quantile of the scores of held-out rows.
+        """Compute the quantile of the scores of held-out observations.
 
         Parameters
         ----------
@@ -121,7 +121,7 @@ class AdaptiveSets:
         penalty, free_ranks
             As for the class.
         seed : int
-            Of the random numbers U.
+            Seed of the random numbers U.
         """
         if penalty < 0 or free_ranks < 0:
             raise ValueError(f"penalty={penalty} and free_ranks={free_ranks} must not be negative.")
@@ -130,14 +130,14 @@ class AdaptiveSets:
         return cls(conformal_quantile(scores[np.arange(len(labels)), labels], level), penalty, free_ranks)
 
     def sets(self, data: Labelled, seed: int = 0) -> xr.DataArray:
-        """Return whether each class is in the set of each new row, ``[obs_id, class_id]``.
+        """Return whether each class is in the set of each new observation, ``[obs_id, class_id]``.
 
         Parameters
         ----------
         data : DataTree, Dataset or DataArray
             With ``probs[chain, draw, obs_id, class_id]``.
         seed : int
-            Of the random numbers U; independent of those of the fit.
+            Seed of the random numbers U, which are independent of those of the fit.
         """
         probs = average_probs(data)
         rng = np.random.default_rng([seed, 1])

@@ -1,4 +1,4 @@
-"""Calibration of real predictions: where y falls among its draws, and how often intervals hold it."""
+"""Calibration of real predictions: probability integral transform, coverage of intervals, and sharpness."""
 
 from collections.abc import Sequence
 
@@ -16,15 +16,15 @@ __all__ = ["coverage_curve", "miscalibration_area", "pit", "sharpness"]
 def pit(data: Labelled, y: xr.DataArray | None = None) -> xr.DataArray:
     r"""Probability integral transform :math:`P(Y < y_i) + \frac12 P(Y = y_i)` of every observation.
 
-    Uniform between 0 and 1 where predictions are calibrated; heaped at both ends where they are too narrow, and in the
-    middle where they are too wide.
+    Uniform on (0, 1) if predictions are calibrated; concentrated at both ends if they are too narrow, and in the
+    middle if they are too wide.
 
     Parameters
     ----------
     data : DataTree, Dataset or DataArray
         With draws of y, ``predictions`` or ``posterior_predictive`` ``[chain, draw, obs_id, ...]``.
     y : DataArray [obs_id, ...], optional
-        Observations; those of the tree unless given.
+        Observations (default: those of the tree).
 
     Returns
     -------
@@ -34,7 +34,7 @@ def pit(data: Labelled, y: xr.DataArray | None = None) -> xr.DataArray:
     Raises
     ------
     ValueError
-        If something is missing.
+        If data are missing.
 
     References
     ----------
@@ -54,29 +54,29 @@ def pit(data: Labelled, y: xr.DataArray | None = None) -> xr.DataArray:
 def coverage_curve(
     data: Labelled, y: xr.DataArray | None = None, *, levels: Sequence[float] | None = None, band: float = 0.95
 ) -> xr.Dataset:
-    """Share of observations inside their central predictive interval, for intervals of many levels.
+    """Coverage of central predictive intervals: the fraction of observations inside, for each nominal level.
 
     Parameters
     ----------
     data : DataTree, Dataset or DataArray
         With draws of y ``[chain, draw, obs_id, ...]``.
     y : DataArray [obs_id, ...], optional
-        Observations; those of the tree unless given.
+        Observations (default: those of the tree).
     levels : sequence of float, optional
-        Nominal levels; 0, 0.01, ..., 1 unless given.
+        Nominal levels (default: 0, 0.01, ..., 1).
     band : float
         Probability of the band.
 
     Returns
     -------
     Dataset
-        ``coverage[level]``, and ``low`` and ``high``, between which the coverage of calibrated predictions lies with
-        the probability ``band`` at each level, by the binomial distribution of independent observations.
+        ``coverage[level]``, and ``low`` and ``high``: at each level, the coverage of calibrated predictions lies between
+        them with probability ``band``, by the binomial distribution for independent observations.
 
     Raises
     ------
     ValueError
-        If something is missing, or a level is not between 0 and 1.
+        If data are missing, or a level is not between 0 and 1.
 
     References
     ----------
@@ -94,7 +94,7 @@ def coverage_curve(
             raise ValueError(f"{name} must be between 0 and 1, but one is {values[(values < 0) | (values > 1)][0]:g}.")
     distance = np.abs(2 * pit(data, y).to_numpy().ravel() - 1)
     count = distance.size
-    # A distance computed from ranks may miss the level that it is equal to by rounding.
+    # A distance computed from ranks may differ from an equal level by rounding.
     coverage = (distance[:, None] <= nominal + 1e-12).mean(0)
     edges = [binom.ppf(p, count, nominal) / count for p in ((1 - band) / 2, (1 + band) / 2)]
     variables = {"coverage": coverage, "low": edges[0], "high": edges[1]}
@@ -109,7 +109,7 @@ def miscalibration_area(data: Labelled, y: xr.DataArray | None = None) -> xr.Dat
     data : DataTree, Dataset or DataArray
         With draws of y ``[chain, draw, obs_id, ...]``.
     y : DataArray [obs_id, ...], optional
-        Observations; those of the tree unless given.
+        Observations (default: those of the tree).
 
     Returns
     -------
@@ -119,7 +119,7 @@ def miscalibration_area(data: Labelled, y: xr.DataArray | None = None) -> xr.Dat
     Raises
     ------
     ValueError
-        If something is missing.
+        If data are missing.
 
     References
     ----------
@@ -138,7 +138,7 @@ def miscalibration_area(data: Labelled, y: xr.DataArray | None = None) -> xr.Dat
 
 
 def sharpness(data: Labelled) -> xr.DataArray:
-    r"""Sharpness :math:`\sqrt{\frac1N \sum_i Var[y_i]}`: the typical standard deviation of predictions.
+    r"""Sharpness :math:`\sqrt{\frac1N \sum_i Var[y_i]}`: the root mean predictive variance.
 
     Parameters
     ----------
@@ -148,12 +148,12 @@ def sharpness(data: Labelled) -> xr.DataArray:
     Returns
     -------
     DataArray
-        Scalar, in units of y; smaller is sharper, which is good only among calibrated predictions.
+        Scalar, in units of y. Smaller is sharper, which is better only among calibrated predictions.
 
     Raises
     ------
     ValueError
-        If something is missing or there is a single draw.
+        If data are missing or there is a single draw.
 
     References
     ----------
@@ -170,7 +170,7 @@ def sharpness(data: Labelled) -> xr.DataArray:
 
 
 def _area_to_zero(values: NDArray[np.floating], places: NDArray[np.floating]) -> float:
-    """Return the area between a broken line and zero; where a piece crosses it, that of the two triangles."""
+    """Return the area between a piecewise linear curve and zero, exact also where a piece crosses zero."""
     left, right = np.abs(values[:-1]), np.abs(values[1:])
     both = np.where(left + right > 0, left + right, 1.0)
     heights = np.where(values[:-1] * values[1:] < 0, (left**2 + right**2) / both, left + right)

@@ -1,4 +1,4 @@
-"""Draws of y in a tree, and their quantiles."""
+"""Posterior predictive draws in a tree, and their quantiles."""
 
 from collections.abc import Sequence
 
@@ -11,21 +11,21 @@ __all__ = ["flat_draws", "predictive_draws", "quantiles"]
 
 
 def predictive_draws(data: Labelled, measure: str, at_least: int = 1) -> xr.DataArray:
-    """Return draws ``[chain, draw, obs_id, ...]`` of y from a tree, or given.
+    """Return draws ``[chain, draw, obs_id, ...]`` of y from a tree, a group, or an array.
 
     Parameters
     ----------
     data : DataTree, Dataset or DataArray
         A tree with ``predictions`` or ``posterior_predictive`` of one observed site, such a group, or the draws.
     measure : str
-        What they are needed for.
+        Name of the measure, for error messages.
     at_least : int
-        Number of draws that are needed.
+        Required number of draws.
 
     Raises
     ------
     ValueError
-        If they are missing, or too few, or of several sites.
+        If there are none, too few, or draws of several sites.
 
     Examples
     --------
@@ -45,7 +45,7 @@ def predictive_draws(data: Labelled, measure: str, at_least: int = 1) -> xr.Data
 
 
 def flat_draws(draws: xr.DataArray) -> xr.DataArray:
-    """Return draws ``[..., flat_draw]``: chains and draws joined, last."""
+    """Return draws ``[..., flat_draw]`` with chains and draws joined."""
     return draws.stack(flat_draw=SAMPLE_DIMS, create_index=False).drop_vars(SAMPLE_DIMS, errors="ignore")
 
 

@@ -20,30 +20,30 @@ def reliability_curve(
     num_bins: int = 15,
     equal_mass: bool = False,
 ) -> xr.Dataset:
-    """Confidence and frequency in bins of confidence, ``[bin]``, of class probabilities averaged over draws.
+    """Mean predicted probability and observed frequency in bins, ``[bin]``, of class probabilities averaged over draws.
 
     Parameters
     ----------
     data : DataTree, Dataset or DataArray
         With ``probs[chain, draw, obs_id, class_id]``.
     y : DataArray [obs_id], optional
-        Observed labels; those of the tree unless given.
+        Observed labels (default: those of the tree).
     class_index : int, optional
-        Position of the class whose probability is judged; the most probable class of each row unless given.
+        Position of the class whose probability is assessed (default: the most probable class of each observation).
     num_bins : int
     equal_mass : bool
-        Bins hold about equally many observations, instead of being equally wide.
+        Use bins with about equally many observations, instead of bins of equal width.
 
     Returns
     -------
     Dataset
-        ``confidence`` (mean probability), ``frequency`` (how often the class was observed; of the most probable class
-        this is the accuracy) and ``count`` of each bin that is not empty.
+        ``confidence`` (mean probability), ``frequency`` (of the class; for the most probable class this is the
+        accuracy) and ``count`` of each non-empty bin.
 
     Raises
     ------
     ValueError
-        If something is missing, a label is none of the classes, or there is no bin.
+        If data are missing, a label is not one of the classes, or ``num_bins`` is not positive.
 
     References
     ----------
@@ -60,7 +60,7 @@ def reliability_curve(
     labels = class_indices(observations(data, y), probs).to_numpy()
     if class_index is not None and not 0 <= class_index < probs.sizes["class_id"]:
         raise ValueError(f"class_index={class_index}, but there are {probs.sizes['class_id']} classes, counted from 0.")
-    confidence, outcome = _judged(probs.to_numpy(), labels, class_index)
+    confidence, outcome = _assessed(probs.to_numpy(), labels, class_index)
     return _curve(confidence, outcome, num_bins, equal_mass)
 
 
@@ -79,15 +79,15 @@ def ece(
     data : DataTree, Dataset or DataArray
         With ``probs[chain, draw, obs_id, class_id]``, which are averaged over draws.
     y : DataArray [obs_id], optional
-        Observed labels; those of the tree unless given.
+        Observed labels (default: those of the tree).
     num_bins : int
     equal_mass : bool
-        Bins hold about equally many observations, instead of being equally wide.
+        Use bins with about equally many observations, instead of bins of equal width.
     debiased : bool
-        Even perfect probabilities have a positive error, because frequencies in bins are random. Subtract what that
-        adds: with :math:`d_b = conf_b - acc_b` and its standard error :math:`s_b`, what :math:`E|d_b + s_b Z|` has
-        more than :math:`|d_b|` for standard normal Z. That is about half of the bias where probabilities are perfect,
-        and nearly all of it where they are far from it. The result may be slightly negative.
+        Frequencies in bins are random, so even the true probabilities have a positive error. Subtract an estimate of
+        this bias: with :math:`d_b = conf_b - acc_b` and its standard error :math:`s_b`, the excess of
+        :math:`E|d_b + s_b Z|` over :math:`|d_b|` for standard normal Z. This removes about half of the bias of true
+        probabilities, and nearly all of it if probabilities are far from calibrated. The result may be slightly negative.
 
     Returns
     -------
@@ -97,7 +97,7 @@ def ece(
     Raises
     ------
     ValueError
-        If something is missing, a label is none of the classes, or there is no bin.
+        If data are missing, a label is not one of the classes, or ``num_bins`` is not positive.
 
     References
     ----------
@@ -122,7 +122,7 @@ def classwise_ece(
     equal_mass: bool = False,
     debiased: bool = False,
 ) -> xr.DataArray:
-    """Expected calibration error of the probability of each class, ``[class_id]``; its mean is the class-wise ECE.
+    """Expected calibration error of each class probability, ``[class_id]``; its mean is the class-wise ECE.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def classwise_ece(
     Raises
     ------
     ValueError
-        If something is missing, a label is none of the classes, or there is no bin.
+        If data are missing, a label is not one of the classes, or ``num_bins`` is not positive.
 
     References
     ----------
@@ -151,24 +151,24 @@ def classwise_ece(
     """
     probs = average_probs(data)
     labels = class_indices(observations(data, y), probs).to_numpy()
-    judged = [_judged(probs.to_numpy(), labels, k) for k in range(probs.sizes["class_id"])]
-    errors = [_error(_curve(*pair, num_bins, equal_mass), debiased) for pair in judged]
+    assessed = [_assessed(probs.to_numpy(), labels, k) for k in range(probs.sizes["class_id"])]
+    errors = [_error(_curve(*pair, num_bins, equal_mass), debiased) for pair in assessed]
     coords = {"class_id": probs["class_id"]} if "class_id" in probs.coords else {}
     return xr.DataArray(errors, dims="class_id", coords=coords, name="classwise_ece", attrs={"units": "1"})
 
 
-def _judged(probs: Array, labels: NDArray[np.integer], class_index: int | None) -> tuple[Array, Array]:
-    """Return the probability of the judged class in each row, and whether it was observed."""
+def _assessed(probs: Array, labels: NDArray[np.integer], class_index: int | None) -> tuple[Array, Array]:
+    """Return the probability of the assessed class for each observation, and whether it was observed."""
     chosen = probs.argmax(-1) if class_index is None else np.full(len(probs), class_index)
     return probs[np.arange(len(probs)), chosen], (labels == chosen).astype(float)
 
 
 def _curve(confidence: Array, outcome: Array, num_bins: int, equal_mass: bool) -> xr.Dataset:
     if num_bins < 1:
-        raise ValueError(f"num_bins={num_bins}; write a positive number.")
+        raise ValueError(f"num_bins={num_bins}: write a positive number.")
     levels = np.linspace(0, 1, num_bins + 1)[1:-1]
     edges = np.quantile(confidence, levels) if equal_mass else levels
-    bins = np.searchsorted(edges, confidence)  # bins are open below and closed above
+    bins = np.searchsorted(edges, confidence)  # bins are open on the left and closed on the right
     counts = np.bincount(bins, minlength=num_bins)
     filled = counts > 0
     means = [np.bincount(bins, values, num_bins)[filled] / counts[filled] for values in (confidence, outcome)]

@@ -1,4 +1,4 @@
-"""Proper scores of real predictions, from draws of y; smaller is better for all of them."""
+"""Proper scores of real predictions, from draws of y; smaller is better."""
 
 from collections.abc import Callable
 
@@ -17,25 +17,25 @@ type Array = NDArray[np.floating]
 def crps(data: Labelled, y: xr.DataArray | None = None) -> xr.DataArray:
     r"""Continuous ranked probability score :math:`E|Y - y_i| - \frac12 E|Y - Y'|` of every observation.
 
-    The expectations are over draws of the predictive distribution; pairs are of different draws, so that the score is
-    unbiased for what infinitely many draws would give.
+    The expectations are over draws from the predictive distribution. Only pairs of different draws are used, so the score
+    is unbiased for its value with infinitely many draws.
 
     Parameters
     ----------
     data : DataTree, Dataset or DataArray
         With draws of y, ``predictions`` or ``posterior_predictive`` ``[chain, draw, obs_id, ...]``, at least two.
     y : DataArray [obs_id, ...], optional
-        Observations; those of the tree unless given.
+        Observations (default: those of the tree).
 
     Returns
     -------
     DataArray [obs_id, ...]
-        In units of y. For a point prediction it would be the absolute error.
+        In units of y. For a point prediction it is the absolute error.
 
     Raises
     ------
     ValueError
-        If something is missing or there is a single draw.
+        If data are missing or there is a single draw.
 
     References
     ----------
@@ -53,16 +53,16 @@ def crps(data: Labelled, y: xr.DataArray | None = None) -> xr.DataArray:
 
 
 def interval_score(data: Labelled, level: float = 0.9, y: xr.DataArray | None = None) -> xr.DataArray:
-    r"""Interval score of the central interval: its width, plus :math:`\frac2\alpha` times what y lies outside of it.
+    r"""Interval score of the central interval: its width, plus :math:`\frac2\alpha` times the distance of y from it.
 
     Parameters
     ----------
     data : DataTree, Dataset or DataArray
         With draws of y ``[chain, draw, obs_id, ...]``.
     level : float
-        Probability :math:`1 - \alpha` that the interval is meant to hold, between 0 and 1.
+        Nominal coverage :math:`1 - \alpha` of the interval, between 0 and 1.
     y : DataArray [obs_id, ...], optional
-        Observations; those of the tree unless given.
+        Observations (default: those of the tree).
 
     Returns
     -------
@@ -72,7 +72,7 @@ def interval_score(data: Labelled, level: float = 0.9, y: xr.DataArray | None = 
     Raises
     ------
     ValueError
-        If something is missing, or the level is not between 0 and 1.
+        If data are missing, or the level is not between 0 and 1.
 
     References
     ----------
@@ -99,10 +99,9 @@ def energy_score(data: Labelled, y: xr.DataArray | None = None) -> xr.DataArray:
     Parameters
     ----------
     data : DataTree, Dataset or DataArray
-        With draws of y ``[chain, draw, obs_id, output_id]``, at least two. All pairs of different draws are taken, one
-        row after the other.
+        With draws of y ``[chain, draw, obs_id, output_id]``, at least two. The score uses all pairs of draws.
     y : DataArray [obs_id, output_id], optional
-        Observations; those of the tree unless given.
+        Observations (default: those of the tree).
 
     Returns
     -------
@@ -112,7 +111,7 @@ def energy_score(data: Labelled, y: xr.DataArray | None = None) -> xr.DataArray:
     Raises
     ------
     ValueError
-        If something is missing or there is a single draw.
+        If data are missing or there is a single draw.
 
     References
     ----------
@@ -142,14 +141,14 @@ def _apply(kernel: Callable[[Array, Array], Array], draws: xr.DataArray, y: xr.D
 
 
 def _crps(draws: Array, y: Array) -> Array:
-    """Return the score ``[...]`` of draws ``[..., S]``: a sorted draw of rank r is larger than r others."""
+    """Return the score ``[...]`` of draws ``[..., S]``; a sorted draw of rank r, counted from 0, exceeds r others."""
     count = draws.shape[-1]
     weights = (2 * np.arange(count) - count + 1) / (count * (count - 1))
     return np.abs(draws - y[..., None]).mean(-1) - np.sort(draws, axis=-1) @ weights
 
 
 def _energy(draws: Array, y: Array) -> float:
-    """Return the score of draws ``[S, D]`` of one row."""
+    """Return the score of draws ``[S, D]`` for one observation."""
     count = len(draws)
     between = sum(float(np.linalg.norm(draws - draw, axis=-1).sum()) for draw in draws)
     return float(np.linalg.norm(draws - y, axis=-1).mean()) - between / (2 * count * (count - 1))

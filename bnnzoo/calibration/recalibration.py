@@ -1,37 +1,38 @@
-"""Maps that make class probabilities calibrated: fitted on held-out rows, applied to trees."""
+"""Recalibration of class probabilities: fitted on held-out observations, applied to trees."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import log_softmax, softmax
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
-from bnnzoo.labelled import Labelled, average_probs, class_indices, moment, observations
+from bnnzoo.calibration.rescaling import (
+    Array,
+    log_probs_and_labels,
+    mean_nll,
+    refuse_other_classes,
+    safe_log,
+    with_new_probs,
+)
+from bnnzoo.labelled import Labelled, average_probs, class_indices, observations
 
 __all__ = ["Isotonic", "Platt", "Temperature", "VectorScaling"]
-
-type Array = NDArray[np.floating]
-
-SMALLEST = 1e-12  # probabilities below are taken for this, since a logit must be finite
-KEPT_GROUPS = ("observed_data", "constant_data", "predictions_observed_data", "predictions_constant_data")
 
 
 @dataclass(frozen=True)
 class Temperature:
-    r"""Temperature scaling :math:`p_k \propto \bar p_k^{1/T}`: one number that sharpens (T < 1) or flattens (T > 1).
+    r"""Temperature scaling :math:`p_k \propto \bar p_k^{1/T}`: sharper probabilities for T < 1, flatter ones for T > 1.
 
     Parameters
     ----------
     temperature : float
-        T, positive; 1 changes nothing.
+        T, positive; 1 is the identity.
     before_averaging : bool
-        Scale every draw and then average, instead of scaling the average: draws are kept, and with them the split into
+        Scale every draw and then average, instead of scaling the average. This keeps the draws, and with them the split into
         aleatoric and epistemic uncertainty.
 
     References
@@ -56,34 +57,34 @@ class Temperature:
 
     @classmethod
     def fit(cls, data: Labelled, y: xr.DataArray | None = None, *, before_averaging: bool = False) -> Self:
-        """Find the temperature of the best log score on held-out rows.
+        """Find the temperature with the best log score on held-out observations.
 
         Parameters
         ----------
         data : DataTree, Dataset or DataArray
-            With ``probs[chain, draw, obs_id, class_id]`` of rows that the posterior was not fitted to.
+            With ``probs[chain, draw, obs_id, class_id]`` of observations that the posterior was not fitted to.
         y : DataArray [obs_id], optional
-            Observed labels; those of the tree unless given.
+            Observed labels (default: those of the tree).
         before_averaging : bool
         """
-        logits, labels = _log_probs(data, y, before_averaging)
+        logits, labels = log_probs_and_labels(data, y, before_averaging)
 
         def loss(log_temperature: float) -> float:
             probs = softmax(logits / np.exp(log_temperature), axis=-1)
-            return _nll(probs.mean(0), labels)
+            return mean_nll(probs.mean(0), labels)
 
         found = minimize_scalar(loss, bounds=(-5.0, 5.0), method="bounded", options={"xatol": 1e-9})
         return cls(float(np.exp(found.x)), before_averaging)
 
     def transform(self, data: Labelled) -> xr.DataTree:
-        """Return a tree with calibrated ``conditional/probs``, and what was observed.
+        """Return a tree with recalibrated ``conditional/probs``, and the observations.
 
         Parameters
         ----------
         data : DataTree, Dataset or DataArray
             With ``probs[chain, draw, obs_id, class_id]``.
         """
-        return _transformed(data, lambda p: softmax(_log(p) / self.temperature, axis=-1), self.before_averaging)
+        return with_new_probs(data, lambda p: softmax(safe_log(p) / self.temperature, axis=-1), self.before_averaging)
 
 
 @dataclass(frozen=True)
@@ -112,16 +113,16 @@ class VectorScaling:
 
     @classmethod
     def fit(cls, data: Labelled, y: xr.DataArray | None = None) -> Self:
-        """Find slopes and offsets of the best log score on held-out rows.
+        """Find the slopes and offsets with the best log score on held-out observations.
 
         Parameters
         ----------
         data : DataTree, Dataset or DataArray
-            With ``probs[chain, draw, obs_id, class_id]`` of rows that the posterior was not fitted to.
+            With ``probs[chain, draw, obs_id, class_id]`` of observations that the posterior was not fitted to.
         y : DataArray [obs_id], optional
-            Observed labels; those of the tree unless given.
+            Observed labels (default: those of the tree).
         """
-        (logits,), labels = _log_probs(data, y, before_averaging=False)
+        (logits,), labels = log_probs_and_labels(data, y, before_averaging=False)
         num_classes = logits.shape[-1]
         outcome = np.eye(num_classes)[labels]
 
@@ -138,15 +139,17 @@ class VectorScaling:
         return cls(tuple(weights.tolist()), tuple((bias - bias.mean()).tolist()))
 
     def transform(self, data: Labelled) -> xr.DataTree:
-        """Return a tree with calibrated ``conditional/probs``, and what was observed.
+        """Return a tree with recalibrated ``conditional/probs``, and the observations.
 
         Parameters
         ----------
         data : DataTree, Dataset or DataArray
             With ``probs[chain, draw, obs_id, class_id]``, which are averaged over draws first.
         """
-        _check_classes("VectorScaling", len(self.weights), data)
-        return _transformed(data, lambda p: softmax(_log(p) * np.array(self.weights) + np.array(self.bias), axis=-1))
+        refuse_other_classes("VectorScaling", len(self.weights), data)
+        return with_new_probs(
+            data, lambda p: softmax(safe_log(p) * np.array(self.weights) + np.array(self.bias), axis=-1)
+        )
 
 
 @dataclass(frozen=True)
@@ -156,7 +159,7 @@ class Platt:
     Parameters
     ----------
     slope, intercept : float
-        a and b; 1 and 0 change nothing.
+        a and b; the identity is 1 and 0.
 
     References
     ----------
@@ -175,53 +178,53 @@ class Platt:
 
     @classmethod
     def fit(cls, data: Labelled, y: xr.DataArray | None = None) -> Self:
-        """Fit a logistic regression, without penalty, of the labels of held-out rows on their logits.
+        """Fit an unpenalised logistic regression of the labels of held-out observations on their logits.
 
         Parameters
         ----------
         data : DataTree, Dataset or DataArray
             With ``probs[chain, draw, obs_id, class_id]`` of two classes.
         y : DataArray [obs_id], optional
-            Observed labels; those of the tree unless given.
+            Observed labels (default: those of the tree).
 
         Raises
         ------
         ValueError
             If there are more than two classes, or only one was observed.
         """
-        (log_probs,), labels = _log_probs(data, y, before_averaging=False)
+        (log_probs,), labels = log_probs_and_labels(data, y, before_averaging=False)
         if log_probs.shape[-1] != 2:
             raise ValueError(
                 f"Platt scaling is for two classes, but there are {log_probs.shape[-1]}: use VectorScaling."
             )
         if len(np.unique(labels)) < 2:
-            raise ValueError("Platt scaling needs held-out rows of both classes, but only one was observed.")
+            raise ValueError("Platt scaling needs held-out observations of both classes, but only one was observed.")
         regression = LogisticRegression(C=np.inf, tol=1e-10, max_iter=1000)
         regression.fit(log_probs[:, 1:] - log_probs[:, :1], labels)
         return cls(float(regression.coef_[0, 0]), float(regression.intercept_[0]))
 
     def transform(self, data: Labelled) -> xr.DataTree:
-        """Return a tree with calibrated ``conditional/probs``, and what was observed.
+        """Return a tree with recalibrated ``conditional/probs``, and the observations.
 
         Parameters
         ----------
         data : DataTree, Dataset or DataArray
             With ``probs[chain, draw, obs_id, class_id]``, which are averaged over draws first.
         """
-        _check_classes("Platt", 2, data)
+        refuse_other_classes("Platt", 2, data)
 
         def scaled(probs: Array) -> Array:
-            logit = self.slope * (_log(probs[..., 1:]) - _log(probs[..., :1])) + self.intercept
+            logit = self.slope * (safe_log(probs[..., 1:]) - safe_log(probs[..., :1])) + self.intercept
             return softmax(np.concatenate([np.zeros_like(logit), logit], axis=-1), axis=-1)
 
-        return _transformed(data, scaled)
+        return with_new_probs(data, scaled)
 
 
 @dataclass(frozen=True)
 class Isotonic:
-    """Isotonic scaling: for each class a rising function of its probability; then all are made to sum to one.
+    """Isotonic regression: a non-decreasing function of each class probability, followed by normalisation.
 
-    A frequency of 0 among N held-out rows is taken for 1 / (2 N + 2), and of 1 likewise.
+    Frequencies of 0 and 1 among N held-out observations are replaced by 1 / (2 N + 2) and one minus that.
 
     Parameters
     ----------
@@ -244,18 +247,18 @@ class Isotonic:
 
     @classmethod
     def fit(cls, data: Labelled, y: xr.DataArray | None = None) -> Self:
-        """Fit one regression for each class on held-out rows.
+        """Fit one regression for each class on held-out observations.
 
         Parameters
         ----------
         data : DataTree, Dataset or DataArray
-            With ``probs[chain, draw, obs_id, class_id]`` of rows that the posterior was not fitted to.
+            With ``probs[chain, draw, obs_id, class_id]`` of observations that the posterior was not fitted to.
         y : DataArray [obs_id], optional
-            Observed labels; those of the tree unless given.
+            Observed labels (default: those of the tree).
         """
         probs = average_probs(data)
         labels = class_indices(observations(data, y), probs).to_numpy()
-        never = 0.5 / (len(labels) + 1)  # what was not seen in so many rows is improbable, not impossible
+        never = 0.5 / (len(labels) + 1)  # a class that was not observed is improbable, not impossible
         regressions = (
             IsotonicRegression(y_min=never, y_max=1 - never, out_of_bounds="clip") for _ in probs["class_id"]
         )
@@ -263,62 +266,22 @@ class Isotonic:
         return cls(tuple(regression.fit(p, labels == k) for k, (regression, p) in enumerate(columns)))
 
     def transform(self, data: Labelled) -> xr.DataTree:
-        """Return a tree with calibrated ``conditional/probs``, and what was observed.
+        """Return a tree with recalibrated ``conditional/probs``, and the observations.
 
         Parameters
         ----------
         data : DataTree, Dataset or DataArray
             With ``probs[chain, draw, obs_id, class_id]``, which are averaged over draws first.
         """
-        _check_classes("Isotonic", len(self.regressions), data)
+        refuse_other_classes("Isotonic", len(self.regressions), data)
 
         def scaled(probs: Array) -> Array:
             columns = [
-                r.predict(p.ravel()).reshape(p.shape) for r, p in zip(self.regressions, _columns(probs), strict=True)
+                r.predict(p.ravel()).reshape(p.shape)
+                for r, p in zip(self.regressions, np.moveaxis(probs, -1, 0), strict=True)
             ]
             stacked = np.stack(columns, axis=-1)
             normalized: Array = stacked / stacked.sum(-1, keepdims=True)
             return normalized
 
-        return _transformed(data, scaled)
-
-
-def _check_classes(name: str, fitted: int, data: Labelled) -> None:
-    found = moment(data, "probs").sizes["class_id"]
-    if found != fitted:
-        raise ValueError(f"{name} was fitted to {fitted} classes, but the tree has {found}.")
-
-
-def _log(probs: Array) -> Array:
-    logs: Array = np.log(np.maximum(probs, SMALLEST))
-    return logs
-
-
-def _columns(probs: Array) -> list[Array]:
-    return list(np.moveaxis(probs, -1, 0))
-
-
-def _log_probs(data: Labelled, y: xr.DataArray | None, before_averaging: bool) -> tuple[Array, NDArray[np.integer]]:
-    """Return log probabilities ``[draws or 1, rows, classes]`` and positions of labels."""
-    average = average_probs(data)
-    labels = class_indices(observations(data, y), average).to_numpy()
-    if not before_averaging:
-        return _log(average.to_numpy())[None], labels
-    probs = moment(data, "probs").transpose("chain", "draw", ...).to_numpy()
-    return _log(probs.reshape(-1, *probs.shape[2:])), labels
-
-
-def _nll(probs: Array, labels: NDArray[np.integer]) -> float:
-    return -float(_log(probs[np.arange(len(labels)), labels]).mean())
-
-
-def _transformed(data: Labelled, function: Callable[[Array], Array], each_draw: bool = False) -> xr.DataTree:
-    """Return a tree of the new probabilities; groups that say something about the old ones are left out."""
-    probs = moment(data, "probs") if each_draw else average_probs(data).expand_dims(chain=[0], draw=[0])
-    new = probs.copy(data=function(probs.to_numpy().astype(float))).rename("probs")
-    groups = {"conditional": new.to_dataset()}
-    if isinstance(data, xr.DataTree):
-        groups |= {name: data[name].to_dataset() for name in KEPT_GROUPS if name in data.children}
-    tree = xr.DataTree.from_dict(groups)
-    tree.attrs = dict(data.attrs)
-    return tree
+        return with_new_probs(data, scaled)

@@ -1,4 +1,4 @@
-"""Proper scores of predictions, one for each observation; smaller is better for all of them."""
+"""Proper scores of predictions, one per observation; smaller is better."""
 
 import numpy as np
 import xarray as xr
@@ -15,18 +15,18 @@ type Array = NDArray[np.floating]
 def nll(tree: xr.DataTree) -> xr.DataArray:
     r"""Log score: :math:`-\log \frac1S \sum_s p(y_i \mid x_i, \theta_s)` in nats, of every observation.
 
-    The average over draws is taken of densities, not of their logarithms, and no Gaussian is fitted to the draws.
+    Densities are averaged over draws, not their logarithms, and the draws are not approximated by a Gaussian.
 
     Parameters
     ----------
     tree : DataTree
         With ``predictions_log_likelihood``, or else ``log_likelihood``, ``[chain, draw, obs_id, ...]`` of one observed
-        site. Where a row has several entries (outputs), they are scored one by one.
+        site. Several entries (outputs) of an observation are scored separately.
 
     Returns
     -------
     DataArray [obs_id, ...]
-        In nats. For real y it is a density and changes by log c if y is measured in units c times smaller.
+        In nats. For real y it depends on the unit of y: it increases by log c if the unit is c times smaller.
 
     Raises
     ------
@@ -58,17 +58,17 @@ def nll_of_probs(data: Labelled, y: xr.DataArray | None = None) -> xr.DataArray:
     data : DataTree, Dataset or DataArray
         With ``probs[chain, draw, obs_id, class_id]``.
     y : DataArray [obs_id], optional
-        Observed labels; those of the tree unless given.
+        Observed labels (default: those of the tree).
 
     Returns
     -------
     DataArray [obs_id]
-        In nats; infinite where the observed class was given probability zero.
+        In nats; infinite if the observed class has probability zero.
 
     Raises
     ------
     ValueError
-        If something is missing, or a label is none of the classes.
+        If data are missing, or a label is not one of the classes.
 
     Examples
     --------
@@ -91,17 +91,17 @@ def brier(data: Labelled, y: xr.DataArray | None = None) -> xr.DataArray:
     data : DataTree, Dataset or DataArray
         With ``probs[chain, draw, obs_id, class_id]``.
     y : DataArray [obs_id], optional
-        Observed labels; those of the tree unless given.
+        Observed labels (default: those of the tree).
 
     Returns
     -------
     DataArray [obs_id]
-        Between 0 and 2, the sum over all classes: twice what is often reported for two classes.
+        Between 0 and 2, the sum over all classes. For two classes, some authors report half of this.
 
     Raises
     ------
     ValueError
-        If something is missing, or a label is none of the classes.
+        If data are missing, or a label is not one of the classes.
 
     References
     ----------
@@ -121,29 +121,29 @@ def brier(data: Labelled, y: xr.DataArray | None = None) -> xr.DataArray:
 def brier_split(data: Labelled, y: xr.DataArray | None = None, num_bins: int = 10) -> xr.Dataset:
     r"""Split the mean Brier score into reliability, resolution and uncertainty.
 
-    For each class, probabilities are put into bins of equal width. With :math:`n_b` probabilities of mean
+    For each class, probabilities are grouped into bins of equal width. With :math:`n_b` probabilities of mean
     :math:`\bar p_b` and frequency :math:`\bar o_b` of the class in bin b, and overall frequency :math:`\bar o`, the
     reliability is :math:`\frac1N \sum_b n_b (\bar p_b - \bar o_b)^2`, the resolution
     :math:`\frac1N \sum_b n_b (\bar o_b - \bar o)^2`, the uncertainty :math:`\bar o (1 - \bar o)`, all summed over
-    classes. Where probabilities differ within bins, something is left: ``within`` is what makes the sum exact.
+    classes. ``within`` is the remainder due to different probabilities within a bin, which makes the sum exact.
 
     Parameters
     ----------
     data : DataTree, Dataset or DataArray
         With ``probs[chain, draw, obs_id, class_id]``.
     y : DataArray [obs_id], optional
-        Observed labels; those of the tree unless given.
+        Observed labels (default: those of the tree).
     num_bins : int
 
     Returns
     -------
     Dataset
-        ``brier = reliability - resolution + uncertainty + within``. Small reliability is good, large resolution is.
+        ``brier = reliability - resolution + uncertainty + within``. Smaller reliability and larger resolution are better.
 
     Raises
     ------
     ValueError
-        If something is missing, a label is none of the classes, or there is no bin.
+        If data are missing, a label is not one of the classes, or ``num_bins`` is not positive.
 
     References
     ----------
@@ -157,7 +157,7 @@ def brier_split(data: Labelled, y: xr.DataArray | None = None, num_bins: int = 1
     array([0.68, 0.18, 0.  , 0.5 , 0.  ])
     """
     if num_bins < 1:
-        raise ValueError(f"num_bins={num_bins}; write a positive number.")
+        raise ValueError(f"num_bins={num_bins}: write a positive number.")
     probs = average_probs(data)
     outcomes = one_hot(observations(data, y), probs).transpose(*probs.dims).to_numpy()
     sums = np.sum([_murphy(p, o, num_bins) for p, o in zip(probs.to_numpy().T, outcomes.T, strict=True)], axis=0)
@@ -198,8 +198,8 @@ def _log_likelihood(tree: xr.DataTree) -> xr.DataArray:
             group = tree[name].to_dataset()
             if len(group.data_vars) != 1:
                 raise ValueError(
-                    f"Group {name!r} has sites {', '.join(map(str, group.data_vars))} instead of one: keep the one "
-                    "that is meant, or add them up, and put it into a tree of its own."
+                    f"Group {name!r} has sites {', '.join(map(str, group.data_vars))} instead of one: keep one of "
+                    "them, or their sum, in a separate tree."
                 )
             return moment(next(iter(group.data_vars.values())), "log_likelihood")
     raise ValueError(

@@ -1,4 +1,4 @@
-"""Selective prediction: what is gained by leaving the most uncertain observations to somebody else."""
+"""Selective prediction: the risk if the most uncertain observations are rejected."""
 
 import numpy as np
 import xarray as xr
@@ -12,25 +12,25 @@ type Array = NDArray[np.floating]
 
 
 def risk_coverage_curve(uncertainty: xr.DataArray, loss: xr.DataArray) -> xr.Dataset:
-    """Mean loss of the most certain rows, against the share of rows that is kept.
+    """Mean loss of the most certain observations, against the fraction that is kept.
 
     Parameters
     ----------
     uncertainty : DataArray [obs_id]
-        By which rows are rejected, the most uncertain first.
+        Observations are rejected in order of this, the most uncertain first.
     loss : DataArray [obs_id]
         Such as ``misclassified(tree)`` or a squared error.
 
     Returns
     -------
     Dataset
-        ``risk[coverage]`` for 1/N, ..., 1, and ``risk_oracle`` if rows were rejected by their loss itself. Rows
-        that are equally uncertain share their mean loss, so that their order does not matter.
+        ``risk[coverage]`` for 1/N, ..., 1, and ``risk_oracle`` for rejection by the loss itself. Equally uncertain
+        observations share their mean loss, so their order does not matter.
 
     Raises
     ------
     ValueError
-        If lengths differ, there is no row, or a value is not finite.
+        If lengths differ, there are no observations, or a value is not finite.
 
     References
     ----------
@@ -52,28 +52,28 @@ def risk_coverage_curve(uncertainty: xr.DataArray, loss: xr.DataArray) -> xr.Dat
 def aurc(
     uncertainty: xr.DataArray, loss: xr.DataArray, *, num_resamples: int = 1000, level: float = 0.95, seed: int = 0
 ) -> xr.Dataset:
-    """Area under the risk-coverage curve: the mean risk over all numbers of rows kept.
+    """Area under the risk-coverage curve: the mean risk over all coverages.
 
     Parameters
     ----------
     uncertainty, loss : DataArray [obs_id]
         As for :func:`risk_coverage_curve`.
     num_resamples : int
-        Of the bootstrap, which draws rows with replacement.
+        Number of bootstrap resamples of the observations.
     level : float
-        Of the interval.
+        Probability of the interval.
     seed : int
 
     Returns
     -------
     Dataset
         ``value`` with its percentile interval ``low`` and ``high``, in units of the loss, and ``excess``: the
-        value less that of the oracle, which rejects by the loss itself and cannot be beaten.
+        value minus that of the oracle, which rejects by the loss itself and is a lower bound.
 
     Raises
     ------
     ValueError
-        If lengths differ, there is no row, or a value is not finite.
+        If lengths differ, there are no observations, or a value is not finite.
 
     References
     ----------
@@ -101,14 +101,14 @@ def _checked(uncertainty: xr.DataArray, loss: xr.DataArray) -> tuple[Array, Arra
     loss = aligned(loss, uncertainty, "loss", "the uncertainties", apart_from=())
     scores, losses = (values.to_numpy().ravel().astype(float) for values in (uncertainty, loss))
     if not len(losses):
-        raise ValueError("There is no row: pass an uncertainty and a loss for each of some rows.")
+        raise ValueError("There are no observations: give one uncertainty and one loss for each.")
     if not (np.isfinite(scores).all() and np.isfinite(losses).all()):
         raise ValueError("Uncertainties and losses must be finite, but some are not.")
     return scores, losses
 
 
 def _risks(scores: Array, losses: Array) -> Array:
-    """Return the mean loss of the n rows of smallest score, for n = 1, ..., N."""
+    """Return the mean loss of the n observations with the smallest scores, for n = 1, ..., N."""
     _, group, counts = np.unique(scores, return_inverse=True, return_counts=True)
     mean_of_group = np.bincount(group, losses) / counts
     kept = np.arange(1, len(losses) + 1)

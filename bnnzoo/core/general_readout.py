@@ -173,7 +173,9 @@ def _parameter(name: str, value: Tensor, constraint: Any, distribution: Distribu
 def _onto(constraint: Any) -> Any:
     try:
         return biject_to(constraint)
-    except NotImplementedError:  # torch calls the transform of Cholesky factors no bijection, since it ignores a triangle
+    except (
+        NotImplementedError
+    ):  # torch calls the transform of Cholesky factors no bijection, since it ignores a triangle
         return transform_to(constraint)
 
 

@@ -1,4 +1,4 @@
-"""Data sets as arrays with names: simulated, bundled with scikit-learn, or read from a local folder."""
+"""Data sets: simulated, bundled with scikit-learn, or read from a local folder."""
 
 from bnnzoo.datasets.bundled import breast_cancer, diabetes, digits, iris, wine
 from bnnzoo.datasets.dataset import Dataset, Split

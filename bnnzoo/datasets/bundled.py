@@ -1,4 +1,4 @@
-"""Data sets that come with scikit-learn, so that they need no network."""
+"""Data sets that are bundled with scikit-learn, so that no download is needed."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a data set is here: arrays with names, in original units, and a training and a test part of it."""
+"""Data sets as named arrays in original units, and their training and test parts."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -22,8 +22,8 @@ class Split:
     x_train, y_train, x_test, y_test : ndarray
         Inputs and targets.
     y_loc, y_scale : float
-        What was subtracted from the targets, and what they were then divided by: 0 and 1 in original units. A log
-        density of standardised targets is in original units after subtracting ``log(y_scale)``.
+        Mean and standard deviation with which the targets were standardised; 0 and 1 in original units. Subtract
+        ``log(y_scale)`` from a log density of standardised targets to obtain that in original units.
     """
 
     x_train: Array
@@ -34,9 +34,9 @@ class Split:
     y_scale: float = 1.0
 
     def standardized(self) -> "Split":
-        """Inputs and real targets at mean 0 and standard deviation 1, both taken from the training part.
+        """Standardise inputs and real targets by the means and standard deviations of the training part.
 
-        A constant input becomes 0; integer targets, which are labels or counts, stay as they are.
+        Constant inputs become 0. Integer targets, which are labels or counts, are unchanged.
 
         Returns
         -------
@@ -91,14 +91,14 @@ class Dataset:
     classes: tuple[str, ...] = ()
 
     def split(self, test_size: float = 0.2, seed: int = 0) -> Split:
-        """Random training and test part; classes keep their shares.
+        """Split at random into a training and a test part, stratified by class.
 
         Parameters
         ----------
         test_size : float
-            Share of observations in the test part, between 0 and 1.
+            Fraction of observations in the test part, between 0 and 1.
         seed : int
-            Seed of the permutation.
+            Seed of the split.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""Simulated data with a known truth, in one or two dimensions so that predictions can be drawn."""
+"""Simulated data with a known truth, in one or two dimensions so that predictions can be plotted."""
 
 import numpy as np
 from sklearn.datasets import make_moons
@@ -11,8 +11,8 @@ __all__ = ["gap", "heteroscedastic", "moons", "two_clusters"]
 def gap(num_data: int = 100, noise: float = 0.1, seed: int = 0) -> Dataset:
     r"""Noisy sine with no data in the middle: x [N, 1] uniform on [-3, -1] and [1, 3], y [N] real.
 
-    :math:`y = \sin(2 x) + 0.3 x + \epsilon`, :math:`\epsilon \sim N(0, \sigma^2)`. A posterior over functions is wide
-    between -1 and 1; approximations that treat weights as independent are not.
+    :math:`y = \sin(2 x) + 0.3 x + \epsilon`, :math:`\epsilon \sim N(0, \sigma^2)`. The posterior over functions is wide
+    between -1 and 1; mean-field approximations are too narrow there.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def gap(num_data: int = 100, noise: float = 0.1, seed: int = 0) -> Dataset:
 
 
 def heteroscedastic(num_data: int = 200, seed: int = 0) -> Dataset:
-    r"""Sine whose noise grows from left to right: x [N, 1] uniform on [-3, 3], y [N] real.
+    r"""Heteroscedastic sine, with noise that increases from left to right: x [N, 1] uniform on [-3, 3], y [N] real.
 
     :math:`y = \sin(2 x) + \sigma(x) \epsilon` with :math:`\sigma(x) = 0.05 + 0.15 (x + 3) / 2` and standard normal
     :math:`\epsilon`.
@@ -73,7 +73,7 @@ def two_clusters(num_data: int = 100, noise: float = 0.1, seed: int = 0) -> Data
     r"""Regression in the plane with inputs in two clusters: x [N, 2] around (-1, -1) and (1, 1), y [N] real.
 
     Inputs have standard deviation 0.1 around their centre; :math:`y = \sin(3 x_1) + x_2^2 + \epsilon` with
-    :math:`\epsilon \sim N(0, \sigma^2)`. What a model says half-way between the clusters is its prior's doing.
+    :math:`\epsilon \sim N(0, \sigma^2)`. Half-way between the clusters, predictions depend on the prior only.
 
     Parameters
     ----------

@@ -11,13 +11,13 @@ __all__ = ["uci", "uci_split"]
 
 
 def uci(folder: str | Path) -> Dataset:
-    """Regression table from a folder in the layout of the usual UCI benchmark: x [N, D], y [N] real.
+    """Read a regression table from a folder in the layout of the UCI benchmark: x [N, D], y [N] real.
 
     Parameters
     ----------
     folder : str or Path
         Holds ``data.txt`` (one row per observation, separated by blanks), ``index_features.txt`` and
-        ``index_target.txt`` (numbers of the columns, from 0). Its name becomes that of the data set.
+        ``index_target.txt`` (numbers of the columns, from 0). The folder's name becomes that of the data set.
 
     Returns
     -------
@@ -49,9 +49,9 @@ def uci(folder: str | Path) -> Dataset:
 
 
 def uci_split(folder: str | Path, split: int = 0, rows: str | Path | None = None) -> Split:
-    """One of the benchmark's fixed training and test parts of a table, in original units.
+    """Read one of the benchmark's fixed training and test splits of a table, in original units.
 
-    The protocol standardises with the training part, ``uci_split(...).standardized()``, and reports in original units.
+    The benchmark standardises by the training part, ``uci_split(...).standardized()``, and reports in original units.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def uci_split(folder: str | Path, split: int = 0, rows: str | Path | None = None
     split : int
         Number of the split: rows are read from ``index_train_<split>.txt`` and ``index_test_<split>.txt``.
     rows : str or Path, optional
-        Folder of these two files where it is not `folder`, such as that of the gap splits.
+        Folder of these two files (default: `folder`), such as that of the gap splits.
 
     Returns
     -------
@@ -69,7 +69,7 @@ def uci_split(folder: str | Path, split: int = 0, rows: str | Path | None = None
     Raises
     ------
     FileNotFoundError
-        If a file does not exist; for a split, the message says which ones there are.
+        If a file does not exist; for a split, the message lists those that do.
     ValueError
         As for `uci`, or if a row is in both parts.
 
@@ -87,7 +87,7 @@ def uci_split(folder: str | Path, split: int = 0, rows: str | Path | None = None
     train, test = (_split_rows(rows, part, split, len(data.y)) for part in ("train", "test"))
     common = np.intersect1d(train, test)
     if common.size:
-        raise ValueError(f"Split {split} in {rows} has row {common[0]} both in its training and in its test part.")
+        raise ValueError(f"Split {split} in {rows} has row {common[0]} in both its training and its test part.")
     return Split(data.x[train], data.y[train], data.x[test], data.y[test])
 
 
@@ -104,7 +104,7 @@ def _indices(path: Path, stop: int) -> NDArray[np.int64]:
     found = np.atleast_1d(_read(path))
     wrong = found[(found < 0) | (found >= stop) | (found != np.floor(found))]
     if wrong.size:
-        raise ValueError(f"{path} must hold whole numbers from 0 to {stop - 1}, but holds {wrong[0]:g}.")
+        raise ValueError(f"{path} must hold integers from 0 to {stop - 1}, but holds {wrong[0]:g}.")
     return found.astype(np.int64)
 
 

@@ -1,4 +1,4 @@
-"""Diagnostics of posteriors in function space, and of approximations by importance weights."""
+"""Convergence diagnostics in function space, comparison of posteriors, and importance weights of approximations."""
 
 from bnnzoo.diagnostics.compare_posteriors import compare_posteriors
 from bnnzoo.diagnostics.convergence import convergence

@@ -1,4 +1,4 @@
-"""Distances between posteriors in function space, each next to what Monte Carlo error alone would show."""
+"""Distances between posteriors in function space, each with its Monte Carlo floor."""
 
 from collections.abc import Callable, Mapping
 from itertools import combinations, islice
@@ -9,48 +9,47 @@ from numpy.typing import NDArray
 
 from bnnzoo.diagnostics.function_space import function_values
 from bnnzoo.diagnostics.same_rows import refuse_other_rows
-from bnnzoo.labelled import SAMPLE_DIMS, moment, require_several_draws
+from bnnzoo.labelled import SAMPLE_DIMS, moment, refuse_single_draw
 
 __all__ = ["compare_posteriors"]
 
 type Array = NDArray[np.floating]
 type Distances = dict[str, Array]
 
-MAX_SPLITS = 10  # of the reference's chains in two halves
+MAX_SPLITS = 10  # of the reference's chains into two halves
 
 
 def compare_posteriors(
     trees: Mapping[str, xr.DataTree], reference: str, replicate: xr.DataTree | None = None
 ) -> xr.Dataset:
-    r"""Measure how far posteriors are from a reference in function space, and how far the reference is from itself.
+    r"""Compare posteriors with a reference in function space, next to the Monte Carlo error of the comparison.
 
-    Compared are the draws of :math:`f_i = E[y_i \mid x_i, \theta]`, or of the class probabilities, for each row i. A
-    distance between two sets of draws is not zero even if they come from the same distribution. So each comes with its
-    Monte Carlo floor: the same distance, with the same number of draws, between two halves of the reference. The halves
-    are made of whole chains where there are several, so that the floor includes their disagreement, and all ways to
-    split (up to ten) are averaged; a single chain is cut in the middle. What is not clearly above its floor was not
-    shown to differ.
+    The draws that are compared are those of :math:`f_i = E[y_i \mid x_i, \theta]`, or of the class probabilities, for each
+    observation i. The distance between two sets of draws is not zero even if they come from the same distribution. Each
+    distance therefore comes with a Monte Carlo floor: the same distance, with the same number of draws, between two halves
+    of the reference. The halves consist of whole chains if there are several, so that the floor includes disagreement
+    between chains, and up to ten splits are averaged; a single chain is cut in the middle. A distance that is not clearly
+    above its floor is no evidence of a difference.
 
     Parameters
     ----------
     trees : mapping of str to DataTree
-        Predictions for the same rows by each method, with ``mean`` or ``probs`` in the group ``conditional``.
+        Predictions of each method for the same observations, with ``mean`` or ``probs`` in the group ``conditional``.
     reference : str
-        The key of the one to be compared with, such as long NUTS chains.
+        Key of the tree to compare with, such as long NUTS chains.
     replicate : DataTree, optional
-        Another, independent run of the reference; the floor is then its distance to the reference, and no halves are
-        taken.
+        A second, independent run of the reference. The floor is then its distance from the reference.
 
     Returns
     -------
     Dataset
-        For each ``distance`` also ``distance_floor``, both ``[model, obs_id, ...]``, the reference left out. For real
+        For each distance a variable and its ``..._floor``, both ``[model, obs_id, ...]``, without the reference. For real
         predictions ``mean_difference`` :math:`|E f - E f_{ref}| / sd(f_{ref})`; ``log_sd_ratio``
         :math:`|\log sd(f) / sd(f_{ref})|`; ``wasserstein``, the 1-Wasserstein distance of the draws over
         :math:`sd(f_{ref})`; and, without a floor, ``sd_ratio``, which is below one for overconfident methods. For class
         probabilities ``total_variation`` of the averages; ``disagreement``, whether the most probable class differs;
         and ``wasserstein``, half the sum over classes of the 1-Wasserstein distances of their probabilities, which is
-        at least the total variation. None has a unit.
+        at least the total variation. All are dimensionless.
 
     Raises
     ------
@@ -88,18 +87,18 @@ def compare_posteriors(
 
 def _values(trees: Mapping[str, xr.DataTree], reference: str) -> dict[str, xr.DataArray]:
     if reference not in trees:
-        raise ValueError(f"The reference {reference!r} is none of the trees ({', '.join(trees)}).")
+        raise ValueError(f"The reference {reference!r} is not one of the trees ({', '.join(trees)}).")
     if len(trees) < 2:
         raise ValueError(f"There is only the reference {reference!r}: add trees of other methods to compare with it.")
     values = {name: _all_values(tree) for name, tree in trees.items()}
     for name, array in values.items():
-        require_several_draws(array, f"compare_posteriors ({name!r})")
+        refuse_single_draw(array, f"compare_posteriors ({name!r})")
         refuse_other_rows(name, trees[name], array, reference, trees[reference], values[reference])
     return values
 
 
 def _all_values(tree: xr.DataTree) -> xr.DataArray:
-    """Return the function values, of two classes both, since here they are summed over."""
+    """Return the function values, with both of two classes, since distances sum over classes."""
     values = function_values(tree)
     return moment(tree, "probs") if "class_id" in values.dims else values
 
@@ -116,7 +115,7 @@ def _flat(array: xr.DataArray) -> Array:
 
 
 def _scale(base: xr.DataArray) -> Array:
-    """Return standard deviations over draws; a constant prediction has no scale: distances in its units are NaN."""
+    """Return standard deviations over draws, NaN for constant predictions, which have no scale."""
     scale = _flat(base).std(0)
     return np.where(scale > 0, scale, np.nan)
 
@@ -135,7 +134,7 @@ def _halves(base: xr.DataArray) -> list[tuple[Array, Array]]:
 def _against(
     draws: Array, pairs: list[tuple[Array, Array]], scale: Array, measure: Callable[[Array, Array, Array], Distances]
 ) -> Distances:
-    """Return distances of draws to the halves of the reference, and of the halves to each other, at equal numbers."""
+    """Return distances of draws from the halves of the reference, and between the halves, with equal numbers of draws."""
     count = min(len(draws), *(len(half) for half in pairs[0]))
     own = [measure(_thin(draws, count), _thin(half, count), scale) for pair in pairs for half in pair]
     floor = [measure(_thin(one, count), _thin(other, count), scale) for one, other in pairs]
@@ -167,6 +166,6 @@ def _class_distances(draws: Array, other: Array, scale: Array) -> Distances:
 
 
 def _wasserstein(draws: Array, other: Array) -> Array:
-    """Return the 1-Wasserstein distance of two sets of equally many numbers, along the first axis."""
+    """Return the 1-Wasserstein distance between two samples of equal size, along the first axis."""
     distance: Array = np.abs(np.sort(draws, axis=0) - np.sort(other, axis=0)).mean(0)
     return distance

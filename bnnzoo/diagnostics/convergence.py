@@ -9,24 +9,23 @@ from bnnzoo.labelled import SAMPLE_DIMS, num_draws
 
 __all__ = ["MIN_DRAWS", "convergence"]
 
-MIN_DRAWS = 4  # of a chain, which is split in halves of at least two
+MIN_DRAWS = 4  # per chain, since chains are split into halves of at least two
 
 
 def convergence(quantity: xr.DataArray) -> xr.Dataset:
-    """Diagnose how well draws ``[chain, draw, ...]`` of a quantity represent its distribution, entry by entry.
+    """Diagnose the convergence of draws ``[chain, draw, ...]`` of a quantity, entry by entry.
 
     Parameters
     ----------
     quantity : DataArray [chain, draw, ...]
-        Such as a prediction for each observation. Each entry takes ArviZ some milliseconds.
+        Such as a prediction for each observation. Each entry takes some milliseconds.
 
     Returns
     -------
     Dataset
-        ``rhat`` (rank-normalised, split; about 1 where chains agree, and NaN for a single chain, which has nothing to
-        agree with), ``ess_bulk`` and ``ess_tail`` (numbers of independent draws worth the same), ``mcse_mean`` and
-        ``mcse_sd`` (Monte Carlo standard errors of mean and standard deviation over draws, in units of the quantity).
-        NaN as well where all draws are equal.
+        ``rhat`` (rank-normalised, split; near 1 if chains agree, NaN for a single chain), ``ess_bulk`` and ``ess_tail``
+        (effective sample sizes), ``mcse_mean`` and ``mcse_sd`` (Monte Carlo standard errors of the mean and the standard
+        deviation, in units of the quantity). All are NaN if the draws are constant.
 
     Raises
     ------
@@ -45,11 +44,11 @@ def convergence(quantity: xr.DataArray) -> xr.Dataset:
     >>> dict(result.sizes), bool((result["rhat"] < 1.01).all())
     ({'obs_id': 3}, True)
     """
-    _check(quantity)
+    _refuse_few_draws(quantity)
     loaded = quantity.compute().transpose(*SAMPLE_DIMS, ...)  # ArviZ refuses chunked arrays
     varies = loaded.std(SAMPLE_DIMS) > 0
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "invalid value encountered", RuntimeWarning)  # where all draws are equal
+        warnings.filterwarnings("ignore", "invalid value encountered", RuntimeWarning)  # for constant draws
         statistics = {
             "rhat": rhat(loaded),
             "ess_bulk": ess(loaded, method="bulk"),
@@ -67,14 +66,14 @@ def convergence(quantity: xr.DataArray) -> xr.Dataset:
     )
 
 
-def _check(quantity: xr.DataArray) -> None:
+def _refuse_few_draws(quantity: xr.DataArray) -> None:
     for dim in SAMPLE_DIMS:
         if dim not in quantity.dims:
             raise ValueError(
-                f"Convergence is judged from draws, but the quantity has no dim {dim!r} (dims: "
+                f"Convergence diagnostics need draws, but the quantity has no dim {dim!r} (dims: "
                 f"{', '.join(map(str, quantity.dims)) or 'none'}): add it, as in array.expand_dims({dim!r})."
             )
     if quantity.sizes["draw"] < MIN_DRAWS:
         raise ValueError(
-            f"Convergence is judged from at least {MIN_DRAWS} draws a chain, but there are {quantity.sizes['draw']}."
+            f"Convergence diagnostics need at least {MIN_DRAWS} draws per chain, but there are {quantity.sizes['draw']}."
         )

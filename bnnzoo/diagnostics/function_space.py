@@ -1,4 +1,4 @@
-"""Convergence in function space: of predictions, which mean the same in every chain, and not of weights."""
+"""Convergence in function space: of predictions, not of weights."""
 
 import xarray as xr
 
@@ -13,30 +13,29 @@ INDEPENDENT = ("iid", "ensemble")  # values of the attribute sampling
 def function_space(tree: Labelled) -> xr.Dataset:
     r"""Diagnose the draws of each prediction: R-hat, effective sample sizes and Monte Carlo standard errors.
 
-    Hidden units can be permuted and their signs flipped without changing what a network computes, so chains that agree
-    on the function may disagree on every weight, and R-hat of weights means nothing. What is diagnosed here is
-    :math:`E[y_i \mid x_i, \theta]`, or the class probabilities :math:`p(y_i \mid x_i, \theta)`, for each row i.
+    Permuting the hidden units of a network, or flipping their signs, does not change its function. Chains that agree
+    on the function may disagree on every weight, so R-hat of weights is meaningless. This function diagnoses
+    :math:`E[y_i \mid x_i, \theta]`, or the class probabilities :math:`p(y_i \mid x_i, \theta)`, for each observation i.
 
     Parameters
     ----------
     tree : DataTree, Dataset or DataArray
-        A tree with a group ``conditional`` (or that group) that has ``mean`` or ``probs``; an array is diagnosed as it
-        is. Each entry takes some milliseconds: for thousands of rows take some, as in ``tree.isel(obs_id=slice(200))``.
+        A tree with a group ``conditional`` (or that group) that has ``mean`` or ``probs``, or an array of any quantity. Each
+        entry takes some milliseconds: for thousands of observations use a subset, ``tree.isel(obs_id=slice(200))``.
 
     Returns
     -------
     Dataset
-        ``rhat``, ``ess_bulk``, ``ess_tail``, ``mcse_mean``, ``mcse_sd`` ``[obs_id, ...]`` as of
-        :func:`~bnnzoo.diagnostics.convergence`. The Monte Carlo standard errors have the unit of the prediction. Of two
-        classes, whose probabilities mirror each other, only the second is kept. For independent draws of an
-        approximation they say how exactly it is known, and nothing about how good it is; R-hat does not apply to
-        such draws, nor to members of an ensemble, and is left out where the tree's attribute ``sampling`` says that
-        they are independent.
+        ``rhat``, ``ess_bulk``, ``ess_tail``, ``mcse_mean``, ``mcse_sd`` ``[obs_id, ...]`` as in
+        :func:`~bnnzoo.diagnostics.convergence`. Monte Carlo standard errors are in units of the prediction. For two
+        classes only the probability of the second is diagnosed. For the independent draws of an approximation, the
+        results describe Monte Carlo error, not the quality of the approximation. R-hat does not apply to independent
+        draws or to members of an ensemble, and is left out where the tree's attribute ``sampling`` says so.
 
     Raises
     ------
     ValueError
-        If a group, variable or dim is missing, or a chain has fewer than four draws.
+        If a group, variable or dim is missing, or there are fewer than four draws per chain.
 
     References
     ----------
@@ -57,7 +56,7 @@ def function_space(tree: Labelled) -> xr.Dataset:
 
 
 def function_values(tree: Labelled) -> xr.DataArray:
-    """Return what a tree says about the function: its conditional means, or class probabilities without redundancy.
+    """Return the values of the function in a tree: conditional means, or class probabilities without redundancy.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How far an approximation is from the posterior, and draws of it reweighted: Pareto-smoothed importance sampling."""
+"""Pareto-smoothed importance sampling (PSIS): how far an approximation is from the posterior, and reweighted draws."""
 
 import math
 import warnings
@@ -13,37 +13,36 @@ from bnnzoo.labelled import SAMPLE_DIMS
 
 __all__ = ["MIN_DRAWS", "PoorApproximationWarning", "psis", "psis_resample"]
 
-MIN_DRAWS = 25  # a fifth of them, at least five, is the tail to which a Pareto distribution is fitted
+MIN_DRAWS = 25  # a fifth of the draws, at least five, is the tail to which a Pareto distribution is fitted
 MAX_GOOD_K = 0.7
-ALIKE = 1e-3  # log weights that differ by less have no tail; its shape would be that of rounding errors
+EQUAL_WITHIN = 1e-3  # if log weights differ by less, their tail is rounding error
 
 
 class PoorApproximationWarning(UserWarning):
-    """The approximation is too far from the posterior for importance weights to mend it."""
+    """The approximation is too far from the posterior for importance weights to correct it."""
 
 
 def psis(tree: xr.DataTree) -> xr.Dataset:
-    r"""Return the importance weights of the draws of an approximation, Pareto-smoothed, and what they say about it.
+    r"""Return the Pareto-smoothed importance weights of an approximation's draws, and their diagnostics.
 
     .. math:: w_s \propto \frac{p(y, \theta_s)}{q(\theta_s)}, \qquad \theta_s \sim q
 
-    Where q is the posterior all weights are equal. Where it is not, the largest weights follow a generalised Pareto
-    distribution, whose shape k says how well weighting can make up for it: weights have finite variance only below
-    k = 1/2, a finite mean below 1.
+    If q is the posterior, all weights are equal. Otherwise the largest weights follow a generalised Pareto
+    distribution, whose shape k says how well weighting can correct q: weights have a finite variance only if k < 1/2, and
+    a finite mean only if k < 1.
 
     Parameters
     ----------
     tree : DataTree
-        Of a method whose draws have a density, such as VI or Laplace: with ``lp`` and ``log_q`` in ``sample_stats``.
-        All chains (restarts) together are draws from the equally weighted mixture, whose density ``log_q`` is.
+        From a method whose draws have a density, such as VI or Laplace, with ``lp`` and ``log_q`` in ``sample_stats``.
+        Chains (restarts) are components of an equally weighted mixture, whose density is ``log_q``.
 
     Returns
     -------
     Dataset
         ``log_weights`` ``[chain, draw]``, which sum to one when exponentiated; ``pareto_k``, minus infinity
-        where all weights agree within a thousandth; ``good_k``, below which
-        weighted averages can be trusted, ``min(1 - 1 / log10(S), 0.7)`` for S draws; and ``ess``, the number of
-        independent draws of the posterior that the weighted draws are worth.
+        if all weights agree within a thousandth; ``good_k``, below which weighted averages can be trusted,
+        ``min(1 - 1 / log10(S), 0.7)`` for S draws; and ``ess``, the effective sample size of the weighted draws.
 
     Raises
     ------
@@ -66,9 +65,9 @@ def psis(tree: xr.DataTree) -> xr.Dataset:
     (True, 1000)
     """
     log_ratios = _log_ratios(tree)
-    # ArviZ's psislw takes what loo gives it, log likelihoods of left-out data: the negative of the log ratios.
+    # ArviZ's psislw expects log likelihoods of left-out data, the negative of the log ratios.
     log_weights, pareto_k = array_stats.psislw(-log_ratios.to_numpy(), axis=(-2, -1))
-    if np.ptp(log_ratios.to_numpy()) < ALIKE:
+    if np.ptp(log_ratios.to_numpy()) < EQUAL_WITHIN:
         pareto_k = -np.inf
     return xr.Dataset(
         {
@@ -81,23 +80,23 @@ def psis(tree: xr.DataTree) -> xr.Dataset:
 
 
 def psis_resample(tree: xr.DataTree, num_draws: int | None = None, seed: int = 0) -> xr.DataTree:
-    """Return a tree whose draws are resampled by their smoothed importance weights, nearer to the posterior than q.
+    """Return a tree with draws resampled by their smoothed importance weights, closer to the posterior than q.
 
-    Every measure and picture takes the result as it takes any other tree. Draws with large weights occur several
-    times; the attribute ``psis_ess`` says how many independent draws they are worth.
+    The result can be used like any other tree. Draws with large weights occur several times; the attribute ``psis_ess``
+    is their effective sample size.
 
     Parameters
     ----------
     tree : DataTree
-        As for :func:`psis`; latent values, weights, predictions and moments are all resampled alike.
+        As for :func:`psis`. Latent values, weights, predictions and moments are resampled together.
     num_draws : int, optional
-        Number of draws to return, in one chain; as many as there are in all chains unless given.
+        Number of draws to return, in one chain (default: as many as in all chains).
     seed : int
 
     Returns
     -------
     DataTree
-        Without ``log_q``, for the draws are no longer those of q, and with the attributes ``psis_pareto_k`` and
+        Without ``log_q``, since the draws are no longer from q, and with the attributes ``psis_pareto_k`` and
         ``psis_ess``.
 
     Raises
@@ -108,7 +107,7 @@ def psis_resample(tree: xr.DataTree, num_draws: int | None = None, seed: int = 0
     Warns
     -----
     PoorApproximationWarning
-        If ``pareto_k`` is above ``good_k``: what is returned is then still not the posterior.
+        If ``pareto_k`` is above ``good_k``: the result then still differs from the posterior.
 
     Examples
     --------
@@ -123,7 +122,7 @@ def psis_resample(tree: xr.DataTree, num_draws: int | None = None, seed: int = 0
     weights = psis(tree)
     num_draws = weights["log_weights"].size if num_draws is None else num_draws
     if num_draws < 1:
-        raise ValueError(f"num_draws={num_draws}; write a positive number.")
+        raise ValueError(f"num_draws={num_draws}: write a positive number.")
     _warn_if_poor(weights)
     places = _stratified(np.exp(weights["log_weights"].to_numpy()).ravel(), num_draws, np.random.default_rng(seed))
     picked = np.divmod(places, weights.sizes["draw"])
@@ -139,15 +138,17 @@ def _log_ratios(tree: xr.DataTree) -> xr.DataArray:
     for name in ("lp", "log_q"):
         if name not in stats:
             raise ValueError(
-                f"Importance weights need {name!r} in the group 'sample_stats', which has {_listed(stats)}: take a tree of an "
-                f"approximation with a density, such as VI or Laplace. Draws of MCMC need no weights, and resampled "
-                f"ones have had theirs."
+                f"Importance weights need {name!r} in the group 'sample_stats', which has {_listed(stats)}: use a tree of an "
+                f"approximation with a density, such as VI or Laplace. Draws of MCMC and resampled draws need no "
+                f"weights."
             )
     ratios = (stats["lp"] - stats["log_q"]).compute().transpose(*SAMPLE_DIMS)
     if ratios.size < MIN_DRAWS:
         raise ValueError(f"Importance weights need {MIN_DRAWS} draws or more, but there are {ratios.size}.")
     if wrong := int((~np.isfinite(ratios)).sum()):
-        raise ValueError(f"lp - log_q is not finite in {wrong} of {ratios.size} draws: leave those out, or fit again.")
+        raise ValueError(
+            f"lp - log_q is not finite in {wrong} of {ratios.size} draws: remove these draws, or fit again."
+        )
     return ratios
 
 
@@ -155,22 +156,22 @@ def _warn_if_poor(weights: xr.Dataset) -> None:
     pareto_k, good_k = float(weights["pareto_k"]), float(weights["good_k"])
     if pareto_k > good_k:
         warnings.warn(
-            f"The approximation is too far from the posterior for resampling to mend it: the weights have Pareto k "
-            f"{pareto_k:.2f}, above {good_k:.2f}. Take a richer family, such as FullRankVI, or NUTS.",
+            f"The approximation is too far from the posterior for resampling to correct it: the weights have Pareto k "
+            f"{pareto_k:.2f}, above {good_k:.2f}. Use a richer family, such as FullRankVI, or NUTS.",
             PoorApproximationWarning,
             stacklevel=3,
         )
 
 
 def _stratified(probs: NDArray[np.floating], size: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Draw positions with the given probabilities, each about as often as expected, in an order that means nothing."""
+    """Draw positions with the given probabilities by stratified resampling, in random order."""
     levels = (np.arange(size) + rng.random(size)) / size
     cumulated = probs.cumsum()
     return rng.permutation(np.searchsorted(cumulated / cumulated[-1], levels))
 
 
 def _picked(name: str, group: xr.Dataset, chains: NDArray[np.intp], draws: NDArray[np.intp]) -> xr.Dataset:
-    """Pick draws of whatever has chain and draw, as one chain."""
+    """Select draws of a group that has chains and draws, as one chain."""
     if not {*SAMPLE_DIMS} <= {*group.dims}:
         return group
     if name == "sample_stats":

@@ -1,8 +1,7 @@
-"""Reading labelled predictions: what every measure does before it computes anything.
+"""Reading labelled predictions: the first step of every measure.
 
-Measures take a DataTree (of bnnzoo or of any other library), its group ``conditional``, or a single DataArray. What
-they need is looked up here, so that what is missing is named in one way, and means over draws are taken here, so that
-memory is bounded in one way.
+Measures take a DataTree (from bnnzoo or any other library), its group ``conditional``, or a single DataArray. This package
+looks up what they need, with one error message for what is missing, and computes means over draws in bounded memory.
 """
 
 from bnnzoo.labelled.alignment import Observed, aligned
@@ -17,8 +16,8 @@ from bnnzoo.labelled.lookup import (
     moment,
     num_draws,
     observations,
-    require_probs,
-    require_several_draws,
+    refuse_bad_probs,
+    refuse_single_draw,
 )
 
 __all__ = [
@@ -38,8 +37,8 @@ __all__ = [
     "num_draws",
     "observations",
     "plogp",
-    "require_probs",
-    "require_several_draws",
+    "refuse_bad_probs",
+    "refuse_single_draw",
     "shannon_entropy",
     "sum_draws",
     "sum_plogp",

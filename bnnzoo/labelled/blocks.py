@@ -8,14 +8,14 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from bnnzoo.labelled.lookup import SAMPLE_DIMS, Labelled, moment, num_draws, require_probs
+from bnnzoo.labelled.lookup import SAMPLE_DIMS, Labelled, moment, num_draws, refuse_bad_probs
 
 __all__ = ["average_probs", "draw_means", "draw_variance", "sum_draws", "tiles"]
 
 type Array = NDArray[np.floating]
 
-MIN_TILE_DRAWS = 64  # in an array stored in one piece; then a draw's rows are read in long runs
-TILE_BYTES = 2**22  # of a block of draws and rows: Python's overhead vanishes, and it still fits a cache
+MIN_TILE_DRAWS = 64  # of an array stored in one piece, so that rows of a draw are read contiguously
+TILE_BYTES = 2**22  # of a block of draws and rows: large enough for Python's overhead, small enough for a cache
 
 
 def average_probs(data: Labelled) -> xr.DataArray:
@@ -47,18 +47,18 @@ def draw_means(
     Parameters
     ----------
     array : DataArray [chain, draw, ...]
-        In memory, opened lazily, or chunked (dask): only one block is loaded at a time, and each once.
+        In memory, opened lazily, or chunked (dask). Blocks are loaded one at a time, and each of them once.
     features : mapping of str to callable
-        Sums over the first axis of ``f(values)``, for values ``[draws, rows, ...]``: return ``[rows, ...]``.
+        Map values ``[draws, rows, ...]`` to sums over draws ``[rows, ...]`` of some function.
     probs : bool
         Whether to check that the values are probabilities.
     tile_bytes : int
-        Size of a block, unless the array is stored in larger chunks.
+        Size of a block, if the array is not stored in larger chunks.
 
     Returns
     -------
     Dataset
-        In double precision, with the dims and coordinates of ``array`` but chain and draw.
+        In double precision, with the dims and coordinates of ``array`` except chain and draw.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def draw_means(
     totals: dict[str, Array] = {}
     for values, rows in tiles(array, tile_bytes):
         if probs:
-            require_probs(values, str(dims[0]), rows.start)
+            refuse_bad_probs(values, str(dims[0]), rows.start)
         for name, feature in features.items():
             part = feature(values)
             totals.setdefault(name, np.zeros((array.sizes[dims[0]], *part.shape[1:])))[rows] += part
@@ -79,15 +79,15 @@ def draw_means(
 
 
 def draw_variance(array: xr.DataArray, *, tile_bytes: int = TILE_BYTES) -> xr.DataArray:
-    """Return the variance over draws (divided by their number), one block of draws and rows at a time.
+    """Return the variance over draws (with divisor S), one block of draws and rows at a time.
 
-    Blocks are combined by their means and sums of squared deviations, so that nothing is lost far from zero.
+    Blocks are combined by their means and sums of squared deviations, which avoids cancellation for means far from zero.
 
     Parameters
     ----------
     array : DataArray [chain, draw, ...]
     tile_bytes : int
-        Size of a block, unless the array is stored in larger chunks.
+        Size of a block, if the array is not stored in larger chunks.
 
     References
     ----------
@@ -114,14 +114,14 @@ def draw_variance(array: xr.DataArray, *, tile_bytes: int = TILE_BYTES) -> xr.Da
 
 
 def tiles(array: xr.DataArray, tile_bytes: int = TILE_BYTES) -> Iterator[tuple[Array, slice]]:
-    """Yield blocks ``[draws, rows, ...]`` with the rows they hold, along the chunks in which an array is stored.
+    """Yield blocks ``[draws, rows, ...]`` and their rows, aligned with the chunks in which an array is stored.
 
     Parameters
     ----------
     array : DataArray [chain, draw, rows, ...]
-        Its dims may have any order; chain and draw are joined.
+        Dims in any order; chain and draw are joined.
     tile_bytes : int
-        Size of a block, unless the array is stored in larger chunks.
+        Size of a block, if the array is not stored in larger chunks.
     """
     kept = [dim for dim in array.dims if dim not in SAMPLE_DIMS]
     order = [array.dims.index(dim) for dim in (*SAMPLE_DIMS, *kept)]
@@ -135,7 +135,7 @@ def tiles(array: xr.DataArray, tile_bytes: int = TILE_BYTES) -> Iterator[tuple[A
 
 
 def _block_lengths(array: xr.DataArray, rows_dim: Hashable, tile_bytes: int) -> dict[Hashable, int]:
-    """Choose whole stored chunks, since a part of one costs as much to read as all of it, up to the size of a block."""
+    """Choose whole stored chunks, up to the size of a block, since reading part of a chunk costs as much as all of it."""
     lengths = {"chain": 1, "draw": min(array.sizes["draw"], MIN_TILE_DRAWS), rows_dim: 1} | _stored_chunks(array)
     lengths = {dim: lengths[dim] for dim in ("chain", "draw", rows_dim)}
     others = [size for dim, size in array.sizes.items() if dim not in lengths]

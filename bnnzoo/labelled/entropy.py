@@ -1,17 +1,17 @@
-"""Entropies of class probabilities in nats: the one place where they are computed."""
+"""Entropies of class probabilities in nats."""
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
 from bnnzoo.labelled.blocks import draw_means, sum_draws
-from bnnzoo.labelled.lookup import Labelled, companion, moment, require_several_draws
+from bnnzoo.labelled.lookup import Labelled, companion, moment, refuse_single_draw
 
 __all__ = ["SMALLEST_PROB", "entropies", "plogp", "shannon_entropy", "sum_plogp"]
 
 type Array = NDArray[np.floating]
 
-SMALLEST_PROB = float(np.finfo(np.float32).tiny)  # p log p underflows below, and log never sees a zero
+SMALLEST_PROB = float(np.finfo(np.float32).tiny)  # below it p log p underflows; log is never given a zero
 
 
 def shannon_entropy(probs: xr.DataArray) -> xr.DataArray:
@@ -20,7 +20,7 @@ def shannon_entropy(probs: xr.DataArray) -> xr.DataArray:
     Parameters
     ----------
     probs : DataArray [..., class_id]
-        Probabilities; a class of probability zero adds nothing.
+        Probabilities; a class of probability zero contributes zero.
 
     Returns
     -------
@@ -41,10 +41,10 @@ def entropies(data: Labelled) -> xr.Dataset:
     Parameters
     ----------
     data : DataTree, Dataset or DataArray
-        With ``probs[chain, draw, obs_id, class_id]`` of at least two draws, and ``entropy`` if it is at hand.
+        With ``probs[chain, draw, obs_id, class_id]`` of at least two draws, and, optionally, ``entropy``.
     """
     probs = moment(data, "probs")
-    require_several_draws(probs, "mutual_information")
+    refuse_single_draw(probs, "mutual_information")
     stored = companion(data, "probs", "entropy")
     if stored is not None:
         mean = draw_means(probs, {"p": sum_draws}, probs=True)
@@ -56,7 +56,7 @@ def entropies(data: Labelled) -> xr.Dataset:
     parts = {
         "predictive_entropy": total,
         "expected_entropy": expected,
-        # Rounding may leave something below zero where all draws agree.
+        # If all draws agree, rounding may make it negative.
         "mutual_information": (total - expected).clip(min=0.0),
     }
     return xr.Dataset({name: part.assign_attrs(units="nats") for name, part in parts.items()})

@@ -1,4 +1,4 @@
-"""Moments and observations of a tree, and one clear sentence where they are missing."""
+"""Moments and observations of a tree, and clear errors if they are missing."""
 
 from collections.abc import Iterable, Sequence
 
@@ -17,22 +17,22 @@ __all__ = [
     "moment",
     "num_draws",
     "observations",
-    "require_probs",
-    "require_several_draws",
+    "refuse_bad_probs",
+    "refuse_single_draw",
 ]
 
 type Labelled = xr.DataTree | xr.Dataset | xr.DataArray
 type Array = NDArray[np.floating]
 
 SAMPLE_DIMS = ("chain", "draw")
-SUM_TOLERANCE = 1e-4  # of probabilities, which may have been computed in single precision
+SUM_TOLERANCE = 1e-4  # probabilities may have been computed in single precision
 
 ROW_DIMS = (*SAMPLE_DIMS, "obs_id")
 DIMS = {"probs": (*ROW_DIMS, "class_id")}
 MEANING = {
     "probs": "class probabilities p(y | x, theta) of each draw",
     "mean": "mean of p(y | x, theta) of each draw",
-    "variance": "variance of p(y | x, theta) of each draw, which holds the noise",
+    "variance": "variance of p(y | x, theta) of each draw, the noise variance",
     "entropy": "entropy of p(y | x, theta) of each draw",
 }
 
@@ -54,7 +54,7 @@ def moment(data: Labelled, name: str) -> xr.DataArray:
     Raises
     ------
     ValueError
-        If the group, the variable or a dim is missing, with what is there and how to make it.
+        If the group, the variable or a dim is missing. The message says what was found and how to add it.
 
     Examples
     --------
@@ -81,18 +81,18 @@ def first_moment(data: xr.DataTree | xr.Dataset, *names: str) -> str:
     ----------
     data : DataTree or Dataset
     *names : str
-        Such as ``"probs", "mean"``, of which one is needed.
+        Such as ``"probs", "mean"``; one of them is needed.
 
     Raises
     ------
     ValueError
-        If it has none of them, or those of several observed sites.
+        If none is there, or there are several observed sites.
     """
     return _find(_group(data, names), names).rpartition(".")[2]
 
 
 def companion(data: Labelled, name: str, other: str) -> xr.DataArray | None:
-    """Return another moment of the same observed site, such as the ``entropy`` that goes with ``probs``, if there."""
+    """Return another moment of the same observed site, such as ``entropy`` with ``probs``; None if it is missing."""
     if isinstance(data, xr.DataArray):
         return None
     group = _group(data, (name,))
@@ -101,14 +101,14 @@ def companion(data: Labelled, name: str, other: str) -> xr.DataArray | None:
 
 
 def observations(data: Labelled, y: Observed | None = None, rows: xr.DataArray | None = None) -> xr.DataArray:
-    """Return what was observed, ``y[obs_id, ...]``: given, or from the tree's observed data.
+    """Return the observations ``y[obs_id, ...]``: as given, or from the tree.
 
     Parameters
     ----------
     data : DataTree, Dataset or DataArray
-        For a tree, ``predictions_observed_data`` is taken, or else ``observed_data`` if it has no ``predictions``.
+        In a tree, ``predictions_observed_data`` is used, or else ``observed_data`` if it has no ``predictions``.
     y : DataArray, ndarray, Series or sequence, optional
-        Overrules the tree.
+        Used instead of those in the tree.
     rows : DataArray [..., obs_id, ...], optional
         The predictions that the observations are compared with, to which they are aligned by
         :func:`~bnnzoo.labelled.aligned`; default: the observations as they are.
@@ -116,7 +116,7 @@ def observations(data: Labelled, y: Observed | None = None, rows: xr.DataArray |
     Raises
     ------
     ValueError
-        If there is none, the tree has several observed variables, or they are not those of the rows.
+        If there are none, the tree has several observed variables, or the observations do not match the rows.
     """
     found = _observed(data) if y is None else as_array(y)
     return found if rows is None else aligned(found, rows)
@@ -126,7 +126,7 @@ def _observed(data: Labelled) -> xr.DataArray:
     """Return what a tree says was observed, at new rows if it has predictions for such."""
     if not isinstance(data, xr.DataTree):
         raise ValueError(
-            "No observations: pass them as y=DataArray(values, dims='obs_id'), or pass a tree that has "
+            "There are no observations: pass them as y=DataArray(values, dims='obs_id'), or pass a tree that has "
             "'predictions_observed_data' or 'observed_data' instead of a single group or array."
         )
     is_new = {"predictions", "observed_data"} <= {*data.children}  # what was observed in training is of other rows
@@ -140,27 +140,27 @@ def _observed(data: Labelled) -> xr.DataArray:
     )
 
 
-def require_several_draws(array: xr.DataArray, measure: str) -> None:
-    """Refuse a single draw, which says nothing about how draws differ."""
+def refuse_single_draw(array: xr.DataArray, measure: str) -> None:
+    """Refuse a single draw, which has no spread."""
     if num_draws(array) < 2:
         raise ValueError(
-            f"{measure} compares draws of the posterior, but there is only one: take more draws, or, for a point "
-            "estimate such as MAP, use predictive_entropy or the variance of p(y | x, theta), which need only one."
+            f"{measure} compares draws of the posterior, but there is only one: use more draws, or, for a point "
+            "estimate such as MAP, predictive_entropy or the variance of p(y | x, theta), which need only one."
         )
 
 
 def num_draws(array: xr.DataArray) -> int:
-    """Return chains x draws."""
+    """Return the number of chains times that of draws."""
     return array.sizes["chain"] * array.sizes["draw"]
 
 
-def require_probs(probs: Array, rows_dim: str = "obs_id", first_row: int = 0) -> None:
+def refuse_bad_probs(probs: Array, rows_dim: str = "obs_id", first_row: int = 0) -> None:
     """Refuse values ``[draws, rows, ..., K]`` that are not probabilities, naming the first such row.
 
     Parameters
     ----------
     probs : ndarray
-        With classes last.
+        Classes are the last axis.
     rows_dim : str
     first_row : int
         Position of the first row of ``probs``.
@@ -168,7 +168,7 @@ def require_probs(probs: Array, rows_dim: str = "obs_id", first_row: int = 0) ->
     Raises
     ------
     ValueError
-        If they do not sum to one, are negative, or not finite.
+        If they do not sum to one, are negative, or are not finite.
     """
     sums = probs @ np.ones(probs.shape[-1], probs.dtype)
     wrong = ~(np.abs(sums - 1) <= SUM_TOLERANCE)
@@ -188,13 +188,13 @@ def class_indices(y: Observed, probs: xr.DataArray) -> xr.DataArray:
     Parameters
     ----------
     y : DataArray [obs_id]
-        Labels: values of the coordinate ``class_id`` of ``probs``, or without one, positions 0, ..., K - 1.
+        Labels: values of the coordinate ``class_id`` of ``probs``; if it has none, positions 0, ..., K - 1.
     probs : DataArray [..., class_id]
 
     Raises
     ------
     ValueError
-        If a label is none of the classes, with the first such observation, or labels are not those of the rows.
+        If a label is not one of the classes, or the labels do not match the rows.
 
     Examples
     --------
@@ -210,8 +210,8 @@ def class_indices(y: Observed, probs: xr.DataArray) -> xr.DataArray:
     if unknown.any():
         first = int(np.argmax(unknown.ravel()))
         raise ValueError(
-            f"Observation {first} has label {labels.ravel()[first]}, which is none of the classes "
-            f"{_listed(classes[:20])}: give labels as they are along 'class_id'."
+            f"Observation {first} has label {labels.ravel()[first]}, which is not one of the classes "
+            f"{_listed(classes[:20])}: use the labels of the coordinate 'class_id'."
         )
     return y.copy(data=matches.argmax(-1))
 
@@ -239,13 +239,13 @@ def _find(group: xr.Dataset, names: Sequence[str]) -> str:
     found = [v for v in variables if v.rpartition(".")[2] in names]
     if len(found) > 1:
         raise ValueError(
-            f"Several variables ({_listed(found)}) could be meant, one for each observed site: pass the moments of one "
+            f"There are several observed sites ({_listed(found)}): pass the moments of one "
             f"site, as in tree['conditional'].to_dataset()[[{found[0]!r}, ...]]."
         )
     if not found:
         raise ValueError(
             f"The group 'conditional' has variables {_listed(variables)}, but not {_wanted(names)}. bnnzoo.predict "
-            f"stores it where the likelihood has it; {_how_to_make(names[0])}."
+            f"stores it if the likelihood has it; {_how_to_make(names[0])}."
         )
     return found[0]
 
@@ -256,15 +256,13 @@ def _wanted(names: Sequence[str]) -> str:
 
 def _how_to_make(name: str) -> str:
     dims = DIMS.get(name, ROW_DIMS)
-    return (
-        f"for a tree made otherwise write tree['conditional'] = xr.DataTree(xr.Dataset({{{name!r}: ({dims}, {name})}}))"
-    )
+    return f"for a tree made by other means, write tree['conditional'] = xr.DataTree(xr.Dataset({{{name!r}: ({dims}, {name})}}))"
 
 
 def _only_variable(group: xr.Dataset, name: str) -> xr.DataArray:
     if len(group.data_vars) != 1:
         raise ValueError(
-            f"Group {name!r} has variables {_listed(group.data_vars)} instead of one: say which is meant, as in "
+            f"Group {name!r} has variables {_listed(group.data_vars)} instead of one: choose one of them, as in "
             f"y=tree[{name!r}]['...']."
         )
     return next(iter(group.data_vars.values()))

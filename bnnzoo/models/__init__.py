@@ -1,4 +1,4 @@
-"""Models: random networks for any Pyro model, priors, likelihoods and the usual supervised model."""
+"""Models: networks with random weights for any Pyro model, priors, likelihoods and the standard supervised model."""
 
 from bnnzoo.models import likelihoods, priors
 from bnnzoo.models.evidential import dirichlet_evidence, normal_inverse_gamma_evidence

@@ -1,21 +1,21 @@
-"""Checks of what users give to priors and likelihoods, made when the object is made and not when the model runs."""
+"""Checks of the arguments of priors and likelihoods, made when the object is created and not when the model runs."""
 
 import inspect
 import math
 
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 
-__all__ = ["check_called", "check_positive", "check_scale"]
+__all__ = ["refuse_bad_scale", "refuse_not_positive", "refuse_uncalled"]
 
 
-def check_positive(where: str, **values: float | None) -> None:
-    """Refuse a number that is not positive and finite; None means not given."""
+def refuse_not_positive(where: str, **values: float | None) -> None:
+    """Refuse a number that is not positive and finite; None is allowed."""
     for name, value in values.items():
         if value is not None and not (isinstance(value, (int, float)) and 0 < value < math.inf):
             raise ValueError(f"{where}: {name} must be a positive number, but is {value!r}.")
 
 
-def check_scale(where: str, scale: TorchDistributionMixin) -> None:
+def refuse_bad_scale(where: str, scale: TorchDistributionMixin) -> None:
     """Refuse a hyperprior of a scale that is not a scalar distribution on the positive numbers."""
     if not isinstance(scale, TorchDistributionMixin):
         raise TypeError(
@@ -32,8 +32,8 @@ def check_scale(where: str, scale: TorchDistributionMixin) -> None:
         raise ValueError(f"{where}: the prior of a scale must have only positive values, but {scale} has others.")
 
 
-def check_called(where: str, value: object, example: str) -> None:
-    """Refuse a prior or likelihood that is no callable, or a function of bnnzoo that was not called to make one."""
+def refuse_uncalled(where: str, value: object, example: str) -> None:
+    """Refuse a prior or likelihood that is not callable, or a bnnzoo factory that was not called."""
     if not callable(value):
         raise TypeError(f"{where} must be an object such as {example}, but is {value!r}.")
     if inspect.isfunction(value) and value.__module__.startswith("bnnzoo."):

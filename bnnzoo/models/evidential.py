@@ -1,4 +1,4 @@
-"""Evidential heads: a network that returns a distribution over the parameters of its likelihood."""
+"""Evidential likelihoods: networks that return a distribution over the parameters of their likelihood."""
 
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from bnnzoo.models.likelihoods.likelihood import Likelihood, observe, targets_shape
-from bnnzoo.models.likelihoods.target import check_classes, check_output, check_real
+from bnnzoo.models.likelihoods.target import refuse_bad_labels, refuse_bad_output, refuse_not_real
 
 __all__ = [
     "NormalInverseGamma",
@@ -57,10 +57,10 @@ def normal_inverse_gamma(output: Tensor) -> NormalInverseGamma:
 def dirichlet_evidence(regularization: float = 0.01, loss: Loss = "marginal") -> Likelihood:
     r"""Evidential classification: class probabilities :math:`p \sim Dir(a)` with :math:`a = 1 + softplus(f)`.
 
-    Fit it with `MAP`, of one or several members, not with methods that take the log density for a probability: with a
-    regulariser it is none. Concentrations come from `bnnzoo.predictive.features` of the last layer through
-    `concentration`, and are split by `bnnzoo.uncertainty.decompose_dirichlet`. Evidence is no measure of how far an
-    input is from the data: far away it usually grows, although nothing is known there.
+    Fit it with `MAP`, with one or several members. Methods that treat the log density as a probability do not apply, because
+    the regulariser is not normalised. `concentration` computes concentrations from `bnnzoo.predictive.features` of the last
+    layer, and `bnnzoo.uncertainty.decompose_dirichlet` splits their uncertainty. Evidence does not measure the distance from
+    the data: far from all data it usually grows, although nothing is known there.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def dirichlet_evidence(regularization: float = 0.01, loss: Loss = "marginal") ->
     Raises
     ------
     ValueError
-        If the weight is negative or the loss not known; when the model is run, if y is no label.
+        If the weight is negative or the loss unknown; when the model runs, if y is not a class label.
 
     References
     ----------
@@ -90,7 +90,7 @@ def dirichlet_evidence(regularization: float = 0.01, loss: Loss = "marginal") ->
     >>> dirichlet_evidence()(torch.zeros(5, 3)).shape
     torch.Size([5])
     """
-    _check("dirichlet_evidence", regularization)
+    _refuse_negative("dirichlet_evidence", regularization)
     if loss not in ("marginal", "squared"):
         raise ValueError(f"dirichlet_evidence: loss must be 'marginal' or 'squared', but is {loss!r}.")
     return _DirichletEvidence(regularization, loss)
@@ -100,13 +100,13 @@ def normal_inverse_gamma_evidence(regularization: float = 0.01) -> Likelihood:
     r"""Evidential regression: mean and variance of y have a normal-inverse-gamma distribution.
 
     Integrating them out gives a Student t: :math:`2 \alpha` degrees of freedom, location :math:`\gamma` and squared
-    scale :math:`\beta (1 + \nu) / (\nu \alpha)`. The network needs four outputs. As for `dirichlet_evidence`, fit it
-    with `MAP` and do not take evidence for knowledge.
+    scale :math:`\beta (1 + \nu) / (\nu \alpha)`. The network needs four outputs. As with `dirichlet_evidence`, fit it
+    with `MAP`, and do not read evidence as knowledge.
 
     Parameters
     ----------
     regularization : float
-        Weight of :math:`|y - \gamma| (2 \nu + \alpha)`, which takes evidence away where the prediction is wrong.
+        Weight of :math:`|y - \gamma| (2 \nu + \alpha)`, which removes evidence for wrong predictions.
 
     Returns
     -------
@@ -115,7 +115,7 @@ def normal_inverse_gamma_evidence(regularization: float = 0.01) -> Likelihood:
     Raises
     ------
     ValueError
-        If the weight is negative; when the model is run, if the outputs are not four or y is not real.
+        If the weight is negative; when the model runs, if the network does not have four outputs or y is not real.
 
     References
     ----------
@@ -127,7 +127,7 @@ def normal_inverse_gamma_evidence(regularization: float = 0.01) -> Likelihood:
     >>> normal_inverse_gamma_evidence()(torch.zeros(5, 4)).shape
     torch.Size([5])
     """
-    _check("normal_inverse_gamma_evidence", regularization)
+    _refuse_negative("normal_inverse_gamma_evidence", regularization)
     return _NormalInverseGammaEvidence(regularization)
 
 
@@ -138,14 +138,14 @@ class _DirichletEvidence:
     name: str = "models.dirichlet_evidence"
 
     def __call__(self, output: Tensor, y: Tensor | None = None) -> Tensor:
-        check_output(self.name, output)
+        refuse_bad_output(self.name, output)
         if output.ndim == 1 or output.shape[1] < 2:
             raise ValueError(
                 f"{self.name}: the network needs one output per class, but its output has shape {tuple(output.shape)}: "
                 "give it out_features=K for K classes."
             )
         if y is not None:
-            check_classes(self.name, y, output)
+            refuse_bad_labels(self.name, y, output)
         return observe(_EvidentialCategorical(concentration(output), self.regularization, self.loss), y)
 
 
@@ -155,7 +155,7 @@ class _NormalInverseGammaEvidence:
     name: str = "models.normal_inverse_gamma_evidence"
 
     def __call__(self, output: Tensor, y: Tensor | None = None) -> Tensor:
-        check_output(self.name, output)
+        refuse_bad_output(self.name, output)
         if output.ndim != 2 or output.shape[1] != 4:
             raise ValueError(
                 f"{self.name}: the network needs four outputs, but its output has shape {tuple(output.shape)}: give it "
@@ -163,12 +163,12 @@ class _NormalInverseGammaEvidence:
             )
         parameters = normal_inverse_gamma(output)
         if y is not None:
-            check_real(self.name, y, output, targets_shape(output[:, :1]).shape, outputs_per_target=4)
+            refuse_not_real(self.name, y, output, targets_shape(output[:, :1]).shape, outputs_per_target=4)
         return observe(_EvidentialStudentT(parameters, self.regularization), y)
 
 
 class _EvidentialCategorical(dist.Categorical):
-    """The predictive distribution of a label, with minus the loss in place of the log density."""
+    """The predictive distribution of a label, with minus the loss instead of the log density."""
 
     def __init__(self, alpha: Tensor, regularization: float, loss: Loss) -> None:
         self.alpha, self.regularization, self.loss = alpha, regularization, loss
@@ -193,7 +193,7 @@ class _EvidentialCategorical(dist.Categorical):
 
 
 class _EvidentialStudentT(dist.StudentT):
-    """The predictive distribution of y, with the regulariser taken off its log density."""
+    """The predictive distribution of y, with the regulariser subtracted from its log density."""
 
     def __init__(self, parameters: NormalInverseGamma, regularization: float) -> None:
         self.parameters, self.regularization = parameters, regularization
@@ -210,7 +210,7 @@ class _EvidentialStudentT(dist.StudentT):
 
 
 def _kl_to_flat(alpha: Tensor) -> Tensor:
-    """KL [...] of Dirichlet(alpha [..., K]) from Dirichlet(1, ..., 1)."""
+    """Return KL [...] of Dirichlet(alpha [..., K]) from the flat Dirichlet(1, ..., 1)."""
     strength = alpha.sum(-1)
     log_norm = torch.lgamma(strength) - torch.lgamma(alpha).sum(-1)
     flat = torch.lgamma(torch.tensor(float(alpha.shape[-1]), dtype=alpha.dtype, device=alpha.device))
@@ -218,6 +218,6 @@ def _kl_to_flat(alpha: Tensor) -> Tensor:
     return log_norm - flat + ((alpha - 1) * mean_log).sum(-1)
 
 
-def _check(name: str, regularization: float) -> None:
+def _refuse_negative(name: str, regularization: float) -> None:
     if not regularization >= 0:
         raise ValueError(f"{name}: regularization must not be negative, but is {regularization}.")

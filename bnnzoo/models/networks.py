@@ -1,4 +1,4 @@
-"""Networks of the common kinds, built from torch's layers and nothing that couples rows."""
+"""Common networks, built from torch's layers; none of them couples observations."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -28,7 +28,7 @@ def mlp(
 ) -> nn.Sequential:
     """Multilayer perceptron from [..., in_features] to [..., out_features].
 
-    Its parameters are named ``"0.weight"``, ``"0.bias"``, ``"2.weight"``, ...: the odd places are activations.
+    Its parameters are named ``"0.weight"``, ``"0.bias"``, ``"2.weight"``, ...; odd numbers are activations.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def mlp(
     Raises
     ------
     ValueError
-        If a width is not a positive integer or the activation is not known.
+        If a width is not a positive integer or the activation is unknown.
 
     Examples
     --------

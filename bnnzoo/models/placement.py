@@ -1,4 +1,4 @@
-"""Moving distributions to where the model runs."""
+"""Moving distributions to the device on which the model runs."""
 
 import copy
 from typing import Any
@@ -12,15 +12,15 @@ __all__ = ["place"]
 
 
 def place(distribution: TorchDistributionMixin) -> TorchDistributionMixin:
-    """The same distribution with its parameters on torch's current default device.
+    """Return the same distribution with its parameters on torch's current default device.
 
-    A hyperprior is made when a prior is made, a model may run on another device: inside the model, torch's default
-    device says on which. Distributions that models make themselves are there already.
+    A hyperprior is created together with its prior, but the model may run on another device, which is torch's default device
+    inside the model. Distributions that are created inside the model are there already.
 
     Parameters
     ----------
     distribution : Distribution
-        It is not changed.
+        Left unchanged.
 
     Returns
     -------

@@ -16,7 +16,7 @@ from torch.func import functional_call
 from torch.utils._python_dispatch import _disable_current_modes
 
 from bnnzoo.core.network import NETWORK_KEY, Network
-from bnnzoo.models.arguments import check_called
+from bnnzoo.models.arguments import refuse_uncalled
 from bnnzoo.models.priors import ByParameter, Prior
 
 __all__ = ["random_module"]
@@ -24,7 +24,7 @@ __all__ = ["random_module"]
 
 @dataclass(frozen=True, eq=False)
 class _Copy:
-    """The copy of a user's network, with what is true of every call until the network itself changes."""
+    """The copy of a user's network, with everything that stays the same until the network changes."""
 
     signature: tuple[object, ...]
     module: nn.Module
@@ -33,25 +33,25 @@ class _Copy:
     networks: dict[str, Network] = field(default_factory=dict)
 
 
-# One copy per network, made at the first call and kept as long as the network lives: a model is called many times.
+# A model is called many times: the copy is made at the first call and kept as long as the network exists.
 _COPIES: weakref.WeakKeyDictionary[nn.Module, _Copy] = weakref.WeakKeyDictionary()
 
 
 def random_module(name: str, net: nn.Module, prior: Prior) -> Callable[..., Any]:
     """Sample every parameter of a network under a prior and return the network as a callable.
 
-    Use it inside any Pyro model, outside of plates. Parameter ``"0.weight"`` of `net` becomes the latent site
+    Use it inside any Pyro model, outside plates. Parameter ``"0.weight"`` of `net` becomes the latent site
     ``f"{name}.0.weight"`` with the parameter's shape. Parameters with ``requires_grad=False`` stay fixed at their
-    values; a parameter shared by several layers is one site. `net` itself is never changed and the values of its
-    other parameters are not used: a structural copy is made once and called with the sampled values. The copy
-    computes in the dtype and on the device of its first floating input.
+    values; a parameter shared by several layers is one site. `net` is never changed, and the values of its
+    other parameters are not used: its structure is copied once, and the copy is called with the sampled values. The copy
+    computes in the dtype and on the device of its first floating-point input.
 
     Parameters
     ----------
     name : str
-        Prefix of the sites; a name without ``"."`` and ``"/"``, different for every network of a model.
+        Prefix of the site names, unique in the model, without ``"."`` and ``"/"``.
     net : torch.nn.Module
-        Any network whose output for one row depends on this row only.
+        A network whose output for one observation does not depend on the others.
     prior : Prior
         One of `bnnzoo.priors`, or any callable ``prior(site_name, parameter, fan_in) -> Distribution``.
 
@@ -63,8 +63,8 @@ def random_module(name: str, net: nn.Module, prior: Prior) -> Callable[..., Any]
     Raises
     ------
     ValueError
-        If a layer is BatchNorm or dropout in training mode, if the call stands inside a plate, if no parameter is
-        trainable, or if the prior's distribution has another shape than the parameter.
+        If a layer is BatchNorm or dropout in training mode, the call is inside a plate, no parameter is
+        trainable, or the prior's distribution does not have the parameter's shape.
 
     Examples
     --------
@@ -81,11 +81,11 @@ def random_module(name: str, net: nn.Module, prior: Prior) -> Callable[..., Any]
     >>> trace.nodes["net.weight"]["value"].shape
     torch.Size([1, 3])
     """
-    _check_call(name, net)
-    check_called(f"random_module('{name}'): prior", prior, "bnnzoo.priors.normal(1.0)")
+    _refuse_bad_call(name, net)
+    refuse_uncalled(f"random_module('{name}'): prior", prior, "bnnzoo.priors.normal(1.0)")
     copied = _copy_of(name, net)
     if isinstance(prior, ByParameter):
-        prior.check_patterns(copied.parameters)
+        prior.refuse_unmatched_patterns(copied.parameters)
     network = copied.networks.setdefault(
         name, Network(name, copied.module, {param: f"{name}.{param}" for param in copied.parameters})
     )
@@ -106,7 +106,7 @@ def _sample(network: Network, param: str, parameter: nn.Parameter, prior: Prior,
             f"{tuple(parameter.shape)}, the parameter's shape, but it has batch shape {found[0]} and event shape "
             f"{found[1]}: write distribution.expand(parameter.shape).to_event(parameter.ndim)."
         )
-    infer: Any = {NETWORK_KEY: network}  # Pyro lets models leave what they like here
+    infer: Any = {NETWORK_KEY: network}  # Pyro passes this dictionary on unchanged
     value: Tensor = pyro.sample(site, distribution, infer=infer)
     return value
 
@@ -137,7 +137,7 @@ def _copy_of(name: str, net: nn.Module) -> _Copy:
 
 
 def _make_copy(name: str, net: nn.Module, signature: tuple[object, ...]) -> _Copy:
-    # The copy outlives this call: if the call is being traced, nothing of the trace may stick to it.
+    # The copy outlives this call: if the call is being traced, the copy must not contain traced tensors.
     with temporarily_clear_interpreter_stack(), _disable_current_modes():
         module = copy.deepcopy(net).eval()
         parameters = {param: p for param, p in module.named_parameters() if p.requires_grad}
@@ -153,7 +153,7 @@ def _make_copy(name: str, net: nn.Module, signature: tuple[object, ...]) -> _Cop
 
 
 def _fan_in(layer: nn.Module, parameter: nn.Parameter) -> int:
-    """Number of inputs that are summed into one output unit of the layer; for a bias that of its layer's weight."""
+    """Return the number of inputs summed into one output unit of the layer; for a bias, that of its layer's weight."""
     if isinstance(layer, nn.Embedding):
         return 1
     if parameter.ndim < 2:
@@ -165,7 +165,7 @@ def _fan_in(layer: nn.Module, parameter: nn.Parameter) -> int:
 
 
 def _signature(net: nn.Module) -> tuple[object, ...]:
-    """What the copy depends on: a network that the user has changed since is copied anew."""
+    """Return everything that the copy depends on: a network that has changed since is copied again."""
     layers = tuple((id(m), type(m), _settings(m)) for m in net.modules())
     parameters = tuple((n, p.shape, None if p.requires_grad else _version(p)) for n, p in net.named_parameters())
     buffers = tuple((n, *_version(b)) for n, b in net.named_buffers())
@@ -181,7 +181,7 @@ def _version(tensor: Tensor) -> tuple[int, int]:
     return id(tensor), 0 if tensor.is_inference() else tensor._version
 
 
-def _check_call(name: str, net: nn.Module) -> None:
+def _refuse_bad_call(name: str, net: nn.Module) -> None:
     if not isinstance(name, str) or not name or "." in name or "/" in name:
         raise ValueError(
             f"random_module got the name {name!r}; it must be a non-empty string without '.' and '/', such as 'net'."
@@ -191,35 +191,35 @@ def _check_call(name: str, net: nn.Module) -> None:
     for frame in _PYRO_STACK:
         if isinstance(frame, IndepMessenger):
             raise ValueError(
-                f"random_module('{name}') is called inside plate '{frame.name}', so that every row of the plate would "
-                "get a network of its own: call it before the plate is entered."
+                f"random_module('{name}') is called inside plate '{frame.name}', so every row of the plate would "
+                "get its own network: call it before entering the plate."
             )
     for path, layer in net.named_modules():
         place = f"layer '{path}'" if path else "the network"
-        _check_layer(f"random_module('{name}'): {place}", layer)
+        _refuse_layer(f"random_module('{name}'): {place}", layer)
 
 
-def _check_layer(where: str, layer: nn.Module) -> None:
+def _refuse_layer(where: str, layer: nn.Module) -> None:
     if isinstance(layer, nn.modules.batchnorm._BatchNorm):
         kind = type(layer).__name__
         if not layer.track_running_stats:
             raise ValueError(
                 f"{where} is {kind} without running statistics: its output for one row depends on the other rows of "
-                "the batch, so the likelihood is not pointwise. Replace it by LayerNorm or GroupNorm."
+                "the batch, so the likelihood is not pointwise. Replace it with LayerNorm or GroupNorm."
             )
         if layer.training:
             raise ValueError(
                 f"{where} is {kind} in training mode: its output for one row depends on the other rows of the batch, "
-                "so the likelihood is not pointwise. Call net.eval() to use its running statistics, or replace it by "
+                "so the likelihood is not pointwise. Call net.eval() to use its running statistics, or replace it with "
                 "LayerNorm or GroupNorm."
             )
     if layer.training and _dropout_rate(layer) > 0:
         raise ValueError(
-            f"{where} is {layer} in training mode: its dropout is noise that is no site of the model. "
+            f"{where} is {layer} in training mode: its dropout is noise that is not a site of the model. "
             "Call net.eval(), or remove it."
         )
     if isinstance(layer, nn.modules.lazy.LazyModuleMixin) and layer.has_uninitialized_params():
-        raise ValueError(f"{where} is lazy and has no shape yet: call the network once on data beforehand.")
+        raise ValueError(f"{where} is lazy and has no shape yet: call the network on data once before.")
 
 
 def _dropout_rate(layer: nn.Module) -> float:

@@ -1,4 +1,4 @@
-"""Networks that neither stretch nor collapse distances much: spectral normalisation and residual connections."""
+"""Distance-preserving networks: spectral normalisation and residual connections."""
 
 import torch
 from torch import Tensor, nn
@@ -8,18 +8,18 @@ __all__ = ["ResidualMLP", "SpectralLinear", "residual_mlp"]
 
 
 class SpectralLinear(nn.Module):
-    r"""Linear layer [..., in_features] to [..., out_features] whose weight is shrunk to a spectral norm of at most `bound`.
+    r"""Linear layer [..., in_features] to [..., out_features] whose weight is rescaled to a spectral norm of at most `bound`.
 
-    The norm is a function of the weight alone: power iteration from a fixed start, computed anew at each call. So the
-    layer has no state that sampling or optimising weights would leave stale, and works under `torch.func`.
+    The norm is a function of the weight only, computed at each call by power iteration from a fixed start. So the
+    layer has no state that would become stale when weights are sampled or optimised, and works with `torch.func`.
 
     Parameters
     ----------
     in_features, out_features : int
     bound : float
-        Largest spectral norm; smaller ones are left as they are.
+        Largest spectral norm; weights below it are unchanged.
     num_iterations : int
-        Of the power method.
+        Iterations of the power method.
 
     References
     ----------
@@ -41,16 +41,16 @@ class SpectralLinear(nn.Module):
         template = nn.Linear(in_features, out_features)
         self.weight, self.bias = template.weight, template.bias
         self.bound, self.num_iterations = bound, num_iterations
-        # Entries of different sizes, so that no weight of practice is orthogonal to it.
+        # All entries differ, so it is unlikely to be orthogonal to the leading singular vector.
         self.register_buffer("start", torch.cos(torch.arange(1.0, in_features + 1)))
 
     def bounded_weight(self) -> Tensor:
-        """Return the weight [out_features, in_features] that is used."""
+        """Return the rescaled weight [out_features, in_features]."""
         fixed, right = self.weight.detach(), self.start.to(self.weight)
         for _ in range(self.num_iterations):
             left = _normalized(fixed @ right)
             right = _normalized(fixed.T @ left)
-        # Where the vectors are the leading ones, the norm's gradient is that with the vectors held fixed.
+        # At the leading singular vectors, the gradient of the norm is that with the vectors held fixed.
         norm = left @ self.weight @ right
         return self.weight / torch.clamp(norm / self.bound, min=1.0)
 
@@ -84,15 +84,15 @@ def residual_mlp(
 ) -> ResidualMLP:
     r"""Residual multilayer perceptron from [..., in_features] to [..., out_features].
 
-    A block computes :math:`z + relu(W z + b)`. With the spectral norm of W below one it is bi-Lipschitz: of two inputs
-    that differ, so do the features (the input of ``head``), and none is mapped onto another. That is what a density of
-    features needs.
+    A block computes :math:`z + relu(W z + b)`. If the spectral norm of W is below one, it is bi-Lipschitz: different
+    inputs have different features (the input of ``head``), in proportion to their distance. Densities of features need this
+    to avoid feature collapse.
 
     Parameters
     ----------
     in_features, width, num_blocks, out_features : int
     bound : float, optional
-        Largest spectral norm of the weights of blocks and of the first layer; None leaves them as they are.
+        Largest spectral norm of the weights of the blocks and of the first layer; None for no bound.
 
     Returns
     -------

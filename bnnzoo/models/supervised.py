@@ -1,10 +1,10 @@
-"""The model of most Bayesian neural networks: a network under a prior, and a likelihood of its output."""
+"""The standard supervised model: a network, a prior on its weights, and a likelihood of the target given its output."""
 
 from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from bnnzoo.models.arguments import check_called
+from bnnzoo.models.arguments import refuse_uncalled
 from bnnzoo.models.likelihoods import Likelihood
 from bnnzoo.models.priors import Prior
 from bnnzoo.models.random_module import random_module
@@ -21,21 +21,21 @@ class Supervised:
     likelihood: Likelihood
 
     def __call__(self, x: Tensor, y: Tensor | None = None) -> Tensor:
-        """Sample the network's weights and the target, or observe the target where `y` is given."""
+        """Sample the network's weights and the target, or observe the target if `y` is given."""
         net = random_module("net", self.net, self.prior)
         return self.likelihood(net(x), y)
 
 
 def supervised(net: nn.Module, prior: Prior, likelihood: Likelihood) -> Supervised:
-    """Pyro model ``model(x, y=None)`` of a network under a prior with a likelihood of its output.
+    """Return the Pyro model ``model(x, y=None)`` of a network with a prior on its weights and a likelihood of the target.
 
-    Latent sites are the parameters, ``"net.0.weight"`` and so on, the prior's hyperparameters and the likelihood's
-    own parameters (``"sigma"``); the observed site is ``"y"`` in the plate ``"data"``.
+    Latent sites are the parameters of the network (``"net.0.weight"``, ...), the hyperparameters of the prior, and the
+    parameters of the likelihood (``"sigma"``). The observed site is ``"y"``, in the plate ``"data"``.
 
     Parameters
     ----------
     net : torch.nn.Module
-        Maps x, whose first dimension counts observations, to [N, outputs]. It is not changed.
+        Maps x, whose first dimension is that of observations, to [N, outputs]. It is left unchanged.
     prior : Prior
         One of `bnnzoo.priors`.
     likelihood : Likelihood
@@ -49,7 +49,7 @@ def supervised(net: nn.Module, prior: Prior, likelihood: Likelihood) -> Supervis
     Raises
     ------
     TypeError
-        If `net` is not a module, or `prior` or `likelihood` not callable.
+        If `net` is not a module, or `prior` or `likelihood` is not callable.
 
     Examples
     --------
@@ -61,6 +61,6 @@ def supervised(net: nn.Module, prior: Prior, likelihood: Likelihood) -> Supervis
     """
     if not isinstance(net, nn.Module):
         raise TypeError(f"supervised: net must be a torch.nn.Module, but is {type(net).__name__}.")
-    check_called("supervised: prior", prior, "bnnzoo.priors.normal(1.0)")
-    check_called("supervised: likelihood", likelihood, "bnnzoo.likelihoods.gaussian()")
+    refuse_uncalled("supervised: prior", prior, "bnnzoo.priors.normal(1.0)")
+    refuse_uncalled("supervised: likelihood", likelihood, "bnnzoo.likelihoods.gaussian()")
     return Supervised(net, prior, likelihood)

@@ -1,4 +1,4 @@
-"""Fitting and scoring by features that come for every draw, or once."""
+"""Fitting and scoring features of every draw, or of a single one."""
 
 from collections.abc import Callable, Iterator
 
@@ -14,19 +14,19 @@ type Array = NDArray[np.floating]
 
 
 def each_draw(features: xr.DataArray, training: int | None = None) -> Iterator[Array]:
-    """Yield features ``[rows, features]`` of every draw, or the only ones.
+    """Yield features ``[rows, features]`` of every draw.
 
     Parameters
     ----------
     features : DataArray [obs_id, feature] or [chain, draw, obs_id, feature]
         Features of the network at each draw of its weights, or at one value of them.
     training : int, optional
-        Number of draws that were fitted to.
+        Number of draws in training.
 
     Raises
     ------
     ValueError
-        If a dim is missing, a value is not finite, or there are other draws than in training.
+        If a dim is missing, a value is not finite, or the number of draws differs from training.
     """
     _refuse_other_dims(features)
     draws = [dim for dim in SAMPLE_DIMS if dim in features.dims]
@@ -35,9 +35,7 @@ def each_draw(features: xr.DataArray, training: int | None = None) -> Iterator[A
     if not np.isfinite(values).all():
         raise ValueError("Features must be finite, but some are not.")
     if training is not None and len(values) != training:
-        raise ValueError(
-            f"There are features of {len(values)} draws, but {training} were fitted to: take the same draws."
-        )
+        raise ValueError(f"There are features of {len(values)} draws, but training had {training}: use the same draws.")
     yield from values
 
 
@@ -52,7 +50,7 @@ def positions(labels: xr.DataArray, features: xr.DataArray) -> NDArray[np.intege
     Raises
     ------
     ValueError
-        If a dim of the features is missing, labels are not those of the rows, or a class has a single row.
+        If a dim of the features is missing, the labels do not match the rows, or a class has a single observation.
     """
     _refuse_other_dims(features)
     known = aligned(labels, features, "labels", "the features", apart_from=(*SAMPLE_DIMS, "feature"))
@@ -69,9 +67,9 @@ def average_score[T](features: xr.DataArray, fitted: tuple[T, ...], score: Calla
     ----------
     features : DataArray [obs_id, feature] or [chain, draw, obs_id, feature]
     fitted : tuple
-        What was fitted to each draw.
+        One fit per draw.
     score : callable
-        Score ``[rows]`` of features ``[rows, features]`` by what was fitted.
+        Maps a fit and features ``[rows, features]`` to scores ``[rows]``.
     """
     each = each_draw(features, len(fitted))
     values = np.mean([score(one, rows) for one, rows in zip(fitted, each, strict=True)], axis=0)

@@ -18,7 +18,7 @@ type Array = NDArray[np.floating]
 
 
 class _Classes(NamedTuple):
-    """Means ``[K, D]``, Cholesky factors of covariances ``[K, D, D]``, log shares ``[K]`` of the classes of a draw."""
+    """Means ``[K, D]``, Cholesky factors of covariances ``[K, D, D]``, log frequencies ``[K]`` of the classes of a draw."""
 
     means: Array
     factors: Array
@@ -29,15 +29,15 @@ class _Classes(NamedTuple):
 class GaussianDensity:
     r"""Density :math:`\sum_k \pi_k N(z; \mu_k, \Sigma_k)` of features z, fitted to each class of the training data.
 
-    The negative log density is an epistemic uncertainty of networks whose features keep distances: those with spectral
-    normalisation and residual connections. Others may map what they have never seen onto what they know.
+    The negative log density is a measure of epistemic uncertainty if features preserve distances, as in networks with
+    spectral normalisation and residual connections. Other networks may map new kinds of inputs onto known features.
 
     Parameters
     ----------
     classes : tuple
-        What was fitted to each draw.
+        One fit per draw.
     training_scores : tuple of float
-        Negative log densities of the training data, rising.
+        Negative log densities of the training data, in increasing order.
 
     References
     ----------
@@ -58,13 +58,13 @@ class GaussianDensity:
 
     @classmethod
     def fit(cls, features: xr.DataArray, labels: xr.DataArray) -> Self:
-        """Fit a Gaussian, with a covariance shrunk as the data ask for, to the features of each class.
+        """Fit a Gaussian with a Ledoit-Wolf covariance to the features of each class.
 
         Parameters
         ----------
         features : DataArray [obs_id, feature] or [chain, draw, obs_id, feature]
-            Of the training data. Each draw gets a density of its own, since features of different draws have nothing to
-            do with each other; scores are averaged.
+            Features of the training data. Each draw has its own density, since features of different draws are not
+            comparable; scores are averaged.
         labels : DataArray [obs_id]
         """
         known = positions(labels, features)
@@ -72,23 +72,23 @@ class GaussianDensity:
         return cls(unranked.classes, tuple(np.sort(unranked.score(features).to_numpy()).tolist()))
 
     def score(self, features: xr.DataArray) -> xr.DataArray:
-        """Return negative log densities ``[obs_id]`` in nats; larger is stranger.
+        """Return negative log densities ``[obs_id]`` in nats; larger means more out of distribution.
 
         Parameters
         ----------
         features : DataArray [obs_id, feature] or [chain, draw, obs_id, feature]
-            Of the draws that were fitted to.
+            Features from the same draws as in training.
         """
         score = average_score(features, self.classes, _negative_log_density)
         return score.rename("negative_log_density").assign_attrs(units="nats")
 
     def ecdf(self, features: xr.DataArray) -> xr.DataArray:
-        """Return the share of training observations that are no stranger, ``[obs_id]``: 1 is stranger than all.
+        """Return the fraction of training observations with a smaller or equal score, ``[obs_id]``.
 
         Parameters
         ----------
         features : DataArray [obs_id, feature] or [chain, draw, obs_id, feature]
-            Of the draws that were fitted to.
+            Features from the same draws as in training.
         """
         score = self.score(features)
         ranks = np.searchsorted(self.training_scores, score.to_numpy(), side="right")

@@ -20,7 +20,7 @@ type Array = NDArray[np.floating]
 
 
 class _Tied(NamedTuple):
-    """Class means ``[K, D]`` and the Cholesky factor ``[D, D]`` of the covariance they share."""
+    """Class means ``[K, D]`` and the Cholesky factor ``[D, D]`` of the common covariance."""
 
     means: Array
     factor: Array
@@ -30,12 +30,12 @@ class _Tied(NamedTuple):
 class Mahalanobis:
     r"""Squared Mahalanobis distance :math:`\min_k (z - \mu_k)^\top \Sigma^{-1} (z - \mu_k)` to the nearest class mean.
 
-    All classes share one covariance, which suits linear last layers and needs far fewer observations than one for each.
+    All classes share one covariance, which suits linear last layers and needs fewer observations than one per class.
 
     Parameters
     ----------
     classes : tuple
-        What was fitted to each draw.
+        One fit per draw.
 
     References
     ----------
@@ -55,31 +55,31 @@ class Mahalanobis:
 
     @classmethod
     def fit(cls, features: xr.DataArray, labels: xr.DataArray) -> Self:
-        """Find the means of all classes and their common covariance, shrunk as the data ask for.
+        """Compute class means and their common covariance (Ledoit-Wolf).
 
         Parameters
         ----------
         features : DataArray [obs_id, feature] or [chain, draw, obs_id, feature]
-            Of the training data, of one layer. Each draw gets its own; scores are averaged.
+            Features of the training data, from one layer. Each draw has its own fit; scores are averaged.
         labels : DataArray [obs_id]
         """
         known = positions(labels, features)
         return cls(tuple(_fit_tied(rows, known) for rows in each_draw(features)))
 
     def score(self, features: xr.DataArray) -> xr.DataArray:
-        """Return squared distances ``[obs_id]``; larger is stranger, and D (features) is typical.
+        """Return squared distances ``[obs_id]``; larger means more out of distribution, D features have typical values of D.
 
         Parameters
         ----------
         features : DataArray [obs_id, feature] or [chain, draw, obs_id, feature]
-            Of the draws that were fitted to.
+            Features from the same draws as in training.
         """
         return average_score(features, self.classes, _tied_distance).rename("mahalanobis").assign_attrs(units="1")
 
 
 @dataclass(frozen=True)
 class NearestFeatures:
-    """Distance to the k-th nearest training observation, of features scaled to length one.
+    """Distance to the k-th nearest training observation, for features scaled to length one.
 
     Parameters
     ----------
@@ -123,24 +123,24 @@ class NearestFeatures:
         Parameters
         ----------
         features : DataArray [obs_id, feature] or [chain, draw, obs_id, feature]
-            Of the draws that were fitted to.
+            Features from the same draws as in training.
         """
         score = average_score(features, self.neighbors, lambda search, rows: search.kneighbors(_scaled(rows))[0][:, -1])
         return score.rename("nearest_features").assign_attrs(units="1")
 
 
 def sum_of_layers(scores: Sequence[xr.DataArray], references: Sequence[xr.DataArray]) -> xr.DataArray:
-    """Return the sum ``[obs_id]`` of the scores of several layers, each in standard deviations of held-out known data.
+    """Return the sum ``[obs_id]`` of the scores of several layers, each standardised by held-out in-distribution data.
 
-    Layers differ in their number of features and with it in the size of their distances; standardised, none outvotes
-    the others, and no observation from outside is needed to find weights.
+    Distances differ in scale between layers with different numbers of features. Standardisation gives all layers equal
+    weight, and needs no out-of-distribution data.
 
     Parameters
     ----------
     scores : sequence of DataArray [obs_id]
-        Of new observations, one for each layer.
+        Scores of new observations, one array per layer.
     references : sequence of DataArray [obs_id]
-        Of held-out observations like the training data, by the same layers.
+        Scores of held-out in-distribution observations, for the same layers.
 
     Raises
     ------
@@ -154,7 +154,7 @@ def sum_of_layers(scores: Sequence[xr.DataArray], references: Sequence[xr.DataAr
     array([-2.,  2.])
     """
     if len(scores) != len(references) or not scores:
-        raise ValueError(f"There are scores of {len(scores)} layers and references of {len(references)}.")
+        raise ValueError(f"There are scores of {len(scores)} layers, but references of {len(references)}.")
     standardized = [(s - r.mean()) / r.std() for s, r in zip(scores, references, strict=True)]
     total = standardized[0]
     for layer, other in enumerate(standardized[1:], 2):

@@ -1,4 +1,4 @@
-"""Pictures of measures on ArviZ's PlotCollection: with matplotlib, bokeh or plotly."""
+"""Plots of measures on ArviZ's PlotCollection, with matplotlib, bokeh or plotly."""
 
 from bnnzoo.plots.coverage import plot_coverage
 from bnnzoo.plots.function import plot_function

@@ -1,4 +1,4 @@
-"""Coverage of predictive intervals, as a picture."""
+"""Plot of the coverage of predictive intervals."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,24 +23,24 @@ def plot_coverage(
     visuals: Visuals = None,
     **pc_kwargs: Any,
 ) -> PlotCollection:
-    """Plot the share of observations inside their central predictive interval against the interval's level.
+    """Plot the coverage of central predictive intervals against their nominal level.
 
-    Below the diagonal intervals are too narrow, above too wide. Calibrated predictions stay inside the band with the
-    given probability at each level.
+    Intervals are too narrow below the diagonal and too wide above it. At each level, calibrated predictions lie inside the
+    band with the given probability.
 
     Parameters
     ----------
     data : DataTree or mapping of str to DataTree
-        With draws of y and observations; several, of the same rows, are drawn in one panel.
+        With draws of y and observations. Several trees of the same observations are drawn in one panel.
     y : DataArray [obs_id, ...], optional
-        Observations; those of each tree unless given.
+        Observations (default: those of each tree).
     band : float
         Probability of the band.
     plot_collection : PlotCollection, optional
     backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
-        ArviZ's default unless given.
+        Default: ArviZ's.
     visuals : mapping of str to mapping or False, optional
-        Settings of, or False to leave out, ``line``, ``band``, ``ref_line``, ``xlabel``, ``ylabel``.
+        Settings of a part, or False to leave it out: ``line``, ``band``, ``ref_line``, ``xlabel``, ``ylabel``.
     **pc_kwargs
         Passed to ``arviz_plots.PlotCollection.wrap``.
 
@@ -65,7 +65,7 @@ def plot_coverage(
     draw_band(collection, "band", filled, visuals, {"color": "gray"})
     draw_line(collection, "ref_line", diagonal, visuals, {"color": "gray", "linestyle": "C1"})
     draw_line(collection, "line", drawn, visuals, {})
-    draw_labels(collection, drawn, visuals, "level of the interval", "share of observations inside")
+    draw_labels(collection, drawn, visuals, "nominal level", "coverage")
     if drawn.sizes["model"] > 1 and plot_collection is None:
         collection.add_legend("model")
     return collection

@@ -1,4 +1,4 @@
-"""Curves of one or several models in one panel: what the plots of this package have in common."""
+"""Curves of one or several models in one panel: the shared parts of the plots."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -27,7 +27,7 @@ type Points = tuple[NDArray[np.floating], NDArray[np.floating]]
 
 
 def of_each[R](data: xr.DataTree | Mapping[str, xr.DataTree], function: Callable[[xr.DataTree], R]) -> dict[str, R]:
-    """Return a function of one tree, or of each of several named ones.
+    """Apply a function to one tree, or to each of several named trees.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def of_each[R](data: xr.DataTree | Mapping[str, xr.DataTree], function: Callable
 
 
 def curves(points: Mapping[str, Points]) -> xr.Dataset:
-    """Return curves ``[model, plot_axis, point]``; shorter ones end in NaN.
+    """Return curves ``[model, plot_axis, point]``, padded with NaN.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def new_collection(
     *,
     facet: bool = False,
 ) -> PlotCollection:
-    """Return the collection that is given, or one with a color (or, with ``facet``, a panel) for each model.
+    """Return the given collection, or a new one with a colour (with ``facet``, a panel) for each model.
 
     Parameters
     ----------
@@ -77,13 +77,13 @@ def new_collection(
     plot_collection : PlotCollection, optional
     backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
     pc_kwargs : dict
-        Passed on to ``PlotCollection.wrap``.
+        Passed to ``PlotCollection.wrap``.
     facet : bool
     """
     if plot_collection is not None:
         return plot_collection
     backend = backend or rcParams["plot.backend"]
-    figure: dict[str, Any] = {"layout": "constrained"} if backend == "matplotlib" else {}  # room for the legend outside
+    figure: dict[str, Any] = {"layout": "constrained"} if backend == "matplotlib" else {}  # makes room for the legend
     if facet:
         pc_kwargs.setdefault("cols", ["model"])
         figure |= {"sharex": True, "sharey": True}

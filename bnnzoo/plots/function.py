@@ -1,4 +1,4 @@
-"""Predictions along one input, as a picture."""
+"""Plot of predictions along one input."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -36,24 +36,24 @@ def plot_function(
     visuals: Visuals = None,
     **pc_kwargs: Any,
 ) -> PlotCollection:
-    """Plot the predictive mean along one input with two bands: what is uncertain about the function, and in all.
+    """Plot the predictive mean along one input, with bands of epistemic and total uncertainty.
 
     Parameters
     ----------
     data : DataTree or mapping of str to DataTree
-        With ``conditional/mean`` and ``conditional/variance`` ``[chain, draw, obs_id]`` of at least two draws; several
-        get a panel each.
+        With ``conditional/mean`` and ``conditional/variance`` ``[chain, draw, obs_id]`` of at least two draws. Several
+        trees have one panel each.
     x : array_like [obs_id]
-        The input of each row; rows are sorted by it.
+        The input of each observation, in any order.
     observed : pair of array_like, optional
-        x and y of data to show.
+        x and y of data to plot.
     num_sds : float
-        Half of the width of the bands, in standard deviations: epistemic for the inner, total for the outer one.
+        Half-width of the bands in standard deviations: epistemic for the inner band, total for the outer band.
     plot_collection : PlotCollection, optional
     backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
-        ArviZ's default unless given.
+        Default: ArviZ's.
     visuals : mapping of str to mapping or False, optional
-        Settings of, or False to leave out, ``mean``, ``epistemic_band``, ``total_band``, ``observed``, ``title``,
+        Settings of a part, or False to leave it out: ``mean``, ``epistemic_band``, ``total_band``, ``observed``, ``title``,
         ``xlabel``, ``ylabel``.
     **pc_kwargs
         Passed to ``arviz_plots.PlotCollection.wrap``.
@@ -65,7 +65,7 @@ def plot_function(
     Raises
     ------
     ValueError
-        If there are not as many inputs as rows.
+        If the numbers of inputs and observations differ.
 
     Examples
     --------
@@ -99,7 +99,7 @@ def _bands(tree: xr.DataTree, rows: int) -> xr.Dataset:
     mean = moment(tree, "mean").mean(SAMPLE_DIMS)
     if mean.dims != ("obs_id",) or mean.size != rows:
         raise ValueError(
-            f"There are {rows} inputs x, but predictions with sizes {dict(mean.sizes)}: give one input for each row."
+            f"There are {rows} inputs x, but predictions with sizes {dict(mean.sizes)}: give one input per observation."
         )
     total = total_variance(tree)
     epistemic = epistemic_variance(tree)

@@ -1,4 +1,4 @@
-"""Distances between posteriors, as a picture."""
+"""Plot of distances between posteriors."""
 
 from typing import Any
 
@@ -20,22 +20,22 @@ def plot_posterior_comparison(
     visuals: Visuals = None,
     **pc_kwargs: Any,
 ) -> PlotCollection:
-    """Plot for each model the share of rows whose distance to the reference is at most d, against d.
+    """Plot for each model the fraction of observations whose distance from the reference is at most d, against d.
 
-    The dashed curve is the floor: the same for two halves of the reference. A model whose curve lies on it was not
-    shown to differ.
+    The dashed curve is the Monte Carlo floor, the same for two halves of the reference. A curve on the floor is no
+    evidence of a difference.
 
     Parameters
     ----------
     comparison : Dataset
         From :func:`bnnzoo.diagnostics.compare_posteriors`.
     distance : str
-        One of its variables that has a floor.
+        A variable of the comparison that has a floor.
     plot_collection : PlotCollection, optional
     backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
-        ArviZ's default unless given.
+        Default: ArviZ's.
     visuals : mapping of str to mapping or False, optional
-        Settings of, or False to leave out, ``line``, ``floor``, ``xlabel``, ``ylabel``.
+        Settings of a part, or False to leave it out: ``line``, ``floor``, ``xlabel``, ``ylabel``.
     **pc_kwargs
         Passed to ``arviz_plots.PlotCollection.wrap``.
 
@@ -67,7 +67,7 @@ def plot_posterior_comparison(
     draw_line(collection, "floor", floor, visuals, {"linestyle": "C1", "alpha": 0.6})
     draw_line(collection, "line", drawn, visuals, {})
     label = f"{distance.replace('_', ' ')} to {comparison.attrs.get('reference', 'the reference')}"
-    draw_labels(collection, drawn, visuals, label, "share of rows")
+    draw_labels(collection, drawn, visuals, label, "fraction of observations")
     if drawn.sizes["model"] > 1 and plot_collection is None:
         collection.add_legend("model")
     return collection

@@ -1,4 +1,4 @@
-"""Reliability of class probabilities, as a picture."""
+"""Plot of the reliability of class probabilities."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,22 +24,22 @@ def plot_reliability(
     visuals: Visuals = None,
     **pc_kwargs: Any,
 ) -> PlotCollection:
-    """Plot how often predictions are right against how sure they are; on the diagonal they are calibrated.
+    """Plot observed frequency against predicted probability; calibrated predictions lie on the diagonal.
 
     Parameters
     ----------
     data : DataTree or mapping of str to DataTree
-        With ``conditional/probs`` and observations; several are drawn in one panel.
+        With ``conditional/probs`` and observations. Several trees are drawn in one panel.
     y : DataArray [obs_id], optional
-        Observed labels; those of each tree unless given.
+        Observed labels (default: those of each tree).
     num_bins : int
     equal_mass : bool
-        Bins hold about equally many observations, instead of being equally wide.
+        Use bins with about equally many observations, instead of bins of equal width.
     plot_collection : PlotCollection, optional
     backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
-        ArviZ's default unless given.
+        Default: ArviZ's.
     visuals : mapping of str to mapping or False, optional
-        Settings of, or False to leave out, ``line``, ``points``, ``ref_line``, ``xlabel``, ``ylabel``.
+        Settings of a part, or False to leave it out: ``line``, ``points``, ``ref_line``, ``xlabel``, ``ylabel``.
     **pc_kwargs
         Passed to ``arviz_plots.PlotCollection.wrap``.
 

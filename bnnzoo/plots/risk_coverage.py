@@ -23,19 +23,19 @@ def plot_risk_coverage(
     visuals: Visuals = None,
     **pc_kwargs: Any,
 ) -> PlotCollection:
-    """Plot the mean loss of the most certain observations against their share.
+    """Plot the mean loss of the most certain observations against the fraction that is kept.
 
     Parameters
     ----------
     data : DataTree or mapping of str to DataTree
-        Predictions with observations; several are drawn in one panel.
+        Predictions with observations. Several trees are drawn in one panel.
     uncertainty, loss : callable
-        From a tree to a value of each observation: by what they are rejected, and what is lost on those that are kept.
+        Functions from a tree to one value per observation: observations are rejected by uncertainty, and the loss is averaged.
     plot_collection : PlotCollection, optional
     backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
-        ArviZ's default unless given.
+        Default: ArviZ's.
     visuals : mapping of str to mapping or False, optional
-        Settings of, or False to leave out, ``line``, ``oracle`` (rejection by the loss itself), ``xlabel``, ``ylabel``.
+        Settings of a part, or False to leave it out: ``line``, ``oracle`` (rejection by the loss itself), ``xlabel``, ``ylabel``.
     **pc_kwargs
         Passed to ``arviz_plots.PlotCollection.wrap``.
 
@@ -58,7 +58,7 @@ def plot_risk_coverage(
     collection = new_collection(drawn, plot_collection, backend, pc_kwargs)
     draw_line(collection, "oracle", oracle, visuals, {"linestyle": "C1", "alpha": 0.5})
     draw_line(collection, "line", drawn, visuals, {})
-    draw_labels(collection, drawn, visuals, "share of observations kept", "mean loss of these")
+    draw_labels(collection, drawn, visuals, "coverage (fraction kept)", "risk (mean loss)")
     if drawn.sizes["model"] > 1 and plot_collection is None:
         collection.add_legend("model")
     return collection

@@ -1,4 +1,4 @@
-"""Several inference methods on one table, as numbers, pictures and one self-contained page."""
+"""Comparison of inference methods on a table: scores, figures and a self-contained HTML page."""
 
 from bnnzoo.report.methods import Comparison, Fitted, compare, model_for
 from bnnzoo.report.page import render

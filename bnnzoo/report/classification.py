@@ -1,4 +1,4 @@
-"""Pictures of a comparison on class labels."""
+"""Figures of a comparison for classification."""
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -14,7 +14,7 @@ NUM_BINS = 8
 
 
 def plot_confidence(comparison: Comparison) -> Figure:
-    """How probable the predicted class was, for rows predicted rightly and wrongly."""
+    """Plot the probability of the predicted class, for correct and wrong predictions."""
     figure, panels = new_figure(len(comparison.fitted), share=True)
     colour = colours(f.name for f in comparison.fitted)
     bins = np.linspace(1 / len(comparison.table.classes), 1.0, 16).tolist()
@@ -23,15 +23,15 @@ def plot_confidence(comparison: Comparison) -> Figure:
         right = probs.argmax(-1) == y
         groups = [probs.max(-1)[right], probs.max(-1)[~right]]
         shades = [(*_rgb(colour[fitted.name]), 0.3), (*_rgb(colour[fitted.name]), 1.0)]
-        axes.hist(groups, bins=bins, stacked=True, color=shades, label=["right", "wrong"], edgecolor="white")
+        axes.hist(groups, bins=bins, stacked=True, color=shades, label=["correct", "wrong"], edgecolor="white")
         axes.legend(loc="upper left")
         clean(axes, f"{fitted.name}: {int((~right).sum())} of {len(y)} wrong", "probability of the predicted class")
-    panels[0].set_ylabel("rows")
+    panels[0].set_ylabel("observations")
     return figure
 
 
 def plot_reliability(comparison: Comparison) -> Figure:
-    """Left: share predicted rightly by how probable the class was. Right: accuracy where the method is most certain."""
+    """Plot reliability (left) and accuracy against coverage (right)."""
     figure, (axes, selective) = new_figure(2, height=3.6)
     colour = colours(f.name for f in comparison.fitted)
     axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
@@ -49,13 +49,13 @@ def plot_reliability(comparison: Comparison) -> Figure:
         selective.plot(kept / len(right), accuracy, color=colour[fitted.name], linewidth=1.8)
     axes.set(xlim=(1 / len(comparison.table.classes) - 0.02, 1.02), ylim=(-0.02, 1.02))
     axes.legend(loc="lower right")
-    clean(axes, "Reliability (bars: one standard error)", "probability of the predicted class", "share right")
-    clean(selective, "Accuracy where most certain", "share of rows kept, most certain first", "share right")
+    clean(axes, "Reliability (bars: one standard error)", "probability of the predicted class", "accuracy")
+    clean(selective, "Selective accuracy", "fraction kept, most certain first", "accuracy")
     return figure
 
 
 def plot_entropy(comparison: Comparison, parts: dict[str, Parts]) -> Figure:
-    """Aleatoric against epistemic uncertainty of each row; crosses were predicted wrongly."""
+    """Plot aleatoric against epistemic uncertainty of each observation; crosses are wrong predictions."""
     figure, panels = new_figure(len(comparison.fitted), share=True)
     colour = colours(f.name for f in comparison.fitted)
     for axes, fitted in zip(panels, comparison.fitted, strict=True):

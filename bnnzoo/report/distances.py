@@ -1,4 +1,4 @@
-"""How far the other methods are from the reference in function space, as a picture."""
+"""Figure of the distances from the reference in function space."""
 
 import numpy as np
 import xarray as xr
@@ -10,10 +10,10 @@ from bnnzoo.report.style import INK, clean, colours, new_figure
 
 __all__ = ["has_distances", "plot_distances"]
 
-MIN_DRAWS = 8  # of the reference, whose halves are compared with each other
+MIN_DRAWS = 8  # since halves of the reference are compared with each other
 TITLES = {
     "mean_difference": "Means: difference / sd",
-    "log_sd_ratio": "Spreads: |log ratio of sds|",
+    "log_sd_ratio": "Standard deviations: |log ratio|",
     "wasserstein": "Distributions: Wasserstein-1",
     "total_variation": "Averages: total variation",
     "disagreement": "Most probable class differs",
@@ -21,13 +21,13 @@ TITLES = {
 
 
 def has_distances(comparison: Comparison) -> bool:
-    """Whether there is a reference with enough draws and another method with several."""
+    """Tell whether the reference and another method have enough draws."""
     first, *others = (fitted.test["conditional"].sizes for fitted in comparison.fitted)
     return first["draw"] >= MIN_DRAWS and any(sizes["draw"] >= MIN_DRAWS for sizes in others)
 
 
 def plot_distances(comparison: Comparison) -> Figure:
-    """One panel a distance: its mean over held-out rows, the middle half of rows, and the Monte Carlo floor."""
+    """Plot the mean and interquartile range of each distance over held-out observations, and the Monte Carlo floor."""
     trees = {f.name: f.test for f in comparison.fitted if f.test["conditional"].sizes["draw"] >= MIN_DRAWS}
     reference, *others = trees
     found = compare_posteriors(trees, reference)

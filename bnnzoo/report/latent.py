@@ -1,4 +1,4 @@
-"""Posterior of the latent sites that are not network weights, as a picture."""
+"""Figure of the posterior of latent sites that are not network weights."""
 
 import numpy as np
 import xarray as xr
@@ -13,7 +13,7 @@ MAX_PANELS = 6
 
 
 def plot_latent_sites(comparison: Comparison) -> Figure:
-    """One panel a scalar site: median, middle half and central 90% of each method."""
+    """Plot the median, interquartile range and central 90% of each scalar site and method."""
     groups = {fitted.name: fitted.train["posterior"].to_dataset() for fitted in comparison.fitted}
     sites = [str(name) for name, values in next(iter(groups.values())).data_vars.items() if values.ndim == 2]
     figure, panels = new_figure(min(len(sites), MAX_PANELS), height=1.3 + 0.4 * len(groups))
@@ -27,7 +27,7 @@ def plot_latent_sites(comparison: Comparison) -> Figure:
         axes.set_yticks(range(len(groups)), list(groups))
         axes.set_ylim(len(groups) - 0.4, -0.6)
         axes.grid(visible=False, axis="y")
-        clean(axes, site, "posterior: median, middle half, central 90%")
+        clean(axes, site, "posterior: median, 50% and 90% intervals")
     return figure
 
 

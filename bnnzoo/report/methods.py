@@ -1,4 +1,4 @@
-"""One table, one network, several inference methods: fitted, predicted, scored."""
+"""Fits of one network to one table with several inference methods, and their scores."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,26 +17,26 @@ from bnnzoo.tables import Table, restore_units
 
 __all__ = ["Comparison", "Fitted", "compare", "model_for"]
 
-MIN_DRAWS = 4  # of a chain, for diagnostics
-LOGIT_SCALE = 2.5  # prior sd of a class's logit: most classes are neither certain nor all alike
-MAX_DRAWS = 2000  # of all chains together; more change neither scores nor pictures
+MIN_DRAWS = 4  # per chain, for diagnostics
+LOGIT_SCALE = 2.5  # prior scale of a class's logits: probabilities neither all equal nor all near 0 and 1
+MAX_DRAWS = 2000  # over all chains; more would not change scores or figures
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """One method's results, in the target's own units.
+    """Results of one method, in the units of the target.
 
     Attributes
     ----------
     name : str
-        As the user wrote it.
+        As written by the user.
     train, test : DataTree
         From :func:`bnnzoo.posterior_predictive` and :func:`bnnzoo.predict`.
     scores : mapping of str to float
-        By label of the score.
+        By the label of the score.
     worst_rhat, min_ess : float
-        Of the predictions for held-out rows; NaN where they are not defined: R-hat for anything but Markov chains, both
-        for a handful of draws.
+        Of the predictions for held-out observations; NaN if undefined: R-hat for independent draws, both for fewer
+        than four draws.
     """
 
     name: str
@@ -48,11 +48,11 @@ class Fitted:
 
     @property
     def is_chain(self) -> bool:
-        """Whether the draws are those of Markov chains."""
+        """Tell whether the draws are from Markov chains."""
         return bool(self.test.attrs["sampling"] == "mcmc")
 
     def to_tree(self) -> xr.DataTree:
-        """Return one tree to be saved: the training tree, with predictions for held-out rows below ``held_out``."""
+        """Return one tree for saving: that of the training data, with predictions for held-out observations in ``held_out``."""
         tree = self.train.copy()
         kept = ("predictions", "predictions_log_likelihood", "predictions_observed_data", "conditional")
         for group in (*kept, "predictions_constant_data"):
@@ -62,20 +62,20 @@ class Fitted:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Several methods on one table.
+    """Results of several methods on one table.
 
     Attributes
     ----------
     table : Table
     source : str
-        Where the table came from, for the reader.
+        Source of the table, for the report.
     model : str
-        One line on the model.
+        Description of the model in one line.
     seed : int
     fitted : tuple of Fitted
         The first is the reference.
     scores : tuple of Score
-        What is computed for the task.
+        Scores for the task.
     """
 
     table: Table
@@ -87,7 +87,7 @@ class Comparison:
 
 
 def model_for(table: Table, num_hidden: int) -> tuple[Model, str]:
-    """Return a network of one hidden layer for a table, as a Pyro model, and one line that describes it.
+    """Return a Pyro model with one hidden layer for a table, and its description in one line.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def compare(
     progress: bool = True,
     announce: Callable[[str], None] = lambda name: None,
 ) -> Comparison:
-    """Fit one network to a table with several methods and predict its held-out rows.
+    """Fit one network to a table with several methods and predict the held-out observations.
 
     Parameters
     ----------
@@ -129,14 +129,14 @@ def compare(
     methods : mapping of str to Method
         The first is the reference.
     source : str
-        Where the table came from.
+        Source of the table, for the report.
     num_hidden : int
         Width of the hidden layer.
     seed : int
     progress : bool
         Show progress bars on a terminal.
     announce : callable
-        Told the name of each method before it runs.
+        Called with the name of each method before it runs.
 
     Returns
     -------
@@ -172,7 +172,7 @@ def _fit_one(
 
 
 def _diagnostics(tree: xr.DataTree) -> tuple[float, float]:
-    """Return the worst R-hat and the smallest effective number of draws of a prediction."""
+    """Return the largest R-hat and the smallest effective sample size of a prediction."""
     if tree["conditional"].sizes["draw"] < MIN_DRAWS:
         return float("nan"), float("nan")
     found = function_space(tree)
@@ -181,7 +181,7 @@ def _diagnostics(tree: xr.DataTree) -> tuple[float, float]:
 
 
 def _labelled(tree: xr.DataTree, table: Table) -> xr.DataTree:
-    """Give classes and inputs their names."""
+    """Name classes and inputs."""
     names = {"class_id": list(table.classes), "x_dim_0": list(table.features)}
 
     def name(dataset: xr.Dataset) -> xr.Dataset:

@@ -1,4 +1,4 @@
-"""Results on disk: a whole folder, or nothing."""
+"""Results on disk: a complete folder, or nothing."""
 
 import os
 import tempfile
@@ -9,11 +9,11 @@ from pathlib import Path
 from bnnzoo.report.methods import Comparison
 from bnnzoo.report.page import render
 
-__all__ = ["check_new_folder", "new_folder", "write"]
+__all__ = ["new_folder", "refuse_unusable_folder", "write"]
 
 
-def check_new_folder(path: Path) -> None:
-    """Refuse a path at which no new folder can be made.
+def refuse_unusable_folder(path: Path) -> None:
+    """Refuse a path at which no new folder can be created.
 
     Parameters
     ----------
@@ -26,11 +26,11 @@ def check_new_folder(path: Path) -> None:
     """
     parent = path.absolute().parent
     if path.exists() or path.is_symlink():
-        raise FileExistsError(f"{str(path)!r} exists already; choose another --out, or remove it.")
+        raise FileExistsError(f"{str(path)!r} already exists; choose another --out, or remove it.")
     if not parent.is_dir():
-        raise FileNotFoundError(f"There is no folder {str(parent)!r} to put {path.name!r} into; make it first.")
+        raise FileNotFoundError(f"There is no folder {str(parent)!r} for {path.name!r}; create it first.")
     if not os.access(parent, os.W_OK):
-        raise PermissionError(f"The folder {str(parent)!r} cannot be written to; choose another --out.")
+        raise PermissionError(f"The folder {str(parent)!r} is not writable; choose another --out.")
 
 
 @contextmanager
@@ -50,17 +50,17 @@ def new_folder(path: Path) -> Iterator[Path]:
     ...     os.listdir(parent)
     ['results']
     """
-    check_new_folder(path)
+    refuse_unusable_folder(path)
     with tempfile.TemporaryDirectory(dir=path.absolute().parent, prefix=f".{path.name}-") as holder:
         folder = Path(holder) / path.name
         folder.mkdir()
         yield folder
-        check_new_folder(path)
+        refuse_unusable_folder(path)
         os.replace(folder, path)
 
 
 def write(comparison: Comparison, folder: Path) -> None:
-    """Write ``report.html`` and one netCDF file a method into a folder.
+    """Write ``report.html`` and one netCDF file per method into a folder.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A comparison as one HTML file with everything in it."""
+"""The report of a comparison as one self-contained HTML file."""
 
 import base64
 import io
@@ -33,7 +33,7 @@ def render(comparison: Comparison) -> str:
     Returns
     -------
     str
-        HTML without references to other files: pictures are embedded as SVG.
+        HTML without references to other files; figures are embedded as SVG.
     """
     template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     source = (files("bnnzoo.report") / "template.html").read_text(encoding="utf-8")
@@ -53,7 +53,7 @@ def render(comparison: Comparison) -> str:
 
 
 def pictures(comparison: Comparison) -> list[Picture]:
-    """Return the pictures of a report in their order, each with title, caption and image as data URI."""
+    """Return the figures of a report in order, each with its title, caption and image as data URI."""
     parts = {fitted.name: split(fitted.test) for fitted in comparison.fitted}
     with look():
         figures = (
@@ -62,20 +62,20 @@ def pictures(comparison: Comparison) -> list[Picture]:
             else _of_classes(comparison, parts)
         )
         if has_distances(comparison):
-            figures.append(("How far from the reference?", _DISTANCES, plot_distances(comparison)))
-        figures.append(("What the methods learned", _LATENT, plot_latent_sites(comparison)))
+            figures.append(("Distance from the reference", _DISTANCES, plot_distances(comparison)))
+        figures.append(("Posterior of the other parameters", _LATENT, plot_latent_sites(comparison)))
         return [{"title": title, "caption": caption, "image": _data_uri(figure)} for title, caption, figure in figures]
 
 
 _DISTANCES = (
-    "Distance of each method's predictions from those of the first method: the mean over held-out rows (dot) and the "
-    "middle half of rows (band). The black tick is the same distance between two halves of the reference: what is not "
-    "clearly to its right was not shown to differ."
+    "Distance of each method's predictions from those of the first method: mean (dot) and interquartile range (band) over "
+    "held-out observations. The black tick is the same distance between two halves of the reference; a dot that is not "
+    "clearly to its right is no evidence of a difference."
 )
 _LATENT = (
-    "Posterior of what is not a network weight (the noise scale in standardised units, or the norm of all weights "
-    "where there is nothing else). Weights themselves are not shown, because "
-    "relabelling hidden units changes them without changing the network."
+    "Posterior of the parameters that are not network weights (the noise scale in standardised units, or the norm of all "
+    "weights if there are no others). Weights are not shown, because relabelling hidden units changes them without "
+    "changing the network."
 )
 
 
@@ -83,20 +83,21 @@ def _of_regression(comparison: Comparison, parts: Mapping) -> list[tuple[str, st
     return [
         (
             "Held-out predictions",
-            "Each line is the central 90% predictive interval of a held-out row, each dot its mean; on the dashed line "
-            "a prediction is exact. Intervals that miss the observation are in full colour: about one in ten should.",
+            "Central 90% predictive interval (line) and mean (dot) of each held-out observation; predictions on the dashed "
+            "line are exact. Intervals that miss the observation are in full colour: about one in ten should.",
             regression.plot_predictions(comparison),
         ),
         (
-            "Noise or ignorance?",
-            "The predictive variance is the mean of the variances (pale: noise, which more data would not remove) plus "
-            "the variance of the means (full colour: ignorance of the weights, which it would).",
+            "Aleatoric and epistemic uncertainty",
+            "The predictive variance is the mean of the variances (pale: aleatoric, noise that more data would not remove) "
+            "plus the variance of the means (full colour: epistemic, which more data would reduce).",
             regression.plot_variance(comparison, dict(parts)),
         ),
         (
             "Calibration",
-            "Left: how often central intervals of every level held the observation. Right: where observations fall in "
-            "their predictive distributions; above zero on the left end means that too many fall low.",
+            "Left: coverage of central predictive intervals against their nominal level. Right: empirical distribution of "
+            "the probability integral transform minus the uniform; positive values on the left mean that too many "
+            "observations fall low.",
             regression.plot_calibration(comparison),
         ),
     ]
@@ -106,19 +107,19 @@ def _of_classes(comparison: Comparison, parts: Mapping) -> list[tuple[str, str, 
     return [
         (
             "Confidence",
-            "How probable the predicted class was, for rows predicted rightly (pale) and wrongly (full colour).",
+            "Probability of the predicted class, for correct (pale) and wrong (full colour) predictions.",
             classification.plot_confidence(comparison),
         ),
         (
-            "Noise or ignorance?",
-            "Each row's predictive entropy is the expected entropy (the classes overlap) plus the mutual information "
-            "between class and weights (the methods do not know). Crosses were predicted wrongly.",
+            "Aleatoric and epistemic uncertainty",
+            "The predictive entropy of an observation is the expected entropy (aleatoric: the classes overlap) plus the "
+            "mutual information between class and weights (epistemic). Crosses are wrong predictions.",
             classification.plot_entropy(comparison, dict(parts)),
         ),
         (
             "Calibration",
-            "Left: on the dashed line, what is said to be right with probability p is right in a share p of the rows. "
-            "Right: accuracy if only the rows of which a method is most certain are predicted and the rest set aside.",
+            "Left: accuracy against predicted probability; calibrated probabilities lie on the dashed line. Right: accuracy "
+            "if only the most certain observations are predicted, and the others rejected.",
             classification.plot_reliability(comparison),
         ),
     ]

@@ -1,4 +1,4 @@
-"""Predictive uncertainty split in two, row by row."""
+"""Aleatoric and epistemic uncertainty of each observation."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ __all__ = ["Parts", "split"]
 
 @dataclass(frozen=True)
 class Parts:
-    """Aleatoric and epistemic uncertainty [N]: variances for a quantity, entropies in nats for classes."""
+    """Aleatoric and epistemic uncertainty [N]: variances for regression, entropies in nats for classification."""
 
     aleatoric: NDArray[np.floating]
     epistemic: NDArray[np.floating]
@@ -22,7 +22,7 @@ class Parts:
 def split(tree: xr.DataTree) -> Parts:
     """Return the split of a tree of predictions."""
     given = tree["conditional"].to_dataset()
-    if given.sizes["chain"] * given.sizes["draw"] == 1:  # a point estimate knows no ignorance
+    if given.sizes["chain"] * given.sizes["draw"] == 1:  # a point estimate has no epistemic uncertainty
         noise = given["entropy"] if "probs" in given else given["variance"]
         values = noise.isel(chain=0, draw=0).to_numpy()
         return Parts(values, np.zeros_like(values))

@@ -1,4 +1,4 @@
-"""Pictures of a comparison on a real-valued target."""
+"""Figures of a comparison for regression."""
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -13,7 +13,7 @@ __all__ = ["plot_calibration", "plot_predictions", "plot_variance"]
 
 
 def plot_predictions(comparison: Comparison) -> Figure:
-    """Observed against predicted, with 90% intervals; intervals that miss are drawn in full colour."""
+    """Plot predictions with 90% intervals against observations; intervals that miss are in full colour."""
     figure, panels = new_figure(len(comparison.fitted), share=True)
     colour = colours(f.name for f in comparison.fitted)
     target = comparison.table.target
@@ -32,7 +32,7 @@ def plot_predictions(comparison: Comparison) -> Figure:
 
 
 def plot_variance(comparison: Comparison, parts: dict[str, Parts]) -> Figure:
-    """Left: mean predictive variance split in two. Right: epistemic sd row by row against the reference."""
+    """Plot the mean predictive variance by part (left), and epistemic sds against those of the reference (right)."""
     figure, (bars, rows) = new_figure(2, height=3.6)
     colour = colours(parts)
     names = list(parts)
@@ -59,12 +59,12 @@ def plot_variance(comparison: Comparison, parts: dict[str, Parts]) -> Figure:
     rows.set(xlim=(0, None), ylim=(0, None))
     if len(names) > 1:
         rows.legend(loc="upper left")
-    clean(rows, "Epistemic standard deviation, row by row", f"{names[0]}", "other methods")
+    clean(rows, "Epistemic standard deviation per observation", f"{names[0]}", "other methods")
     return figure
 
 
 def plot_calibration(comparison: Comparison) -> Figure:
-    """Left: coverage of central intervals. Right: distribution of the probability integral transform."""
+    """Plot the coverage of central intervals (left) and the probability integral transform (right)."""
     figure, (curve, transform) = new_figure(2, height=3.6)
     colour = colours(f.name for f in comparison.fitted)
     num_rows = len(comparison.table.y_test)
@@ -84,7 +84,7 @@ def plot_calibration(comparison: Comparison) -> Figure:
     clean(curve, "Coverage of central intervals", "nominal", "observed")
     clean(transform, "Probability integral transform", "probability", "empirical minus nominal")
     curve.annotate(
-        "grey: 95% band of a calibrated forecast",
+        "grey: 95% band for calibrated predictions",
         (0.98, 0.03),
         xycoords="axes fraction",
         ha="right",
@@ -95,6 +95,6 @@ def plot_calibration(comparison: Comparison) -> Figure:
 
 
 def _binomial_band(levels: np.ndarray, num_rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ends of the band in which a calibrated share of ``num_rows`` lies with probability 0.95."""
+    """Return the band that contains the coverage of calibrated predictions with probability 0.95."""
     hits = levels * num_rows
     return beta.ppf(0.025, hits + 0.5, num_rows - hits + 0.5), beta.ppf(0.975, hits + 0.5, num_rows - hits + 0.5)

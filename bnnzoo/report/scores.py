@@ -1,4 +1,4 @@
-"""How well held-out observations were predicted: a few scores a statistician asks for first."""
+"""Scores of held-out predictions."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -39,13 +39,13 @@ class Score:
     Attributes
     ----------
     label : str
-        Head of the column.
+        Heading of the column.
     function : callable
-        From a tree of predictions with observations to a number.
+        Maps a tree of predictions with observations to a number.
     better : {"higher", "lower", "nominal"}
-        Which values are better; "nominal" is closest to ``nominal``.
+        Which values are better; "nominal" means close to ``nominal``.
     explanation : str
-        One sentence for readers who do not know it.
+        Definition in one sentence.
     """
 
     label: str
@@ -71,10 +71,10 @@ def observed(tree: xr.DataTree) -> NDArray[Any]:
 
 
 def draws_of(tree: xr.DataTree) -> NDArray[Any]:
-    """Return draws of y [M, N], chains one after the other.
+    """Return draws of y [M, N], with chains concatenated.
 
-    Where the posterior has few draws, such as the one of MAP, the single draw of y that comes with each says too little
-    about the noise: instead of it then stand as many quantiles of its Gaussian likelihood as make up 1000 draws.
+    If the posterior has few draws, as for MAP, a single draw of y for each of them would represent the noise poorly. They
+    are then replaced by quantiles of the Gaussian likelihood, enough of them for 1000 draws.
     """
     values, moments = _flat(_only(tree, "predictions")), tree["conditional"].to_dataset()
     if len(values) >= ENOUGH_DRAWS or "mean" not in moments:
@@ -136,14 +136,14 @@ def crps(tree: xr.DataTree) -> float:
 
 
 def coverage(tree: xr.DataTree) -> float:
-    """Return the share of observations inside their 90% interval."""
+    """Return the coverage their 90% interval."""
     lower, upper = interval(tree)
     y = observed(tree)
     return float(np.mean((lower <= y) & (y <= upper)))
 
 
 def accuracy(tree: xr.DataTree) -> float:
-    """Return the share of observations whose most probable class is right."""
+    """Return the fraction of observations whose most probable class is correct."""
     return float(np.mean(class_probabilities(tree).argmax(-1) == observed(tree)))
 
 
@@ -176,12 +176,14 @@ REGRESSION = (
         "90% coverage",
         coverage,
         "nominal",
-        "Share of observations inside their 90% predictive interval.",
+        "Fraction of observations inside their 90% predictive interval.",
         nominal=LEVEL,
     ),
 )
 CLASSIFICATION = (
-    Score("accuracy", accuracy, "higher", "Share of observations whose most probable class is the right one."),
-    Score("log density", mean_log_density, "higher", "Mean log predictive probability of the right class, in nats."),
-    Score("Brier", brier, "lower", "Squared distance between probabilities and the truth, from 0 to 2."),
+    Score("accuracy", accuracy, "higher", "Fraction of observations whose most probable class is correct."),
+    Score("log density", mean_log_density, "higher", "Mean log predictive probability of the true class, in nats."),
+    Score(
+        "Brier", brier, "lower", "Mean squared distance between probabilities and the one-hot observation, from 0 to 2."
+    ),
 )

@@ -1,4 +1,4 @@
-"""Colours of methods and the look of every picture in a report."""
+"""Colours and style of the figures in a report."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -38,13 +38,13 @@ SETTINGS = {
 
 
 def colours(names: Iterable[str]) -> dict[str, str]:
-    """Return one colour for each method, the same in every picture."""
+    """Return one colour per method, the same in every figure."""
     return {name: PALETTE[i % len(PALETTE)] for i, name in enumerate(names)}
 
 
 @contextmanager
 def look() -> Iterator[None]:
-    """Draw with the report's settings, and leave matplotlib's own as they were."""
+    """Use the report's settings of matplotlib, temporarily."""
     with mpl.rc_context(SETTINGS):  # type: ignore[arg-type]  # a name for each of matplotlib's settings
         yield
 
@@ -52,13 +52,13 @@ def look() -> Iterator[None]:
 def new_figure(
     num_panels: int, width: float = 10.0, height: float = 3.4, share: bool = False
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure with panels side by side, outside of pyplot's global state.
+    """Return a figure with panels side by side, independent of pyplot's global state.
 
     Parameters
     ----------
     num_panels : int
     width, height : float
-        Of one row of at most three panels, in inches.
+        Size of one row of at most three panels, in inches.
     share : bool
         Whether panels share both axes.
     """
@@ -72,7 +72,7 @@ def new_figure(
 
 
 def clean(axes: Axes, title: str, xlabel: str, ylabel: str = "") -> None:
-    """Put title and labels on a panel."""
+    """Set the title and the labels of a panel."""
     axes.set_title(title)
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)

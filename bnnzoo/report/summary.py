@@ -1,4 +1,4 @@
-"""The numbers of a comparison as text: the table on the terminal and in the report, and what they say."""
+"""The table of a comparison, for the terminal and the report, and a summary of its findings."""
 
 from dataclasses import dataclass
 from math import isnan
@@ -16,7 +16,7 @@ MIN_ESS = 400
 
 @dataclass(frozen=True)
 class Cell:
-    """One entry of the table: its text, and whether it is the best of its column or a warning."""
+    """A cell of the table: its text, and whether it is the best of its column or a warning."""
 
     text: str
     is_best: bool = False
@@ -24,28 +24,28 @@ class Cell:
 
 
 def columns(comparison: Comparison, *, brief: bool = False) -> list[tuple[str, str]]:
-    """Return label and explanation of each column of numbers; ``brief`` leaves out what needs a wide page."""
+    """Return the label and definition of each column; ``brief`` omits some for narrow terminals."""
     reference = comparison.fitted[0].name
     difference = (
         f"log density vs {reference}",
-        f"Difference of the mean log density from that of {reference}, with its standard error over held-out rows.",
+        f"Difference of the mean log density from that of {reference}, with its standard error over held-out observations.",
     )
-    gradients = ("gradients", "Evaluations of the log density's gradient.")
+    gradients = ("gradients", "Number of gradients of the log density.")
     return [
         *((score.label, score.explanation) for score in comparison.scores),
         *([] if brief else [difference]),
         (
             "worst R-hat",
-            f"Of the predictions, over chains; at most {MAX_RHAT} is expected. Independent draws have none.",
+            f"Largest R-hat of the predictions, which should be at most {MAX_RHAT}. It does not apply to independent draws.",
         ),
-        ("min ESS", "Smallest effective number of draws of a prediction, of all draws kept."),
+        ("min ESS", "Smallest effective sample size of a prediction."),
         *([] if brief else [gradients]),
-        ("seconds", "Wall time of the fit, compilation included."),
+        ("seconds", "Wall time of the fit, including compilation."),
     ]
 
 
 def rows(comparison: Comparison, *, brief: bool = False) -> list[tuple[str, list[Cell]]]:
-    """Return the name of each method with its cells, in the order of :func:`columns`."""
+    """Return the name and the cells of each method, in the order of :func:`columns`."""
     best = {
         score.label: score.best({fitted.name: fitted.scores[score.label] for fitted in comparison.fitted})
         for score in comparison.scores
@@ -65,19 +65,21 @@ def rows(comparison: Comparison, *, brief: bool = False) -> list[tuple[str, list
 
 
 def findings(comparison: Comparison) -> list[str]:
-    """Return a few sentences on what the numbers say, and what they do not."""
+    """Return a summary of the results in a few sentences, with their limitations."""
     sentences = []
     first, *others = comparison.fitted
     for fitted in others:
         gap, error = _paired_difference(fitted, first)
         verdict = "no clear difference" if abs(gap) < 2 * error else ("better" if gap > 0 else "worse")
         sentences.append(
-            f"{fitted.name} against {first.name} in log density on held-out rows: {verdict} "
+            f"{fitted.name} compared with {first.name} in log density on held-out observations: {verdict} "
             f"({gap:+.3f}, standard error {error:.3f})."
         )
     sentences += [warning for fitted in comparison.fitted if (warning := _warning(fitted))]
     num_rows = len(comparison.table.y_test)
-    sentences.append(f"All scores rest on one split with {num_rows} held-out rows: another split gives other numbers.")
+    sentences.append(
+        f"All scores are from one split with {num_rows} held-out observations; another split would give other values."
+    )
     return sentences
 
 
@@ -109,13 +111,13 @@ def _warning(fitted: Fitted) -> str:
     divergences = int(stats["diverging"].sum()) if "diverging" in stats else 0
     troubles = []
     if fitted.worst_rhat > MAX_RHAT:
-        troubles.append(f"R-hat of a prediction reaches {fitted.worst_rhat:.3f}")
+        troubles.append(f"the R-hat of a prediction is {fitted.worst_rhat:.3f}")
     if fitted.is_chain and fitted.min_ess < MIN_ESS:
-        troubles.append(f"a prediction has an effective {fitted.min_ess:.0f} draws")
+        troubles.append(f"a prediction has an effective sample size of {fitted.min_ess:.0f}")
     if divergences:
         troubles.append(f"{divergences} transitions diverged")
     if fitted.test.attrs["complete"] == "no":
         troubles.append("the fit was interrupted")
     if not troubles:
         return ""
-    return f"{fitted.name} has not fully converged: {', '.join(troubles)}. Run it longer before leaning on it."
+    return f"{fitted.name} has not fully converged: {', '.join(troubles)}. Run it longer before relying on it."

@@ -1,4 +1,4 @@
-"""Uncertainty of predictions: total, aleatoric and epistemic, from the draws' moments of p(y | x, theta)."""
+"""Total, aleatoric and epistemic uncertainty of predictions, from moments of p(y | x, theta) for each draw."""
 
 from bnnzoo.labelled import entropies, shannon_entropy
 from bnnzoo.uncertainty.decompose import decompose

@@ -12,20 +12,20 @@ def decompose(tree: Labelled) -> xr.Dataset:
     r"""Split the uncertainty of every prediction into ``total = aleatoric + epistemic``.
 
     Class probabilities are split by entropy, in nats: the entropy of the average, the average entropy, and their
-    difference, which is the mutual information of label and parameters. Real predictions are split by the law of total
+    difference, the mutual information between label and parameters. Real predictions are split by the law of total
     variance, in squared units of y: :math:`Var[y] = E_\theta[Var[y \mid \theta]] + Var_\theta[E[y \mid \theta]]`.
 
     Parameters
     ----------
     tree : DataTree, Dataset or DataArray
         A tree with a group ``conditional`` (or that group) that has ``probs`` or both ``mean`` and ``variance``, for
-        each of at least two draws. An array is taken for ``probs``. It is read one block at a time, and a tree opened
-        lazily or in chunks is never loaded as a whole. Where the group has ``entropy`` too, no logarithms are taken.
+        each of at least two draws. An array is treated as ``probs``. It is read one block at a time, so a tree opened
+        lazily or in chunks is never loaded as a whole. A stored ``entropy`` is used.
 
     Returns
     -------
     Dataset
-        Variables ``total``, ``aleatoric`` and ``epistemic`` ``[obs_id, ...]``, with their unit in ``attrs["units"]``.
+        ``total``, ``aleatoric`` and ``epistemic`` ``[obs_id, ...]``, with their unit in ``attrs["units"]``.
 
     Raises
     ------

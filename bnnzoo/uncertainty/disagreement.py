@@ -1,10 +1,10 @@
-"""Uncertainty of class predictions without logarithms: votes of the draws, and how clear the winner is."""
+"""Disagreement between the classes that draws predict, and confidence in the most probable class."""
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from bnnzoo.labelled import Labelled, average_probs, draw_means, moment, num_draws, require_several_draws
+from bnnzoo.labelled import Labelled, average_probs, draw_means, moment, num_draws, refuse_single_draw
 
 __all__ = ["expected_disagreement", "margin", "max_probability", "variation_ratio", "votes"]
 
@@ -12,7 +12,7 @@ type Array = NDArray[np.floating]
 
 
 def votes(data: Labelled) -> xr.DataArray:
-    """Share of draws whose most probable class is k, ``[obs_id, class_id]``; a tie goes to the first class.
+    """Fraction of draws whose most probable class is k, ``[obs_id, class_id]``; ties go to the first class.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def votes(data: Labelled) -> xr.DataArray:
 
 
 def variation_ratio(data: Labelled) -> xr.DataArray:
-    r"""Share of draws :math:`1 - \max_k n_k / S` whose most probable class is not the one most draws vote for.
+    r"""Fraction of draws :math:`1 - \max_k n_k / S` whose most probable class is not that of the majority.
 
     Parameters
     ----------
@@ -56,12 +56,12 @@ def variation_ratio(data: Labelled) -> xr.DataArray:
     >>> variation_ratio(probs).values
     array([0.5])
     """
-    require_several_draws(moment(data, "probs"), "variation_ratio")
+    refuse_single_draw(moment(data, "probs"), "variation_ratio")
     return (1 - votes(data).max("class_id")).rename("variation_ratio").assign_attrs(units="1")
 
 
 def expected_disagreement(data: Labelled) -> xr.DataArray:
-    r"""Probability :math:`1 - \sum_k \frac{n_k (n_k - 1)}{S (S - 1)}` that two different draws vote for two classes.
+    r"""Probability :math:`1 - \sum_k \frac{n_k (n_k - 1)}{S (S - 1)}` that two draws predict different classes.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def expected_disagreement(data: Labelled) -> xr.DataArray:
     Returns
     -------
     DataArray [obs_id]
-        Between 0 and 1. Unbiased for what infinitely many draws would show.
+        Between 0 and 1; unbiased for its value with infinitely many draws.
 
     References
     ----------
@@ -85,7 +85,7 @@ def expected_disagreement(data: Labelled) -> xr.DataArray:
     array([1.])
     """
     probs = moment(data, "probs")
-    require_several_draws(probs, "expected_disagreement")
+    refuse_single_draw(probs, "expected_disagreement")
     count = num_draws(probs)
     agreement = (votes(probs) * (votes(probs) * count - 1)).sum("class_id") / (count - 1)
     return (1 - agreement).rename("expected_disagreement").assign_attrs(units="1")
@@ -118,7 +118,7 @@ def max_probability(data: Labelled) -> xr.DataArray:
 
 
 def margin(data: Labelled) -> xr.DataArray:
-    r"""Margin: largest less second largest probability of the average over draws.
+    r"""Margin: largest minus second largest probability of the average over draws.
 
     Parameters
     ----------

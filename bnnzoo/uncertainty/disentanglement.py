@@ -1,4 +1,4 @@
-"""Whether a split says two things or one thing twice."""
+"""Whether aleatoric and epistemic uncertainty are disentangled."""
 
 import numpy as np
 import xarray as xr
@@ -10,8 +10,8 @@ __all__ = ["rank_correlation"]
 def rank_correlation(split: xr.Dataset, dim: str = "obs_id") -> xr.DataArray:
     r"""Spearman's rank correlation of aleatoric and epistemic uncertainty over observations.
 
-    A split that ranks observations in the same order twice (a correlation near 1) does not disentangle two sources of
-    uncertainty, whatever its two columns are called; on benchmarks most methods' splits do not.
+    If both rank the observations in the same order (a correlation near 1), the split does not disentangle two sources of
+    uncertainty. On benchmarks this is so for most methods.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ def rank_correlation(split: xr.Dataset, dim: str = "obs_id") -> xr.DataArray:
     Returns
     -------
     DataArray [...]
-        Between -1 and 1; NaN where either is the same for all observations.
+        Between -1 and 1; NaN if either is constant.
 
     Raises
     ------

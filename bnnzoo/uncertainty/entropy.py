@@ -13,7 +13,7 @@ from bnnzoo.labelled import (
     entropies,
     moment,
     num_draws,
-    require_several_draws,
+    refuse_single_draw,
     shannon_entropy,
     sum_draws,
     sum_plogp,
@@ -82,19 +82,19 @@ def expected_entropy(data: Labelled) -> xr.DataArray:
 
 
 def mutual_information(data: Labelled) -> xr.DataArray:
-    r"""Epistemic uncertainty: mutual information :math:`I[y; \theta \mid x]` in nats of a label and the parameters.
+    r"""Epistemic uncertainty: mutual information :math:`I[y; \theta \mid x]` in nats between a label and the parameters.
 
-    It is the predictive entropy less the expected entropy, and what BALD acquires by.
+    The predictive entropy minus the expected entropy; the acquisition function of BALD.
 
     Parameters
     ----------
     data : DataTree, Dataset or DataArray
-        With ``probs[chain, draw, obs_id, class_id]`` of at least two draws, and ``entropy`` if it is at hand.
+        With ``probs[chain, draw, obs_id, class_id]`` of at least two draws, and, optionally, ``entropy``.
 
     Returns
     -------
     DataArray [obs_id]
-        Between 0 and the logarithm of the smaller of K and the number of draws.
+        Between 0 and log min(K, S) for S draws.
 
     Raises
     ------
@@ -115,9 +115,9 @@ def mutual_information(data: Labelled) -> xr.DataArray:
 
 
 def jensen_shannon(data: Labelled) -> xr.DataArray:
-    r"""Jensen-Shannon divergence of the draws' class probabilities as a share of its maximum, between 0 and 1.
+    r"""Jensen-Shannon divergence of the draws' class probabilities relative to its maximum, between 0 and 1.
 
-    The divergence of S equally weighted distributions is the mutual information of label and parameters; dividing it by
+    The divergence of S equally weighted distributions is the mutual information between label and parameters; dividing it by
     :math:`\log \min(S, K)` makes ensembles of different sizes and different numbers of classes comparable.
 
     Parameters
@@ -128,7 +128,7 @@ def jensen_shannon(data: Labelled) -> xr.DataArray:
     Returns
     -------
     DataArray [obs_id]
-        Without unit.
+        Dimensionless.
 
     References
     ----------
@@ -172,7 +172,7 @@ def pairwise_kl(data: Labelled) -> xr.DataArray:
     array([0.87889])
     """
     probs = moment(data, "probs")
-    require_several_draws(probs, "pairwise_kl")
+    refuse_single_draw(probs, "pairwise_kl")
     mean = draw_means(probs, {"p": sum_draws, "log_p": _sum_log, "plogp": sum_plogp}, probs=True)
     divergence = (mean["plogp"] - mean["p"] * mean["log_p"]).sum("class_id").clip(min=0.0)
     return divergence.rename("pairwise_kl").assign_attrs(units="nats")

@@ -1,4 +1,4 @@
-"""Closed-form splits of the second-order distributions that evidential heads return."""
+"""Closed-form decompositions of the second-order distributions that evidential networks return."""
 
 import xarray as xr
 from scipy.special import digamma
@@ -22,8 +22,8 @@ def decompose_dirichlet(concentration: xr.DataArray) -> xr.Dataset:
     Returns
     -------
     Dataset
-        ``total``, ``aleatoric``, ``epistemic`` ``[...]`` in nats. Whether epistemic means anything is another question:
-        a network can report much evidence where it has seen no data.
+        ``total``, ``aleatoric``, ``epistemic`` ``[...]`` in nats. Interpret the epistemic part with care: a
+        network can report much evidence far from all data.
 
     Raises
     ------
@@ -45,7 +45,7 @@ def decompose_dirichlet(concentration: xr.DataArray) -> xr.Dataset:
             "A Dirichlet needs its classes along 'class_id', but the dims are "
             f"{', '.join(map(str, concentration.dims))}: rename one, as in concentration.rename(k='class_id')."
         )
-    _require_above(concentration, "concentration", 0.0)
+    _refuse_not_above(concentration, "concentration", 0.0)
     strength = concentration.sum("class_id")
     probs = concentration / strength
     total = shannon_entropy(probs)
@@ -73,7 +73,7 @@ def decompose_normal_inverse_gamma(nu: xr.DataArray, alpha: xr.DataArray, beta: 
     Raises
     ------
     ValueError
-        If alpha is not above 1, where no variance exists, or nu or beta is not positive.
+        If alpha is not above 1, so that the variance does not exist, or nu or beta is not positive.
 
     References
     ----------
@@ -86,14 +86,14 @@ def decompose_normal_inverse_gamma(nu: xr.DataArray, alpha: xr.DataArray, beta: 
     array([3., 2., 1.])
     """
     for name, values, bound in (("nu", nu, 0.0), ("alpha", alpha, 1.0), ("beta", beta, 0.0)):
-        _require_above(values, name, bound)
+        _refuse_not_above(values, name, bound)
     alpha, beta = (aligned(v, nu, name, "nu", apart_from=()) for name, v in (("alpha", alpha), ("beta", beta)))
     aleatoric = beta / (alpha - 1)
     epistemic = aleatoric / nu
     return _split(aleatoric + epistemic, aleatoric, epistemic, "squared units of y")
 
 
-def _require_above(values: xr.DataArray, name: str, bound: float) -> None:
+def _refuse_not_above(values: xr.DataArray, name: str, bound: float) -> None:
     if not bool((values > bound).all()):
         raise ValueError(f"{name} must be above {bound:g}, but its smallest value is {float(values.min()):.4g}.")
 

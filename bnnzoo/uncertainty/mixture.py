@@ -4,7 +4,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from bnnzoo.labelled import SAMPLE_DIMS, Labelled, moment, require_several_draws
+from bnnzoo.labelled import SAMPLE_DIMS, Labelled, moment, refuse_single_draw
 
 __all__ = ["gaussian_mixture_entropy", "laplace_mixture_entropy"]
 
@@ -19,23 +19,24 @@ def gaussian_mixture_entropy(data: Labelled, tolerance: float = 1e-6, max_nodes:
 
     The predictive density is the mixture :math:`f = \frac1S \sum_s N(\mu_s, \sigma_s^2)`; total is its differential
     entropy :math:`-\int f \log f`, aleatoric the average :math:`\frac1S \sum_s \frac12 \log 2 \pi e \sigma_s^2`, and
-    epistemic their difference, the mutual information of y and the parameters. Unlike variances, these see two modes.
+    epistemic their difference, the mutual information between y and the parameters. Unlike a variance, an entropy
+    distinguishes two modes from one wide mode.
 
     Parameters
     ----------
     data : DataTree or Dataset
         With ``mean`` and ``variance``, both ``[chain, draw, obs_id, ...]``, of at least two draws.
     tolerance : float
-        In nats. The grid is refined until halving its step changes the entropy by less.
+        In nats: the grid is refined until halving its step changes the entropy by less than this.
     max_nodes : int
-        Where refinement ends in any case.
+        Largest number of nodes.
 
     Returns
     -------
     Dataset
         ``total``, ``aleatoric``, ``epistemic`` and ``error``, an estimate of the error of total and epistemic, in nats.
-        Entropies are of y in its own units: they may be negative, and change by log c if y is measured in units c
-        times smaller; epistemic does not.
+        Differential entropies depend on the unit of y: they may be negative, and increase by log c if the unit is c
+        times smaller. The epistemic part does not change.
 
     Raises
     ------
@@ -68,9 +69,9 @@ def laplace_mixture_entropy(data: Labelled, tolerance: float = 1e-6, max_nodes: 
     data : DataTree or Dataset
         With ``mean`` and ``variance`` (which is 2 b²), both ``[chain, draw, obs_id, ...]``, of at least two draws.
     tolerance : float
-        In nats. The grid is refined until halving its step changes the entropy by less.
+        In nats: the grid is refined until halving its step changes the entropy by less than this.
     max_nodes : int
-        Where refinement ends in any case.
+        Largest number of nodes.
 
     Returns
     -------
@@ -94,7 +95,7 @@ def laplace_mixture_entropy(data: Labelled, tolerance: float = 1e-6, max_nodes: 
 
 
 class _Gaussian:
-    """Standard Gaussian component; its tails end where they no longer count in double precision."""
+    """Standard Gaussian component; its tails are cut off beyond double precision."""
 
     reach = 9.0
 
@@ -134,7 +135,7 @@ type _Family = type[_Gaussian] | type[_Laplace]
 
 def _split(data: Labelled, family: _Family, tolerance: float, max_nodes: int) -> xr.Dataset:
     mean, variance = moment(data, "mean"), moment(data, "variance")
-    require_several_draws(mean, "the entropy of a mixture")
+    refuse_single_draw(mean, "the entropy of a mixture")
     if not bool(((variance > 0) & np.isfinite(variance)).all()):
         raise ValueError("The entropy of a mixture needs variances that are positive and finite, but some are not.")
 
@@ -154,8 +155,8 @@ def _entropies(
 ) -> tuple[float, float, float]:
     """Return the entropy of a mixture, the mean entropy of its components, and an error estimate of the first.
 
-    The trapezoidal rule converges faster than any power of its step where the density is smooth and has died out at
-    both ends. The mass that the grid misses is part of the error, since two grids may miss the same narrow component.
+    The trapezoidal rule converges faster than any power of its step if the density is smooth and vanishes at
+    both ends. The error includes the mass that the grid misses, since two grids may miss the same narrow component.
     """
     low, high = (locs - family.reach * scales).min(), (locs + family.reach * scales).max()
     count = int(np.clip(2 ** np.ceil(np.log2((high - low) / scales.min())), FIRST_NODES, max_nodes // 2))

@@ -2,7 +2,7 @@
 
 import xarray as xr
 
-from bnnzoo.labelled import Labelled, draw_means, draw_variance, moment, require_several_draws, sum_draws
+from bnnzoo.labelled import Labelled, draw_means, draw_variance, moment, refuse_single_draw, sum_draws
 
 __all__ = ["aleatoric_variance", "epistemic_variance", "total_variance"]
 
@@ -13,13 +13,13 @@ def aleatoric_variance(data: Labelled) -> xr.DataArray:
     Parameters
     ----------
     data : DataTree, Dataset or DataArray
-        With ``variance[chain, draw, obs_id, ...]``: the variance of y itself, which for a Laplace likelihood of scale
-        b is 2 b², not the square of a scale.
+        With ``variance[chain, draw, obs_id, ...]``: the variance of y, which for a Laplace likelihood of scale
+        b is 2 b².
 
     Returns
     -------
     DataArray [obs_id, ...]
-        In squared units of y; infinite where a draw's likelihood has no finite variance.
+        In squared units of y; infinite if a draw's likelihood has infinite variance.
 
     References
     ----------
@@ -46,7 +46,7 @@ def epistemic_variance(data: Labelled) -> xr.DataArray:
     Returns
     -------
     DataArray [obs_id, ...]
-        In squared units of y. The draws' own variance (divided by S): the predictive distribution is their mixture.
+        In squared units of y, with divisor S, since the predictive distribution is the mixture of the draws.
 
     Raises
     ------
@@ -64,7 +64,7 @@ def epistemic_variance(data: Labelled) -> xr.DataArray:
     array([1.])
     """
     mean = moment(data, "mean")
-    require_several_draws(mean, "epistemic_variance")
+    refuse_single_draw(mean, "epistemic_variance")
     variance = draw_variance(mean)
     return variance.rename("epistemic_variance").assign_attrs(units="squared units of y")
 
@@ -72,7 +72,7 @@ def epistemic_variance(data: Labelled) -> xr.DataArray:
 def total_variance(data: Labelled) -> xr.DataArray:
     r"""Total uncertainty: variance :math:`Var[y \mid x]` of the predictive distribution, the mixture over draws.
 
-    The law of total variance says that it is the sum of :func:`aleatoric_variance` and :func:`epistemic_variance`.
+    By the law of total variance, the sum of :func:`aleatoric_variance` and :func:`epistemic_variance`.
 
     Parameters
     ----------

@@ -55,13 +55,13 @@ def test_misclassified():
 
 def test_bad_input_is_named():
     score = xr.DataArray([0.0, 1.0], dims="obs_id")
-    with pytest.raises(ValueError, match=r"No row has a positive \(True\) target"):
+    with pytest.raises(ValueError, match=r"No observation has a positive \(True\) target"):
         auroc(score, score > 5)
-    with pytest.raises(ValueError, match=r"No row has a negative \(False\) target"):
+    with pytest.raises(ValueError, match=r"No observation has a negative \(False\) target"):
         aupr(score, score < 5)
     with pytest.raises(ValueError, match="There are 1 values of target along 'obs_id' for 2 rows of the scores"):
         auroc(score, score[:1] > 0)
-    with pytest.raises(ValueError, match="Scores must be finite, but that of row 1 is not"):
+    with pytest.raises(ValueError, match="Scores must be finite, but that of observation 1 is not"):
         auroc(score.where(score < 0.5), score > 0.5)
     with pytest.raises(ValueError, match="num_resamples=0 must be positive"):
         fpr_at_95(score, score > 0.5, num_resamples=0)

@@ -84,7 +84,7 @@ def test_a_class_has_its_own_curve():
 
 def test_bad_input_is_named():
     probs, y = simulated()
-    with pytest.raises(ValueError, match="num_bins=0; write a positive number"):
+    with pytest.raises(ValueError, match="num_bins=0: write a positive number"):
         ece(probs, y, num_bins=0)
     with pytest.raises(ValueError, match="class_index=3, but there are 3 classes, counted from 0"):
         reliability_curve(probs, y, class_index=3)

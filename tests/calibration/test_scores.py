@@ -91,14 +91,14 @@ def test_the_true_distribution_scores_best(score):
 def test_bad_input_is_named():
     probs, labels = of([[0.5, 0.5]], [2])
     for score in (nll_of_probs, brier):
-        with pytest.raises(ValueError, match="Observation 0 has label 2, which is none of the classes 0, 1"):
+        with pytest.raises(ValueError, match="Observation 0 has label 2, which is not one of the classes 0, 1"):
             score(probs, labels)
-        with pytest.raises(ValueError, match="No observations"):
+        with pytest.raises(ValueError, match="There are no observations"):
             score(probs)
     with pytest.raises(ValueError, match=r"neither 'predictions_log_likelihood' .* \(groups: none\): make it with"):
         nll(xr.DataTree())
     two = xr.Dataset({name: (DIMS[:3], np.zeros((1, 1, 1))) for name in ("a", "b")})
     with pytest.raises(ValueError, match="'log_likelihood' has sites a, b instead of one"):
         nll(xr.DataTree.from_dict({"log_likelihood": two}))
-    with pytest.raises(ValueError, match="num_bins=0; write a positive number"):
+    with pytest.raises(ValueError, match="num_bins=0: write a positive number"):
         brier_split(probs, labels, num_bins=0)

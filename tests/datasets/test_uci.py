@@ -61,13 +61,13 @@ def test_values_that_are_not_finite_are_refused(folder):
 @pytest.mark.parametrize("rows", [[0, 4], [-1, 0], [0.5, 1]])
 def test_rows_out_of_range_are_refused(folder, rows):
     np.savetxt(folder / "index_train_0.txt", rows)
-    with pytest.raises(ValueError, match=r"index_train_0.txt must hold whole numbers from 0 to 3, but holds"):
+    with pytest.raises(ValueError, match=r"index_train_0.txt must hold integers from 0 to 3, but holds"):
         uci_split(folder, 0)
 
 
 def test_a_row_in_both_parts_is_refused(folder):
     np.savetxt(folder / "index_test_0.txt", [2, 3], fmt="%d")
-    with pytest.raises(ValueError, match="has row 3 both in its training and in its test part"):
+    with pytest.raises(ValueError, match="has row 3 in both its training and its test part"):
         uci_split(folder, 0)
 
 

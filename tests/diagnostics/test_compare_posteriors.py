@@ -88,11 +88,11 @@ def test_a_constant_reference_has_no_scale():
 
 
 def test_bad_input_is_named():
-    with pytest.raises(ValueError, match=r"'hmc' is none of the trees \(nuts\)"):
+    with pytest.raises(ValueError, match=r"'hmc' is not one of the trees \(nuts\)"):
         compare_posteriors({"nuts": gaussian(0)}, reference="hmc")
     with pytest.raises(ValueError, match="only the reference 'nuts'"):
         compare_posteriors({"nuts": gaussian(0)}, reference="nuts")
-    with pytest.raises(ValueError, match=r"'b' and the reference 'a' predict different rows .*'obs_id': 3"):
+    with pytest.raises(ValueError, match=r"'b' and the reference 'a' predict different observations .*'obs_id': 3"):
         compare_posteriors({"a": gaussian(0), "b": gaussian(0, shape=(1, 9, 3))}, reference="a")
     with pytest.raises(ValueError, match=r"compare_posteriors \('map'\) compares draws"):
         compare_posteriors({"a": gaussian(0), "map": gaussian(0, shape=(1, 1, ROWS))}, reference="a")

@@ -94,7 +94,7 @@ def test_chunked_and_unlabelled_rows_are_taken():
 
 
 def test_bad_input_is_named():
-    with pytest.raises(ValueError, match=r"at least 4 draws a chain, but there are 3"):
+    with pytest.raises(ValueError, match=r"at least 4 draws per chain, but there are 3"):
         function_space(in_tree(np.zeros((4, 3, 2))))
     with pytest.raises(ValueError, match=r"no dim 'chain' \(dims: draw, obs_id\): add it, as in array.expand_dims"):
         convergence(xr.DataArray(np.zeros((5, 2)), dims=("draw", "obs_id")))

@@ -146,11 +146,11 @@ def test_says_what_is_wrong() -> None:
     with pytest.raises(ValueError, match="need 25 draws or more, but there are 10"):
         psis(tree_of(np.zeros((1, 10))))
     ratios = np.random.default_rng(0).normal(size=(1, 50))
-    with pytest.raises(ValueError, match=r"num_draws=0; write a positive number"):
+    with pytest.raises(ValueError, match=r"num_draws=0: write a positive number"):
         psis_resample(tree_of(ratios), num_draws=0)
     ratios[0, 3] = np.nan
     with pytest.raises(ValueError, match="not finite in 1 of 50 draws"):
         psis(tree_of(ratios))
     heavy = 1.2 * np.random.default_rng(0).exponential(size=(1, 1000))
-    with pytest.warns(PoorApproximationWarning, match=r"Pareto k 1\.\d\d, above 0.67. Take a richer family"):
+    with pytest.warns(PoorApproximationWarning, match=r"Pareto k 1\.\d\d, above 0.67. Use a richer family"):
         psis_resample(tree_of(heavy))

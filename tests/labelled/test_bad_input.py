@@ -62,7 +62,7 @@ def test_values_that_are_no_probabilities(measure):
 @pytest.mark.parametrize("measure", WITH_LABELS, **by_name)
 def test_labels_outside_the_classes_and_no_labels(measure):
     tree = example_tree("classification")
-    with pytest.raises(ValueError, match="Observation 0 has label 9, which is none of the classes 0, 1, 2"):
+    with pytest.raises(ValueError, match="Observation 0 has label 9, which is not one of the classes 0, 1, 2"):
         measure(tree, xr.DataArray(np.full(7, 9), dims="obs_id"))
     with pytest.raises(ValueError, match=r"no observations \(groups: .*or pass y="):
         measure(without(tree, "predictions_observed_data"))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from bnnzoo.labelled import class_indices, companion, first_moment, moment, observations, require_probs
+from bnnzoo.labelled import class_indices, companion, first_moment, moment, observations, refuse_bad_probs
 from bnnzoo.testing import example_tree
 
 DIMS = ("chain", "draw", "obs_id", "class_id")
@@ -57,7 +57,7 @@ def test_a_missing_variable_is_named():
 
 def test_moments_of_several_sites_are_not_guessed_between():
     group = xr.Dataset({"a.probs": probs_array(), "b.probs": probs_array()})
-    with pytest.raises(ValueError, match=r"\(a\.probs, b\.probs\) could be meant.*to_dataset\(\)\[\['a\.probs'"):
+    with pytest.raises(ValueError, match=r"\(a\.probs, b\.probs\).*to_dataset\(\)\[\['a\.probs'"):
         moment(group, "probs")
 
 
@@ -100,7 +100,7 @@ def test_missing_observations_are_named():
     tree = xr.DataTree.from_dict({"conditional": example_tree("regression")["conditional"].to_dataset()})
     with pytest.raises(ValueError, match=r"no observations \(groups: conditional\).*predict\(posterior, x, y\)"):
         observations(tree)
-    with pytest.raises(ValueError, match="No observations: pass them as y="):
+    with pytest.raises(ValueError, match="There are no observations: pass them as y="):
         observations(probs_array())
     tree["observed_data"] = xr.DataTree(xr.Dataset({"a": ("obs_id", [1]), "b": ("obs_id", [1])}))
     with pytest.raises(ValueError, match=r"has variables a, b instead of one: .*y=tree\['observed_data'\]"):
@@ -115,7 +115,7 @@ def test_values_that_are_no_probabilities_are_placed(bad, words):
     probs = np.full((3, 4, 2), 0.5)
     probs[1, 2] = bad
     with pytest.raises(ValueError, match=rf"at obs_id=12.*{words}"):
-        require_probs(probs, "obs_id", 10)
+        refuse_bad_probs(probs, "obs_id", 10)
 
 
 def test_labels_are_looked_up_among_the_classes():
@@ -125,5 +125,5 @@ def test_labels_are_looked_up_among_the_classes():
 
 
 def test_a_label_outside_the_classes_is_named():
-    with pytest.raises(ValueError, match="Observation 1 has label 3, which is none of the classes 0, 1, 2"):
+    with pytest.raises(ValueError, match="Observation 1 has label 3, which is not one of the classes 0, 1, 2"):
         class_indices(xr.DataArray([0, 3, 1, 1], dims="obs_id"), probs_array())

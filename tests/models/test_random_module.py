@@ -188,7 +188,7 @@ def test_hyperparameters_are_no_weights():
             r"layer '1' is Dropout\(p=0.5.*\) in training mode: its dropout is noise .* Call net.eval\(\)",
         ),
         (nn.GRU(4, 4, num_layers=2, dropout=0.1), r"layer '1' is GRU\(.*\) in training mode: its dropout"),
-        (nn.LazyLinear(4), "layer '1' is lazy and has no shape yet: call the network once on data"),
+        (nn.LazyLinear(4), "layer '1' is lazy and has no shape yet: call the network on data once"),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -213,7 +213,7 @@ def test_a_network_that_is_one_bad_layer_is_named():
 
 
 def test_a_call_inside_a_plate_is_refused():
-    with pyro.plate("rows", 5), pytest.raises(ValueError, match=r"inside plate 'rows'.*before the plate"):
+    with pyro.plate("rows", 5), pytest.raises(ValueError, match=r"inside plate 'rows'.*before entering the plate"):
         random_module("net", nn.Linear(3, 1), NORMAL)
     for _ in pyro.plate("loop", 2):
         with pytest.raises(ValueError, match="inside plate 'loop'"):

@@ -6,7 +6,7 @@ import scipy.stats
 import xarray as xr
 from sklearn.covariance import ledoit_wolf
 
-from bnnzoo.ood import GaussianDensity, GaussianProcess, Mahalanobis, NearestFeatures, sum_of_layers
+from bnnzoo.ood import GaussianDensity, GaussianProcessScore, Mahalanobis, NearestFeatures, sum_of_layers
 
 DIMS = ("obs_id", "feature")
 
@@ -22,7 +22,7 @@ SCORES = {
     "density": lambda x, y: GaussianDensity.fit(x, y),
     "mahalanobis": lambda x, y: Mahalanobis.fit(x, y),
     "nearest": lambda x, y: NearestFeatures.fit(x),
-    "process": lambda x, y: GaussianProcess.fit(x, y, max_rows=60),
+    "process": lambda x, y: GaussianProcessScore.fit(x, y, max_rows=60),
 }
 
 
@@ -44,7 +44,7 @@ def test_every_draw_has_its_own_fit_and_scores_are_averaged(name):
     joint = SCORES[name](both, labels).score(both)
     apart = [SCORES[name](each, labels).score(each) for each in (one, two)]
     np.testing.assert_allclose(joint, (apart[0] + apart[1]) / 2, rtol=1e-10)
-    with pytest.raises(ValueError, match="features of 1 draws, but 2 were fitted to: take the same draws"):
+    with pytest.raises(ValueError, match="features of 1 draws, but training had 2: use the same draws"):
         SCORES[name](both, labels).score(one)
 
 
@@ -117,7 +117,7 @@ def test_bad_input_is_named():
             method.fit(features * np.nan, labels)
     with pytest.raises(ValueError, match="num_neighbors=20 must be between 1 and the 10 observations"):
         NearestFeatures.fit(features, num_neighbors=20)
-    with pytest.raises(ValueError, match="scores of 1 layers and references of 0"):
+    with pytest.raises(ValueError, match="scores of 1 layers, but references of 0"):
         sum_of_layers([labels], [])
-    with pytest.raises(ValueError, match="max_rows=1; write a number of at least 2"):
-        GaussianProcess.fit(features, labels, max_rows=1)
+    with pytest.raises(ValueError, match="max_rows=1: write 2 or more"):
+        GaussianProcessScore.fit(features, labels, max_rows=1)

@@ -55,8 +55,8 @@ def test_exactly_one_method_is_best_in_each_score():
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"worst_rhat": 1.2}, "mfvi has not fully converged: R-hat of a prediction reaches 1.200"),
-        ({"min_ess": 30.0}, "a prediction has an effective 30 draws"),
+        ({"worst_rhat": 1.2}, "mfvi has not fully converged: the R-hat of a prediction is 1.200"),
+        ({"min_ess": 30.0}, "a prediction has an effective sample size of 30"),
         ({"train": training(diverging=True)}, "100 transitions diverged"),
     ],
 )

@@ -67,7 +67,7 @@ def test_infinite_noise_stays_infinite():
 
 
 def test_missing_variance_and_a_single_draw_are_named():
-    with pytest.raises(ValueError, match=r"has variables mean, but not 'variance', .* which holds the noise"):
+    with pytest.raises(ValueError, match=r"has variables mean, but not 'variance', .* the noise variance"):
         decompose(group([[0.0], [1.0]], [[1.0], [1.0]]).drop_vars("variance"))
     with pytest.raises(ValueError, match="epistemic_variance compares draws"):
         decompose(group([[0.0]], [[1.0]]))

@@ -1,6 +1,6 @@
-"""Likelihoods: callables ``likelihood(output, y)`` that observe the target given a network's output.
+"""Likelihoods: callables ``likelihood(output, y)`` that sample or observe the target given a network's output.
 
-Each opens the plate ``"data"`` over the rows, samples the site ``"y"`` and checks the target's kind, shape and range.
+Each opens the plate ``"data"`` over observations, samples the site ``"y"``, and checks the target's type, shape and range.
 """
 
 from bnnzoo.models.likelihoods.discrete import bernoulli, categorical, poisson

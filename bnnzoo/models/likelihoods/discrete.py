@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.models.likelihoods.likelihood import Likelihood, observe, targets_shape
-from bnnzoo.models.likelihoods.target import check_binary, check_classes, check_counts, check_output
+from bnnzoo.models.likelihoods.target import refuse_bad_labels, refuse_bad_output, refuse_not_binary, refuse_not_counts
 
 __all__ = ["bernoulli", "categorical", "poisson"]
 
@@ -17,10 +17,10 @@ class _Bernoulli:
     name: str = "likelihoods.bernoulli"
 
     def __call__(self, output: Tensor, y: Tensor | None = None) -> Tensor:
-        check_output(self.name, output)
+        refuse_bad_output(self.name, output)
         logits = targets_shape(output)
         if y is not None:
-            check_binary(self.name, y, output, logits.shape)
+            refuse_not_binary(self.name, y, output, logits.shape)
             y = y.to(logits.dtype)
         return observe(dist.Bernoulli(logits=logits, validate_args=False).to_event(logits.ndim - 1), y)
 
@@ -30,14 +30,14 @@ class _Categorical:
     name: str = "likelihoods.categorical"
 
     def __call__(self, output: Tensor, y: Tensor | None = None) -> Tensor:
-        check_output(self.name, output)
+        refuse_bad_output(self.name, output)
         if output.ndim == 1 or output.shape[1] < 2:
             raise ValueError(
                 f"{self.name}: the network needs one logit per class, but its output has shape {tuple(output.shape)}: "
                 "give it out_features=K for K classes, or use likelihoods.bernoulli() for two."
             )
         if y is not None:
-            check_classes(self.name, y, output)
+            refuse_bad_labels(self.name, y, output)
         return observe(dist.Categorical(logits=output, validate_args=False), y)
 
 
@@ -46,10 +46,10 @@ class _Poisson:
     name: str = "likelihoods.poisson"
 
     def __call__(self, output: Tensor, y: Tensor | None = None) -> Tensor:
-        check_output(self.name, output)
+        refuse_bad_output(self.name, output)
         log_rate = targets_shape(output)
         if y is not None:
-            check_counts(self.name, y, output, log_rate.shape)
+            refuse_not_counts(self.name, y, output, log_rate.shape)
             y = y.to(log_rate.dtype)
         return observe(dist.Poisson(torch.exp(log_rate), validate_args=False).to_event(log_rate.ndim - 1), y)
 
@@ -66,7 +66,7 @@ def bernoulli() -> Likelihood:
     Raises
     ------
     ValueError, TypeError
-        When the model is run: if y is not 0 or 1 or not of the output's shape.
+        When the model runs: if y is not 0 or 1 or not of the output's shape.
 
     Examples
     --------
@@ -90,7 +90,7 @@ def categorical() -> Likelihood:
     Raises
     ------
     ValueError, TypeError
-        When the model is run: if the network has one output, or y is not an integer, not [N] or not below K.
+        When the model runs: if the network has one output, or y is not an integer, not [N] or not below K.
 
     Examples
     --------
@@ -105,7 +105,7 @@ def categorical() -> Likelihood:
 def poisson() -> Likelihood:
     r"""Counts with the network's output as log rate: :math:`y_n \sim \mathrm{Poisson}(e^{f_n})`.
 
-    y holds whole numbers from 0 on as integer or float, [N], or [N, D] for D independent counts and outputs.
+    y holds counts 0, 1, ... as integer or float, [N], or [N, D] for D independent counts and outputs.
 
     Returns
     -------
@@ -114,7 +114,7 @@ def poisson() -> Likelihood:
     Raises
     ------
     ValueError, TypeError
-        When the model is run: if y is negative, not whole or not of the output's shape.
+        When the model runs: if y is negative, not an integer, or not of the output's shape.
 
     Examples
     --------

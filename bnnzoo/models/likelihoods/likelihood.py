@@ -1,4 +1,4 @@
-"""What a likelihood is: a callable that observes the target given a network's output, inside the model."""
+"""The interface of a likelihood: a callable that samples or observes the target given a network's output."""
 
 from typing import Protocol, runtime_checkable
 
@@ -13,9 +13,9 @@ __all__ = ["Likelihood", "observe", "targets_shape", "value_or_site"]
 
 @runtime_checkable
 class Likelihood(Protocol):
-    """Observes the target given a network's output: what `bnnzoo.models.supervised` asks of a likelihood.
+    """A likelihood for `bnnzoo.models.supervised`: samples or observes the target given a network's output.
 
-    Write a frozen dataclass with ``__call__`` that samples its own parameters, opens the plate over rows and
+    Write a frozen dataclass with ``__call__`` that samples its parameters, opens the plate over observations and
     samples the site of the target.
 
     Examples
@@ -35,7 +35,7 @@ class Likelihood(Protocol):
     """
 
     def __call__(self, output: Tensor, y: Tensor | None = None) -> Tensor:
-        """Sample the target [N] or [N, D], or observe it where `y` is given.
+        """Sample the target [N] or [N, D], or observe it if `y` is given.
 
         Parameters
         ----------
@@ -53,19 +53,19 @@ class Likelihood(Protocol):
 
 
 def observe(distribution: TorchDistributionMixin, y: Tensor | None) -> Tensor:
-    """Sample site ``"y"`` with batch shape [N] in the plate ``"data"`` over all rows."""
+    """Sample site ``"y"``, with batch shape [N], in the plate ``"data"``."""
     with pyro.plate("data", distribution.batch_shape[0], dim=-1):
         value: Tensor = pyro.sample("y", distribution, obs=y)
     return value
 
 
 def targets_shape(loc: Tensor) -> Tensor:
-    """[N, 1] as [N]; anything else as it is."""
+    """Return [N, 1] as [N], and anything else unchanged."""
     return loc.squeeze(-1) if loc.ndim == 2 and loc.shape[-1] == 1 else loc
 
 
 def value_or_site(name: str, value: float | TorchDistributionMixin, shape: tuple[int, ...] = ()) -> Tensor | float:
-    """A fixed number as it is; a distribution sampled at latent site `name`, independently over `shape`."""
+    """Return a fixed number, or a draw from a distribution at the latent site `name`, independent over `shape`."""
     if not isinstance(value, TorchDistributionMixin):
         return value
     prior = place(value)

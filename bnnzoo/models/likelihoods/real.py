@@ -8,9 +8,9 @@ from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from bnnzoo.models.arguments import check_positive, check_scale
+from bnnzoo.models.arguments import refuse_bad_scale, refuse_not_positive
 from bnnzoo.models.likelihoods.likelihood import Likelihood, observe, targets_shape, value_or_site
-from bnnzoo.models.likelihoods.target import check_output, check_real
+from bnnzoo.models.likelihoods.target import refuse_bad_output, refuse_not_real
 
 __all__ = ["gaussian", "heteroscedastic_gaussian", "heteroscedastic_laplace", "laplace", "student_t"]
 
@@ -49,7 +49,7 @@ class _Heteroscedastic:
     min_scale: float
 
     def __call__(self, output: Tensor, y: Tensor | None = None) -> Tensor:
-        check_output(self.name, output)
+        refuse_bad_output(self.name, output)
         if output.ndim == 1 or output.shape[1] % 2:
             raise ValueError(
                 f"{self.name}: the network needs two outputs per target, its location and its scale before softplus, "
@@ -57,21 +57,21 @@ class _Heteroscedastic:
             )
         loc, raw_scale = (targets_shape(half) for half in output.chunk(2, dim=-1))
         if y is not None:
-            check_real(self.name, y, output, loc.shape, outputs_per_target=2)
+            refuse_not_real(self.name, y, output, loc.shape, outputs_per_target=2)
         scale = softplus(raw_scale) + self.min_scale
         return observe(self.family(loc, scale).to_event(loc.ndim - 1), y)
 
 
 def gaussian(scale: float | TorchDistributionMixin | None = None) -> Likelihood:
-    r"""Gaussian noise of one size: :math:`y_n \sim N(f_n, \sigma^2)`.
+    r"""Homoscedastic Gaussian noise: :math:`y_n \sim N(f_n, \sigma^2)`.
 
-    The network has one output per target; several targets, y of shape [N, D], are independent given the weights.
+    The network has one output per target. Several targets, y of shape [N, D], are conditionally independent.
 
     Parameters
     ----------
     scale : float or Distribution, optional
         A number fixes :math:`\sigma`. A distribution is its prior: :math:`\sigma` becomes the latent site
-        ``"sigma"``, of shape [D] where there are D > 1 targets. ``HalfNormal(1.0)`` by default, which suits a
+        ``"sigma"``, of shape [D] for D > 1 targets. The default, ``HalfNormal(1.0)``, suits a
         standardised target.
 
     Returns
@@ -81,7 +81,7 @@ def gaussian(scale: float | TorchDistributionMixin | None = None) -> Likelihood:
     Raises
     ------
     ValueError, TypeError
-        When the model is run: if y is not real, not finite or not of the output's shape.
+        When the model runs: if y is not real, not finite or not of the output's shape.
 
     Examples
     --------
@@ -94,15 +94,15 @@ def gaussian(scale: float | TorchDistributionMixin | None = None) -> Likelihood:
 
 
 def laplace(scale: float | TorchDistributionMixin | None = None) -> Likelihood:
-    r"""Laplace noise of one size, robust to outliers: density :math:`\exp(-|y_n - f_n| / b) / (2b)`.
+    r"""Homoscedastic Laplace noise, robust to outliers: density :math:`\exp(-|y_n - f_n| / b) / (2b)`.
 
     The noise variance is :math:`2 b^2`.
 
     Parameters
     ----------
     scale : float or Distribution, optional
-        A number fixes b. A distribution is its prior at the latent site ``"sigma"`` (shape [D] for D > 1 targets);
-        ``HalfNormal(1.0)`` by default.
+        A number fixes b. A distribution is its prior at the latent site ``"sigma"`` (shape [D] for D > 1 targets).
+        Default: ``HalfNormal(1.0)``.
 
     Returns
     -------
@@ -111,7 +111,7 @@ def laplace(scale: float | TorchDistributionMixin | None = None) -> Likelihood:
     Raises
     ------
     ValueError, TypeError
-        When the model is run: if y is not real, not finite or not of the output's shape.
+        When the model runs: if y is not real, not finite or not of the output's shape.
 
     Examples
     --------
@@ -126,7 +126,7 @@ def laplace(scale: float | TorchDistributionMixin | None = None) -> Likelihood:
 def student_t(
     df: float | TorchDistributionMixin = 4.0, scale: float | TorchDistributionMixin | None = None
 ) -> Likelihood:
-    r"""Student-t noise of one size, robust to outliers: :math:`(y_n - f_n) / \sigma \sim t_\nu`.
+    r"""Homoscedastic Student-t noise, robust to outliers: :math:`(y_n - f_n) / \sigma \sim t_\nu`.
 
     The noise variance is :math:`\sigma^2 \nu / (\nu - 2)`, infinite for :math:`\nu \le 2`.
 
@@ -136,7 +136,7 @@ def student_t(
         Degrees of freedom :math:`\nu`; a distribution is its prior at the latent site ``"df"``.
     scale : float or Distribution, optional
         A number fixes :math:`\sigma`. A distribution is its prior at the latent site ``"sigma"`` (shape [D] for
-        D > 1 targets); ``HalfNormal(1.0)`` by default.
+        D > 1 targets). Default: ``HalfNormal(1.0)``.
 
     Returns
     -------
@@ -145,7 +145,7 @@ def student_t(
     Raises
     ------
     ValueError, TypeError
-        When the model is run: if y is not real, not finite or not of the output's shape.
+        When the model runs: if y is not real, not finite or not of the output's shape.
 
     Examples
     --------
@@ -159,7 +159,7 @@ def student_t(
 
 
 def heteroscedastic_gaussian(min_scale: float = 1e-6) -> Likelihood:
-    r"""Gaussian noise whose size the network predicts: :math:`y_n \sim N(f_n, \sigma_n^2)`.
+    r"""Heteroscedastic Gaussian noise, with a scale predicted by the network: :math:`y_n \sim N(f_n, \sigma_n^2)`.
 
     The network has two outputs per target, :math:`f_n` and :math:`s_n`, with
     :math:`\sigma_n = \log(1 + e^{s_n}) + \sigma_{\min}`. For D targets the first D outputs are locations.
@@ -167,7 +167,7 @@ def heteroscedastic_gaussian(min_scale: float = 1e-6) -> Likelihood:
     Parameters
     ----------
     min_scale : float
-        :math:`\sigma_{\min}`, positive: keeps the density bounded.
+        :math:`\sigma_{\min}`, positive, which keeps the density bounded.
 
     Returns
     -------
@@ -176,7 +176,7 @@ def heteroscedastic_gaussian(min_scale: float = 1e-6) -> Likelihood:
     Raises
     ------
     ValueError, TypeError
-        When the model is run: if the number of outputs is odd, or y is not real, not finite or of another shape.
+        When the model runs: if the number of outputs is odd, or y is not real, not finite or of another shape.
 
     Examples
     --------
@@ -185,12 +185,12 @@ def heteroscedastic_gaussian(min_scale: float = 1e-6) -> Likelihood:
     >>> bz.likelihoods.heteroscedastic_gaussian()(torch.zeros(5, 2)).shape
     torch.Size([5])
     """
-    check_positive("likelihoods.heteroscedastic_gaussian", min_scale=min_scale)
+    refuse_not_positive("likelihoods.heteroscedastic_gaussian", min_scale=min_scale)
     return _Heteroscedastic("likelihoods.heteroscedastic_gaussian", _normal, min_scale)
 
 
 def heteroscedastic_laplace(min_scale: float = 1e-6) -> Likelihood:
-    r"""Laplace noise whose size the network predicts: density :math:`\exp(-|y_n - f_n| / b_n) / (2 b_n)`.
+    r"""Heteroscedastic Laplace noise, with a scale predicted by the network: density :math:`\exp(-|y_n - f_n| / b_n) / (2 b_n)`.
 
     The network has two outputs per target, :math:`f_n` and :math:`s_n`, with
     :math:`b_n = \log(1 + e^{s_n}) + b_{\min}`; the noise variance is :math:`2 b_n^2`. For D targets the first D
@@ -199,7 +199,7 @@ def heteroscedastic_laplace(min_scale: float = 1e-6) -> Likelihood:
     Parameters
     ----------
     min_scale : float
-        :math:`b_{\min}`, positive: keeps the density bounded.
+        :math:`b_{\min}`, positive, which keeps the density bounded.
 
     Returns
     -------
@@ -208,7 +208,7 @@ def heteroscedastic_laplace(min_scale: float = 1e-6) -> Likelihood:
     Raises
     ------
     ValueError, TypeError
-        When the model is run: if the number of outputs is odd, or y is not real, not finite or of another shape.
+        When the model runs: if the number of outputs is odd, or y is not real, not finite or of another shape.
 
     Examples
     --------
@@ -217,19 +217,19 @@ def heteroscedastic_laplace(min_scale: float = 1e-6) -> Likelihood:
     >>> bz.likelihoods.heteroscedastic_laplace()(torch.zeros(5, 2)).shape
     torch.Size([5])
     """
-    check_positive("likelihoods.heteroscedastic_laplace", min_scale=min_scale)
+    refuse_not_positive("likelihoods.heteroscedastic_laplace", min_scale=min_scale)
     return _Heteroscedastic("likelihoods.heteroscedastic_laplace", _laplace, min_scale)
 
 
 def _location(name: str, output: Tensor, y: Tensor | None) -> Tensor:
-    check_output(name, output)
+    refuse_bad_output(name, output)
     loc = targets_shape(output)
     if y is not None:
-        check_real(name, y, output, loc.shape)
+        refuse_not_real(name, y, output, loc.shape)
     return loc
 
 
-# Arguments were checked when the likelihood was made: a check of traced tensors would stop the trace.
+# Arguments were checked when the likelihood was created; checking traced tensors here would break the trace.
 def _normal(loc: Tensor, scale: Scale) -> TorchDistributionMixin:
     return dist.Normal(loc, scale, validate_args=False)
 
@@ -244,7 +244,7 @@ def _scale(where: str, scale: float | TorchDistributionMixin | None) -> float | 
 
 def _positive(where: str, name: str, value: float | TorchDistributionMixin) -> float | TorchDistributionMixin:
     if isinstance(value, TorchDistributionMixin):
-        check_scale(where, value)
+        refuse_bad_scale(where, value)
     else:
-        check_positive(where, **{name: value})
+        refuse_not_positive(where, **{name: value})
     return value

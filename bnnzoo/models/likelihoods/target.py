@@ -1,77 +1,79 @@
-"""Checks of a target against a network's output: kind, shape and range, each with one sentence that says what to do."""
+"""Checks of a target against a network's output: type, shape and range. Each message says what to do."""
 
 from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["check_binary", "check_classes", "check_counts", "check_output", "check_real"]
+__all__ = ["refuse_bad_labels", "refuse_bad_output", "refuse_not_binary", "refuse_not_counts", "refuse_not_real"]
 
 
-def check_output(where: str, output: Tensor) -> None:
+def refuse_bad_output(where: str, output: Tensor) -> None:
     """Refuse a network output that is not [N] or [N, D]."""
     if not isinstance(output, Tensor) or output.ndim not in (1, 2) or not output.is_floating_point():
         is_tensor = isinstance(output, Tensor)
         found = f"{output.dtype} of shape {tuple(output.shape)}" if is_tensor else type(output).__name__
         raise ValueError(
-            f"{where}: the network's output must be a floating tensor of shape [N, outputs], but is {found}."
+            f"{where}: the network's output must be a floating-point tensor of shape [N, outputs], but is {found}."
         )
 
 
-def check_real(where: str, y: Any, output: Tensor, expected: torch.Size, outputs_per_target: int = 1) -> None:
+def refuse_not_real(where: str, y: Any, output: Tensor, expected: torch.Size, outputs_per_target: int = 1) -> None:
     """Refuse a target that is not real, finite and of the shape `expected`."""
-    _check_tensor(where, y)
+    _refuse_not_tensor(where, y)
     if not y.is_floating_point():
         raise TypeError(
             f"{where}: y has the type {y.dtype}, but a real target is needed: write y.astype(float) (numpy, pandas) or "
             "y.to(torch.get_default_dtype()); for counts use likelihoods.poisson(), for class labels "
             "likelihoods.categorical() or likelihoods.bernoulli()."
         )
-    _check_shape(where, y, output, expected, outputs_per_target)
-    _check_rows(where, y, ~torch.isfinite(y), "which is not a finite number: remove the row or fill it in")
+    _refuse_wrong_shape(where, y, output, expected, outputs_per_target)
+    _refuse_bad_rows(where, y, ~torch.isfinite(y), "which is not a finite number: remove the row or fill it in")
 
 
-def check_binary(where: str, y: Any, output: Tensor, expected: torch.Size) -> None:
+def refuse_not_binary(where: str, y: Any, output: Tensor, expected: torch.Size) -> None:
     """Refuse a target that is not 0 or 1, as bool, integer or float, of the shape `expected`."""
-    _check_tensor(where, y)
-    _check_shape(where, y, output, expected)
+    _refuse_not_tensor(where, y)
+    _refuse_wrong_shape(where, y, output, expected)
     hint = "but must be 0 or 1: recode y, or use likelihoods.categorical() for more than two classes"
-    _check_rows(where, y, (y != 0) & (y != 1), hint)
+    _refuse_bad_rows(where, y, (y != 0) & (y != 1), hint)
 
 
-def check_classes(where: str, y: Any, output: Tensor) -> None:
+def refuse_bad_labels(where: str, y: Any, output: Tensor) -> None:
     """Refuse a target [N] that is not an integer label 0 to K - 1 for the K logits of `output`."""
-    _check_tensor(where, y)
+    _refuse_not_tensor(where, y)
     if y.is_floating_point() or y.dtype == torch.bool:
         raise TypeError(
             f"{where}: y has the type {y.dtype}, but class labels are integers 0, 1, ...: write y.astype(int) (numpy, "
             "pandas) or y.long(); for a real target use likelihoods.gaussian()."
         )
-    _check_shape(where, y, output, output.shape[:1])
+    _refuse_wrong_shape(where, y, output, output.shape[:1])
     classes = output.shape[1]
     hint = (
         f"but the network has {classes} logits, for the labels 0 to {classes - 1}: "
         "relabel y from 0, or give the network one output per class"
     )
-    _check_rows(where, y, (y < 0) | (y >= classes), hint)
+    _refuse_bad_rows(where, y, (y < 0) | (y >= classes), hint)
 
 
-def check_counts(where: str, y: Any, output: Tensor, expected: torch.Size) -> None:
+def refuse_not_counts(where: str, y: Any, output: Tensor, expected: torch.Size) -> None:
     """Refuse a target that is not a whole number >= 0, as integer or float, of the shape `expected`."""
-    _check_tensor(where, y)
+    _refuse_not_tensor(where, y)
     if y.dtype == torch.bool:
         raise TypeError(f"{where}: y has the type {y.dtype}, but counts are needed: use likelihoods.bernoulli().")
-    _check_shape(where, y, output, expected)
-    hint = "but a count must be a whole number from 0 on: for other real targets use likelihoods.gaussian()"
-    _check_rows(where, y, (y < 0) | (y != y.floor()) | ~torch.isfinite(y), hint)
+    _refuse_wrong_shape(where, y, output, expected)
+    hint = "but counts are 0, 1, 2, ...: for other real targets use likelihoods.gaussian()"
+    _refuse_bad_rows(where, y, (y < 0) | (y != y.floor()) | ~torch.isfinite(y), hint)
 
 
-def _check_tensor(where: str, y: Any) -> None:
+def _refuse_not_tensor(where: str, y: Any) -> None:
     if not isinstance(y, Tensor):
         raise TypeError(f"{where}: y must be a tensor, but is {type(y).__name__}: write torch.as_tensor(y).")
 
 
-def _check_shape(where: str, y: Tensor, output: Tensor, expected: torch.Size, outputs_per_target: int = 1) -> None:
+def _refuse_wrong_shape(
+    where: str, y: Tensor, output: Tensor, expected: torch.Size, outputs_per_target: int = 1
+) -> None:
     if y.shape == expected:
         return
     if y.ndim == 0 or y.shape[0] != expected[0]:
@@ -88,7 +90,7 @@ def _check_shape(where: str, y: Tensor, output: Tensor, expected: torch.Size, ou
     )
 
 
-def _check_rows(where: str, y: Tensor, bad: Tensor, hint: str) -> None:
+def _refuse_bad_rows(where: str, y: Tensor, bad: Tensor, hint: str) -> None:
     if not _is_concrete(bad) or not bool(bad.any()):
         return
     row = int(bad.reshape(len(y), -1).any(-1).nonzero()[0])
@@ -97,7 +99,7 @@ def _check_rows(where: str, y: Tensor, bad: Tensor, hint: str) -> None:
 
 
 def _is_concrete(tensor: Tensor) -> bool:
-    """Whether the values may be looked at: not while a function is traced, compiled, or batched over this tensor."""
+    """Tell whether the values can be read: not while a function is traced, compiled, or batched over this tensor."""
     tracing = (
         torch.compiler.is_compiling()
         or torch._C._get_tracing_state() is not None

@@ -1,8 +1,8 @@
 """Priors over the parameters of a network.
 
-A prior is ``prior(site_name, parameter, fan_in) -> Distribution``, which `bnnzoo.random_module` calls once per
-parameter, inside the model: it may sample hyperparameters of its own with `pyro.sample`; name their sites
-``f"{site_name}.scale"`` or alike.
+A prior is a callable ``prior(site_name, parameter, fan_in) -> Distribution``. `bnnzoo.random_module` calls it once per
+parameter, inside the model, so it may sample hyperparameters with `pyro.sample`, at sites such as
+``f"{site_name}.scale"``.
 """
 
 from bnnzoo.models.priors.by_parameter import ByParameter, by_parameter

@@ -14,7 +14,7 @@ __all__ = ["ByParameter", "by_parameter"]
 
 @dataclass(frozen=True)
 class ByParameter:
-    """A prior that hands each parameter to the first pattern its name matches; made by `by_parameter`."""
+    """A prior that depends on the name of the parameter; made by `by_parameter`."""
 
     patterns: Mapping[str, Prior]
     default: Prior | None
@@ -30,8 +30,8 @@ class ByParameter:
             )
         return prior(site_name, parameter, fan_in)
 
-    def check_patterns(self, names: Collection[str]) -> None:
-        """Refuse a pattern that matches none of a network's parameter names, which is most often a slip."""
+    def refuse_unmatched_patterns(self, names: Collection[str]) -> None:
+        """Refuse a pattern that matches no parameter of the network, which is usually a typing error."""
         for pattern in self.patterns:
             if not any(fnmatchcase(name, pattern) for name in names):
                 raise ValueError(
@@ -46,8 +46,8 @@ def by_parameter(patterns: Mapping[str, Prior], default: Prior | None = None) ->
     Parameters
     ----------
     patterns : Mapping[str, Prior]
-        Parameter name in the network, or a shell pattern such as ``"*.bias"``, to its prior. The first pattern that
-        matches counts; each has to match some parameter.
+        Parameter name in the network, or a shell pattern such as ``"*.bias"``, to its prior. The first match
+        is used; every pattern must match some parameter.
     default : Prior, optional
         For parameters that no pattern matches.
 
@@ -58,7 +58,7 @@ def by_parameter(patterns: Mapping[str, Prior], default: Prior | None = None) ->
     Raises
     ------
     ValueError
-        When the model is run: if a pattern matches no parameter, or a parameter no pattern and there is no default.
+        When the model runs: if a pattern matches no parameter, or a parameter matches no pattern and there is no default.
 
     Examples
     --------

@@ -9,7 +9,7 @@ import pyro.distributions as dist
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 
-from bnnzoo.models.arguments import check_positive
+from bnnzoo.models.arguments import refuse_not_positive
 from bnnzoo.models.priors.prior import Prior, independent, zero_mean_normal
 
 __all__ = ["fan_in", "laplace", "normal", "student_t"]
@@ -49,12 +49,12 @@ def normal(scale: float = 1.0) -> Prior:
     >>> bz.priors.normal(2.0)("net.0.weight", torch.zeros(50, 3), fan_in=3).event_shape
     torch.Size([50, 3])
     """
-    check_positive("priors.normal", scale=scale)
+    refuse_not_positive("priors.normal", scale=scale)
     return _Fixed(zero_mean_normal, scale, scale)
 
 
 def fan_in(weight_scale: float = 1.0, bias_scale: float = 1.0) -> Prior:
-    r"""Normal prior whose weights shrink with the width of the layer, so that wide networks keep functions of size 1.
+    r"""Normal prior whose weights are scaled by the fan-in, so that functions do not grow with the width of the network.
 
     Weights of a layer with n inputs per unit have :math:`w \sim N(0, s_w^2 / n)`, biases :math:`b \sim N(0, s_b^2)`.
 
@@ -81,7 +81,7 @@ def fan_in(weight_scale: float = 1.0, bias_scale: float = 1.0) -> Prior:
     >>> float(weights.base_dist.scale[0, 0])
     1.0
     """
-    check_positive("priors.fan_in", weight_scale=weight_scale, bias_scale=bias_scale)
+    refuse_not_positive("priors.fan_in", weight_scale=weight_scale, bias_scale=bias_scale)
     return _Fixed(zero_mean_normal, weight_scale, bias_scale, by_fan_in=True)
 
 
@@ -104,7 +104,7 @@ def laplace(scale: float = 1.0) -> Prior:
     >>> bz.priors.laplace(0.5)("net.0.bias", torch.zeros(50), fan_in=3).event_shape
     torch.Size([50])
     """
-    check_positive("priors.laplace", scale=scale)
+    refuse_not_positive("priors.laplace", scale=scale)
     return _Fixed(_laplace, scale, scale)
 
 
@@ -129,7 +129,7 @@ def student_t(df: float = 3.0, scale: float = 1.0) -> Prior:
     >>> bz.priors.student_t(df=3.0)("net.0.bias", torch.zeros(50), fan_in=3).event_shape
     torch.Size([50])
     """
-    check_positive("priors.student_t", df=df, scale=scale)
+    refuse_not_positive("priors.student_t", df=df, scale=scale)
     return _Fixed(partial(_student_t, df), scale, scale)
 
 

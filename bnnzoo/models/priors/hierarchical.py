@@ -10,7 +10,7 @@ from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 from torch.distributions.transforms import PowerTransform
 
-from bnnzoo.models.arguments import check_positive, check_scale
+from bnnzoo.models.arguments import refuse_bad_scale, refuse_not_positive
 from bnnzoo.models.placement import place
 from bnnzoo.models.priors.prior import Prior, independent, zero_mean_normal
 
@@ -37,10 +37,10 @@ def layerwise(scale: TorchDistributionMixin | None = None, by_fan_in: bool = Fal
     Parameters
     ----------
     scale : Distribution, optional
-        Hyperprior of s, a scalar distribution on the positive numbers; ``HalfCauchy(1.0)`` by default. Neal's
-        gamma prior of the precision is `gamma_precision`.
+        Hyperprior of s, a scalar distribution on the positive numbers (default: ``HalfCauchy(1.0)``). For Neal's
+        gamma prior on the precision use `gamma_precision`.
     by_fan_in : bool
-        Divide the scale of weights, not that of biases, by the root of the layer's number of inputs.
+        Divide the scale of weights, but not of biases, by the square root of the fan-in.
 
     Returns
     -------
@@ -80,13 +80,13 @@ def ard(scale: TorchDistributionMixin | None = None) -> Prior:
     r"""Automatic relevance determination: one unknown scale per input unit of every weight matrix.
 
     :math:`w_{ij} \mid s \sim N(0, s_j^2)` with :math:`s_j \sim` `scale` for input (or input channel) j, at site
-    ``f"{site_name}.scale"`` of shape [inputs]. A bias has one scale for the whole vector. Use it for the first layer
-    alone, ``by_parameter({"0.weight": ard()}, default=...)``, to learn which inputs matter.
+    ``f"{site_name}.scale"`` of shape [inputs]. A bias has one scale for the whole vector. To learn which
+    inputs matter, use it for the first layer only: ``by_parameter({"0.weight": ard()}, default=...)``.
 
     Parameters
     ----------
     scale : Distribution, optional
-        Hyperprior of each :math:`s_j`, a scalar distribution on the positive numbers; ``HalfCauchy(1.0)`` by default.
+        Hyperprior of each :math:`s_j`, a scalar distribution on the positive numbers (default: ``HalfCauchy(1.0)``).
 
     Returns
     -------
@@ -127,7 +127,7 @@ class _Horseshoe:
 
 
 def horseshoe(global_scale: float = 1.0, slab_scale: float | None = None, slab_df: float = 4.0) -> Prior:
-    r"""Horseshoe prior: most weights near zero, some free.
+    r"""Horseshoe prior: most weights near zero, a few unshrunk.
 
     :math:`w_i \sim N(0, \tau^2 \lambda_i^2)` with :math:`\lambda_i \sim C^+(0, 1)` at site
     ``f"{site_name}.local_scale"`` and one :math:`\tau \sim C^+(0, \tau_0)` per parameter tensor at
@@ -162,27 +162,27 @@ def horseshoe(global_scale: float = 1.0, slab_scale: float | None = None, slab_d
     >>> list(trace.stochastic_nodes)
     ['net.0.weight.global_scale', 'net.0.weight.local_scale']
     """
-    check_positive("priors.horseshoe", global_scale=global_scale, slab_scale=slab_scale, slab_df=slab_df)
+    refuse_not_positive("priors.horseshoe", global_scale=global_scale, slab_scale=slab_scale, slab_df=slab_df)
     return _Horseshoe(global_scale, slab_scale, slab_df)
 
 
 def gamma_precision(shape: float, scale: float) -> TorchDistributionMixin:
-    r"""Distribution of a scale s whose precision :math:`s^{-2}` is gamma distributed with mean ``scale**-2``.
+    r"""Distribution of a scale s whose precision :math:`s^{-2}` has a gamma distribution with mean ``scale**-2``.
 
     :math:`s^{-2} \sim \mathrm{Gamma}(a, \mathrm{rate} = a \sigma_0^2)`: a hyperprior for `layerwise`, `ard` and the
-    noise of `bnnzoo.likelihoods`, vague for small a.
+    noise scale of `bnnzoo.likelihoods`, vague for small a.
 
     Parameters
     ----------
     shape : float
-        a, positive; half of what Neal calls the shape.
+        a, positive; half of Neal's shape parameter.
     scale : float
         :math:`\sigma_0`, positive.
 
     Returns
     -------
     Distribution
-        Of s, with batch shape ``()``.
+        The distribution of s, with batch shape ``()``.
 
     References
     ----------
@@ -195,12 +195,12 @@ def gamma_precision(shape: float, scale: float) -> TorchDistributionMixin:
     >>> bz.priors.gamma_precision(shape=0.25, scale=0.05).log_prob(torch.tensor(0.1)).shape
     torch.Size([])
     """
-    check_positive("priors.gamma_precision", shape=shape, scale=scale)
+    refuse_not_positive("priors.gamma_precision", shape=shape, scale=scale)
     return dist.TransformedDistribution(dist.Gamma(shape, shape * scale**2), [PowerTransform(torch.tensor(-0.5))])
 
 
 def _hyperprior(where: str, scale: TorchDistributionMixin | None) -> TorchDistributionMixin:
     if scale is None:
         return dist.HalfCauchy(1.0)
-    check_scale(where, scale)
+    refuse_bad_scale(where, scale)
     return scale

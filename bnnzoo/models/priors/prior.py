@@ -1,4 +1,4 @@
-"""What a prior is: a callable that `bnnzoo.random_module` asks once per parameter."""
+"""The interface of a prior: a callable that `bnnzoo.random_module` calls once per parameter."""
 
 from typing import Protocol, runtime_checkable
 
@@ -11,9 +11,9 @@ __all__ = ["Prior", "independent", "zero_mean_normal"]
 
 @runtime_checkable
 class Prior(Protocol):
-    """What `bnnzoo.random_module` asks of a prior: one distribution per parameter of the network.
+    """A prior on the parameters of a network: one distribution per parameter.
 
-    Write a frozen dataclass with ``__call__``: unlike a lambda it can be sent to another process and prints its
+    Write a frozen dataclass with ``__call__``: unlike a lambda, it can be sent to other processes and prints its
     settings.
 
     Examples
@@ -38,10 +38,10 @@ class Prior(Protocol):
         site_name : str
             Name of the parameter's latent site, ``"net.0.weight"``.
         parameter : Tensor
-            The parameter; only its shape and ndim are meant to be used.
+            The parameter; use only its shape and ndim.
         fan_in : int
             Number of inputs summed into one output unit of the layer (``in_features``; input channels per group
-            times kernel size), for a bias that of its layer's weight, 1 for layers without a weight matrix.
+            times kernel size); for a bias, that of its layer's weight; 1 for layers without a weight matrix.
 
         Returns
         -------
@@ -52,11 +52,11 @@ class Prior(Protocol):
 
 
 def zero_mean_normal(scale: Tensor | float) -> TorchDistributionMixin:
-    """Zero-mean normal with standard deviation `scale`, any shape."""
-    # Arguments are checked when a prior is made: a check of traced tensors here would stop the trace.
+    """Return a zero-mean normal with standard deviation `scale` of any shape."""
+    # Arguments were checked when the prior was created; checking traced tensors here would break the trace.
     return dist.Normal(0.0, scale, validate_args=False)
 
 
 def independent(distribution: TorchDistributionMixin, parameter: Tensor) -> TorchDistributionMixin:
-    """Spread a distribution, whose batch shape broadcasts, over the entries of `parameter`."""
+    """Expand a distribution, whose batch shape broadcasts, to the entries of `parameter`."""
     return distribution.expand(parameter.shape).to_event(parameter.ndim)

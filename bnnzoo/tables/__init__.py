@@ -1,0 +1,9 @@
+"""Tables on disk as arrays for a network: read, checked, split, standardised, and restored to original units."""
+
+from bnnzoo.tables.checking import check_table, infer_task
+from bnnzoo.tables.preparing import prepare
+from bnnzoo.tables.reading import read_table
+from bnnzoo.tables.table import Table, TableError, Task
+from bnnzoo.tables.units import restore_units
+
+__all__ = ["Table", "TableError", "Task", "check_table", "infer_task", "prepare", "read_table", "restore_units"]

@@ -1,0 +1,165 @@
+"""Frames split, encoded and standardised into arrays for a network."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from pandas.api.types import is_numeric_dtype
+from sklearn.compose import ColumnTransformer
+from sklearn.model_selection import train_test_split
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+from bnnzoo.tables.checking import check_table, infer_task
+from bnnzoo.tables.table import Table, TableError, Task
+
+__all__ = ["prepare"]
+
+
+def prepare(
+    frame: pd.DataFrame,
+    target: str,
+    task: Task | None = None,
+    test_size: float = 0.2,
+    seed: int = 0,
+    drop: Sequence[str] = (),
+) -> Table:
+    """Check, split and standardise a frame.
+
+    Means, standard deviations and categories are estimated from the training part only. Constant columns become zeros, and
+    so does a category that occurs in the held-out part only.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        One row per observation; numeric, boolean and text columns.
+    target : str
+        Name of the target column.
+    task : {"regression", "classification"}, optional
+        Default: inferred from the target, see :func:`infer_task`.
+    test_size : float
+        Fraction of rows held out, between 0 and 1; stratified by class for classification.
+    seed : int
+        Seed of the split.
+    drop : sequence of str
+        Columns to leave out.
+
+    Returns
+    -------
+    Table
+
+    Raises
+    ------
+    TableError
+        If a column, row or argument is invalid. The message says which, and what to do.
+    """
+    _refuse_bad_arguments(frame, target, task, test_size, drop)
+    frame = frame.drop(columns=list(drop))
+    check_table(frame, target)
+    if frame.shape[1] < 2:
+        raise TableError(f"There are no input columns besides the target {target!r}.")
+    task = task or infer_task(frame[target])
+    y = _quantity(frame[target]) if task == "regression" else _classes(frame[target])
+    train, test = _split(frame, y if task == "classification" else None, test_size, seed)
+    x = frame.drop(columns=target)
+    encoder = _encoder(x).fit(x.iloc[train])
+    y_loc, y_scale = _scale(y.iloc[train], target) if task == "regression" else (0.0, 1.0)
+    labels = sorted(y.unique()) if task == "classification" else []
+    codes = (y - y_loc) / y_scale if task == "regression" else y.map({v: k for k, v in enumerate(labels)})
+    values = codes.to_numpy(dtype=np.float64 if task == "regression" else np.int64)
+    return Table(
+        task=task,
+        target=target,
+        features=tuple(encoder.get_feature_names_out()),
+        classes=tuple(str(label) for label in labels),
+        x_train=np.asarray(encoder.transform(x.iloc[train]), dtype=np.float64),
+        y_train=values[train],
+        x_test=np.asarray(encoder.transform(x.iloc[test]), dtype=np.float64),
+        y_test=values[test],
+        y_loc=y_loc,
+        y_scale=y_scale,
+        test_rows=np.sort(test) + 1,
+    )
+
+
+def _refuse_bad_arguments(
+    frame: pd.DataFrame, target: str, task: Task | None, test_size: float, drop: Sequence[str]
+) -> None:
+    if task not in (None, "regression", "classification"):
+        raise TableError(f"task must be 'regression' or 'classification', not {task!r}.")
+    if not 0.0 < test_size < 1.0:
+        raise TableError(f"test_size must lie strictly between 0 and 1, not {test_size}.")
+    unknown = [name for name in drop if name not in frame.columns]
+    if unknown:
+        raise TableError(
+            f"Column {unknown[0]!r} cannot be dropped: the columns are {', '.join(map(str, frame.columns))}."
+        )
+    if target in drop:
+        raise TableError(f"The target column {target!r} cannot be dropped.")
+
+
+def _quantity(target: pd.Series) -> pd.Series:
+    if not is_numeric_dtype(target):
+        raise TableError(
+            f"Target column {target.name!r} contains text such as {target.iloc[0]!r}, so regression is impossible; "
+            "use classification."
+        )
+    return target.astype(np.float64)
+
+
+def _classes(target: pd.Series) -> pd.Series:
+    counts = target.value_counts()
+    if len(counts) < 2:
+        raise TableError(
+            f"Target column {target.name!r} has a single class, {_shown(counts.index[0])}; there is nothing to learn."
+        )
+    if counts.iloc[-1] < 2:
+        raise TableError(
+            f"Class {_shown(counts.index[-1])} of target column {target.name!r} has one row, so it cannot be both "
+            "learned and held out; remove it, merge it with another class, or choose regression."
+        )
+    return target if is_numeric_dtype(target) else target.astype(str)
+
+
+def _shown(label: object) -> str:
+    """Format a class as in the file, not as numpy's type."""
+    return repr(label) if isinstance(label, str) else f"{label:g}" if isinstance(label, float) else str(label)
+
+
+def _split(
+    frame: pd.DataFrame, stratify: pd.Series | None, test_size: float, seed: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    try:
+        train, test = train_test_split(np.arange(len(frame)), test_size=test_size, random_state=seed, stratify=stratify)
+    except ValueError as error:
+        reason = str(error).rstrip(".")
+        raise TableError(f"{len(frame)} rows cannot be split with test_size {test_size}: {reason}.") from None
+    if len(train) < 2:
+        raise TableError(
+            f"{len(frame)} rows with test_size {test_size} leave {len(train)} for training; at least 2 are needed."
+        )
+    return np.sort(train), np.sort(test)
+
+
+def _encoder(x: pd.DataFrame) -> ColumnTransformer:
+    is_number = [is_numeric_dtype(x[name]) for name in x.columns]
+    numeric = [name for name, number in zip(x.columns, is_number, strict=True) if number]
+    text = [name for name, number in zip(x.columns, is_number, strict=True) if not number]
+    one_hot = OneHotEncoder(
+        handle_unknown="ignore",
+        sparse_output=False,
+        feature_name_combiner=lambda name, category: f"{name}={category}",
+    )
+    # StandardScaler maps constant columns to zero instead of dividing by zero
+    return ColumnTransformer(
+        [("numeric", StandardScaler(), numeric), ("text", one_hot, text)], verbose_feature_names_out=False
+    )
+
+
+def _scale(y: pd.Series, target: str) -> tuple[float, float]:
+    scaler = StandardScaler().fit(y.to_numpy()[:, None])
+    if scaler.var_[0] == 0.0:
+        raise TableError(
+            f"Target column {target!r} is constant ({y.iloc[0]:g}) in the training part; there is nothing to learn."
+        )
+    return float(scaler.mean_[0]), float(scaler.scale_[0])

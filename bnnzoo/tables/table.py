@@ -1,0 +1,51 @@
+"""A table that is ready for a network, and the error for tables that cannot be used."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Table", "TableError", "Task"]
+
+Task = Literal["regression", "classification"]
+
+
+class TableError(ValueError):
+    """A table cannot be used. The message names the column and the row, and says what to do."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table ready for a network: ``x`` is [N, D] float64, ``y`` is [N] (float64, or int64 class codes).
+
+    Attributes
+    ----------
+    task : {"regression", "classification"}
+    target : str
+        Name of the target column.
+    features : tuple of str
+        Names of the D inputs; a category ``c`` of column ``k`` is named ``k=c``.
+    classes : tuple of str
+        Names of the K classes, in the order of the codes; empty for regression.
+    x_train, x_test : ndarray
+        Inputs, standardised by the training part.
+    y_train, y_test : ndarray
+        Targets, standardised by the training part (regression), or class codes (classification).
+    y_loc, y_scale : float
+        Mean and standard deviation of the target over the training part; 0 and 1 for classification.
+    test_rows : ndarray
+        Numbers of the held-out rows, counted from 1.
+    """
+
+    task: Task
+    target: str
+    features: tuple[str, ...]
+    classes: tuple[str, ...]
+    x_train: NDArray[np.float64]
+    y_train: NDArray[np.generic]
+    x_test: NDArray[np.float64]
+    y_test: NDArray[np.generic]
+    y_loc: float
+    y_scale: float
+    test_rows: NDArray[np.int64]
