@@ -31,7 +31,7 @@ from bnnzoo.lowering.lowered import Lowered, looped_value_and_grad
 __all__ = ["LogDensity", "build_density"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LogDensity(ParameterSpace):
     """Log density of a Pyro model given its data, as pure functions of one flat unconstrained vector ``theta[P]``.
 
@@ -66,6 +66,16 @@ class LogDensity(ParameterSpace):
     num_data: int
     networks: tuple[Network, ...]
     priors: Mapping[str, Node] | None
+
+    def __repr__(self) -> str:
+        """Count parameters and observations and name the sites; neither the model nor a tensor is printed."""
+        observed = f"{self.num_data} observations of {', '.join((*self.observed, *self.factors)) or 'nothing'}"
+        return f"{type(self).__name__}({self.num_params} parameters in {self.sites_in_short()}; {observed})"
+
+    @property
+    def has_data(self) -> bool:
+        """Whether ``data`` are the values of the data, and not placeholders of their shapes."""
+        return True
 
     def log_prior(self, theta: Tensor) -> Tensor:
         """Return the log prior density ``[]`` at ``theta[P]``, log-Jacobian of the constraining transforms included."""

@@ -155,7 +155,7 @@ def _over_rows(alone: Callable[..., Tensor], axes: _Axes) -> Callable[..., Tenso
     return batched
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LinearizedDensity(LogDensity):
     r"""A log density whose likelihood takes :math:`z(\theta^*) + J (\theta - \theta^*)` instead of :math:`z(\theta)`.
 

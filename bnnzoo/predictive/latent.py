@@ -83,6 +83,8 @@ def _weight_norms(draws: Drawn) -> Arrays:
 
 def _deterministics(draws: Drawn) -> Arrays:
     density = draws.posterior.density
+    if not density.has_data:
+        return {}
     with torch.no_grad():
         example = density.deterministics(draws.flat[0], *density.data)
     if not example or sum(v.numel() for v in example.values()) * len(draws.flat) > MAX_LATENT_NUMBERS:
@@ -95,7 +97,7 @@ def _sample_stats(draws: Drawn) -> Arrays:
     posterior = draws.posterior
     stats = {name: _like_draws(posterior, value, draws) for name, value in posterior.info.sample_stats.items()}
     known = {name: value for name, value in stats.items() if value is not None}
-    if "lp" not in known:
+    if "lp" not in known and posterior.density.has_data:
         known |= _log_joint(draws)
     with torch.no_grad():
         log_q = posterior.log_prob(draws.theta)

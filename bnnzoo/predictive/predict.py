@@ -90,6 +90,11 @@ def posterior_predictive(
     """
     _check_positive("num_draws", num_draws)
     _check_positive("chunk_size", chunk_size)
+    if not posterior.density.has_data:
+        raise ValueError(
+            "posterior_predictive is about the training data, and this posterior was loaded without them. Load it with them, "
+            "bnnzoo.load(path, model, *data), or use predict(posterior, ...) for new data."
+        )
     draws = draw(posterior, num_draws, seed)
     rows = Rows.of(posterior.density, draws.flat[0], data)
     if missing := [name for name in posterior.density.observed if name not in rows.observed]:

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.fingerprint import fingerprint
 from bnnzoo.inference.markov.protocols import Loop
 
 __all__ = ["Checkpoint", "Fingerprint", "fingerprint_of"]
@@ -33,16 +33,8 @@ FORMAT = 1
 
 def fingerprint_of(config: Mapping[str, Any], density: LogDensity, seed: int) -> Fingerprint:
     """Return what must agree for a store to belong to a fit, as sentences by name."""
-    probe = torch.full((1, density.num_params), 0.1, dtype=density.dtype, device=density.device)
-    value, _ = density.value_and_grad(probe, *density.data)
-    return {
-        "settings": json.dumps(config, sort_keys=True),
-        "seed": str(seed),
-        "dtype": str(density.dtype),
-        "latent sites": ", ".join(f"{site.name}{list(site.shape)}" for site in density.sites),
-        "data": ", ".join(_digest(value) for value in density.data),
-        "log density at a fixed point": f"{float(value):.6g}",
-    }
+    found = {name: _as_text(value) for name, value in fingerprint(density).items()}
+    return {"settings": json.dumps(config, sort_keys=True), "seed": str(seed), "dtype": str(density.dtype), **found}
 
 
 class Checkpoint:
@@ -243,10 +235,10 @@ def _unpacked(packed: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
         return dict(found)
 
 
-def _digest(value: Any) -> str:
-    if isinstance(value, Tensor):
-        return f"{list(value.shape)} {_sha256(value.cpu().numpy())[:12]}"
-    return repr(value)
+def _as_text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else ", ".join(value)
 
 
 def _sha256(value: NDArray[Any]) -> str:

@@ -1,7 +1,7 @@
 """Variational inference with a normalising flow: a Gaussian, bent."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -15,11 +15,13 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext, Method, Need
 from bnnzoo.core.posterior import FitInfo, Mixture, guide_of, noise_of_draws
 from bnnzoo.core.replay import isolated
+from bnnzoo.core.saving import StoredPosterior
+from bnnzoo.core.stored import Owner
 from bnnzoo.inference.optimise.train import Schedule
 from bnnzoo.inference.starts import Start
 from bnnzoo.inference.variational.elbo import GaussianFamily, Keep, maximise
-from bnnzoo.inference.variational.full_rank_vi import FullRankVI
-from bnnzoo.inference.variational.mean_field_vi import MeanFieldVI
+from bnnzoo.inference.variational.full_rank_vi import FullRank, FullRankVI
+from bnnzoo.inference.variational.mean_field_vi import MeanField, MeanFieldVI
 
 __all__ = ["Flow", "FlowPosterior", "FlowVI", "SinhArcsinh", "coupling_layers"]
 
@@ -125,8 +127,8 @@ class Flow:
         return {name: part.reshape(shapes[name]) for name, part in zip(shapes, parts, strict=True)}
 
 
-@dataclass(frozen=True)
-class FlowPosterior:
+@dataclass(frozen=True, repr=False)
+class FlowPosterior(StoredPosterior):
     """A fitted flow as a posterior over ``theta[P]``.
 
     Attributes
@@ -159,6 +161,26 @@ class FlowPosterior:
         """Return draws ``[*shape, P]``, using torch's global random stream."""
         noise = torch.randn(*shape, self.density.num_params, dtype=self.params.dtype, device=self.params.device)
         return self._draw(noise)
+
+    def state(self) -> dict[str, Any]:
+        """Return the parameters, and what the flow's layers are made of."""
+        layers = self.flow.layers
+        return {
+            "params": self.params,
+            "base": type(self.flow.base).__name__,
+            "num_base": self.flow.num_base,
+            "num_layers": len(list(layers.get_submodule("layers").children())),
+            "num_hidden": self.info.config["num_hidden"],
+            "buffers": dict(layers.named_buffers()),
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any], owner: Owner) -> "FlowPosterior":
+        """Return the posterior of which :meth:`state` was stored."""
+        layers = coupling_layers(owner.density, state["num_layers"], state["num_hidden"], owner.info.seed)
+        layers.load_state_dict(state["buffers"], strict=False)
+        base = MeanField() if state["base"] == "MeanField" else FullRank(owner.density.num_params)
+        return cls(owner.density, owner.info, Flow(base, state["num_base"], layers), state["params"])
 
     def _draw(self, noise: Tensor) -> Tensor:
         return self._each(self.flow.draw, noise).reshape(noise.shape)
