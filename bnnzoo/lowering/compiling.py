@@ -17,7 +17,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from bnnzoo.lowering.simplify import drop_unused, number_throughout
 
-__all__ = ["LoweringWarning", "compile_graph", "first_line"]
+__all__ = ["LoweringWarning", "compile_graph", "first_line", "known_random_operations", "torchs_random_numbers"]
 
 aten = torch.ops.aten
 
@@ -56,6 +56,22 @@ def compile_graph(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Seq
         warnings.warn(_cannot_compile(error), LoweringWarning, stacklevel=4)
         return None
     return _without_wrappers(wrapped, found, inputs, expected)
+
+
+def known_random_operations() -> frozenset[Any]:
+    """Return the operations that torch's optimisers of graphs know to be random, and neither merge nor reorder."""
+    from torch._functorch.compile_utils import rand_ops
+
+    return frozenset(rand_ops)
+
+
+@contextmanager
+def torchs_random_numbers() -> Iterator[None]:
+    """Let graphs compiled here draw the random numbers that torch draws uncompiled, rather than inductor's own."""
+    from torch._inductor import config
+
+    with config.patch(fallback_random=True):
+        yield
 
 
 def _without_wrappers(

@@ -8,7 +8,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from bnnzoo.core.posterior import Draws, Posterior
+from bnnzoo.core.posterior import Draws, Mixture, Posterior
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.evaluate import Arrays, evaluate, plan
 
@@ -19,11 +19,21 @@ MAX_LATENT_NUMBERS = 10_000_000  # weights and deterministic sites beyond this s
 
 @dataclass(frozen=True)
 class Drawn:
-    """Draws ``theta[C, S, P]`` of a posterior and how they came about."""
+    """Draws ``theta[C, S, P]`` of a posterior and how they came about.
+
+    Attributes
+    ----------
+    posterior : Posterior
+    theta : Tensor [C, S, P]
+    seed : int
+    members : Tensor [C, S], optional
+        Component from which each draw comes, if the posterior is a mixture.
+    """
 
     posterior: Posterior
     theta: Tensor
     seed: int
+    members: Tensor | None = None
 
     @property
     def flat(self) -> Tensor:
@@ -37,9 +47,10 @@ class Drawn:
 
 
 def draw(posterior: Posterior, num_draws: int | None, seed: int | None) -> Drawn:
-    """Draw from a posterior, with the seed of its fit unless another is given."""
+    """Draw from a posterior, with the seed of its fit by default."""
     seed = posterior.info.seed if seed is None else seed
-    return Drawn(posterior, posterior.draws(num_draws, seed).detach(), seed)
+    members = posterior.members(num_draws, seed) if isinstance(posterior, Mixture) else None
+    return Drawn(posterior, posterior.draws(num_draws, seed).detach(), seed, members)
 
 
 def latent_groups(draws: Drawn, weights: bool | Literal["auto"]) -> dict[str, xr.Dataset]:

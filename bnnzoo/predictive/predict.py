@@ -13,7 +13,7 @@ from bnnzoo.core.posterior import Draws, FitInfo, Posterior
 from bnnzoo.core.types import Model
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.latent import Drawn, draw, latent_groups
-from bnnzoo.predictive.linearized import row_density
+from bnnzoo.predictive.linearized import row_densities
 from bnnzoo.predictive.random_blocks import draw_blocks, evaluate_random
 from bnnzoo.predictive.rows import Rows, row_groups
 
@@ -102,9 +102,10 @@ def posterior_predictive(
             f"posterior_predictive needs the training data with its observations, but site {missing[0]!r} has none: "
             "pass them as the fit got them, or use predict(posterior, ...) for new data."
         )
-    latent = latent_groups(draws, weights)
-    about = row_groups(draws, rows, chunk_size, row_density(posterior, linearized))
-    return datatree.from_groups(latent | about, datatree.fit_attributes(posterior.info, draws.seed))
+    about = row_groups(draws, rows, chunk_size, row_densities(posterior, linearized))
+    return datatree.from_groups(
+        latent_groups(draws, weights) | about, datatree.fit_attributes(posterior.info, draws.seed)
+    )
 
 
 def predict(
@@ -154,7 +155,7 @@ def predict(
     _check_positive("chunk_size", chunk_size)
     draws = draw(posterior, num_draws, seed)
     rows = Rows.of(posterior.density, draws.flat[0], data)
-    about = row_groups(draws, rows, chunk_size, row_density(posterior, linearized))
+    about = row_groups(draws, rows, chunk_size, row_densities(posterior, linearized))
     renamed = {_NEW_DATA_NAMES.get(group, group): dataset for group, dataset in about.items()}
     return datatree.from_groups(
         latent_groups(draws, weights) | renamed, datatree.fit_attributes(posterior.info, draws.seed)
