@@ -214,7 +214,7 @@ def build_density(
     *data
         Its positional arguments, tensors on ``device`` and anything else the model takes.
     dtype : torch.dtype, optional
-        Of ``theta``; torch's default dtype unless given.
+        Of ``theta``. Default: torch's default dtype.
     device : torch.device or str
         Of ``theta``.
 

@@ -124,7 +124,7 @@ class Gaussian(StoredPosterior):
     def as_guide(self) -> Callable[..., dict[str, Tensor]]:
         """Return this Gaussian as a Pyro guide: an auxiliary site for ``theta``, a point mass for each latent site.
 
-        Its log density counts the transforms' Jacobians, so that Pyro's ELBO with it is the ELBO of this Gaussian.
+        Its log density includes the transforms' Jacobians, so that Pyro's ELBO with it is the ELBO of this Gaussian.
         """
 
         return guide_of(self.density, self.sample, self.log_prob)

@@ -1,4 +1,4 @@
-"""Functions of ``theta`` evaluated over many draws and rows, a block at a time."""
+"""Evaluation of functions of ``theta`` at many draws and rows, one block at a time."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -80,7 +80,7 @@ def latent_groups(draws: Drawn, weights: bool | Literal["auto"]) -> dict[str, xr
 def _weight_norms(draws: Drawn) -> Arrays:
     """Euclidean norm of each network's weights: the one thing about them that relabelling hidden units leaves alone.
 
-    It stands in for latent sites where a model has no others: ArviZ takes the number of chains and draws, and loo its
+    It replaces the latent sites of a model that has only weights: ArviZ takes the number of chains and draws, and loo its
     relative efficiency, from the group ``posterior`` and fails where that is empty.
     """
     density = draws.posterior.density
@@ -116,7 +116,7 @@ def _sample_stats(draws: Drawn) -> Arrays:
 
 
 def _like_draws(posterior: Posterior, statistic: Tensor, draws: Drawn) -> Tensor | None:
-    """Thin a statistic ``[C, S]`` as its draws were thinned; None where it does not belong to these draws."""
+    """Thin a statistic ``[C, S]`` as its draws were thinned; None if it does not belong to these draws."""
     if isinstance(posterior, Draws) and statistic.shape == posterior.theta.shape[:2]:
         return replace(posterior, theta=statistic[..., None]).draws(draws.theta.shape[1])[..., 0]
     return statistic if statistic.shape == draws.theta.shape[:2] else None

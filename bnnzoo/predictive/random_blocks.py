@@ -1,4 +1,4 @@
-"""Random numbers drawn from a model over many draws of ``theta`` and rows, a block at a time."""
+"""Draws of y from a model at many draws of ``theta`` and rows, one block at a time."""
 
 import warnings
 from collections.abc import Callable
@@ -178,6 +178,6 @@ def _drawn(function: Function, theta: Tensor, inputs: Data, stream: int) -> dict
 
 
 def _refuse_unsafe_warnings() -> None:
-    """Make torch's warnings errors: it only warns where it batches a sampler wrongly."""
+    """Turn torch's warnings into errors: torch merely warns when it batches a sampler wrongly."""
     warnings.simplefilter("error", UserWarning)
     warnings.filterwarnings("ignore", message="There is a performance drop")

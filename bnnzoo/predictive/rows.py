@@ -1,4 +1,4 @@
-"""What a posterior says about rows of data, as labelled arrays: draws of y, their moments and log densities."""
+"""Predictions for rows of data as labelled arrays: draws of y, their moments and log densities."""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -62,7 +62,7 @@ def new_data(density: LogDensity, raw: Data) -> Data:
 def row_groups(
     draws: Drawn, rows: Rows, chunk_size: int | None, densities: Sequence[LogDensity] = ()
 ) -> dict[str, xr.Dataset]:
-    """Return what is said about the rows, in the groups of training data.
+    """Return the predictions for the rows, under the names of the groups for training data.
 
     Parameters
     ----------
