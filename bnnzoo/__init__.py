@@ -28,6 +28,7 @@ from bnnzoo.inference import (
     SubsetVI,
     fit,
 )
+from bnnzoo.loading import load
 from bnnzoo.models import likelihoods, priors, random_module
 from bnnzoo.predictive import posterior_predictive, predict, prior_predictive, to_datatree
 
@@ -61,6 +62,7 @@ __all__ = [
     "diagnostics",
     "fit",
     "likelihoods",
+    "load",
     "models",
     "ood",
     "plots",

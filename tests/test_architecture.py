@@ -48,7 +48,7 @@ LAYERS = {
     "plots": Layer(MEASURES | {"labelled"}, LABELLED | {"matplotlib", "arviz_plots"}),
     "datasets": Layer(frozenset(), frozenset({"numpy", "pandas", "sklearn"})),
 }
-ABOVE_ALL = {"__init__", "benchmarking", "cli", "demo", "report", "tables", "testing", "zoo"}
+ABOVE_ALL = {"__init__", "benchmarking", "cli", "demo", "loading", "report", "tables", "testing", "zoo"}
 
 
 @dataclass(frozen=True)

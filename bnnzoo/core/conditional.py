@@ -4,7 +4,7 @@ from functools import singledispatch
 from typing import Any
 
 import torch
-from pyro.distributions import MaskedMixture
+from pyro.distributions import MaskedMixture, MultivariateStudentT
 from pyro.distributions.torch_distribution import ExpandedDistribution, MaskedDistribution
 from torch import Tensor
 from torch.distributions import (
@@ -30,11 +30,11 @@ Moments = dict[str, Tensor]
 
 
 def moments(distribution: Distribution) -> Moments:
-    r"""Moments of a distribution whose batch shape is [B]: what is uncertain about y when the parameters are known.
+    r"""Moments of a distribution whose batch shape is [B]: the uncertainty about y given the parameters.
 
     Wrappers (events, expansion, masks) and elementwise transforms of a known distribution are seen through; a mask
-    changes the density, not what y would be. What has no closed form is left out, save for elementwise transforms of
-    a normal, whose moments are integrated by a 64-point Gauss-Hermite rule. Nothing here looks at a tensor's value,
+    changes the density, not what y would be. Moments without a closed form are left out, except those of elementwise
+    transforms of a normal, which a 64-point Gauss-Hermite rule integrates. Nothing here looks at a tensor's value,
     so it works under `torch.func.vmap` and can be traced by ``make_fx``.
 
     Parameters
@@ -129,12 +129,22 @@ _moments.register(Multinomial, _without_entropy)
 
 @_moments.register
 def _(distribution: StudentT) -> Moments:
-    # torch's mean and variance index by a mask, which cannot be traced.
+    # torch's mean and variance index by a mask, which can be neither traced nor batched.
     df, scale, nan = distribution.df, distribution.scale, torch.nan
     mean = torch.where(df > 1, distribution.loc, nan)
     heavy = torch.where(df > 1, torch.inf, nan)
     variance = torch.where(df > 2, scale**2 * df / torch.where(df > 2, df - 2, 1.0), heavy)
     return {"mean": mean, "variance": variance} | _entropy(distribution)
+
+
+@_moments.register(MultivariateStudentT)
+def _(distribution: Any) -> Moments:
+    # As for Student-t.
+    df, nan = distribution.df[..., None], torch.nan
+    mean = torch.where(df > 1, distribution.loc, nan)
+    heavy = torch.where(df > 1, torch.inf, nan)
+    spread = distribution.scale_tril.pow(2).sum(-1)
+    return {"mean": mean, "variance": torch.where(df > 2, spread * df / torch.where(df > 2, df - 2, 1.0), heavy)}
 
 
 @_moments.register

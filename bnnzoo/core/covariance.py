@@ -6,6 +6,8 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from bnnzoo.core.stored import Stored
+
 __all__ = ["Covariance", "Dense", "Diagonal", "Embedded", "Kronecker", "LowRankPlusDiagonal", "LowRankPrecision"]
 
 
@@ -29,7 +31,7 @@ class Covariance(Protocol):
 
 
 @dataclass(frozen=True)
-class Diagonal:
+class Diagonal(Stored):
     """Independent entries with standard deviations ``scale[P]``."""
 
     scale: Tensor
@@ -65,7 +67,7 @@ class Diagonal:
 
 
 @dataclass(frozen=True)
-class Dense:
+class Dense(Stored):
     """Any covariance, by its lower Cholesky factor ``scale_tril[P, P]``."""
 
     scale_tril: Tensor
@@ -103,7 +105,7 @@ class Dense:
 
 
 @dataclass(frozen=True)
-class LowRankPlusDiagonal:
+class LowRankPlusDiagonal(Stored):
     """``factor factor^T + diag(scale^2)`` with ``factor[P, K]`` and ``scale[P]``."""
 
     factor: Tensor
@@ -148,7 +150,7 @@ class LowRankPlusDiagonal:
 
 
 @dataclass(frozen=True)
-class LowRankPrecision:
+class LowRankPrecision(Stored):
     """Inverse of a diagonal plus low-rank matrix, ``S (I + V diag(values) V^T)^-1 S`` with ``S = diag(scale)``.
 
     Attributes
@@ -203,7 +205,7 @@ class LowRankPrecision:
 
 
 @dataclass(frozen=True)
-class Kronecker:
+class Kronecker(Stored):
     """Block diagonal with one block ``(A_b tensor G_b + shift)^-1`` for each group of parameters, by its eigenvectors.
 
     Attributes
@@ -263,8 +265,8 @@ class Kronecker:
 
 
 @dataclass(frozen=True)
-class Embedded:
-    """A covariance over the entries ``index[R]`` of ``theta[P]``, in ascending order; all others are known exactly.
+class Embedded(Stored):
+    """A covariance over the entries ``index[R]`` of ``theta[P]``, in ascending order; the others are treated as known.
 
     Its log determinant and Mahalanobis norm are those of the entries that vary.
     """

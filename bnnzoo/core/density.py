@@ -10,28 +10,35 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 
-from bnnzoo.core.conditional import moments
 from bnnzoo.core.minibatch import DataError, unequal_rows
-from bnnzoo.core.network import NETWORK_KEY, Network
-from bnnzoo.core.readout import UnreadableLikelihood, read
-from bnnzoo.core.replay import Node, discover, isolated, log_prob, replay, scaled_sum, switch_validation_off
+from bnnzoo.core.network import Network
+from bnnzoo.core.readout import UnreadableLikelihood
+from bnnzoo.core.replay import Node, discover, isolated, log_prob, replay, scaled_sum
 from bnnzoo.core.sites import (
     ModelError,
     is_deterministic,
     is_factor,
     is_observation,
-    is_subsample,
     latent_sites,
     refuse_unsupported,
 )
 from bnnzoo.core.space import ParameterSpace
+from bnnzoo.core.terms import (
+    active_coordinates,
+    first_not_finite,
+    moments_of,
+    networks_of,
+    pointwise_of,
+    static_priors,
+    summed_by_row,
+)
 from bnnzoo.core.types import Data, Model
 from bnnzoo.lowering.lowered import Lowered, looped_value_and_grad
 
 __all__ = ["LogDensity", "build_density"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LogDensity(ParameterSpace):
     """Log density of a Pyro model given its data, as pure functions of one flat unconstrained vector ``theta[P]``.
 
@@ -67,6 +74,16 @@ class LogDensity(ParameterSpace):
     networks: tuple[Network, ...]
     priors: Mapping[str, Node] | None
 
+    def __repr__(self) -> str:
+        """Count parameters and observations and name the sites; neither the model nor a tensor is printed."""
+        observed = f"{self.num_data} observations of {', '.join((*self.observed, *self.factors)) or 'nothing'}"
+        return f"{type(self).__name__}({self.num_params} parameters in {self.sites_in_short()}; {observed})"
+
+    @property
+    def has_data(self) -> bool:
+        """Whether ``data`` are the values of the data, and not placeholders of their shapes."""
+        return True
+
     def log_prior(self, theta: Tensor) -> Tensor:
         """Return the log prior density ``[]`` at ``theta[P]``, log-Jacobian of the constraining transforms included."""
         if self.priors is None:
@@ -76,18 +93,18 @@ class LogDensity(ParameterSpace):
 
     def log_likelihood(self, theta: Tensor, *batch: Any) -> Tensor:
         """Return the unscaled log likelihood ``[B]`` of each observation, summed over the observed sites."""
-        return _rows(list(self.pointwise(theta, *batch).values()), theta)
+        return summed_by_row(list(self.pointwise(theta, *batch).values()), theta)
 
     def pointwise(self, theta: Tensor, *batch: Any) -> dict[str, Tensor]:
         """Return the unscaled log likelihood ``[B, ...]`` of each observed site."""
-        return self._pointwise(self.observed_nodes(theta, *batch))
+        return pointwise_of(self.observed_nodes(theta, *batch), (*self.observed, *self.factors))
 
     def log_joint(self, theta: Tensor, *batch: Any) -> Tensor:
         """Return log prior plus log likelihood ``[]``; a mini-batch of B of the N observations counts N/B times."""
         nodes = self.nodes(theta, *batch)
-        terms = self._pointwise(nodes)
+        terms = pointwise_of(nodes, (*self.observed, *self.factors))
         scaled = [nodes[name]["scale"] * value.sum() for name, value in terms.items()]
-        num_rows = _rows(list(terms.values()), theta).numel()
+        num_rows = summed_by_row(list(terms.values()), theta).numel()
         factor = self.num_data / num_rows if num_rows else 1.0
         return self._prior(theta, nodes) + factor * sum(scaled, theta.new_zeros(()))
 
@@ -96,10 +113,7 @@ class LogDensity(ParameterSpace):
 
         With several observed sites the keys are ``"<site>.mean"`` and so on.
         """
-        nodes = self.observed_nodes(theta, *inputs)
-        if len(self.observed) == 1:
-            return moments(nodes[self.observed[0]]["fn"])
-        return {f"{site}.{key}": value for site in self.observed for key, value in moments(nodes[site]["fn"]).items()}
+        return moments_of(self.observed_nodes(theta, *inputs), self.observed)
 
     def predictive(self, theta: Tensor, *inputs: Any) -> dict[str, Tensor]:
         """Return one draw of every observed site from p(y | x, theta), using torch's global random stream."""
@@ -145,9 +159,6 @@ class LogDensity(ParameterSpace):
         others = [n for n in nodes.values() if is_factor(n) and n["name"] not in self.factors]
         return sum((scaled_sum(node) for node in others), total)
 
-    def _pointwise(self, nodes: Mapping[str, Node]) -> dict[str, Tensor]:
-        return {name: log_prob(nodes[name]) for name in (*self.observed, *self.factors)}
-
     @cached_property
     def active(self) -> dict[str, tuple[bool, ...]]:
         """For each observed site, which coordinates of its :class:`~bnnzoo.core.readout.Readout` depend on theta at all.
@@ -164,7 +175,7 @@ class LogDensity(ParameterSpace):
         with torch.enable_grad():
             theta = torch.zeros(self.num_params, dtype=self.dtype, device=self.device, requires_grad=True)
             nodes = self.nodes(theta, *self.data)
-            return {name: _active(nodes[name]) for name in self.observed}
+            return {name: active_coordinates(nodes[name]) for name in self.observed}
 
     @cached_property
     def value_and_grad(self) -> Lowered:
@@ -188,13 +199,7 @@ class LogDensity(ParameterSpace):
 
     def not_finite(self, theta: Tensor, *batch: Any) -> tuple[str, float]:
         """Return the name and the log probability of the first site that is not finite at ``theta[P]``, or of the gradient."""
-        nodes = self.nodes(theta, *batch)
-        for name, node in nodes.items():
-            if node["type"] == "sample" and not is_subsample(node):
-                value = log_prob(node).sum()
-                if not bool(value.isfinite()):
-                    return name, float(value)
-        return "gradient of the density", float("nan")
+        return first_not_finite(self.nodes(theta, *batch)) or ("gradient of the density", float("nan"))
 
 
 def build_density(
@@ -209,7 +214,7 @@ def build_density(
     *data
         Its positional arguments, tensors on ``device`` and anything else the model takes.
     dtype : torch.dtype, optional
-        Of ``theta``; torch's default dtype unless given.
+        Of ``theta``. Default: torch's default dtype.
     device : torch.device or str
         Of ``theta``.
 
@@ -243,7 +248,7 @@ def build_density(
         observed = tuple(node["name"] for node in samples if is_observation(node))
         factors = tuple(node["name"] for node in samples if is_factor(node) and node["cond_indep_stack"])
         terms = [log_prob(nodes[name]).detach() for name in (*observed, *factors)]
-        priors = _static_priors([node for node in samples if node["name"] not in (*observed, *factors)])
+        priors = static_priors([node for node in samples if node["name"] not in (*observed, *factors)])
     sites = latent_sites(samples)
     if not sites:
         raise ModelError(
@@ -256,8 +261,8 @@ def build_density(
         observed=observed,
         factors=factors,
         num_params=sites[-1].span.stop,
-        num_data=_rows(terms, torch.empty(0)).numel(),
-        networks=_networks(samples),
+        num_data=summed_by_row(terms, torch.empty(0)).numel(),
+        networks=networks_of(samples),
         priors=priors,
         dtype=dtype,
         device=device,
@@ -290,39 +295,3 @@ def _with_prior_weights(density: LogDensity, theta: Tensor) -> Tensor:
         return vmap(one, randomness="different")(theta)
     except RuntimeError:  # vmap refuses the in-place random numbers by which some distributions draw
         return torch.stack([one(chain) for chain in theta])
-
-
-def _rows(terms: list[Tensor], like: Tensor) -> Tensor:
-    """Sum likelihood terms of one shape row by row; string terms of different shapes one after another."""
-    if not terms:
-        return like.new_zeros(0)
-    if all(term.shape == terms[0].shape for term in terms):
-        return torch.stack(terms).sum(0).reshape(-1)
-    return torch.cat([term.reshape(-1) for term in terms])
-
-
-def _active(node: Node) -> tuple[bool, ...]:
-    try:
-        return tuple(block.requires_grad for block in read(node["fn"]).coordinates)
-    except UnreadableLikelihood as error:
-        raise UnreadableLikelihood(f"The likelihood of site {node['name']!r} cannot be read: {error}.") from None
-
-
-def _static_priors(nodes: list[Node]) -> dict[str, Node] | None:
-    """Return the nodes of latent sites if nothing about them depends on a latent value; None else, or with factors."""
-    found = {}
-    for node in nodes:
-        if is_subsample(node) or is_deterministic(node):
-            continue
-        detached = {**node, "value": node["value"].detach()}
-        if is_factor(node) or scaled_sum(detached).requires_grad:
-            return None
-        switch_validation_off(node["fn"])
-        found[node["name"]] = {key: node[key] for key in ("name", "type", "fn", "scale", "mask", "args", "kwargs")}
-    return found
-
-
-def _networks(nodes: list[Node]) -> tuple[Network, ...]:
-    """Return the network records left in the trace, once each."""
-    records = [node["infer"][NETWORK_KEY] for node in nodes if NETWORK_KEY in (node["infer"] or {})]
-    return tuple({id(record): record for record in records}.values())

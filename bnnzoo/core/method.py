@@ -1,4 +1,4 @@
-"""What an inference method is, and what it is told about a fit."""
+"""The interface of inference methods, and the context in which a fit runs."""
 
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ class Need(Enum):
 
 @runtime_checkable
 class Progress(Protocol):
-    """Where a method says how far it is."""
+    """Receives a method's progress."""
 
     def start(self, description: str, total: int) -> None: ...
     def update(self, step: int, **fields: float) -> None: ...
@@ -29,7 +29,7 @@ class Progress(Protocol):
 
 
 class Silent:
-    """A :class:`Progress` that says nothing."""
+    """A :class:`Progress` that reports nothing."""
 
     def start(self, description: str, total: int) -> None:
         """Ignore the start of a stage."""
@@ -43,7 +43,7 @@ class Silent:
 
 @dataclass(frozen=True)
 class FitContext:
-    """How a fit is carried out, as opposed to what is computed: everything ``fit`` takes besides model, method and data."""
+    """How a fit is run, as opposed to what it computes: the arguments of ``fit`` besides model, method and data."""
 
     seed: int = 0
     progress: Progress = field(default_factory=Silent)

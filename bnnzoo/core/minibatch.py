@@ -61,7 +61,7 @@ def select(data: Data, rows: Tensor | slice, num_data: int) -> Data:
 
 
 def unequal_rows(data: Data) -> str | None:
-    """Say how the arguments differ in their number of rows; None where they agree.
+    """Say how the arguments differ in their number of rows; None if they agree.
 
     A model may well take arguments of different lengths, so this explains a failure and is none by itself.
     """

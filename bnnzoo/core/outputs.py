@@ -43,7 +43,7 @@ def whitened_outputs(
 ) -> Tensor:
     r"""Return ``[B, K]`` whose Jacobian about theta is :math:`R_n^T J_n` for each row: the rows of a root of the GGN.
 
-    Scales and masks of the likelihood are counted. The roots R are held constant, as if they did not depend on theta.
+    Scales and masks of the likelihood are included. The roots R are held constant, as if they did not depend on theta.
 
     Parameters
     ----------
@@ -104,9 +104,9 @@ def jacobian_in_blocks(
     Parameters
     ----------
     whole, function, theta, data, num_rows
-        As for :func:`rows_are_independent`; where they are not, all rows are one block.
+        As for :func:`rows_are_independent`; if they are not, all rows form one block.
     max_elements : int
-        Of a block's Jacobian, but for a single row's.
+        Of a block's Jacobian; that of a single row may be larger.
     """
     if not rows_are_independent(whole, function, theta, data, num_rows):
         return jacrev(function), [slice(0, num_rows)]
@@ -123,7 +123,7 @@ def row_jacobians(function: Callable[..., Tensor], data: Data, num_rows: int) ->
     function : callable
         ``(theta[P], *batch) -> [B, K]``.
     data : tuple
-        Arguments like those of a batch; tensors with ``num_rows`` rows are taken row by row.
+        Arguments like those of a batch; tensors with ``num_rows`` rows are split into rows.
     num_rows : int
     """
     alone, axes = _one_by_one(function, data, num_rows)
@@ -164,7 +164,7 @@ def _over_rows(alone: Callable[..., Tensor], axes: _Axes) -> Callable[..., Tenso
     return batched
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LinearizedDensity(LogDensity):
     r"""A log density whose likelihood takes :math:`z(\theta^*) + J (\theta - \theta^*)` instead of :math:`z(\theta)`.
 

@@ -1,61 +1,23 @@
-"""What every inference method returns: draws of ``theta``, however they came about."""
+"""What every inference method returns: draws of ``theta``, or a distribution from which they are drawn."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
 
-import pyro
-import pyro.distributions as dist
 import torch
 from torch import Tensor
 
 from bnnzoo.core.covariance import Covariance
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.replay import Node, discover
-from bnnzoo.core.sites import Site
+from bnnzoo.core.guides import guide_of
+from bnnzoo.core.info import FitInfo
+from bnnzoo.core.saving import StoredPosterior
 
 __all__ = ["Component", "Draws", "FitInfo", "Gaussian", "Mixture", "Posterior", "guide_of", "noise_of_draws"]
 
 DEFAULT_DRAWS = 1000
-NO_SHAPE = torch.Size()
-
-
-@dataclass(frozen=True)
-class FitInfo:
-    """How a posterior came about: what the method reports, and what :func:`bnnzoo.fit` adds.
-
-    Attributes
-    ----------
-    sampling : {"mcmc", "iid", "ensemble"}
-        What the draws are: correlated draws of a Markov chain, independent ones, or members of an ensemble.
-    num_gradients : int
-        Gradients of the log density over all observations of the batch, summed over chains.
-    complete : bool
-        False where the run was interrupted.
-    config : mapping
-        The method's hyperparameters, ready for JSON; a method reports those that it chose itself, ``fit`` adds the others.
-    sample_stats : mapping of str to Tensor
-        One value ``[C, S]`` for each draw, under ArviZ's names.
-    fit_stats : mapping of str to Tensor
-        Traces ``[C, num_steps]`` of the optimisation: ``elbo`` or ``loss``.
-    method : str
-        Class name of the method. Added by ``fit``, as are the next two.
-    seed : int
-    seconds : float
-        Wall time of the fit.
-    """
-
-    sampling: Literal["mcmc", "iid", "ensemble"]
-    num_gradients: int = 0
-    complete: bool = True
-    config: Mapping[str, Any] = field(default_factory=dict)
-    sample_stats: Mapping[str, Tensor] = field(default_factory=dict)
-    fit_stats: Mapping[str, Tensor] = field(default_factory=dict)
-    method: str = ""
-    seed: int = 0
-    seconds: float = 0.0
 
 
 @runtime_checkable
@@ -69,10 +31,11 @@ class Posterior(Protocol):
     def draws(self, num_draws: int | None = None, seed: int | None = None) -> Tensor: ...
     def log_prob(self, theta: Tensor) -> Tensor | None: ...
     def as_guide(self) -> Callable[..., dict[str, Tensor]]: ...
+    def save(self, path: str | Path) -> None: ...
 
 
-@dataclass(frozen=True)
-class Draws:
+@dataclass(frozen=True, repr=False)
+class Draws(StoredPosterior):
     """Draws of Markov chains, or members of an ensemble.
 
     Attributes
@@ -116,9 +79,18 @@ class Draws:
 
         return guide_of(self.density, sample, lambda theta: theta.new_zeros(theta.shape[:-1]))
 
+    def _summary(self) -> list[str]:
+        chains, draws = self.theta.shape[:2]
+        diverging = self.info.sample_stats.get("diverging")
+        divergences = 0 if diverging is None else int(diverging.sum())
+        return [
+            f"{chains} chain{'s' if chains != 1 else ''} x {draws} draw{'s' if draws != 1 else ''}",
+            *([f"{divergences} divergence{'s' if divergences != 1 else ''}"] if divergences else []),
+        ]
 
-@dataclass(frozen=True)
-class Gaussian:
+
+@dataclass(frozen=True, repr=False)
+class Gaussian(StoredPosterior):
     """A Gaussian over ``theta``: mean-field and full-rank VI, Laplace, SWAG.
 
     Attributes
@@ -152,7 +124,7 @@ class Gaussian:
     def as_guide(self) -> Callable[..., dict[str, Tensor]]:
         """Return this Gaussian as a Pyro guide: an auxiliary site for ``theta``, a point mass for each latent site.
 
-        Its log density counts the transforms' Jacobians, so that Pyro's ELBO with it is the ELBO of this Gaussian.
+        Its log density includes the transforms' Jacobians, so that Pyro's ELBO with it is the ELBO of this Gaussian.
         """
 
         return guide_of(self.density, self.sample, self.log_prob)
@@ -161,6 +133,9 @@ class Gaussian:
         """Return draws ``[*shape, P]``, using torch's global random stream."""
         noise = torch.randn(*shape, self.covariance.rank, dtype=self.loc.dtype, device=self.loc.device)
         return self.loc + self.covariance.sqrt_matmul(noise)
+
+    def _summary(self) -> list[str]:
+        return [f"{type(self.covariance).__name__} covariance"]
 
 
 @runtime_checkable
@@ -171,70 +146,116 @@ class Component(Posterior, Protocol):
     def sample(self, shape: torch.Size) -> Tensor: ...
 
 
-@dataclass(frozen=True)
-class Mixture:
-    """Equally weighted posteriors, one a chain: VI restarts, MultiSWAG, mixtures of Laplace approximations.
+@dataclass(frozen=True, repr=False)
+class Mixture(StoredPosterior):
+    """A weighted mixture of posteriors: VI restarts, MultiSWAG, mixtures of Laplace approximations.
 
     Attributes
     ----------
     density : LogDensity
     info : FitInfo
     components : tuple of Component
+    log_weights : Tensor, optional
+        Logarithms ``[C]`` of the components' weights, up to a constant. Default: equal weights.
     """
 
     density: LogDensity
     info: FitInfo
     components: tuple[Component, ...]
+    log_weights: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if self.log_weights is not None:
+            _refuse_weights(self.log_weights, len(self.components))
+
+    @property
+    def weights(self) -> Tensor:
+        """Weights ``[C]`` of the components, which sum to one."""
+        like = torch.zeros(len(self.components), dtype=self.density.dtype, device=self.density.device)
+        return (like if self.log_weights is None else self.log_weights.to(like)).softmax(0)
 
     def draws(self, num_draws: int | None = None, seed: int | None = None) -> Tensor:
-        """Return independent draws ``[C, S, P]``, one component a chain."""
+        """Return independent, equally weighted draws of ``theta``; the same for the same seed.
+
+        With equal weights they are ``[C, S, P]``, one component in each chain. With others they are one chain ``[1, S, P]``,
+        in which :meth:`members` says which component each draw comes from: whatever averages over draws then averages over the
+        mixture.
+        """
         first = self.info.seed if seed is None else seed
-        return torch.cat([c.draws(num_draws, first + i) for i, c in enumerate(self.components)])
+        if self._is_equal:
+            return torch.cat([c.draws(num_draws, first + i) for i, c in enumerate(self.components)])
+        (members,) = self.members(num_draws, seed)
+        found = [c.draws(max(1, int((members == i).sum())), first + i)[0] for i, c in enumerate(self.components)]
+        theta = torch.empty(len(members), self.density.num_params).to(found[0])
+        for i, rows in enumerate(found):
+            theta[members == i] = rows[: int((members == i).sum())]
+        return theta[None]
+
+    def members(self, num_draws: int | None = None, seed: int | None = None) -> Tensor:
+        r"""Return the number ``[C, S]`` of the component from which each of :meth:`draws` comes.
+
+        Components of unequal weight get numbers of draws by systematic resampling, :math:`S w_c` rounded up or down, in an
+        order drawn at random, so that autocorrelations and tests of convergence see independent draws.
+
+        References
+        ----------
+        Kitagawa (1996), Monte Carlo filter and smoother for non-Gaussian nonlinear state space models, Journal of
+        Computational and Graphical Statistics 5.
+        """
+        num_draws, count = num_draws or DEFAULT_DRAWS, len(self.components)
+        if self._is_equal:
+            return torch.arange(count)[:, None].expand(count, num_draws)
+        generator = torch.Generator().manual_seed((self.info.seed if seed is None else seed) + count)
+        offset = torch.rand((), generator=generator, dtype=torch.float64)
+        bounds = self.weights.cpu().double().cumsum(0)
+        places = (torch.arange(num_draws) + offset) / num_draws * bounds[-1]
+        members = torch.searchsorted(bounds, places, right=True).clamp(max=count - 1)
+        return members[torch.randperm(num_draws, generator=generator)][None]
 
     def log_prob(self, theta: Tensor) -> Tensor:
         """Return the log density ``[...]`` of ``theta[..., P]`` under the mixture."""
         terms = torch.stack([component.log_prob(theta) for component in self.components])
-        return terms.logsumexp(0) - math.log(len(self.components))
+        if self._is_equal:
+            return terms.logsumexp(0) - math.log(len(self.components))
+        log_weights = self.weights.log().reshape(-1, *(1 for _ in terms.shape[1:]))
+        return (terms + log_weights).logsumexp(0)
 
     def as_guide(self) -> Callable[..., dict[str, Tensor]]:
         """Return the Pyro guide of this mixture; see :meth:`Gaussian.as_guide`."""
 
         def sample(shape: torch.Size) -> Tensor:
             each = torch.stack([component.sample(shape) for component in self.components])
-            picked = torch.randint(len(self.components), (1, *shape, 1), device=each.device)
+            picked = self._picked(shape).to(each.device)[None, ..., None]
             return each.take_along_dim(picked.expand(1, *each.shape[1:]), 0)[0]
 
         return guide_of(self.density, sample, self.log_prob)
 
+    def _picked(self, shape: torch.Size) -> Tensor:
+        """Return components ``[*shape]`` picked at random, using torch's global random stream."""
+        if self._is_equal:
+            return torch.randint(len(self.components), shape, device=self.density.device)
+        return self.weights.multinomial(shape.numel(), replacement=True).reshape(shape)
 
-class _Vector(dist.TorchDistribution):
-    """A distribution over ``theta[P]``, given by a function that samples and one that is its log density."""
+    @property
+    def _is_equal(self) -> bool:
+        return self.log_weights is None or bool((self.log_weights == self.log_weights[0]).all())
 
-    support = dist.constraints.real_vector
-    arg_constraints: ClassVar[dict[str, Any]] = {}
-    has_rsample = True
+    def _summary(self) -> list[str]:
+        count = len(self.components)
+        kind = type(self.components[0]).__name__ if count else "no"
+        return [f"{count} {kind} component{'s' if count != 1 else ''}"]
 
-    def __init__(
-        self,
-        sample: Callable[[torch.Size], Tensor],
-        log_prob: Callable[[Tensor], Tensor],
-        num_params: int,
-        batch_shape: torch.Size = NO_SHAPE,
-    ) -> None:
-        self._sample, self._log_prob = sample, log_prob
-        super().__init__(batch_shape, torch.Size([num_params]), validate_args=False)
 
-    def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        """Return draws ``[*sample_shape, *batch_shape, P]``."""
-        return self._sample(torch.Size(sample_shape) + self.batch_shape)
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        """Return the log density ``[...]`` of ``value[..., P]``."""
-        return self._log_prob(value)
-
-    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> "_Vector":
-        """Return independent copies, as plates over particles ask for."""
-        return _Vector(self._sample, self._log_prob, self.event_shape[0], torch.Size(batch_shape))
+def _refuse_weights(log_weights: Tensor, count: int) -> None:
+    if log_weights.shape != (count,):
+        raise ValueError(
+            f"Mixture(log_weights=...) has shape {tuple(log_weights.shape)}, but there are {count} components: write one log "
+            f"weight for each."
+        )
+    if bool(log_weights.isnan().any()) or not bool(log_weights.max().isfinite()):
+        raise ValueError(
+            f"Mixture(log_weights={log_weights.tolist()}): write finite numbers, or -inf for a component of no weight."
+        )
 
 
 def noise_of_draws(like: Tensor, size: int, num_draws: int | None, seed: int) -> Tensor:
@@ -242,38 +263,3 @@ def noise_of_draws(like: Tensor, size: int, num_draws: int | None, seed: int) ->
     generator = torch.Generator(like.device).manual_seed(seed)
     shape = (1, num_draws or DEFAULT_DRAWS, size)
     return torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
-
-
-def guide_of(
-    density: LogDensity, sample: Callable[[torch.Size], Tensor], log_prob: Callable[[Tensor], Tensor]
-) -> Callable[..., dict[str, Tensor]]:
-    """Return a Pyro guide: an auxiliary site for ``theta`` and, in the model's plates, a point mass for each site."""
-    nodes = discover(density.model, density.data, density.device)
-
-    def guide(*args: Any, **kwargs: Any) -> dict[str, Tensor]:
-        theta = pyro.sample("_theta", _Vector(sample, log_prob, density.num_params), infer={"is_auxiliary": True})
-        return {site.name: _sample_point_mass(site, nodes[site.name], theta) for site in density.sites}
-
-    return guide
-
-
-def _sample_point_mass(site: Site, node: Node, theta: Tensor) -> Tensor:
-    """Sample a latent site at the value ``theta[..., P]`` gives it, minus the log-Jacobian of the way there.
-
-    Plates around the whole guide, such as one over particles, have put their dimensions in front of ``theta``'s last;
-    those of the site's own plates are among them, with size 1, or still to come.
-    """
-    event_dim = node["fn"].event_dim
-    free_event_dim = event_dim + len(site.unconstrained_shape) - len(site.shape)
-    lead = theta.shape[:-1] + (1,) * free_event_dim
-    free = theta[..., site.span].reshape(torch.broadcast_shapes(site.unconstrained_shape, lead))
-    value = site.transform(free)
-    jacobian = site.transform.inv.log_abs_det_jacobian(value, free)
-    event_dims = tuple(range(value.ndim - event_dim, jacobian.ndim))
-    log_density = jacobian.sum(event_dims) if event_dims else jacobian
-    with ExitStack() as stack:
-        for frame in node["cond_indep_stack"]:
-            if frame.vectorized:
-                stack.enter_context(pyro.plate(frame.name, frame.size, dim=frame.dim))
-        drawn: Tensor = pyro.sample(site.name, dist.Delta(value, log_density=log_density, event_dim=event_dim))
-    return drawn

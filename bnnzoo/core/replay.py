@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import pyro
@@ -11,7 +12,7 @@ from pyro.distributions import ImproperUniform
 from pyro.distributions.util import scale_and_mask
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
-from torch.distributions import Distribution, biject_to
+from torch.distributions import Distribution, Multinomial, biject_to
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bnnzoo.core.sites import innermost, is_subsample
@@ -65,11 +66,23 @@ class _Discovery(Messenger):
 
 
 def switch_validation_off(distribution: Any) -> None:
-    """Argument checks branch on tensor values, which tracing cannot follow; the distributions inside check too."""
+    """Keep a distribution, and those inside it, from branching on or indexing by the values of tensors.
+
+    Argument checks do so, which tracing cannot follow; so does the log density of a multinomial, which vmap cannot batch.
+    """
     distribution._validate_args = False
+    if isinstance(distribution, Multinomial):
+        distribution.log_prob = partial(_multinomial_log_prob, distribution)  # type: ignore[method-assign]
     for value in vars(distribution).values():
         if isinstance(value, Distribution):
             switch_validation_off(value)
+
+
+def _multinomial_log_prob(distribution: Multinomial, value: Tensor) -> Tensor:
+    r"""Return :math:`\log n! - \sum_k \log x_k! + \sum_k x_k \log p_k` ``[...]``, with :math:`0 \log 0 = 0`."""
+    logits, value = torch.broadcast_tensors(distribution.logits, value)
+    powers = torch.where((value == 0) & (logits == -torch.inf), 0.0, logits) * value
+    return torch.lgamma(value.sum(-1) + 1) - torch.lgamma(value + 1).sum(-1) + powers.sum(-1)
 
 
 def _on(device: torch.device) -> AbstractContextManager[object]:

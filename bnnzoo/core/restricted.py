@@ -13,7 +13,7 @@ from bnnzoo.core.sites import Site
 __all__ = ["RestrictedDensity", "restricted"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RestrictedDensity(LogDensity):
     """The likelihood as a function of the entries ``index[R]`` of theta alone; no derivative runs through other sites.
 

@@ -31,7 +31,7 @@ def drawn_observations(density: LogDensity, theta: Tensor, num_draws: int, seed:
 def log_likelihood_at_draws(density: LogDensity, draws: tuple[Tensor, ...], theta: Tensor, *batch: Any) -> Tensor:
     r"""Return :math:`M^{-1/2} \log p(y_m \mid x, \theta)` ``[B, M]`` for given draws ``[B, M, ...]`` of each observed site.
 
-    Scales and masks of the likelihood are counted, the scale by its square root, since gradients will be squared.
+    Scales and masks of the likelihood are included, the scale as its square root, since gradients will be squared.
     """
     nodes = density.nodes(theta, *batch)
     terms = [score_root(nodes[name], y) for name, y in zip(density.observed, draws, strict=True)]

@@ -47,6 +47,8 @@ class Site:
         From the unconstrained to the constrained value.
     is_weight : bool
         True for network weights sampled by :func:`bnnzoo.random_module`.
+    support : torch.distributions.constraints.Constraint
+        Where the constrained value lies.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Site:
     unconstrained_shape: torch.Size
     transform: Transform
     is_weight: bool
+    support: Any
 
 
 def is_subsample(node: dict[str, Any]) -> bool:
@@ -106,7 +109,7 @@ def latent_sites(nodes: Iterable[dict[str, Any]]) -> tuple[Site, ...]:
         shape = transform.inv(value).shape
         span = slice(start, start + shape.numel())
         is_weight = NETWORK_KEY in (node["infer"] or {})
-        sites.append(Site(node["name"], span, value.shape, shape, transform, is_weight))
+        sites.append(Site(node["name"], span, value.shape, shape, transform, is_weight, node["fn"].support))
         start = span.stop
     return tuple(sites)
 

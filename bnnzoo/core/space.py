@@ -10,6 +10,8 @@ from bnnzoo.core.sites import Site
 
 __all__ = ["ParameterSpace"]
 
+MAX_NAMED = 4
+
 
 @dataclass(frozen=True)
 class ParameterSpace:
@@ -29,6 +31,12 @@ class ParameterSpace:
     num_params: int
     dtype: torch.dtype
     device: torch.device
+
+    def sites_in_short(self) -> str:
+        """Return the names and shapes of the first few sites, and how many more there are."""
+        named = [f"{site.name}{list(site.shape)}" for site in self.sites[:MAX_NAMED]]
+        more = len(self.sites) - len(named)
+        return ", ".join(named) + (f" and {more} more" if more else "")
 
     def constrain(self, theta: Tensor) -> dict[str, Tensor]:
         """Return the constrained value ``[..., *shape]`` of every latent site for ``theta[..., P]``."""

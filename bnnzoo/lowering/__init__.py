@@ -1,3 +1,3 @@
-"""From pure functions of tensors to native code; this floor knows nothing of models."""
+"""From pure functions of tensors to native code, independent of any model."""
 
 __all__: list[str] = []

@@ -1,4 +1,8 @@
-"""Compiling a graph with inductor, or saying once why it could not be done."""
+"""Compiling a graph with inductor, or warning once why that failed.
+
+This is the only file that relies on private parts of inductor. It was checked with torch 2.14;
+``tests/lowering/test_lowered.py`` fails if a compiled graph is no longer called directly.
+"""
 
 import copy
 import inspect
@@ -17,7 +21,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from bnnzoo.lowering.simplify import drop_unused, number_throughout
 
-__all__ = ["LoweringWarning", "compile_graph", "first_line"]
+__all__ = ["LoweringWarning", "compile_graph", "first_line", "known_random_operations", "torchs_random_numbers"]
 
 aten = torch.ops.aten
 
@@ -28,7 +32,7 @@ class LoweringWarning(UserWarning):
 
 def compile_graph(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Sequence[Tensor]] | None:
     """Compile a graph and return what inductor made of it, without the layers of bookkeeping around each call."""
-    # imported here, since inductor takes longer to import than all else together, and many runs never compile
+    # imported here: inductor takes longer to import than everything else, and many runs never compile
     from torch._functorch import config as autograd_config
     from torch._inductor import config
     from torch._inductor.compile_fx import compile_fx, compile_fx_inner
@@ -41,7 +45,7 @@ def compile_graph(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Seq
 
     on_cpu = all(tensor.device.type == "cpu" for tensor in inputs)
     settings = {"cpp_wrapper": on_cpu}
-    # of the two caches on disk the outer one would hand back its wrappers only, and never call inner_compile
+    # of the two caches on disk the outer one returns its wrappers only and never calls inner_compile
     inner_cache_only = autograd_config.patch(enable_autograd_cache=False)
     try:
         graph = copy.deepcopy(graph)
@@ -58,10 +62,26 @@ def compile_graph(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Seq
     return _without_wrappers(wrapped, found, inputs, expected)
 
 
+def known_random_operations() -> frozenset[Any]:
+    """Return the operations that torch's optimisers of graphs know to be random, and neither merge nor reorder."""
+    from torch._functorch.compile_utils import rand_ops
+
+    return frozenset(rand_ops)
+
+
+@contextmanager
+def torchs_random_numbers() -> Iterator[None]:
+    """Let graphs compiled here draw the random numbers that torch draws uncompiled, rather than inductor's own."""
+    from torch._inductor import config
+
+    with config.patch(fallback_random=True):
+        yield
+
+
 def _without_wrappers(
     wrapped: Callable[..., Sequence[Tensor]], found: list[Any], inputs: list[Tensor], expected: Sequence[Tensor]
 ) -> Callable[..., Sequence[Tensor]]:
-    """Return the innermost compiled function where it is known to be all there is, else ``wrapped``.
+    """Return the innermost compiled function if it provably does all the work, else ``wrapped``.
 
     The graph's constants come first among its arguments, then the inputs; outputs that are views of inputs are left out.
     """
@@ -94,23 +114,23 @@ def _same(a: Tensor, b: Tensor) -> bool:
 
 
 def _entry(inner: Callable[..., Any], constants: list[Any]) -> Callable[..., Sequence[Tensor]] | None:
-    """Return the C++ function inside ``inner`` as a function of the inputs, where inductor wrapped it as we know it.
+    """Return the C++ function inside ``inner`` as a function of the inputs, None if inductor wraps it in another way.
 
-    Its wrapper goes through the arguments in Python, a tenth of the time of a small graph.
+    Its wrapper loops over the arguments in Python, which takes a tenth of the time of a small graph.
     """
     cells = inspect.getclosurevars(inner).nonlocals if inspect.isfunction(inner) and inner.__name__ == "g" else {}
     if cells.keys() != {"f"}:
         return None
     entry = cells["f"]
-    take, give = (
+    to_pointers, from_pointers = (
         torch._C._aoti.unsafe_alloc_void_ptrs_from_tensors,
         torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs,
     )
-    return lambda *tensors: give(entry(take([*constants, *tensors])))
+    return lambda *tensors: from_pointers(entry(to_pointers([*constants, *tensors])))
 
 
 def _write_numbers(graph: GraphModule) -> None:
-    """Write constants that are one number throughout as that number, in place, so that no call has to be handed them."""
+    """Replace constants whose entries are all equal by that number, in place, so that no call has to pass them."""
     for node in [node for node in graph.graph.nodes if node.op == "get_attr"]:
         value = getattr(graph, node.target)
         number = number_throughout(value)
@@ -143,7 +163,7 @@ def _expand_tanh(graph: GraphModule) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep inductor's remarks about its own insides from the user; errors still raise."""
+    """Silence inductor's messages about its own internals; errors are still raised."""
     loggers = [logging.getLogger(name) for name in ("torch._inductor", "torch.utils.cpp_extension")]
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""Giving a traced graph the layout that CPUs handle best: the long dimension, the data's rows, inmost."""
+"""Giving a traced graph the layout that CPUs handle best: the long dimension, the data's rows, innermost."""
 
 import math
 from typing import Any, cast

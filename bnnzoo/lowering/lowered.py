@@ -18,7 +18,7 @@ from bnnzoo.lowering.recording import record
 __all__ = ["LoopStep", "Lowered", "LoweringWarning", "Specialized", "looped_value_and_grad"]
 
 COMPILE_SECONDS = 5.0
-"""What inductor is taken to need: measured 0.5 to 4 s for a graph it has seen before, 4 to 9 s for a new one."""
+"""Assumed time to compile: measured 0.5 to 4 s for a graph it has seen before, 4 to 9 s for a new one."""
 
 
 class Specialized:

@@ -74,7 +74,7 @@ def number_throughout(value: Tensor) -> Tensor | None:
 
 
 def drop_unused(graph: GraphModule) -> None:
-    """Delete constants that no node fetches: every call of the compiled graph would be handed them."""
+    """Delete unused constants, which every call of the compiled graph would otherwise pass."""
     used = {node.target for node in graph.graph.nodes if node.op == "get_attr"}
     for name in [name for name, _ in graph.named_buffers() if name not in used]:
         delattr(graph, name)

@@ -1,4 +1,4 @@
-"""Numpy arrays with names become xarray DataTrees: the only place where bnnzoo makes one."""
+"""From named numpy arrays to xarray DataTrees: the only module in bnnzoo that builds one."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ def from_groups(groups: Mapping[str, xr.Dataset], attributes: Mapping[str, str |
     groups : mapping of str to Dataset
         Groups without variables are left out.
     attributes : mapping
-        Of the root; strings and numbers, as netCDF wants them.
+        Of the root; strings and numbers, as netCDF requires.
 
     Returns
     -------
@@ -114,7 +114,7 @@ def fit_stats(arrays: Arrays, num_chains: int) -> xr.Dataset:
 
 
 def fit_attributes(info: FitInfo, seed: int) -> dict[str, str | int | float]:
-    """Return how a posterior came about, as strings and numbers.
+    """Return the record of a fit as strings and numbers.
 
     Parameters
     ----------
@@ -136,7 +136,7 @@ def fit_attributes(info: FitInfo, seed: int) -> dict[str, str | int | float]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of bnnzoo and what it computes with, as ``<package>_version``."""
+    """Return the versions of bnnzoo and the packages it computes with, as ``<package>_version``."""
     return {f"{name.replace('-', '_')}_version": _version(name) for name in PACKAGES}
 
 

@@ -1,8 +1,8 @@
-"""Functions of ``theta`` evaluated over many draws and rows, a block at a time."""
+"""Evaluation of functions of ``theta`` at many draws and rows, one block at a time."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,7 +12,6 @@ from torch.func import vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from bnnzoo.core.density import LogDensity
 from bnnzoo.core.minibatch import select
 from bnnzoo.core.replay import isolated
 from bnnzoo.core.types import Data
@@ -23,6 +22,7 @@ __all__ = [
     "Blocks",
     "Function",
     "Results",
+    "Variable",
     "can_split_rows",
     "evaluate",
     "largest_tensor",
@@ -34,12 +34,20 @@ __all__ = [
     "vmapped",
 ]
 
-type Arrays = dict[str, NDArray[Any]]
-type Function = Callable[..., dict[str, Tensor]]
+type Arrays = dict[Any, NDArray[Any]]
+type Function = Callable[..., dict[Any, Tensor]]
+"""Values by name, or by :class:`Variable`."""
 
 MAX_ELEMENTS = 2**20  # of the largest tensor inside one block: 8 MiB in float64; larger ones ran slower
 MAX_ROWS = 4096
 MIN_TILES_TO_LOWER = 64  # tracing takes about as long as so many evaluations
+
+
+class Variable(NamedTuple):
+    """Name of a variable in a group of the tree."""
+
+    group: str
+    name: str
 
 
 @dataclass(frozen=True)
@@ -64,21 +72,19 @@ class _LargestTensor(TorchDispatchMode):
         return result
 
 
-def can_split_rows(density: LogDensity, theta: Tensor, inputs: Data, num_rows: int) -> bool:
-    """Tell whether the model gives a row the same conditional moments alone as among the others, at ``theta[P]``.
+def can_split_rows(whole: Mapping[str, Tensor], function: Function, theta: Tensor, inputs: Data, num_rows: int) -> bool:
+    """Tell whether a row has the same ``function(theta, *inputs)`` alone as in ``whole``, among all the others.
 
-    Most models do. One that reads the number of rows, or mixes them, does not, and is evaluated on all rows at once.
+    Most models' moments do. One that reads the number of rows, or mixes them, does not, and is evaluated on all rows at once.
+    The row in the middle is asked, which has neighbours on both sides.
     """
-    whole = density.conditional(theta, *inputs)
-    for rows in (torch.arange(1), torch.arange(num_rows // 2, num_rows)):
-        try:
-            part = density.conditional(theta, *select(inputs, rows, num_rows))
-        except Exception:  # the model's own code may raise anything on fewer rows: then they cannot be split
-            return False
-        pairs = [(part[name], whole[name]) for name in whole]
-        if not all(a.shape[:1] == rows.shape and torch.allclose(a, b[rows], equal_nan=True) for a, b in pairs):
-            return False
-    return True
+    middle = torch.tensor([num_rows // 2])
+    try:
+        part = function(theta, *select(inputs, middle, num_rows))
+    except Exception:  # the model's own code may raise anything on fewer rows: then they cannot be split
+        return False
+    pairs = [(part[name], whole[name]) for name in whole]
+    return all(a.shape[:1] == (1,) and torch.allclose(a, b[middle], equal_nan=True) for a, b in pairs)
 
 
 def plan(
@@ -157,7 +163,7 @@ class Results:
         self._num_draws, self._num_rows = num_draws, num_rows
         self.arrays: Arrays = {}
 
-    def write(self, values: dict[str, Tensor], draws: slice, rows: slice) -> None:
+    def write(self, values: dict[Any, Tensor], draws: slice, rows: slice) -> None:
         """Put the values ``[len(draws), len(rows), ...]`` of a block in their place."""
         for name, value in values.items():
             array = value.cpu().numpy()
@@ -195,7 +201,7 @@ def over_draws(function: Function, num_arguments: int, num_tiles: int) -> Functi
         lowered = Lowered(batched, fallback=looped(function))
         return lambda *args: lowered.specialize(*args, num_calls=float(num_tiles))(*args)
 
-    def evaluate_tile(*args: Any) -> dict[str, Tensor]:
+    def evaluate_tile(*args: Any) -> dict[Any, Tensor]:
         try:
             return batched(*args)
         except RuntimeError:  # some operations of the user's model may be unknown to vmap
@@ -213,7 +219,7 @@ def vmapped(function: Function, num_arguments: int, randomness: str = "error") -
 def looped(function: Function) -> Function:
     """Return the function evaluated at one draw after the other."""
 
-    def loop(theta: Tensor, *data: Any) -> dict[str, Tensor]:
+    def loop(theta: Tensor, *data: Any) -> dict[Any, Tensor]:
         each = [function(row, *data) for row in theta]
         return {name: torch.stack([values[name] for values in each]) for name in each[0]}
 

@@ -34,8 +34,8 @@ def features(
     x : array_like [obs_id, ...]
         Inputs of the network.
     layer : str, optional
-        Name of the submodule whose output is taken, as in ``net.named_modules()``. Unless given, what goes into the
-        last layer that has parameters.
+        Name of the submodule whose output is taken, as in ``net.named_modules()``. Default: the
+        input of the last layer that has parameters.
     network : str, optional
         Name given to ``random_module``, where a model has several.
     num_draws : int, optional
@@ -44,7 +44,7 @@ def features(
         Take one network, whose weights are the mean over draws, instead of one for each draw. It makes sense for a
         posterior with one mode, and not for an ensemble.
     seed : int, optional
-        Of the draws; that of the fit unless given.
+        Of the draws. Default: that of the fit.
     chunk_size : int
         Rows that are evaluated together.
 

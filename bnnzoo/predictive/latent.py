@@ -8,7 +8,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from bnnzoo.core.posterior import Draws, Posterior
+from bnnzoo.core.posterior import Draws, Mixture, Posterior
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.evaluate import Arrays, evaluate, plan
 
@@ -19,11 +19,21 @@ MAX_LATENT_NUMBERS = 10_000_000  # weights and deterministic sites beyond this s
 
 @dataclass(frozen=True)
 class Drawn:
-    """Draws ``theta[C, S, P]`` of a posterior and how they came about."""
+    """Draws ``theta[C, S, P]`` of a posterior and how they came about.
+
+    Attributes
+    ----------
+    posterior : Posterior
+    theta : Tensor [C, S, P]
+    seed : int
+    members : Tensor [C, S], optional
+        Component from which each draw comes, if the posterior is a mixture.
+    """
 
     posterior: Posterior
     theta: Tensor
     seed: int
+    members: Tensor | None = None
 
     @property
     def flat(self) -> Tensor:
@@ -37,9 +47,10 @@ class Drawn:
 
 
 def draw(posterior: Posterior, num_draws: int | None, seed: int | None) -> Drawn:
-    """Draw from a posterior, with the seed of its fit unless another is given."""
+    """Draw from a posterior, with the seed of its fit by default."""
     seed = posterior.info.seed if seed is None else seed
-    return Drawn(posterior, posterior.draws(num_draws, seed).detach(), seed)
+    members = posterior.members(num_draws, seed) if isinstance(posterior, Mixture) else None
+    return Drawn(posterior, posterior.draws(num_draws, seed).detach(), seed, members)
 
 
 def latent_groups(draws: Drawn, weights: bool | Literal["auto"]) -> dict[str, xr.Dataset]:
@@ -69,7 +80,7 @@ def latent_groups(draws: Drawn, weights: bool | Literal["auto"]) -> dict[str, xr
 def _weight_norms(draws: Drawn) -> Arrays:
     """Euclidean norm of each network's weights: the one thing about them that relabelling hidden units leaves alone.
 
-    It stands in for latent sites where a model has no others: ArviZ takes the number of chains and draws, and loo its
+    It replaces the latent sites of a model that has only weights: ArviZ takes the number of chains and draws, and loo its
     relative efficiency, from the group ``posterior`` and fails where that is empty.
     """
     density = draws.posterior.density
@@ -83,6 +94,8 @@ def _weight_norms(draws: Drawn) -> Arrays:
 
 def _deterministics(draws: Drawn) -> Arrays:
     density = draws.posterior.density
+    if not density.has_data:
+        return {}
     with torch.no_grad():
         example = density.deterministics(draws.flat[0], *density.data)
     if not example or sum(v.numel() for v in example.values()) * len(draws.flat) > MAX_LATENT_NUMBERS:
@@ -95,7 +108,7 @@ def _sample_stats(draws: Drawn) -> Arrays:
     posterior = draws.posterior
     stats = {name: _like_draws(posterior, value, draws) for name, value in posterior.info.sample_stats.items()}
     known = {name: value for name, value in stats.items() if value is not None}
-    if "lp" not in known:
+    if "lp" not in known and posterior.density.has_data:
         known |= _log_joint(draws)
     with torch.no_grad():
         log_q = posterior.log_prob(draws.theta)
@@ -103,7 +116,7 @@ def _sample_stats(draws: Drawn) -> Arrays:
 
 
 def _like_draws(posterior: Posterior, statistic: Tensor, draws: Drawn) -> Tensor | None:
-    """Thin a statistic ``[C, S]`` as its draws were thinned; None where it does not belong to these draws."""
+    """Thin a statistic ``[C, S]`` as its draws were thinned; None if it does not belong to these draws."""
     if isinstance(posterior, Draws) and statistic.shape == posterior.theta.shape[:2]:
         return replace(posterior, theta=statistic[..., None]).draws(draws.theta.shape[1])[..., 0]
     return statistic if statistic.shape == draws.theta.shape[:2] else None

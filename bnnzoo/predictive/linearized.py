@@ -8,11 +8,11 @@ from torch.func import jacrev
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.outputs import linearized
-from bnnzoo.core.posterior import Gaussian, Posterior
+from bnnzoo.core.posterior import Gaussian, Mixture, Posterior
 from bnnzoo.core.readout import UnreadableLikelihood, read
 from bnnzoo.predictive.rows import new_data
 
-__all__ = ["function_moments", "row_density"]
+__all__ = ["function_moments", "row_densities", "row_density"]
 
 
 def row_density(posterior: Posterior, wanted: bool | Literal["auto"]) -> LogDensity:
@@ -32,26 +32,43 @@ def row_density(posterior: Posterior, wanted: bool | Literal["auto"]) -> LogDens
     Raises
     ------
     ValueError
-        If linearised predictions are wanted of a posterior that is not one Gaussian, or of a likelihood that cannot
-        be read.
+        If linearised predictions are wanted of a posterior that is not Gaussian, or of a likelihood that cannot be read.
 
     References
     ----------
     Immer, Korzepa and Bauer (2021), Improving predictions of Bayesian neural nets via local linearization, AISTATS.
     """
-    if wanted is False or (wanted == "auto" and getattr(posterior, "linearize_at", None) is None):
+    anchor = getattr(posterior, "linearize_at", None)
+    if wanted is False or (wanted == "auto" and anchor is None):
         return posterior.density
     if not isinstance(posterior, Gaussian):
         raise ValueError(
-            f"linearized=True, but the posterior of {posterior.info.method} is no single Gaussian and has no point to "
-            f"linearise at. Leave linearized out."
+            f"linearized=True, but the posterior of {posterior.info.method} is not Gaussian and has no point to linearise at. "
+            f"Leave linearized out."
         )
     try:
-        return linearized(posterior.density, posterior.loc)
+        return linearized(posterior.density, posterior.loc if anchor is None else anchor)
     except UnreadableLikelihood as error:
         if wanted == "auto":
             return posterior.density
         raise ValueError(f"linearized=True, but {error} Leave linearized out.") from None
+
+
+def row_densities(posterior: Posterior, wanted: bool | Literal["auto"]) -> tuple[LogDensity, ...]:
+    """Return the density that predicts from each component of a mixture; one, if they share it or there is one only.
+
+    Each component of a mixture of Laplace approximations is linearised at its own mode, as :func:`row_density` does for one.
+
+    Parameters
+    ----------
+    posterior, wanted
+        As for :func:`row_density`.
+    """
+    if not isinstance(posterior, Mixture):
+        return (row_density(posterior, wanted),)
+    found = tuple(row_density(component, wanted) for component in posterior.components)
+    shared = all(density is component.density for density, component in zip(found, posterior.components, strict=True))
+    return (posterior.density,) if shared else found
 
 
 def function_moments(posterior: Gaussian, *inputs: Any) -> tuple[Tensor, Tensor]:

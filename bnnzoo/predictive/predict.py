@@ -1,4 +1,4 @@
-"""From a posterior and data to a DataTree: predictions, their moments, and everything ArviZ asks for."""
+"""From a posterior and data to a DataTree: predictions, their moments, and what ArviZ needs."""
 
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from bnnzoo.core.posterior import Draws, FitInfo, Posterior
 from bnnzoo.core.types import Model
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.latent import Drawn, draw, latent_groups
-from bnnzoo.predictive.linearized import row_density
+from bnnzoo.predictive.linearized import row_densities
 from bnnzoo.predictive.random_blocks import draw_blocks, evaluate_random
 from bnnzoo.predictive.rows import Rows, row_groups
 
@@ -44,7 +44,7 @@ def posterior_predictive(
     chunk_size: int | None = None,
     linearized: bool | Literal["auto"] = "auto",
 ) -> xr.DataTree:
-    """Return a posterior and what it says about its training data, as ArviZ wants it.
+    """Return a posterior with its predictions for the training data, in ArviZ's schema.
 
     Parameters
     ----------
@@ -55,12 +55,12 @@ def posterior_predictive(
     num_draws : int, optional
         Draws a chain: all there are, or 1000 of an approximation that can be drawn from at will.
     seed : int, optional
-        Of the draws; that of the fit unless given. The global random stream is neither used nor changed.
+        Of the draws. Default: that of the fit. The global random stream is neither used nor changed.
     weights : bool or "auto"
         Whether to keep the network weights, as group ``weights``; "auto" keeps up to ten million numbers.
     chunk_size : int, optional
-        Draws x rows that are evaluated together. Bounds the memory in use and does not change what is drawn; chosen by
-        the size of the model's tensors unless given.
+        Draws x rows that are evaluated together. Bounds the memory in use and does not change the draws. Default: chosen
+        from the size of the model's tensors.
     linearized : bool or "auto"
         Whether to predict with the model's outputs linearised at the posterior's mean; "auto" does for a Laplace
         approximation with Gauss-Newton curvature, see :func:`bnnzoo.predictive.row_density`.
@@ -90,6 +90,11 @@ def posterior_predictive(
     """
     _check_positive("num_draws", num_draws)
     _check_positive("chunk_size", chunk_size)
+    if not posterior.density.has_data:
+        raise ValueError(
+            "posterior_predictive is about the training data, and this posterior was loaded without them. Load it with them, "
+            "bnnzoo.load(path, model, *data), or use predict(posterior, ...) for new data."
+        )
     draws = draw(posterior, num_draws, seed)
     rows = Rows.of(posterior.density, draws.flat[0], data)
     if missing := [name for name in posterior.density.observed if name not in rows.observed]:
@@ -97,9 +102,10 @@ def posterior_predictive(
             f"posterior_predictive needs the training data with its observations, but site {missing[0]!r} has none: "
             "pass them as the fit got them, or use predict(posterior, ...) for new data."
         )
-    latent = latent_groups(draws, weights)
-    about = row_groups(draws, rows, chunk_size, row_density(posterior, linearized))
-    return datatree.from_groups(latent | about, datatree.fit_attributes(posterior.info, draws.seed))
+    about = row_groups(draws, rows, chunk_size, row_densities(posterior, linearized))
+    return datatree.from_groups(
+        latent_groups(draws, weights) | about, datatree.fit_attributes(posterior.info, draws.seed)
+    )
 
 
 def predict(
@@ -111,7 +117,7 @@ def predict(
     chunk_size: int | None = None,
     linearized: bool | Literal["auto"] = "auto",
 ) -> xr.DataTree:
-    """Return a posterior and what it says about new data.
+    """Return a posterior with its predictions for new data.
 
     Parameters
     ----------
@@ -149,7 +155,7 @@ def predict(
     _check_positive("chunk_size", chunk_size)
     draws = draw(posterior, num_draws, seed)
     rows = Rows.of(posterior.density, draws.flat[0], data)
-    about = row_groups(draws, rows, chunk_size, row_density(posterior, linearized))
+    about = row_groups(draws, rows, chunk_size, row_densities(posterior, linearized))
     renamed = {_NEW_DATA_NAMES.get(group, group): dataset for group, dataset in about.items()}
     return datatree.from_groups(
         latent_groups(draws, weights) | renamed, datatree.fit_attributes(posterior.info, draws.seed)
@@ -199,21 +205,21 @@ def prior_predictive(
     weights: bool | Literal["auto"] = "auto",
     dtype: torch.dtype | None = None,
 ) -> xr.DataTree:
-    """Return draws from the prior of a model and what they say about data.
+    """Return draws from the prior of a model and their predictions.
 
     Parameters
     ----------
     model : callable
         Any Pyro model that :func:`bnnzoo.fit` takes.
     *data
-        Its arguments with the observations, which say what is observed and are not used beyond that.
+        Its arguments with the observations, which tell which sites are observed and are not used otherwise.
     num_draws : int
     seed : int
         The global random stream is neither used nor changed.
     weights : bool or "auto"
         As for :func:`posterior_predictive`.
     dtype : torch.dtype, optional
-        Of floating-point data; torch's default dtype unless given.
+        Of floating-point data. Default: torch's default dtype.
 
     Returns
     -------

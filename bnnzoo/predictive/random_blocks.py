@@ -1,4 +1,4 @@
-"""Random numbers drawn from a model over many draws of ``theta`` and rows, a block at a time."""
+"""Draws of y from a model at many draws of ``theta`` and rows, one block at a time."""
 
 import warnings
 from collections.abc import Callable
@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bnnzoo.core.replay import isolated, reseed
 from bnnzoo.core.types import Data
+from bnnzoo.lowering.compiling import known_random_operations, torchs_random_numbers
 from bnnzoo.lowering.lowered import Lowered
 from bnnzoo.lowering.simplify import is_random
 from bnnzoo.predictive.evaluate import (
@@ -45,7 +46,7 @@ def evaluate_random(
 ) -> Arrays:
     """Evaluate a function that draws random numbers at ``theta[M, P]``; each block has a random stream of its own.
 
-    The streams hang on ``seed`` and the place of the block, so the blocks must not depend on what else is chunked: use
+    The streams depend on ``seed`` and the place of the block, so the blocks must not depend on ``chunk_size``: use
     :func:`draw_blocks`. The global random stream is left as it was.
 
     Parameters
@@ -104,7 +105,7 @@ class _OutOfPlaceRandomness(TorchFunctionMode):
 
 
 def _like(draw: Callable[..., Tensor], tensor: Tensor) -> Tensor:
-    """Draw numbers of a tensor's shape; torch's own ``randn_like`` is not among ``rand_ops``."""
+    """Draw numbers of a tensor's shape; torch's ``randn_like`` is not among the operations known to be random."""
     return draw(tensor.shape, dtype=tensor.dtype, device=tensor.device)
 
 
@@ -118,18 +119,15 @@ def _stretched(noise: Tensor, low: float | int = 0.0, high: float | int = 1.0) -
 
 def _traced(
     function: Function, besides: Function | None, example: tuple[Any, ...], num_tiles: int
-) -> Callable[..., dict[str, Tensor]] | None:
+) -> Callable[..., dict[Any, Tensor]] | None:
     """Return both functions as one graph, or None where that does not pay or its numbers might not be independent."""
     if num_tiles < MIN_TILES_TO_LOWER:
         return None
-    # imported here, since they take longer to import than all else together
-    from torch._functorch.compile_utils import rand_ops
-    from torch._inductor import config
 
-    def both(*args: Any) -> dict[str, Tensor]:
+    def both(*args: Any) -> dict[Any, Tensor]:
         return function(*args) | (besides(*args) if besides else {})
 
-    def batched(*args: Any) -> dict[str, Tensor]:
+    def batched(*args: Any) -> dict[Any, Tensor]:
         with _OutOfPlaceRandomness():
             return vmapped(both, len(args) - 1, "different")(*args)
 
@@ -139,19 +137,19 @@ def _traced(
             _refuse_unsafe_warnings()
             with _RandomOperations() as found:
                 batched(*example)
-            if not found.operations <= set(rand_ops):  # whoever optimises the graph knows these for random
+            if not found.operations <= known_random_operations():
                 return None
             lowered.specialize(*example, num_calls=0)  # traces and does not compile
     except (RuntimeError, UserWarning):
         return None
-    with isolated(0, example[0].device), config.patch(fallback_random=True):  # torch's own random numbers
+    with isolated(0, example[0].device), torchs_random_numbers():
         step = lowered.specialize(*example, num_calls=num_tiles)
     return lambda _, *args: step(*args)
 
 
 def _eager(
     function: Function, besides: Function | None, num_arguments: int, num_tiles: int
-) -> Callable[..., dict[str, Tensor]]:
+) -> Callable[..., dict[Any, Tensor]]:
     pure = over_draws(besides, num_arguments, num_tiles) if besides else lambda *_: {}
     return lambda stream, *args: _drawn(function, args[0], args[1:], stream) | pure(*args)
 
@@ -169,7 +167,7 @@ class _RandomOperations(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def _drawn(function: Function, theta: Tensor, inputs: Data, stream: int) -> dict[str, Tensor]:
+def _drawn(function: Function, theta: Tensor, inputs: Data, stream: int) -> dict[Any, Tensor]:
     try:
         with warnings.catch_warnings(), _OutOfPlaceRandomness():
             _refuse_unsafe_warnings()
@@ -180,6 +178,6 @@ def _drawn(function: Function, theta: Tensor, inputs: Data, stream: int) -> dict
 
 
 def _refuse_unsafe_warnings() -> None:
-    """Make torch's warnings errors: it only warns where it batches a sampler wrongly."""
+    """Turn torch's warnings into errors: torch merely warns when it batches a sampler wrongly."""
     warnings.simplefilter("error", UserWarning)
     warnings.filterwarnings("ignore", message="There is a performance drop")

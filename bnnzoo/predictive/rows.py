@@ -1,18 +1,21 @@
-"""What a posterior says about rows of data, as labelled arrays: draws of y, their moments and log densities."""
+"""Predictions for rows of data as labelled arrays: draws of y, their moments and log densities."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import xarray as xr
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.minibatch import as_tensors, unequal_rows
+from bnnzoo.core.replay import Node
+from bnnzoo.core.terms import moments_of, pointwise_of
 from bnnzoo.core.types import Data, Model
 from bnnzoo.predictive import datatree
-from bnnzoo.predictive.evaluate import Arrays, can_split_rows, evaluate, plan
+from bnnzoo.predictive.evaluate import Arrays, Variable, can_split_rows, evaluate, plan
 from bnnzoo.predictive.latent import Drawn, numpy_arrays
 from bnnzoo.predictive.random_blocks import draw_blocks, evaluate_random
 
@@ -31,22 +34,21 @@ class Rows:
 
     @classmethod
     def of(cls, density: LogDensity, theta: Tensor, raw: Data) -> "Rows":
-        """Convert and inspect the arguments ``raw`` by running the model once at ``theta[P]``."""
+        """Convert and inspect the arguments ``raw`` by running the model at ``theta[P]``: on all rows, then on one."""
         data = new_data(density, raw)
         try:
             nodes = density.nodes(theta, *data)
-            lengths = {v.shape[0] if v.ndim else 0 for v in density.conditional(theta, *data).values()}
-            density.pointwise(theta, *data)
+            _refuse_absent_sites(density, nodes)
+            moments = moments_of(nodes, density.observed)
+            pointwise_of(nodes, (*density.observed, *density.factors))
         except Exception as error:
             if explanation := unequal_rows(data):
                 raise ValueError(explanation) from error
             raise
-        absent = [name for name in density.observed if name not in nodes]
-        if absent:
-            raise ValueError(f"With this data the model has no site {absent[0]!r}, which it had when it was fitted.")
         observed = {name: nodes[name]["value"] for name in density.observed if nodes[name]["is_observed"]}
+        lengths = {v.shape[0] if v.ndim else 0 for v in moments.values()}
         num_rows = lengths.pop() if len(lengths) == 1 else 0
-        splits = num_rows > 1 and can_split_rows(density, theta, data, num_rows)
+        splits = num_rows > 1 and can_split_rows(moments, density.conditional, theta, data, num_rows)
         return cls(data, raw, observed, num_rows, splits)
 
 
@@ -58,9 +60,9 @@ def new_data(density: LogDensity, raw: Data) -> Data:
 
 
 def row_groups(
-    draws: Drawn, rows: Rows, chunk_size: int | None, density: LogDensity | None = None
+    draws: Drawn, rows: Rows, chunk_size: int | None, densities: Sequence[LogDensity] = ()
 ) -> dict[str, xr.Dataset]:
-    """Return what is said about the rows, in the groups of training data.
+    """Return the predictions for the rows, under the names of the groups for training data.
 
     Parameters
     ----------
@@ -68,46 +70,85 @@ def row_groups(
     rows : Rows
     chunk_size : int, optional
         Draws x rows evaluated together.
-    density : LogDensity, optional
-        The likelihood to use, such as one with linearised outputs; the posterior's own unless given.
+    densities : sequence of LogDensity
+        The likelihood to use, such as one with linearised outputs; or one for each component of a mixture. Default: the
+        posterior's own.
     """
-    if not draws.posterior.density.observed:
+    density = draws.posterior.density
+    if not density.observed:
         return {}
-    density, theta = density or draws.posterior.density, draws.flat
-    likelihoods = [*rows.observed, *(density.factors if rows.observed else ())]
-
-    def moments_and_likelihood(theta: Tensor, *data: Any) -> dict[str, Tensor]:
-        moments = {f"moment {name}": value for name, value in density.conditional(theta, *data).items()}
-        pointwise = density.pointwise(theta, *data) if likelihoods else {}
-        return moments | {f"likelihood {name}": pointwise[name] for name in likelihoods}
-
-    def drawn(theta: Tensor, *data: Any) -> dict[str, Tensor]:
-        return {f"draw {name}": value for name, value in density.predictive(theta, *data).items()}
-
-    def both(theta: Tensor, *data: Any) -> dict[str, Tensor]:  # not the likelihood: y must not change what is drawn
-        return drawn(theta, *data) | density.conditional(theta, *data)
-
-    where = (theta[0], rows.data, rows.num_rows)
-    tiles = draw_blocks(both, *where, splits=rows.splits)
-    if chunk_size is None:
-        found = evaluate_random(drawn, theta, *where[1:], tiles, draws.seed, besides=moments_and_likelihood)
+    densities = densities or (density,)
+    if len(densities) == 1:
+        found = _evaluated(densities[0], draws.flat, rows, draws.seed, chunk_size)
     else:
-        blocks = plan(moments_and_likelihood, *where, splits=rows.splits, chunk_size=chunk_size)
-        found = evaluate(moments_and_likelihood, theta, *where[1:], blocks)
-        found |= evaluate_random(drawn, theta, *where[1:], tiles, draws.seed)
+        found = _by_component(densities, draws, rows, chunk_size)
     values = draws.per_draw(found)
     inputs, columns = _inputs(density.model, rows)
     return {
-        "posterior_predictive": datatree.by_row(_starting_with("draw ", values)),
-        "conditional": datatree.conditional(_starting_with("moment ", values)),
-        "log_likelihood": datatree.by_row(_starting_with("likelihood ", values)),
+        "posterior_predictive": datatree.by_row(_in_group("posterior_predictive", values)),
+        "conditional": datatree.conditional(_in_group("conditional", values)),
+        "log_likelihood": datatree.by_row(_in_group("log_likelihood", values)),
         "observed_data": datatree.by_row(numpy_arrays(rows.observed), draws=False),
         "constant_data": datatree.constant(inputs, rows.num_rows, columns),
     }
 
 
-def _starting_with(prefix: str, arrays: Arrays) -> Arrays:
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+def _evaluated(density: LogDensity, theta: Tensor, rows: Rows, seed: int, chunk_size: int | None) -> Arrays:
+    """Return draws of y, moments and log densities at ``theta[M, P]``; each run of the model gives as much as it can."""
+    likelihoods = [*rows.observed, *(density.factors if rows.observed else ())]
+
+    def moments_and_likelihood(theta: Tensor, *data: Any) -> dict[Any, Tensor]:
+        nodes = density.observed_nodes(theta, *data)
+        found = _grouped("conditional", moments_of(nodes, density.observed))
+        return found | _grouped("log_likelihood", pointwise_of(nodes, likelihoods))
+
+    def drawn(theta: Tensor, *data: Any) -> dict[Any, Tensor]:
+        return _grouped("posterior_predictive", density.predictive(theta, *data))
+
+    def drawn_and_moments(theta: Tensor, *data: Any) -> dict[Any, Tensor]:  # y must not change what is drawn
+        nodes = density.observed_nodes(theta, *data, draw=True)
+        values = {name: nodes[name]["value"] for name in density.observed}
+        return _grouped("posterior_predictive", values) | _grouped("conditional", moments_of(nodes, density.observed))
+
+    where = (theta[0], rows.data, rows.num_rows)
+    tiles = draw_blocks(drawn_and_moments, *where, splits=rows.splits)
+    if chunk_size is None:
+        return evaluate_random(drawn, theta, *where[1:], tiles, seed, besides=moments_and_likelihood)
+    blocks = plan(moments_and_likelihood, *where, splits=rows.splits, chunk_size=chunk_size)
+    return evaluate(moments_and_likelihood, theta, *where[1:], blocks) | evaluate_random(
+        drawn, theta, *where[1:], tiles, seed
+    )
+
+
+def _by_component(densities: Sequence[LogDensity], draws: Drawn, rows: Rows, chunk_size: int | None) -> Arrays:
+    """Evaluate the draws of each component of a mixture by its own density, and put them back where they came from."""
+    assert draws.members is not None
+    members = draws.members.flatten()
+    out: Arrays = {}
+    for number, density in enumerate(densities):
+        places = (members == number).nonzero()[:, 0]
+        if not len(places):
+            continue
+        found = _evaluated(density, draws.flat[places.to(draws.flat.device)], rows, draws.seed + number, chunk_size)
+        for name, values in found.items():
+            if name not in out:
+                out[name] = np.empty((len(members), *values.shape[1:]), values.dtype)
+            out[name][places.numpy()] = values
+    return out
+
+
+def _grouped(group: str, values: Mapping[str, Tensor]) -> dict[Any, Tensor]:
+    return {Variable(group, name): value for name, value in values.items()}
+
+
+def _in_group(group: str, arrays: Arrays) -> Arrays:
+    return {variable.name: array for variable, array in arrays.items() if variable.group == group}
+
+
+def _refuse_absent_sites(density: LogDensity, nodes: Mapping[str, Node]) -> None:
+    absent = [name for name in density.observed if name not in nodes]
+    if absent:
+        raise ValueError(f"With this data the model has no site {absent[0]!r}, which it had when it was fitted.")
 
 
 def _inputs(model: Model, rows: Rows) -> tuple[Arrays, dict[str, list[str]]]:

@@ -43,7 +43,7 @@ def check_method(
         Error of an approximate method beyond Monte Carlo: of means in posterior sds, of variances relative to them.
     seed : int
     device : torch.device or str, optional
-        Where to fit; the CPU unless given.
+        Where to fit. Default: the CPU.
 
     Raises
     ------

@@ -167,7 +167,7 @@ def skewed(num_data: int = 4, seed: int = 0, num_rates: int | None = None) -> Ta
     ----------
     num_data, seed : int
     num_rates : int, optional
-        Number of independent rates, a vector; one number unless given.
+        Number of independent rates, a vector. Default: one scalar.
 
     Returns
     -------

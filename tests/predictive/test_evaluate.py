@@ -66,16 +66,21 @@ def test_plan_follows_a_chunk_size(theta, x):
     assert plan(outer, theta[0], (x,), 29, splits=False, chunk_size=7) == Blocks(1, None)
 
 
+def splits(posterior, theta, data, num_rows):
+    moments = posterior.density.conditional
+    return can_split_rows(moments(theta, *data), moments, theta, data, num_rows)
+
+
 def test_a_model_whose_rows_are_independent_is_recognised():
     target = linear_gaussian()
     posterior = exact_posterior(target)
-    assert can_split_rows(posterior.density, posterior.loc, target.data, 40)
+    assert splits(posterior, posterior.loc, target.data, 40)
 
 
 def test_a_model_that_mixes_its_rows_is_recognised():
     data = torch.randn(20), torch.randn(20)
     posterior = narrow_posterior(standardising, *data)
-    assert not can_split_rows(posterior.density, posterior.loc + 1.0, data, 20)
+    assert not splits(posterior, posterior.loc + 1.0, data, 20)
 
 
 def test_memory_is_bounded_by_a_block_not_by_the_whole(x):

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.inference.markov.blocks import Block, pack, read_block, sha256, unpack, write_block
+from bnnzoo.core.fingerprint import fingerprint
+from bnnzoo.inference.markov.blocks import Block, pack, read_block, unpack, write_block
 from bnnzoo.inference.markov.protocols import Loop
 from bnnzoo.inference.markov.store import Fingerprint, WriterLock, attributes_of, open_chains
 
@@ -27,16 +27,8 @@ SECONDS_BETWEEN_BLOCKS = 10.0
 
 def fingerprint_of(config: Mapping[str, Any], density: LogDensity, seed: int) -> Fingerprint:
     """Return what must agree for a store to belong to a fit, in words by name."""
-    probe = torch.full((1, density.num_params), 0.1, dtype=density.dtype, device=density.device)
-    value, _ = density.value_and_grad(probe, *density.data)
-    return {
-        "settings": json.dumps(config, sort_keys=True),
-        "seed": str(seed),
-        "dtype": str(density.dtype),
-        "latent sites": ", ".join(f"{site.name}{list(site.shape)}" for site in density.sites),
-        "data": ", ".join(_digest(value) for value in density.data),
-        "log density at a fixed point": f"{float(value):.6g}",
-    }
+    found = {name: _as_text(value) for name, value in fingerprint(density).items()}
+    return {"settings": json.dumps(config, sort_keys=True), "seed": str(seed), "dtype": str(density.dtype), **found}
 
 
 class Checkpoint:
@@ -160,7 +152,7 @@ class Checkpoint:
         return self._folder / f"block-{number:06d}"
 
 
-def _digest(value: Any) -> str:
-    if isinstance(value, Tensor):
-        return f"{list(value.shape)} {sha256(value.cpu().numpy())[:12]}"
-    return repr(value)
+def _as_text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else ", ".join(value)

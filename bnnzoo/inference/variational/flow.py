@@ -1,7 +1,7 @@
 """Normalising flows over ``theta``: a Gaussian transformed by coupling layers, as a family and as a posterior."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,8 @@ from torch.func import functional_call, vmap
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.posterior import FitInfo, guide_of, noise_of_draws
 from bnnzoo.core.replay import isolated
+from bnnzoo.core.saving import StoredPosterior
+from bnnzoo.core.stored import Owner
 from bnnzoo.inference.variational.elbo import InvertibleFamily
 
 __all__ = ["Flow", "FlowPosterior", "SinhArcsinh", "coupling_layers"]
@@ -119,8 +121,8 @@ class Flow:
         return {name: part.reshape(shapes[name]) for name, part in zip(shapes, parts, strict=True)}
 
 
-@dataclass(frozen=True)
-class FlowPosterior:
+@dataclass(frozen=True, repr=False)
+class FlowPosterior(StoredPosterior):
     """A fitted flow as a posterior over ``theta[P]``.
 
     Attributes
@@ -153,6 +155,26 @@ class FlowPosterior:
         """Return draws ``[*shape, P]``, using torch's global random stream."""
         noise = torch.randn(*shape, self.density.num_params, dtype=self.params.dtype, device=self.params.device)
         return self._draw(noise)
+
+    def state(self) -> dict[str, Any]:
+        """Return the parameters, the family that is transformed, and what the layers are made of."""
+        layers = self.flow.layers
+        return {
+            "params": self.params,
+            "base": self.flow.base,
+            "num_base": self.flow.num_base,
+            "num_layers": len(list(layers.get_submodule("layers").children())),
+            "num_hidden": self.info.config["num_hidden"],
+            "buffers": dict(layers.named_buffers()),
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any], owner: Owner) -> "FlowPosterior":
+        """Return the posterior of which :meth:`state` was stored."""
+        layers = coupling_layers(owner.density, state["num_layers"], state["num_hidden"], owner.info.seed)
+        layers.load_state_dict(state["buffers"], strict=False)
+        flow = Flow(state["base"], state["num_base"], layers)
+        return cls(owner.density, owner.info, flow, state["params"])
 
     def _draw(self, noise: Tensor) -> Tensor:
         return self._each(self.flow.draw, noise).reshape(noise.shape)

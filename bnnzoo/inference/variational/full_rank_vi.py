@@ -8,13 +8,14 @@ from torch import Tensor
 
 from bnnzoo.core.covariance import Dense
 from bnnzoo.core.settings import Count
+from bnnzoo.core.stored import Stored
 from bnnzoo.inference.variational.fit_family import GaussianVI
 
 __all__ = ["FullRank", "FullRankVI"]
 
 
 @dataclass(frozen=True)
-class FullRank:
+class FullRank(Stored):
     """Gaussians by mean and Cholesky factor: ``params`` has P means, P log diagonal entries and those below the diagonal."""
 
     num_params: int

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from bnnzoo.core.covariance import Diagonal
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.stored import Stored
 from bnnzoo.inference.optimise.batches import batches_of
 from bnnzoo.inference.optimise.streams import MemberStreams
 from bnnzoo.inference.variational.elbo import Bound, Family
@@ -19,7 +20,7 @@ __all__ = ["MeanField", "MeanFieldVI"]
 
 
 @dataclass(frozen=True)
-class MeanField:
+class MeanField(Stored):
     """Gaussians with independent entries; the parameters are the means and the log standard deviations."""
 
     def start(self, loc: Tensor, scale: float) -> Tensor:

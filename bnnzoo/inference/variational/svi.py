@@ -2,14 +2,14 @@
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pyro
 import torch
 from pyro import poutine
-from pyro.infer import ELBO, Trace_ELBO
+from pyro.infer import ELBO, Trace_ELBO, autoguide
 from pyro.infer import SVI as PyroSVI
 from pyro.infer.autoguide import AutoContinuous, AutoDiagonalNormal
 from pyro.optim import ClippedAdam, PyroOptim
@@ -20,8 +20,10 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.posterior import DEFAULT_DRAWS, FitInfo
 from bnnzoo.core.replay import Node, isolated
+from bnnzoo.core.saving import StoredPosterior
 from bnnzoo.core.settings import Count, Positive
 from bnnzoo.core.sites import ModelError, is_subsample
+from bnnzoo.core.stored import Owner
 from bnnzoo.core.types import Model
 from bnnzoo.inference.optimise.batches import batches_of
 from bnnzoo.inference.optimise.observers import StepProgress
@@ -32,8 +34,8 @@ __all__ = ["SVI", "GuidePosterior"]
 type Guide = Callable[..., Any]
 
 
-@dataclass(frozen=True)
-class GuidePosterior:
+@dataclass(frozen=True, repr=False)
+class GuidePosterior(StoredPosterior):
     """A fitted Pyro guide as a posterior over ``theta[P]``.
 
     Attributes
@@ -77,6 +79,30 @@ class GuidePosterior:
                 return self.guide(*args, **kwargs)
 
         return guide
+
+    def state(self) -> dict[str, Any]:
+        """Return the guide's name, and the values of its unconstrained parameters and buffers."""
+        name = getattr(self.guide, "__name__", type(self.guide).__name__)
+        return {"guide": name, "params": self.params["params"], "buffers": _buffers(self.guide)}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any], owner: Owner) -> "GuidePosterior":
+        """Return the posterior of which :meth:`state` was stored, with the guide built anew.
+
+        Raises
+        ------
+        ValueError
+            If the guide must be passed, or is another one.
+        """
+        density = owner.density
+        validation = nullcontext() if density.has_data else pyro.validation_enabled(False)
+        with isolated(owner.info.seed, density.device), validation:
+            guide = SVI(guide=_guide_to_rebuild(state["guide"], owner))._own_guide(density.model)
+            guide(*density.data)
+            params = pyro.get_param_store().get_state()
+            _restore(params["params"], state["params"], "parameter")
+            _restore(_buffers(guide), state["buffers"], "buffer")
+            return cls(density, owner.info, guide, copy.deepcopy(params))
 
     @contextmanager
     def _store(self) -> Iterator[None]:
@@ -192,6 +218,40 @@ class SVI:
         if self.optimiser is not None:
             return copy.deepcopy(self.optimiser)
         return ClippedAdam({"lr": self.learning_rate, "lrd": 0.01 ** (1 / self.num_steps)})
+
+
+def _guide_to_rebuild(name: str, owner: Owner) -> Guide:
+    """Return the guide that was passed, or Pyro's autoguide of the stored name."""
+    if owner.guide is not None:
+        if not (owner.density.has_data or isinstance(owner.guide, type)):
+            raise ValueError(
+                f"The guide {name!r} may depend on the training data. Pass them: bnnzoo.load(path, model, *data, guide=...)."
+            )
+        return owner.guide
+    found = getattr(autoguide, name, None)
+    if not (isinstance(found, type) and issubclass(found, autoguide.AutoGuide)):
+        raise ValueError(
+            f"The file holds a fit of the guide {name!r}, which is no autoguide class of Pyro. Pass the guide that was "
+            f"fitted: bnnzoo.load(path, model, *data, guide=...)."
+        )
+    return found
+
+
+def _buffers(guide: Guide) -> dict[str, Tensor]:
+    return dict(guide.named_buffers()) if isinstance(guide, torch.nn.Module) else {}
+
+
+def _restore(own: Mapping[str, Tensor], saved: Mapping[str, Tensor], what: str) -> None:
+    """Copy saved values into a new guide's tensors in place, which its modules share with the parameter store."""
+    if {name: value.shape for name, value in own.items()} != {name: value.shape for name, value in saved.items()}:
+        shapes = [", ".join(f"{name}{list(value.shape)}" for name, value in values.items()) for values in (saved, own)]
+        raise ValueError(
+            f"The file holds a fit of another guide: its {what}s are {shapes[0] or 'none'}, and those of this guide are "
+            f"{shapes[1] or 'none'}. Pass the guide that was fitted: bnnzoo.load(path, model, *data, guide=...)."
+        )
+    with torch.no_grad():
+        for name, value in saved.items():
+            own[name].copy_(value)
 
 
 class _ScaledModel:

@@ -1,0 +1,78 @@
+"""Files of tensors and a JSON header, in the safetensors format: written whole or not at all, and checked when read."""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+__all__ = ["FORMAT", "read_archive", "write_archive"]
+
+FORMAT = 1
+"""Number of the file format; raised whenever an older bnnzoo could not read what a newer one writes."""
+
+
+def write_archive(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
+    """Write contiguous tensors and a header of plain values; a file of that name is replaced once this one is complete."""
+    text = json.dumps(header)
+    metadata = {"bnnzoo": str(FORMAT), "header": text, "sha256": _checksum(text, tensors)}
+    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
+    try:
+        save_file(dict(tensors), partial, metadata=metadata)
+        with partial.open("rb+") as file:
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def read_archive(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the tensors and the header of a file.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If the file is damaged, has a newer format, or was not written by bnnzoo.
+    """
+    tensors, metadata = _read(path)
+    if not {"bnnzoo", "header", "sha256"} <= metadata.keys():
+        raise ValueError(f"{path} is a safetensors file, but no posterior saved by bnnzoo.")
+    if metadata["bnnzoo"] != str(FORMAT):
+        raise ValueError(
+            f"{path} has format {metadata['bnnzoo']}, and this version of bnnzoo reads format {FORMAT}. Load it with the "
+            f"version that wrote it, or a newer one."
+        )
+    if _checksum(metadata["header"], tensors) != metadata["sha256"]:
+        raise ValueError(f"{path} is damaged: its checksum does not match its contents. Restore it from a copy.")
+    return tensors, json.loads(metadata["header"])
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no file {path}.")
+    try:
+        with safe_open(path, "pt") as file:
+            # copies: what is mapped from a file could change with it
+            return {name: file.get_tensor(name).clone() for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except (SafetensorError, RuntimeError, ValueError, OSError) as error:
+        raise ValueError(
+            f"{path} is damaged, or was not saved by bnnzoo: it cannot be read ({error}). Restore it from a copy."
+        ) from error
+
+
+def _checksum(header: str, tensors: Mapping[str, Tensor]) -> str:
+    found = hashlib.sha256(header.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        found.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        found.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()

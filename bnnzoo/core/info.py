@@ -1,0 +1,64 @@
+"""How a posterior came about: the record that every fit leaves behind."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from torch import Tensor
+
+from bnnzoo.core.stored import Stored
+
+__all__ = ["FitInfo"]
+
+
+@dataclass(frozen=True, repr=False)
+class FitInfo(Stored):
+    """How a posterior came about: what the method reports, and what :func:`bnnzoo.fit` adds.
+
+    Attributes
+    ----------
+    sampling : {"mcmc", "iid", "ensemble"}
+        What the draws are: correlated draws of a Markov chain, independent ones, or members of an ensemble.
+    num_gradients : int
+        Gradients of the log density over all observations of the batch, summed over chains.
+    complete : bool
+        False if the run was interrupted.
+    config : mapping
+        The method's hyperparameters, ready for JSON; a method reports those that it chose itself, ``fit`` adds the others.
+    sample_stats : mapping of str to Tensor
+        One value ``[C, S]`` for each draw, under ArviZ's names.
+    fit_stats : mapping of str to Tensor
+        Traces ``[C, num_steps]`` of the optimisation: ``elbo`` or ``loss``.
+    method : str
+        Class name of the method. Added by ``fit``, as are the next two.
+    seed : int
+    seconds : float
+        Wall time of the fit.
+    """
+
+    sampling: Literal["mcmc", "iid", "ensemble"]
+    num_gradients: int = 0
+    complete: bool = True
+    config: Mapping[str, Any] = field(default_factory=dict)
+    sample_stats: Mapping[str, Tensor] = field(default_factory=dict)
+    fit_stats: Mapping[str, Tensor] = field(default_factory=dict)
+    method: str = ""
+    seed: int = 0
+    seconds: float = 0.0
+
+    def __repr__(self) -> str:
+        """Name the method, what its draws are, and what the fit cost; no tensor is printed."""
+        parts = [
+            self.method or "no method",
+            self.sampling,
+            f"seed {self.seed}",
+            f"{self.num_gradients} gradients",
+            f"{self.seconds:.3g} s",
+            *([] if self.complete else ["interrupted"]),
+            *([f"statistics: {', '.join((*self.sample_stats, *self.fit_stats))}"] if self._has_statistics else []),
+        ]
+        return f"FitInfo({', '.join(parts)})"
+
+    @property
+    def _has_statistics(self) -> bool:
+        return bool(self.sample_stats or self.fit_stats)

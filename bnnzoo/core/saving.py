@@ -1,0 +1,158 @@
+"""Posteriors in files: what is written about a fit, and how a file is matched with a model and its data."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bnnzoo.core.archive import read_archive, write_archive
+from bnnzoo.core.density import LogDensity, build_density
+from bnnzoo.core.fingerprint import different_data, different_model, fingerprint
+from bnnzoo.core.info import FitInfo
+from bnnzoo.core.minibatch import as_tensors
+from bnnzoo.core.placeholders import arguments_of, density_without_data
+from bnnzoo.core.stored import Owner, Stored, decode, encode
+from bnnzoo.core.types import Data, Model
+
+__all__ = ["SavedFit", "StoredPosterior", "open_fit"]
+
+PACKAGES = ("bnnzoo", "torch", "pyro-ppl")
+
+
+class StoredPosterior(Stored):
+    """A posterior that can be saved and printed; :class:`bnnzoo.core.stored.Stored` says how others join."""
+
+    density: LogDensity
+    info: FitInfo
+
+    def save(self, path: str | Path) -> None:
+        """Write this posterior to one file, from which :func:`bnnzoo.load` restores it bit by bit.
+
+        The file holds tensors in the safetensors format and a header of plain values: what was fitted and how, and a
+        fingerprint of the model and its data, but neither of the two themselves. It is complete or not there at all.
+
+        Parameters
+        ----------
+        path : str or Path
+            Name of the file, which is replaced if it exists.
+
+        Raises
+        ------
+        ValueError
+            If the posterior was itself loaded without its data.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import bnnzoo as bz
+        >>> from bnnzoo.testing import linear_gaussian
+        >>> target = linear_gaussian()
+        >>> posterior = bz.fit(target.model, bz.Laplace(), *target.data, progress=False)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     posterior.save(f"{folder}/laplace.bnn")
+        ...     loaded = bz.load(f"{folder}/laplace.bnn", target.model, *target.data)
+        >>> bool(torch.equal(loaded.draws(), posterior.draws()))
+        True
+        """
+        density = self.density
+        if not density.has_data:
+            raise ValueError(
+                "This posterior was loaded without its training data, so its file cannot be written again. Copy the file, or "
+                "load it with the data: bnnzoo.load(path, model, *data)."
+            )
+        tensors: dict[str, Tensor] = {}
+        header = {
+            "versions": {name: _version(name) for name in PACKAGES},
+            "dtype": str(density.dtype).removeprefix("torch."),
+            "arguments": arguments_of(density.data),
+            "fingerprint": fingerprint(density),
+            "info": encode(self.info, tensors),
+            "posterior": encode(self, tensors),
+        }
+        write_archive(Path(path), tensors, header)
+
+    def __repr__(self) -> str:
+        """Describe the fit in one line; no tensor is printed."""
+        info = self.info
+        parts = [
+            info.method or "no method",
+            *self._summary(),
+            f"{info.seconds:.3g} s",
+            *([] if info.complete else ["interrupted"]),
+            f"sites {self.density.sites_in_short()}",
+        ]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    def _summary(self) -> list[str]:
+        """Return what is to be said of this kind of posterior beyond its fit and its sites."""
+        return []
+
+
+@dataclass(frozen=True)
+class SavedFit:
+    """What a file says, read and checked, and not yet matched with a model.
+
+    Attributes
+    ----------
+    path : Path
+    tensors : mapping of str to Tensor
+    header : mapping
+    """
+
+    path: Path
+    tensors: Mapping[str, Tensor]
+    header: Mapping[str, Any]
+
+    def density(self, model: Model, data: Data, device: torch.device) -> LogDensity:
+        """Return the log density of ``model`` given its training data, or given their shapes if ``data`` is empty.
+
+        Raises
+        ------
+        ValueError
+            If the model or the data are not those of the fit.
+        """
+        dtype: torch.dtype = getattr(torch, self.header["dtype"])
+        arguments, saved = self.header["arguments"], self.header["fingerprint"]
+        if arguments and not data:
+            density: LogDensity = density_without_data(model, arguments, dtype, device)
+        else:
+            tensors = as_tensors(data, dtype, device)
+            self._refuse(different_data(saved, tensors))
+            density = build_density(model, *tensors, dtype=dtype, device=device)
+        self._refuse(different_model(saved, density))
+        return density
+
+    def posterior(self, density: LogDensity, kinds: Sequence[type[Stored]], guide: Callable[..., Any] | None) -> Any:
+        """Return the posterior, whose parts are of the given classes."""
+        info = decode(self.header["info"], self.tensors, [FitInfo], Owner(density))
+        return decode(self.header["posterior"], self.tensors, kinds, Owner(density, info, guide))
+
+    def _refuse(self, found: str | None) -> None:
+        if found:
+            raise ValueError(f"{self.path} holds another fit: {found}.")
+
+
+def open_fit(path: Path) -> SavedFit:
+    """Read the file of a saved posterior and check that it is whole.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If the file is damaged, has a newer format, or was not written by bnnzoo.
+    """
+    return SavedFit(path, *read_archive(path))
+
+
+@cache
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # run from a checkout that is not installed
+        return "unknown"

@@ -1,0 +1,87 @@
+"""What the nodes of one run of a model say: log densities and moments of observed sites, priors, networks."""
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor
+
+from bnnzoo.core.conditional import moments
+from bnnzoo.core.network import NETWORK_KEY, Network
+from bnnzoo.core.readout import UnreadableLikelihood, read
+from bnnzoo.core.replay import Node, log_prob, scaled_sum, switch_validation_off
+from bnnzoo.core.sites import is_deterministic, is_factor, is_subsample
+
+__all__ = [
+    "active_coordinates",
+    "first_not_finite",
+    "moments_of",
+    "networks_of",
+    "pointwise_of",
+    "static_priors",
+    "summed_by_row",
+]
+
+
+def moments_of(nodes: Mapping[str, Node], observed: tuple[str, ...]) -> dict[str, Tensor]:
+    """Return the moments of p(y | x, theta), such as ``mean[B, ...]``, named ``"<site>.mean"`` if sites are several."""
+    if len(observed) == 1:
+        return moments(nodes[observed[0]]["fn"])
+    return {f"{site}.{key}": value for site in observed for key, value in moments(nodes[site]["fn"]).items()}
+
+
+def pointwise_of(nodes: Mapping[str, Node], names: Iterable[str]) -> dict[str, Tensor]:
+    """Return the masked but unscaled log density ``[B, ...]`` of each named site."""
+    return {name: log_prob(nodes[name]) for name in names}
+
+
+def summed_by_row(terms: list[Tensor], like: Tensor) -> Tensor:
+    """Sum likelihood terms of one shape row by row; string terms of different shapes one after another."""
+    if not terms:
+        return like.new_zeros(0)
+    if all(term.shape == terms[0].shape for term in terms):
+        return torch.stack(terms).sum(0).reshape(-1)
+    return torch.cat([term.reshape(-1) for term in terms])
+
+
+def first_not_finite(nodes: Mapping[str, Node]) -> tuple[str, float] | None:
+    """Return the name and the log probability of the first sample site that is not finite, None if all are."""
+    for name, node in nodes.items():
+        if node["type"] == "sample" and not is_subsample(node):
+            value = log_prob(node).sum()
+            if not bool(value.isfinite()):
+                return name, float(value)
+    return None
+
+
+def active_coordinates(node: Node) -> tuple[bool, ...]:
+    """Tell for each coordinate of an observed site's :class:`~bnnzoo.core.readout.Readout` whether it has a gradient.
+
+    Raises
+    ------
+    UnreadableLikelihood
+        If the site's family is not known.
+    """
+    try:
+        return tuple(block.requires_grad for block in read(node["fn"]).coordinates)
+    except UnreadableLikelihood as error:
+        raise UnreadableLikelihood(f"The likelihood of site {node['name']!r} cannot be read: {error}.") from None
+
+
+def static_priors(nodes: list[Node]) -> dict[str, Node] | None:
+    """Return the nodes of latent sites if no prior depends on a latent value, else None; None also with factors."""
+    found = {}
+    for node in nodes:
+        if is_subsample(node) or is_deterministic(node):
+            continue
+        detached = {**node, "value": node["value"].detach()}
+        if is_factor(node) or scaled_sum(detached).requires_grad:
+            return None
+        switch_validation_off(node["fn"])
+        found[node["name"]] = {key: node[key] for key in ("name", "type", "fn", "scale", "mask", "args", "kwargs")}
+    return found
+
+
+def networks_of(nodes: list[Node]) -> tuple[Network, ...]:
+    """Return the records that networks left in the trace, once each."""
+    records = [node["infer"][NETWORK_KEY] for node in nodes if NETWORK_KEY in (node["infer"] or {})]
+    return tuple({id(record): record for record in records}.values())
