@@ -82,7 +82,9 @@ class RowBatches(ABC):
             _refuse_no_rows(self.num_rows, density)
         weights = self.row_weights(density.num_data, streams)
         weights = None if weights is None else weights.to(device=density.device, dtype=density.dtype)
-        return (_batch(density, index, weights) for index in self.indices(density.num_data, streams))
+        whole = Batch(density.data, (None,) * len(density.data), weights)
+        indices = self.indices(density.num_data, streams)
+        return (whole if index is None else _selected(density, index, weights) for index in indices)
 
 
 @dataclass(frozen=True)
@@ -208,9 +210,7 @@ def _epochs(num_data: int, size: int, generator: torch.Generator) -> Iterator[Te
         yield from reversed([rows for rows in order.split(size) if len(rows) == size])
 
 
-def _batch(density: LogDensity, index: Tensor | None, weights: Tensor | None) -> Batch:
-    if index is None:
-        return Batch(density.data, (None,) * len(density.data), weights)
+def _selected(density: LogDensity, index: Tensor, weights: Tensor | None) -> Batch:
     index = index.to(density.device)
     data = select(density.data, index, density.num_data)
     own = index.ndim == 2

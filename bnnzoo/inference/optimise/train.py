@@ -140,15 +140,18 @@ def train(
     show = StepProgress(context.progress, "Optimising", num_steps, name)
     params, state, values = start, optimiser.start(start), []
     step: Callable[..., Any] | None = None
+    batch: Batch | None = None
+    tensors: list[Tensor] = []
     try:
         for taken, row in enumerate(table.unbind(0), start=1):
-            batch = next(source)
+            last, batch = batch, next(source)
+            tensors = tensors if batch is last else _tensors(batch)
             drawn = noise(streams.shared)
             if step is None:
                 arguments = (params, state, row, constants, drawn, batch)
                 step = one_step.specialize(*arguments, num_calls=num_steps).flat
             with torch.no_grad():
-                params, *moments, value = step(params, *state, row, *constants, *drawn, *_tensors(batch))
+                params, *moments, value = step(params, *state, row, *constants, *drawn, *tensors)
             state = tuple(moments)
             ends = observe is not None and observe(taken, params, value)
             values.append(value)
