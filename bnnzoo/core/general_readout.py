@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.distributions import AffineTransform, Distribution, TransformedDistribution, biject_to, transform_to
 from torch.func import grad
 
-from bnnzoo.core.replay import isolated
+from bnnzoo.core.replay import isolated, switch_validation_off
 
 __all__ = ["Readout", "UnreadableLikelihood", "general_read"]
 
@@ -94,7 +94,9 @@ def general_read(distribution: Distribution, read: Callable[[Distribution], Read
 
     def build(coordinates: Coordinates) -> Distribution:
         pieces = coordinates[0].split(widths, -1)
-        return _rebuilt(distribution, {k: p.restore(z) for (k, p), z in zip(parts.items(), pieces, strict=True)})
+        rebuilt = _rebuilt(distribution, {k: p.restore(z) for (k, p), z in zip(parts.items(), pieces, strict=True)})
+        switch_validation_off(rebuilt)
+        return rebuilt
 
     def roots() -> tuple[Tensor, ...]:
         return (_fisher_root(distribution, z.detach(), build),)

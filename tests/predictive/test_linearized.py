@@ -1,6 +1,8 @@
 """Predictions linearised at the mode against closed forms and against the linear model they come from."""
 
 import numpy as np
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 from torch.func import jacrev
@@ -92,9 +94,15 @@ def test_refusals() -> None:
     model, data = cases()["regression"]
     with pytest.raises(ValueError, match="posterior of MAP is no single Gaussian"):
         predict(fit(model, SHORT, *data), *data, linearized=True)
-    model, data = cases()["mixture"]
-    with pytest.raises(ValueError, match=r"family MixtureSameFamily.*Leave linearized out"):
-        predict(fit(model, Laplace(SHORT), *data), *data, linearized=True)
+
+    def heavy_tails(y):
+        df = pyro.sample("df", dist.Gamma(5.0, 1.0))
+        with pyro.plate("data", len(y)):
+            pyro.sample("obs", dist.StudentT(df, 0.0, 1.0), obs=y)
+
+    y = torch.randn(20)
+    with pytest.raises(ValueError, match=r"'obs' cannot be read: the degrees of freedom.*Leave linearized out"):
+        predict(fit(heavy_tails, Laplace(SHORT, curvature="hessian"), y), y, linearized=True)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Curvatures against explicit Jacobians, loops over rows, enumeration and Monte Carlo."""
 
 import json
+import math
 
 import pyro
 import pyro.distributions as dist
@@ -12,14 +13,25 @@ from torch.func import grad, jacrev, vmap
 
 from bnnzoo.core.density import build_density
 from bnnzoo.core.outputs import whitened_outputs
+from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.replay import replay
 from bnnzoo.core.sites import ModelError
-from bnnzoo.inference import MAP, Laplace, fit
-from bnnzoo.inference.laplace.curvature import precision, sum_over_rows
+from bnnzoo.inference import MAP, NUTS, Laplace, fit
+from bnnzoo.inference.laplace.curvature import (
+    Curvature,
+    MonteCarloFisher,
+    UnreadableLikelihoodWarning,
+    precision,
+    sum_over_rows,
+)
 from bnnzoo.inference.laplace.hessian import hessian_diagonal
+from bnnzoo.inference.laplace.low_rank import precision_product
+from bnnzoo.predictive import predict
 from tests.helpers.densities import cases
+from tests.helpers.likelihoods import LIKELIHOODS, split
 
 SHORT = MAP(num_steps=200)
+NO_SHAPE = torch.Size()
 
 
 @pytest.mark.parametrize("name", ["regression", "two_sites", "hierarchical", "mixture", "eight_schools"])
@@ -107,20 +119,108 @@ def test_model_that_mixes_rows_is_differentiated_whole() -> None:
     torch.testing.assert_close(posterior.covariance.diagonal()[0], 1 / exact)
 
 
-@pytest.mark.parametrize(("name", "curvature"), [("categorical", "ggn"), ("correlation", "hessian")])
-def test_curvature_is_chosen_by_what_can_be_read(name: str, curvature: str) -> None:
+@pytest.mark.parametrize("name", ["categorical", "correlation", "mixture"])
+def test_every_likelihood_that_can_be_read_has_gauss_newton_curvature(name: str) -> None:
     model, data = cases()[name]
     posterior = fit(model, Laplace(SHORT), *data)
-    assert posterior.info.config["curvature"] == curvature
+    assert posterior.info.config["curvature"] == "ggn"
+    assert torch.equal(posterior.linearize_at, posterior.loc)
     json.dumps(dict(posterior.info.config))
 
 
-def test_refuses_ggn_of_an_unreadable_likelihood() -> None:
-    model, data = cases()["mixture"]
-    with pytest.raises(ModelError, match=r"'obs' cannot be read: the family MixtureSameFamily.*curvature='hessian'"):
-        fit(model, Laplace(SHORT, curvature="ggn"), *data)
-    with pytest.raises(ValueError, match=r"Laplace\(damping=-1.0\): write 0 or more"):
-        fit(*(cases()["categorical"][:1]), Laplace(SHORT, damping=-1.0), *cases()["categorical"][1])
+SENTENCE = r"The exact Hessian replaces the Gauss-Newton matrix.*{}.*predictions come from the model itself"
+
+
+def test_exact_hessian_of_a_factor_is_warned_about() -> None:
+    def model(y: Tensor) -> None:
+        a = pyro.sample("a", dist.Normal(0.0, 1.0))
+        with pyro.plate("data", len(y)):
+            pyro.factor("rows", -((y - a) ** 2))
+
+    y = torch.randn(20)
+    with pytest.warns(UnreadableLikelihoodWarning, match=SENTENCE.format("pyro.factor site 'rows'")):
+        posterior = fit(model, Laplace(SHORT), y)
+    assert posterior.info.config["curvature"] == "hessian"
+    wanted = fit(model, Laplace(SHORT, curvature="hessian"), y)  # no warning
+    assert torch.equal(wanted.covariance.dense(), posterior.covariance.dense())
+    with pytest.raises(ModelError, match=r"pyro.factor site 'rows'.*Write curvature='hessian' or curvature=MonteCarlo"):
+        fit(model, Laplace(SHORT, curvature="ggn"), y)
+
+
+class Shifted(dist.TorchDistribution):
+    """A normal distribution whose location comes in by a transform that declares no parameters."""
+
+    arg_constraints = {"scale": dist.constraints.positive}
+    support = dist.constraints.real
+
+    def __init__(self, shift: object, scale: Tensor) -> None:
+        self.shift, self.scale = shift, scale
+        super().__init__(scale.shape)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return dist.Normal(self.shift(), self.scale, validate_args=False).log_prob(value)
+
+    def sample(self, sample_shape: torch.Size = NO_SHAPE) -> Tensor:
+        return torch.randn(sample_shape + self.batch_shape)
+
+
+def test_likelihood_whose_parameters_are_hidden_is_warned_about() -> None:
+    def model(y: Tensor) -> None:
+        a = pyro.sample("a", dist.Normal(0.0, 1.0))
+        scale = pyro.sample("scale", dist.LogNormal(0.0, 1.0))
+        with pyro.plate("data", len(y)):
+            pyro.sample("y", Shifted(lambda: a, scale.expand(len(y))), obs=y)
+
+    with pytest.warns(UnreadableLikelihoodWarning, match=SENTENCE.format("site 'y' cannot be read: something besides")):
+        fit(model, Laplace(SHORT), torch.randn(20))
+
+
+@pytest.mark.filterwarnings("ignore:The model could not be traced")
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_general_ggn_is_the_fisher_information_by_monte_carlo(name: str) -> None:
+    data, _ = split(name)
+    density = build_density(LIKELIHOODS[name], *data)
+    theta = 0.3 * torch.randn(density.num_params)
+
+    def diagonal(curvature: Curvature) -> Tensor:
+        return sum_over_rows(density, theta, curvature, lambda root: (root**2).sum(0))
+
+    drawn = torch.stack([diagonal(MonteCarloFisher(100, seed)) for seed in range(10)])
+    # 512 draws a row against 1000: Monte Carlo standard errors of both
+    error = drawn.std(0) * (1 / 10 + 100 / 512) ** 0.5
+    assert ((diagonal("ggn") - drawn.mean(0)).abs() <= 6 * error + 1e-9).all()
+
+
+def test_computed_roots_give_the_same_curvature_in_blocks_and_for_some_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, _ = split("mixture_density_network")
+    density = build_density(LIKELIHOODS["mixture_density_network"], *data)
+    theta = 0.3 * torch.randn(density.num_params)
+    whole, index = precision(density, theta, "ggn"), torch.arange(5, 20)
+    torch.testing.assert_close(precision(density, theta, "ggn", index), whole[index[:, None], index])
+    torch.testing.assert_close(precision_product(density, theta, "ggn")(theta), whole @ theta)
+    monkeypatch.setattr("bnnzoo.inference.laplace.curvature.MAX_ELEMENTS", 7 * 6 * density.num_params)
+    torch.testing.assert_close(precision(density, theta, "ggn"), whole)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The model could not be traced")
+@pytest.mark.filterwarnings("ignore:The mode was not reached")
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_held_out_density_is_within_a_factor_of_two_of_nuts(name: str) -> None:
+    """Expected log predictive densities per observation, which may be negative, differ by less than log 2."""
+    train, new = split(name)
+    model = LIKELIHOODS[name]
+    laplace = fit(model, Laplace(MAP(num_steps=500, num_members=2)), *train)
+    nuts = fit(model, NUTS(num_chains=1, num_warmup=200, num_draws=200), *train)
+    assert laplace.info.config["curvature"] == "ggn"
+    assert held_out(nuts, new) - held_out(laplace, new) < math.log(2)
+
+
+def held_out(posterior: Posterior, new: tuple[Tensor, ...]) -> float:
+    """Return the mean over held-out rows of the log predictive density, averaged over 200 draws."""
+    (found,) = predict(posterior, *new, num_draws=200)["predictions_log_likelihood"].data_vars.values()
+    draws = torch.from_numpy(found.to_numpy()).flatten(0, 1)
+    return float((draws.logsumexp(0) - math.log(len(draws))).mean())
 
 
 def test_hessian_diagonal_of_a_coupled_function() -> None:

@@ -10,7 +10,7 @@ from torch.func import functional_call, jacrev
 from bnnzoo.core.density import build_density
 from bnnzoo.core.sites import ModelError
 from bnnzoo.inference import MAP, KFACLaplace, Laplace, fit
-from bnnzoo.inference.laplace.curvature import MonteCarloFisher
+from bnnzoo.inference.laplace.curvature import MonteCarloFisher, precision
 from bnnzoo.inference.laplace.kfac import _kronecker_factors
 from bnnzoo.models import likelihoods, mlp, priors, random_module, supervised
 from bnnzoo.predictive import predict
@@ -143,3 +143,21 @@ def test_monte_carlo_fisher_tends_to_the_closed_form() -> None:
         torch.testing.assert_close(drawn[name][0], gradients, rtol=0.0, atol=0.07 * float(gradients.diagonal().max()))
         if inputs is not None:
             torch.testing.assert_close(drawn[name][1], inputs)
+
+
+def test_likelihood_without_closed_form_has_the_blocks_of_its_fisher_information() -> None:
+    """The bias of the last layer, with which the likelihood's parameters move directly, has the block of the dense GGN."""
+
+    def model(x, y=None):
+        logits = random_module("net", net, priors.normal(1.0))(x)
+        with pyro.plate("data", len(x)):
+            pyro.sample("y", dist.ZeroInflatedPoisson(logits[:, 0].exp(), gate_logits=logits[:, 1]), obs=y)
+
+    net = mlp(3, (4,), 2)
+    density = build_density(model, X, (CLASSES + 1).double())
+    theta = 0.3 * torch.randn(density.num_params, generator=torch.Generator().manual_seed(2))
+    place = next(s.span for s in density.sites if s.name == "net.2.bias")
+    (network,) = density.networks
+    found = _kronecker_factors(density, theta, network, "ggn")["net.2.bias"][0]
+    index = torch.arange(place.start, place.stop)
+    torch.testing.assert_close(found, precision(density, theta, "ggn", index) - torch.eye(2))
