@@ -29,8 +29,8 @@ def loo(tree: xr.DataTree) -> ELPDData:
 
     Markov chains draw from the posterior itself, and the first factor is one. For independent draws of an approximation
     (VI, Laplace) it corrects for the approximation; without it, the k-hats look good however far the approximation is
-    from the posterior. Which of the two is right, the tree says in its attribute ``sampling``; where it has none, draws
-    with ``log_q`` are taken for those of an approximation and others for Markov chains.
+    from the posterior. The tree's attribute ``sampling`` decides between the two; without it, draws that have ``log_q``
+    are treated as draws from an approximation, and all others as Markov chains.
 
     Parameters
     ----------
@@ -103,8 +103,8 @@ def _refuse_prior_and_ensemble(tree: xr.DataTree) -> None:
         )
     if _sampling(tree) == "ensemble":
         raise ValueError(
-            f"Members of an ensemble ({tree.attrs.get('inference_method', 'unknown method')}) are no draws from a known "
-            "density, so that no weights leave an observation out of them: compare held-out log scores instead, "
+            f"Members of an ensemble ({tree.attrs.get('inference_method', 'unknown method')}) are not draws from a known "
+            "density, so importance weights cannot leave an observation out: compare held-out log scores instead, "
             "bnnzoo.calibration.nll(bnnzoo.predict(posterior, x_test, y_test))."
         )
 

@@ -206,7 +206,7 @@ def test_what_has_no_leave_one_out_is_refused():
     model = network(bz.likelihoods.gaussian(scale=0.5))
     members = bz.posterior_predictive(bz.fit(model, bz.MAP(num_members=2, num_steps=5), x, y, progress=False), x, y)
     with pytest.raises(
-        ValueError, match=r"Members of an ensemble \(MAP\) are no draws .* compare held-out log scores inst"
+        ValueError, match=r"Members of an ensemble \(MAP\) are not draws .* compare held-out log scores inst"
     ):
         loo(members)
     with pytest.raises(ValueError, match="draws are those of the prior, which has seen no data to leave out"):
