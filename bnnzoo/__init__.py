@@ -1,8 +1,7 @@
 """Bayesian neural networks in Pyro: write the model once, fit it with any method, get one DataTree for ArviZ."""
 
 from importlib import import_module
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bnnzoo import models
 from bnnzoo.inference import (
@@ -30,10 +29,10 @@ from bnnzoo.inference import (
 )
 from bnnzoo.loading import load
 from bnnzoo.models import likelihoods, priors, random_module
-from bnnzoo.predictive import posterior_predictive, predict, prior_predictive, to_datatree
 
 if TYPE_CHECKING:
     from bnnzoo import acquisition, calibration, datasets, diagnostics, ood, plots, testing, uncertainty
+    from bnnzoo.predictive import posterior_predictive, predict, prior_predictive, to_datatree
 
 __all__ = [
     "HMC",
@@ -78,15 +77,18 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-# Loaded when first used: scikit-learn, scipy's statistics and plotting take seconds that a fit does not need.
+# Loaded when first used: xarray, scikit-learn, scipy's statistics and plotting take seconds that a fit does not need.
 _ON_FIRST_USE = frozenset(
-    {"acquisition", "calibration", "datasets", "diagnostics", "ood", "plots", "testing", "uncertainty"}
+    {"acquisition", "calibration", "datasets", "diagnostics", "ood", "plots", "predictive", "testing", "uncertainty"}
 )
+_PREDICTIVE = frozenset({"posterior_predictive", "predict", "prior_predictive", "to_datatree"})
 
 
-def __getattr__(name: str) -> ModuleType:
+def __getattr__(name: str) -> Any:
     if name in _ON_FIRST_USE:
         return import_module(f"bnnzoo.{name}")
+    if name in _PREDICTIVE:
+        return getattr(import_module("bnnzoo.predictive"), name)
     raise AttributeError(f"module 'bnnzoo' has no attribute {name!r}")
 
 

@@ -16,7 +16,11 @@ MEASURES = frozenset({"diagnostics", "uncertainty", "calibration", "ood", "acqui
 LABELLED = frozenset({"numpy", "scipy", "sklearn", "pandas", "xarray", "arviz_base", "arviz_stats"})
 TENSORS = frozenset({"numpy", "torch", "pyro"})
 OPTIONAL = frozenset({"curvlinops", "dask", "distributed", "zarr", "zuko"})  # what the extras of pyproject.toml bring
-SLOW_TO_IMPORT = ("torch._inductor", "torch._functorch")  # seconds, and many runs do without
+SLOW_TO_IMPORT = (
+    "torch._inductor",
+    "torch._functorch",
+    "torch.fx.experimental.symbolic_shapes",
+)  # seconds, and many runs do without
 MAX_LINES, MAX_CLASS_LINES = 320, 150
 
 # What a family of inference methods may import from bnnzoo.inference besides itself.

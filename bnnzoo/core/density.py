@@ -13,7 +13,7 @@ from torch.func import grad_and_value, vmap
 from bnnzoo.core.minibatch import DataError, unequal_rows
 from bnnzoo.core.network import Network
 from bnnzoo.core.readout import UnreadableLikelihood
-from bnnzoo.core.replay import Node, discover, isolated, log_prob, replay, scaled_sum
+from bnnzoo.core.replay import Node, discover, isolated, log_prob, replay
 from bnnzoo.core.sites import (
     ModelError,
     is_deterministic,
@@ -26,6 +26,7 @@ from bnnzoo.core.space import ParameterSpace
 from bnnzoo.core.terms import (
     active_coordinates,
     first_not_finite,
+    log_prior_of,
     moments_of,
     networks_of,
     pointwise_of,
@@ -62,8 +63,7 @@ class LogDensity(ParameterSpace):
     networks : tuple of Network
         One record for each :func:`bnnzoo.random_module` in the model.
     priors : mapping of str to node, optional
-        What is known of the latent sites before any value is, where no prior depends on another latent site; None where
-        one does.
+        Nodes of the latent sites without their values; None if the prior of one depends on another.
     """
 
     model: Model
@@ -87,9 +87,10 @@ class LogDensity(ParameterSpace):
     def log_prior(self, theta: Tensor) -> Tensor:
         """Return the log prior density ``[]`` at ``theta[P]``, log-Jacobian of the constraining transforms included."""
         if self.priors is None:
-            return self._prior(theta, self.nodes(theta, *self.data))
+            return log_prior_of(self, theta, self.nodes(theta, *self.data), self.factors)
         values = self.constrain(theta)  # and the model need not run, which is most of the work
-        return self._prior(theta, {name: {**node, "value": values[name]} for name, node in self.priors.items()})
+        nodes = {name: {**node, "value": values[name]} for name, node in self.priors.items()}
+        return log_prior_of(self, theta, nodes, self.factors)
 
     def log_likelihood(self, theta: Tensor, *batch: Any) -> Tensor:
         """Return the unscaled log likelihood ``[B]`` of each observation, summed over the observed sites."""
@@ -106,13 +107,11 @@ class LogDensity(ParameterSpace):
         scaled = [nodes[name]["scale"] * value.sum() for name, value in terms.items()]
         num_rows = summed_by_row(list(terms.values()), theta).numel()
         factor = self.num_data / num_rows if num_rows else 1.0
-        return self._prior(theta, nodes) + factor * sum(scaled, theta.new_zeros(()))
+        prior = log_prior_of(self, theta, nodes, self.factors)
+        return prior + factor * sum(scaled, theta.new_zeros(()))
 
     def conditional(self, theta: Tensor, *inputs: Any) -> dict[str, Tensor]:
-        """Return the moments of p(y | x, theta), such as ``mean[B, ...]``, ``variance[B, ...]`` or ``probs[B, K]``.
-
-        With several observed sites the keys are ``"<site>.mean"`` and so on.
-        """
+        """Return the moments of p(y | x, theta), ``mean[B, ...]`` and the like; ``"<site>.mean"`` if sites are several."""
         return moments_of(self.observed_nodes(theta, *inputs), self.observed)
 
     def predictive(self, theta: Tensor, *inputs: Any) -> dict[str, Tensor]:
@@ -149,15 +148,6 @@ class LogDensity(ParameterSpace):
         """
         nodes = replay(self.model, given, batch, self.observed, self.device)
         return self.unconstrain({site.name: nodes[site.name]["value"] for site in self.sites})
-
-    def _prior(self, theta: Tensor, nodes: Mapping[str, Node]) -> Tensor:
-        total = theta.new_zeros(())
-        free = self.unconstrained(theta)
-        for site in self.sites:
-            jacobian = site.transform.log_abs_det_jacobian(free[site.name], nodes[site.name]["value"])
-            total = total + jacobian.sum() + scaled_sum(nodes[site.name])
-        others = [n for n in nodes.values() if is_factor(n) and n["name"] not in self.factors]
-        return sum((scaled_sum(node) for node in others), total)
 
     @cached_property
     def active(self) -> dict[str, tuple[bool, ...]]:

@@ -10,10 +10,12 @@ from bnnzoo.core.network import NETWORK_KEY, Network
 from bnnzoo.core.readout import UnreadableLikelihood, read
 from bnnzoo.core.replay import Node, log_prob, scaled_sum, switch_validation_off
 from bnnzoo.core.sites import is_deterministic, is_factor, is_subsample
+from bnnzoo.core.space import ParameterSpace
 
 __all__ = [
     "active_coordinates",
     "first_not_finite",
+    "log_prior_of",
     "moments_of",
     "networks_of",
     "pointwise_of",
@@ -32,6 +34,19 @@ def moments_of(nodes: Mapping[str, Node], observed: tuple[str, ...]) -> dict[str
 def pointwise_of(nodes: Mapping[str, Node], names: Iterable[str]) -> dict[str, Tensor]:
     """Return the masked but unscaled log density ``[B, ...]`` of each named site."""
     return {name: log_prob(nodes[name]) for name in names}
+
+
+def log_prior_of(
+    space: ParameterSpace, theta: Tensor, nodes: Mapping[str, Node], likelihood: tuple[str, ...]
+) -> Tensor:
+    """Return the log prior density ``[]`` at ``theta[P]``, with the factors that are not named as likelihood terms."""
+    total = theta.new_zeros(())
+    free = space.unconstrained(theta)
+    for site in space.sites:
+        jacobian = site.transform.log_abs_det_jacobian(free[site.name], nodes[site.name]["value"])
+        total = total + jacobian.sum() + scaled_sum(nodes[site.name])
+    others = [node for node in nodes.values() if is_factor(node) and node["name"] not in likelihood]
+    return sum((scaled_sum(node) for node in others), total)
 
 
 def summed_by_row(terms: list[Tensor], like: Tensor) -> Tensor:

@@ -17,7 +17,6 @@ from torch import Tensor
 from torch._guards import TracingContext, tracing
 from torch._subclasses import FakeTensorMode
 from torch.fx import GraphModule
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from bnnzoo.lowering.simplify import drop_unused, number_throughout
 
@@ -36,6 +35,7 @@ def compile_graph(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Seq
     from torch._functorch import config as autograd_config
     from torch._inductor import config
     from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     found: list[Any] = []
 

@@ -92,7 +92,7 @@ def test_other_posteriors_are_not(method) -> None:
 
 def test_refusals() -> None:
     model, data = cases()["regression"]
-    with pytest.raises(ValueError, match="posterior of MAP is no single Gaussian"):
+    with pytest.raises(ValueError, match="posterior of MAP is not Gaussian"):
         predict(fit(model, SHORT, *data), *data, linearized=True)
 
     def heavy_tails(y):
