@@ -52,7 +52,9 @@ if "--smoke" in sys.argv:  # smaller settings, for the tests
 def total_variance(method: bz.MeanFieldVI, params: torch.Tensor, rows: int) -> float:
     """Return the total variance of the gradient of one particle's bound, on the first ``rows`` rows."""
     batch = tuple(part[:rows] for part in data)
-    bound = replace(method, batch_size=rows).bound(density) or along_the_path(density, method.family(density.num_params))
+    bound = replace(method, batch_size=rows).bound(density) or along_the_path(
+        density, method.family(density.num_params)
+    )
     noise_size = density.num_params + getattr(bound, "num_extra", 0)
     noise = torch.randn(num_gradients, noise_size, generator=torch.Generator().manual_seed(0))
     gradients = vmap(grad(lambda p, n: bound(p, n, batch, None, 1.0)), in_dims=(None, 0), chunk_size=50)(params, noise)
