@@ -35,9 +35,16 @@ html_theme = "pydata_sphinx_theme"
 html_title = "bnnzoo"
 html_theme_options = {
     "navigation_with_keys": False,
+    "header_links_before_dropdown": 7,
     "secondary_sidebar_items": ["page-toc"],
     "show_toc_level": 2,
 }
+
+# Pages without a section of their own need no navigation on the left.
+_alone = (
+    "adding_a_method architecture benchmarks changelog cli conformance contributing models predictive quickstart saving"
+)
+html_sidebars = {page: [] for page in _alone.split()}
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
