@@ -68,7 +68,7 @@ print(bz.diagnostics.function_space(train).max())
 # The posterior predictive check and leave-one-out cross-validation are ArviZ's.
 
 az.plot_ppc_dist(train)
-print(az.loo(train))
+print(bz.diagnostics.loo(train))
 
 # %%
 # The trend of each group at new inputs: one call for all of them.

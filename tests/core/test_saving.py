@@ -16,6 +16,7 @@ from bnnzoo.core.density import build_density
 from bnnzoo.core.info import FitInfo
 from bnnzoo.core.posterior import Draws, Gaussian, Mixture
 from bnnzoo.core.stored import encode
+from bnnzoo.inference.variational.flow import FlowPosterior
 from bnnzoo.loading import KINDS
 from bnnzoo.models import likelihoods, mlp, priors, supervised
 from bnnzoo.testing import linear_gaussian
@@ -53,6 +54,7 @@ def test_posteriors_of_every_kind_predict_the_same_in_another_process(tmp_path):
         save(posterior, f"{name}-regression", tmp_path)
     kinds = {type(posterior) for posterior in posteriors.values()}
     kinds |= {type(posterior.covariance) for posterior in posteriors.values() if isinstance(posterior, Gaussian)}
+    kinds |= {type(posterior.flow.base) for posterior in posteriors.values() if isinstance(posterior, FlowPosterior)}
     assert kinds == set(KINDS)
     assert changed_in_another_process(tmp_path) == []
 

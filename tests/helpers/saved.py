@@ -14,8 +14,9 @@ from bnnzoo.core.covariance import Dense, Diagonal, Embedded, Kronecker, LowRank
 from bnnzoo.core.density import build_density
 from bnnzoo.core.method import Method
 from bnnzoo.core.posterior import Draws, FitInfo, Gaussian, Mixture, Posterior
-from bnnzoo.inference.variational.flow_vi import Flow, FlowPosterior, coupling_layers
+from bnnzoo.inference.variational.flow import Flow, FlowPosterior, coupling_layers
 from bnnzoo.inference.variational.full_rank_vi import FullRank
+from bnnzoo.inference.variational.mean_field_vi import MeanField
 from bnnzoo.models import likelihoods, mlp, priors, supervised
 
 __all__ = ["METHODS", "MODELS", "X", "by_hand", "changed", "fitted", "predicted"]
@@ -97,20 +98,25 @@ def by_hand() -> dict[str, Posterior]:
     }
     loc = random(size)
     gaussians = {name: Gaussian(density, info, loc, each, linearize_at=loc) for name, each in covariances.items()}
-    flow = Flow(FullRank(size), 2 * size + size * (size - 1) // 2, coupling_layers(density, 2, 4, seed=3))
-    base = flow.base.start(loc, 0.1)
-    params = flow.start_from(base)
-    params = params + 0.1 * random(len(params))
+    flows = {}
+    for name, family in (("flow", FullRank(size)), ("narrow_flow", MeanField())):
+        base = family.start(loc, 0.1)
+        flow = Flow(family, len(base), coupling_layers(density, 2, 4, seed=3))
+        params = flow.start_from(base)
+        flows[name] = FlowPosterior(density, info, flow, params + 0.1 * random(len(params)))
     weights = torch.tensor([0.3, 0.7]).log()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         guide = bz.fit(model, bz.SVI(num_steps=2), *data, seed=3, dtype=torch.float64, progress=False)
-    return gaussians | {
-        "draws": Draws(density, chains, random(2, 8, size)),
-        "mixture": Mixture(density, info, (gaussians["diagonal"], gaussians["kronecker"]), weights),
-        "flow": FlowPosterior(density, info, flow, params),
-        "guide": guide,
-    }
+    return (
+        gaussians
+        | {
+            "draws": Draws(density, chains, random(2, 8, size)),
+            "mixture": Mixture(density, info, (gaussians["diagonal"], gaussians["kronecker"]), weights),
+            "guide": guide,
+        }
+        | flows
+    )
 
 
 def changed(folder: str) -> list[str]:
