@@ -1,5 +1,6 @@
 """Shipping independent parts of a fit to any ``concurrent.futures`` executor."""
 
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import BrokenExecutor, Executor
 from typing import Any
@@ -10,6 +11,9 @@ import torch
 from bnnzoo.core.density import LogDensity, build_density
 
 __all__ = ["run_on"]
+
+TURN = threading.RLock()
+"""Pyro's handlers are global to a process, so tasks in threads of one process take turns."""
 
 
 def run_on[Task, Result](
@@ -22,7 +26,8 @@ def run_on[Task, Result](
     """Run ``function(task, density)`` for every task on an executor and return the results in order.
 
     The model and its data travel to the workers, which trace and compile a density of their own: compiled code belongs to
-    a process. Each worker computes on one thread, so that workers side by side do not compete for cores.
+    a process. Each worker computes on one thread, so that workers side by side do not compete for cores. The threads of a
+    thread pool take turns, since Pyro's handlers are global: only processes run side by side.
 
     Parameters
     ----------
@@ -71,7 +76,12 @@ def run_on[Task, Result](
 def _in_worker(load: bytes) -> bytes:
     """Run one task; its result returns as bytes, since pickled tensors would travel as handles on shared memory."""
     function, task, (model, data, dtype, device) = cloudpickle.loads(load)
-    torch.set_num_threads(1)
-    result: Any = function(task, build_density(model, *data, dtype=dtype, device=device))
+    with TURN:
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            result: Any = function(task, build_density(model, *data, dtype=dtype, device=device))
+        finally:
+            torch.set_num_threads(threads)
     packed: bytes = cloudpickle.dumps(result)
     return packed

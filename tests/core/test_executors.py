@@ -2,7 +2,7 @@
 
 import multiprocessing
 import os
-from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -41,6 +41,15 @@ def test_workers_know_what_cannot_be_imported_there() -> None:
     shift = 2.0
     (found,) = run_on(InProcess(), lambda task, d: task + shift + d.num_params, [1.0], density(), "1 sum")
     assert found == 6.0
+
+
+def test_threads_of_one_process_take_turns_and_leave_torch_as_it_was() -> None:
+    points, threads = list(torch.randn(8, 3)), torch.get_num_threads()
+    with ThreadPoolExecutor(4) as executor:
+        found = run_on(executor, log_joint, points, density(), "8 points")
+    for theta, value in zip(points, found, strict=True):
+        assert torch.equal(value, log_joint(theta, density()))
+    assert torch.get_num_threads() == threads
 
 
 class Failing(Executor):
