@@ -3,14 +3,14 @@
 import pytest
 
 from bnnzoo.testing import check_method
-from tests.helpers.methods import ACCURACY, AS_GOOD_AS_EXACT, METHODS, SLOW, method_named
+from tests.helpers.methods import ACCURACY, AS_GOOD_AS_EXACT, METHODS, method_named
 
 
 def test_the_methods_are_found():
     assert {"MAP", "MeanFieldVI", "Laplace", "HMC", "NUTS", "SVI"} <= METHODS.keys()
-    assert METHODS.keys() >= SLOW | ACCURACY.keys()
+    assert METHODS.keys() >= ACCURACY.keys()
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in METHODS])
+@pytest.mark.parametrize("name", METHODS)
 def test_method_keeps_its_promises(name, device):
     check_method(method_named(name), accuracy=ACCURACY.get(name, AS_GOOD_AS_EXACT), device=device)
