@@ -34,7 +34,7 @@ def refuse_other_rows(
     sizes, expected = _row_sizes(values), _row_sizes(base)
     if sizes != expected:
         raise ValueError(
-            f"{name!r} and the reference {reference!r} predict different rows ({sizes} and {expected}): predict the "
+            f"{name!r} and the reference {reference!r} predict different observations ({sizes} and {expected}): predict the "
             "same data with each."
         )
     for dim in sizes:
@@ -42,7 +42,7 @@ def refuse_other_rows(
         if ours is not None and theirs is not None and not ours.equals(theirs):
             first = int(np.argmax(np.asarray(ours != theirs)))
             raise ValueError(
-                f"{name!r} and the reference {reference!r} predict different rows (the label at position {first} of "
+                f"{name!r} and the reference {reference!r} predict different observations (the label at position {first} of "
                 f"{dim!r} is {ours[first]} and {theirs[first]}): predict the same data with each, in the same order."
             )
     _refuse_other_inputs(name, _inputs(tree, sizes), reference, _inputs(base_tree, sizes))

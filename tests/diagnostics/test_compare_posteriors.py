@@ -141,8 +141,12 @@ def test_rows_of_other_labels_are_refused():
     names = [f"row {i}" for i in range(ROWS)]
     trees = {"nuts": of_rows(0, X, names), "same": of_rows(1, X, names), "unlabelled": of_rows(1, X)}
     assert compare_posteriors(trees, reference="nuts")["obs_id"].values.tolist() == names
-    sentence = r"'mfvi' .* 'nuts' predict different rows \(the label at position 0 of 'obs_id' is row 39 and row 0\)"
+    sentence = (
+        r"'mfvi' .* 'nuts' predict different observations \(the label at position 0 of 'obs_id' is row 39 and row 0\)"
+    )
     with pytest.raises(ValueError, match=sentence):
         compare_posteriors(trees | {"mfvi": of_rows(1, X, names[::-1])}, reference="nuts")
-    with pytest.raises(ValueError, match=r"'mfvi' .* predict different rows \(\{'obs_id': 1\} and \{'obs_id': 40\}\)"):
+    with pytest.raises(
+        ValueError, match=r"'mfvi' .* predict different observations \(\{'obs_id': 1\} and \{'obs_id': 40\}\)"
+    ):
         compare_posteriors(trees | {"mfvi": of_rows(1, X[:1])}, reference="nuts")
