@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -104,13 +104,15 @@ def log_joint_objective(density: LogDensity) -> MemberObjective:
         batch = inputs.batch
         if batch.row_weights is None:
             return density.log_joint(theta, *batch.data)
-        return density.log_prior(theta) + _weighted_log_likelihood(density, theta, batch.data, batch.row_weights)
+        return density.log_prior(theta) + _weighted_log_likelihood(density, theta, batch)
 
     return MemberObjective(value)
 
 
-def _weighted_log_likelihood(density: LogDensity, theta: Tensor, data: tuple[Any, ...], weights: Tensor) -> Tensor:
-    nodes = density.nodes(theta, *data)
+def _weighted_log_likelihood(density: LogDensity, theta: Tensor, batch: Batch) -> Tensor:
+    weights = batch.row_weights
+    assert weights is not None
+    nodes = density.nodes(theta, *batch.data)
     total = theta.new_zeros(())
     for name in (*density.observed, *density.factors):
         rows = log_prob(nodes[name])
