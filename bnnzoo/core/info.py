@@ -30,10 +30,12 @@ class FitInfo(Stored):
     fit_stats : mapping of str to Tensor
         Traces ``[C, num_steps]`` of the optimisation: ``elbo`` or ``loss``.
     method : str
-        Class name of the method. Added by ``fit``, as are the next two.
+        Class name of the method. Added by ``fit``, as are the next three.
     seed : int
     seconds : float
         Wall time of the fit.
+    columns : mapping of str to tuple of str
+        Column names of the arguments that were data frames: at a prediction, frames are put in the same order by name.
     """
 
     sampling: Literal["mcmc", "iid", "ensemble"]
@@ -45,6 +47,7 @@ class FitInfo(Stored):
     method: str = ""
     seed: int = 0
     seconds: float = 0.0
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         """Name the method, what its draws are, and what the fit cost; no tensor is printed."""

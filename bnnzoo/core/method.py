@@ -1,5 +1,6 @@
 """The interface of inference methods, and the context in which a fit runs."""
 
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from enum import Enum
@@ -49,6 +50,7 @@ class FitContext:
     progress: Progress = field(default_factory=Silent)
     executor: Executor | None = None
     checkpoint: Path | None = None
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @runtime_checkable

@@ -23,6 +23,7 @@ def run_method(method: Method, density: LogDensity, context: FitContext) -> Post
         config=config_of(method) | dict(posterior.info.config),
         seed=context.seed,
         seconds=time.perf_counter() - began,
+        columns=context.columns,
     )
     if isinstance(posterior, Mixture):
         return replace(posterior, info=info, components=tuple(_with(each, info) for each in posterior.components))

@@ -8,7 +8,9 @@ from typing import Annotated, Any
 
 import torch
 
+from bnnzoo.core.arguments import argument_names, positional
 from bnnzoo.core.density import LogDensity, build_density
+from bnnzoo.core.labels import columns_of, refuse_unaligned_rows
 from bnnzoo.core.method import FitContext, Method, Need
 from bnnzoo.core.minibatch import as_tensors, usable_device
 from bnnzoo.core.posterior import Posterior
@@ -36,6 +38,7 @@ def fit(
     progress: bool = True,
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
+    **named: Any,
 ) -> Posterior:
     """Fit a Pyro model to data with any inference method and return its posterior over ``theta[P]``.
 
@@ -60,6 +63,9 @@ def fit(
         Where to compute; the CPU unless given.
     dtype : torch.dtype, optional
         Of floating-point data and parameters; torch's default dtype unless given.
+
+    **named
+        Arguments of the model by name, as in ``fit(model, method, x=x, y=y)``.
 
     Returns
     -------
@@ -93,12 +99,15 @@ def fit(
     _refuse_checkpoint(method, checkpoint)
     target = usable_device(device)
     dtype = dtype or torch.get_default_dtype()
+    data = positional(model, data, named)
+    names = argument_names(model, len(data))
+    refuse_unaligned_rows(data, names)
     tensors = as_tensors(data, dtype, target)
     density = build_density(model, *tensors, dtype=dtype, device=target)
     _refuse_unmet_needs(method, density)
     _warn_unused_executor(method, executor)
     bar = progress_for(progress)
-    context = FitContext(seed, bar, executor, None if checkpoint is None else Path(checkpoint))
+    context = FitContext(seed, bar, executor, None if checkpoint is None else Path(checkpoint), columns_of(data, names))
     try:
         return run_method(method, density, context)
     finally:

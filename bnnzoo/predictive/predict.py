@@ -7,10 +7,12 @@ import torch
 import xarray as xr
 from torch import Tensor
 
+from bnnzoo.core.arguments import argument_names, positional
 from bnnzoo.core.density import LogDensity, build_density
+from bnnzoo.core.labels import in_fitted_order
 from bnnzoo.core.minibatch import as_tensors
 from bnnzoo.core.posterior import Draws, FitInfo, Posterior
-from bnnzoo.core.types import Model
+from bnnzoo.core.types import Data, Model
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.latent import Drawn, draw, latent_groups
 from bnnzoo.predictive.linearized import row_densities
@@ -43,6 +45,7 @@ def posterior_predictive(
     weights: bool | Literal["auto"] = "auto",
     chunk_size: int | None = None,
     linearized: bool | Literal["auto"] = "auto",
+    **named: Any,
 ) -> xr.DataTree:
     """Return a posterior with its predictions for the training data, in ArviZ's schema.
 
@@ -64,6 +67,8 @@ def posterior_predictive(
     linearized : bool or "auto"
         Whether to predict with the model's outputs linearised at the posterior's mean; "auto" does for a Laplace
         approximation with Gauss-Newton curvature, see :func:`bnnzoo.predictive.row_density`.
+    **named
+        Arguments of the model by name.
 
     Returns
     -------
@@ -96,7 +101,7 @@ def posterior_predictive(
             "bnnzoo.load(path, model, *data), or use predict(posterior, ...) for new data."
         )
     draws = draw(posterior, num_draws, seed)
-    rows = Rows.of(posterior.density, draws.flat[0], data)
+    rows = Rows.of(posterior.density, draws.flat[0], _as_fitted(posterior, data, named))
     if missing := [name for name in posterior.density.observed if name not in rows.observed]:
         raise ValueError(
             f"posterior_predictive needs the training data with its observations, but site {missing[0]!r} has none: "
@@ -116,6 +121,7 @@ def predict(
     weights: bool | Literal["auto"] = "auto",
     chunk_size: int | None = None,
     linearized: bool | Literal["auto"] = "auto",
+    **named: Any,
 ) -> xr.DataTree:
     """Return a posterior with its predictions for new data.
 
@@ -128,6 +134,8 @@ def predict(
         no default; with observations the tree also has their log density.
     num_draws, seed, weights, chunk_size, linearized
         As for :func:`posterior_predictive`.
+    **named
+        Arguments of the model by name, as in ``predict(posterior, x=x)``.
 
     Returns
     -------
@@ -154,7 +162,7 @@ def predict(
     _check_positive("num_draws", num_draws)
     _check_positive("chunk_size", chunk_size)
     draws = draw(posterior, num_draws, seed)
-    rows = Rows.of(posterior.density, draws.flat[0], data)
+    rows = Rows.of(posterior.density, draws.flat[0], _as_fitted(posterior, data, named))
     about = row_groups(draws, rows, chunk_size, row_densities(posterior, linearized))
     renamed = {_NEW_DATA_NAMES.get(group, group): dataset for group, dataset in about.items()}
     return datatree.from_groups(
@@ -260,6 +268,13 @@ def prior_predictive(
 def _check_positive(name: str, value: int | None) -> None:
     if value is not None and value < 1:
         raise ValueError(f"{name}={value}; write a positive number.")
+
+
+def _as_fitted(posterior: Posterior, data: Data, named: dict[str, Any]) -> Data:
+    """Return arguments in the order of the model's, with the columns of data frames in the order of the fit."""
+    model = posterior.density.model
+    data = positional(model, data, named)
+    return in_fitted_order(data, posterior.info.columns, argument_names(model, len(data)))
 
 
 def _prior_draws(density: LogDensity, num_draws: int, seed: int) -> Tensor:

@@ -1,6 +1,5 @@
 """Predictions for rows of data as labelled arrays: draws of y, their moments and log densities."""
 
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +8,7 @@ import numpy as np
 import xarray as xr
 from torch import Tensor
 
+from bnnzoo.core.arguments import argument_names
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.minibatch import as_tensors, unequal_rows
 from bnnzoo.core.replay import Node
@@ -155,7 +155,7 @@ def _inputs(model: Model, rows: Rows) -> tuple[Arrays, dict[str, list[str]]]:
     """Return the arguments that are not observations, and the column names of those that came as data frames."""
     arrays: Arrays = {}
     columns: dict[str, list[str]] = {}
-    for name, value, raw in zip(_argument_names(model, len(rows.data)), rows.data, rows.raw, strict=True):
+    for name, value, raw in zip(argument_names(model, len(rows.data)), rows.data, rows.raw, strict=True):
         if not isinstance(value, Tensor) or any(_same(value, y) for y in rows.observed.values()):
             continue
         arrays[name] = value.detach().cpu().numpy()
@@ -167,16 +167,6 @@ def _inputs(model: Model, rows: Rows) -> tuple[Arrays, dict[str, list[str]]]:
 def _same(a: Tensor, b: Tensor) -> bool:
     # a likelihood may have cast the observation, so the kinds need not agree
     return a.shape == b.shape and bool((a == b).all())
-
-
-def _argument_names(model: Model, count: int) -> list[str]:
-    try:
-        parameters = list(inspect.signature(model).parameters.values())
-    except (TypeError, ValueError):
-        parameters = []
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    names = [parameter.name for parameter in parameters if parameter.kind in positional]
-    return [*names, *(f"argument_{i}" for i in range(len(names), count))][:count]
 
 
 def _refuse_other_widths(data: Data, fitted: Data) -> None:

@@ -7,6 +7,7 @@ from pyro import poutine
 from torch import Tensor
 from torch.func import vmap
 
+from bnnzoo.core.consistency import refuse_inconsistent
 from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.core.minibatch import as_tensors, usable_device
 from bnnzoo.core.replay import isolated
@@ -63,6 +64,7 @@ def check_model(
         _check_gradient(density, point, gradient, seed)
     _check_batched(density, theta)
     _check_predictive(density, theta)
+    refuse_inconsistent(density)
 
 
 def _check_repeatable(density: LogDensity, theta: Tensor) -> None:

@@ -3,15 +3,17 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
-from bnnzoo.core.labels import in_fitted_order, labels_of, refuse_unaligned_rows
+import bnnzoo as bz
+from bnnzoo.core.labels import columns_of, in_fitted_order, refuse_unaligned_rows
 from bnnzoo.core.minibatch import DataError
 
 FRAME = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [4.0, 5.0, 6.0]}, index=["p", "q", "r"])
 
 
 def test_columns_are_put_in_the_order_of_the_fit() -> None:
-    fitted = labels_of((FRAME, None))
+    fitted = columns_of((FRAME, None), ["x", "y"])
     (found, rest) = in_fitted_order((FRAME[["b", "a"]], None), fitted, ["x", "y"])
     pd.testing.assert_frame_equal(found, FRAME)
     assert rest is None
@@ -29,14 +31,14 @@ def test_columns_are_put_in_the_order_of_the_fit() -> None:
 )
 def test_other_columns_are_refused(frame: pd.DataFrame, sentence: str) -> None:
     with pytest.raises(DataError, match=sentence):
-        in_fitted_order((frame,), labels_of((FRAME,)), ["x"])
+        in_fitted_order((frame,), columns_of((FRAME,), ["x"]), ["x"])
 
 
-def test_arrays_have_no_labels_and_are_taken_as_they_are() -> None:
+def test_arrays_have_no_names_and_are_taken_as_they_are() -> None:
     array = np.ones((3, 2))
-    assert in_fitted_order((array,), labels_of((FRAME,)), ["x"])[0] is array
-    assert in_fitted_order((FRAME,), labels_of((array,)), ["x"])[0] is FRAME
-    assert labels_of((array, FRAME.reset_index(drop=True)))[1].rows is None
+    assert in_fitted_order((array,), columns_of((FRAME,), ["x"]), ["x"])[0] is array
+    assert columns_of((array,), ["x"]) == {}
+    assert in_fitted_order((FRAME,), {}, ["x"])[0] is FRAME
 
 
 def test_rows_are_paired_by_index_or_refused() -> None:
@@ -44,3 +46,17 @@ def test_rows_are_paired_by_index_or_refused() -> None:
     refuse_unaligned_rows((FRAME, y, np.ones(3)), ["x", "y", "z"])
     with pytest.raises(DataError, match=r"indices of arguments 'x' and 'y' differ, first at row 0 \('p' and 'r'\)"):
         refuse_unaligned_rows((FRAME, y[::-1]), ["x", "y"])
+
+
+def test_a_frame_in_another_order_is_predicted_alike() -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(30, 2)), columns=["a", "b"])
+    y = frame["a"] - 2 * frame["b"]
+    model = bz.models.supervised(torch.nn.Linear(2, 1), bz.priors.normal(1.0), bz.likelihoods.gaussian(scale=0.1))
+    posterior = bz.fit(model, bz.MAP(), x=frame, y=y)
+    expected = bz.predict(posterior, frame)["conditional"]["mean"]
+    np.testing.assert_array_equal(bz.predict(posterior, x=frame[["b", "a"]])["conditional"]["mean"], expected)
+    with pytest.raises(DataError, match="argument 'x' has no column 'a'"):
+        bz.predict(posterior, frame.rename(columns={"a": "u"}))
+    with pytest.raises(DataError, match="indices of arguments 'x' and 'y' differ"):
+        bz.fit(model, bz.MAP(), frame, y.sample(frac=1.0, random_state=0))
