@@ -17,7 +17,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from bnnzoo.lowering.simplify import drop_unused, number_throughout
 
-__all__ = ["LoweringWarning", "compile_graph", "first_line"]
+__all__ = ["LoweringWarning", "compile_graph", "compile_loops", "first_line", "for_compiling"]
 
 aten = torch.ops.aten
 
@@ -56,6 +56,34 @@ def compile_graph(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Seq
         warnings.warn(_cannot_compile(error), LoweringWarning, stacklevel=4)
         return None
     return _without_wrappers(wrapped, found, inputs, expected)
+
+
+def compile_loops(graph: GraphModule) -> Callable[..., Any] | None:
+    """Compile a graph with loops inside, which changes its arguments, into one C++ function of the same arguments.
+
+    Temporaries lie on the stack, and the function computes on the thread that calls it.
+    """
+    from torch._inductor import config
+    from torch._inductor.compile_fx import compile_fx_inner
+
+    # what is allocated costs more than what is computed; buffers on the stack are not reused for one another
+    on_stack = {"aot_inductor.allow_stack_allocation": True, "allow_buffer_reuse": False}
+    settings = {"cpp_wrapper": True, "cpp.threads": 1, "cpp_wrapper_build_separate": True, **on_stack}
+    fakes = [node.meta["val"] for node in graph.graph.nodes if node.op == "placeholder"]
+    try:
+        with torch.no_grad(), config.patch(settings), tracing(TracingContext(fakes[0].fake_mode)), _quiet():
+            found: Any = compile_fx_inner(graph, fakes, cpp_wrapper=True)
+        entry = _entry(found.current_callable, [])
+    except Exception as error:
+        warnings.warn(_cannot_compile(error), LoweringWarning, stacklevel=5)
+        return None
+    return entry
+
+
+def for_compiling(graph: GraphModule) -> None:
+    """Write a traced graph, in place, as compilers like it best."""
+    _write_numbers(graph)
+    _expand_tanh(graph)
 
 
 def _without_wrappers(
