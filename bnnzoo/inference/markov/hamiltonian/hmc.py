@@ -53,15 +53,15 @@ class HMCKernel:
     jitter: float
     max_steps: int
 
-    def empty_tree(self, phase: Phase) -> Tree:
+    def start(self, phase: Phase) -> tuple[Leaf, Tree]:
         """Return a finished trajectory at ``phase``."""
         zero = torch.zeros_like(phase.log_density)
-        depth = torch.zeros_like(zero, dtype=torch.int64)
+        depth, no = torch.zeros_like(zero, dtype=torch.int64), torch.zeros_like(zero, dtype=torch.bool)
         control = Control(zero, torch.ones_like(zero), torch.ones_like(depth))
-        return Tree(control, phase, depth, torch.ones_like(zero, dtype=torch.bool))
+        return Leaf(phase, depth, zero, no, no), Tree(control, phase, depth, torch.ones_like(no))
 
     def begin(
-        self, tree: Tree, metric: Metric, step_size: Tensor, noise: Tensor, uniforms: Tensor
+        self, leaf: Leaf, tree: Tree, metric: Metric, step_size: Tensor, noise: Tensor, uniforms: Tensor
     ) -> tuple[Leaf, Tree]:
         """Start a trajectory of random length at the last draw: jitter keeps it from closing on itself."""
         phase = tree.proposal._replace(momentum=momentum_from(metric, noise))

@@ -1,6 +1,7 @@
 """The pure steps that the loop over Hamiltonian kernels compiles: a kernel's steps for one chain, batched over chains."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from bnnzoo.inference.markov.adaptation import Adaptation, observe, update_step_
 from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Leaf, Metric, Phase, Tree, drift, energy
 from bnnzoo.lowering.packed import Packed
 
-__all__ = ["STATS", "batched_begin", "batched_leap", "batched_learn", "batched_merge"]
+__all__ = ["STATS", "batched_begin", "batched_leap", "batched_learn", "batched_merge", "learn"]
 
 STATS = ("lp", "energy", "acceptance_rate", "n_steps", "tree_depth", "diverging", "step_size")
 """Columns of the statistics kept of every draw."""
@@ -48,26 +49,39 @@ def batched_merge(kernel: Kernel) -> Callable[..., tuple[Packed, Packed, Tensor]
     return merge
 
 
+def learn(
+    leaf: Leaf,
+    tree: Tree,
+    metric: Metric,
+    state: Adaptation,
+    warm: Tensor,
+    last: Tensor,
+    collecting: Tensor,
+    target: float,
+) -> tuple[Adaptation, Tensor]:
+    """Return what one chain has learnt from a trajectory that is done, and its statistics ``[7]``.
+
+    ``warm``, ``last`` and ``collecting`` say whether its step size adapts, for the last time, and whether moments are collected.
+    """
+    proposal, acceptance = tree.proposal, leaf.sum_acceptance / leaf.num_steps
+    step = _where(warm, update_step_size(state.step, acceptance, target), state.step)
+    tuned = torch.where(last, step.log_average, step.log_step).exp()
+    moments = _where(collecting, observe(state.moments, proposal.theta, proposal.gradient), state.moments)
+    learnt = Adaptation(torch.where(warm, tuned, state.step_size), step, moments)
+    stats = (proposal.log_density, energy(metric, proposal), acceptance, leaf.num_steps, tree.depth, leaf.diverging)
+    return learnt, torch.stack([s.double() for s in (*stats, state.step_size)])
+
+
 def batched_learn(target: float) -> Callable[..., tuple[Packed, Tensor]]:
     """Return the step that updates the adaptation of chains that are done and gathers their statistics ``[C, 7]``."""
 
-    def one(
-        leaf: Leaf, tree: Tree, metric: Metric, state: Adaptation, warm: Tensor, last: Tensor, collecting: Tensor
-    ) -> tuple[Adaptation, Tensor]:
-        proposal, acceptance = tree.proposal, leaf.sum_acceptance / leaf.num_steps
-        step = _where(warm, update_step_size(state.step, acceptance, target), state.step)
-        tuned = torch.where(last, step.log_average, step.log_step).exp()
-        moments = _where(collecting, observe(state.moments, proposal.theta, proposal.gradient), state.moments)
-        learnt = Adaptation(torch.where(warm, tuned, state.step_size), step, moments)
-        stats = (proposal.log_density, energy(metric, proposal), acceptance, leaf.num_steps, tree.depth, leaf.diverging)
-        return learnt, torch.stack([s.double() for s in (*stats, state.step_size)])
-
-    def learn(leaf: Packed, tree: Packed, metric: Packed, state: Packed, *stages: Tensor) -> tuple[Packed, Tensor]:
+    def batched(leaf: Packed, tree: Packed, metric: Packed, state: Packed, *stages: Tensor) -> tuple[Packed, Tensor]:
+        one = partial(learn, target=target)
         learnt, stats = vmap(one)(leaf.value, tree.value, metric.value, state.value, *stages)
         (state,) = _select(tree.value.done, (learnt,), (state,))
         return state, stats
 
-    return learn
+    return batched
 
 
 def batched_begin(kernel: Kernel) -> Callable[..., tuple[Packed, Packed]]:
@@ -76,8 +90,8 @@ def batched_begin(kernel: Kernel) -> Callable[..., tuple[Packed, Packed]]:
     def begin(
         leaf: Packed, tree: Packed, metric: Packed, state: Packed, noise: Tensor, uniforms: Tensor
     ) -> tuple[Packed, Packed]:
-        args = (tree.value, metric.value, state.value.step_size, noise, uniforms)
-        begun = vmap(kernel.begin, in_dims=(0, 0, 0, 0, 1))(*args)
+        args = (leaf.value, tree.value, metric.value, state.value.step_size, noise, uniforms)
+        begun = vmap(kernel.begin, in_dims=(0, 0, 0, 0, 0, 1))(*args)
         leaf, tree = _select(tree.value.done, begun, (leaf, tree))
         return leaf, tree
 
