@@ -12,17 +12,17 @@ from torch.utils import _pytree as pytree
 from bnnzoo.core.density import LogDensity
 from bnnzoo.inference.markov.adaptation import (
     Adaptation,
-    MassMatrix,
-    StepSize,
     growth_of_narrowest,
     identity_metric,
     initial_adaptation,
     metric_from,
-    restart_step_size,
     window_ends,
 )
 from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Phase, energy
+from bnnzoo.inference.markov.hamiltonian.chains import NativeChains
+from bnnzoo.inference.markov.hamiltonian.settings import FIRST_STEP_SIZE, MAX_SEARCH, LoopSettings, retuned
 from bnnzoo.inference.markov.hamiltonian.steps import STATS, batched_begin, batched_leap, batched_learn, batched_merge
+from bnnzoo.inference.markov.protocols import Loop
 from bnnzoo.inference.markov.settings import even_groups, refuse_counts, refuse_tuning, usual_steps
 from bnnzoo.inference.markov.snapshots import from_arrays, to_arrays
 from bnnzoo.inference.markov.streams import ChainStreams
@@ -31,19 +31,8 @@ from bnnzoo.lowering.packed import Packed
 
 __all__ = ["ChainLoop", "HamiltonianSampler", "LoopSettings"]
 
-FIRST_STEP_SIZE, MAX_SEARCH = 0.1, 50
-
-
-@dataclass(frozen=True)
-class LoopSettings:
-    """What the loop needs to know of a method."""
-
-    num_warmup: int
-    num_draws: int
-    target_accept: float
-    mass_matrix: MassMatrix
-    step_size: float | None
-
+NATIVE_PAYS_FROM = 10_000
+"""Leapfrog steps of a chain from which compiling the whole chain takes less time than it saves."""
 
 class ChainLoop:
     """Chains of one kernel in one batch, with all their state; see :class:`bnnzoo.inference.markov.protocols.Loop`.
@@ -222,21 +211,11 @@ class ChainLoop:
         metric, adaptation = self.state.metric, self.state.adaptation
         learnt: Adaptation = _of_chain(adaptation.value, chain)
         new = metric_from(learnt.moments)
-        step = self._retuned(chain, learnt.step, growth_of_narrowest(_of_chain(metric.value, chain), new))
+        growth = growth_of_narrowest(_of_chain(metric.value, chain), new)
+        step = retuned(learnt.step, growth, self._ends.index(int(self.counts[chain])), len(self._ends))
         empty = pytree.tree_map(torch.zeros_like, learnt.moments)
         _write_chain(metric.value, chain, new)
         _write_chain(adaptation.value, chain, Adaptation(step.log_step.exp(), step, empty))
-
-    def _retuned(self, chain: int, step: StepSize, growth: Tensor) -> StepSize:
-        """Say how the step size goes on with a new mass matrix.
-
-        The first estimate replaces the unit matrix, so steps are rescaled. The last one differs little from the one before
-        it, and too few draws follow to tune from nothing: dual averaging then simply goes on.
-        """
-        place = self._ends.index(int(self.counts[chain]))
-        if place == 1:
-            return restart_step_size(step, growth)
-        return step if place == len(self._ends) - 1 else restart_step_size(step, torch.ones_like(growth))
 
     def _search_step_size(self) -> None:
         """Double or halve each chain's step until the acceptance of one leapfrog step crosses 0.8."""
@@ -293,8 +272,11 @@ class HamiltonianSampler:
         """Return all chains as one batch at home, and on workers as many batches as asked for: they do not need each other."""
         return even_groups(num_chains, (self.num_groups or num_chains) if spread else 1)
 
-    def begin(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int) -> ChainLoop:
-        """Start chains at ``theta[C, P]``."""
+    def begin(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int) -> Loop:
+        """Start chains at ``theta[C, P]``, in native code where that pays for compiling it."""
+        steps = usual_steps(density.num_params) * (self.settings.num_warmup + self.settings.num_draws)
+        if density.device.type == "cpu" and steps >= NATIVE_PAYS_FROM:
+            return NativeChains(self.kernel, density, self.settings, theta, seed, first_chain)
         return ChainLoop(self.kernel, density, self.settings, theta, seed, first_chain)
 
     def refuse_impossible(self, name: str) -> None:
