@@ -2,7 +2,9 @@
 
 import math
 import warnings
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Literal
 
 import torch
@@ -18,6 +20,9 @@ __all__ = ["Stretch", "while_loop"]
 type Going = Callable[[Any, Any], Tensor]
 type Body = Callable[[Any, Any], Any]
 type How = Literal["compiled", "traced", "eager"]
+
+HELD: ContextVar[dict[tuple[int, ...], Tensor]] = ContextVar("HELD", default={})
+"""Tensors of the loop around that hold leaves of its state, by the leaves' identities."""
 
 PACKED_BELOW = 4096
 """Entries from which on a vector keeps its own tensor: packing is a copy."""
@@ -50,8 +55,11 @@ def while_loop(going: Going, body: Body, state: Any, fixed: Any = ()) -> Any:
     leaves, spec = pytree.tree_flatten(state)
     registers, memory, loop = _prepare(going, body, state, fixed)
     go = torch.ones((), dtype=torch.bool, device=leaves[0].device)
-    tensors = (*registers.pack(leaves), go, *memory.pack(pytree.tree_leaves(fixed)))
-    return pytree.tree_unflatten(registers.unpack(loop(*tensors)[:-1]), spec)
+    carried = registers.pack(leaves)
+    found = loop(*carried, go, *memory.pack(pytree.tree_leaves(fixed)))[:-1]
+    # a buffer was changed in place: handed back as what it was, it need not be written over itself
+    ended = [old if old is leaf else new for old, leaf, new in zip(carried, _alone(registers, leaves), found, strict=True)]
+    return pytree.tree_unflatten(registers.unpack(ended), spec)
 
 
 class Stretch:
@@ -105,6 +113,11 @@ class Stretch:
         """Return tensors that hold ``fixed``; large ones are not copied."""
         return self._memory.pack(pytree.tree_leaves(fixed))
 
+    def write(self, tensors: Sequence[Tensor], state: Any) -> None:
+        """Let ``tensors`` hold another state."""
+        old = self._registers.unpack(tensors)
+        self._registers.store(tensors, old, pytree.tree_leaves(state))
+
     def unpack(self, tensors: Sequence[Tensor]) -> Any:
         """Return the state that tensors hold, as views of them; truth values are copies."""
         return pytree.tree_unflatten(self._registers.unpack(tensors), self._spec)
@@ -137,9 +150,8 @@ def _prepare(
     going: Going, body: Body, state: Any, fixed: Any
 ) -> tuple["Registers", "Registers", Callable[..., tuple[Tensor, ...]]]:
     """Return how state and constants are packed, and the loop as a function of the packed tensors, which it changes."""
-    leaves, spec = pytree.tree_flatten(state)
-    constants, fixed_spec = pytree.tree_flatten(fixed)
-    registers, memory = Registers(leaves), Registers(constants)
+    spec, fixed_spec = pytree.tree_structure(state), pytree.tree_structure(fixed)
+    registers, memory = Registers(_parts(state)), Registers([pytree.tree_leaves(fixed)])
     num = registers.num_tensors
 
     def trees(tensors: Sequence[Tensor]) -> tuple[list[Tensor], Any]:
@@ -151,7 +163,8 @@ def _prepare(
     def flat_body(*tensors: Tensor) -> tuple[Tensor, ...]:
         carried, go, rest = tensors[:num], tensors[num], tensors[num + 1 :]
         old, constants = trees((*carried, *rest))
-        state = body(pytree.tree_unflatten(old, spec), constants)
+        with _holding(registers.held(carried, old)):
+            state = body(pytree.tree_unflatten(old, spec), constants)
         ahead = going(state, constants)
         registers.store(carried, old, pytree.tree_leaves(state))
         return (*carried, go.copy_(ahead))
@@ -163,6 +176,26 @@ def _prepare(
         return _run(flat_going, flat_body, (*carried, go), rest)
 
     return registers, memory, loop
+
+
+def _alone(registers: "Registers", leaves: Sequence[Tensor]) -> list[Tensor | None]:
+    """Return of each tensor the leaf that it is, if it is one."""
+    return [leaves[group[0]] if len(group) == 1 else None for group in registers.groups]
+
+
+def _parts(state: Any) -> list[list[Tensor]]:
+    """Return the leaves of a state part by part: parts are packed apart, so that an inner loop can take over one of them."""
+    return [pytree.tree_leaves(part) for part in (state if isinstance(state, tuple) else (state,))]
+
+
+@contextmanager
+def _holding(held: dict[tuple[int, ...], Tensor]) -> Iterator[None]:
+    """Let loops inside know which leaves lie in which tensor, so that they go on in there instead of in a copy."""
+    token = HELD.set(held)
+    try:
+        yield
+    finally:
+        HELD.reset(token)
 
 
 def _run(
@@ -182,30 +215,37 @@ class Registers:
     Native code pays for every tensor that a loop carries, more than for what is computed of a small model.
     """
 
-    def __init__(self, leaves: Sequence[Tensor]) -> None:
+    def __init__(self, parts: Sequence[Sequence[Tensor]]) -> None:
+        leaves = [(number, leaf) for number, part in enumerate(parts) for leaf in part]
         groups: dict[Any, list[int]] = {}
-        for i, leaf in enumerate(leaves):
-            groups.setdefault(_held_as(leaf.dtype) if _is_short(leaf.shape) else i, []).append(i)
-        self._groups = list(groups.values())
-        self._shapes = [leaf.shape for leaf in leaves]
-        self._dtypes = [leaf.dtype for leaf in leaves]
+        for i, (number, leaf) in enumerate(leaves):
+            groups.setdefault((number, _held_as(leaf.dtype)) if _is_short(leaf.shape) else i, []).append(i)
+        self.groups = list(groups.values())
+        self._shapes = [leaf.shape for _, leaf in leaves]
+        self._dtypes = [leaf.dtype for _, leaf in leaves]
         self.num_tensors = len(groups)
 
     def pack(self, leaves: Sequence[Tensor]) -> list[Tensor]:
-        """Return the leaves as few tensors."""
-        return [self._joined([leaves[i] for i in group]) for group in self._groups]
+        """Return the leaves as few tensors, those that hold them already where there are such."""
+        held = HELD.get()
+        groups = [[leaves[i] for i in group] for group in self.groups]
+        return [found if (found := held.get(_ids(group))) is not None else self._joined(group) for group in groups]
 
     def unpack(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return the leaves as views; truth values, which are held as integers, are computed."""
-        found = dict(pair for tensor, group in zip(tensors, self._groups, strict=True) for pair in self._views(tensor, group))
+        found = dict(pair for tensor, group in zip(tensors, self.groups, strict=True) for pair in self._views(tensor, group))
         kinds = enumerate(self._dtypes)
         return [found[i] != 0 if dtype == torch.bool else found[i] for i, dtype in kinds]
+
+    def held(self, tensors: Sequence[Tensor], leaves: Sequence[Tensor]) -> dict[tuple[int, ...], Tensor]:
+        """Return which tensor holds which leaves."""
+        return {_ids([leaves[i] for i in group]): tensor for tensor, group in zip(tensors, self.groups, strict=True)}
 
     def store(self, tensors: Sequence[Tensor], old: Sequence[Tensor], new: Sequence[Tensor]) -> None:
         """Write the leaves that are not those of ``old``."""
         held = {id(leaf) for leaf in old}  # a view of what is about to be overwritten
         values = [leaf.clone() if id(leaf) in held and leaf is not o else leaf for leaf, o in zip(new, old, strict=True)]
-        for tensor, group in zip(tensors, self._groups, strict=True):
+        for tensor, group in zip(tensors, self.groups, strict=True):
             for i, view in self._views(tensor, group):
                 if values[i] is not old[i]:
                     view.copy_(values[i])
@@ -223,6 +263,10 @@ class Registers:
         sizes = [math.prod(self._shapes[i]) for i in group]
         parts = tensor.split(sizes if len(sizes) > 1 else [*sizes, 1])
         return [(i, part.reshape(self._shapes[i])) for i, part in zip(group, parts, strict=False)]
+
+
+def _ids(leaves: Sequence[Tensor]) -> tuple[int, ...]:
+    return tuple(id(leaf) for leaf in leaves)
 
 
 def _is_short(shape: torch.Size) -> bool:

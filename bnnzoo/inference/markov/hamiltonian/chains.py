@@ -29,6 +29,7 @@ from bnnzoo.inference.markov.hamiltonian.native import (
     Counters,
     Plan,
     Schedule,
+    begun,
     chain_loop,
     gradient_graph,
 )
@@ -96,6 +97,8 @@ class NativeChains:
         self.stretch = Stretch(going, body, chains[0], plans[0], key, compiles)
         self._states = [self.stretch.pack(chain) for chain in chains]
         self._plans = [self.stretch.pack_fixed(plan) for plan in plans]
+        for chain in range(self.num_chains):
+            self._begin(chain)
 
     @property
     def counts(self) -> Tensor:
@@ -173,6 +176,13 @@ class NativeChains:
             if count in self._ends[1:]:
                 self._close_window(chain, plan)
             plan.schedule.until.fill_(min(end for end in (*self._ends, self._total) if end > count))
+            self._begin(number)
+
+    def _begin(self, number: int) -> None:
+        """Begin a chain's next trajectory, which waits for the new mass matrix where a window has ended."""
+        chain = self._chain(number)
+        leaf, tree = begun(self.kernel, chain, self._plan(number))
+        self.stretch.write(self._states[number], chain._replace(leaf=leaf, tree=tree))
 
     def _close_window(self, chain: Chain, plan: Plan) -> None:
         """Take over the mass matrix estimated in the window that ends, and forget the window."""

@@ -1,4 +1,4 @@
-"""A whole chain of a Hamiltonian kernel as one loop for native code: draws, in them trajectories, in them leapfrog steps."""
+"""A whole chain of a Hamiltonian kernel as one loop for native code: subtrees, and in them leapfrog steps."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -11,14 +11,14 @@ from torch.utils import _pytree as pytree
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.inference.markov.adaptation import Adaptation
-from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Metric, Phase, drift
+from bnnzoo.inference.markov.hamiltonian.kernel import Control, Kernel, Metric, Phase, drift
 from bnnzoo.inference.markov.hamiltonian.steps import learn
 from bnnzoo.inference.markov.noise import normals, uniforms
 from bnnzoo.lowering.compiling import for_compiling
 from bnnzoo.lowering.graphs import lift_constants, trace
 from bnnzoo.lowering.loops import while_loop
 
-__all__ = ["NUM_STREAMS", "Chain", "Counters", "Plan", "Schedule", "chain_loop", "gradient_graph"]
+__all__ = ["NUM_STREAMS", "Chain", "Counters", "Plan", "Schedule", "begun", "chain_loop", "gradient_graph"]
 
 NUM_STREAMS = 4
 """Random streams of a chain: momenta, starts of trajectories, merged subtrees, leaves."""
@@ -70,6 +70,7 @@ class Trajectory(NamedTuple):
 
     metric: Metric
     step_size: Tensor
+    control: Control
     keys: Tensor
     constants: Sequence[Tensor]
     data: Sequence[Tensor]
@@ -93,55 +94,41 @@ def gradient_graph(density: LogDensity) -> tuple[GraphModule, list[Tensor]]:
 
 
 def chain_loop(kernel: Kernel, graph: GraphModule, target_accept: float) -> tuple[Callable[..., Tensor], Step]:
-    """Return ``going`` and ``body`` of the loop over draws of one chain, on a :class:`Chain` and a :class:`Plan`.
+    """Return ``going`` and ``body`` of the loop over subtrees of one chain, on a :class:`Chain` and a :class:`Plan`.
 
-    A stretch that ends in the middle of a trajectory, for want of budget, goes on there when it is called again.
+    A step grows a subtree leaf by leaf, merges it, and if that makes a draw, learns from it and begins the next
+    trajectory. A stretch that ends in the middle of a subtree, for want of budget, goes on there when it is called again;
+    one that ends with a window ends before the next trajectory begins.
     """
-    double = _doubling(kernel, _leaping(kernel, graph))
+    leap = _leaping(kernel, graph)
 
     def going(chain: Chain, plan: Plan) -> Tensor:
         return (chain.counters.draws < plan.schedule.until) & (chain.counters.budget > 0)
 
-    def draw(chain: Chain, plan: Plan) -> Chain:
-        leaf, tree = _begun(kernel, chain, plan)
-        fixed = Trajectory(plan.metric, chain.adaptation.step_size, plan.keys, plan.constants, plan.data)
-        leaf, tree, counters = while_loop(_is_unfinished, double, (leaf, tree, chain.counters), fixed)
-        return _kept(chain._replace(leaf=leaf, tree=tree, counters=counters), plan, target_accept)
+    def grow(chain: Chain, plan: Plan) -> Chain:
+        fixed = Trajectory(plan.metric, chain.adaptation.step_size, chain.tree.control, plan.keys, plan.constants, plan.data)
+        leaf, counters = while_loop(_is_growing, leap, (chain.leaf, chain.counters), fixed)
+        stop, uniform = leaf.stop, _pair(plan.keys[2], counters.merges, leaf.phase.theta)
+        leaf, tree = _where(stop, kernel.merge(leaf, chain.tree, plan.metric, uniform), (leaf, chain.tree))
+        counters = counters._replace(merges=counters.merges + stop)
+        chain = _kept(chain._replace(leaf=leaf, tree=tree, counters=counters), plan, target_accept)
+        begins = chain.tree.done & (chain.counters.draws < plan.schedule.until)
+        leaf, tree = _where(begins, begun(kernel, chain, plan), (chain.leaf, chain.tree))
+        return chain._replace(leaf=leaf, tree=tree)
 
-    return going, draw
+    return going, grow
 
 
-def _begun(kernel: Kernel, chain: Chain, plan: Plan) -> tuple[Any, Any]:
-    """Begin the next trajectory if the last one is done."""
-    leaf, tree, count = chain.leaf, chain.tree, chain.counters.draws
-    theta = tree.proposal.theta
-    size, places = len(theta), torch.arange(max(2, len(theta)), device=theta.device)
-    noise = normals(plan.keys[0], count * size + places[:size], theta.dtype)
-    begun = kernel.begin(
-        leaf, tree, plan.metric, chain.adaptation.step_size, noise, _pair(plan.keys[1], count, places, theta.dtype)
+def begun(kernel: Kernel, chain: Chain, plan: Plan) -> tuple[Any, Any]:
+    """Return the leaf and the tree of a chain at the beginning of its next trajectory."""
+    count, theta = chain.counters.draws, chain.tree.proposal.theta
+    places = torch.arange(len(theta), device=theta.device)
+    noise = normals(plan.keys[0], count * len(theta) + places, theta.dtype)
+    uniform = _pair(plan.keys[1], count, theta)
+    found: tuple[Any, Any] = kernel.begin(
+        chain.leaf, chain.tree, plan.metric, chain.adaptation.step_size, noise, uniform
     )
-    found: tuple[Any, Any] = _where(tree.done, begun, (leaf, tree))
     return found
-
-
-def _is_unfinished(state: tuple[Any, Any, Counters], fixed: Trajectory) -> Tensor:
-    _, tree, counters = state
-    return ~tree.done & (counters.budget > 0)
-
-
-def _doubling(kernel: Kernel, leap: Step) -> Step:
-    """Return the step that grows a trajectory by one subtree."""
-
-    def double(state: tuple[Any, Any, Counters], fixed: Trajectory) -> tuple[Any, Any, Counters]:
-        leaf, tree, counters = state
-        leaf, counters = while_loop(_is_growing, leap, (leaf, counters), (tree.control, fixed))
-        theta, stop = leaf.phase.theta, leaf.stop
-        places = torch.arange(2, device=theta.device)
-        merged = kernel.merge(leaf, tree, fixed.metric, _pair(fixed.keys[2], counters.merges, places, theta.dtype))
-        leaf, tree = _where(stop, merged, (leaf, tree))
-        return leaf, tree, counters._replace(merges=counters.merges + stop)
-
-    return double
 
 
 def _is_growing(state: tuple[Any, Counters], fixed: Any) -> Tensor:
@@ -152,21 +139,21 @@ def _is_growing(state: tuple[Any, Counters], fixed: Any) -> Tensor:
 def _leaping(kernel: Kernel, graph: GraphModule) -> Step:
     """Return the leapfrog step of one chain, with the gradient in the middle."""
 
-    def leap(state: tuple[Any, Counters], fixed: tuple[Any, Trajectory]) -> tuple[Any, Counters]:
-        (leaf, counters), (control, rest) = state, fixed
-        signed = rest.step_size * control.direction
-        theta, halfway = drift(rest.metric, leaf.phase, signed)
-        value, gradient = graph(*rest.constants, theta, *rest.data)
+    def leap(state: tuple[Any, Counters], fixed: Trajectory) -> tuple[Any, Counters]:
+        leaf, counters = state
+        signed = fixed.step_size * fixed.control.direction
+        theta, halfway = drift(fixed.metric, leaf.phase, signed)
+        value, gradient = graph(*fixed.constants, theta, *fixed.data)
         phase = Phase(theta, halfway + 0.5 * signed * gradient, gradient, value)
-        uniform = uniforms(rest.keys[3], counters.leaps, theta.dtype)
-        leaf = kernel.leap(leaf, control, phase, rest.metric, uniform)
+        uniform = uniforms(fixed.keys[3], counters.leaps, theta.dtype)
+        leaf = kernel.leap(leaf, fixed.control, phase, fixed.metric, uniform)
         return leaf, counters._replace(leaps=counters.leaps + 1, budget=counters.budget - 1)
 
     return leap
 
 
 def _kept(chain: Chain, plan: Plan, target: float) -> Chain:
-    """Learn from a trajectory that is done, and write its draw down."""
+    """Learn from a trajectory if it is done, and write its draw down."""
     done, counters, schedule = chain.tree.done, chain.counters, plan.schedule
     count = counters.draws
     stages = (
@@ -185,8 +172,8 @@ def _kept(chain: Chain, plan: Plan, target: float) -> Chain:
     )
 
 
-def _pair(key: Tensor, count: Tensor, places: Tensor, dtype: torch.dtype) -> Tensor:
-    return uniforms(key, 2 * count + places[:2], dtype)
+def _pair(key: Tensor, count: Tensor, theta: Tensor) -> Tensor:
+    return uniforms(key, 2 * count + torch.arange(2, device=theta.device), theta.dtype)
 
 
 def _where(condition: Tensor, yes: Any, no: Any) -> Any:
