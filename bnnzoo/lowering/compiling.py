@@ -4,7 +4,7 @@ import copy
 import inspect
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from bnnzoo.lowering.simplify import drop_unused, number_throughout
 
-__all__ = ["LoweringWarning", "compile_graph", "compile_loops", "first_line", "for_compiling"]
+__all__ = ["LoweringWarning", "compile_graph", "compile_loops", "decompositions", "first_line", "for_compiling"]
 
 aten = torch.ops.aten
 
@@ -78,6 +78,14 @@ def compile_loops(graph: GraphModule) -> Callable[..., Any] | None:
         warnings.warn(_cannot_compile(error), LoweringWarning, stacklevel=5)
         return None
     return entry
+
+
+def decompositions() -> Mapping[Any, Callable[..., Any]]:
+    """Return how operations that inductor does not know are written with those that it does."""
+    from torch._inductor.decomposition import select_decomp_table
+
+    found: Mapping[Any, Callable[..., Any]] = select_decomp_table()
+    return found
 
 
 def for_compiling(graph: GraphModule) -> None:

@@ -1,7 +1,7 @@
 """Tracing a function into a graph of tensor operations, and taking out what a graph does not need."""
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -97,18 +97,17 @@ def _estimated_seconds(graph: GraphModule) -> float:
     return len(nodes) * SECONDS_PER_NODE + elements * SECONDS_PER_ELEMENT
 
 
-def trace_loops(flat: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor]) -> GraphModule:
+def trace_loops(
+    flat: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor], decompositions: Mapping[Any, Callable[..., Any]]
+) -> GraphModule:
     """Return a function of flat tensors that holds loops and changes its arguments as a graph with graphs inside.
 
-    Operations are those that compilers know; what is written back row by row is written in place.
+    Operations are those left by ``decompositions``; what is written back row by row is written in place.
     """
-    # imported here, as inductor is slow to import
-    from torch._inductor.decomposition import select_decomp_table
-
     mode = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True)
     with torch.no_grad(), tracing(TracingContext(mode)), mode:
         fakes = [mode.from_tensor(tensor) for tensor in inputs]
-        graph = make_fx(flat, decomposition_table=select_decomp_table())(*fakes)
+        graph = make_fx(flat, decomposition_table=decompositions)(*fakes)
     for module in graph.modules():
         if isinstance(module, GraphModule):
             _write_rows_in_place(module)

@@ -2,17 +2,18 @@
 
 import math
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.utils import _pytree as pytree
 
-from bnnzoo.lowering.compiling import LoweringWarning, compile_loops, first_line
+from bnnzoo.lowering.compiling import LoweringWarning, compile_loops, decompositions, first_line
 from bnnzoo.lowering.graphs import trace_loops
 
 __all__ = ["Stretch", "while_loop"]
@@ -21,13 +22,13 @@ type Going = Callable[[Any, Any], Tensor]
 type Body = Callable[[Any, Any], Any]
 type How = Literal["compiled", "traced", "eager"]
 
-HELD: ContextVar[dict[tuple[int, ...], Tensor]] = ContextVar("HELD", default={})
+HELD: ContextVar[Mapping[tuple[int, ...], Tensor]] = ContextVar("HELD", default=MappingProxyType({}))
 """Tensors of the loop around that hold leaves of its state, by the leaves' identities."""
 
 PACKED_BELOW = 4096
 """Entries from which on a vector keeps its own tensor: packing is a copy."""
 
-COMPILED: dict[Hashable, Any] = {}
+COMPILED: dict[Hashable, tuple[How, Callable[..., Any]]] = {}
 """Native code of this process by what it was made from, so that an equal loop is neither traced nor compiled again."""
 
 
@@ -58,7 +59,9 @@ def while_loop(going: Going, body: Body, state: Any, fixed: Any = ()) -> Any:
     carried = registers.pack(leaves)
     found = loop(*carried, go, *memory.pack(pytree.tree_leaves(fixed)))[:-1]
     # a buffer was changed in place: handed back as what it was, it need not be written over itself
-    ended = [old if old is leaf else new for old, leaf, new in zip(carried, _alone(registers, leaves), found, strict=True)]
+    ended = [
+        old if old is leaf else new for old, leaf, new in zip(carried, _alone(registers, leaves), found, strict=True)
+    ]
     return pytree.tree_unflatten(registers.unpack(ended), spec)
 
 
@@ -101,6 +104,7 @@ class Stretch:
         inputs = [*self._registers.pack(leaves), self._go, *self._memory.pack(constants)]
         kinds = tuple((tensor.shape, tensor.dtype, tensor.device) for tensor in inputs)
         found = COMPILED.get((key, kinds, compiles)) if key is not None else None
+        self.how: How
         self.how, self._function = found or _lowered(loop, inputs, compiles)
         if key is not None:
             COMPILED[key, kinds, compiles] = self.how, self._function
@@ -134,16 +138,14 @@ class Stretch:
 
 def _lowered(loop: Callable[..., Any], inputs: list[Tensor], compiles: bool) -> tuple[How, Callable[..., Any]]:
     try:
-        graph = trace_loops(lambda *tensors: loop(*tensors)[-1:], inputs)
+        graph = trace_loops(lambda *tensors: loop(*tensors)[-1:], inputs, decompositions())
     except Exception as error:  # what cannot be traced runs as Python, whatever the reason
-        warnings.warn(f"A loop could not be traced and runs as Python ({first_line(error)}).", LoweringWarning, stacklevel=4)
+        warnings.warn(
+            f"A loop could not be traced and runs as Python ({first_line(error)}).", LoweringWarning, stacklevel=4
+        )
         return "eager", loop
     native = compile_loops(graph) if compiles else None
-    return ("traced", _eager_loops(graph)) if native is None else ("compiled", native)
-
-
-def _eager_loops(graph: GraphModule) -> Callable[..., Any]:
-    return graph
+    return ("traced", graph) if native is None else ("compiled", native)
 
 
 def _prepare(
@@ -199,9 +201,12 @@ def _holding(held: dict[tuple[int, ...], Tensor]) -> Iterator[None]:
 
 
 def _run(
-    going: Callable[..., Tensor], body: Callable[..., tuple[Tensor, ...]], carried: tuple[Tensor, ...], rest: Sequence[Tensor]
+    going: Callable[..., Tensor],
+    body: Callable[..., tuple[Tensor, ...]],
+    carried: tuple[Tensor, ...],
+    rest: Sequence[Tensor],
 ) -> tuple[Tensor, ...]:
-    if torch.fx.experimental.proxy_tensor.get_proxy_mode() is not None:
+    if get_proxy_mode() is not None:
         found: tuple[Tensor, ...] = torch.ops.higher_order.while_loop(going, body, carried, tuple(rest))
         return found
     while bool(carried[-1]):
@@ -233,7 +238,9 @@ class Registers:
 
     def unpack(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return the leaves as views; truth values, which are held as integers, are computed."""
-        found = dict(pair for tensor, group in zip(tensors, self.groups, strict=True) for pair in self._views(tensor, group))
+        found = dict(
+            pair for tensor, group in zip(tensors, self.groups, strict=True) for pair in self._views(tensor, group)
+        )
         kinds = enumerate(self._dtypes)
         return [found[i] != 0 if dtype == torch.bool else found[i] for i, dtype in kinds]
 
@@ -244,7 +251,9 @@ class Registers:
     def store(self, tensors: Sequence[Tensor], old: Sequence[Tensor], new: Sequence[Tensor]) -> None:
         """Write the leaves that are not those of ``old``."""
         held = {id(leaf) for leaf in old}  # a view of what is about to be overwritten
-        values = [leaf.clone() if id(leaf) in held and leaf is not o else leaf for leaf, o in zip(new, old, strict=True)]
+        values = [
+            leaf.clone() if id(leaf) in held and leaf is not o else leaf for leaf, o in zip(new, old, strict=True)
+        ]
         for tensor, group in zip(tensors, self.groups, strict=True):
             for i, view in self._views(tensor, group):
                 if values[i] is not old[i]:

@@ -8,7 +8,8 @@ from torch import Tensor
 
 __all__ = ["keys_of", "normals", "uniforms"]
 
-GOLDEN_GAMMA, FIRST, SECOND = (int(np.uint64(c).astype(np.int64)) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+WORD = 1 << 64
+GOLDEN_GAMMA, FIRST, SECOND = 0x9E3779B97F4A7C15 - WORD, 0xBF58476D1CE4E5B9 - WORD, 0x94D049BB133111EB - WORD
 """Constants of SplitMix64 (Steele, Lea and Flood 2014), as signed numbers: their products wrap around alike."""
 
 DIGITS = {torch.float32: 23, torch.float64: 52}

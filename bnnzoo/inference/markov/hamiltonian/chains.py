@@ -14,12 +14,10 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.inference.markov.adaptation import (
     Adaptation,
     Metric,
-    StepSize,
     growth_of_narrowest,
     identity_metric,
     initial_adaptation,
     metric_from,
-    restart_step_size,
     window_ends,
 )
 from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Phase, drift, energy

@@ -18,8 +18,8 @@ from bnnzoo.inference.markov.adaptation import (
     metric_from,
     window_ends,
 )
-from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Phase, energy
 from bnnzoo.inference.markov.hamiltonian.chains import NativeChains
+from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Phase, energy
 from bnnzoo.inference.markov.hamiltonian.settings import FIRST_STEP_SIZE, MAX_SEARCH, LoopSettings, retuned
 from bnnzoo.inference.markov.hamiltonian.steps import STATS, batched_begin, batched_leap, batched_learn, batched_merge
 from bnnzoo.inference.markov.protocols import Loop
@@ -33,6 +33,7 @@ __all__ = ["ChainLoop", "HamiltonianSampler", "LoopSettings"]
 
 NATIVE_PAYS_FROM = 10_000
 """Leapfrog steps of a chain from which compiling the whole chain takes less time than it saves."""
+
 
 class ChainLoop:
     """Chains of one kernel in one batch, with all their state; see :class:`bnnzoo.inference.markov.protocols.Loop`.

@@ -106,7 +106,9 @@ def chain_loop(kernel: Kernel, graph: GraphModule, target_accept: float) -> tupl
         return (chain.counters.draws < plan.schedule.until) & (chain.counters.budget > 0)
 
     def grow(chain: Chain, plan: Plan) -> Chain:
-        fixed = Trajectory(plan.metric, chain.adaptation.step_size, chain.tree.control, plan.keys, plan.constants, plan.data)
+        fixed = Trajectory(
+            plan.metric, chain.adaptation.step_size, chain.tree.control, plan.keys, plan.constants, plan.data
+        )
         leaf, counters = while_loop(_is_growing, leap, (chain.leaf, chain.counters), fixed)
         stop, uniform = leaf.stop, _pair(plan.keys[2], counters.merges, leaf.phase.theta)
         leaf, tree = _where(stop, kernel.merge(leaf, chain.tree, plan.metric, uniform), (leaf, chain.tree))
