@@ -68,7 +68,9 @@ def compile_loops(graph: GraphModule) -> Callable[..., Any] | None:
 
     # what is allocated costs more than what is computed; buffers on the stack are not reused for one another
     on_stack = {"aot_inductor.allow_stack_allocation": True, "allow_buffer_reuse": False}
-    settings = {"cpp_wrapper": True, "cpp.threads": 1, "cpp_wrapper_build_separate": True, **on_stack}
+    # a loop is a function of the graphs in it, which are part of what the cache on disk goes by
+    cached = {"unsafe_marked_cacheable_functions": {"torch.ops.higher_order.while_loop": torch.__version__}}
+    settings = {"cpp_wrapper": True, "cpp.threads": 1, "cpp_wrapper_build_separate": True, **on_stack, **cached}
     fakes = [node.meta["val"] for node in graph.graph.nodes if node.op == "placeholder"]
     try:
         with torch.no_grad(), config.patch(settings), tracing(TracingContext(fakes[0].fake_mode)), _quiet():
