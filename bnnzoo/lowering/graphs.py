@@ -15,7 +15,16 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.node import map_arg
 
 from bnnzoo.lowering.layout import turn_products
-from bnnzoo.lowering.simplify import drop_unused, filled, is_filled, is_random, number_throughout, share, simplify
+from bnnzoo.lowering.simplify import (
+    drop_unused,
+    filled,
+    is_filled,
+    is_random,
+    number_throughout,
+    share,
+    simplify,
+    spoil_failures,
+)
 
 __all__ = ["fold_constants", "lift_constants", "trace", "trace_loops"]
 
@@ -35,6 +44,7 @@ def trace(flat: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor]) -> tupl
     # one fake mode for the shapes of all nodes; without it every node gets one of its own, half the time of tracing
     with tracing(TracingContext(FakeTensorMode(allow_fallback_kernels=True))):
         graph = make_fx(flat)(*inputs)
+    spoil_failures(graph)
     graph.graph.eliminate_dead_code()
     fold_constants(graph)
     simplify(graph)

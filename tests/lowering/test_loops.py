@@ -21,9 +21,7 @@ class State(NamedTuple):
 
 
 def start() -> State:
-    return State(
-        torch.tensor(0), torch.linspace(-1, 1, 6), torch.zeros(10, 6), torch.tensor(True), torch.zeros(6, 6)
-    )
+    return State(torch.tensor(0), torch.linspace(-1, 1, 6), torch.zeros(10, 6), torch.tensor(True), torch.zeros(6, 6))
 
 
 def limits(last: int) -> tuple[Tensor, Tensor]:
@@ -98,7 +96,9 @@ def test_state_lies_in_few_tensors() -> None:
 def test_inner_loop_goes_on_in_the_tensors_of_the_outer() -> None:
     def outer(state: Any, last: Tensor) -> Any:
         count, (point, square) = state
-        point, square = while_loop(lambda s, f: s[0].sum() < f, lambda s, f: (s[0] + 1, s[0] ** 2), (point, square), last)
+        point, square = while_loop(
+            lambda s, f: s[0].sum() < f, lambda s, f: (s[0] + 1, s[0] ** 2), (point, square), last
+        )
         return count + 1, (point - 3, square)
 
     def two(state: Any, last: Tensor) -> Tensor:

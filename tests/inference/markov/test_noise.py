@@ -29,7 +29,7 @@ def test_distributions(dtype: torch.dtype) -> None:
     places = torch.arange(100_000)
     uniform, normal = uniforms(first, places, dtype), normals(second, places, dtype)
     assert uniform.dtype == normal.dtype == dtype
-    assert 0 < float(uniform.min()) and float(uniform.max()) < 1
+    assert float(uniform.min()) > 0 and float(uniform.max()) < 1
     assert scipy.stats.kstest(uniform.double().numpy(), "uniform").pvalue > 1e-3
     assert scipy.stats.kstest(normal.double().numpy(), "norm").pvalue > 1e-3
     pairs = torch.stack([normal[:-1], normal[1:]]).double()

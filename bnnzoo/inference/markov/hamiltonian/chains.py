@@ -7,33 +7,28 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.func import vmap
 from torch.utils import _pytree as pytree
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.inference.markov.adaptation import (
     Adaptation,
-    Metric,
     growth_of_narrowest,
-    identity_metric,
-    initial_adaptation,
     metric_from,
     window_ends,
 )
-from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Phase, drift, energy
+from bnnzoo.inference.markov.hamiltonian.kernel import Kernel
 from bnnzoo.inference.markov.hamiltonian.native import (
     NUM_STREAMS,
     Chain,
-    Counters,
     Plan,
-    Schedule,
     begun,
     chain_loop,
-    gradient_graph,
+    gradient_of,
 )
-from bnnzoo.inference.markov.hamiltonian.settings import FIRST_STEP_SIZE, MAX_SEARCH, LoopSettings, retuned
+from bnnzoo.inference.markov.hamiltonian.settings import LoopSettings, retuned
+from bnnzoo.inference.markov.hamiltonian.starting import started
 from bnnzoo.inference.markov.hamiltonian.steps import STATS
-from bnnzoo.inference.markov.noise import keys_of, normals
+from bnnzoo.inference.markov.noise import keys_of
 from bnnzoo.inference.markov.snapshots import from_arrays, to_arrays
 from bnnzoo.lowering.cores import num_cores, one_arithmetic_thread
 from bnnzoo.lowering.loops import Stretch
@@ -88,10 +83,11 @@ class NativeChains:
         self.stats = torch.zeros(self.num_chains, settings.num_draws, len(STATS), dtype=torch.float64)
         self._ends, self._budget = window_ends(settings.num_warmup), FIRST_BUDGET
         self._total = settings.num_warmup + settings.num_draws
-        graph, constants = gradient_graph(density)
-        chains, plans = self._started(theta, seed, first_chain, constants)
-        going, body = chain_loop(kernel, graph, settings.target_accept)
-        key = (kernel, settings.target_accept, graph.code)
+        gradient = gradient_of(density)
+        keys = [keys_of(seed, first_chain + c, NUM_STREAMS) for c in range(self.num_chains)]
+        chains, plans = started(kernel, gradient, settings, theta, keys)
+        going, body = chain_loop(kernel, gradient.graph, settings.target_accept)
+        key = (kernel, settings.target_accept, gradient.graph.code)
         self.stretch = Stretch(going, body, chains[0], plans[0], key, compiles)
         self._states = [self.stretch.pack(chain) for chain in chains]
         self._plans = [self.stretch.pack_fixed(plan) for plan in plans]
@@ -190,61 +186,6 @@ class NativeChains:
         empty = pytree.tree_map(torch.zeros_like, learnt.moments)
         _write(plan.metric, new)
         _write(learnt, Adaptation(step.log_step.exp(), step, empty))
-
-    def _started(
-        self, theta: Tensor, seed: int, first_chain: int, constants: list[Tensor]
-    ) -> tuple[list[Chain], list[Plan]]:
-        """Return chains before their first trajectory."""
-        value, gradient = self.density.value_and_grad(theta, *self.density.data)
-        metric = identity_metric(theta, self.settings.mass_matrix)
-        keys = torch.stack([keys_of(seed, first_chain + c, NUM_STREAMS) for c in range(len(theta))])
-        places = torch.arange(theta.shape[1])
-        noise = torch.stack([normals(key[0], places, theta.dtype) for key in keys])
-        phase = Phase(theta, noise, gradient, value)
-        step_size = self._first_step_size(phase, metric)
-        adaptation = initial_adaptation(theta, step_size, self.settings.mass_matrix)
-        tensors = [leaf for leaf in pytree.tree_leaves(self.density.data) if isinstance(leaf, Tensor)]
-        chains, plans = [], []
-        for c in range(len(theta)):
-            leaf, tree = self.kernel.start(_of_chain(phase, c))
-            numbers = [torch.tensor(0) for _ in range(4)]
-            kept = torch.zeros(len(self.draws[c]) + 1, theta.shape[1]).to(theta), self._blank_stats()
-            chains.append(Chain(leaf, tree, _of_chain(adaptation, c), Counters(*numbers), *kept))
-            plans.append(Plan(_of_chain(metric, c), keys[c], self._schedule(), constants, tensors))
-        return chains, plans
-
-    def _blank_stats(self) -> Tensor:
-        return torch.zeros(self.settings.num_draws + 1, len(STATS), dtype=torch.float64)
-
-    def _schedule(self) -> Schedule:
-        first, last = (self._ends[0], self._ends[-1]) if self._ends else (0, 0)
-        until = self._ends[0] if self._ends else self._total
-        return Schedule(*(torch.tensor(n) for n in (self.settings.num_warmup, first, last, until)))
-
-    def _first_step_size(self, phase: Phase, metric: Metric) -> Tensor:
-        """Double or halve each chain's step until the acceptance of one leapfrog step crosses 0.8, unless it is given."""
-        step = torch.full_like(phase.log_density, self.settings.step_size or FIRST_STEP_SIZE)
-        if self.settings.step_size is not None:
-            return step
-        upwards = self._acceptance(phase, metric, step) > 0.8
-        searching = torch.ones_like(upwards)
-        for _ in range(MAX_SEARCH):
-            step = torch.where(searching, torch.where(upwards, 2 * step, step / 2), step)
-            searching &= (self._acceptance(phase, metric, step) > 0.8) == upwards
-            if not bool(searching.any()):
-                break
-        return step
-
-    def _acceptance(self, phase: Phase, metric: Metric, step_size: Tensor) -> Tensor:
-        """Return the acceptance probability ``[C]`` of one leapfrog step."""
-        theta, halfway = vmap(drift)(metric, phase, step_size)
-        value, gradient = self.density.value_and_grad(theta, *self.density.data)
-        moved = Phase(theta, halfway + 0.5 * step_size[:, None] * gradient, gradient, value)
-        return (vmap(energy)(metric, phase) - vmap(energy)(metric, moved)).exp()
-
-
-def _of_chain(state: Any, chain: int) -> Any:
-    return pytree.tree_map(lambda value: value[chain].clone(), state)
 
 
 def _write(views: Any, values: Any) -> None:

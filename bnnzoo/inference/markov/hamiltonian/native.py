@@ -18,7 +18,7 @@ from bnnzoo.lowering.compiling import for_compiling
 from bnnzoo.lowering.graphs import lift_constants, trace
 from bnnzoo.lowering.loops import while_loop
 
-__all__ = ["NUM_STREAMS", "Chain", "Counters", "Plan", "Schedule", "begun", "chain_loop", "gradient_graph"]
+__all__ = ["NUM_STREAMS", "Chain", "Counters", "Gradient", "Plan", "Schedule", "begun", "chain_loop", "gradient_of"]
 
 NUM_STREAMS = 4
 """Random streams of a chain: momenta, starts of trajectories, merged subtrees, leaves."""
@@ -76,8 +76,16 @@ class Trajectory(NamedTuple):
     data: Sequence[Tensor]
 
 
-def gradient_graph(density: LogDensity) -> tuple[GraphModule, list[Tensor]]:
-    """Return ``(*constants, theta[P], *tensors) -> (log joint [], gradient [P])`` as a graph, and its constants."""
+class Gradient(NamedTuple):
+    """``graph(*constants, theta[P], *tensors) -> (log joint [], gradient [P])``, and what it takes besides theta."""
+
+    graph: GraphModule
+    constants: Sequence[Tensor]
+    tensors: Sequence[Tensor]
+
+
+def gradient_of(density: LogDensity) -> Gradient:
+    """Return the gradient of a log density at one point as a graph."""
     leaves, spec = pytree.tree_flatten(density.data)
     places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
 
@@ -90,7 +98,7 @@ def gradient_graph(density: LogDensity) -> tuple[GraphModule, list[Tensor]]:
     theta = torch.zeros(density.num_params, dtype=density.dtype, device=density.device)
     graph, _ = trace(value_and_grad, [theta, *(leaves[i].detach().clone() for i in places)])
     for_compiling(graph)
-    return graph, lift_constants(graph)
+    return Gradient(graph, lift_constants(graph), [leaves[i].detach() for i in places])
 
 
 def chain_loop(kernel: Kernel, graph: GraphModule, target_accept: float) -> tuple[Callable[..., Tensor], Step]:
