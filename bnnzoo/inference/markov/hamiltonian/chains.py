@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from bnnzoo.core.density import LogDensity
 from bnnzoo.inference.markov.adaptation import (
     Adaptation,
     growth_of_narrowest,
@@ -20,10 +19,10 @@ from bnnzoo.inference.markov.hamiltonian.kernel import Kernel
 from bnnzoo.inference.markov.hamiltonian.native import (
     NUM_STREAMS,
     Chain,
+    Gradient,
     Plan,
     begun,
     chain_loop,
-    gradient_of,
 )
 from bnnzoo.inference.markov.hamiltonian.settings import LoopSettings, retuned
 from bnnzoo.inference.markov.hamiltonian.starting import started
@@ -50,7 +49,8 @@ class NativeChains:
     Parameters
     ----------
     kernel : Kernel
-    density : LogDensity
+    gradient : Gradient
+        Of the log density.
     settings : LoopSettings
     theta : Tensor
         Starting points ``[C, P]`` at which the density is finite.
@@ -68,7 +68,7 @@ class NativeChains:
     def __init__(
         self,
         kernel: Kernel,
-        density: LogDensity,
+        gradient: Gradient,
         settings: LoopSettings,
         theta: Tensor,
         seed: int,
@@ -76,14 +76,14 @@ class NativeChains:
         num_threads: int | None = None,
         compiles: bool = True,
     ) -> None:
-        self.kernel, self.density, self.settings = kernel, density, settings
+        self.kernel, self.settings = kernel, settings
         self.num_chains = len(theta)
         self.num_threads = min(num_threads or num_cores(), self.num_chains)
         self.draws = theta.new_zeros(self.num_chains, settings.num_draws, theta.shape[1])
         self.stats = torch.zeros(self.num_chains, settings.num_draws, len(STATS), dtype=torch.float64)
         self._ends, self._budget = window_ends(settings.num_warmup), FIRST_BUDGET
         self._total = settings.num_warmup + settings.num_draws
-        gradient = gradient_of(density)
+        self._num_copied = [0] * self.num_chains
         keys = [keys_of(seed, first_chain + c, NUM_STREAMS) for c in range(self.num_chains)]
         chains, plans = started(kernel, gradient, settings, theta, keys)
         going, body = chain_loop(kernel, gradient.graph, settings.target_accept)
@@ -108,14 +108,12 @@ class NativeChains:
         """Run a stretch of every chain that is not done; an interrupt waits for these."""
         began = time.perf_counter()
         under_way = [c for c in range(self.num_chains) if int(self._chain(c).counters.draws) < self._total]
-        with one_arithmetic_thread():
-            if self.num_threads == 1:
-                for chain in under_way:
-                    self._run(chain)
-            else:
-                self._run_in_threads(under_way)
-        for chain in under_way:
-            self._end_stretch(chain)
+        try:
+            with one_arithmetic_thread():
+                self._run_all(under_way)
+        finally:  # what an interrupt left half way is whole, too: the stretches under way were waited for
+            for chain in under_way:
+                self._end_stretch(chain)
         rounds = -(-len(under_way) // self.num_threads)
         seconds = max((time.perf_counter() - began) / rounds, 1e-9)
         self._budget = max(1, int(self._budget * min(SECONDS_PER_STRETCH / seconds, MAX_GROWTH)))
@@ -136,6 +134,7 @@ class NativeChains:
         found = from_arrays(snapshot, like=self._everything())
         for now, then in zip(pytree.tree_leaves(self._everything()), pytree.tree_leaves(found), strict=True):
             now.copy_(then)
+        self._num_copied = (self.counts - self.settings.num_warmup).clamp(min=0).tolist()
 
     def _everything(self) -> dict[str, Any]:
         plans = [self.stretch.unpack_fixed(plan) for plan in self._plans]
@@ -154,7 +153,11 @@ class NativeChains:
         self._chain(chain).counters.budget.fill_(self._budget)
         self.stretch(self._states[chain], self._plans[chain])
 
-    def _run_in_threads(self, chains: list[int]) -> None:
+    def _run_all(self, chains: list[int]) -> None:
+        if self.num_threads == 1:
+            for chain in chains:
+                self._run(chain)
+            return
         with ThreadPoolExecutor(self.num_threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             running = [pool.submit(self._run, chain) for chain in chains]
             wait(running)
@@ -164,8 +167,10 @@ class NativeChains:
     def _end_stretch(self, number: int) -> None:
         """Copy new draws to where they are kept, and end a window of the adaptation."""
         chain, plan = self._chain(number), self._plan(number)
-        self.draws[number], self.stats[number] = chain.draws[:-1], chain.stats[:-1]
         count = int(chain.counters.draws)
+        new = slice(self._num_copied[number], max(count - self.settings.num_warmup, 0))
+        self.draws[number, new], self.stats[number, new] = chain.draws[new], chain.stats[new]
+        self._num_copied[number] = new.stop
         if count == int(plan.schedule.until) and count < self._total:
             if count in self._ends[1:]:
                 self._close_window(chain, plan)

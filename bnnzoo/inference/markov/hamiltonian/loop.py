@@ -20,6 +20,7 @@ from bnnzoo.inference.markov.adaptation import (
 )
 from bnnzoo.inference.markov.hamiltonian.chains import NativeChains
 from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Phase, energy
+from bnnzoo.inference.markov.hamiltonian.native import gradient_of
 from bnnzoo.inference.markov.hamiltonian.settings import FIRST_STEP_SIZE, MAX_SEARCH, LoopSettings, retuned
 from bnnzoo.inference.markov.hamiltonian.steps import STATS, batched_begin, batched_leap, batched_learn, batched_merge
 from bnnzoo.inference.markov.protocols import Loop
@@ -276,8 +277,10 @@ class HamiltonianSampler:
     def begin(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int) -> Loop:
         """Start chains at ``theta[C, P]``, in native code where that pays for compiling it."""
         steps = usual_steps(density.num_params) * (self.settings.num_warmup + self.settings.num_draws)
-        if density.device.type == "cpu" and steps >= NATIVE_PAYS_FROM:
-            return NativeChains(self.kernel, density, self.settings, theta, seed, first_chain)
+        pays = density.device.type == "cpu" and steps >= NATIVE_PAYS_FROM
+        gradient = gradient_of(density) if pays else None
+        if gradient is not None:
+            return NativeChains(self.kernel, gradient, self.settings, theta, seed, first_chain)
         return ChainLoop(self.kernel, density, self.settings, theta, seed, first_chain)
 
     def refuse_impossible(self, name: str) -> None:

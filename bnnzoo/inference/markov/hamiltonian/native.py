@@ -84,8 +84,8 @@ class Gradient(NamedTuple):
     tensors: Sequence[Tensor]
 
 
-def gradient_of(density: LogDensity) -> Gradient:
-    """Return the gradient of a log density at one point as a graph."""
+def gradient_of(density: LogDensity) -> Gradient | None:
+    """Return the gradient of a log density at one point as a graph, or None where it cannot be traced."""
     leaves, spec = pytree.tree_flatten(density.data)
     places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
 
@@ -96,7 +96,10 @@ def gradient_of(density: LogDensity) -> Gradient:
         return value, gradient
 
     theta = torch.zeros(density.num_params, dtype=density.dtype, device=density.device)
-    graph, _ = trace(value_and_grad, [theta, *(leaves[i].detach().clone() for i in places)])
+    try:
+        graph, _ = trace(value_and_grad, [theta, *(leaves[i].detach().clone() for i in places)])
+    except Exception:  # a model may fail to trace in any way; the loop in Python says what to change
+        return None
     for_compiling(graph)
     return Gradient(graph, lift_constants(graph), [leaves[i].detach() for i in places])
 

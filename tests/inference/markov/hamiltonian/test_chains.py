@@ -9,6 +9,7 @@ from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.inference.markov.hamiltonian.chains import NativeChains
 from bnnzoo.inference.markov.hamiltonian.hmc import HMCKernel
 from bnnzoo.inference.markov.hamiltonian.kernel import Kernel
+from bnnzoo.inference.markov.hamiltonian.native import Gradient, gradient_of
 from bnnzoo.inference.markov.hamiltonian.nuts import NUTSKernel
 from bnnzoo.inference.markov.hamiltonian.settings import LoopSettings
 from bnnzoo.testing import linear_gaussian
@@ -23,12 +24,21 @@ def density() -> LogDensity:
     return build_density(TARGET.model, *TARGET.data)
 
 
+def traced(target: LogDensity) -> Gradient:
+    found = gradient_of(target)
+    assert found is not None
+    return found
+
+
+GRADIENT = traced(build_density(TARGET.model, *TARGET.data, dtype=torch.float64))
+
+
 def chains(
     kernel: Kernel = KERNELS["NUTS"], num_chains: int = 2, first_chain: int = 0, mass: Any = "diagonal", **how: Any
 ) -> NativeChains:
     settings = LoopSettings(20, 5, 0.8, mass, 0.4)
     theta = density().init(4, 0)[first_chain : first_chain + num_chains]
-    return NativeChains(kernel, density(), settings, theta, 5, first_chain, **how)
+    return NativeChains(kernel, GRADIENT, settings, theta, 5, first_chain, **how)
 
 
 def finished(loop: NativeChains, budget: int | None = None) -> NativeChains:
@@ -76,6 +86,7 @@ def test_company_does_not_matter(reference: NativeChains) -> None:
 def test_goes_on_from_a_snapshot(reference: NativeChains, num_stretches: int) -> None:
     compiles = reference.stretch.how == "compiled"
     broken_off, other = chains(compiles=compiles), chains(compiles=compiles)
+    other.draws += 7.0  # a checkpoint puts earlier draws there, and they stay
     for _ in range(num_stretches):
         broken_off._budget = 5
         broken_off.advance()
@@ -83,6 +94,7 @@ def test_goes_on_from_a_snapshot(reference: NativeChains, num_stretches: int) ->
     other.restore(broken_off.snapshot())
     finished(other)
     for chain, num in enumerate(kept):
+        assert bool((other.draws[chain, :num] == 7.0).all())
         assert torch.equal(other.draws[chain, num:], reference.draws[chain, num:])
 
 
@@ -111,7 +123,7 @@ def test_native_code_draws_what_the_graphs_draw() -> None:
 def test_linear_gaussian_posterior(name: str, mass: str, dtype: torch.dtype) -> None:
     target = build_density(TARGET.model, *(value.to(dtype) for value in TARGET.data), dtype=dtype)
     settings = LoopSettings(400, 2000, 0.8, mass, None)
-    loop = finished(NativeChains(KERNELS[name], target, settings, target.init(4, 0), 1, 0))
+    loop = finished(NativeChains(KERNELS[name], traced(target), settings, target.init(4, 0), 1, 0))
     assert loop.stretch.how == "compiled"
     draws = target.constrain(loop.draws)["w"].double().numpy()
     check_moments("w", draws, TARGET.mean["w"], TARGET.sd["w"])
