@@ -95,6 +95,15 @@ class NativeChains:
         for chain in range(self.num_chains):
             self._begin(chain)
 
+    def is_native(self) -> bool:
+        """Return whether the chains were compiled; a step on a copy of the first one raises if the compiled code fails."""
+        if self.stretch.how == "compiled":
+            state = [tensor.clone() for tensor in self._states[0]]
+            self.stretch.unpack(state).counters.budget.fill_(1)
+            with one_arithmetic_thread():
+                self.stretch(state, self._plans[0])
+        return self.stretch.how == "compiled"
+
     @property
     def counts(self) -> Tensor:
         """Number of draws ``[C]`` of each chain, warm-up included, that have reached ``draws``."""

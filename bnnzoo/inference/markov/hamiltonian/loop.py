@@ -38,8 +38,16 @@ from bnnzoo.lowering.packed import Packed
 
 __all__ = ["HamiltonianLoop", "HamiltonianSampler"]
 
-NATIVE_PAYS_FROM = 10_000
-"""Leapfrog steps of a chain from which compiling the whole chain takes less time than it saves."""
+NATIVE_PAYS_FROM = 15_000
+"""Expected leapfrog steps of a chain from which native code pays.
+
+Measured on two cores with a regression of 6 parameters and 4 chains. Compiling takes 13 s of processor time for a whole chain,
+and 11 s for the steps of the batched loop. A leapfrog step then takes 5 us a chain in native code. In the batched loop it takes
+0.5 ms, and several times that on a machine that is busy: 8 s or more in 15,000 steps.
+"""
+
+MAX_NATIVE_CHAINS = 32
+"""Chains up to which running each on its own beats a batch, in which they share the cost of every operation."""
 
 
 class State(NamedTuple):
@@ -265,7 +273,10 @@ class HamiltonianSampler:
 
     def _native_pays(self, density: LogDensity) -> bool:
         num_steps = typical_num_steps(density.num_params) * (self.settings.num_warmup + self.settings.num_draws)
-        return density.device.type == "cpu" and num_steps >= NATIVE_PAYS_FROM
+        few = (
+            self.settings.num_chains <= MAX_NATIVE_CHAINS
+        )  # of the fit, so that groups of chains run as all of them would
+        return few and density.device.type == "cpu" and num_steps >= NATIVE_PAYS_FROM
 
     def _native_chains(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int) -> NativeChains | None:
         """Return chains in native code, or None where they cannot be compiled: graphs run from Python would be slower."""
@@ -276,6 +287,6 @@ class HamiltonianSampler:
             warnings.simplefilter("ignore", LoweringWarning)  # the loop that takes over warns if it is slow, too
             try:
                 chains = NativeChains(self.kernel, gradient, self.settings, theta, seed, first_chain)
+                return chains if chains.is_native() else None
             except Exception:  # inductor may fail in any way, and the fit goes on without it
                 return None
-        return chains if chains.stretch.how == "compiled" else None

@@ -6,12 +6,16 @@ import pytest
 import torch
 
 from bnnzoo.core.density import LogDensity, build_density
+from bnnzoo.inference.markov.hamiltonian import loop as loop_module
 from bnnzoo.inference.markov.hamiltonian.chains import NativeChains
 from bnnzoo.inference.markov.hamiltonian.hmc import HMCKernel
 from bnnzoo.inference.markov.hamiltonian.kernel import Kernel
+from bnnzoo.inference.markov.hamiltonian.loop import HamiltonianLoop, HamiltonianSampler
 from bnnzoo.inference.markov.hamiltonian.native import Gradient, gradient_of
 from bnnzoo.inference.markov.hamiltonian.nuts import NUTSKernel
+from bnnzoo.inference.markov.protocols import Loop
 from bnnzoo.inference.markov.settings import HamiltonianSettings
+from bnnzoo.lowering import loops as lowered_loops
 from bnnzoo.testing import linear_gaussian
 from bnnzoo.testing.monte_carlo import check_moments
 
@@ -62,6 +66,10 @@ def check_same(loop: NativeChains, reference: NativeChains) -> None:
     assert torch.equal(loop.draws, reference.draws) and torch.equal(loop.stats, reference.stats)
 
 
+def check_same_draws(loop: NativeChains, reference: NativeChains) -> None:
+    assert torch.equal(loop.draws, reference.draws)
+
+
 def test_threads_do_not_matter(reference: NativeChains) -> None:
     compiles = reference.stretch.how == "compiled"
     assert reference.num_threads == 1
@@ -101,6 +109,56 @@ def test_goes_on_from_a_snapshot(reference: NativeChains, num_stretches: int) ->
     for chain, num in enumerate(kept):
         assert bool((other.draws[chain, :num] == 7.0).all())
         assert torch.equal(other.draws[chain, num:], reference.draws[chain, num:])
+
+
+@pytest.mark.parametrize(("mass", "num_draws"), [("diagonal", 7), ("dense", 2)])
+def test_snapshots_keep_matrices_as_long_as_the_buffer_of_draws(mass: str, num_draws: int) -> None:
+    """The stack of leaves has eight rows here, and the covariance three."""
+    how = {"mass": mass, "num_draws": num_draws, "num_chains": 1, "compiles": False}
+    whole, broken_off, other = finished(chains(**how)), chains(**how), chains(**how)
+    for _ in range(9):
+        broken_off._budget = 5
+        broken_off.advance()
+    other.restore(broken_off.snapshot())
+    other.draws.copy_(broken_off.draws)
+    check_same_draws(finished(other), whole)
+
+
+def fit_of(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Loop:
+    """Start the chains of a fit that is expected to be long enough for native code."""
+    monkeypatch.setattr(loop_module, "NATIVE_PAYS_FROM", 0)
+    sampler = HamiltonianSampler(KERNELS["NUTS"], HamiltonianSettings(num_warmup=5, num_draws=5, **settings))
+    return sampler.begin(density(), density().init(2, 0), 0, 0)
+
+
+def refuse(*args: Any, **kwargs: Any) -> Any:
+    raise RuntimeError("no such operation")
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "failing"),
+    [
+        (lowered_loops, "trace_loops", refuse),
+        (lowered_loops, "compile_loops", lambda graph: None),
+        (lowered_loops, "compile_loops", lambda graph: refuse),
+        (loop_module, "gradient_of", lambda density: None),
+        (loop_module, "NativeChains", refuse),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_what_cannot_be_native_runs_in_one_batch(
+    monkeypatch: pytest.MonkeyPatch, place: Any, name: str, failing: Any
+) -> None:
+    monkeypatch.setattr(lowered_loops, "COMPILED", {})
+    monkeypatch.setattr(place, name, failing)
+    assert isinstance(fit_of(monkeypatch), HamiltonianLoop)
+
+
+def test_many_chains_and_short_runs_stay_in_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(fit_of(monkeypatch, num_chains=33), HamiltonianLoop)
+    sampler = HamiltonianSampler(KERNELS["NUTS"], HamiltonianSettings(num_warmup=5, num_draws=5))
+    monkeypatch.undo()
+    assert isinstance(sampler.begin(density(), density().init(2, 0), 0, 0), HamiltonianLoop)
 
 
 def test_arithmetic_threads_are_given_back(reference: NativeChains) -> None:
