@@ -94,7 +94,7 @@ class HMCKernel:
 
 @dataclass(frozen=True, kw_only=True)
 class HMC(HamiltonianSettings):
-    """Hamiltonian Monte Carlo with windowed adaptation of step size and mass matrix; all chains run in one batch.
+    """Hamiltonian Monte Carlo with windowed adaptation of step size and mass matrix.
 
     Parameters
     ----------

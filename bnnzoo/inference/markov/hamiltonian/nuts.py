@@ -159,7 +159,7 @@ class NUTSKernel:
 
 @dataclass(frozen=True, kw_only=True)
 class NUTS(HamiltonianSettings):
-    """No-U-Turn sampler with windowed adaptation of step size and mass matrix; all chains run in one batch.
+    """No-U-Turn sampler with windowed adaptation of step size and mass matrix.
 
     Parameters
     ----------
