@@ -28,6 +28,7 @@ __all__ = [
     "first_line",
     "for_compiling",
     "known_random_operations",
+    "static_shapes",
     "torchs_random_numbers",
 ]
 
@@ -44,7 +45,6 @@ def compile_graph(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Seq
     from torch._functorch import config as autograd_config
     from torch._inductor import config
     from torch._inductor.compile_fx import compile_fx, compile_fx_inner
-    from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     found: list[Any] = []
 
@@ -61,8 +61,8 @@ def compile_graph(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Seq
         _write_numbers(graph)
         if on_cpu:
             _expand_tanh(graph)
-        mode = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True)
-        with torch.no_grad(), config.patch(settings), inner_cache_only, tracing(TracingContext(mode)), _quiet():
+        context = TracingContext(static_shapes())
+        with torch.no_grad(), config.patch(settings), inner_cache_only, tracing(context), _quiet():
             wrapped: Any = compile_fx(graph, inputs, inner_compile=remember)
             expected = wrapped(*inputs)
     except Exception as error:  # no compiler on the machine, or an operation inductor does not know
@@ -107,6 +107,13 @@ def for_compiling(graph: GraphModule) -> None:
     """Write a traced graph, in place, as compilers like it best."""
     _write_numbers(graph)
     _expand_tanh(graph)
+
+
+def static_shapes() -> FakeTensorMode:
+    """Return a mode of tensors without values, whose shapes are numbers."""
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    return FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True)
 
 
 def known_random_operations() -> frozenset[Any]:

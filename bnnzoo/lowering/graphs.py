@@ -11,9 +11,9 @@ from torch._ops import OpOverload
 from torch._subclasses import FakeTensorMode
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.node import map_arg
 
+from bnnzoo.lowering.compiling import static_shapes
 from bnnzoo.lowering.layout import turn_products
 from bnnzoo.lowering.simplify import (
     drop_unused,
@@ -114,7 +114,7 @@ def trace_loops(
 
     Operations are those left by ``decompositions``; what is written back row by row is written in place.
     """
-    mode = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True)
+    mode = static_shapes()
     with torch.no_grad(), tracing(TracingContext(mode)), mode:
         fakes = [mode.from_tensor(tensor) for tensor in inputs]
         graph = make_fx(flat, decomposition_table=decompositions)(*fakes)
