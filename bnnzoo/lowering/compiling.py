@@ -8,7 +8,7 @@ import copy
 import inspect
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,7 +20,17 @@ from torch.fx import GraphModule
 
 from bnnzoo.lowering.simplify import drop_unused, number_throughout
 
-__all__ = ["LoweringWarning", "compile_graph", "first_line", "known_random_operations", "torchs_random_numbers"]
+__all__ = [
+    "LoweringWarning",
+    "compile_graph",
+    "compile_loops",
+    "decompositions",
+    "first_line",
+    "for_compiling",
+    "known_random_operations",
+    "static_shapes",
+    "torchs_random_numbers",
+]
 
 aten = torch.ops.aten
 
@@ -35,7 +45,6 @@ def compile_graph(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Seq
     from torch._functorch import config as autograd_config
     from torch._inductor import config
     from torch._inductor.compile_fx import compile_fx, compile_fx_inner
-    from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     found: list[Any] = []
 
@@ -52,14 +61,59 @@ def compile_graph(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Seq
         _write_numbers(graph)
         if on_cpu:
             _expand_tanh(graph)
-        mode = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True)
-        with torch.no_grad(), config.patch(settings), inner_cache_only, tracing(TracingContext(mode)), _quiet():
+        context = TracingContext(static_shapes())
+        with torch.no_grad(), config.patch(settings), inner_cache_only, tracing(context), _quiet():
             wrapped: Any = compile_fx(graph, inputs, inner_compile=remember)
             expected = wrapped(*inputs)
     except Exception as error:  # no compiler on the machine, or an operation inductor does not know
         warnings.warn(_cannot_compile(error), LoweringWarning, stacklevel=4)
         return None
     return _without_wrappers(wrapped, found, inputs, expected)
+
+
+def compile_loops(graph: GraphModule) -> Callable[..., Any] | None:
+    """Compile a graph with loops inside, which changes its arguments, into one C++ function of the same arguments.
+
+    Temporaries lie on the stack, and the function computes on the thread that calls it.
+    """
+    from torch._inductor import config
+    from torch._inductor.compile_fx import compile_fx_inner
+
+    # what is allocated costs more than what is computed; buffers on the stack are not reused for one another
+    on_stack = {"aot_inductor.allow_stack_allocation": True, "allow_buffer_reuse": False}
+    # a loop is a function of the graphs in it, which are part of what the cache on disk goes by
+    cached = {"unsafe_marked_cacheable_functions": {"torch.ops.higher_order.while_loop": torch.__version__}}
+    settings = {"cpp_wrapper": True, "cpp.threads": 1, "cpp_wrapper_build_separate": True, **on_stack, **cached}
+    fakes = [node.meta["val"] for node in graph.graph.nodes if node.op == "placeholder"]
+    try:
+        with torch.no_grad(), config.patch(settings), tracing(TracingContext(fakes[0].fake_mode)), _quiet():
+            found: Any = compile_fx_inner(graph, fakes, cpp_wrapper=True)
+        entry = _entry(found.current_callable, [])
+    except Exception as error:
+        warnings.warn(_cannot_compile(error), LoweringWarning, stacklevel=5)
+        return None
+    return entry
+
+
+def decompositions() -> Mapping[Any, Callable[..., Any]]:
+    """Return how operations that inductor does not know are written with those that it does."""
+    from torch._inductor.decomposition import select_decomp_table
+
+    found: Mapping[Any, Callable[..., Any]] = select_decomp_table()
+    return found
+
+
+def for_compiling(graph: GraphModule) -> None:
+    """Write a traced graph, in place, as compilers like it best."""
+    _write_numbers(graph)
+    _expand_tanh(graph)
+
+
+def static_shapes() -> FakeTensorMode:
+    """Return a mode of tensors without values, whose shapes are numbers."""
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+    return FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True)
 
 
 def known_random_operations() -> frozenset[Any]:

@@ -1,7 +1,7 @@
 """Tracing a function into a graph of tensor operations, and taking out what a graph does not need."""
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -13,10 +13,20 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 
+from bnnzoo.lowering.compiling import static_shapes
 from bnnzoo.lowering.layout import turn_products
-from bnnzoo.lowering.simplify import drop_unused, filled, is_filled, is_random, number_throughout, share, simplify
+from bnnzoo.lowering.simplify import (
+    drop_unused,
+    filled,
+    is_filled,
+    is_random,
+    number_throughout,
+    share,
+    simplify,
+    spoil_failures,
+)
 
-__all__ = ["fold_constants", "trace"]
+__all__ = ["fold_constants", "lift_constants", "trace", "trace_loops"]
 
 SECONDS_PER_NODE = 1.2e-5
 SECONDS_PER_ELEMENT = 0.5e-9
@@ -34,6 +44,7 @@ def trace(flat: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor]) -> tupl
     # one fake mode for the shapes of all nodes; without it every node gets one of its own, half the time of tracing
     with tracing(TracingContext(FakeTensorMode(allow_fallback_kernels=True))):
         graph = make_fx(flat)(*inputs)
+    spoil_failures(graph)
     graph.graph.eliminate_dead_code()
     fold_constants(graph)
     simplify(graph)
@@ -94,3 +105,46 @@ def _estimated_seconds(graph: GraphModule) -> float:
     nodes = [node for node in graph.graph.nodes if node.op == "call_function" and node.target is not operator.getitem]
     elements = sum(node.meta["val"].numel() for node in nodes if isinstance(node.meta.get("val"), Tensor))
     return len(nodes) * SECONDS_PER_NODE + elements * SECONDS_PER_ELEMENT
+
+
+def trace_loops(
+    flat: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor], decompositions: Mapping[Any, Callable[..., Any]]
+) -> GraphModule:
+    """Return a function of flat tensors that holds loops and changes its arguments as a graph with graphs inside.
+
+    Operations are those left by ``decompositions``; what is written back row by row is written in place.
+    """
+    mode = static_shapes()
+    with torch.no_grad(), tracing(TracingContext(mode)), mode:
+        fakes = [mode.from_tensor(tensor) for tensor in inputs]
+        graph = make_fx(flat, decomposition_table=decompositions)(*fakes)
+    for module in graph.modules():
+        if isinstance(module, GraphModule):
+            _write_rows_in_place(module)
+    return graph
+
+
+def _write_rows_in_place(graph: GraphModule) -> None:
+    """Write rows into the buffers themselves where a changed copy would be written back over the whole of them."""
+    for node in graph.graph.nodes:
+        if node.target is not torch.ops.aten.copy_.default:
+            continue
+        buffer, changed = node.args[:2]
+        if changed.target is torch.ops.aten.index_put.default and changed.args[0] is buffer and len(changed.users) == 1:
+            node.target, node.args = torch.ops.aten.index_put_.default, changed.args
+            graph.graph.erase_node(changed)
+    graph.recompile()
+
+
+def lift_constants(graph: GraphModule) -> list[Tensor]:
+    """Turn the constants of a graph, in place, into its first arguments, and return them."""
+    fetched = [node for node in graph.graph.nodes if node.op == "get_attr"]
+    names = list(dict.fromkeys(str(node.target) for node in fetched))
+    first = next(iter(graph.graph.nodes))
+    with graph.graph.inserting_before(first):
+        places = {name: graph.graph.placeholder(f"constant{i}") for i, name in enumerate(names)}
+    for node in fetched:
+        node.replace_all_uses_with(places[str(node.target)])
+        graph.graph.erase_node(node)
+    graph.recompile()
+    return [getattr(graph, name) for name in names]

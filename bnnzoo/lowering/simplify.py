@@ -9,7 +9,16 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 
-__all__ = ["drop_unused", "filled", "is_filled", "is_random", "number_throughout", "share", "simplify"]
+__all__ = [
+    "drop_unused",
+    "filled",
+    "is_filled",
+    "is_random",
+    "number_throughout",
+    "share",
+    "simplify",
+    "spoil_failures",
+]
 
 aten = torch.ops.aten
 
@@ -78,6 +87,32 @@ def drop_unused(graph: GraphModule) -> None:
     used = {node.target for node in graph.graph.nodes if node.op == "get_attr"}
     for name in [name for name, _ in graph.named_buffers() if name not in used]:
         delattr(graph, name)
+
+
+def spoil_failures(graph: GraphModule) -> None:
+    """Let factorisations that fail return NaN, in place, where a check after them would end the run.
+
+    Whoever proposed the point then sees a log density that is not a number, and rejects it.
+    """
+    for check in [node for node in graph.graph.nodes if node.target is aten._linalg_check_errors.default]:
+        info: Any = check.args[0]
+        for result in [node for node in info.args[0].users if node is not info]:
+            if result.meta["val"].dtype in FLOATS:
+                _spoil(graph, result, info)
+        graph.graph.erase_node(check)
+
+
+def _spoil(graph: GraphModule, result: Node, info: Node) -> None:
+    value, failed = result.meta["val"], info.meta["val"] != 0
+    with graph.graph.inserting_after(info if info > result else result):
+        bad = graph.graph.call_function(aten.ne.Scalar, (info, 0))
+    shape = [*failed.shape, *(1,) * (value.ndim - failed.ndim)]
+    with graph.graph.inserting_after(bad):
+        bad_entries = graph.graph.call_function(aten.reshape.default, (bad, shape))
+    with graph.graph.inserting_after(bad_entries):
+        spoilt = graph.graph.call_function(aten.masked_fill.Scalar, (result, bad_entries, float("nan")))
+    bad.meta["val"], bad_entries.meta["val"], spoilt.meta["val"] = failed, failed.reshape(shape), value
+    result.replace_all_uses_with(spoilt, lambda user: user is not spoilt)
 
 
 def share(graph: GraphModule) -> None:

@@ -8,6 +8,7 @@ import pytest
 from bnnzoo.core.method import Method
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.inference import HMC, MAMS, MCLMC, NUTS, ChEESHMC, fit
+from bnnzoo.inference.markov.hamiltonian.chains import NativeChains
 from bnnzoo.inference.markov.hamiltonian.loop import HamiltonianLoop
 from bnnzoo.inference.markov.lockstep.langevin import LangevinLoop
 from bnnzoo.inference.markov.lockstep.loop import LockstepLoop
@@ -21,7 +22,7 @@ METHODS: dict[str, Method] = {
     kind.__name__: kind(**QUICK)  # type: ignore[call-arg]
     for kind in (NUTS, HMC, MAMS, MCLMC, ChEESHMC)
 }
-LOOPS = (HamiltonianLoop, LockstepLoop, LangevinLoop)
+LOOPS = (HamiltonianLoop, NativeChains, LockstepLoop, LangevinLoop)
 TARGET = linear_gaussian()
 
 

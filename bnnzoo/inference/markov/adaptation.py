@@ -23,6 +23,7 @@ __all__ = [
     "observe",
     "pooled_moments",
     "restart_step_size",
+    "retuned_step_size",
     "search_step_size",
     "update_step_size",
     "window_ends",
@@ -116,6 +117,17 @@ def restart_step_size(state: StepSize, factor: Tensor) -> StepSize:
     log_step = state.log_average + factor.log()
     zero = torch.zeros_like(log_step)
     return StepSize(log_step, log_step, zero, log_step + math.log(10), zero)
+
+
+def retuned_step_size(state: StepSize, growth: Tensor, window: int, last: int) -> StepSize:
+    """Return the state of dual averaging with which a chain continues under its new mass matrix.
+
+    The first estimate replaces the identity, so the step size is rescaled. The last one differs little from the one before,
+    and too few draws follow to tune from nothing: dual averaging simply continues.
+    """
+    if window == 1:
+        return restart_step_size(state, growth)
+    return state if window == last else restart_step_size(state, torch.ones_like(growth))
 
 
 def growth_of_narrowest(old: Metric, new: Metric) -> Tensor:

@@ -74,6 +74,11 @@ class ChainLoop(ABC):
     def num_leaps(self) -> int:
         """Number of gradient steps that every chain has taken."""
 
+    @property
+    def num_gradients(self) -> int:
+        """Number of gradients that all chains have evaluated together."""
+        return self.num_leaps * self.num_chains
+
     @abstractmethod
     def advance(self) -> None:
         """Run the chains until at least one of them has its next draw."""

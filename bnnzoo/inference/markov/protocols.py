@@ -12,7 +12,7 @@ __all__ = ["Loop", "Sampler"]
 
 @runtime_checkable
 class Loop(Protocol):
-    """Running chains, all in one batch; see :class:`bnnzoo.inference.markov.chains.ChainLoop`.
+    """Running chains, all in one batch or each on its own; see :class:`bnnzoo.inference.markov.chains.ChainLoop`.
 
     ``draws[C, S, P]`` and ``stats[C, S, K]`` fill up as ``advance`` is called; ``counts[C]`` is the number of draws of each
     chain so far, warm-up included. ``progress_fields`` are the numbers a progress bar shows.
@@ -27,7 +27,7 @@ class Loop(Protocol):
     @property
     def num_chains(self) -> int: ...
     @property
-    def num_leaps(self) -> int: ...
+    def num_gradients(self) -> int: ...
     @property
     def counts(self) -> Tensor: ...
     def advance(self) -> None: ...

@@ -22,6 +22,7 @@ from bnnzoo.inference.markov.protocols import Loop, Sampler
 from bnnzoo.inference.markov.settings import ChainSettings, refuse_untuned
 from bnnzoo.inference.markov.store import open_store
 from bnnzoo.inference.starts import starting_points
+from bnnzoo.lowering.cores import one_core
 
 __all__ = ["sample_chains"]
 
@@ -119,7 +120,7 @@ def _run(task: Task, density: LogDensity, progress: Progress) -> ChainDraws:
     return ChainDraws(
         theta=loop.draws[:, :kept].cpu().numpy(),
         stats={name: stats[..., i] for i, name in enumerate(loop.stats_names)},
-        num_gradients=loop.num_leaps * loop.num_chains,
+        num_gradients=loop.num_gradients,
         complete=complete,
     )
 
@@ -189,9 +190,5 @@ def _joined(parts: list[ChainDraws]) -> ChainDraws:
 def _run_shipped(load: bytes) -> ChainDraws:
     """Run chains in a worker, on one thread, so that workers on one machine do not compete for cores."""
     task, (model, data, dtype, device) = cloudpickle.loads(load)
-    num_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_core():
         return _run(task, build_density(model, *data, dtype=dtype, device=device), Silent())
-    finally:
-        torch.set_num_threads(num_threads)

@@ -53,15 +53,15 @@ class HMCKernel:
     jitter: float
     max_steps: int
 
-    def finished_trajectory(self, phase: Phase) -> Trajectory:
+    def finished_trajectory(self, phase: Phase) -> tuple[End, Trajectory]:
         """Return a finished trajectory at ``phase``."""
         zero = torch.zeros_like(phase.log_density)
-        depth = torch.zeros_like(zero, dtype=torch.int64)
+        depth, no = torch.zeros_like(zero, dtype=torch.int64), torch.zeros_like(zero, dtype=torch.bool)
         control = Control(zero, torch.ones_like(zero), torch.ones_like(depth))
-        return Trajectory(control, phase, depth, torch.ones_like(zero, dtype=torch.bool))
+        return End(phase, depth, zero, no, no), Trajectory(control, phase, depth, torch.ones_like(no))
 
     def begin(
-        self, trajectory: Trajectory, metric: Metric, step_size: Tensor, noise: Tensor, uniforms: Tensor
+        self, end: End, trajectory: Trajectory, metric: Metric, step_size: Tensor, noise: Tensor, uniforms: Tensor
     ) -> tuple[End, Trajectory]:
         """Start a trajectory of random length at the last draw."""
         phase = trajectory.proposal._replace(momentum=momentum_from(metric, noise))
@@ -94,7 +94,7 @@ class HMCKernel:
 
 @dataclass(frozen=True, kw_only=True)
 class HMC(HamiltonianSettings):
-    """Hamiltonian Monte Carlo with windowed adaptation of step size and mass matrix; all chains run in one batch.
+    """Hamiltonian Monte Carlo with windowed adaptation of step size and mass matrix.
 
     Parameters
     ----------

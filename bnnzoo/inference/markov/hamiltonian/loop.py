@@ -1,5 +1,6 @@
 """The loop that drives Hamiltonian kernels: all chains in one batch, none waiting for another."""
 
+import warnings
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,16 +12,17 @@ from torch.utils import _pytree as pytree
 from bnnzoo.core.density import LogDensity
 from bnnzoo.inference.markov.adaptation import (
     Adaptation,
-    StepSize,
     growth_of_narrowest,
     identity_metric,
     initial_adaptation,
     metric_from,
-    restart_step_size,
+    retuned_step_size,
     search_step_size,
 )
 from bnnzoo.inference.markov.chains import INITIAL_STEP_SIZE, ChainLoop
+from bnnzoo.inference.markov.hamiltonian.chains import NativeChains
 from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Phase, energy
+from bnnzoo.inference.markov.hamiltonian.native import gradient_of
 from bnnzoo.inference.markov.hamiltonian.steps import (
     STATS,
     batched_begin,
@@ -28,11 +30,24 @@ from bnnzoo.inference.markov.hamiltonian.steps import (
     batched_learn,
     batched_propose,
 )
+from bnnzoo.inference.markov.protocols import Loop
 from bnnzoo.inference.markov.settings import HamiltonianSettings, even_groups, typical_num_steps
+from bnnzoo.lowering.compiling import LoweringWarning
 from bnnzoo.lowering.lowered import LoopStep
 from bnnzoo.lowering.packed import Packed
 
 __all__ = ["HamiltonianLoop", "HamiltonianSampler"]
+
+NATIVE_PAYS_FROM = 15_000
+"""Expected leapfrog steps of a chain from which native code pays.
+
+Measured on two cores with a regression of 6 parameters and 4 chains. Compiling takes 13 s of processor time for a whole chain,
+and 11 s for the steps of the batched loop. A leapfrog step then takes 5 us a chain in native code. In the batched loop it takes
+0.5 ms, and several times that on a machine that is busy: 8 s or more in 15,000 steps.
+"""
+
+MAX_NATIVE_CHAINS = 32
+"""Chains up to which running each on its own beats a batch, in which they share the cost of every operation."""
 
 
 class State(NamedTuple):
@@ -121,11 +136,11 @@ class HamiltonianLoop(ChainLoop):
         metric = identity_metric(theta, self.settings.mass_matrix)
         adaptation = initial_adaptation(theta, step_size, self.settings.mass_matrix)
         at_rest = Phase(theta, torch.zeros_like(theta), gradient, value)
-        trajectory = vmap(self.kernel.finished_trajectory)(at_rest)
+        end, trajectory = vmap(self.kernel.finished_trajectory)(at_rest)
         self._row = self.streams.uniforms()
         noise = self.streams.normals(self.num_params)
-        begin = vmap(self.kernel.begin, in_dims=(0, 0, 0, 0, 1))
-        end, trajectory = begin(trajectory, metric, step_size, noise, self._row[3:])
+        begin = vmap(self.kernel.begin, in_dims=(0, 0, 0, 0, 0, 1))
+        end, trajectory = begin(end, trajectory, metric, step_size, noise, self._row[3:])
         counts = torch.zeros(self.num_chains, dtype=torch.int64)
         self.state = State(Packed(end), Packed(trajectory), Packed(metric), Packed(adaptation), counts)
         self.steps = self._lower(noise)
@@ -224,21 +239,10 @@ def _close_window(state: State, chain: int, ends: tuple[int, ...]) -> None:
     learnt: Adaptation = _of_chain(adaptation, chain)
     new = metric_from(learnt.moments)
     growth = growth_of_narrowest(_of_chain(metric, chain), new)
-    step = _retuned(learnt.step, growth, window=ends.index(int(state.counts[chain])), last=len(ends) - 1)
+    step = retuned_step_size(learnt.step, growth, window=ends.index(int(state.counts[chain])), last=len(ends) - 1)
     empty = pytree.tree_map(torch.zeros_like, learnt.moments)
     _write_chain(metric, chain, new)
     _write_chain(adaptation, chain, Adaptation(step.log_step.exp(), step, empty))
-
-
-def _retuned(step: StepSize, growth: Tensor, window: int, last: int) -> StepSize:
-    """Return the state of dual averaging with which a chain continues under its new mass matrix.
-
-    The first estimate replaces the identity, so the step size is rescaled. The last one differs little from the one before,
-    and too few draws follow to tune from nothing: dual averaging simply continues.
-    """
-    if window == 1:
-        return restart_step_size(step, growth)
-    return step if window == last else restart_step_size(step, torch.ones_like(growth))
 
 
 def _of_chain(state: Any, chain: int) -> Any:
@@ -253,7 +257,7 @@ def _write_chain(state: Any, chain: int, new: Any) -> None:
 
 @dataclass(frozen=True)
 class HamiltonianSampler:
-    """What starts a :class:`HamiltonianLoop`; see :class:`bnnzoo.inference.markov.protocols.Sampler`."""
+    """What starts a loop over a Hamiltonian kernel; see :class:`bnnzoo.inference.markov.protocols.Sampler`."""
 
     kernel: Kernel
     settings: HamiltonianSettings
@@ -262,6 +266,27 @@ class HamiltonianSampler:
         """Return all chains as one batch in this process, and on workers ``num_groups`` batches: chains adapt by themselves."""
         return even_groups(num_chains, (self.settings.num_groups or num_chains) if spread else 1)
 
-    def begin(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int) -> HamiltonianLoop:
-        """Start chains at ``theta[C, P]``."""
-        return HamiltonianLoop(self.kernel, density, self.settings, theta, seed, first_chain)
+    def begin(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int) -> Loop:
+        """Start chains at ``theta[C, P]``, in native code where that pays for compiling it and the model can be compiled."""
+        native = self._native_chains(density, theta, seed, first_chain) if self._native_pays(density) else None
+        return native or HamiltonianLoop(self.kernel, density, self.settings, theta, seed, first_chain)
+
+    def _native_pays(self, density: LogDensity) -> bool:
+        num_steps = typical_num_steps(density.num_params) * (self.settings.num_warmup + self.settings.num_draws)
+        few = (
+            self.settings.num_chains <= MAX_NATIVE_CHAINS
+        )  # of the fit, so that groups of chains run as all of them would
+        return few and density.device.type == "cpu" and num_steps >= NATIVE_PAYS_FROM
+
+    def _native_chains(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int) -> NativeChains | None:
+        """Return chains in native code, or None where they cannot be compiled: graphs run from Python would be slower."""
+        gradient = gradient_of(density)
+        if gradient is None:
+            return None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LoweringWarning)  # the loop that takes over warns if it is slow, too
+            try:
+                chains = NativeChains(self.kernel, gradient, self.settings, theta, seed, first_chain)
+                return chains if chains.is_native() else None
+            except Exception:  # inductor may fail in any way, and the fit goes on without it
+                return None

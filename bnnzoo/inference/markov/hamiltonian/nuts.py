@@ -1,12 +1,9 @@
 """The No-U-Turn sampler (Hoffman and Gelman 2014) with multinomial proposals (Betancourt 2017), without recursion."""
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Annotated, NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
@@ -38,8 +35,7 @@ class Subtree(NamedTuple):
     proposal: Phase
     log_weight: Tensor
     momentum_sum: Tensor
-    velocities: Tensor
-    offsets: Tensor
+    stack: Tensor
     sum_acceptance: Tensor
     num_steps: Tensor
     turning: Tensor
@@ -70,16 +66,18 @@ class NUTSKernel:
 
     max_tree_depth: int
 
-    def finished_trajectory(self, phase: Phase) -> Tree:
+    def finished_trajectory(self, phase: Phase) -> tuple[Subtree, Tree]:
         """Return a finished tree at ``phase``, from which the first trajectory can begin."""
         zero = torch.zeros_like(phase.log_density)
         depth = torch.zeros_like(zero, dtype=torch.int64)
         control = Control(zero, torch.ones_like(zero), torch.ones_like(depth))
         done = torch.ones_like(zero, dtype=torch.bool)
-        return Tree(control, phase, phase, phase, zero, torch.zeros_like(phase.theta), depth, done)
+        stack = phase.theta.new_zeros(self._stack_height + 1, 2, len(phase.theta))
+        tree = Tree(control, phase, phase, phase, zero, torch.zeros_like(phase.theta), depth, done)
+        return _empty_subtree(phase, zero, depth, stack), tree
 
     def begin(
-        self, tree: Tree, metric: Metric, step_size: Tensor, noise: Tensor, uniforms: Tensor
+        self, subtree: Subtree, tree: Tree, metric: Metric, step_size: Tensor, noise: Tensor, uniforms: Tensor
     ) -> tuple[Subtree, Tree]:
         """Start a trajectory at the last draw."""
         momentum = momentum_from(metric, noise)
@@ -95,7 +93,7 @@ class NUTSKernel:
             depth=torch.zeros_like(tree.depth),
             done=torch.zeros_like(tree.done),
         )
-        return self._empty_subtree(phase, zero, zero), tree
+        return _empty_subtree(phase, zero, torch.zeros_like(tree.depth), subtree.stack), tree
 
     def leap(self, subtree: Subtree, control: Control, phase: Phase, metric: Metric, uniform: Tensor) -> Subtree:
         """Add the leaf at ``phase`` to the subtree."""
@@ -104,11 +102,10 @@ class NUTSKernel:
         accepted = (uniform.log() < -error - log_weight) | (subtree.index == 0)
         momentum_sum = subtree.momentum_sum + phase.momentum
         speed = velocity(metric, phase.momentum)
-        places = torch.as_tensor(_stack_places(self.max_tree_depth), device=subtree.index.device)
-        stored, tested = places[subtree.index].unbind()
+        place, tested = _stack_places(subtree.index, self._stack_height)
         half = 0.5 * phase.momentum
-        turning = _turns_within(subtree, tested, momentum_sum - half, speed)
-        velocities, offsets = _store(subtree, stored[:, None], half - momentum_sum, speed)
+        turning = _turns_within(subtree.stack[:-1], tested, momentum_sum - half, speed)
+        stack = subtree.stack.index_put((place.view(1),), torch.stack([speed, half - momentum_sum])[None])
         diverging = error > DIVERGENCE_THRESHOLD
         index = subtree.index + 1
         return Subtree(
@@ -117,8 +114,7 @@ class NUTSKernel:
             proposal=choose(accepted, phase, subtree.proposal),
             log_weight=log_weight,
             momentum_sum=momentum_sum,
-            velocities=velocities,
-            offsets=offsets,
+            stack=stack,
             sum_acceptance=subtree.sum_acceptance + (-error).exp().clamp(max=1.0),
             num_steps=subtree.num_steps + 1,
             turning=turning,
@@ -138,7 +134,7 @@ class NUTSKernel:
         turning = _turns(velocity(metric, left.momentum), velocity(metric, right.momentum), left, right, momentum_sum)
         direction = _sign(uniforms[1])
         grown = Tree(
-            control=Control(tree.control.energy, direction, 2**depth),
+            control=Control(tree.control.energy, direction, torch.ones_like(depth) << depth),
             left=left,
             right=right,
             proposal=choose(accepted, subtree.proposal, tree.proposal),
@@ -147,27 +143,23 @@ class NUTSKernel:
             depth=depth,
             done=~valid | turning | (depth >= self.max_tree_depth),
         )
-        fresh = self._empty_subtree(choose(direction > 0, right, left), subtree.sum_acceptance, subtree.num_steps)
+        moving = choose(direction > 0, right, left)
+        fresh = _empty_subtree(moving, subtree.sum_acceptance, subtree.num_steps, subtree.stack)
         return fresh._replace(diverging=subtree.diverging), grown
 
     def num_proposals(self, num_steps: int) -> int:
         """Return the number of doublings that make a trajectory of ``num_steps`` steps."""
         return min(num_steps.bit_length(), self.max_tree_depth)
 
-    def _empty_subtree(self, phase: Phase, sum_acceptance: Tensor, num_steps: Tensor) -> Subtree:
-        theta, zero = phase.theta, torch.zeros_like(phase.log_density)
-        stack = theta.new_zeros(self.max_tree_depth, len(theta))
-        no = torch.zeros_like(zero, dtype=torch.bool)
-        index = torch.zeros_like(zero, dtype=torch.int64)
-        empty = zero - torch.inf
-        return Subtree(
-            phase, index, phase, empty, torch.zeros_like(theta), stack, stack, sum_acceptance, num_steps, no, no, no
-        )
+    @property
+    def _stack_height(self) -> int:
+        """Largest number of balanced parts of a subtree that can end at one leaf."""
+        return max(1, self.max_tree_depth - 1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class NUTS(HamiltonianSettings):
-    """No-U-Turn sampler with windowed adaptation of step size and mass matrix; all chains run in one batch.
+    """No-U-Turn sampler with windowed adaptation of step size and mass matrix.
 
     Parameters
     ----------
@@ -222,33 +214,36 @@ def _turns(left_speed: Tensor, right_speed: Tensor, left: Phase, right: Phase, m
     return ((rho * left_speed).sum() <= 0) | ((rho * right_speed).sum() <= 0)
 
 
-def _store(subtree: Subtree, stored: Tensor, offset: Tensor, speed: Tensor) -> tuple[Tensor, Tensor]:
-    """Put an even leaf on the stack: its velocity, and half its momentum less the sum so far, all that the U-turn test needs."""
-    return torch.where(stored, speed, subtree.velocities), torch.where(stored, offset, subtree.offsets)
+def _empty_subtree(phase: Phase, sum_acceptance: Tensor, num_steps: Tensor, stack: Tensor) -> Subtree:
+    """Return a subtree without leaves; it reuses ``stack``, every place of which is written before it is read."""
+    zero = torch.zeros_like(phase.log_density)
+    index, no = torch.zeros_like(num_steps), torch.zeros_like(zero, dtype=torch.bool)
+    nothing = torch.zeros_like(phase.theta)
+    return Subtree(phase, index, phase, zero - torch.inf, nothing, stack, sum_acceptance, num_steps, no, no, no)
 
 
-def _turns_within(subtree: Subtree, tested: Tensor, rest: Tensor, speed: Tensor) -> Tensor:
+def _turns_within(stack: Tensor, tested: Tensor, rest: Tensor, speed: Tensor) -> Tensor:
     """Test every balanced part of the subtree that ends at an odd leaf; the parts begin at the leaves on the stack.
 
     With rho the momenta's sum over a part less half of both ends', the part turns if rho has a negative product with
-    the velocity at either end.
+    the velocity at either end. For each leaf the stack holds its velocity, and half its momentum less the sum so far.
     """
-    rho = rest + subtree.offsets
-    turned = ((rho * subtree.velocities).sum(1) <= 0) | ((rho * speed).sum(1) <= 0)
+    rho = rest + stack[:, 1]
+    turned = ((rho * stack[:, 0]).sum(1) <= 0) | ((rho * speed).sum(1) <= 0)
     return (tested & turned).any()
 
 
-@lru_cache
-def _stack_places(max_tree_depth: int) -> NDArray[np.bool_]:
-    """Return for each leaf of a subtree where on the stack it is stored, and which places are tested ``[leaves, 2, depth]``.
+def _stack_places(index: Tensor, height: int) -> tuple[Tensor, Tensor]:
+    """Return where on the stack a leaf of a subtree is stored ``[]``, and which places are tested at it ``[height]``.
 
-    An even leaf is stored at the place given by the number of ones in the binary digits of half its index. At an odd one as
-    many balanced parts end as its index ends in ones; they begin at the leaves on top of the stack.
+    An even leaf is stored at the place given by the number of ones in the binary digits of half its index, an odd one beyond
+    the stack. At an odd one as many balanced parts end as its index ends in ones; they begin at the leaves on top of the stack.
     """
-    index = np.arange(max(1, 2 ** (max_tree_depth - 1)))[:, None]
-    place = np.arange(max_tree_depth)
-    bits = (index // 2**place) % 2
-    top = bits[:, 1:].sum(1, keepdims=True)
-    stored = (place == top) & (index % 2 == 0)
-    tested = (place <= top) & (place > top - bits.cumprod(1).sum(1, keepdims=True))
-    return np.stack([stored, tested], 1)
+    places = torch.arange(height, device=index.device)
+    top = _num_ones(index >> 1, places)
+    trailing = _num_ones((index ^ (index + 1)) >> 1, places)
+    return torch.where(index % 2 == 0, top, height), (places <= top) & (places > top - trailing)
+
+
+def _num_ones(number: Tensor, places: Tensor) -> Tensor:
+    return ((number >> places) & 1).sum()

@@ -1,6 +1,7 @@
 """The pure steps that the loop over Hamiltonian kernels compiles: those of a kernel, batched over chains."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from bnnzoo.inference.markov.adaptation import Adaptation, observe, update_step_
 from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Metric, Phase, StepState, TrajectoryState, drift, energy
 from bnnzoo.lowering.packed import Packed
 
-__all__ = ["STATS", "batched_begin", "batched_leap", "batched_learn", "batched_propose"]
+__all__ = ["STATS", "batched_begin", "batched_leap", "batched_learn", "batched_propose", "learn"]
 
 STATS = ("lp", "energy", "acceptance_rate", "n_steps", "tree_depth", "diverging", "step_size")
 """Columns of the statistics kept of every draw."""
@@ -48,33 +49,42 @@ def batched_propose(kernel: Kernel) -> Callable[..., tuple[Packed, Packed, Tenso
     return propose
 
 
+def learn(
+    end: StepState,
+    trajectory: TrajectoryState,
+    metric: Metric,
+    state: Adaptation,
+    warm: Tensor,
+    last: Tensor,
+    collecting: Tensor,
+    target: float,
+) -> tuple[Adaptation, Tensor]:
+    """Return the adaptation of one chain after a finished trajectory, and the statistics ``[7]`` of its draw.
+
+    ``warm`` says whether the step size adapts, ``last`` whether for the last time, ``collecting`` whether moments are updated.
+    """
+    proposal, acceptance = trajectory.proposal, end.sum_acceptance / end.num_steps
+    step = _where(warm, update_step_size(state.step, acceptance, target), state.step)
+    tuned = torch.where(last, step.log_average, step.log_step).exp()
+    moments = _where(collecting, observe(state.moments, proposal.theta, proposal.gradient), state.moments)
+    learnt = Adaptation(torch.where(warm, tuned, state.step_size), step, moments)
+    path = end.num_steps, trajectory.depth, end.diverging
+    stats = (proposal.log_density, energy(metric, proposal), acceptance, *path, state.step_size)
+    return learnt, torch.stack([s.double() for s in stats])
+
+
 def batched_learn(target: float) -> Callable[..., tuple[Packed, Tensor]]:
     """Return the step that updates the adaptation of chains that are done and gathers their statistics ``[C, 7]``."""
 
-    def one(
-        end: StepState,
-        trajectory: TrajectoryState,
-        metric: Metric,
-        state: Adaptation,
-        warm: Tensor,
-        last: Tensor,
-        collecting: Tensor,
-    ) -> tuple[Adaptation, Tensor]:
-        proposal, acceptance = trajectory.proposal, end.sum_acceptance / end.num_steps
-        step = _where(warm, update_step_size(state.step, acceptance, target), state.step)
-        tuned = torch.where(last, step.log_average, step.log_step).exp()
-        moments = _where(collecting, observe(state.moments, proposal.theta, proposal.gradient), state.moments)
-        learnt = Adaptation(torch.where(warm, tuned, state.step_size), step, moments)
-        path = end.num_steps, trajectory.depth, end.diverging
-        stats = (proposal.log_density, energy(metric, proposal), acceptance, *path, state.step_size)
-        return learnt, torch.stack([s.double() for s in stats])
-
-    def learn(end: Packed, trajectory: Packed, metric: Packed, state: Packed, *stages: Tensor) -> tuple[Packed, Tensor]:
+    def batched(
+        end: Packed, trajectory: Packed, metric: Packed, state: Packed, *stages: Tensor
+    ) -> tuple[Packed, Tensor]:
+        one = partial(learn, target=target)
         learnt, stats = vmap(one)(end.value, trajectory.value, metric.value, state.value, *stages)
         (state,) = _select(trajectory.value.done, (learnt,), (state,))
         return state, stats
 
-    return learn
+    return batched
 
 
 def batched_begin(kernel: Kernel) -> Callable[..., tuple[Packed, Packed]]:
@@ -83,8 +93,8 @@ def batched_begin(kernel: Kernel) -> Callable[..., tuple[Packed, Packed]]:
     def begin(
         end: Packed, trajectory: Packed, metric: Packed, state: Packed, noise: Tensor, uniforms: Tensor
     ) -> tuple[Packed, Packed]:
-        args = (trajectory.value, metric.value, state.value.step_size, noise, uniforms)
-        begun = vmap(kernel.begin, in_dims=(0, 0, 0, 0, 1))(*args)
+        args = (end.value, trajectory.value, metric.value, state.value.step_size, noise, uniforms)
+        begun = vmap(kernel.begin, in_dims=(0, 0, 0, 0, 0, 1))(*args)
         end, trajectory = _select(trajectory.value.done, begun, (end, trajectory))
         return end, trajectory
 

@@ -23,13 +23,13 @@ def uniforms(value: float) -> torch.Tensor:
 @pytest.mark.parametrize(("uniform", "length"), [(1e-12, 5), (0.5, 10), (1 - 1e-12, 15)])
 def test_lengths_are_within_the_jitter_of_the_mean(uniform: float, length: int) -> None:
     kernel = HMCKernel(trajectory_length=1.0, jitter=0.5, max_steps=100)
-    _, trajectory = kernel.begin(kernel.finished_trajectory(ORIGIN), METRIC, STEP, ONES, uniforms(uniform))
+    _, trajectory = kernel.begin(*kernel.finished_trajectory(ORIGIN), METRIC, STEP, ONES, uniforms(uniform))
     assert abs(int(trajectory.control.length) - length) <= 1
 
 
 def test_lengths_are_bounded() -> None:
     kernel = HMCKernel(trajectory_length=100.0, jitter=0.0, max_steps=7)
-    _, trajectory = kernel.begin(kernel.finished_trajectory(ORIGIN), METRIC, STEP, ONES, uniforms(0.5))
+    _, trajectory = kernel.begin(*kernel.finished_trajectory(ORIGIN), METRIC, STEP, ONES, uniforms(0.5))
     assert int(trajectory.control.length) == 7
 
 
@@ -40,7 +40,7 @@ def test_the_end_is_accepted_with_the_metropolis_probability(
     log_density: float, uniform: float, accepted: bool
 ) -> None:
     kernel = HMCKernel(trajectory_length=0.1, jitter=0.0, max_steps=10)
-    end, trajectory = kernel.begin(kernel.finished_trajectory(ORIGIN), METRIC, STEP, 0 * ONES, uniforms(0.5))
+    end, trajectory = kernel.begin(*kernel.finished_trajectory(ORIGIN), METRIC, STEP, 0 * ONES, uniforms(0.5))
     moved = Phase(ONES, 0 * ONES, ONES, ZERO + log_density)
     end = kernel.leap(end, trajectory.control, moved, METRIC, ZERO + 0.5)
     assert bool(end.stop)
@@ -51,7 +51,7 @@ def test_the_end_is_accepted_with_the_metropolis_probability(
 
 def test_a_divergent_trajectory_stops_and_is_rejected() -> None:
     kernel = HMCKernel(trajectory_length=1.0, jitter=0.0, max_steps=10)
-    end, trajectory = kernel.begin(kernel.finished_trajectory(ORIGIN), METRIC, STEP, 0 * ONES, uniforms(0.5))
+    end, trajectory = kernel.begin(*kernel.finished_trajectory(ORIGIN), METRIC, STEP, 0 * ONES, uniforms(0.5))
     end = kernel.leap(end, trajectory.control, Phase(ONES, ONES, ONES, ZERO - torch.inf), METRIC, ZERO + 0.5)
     assert bool(end.stop) and bool(end.diverging) and int(end.num_steps) == 1
     _, trajectory = kernel.propose(end, trajectory, METRIC, uniforms(1e-300))

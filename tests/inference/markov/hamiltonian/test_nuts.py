@@ -19,12 +19,13 @@ def balanced_parts(leaf: int) -> list[int]:
 
 def test_the_stack_holds_the_beginning_of_every_balanced_part() -> None:
     depth = 6
-    places, stack = _stack_places(depth), np.full(depth, -1)
-    assert places.shape == (2 ** (depth - 1), 2, depth)
-    for leaf, (stored, tested) in enumerate(places):
-        assert stored.sum() == (leaf % 2 == 0)
-        assert sorted(stack[tested], reverse=True) == balanced_parts(leaf)
-        stack[stored] = leaf
+    height = depth - 1
+    stack = np.full(height + 1, -1)
+    for leaf in range(2**height):
+        place, tested = _stack_places(torch.tensor(leaf), height)
+        assert (int(place) < height) == (leaf % 2 == 0)
+        assert sorted(stack[:height][tested.numpy()], reverse=True) == balanced_parts(leaf)
+        stack[int(place)] = leaf
 
 
 def test_funnel_reports_divergences() -> None:

@@ -35,10 +35,10 @@ def begun(done: Tensor = YES) -> tuple[Packed, Packed, Packed, Packed]:
     value, gradient = value_and_grad(THETA)
     phase = Phase(THETA, torch.zeros_like(THETA), gradient, value)
     metric, adaptation = identity_metric(THETA, "diagonal"), initial_adaptation(THETA, STEP_SIZE, "diagonal")
-    trajectory = vmap(KERNEL.finished_trajectory)(phase)
+    finished, trajectory = vmap(KERNEL.finished_trajectory)(phase)
     uniforms = torch.full((2, 3), 0.5, dtype=torch.float64)
-    args = trajectory, metric, STEP_SIZE, torch.zeros_like(NOISE), uniforms
-    end, _ = vmap(KERNEL.begin, in_dims=(0, 0, 0, 0, 1))(*args)
+    args = finished, trajectory, metric, STEP_SIZE, torch.zeros_like(NOISE), uniforms
+    end, _ = vmap(KERNEL.begin, in_dims=(0, 0, 0, 0, 0, 1))(*args)
     states = Packed(end), Packed(trajectory._replace(done=done)), Packed(metric), Packed(adaptation)
     new = batched_begin(KERNEL)(*states, NOISE, uniforms)
     return *new, *states[2:]

@@ -1,0 +1,221 @@
+"""Chains of a Hamiltonian kernel in native code, side by side in threads."""
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from bnnzoo.inference.markov.adaptation import (
+    Adaptation,
+    growth_of_narrowest,
+    metric_from,
+    retuned_step_size,
+    window_ends,
+)
+from bnnzoo.inference.markov.hamiltonian.kernel import Kernel
+from bnnzoo.inference.markov.hamiltonian.native import (
+    NUM_STREAMS,
+    Chain,
+    Gradient,
+    Plan,
+    begun,
+    chain_loop,
+)
+from bnnzoo.inference.markov.hamiltonian.starting import started
+from bnnzoo.inference.markov.hamiltonian.steps import STATS
+from bnnzoo.inference.markov.noise import keys_of
+from bnnzoo.inference.markov.settings import HamiltonianSettings
+from bnnzoo.inference.markov.snapshots import from_arrays, to_arrays
+from bnnzoo.lowering.cores import num_cores, one_arithmetic_thread
+from bnnzoo.lowering.loops import Stretch
+
+__all__ = ["NativeChains"]
+
+SECONDS_PER_STRETCH = 0.1
+"""Time that a stretch should take: interrupts and progress bars wait for its end."""
+
+FIRST_BUDGET, MAX_GROWTH = 64, 4
+
+
+class NativeChains:
+    """Chains that run one by one in native code; see :class:`bnnzoo.inference.markov.protocols.Loop`.
+
+    Draws depend on neither the number of threads nor the lengths of stretches: random numbers are functions of the seed, the
+    chain's number and its own counters.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    gradient : Gradient
+        Of the log density.
+    settings : HamiltonianSettings
+    theta : Tensor
+        Starting points ``[C, P]`` at which the density is finite.
+    seed : int
+    first_chain : int
+        Number of the first chain among all chains of the fit.
+    num_threads : int, optional
+        Chains that run at a time. Default: one for each core that this process may use.
+    compiles : bool
+        False to run the traced graphs, whose draws differ by rounding only.
+    """
+
+    stats_names = STATS
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        gradient: Gradient,
+        settings: HamiltonianSettings,
+        theta: Tensor,
+        seed: int,
+        first_chain: int,
+        num_threads: int | None = None,
+        compiles: bool = True,
+    ) -> None:
+        self.kernel, self.settings = kernel, settings
+        self.num_chains = len(theta)
+        self.num_threads = min(num_threads or num_cores(), self.num_chains)
+        self.draws = theta.new_zeros(self.num_chains, settings.num_draws, theta.shape[1])
+        self.stats = torch.zeros(self.num_chains, settings.num_draws, len(STATS), dtype=torch.float64)
+        self._ends, self._budget = window_ends(settings.num_warmup), FIRST_BUDGET
+        self._total = settings.num_warmup + settings.num_draws
+        self._num_copied = [0] * self.num_chains
+        keys = [keys_of(seed, first_chain + c, NUM_STREAMS) for c in range(self.num_chains)]
+        chains, plans = started(kernel, gradient, settings, theta, keys)
+        going, body = chain_loop(kernel, gradient.graph, settings.target_accept)
+        key = (kernel, settings.target_accept, gradient.graph.code)
+        self.stretch = Stretch(going, body, chains[0], plans[0], key, compiles)
+        self._states = [self.stretch.pack(chain) for chain in chains]
+        self._plans = [self.stretch.pack_fixed(plan) for plan in plans]
+        for chain in range(self.num_chains):
+            self._begin(chain)
+
+    def is_native(self) -> bool:
+        """Return whether the chains were compiled; a step on a copy of the first one raises if the compiled code fails."""
+        if self.stretch.how == "compiled":
+            state = [tensor.clone() for tensor in self._states[0]]
+            self.stretch.unpack(state).counters.budget.fill_(1)
+            with one_arithmetic_thread():
+                self.stretch(state, self._plans[0])
+        return self.stretch.how == "compiled"
+
+    @property
+    def counts(self) -> Tensor:
+        """Number of draws ``[C]`` of each chain, warm-up included, that have reached ``draws``."""
+        return torch.minimum(self._native_counts(), self.settings.num_warmup + torch.tensor(self._num_copied))
+
+    @property
+    def num_gradients(self) -> int:
+        """Number of leapfrog steps that all chains have taken together."""
+        return sum(int(self._chain(c).counters.leaps) for c in range(self.num_chains))
+
+    def advance(self) -> None:
+        """Run a stretch of every chain that is not done. An interrupt waits until these stretches end."""
+        began = time.perf_counter()
+        under_way = [c for c in range(self.num_chains) if int(self._chain(c).counters.draws) < self._total]
+        try:
+            with one_arithmetic_thread():
+                _in_threads(self._run, under_way, self.num_threads)
+        finally:  # an interrupt has waited for the stretches under way: their draws are kept, too
+            for chain in under_way:
+                self._end_stretch(chain)
+        rounds = -(-len(under_way) // self.num_threads)
+        seconds = max((time.perf_counter() - began) / rounds, 1e-9)
+        self._budget = max(1, int(self._budget * min(SECONDS_PER_STRETCH / seconds, MAX_GROWTH)))
+
+    def progress_fields(self) -> dict[str, float]:
+        """Return what a progress bar shows besides the number of draws."""
+        last = [self._chain(c) for c in range(self.num_chains)]
+        rates = [float(c.end.sum_acceptance / c.end.num_steps.clamp(min=1)) for c in last]
+        sizes = [float(c.adaptation.step_size) for c in last]
+        return {"acceptance": sum(rates) / len(rates), "step size": sum(sizes) / len(sizes)}
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return everything :meth:`restore` needs to continue with the very next step, as arrays."""
+        return to_arrays(self._everything())
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Continue where a loop of the same chains was when ``snapshot`` was taken."""
+        found = from_arrays(snapshot, like=self._everything())
+        for now, then in zip(pytree.tree_leaves(self._everything()), pytree.tree_leaves(found), strict=True):
+            now.copy_(then)
+        self._num_copied = (self._native_counts() - self.settings.num_warmup).clamp(min=0).tolist()
+
+    def _native_counts(self) -> Tensor:
+        return torch.stack([self._chain(c).counters.draws for c in range(self.num_chains)])
+
+    def _everything(self) -> dict[str, Any]:
+        plans = [self.stretch.unpack_fixed(plan) for plan in self._plans]
+        return {"state": self._without_buffers(), "plan": [(plan.metric, plan.schedule) for plan in plans]}
+
+    def _without_buffers(self) -> list[list[Tensor]]:
+        """Return the tensors of every chain but for its draws and statistics, which a checkpoint stores once."""
+        states = []
+        for number, state in enumerate(self._states):
+            buffers = [self._chain(number).draws.data_ptr(), self._chain(number).stats.data_ptr()]
+            states.append([tensor for tensor in state if tensor.data_ptr() not in buffers])
+        return states
+
+    def _chain(self, chain: int) -> Chain:
+        found: Chain = self.stretch.unpack(self._states[chain])
+        return found
+
+    def _plan(self, chain: int) -> Plan:
+        found: Plan = self.stretch.unpack_fixed(self._plans[chain])
+        return found
+
+    def _run(self, chain: int) -> None:
+        self._chain(chain).counters.budget.fill_(self._budget)
+        self.stretch(self._states[chain], self._plans[chain])
+
+    def _end_stretch(self, number: int) -> None:
+        """Copy new draws to where they are kept, and end a window of the adaptation."""
+        chain, plan = self._chain(number), self._plan(number)
+        count = int(chain.counters.draws)
+        new = slice(self._num_copied[number], max(count - self.settings.num_warmup, 0))
+        self.draws[number, new], self.stats[number, new] = chain.draws[new], chain.stats[new]
+        self._num_copied[number] = new.stop
+        if count == int(plan.schedule.until) and count < self._total:
+            if count in self._ends[1:]:
+                _close_window(chain, plan, self._ends)
+            plan.schedule.until.fill_(min(end for end in (*self._ends, self._total) if end > count))
+            self._begin(number)
+
+    def _begin(self, number: int) -> None:
+        """Begin a chain's next trajectory, which waits for the new mass matrix where a window has ended."""
+        chain = self._chain(number)
+        end, trajectory = begun(self.kernel, chain, self._plan(number))
+        self.stretch.write(self._states[number], chain._replace(end=end, trajectory=trajectory))
+
+
+def _in_threads(run: Callable[[int], None], chains: list[int], num_threads: int) -> None:
+    """Call ``run`` for every chain, on ``num_threads`` threads, each of which computes alone."""
+    if num_threads == 1:
+        for chain in chains:
+            run(chain)
+        return
+    with ThreadPoolExecutor(num_threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        running = [pool.submit(run, chain) for chain in chains]
+        wait(running)
+    for each in running:
+        each.result()
+
+
+def _close_window(chain: Chain, plan: Plan, ends: tuple[int, ...]) -> None:
+    """Give a chain the mass matrix estimated in the window that ends now, and forget the window."""
+    learnt, new = chain.adaptation, metric_from(chain.adaptation.moments)
+    growth = growth_of_narrowest(plan.metric, new)
+    step = retuned_step_size(learnt.step, growth, ends.index(int(chain.counters.draws)), len(ends) - 1)
+    empty = pytree.tree_map(torch.zeros_like, learnt.moments)
+    _write(plan.metric, new)
+    _write(learnt, Adaptation(step.log_step.exp(), step, empty))
+
+
+def _write(views: Any, values: Any) -> None:
+    for view, value in zip(pytree.tree_leaves(views), pytree.tree_leaves(values), strict=True):
+        view.copy_(value)

@@ -1,0 +1,286 @@
+"""Loops that run natively: many steps of a pure function become one call of compiled code, which Python only starts."""
+
+import math
+import warnings
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import MappingProxyType
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
+from torch.utils import _pytree as pytree
+
+from bnnzoo.lowering.compiling import LoweringWarning, compile_loops, decompositions, first_line
+from bnnzoo.lowering.graphs import trace_loops
+
+__all__ = ["Stretch", "while_loop"]
+
+type Going = Callable[[Any, Any], Tensor]
+type Body = Callable[[Any, Any], Any]
+type How = Literal["compiled", "traced", "eager"]
+
+HELD: ContextVar[Mapping[tuple[int, ...], Tensor]] = ContextVar("HELD", default=MappingProxyType({}))
+"""Tensors of the loop around that hold leaves of its state, by the leaves' identities."""
+
+PACKED_BELOW = 4096
+"""Entries from which on a vector keeps its own tensor: packing is a copy."""
+
+COMPILED: dict[Hashable, tuple[How, Callable[..., Any]]] = {}
+"""Native code of this process by what it was made from, so that an equal loop is neither traced nor compiled again."""
+
+
+def while_loop(going: Going, body: Body, state: Any, fixed: Any = ()) -> Any:
+    """Return ``state`` after ``state = body(state, fixed)`` as long as ``going(state, fixed)``.
+
+    Loops nest, and may stand in a :class:`Stretch`. All that changes is in ``state`` and all that does not in ``fixed``,
+    pytrees of tensors; the functions capture no tensor. Called outside a stretch, it runs as Python.
+
+    Parameters
+    ----------
+    going : callable
+        ``(state, fixed) -> bool tensor []``.
+    body : callable
+        ``(state, fixed) -> state``, pure. A row written by ``index_put`` into a matrix of the state is written in place.
+    state, fixed : pytree of Tensor
+
+    Examples
+    --------
+    >>> import torch
+    >>> doubled = while_loop(lambda x, last: x < last, lambda x, last: 2 * x, torch.tensor(1), torch.tensor(100))
+    >>> int(doubled)
+    128
+    """
+    leaves, spec = pytree.tree_flatten(state)
+    registers, memory, loop = _prepare(going, body, state, fixed)
+    go = torch.ones((), dtype=torch.bool, device=leaves[0].device)
+    carried = registers.pack(leaves)
+    found = loop(*carried, go, *memory.pack(pytree.tree_leaves(fixed)))[:-1]
+    # a buffer was changed in place: handed back as what it was, it need not be written over itself
+    ended = [
+        old if old is leaf else new for old, leaf, new in zip(carried, _alone(registers, leaves), found, strict=True)
+    ]
+    return pytree.tree_unflatten(registers.unpack(ended), spec)
+
+
+class Stretch:
+    """A loop whose state stays in a few tensors, and which runs on these in place, compiled where that can be done.
+
+    Parameters
+    ----------
+    going, body : callable
+        As in :func:`while_loop`.
+    state, fixed : pytree of Tensor
+        Examples of what the loop will run on: shapes and types count, values do not.
+    key : hashable, optional
+        What stands for ``going`` and ``body``: two stretches of equal keys and shapes share their native code.
+    compiles : bool
+        False to run the traced graph.
+
+    Attributes
+    ----------
+    how : {"compiled", "traced", "eager"}
+        How it runs: as native code, as graphs called from a loop in Python, or as the Python functions themselves.
+
+    Examples
+    --------
+    >>> import torch
+    >>> stretch = Stretch(lambda x, last: x < last, lambda x, last: 2 * x, torch.tensor(1), torch.tensor(9), compiles=False)
+    >>> state = stretch.pack(torch.tensor(1))
+    >>> stretch(state, stretch.pack_fixed(torch.tensor(100)))
+    >>> int(stretch.unpack(state))
+    128
+    """
+
+    def __init__(
+        self, going: Going, body: Body, state: Any, fixed: Any = (), key: Hashable = None, compiles: bool = True
+    ) -> None:
+        leaves, self._spec = pytree.tree_flatten(state)
+        constants, self._fixed_spec = pytree.tree_flatten(fixed)
+        self._registers, self._memory, loop = _prepare(going, body, state, fixed)
+        self._go = torch.ones((), dtype=torch.bool, device=leaves[0].device)
+        inputs = [*self._registers.pack(leaves), self._go, *self._memory.pack(constants)]
+        kinds = tuple((tensor.shape, tensor.dtype, tensor.device) for tensor in inputs)
+        found = COMPILED.get((key, kinds, compiles)) if key is not None else None
+        self.how: How
+        self.how, self._function = found or _lowered(loop, inputs, compiles)
+        if key is not None:
+            COMPILED[key, kinds, compiles] = self.how, self._function
+
+    def pack(self, state: Any) -> list[Tensor]:
+        """Return new tensors that hold ``state``."""
+        return self._registers.pack(pytree.tree_leaves(state))
+
+    def pack_fixed(self, fixed: Any) -> list[Tensor]:
+        """Return tensors that hold ``fixed``; large ones are not copied."""
+        return self._memory.pack(pytree.tree_leaves(fixed))
+
+    def write(self, tensors: Sequence[Tensor], state: Any) -> None:
+        """Let ``tensors`` hold another state."""
+        old = self._registers.unpack(tensors)
+        self._registers.store(tensors, old, pytree.tree_leaves(state))
+
+    def unpack(self, tensors: Sequence[Tensor]) -> Any:
+        """Return the state that tensors hold, as views of them; truth values are copies."""
+        return pytree.tree_unflatten(self._registers.unpack(tensors), self._spec)
+
+    def unpack_fixed(self, tensors: Sequence[Tensor]) -> Any:
+        """Return what does not change, as views."""
+        return pytree.tree_unflatten(self._memory.unpack(tensors), self._fixed_spec)
+
+    def __call__(self, state: Sequence[Tensor], fixed: Sequence[Tensor]) -> None:
+        """Run the loop to its end; ``state`` is changed in place. Native code lets go of the interpreter lock."""
+        with torch.no_grad():
+            self._function(*state, self._go.clone(), *fixed)
+
+
+def _lowered(loop: Callable[..., Any], inputs: list[Tensor], compiles: bool) -> tuple[How, Callable[..., Any]]:
+    try:
+        graph = trace_loops(lambda *tensors: loop(*tensors)[-1:], inputs, decompositions())
+    except Exception as error:  # what cannot be traced runs as Python, whatever the reason
+        warnings.warn(
+            f"A loop could not be traced and runs as Python ({first_line(error)}).", LoweringWarning, stacklevel=4
+        )
+        return "eager", loop
+    native = compile_loops(graph) if compiles else None
+    return ("traced", graph) if native is None else ("compiled", native)
+
+
+def _prepare(
+    going: Going, body: Body, state: Any, fixed: Any
+) -> tuple["Registers", "Registers", Callable[..., tuple[Tensor, ...]]]:
+    """Return how state and constants are packed, and the loop as a function of the packed tensors, which it changes."""
+    spec, fixed_spec = pytree.tree_structure(state), pytree.tree_structure(fixed)
+    registers, memory = Registers(_parts(state)), Registers([pytree.tree_leaves(fixed)])
+    num = registers.num_tensors
+
+    def trees(tensors: Sequence[Tensor]) -> tuple[list[Tensor], Any]:
+        return registers.unpack(tensors[:num]), pytree.tree_unflatten(memory.unpack(tensors[num:]), fixed_spec)
+
+    def flat_going(*tensors: Tensor) -> Tensor:
+        return tensors[num]
+
+    def flat_body(*tensors: Tensor) -> tuple[Tensor, ...]:
+        carried, go, rest = tensors[:num], tensors[num], tensors[num + 1 :]
+        old, constants = trees((*carried, *rest))
+        with _holding(registers.held(carried, old)):
+            state = body(pytree.tree_unflatten(old, spec), constants)
+        ahead = going(state, constants)
+        registers.store(carried, old, pytree.tree_leaves(state))
+        return (*carried, go.copy_(ahead))
+
+    def loop(*tensors: Tensor) -> tuple[Tensor, ...]:
+        carried, go, rest = tensors[:num], tensors[num], tensors[num + 1 :]
+        old, constants = trees((*carried, *rest))
+        go.copy_(going(pytree.tree_unflatten(old, spec), constants))
+        return _run(flat_going, flat_body, (*carried, go), rest)
+
+    return registers, memory, loop
+
+
+def _alone(registers: "Registers", leaves: Sequence[Tensor]) -> list[Tensor | None]:
+    """Return of each tensor the leaf that it is, if it is one."""
+    return [leaves[group[0]] if len(group) == 1 else None for group in registers.groups]
+
+
+def _parts(state: Any) -> list[list[Tensor]]:
+    """Return the leaves of a state part by part: parts are packed apart, so that an inner loop can take over one of them."""
+    return [pytree.tree_leaves(part) for part in (state if isinstance(state, tuple) else (state,))]
+
+
+@contextmanager
+def _holding(held: dict[tuple[int, ...], Tensor]) -> Iterator[None]:
+    """Let loops inside know which leaves lie in which tensor, so that they go on in there instead of in a copy."""
+    token = HELD.set(held)
+    try:
+        yield
+    finally:
+        HELD.reset(token)
+
+
+def _run(
+    going: Callable[..., Tensor],
+    body: Callable[..., tuple[Tensor, ...]],
+    carried: tuple[Tensor, ...],
+    rest: Sequence[Tensor],
+) -> tuple[Tensor, ...]:
+    if get_proxy_mode() is not None:
+        found: tuple[Tensor, ...] = torch.ops.higher_order.while_loop(going, body, carried, tuple(rest))
+        return found
+    while bool(carried[-1]):
+        carried = body(*carried, *rest)
+    return carried
+
+
+class Registers:
+    """How the leaves of a pytree share tensors: numbers and short vectors of one type lie in one, others have their own.
+
+    Native code pays for every tensor that a loop carries, more than for what is computed of a small model.
+    """
+
+    def __init__(self, parts: Sequence[Sequence[Tensor]]) -> None:
+        leaves = [(number, leaf) for number, part in enumerate(parts) for leaf in part]
+        groups: dict[Any, list[int]] = {}
+        for i, (number, leaf) in enumerate(leaves):
+            groups.setdefault((number, _held_as(leaf.dtype)) if _is_short(leaf.shape) else i, []).append(i)
+        self.groups = list(groups.values())
+        self._shapes = [leaf.shape for _, leaf in leaves]
+        self._dtypes = [leaf.dtype for _, leaf in leaves]
+        self.num_tensors = len(groups)
+
+    def pack(self, leaves: Sequence[Tensor]) -> list[Tensor]:
+        """Return the leaves as few tensors, those that hold them already where there are such."""
+        held = HELD.get()
+        groups = [[leaves[i] for i in group] for group in self.groups]
+        return [found if (found := held.get(_ids(group))) is not None else self._joined(group) for group in groups]
+
+    def unpack(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Return the leaves as views; truth values, which are held as integers, are computed."""
+        found = dict(
+            pair for tensor, group in zip(tensors, self.groups, strict=True) for pair in self._views(tensor, group)
+        )
+        kinds = enumerate(self._dtypes)
+        return [found[i] != 0 if dtype == torch.bool else found[i] for i, dtype in kinds]
+
+    def held(self, tensors: Sequence[Tensor], leaves: Sequence[Tensor]) -> dict[tuple[int, ...], Tensor]:
+        """Return which tensor holds which leaves."""
+        return {_ids([leaves[i] for i in group]): tensor for tensor, group in zip(tensors, self.groups, strict=True)}
+
+    def store(self, tensors: Sequence[Tensor], old: Sequence[Tensor], new: Sequence[Tensor]) -> None:
+        """Write the leaves that are not those of ``old``."""
+        held = {id(leaf) for leaf in old}  # a view of what is about to be overwritten
+        values = [
+            leaf.clone() if id(leaf) in held and leaf is not o else leaf for leaf, o in zip(new, old, strict=True)
+        ]
+        for tensor, group in zip(tensors, self.groups, strict=True):
+            for i, view in self._views(tensor, group):
+                if values[i] is not old[i]:
+                    view.copy_(values[i])
+
+    def _joined(self, leaves: list[Tensor]) -> Tensor:
+        if not _is_short(leaves[0].shape):
+            return leaves[0]
+        parts = [leaf.to(_held_as(leaf.dtype)).reshape(-1) for leaf in leaves]
+        # joined with something, since a lone vector would reach a compiled loop as a view, which it takes for its own
+        return torch.cat(parts if len(parts) > 1 else [parts[0], parts[0].new_zeros(1)])
+
+    def _views(self, tensor: Tensor, group: list[int]) -> list[tuple[int, Tensor]]:
+        if not _is_short(self._shapes[group[0]]):
+            return [(group[0], tensor)]
+        sizes = [math.prod(self._shapes[i]) for i in group]
+        parts = tensor.split(sizes if len(sizes) > 1 else [*sizes, 1])
+        return [(i, part.reshape(self._shapes[i])) for i, part in zip(group, parts, strict=False)]
+
+
+def _ids(leaves: Sequence[Tensor]) -> tuple[int, ...]:
+    return tuple(id(leaf) for leaf in leaves)
+
+
+def _is_short(shape: torch.Size) -> bool:
+    return len(shape) < 2 and math.prod(shape) < PACKED_BELOW
+
+
+def _held_as(dtype: torch.dtype) -> torch.dtype:
+    return torch.int64 if dtype == torch.bool else dtype
