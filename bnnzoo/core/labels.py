@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from bnnzoo.core.minibatch import DataError
 from bnnzoo.core.types import Data
@@ -17,12 +16,13 @@ def columns_of(data: Data, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
     Examples
     --------
+    >>> import pandas as pd
     >>> frame = pd.DataFrame({"a": [1.0, 2.0], "b": [3.0, 4.0]})
     >>> columns_of((frame, None), ["x", "y"])
     {'x': ('a', 'b')}
     """
     pairs = zip(names, data, strict=True)
-    return {name: _columns(value) for name, value in pairs if isinstance(value, pd.DataFrame)}
+    return {name: _columns(value) for name, value in pairs if _is_frame(value)}
 
 
 def refuse_unaligned_rows(data: Data, names: Sequence[str]) -> None:
@@ -34,7 +34,7 @@ def refuse_unaligned_rows(data: Data, names: Sequence[str]) -> None:
         Naming both arguments and the first row that differs.
     """
     pairs = zip(names, data, strict=True)
-    indexed = [(name, value.index) for name, value in pairs if isinstance(value, pd.DataFrame | pd.Series)]
+    indexed = [(name, value.index) for name, value in pairs if hasattr(value, "iloc")]
     for other, theirs in indexed[1:]:
         first, ours = indexed[0]
         if len(ours) == len(theirs) and not ours.equals(theirs):
@@ -56,12 +56,11 @@ def in_fitted_order(data: Data, fitted: Mapping[str, tuple[str, ...]], names: Se
     """
     pairs = zip(names, data, strict=True)
     return tuple(
-        _ordered(value, fitted[name], name) if name in fitted and isinstance(value, pd.DataFrame) else value
-        for name, value in pairs
+        _ordered(value, fitted[name], name) if name in fitted and _is_frame(value) else value for name, value in pairs
     )
 
 
-def _ordered(frame: pd.DataFrame, fitted: tuple[str, ...], name: str) -> Any:
+def _ordered(frame: Any, fitted: tuple[str, ...], name: str) -> Any:
     found = _columns(frame)
     missing = [column for column in fitted if column not in found]
     unknown = [column for column in found if column not in fitted]
@@ -74,5 +73,10 @@ def _ordered(frame: pd.DataFrame, fitted: tuple[str, ...], name: str) -> Any:
     return frame.iloc[:, [found.index(column) for column in fitted]]
 
 
-def _columns(frame: pd.DataFrame) -> tuple[str, ...]:
+def _columns(frame: Any) -> tuple[str, ...]:
     return tuple(str(column) for column in frame.columns)
+
+
+def _is_frame(value: Any) -> bool:
+    """Tell whether a value is a data frame, without importing pandas, which many fits do without."""
+    return hasattr(value, "iloc") and hasattr(value, "columns")
