@@ -17,9 +17,10 @@ METHODS = {
 SHORT = {"num_warmup": 100, "num_draws": 100}
 SHORTER = {
     "FlowVI": inference.FlowVI(inference.FullRankVI(num_steps=500), num_layers=2, num_hidden=4, num_steps=200),
+    "FullRankVI": inference.FullRankVI(num_steps=1000),
     "LastLayerVI": inference.LastLayerVI(vi=inference.MeanFieldVI(num_steps=800)),
     "LowRankVI": inference.LowRankVI(num_steps=1000),
-    "SVI": inference.SVI(num_steps=1500),
+    "SVI": inference.SVI(num_steps=1000),
     "SubsetVI": inference.SubsetVI(vi=inference.MeanFieldVI(num_steps=800)),
 }
 
