@@ -99,7 +99,8 @@ def check_argument(owner: str, name: str, value: object, hint: Any) -> None:
     if _matches(value, hint):
         return
     kind = ValueError if _matches(value, _without_ranges(hint)) or _names_a_word(value, hint) else TypeError
-    raise kind(f"{owner}({name}={_shown(value)}): write {_wanted(hint)}.")
+    wanted = _wanted(hint, names_type=kind is TypeError)
+    raise kind(f"{owner}({name}={_shown(value)}): write {wanted}.")
 
 
 def _matches(value: object, hint: Any) -> bool:
@@ -155,19 +156,19 @@ def _names_a_word(value: object, hint: Any) -> bool:
     return isinstance(value, str) and any(get_origin(_resolved(each)) is Literal for each in options)
 
 
-def _wanted(hint: Any) -> str:
-    """Say what an annotation asks for."""
+def _wanted(hint: Any, *, names_type: bool = False) -> str:
+    """Say what an annotation asks for; to whoever passed another type, that a count is a whole number, too."""
     hint = _resolved(hint)
     origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         (interval,) = (each for each in arguments[1:] if isinstance(each, Range))
-        return str(interval)
+        return f"a whole number, {interval}" if names_type and arguments[0] is int else str(interval)
     if origin in (Union, types.UnionType):
-        return _listed([_wanted(each) for each in arguments])
+        return _listed([_wanted(each, names_type=names_type) for each in arguments])
     if origin is Literal:
         return _listed([repr(each) for each in arguments])
     if origin is Sequence:
-        return f"a sequence, each {_wanted(arguments[0])}"
+        return f"a sequence, each {_wanted(arguments[0], names_type=names_type)}"
     words = {int: "a whole number", float: "a number", bool: "True or False", str: "a string", type(None): "None"}
     kind = hint if origin is None else origin
     return words.get(kind) or ("a callable" if kind is Callable else f"a {kind.__name__}")

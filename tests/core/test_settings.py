@@ -51,9 +51,9 @@ def test_what_the_annotation_allows_is_taken(hint: Any, value: object) -> None:
     ("hint", "value", "kind", "sentence"),
     [
         (Count, 0, ValueError, r"Method\(setting=0\): write 1 or more\.$"),
-        (Count, 20.0, TypeError, r"setting=20\.0\): write 1 or more\."),
-        (Count, "4", TypeError, r"setting='4'\): write 1 or more\."),
-        (Count, True, TypeError, r"setting=True\): write 1 or more\."),
+        (Count, 20.0, TypeError, r"setting=20\.0\): write a whole number, 1 or more\."),
+        (Count, "4", TypeError, r"setting='4'\): write a whole number, 1 or more\."),
+        (Count, True, TypeError, r"setting=True\): write a whole number, 1 or more\."),
         (int, 1.5, TypeError, r"write a whole number\."),
         (Count | None, -1, ValueError, r"write 1 or more or None\."),
         (Positive, 0.0, ValueError, r"write a positive number\."),

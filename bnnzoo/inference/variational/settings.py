@@ -22,36 +22,7 @@ type Keep = Literal["all", "best"]
 class VISettings:
     """How the evidence lower bound is maximised.
 
-    Parameters
-    ----------
-    num_steps : int
-        Steps of Adam.
-    num_particles : int
-        Draws of theta in each estimate of the bound.
-    learning_rate : float
-        Of the first step.
-    schedule : {"cosine", "constant"}
-        Whether the learning rate falls to zero along half a cosine.
-    batch_size : int, optional
-        Rows of a mini-batch; default: all rows.
-    num_averaged : int, optional
-        The result is the mean of this many last iterates; default: a fifth of ``num_steps``.
-    tolerance : float, optional
-        Stop early when the mean of the bound over ``num_averaged`` steps differs by less than this, relatively, from its
-        mean over as many steps before. Restarts stop together.
-    num_restarts : int
-        Independent fits, run in one batch, or one by one on ``executor=``; each is a chain of the result.
-    keep : {"all", "best"}
-        Whether to return the equally weighted mixture of all restarts or the one with the highest bound.
-    kl_annealing : float
-        Fraction of the steps over which the weight of the divergence rises from 0; the weights average to one and end at
-        one.
-    temperature : float
-        Above 1 the entropy counts more, below 1 less (a cold posterior); only 1 approximates the posterior.
-    init : Tensor, Posterior or Method, optional
-        Where the means start, ``[num_restarts, P]``, or where to find starting points, such as ``MAP()``.
-    init_scale : float
-        Initial standard deviation of every entry, in unconstrained space.
+    :class:`bnnzoo.inference.MeanFieldVI` explains each setting.
     """
 
     num_steps: Count = 2000
