@@ -4,8 +4,6 @@ import os
 import warnings
 from pathlib import Path
 
-from sphinx_gallery.sorting import ExplicitOrder
-
 import bnnzoo
 
 __all__: list[str] = []
@@ -87,7 +85,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
     "filename_pattern": r"/plot_",
-    "subsection_order": ExplicitOrder(["../examples/methods", "../examples/models", "../examples/uncertainty"]),
+    "subsection_order": ["../examples/methods", "../examples/models", "../examples/uncertainty"],
     "within_subsection_order": in_order,
     "capture_repr": (),  # figures and what is printed, but no object at the end of a block
     "reset_argv": lambda gallery_conf, script_vars: ["--smoke"] if _smoke else [],
