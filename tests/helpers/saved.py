@@ -27,6 +27,8 @@ OF_THEIR_OWN = {
     "MeanFieldVI": inference.MeanFieldVI(num_steps=20, num_restarts=2),
     "FlowVI": inference.FlowVI(inference.FullRankVI(num_steps=10), num_steps=10, num_layers=2, num_hidden=3),
     "SubsetVI": inference.SubsetVI(("net.2.*",), below=inference.MAP(num_steps=20)),
+    "Laplace": inference.Laplace(damping=2.0),  # the hierarchical model's mode is a saddle
+    "LowRankLaplace": inference.LowRankLaplace(damping=2.0),
     "SubsetLaplace": inference.SubsetLaplace(("net.2.*",)),
     "HierarchicalLaplace": inference.HierarchicalLaplace(tolerance=0.5, max_fits=5),
 }
