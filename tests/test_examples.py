@@ -17,6 +17,7 @@ EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("**/*.py"))
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto:UserWarning")  # so few draws are bound to
+@pytest.mark.filterwarnings("ignore:LOO is unreliable")
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_example_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mpl.use("agg")
