@@ -14,6 +14,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.utils import _pytree as pytree
 
 from bnnzoo.lowering.compiling import LoweringWarning, compile_loops, decompositions, first_line
+from bnnzoo.lowering.cpp.building import compile_in_cpp
 from bnnzoo.lowering.graphs import trace_loops
 
 __all__ = ["Stretch", "while_loop"]
@@ -144,7 +145,7 @@ def _lowered(loop: Callable[..., Any], inputs: list[Tensor], compiles: bool) -> 
             f"A loop could not be traced and runs as Python ({first_line(error)}).", LoweringWarning, stacklevel=4
         )
         return "eager", loop
-    native = compile_loops(graph) if compiles else None
+    native = (compile_in_cpp(graph) or compile_loops(graph)) if compiles else None
     return ("traced", graph) if native is None else ("compiled", native)
 
 

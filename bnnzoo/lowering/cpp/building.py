@@ -1,0 +1,139 @@
+"""Compiling C++ into a library, kept on disk, and calling it."""
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torch.fx import GraphModule
+
+from bnnzoo.lowering.cpp.translate import ENTRY, source_of
+from bnnzoo.lowering.cpp.values import Cannot
+
+__all__ = ["NoCompiler", "built", "compile_in_cpp", "function_of", "kept_libraries"]
+
+FLAGS = ["-std=c++17", "-O3", "-march=native", "-shared", "-fPIC", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-fwrapv", "-w"]
+"""Arithmetic keeps NaN and infinity; only sums marked in the source may be added up in another order."""
+
+MOST_LIBRARIES = 256
+"""Libraries kept on disk; those not used for longest make room."""
+
+
+class NoCompiler(Exception):
+    """There is no C++ compiler, or it refused the source."""
+
+
+def compile_in_cpp(graph: GraphModule) -> Callable[..., None] | None:
+    """Return a graph with loops, which changes its arguments, as a native function, or None where that cannot be done."""
+    devices = {node.meta["val"].device.type for node in graph.graph.nodes if node.op == "placeholder"}
+    if devices != {"cpu"}:
+        return None
+    try:
+        return function_of(built(source_of(graph)))
+    except (Cannot, NoCompiler, OSError, AttributeError):
+        return None  # torch's own compiler may know more, and says so if it does not
+
+
+def built(source: str) -> Path:
+    """Return the library of a C++ source, compiled unless that was done before."""
+    compiler = _compiler()
+    words = "\0".join([source, *FLAGS, compiler, _version(compiler), _machine()])
+    path = kept_libraries() / f"{hashlib.sha256(words.encode()).hexdigest()}.so"
+    if path.exists():
+        os.utime(path)
+        return path
+    _compile(compiler, source, path)
+    _make_room(path.parent)
+    return path
+
+
+def function_of(library: Path) -> Callable[..., None]:
+    """Return a library's function of tensors, which it changes in place; calls let go of the interpreter lock."""
+    entry = getattr(ctypes.CDLL(str(library)), ENTRY)
+    entry.restype = None
+    products = [ctypes.cast(getattr(_torch(), name), ctypes.c_void_p) for name in ("sgemm_", "dgemm_")]
+
+    def call(*tensors: Tensor) -> None:
+        entry((ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors)), *products)
+
+    return call
+
+
+def kept_libraries() -> Path:
+    """Return the folder of compiled libraries, which belongs to this user alone."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bnnzoo"
+    try:
+        return _own(base / "native")
+    except OSError:
+        return _own(Path(tempfile.gettempdir()) / f"bnnzoo-{os.getuid()}")
+
+
+def _own(folder: Path) -> Path:
+    """Make a folder that nobody else may write to."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    found = folder.stat()
+    if found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PermissionError(f"{folder} can be written to by others")
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"{folder} cannot be written to")
+    return folder
+
+
+def _compile(compiler: str, source: str, path: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        written = Path(folder) / "loop.cpp"
+        written.write_text(source)
+        library = Path(folder) / "loop.so"
+        command = [compiler, *FLAGS, str(written), "-o", str(library)]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        if result.returncode:
+            raise NoCompiler(f"{compiler}: {result.stderr.strip()[:200]}")
+        library.replace(path)
+
+
+def _make_room(folder: Path) -> None:
+    libraries = sorted(folder.glob("*.so"), key=lambda path: path.stat().st_mtime)
+    for path in libraries[: len(libraries) - MOST_LIBRARIES]:
+        path.unlink(missing_ok=True)
+
+
+@cache
+def _compiler() -> str:
+    names = [os.environ.get("CXX", ""), "g++", "c++", "clang++"]
+    found = next((path for name in names if name and (path := shutil.which(name))), None)
+    if found is None:
+        raise NoCompiler("no g++, c++ or clang++ on the path")
+    return found
+
+
+@cache
+def _version(compiler: str) -> str:
+    return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
+
+
+@cache
+def _machine() -> str:
+    """Return what the compiler makes of "native": a folder may be shared between machines."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    flags = [line for line in lines if line.startswith(("model name", "flags", "Features"))]
+    return "\n".join([platform.machine(), platform.processor(), *dict.fromkeys(flags)])
+
+
+@cache
+def _torch() -> Any:
+    """Return the library that holds torch's matrix products."""
+    folder = Path(torch.__file__).parent / "lib"
+    names = [path for path in folder.glob("libtorch_cpu.*") if path.suffix in (".so", ".dylib")]
+    return ctypes.CDLL(str(names[0]))
