@@ -14,7 +14,7 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.utils import _pytree as pytree
 
 from bnnzoo.lowering.compiling import LoweringWarning, compile_loops, decompositions, first_line
-from bnnzoo.lowering.cpp.building import compile_in_cpp
+from bnnzoo.lowering.cpp.building import compile_in_cpp, compiled_before
 from bnnzoo.lowering.graphs import trace_loops
 
 __all__ = ["Stretch", "while_loop"]
@@ -103,10 +103,10 @@ class Stretch:
         self._registers, self._memory, loop = _prepare(going, body, state, fixed)
         self._go = torch.ones((), dtype=torch.bool, device=leaves[0].device)
         inputs = [*self._registers.pack(leaves), self._go, *self._memory.pack(constants)]
-        kinds = tuple((tensor.shape, tensor.dtype, tensor.device) for tensor in inputs)
+        kinds = tuple((tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in inputs)
         found = COMPILED.get((key, kinds, compiles)) if key is not None else None
         self.how: How
-        self.how, self._function = found or _lowered(loop, inputs, compiles)
+        self.how, self._function = found or _lowered(loop, inputs, compiles, _name(key, inputs))
         if key is not None:
             COMPILED[key, kinds, compiles] = self.how, self._function
 
@@ -137,7 +137,18 @@ class Stretch:
             self._function(*state, self._go.clone(), *fixed)
 
 
-def _lowered(loop: Callable[..., Any], inputs: list[Tensor], compiles: bool) -> tuple[How, Callable[..., Any]]:
+def _name(key: Hashable, inputs: list[Tensor]) -> str | None:
+    """Return words that stand for a loop in any process, None if there are none: an object may be known by its address."""
+    words = repr((key, [(tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in inputs]))
+    return None if key is None or " at 0x" in words else words
+
+
+def _lowered(
+    loop: Callable[..., Any], inputs: list[Tensor], compiles: bool, name: str | None
+) -> tuple[How, Callable[..., Any]]:
+    before = compiled_before(name) if compiles and name is not None else None
+    if before is not None:
+        return "compiled", before
     try:
         graph = trace_loops(lambda *tensors: loop(*tensors)[-1:], inputs, decompositions())
     except Exception as error:  # what cannot be traced runs as Python, whatever the reason
@@ -145,7 +156,7 @@ def _lowered(loop: Callable[..., Any], inputs: list[Tensor], compiles: bool) -> 
             f"A loop could not be traced and runs as Python ({first_line(error)}).", LoweringWarning, stacklevel=4
         )
         return "eager", loop
-    native = (compile_in_cpp(graph) or compile_loops(graph)) if compiles else None
+    native = (compile_in_cpp(graph, name) or compile_loops(graph)) if compiles else None
     return ("traced", graph) if native is None else ("compiled", native)
 
 

@@ -15,15 +15,25 @@ from typing import Any
 
 import torch
 from torch import Tensor
-
 from torch.fx import GraphModule
 
 from bnnzoo.lowering.cpp.translate import ENTRY, source_of
 from bnnzoo.lowering.cpp.values import Cannot
 
-__all__ = ["NoCompiler", "built", "compile_in_cpp", "function_of", "kept_libraries"]
+__all__ = ["NoCompiler", "built", "compile_in_cpp", "compiled_before", "function_of", "kept_libraries"]
 
-FLAGS = ["-std=c++17", "-O3", "-march=native", "-shared", "-fPIC", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-fwrapv", "-w"]
+FLAGS = [
+    "-std=c++17",
+    "-O3",
+    "-march=native",
+    "-shared",
+    "-fPIC",
+    "-fopenmp-simd",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fwrapv",
+    "-w",
+]
 """Arithmetic keeps NaN and infinity; only sums marked in the source may be added up in another order."""
 
 MOST_LIBRARIES = 256
@@ -34,22 +44,66 @@ class NoCompiler(Exception):
     """There is no C++ compiler, or it refused the source."""
 
 
-def compile_in_cpp(graph: GraphModule) -> Callable[..., None] | None:
-    """Return a graph with loops, which changes its arguments, as a native function, or None where that cannot be done."""
+def compile_in_cpp(graph: GraphModule, name: str | None = None) -> Callable[..., None] | None:
+    """Return a graph with loops, which changes its arguments, as a native function, or None where that cannot be done.
+
+    Parameters
+    ----------
+    graph : GraphModule
+    name : str, optional
+        What the graph was made from, by which :func:`compiled_before` finds it in another process.
+    """
     devices = {node.meta["val"].device.type for node in graph.graph.nodes if node.op == "placeholder"}
     if devices != {"cpu"}:
         return None
     try:
-        return function_of(built(source_of(graph)))
+        library = built(source_of(graph))
+        if name is not None:
+            _note_of(name).write_text(library.name)
+        return function_of(library)
     except (Cannot, NoCompiler, OSError, AttributeError):
         return None  # torch's own compiler may know more, and says so if it does not
+
+
+def compiled_before(name: str) -> Callable[..., None] | None:
+    """Return the native function of the graph of this name, if there is one on disk."""
+    try:
+        library = kept_libraries() / _note_of(name).read_text()
+        return function_of(library) if library.suffix == ".so" and library.parent == kept_libraries() else None
+    except (NoCompiler, OSError, AttributeError):
+        return None
+
+
+def _note_of(name: str) -> Path:
+    """Return the file that says which library a graph became: what this package, torch or the compiler makes of it may change."""
+    compiler = _compiler()
+    words = [
+        name,
+        str(torch.get_default_dtype()),
+        torch.__version__,
+        _sources(),
+        compiler,
+        _version(compiler),
+        _machine(),
+    ]
+    return kept_libraries() / f"{_digest(*words)}.txt"
+
+
+@cache
+def _sources() -> str:
+    """Return a digest of this package, all of which may have a say in what a loop is."""
+    package = Path(__file__).parents[2]
+    return _digest(*(path.read_text() for path in sorted(package.rglob("*.py"))))
+
+
+def _digest(*words: str) -> str:
+    return hashlib.sha256("\0".join(words).encode()).hexdigest()
 
 
 def built(source: str) -> Path:
     """Return the library of a C++ source, compiled unless that was done before."""
     compiler = _compiler()
-    words = "\0".join([source, *FLAGS, compiler, _version(compiler), _machine()])
-    path = kept_libraries() / f"{hashlib.sha256(words.encode()).hexdigest()}.so"
+    path = kept_libraries() / f"{_digest(source, *FLAGS, compiler, _version(compiler), _machine())}.so"
     if path.exists():
         os.utime(path)
         return path
@@ -103,9 +157,10 @@ def _compile(compiler: str, source: str, path: Path) -> None:
 
 
 def _make_room(folder: Path) -> None:
-    libraries = sorted(folder.glob("*.so"), key=lambda path: path.stat().st_mtime)
-    for path in libraries[: len(libraries) - MOST_LIBRARIES]:
-        path.unlink(missing_ok=True)
+    for pattern in ("*.so", "*.txt"):
+        files = sorted(folder.glob(pattern), key=lambda path: path.stat().st_mtime)
+        for path in files[: max(len(files) - MOST_LIBRARIES, 0)]:
+            path.unlink(missing_ok=True)
 
 
 @cache

@@ -91,7 +91,7 @@ def _of(template: str) -> Formula:
 
 def _power(t: str, a: list[str], raw: Any) -> str:
     exponent = raw[1] if isinstance(raw[1], int | float) else None
-    simple = {
+    simple: dict[Any, str] = {
         2: "{0} * {0}",
         1: "{0}",
         0: "({t})1",
@@ -104,11 +104,7 @@ def _power(t: str, a: list[str], raw: Any) -> str:
     return simple[exponent].format(*a, t=t) if exponent in simple else f"std::pow({a[0]}, {a[1]})"
 
 
-def _scaled_sum(sign: str) -> Formula:
-    return lambda t, a, raw: f"{a[0]} {sign} {a[1]}"
-
-
-TRANSCENDENTAL = {
+TRANSCENDENTAL: dict[Any, Formula] = {
     aten.exp.default: _of("exp_<{t}>({0})"),
     aten.expm1.default: _of("std::expm1({0})"),
     aten.log.default: _of("std::log({0})"),
@@ -143,6 +139,8 @@ COMPARISONS: dict[Any, Formula] = {
     aten.logical_xor.default: _of("({0} != 0) != ({1} != 0)"),
 }
 """Operations whose arguments meet in a type of their own."""
+
+BITWISE = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^", "__rshift__": ">>", "__lshift__": "<<"}
 
 FORMULAS: dict[Any, Formula] = {
     **TRANSCENDENTAL,
@@ -179,8 +177,14 @@ FORMULAS: dict[Any, Formula] = {
     aten.bitwise_not.default: lambda t, a, raw: f"!{a[0]}" if t == "bool" else f"~{a[0]}",
     **{
         getattr(getattr(aten, name), kind): _of(f"{{0}} {sign} {{1}}")
-        for name, sign in {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^", "__rshift__": ">>", "__lshift__": "<<"}.items()
+        for name, sign in {
+            "bitwise_and": "&",
+            "bitwise_or": "|",
+            "bitwise_xor": "^",
+            "__rshift__": ">>",
+            "__lshift__": "<<",
+        }.items()
         for kind in ("Scalar", "Tensor")
     },
 }
-"""Operations whose arguments are converted to the type of the result; a second factor of a sum is not written here."""
+"""Operations whose arguments are converted to the type of the result."""

@@ -103,9 +103,7 @@ def _operand(body: Body, operand: Any, dtype: torch.dtype, index: tuple[Affine, 
     return converted(body, operand, dtype, index) if isinstance(operand, Lazy) else literal(operand, dtype)
 
 
-def _joined(
-    shape: Shape, dtype: torch.dtype, emit: Callable[..., str], operands: Sequence[Any], cost: int
-) -> Lazy:
+def _joined(shape: Shape, dtype: torch.dtype, emit: Callable[..., str], operands: Sequence[Any], cost: int) -> Lazy:
     """Return an expression of others of the same shape."""
     lazies = [each for each in operands if isinstance(each, Lazy)]
     reads = tuple(dict.fromkeys(read for each in lazies for read in each.reads))

@@ -7,7 +7,7 @@ from torch.fx import Node
 
 from bnnzoo.lowering.cpp.nests import Reduction, Statement
 from bnnzoo.lowering.cpp.scope import Scope, Value, converted, index_over
-from bnnzoo.lowering.cpp.values import TYPES, Access, Affine, Body, Cannot, Lazy, Read, View, contiguous_strides, count
+from bnnzoo.lowering.cpp.values import TYPES, Affine, Body, Cannot, Lazy, Read, View, contiguous_strides, count
 
 __all__ = ["product"]
 
@@ -47,9 +47,7 @@ def _written_out(scope: Scope, left: Value, right: Value) -> Lazy:
 
     def emit(body: Body, index: tuple[Affine, ...]) -> str:
         row, column = index
-        factors = [
-            (a.emit(body, (row, Affine({}, k))), b.emit(body, (Affine({}, k), column))) for k in range(terms)
-        ]
+        factors = [(a.emit(body, (row, Affine({}, k))), b.emit(body, (Affine({}, k), column))) for k in range(terms)]
         return body.let(dtype, " + ".join(f"{x} * {y}" for x, y in factors))
 
     reads = (_without(left.read, 1), _without(right.read, 0))
@@ -64,7 +62,7 @@ def _without(read: Read, dim: int) -> Read:
 
 def _by_rows(scope: Scope, left: Value, right: Value) -> View:
     """Compute a product with few rows and a long sum, all rows at once along the sum."""
-    (rows, terms), columns = left.shape, right.shape[1]
+    rows, columns = left.shape[0], right.shape[1]
     left = _along(scope, left, 1)
     value = right.lazy() if isinstance(right, View) else right
     if isinstance(right, View) and right.strides[0] != 1 and columns > 1:

@@ -6,11 +6,29 @@ from typing import NamedTuple
 
 import torch
 
-__all__ = ["TYPES", "Access", "Affine", "Body", "Buffer", "Cannot", "Lazy", "Read", "View", "contiguous_strides", "count"]
+__all__ = [
+    "TYPES",
+    "Access",
+    "Affine",
+    "Body",
+    "Buffer",
+    "Cannot",
+    "Lazy",
+    "Read",
+    "View",
+    "contiguous_strides",
+    "count",
+]
 
 type Shape = tuple[int, ...]
 
-TYPES = {torch.float32: "float", torch.float64: "double", torch.int64: "int64_t", torch.int32: "int32_t", torch.bool: "bool"}
+TYPES = {
+    torch.float32: "float",
+    torch.float64: "double",
+    torch.int64: "int64_t",
+    torch.int32: "int32_t",
+    torch.bool: "bool",
+}
 """Types of entries, and what C++ calls them."""
 
 
@@ -176,7 +194,9 @@ class View:
 
     def lazy(self) -> Lazy:
         """Return the expression that loads an entry."""
-        return Lazy(self.shape, self.dtype, lambda body, index: body.load(self.buffer, self.read.place(index)), (self.read,))
+        return Lazy(
+            self.shape, self.dtype, lambda body, index: body.load(self.buffer, self.read.place(index)), (self.read,)
+        )
 
 
 def count(shape: Shape) -> int:

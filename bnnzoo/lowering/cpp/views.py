@@ -7,7 +7,7 @@ import torch
 from torch.fx import Node
 
 from bnnzoo.lowering.cpp.scope import Scope, Value
-from bnnzoo.lowering.cpp.values import Affine, Body, Lazy, Read, Shape, View, contiguous_strides, count
+from bnnzoo.lowering.cpp.values import Affine, Body, Cannot, Lazy, Read, Shape, View, contiguous_strides, count
 
 __all__ = ["broadcast", "seen", "with_sizes"]
 

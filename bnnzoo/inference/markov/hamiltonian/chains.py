@@ -112,11 +112,11 @@ class NativeChains:
     @property
     def num_gradients(self) -> int:
         """Number of leapfrog steps that all chains have taken together."""
-        return sum(int(self._chain(c).counters.leaps) for c in range(self.num_chains))
+        return sum(self._leaps())
 
     def advance(self) -> None:
         """Run a stretch of every chain that is not done. An interrupt waits until these stretches end."""
-        began = time.perf_counter()
+        began, leaps = time.perf_counter(), self._leaps()
         under_way = [c for c in range(self.num_chains) if int(self._chain(c).counters.draws) < self._total]
         try:
             with one_arithmetic_thread():
@@ -126,7 +126,8 @@ class NativeChains:
                 self._end_stretch(chain)
         rounds = -(-len(under_way) // self.num_threads)
         seconds = max((time.perf_counter() - began) / rounds, 1e-9)
-        self._budget = max(1, int(self._budget * min(SECONDS_PER_STRETCH / seconds, MAX_GROWTH)))
+        taken = max(now - before for now, before in zip(self._leaps(), leaps, strict=True))
+        self._budget = max(1, min(int(taken * SECONDS_PER_STRETCH / seconds), self._budget * MAX_GROWTH))
 
     def progress_fields(self) -> dict[str, float]:
         """Return what a progress bar shows besides the number of draws."""
@@ -145,6 +146,9 @@ class NativeChains:
         for now, then in zip(pytree.tree_leaves(self._everything()), pytree.tree_leaves(found), strict=True):
             now.copy_(then)
         self._num_copied = (self._native_counts() - self.settings.num_warmup).clamp(min=0).tolist()
+
+    def _leaps(self) -> list[int]:
+        return [int(self._chain(c).counters.leaps) for c in range(self.num_chains)]
 
     def _native_counts(self) -> Tensor:
         return torch.stack([self._chain(c).counters.draws for c in range(self.num_chains)])
@@ -178,8 +182,10 @@ class NativeChains:
         chain, plan = self._chain(number), self._plan(number)
         count = int(chain.counters.draws)
         new = slice(self._num_copied[number], max(count - self.settings.num_warmup, 0))
-        self.draws[number, new], self.stats[number, new] = chain.draws[new], chain.stats[new]
+        rows = new.stop - new.start
+        self.draws[number, new], self.stats[number, new] = chain.draws[:rows], chain.stats[:rows]
         self._num_copied[number] = new.stop
+        plan.schedule.first.fill_(self.settings.num_warmup + new.stop)
         if count == int(plan.schedule.until) and count < self._total:
             if count in self._ends[1:]:
                 _close_window(chain, plan, self._ends)

@@ -7,6 +7,7 @@ import torch
 
 from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.inference.markov.hamiltonian import loop as loop_module
+from bnnzoo.inference.markov.hamiltonian import starting
 from bnnzoo.inference.markov.hamiltonian.chains import NativeChains
 from bnnzoo.inference.markov.hamiltonian.hmc import HMCKernel
 from bnnzoo.inference.markov.hamiltonian.kernel import Kernel
@@ -88,6 +89,21 @@ def test_one_two_or_three_threads() -> None:
 def test_lengths_of_stretches_do_not_matter(reference: NativeChains, budget: int) -> None:
     compiles = reference.stretch.how == "compiled"
     check_same(finished(chains(compiles=compiles), budget), reference)
+
+
+def test_full_buffers_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = finished(chains(compiles=False, num_draws=11))
+    monkeypatch.setattr(starting, "MAX_ROWS", 3)
+    pieces = chains(compiles=False, num_draws=11)
+    assert len(pieces._chain(0).draws) == 4 and pieces._chain(0).draws is not whole._chain(0).draws
+    check_same(finished(pieces), whole)
+
+
+def test_other_numbers_of_draws_share_native_code() -> None:
+    """Only the first of them is traced and compiled."""
+    first, second = chains(compiles=False, num_draws=3), chains(compiles=False, num_draws=12)
+    assert first.stretch._function is second.stretch._function
+    assert torch.equal(finished(first).draws, finished(second).draws[:, :3])
 
 
 def test_company_does_not_matter(reference: NativeChains) -> None:
