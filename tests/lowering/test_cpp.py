@@ -46,7 +46,7 @@ FUNCTIONS: dict[str, Function] = {
     "entries by number": lambda x, w, y, k, z: x.gather(1, (k % 3)[:, None]).square(),
     "rows added by number": lambda x, w, y, k, z: torch.zeros_like(x).index_put((k % 2,), x[:4], accumulate=True),
     "comparisons": lambda x, w, y, k, z: torch.where((x > 0) & ~(x > 1) | x.isnan(), x, -1.0) + (y[:, None] <= 0),
-    "whole numbers": lambda x, w, y, k, z: ((k * -7046029254386353131) ^ (k >> 3)) % 1000 + torch.arange(4) // 1 * k,
+    "whole numbers": lambda x, w, y, k, z: ((k * -7046029254386353131) ^ (k >> 3)) % 1000 + torch.arange(4) * k,
     "functions": lambda x, w, y, k, z: (
         torch.log1p(x.square()) + x.sigmoid() + x.clamp(-0.5, 0.3) + x.cos() + x.abs().sqrt() + x**3 + torch.erf(x) / 2
     ),
