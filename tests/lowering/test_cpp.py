@@ -93,6 +93,19 @@ def test_exponential(dtype: torch.dtype) -> None:
     torch.testing.assert_close(out[~finite], precise.to(dtype)[~finite], equal_nan=True, rtol=1e-6, atol=0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_hyperbolic_tangent(dtype: torch.dtype) -> None:
+    """To an absolute rounding error, one at infinity, and no number where there is none."""
+    special = torch.tensor([0.0, math.inf, -math.inf, math.nan, 1e30, -1e30], dtype=dtype)
+    points = torch.cat([special, torch.linspace(-30, 30, 10_001, dtype=dtype)])
+    out = torch.zeros_like(points)
+    compiled = compile_in_cpp(trace_loops(lambda out, x: (out.copy_(x.tanh()),), [out, points], decompositions()))
+    assert compiled is not None
+    compiled(out, points)
+    expected = points.double().tanh().to(dtype)
+    torch.testing.assert_close(out, expected, rtol=0, atol=2 * torch.finfo(dtype).eps, equal_nan=True)
+
+
 def test_what_is_overwritten_is_read_before() -> None:
     def swapped(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
         total, shifted = a + b, a.flip(0) if False else torch.cat([a[1:], a[:1]])

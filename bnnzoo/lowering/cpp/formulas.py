@@ -52,6 +52,39 @@ template <> inline double exp_(double x) {
   std::memcpy(&f, &a, 8); std::memcpy(&g, &b, 8);
   return p * f * g;
 }
+
+// tanh(x) = 1 - 2 / (exp(2 x) + 1), where 2 x needs no more than +-80: the exponent is added to that of the polynomial. What is
+// added to round to a whole number leaves that number in the last binary digits.
+template <typename T> static inline T tanh_(T x);
+template <> inline float tanh_(float x) {
+  float c = x < -20.0f ? -20.0f : x;
+  c = c > 20.0f ? 20.0f : c;
+  const float t = c * 0x1.715476p+1f + 0x1.8p+23f, n = t - 0x1.8p+23f;
+  const float r = (2 * c - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;
+  float p = 1.0f / 5040;
+  p = p * r + 1.0f / 720; p = p * r + 1.0f / 120; p = p * r + 1.0f / 24;
+  p = p * r + 1.0f / 6; p = p * r + 0.5f; p = p * r + 1.0f; p = p * r + 1.0f;
+  uint32_t a, b;
+  std::memcpy(&a, &p, 4); std::memcpy(&b, &t, 4);
+  a += b << 23;
+  std::memcpy(&p, &a, 4);
+  return 1 - 2 / (p + 1);
+}
+template <> inline double tanh_(double x) {
+  double c = x < -40.0 ? -40.0 : x;
+  c = c > 40.0 ? 40.0 : c;
+  const double t = c * 0x1.71547652b82fep+1 + 0x1.8p+52, n = t - 0x1.8p+52;
+  const double r = (2 * c - n * 0x1.62e42feep-1) - n * 0x1.a39ef35793c76p-33;
+  double p = 1.0 / 6227020800.0;
+  p = p * r + 1.0 / 479001600; p = p * r + 1.0 / 39916800; p = p * r + 1.0 / 3628800; p = p * r + 1.0 / 362880;
+  p = p * r + 1.0 / 40320; p = p * r + 1.0 / 5040; p = p * r + 1.0 / 720; p = p * r + 1.0 / 120;
+  p = p * r + 1.0 / 24; p = p * r + 1.0 / 6; p = p * r + 0.5; p = p * r + 1.0; p = p * r + 1.0;
+  uint64_t a, b;
+  std::memcpy(&a, &p, 8); std::memcpy(&b, &t, 8);
+  a += b << 52;
+  std::memcpy(&p, &a, 8);
+  return 1 - 2 / (p + 1);
+}
 template <typename T> static inline T mod_(T a, T b) {
   if constexpr (std::is_floating_point_v<T>) {
     const T m = std::fmod(a, b);
@@ -116,7 +149,7 @@ TRANSCENDENTAL: dict[Any, Formula] = {
     aten.atan.default: _of("std::atan({0})"),
     aten.sinh.default: _of("std::sinh({0})"),
     aten.cosh.default: _of("std::cosh({0})"),
-    aten.tanh.default: _of("1 - 2 / (exp_<{t}>(2 * {0}) + 1)"),
+    aten.tanh.default: _of("tanh_<{t}>({0})"),
     aten.sigmoid.default: _of("1 / (exp_<{t}>(-{0}) + 1)"),
     aten.erf.default: _of("std::erf({0})"),
     aten.erfc.default: _of("std::erfc({0})"),

@@ -147,6 +147,24 @@ def fit_of(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Loop:
     return sampler.begin(density(), density().init(2, 0), 0, 0)
 
 
+def leave_to_torchs_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no loop be written in C++ here, nor any be found that was."""
+    monkeypatch.setattr(lowered_loops, "COMPILED", {})
+    monkeypatch.setattr(lowered_loops, "compiled_before", lambda name: None)
+    monkeypatch.setattr(lowered_loops, "compile_in_cpp", lambda graph, name: None)
+
+
+@pytest.mark.slow
+def test_torchs_compiler_gives_the_same_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them are the same for a while, until rounding has grown."""
+    ours = finished(chains(num_draws=3))
+    leave_to_torchs_compiler(monkeypatch)
+    theirs = finished(chains(num_draws=3))
+    assert ours.stretch.how == theirs.stretch.how == "compiled"
+    assert ours.stretch._function is not theirs.stretch._function
+    torch.testing.assert_close(ours.draws, theirs.draws, rtol=1e-6, atol=1e-6)
+
+
 def refuse(*args: Any, **kwargs: Any) -> Any:
     raise RuntimeError("no such operation")
 
@@ -165,7 +183,7 @@ def refuse(*args: Any, **kwargs: Any) -> Any:
 def test_what_cannot_be_native_runs_in_one_batch(
     monkeypatch: pytest.MonkeyPatch, place: Any, name: str, failing: Any
 ) -> None:
-    monkeypatch.setattr(lowered_loops, "COMPILED", {})
+    leave_to_torchs_compiler(monkeypatch)
     monkeypatch.setattr(place, name, failing)
     assert isinstance(fit_of(monkeypatch), HamiltonianLoop)
 
