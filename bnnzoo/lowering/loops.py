@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.utils import _pytree as pytree
 
@@ -28,6 +29,9 @@ HELD: ContextVar[Mapping[tuple[int, ...], Tensor]] = ContextVar("HELD", default=
 
 PACKED_BELOW = 4096
 """Entries from which on a vector keeps its own tensor: packing is a copy."""
+
+ROUNDING = 1e-3
+"""Difference between native code and the graph, relative and absolute, from which on it cannot be rounding."""
 
 COMPILED: dict[Hashable, tuple[How, Callable[..., Any]]] = {}
 """Native code of this process by what it was made from, so that an equal loop is neither traced nor compiled again."""
@@ -156,8 +160,29 @@ def _lowered(
             f"A loop could not be traced and runs as Python ({first_line(error)}).", LoweringWarning, stacklevel=4
         )
         return "eager", loop
-    native = (compile_in_cpp(graph, name) or compile_loops(graph)) if compiles else None
+    native = _native(graph, inputs, name) if compiles else None
     return ("traced", graph) if native is None else ("compiled", native)
+
+
+def _native(graph: GraphModule, inputs: list[Tensor], name: str | None) -> Callable[..., Any] | None:
+    """Return native code of a graph: C++ written here if it does to the example what the graph does, else torch's."""
+    found = compile_in_cpp(graph)
+    if found is None or not _agree(found.call, graph, inputs):
+        return compile_loops(graph)
+    if name is not None:
+        found.remember(name)
+    return found.call
+
+
+def _agree(native: Callable[..., Any], graph: GraphModule, inputs: list[Tensor]) -> bool:
+    """Tell whether native code leaves copies of tensors as a graph does, but for rounding."""
+    ours, theirs = ([tensor.clone() for tensor in inputs] for _ in range(2))
+    with torch.no_grad():
+        native(*ours)
+        graph(*theirs)
+    return all(
+        torch.allclose(a, b, rtol=ROUNDING, atol=ROUNDING, equal_nan=True) for a, b in zip(ours, theirs, strict=True)
+    )
 
 
 def _prepare(

@@ -65,7 +65,7 @@ def native(function: Function, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     graph = trace_loops(lambda *t: (t[0].copy_(function(*t[1:])),), [out, *tensors], decompositions())
     compiled = compile_in_cpp(graph)
     assert compiled is not None, source_of(graph)
-    compiled(out, *tensors)
+    compiled.call(out, *tensors)
     return out, expected
 
 
@@ -85,7 +85,7 @@ def test_exponential(dtype: torch.dtype) -> None:
     graph = trace_loops(lambda out, x: (out.copy_(x.exp()),), [out, points], decompositions())
     compiled = compile_in_cpp(graph)
     assert compiled is not None
-    compiled(out, points)
+    compiled.call(out, points)
     precise = points.double().exp()
     finite = precise.to(dtype).isfinite() & (precise > torch.finfo(dtype).tiny)
     error = (out.double() - precise).abs()[finite] / precise[finite]
@@ -101,7 +101,7 @@ def test_hyperbolic_tangent(dtype: torch.dtype) -> None:
     out = torch.zeros_like(points)
     compiled = compile_in_cpp(trace_loops(lambda out, x: (out.copy_(x.tanh()),), [out, points], decompositions()))
     assert compiled is not None
-    compiled(out, points)
+    compiled.call(out, points)
     expected = points.double().tanh().to(dtype)
     torch.testing.assert_close(out, expected, rtol=0, atol=2 * torch.finfo(dtype).eps, equal_nan=True)
 
@@ -117,7 +117,7 @@ def test_what_is_overwritten_is_read_before() -> None:
     a, b = torch.arange(6.0), torch.ones(6)
     compiled = compile_in_cpp(trace_loops(swapped, [a, b], decompositions()))
     assert compiled is not None
-    compiled(a, b)
+    compiled.call(a, b)
     assert a.tolist() == [2.0, 4.0, 6.0, 8.0, 10.0, 0.0]
     assert b.tolist() == [1.0, 4.0, 7.0, 10.0, 13.0, 16.0]
 
@@ -170,6 +170,15 @@ def test_another_process_finds_the_library(monkeypatch: pytest.MonkeyPatch, tmp_
     loops.COMPILED.clear()
     with pytest.raises(pytest.fail.Exception, match="traced again"):
         doubled("doubling")
+
+
+def test_code_that_does_something_else_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = built('extern "C" void bnnzoo_run(void** arguments, void*, void*) { ((float*)arguments[0])[0] = 7; }')
+    wrong = building.Compiled(function_of(library), library)
+    monkeypatch.setattr(loops, "compile_in_cpp", lambda graph: wrong)
+    monkeypatch.setattr(loops, "compile_loops", lambda graph: None)
+    states = torch.tensor(3.0), torch.tensor(5.0)
+    assert Stretch(lambda x, last: x < last, lambda x, last: 2 * x + 1, *states).how == "traced"
 
 
 def test_what_is_known_by_its_address_is_not_found_in_another_process() -> None:

@@ -9,18 +9,18 @@ import stat
 import subprocess
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
 from bnnzoo.lowering.cpp.translate import ENTRY, source_of
-from bnnzoo.lowering.cpp.values import Cannot
 
-__all__ = ["NoCompiler", "built", "compile_in_cpp", "compiled_before", "function_of", "kept_libraries"]
+__all__ = ["Compiled", "NoCompiler", "built", "compile_in_cpp", "compiled_before", "function_of", "kept_libraries"]
 
 FLAGS = [
     "-std=c++17",
@@ -44,25 +44,28 @@ class NoCompiler(Exception):
     """There is no C++ compiler, or it refused the source."""
 
 
-def compile_in_cpp(graph: GraphModule, name: str | None = None) -> Callable[..., None] | None:
-    """Return a graph with loops, which changes its arguments, as a native function, or None where that cannot be done.
+class Compiled(NamedTuple):
+    """A graph with loops as a native function, and the library it lies in."""
 
-    Parameters
-    ----------
-    graph : GraphModule
-    name : str, optional
-        What the graph was made from, by which :func:`compiled_before` finds it in another process.
-    """
+    call: Callable[..., None]
+    library: Path
+
+    def remember(self, name: str) -> None:
+        """Let :func:`compiled_before` find it, in any process, by the name of what it was made from."""
+        with suppress(OSError):
+            _note_of(name).write_text(self.library.name)
+
+
+def compile_in_cpp(graph: GraphModule) -> Compiled | None:
+    """Return a graph with loops, which changes its arguments, as a native function, or None where that cannot be done."""
     devices = {node.meta["val"].device.type for node in graph.graph.nodes if node.op == "placeholder"}
     if devices != {"cpu"}:
         return None
     try:
         library = built(source_of(graph))
-        if name is not None:
-            _note_of(name).write_text(library.name)
-        return function_of(library)
-    except (Cannot, NoCompiler, OSError, AttributeError):
-        return None  # torch's own compiler may know more, and says so if it does not
+        return Compiled(function_of(library), library)
+    except Exception:  # whatever is not foreseen here: torch's own compiler may know more, and says so if it does not
+        return None
 
 
 def compiled_before(name: str) -> Callable[..., None] | None:

@@ -40,6 +40,9 @@ SECONDS_PER_STRETCH = 0.1
 
 FIRST_BUDGET, MAX_GROWTH = 64, 4
 
+STEPS_TRIED = 3
+"""Leapfrog steps after which newly compiled code must be where the graph is that it was made from."""
+
 
 class NativeChains:
     """Chains that run one by one in native code; see :class:`bnnzoo.inference.markov.protocols.Loop`.
@@ -89,7 +92,7 @@ class NativeChains:
         chains, plans = started(kernel, gradient, settings, theta, keys)
         going, body = chain_loop(kernel, gradient.graph, settings.target_accept)
         key = (kernel, settings.target_accept, gradient.graph.code)
-        self.stretch = Stretch(going, body, chains[0], plans[0], key, compiles)
+        self.stretch = Stretch(going, body, _with_budget(chains[0], STEPS_TRIED), plans[0], key, compiles)
         self._states = [self.stretch.pack(chain) for chain in chains]
         self._plans = [self.stretch.pack_fixed(plan) for plan in plans]
         for chain in range(self.num_chains):
@@ -197,6 +200,10 @@ class NativeChains:
         chain = self._chain(number)
         end, trajectory = begun(self.kernel, chain, self._plan(number))
         self.stretch.write(self._states[number], chain._replace(end=end, trajectory=trajectory))
+
+
+def _with_budget(chain: Chain, budget: int) -> Chain:
+    return chain._replace(counters=chain.counters._replace(budget=torch.tensor(budget)))
 
 
 def _in_threads(run: Callable[[int], None], chains: list[int], num_threads: int) -> None:

@@ -151,7 +151,7 @@ def leave_to_torchs_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no loop be written in C++ here, nor any be found that was."""
     monkeypatch.setattr(lowered_loops, "COMPILED", {})
     monkeypatch.setattr(lowered_loops, "compiled_before", lambda name: None)
-    monkeypatch.setattr(lowered_loops, "compile_in_cpp", lambda graph, name: None)
+    monkeypatch.setattr(lowered_loops, "compile_in_cpp", lambda graph: None)
 
 
 @pytest.mark.slow
