@@ -36,7 +36,7 @@ class Rule(NamedTuple):
 
 
 SUM = Rule("0", "{0} + {1}", adds=True)
-REDUCTIONS = {
+REDUCTIONS: dict[Any, Rule] = {
     aten.sum.default: SUM,
     aten.sum.dim_IntList: SUM,
     aten.prod.default: Rule("1", "{0} * {1}"),

@@ -17,7 +17,8 @@ __all__ = ["copied", "gathered", "joined", "looped", "put", "put_in_place", "tak
 def joined(scope: Scope, node: Node) -> View:
     """Write tensors one behind the other, along a dimension."""
     shape = tuple(node.meta["val"].shape)
-    dim = (int(node.args[1]) if len(node.args) > 1 else 0) % len(shape)  # type: ignore[call-overload]
+    given: Any = node.args[1] if len(node.args) > 1 else 0
+    dim = given % len(shape)
     whole = View(scope.buffer(node.meta["val"].dtype, count(shape)), shape, contiguous_strides(shape))
     place = 0
     for each in node.args[0]:  # type: ignore[union-attr]
@@ -109,7 +110,8 @@ def taken(scope: Scope, node: Node) -> Value:
 def gathered(scope: Scope, node: Node) -> Value:
     """Take entries by their numbers along a dimension."""
     source, number = scope.memory(scope.of(node.args[0])), scope.lazy(node.args[2])
-    dim = int(node.args[1]) % max(len(source.shape), 1)  # type: ignore[call-overload]
+    given: Any = node.args[1]
+    dim = given % max(len(source.shape), 1)
 
     def emit(body: Body, index: tuple[Affine, ...]) -> str:
         row = _row(body, number, index, source.shape[dim])
