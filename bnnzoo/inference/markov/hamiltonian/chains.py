@@ -158,15 +158,8 @@ class NativeChains:
 
     def _everything(self) -> dict[str, Any]:
         plans = [self.stretch.unpack_fixed(plan) for plan in self._plans]
-        return {"state": self._without_buffers(), "plan": [(plan.metric, plan.schedule) for plan in plans]}
-
-    def _without_buffers(self) -> list[list[Tensor]]:
-        """Return the tensors of every chain but for its draws and statistics, which a checkpoint stores once."""
-        states = []
-        for number, state in enumerate(self._states):
-            buffers = [self._chain(number).draws.data_ptr(), self._chain(number).stats.data_ptr()]
-            states.append([tensor for tensor in state if tensor.data_ptr() not in buffers])
-        return states
+        states = [_without_buffers(state, self._chain(number)) for number, state in enumerate(self._states)]
+        return {"state": states, "plan": [(plan.metric, plan.schedule) for plan in plans]}
 
     def _chain(self, chain: int) -> Chain:
         found: Chain = self.stretch.unpack(self._states[chain])
@@ -200,6 +193,12 @@ class NativeChains:
         chain = self._chain(number)
         end, trajectory = begun(self.kernel, chain, self._plan(number))
         self.stretch.write(self._states[number], chain._replace(end=end, trajectory=trajectory))
+
+
+def _without_buffers(state: list[Tensor], chain: Chain) -> list[Tensor]:
+    """Return the tensors of a chain but for its draws and statistics, which a checkpoint stores once."""
+    buffers = [chain.draws.data_ptr(), chain.stats.data_ptr()]
+    return [tensor for tensor in state if tensor.data_ptr() not in buffers]
 
 
 def _with_budget(chain: Chain, budget: int) -> Chain:
