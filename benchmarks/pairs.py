@@ -17,6 +17,7 @@ from typing import Any
 __all__ = [
     "ONE_THREAD",
     "RESULTS",
+    "as_typed",
     "in_process",
     "in_turn",
     "microseconds",
@@ -50,6 +51,16 @@ def in_process(module: str, *arguments: Any, **environment: str) -> dict[str, fl
     """Run a benchmark's module in a process of its own, on one thread, and return the numbers it prints last, as JSON."""
     command = [sys.executable, "-m", module, *map(str, arguments)]
     variables = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+    output = subprocess.run(command, env=variables, check=True, capture_output=True, text=True).stdout
+    found: dict[str, float] = json.loads(output.strip().splitlines()[-1])
+    print(*arguments[1:], {key: round(value, 3) for key, value in found.items()}, flush=True)
+    return found
+
+
+def as_typed(module: str, *arguments: Any) -> dict[str, float]:
+    """Run a benchmark's module as a user would, on all cores and without environment variables; return what it prints last."""
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    variables = {name: value for name, value in os.environ.items() if not name.endswith(("_NUM_THREADS", "_FLAGS"))}
     output = subprocess.run(command, env=variables, check=True, capture_output=True, text=True).stdout
     found: dict[str, float] = json.loads(output.strip().splitlines()[-1])
     print(*arguments[1:], {key: round(value, 3) for key, value in found.items()}, flush=True)

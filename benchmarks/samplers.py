@@ -2,47 +2,45 @@
 
 Run: python -m benchmarks.samplers [warmup] [draws] [pairs]      (needs numpyro)
 
-Four chains on two cores: NumPyro's in parallel, bnnzoo's as two batches of two; sixteen of bnnzoo's MAMS in two batches. Every
-run is a process of its own, timed from the call that samples to its return, compilation and the start of workers included.
+As a user types it: default arguments, no executor, no environment variable. Four chains: NumPyro's in parallel, on as many host
+devices; sixteen of bnnzoo's MAMS. Every run is a process of its own, timed from the call that samples to its return, compilation
+included.
 """
 
 import json
-import multiprocessing
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import numpy as np
 
-from benchmarks.pairs import ONE_THREAD, in_process, runs_in_turn, save
+from benchmarks.pairs import as_typed, runs_in_turn, save
 from benchmarks.regression import effective, numpyro_model, problem, pyro_model
 
-CHAINS, MANY_CHAINS, CORES = 4, 16, 2
+CHAINS, MANY_CHAINS = 4, 16
 
 
 def run_bnnzoo(warmup: int, draws: int, seed: int) -> dict[str, float]:
-    """Sample with bnnzoo's NUTS, a batch of chains a core."""
+    """Sample with bnnzoo's NUTS."""
     import bnnzoo as bz
 
-    return _fitted(bz.NUTS(num_chains=CHAINS, num_groups=CORES, num_warmup=warmup, num_draws=draws), seed)
+    return _fitted(bz.NUTS(num_chains=CHAINS, num_warmup=warmup, num_draws=draws), seed)
 
 
 def run_mams(warmup: int, draws: int, seed: int) -> dict[str, float]:
-    """Sample with bnnzoo's MAMS, a batch of chains a core; they adapt together, so many chains warm up as fast as few."""
+    """Sample with bnnzoo's MAMS, whose chains adapt together, so that many warm up as fast as few."""
     import bnnzoo as bz
 
-    return _fitted(bz.MAMS(num_chains=MANY_CHAINS, num_groups=CORES, num_warmup=warmup, num_draws=draws), seed)
+    return _fitted(bz.MAMS(num_chains=MANY_CHAINS, num_warmup=warmup, num_draws=draws), seed)
 
 
 def _fitted(method: Any, seed: int) -> dict[str, float]:
     import bnnzoo as bz
 
     p = problem()
-    with ProcessPoolExecutor(CORES, mp_context=multiprocessing.get_context("spawn")) as executor:
-        start = time.perf_counter()
-        posterior = bz.fit(pyro_model(p), method, p.x, p.y, seed=seed, executor=executor)
-        seconds = time.perf_counter() - start
+    start = time.perf_counter()
+    posterior = bz.fit(pyro_model(p), method, p.x, p.y, seed=seed)
+    seconds = time.perf_counter() - start
     sites = {name: value.numpy() for name, value in posterior.density.constrain(posterior.draws()).items()}
     stats = posterior.info.sample_stats
     steps = float(stats["n_steps"].double().mean())
@@ -50,10 +48,12 @@ def _fitted(method: Any, seed: int) -> dict[str, float]:
 
 
 def run_numpyro(warmup: int, draws: int, seed: int) -> dict[str, float]:
-    """Sample with NumPyro, one XLA device a chain."""
+    """Sample with NumPyro, one host device a chain."""
+    import numpyro
+
+    numpyro.set_host_device_count(CHAINS)
     import jax
     import jax.numpy as jnp
-    import numpyro
 
     p = problem()
     kernel = numpyro.infer.NUTS(numpyro_model(p))
@@ -68,15 +68,13 @@ def run_numpyro(warmup: int, draws: int, seed: int) -> dict[str, float]:
     return effective(p, sites, seconds, float(steps.mean()), gradients=float(steps.sum()))
 
 
-def _in_process(which: str, warmup: int, draws: int, seed: int) -> dict[str, float]:
-    flags = f"--xla_force_host_platform_device_count={CHAINS} {ONE_THREAD}"
-    return in_process("benchmarks.samplers", "--run", which, warmup, draws, seed, XLA_FLAGS=flags)
-
-
 def main(warmup: int = 200, draws: int = 200, pairs: int = 5) -> None:
     """Run pairs of samplers in turn and write what they measured."""
     found, runs = runs_in_turn(
-        RUNS, lambda which, seed: _in_process(which, warmup, draws, seed), "ess_per_second", pairs
+        RUNS,
+        lambda which, seed: as_typed("benchmarks.samplers", "--run", which, warmup, draws, seed),
+        "ess_per_second",
+        pairs,
     )
     save(
         "samplers",
@@ -87,7 +85,6 @@ def main(warmup: int = 200, draws: int = 200, pairs: int = 5) -> None:
         draws=draws,
         chains=CHAINS,
         many_chains=MANY_CHAINS,
-        cores=CORES,
         runs=runs,
     )
 

@@ -10,13 +10,14 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._guards import TracingContext, tracing
 from torch._subclasses import FakeTensorMode
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 
 from bnnzoo.lowering.simplify import drop_unused, number_throughout
 
@@ -86,6 +87,9 @@ def compile_loops(graph: GraphModule) -> Callable[..., Any] | None:
     settings = {"cpp_wrapper": True, "cpp.threads": 1, "cpp_wrapper_build_separate": True, **on_stack, **cached}
     fakes = [node.meta["val"] for node in graph.graph.nodes if node.op == "placeholder"]
     try:
+        for module in graph.modules():
+            if isinstance(module, GraphModule):
+                _expand_tanh(module)
         with torch.no_grad(), config.patch(settings), tracing(TracingContext(fakes[0].fake_mode)), _quiet():
             found: Any = compile_fx_inner(graph, fakes, cpp_wrapper=True)
         entry = _entry(found.current_callable, [])
@@ -104,9 +108,8 @@ def decompositions() -> Mapping[Any, Callable[..., Any]]:
 
 
 def for_compiling(graph: GraphModule) -> None:
-    """Write a traced graph, in place, as compilers like it best."""
+    """Write the constants of a traced graph, in place, as compilers like them best."""
     _write_numbers(graph)
-    _expand_tanh(graph)
 
 
 def static_shapes() -> FakeTensorMode:
@@ -206,13 +209,20 @@ def _expand_tanh(graph: GraphModule) -> None:
     for node in list(graph.graph.nodes):
         if node.target is aten.tanh.default:
             with graph.graph.inserting_before(node):
-                new = graph.graph.call_function
+                new = partial(_like, graph, node)
                 power = new(aten.exp.default, (new(aten.mul.Tensor, (node.args[0], 2)),))
                 share = new(aten.reciprocal.default, (new(aten.add.Tensor, (power, 1)),))
                 value = new(aten.add.Tensor, (new(aten.mul.Tensor, (share, -2)), 1))
             node.replace_all_uses_with(value)
             graph.graph.erase_node(node)
     graph.recompile()
+
+
+def _like(graph: GraphModule, node: Node, target: Any, args: tuple[Any, ...]) -> Node:
+    """Add an operation whose result has the shape and type of another's."""
+    new = graph.graph.call_function(target, args)
+    new.meta.update(node.meta)
+    return new
 
 
 @contextmanager

@@ -1,7 +1,9 @@
 """Tracing a function into a graph of tensor operations, and taking out what a graph does not need."""
 
+import gc
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -42,7 +44,7 @@ MANY = 4096
 def trace(flat: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor]) -> tuple[GraphModule, float]:
     """Return a function of flat tensors as a graph without waste, and roughly how many seconds one evaluation takes."""
     # one fake mode for the shapes of all nodes; without it every node gets one of its own, half the time of tracing
-    with tracing(TracingContext(FakeTensorMode(allow_fallback_kernels=True))):
+    with tracing(TracingContext(FakeTensorMode(allow_fallback_kernels=True))), _no_collector():
         graph = make_fx(flat)(*inputs)
     spoil_failures(graph)
     graph.graph.eliminate_dead_code()
@@ -57,6 +59,18 @@ def trace(flat: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor]) -> tupl
     for node in graph.graph.nodes:
         node.meta.clear()  # tensors of several tracing levels in the metadata make inductor refuse the graph
     return graph, seconds
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Leave garbage lie for a while: tracing makes many objects that stay, and looking through them takes a tenth of the time."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
 
 
 def fold_constants(graph: GraphModule) -> None:
@@ -115,7 +129,7 @@ def trace_loops(
     Operations are those left by ``decompositions``; what is written back row by row is written in place.
     """
     mode = static_shapes()
-    with torch.no_grad(), tracing(TracingContext(mode)), mode:
+    with torch.no_grad(), tracing(TracingContext(mode)), mode, _no_collector():
         fakes = [mode.from_tensor(tensor) for tensor in inputs]
         graph = make_fx(flat, decomposition_table=decompositions)(*fakes)
     for module in graph.modules():

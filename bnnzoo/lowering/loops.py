@@ -1,20 +1,19 @@
 """Loops that run natively: many steps of a pure function become one call of compiled code, which Python only starts."""
 
-import math
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from types import MappingProxyType
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.utils import _pytree as pytree
 
 from bnnzoo.lowering.compiling import LoweringWarning, compile_loops, decompositions, first_line
+from bnnzoo.lowering.cpp.building import compile_in_cpp, compiled_before
 from bnnzoo.lowering.graphs import trace_loops
+from bnnzoo.lowering.registers import Registers, holding
 
 __all__ = ["Stretch", "while_loop"]
 
@@ -22,11 +21,8 @@ type Going = Callable[[Any, Any], Tensor]
 type Body = Callable[[Any, Any], Any]
 type How = Literal["compiled", "traced", "eager"]
 
-HELD: ContextVar[Mapping[tuple[int, ...], Tensor]] = ContextVar("HELD", default=MappingProxyType({}))
-"""Tensors of the loop around that hold leaves of its state, by the leaves' identities."""
-
-PACKED_BELOW = 4096
-"""Entries from which on a vector keeps its own tensor: packing is a copy."""
+ROUNDING = 1e-3
+"""Difference between native code and the graph, relative and absolute, from which on it cannot be rounding."""
 
 COMPILED: dict[Hashable, tuple[How, Callable[..., Any]]] = {}
 """Native code of this process by what it was made from, so that an equal loop is neither traced nor compiled again."""
@@ -97,25 +93,25 @@ class Stretch:
     def __init__(
         self, going: Going, body: Body, state: Any, fixed: Any = (), key: Hashable = None, compiles: bool = True
     ) -> None:
-        leaves, self._spec = pytree.tree_flatten(state)
-        constants, self._fixed_spec = pytree.tree_flatten(fixed)
+        leaves, self._spec = _dense(state), pytree.tree_structure(state)
+        constants, self._fixed_spec = _dense(fixed), pytree.tree_structure(fixed)
         self._registers, self._memory, loop = _prepare(going, body, state, fixed)
         self._go = torch.ones((), dtype=torch.bool, device=leaves[0].device)
         inputs = [*self._registers.pack(leaves), self._go, *self._memory.pack(constants)]
-        kinds = tuple((tensor.shape, tensor.dtype, tensor.device) for tensor in inputs)
+        kinds = tuple((tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in inputs)
         found = COMPILED.get((key, kinds, compiles)) if key is not None else None
         self.how: How
-        self.how, self._function = found or _lowered(loop, inputs, compiles)
+        self.how, self._function = found or _lowered(loop, inputs, compiles, _name(key, inputs))
         if key is not None:
             COMPILED[key, kinds, compiles] = self.how, self._function
 
     def pack(self, state: Any) -> list[Tensor]:
         """Return new tensors that hold ``state``."""
-        return self._registers.pack(pytree.tree_leaves(state))
+        return self._registers.pack(_dense(state))
 
     def pack_fixed(self, fixed: Any) -> list[Tensor]:
-        """Return tensors that hold ``fixed``; large ones are not copied."""
-        return self._memory.pack(pytree.tree_leaves(fixed))
+        """Return tensors that hold ``fixed``; large ones whose rows lie one behind the other are not copied."""
+        return self._memory.pack(_dense(fixed))
 
     def write(self, tensors: Sequence[Tensor], state: Any) -> None:
         """Let ``tensors`` hold another state."""
@@ -136,7 +132,18 @@ class Stretch:
             self._function(*state, self._go.clone(), *fixed)
 
 
-def _lowered(loop: Callable[..., Any], inputs: list[Tensor], compiles: bool) -> tuple[How, Callable[..., Any]]:
+def _name(key: Hashable, inputs: list[Tensor]) -> str | None:
+    """Return words that stand for a loop in any process, None if there are none: an object may be known by its address."""
+    words = repr((key, [(tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in inputs]))
+    return None if key is None or " at 0x" in words else words
+
+
+def _lowered(
+    loop: Callable[..., Any], inputs: list[Tensor], compiles: bool, name: str | None
+) -> tuple[How, Callable[..., Any]]:
+    before = compiled_before(name) if compiles and name is not None else None
+    if before is not None:
+        return "compiled", before
     try:
         graph = trace_loops(lambda *tensors: loop(*tensors)[-1:], inputs, decompositions())
     except Exception as error:  # what cannot be traced runs as Python, whatever the reason
@@ -144,13 +151,38 @@ def _lowered(loop: Callable[..., Any], inputs: list[Tensor], compiles: bool) -> 
             f"A loop could not be traced and runs as Python ({first_line(error)}).", LoweringWarning, stacklevel=4
         )
         return "eager", loop
-    native = compile_loops(graph) if compiles else None
+    native = _native(graph, inputs, name) if compiles else None
     return ("traced", graph) if native is None else ("compiled", native)
+
+
+def _native(graph: GraphModule, inputs: list[Tensor], name: str | None) -> Callable[..., Any] | None:
+    """Return native code of a graph: C++ written here if it does to the example what the graph does, else torch's."""
+    found = compile_in_cpp(graph)
+    if found is None or not _agree(found.call, graph, inputs):
+        return compile_loops(graph)
+    if name is not None:
+        found.remember(name)
+    return found.call
+
+
+def _agree(native: Callable[..., Any], graph: GraphModule, inputs: list[Tensor]) -> bool:
+    """Tell whether native code leaves copies of tensors as a graph does, but for rounding."""
+    ours, theirs = ([tensor.clone() for tensor in inputs] for _ in range(2))
+    with torch.no_grad():
+        native(*ours)
+        graph(*theirs)
+    return all(map(_alike, ours, theirs))
+
+
+def _alike(a: Tensor, b: Tensor) -> bool:
+    if not a.is_floating_point():
+        return torch.equal(a, b)
+    return torch.allclose(a, b, rtol=ROUNDING, atol=ROUNDING, equal_nan=True)
 
 
 def _prepare(
     going: Going, body: Body, state: Any, fixed: Any
-) -> tuple["Registers", "Registers", Callable[..., tuple[Tensor, ...]]]:
+) -> tuple[Registers, Registers, Callable[..., tuple[Tensor, ...]]]:
     """Return how state and constants are packed, and the loop as a function of the packed tensors, which it changes."""
     spec, fixed_spec = pytree.tree_structure(state), pytree.tree_structure(fixed)
     registers, memory = Registers(_parts(state)), Registers([pytree.tree_leaves(fixed)])
@@ -165,7 +197,7 @@ def _prepare(
     def flat_body(*tensors: Tensor) -> tuple[Tensor, ...]:
         carried, go, rest = tensors[:num], tensors[num], tensors[num + 1 :]
         old, constants = trees((*carried, *rest))
-        with _holding(registers.held(carried, old)):
+        with holding(registers.held(carried, old)):
             state = body(pytree.tree_unflatten(old, spec), constants)
         ahead = going(state, constants)
         registers.store(carried, old, pytree.tree_leaves(state))
@@ -180,7 +212,12 @@ def _prepare(
     return registers, memory, loop
 
 
-def _alone(registers: "Registers", leaves: Sequence[Tensor]) -> list[Tensor | None]:
+def _dense(tree: Any) -> list[Tensor]:
+    """Return the leaves of a tree, row by row in memory: native code relies on strides."""
+    return [leaf.contiguous() for leaf in pytree.tree_leaves(tree)]
+
+
+def _alone(registers: Registers, leaves: Sequence[Tensor]) -> list[Tensor | None]:
     """Return of each tensor the leaf that it is, if it is one."""
     return [leaves[group[0]] if len(group) == 1 else None for group in registers.groups]
 
@@ -188,16 +225,6 @@ def _alone(registers: "Registers", leaves: Sequence[Tensor]) -> list[Tensor | No
 def _parts(state: Any) -> list[list[Tensor]]:
     """Return the leaves of a state part by part: parts are packed apart, so that an inner loop can take over one of them."""
     return [pytree.tree_leaves(part) for part in (state if isinstance(state, tuple) else (state,))]
-
-
-@contextmanager
-def _holding(held: dict[tuple[int, ...], Tensor]) -> Iterator[None]:
-    """Let loops inside know which leaves lie in which tensor, so that they go on in there instead of in a copy."""
-    token = HELD.set(held)
-    try:
-        yield
-    finally:
-        HELD.reset(token)
 
 
 def _run(
@@ -212,75 +239,3 @@ def _run(
     while bool(carried[-1]):
         carried = body(*carried, *rest)
     return carried
-
-
-class Registers:
-    """How the leaves of a pytree share tensors: numbers and short vectors of one type lie in one, others have their own.
-
-    Native code pays for every tensor that a loop carries, more than for what is computed of a small model.
-    """
-
-    def __init__(self, parts: Sequence[Sequence[Tensor]]) -> None:
-        leaves = [(number, leaf) for number, part in enumerate(parts) for leaf in part]
-        groups: dict[Any, list[int]] = {}
-        for i, (number, leaf) in enumerate(leaves):
-            groups.setdefault((number, _held_as(leaf.dtype)) if _is_short(leaf.shape) else i, []).append(i)
-        self.groups = list(groups.values())
-        self._shapes = [leaf.shape for _, leaf in leaves]
-        self._dtypes = [leaf.dtype for _, leaf in leaves]
-        self.num_tensors = len(groups)
-
-    def pack(self, leaves: Sequence[Tensor]) -> list[Tensor]:
-        """Return the leaves as few tensors, those that hold them already where there are such."""
-        held = HELD.get()
-        groups = [[leaves[i] for i in group] for group in self.groups]
-        return [found if (found := held.get(_ids(group))) is not None else self._joined(group) for group in groups]
-
-    def unpack(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return the leaves as views; truth values, which are held as integers, are computed."""
-        found = dict(
-            pair for tensor, group in zip(tensors, self.groups, strict=True) for pair in self._views(tensor, group)
-        )
-        kinds = enumerate(self._dtypes)
-        return [found[i] != 0 if dtype == torch.bool else found[i] for i, dtype in kinds]
-
-    def held(self, tensors: Sequence[Tensor], leaves: Sequence[Tensor]) -> dict[tuple[int, ...], Tensor]:
-        """Return which tensor holds which leaves."""
-        return {_ids([leaves[i] for i in group]): tensor for tensor, group in zip(tensors, self.groups, strict=True)}
-
-    def store(self, tensors: Sequence[Tensor], old: Sequence[Tensor], new: Sequence[Tensor]) -> None:
-        """Write the leaves that are not those of ``old``."""
-        held = {id(leaf) for leaf in old}  # a view of what is about to be overwritten
-        values = [
-            leaf.clone() if id(leaf) in held and leaf is not o else leaf for leaf, o in zip(new, old, strict=True)
-        ]
-        for tensor, group in zip(tensors, self.groups, strict=True):
-            for i, view in self._views(tensor, group):
-                if values[i] is not old[i]:
-                    view.copy_(values[i])
-
-    def _joined(self, leaves: list[Tensor]) -> Tensor:
-        if not _is_short(leaves[0].shape):
-            return leaves[0]
-        parts = [leaf.to(_held_as(leaf.dtype)).reshape(-1) for leaf in leaves]
-        # joined with something, since a lone vector would reach a compiled loop as a view, which it takes for its own
-        return torch.cat(parts if len(parts) > 1 else [parts[0], parts[0].new_zeros(1)])
-
-    def _views(self, tensor: Tensor, group: list[int]) -> list[tuple[int, Tensor]]:
-        if not _is_short(self._shapes[group[0]]):
-            return [(group[0], tensor)]
-        sizes = [math.prod(self._shapes[i]) for i in group]
-        parts = tensor.split(sizes if len(sizes) > 1 else [*sizes, 1])
-        return [(i, part.reshape(self._shapes[i])) for i, part in zip(group, parts, strict=False)]
-
-
-def _ids(leaves: Sequence[Tensor]) -> tuple[int, ...]:
-    return tuple(id(leaf) for leaf in leaves)
-
-
-def _is_short(shape: torch.Size) -> bool:
-    return len(shape) < 2 and math.prod(shape) < PACKED_BELOW
-
-
-def _held_as(dtype: torch.dtype) -> torch.dtype:
-    return torch.int64 if dtype == torch.bool else dtype

@@ -40,6 +40,9 @@ SECONDS_PER_STRETCH = 0.1
 
 FIRST_BUDGET, MAX_GROWTH = 64, 4
 
+STEPS_TRIED = 3
+"""Leapfrog steps after which newly compiled code must be where the graph is that it was made from."""
+
 
 class NativeChains:
     """Chains that run one by one in native code; see :class:`bnnzoo.inference.markov.protocols.Loop`.
@@ -89,7 +92,7 @@ class NativeChains:
         chains, plans = started(kernel, gradient, settings, theta, keys)
         going, body = chain_loop(kernel, gradient.graph, settings.target_accept)
         key = (kernel, settings.target_accept, gradient.graph.code)
-        self.stretch = Stretch(going, body, chains[0], plans[0], key, compiles)
+        self.stretch = Stretch(going, body, _with_budget(chains[0], STEPS_TRIED), plans[0], key, compiles)
         self._states = [self.stretch.pack(chain) for chain in chains]
         self._plans = [self.stretch.pack_fixed(plan) for plan in plans]
         for chain in range(self.num_chains):
@@ -112,11 +115,11 @@ class NativeChains:
     @property
     def num_gradients(self) -> int:
         """Number of leapfrog steps that all chains have taken together."""
-        return sum(int(self._chain(c).counters.leaps) for c in range(self.num_chains))
+        return sum(self._leaps())
 
     def advance(self) -> None:
         """Run a stretch of every chain that is not done. An interrupt waits until these stretches end."""
-        began = time.perf_counter()
+        began, leaps = time.perf_counter(), self._leaps()
         under_way = [c for c in range(self.num_chains) if int(self._chain(c).counters.draws) < self._total]
         try:
             with one_arithmetic_thread():
@@ -126,7 +129,8 @@ class NativeChains:
                 self._end_stretch(chain)
         rounds = -(-len(under_way) // self.num_threads)
         seconds = max((time.perf_counter() - began) / rounds, 1e-9)
-        self._budget = max(1, int(self._budget * min(SECONDS_PER_STRETCH / seconds, MAX_GROWTH)))
+        taken = max(now - before for now, before in zip(self._leaps(), leaps, strict=True))
+        self._budget = max(1, min(int(taken * SECONDS_PER_STRETCH / seconds), self._budget * MAX_GROWTH))
 
     def progress_fields(self) -> dict[str, float]:
         """Return what a progress bar shows besides the number of draws."""
@@ -146,20 +150,16 @@ class NativeChains:
             now.copy_(then)
         self._num_copied = (self._native_counts() - self.settings.num_warmup).clamp(min=0).tolist()
 
+    def _leaps(self) -> list[int]:
+        return [int(self._chain(c).counters.leaps) for c in range(self.num_chains)]
+
     def _native_counts(self) -> Tensor:
         return torch.stack([self._chain(c).counters.draws for c in range(self.num_chains)])
 
     def _everything(self) -> dict[str, Any]:
         plans = [self.stretch.unpack_fixed(plan) for plan in self._plans]
-        return {"state": self._without_buffers(), "plan": [(plan.metric, plan.schedule) for plan in plans]}
-
-    def _without_buffers(self) -> list[list[Tensor]]:
-        """Return the tensors of every chain but for its draws and statistics, which a checkpoint stores once."""
-        states = []
-        for number, state in enumerate(self._states):
-            buffers = [self._chain(number).draws.data_ptr(), self._chain(number).stats.data_ptr()]
-            states.append([tensor for tensor in state if tensor.data_ptr() not in buffers])
-        return states
+        states = [_without_buffers(state, self._chain(number)) for number, state in enumerate(self._states)]
+        return {"state": states, "plan": [(plan.metric, plan.schedule) for plan in plans]}
 
     def _chain(self, chain: int) -> Chain:
         found: Chain = self.stretch.unpack(self._states[chain])
@@ -178,8 +178,10 @@ class NativeChains:
         chain, plan = self._chain(number), self._plan(number)
         count = int(chain.counters.draws)
         new = slice(self._num_copied[number], max(count - self.settings.num_warmup, 0))
-        self.draws[number, new], self.stats[number, new] = chain.draws[new], chain.stats[new]
+        rows = new.stop - new.start
+        self.draws[number, new], self.stats[number, new] = chain.draws[:rows], chain.stats[:rows]
         self._num_copied[number] = new.stop
+        plan.schedule.first.fill_(self.settings.num_warmup + new.stop)
         if count == int(plan.schedule.until) and count < self._total:
             if count in self._ends[1:]:
                 _close_window(chain, plan, self._ends)
@@ -191,6 +193,16 @@ class NativeChains:
         chain = self._chain(number)
         end, trajectory = begun(self.kernel, chain, self._plan(number))
         self.stretch.write(self._states[number], chain._replace(end=end, trajectory=trajectory))
+
+
+def _without_buffers(state: list[Tensor], chain: Chain) -> list[Tensor]:
+    """Return the tensors of a chain but for its draws and statistics, which a checkpoint stores once."""
+    buffers = [chain.draws.data_ptr(), chain.stats.data_ptr()]
+    return [tensor for tensor in state if tensor.data_ptr() not in buffers]
+
+
+def _with_budget(chain: Chain, budget: int) -> Chain:
+    return chain._replace(counters=chain.counters._replace(budget=torch.tensor(budget)))
 
 
 def _in_threads(run: Callable[[int], None], chains: list[int], num_threads: int) -> None:

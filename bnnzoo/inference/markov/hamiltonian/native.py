@@ -36,7 +36,11 @@ class Counters(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """Everything about one chain that changes; draws that are not kept go to the last row of each buffer."""
+    """Everything about one chain that changes.
+
+    Its buffers hold the draws of one stretch, however many there will be in all: the same native code serves every number of
+    draws. Draws that are not kept go to the last row.
+    """
 
     end: Any
     trajectory: Any
@@ -47,12 +51,25 @@ class Chain(NamedTuple):
 
 
 class Schedule(NamedTuple):
-    """Numbers of draws ``[]``: of warm-up, at which moments begin and end to be collected, at which the stretch ends."""
+    """Numbers of draws ``[]`` that say what happens when.
+
+    Attributes
+    ----------
+    num_warmup : Tensor
+        Draws of warm-up.
+    collect_from, collect_until : Tensor
+        At which moments begin and end to be collected.
+    until : Tensor
+        At which a window of the adaptation, or the chain, ends.
+    first : Tensor
+        Draws, warm-up included, before the one that goes to the first row of the buffers.
+    """
 
     num_warmup: Tensor
     collect_from: Tensor
     collect_until: Tensor
     until: Tensor
+    first: Tensor
 
 
 class Plan(NamedTuple):
@@ -108,13 +125,15 @@ def chain_loop(kernel: Kernel, graph: GraphModule, target_accept: float) -> tupl
     """Return ``going`` and ``body`` of the loop over proposals of one chain, on a :class:`Chain` and a :class:`Plan`.
 
     A step moves the end of the trajectory until it stops and updates the proposal. If that makes a draw, the chain learns from
-    it and begins the next trajectory. A stretch whose budget of leapfrog steps runs out continues there when it is called
-    again; one that ends with a window of the adaptation ends before the next trajectory begins.
+    it and begins the next trajectory. A stretch whose budget of leapfrog steps runs out, or whose buffers are full, continues
+    there when it is called again; one that ends with a window of the adaptation ends before the next trajectory begins.
     """
     leap = _leaping(kernel, graph)
 
     def going(chain: Chain, plan: Plan) -> Tensor:
-        return (chain.counters.draws < plan.schedule.until) & (chain.counters.budget > 0)
+        count, schedule = chain.counters.draws, plan.schedule
+        has_room = count - schedule.first < len(chain.draws) - 1
+        return (count < schedule.until) & (chain.counters.budget > 0) & has_room
 
     def step(chain: Chain, plan: Plan) -> Chain:
         fixed = Fixed(
@@ -177,8 +196,8 @@ def _kept(chain: Chain, plan: Plan, target: float) -> Chain:
         (count >= schedule.collect_from) & (count < schedule.collect_until),
     )
     learnt, stats = learn(chain.end, chain.trajectory, plan.metric, chain.adaptation, *stages, target)
-    place = count - schedule.num_warmup
-    place = torch.where(done & (place >= 0), place, len(chain.draws) - 1).view(1)
+    kept = done & (count >= schedule.num_warmup)
+    place = torch.where(kept, count - schedule.first, len(chain.draws) - 1).view(1)
     return chain._replace(
         adaptation=_where(done, learnt, chain.adaptation),
         counters=counters._replace(draws=count + done),

@@ -17,6 +17,8 @@ from bnnzoo.inference.markov.settings import HamiltonianSettings
 
 __all__ = ["started"]
 
+MAX_ROWS, MAX_ENTRIES = 1024, 1 << 20
+"""Draws, and entries of draws, that native code keeps before Python fetches them."""
 
 type Evaluate = Callable[[Tensor], Sequence[Tensor]]
 
@@ -54,19 +56,20 @@ def _started(
     adaptation = _of_one(initial_adaptation(theta[None], step[None], settings.mass_matrix))
     end, trajectory = kernel.finished_trajectory(phase)
     counters = Counters(*(torch.tensor(0) for _ in range(4)))
-    chain = Chain(end, trajectory, adaptation, counters, *_buffers(settings, theta))
+    chain = Chain(end, trajectory, adaptation, counters, *_buffers(theta))
     return chain, Plan(metric, key, _schedule(settings), gradient.constants, gradient.tensors)
 
 
-def _buffers(settings: HamiltonianSettings, theta: Tensor) -> tuple[Tensor, Tensor]:
-    rows = settings.num_draws + 1
+def _buffers(theta: Tensor) -> tuple[Tensor, Tensor]:
+    rows = min(MAX_ROWS, max(1, MAX_ENTRIES // max(len(theta), 1))) + 1
     return theta.new_zeros(rows, len(theta)), torch.zeros(rows, len(STATS), dtype=torch.float64)
 
 
 def _schedule(settings: HamiltonianSettings) -> Schedule:
     ends, total = window_ends(settings.num_warmup), settings.num_warmup + settings.num_draws
     first, last = (ends[0], ends[-1]) if ends else (0, 0)
-    return Schedule(*(torch.tensor(n) for n in (settings.num_warmup, first, last, ends[0] if ends else total)))
+    until = ends[0] if ends else total
+    return Schedule(*(torch.tensor(n) for n in (settings.num_warmup, first, last, until, settings.num_warmup)))
 
 
 def _first_step_size(evaluate: Evaluate, settings: HamiltonianSettings, phase: Phase, metric: Metric) -> Tensor:

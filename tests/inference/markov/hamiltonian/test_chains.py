@@ -7,6 +7,7 @@ import torch
 
 from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.inference.markov.hamiltonian import loop as loop_module
+from bnnzoo.inference.markov.hamiltonian import starting
 from bnnzoo.inference.markov.hamiltonian.chains import NativeChains
 from bnnzoo.inference.markov.hamiltonian.hmc import HMCKernel
 from bnnzoo.inference.markov.hamiltonian.kernel import Kernel
@@ -90,6 +91,21 @@ def test_lengths_of_stretches_do_not_matter(reference: NativeChains, budget: int
     check_same(finished(chains(compiles=compiles), budget), reference)
 
 
+def test_full_buffers_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = finished(chains(compiles=False, num_draws=11))
+    monkeypatch.setattr(starting, "MAX_ROWS", 3)
+    pieces = chains(compiles=False, num_draws=11)
+    assert len(pieces._chain(0).draws) == 4 and pieces._chain(0).draws is not whole._chain(0).draws
+    check_same(finished(pieces), whole)
+
+
+def test_other_numbers_of_draws_share_native_code() -> None:
+    """Only the first of them is traced and compiled."""
+    first, second = chains(compiles=False, num_draws=3), chains(compiles=False, num_draws=12)
+    assert first.stretch._function is second.stretch._function
+    assert torch.equal(finished(first).draws, finished(second).draws[:, :3])
+
+
 def test_company_does_not_matter(reference: NativeChains) -> None:
     alone = finished(chains(num_chains=1, first_chain=1, compiles=reference.stretch.how == "compiled"))
     assert torch.equal(alone.draws[0], reference.draws[1])
@@ -131,6 +147,24 @@ def fit_of(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Loop:
     return sampler.begin(density(), density().init(2, 0), 0, 0)
 
 
+def leave_to_torchs_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no loop be written in C++ here, nor any be found that was."""
+    monkeypatch.setattr(lowered_loops, "COMPILED", {})
+    monkeypatch.setattr(lowered_loops, "compiled_before", lambda name: None)
+    monkeypatch.setattr(lowered_loops, "compile_in_cpp", lambda graph: None)
+
+
+@pytest.mark.slow
+def test_torchs_compiler_gives_the_same_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them are the same for a while, until rounding has grown."""
+    ours = finished(chains(num_draws=3))
+    leave_to_torchs_compiler(monkeypatch)
+    theirs = finished(chains(num_draws=3))
+    assert ours.stretch.how == theirs.stretch.how == "compiled"
+    assert ours.stretch._function is not theirs.stretch._function
+    torch.testing.assert_close(ours.draws, theirs.draws, rtol=1e-6, atol=1e-6)
+
+
 def refuse(*args: Any, **kwargs: Any) -> Any:
     raise RuntimeError("no such operation")
 
@@ -149,7 +183,7 @@ def refuse(*args: Any, **kwargs: Any) -> Any:
 def test_what_cannot_be_native_runs_in_one_batch(
     monkeypatch: pytest.MonkeyPatch, place: Any, name: str, failing: Any
 ) -> None:
-    monkeypatch.setattr(lowered_loops, "COMPILED", {})
+    leave_to_torchs_compiler(monkeypatch)
     monkeypatch.setattr(place, name, failing)
     assert isinstance(fit_of(monkeypatch), HamiltonianLoop)
 

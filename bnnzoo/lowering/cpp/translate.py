@@ -1,0 +1,138 @@
+"""From a graph with loops to the source of one C++ function that changes its arguments."""
+
+import operator
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from bnnzoo.lowering.cpp.formulas import COMPARISONS, FORMULAS, HEADER
+from bnnzoo.lowering.cpp.pointwise import FILLS, chosen, clamped, counted, filled, pointwise
+from bnnzoo.lowering.cpp.products import product
+from bnnzoo.lowering.cpp.reductions import REDUCTIONS, reduced
+from bnnzoo.lowering.cpp.scope import ALIGNMENT, Handler, Program, Scope
+from bnnzoo.lowering.cpp.values import TYPES, Buffer, Cannot, View
+from bnnzoo.lowering.cpp.views import seen
+from bnnzoo.lowering.cpp.writes import copied, gathered, joined, looped, put, put_in_place, taken
+
+__all__ = ["ENTRY", "source_of"]
+
+aten, prims = torch.ops.aten, torch.ops.prims
+WHILE_LOOP = torch.ops.higher_order.while_loop
+
+ENTRY = "bnnzoo_run"
+
+NARROW = 256
+"""Columns from which on a row fills SIMD registers anyway."""
+
+
+def _part(scope: Scope, node: Node) -> Any:
+    return scope.of(node.args[0])[node.args[1]]
+
+
+SEEN = [
+    aten.view.default,
+    aten.reshape.default,
+    aten._unsafe_view.default,
+    aten.permute.default,
+    aten.transpose.int,
+    aten.t.default,
+    aten.expand.default,
+    aten.unsqueeze.default,
+    aten.squeeze.default,
+    aten.squeeze.dim,
+    aten.squeeze.dims,
+    aten.select.int,
+    aten.slice.Tensor,
+    aten.split_with_sizes.default,
+    aten.split.Tensor,
+    aten.unbind.int,
+    aten.diagonal.default,
+]
+
+HANDLERS: dict[Any, Handler] = {
+    **dict.fromkeys((*FORMULAS, *COMPARISONS), pointwise),
+    **dict.fromkeys(FILLS, filled),
+    **dict.fromkeys(REDUCTIONS, reduced),
+    **dict.fromkeys(SEEN, seen),
+    aten.where.self: chosen,
+    aten.where.Scalar: chosen,
+    aten.clamp.default: clamped,
+    prims.iota.default: counted,
+    aten.mm.default: product,
+    aten.cat.default: joined,
+    aten.copy_.default: copied,
+    aten.index_put_.default: put_in_place,
+    aten.index_put.default: put,
+    aten.index.Tensor: taken,
+    aten.gather.default: gathered,
+    operator.getitem: _part,
+    WHILE_LOOP: looped,
+}
+"""How each operation is written; graphs that hold others are left to torch's compiler."""
+
+
+def source_of(graph: GraphModule) -> str:
+    """Return the C++ source of ``void bnnzoo_run(void** arguments, void* sgemm, void* dgemm)``.
+
+    Raises
+    ------
+    Cannot
+        If the graph holds an operation that is not written here.
+    """
+    nodes = [node for node in graph.graph.nodes if node.op == "placeholder"]
+    program, changed = Program(), _changed(graph)
+    arguments = [_argument(i, node, node not in changed) for i, node in enumerate(nodes)]
+    scope = Scope(program, graph, [_long_innermost(program, view) for view in arguments], HANDLERS)
+    scope.run()
+    pointers = [
+        f"{TYPES[view.dtype]}* const {view.buffer.name} = ({TYPES[view.dtype]}*)arguments[{i}];"
+        for i, view in enumerate(arguments)
+    ]
+    lines = [*pointers, *program.first_lines, *scope.render()]
+    return _function(lines, program.arena_size)
+
+
+def _function(lines: list[str], arena_size: int) -> str:
+    kinds = [
+        f"typedef void (*{letter}gemm_t)(const char*, const char*, const int*, const int*, const int*, const {kind}*, "
+        f"const {kind}*, const int*, const {kind}*, const int*, const {kind}*, {kind}*, const int*);"
+        for letter, kind in (("s", "float"), ("d", "double"))
+    ]
+    begin = [f'extern "C" void {ENTRY}(void** arguments, void* sgemm, void* dgemm) {{']
+    memory = [f"char* const arena = (char*)std::aligned_alloc({ALIGNMENT}, {max(arena_size, ALIGNMENT)});"]
+    return "\n".join([HEADER, *kinds, *begin, *memory, *lines, "std::free(arena);", "}", ""])
+
+
+def _argument(number: int, node: Node, is_constant: bool) -> View:
+    value = node.meta["val"]
+    if value.dtype not in TYPES:
+        raise Cannot(f"an argument of type {value.dtype}")
+    shape, strides = tuple(value.shape), tuple(value.stride())
+    extent = 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+    return View(Buffer(f"in{number}", value.dtype, max(extent, 0), is_constant), shape, strides)
+
+
+def _long_innermost(program: Program, view: View) -> View:
+    """Turn a matrix of constants that is higher than wide, so that loops run along its long dimension."""
+    if not view.buffer.is_constant or len(view.shape) != 2 or not view.shape[1] < min(view.shape[0], NARROW):
+        return view
+    turned = program.packed(View(view.buffer, view.shape[::-1], view.strides[::-1], view.offset))
+    return View(turned.buffer, view.shape, turned.strides[::-1], turned.offset)
+
+
+def _changed(graph: GraphModule) -> set[Node]:
+    """Return the arguments of a graph that it may change."""
+    writes = [node for node in graph.graph.nodes if node.target is WHILE_LOOP or _is_write(node)]
+    found = {each for node in writes for each in node.all_input_nodes if node.target is not WHILE_LOOP}
+    found |= {each for node in writes if node.target is WHILE_LOOP for each in node.args[2]}
+    views = [node for node in graph.graph.nodes if node.op == "call_function"]
+    for node in reversed(views):  # what a changed view looks at changes
+        if node in found:
+            found |= set(node.all_input_nodes)
+    return found
+
+
+def _is_write(node: Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and schema.is_mutable
