@@ -13,8 +13,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from bnnzoo.core.minibatch import select
+from bnnzoo.core.numerics import NumericalFailure
 from bnnzoo.core.replay import isolated
 from bnnzoo.core.types import Data
+from bnnzoo.lowering.failures import FailuresAsNaN, is_numerical
 from bnnzoo.lowering.lowered import Lowered
 
 __all__ = [
@@ -117,7 +119,7 @@ def plan(
 
 def largest_tensor(function: Function, theta: Tensor, data: Data, rows: int, num_rows: int) -> int:
     """Return the number of elements of the largest tensor that a function makes of the first ``rows`` rows."""
-    with isolated(0, theta.device), torch.no_grad(), _LargestTensor() as largest:
+    with isolated(0, theta.device), torch.no_grad(), FailuresAsNaN(), _LargestTensor() as largest:
         function(theta, *rows_of(data, slice(0, rows), num_rows))
     return int(largest.numel)
 
@@ -204,7 +206,7 @@ def over_draws(function: Function, num_arguments: int, num_tiles: int) -> Functi
     def evaluate_tile(*args: Any) -> dict[Any, Tensor]:
         try:
             return batched(*args)
-        except RuntimeError:  # some operations of the user's model may be unknown to vmap
+        except (RuntimeError, NumericalFailure):  # an operation unknown to vmap, or a draw at which the model fails
             return looped(function)(*args)
 
     return evaluate_tile
@@ -217,10 +219,20 @@ def vmapped(function: Function, num_arguments: int, randomness: str = "error") -
 
 
 def looped(function: Function) -> Function:
-    """Return the function evaluated at one draw after the other."""
+    """Return the function evaluated at one draw after the other, NaN where a factorisation fails."""
 
     def loop(theta: Tensor, *data: Any) -> dict[Any, Tensor]:
-        each = [function(row, *data) for row in theta]
+        each = [_or_nan(function, row, *data) for row in theta]
         return {name: torch.stack([values[name] for values in each]) for name in each[0]}
 
     return loop
+
+
+def _or_nan(function: Function, theta: Tensor, *data: Any) -> dict[Any, Tensor]:
+    try:
+        return function(theta, *data)
+    except (RuntimeError, NumericalFailure) as error:
+        if not is_numerical(error):
+            raise
+        with FailuresAsNaN():
+            return function(theta, *data)

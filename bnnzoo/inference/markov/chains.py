@@ -79,6 +79,11 @@ class ChainLoop(ABC):
         """Number of gradients that all chains have evaluated together."""
         return self.num_leaps * self.num_chains
 
+    @property
+    @abstractmethod
+    def num_rejected(self) -> int:
+        """Number of proposed points at which the log density could not be computed."""
+
     @abstractmethod
     def advance(self) -> None:
         """Run the chains until at least one of them has its next draw."""

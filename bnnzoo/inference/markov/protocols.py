@@ -15,7 +15,8 @@ class Loop(Protocol):
     """Running chains, all in one batch or each on its own; see :class:`bnnzoo.inference.markov.chains.ChainLoop`.
 
     ``draws[C, S, P]`` and ``stats[C, S, K]`` fill up as ``advance`` is called; ``counts[C]`` is the number of draws of each
-    chain so far, warm-up included. ``progress_fields`` are the numbers a progress bar shows.
+    chain so far, warm-up included. ``num_rejected`` counts proposed points at which the log density could not be computed, in
+    warm-up as well. ``progress_fields`` are the numbers a progress bar shows.
     """
 
     @property
@@ -28,6 +29,8 @@ class Loop(Protocol):
     def num_chains(self) -> int: ...
     @property
     def num_gradients(self) -> int: ...
+    @property
+    def num_rejected(self) -> int: ...
     @property
     def counts(self) -> Tensor: ...
     def advance(self) -> None: ...

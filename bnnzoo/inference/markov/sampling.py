@@ -16,6 +16,7 @@ from torch import Tensor
 from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.core.method import FitContext, Progress, Silent
 from bnnzoo.core.posterior import Draws, FitInfo
+from bnnzoo.core.rejections import why_rejected
 from bnnzoo.inference.config import config_of
 from bnnzoo.inference.markov.checkpoint import Checkpoint, Fingerprint, fingerprint_of
 from bnnzoo.inference.markov.protocols import Loop, Sampler
@@ -36,6 +37,7 @@ class ChainDraws:
     theta: NDArray[np.floating]
     stats: Mapping[str, NDArray[np.float64]]
     num_gradients: int
+    num_rejected: int
     complete: bool
 
 
@@ -78,13 +80,16 @@ def sample_chains(settings: ChainSettings, sampler: Sampler, density: LogDensity
     tasks = [task.of_chains(group) for group in groups]
     workers = context.executor
     result = _ship(workers, tasks, density) if workers is not None else _run_here(tasks, density, context.progress)
+    draws = torch.from_numpy(result.theta).to(density.device)
     info = FitInfo(
         sampling="mcmc",
         num_gradients=result.num_gradients,
         complete=result.complete,
+        num_rejected=result.num_rejected,
+        rejected_at=why_rejected(density, draws, result.num_rejected),
         sample_stats={key: torch.from_numpy(value).to(KINDS.get(key)) for key, value in result.stats.items()},
     )
-    return Draws(density, info, torch.from_numpy(result.theta).to(density.device))
+    return Draws(density, info, draws)
 
 
 def _run_here(tasks: list[Task], density: LogDensity, progress: Progress) -> ChainDraws:
@@ -121,6 +126,7 @@ def _run(task: Task, density: LogDensity, progress: Progress) -> ChainDraws:
         theta=loop.draws[:, :kept].cpu().numpy(),
         stats={name: stats[..., i] for i, name in enumerate(loop.stats_names)},
         num_gradients=loop.num_gradients,
+        num_rejected=loop.num_rejected,
         complete=complete,
     )
 
@@ -183,6 +189,7 @@ def _joined(parts: list[ChainDraws]) -> ChainDraws:
         theta=np.concatenate([part.theta[:, :kept] for part in parts]),
         stats={name: np.concatenate([part.stats[name][:, :kept] for part in parts]) for name in names},
         num_gradients=sum(part.num_gradients for part in parts),
+        num_rejected=sum(part.num_rejected for part in parts),
         complete=all(part.complete for part in parts),
     )
 

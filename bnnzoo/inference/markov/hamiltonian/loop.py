@@ -2,7 +2,7 @@
 
 import warnings
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -58,6 +58,7 @@ class State(NamedTuple):
     metric: Packed
     adaptation: Packed
     counts: Tensor
+    num_rejected: Tensor
 
 
 class Steps(NamedTuple):
@@ -105,6 +106,11 @@ class HamiltonianLoop(ChainLoop):
         """Number of leapfrog steps that every chain has taken."""
         return self.streams.num_rows
 
+    @property
+    def num_rejected(self) -> int:
+        """Number of proposed points at which the log density could not be computed."""
+        return int(self.state.num_rejected)
+
     def advance(self) -> None:
         """Run the chains until at least one of them has its next draw."""
         done = False
@@ -133,25 +139,24 @@ class HamiltonianLoop(ChainLoop):
         """Start the first trajectory of all chains."""
         value, gradient = self.density.value_and_grad(theta, *self.density.data)
         step_size = torch.full_like(value, self.settings.step_size or INITIAL_STEP_SIZE)
-        metric = identity_metric(theta, self.settings.mass_matrix)
-        adaptation = initial_adaptation(theta, step_size, self.settings.mass_matrix)
+        mass_matrix, counts = self.settings.mass_matrix, torch.zeros(self.num_chains, dtype=torch.int64)
+        metric, adaptation = identity_metric(theta, mass_matrix), initial_adaptation(theta, step_size, mass_matrix)
         at_rest = Phase(theta, torch.zeros_like(theta), gradient, value)
         end, trajectory = vmap(self.kernel.finished_trajectory)(at_rest)
         self._row = self.streams.uniforms()
         noise = self.streams.normals(self.num_params)
         begin = vmap(self.kernel.begin, in_dims=(0, 0, 0, 0, 0, 1))
         end, trajectory = begin(end, trajectory, metric, step_size, noise, self._row[3:])
-        counts = torch.zeros(self.num_chains, dtype=torch.int64)
-        self.state = State(Packed(end), Packed(trajectory), Packed(metric), Packed(adaptation), counts)
+        packed = Packed(end), Packed(trajectory), Packed(metric), Packed(adaptation)
+        self.state = State(*packed, counts, counts.new_zeros(()))
         self.steps = self._lower(noise)
         if self.settings.step_size is None:
-            step_size = search_step_size(self._acceptance, step_size)
-            adaptation = initial_adaptation(theta, step_size, self.settings.mass_matrix)
+            adaptation = initial_adaptation(theta, search_step_size(self._acceptance, step_size), mass_matrix)
             self.state = self.state._replace(adaptation=Packed(adaptation))
 
     def _lower(self, noise: Tensor) -> Steps:
         """Turn the kernel's steps into functions of whole batches."""
-        end, trajectory, metric, adaptation, _ = self.state
+        end, trajectory, metric, adaptation, *_ = self.state
         row, draws = self._row, self._num_warmup + self._num_draws
         steps = typical_num_steps(self.num_params)
         # chains rarely stop together in long trajectories, often in short ones
@@ -167,7 +172,7 @@ class HamiltonianLoop(ChainLoop):
 
     def _leap_until_stop(self) -> None:
         """Move every chain by leapfrog steps until the end of one of them stops."""
-        end, trajectory, metric, _, _ = self.state
+        end, trajectory, metric, *_ = self.state
         fixed, groups = (*trajectory.groups, *metric.groups, self._step_size()), end.groups
         stop = False
         while not stop:
@@ -178,14 +183,16 @@ class HamiltonianLoop(ChainLoop):
 
     def _propose_where_stopped(self) -> bool:
         """Update the proposals of chains whose end has stopped and return whether any chain has a draw."""
-        end, trajectory, metric, _, _ = self.state
-        *groups, any_done = self.steps.propose(*end.groups, *trajectory.groups, *metric.groups, self._row[1:3])
+        end, trajectory, metric, *_ = self.state
+        moving = *end.groups, *trajectory.groups, *metric.groups
+        *groups, rejected, any_done = self.steps.propose(*moving, self._row[1:3])
+        self.state.num_rejected.add_(rejected.cpu())
         end.groups, trajectory.groups = groups[: len(end.groups)], groups[len(end.groups) :]
         return bool(any_done)
 
     def _finish_draws(self) -> None:
         """Keep the draws of chains that are done, learn from them, and start their next trajectories."""
-        end, trajectory, metric, adaptation, counts = self.state
+        end, trajectory, metric, adaptation, counts, _ = self.state
         finished = trajectory.value
         chains = finished.done.nonzero()[:, 0]
         moving = *end.groups, *trajectory.groups, *metric.groups
@@ -201,15 +208,14 @@ class HamiltonianLoop(ChainLoop):
         end.groups, trajectory.groups = list(groups[: len(end.groups)]), list(groups[len(end.groups) :])
 
     def _step_size(self) -> Tensor:
-        step_size: Tensor = self.state.adaptation.value.step_size
-        return step_size.clone()
+        return cast(Tensor, self.state.adaptation.value.step_size).clone()
 
     def _stages(self) -> tuple[Tensor, Tensor, Tensor]:
         return stages_of(self.state.counts, self._num_warmup, self._ends, self.density.device)
 
     def _acceptance(self, step_size: Tensor) -> Tensor:
         """Return the acceptance probability ``[C]`` of one leapfrog step from the current points."""
-        end, trajectory, metric, _, _ = self.state
+        end, trajectory, metric, *_ = self.state
         moving = *end.groups, *trajectory.groups, *metric.groups
         groups = self.steps.leap(*moving, step_size, self._row[0], *self._tensors)
         phase = end.with_groups(groups[:-1]).value.phase

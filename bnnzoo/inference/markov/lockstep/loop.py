@@ -67,10 +67,10 @@ def metropolis(start: Point, end: Point, uniform: Tensor) -> tuple[Point, Tensor
     point : Point
         From where the chains continue.
     error, acceptance : Tensor
-        Energy error, infinite where it would be NaN, and acceptance probability ``[C]``.
+        Energy error, plus infinity where it is not finite, and acceptance probability ``[C]``.
     """
     error = end.work - (end.log_density - start.log_density)
-    error = torch.where(error.isnan(), torch.inf, error)
+    error = torch.where(error > -torch.inf, error, torch.inf)
     accepted = uniform.log() < -error
     pairs = zip(end, start, strict=True)
     kept = (torch.where(accepted.view(-1, *(1,) * (new.ndim - 1)), new, old) for new, old in pairs)
@@ -135,6 +135,7 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
         point, error, acceptance = metropolis(start, end, uniform)
         self.state = self.state._replace(point=point)
         self.tuning = self.tuning._replace(acceptance=float(acceptance.mean()))
+        self._count_rejected(end)
         if warm:
             self._learn(start, end, acceptance, num_steps)
             return
