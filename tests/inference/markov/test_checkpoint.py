@@ -23,6 +23,7 @@ from bnnzoo.core.method import Method
 from bnnzoo.inference import MAMS, NUTS, Laplace, fit
 from bnnzoo.inference.markov import checkpoint as checkpoints
 from bnnzoo.inference.markov.blocks import Block
+from bnnzoo.inference.markov.hamiltonian import loop as hamiltonian_loop
 from bnnzoo.inference.markov.hamiltonian.loop import HamiltonianLoop
 from bnnzoo.inference.markov.lockstep.loop import LockstepLoop
 from tests.helpers.checkpointing import METHODS, QUICK, TARGET, blocks_of, fitted, killed
@@ -52,6 +53,54 @@ def test_a_killed_run_is_resumed_as_if_nothing_had_happened(name: str, tmp_path:
     blocks = blocks_of(tmp_path / "run.zarr")
     assert blocks[0][0] == 0 and blocks[-1][1] == 12
     assert all(before[1] == after[0] for before, after in pairwise(blocks))
+
+
+def test_a_run_goes_on_in_one_batch_where_native_code_would_be_chosen_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method, path = METHODS["HMC"], tmp_path / "run.zarr"
+    whole = fitted(method)
+    killed(method, path, 24)
+    monkeypatch.setattr(hamiltonian_loop, "NATIVE_PAYS_FROM", 0)
+    assert torch.equal(fitted(method, path).draws(), whole.draws())
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_in_native_code_where_one_batch_would_be_chosen_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method, path = NUTS(num_chains=2, num_warmup=50, num_draws=400), tmp_path / "run.zarr"
+    with monkeypatch.context() as patch:
+        patch.setattr(hamiltonian_loop, "NATIVE_PAYS_FROM", 0)
+        whole = fitted(method)
+        killed(method, path, 60)
+    assert 0 < blocks_of(path)[-1][1] < 400
+    resumed = fitted(method, path)
+    assert torch.equal(resumed.draws(), whole.draws())
+    assert not torch.equal(resumed.draws(), fitted(method).draws())  # the other loop has random numbers of its own
+
+
+def test_a_run_in_native_code_is_not_resumed_where_nothing_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run.zarr"
+    killed(METHODS["HMC"], path, 24)
+    header = path / "chains-0-1" / "zarr.json"
+    header.write_text(header.read_text().replace('"batched"', '"native"'))
+    monkeypatch.setattr(hamiltonian_loop, "gradient_of", lambda density: None)
+    with pytest.raises(
+        ValueError, match=r"written by chains in native code, and the model cannot be compiled here\. Resume"
+    ):
+        fitted(METHODS["HMC"], path)
+
+
+def test_a_state_of_another_version_is_refused(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = LockstepLoop._resumable
+    monkeypatch.setattr(LockstepLoop, "_resumable", lambda loop: now(loop) | {"new": 1})
+    with pytest.raises(
+        ValueError, match=r"by another version of bnnzoo or torch, whose chains keep another state \(KeyError"
+    ):
+        fitted(METHODS["MAMS"], copy)
 
 
 def test_a_finished_run_is_read_back_without_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

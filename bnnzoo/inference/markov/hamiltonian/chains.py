@@ -64,7 +64,7 @@ class NativeChains:
         False to run the traced graphs, whose draws differ by rounding only.
     """
 
-    stats_names = STATS
+    kind, stats_names = "native", STATS
 
     def __init__(
         self,

@@ -46,6 +46,8 @@ and 11 s for the steps of the batched loop. A leapfrog step then takes 5 us a ch
 0.5 ms, and several times that on a machine that is busy: 8 s or more in 15,000 steps.
 """
 
+NATIVE = NativeChains.kind
+
 MAX_NATIVE_CHAINS = 32
 """Chains up to which running each on its own beats a batch, in which they share the cost of every operation."""
 
@@ -80,7 +82,7 @@ class HamiltonianLoop(ChainLoop):
         As in :class:`bnnzoo.inference.markov.chains.ChainLoop`.
     """
 
-    stats_names = STATS
+    kind, stats_names = "batched", STATS
 
     def __init__(
         self,
@@ -272,9 +274,21 @@ class HamiltonianSampler:
         """Return all chains as one batch in this process, and on workers ``num_groups`` batches: chains adapt by themselves."""
         return even_groups(num_chains, (self.settings.num_groups or num_chains) if spread else 1)
 
-    def begin(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int) -> Loop:
-        """Start chains at ``theta[C, P]``, in native code where that pays for compiling it and the model can be compiled."""
-        native = self._native_chains(density, theta, seed, first_chain) if self._native_pays(density) else None
+    def begin(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int, kind: str | None = None) -> Loop:
+        """Start chains at ``theta[C, P]``, in native code where that pays for compiling it and the model can be compiled.
+
+        Raises
+        ------
+        ValueError
+            If a checkpoint asks for native code, and the model cannot be compiled.
+        """
+        wants_native = self._native_pays(density) if kind is None else kind == NATIVE
+        native = self._native_chains(density, theta, seed, first_chain) if wants_native else None
+        if kind == NATIVE and native is None:
+            raise ValueError(
+                "The checkpoint was written by chains in native code, and the model cannot be compiled here. Resume it where a "
+                "C++ compiler is installed, or begin again in another folder."
+            )
         return native or HamiltonianLoop(self.kernel, density, self.settings, theta, seed, first_chain)
 
     def _native_pays(self, density: LogDensity) -> bool:

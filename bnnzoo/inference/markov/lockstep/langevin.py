@@ -106,6 +106,7 @@ class LangevinLoop(SynchronousLoop[LangevinTuning]):
         As in :class:`bnnzoo.inference.markov.chains.ChainLoop`.
     """
 
+    kind = "langevin"
     stats_names = ("lp", "energy_error", "n_steps", "diverging", "step_size")
 
     def __init__(
@@ -254,6 +255,8 @@ class LangevinSampler:
         """Return the chains that adapt together, the same whether an executor runs them or not."""
         return groups_of_chains(self.settings, num_chains)
 
-    def begin(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int) -> LangevinLoop:
-        """Start chains at ``theta[C, P]``."""
+    def begin(
+        self, density: LogDensity, theta: Tensor, seed: int, first_chain: int, kind: str | None = None
+    ) -> LangevinLoop:
+        """Start chains at ``theta[C, P]``; there is one kind of loop."""
         return LangevinLoop(density, self.settings, theta, seed, first_chain)

@@ -89,6 +89,7 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
         As in :class:`bnnzoo.inference.markov.chains.ChainLoop`.
     """
 
+    kind = "lockstep"
     stats_names = ("lp", "energy", "acceptance_rate", "n_steps", "diverging", "step_size")
 
     def __init__(
@@ -231,6 +232,8 @@ class LockstepSampler:
         """Return the chains that adapt together, the same whether an executor runs them or not."""
         return groups_of_chains(self.settings, num_chains)
 
-    def begin(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int) -> LockstepLoop:
-        """Start chains at ``theta[C, P]``."""
+    def begin(
+        self, density: LogDensity, theta: Tensor, seed: int, first_chain: int, kind: str | None = None
+    ) -> LockstepLoop:
+        """Start chains at ``theta[C, P]``; there is one kind of loop."""
         return LockstepLoop(self.dynamics, self.jump, density, self.settings, theta, seed, first_chain)
