@@ -1,6 +1,6 @@
 """Evaluation of functions of ``theta`` at many draws and rows, one block at a time."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from bnnzoo.core.minibatch import select
 from bnnzoo.core.numerics import NumericalFailure
 from bnnzoo.core.replay import isolated
 from bnnzoo.core.types import Data
+from bnnzoo.lowering.cores import in_threads
 from bnnzoo.lowering.failures import FailuresAsNaN, is_numerical
 from bnnzoo.lowering.lowered import Lowered
 
@@ -144,9 +145,17 @@ def evaluate(function: Function, theta: Tensor, data: Data, num_rows: int, block
     tiles = tiles_of(len(theta), num_rows, blocks)
     batched = over_draws(function, len(data), len(tiles))
     out = Results(len(theta), num_rows if blocks.rows else None)
-    for draws, rows in tiles:
+
+    def evaluate_tile(tile: tuple[slice, slice]) -> None:
         with torch.no_grad():
-            out.write(batched(theta[draws], *rows_of(data, rows, num_rows)), draws, rows)
+            out.write(batched(theta[tile[0]], *rows_of(data, tile[1], num_rows)), *tile)
+
+    if not _is_graph(batched, theta, data, num_rows, tiles):
+        for tile in tiles:
+            evaluate_tile(tile)
+    else:
+        in_threads(evaluate_tile, tiles[:1])  # allocates the result
+        in_threads(evaluate_tile, tiles[1:])
     return out.arrays
 
 
@@ -196,12 +205,35 @@ def rows_of(data: Data, rows: slice, num_rows: int) -> Data:
     return select(data, rows, num_rows)
 
 
+@dataclass(frozen=True)
+class LoweredOverDraws:
+    """A function batched over draws and lowered, for many blocks of one shape."""
+
+    lowered: Lowered
+    num_tiles: int
+
+    def __call__(self, *args: Any) -> dict[Any, Tensor]:
+        """Evaluate one block."""
+        found: dict[Any, Tensor] = self.lowered.specialize(*args, num_calls=float(self.num_tiles))(*args)
+        return found
+
+    def is_graph(self, *args: Any) -> bool:
+        """Return whether blocks like this one run without Python code of the model, and hence side by side in threads."""
+        return args[0].device.type == "cpu" and self.lowered.specialize(*args, num_calls=self.num_tiles).how != "eager"
+
+
+def _is_graph(
+    batched: Function, theta: Tensor, data: Data, num_rows: int, tiles: Sequence[tuple[slice, slice]]
+) -> bool:
+    draws, rows = tiles[0]
+    return isinstance(batched, LoweredOverDraws) and batched.is_graph(theta[draws], *rows_of(data, rows, num_rows))
+
+
 def over_draws(function: Function, num_arguments: int, num_tiles: int) -> Function:
     """Return the function batched over draws: traced where that pays, else run as it is, else looped over draws."""
     batched = vmapped(function, num_arguments)
     if num_tiles >= MIN_TILES_TO_LOWER:
-        lowered = Lowered(batched, fallback=looped(function))
-        return lambda *args: lowered.specialize(*args, num_calls=float(num_tiles))(*args)
+        return LoweredOverDraws(Lowered(batched, fallback=looped(function)), num_tiles)
 
     def evaluate_tile(*args: Any) -> dict[Any, Tensor]:
         try:
