@@ -1,6 +1,6 @@
 """From a Pyro model to pure functions of one flat unconstrained vector."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +12,7 @@ from torch.func import grad_and_value, vmap
 
 from bnnzoo.core.minibatch import DataError, unequal_rows
 from bnnzoo.core.network import Network
+from bnnzoo.core.numerics import Failure, NumericalFailure
 from bnnzoo.core.readout import UnreadableLikelihood
 from bnnzoo.core.replay import Node, discover, isolated, log_prob, replay
 from bnnzoo.core.sites import (
@@ -25,7 +26,7 @@ from bnnzoo.core.sites import (
 from bnnzoo.core.space import ParameterSpace
 from bnnzoo.core.terms import (
     active_coordinates,
-    first_not_finite,
+    first_failure,
     log_prior_of,
     moments_of,
     networks_of,
@@ -187,9 +188,9 @@ class LogDensity(ParameterSpace):
             theta = torch.empty(num_chains, self.num_params, dtype=self.dtype).uniform_(-2.0, 2.0)
             return _with_prior_weights(self, theta) if self.networks else theta
 
-    def not_finite(self, theta: Tensor, *batch: Any) -> tuple[str, float]:
-        """Return the name and the log probability of the first site that is not finite at ``theta[P]``, or of the gradient."""
-        return first_not_finite(self.nodes(theta, *batch)) or ("gradient of the density", float("nan"))
+    def failure(self, theta: Tensor, *batch: Any) -> Failure | None:
+        """Return the site at which the model cannot be evaluated at ``theta[P]``, and how it fails; None if it can be."""
+        return first_failure(lambda: self.nodes(theta, *batch))
 
 
 def build_density(
@@ -232,7 +233,7 @@ def build_density(
     """
     device, dtype = torch.device(device), dtype or torch.get_default_dtype()
     with _explaining_unequal_rows(data):
-        nodes = discover(model, data, device, dtype)
+        nodes = discover(model, data, device, dtype, check=_check_observations)
         refuse_unsupported(nodes.values())
         samples = [node for node in nodes.values() if node["type"] == "sample"]
         observed = tuple(node["name"] for node in samples if is_observation(node))
@@ -259,6 +260,13 @@ def build_density(
     )
 
 
+def _check_observations(nodes: Mapping[str, Node]) -> None:
+    """Evaluate the likelihood, which raises where observations are outside the support that latent values give it."""
+    for node in nodes.values():
+        if node["type"] == "sample" and is_observation(node):
+            log_prob(node)
+
+
 @contextmanager
 def _explaining_unequal_rows(data: Data) -> Iterator[None]:
     """Say so where a model fails on arguments with different numbers of rows; some models may well take those."""
@@ -283,5 +291,14 @@ def _with_prior_weights(density: LogDensity, theta: Tensor) -> Tensor:
 
     try:
         return vmap(one, randomness="different")(theta)
-    except RuntimeError:  # vmap refuses the in-place random numbers by which some distributions draw
-        return torch.stack([one(chain) for chain in theta])
+    # vmap refuses the in-place random numbers by which some distributions draw
+    except (RuntimeError, NumericalFailure):
+        return torch.stack([_or_unchanged(one, chain) for chain in theta])
+
+
+def _or_unchanged(draw: Callable[[Tensor], Tensor], theta: Tensor) -> Tensor:
+    """Return a start with weights from their prior, or ``theta[P]`` as it is where the model fails at those."""
+    try:
+        return draw(theta)
+    except NumericalFailure:
+        return theta

@@ -6,9 +6,9 @@ from concurrent.futures import BrokenExecutor, Executor
 from typing import Any
 
 import cloudpickle
-import torch
 
 from bnnzoo.core.density import LogDensity, build_density
+from bnnzoo.lowering.cores import one_core
 
 __all__ = ["run_on"]
 
@@ -68,7 +68,7 @@ def run_on[Task, Result](
         if "fork-based" not in str(error):
             raise
         raise RuntimeError(
-            f"The executor ({type(executor).__name__}) forks its workers, and torch's gradients do not survive that. Give it "
+            f"The executor ({type(executor).__name__}) forks its workers, and torch's gradients do not survive a fork. Give it "
             f"mp_context=multiprocessing.get_context('spawn')."
         ) from error
 
@@ -76,12 +76,7 @@ def run_on[Task, Result](
 def _in_worker(load: bytes) -> bytes:
     """Run one task; its result returns as bytes, since pickled tensors would travel as handles on shared memory."""
     function, task, (model, data, dtype, device) = cloudpickle.loads(load)
-    with TURN:
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            result: Any = function(task, build_density(model, *data, dtype=dtype, device=device))
-        finally:
-            torch.set_num_threads(threads)
+    with TURN, one_core():
+        result: Any = function(task, build_density(model, *data, dtype=dtype, device=device))
     packed: bytes = cloudpickle.dumps(result)
     return packed

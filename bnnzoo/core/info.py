@@ -23,6 +23,11 @@ class FitInfo(Stored):
         Gradients of the log density over all observations of the batch, summed over chains.
     complete : bool
         False if the run was interrupted.
+    num_rejected : int
+        Points that a sampler or an optimiser proposed and rejected because the log density cannot be computed there, warm-up
+        included: a factorisation fails, an argument leaves its support, a number overflows.
+    rejected_at : str
+        The site at which the model fails near the posterior, and how; empty if nothing was rejected or no site is known.
     config : mapping
         The method's hyperparameters, ready for JSON; a method reports those that it chose itself, ``fit`` adds the others.
     sample_stats : mapping of str to Tensor
@@ -41,6 +46,8 @@ class FitInfo(Stored):
     sampling: Literal["mcmc", "iid", "ensemble"]
     num_gradients: int = 0
     complete: bool = True
+    num_rejected: int = 0
+    rejected_at: str = ""
     config: Mapping[str, Any] = field(default_factory=dict)
     sample_stats: Mapping[str, Tensor] = field(default_factory=dict)
     fit_stats: Mapping[str, Tensor] = field(default_factory=dict)
@@ -58,6 +65,11 @@ class FitInfo(Stored):
             f"{self.num_gradients} gradients",
             f"{self.seconds:.3g} s",
             *([] if self.complete else ["interrupted"]),
+            *(
+                [f"{self.num_rejected} points rejected ({self.rejected_at or 'no site known'})"]
+                if self.num_rejected
+                else []
+            ),
             *([f"statistics: {', '.join((*self.sample_stats, *self.fit_stats))}"] if self._has_statistics else []),
         ]
         return f"FitInfo({', '.join(parts)})"

@@ -1,6 +1,6 @@
 """Running a Pyro model with its latent values given, so that nothing random or value-dependent is left in it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -15,12 +15,17 @@ from torch import Tensor
 from torch.distributions import Distribution, Multinomial, biject_to
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from bnnzoo.core.sites import innermost, is_subsample
+from bnnzoo.core.numerics import NumericalFailure, failure_of
+from bnnzoo.core.sites import ModelError, innermost, is_subsample
 from bnnzoo.core.types import Data, Model
+from bnnzoo.lowering.failures import is_numerical
 
 __all__ = ["discover", "isolated", "log_prob", "replay", "reseed", "scaled_sum", "switch_validation_off"]
 
 type Node = dict[str, Any]
+
+MAX_TRACES = 100
+"""Draws from the prior at which a model is tried; some priors reach far beyond what can be computed."""
 
 
 class _Given(Messenger):
@@ -32,10 +37,12 @@ class _Given(Messenger):
     def __init__(self, values: Mapping[str, Tensor], observed: tuple[str, ...], draw: bool) -> None:
         super().__init__()
         self.values, self.observed, self.draw = values, observed, draw
+        self.reached = ""
 
     def _pyro_sample(self, msg: Node) -> None:
         if is_subsample(msg):
             return
+        self.reached = msg["name"]
         switch_validation_off(msg["fn"])
         if msg["name"] in self.values:
             msg["value"], msg["done"] = self.values[msg["name"]], True
@@ -55,7 +62,13 @@ class _Discovery(Messenger):
     Improper priors cannot be drawn from: their sites get the value that is zero in unconstrained space.
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached = ""
+
     def _pyro_sample(self, msg: Node) -> None:
+        if not is_subsample(msg):
+            self.reached = msg["name"]
         if not msg["is_observed"] and isinstance(innermost(msg["fn"]), ImproperUniform):
             transform = biject_to(msg["fn"].support)
             msg["value"], msg["done"] = transform(torch.zeros(transform.inverse_shape(msg["fn"].shape()))), True
@@ -131,11 +144,44 @@ def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
 
 
 def discover(
-    model: Model, data: Data, device: torch.device, dtype: torch.dtype | None = None, seed: int = 0
+    model: Model,
+    data: Data,
+    device: torch.device,
+    dtype: torch.dtype | None = None,
+    seed: int = 0,
+    check: Callable[[Mapping[str, Node]], None] = lambda _: None,
 ) -> dict[str, Node]:
-    """Run ``model`` once with freshly drawn latents and return the nodes of its trace."""
-    with _default_dtype(dtype or torch.get_default_dtype()), isolated(seed, device), torch.enable_grad(), _Discovery():
-        return _nodes(model, data)
+    """Run ``model`` with freshly drawn latents and return the nodes of its trace; draw again where it fails numerically.
+
+    Parameters
+    ----------
+    model, data, device, dtype, seed
+        What to run, and from which state of the random stream.
+    check : callable
+        Sees the nodes; where it fails numerically, latents are drawn again, too.
+
+    Raises
+    ------
+    ModelError
+        If the model fails numerically at every draw from its prior.
+    """
+    for attempt in range(MAX_TRACES):
+        found = _Discovery()
+        with _default_dtype(dtype or torch.get_default_dtype()), isolated(seed + attempt, device), torch.enable_grad():
+            try:
+                with found:
+                    nodes = _nodes(model, data)
+                check(nodes)
+                return nodes
+            except Exception as error:
+                if not is_numerical(error):
+                    raise
+                last = error
+    raise ModelError(
+        f"The model cannot be evaluated at any of {MAX_TRACES} draws from its prior: {failure_of(last, found.reached)}. Narrow "
+        f"the priors before it, or check its code there: matrices to be factorised may need a larger diagonal, arguments and "
+        f"observations may be outside of what the distribution allows."
+    ) from last
 
 
 def replay(
@@ -159,6 +205,11 @@ def replay(
         Names of the observed sites.
     draw : bool
         Draw the observed sites from the model, also where data is given.
+
+    Raises
+    ------
+    NumericalFailure
+        If the model cannot be evaluated at these values.
     """
     dtypes = [value.dtype for value in values.values() if value.is_floating_point()]
     with (
@@ -167,7 +218,13 @@ def replay(
         _on(device),
         _batchable_layers(),
     ):
-        return _nodes(_Given(values, observed, draw)(model), data)
+        given = _Given(values, observed, draw)
+        try:
+            return _nodes(given(model), data)
+        except Exception as error:
+            if not is_numerical(error):
+                raise
+            raise NumericalFailure(failure_of(error, given.reached)) from error
 
 
 def _nodes(model: Model, data: Data) -> dict[str, Node]:

@@ -1,20 +1,23 @@
 """What the nodes of one run of a model say: log densities and moments of observed sites, priors, networks."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from torch import Tensor
 
 from bnnzoo.core.conditional import moments
 from bnnzoo.core.network import NETWORK_KEY, Network
+from bnnzoo.core.numerics import Failure, NumericalFailure
 from bnnzoo.core.readout import UnreadableLikelihood, read
 from bnnzoo.core.replay import Node, log_prob, scaled_sum, switch_validation_off
 from bnnzoo.core.sites import is_deterministic, is_factor, is_subsample
 from bnnzoo.core.space import ParameterSpace
+from bnnzoo.lowering.compiling import first_line
+from bnnzoo.lowering.failures import is_numerical
 
 __all__ = [
     "active_coordinates",
-    "first_not_finite",
+    "first_failure",
     "log_prior_of",
     "moments_of",
     "networks_of",
@@ -58,13 +61,22 @@ def summed_by_row(terms: list[Tensor], like: Tensor) -> Tensor:
     return torch.cat([term.reshape(-1) for term in terms])
 
 
-def first_not_finite(nodes: Mapping[str, Node]) -> tuple[str, float] | None:
-    """Return the name and the log probability of the first sample site that is not finite, None if all are."""
+def first_failure(run: Callable[[], Mapping[str, Node]]) -> Failure | None:
+    """Return how a run of the model fails, or the first site whose log probability is not finite; None if all is well."""
+    try:
+        nodes = run()
+    except NumericalFailure as error:
+        return error.failure
     for name, node in nodes.items():
         if node["type"] == "sample" and not is_subsample(node):
-            value = log_prob(node).sum()
+            try:
+                value = log_prob(node).sum()
+            except Exception as error:
+                if not is_numerical(error):
+                    raise
+                return Failure(name, f"the log probability of site {name!r} fails with {first_line(error).rstrip('.')}")
             if not bool(value.isfinite()):
-                return name, float(value)
+                return Failure(name, f"site {name!r} has log probability {float(value)}")
     return None
 
 

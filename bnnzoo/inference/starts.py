@@ -1,5 +1,6 @@
 """Starting points of chains, members and restarts: from the model, from another method, or given."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import torch
@@ -68,7 +69,7 @@ def evaluated_starts(
         theta = _checked_shape(start, num_chains, density)
     else:
         posterior = start if hasattr(start, "draws") else run_method(start, density, replace(context, checkpoint=None))
-        theta = _spread(posterior.draws(), num_chains)
+        return _from_draws(posterior.draws(), num_chains, density, traced)
     found = _evaluated(theta.to(dtype=density.dtype, device=density.device), density, traced)
     _refuse_not_finite(found, density)
     return found
@@ -77,13 +78,27 @@ def evaluated_starts(
 def _from_model(num_chains: int, density: LogDensity, seed: int, traced: bool) -> Evaluated:
     """Draw starts until the density is finite at all of them; only those at which it is not are drawn again."""
     theta = density.init(num_chains, seed).to(dtype=density.dtype, device=density.device)
-    for attempt in range(1, MAX_ATTEMPTS):
-        found = _evaluated(theta, density, traced)
+    again = (density.init(num_chains, seed + 1_000_003 * attempt) for attempt in range(1, MAX_ATTEMPTS))
+    return _drawn_again(theta, again, density, traced)
+
+
+def _from_draws(draws: Tensor, num_chains: int, density: LogDensity, traced: bool) -> Evaluated:
+    """Start from draws ``[C, S, P]`` of a posterior, and from others of them where the density is not finite."""
+    theta = _spread(draws, num_chains).to(dtype=density.dtype, device=density.device)
+    others = draws.flatten(0, 1)
+    num_again = min(MAX_ATTEMPTS, len(others) // num_chains)
+    return _drawn_again(theta, (others[i::num_again][:num_chains] for i in range(num_again)), density, traced)
+
+
+def _drawn_again(theta: Tensor, again: Iterable[Tensor], density: LogDensity, traced: bool) -> Evaluated:
+    """Replace the points ``theta[C, P]`` at which the density is not finite by the next ones of ``again``."""
+    found = _evaluated(theta, density, traced)
+    for others in again:
         bad = ~_finite(found)
         if not bool(bad.any()):
             return found
-        theta[bad] = density.init(num_chains, seed + 1_000_003 * attempt).to(theta)[bad]
-    found = _evaluated(theta, density, traced)
+        theta[bad] = others.to(theta)[bad]
+        found = _evaluated(theta, density, traced)
     _refuse_not_finite(found, density)
     return found
 
@@ -123,8 +138,8 @@ def _refuse_not_finite(points: Evaluated, density: LogDensity) -> None:
     if bool(finite.all()):
         return
     chain = int((~finite).nonzero()[0])
-    site, value = density.not_finite(points.theta[chain], *density.data)
+    failure = density.failure(points.theta[chain], *density.data) or "the gradient is not finite"
     raise ModelError(
-        f"The log density is not finite at the start of chain {chain}: site {site!r} has log probability {value}. Check its "
-        f"distribution's arguments and support, or give starting points with init=..."
+        f"The log density is not finite at the start of chain {chain}: {failure}. Check the model there, its distributions' "
+        f"arguments and supports, or give starting points with init=..."
     )

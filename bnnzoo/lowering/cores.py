@@ -1,13 +1,14 @@
 """How many cores this process may use, and thread counts that are set and restored."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 import torch
 
-__all__ = ["num_cores", "one_arithmetic_thread", "one_core"]
+__all__ = ["in_threads", "num_cores", "one_arithmetic_thread", "one_core"]
 
 IS_ONE_OF_MANY: ContextVar[bool] = ContextVar("IS_ONE_OF_MANY", default=False)
 
@@ -39,3 +40,37 @@ def one_core() -> Iterator[None]:
             yield
     finally:
         IS_ONE_OF_MANY.reset(token)
+
+
+def in_threads[Item](run: Callable[[Item], None], items: Sequence[Item], num_threads: int | None = None) -> None:
+    """Call ``run`` for every item, on threads each of which computes alone, so that results do not depend on their number.
+
+    The first error is raised once the calls under way have ended. ``run`` calls no Pyro model: Pyro's handlers are global.
+
+    Parameters
+    ----------
+    run : callable
+    items : sequence
+    num_threads : int, optional
+        Default: one for each core that this process may use.
+
+    Examples
+    --------
+    >>> found = {}
+    >>> in_threads(lambda n: found.update({n: n * n}), [1, 2, 3], num_threads=2)
+    >>> sorted(found.items())
+    [(1, 1), (2, 4), (3, 9)]
+    """
+    number = min(num_threads or num_cores(), len(items))
+    with one_arithmetic_thread():
+        if number < 2:
+            for item in items:
+                run(item)
+            return
+        with ThreadPoolExecutor(number, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            running = [pool.submit(run, item) for item in items]
+            try:
+                for each in running:
+                    each.result()
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)

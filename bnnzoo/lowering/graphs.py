@@ -16,6 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 
 from bnnzoo.lowering.compiling import static_shapes
+from bnnzoo.lowering.failures import FailuresAsNaN
 from bnnzoo.lowering.layout import turn_products
 from bnnzoo.lowering.simplify import (
     drop_unused,
@@ -44,7 +45,8 @@ MANY = 4096
 def trace(flat: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor]) -> tuple[GraphModule, float]:
     """Return a function of flat tensors as a graph without waste, and roughly how many seconds one evaluation takes."""
     # one fake mode for the shapes of all nodes; without it every node gets one of its own, half the time of tracing
-    with tracing(TracingContext(FakeTensorMode(allow_fallback_kernels=True))), _no_collector():
+    # and the graph does not depend on the inputs, so that it does not matter whether anything fails there
+    with FailuresAsNaN(), tracing(TracingContext(FakeTensorMode(allow_fallback_kernels=True))), _no_collector():
         graph = make_fx(flat)(*inputs)
     spoil_failures(graph)
     graph.graph.eliminate_dead_code()

@@ -12,10 +12,11 @@ from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
 from bnnzoo.lowering.compiling import LoweringWarning, compile_graph, first_line
+from bnnzoo.lowering.failures import is_numerical, rescued
 from bnnzoo.lowering.graphs import trace
 from bnnzoo.lowering.recording import record
 
-__all__ = ["LoopStep", "Lowered", "LoweringWarning", "Specialized", "looped_value_and_grad"]
+__all__ = ["LoopStep", "Lowered", "LoweringWarning", "Specialized", "eager_value_and_grad", "looped_value_and_grad"]
 
 COMPILE_SECONDS = 5.0
 """Assumed time to compile: measured 0.5 to 4 s for a graph it has seen before, 4 to 9 s for a new one."""
@@ -40,8 +41,10 @@ class Specialized:
         flat: Callable[..., Sequence[Tensor]],
         spec: pytree.TreeSpec,
         worth_compiling_after: float = math.inf,
+        graph: GraphModule | None = None,
     ) -> None:
-        self.how, self.flat, self._spec, self.worth_compiling_after = how, flat, spec, worth_compiling_after
+        self.how, self._spec, self.worth_compiling_after, self._graph = how, spec, worth_compiling_after, graph
+        self.flat = flat if graph is None else rescued(flat, graph)
 
     def __call__(self, *args: Any) -> Any:
         """Evaluate with torch's autograd off."""
@@ -50,11 +53,11 @@ class Specialized:
 
     def compiled(self, inputs: list[Tensor]) -> "Specialized":
         """Return the compiled form of a traced graph, on a GPU recorded, or the graph as it is where neither can be done."""
-        assert isinstance(self.flat, GraphModule)
-        function = compile_graph(self.flat, inputs)
-        how, function = ("traced", self.flat) if function is None else ("compiled", function)
-        recorded = record(function, self.flat, inputs)
-        return Specialized(how if recorded is function else "recorded", recorded, self._spec)
+        assert self._graph is not None
+        function = compile_graph(self._graph, inputs)
+        how, function = ("traced", self._graph) if function is None else ("compiled", function)
+        recorded = record(function, self._graph, inputs)
+        return Specialized(how if recorded is function else "recorded", recorded, self._spec, graph=self._graph)
 
 
 class Lowered:
@@ -142,22 +145,35 @@ class LoopStep:
 
 
 def looped_value_and_grad(log_joint: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:
-    """Return ``(theta[C, P], *batch) -> ([C], [C, P])`` by a loop over chains, for models that cannot be batched."""
+    """Return ``(theta[C, P], *batch) -> ([C], [C, P])`` by a loop over chains, for models that cannot be batched.
+
+    The value is minus infinity where the log density cannot be computed; see :func:`eager_value_and_grad`.
+    """
 
     def value_and_grad(theta: Tensor, *batch: Any) -> tuple[Tensor, Tensor]:
-        pairs = [_eager_value_and_grad(log_joint, row, batch) for row in theta]
+        pairs = [eager_value_and_grad(lambda leaf: log_joint(leaf, *batch), row) for row in theta]
         return torch.stack([value for value, _ in pairs]), torch.stack([gradient for _, gradient in pairs])
 
     return value_and_grad
 
 
-def _eager_value_and_grad(
-    log_joint: Callable[..., Tensor], theta: Tensor, batch: tuple[Any, ...]
-) -> tuple[Tensor, Tensor]:
-    with torch.enable_grad():
-        leaf = theta.detach().requires_grad_()
-        value = log_joint(leaf, *batch)
-        (gradient,) = torch.autograd.grad(value, leaf)
+def eager_value_and_grad(function: Callable[[Tensor], Tensor], theta: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the value ``[]`` of a function and its gradient at ``theta[P]``, minus infinity and NaN where it fails numerically.
+
+    Examples
+    --------
+    >>> eager_value_and_grad(lambda x: torch.linalg.cholesky(x.diag()).sum(), torch.tensor([4.0, -1.0]))
+    (tensor(-inf), tensor([nan, nan]))
+    """
+    try:
+        with torch.enable_grad():
+            leaf = theta.detach().requires_grad_()
+            value = function(leaf)
+            (gradient,) = torch.autograd.grad(value, leaf)
+    except Exception as error:
+        if not is_numerical(error):
+            raise
+        return theta.new_full((), -torch.inf), torch.full_like(theta, torch.nan)
     return value.detach(), gradient
 
 
@@ -181,7 +197,7 @@ def _lower(function: Callable[..., Any], fallback: Callable[..., Any], args: tup
         flat, spec_of = _flattened(fallback, args)
         flat(*inputs)
         return Specialized("eager", flat, spec_of[0])
-    return Specialized("traced", graph, spec_of[0], worth_compiling_after=COMPILE_SECONDS / seconds)
+    return Specialized("traced", graph, spec_of[0], COMPILE_SECONDS / seconds, graph)
 
 
 def _clones(args: Any) -> list[Tensor]:

@@ -128,6 +128,7 @@ def fit_attributes(info: FitInfo, seed: int) -> dict[str, str | int | float]:
         "seed": info.seed,
         "draw_seed": seed,
         "num_gradients": info.num_gradients,
+        "num_rejected": info.num_rejected,
         "seconds": info.seconds,
         "complete": "yes" if info.complete else "no",
         "config": json.dumps(dict(info.config), default=str, sort_keys=True),

@@ -1,6 +1,6 @@
 """Evaluation of functions of ``theta`` at many draws and rows, one block at a time."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,8 +13,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from bnnzoo.core.minibatch import select
+from bnnzoo.core.numerics import NumericalFailure
 from bnnzoo.core.replay import isolated
 from bnnzoo.core.types import Data
+from bnnzoo.lowering.cores import in_threads
+from bnnzoo.lowering.failures import FailuresAsNaN, is_numerical
 from bnnzoo.lowering.lowered import Lowered
 
 __all__ = [
@@ -117,7 +120,7 @@ def plan(
 
 def largest_tensor(function: Function, theta: Tensor, data: Data, rows: int, num_rows: int) -> int:
     """Return the number of elements of the largest tensor that a function makes of the first ``rows`` rows."""
-    with isolated(0, theta.device), torch.no_grad(), _LargestTensor() as largest:
+    with isolated(0, theta.device), torch.no_grad(), FailuresAsNaN(), _LargestTensor() as largest:
         function(theta, *rows_of(data, slice(0, rows), num_rows))
     return int(largest.numel)
 
@@ -142,9 +145,17 @@ def evaluate(function: Function, theta: Tensor, data: Data, num_rows: int, block
     tiles = tiles_of(len(theta), num_rows, blocks)
     batched = over_draws(function, len(data), len(tiles))
     out = Results(len(theta), num_rows if blocks.rows else None)
-    for draws, rows in tiles:
+
+    def evaluate_tile(tile: tuple[slice, slice]) -> None:
         with torch.no_grad():
-            out.write(batched(theta[draws], *rows_of(data, rows, num_rows)), draws, rows)
+            out.write(batched(theta[tile[0]], *rows_of(data, tile[1], num_rows)), *tile)
+
+    if not _is_graph(batched, theta, data, num_rows, tiles):
+        for tile in tiles:
+            evaluate_tile(tile)
+    else:
+        in_threads(evaluate_tile, tiles[:1])  # allocates the result
+        in_threads(evaluate_tile, tiles[1:])
     return out.arrays
 
 
@@ -194,17 +205,40 @@ def rows_of(data: Data, rows: slice, num_rows: int) -> Data:
     return select(data, rows, num_rows)
 
 
+@dataclass(frozen=True)
+class LoweredOverDraws:
+    """A function batched over draws and lowered, for many blocks of one shape."""
+
+    lowered: Lowered
+    num_tiles: int
+
+    def __call__(self, *args: Any) -> dict[Any, Tensor]:
+        """Evaluate one block."""
+        found: dict[Any, Tensor] = self.lowered.specialize(*args, num_calls=float(self.num_tiles))(*args)
+        return found
+
+    def is_graph(self, *args: Any) -> bool:
+        """Return whether blocks like this one run without Python code of the model, and hence side by side in threads."""
+        return args[0].device.type == "cpu" and self.lowered.specialize(*args, num_calls=self.num_tiles).how != "eager"
+
+
+def _is_graph(
+    batched: Function, theta: Tensor, data: Data, num_rows: int, tiles: Sequence[tuple[slice, slice]]
+) -> bool:
+    draws, rows = tiles[0]
+    return isinstance(batched, LoweredOverDraws) and batched.is_graph(theta[draws], *rows_of(data, rows, num_rows))
+
+
 def over_draws(function: Function, num_arguments: int, num_tiles: int) -> Function:
     """Return the function batched over draws: traced where that pays, else run as it is, else looped over draws."""
     batched = vmapped(function, num_arguments)
     if num_tiles >= MIN_TILES_TO_LOWER:
-        lowered = Lowered(batched, fallback=looped(function))
-        return lambda *args: lowered.specialize(*args, num_calls=float(num_tiles))(*args)
+        return LoweredOverDraws(Lowered(batched, fallback=looped(function)), num_tiles)
 
     def evaluate_tile(*args: Any) -> dict[Any, Tensor]:
         try:
             return batched(*args)
-        except RuntimeError:  # some operations of the user's model may be unknown to vmap
+        except (RuntimeError, NumericalFailure):  # an operation unknown to vmap, or a draw at which the model fails
             return looped(function)(*args)
 
     return evaluate_tile
@@ -217,10 +251,20 @@ def vmapped(function: Function, num_arguments: int, randomness: str = "error") -
 
 
 def looped(function: Function) -> Function:
-    """Return the function evaluated at one draw after the other."""
+    """Return the function evaluated at one draw after the other, NaN where a factorisation fails."""
 
     def loop(theta: Tensor, *data: Any) -> dict[Any, Tensor]:
-        each = [function(row, *data) for row in theta]
+        each = [_or_nan(function, row, *data) for row in theta]
         return {name: torch.stack([values[name] for values in each]) for name in each[0]}
 
     return loop
+
+
+def _or_nan(function: Function, theta: Tensor, *data: Any) -> dict[Any, Tensor]:
+    try:
+        return function(theta, *data)
+    except (RuntimeError, NumericalFailure) as error:
+        if not is_numerical(error):
+            raise
+        with FailuresAsNaN():
+            return function(theta, *data)

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from bnnzoo.core.numerics import NumericalFailure
 from bnnzoo.core.replay import isolated, reseed
 from bnnzoo.core.types import Data
 from bnnzoo.lowering.compiling import known_random_operations, torchs_random_numbers
@@ -140,7 +141,7 @@ def _traced(
             if not found.operations <= known_random_operations():
                 return None
             lowered.specialize(*example, num_calls=0)  # traces and does not compile
-    except (RuntimeError, UserWarning):
+    except (RuntimeError, UserWarning, NumericalFailure):
         return None
     with isolated(0, example[0].device), torchs_random_numbers():
         step = lowered.specialize(*example, num_calls=num_tiles)
@@ -172,7 +173,7 @@ def _drawn(function: Function, theta: Tensor, inputs: Data, stream: int) -> dict
         with warnings.catch_warnings(), _OutOfPlaceRandomness():
             _refuse_unsafe_warnings()
             return vmapped(function, len(inputs), "different")(theta, *inputs)
-    except (RuntimeError, UserWarning):  # some distributions draw by operations that vmap does not know
+    except (RuntimeError, UserWarning, NumericalFailure):  # some distributions draw by operations unknown to vmap
         reseed(stream, theta.device)
         return looped(function)(theta, *inputs)
 

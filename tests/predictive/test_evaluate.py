@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from bnnzoo.lowering import cores
 from bnnzoo.predictive import evaluate as module
 from bnnzoo.predictive.evaluate import Blocks, can_split_rows, evaluate, plan
 from bnnzoo.testing import linear_gaussian
@@ -37,6 +38,15 @@ def test_blocks_do_not_change_the_numbers(theta, x, blocks):
 def test_tracing_does_not_change_the_numbers(theta, x, minimum, monkeypatch):
     monkeypatch.setattr(module, "MIN_TILES_TO_LOWER", minimum)
     assert np.allclose(evaluate(outer, theta, (x,), 29, Blocks(5, 10))["f"], theta @ x.T, rtol=1e-12)
+
+
+def test_the_number_of_threads_does_not_change_the_numbers(theta, x, monkeypatch):
+    many = theta.repeat(40, 1)
+    found = []
+    for number in (1, 2, 3):
+        monkeypatch.setattr(cores, "num_cores", lambda number=number: number)
+        found.append(evaluate(outer, many, (x,), 29, Blocks(1, 15))["f"])
+    assert np.array_equal(found[0], found[1]) and np.array_equal(found[0], found[2])
 
 
 def test_a_function_that_vmap_cannot_batch_is_looped(theta, x):

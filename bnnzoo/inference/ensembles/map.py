@@ -10,6 +10,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.executors import run_on
 from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.posterior import Draws, FitInfo
+from bnnzoo.core.rejections import why_rejected
 from bnnzoo.core.settings import Count, NonNegative, NonNegativeCount, Positive
 from bnnzoo.inference.optimise.batches import batches_of
 from bnnzoo.inference.optimise.lbfgs import LBFGSResult, lbfgs
@@ -100,6 +101,8 @@ class MAP:
         info = FitInfo(
             sampling="ensemble",
             num_gradients=found.num_gradients,
+            num_rejected=found.num_rejected,
+            rejected_at=why_rejected(density, found.theta, found.num_rejected),
             complete=found.complete,
             sample_stats={"lp": found.value[None], "gradient_norm": found.gradient_norm[None]},
             fit_stats={"loss": -found.trace} if self.num_steps else {},
@@ -130,6 +133,7 @@ class Modes:
     gradient_norm: Tensor
     trace: Tensor
     num_gradients: int
+    num_rejected: int
     complete: bool
 
 
@@ -141,7 +145,10 @@ def _searched(search: Search, density: LogDensity, context: FitContext) -> Modes
     names = ("theta", "value", "gradient_norm", "trace")
     joined = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
     return Modes(
-        **joined, num_gradients=sum(part.num_gradients for part in parts), complete=all(part.complete for part in parts)
+        **joined,
+        num_gradients=sum(part.num_gradients for part in parts),
+        num_rejected=sum(part.num_rejected for part in parts),
+        complete=all(part.complete for part in parts),
     )
 
 
@@ -163,6 +170,7 @@ def _searched_together(search: Search, density: LogDensity, context: FitContext)
         gradient_norm=mode.gradient.norm(dim=1),
         trace=found.trace,
         num_gradients=(found.num_steps + mode.num_evaluations) * len(search.members),
+        num_rejected=found.num_rejected + mode.num_rejected,
         complete=found.complete,
     )
 

@@ -134,7 +134,7 @@ class _Marginal:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", NotConvergedWarning)  # the last fit warns
                 found = self._fit(torch.as_tensor(phi).to(dtype=self._density.dtype, device=self._density.device))
-        except LaplaceError:
+        except (LaplaceError, ModelError):  # also where the density is not finite at the start of the search for a mode
             if first:
                 raise
             return float("inf")

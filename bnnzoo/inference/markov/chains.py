@@ -43,6 +43,7 @@ class ChainLoop(ABC):
         Draws of warm-up over which scales are adapted. Default: all of them.
     """
 
+    kind: ClassVar[str]
     stats_names: ClassVar[tuple[str, ...]]
 
     def __init__(
@@ -78,6 +79,11 @@ class ChainLoop(ABC):
     def num_gradients(self) -> int:
         """Number of gradients that all chains have evaluated together."""
         return self.num_leaps * self.num_chains
+
+    @property
+    @abstractmethod
+    def num_rejected(self) -> int:
+        """Number of proposed points at which the log density could not be computed."""
 
     @abstractmethod
     def advance(self) -> None:

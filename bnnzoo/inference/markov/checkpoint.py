@@ -48,14 +48,15 @@ class Checkpoint:
     Raises
     ------
     ValueError
-        If the folder is not a checkpoint, belongs to another fit, or has a damaged or missing block.
+        If the folder is not a checkpoint, belongs to another fit, holds a state of another version, or has a damaged or missing
+        block.
     RuntimeError
         If another process writes to the same chains.
     """
 
     def __init__(self, path: Path, fingerprint: Fingerprint, first_chain: int, loop: Loop, num_warmup: int) -> None:
         self._loop, self._num_warmup = loop, num_warmup
-        self._folder = open_chains(path, first_chain, loop.num_chains, fingerprint)
+        self._folder = open_chains(path, first_chain, loop.num_chains, fingerprint, loop.kind)
         self._lock = WriterLock(self._folder)
         try:
             for leftover in self._folder.glob(".partial-*"):
@@ -123,10 +124,20 @@ class Checkpoint:
         end = stop + state["ahead.draws"].shape[1]
         self._loop.draws[:, stop:end] = torch.from_numpy(state["ahead.draws"]).to(self._loop.draws)
         self._loop.stats[:, stop:end] = torch.from_numpy(state["ahead.stats"])
-        self._loop.restore(state)
+        self._restore_state(state)
         for number in numbers[:-1]:  # a kill may have come right after a block was written
             self._forget_state(number)
         return numbers[-1] + 1, stop
+
+    def _restore_state(self, state: Mapping[str, Any]) -> None:
+        try:
+            self._loop.restore(state)
+        except (KeyError, ValueError, RuntimeError) as error:  # a leaf is missing, or has another shape
+            raise ValueError(
+                f"The checkpoint {self._folder} was written by another version of bnnzoo or torch, whose chains keep another "
+                f"state ({type(error).__name__}: {error}). Continue the run with the version that began it, or begin again in "
+                f"another folder."
+            ) from error
 
     def _refuse_gap(self, number: int, start: int, stop: int) -> None:
         if start != stop:

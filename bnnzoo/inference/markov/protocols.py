@@ -15,9 +15,13 @@ class Loop(Protocol):
     """Running chains, all in one batch or each on its own; see :class:`bnnzoo.inference.markov.chains.ChainLoop`.
 
     ``draws[C, S, P]`` and ``stats[C, S, K]`` fill up as ``advance`` is called; ``counts[C]`` is the number of draws of each
-    chain so far, warm-up included. ``progress_fields`` are the numbers a progress bar shows.
+    chain so far, warm-up included. ``num_rejected`` counts proposed points at which the log density could not be computed, in
+    warm-up as well. ``kind`` names the algorithm and the layout of its state, for checkpoints. ``progress_fields`` are the
+    numbers a progress bar shows.
     """
 
+    @property
+    def kind(self) -> str: ...
     @property
     def draws(self) -> Tensor: ...
     @property
@@ -28,6 +32,8 @@ class Loop(Protocol):
     def num_chains(self) -> int: ...
     @property
     def num_gradients(self) -> int: ...
+    @property
+    def num_rejected(self) -> int: ...
     @property
     def counts(self) -> Tensor: ...
     def advance(self) -> None: ...
@@ -40,8 +46,11 @@ class Loop(Protocol):
 class Sampler(Protocol):
     """What starts a loop; it is sent to workers.
 
-    ``groups`` splits the chains into batches: ``spread`` says whether an executor runs them side by side.
+    ``groups`` splits the chains into batches: ``spread`` says whether an executor runs them side by side. ``begin`` chooses the
+    loop that suits the run, or takes the one named by ``kind``: a checkpoint goes on with the kind of loop that wrote it.
     """
 
     def groups(self, num_chains: int, spread: bool) -> list[range]: ...
-    def begin(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int) -> Loop: ...
+    def begin(
+        self, density: LogDensity, theta: Tensor, seed: int, first_chain: int, kind: str | None = None
+    ) -> Loop: ...

@@ -1,28 +1,27 @@
 """From a sampler's settings to a posterior: starting points, chains in this process or on an executor, and their statistics."""
 
 from collections.abc import Mapping
-from concurrent.futures import BrokenExecutor, Executor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity, build_density
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.executors import run_on
 from bnnzoo.core.method import FitContext, Progress, Silent
 from bnnzoo.core.posterior import Draws, FitInfo
+from bnnzoo.core.rejections import why_rejected
 from bnnzoo.inference.config import config_of
 from bnnzoo.inference.markov.checkpoint import Checkpoint, Fingerprint, fingerprint_of
 from bnnzoo.inference.markov.protocols import Loop, Sampler
 from bnnzoo.inference.markov.settings import ChainSettings, refuse_untuned
-from bnnzoo.inference.markov.store import open_store
+from bnnzoo.inference.markov.store import kind_of_loop, open_store
 from bnnzoo.inference.starts import starting_points
-from bnnzoo.lowering.cores import one_core
 
 __all__ = ["sample_chains"]
 
@@ -36,6 +35,7 @@ class ChainDraws:
     theta: NDArray[np.floating]
     stats: Mapping[str, NDArray[np.float64]]
     num_gradients: int
+    num_rejected: int
     complete: bool
 
 
@@ -76,15 +76,21 @@ def sample_chains(settings: ChainSettings, sampler: Sampler, density: LogDensity
     task = Task(sampler, settings.num_warmup, settings.num_draws, theta, context.seed, 0, checkpoint)
     groups = sampler.groups(settings.num_chains, spread=context.executor is not None)
     tasks = [task.of_chains(group) for group in groups]
-    workers = context.executor
-    result = _ship(workers, tasks, density) if workers is not None else _run_here(tasks, density, context.progress)
+    if context.executor is None:
+        result = _run_here(tasks, density, context.progress)
+    else:
+        what = f"{settings.num_chains} chains"
+        result = _joined(run_on(context.executor, _run_in_worker, tasks, density, what))
+    draws = torch.from_numpy(result.theta).to(density.device)
     info = FitInfo(
         sampling="mcmc",
         num_gradients=result.num_gradients,
         complete=result.complete,
+        num_rejected=result.num_rejected,
+        rejected_at=why_rejected(density, draws, result.num_rejected),
         sample_stats={key: torch.from_numpy(value).to(KINDS.get(key)) for key, value in result.stats.items()},
     )
-    return Draws(density, info, torch.from_numpy(result.theta).to(density.device))
+    return Draws(density, info, draws)
 
 
 def _run_here(tasks: list[Task], density: LogDensity, progress: Progress) -> ChainDraws:
@@ -111,7 +117,8 @@ def _run(task: Task, density: LogDensity, progress: Progress) -> ChainDraws:
     KeyboardInterrupt
         If interrupted before every chain has a draw.
     """
-    loop = task.sampler.begin(density, task.theta, task.seed, task.first_chain)
+    kind = None if task.checkpoint is None else kind_of_loop(task.checkpoint[0], task.first_chain, len(task.theta))
+    loop = task.sampler.begin(density, task.theta, task.seed, task.first_chain, kind)
     complete = _advance(loop, task, progress)
     kept = min(int(loop.counts.min()) - task.num_warmup, task.num_draws)
     if kept < 1:
@@ -121,6 +128,7 @@ def _run(task: Task, density: LogDensity, progress: Progress) -> ChainDraws:
         theta=loop.draws[:, :kept].cpu().numpy(),
         stats={name: stats[..., i] for i, name in enumerate(loop.stats_names)},
         num_gradients=loop.num_gradients,
+        num_rejected=loop.num_rejected,
         complete=complete,
     )
 
@@ -149,31 +157,6 @@ def _checkpoint_of(loop: Loop, task: Task) -> Any:
     return Checkpoint(*task.checkpoint, task.first_chain, loop, task.num_warmup)
 
 
-def _ship(executor: Executor, tasks: list[Task], density: LogDensity) -> ChainDraws:
-    """Run every task on ``executor`` and join the draws in order.
-
-    Workers receive the model, not its density: compiled code cannot leave its process.
-    """
-    model = (density.model, density.data, density.dtype, density.device)
-    num = sum(len(task.theta) for task in tasks)
-    loads = [cloudpickle.dumps((each, model)) for each in tasks]
-    try:
-        parts = [future.result() for future in [executor.submit(_run_shipped, load) for load in loads]]
-    except BrokenExecutor as error:
-        raise RuntimeError(
-            f"The executor ({type(executor).__name__}) died while running {num} chains: {error} Look for a worker that "
-            f"ran out of memory; in a script, create process pools under if __name__ == '__main__'."
-        ) from error
-    except RuntimeError as error:
-        if "fork-based" not in str(error):
-            raise
-        raise RuntimeError(
-            f"The executor ({type(executor).__name__}) forks its workers, and torch's gradients do not survive a fork. Give it "
-            f"mp_context=multiprocessing.get_context('spawn')."
-        ) from error
-    return _joined(parts)
-
-
 def _joined(parts: list[ChainDraws]) -> ChainDraws:
     if len(parts) == 1:  # no second copy of all draws
         return parts[0]
@@ -183,12 +166,10 @@ def _joined(parts: list[ChainDraws]) -> ChainDraws:
         theta=np.concatenate([part.theta[:, :kept] for part in parts]),
         stats={name: np.concatenate([part.stats[name][:, :kept] for part in parts]) for name in names},
         num_gradients=sum(part.num_gradients for part in parts),
+        num_rejected=sum(part.num_rejected for part in parts),
         complete=all(part.complete for part in parts),
     )
 
 
-def _run_shipped(load: bytes) -> ChainDraws:
-    """Run chains in a worker, on one thread, so that workers on one machine do not compete for cores."""
-    task, (model, data, dtype, device) = cloudpickle.loads(load)
-    with one_core():
-        return _run(task, build_density(model, *data, dtype=dtype, device=device), Silent())
+def _run_in_worker(task: Task, density: LogDensity) -> ChainDraws:
+    return _run(task, density, Silent())

@@ -18,11 +18,11 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["Fingerprint", "WriterLock", "attributes_of", "open_chains", "open_store"]
+__all__ = ["Fingerprint", "WriterLock", "attributes_of", "kind_of_loop", "open_chains", "open_store"]
 
 type Fingerprint = dict[str, str]
 
-FORMAT = 2
+FORMAT = 3
 
 
 def open_store(path: Path) -> None:
@@ -48,10 +48,26 @@ def open_store(path: Path) -> None:
     return None
 
 
-def open_chains(path: Path, first_chain: int, num_chains: int, fingerprint: Fingerprint) -> Path:
-    """Return the folder of a batch of chains in a store: a new one, or one that belongs to the same fit."""
+def kind_of_loop(path: Path, first_chain: int, num_chains: int) -> str | None:
+    """Return which kind of loop wrote the checkpoint of a batch of chains, None if there is none yet."""
+    folder = path / f"chains-{_chains(first_chain, num_chains)}"
+    return attributes_of(folder).get("loop") if folder.exists() else None
+
+
+def open_chains(path: Path, first_chain: int, num_chains: int, fingerprint: Fingerprint, kind: str = "") -> Path:
+    """Return the folder of a batch of chains in a store: a new one, or one that belongs to the same fit.
+
+    Parameters
+    ----------
+    path : Path
+    first_chain, num_chains : int
+    fingerprint : dict
+        What must agree for the folder to belong to the fit.
+    kind : str
+        Kind of loop, which a new folder remembers.
+    """
     open_store(path)
-    chains = f"{first_chain}-{first_chain + num_chains - 1}"
+    chains = _chains(first_chain, num_chains)
     folder, fingerprint = path / f"chains-{chains}", fingerprint | {"chains together": chains}
     if folder.exists():
         _refuse_other_fit(folder, fingerprint)
@@ -62,8 +78,12 @@ def open_chains(path: Path, first_chain: int, num_chains: int, fingerprint: Fing
             f"The checkpoint {path} holds {others[0].name}, and this fit runs {folder.name} together. Use the executor the fit "
             f"began with, or another folder."
         )
-    _new_group(folder, {"fingerprint": fingerprint})
+    _new_group(folder, {"fingerprint": fingerprint, "loop": kind})
     return folder
+
+
+def _chains(first_chain: int, num_chains: int) -> str:
+    return f"{first_chain}-{first_chain + num_chains - 1}"
 
 
 def attributes_of(path: Path) -> dict[str, Any]:

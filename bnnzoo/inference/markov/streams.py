@@ -1,4 +1,4 @@
-"""Random numbers of chains: each chain has a stream that depends on the seed and the chain's number alone."""
+"""Random numbers of chains in one batch: each chain has a stream that depends on the seed and the chain's number alone."""
 
 from typing import Any
 
@@ -6,14 +6,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bnnzoo.inference.markov.noise import keys_of, normals, uniforms
+
 __all__ = ["ChainStreams"]
 
 BLOCK = 256
-"""Rows of uniform numbers drawn at a time."""
+"""Rows of uniform numbers computed at a time."""
 
 
 class ChainStreams:
     """Uniform and normal random numbers for the chains of a batch; a chain's numbers do not depend on its batch.
+
+    They are functions of a chain's keys and of how many it has used, as in native code; see
+    :mod:`bnnzoo.inference.markov.noise`.
 
     Parameters
     ----------
@@ -23,55 +28,50 @@ class ChainStreams:
     width : int
         Number of uniform numbers that a chain uses at a time.
     dtype, device
-        Of the tensors returned. The numbers are generated on the CPU, so that they do not depend on the device.
+        Of the tensors returned. The numbers are computed on the CPU, so that they do not depend on the device.
     """
 
     def __init__(
         self, seed: int, first_chain: int, num_chains: int, width: int, dtype: torch.dtype, device: torch.device
     ) -> None:
-        self._generators = [_generators(seed, first_chain + c) for c in range(num_chains)]
+        self._keys = torch.stack([keys_of(seed, first_chain + c, 2) for c in range(num_chains)])
         self._width, self._dtype, self._device = width, dtype, device
-        self._block = torch.zeros(BLOCK, width, num_chains, dtype=dtype, device=device)
+        self._num_normals = torch.zeros(num_chains, dtype=torch.int64)
         self.num_rows = 0
+        self._block = self._block_from(0)
 
     def uniforms(self) -> Tensor:
         """Return the next numbers from (0, 1), ``[width, C]``."""
         place = self.num_rows % BLOCK
         if place == 0:
-            shape = (BLOCK, self._width)
-            blocks = [torch.rand(shape, generator=uniform, dtype=self._dtype) for uniform, _ in self._generators]
-            self._block = torch.stack(blocks, 2).to(self._device)
+            self._block = self._block_from(self.num_rows)
         self.num_rows += 1
         return self._block[place]
 
     def normals(self, size: int, chains: list[int] | None = None) -> Tensor:
         """Return standard normal numbers ``[C, size]`` for some chains (default: all), and zeros for the others."""
-        noise = torch.zeros(len(self._generators), size, dtype=self._dtype)
-        for chain in range(len(self._generators)) if chains is None else chains:
-            noise[chain].normal_(generator=self._generators[chain][1])
+        noise = torch.zeros(len(self._keys), size, dtype=self._dtype)
+        rows = torch.arange(len(self._keys)) if chains is None else torch.tensor(chains, dtype=torch.int64)
+        places = self._num_normals[rows, None] + torch.arange(size)
+        noise[rows] = normals(self._keys[rows, 1:], places, self._dtype)
+        self._num_normals[rows] += size
         return noise.to(self._device)
 
     def state(self) -> dict[str, Any]:
         """Return what :meth:`restore` needs to continue with the very next number, as arrays."""
-        pairs = zip(*self._generators, strict=True)
-        uniform, normal = (torch.stack([generator.get_state() for generator in kind]).numpy() for kind in pairs)
         return {
-            "uniform": uniform,
-            "normal": normal,
-            "block": self._block.cpu().numpy(),
+            "keys": self._keys.numpy().copy(),
+            "normals": self._num_normals.numpy().copy(),
             "rows": np.array(self.num_rows),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue where a stream of the same chains was when ``state`` was taken."""
-        for (uniform, normal), a, b in zip(self._generators, state["uniform"], state["normal"], strict=True):
-            uniform.set_state(torch.from_numpy(np.array(a)))
-            normal.set_state(torch.from_numpy(np.array(b)))
-        self._block = torch.from_numpy(np.array(state["block"])).to(self._device)
+        self._keys, self._num_normals = (torch.from_numpy(np.array(state[name])) for name in ("keys", "normals"))
         self.num_rows = int(state["rows"])
+        self._block = self._block_from(max(self.num_rows - 1, 0) // BLOCK * BLOCK)
 
-
-def _generators(seed: int, chain: int) -> tuple[torch.Generator, torch.Generator]:
-    seeds = np.random.SeedSequence((seed, chain)).generate_state(2, np.uint64)
-    uniform, normal = (torch.Generator().manual_seed(int(s >> np.uint64(1))) for s in seeds)
-    return uniform, normal
+    def _block_from(self, row: int) -> Tensor:
+        """Return the uniform numbers ``[BLOCK, width, C]`` from a row on."""
+        places = row * self._width + torch.arange(BLOCK * self._width).view(BLOCK, self._width, 1)
+        return uniforms(self._keys[:, 0], places, self._dtype).to(self._device)

@@ -18,12 +18,16 @@ PATIENCE = 5
 
 @dataclass(frozen=True)
 class LBFGSResult:
-    """Where the rows ended: ``theta[C, P]``, ``value[C]``, ``gradient[C, P]``, and the number of evaluations of each."""
+    """Where the rows ended: ``theta[C, P]``, ``value[C]``, ``gradient[C, P]``, and the number of evaluations of each.
+
+    ``num_rejected`` counts points at which the function is not finite, all rows together.
+    """
 
     theta: Tensor
     value: Tensor
     gradient: Tensor
     num_evaluations: int
+    num_rejected: int = 0
 
 
 @dataclass(frozen=True)
@@ -115,20 +119,20 @@ def lbfgs(evaluate: Evaluate, start: Tensor, max_steps: int, tolerance: float, h
     point = _evaluated(evaluate, start)
     stuck = torch.zeros_like(point.f, dtype=torch.bool)
     fresh, idle = ~stuck, torch.zeros_like(point.f)
-    num_evaluations = 1
+    num_evaluations, num_rejected = 1, 0
     for _ in range(max_steps):
         active = ~stuck & (point.g.abs().amax(1) > tolerance * point.f.abs().clamp(min=1.0))
         if not bool(active.any()):
             break
-        new, moved, count = _search(evaluate, point, _descent(memory, point), active)
-        num_evaluations += count
+        new, moved, count, refused = _search(evaluate, point, _descent(memory, point), active)
+        num_evaluations, num_rejected = num_evaluations + count, num_rejected + refused
         memory.store(new.x - point.x, new.g - point.g)
         failed = active & ~moved
         memory.forget(failed)
         idle = torch.where(_progressed(point, new), 0, idle + 1)
         stuck, fresh = stuck | (failed & fresh) | (idle >= PATIENCE), failed
         point = new
-    return LBFGSResult(point.x, -point.f, -point.g, num_evaluations)
+    return LBFGSResult(point.x, -point.f, -point.g, num_evaluations, num_rejected)
 
 
 def _evaluated(evaluate: Evaluate, x: Tensor) -> _Point:
@@ -151,18 +155,23 @@ def _rounding(point: _Point) -> Tensor:
     return 10 * torch.finfo(point.f.dtype).eps * point.f.abs()
 
 
-def _search(evaluate: Evaluate, point: _Point, direction: Tensor, active: Tensor) -> tuple[_Point, Tensor, int]:
-    """Backtrack: halve each row's step until the cost decreases enough or, within rounding error, the gradient shrinks."""
+def _search(evaluate: Evaluate, point: _Point, direction: Tensor, active: Tensor) -> tuple[_Point, Tensor, int, int]:
+    """Backtrack: halve each row's step until the cost decreases enough or, within rounding error, the gradient shrinks.
+
+    Returns the points, the rows that moved, and the numbers of evaluations and of points that were not finite.
+    """
     slope = (direction * point.g).sum(1)
     rounding = _rounding(point)
     step, best, moved = active.to(point.f), point, torch.zeros_like(active)
-    count = 0
+    count = num_rejected = 0
     while count < MAX_HALVINGS and not bool((moved | ~active).all()):
         count += 1
         trial = _evaluated(evaluate, torch.where(moved[:, None], best.x, point.x + step[:, None] * direction))
         lower = trial.f <= point.f + SUFFICIENT_DECREASE * step * slope
         flatter = (trial.f <= point.f + rounding) & (trial.g.norm(dim=1) < point.g.norm(dim=1))
-        accepted = active & ~moved & (lower | flatter) & trial.g.isfinite().all(1)
+        usable = trial.f.isfinite() & trial.g.isfinite().all(1)
+        accepted = active & ~moved & (lower | flatter) & usable
+        num_rejected += int((active & ~moved & ~usable).sum())
         best, moved = trial.where(accepted, best), moved | accepted
         step = step / 2
-    return best, moved, count
+    return best, moved, count, num_rejected

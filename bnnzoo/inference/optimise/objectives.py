@@ -11,6 +11,7 @@ from torch.func import grad_and_value, vmap
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.replay import log_prob
 from bnnzoo.inference.optimise.batches import Batch
+from bnnzoo.lowering.lowered import eager_value_and_grad
 
 __all__ = ["Inputs", "MemberObjective", "Objective", "log_joint_objective"]
 
@@ -85,11 +86,7 @@ class MemberObjective:
         return torch.stack([value for value, _ in pairs]), torch.stack([gradient for _, gradient in pairs])
 
     def _of_member(self, params: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor]:
-        with torch.enable_grad():
-            leaf = params.detach().requires_grad_()
-            value = (self.looped or self.function)(leaf, inputs)
-            (gradient,) = torch.autograd.grad(value, leaf)
-        return value.detach(), gradient
+        return eager_value_and_grad(lambda leaf: (self.looped or self.function)(leaf, inputs), params)
 
 
 def log_joint_objective(density: LogDensity) -> MemberObjective:

@@ -118,7 +118,7 @@ class PlateauStopping:
         if len(self._values) < 2 * size or (self._num_steps - step) % size:
             return False
         values = list(self._values)
-        before, now = (torch.stack(window).mean(0) for window in (values[:size], values[size:]))
+        before, now = (torch.stack(window).nanmean(0) for window in (values[:size], values[size:]))
         return bool(((now - before).abs() <= self._tolerance * now.abs().clamp(min=1.0)).all())
 
 
@@ -213,5 +213,5 @@ class StepProgress:
     def __call__(self, step: int, value: Tensor | float) -> None:
         """Show the value after ``step`` steps if it is due."""
         if (step - 1) % self._every == 0:
-            shown = float(value.mean()) if isinstance(value, Tensor) else value
+            shown = float(value.nanmean()) if isinstance(value, Tensor) else value
             self._progress.update(step, **{self._name: shown})

@@ -36,7 +36,7 @@ class Trained:
     state : tuple of Tensor [C, Q]
         That of the optimiser.
     trace : Tensor [C, num_steps]
-        The objective before each step.
+        The objective before each step; NaN where the step was refused.
     complete : bool
         False if interrupted from the keyboard.
     """
@@ -50,6 +50,11 @@ class Trained:
     def num_steps(self) -> int:
         """Number of steps taken."""
         return self.trace.shape[1]
+
+    @property
+    def num_rejected(self) -> int:
+        """Number of steps that members were refused, all members together."""
+        return int(self.trace.isnan().sum())
 
 
 def train(
@@ -73,8 +78,8 @@ def train(
 
     .. math:: \phi_{t+1} = \phi_t + \Delta(\nabla f(\phi_t; \text{batch}_t, \epsilon_t), \eta_t)
 
-    A member whose gradient is not finite stays where it is for that step. Interrupted from the keyboard, the run returns
-    what it has.
+    A member whose objective or gradient is not finite stays where it is for that step. Interrupted from the keyboard, the run
+    returns what it has.
 
     Parameters
     ----------
@@ -188,9 +193,10 @@ def _lowered_step(objective: Objective, optimiser: Optimiser, num_own: int) -> L
         ) -> tuple[Tensor, ...]:
             numbers = row.unbind()
             value, gradient = value_and_grad(params, Inputs(numbers[num_own:], constants, noise, batch))
-            usable = gradient.isfinite().all(1, keepdim=True)
+            usable = gradient.isfinite().all(1, keepdim=True) & value.isfinite()[:, None]
             gradient = torch.where(usable, gradient, 0.0)
             move, state = optimiser.move(gradient, state, numbers[:num_own], noise)
+            value = torch.where(usable[:, 0], value, torch.nan)
             return params + torch.where(usable, move, 0.0), *state, value
 
         return step

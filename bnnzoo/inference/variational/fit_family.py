@@ -10,6 +10,8 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.executors import run_on
 from bnnzoo.core.method import FitContext
 from bnnzoo.core.posterior import FitInfo, Gaussian, Mixture
+from bnnzoo.core.rejections import why_rejected
+from bnnzoo.core.sites import ModelError
 from bnnzoo.inference.optimise.batches import batches_of
 from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective
 from bnnzoo.inference.optimise.observers import IterateAverage, PlateauStopping, all_of
@@ -126,6 +128,8 @@ def fit_family(
 
     Raises
     ------
+    ModelError
+        If the bound could not be computed at any step of a restart.
     ValueError
         If settings contradict each other.
     """
@@ -135,11 +139,16 @@ def fit_family(
     members = range(method.num_restarts)
     restarts = Restarts(replace(method, init=None), family, start, members, context.seed, clip)
     found = _maximised(restarts, density, context)
+    num_rejected = int(found.trace.isnan().sum())
     kept = _kept(found.trace, method)
+    rejected_at = why_rejected(density, _draws_of(family, found.params, density), num_rejected)
+    _refuse_stuck(found.trace, rejected_at)
     info = FitInfo(
         sampling="iid",
         num_gradients=found.trace.shape[1] * method.num_restarts * method.num_particles,
         complete=found.complete,
+        num_rejected=num_rejected,
+        rejected_at=rejected_at,
         fit_stats={"elbo": found.trace[kept]},
     )
     return found.params[kept], info
@@ -198,7 +207,24 @@ def _objective(bound: Bound, temperature: float) -> MemberObjective:
     return MemberObjective(value, looped=lambda params, inputs: value(params, inputs, looped=True))
 
 
+def _refuse_stuck(trace: Tensor, rejected_at: str) -> None:
+    """Refuse restarts all of whose steps were refused, ``trace[C, num_steps]``: they are where they started."""
+    stuck = trace.isnan().all(1)
+    if trace.shape[1] and bool(stuck.any()):
+        raise ModelError(
+            f"The bound could not be computed at any of the {trace.shape[1]} steps of restart {int(stuck.nonzero()[0])}"
+            f"{': ' + rejected_at if rejected_at else ''}. Lower init_scale, or start where the model can be evaluated, with "
+            f"init=..."
+        )
+
+
+def _draws_of(family: Family, params: Tensor, density: LogDensity) -> Tensor:
+    """Return a draw ``[C, P]`` of each restart from noise that is zero: somewhere in the middle."""
+    noise = params.new_zeros(family.noise_size(density.num_params))
+    return torch.stack([family.draw(row, noise) for row in params])
+
+
 def _kept(trace: Tensor, method: VISettings) -> Tensor:
     """Return the indices of the restarts to keep: all, or the one whose bound was highest over the last window."""
-    last = trace[:, -method.window :].mean(1)
+    last = trace[:, -method.window :].nanmean(1).nan_to_num(-torch.inf)
     return last.argmax()[None] if method.keep == "best" else torch.arange(len(last))

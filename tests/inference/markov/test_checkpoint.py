@@ -1,7 +1,6 @@
 """Runs that are killed and resumed: the draws are those of an uninterrupted run, and a damaged checkpoint is refused."""
 
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -23,6 +22,7 @@ from bnnzoo.core.method import Method
 from bnnzoo.inference import MAMS, NUTS, Laplace, fit
 from bnnzoo.inference.markov import checkpoint as checkpoints
 from bnnzoo.inference.markov.blocks import Block
+from bnnzoo.inference.markov.hamiltonian import loop as hamiltonian_loop
 from bnnzoo.inference.markov.hamiltonian.loop import HamiltonianLoop
 from bnnzoo.inference.markov.lockstep.loop import LockstepLoop
 from tests.helpers.checkpointing import METHODS, QUICK, TARGET, blocks_of, fitted, killed
@@ -52,6 +52,54 @@ def test_a_killed_run_is_resumed_as_if_nothing_had_happened(name: str, tmp_path:
     blocks = blocks_of(tmp_path / "run.zarr")
     assert blocks[0][0] == 0 and blocks[-1][1] == 12
     assert all(before[1] == after[0] for before, after in pairwise(blocks))
+
+
+def test_a_run_goes_on_in_one_batch_where_native_code_would_be_chosen_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method, path = METHODS["HMC"], tmp_path / "run.zarr"
+    whole = fitted(method)
+    killed(method, path, 24)
+    monkeypatch.setattr(hamiltonian_loop, "NATIVE_PAYS_FROM", 0)
+    assert torch.equal(fitted(method, path).draws(), whole.draws())
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_in_native_code_where_one_batch_would_be_chosen_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method, path = NUTS(num_chains=2, num_warmup=50, num_draws=400), tmp_path / "run.zarr"
+    with monkeypatch.context() as patch:
+        patch.setattr(hamiltonian_loop, "NATIVE_PAYS_FROM", 0)
+        whole = fitted(method)
+        killed(method, path, 60)
+    assert 0 < blocks_of(path)[-1][1] < 400
+    resumed = fitted(method, path)
+    assert torch.equal(resumed.draws(), whole.draws())
+    assert not torch.equal(resumed.draws(), fitted(method).draws())  # the other loop has random numbers of its own
+
+
+def test_a_run_in_native_code_is_not_resumed_where_nothing_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run.zarr"
+    killed(METHODS["HMC"], path, 24)
+    header = path / "chains-0-1" / "zarr.json"
+    header.write_text(header.read_text().replace('"batched"', '"native"'))
+    monkeypatch.setattr(hamiltonian_loop, "gradient_of", lambda density: None)
+    with pytest.raises(
+        ValueError, match=r"written by chains in native code, and the model cannot be compiled here\. Resume"
+    ):
+        fitted(METHODS["HMC"], path)
+
+
+def test_a_state_of_another_version_is_refused(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = LockstepLoop._resumable
+    monkeypatch.setattr(LockstepLoop, "_resumable", lambda loop: now(loop) | {"new": 1})
+    with pytest.raises(
+        ValueError, match=r"by another version of bnnzoo or torch, whose chains keep another state \(KeyError"
+    ):
+        fitted(METHODS["MAMS"], copy)
 
 
 def test_a_finished_run_is_read_back_without_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,9 +290,6 @@ from bnnzoo.inference.markov import checkpoint
 from tests.helpers.checkpointing import fitted
 checkpoint.SECONDS_BETWEEN_BLOCKS = 0.05
 """
-KILLED = f"""{PREAMBLE}
-fitted(NUTS(num_chains=2, num_warmup=100, num_draws=300), Path(sys.argv[1]))
-"""
 INTERRUPTED = f"""{PREAMBLE}
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what a shell starts in the background
 posterior = fitted(NUTS(num_chains=2, num_warmup=10, num_draws=100_000), Path(sys.argv[1]))
@@ -273,26 +318,63 @@ def test_ctrl_c_ends_a_process_with_its_draws(tmp_path: Path) -> None:
     assert 0 < int(num_draws) < 100_000
 
 
-def newest(path: Path) -> str:
-    return max((block.name for block in path.glob("chains-*/block-*")), default="")
+KILLING = f"""{PREAMBLE}
+import os, random, shutil, time
+from bnnzoo.inference import HMC, MAMS, MCLMC, NUTS
+from bnnzoo.inference.markov.hamiltonian import loop
+from bnnzoo.lowering import lowered
+setting, seconds, wanted, path = sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
+if setting == "compiled":
+    lowered.COMPILE_SECONDS = 0.0
+if setting == "native":
+    loop.NATIVE_PAYS_FROM = 0
+method = eval(sys.argv[5])
+rng, kills = random.Random(0), 0
+while True:
+    child = os.fork()  # the parent has computed nothing yet, so that its threads are none
+    if child == 0:
+        fitted(method, path)
+        os._exit(0)
+    if kills < wanted:
+        time.sleep(rng.uniform(0.0, seconds))
+        os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    if os.WIFEXITED(status):
+        assert os.WEXITSTATUS(status) == 0
+        if kills >= wanted:
+            break
+        shutil.rmtree(path)
+    else:
+        kills += 1
+posterior = fitted(method, path)
+torch.save((posterior.draws(), dict(posterior.info.sample_stats), posterior.info.num_gradients), path / "resumed.pt")
+whole = fitted(method)
+torch.save((whole.draws(), dict(whole.info.sample_stats), whole.info.num_gradients), path / "whole.pt")
+print(kills)
+"""
+"""Forks a run again and again and kills each at a random time but for the last; prints the number of kills."""
 
 
 @pytest.mark.slow
-def test_killed_at_random_times(tmp_path: Path) -> None:
-    path, rng, kills = tmp_path / "run.zarr", random.Random(0), 0
-    while True:
-        before = newest(path)
-        process = started(KILLED, path)
-        while process.poll() is None and newest(path) == before:
-            time.sleep(0.02)
-        try:
-            assert process.wait(timeout=rng.uniform(0.0, 2.0) if kills < 8 else None) == 0
-            break
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            kills += 1
-    assert kills > 0
-    whole = fitted(NUTS(num_chains=2, num_warmup=100, num_draws=300))
-    assert torch.equal(fitted(NUTS(num_chains=2, num_warmup=100, num_draws=300), path).draws(), whole.draws())
+@pytest.mark.parametrize(
+    ("setting", "seconds", "kills", "method"),
+    [
+        ("", 1.5, 22, "NUTS(num_chains=2, num_warmup=100, num_draws=2000)"),
+        ("", 1.5, 22, "HMC(num_chains=2, num_warmup=100, num_draws=2000)"),
+        ("", 1.5, 22, "MAMS(num_chains=2, num_warmup=100, num_draws=1000)"),
+        ("", 1.5, 22, "MCLMC(num_chains=2, num_warmup=100, num_draws=1000)"),
+        ("compiled", 5.0, 6, "NUTS(num_chains=2, num_warmup=100, num_draws=2000)"),
+        ("native", 5.0, 6, "NUTS(num_chains=2, num_warmup=1000, num_draws=100000)"),
+    ],
+)
+def test_killed_at_random_times(setting: str, seconds: float, kills: int, method: str, tmp_path: Path) -> None:
+    """A hundred kills in all; each run ends with the draws, statistics and counts of a run that nobody killed."""
+    path = tmp_path / "run.zarr"
+    command = [sys.executable, "-W", "ignore", "-c", KILLING, setting, str(seconds), str(kills), str(path), method]
+    done = subprocess.run(command, cwd=REPOSITORY, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) == kills
+    (draws, stats, num_gradients), whole = (torch.load(path / f"{name}.pt") for name in ("resumed", "whole"))
+    assert torch.equal(draws, whole[0]) and num_gradients == whole[2]
+    assert stats.keys() == whole[1].keys() and all(torch.equal(stats[name], whole[1][name]) for name in stats)
     assert all(before[1] == after[0] for before, after in pairwise(blocks_of(path)))

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -67,7 +67,7 @@ class NativeChains:
         False to run the traced graphs, whose draws differ by rounding only.
     """
 
-    stats_names = STATS
+    kind, stats_names = "native", STATS
 
     def __init__(
         self,
@@ -117,6 +117,11 @@ class NativeChains:
         """Number of leapfrog steps that all chains have taken together."""
         return sum(self._leaps())
 
+    @property
+    def num_rejected(self) -> int:
+        """Number of proposed points at which the log density could not be computed."""
+        return sum(int(self._chain(c).counters.rejected) for c in range(self.num_chains))
+
     def advance(self) -> None:
         """Run a stretch of every chain that is not done. An interrupt waits until these stretches end."""
         began, leaps = time.perf_counter(), self._leaps()
@@ -134,10 +139,7 @@ class NativeChains:
 
     def progress_fields(self) -> dict[str, float]:
         """Return what a progress bar shows besides the number of draws."""
-        last = [self._chain(c) for c in range(self.num_chains)]
-        rates = [float(c.end.sum_acceptance / c.end.num_steps.clamp(min=1)) for c in last]
-        sizes = [float(c.adaptation.step_size) for c in last]
-        return {"acceptance": sum(rates) / len(rates), "step size": sum(sizes) / len(sizes)}
+        return _shown([self._chain(c) for c in range(self.num_chains)])
 
     def snapshot(self) -> dict[str, Any]:
         """Return everything :meth:`restore` needs to continue with the very next step, as arrays."""
@@ -162,12 +164,10 @@ class NativeChains:
         return {"state": states, "plan": [(plan.metric, plan.schedule) for plan in plans]}
 
     def _chain(self, chain: int) -> Chain:
-        found: Chain = self.stretch.unpack(self._states[chain])
-        return found
+        return cast(Chain, self.stretch.unpack(self._states[chain]))
 
     def _plan(self, chain: int) -> Plan:
-        found: Plan = self.stretch.unpack_fixed(self._plans[chain])
-        return found
+        return cast(Plan, self.stretch.unpack_fixed(self._plans[chain]))
 
     def _run(self, chain: int) -> None:
         self._chain(chain).counters.budget.fill_(self._budget)
@@ -203,6 +203,13 @@ def _without_buffers(state: list[Tensor], chain: Chain) -> list[Tensor]:
 
 def _with_budget(chain: Chain, budget: int) -> Chain:
     return chain._replace(counters=chain.counters._replace(budget=torch.tensor(budget)))
+
+
+def _shown(chains: list[Chain]) -> dict[str, float]:
+    """Return the mean acceptance probability of the last trajectories and the mean step size."""
+    rates = [float(c.end.sum_acceptance / c.end.num_steps.clamp(min=1)) for c in chains]
+    sizes = [float(c.adaptation.step_size) for c in chains]
+    return {"acceptance": sum(rates) / len(rates), "step size": sum(sizes) / len(sizes)}
 
 
 def _in_threads(run: Callable[[int], None], chains: list[int], num_threads: int) -> None:

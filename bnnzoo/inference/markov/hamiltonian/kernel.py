@@ -16,6 +16,7 @@ __all__ = [
     "choose",
     "drift",
     "energy",
+    "is_finite",
     "momentum_from",
     "velocity",
 ]
@@ -59,9 +60,14 @@ def momentum_from(metric: Metric, noise: Tensor) -> Tensor:
 
 
 def energy(metric: Metric, phase: Phase) -> Tensor:
-    """Return the Hamiltonian ``momentum^T M^-1 momentum / 2 - log density`` ``[]``, infinite where it would be NaN."""
+    """Return the Hamiltonian ``momentum^T M^-1 momentum / 2 - log density`` ``[]``, plus infinity where it is not finite."""
     value = 0.5 * (phase.momentum * velocity(metric, phase.momentum)).sum() - phase.log_density
-    return torch.where(value.isnan(), torch.inf, value)
+    return torch.where(value > -torch.inf, value, torch.inf)
+
+
+def is_finite(phase: Phase) -> Tensor:
+    """Return whether log density and gradient could be computed at a point ``[]``."""
+    return phase.log_density.isfinite() & phase.gradient.isfinite().all()
 
 
 def choose(condition: Tensor, yes: Phase, no: Phase) -> Phase:

@@ -2,7 +2,7 @@
 
 import warnings
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -46,6 +46,8 @@ and 11 s for the steps of the batched loop. A leapfrog step then takes 5 us a ch
 0.5 ms, and several times that on a machine that is busy: 8 s or more in 15,000 steps.
 """
 
+NATIVE = NativeChains.kind
+
 MAX_NATIVE_CHAINS = 32
 """Chains up to which running each on its own beats a batch, in which they share the cost of every operation."""
 
@@ -58,6 +60,7 @@ class State(NamedTuple):
     metric: Packed
     adaptation: Packed
     counts: Tensor
+    num_rejected: Tensor
 
 
 class Steps(NamedTuple):
@@ -79,7 +82,7 @@ class HamiltonianLoop(ChainLoop):
         As in :class:`bnnzoo.inference.markov.chains.ChainLoop`.
     """
 
-    stats_names = STATS
+    kind, stats_names = "batched", STATS
 
     def __init__(
         self,
@@ -104,6 +107,11 @@ class HamiltonianLoop(ChainLoop):
     def num_leaps(self) -> int:
         """Number of leapfrog steps that every chain has taken."""
         return self.streams.num_rows
+
+    @property
+    def num_rejected(self) -> int:
+        """Number of proposed points at which the log density could not be computed."""
+        return int(self.state.num_rejected)
 
     def advance(self) -> None:
         """Run the chains until at least one of them has its next draw."""
@@ -133,25 +141,24 @@ class HamiltonianLoop(ChainLoop):
         """Start the first trajectory of all chains."""
         value, gradient = self.density.value_and_grad(theta, *self.density.data)
         step_size = torch.full_like(value, self.settings.step_size or INITIAL_STEP_SIZE)
-        metric = identity_metric(theta, self.settings.mass_matrix)
-        adaptation = initial_adaptation(theta, step_size, self.settings.mass_matrix)
+        mass_matrix, counts = self.settings.mass_matrix, torch.zeros(self.num_chains, dtype=torch.int64)
+        metric, adaptation = identity_metric(theta, mass_matrix), initial_adaptation(theta, step_size, mass_matrix)
         at_rest = Phase(theta, torch.zeros_like(theta), gradient, value)
         end, trajectory = vmap(self.kernel.finished_trajectory)(at_rest)
         self._row = self.streams.uniforms()
         noise = self.streams.normals(self.num_params)
         begin = vmap(self.kernel.begin, in_dims=(0, 0, 0, 0, 0, 1))
         end, trajectory = begin(end, trajectory, metric, step_size, noise, self._row[3:])
-        counts = torch.zeros(self.num_chains, dtype=torch.int64)
-        self.state = State(Packed(end), Packed(trajectory), Packed(metric), Packed(adaptation), counts)
+        packed = Packed(end), Packed(trajectory), Packed(metric), Packed(adaptation)
+        self.state = State(*packed, counts, counts.new_zeros(()))
         self.steps = self._lower(noise)
         if self.settings.step_size is None:
-            step_size = search_step_size(self._acceptance, step_size)
-            adaptation = initial_adaptation(theta, step_size, self.settings.mass_matrix)
+            adaptation = initial_adaptation(theta, search_step_size(self._acceptance, step_size), mass_matrix)
             self.state = self.state._replace(adaptation=Packed(adaptation))
 
     def _lower(self, noise: Tensor) -> Steps:
         """Turn the kernel's steps into functions of whole batches."""
-        end, trajectory, metric, adaptation, _ = self.state
+        end, trajectory, metric, adaptation, *_ = self.state
         row, draws = self._row, self._num_warmup + self._num_draws
         steps = typical_num_steps(self.num_params)
         # chains rarely stop together in long trajectories, often in short ones
@@ -167,7 +174,7 @@ class HamiltonianLoop(ChainLoop):
 
     def _leap_until_stop(self) -> None:
         """Move every chain by leapfrog steps until the end of one of them stops."""
-        end, trajectory, metric, _, _ = self.state
+        end, trajectory, metric, *_ = self.state
         fixed, groups = (*trajectory.groups, *metric.groups, self._step_size()), end.groups
         stop = False
         while not stop:
@@ -178,14 +185,16 @@ class HamiltonianLoop(ChainLoop):
 
     def _propose_where_stopped(self) -> bool:
         """Update the proposals of chains whose end has stopped and return whether any chain has a draw."""
-        end, trajectory, metric, _, _ = self.state
-        *groups, any_done = self.steps.propose(*end.groups, *trajectory.groups, *metric.groups, self._row[1:3])
+        end, trajectory, metric, *_ = self.state
+        moving = *end.groups, *trajectory.groups, *metric.groups
+        *groups, rejected, any_done = self.steps.propose(*moving, self._row[1:3])
+        self.state.num_rejected.add_(rejected.cpu())
         end.groups, trajectory.groups = groups[: len(end.groups)], groups[len(end.groups) :]
         return bool(any_done)
 
     def _finish_draws(self) -> None:
         """Keep the draws of chains that are done, learn from them, and start their next trajectories."""
-        end, trajectory, metric, adaptation, counts = self.state
+        end, trajectory, metric, adaptation, counts, _ = self.state
         finished = trajectory.value
         chains = finished.done.nonzero()[:, 0]
         moving = *end.groups, *trajectory.groups, *metric.groups
@@ -201,15 +210,14 @@ class HamiltonianLoop(ChainLoop):
         end.groups, trajectory.groups = list(groups[: len(end.groups)]), list(groups[len(end.groups) :])
 
     def _step_size(self) -> Tensor:
-        step_size: Tensor = self.state.adaptation.value.step_size
-        return step_size.clone()
+        return cast(Tensor, self.state.adaptation.value.step_size).clone()
 
     def _stages(self) -> tuple[Tensor, Tensor, Tensor]:
         return stages_of(self.state.counts, self._num_warmup, self._ends, self.density.device)
 
     def _acceptance(self, step_size: Tensor) -> Tensor:
         """Return the acceptance probability ``[C]`` of one leapfrog step from the current points."""
-        end, trajectory, metric, _, _ = self.state
+        end, trajectory, metric, *_ = self.state
         moving = *end.groups, *trajectory.groups, *metric.groups
         groups = self.steps.leap(*moving, step_size, self._row[0], *self._tensors)
         phase = end.with_groups(groups[:-1]).value.phase
@@ -266,9 +274,21 @@ class HamiltonianSampler:
         """Return all chains as one batch in this process, and on workers ``num_groups`` batches: chains adapt by themselves."""
         return even_groups(num_chains, (self.settings.num_groups or num_chains) if spread else 1)
 
-    def begin(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int) -> Loop:
-        """Start chains at ``theta[C, P]``, in native code where that pays for compiling it and the model can be compiled."""
-        native = self._native_chains(density, theta, seed, first_chain) if self._native_pays(density) else None
+    def begin(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int, kind: str | None = None) -> Loop:
+        """Start chains at ``theta[C, P]``, in native code where that pays for compiling it and the model can be compiled.
+
+        Raises
+        ------
+        ValueError
+            If a checkpoint asks for native code, and the model cannot be compiled.
+        """
+        wants_native = self._native_pays(density) if kind is None else kind == NATIVE
+        native = self._native_chains(density, theta, seed, first_chain) if wants_native else None
+        if kind == NATIVE and native is None:
+            raise ValueError(
+                "The checkpoint was written by chains in native code, and the model cannot be compiled here. Resume it where a "
+                "C++ compiler is installed, or begin again in another folder."
+            )
         return native or HamiltonianLoop(self.kernel, density, self.settings, theta, seed, first_chain)
 
     def _native_pays(self, density: LogDensity) -> bool:

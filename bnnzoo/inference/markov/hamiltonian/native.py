@@ -11,10 +11,11 @@ from torch.utils import _pytree as pytree
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.inference.markov.adaptation import Adaptation
-from bnnzoo.inference.markov.hamiltonian.kernel import Control, Kernel, Metric, Phase, drift
+from bnnzoo.inference.markov.hamiltonian.kernel import Control, Kernel, Metric, Phase, drift, is_finite
 from bnnzoo.inference.markov.hamiltonian.steps import learn
 from bnnzoo.inference.markov.noise import normals, uniforms
 from bnnzoo.lowering.compiling import for_compiling
+from bnnzoo.lowering.failures import may_raise
 from bnnzoo.lowering.graphs import lift_constants, trace
 from bnnzoo.lowering.loops import while_loop
 
@@ -27,12 +28,16 @@ type Step = Callable[[Any, Any], Any]
 
 
 class Counters(NamedTuple):
-    """Numbers ``[]`` of a chain's draws, leapfrog steps and proposals so far, and of steps that this stretch may still take."""
+    """Numbers ``[]`` of a chain's draws, leapfrog steps and proposals so far, and of steps that this stretch may still take.
+
+    ``rejected`` counts points at which the log density could not be computed.
+    """
 
     draws: Tensor
     leaps: Tensor
     proposals: Tensor
     budget: Tensor
+    rejected: Tensor
 
 
 class Chain(NamedTuple):
@@ -102,7 +107,7 @@ class Gradient(NamedTuple):
 
 
 def gradient_of(density: LogDensity) -> Gradient | None:
-    """Return the gradient of a log density at one point as a graph, or None where it cannot be traced."""
+    """Return the gradient of a log density at one point as a graph, or None where it cannot be traced, or may raise."""
     leaves, spec = pytree.tree_flatten(density.data)
     places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
 
@@ -115,6 +120,8 @@ def gradient_of(density: LogDensity) -> Gradient | None:
     theta = torch.zeros(density.num_params, dtype=density.dtype, device=density.device)
     try:
         graph, _ = trace(value_and_grad, [theta, *(leaves[i].detach().clone() for i in places)])
+        if may_raise(graph):  # out of the middle of a chain, whose state would be lost
+            return None
         for_compiling(graph)
         return Gradient(graph, lift_constants(graph), [leaves[i].detach() for i in places])
     except Exception:  # a model may fail to trace in any way; the loop in Python says what to change
@@ -141,6 +148,7 @@ def chain_loop(kernel: Kernel, graph: GraphModule, target_accept: float) -> tupl
         )
         end, counters = while_loop(_is_moving, leap, (chain.end, chain.counters), fixed)
         stop, uniform = end.stop, _pair(plan.keys[2], counters.proposals, end.phase.theta)
+        counters = counters._replace(rejected=counters.rejected + (stop & ~is_finite(end.phase)))
         end, trajectory = _where(
             stop, kernel.propose(end, chain.trajectory, plan.metric, uniform), (end, chain.trajectory)
         )

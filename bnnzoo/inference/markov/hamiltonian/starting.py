@@ -55,7 +55,7 @@ def _started(
     step = _first_step_size(evaluate, settings, phase, metric)
     adaptation = _of_one(initial_adaptation(theta[None], step[None], settings.mass_matrix))
     end, trajectory = kernel.finished_trajectory(phase)
-    counters = Counters(*(torch.tensor(0) for _ in range(4)))
+    counters = Counters(*(torch.tensor(0) for _ in Counters._fields))
     chain = Chain(end, trajectory, adaptation, counters, *_buffers(theta))
     return chain, Plan(metric, key, _schedule(settings), gradient.constants, gradient.tensors)
 

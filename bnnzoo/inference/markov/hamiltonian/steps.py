@@ -10,7 +10,16 @@ from torch.func import vmap
 from torch.utils import _pytree as pytree
 
 from bnnzoo.inference.markov.adaptation import Adaptation, observe, update_step_size
-from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Metric, Phase, StepState, TrajectoryState, drift, energy
+from bnnzoo.inference.markov.hamiltonian.kernel import (
+    Kernel,
+    Metric,
+    Phase,
+    StepState,
+    TrajectoryState,
+    drift,
+    energy,
+    is_finite,
+)
 from bnnzoo.lowering.packed import Packed
 
 __all__ = ["STATS", "batched_begin", "batched_leap", "batched_learn", "batched_propose", "learn"]
@@ -38,13 +47,19 @@ def batched_leap(
     return leap
 
 
-def batched_propose(kernel: Kernel) -> Callable[..., tuple[Packed, Packed, Tensor]]:
-    """Return the step that updates the proposals of chains whose end has stopped, and whether any chain has a draw."""
+def batched_propose(kernel: Kernel) -> Callable[..., tuple[Packed, Packed, Tensor, Tensor]]:
+    """Return the step that updates the proposals of chains whose end has stopped.
 
-    def propose(end: Packed, trajectory: Packed, metric: Packed, uniforms: Tensor) -> tuple[Packed, Packed, Tensor]:
+    It also counts the ends at which the log density cannot be computed, and tells whether any chain has a draw.
+    """
+
+    def propose(
+        end: Packed, trajectory: Packed, metric: Packed, uniforms: Tensor
+    ) -> tuple[Packed, Packed, Tensor, Tensor]:
+        rejected = (end.value.stop & ~vmap(is_finite)(end.value.phase)).sum()
         updated = vmap(kernel.propose, in_dims=(0, 0, 0, 1))(end.value, trajectory.value, metric.value, uniforms)
         end, trajectory = _select(end.value.stop, updated, (end, trajectory))
-        return end, trajectory, trajectory.value.done.any()
+        return end, trajectory, rejected, trajectory.value.done.any()
 
     return propose
 

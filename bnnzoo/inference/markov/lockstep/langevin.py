@@ -106,7 +106,8 @@ class LangevinLoop(SynchronousLoop[LangevinTuning]):
         As in :class:`bnnzoo.inference.markov.chains.ChainLoop`.
     """
 
-    stats_names = ("lp", "energy_error", "n_steps", "step_size")
+    kind = "langevin"
+    stats_names = ("lp", "energy_error", "n_steps", "diverging", "step_size")
 
     def __init__(
         self, density: LogDensity, settings: LangevinSettings, theta: Tensor, seed: int, first_chain: int = 0
@@ -138,20 +139,20 @@ class LangevinLoop(SynchronousLoop[LangevinTuning]):
     def _draw(self, warm: bool) -> None:
         """Move every chain by the steps of one draw, then learn from them or keep the draws.
 
-        Raises
-        ------
-        FloatingPointError
-            If a chain has left the region where the log density is finite; during warm-up the step is shortened instead.
+        A chain that comes to a point at which the log density cannot be computed returns to its last draw.
         """
         before = self.state.point
         num_steps = STEPS_OF_WARMUP if warm else self.tuning.steps_per_draw
         errors = self._travel(num_steps)
-        self.tuning = self.tuning._replace(energy_error=float(errors.mean()))
+        failed = self._count_rejected(self.state.point) | ~errors.isfinite()
+        if bool(failed.any()):
+            self.state = self.state._replace(point=_turned_back(before, self.state.point, failed))
+        self.tuning = self.tuning._replace(energy_error=float(errors[~failed].mean()))
         if warm:
             self._learn(before)
             return
-        self._refuse_not_finite(errors)
-        self._keep_all(self.state.point.log_density, errors, num_steps, self.state.step_size)
+        errors = torch.where(failed, torch.inf, errors)
+        self._keep_all(self.state.point.log_density, errors, num_steps, failed, self.state.step_size)
 
     def _travel(self, num_steps: int) -> Tensor:
         """Move all chains by ``num_steps`` steps; return their mean squared energy change per step and parameter ``[C]``."""
@@ -174,7 +175,7 @@ class LangevinLoop(SynchronousLoop[LangevinTuning]):
         return flat.view(self.num_chains, num_steps, self.num_params).transpose(0, 1).contiguous()
 
     def _learn(self, before: Point) -> None:
-        """Update step size, moments and history from the last steps; non-finite steps are rejected and the step shortened."""
+        """Update step size, moments and history from the last steps; if they failed in all chains, the step is shortened."""
         state, tuning = self.state, self.tuning
         if not math.isfinite(tuning.energy_error) or not bool(state.point.gradient.isfinite().all()):
             self.state = state._replace(point=before, step_size=0.5 * state.step_size)
@@ -212,16 +213,6 @@ class LangevinLoop(SynchronousLoop[LangevinTuning]):
             steps_per_draw = round(min(max(1.0, self.tuning.length / step_size), MAX_STEPS_PER_DRAW))
             self.tuning = self.tuning._replace(steps_per_draw=steps_per_draw)
 
-    def _refuse_not_finite(self, errors: Tensor) -> None:
-        finite = errors.isfinite() & self.state.point.gradient.isfinite().all(1)
-        if bool(finite.all()):
-            return
-        raise FloatingPointError(
-            f"MCLMC: chain {int((~finite).nonzero()[0])} left the region where the log density is finite, at draw "
-            f"{self.state.iteration - self._num_warmup} with step size {float(self.state.step_size):.3g}. Lower "
-            f"energy_variance (now {self.settings.energy_variance}), warm up longer, or use MAMS(), which rejects such steps."
-        )
-
     def _search_step_size(self) -> None:
         """Change the step by a factor of at most four at a time until its energy error is about the one wanted."""
         start, wanted = self.state.point, self.settings.energy_variance
@@ -232,6 +223,13 @@ class LangevinLoop(SynchronousLoop[LangevinTuning]):
             self.state = self.state._replace(point=start, step_size=factor * self.state.step_size)
             if 0.8 < factor < 1.25:
                 return
+
+
+def _turned_back(before: Point, after: Point, failed: Tensor) -> Point:
+    """Return the chains that failed ``[C]`` to where they were, and let them leave in the opposite direction."""
+    back = before._replace(momentum=-before.momentum)
+    pairs = zip(back, after, strict=True)
+    return Point(*(torch.where(failed.view(-1, *(1,) * (new.ndim - 1)), old, new) for old, new in pairs))
 
 
 def _updated(seen: Discounted, new: float) -> Discounted:
@@ -257,6 +255,8 @@ class LangevinSampler:
         """Return the chains that adapt together, the same whether an executor runs them or not."""
         return groups_of_chains(self.settings, num_chains)
 
-    def begin(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int) -> LangevinLoop:
-        """Start chains at ``theta[C, P]``."""
+    def begin(
+        self, density: LogDensity, theta: Tensor, seed: int, first_chain: int, kind: str | None = None
+    ) -> LangevinLoop:
+        """Start chains at ``theta[C, P]``; there is one kind of loop."""
         return LangevinLoop(density, self.settings, theta, seed, first_chain)

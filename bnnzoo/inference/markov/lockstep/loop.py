@@ -67,10 +67,10 @@ def metropolis(start: Point, end: Point, uniform: Tensor) -> tuple[Point, Tensor
     point : Point
         From where the chains continue.
     error, acceptance : Tensor
-        Energy error, infinite where it would be NaN, and acceptance probability ``[C]``.
+        Energy error, plus infinity where it is not finite, and acceptance probability ``[C]``.
     """
     error = end.work - (end.log_density - start.log_density)
-    error = torch.where(error.isnan(), torch.inf, error)
+    error = torch.where(error > -torch.inf, error, torch.inf)
     accepted = uniform.log() < -error
     pairs = zip(end, start, strict=True)
     kept = (torch.where(accepted.view(-1, *(1,) * (new.ndim - 1)), new, old) for new, old in pairs)
@@ -89,6 +89,7 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
         As in :class:`bnnzoo.inference.markov.chains.ChainLoop`.
     """
 
+    kind = "lockstep"
     stats_names = ("lp", "energy", "acceptance_rate", "n_steps", "diverging", "step_size")
 
     def __init__(
@@ -135,6 +136,7 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
         point, error, acceptance = metropolis(start, end, uniform)
         self.state = self.state._replace(point=point)
         self.tuning = self.tuning._replace(acceptance=float(acceptance.mean()))
+        self._count_rejected(end)
         if warm:
             self._learn(start, end, acceptance, num_steps)
             return
@@ -230,6 +232,8 @@ class LockstepSampler:
         """Return the chains that adapt together, the same whether an executor runs them or not."""
         return groups_of_chains(self.settings, num_chains)
 
-    def begin(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int) -> LockstepLoop:
-        """Start chains at ``theta[C, P]``."""
+    def begin(
+        self, density: LogDensity, theta: Tensor, seed: int, first_chain: int, kind: str | None = None
+    ) -> LockstepLoop:
+        """Start chains at ``theta[C, P]``; there is one kind of loop."""
         return LockstepLoop(self.dynamics, self.jump, density, self.settings, theta, seed, first_chain)

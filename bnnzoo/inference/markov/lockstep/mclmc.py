@@ -16,9 +16,10 @@ __all__ = ["MCLMC"]
 class MCLMC(LangevinSettings):
     """Microcanonical Langevin Monte Carlo: the fewest gradients per effective draw, and a small asymptotic bias.
 
-    Nothing is rejected; the step size is tuned so that the energy changes little, which bounds the bias. Use
-    :class:`bnnzoo.MAMS` where a bias of a few percent of a posterior sd matters. Step size, scales and decoherence length are
-    tuned during warm-up on all chains of a group.
+    No step is rejected for its energy error: the step size is tuned so that the energy changes little, which bounds the bias. A
+    chain that comes to a point at which the log density cannot be computed returns to its last draw, which is then marked
+    ``diverging``. Use :class:`bnnzoo.MAMS` where a bias of a few percent of a posterior sd matters. Step size, scales and
+    decoherence length are tuned during warm-up on all chains of a group.
 
     Parameters
     ----------
@@ -64,8 +65,6 @@ class MCLMC(LangevinSettings):
         ------
         ValueError
             If the model has a single parameter: a direction needs two.
-        FloatingPointError
-            If a chain leaves the region where the log density is finite after warm-up.
         """
         refuse_single_parameter("MCLMC", density)
         return sample_chains(self, LangevinSampler(without_init(self)), density, context)

@@ -27,6 +27,7 @@ class SynchronousState(NamedTuple):
     step_size: Tensor
     iteration: int
     num_leaps: int
+    num_rejected: int
 
 
 class SynchronousLoop[Tuning: tuple[Any, ...]](ChainLoop):
@@ -57,7 +58,8 @@ class SynchronousLoop[Tuning: tuple[Any, ...]](ChainLoop):
         point = Point(theta, momentum, gradient, value, torch.zeros_like(value))
         step_size: Tensor = value.new_tensor(settings.step_size or INITIAL_STEP_SIZE)
         moments = no_moments(theta, "diagonal")
-        self.state = SynchronousState(point, torch.ones_like(theta[0]), moments, step_size, iteration=0, num_leaps=0)
+        scale = torch.ones_like(theta[0])
+        self.state = SynchronousState(point, scale, moments, step_size, iteration=0, num_leaps=0, num_rejected=0)
         self._layout, self._all_chains = Packed(point), torch.arange(self.num_chains)
 
     @property
@@ -69,6 +71,11 @@ class SynchronousLoop[Tuning: tuple[Any, ...]](ChainLoop):
     def num_leaps(self) -> int:
         """Number of gradient steps that every chain has taken."""
         return self.state.num_leaps
+
+    @property
+    def num_rejected(self) -> int:
+        """Number of ends of trajectories at which the log density cannot be computed."""
+        return self.state.num_rejected
 
     def advance(self) -> None:
         """Give every chain its next draw."""
@@ -105,6 +112,12 @@ class SynchronousLoop[Tuning: tuple[Any, ...]](ChainLoop):
 
     def _resume(self, state: tuple[SynchronousState, Tuning]) -> None:
         self.state, self.tuning = state
+
+    def _count_rejected(self, end: Point) -> Tensor:
+        """Count the chains that have come to a point ``[C]`` at which the log density cannot be computed, and mark them."""
+        failed = ~(end.log_density.isfinite() & end.gradient.isfinite().all(1))
+        self.state = self.state._replace(num_rejected=self.state.num_rejected + int(failed.sum()))
+        return failed
 
     def _observe(self) -> None:
         """Add the current points to the moments of the window, if one is open."""

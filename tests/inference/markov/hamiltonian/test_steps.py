@@ -75,8 +75,8 @@ def test_only_chains_whose_end_has_stopped_get_a_proposal() -> None:
     end = leapt(states, 2)
     assert end.value.stop.tolist() == [False, False, True]  # one unit of time is two steps of a half
     uniforms = torch.full((2, 3), 1e-9, dtype=torch.float64)
-    _, trajectory, any_done = batched_propose(KERNEL)(end, states[1], states[2], uniforms)
-    assert bool(any_done) and trajectory.value.done.tolist() == [False, False, True]
+    _, trajectory, num_rejected, any_done = batched_propose(KERNEL)(end, states[1], states[2], uniforms)
+    assert int(num_rejected) == 0 and bool(any_done) and trajectory.value.done.tolist() == [False, False, True]
     torch.testing.assert_close(trajectory.value.proposal.theta[2], end.value.phase.theta[2])
     torch.testing.assert_close(trajectory.value.proposal.theta[:2], THETA[:2])
 

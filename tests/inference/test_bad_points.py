@@ -1,0 +1,257 @@
+"""Models that cannot be evaluated everywhere, or live on curved supports, under every kind of method: they finish, and are right.
+
+Moments of unconstrained parameters are compared with quadrature on a grid, in Monte Carlo standard errors.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from torch import Tensor
+
+from bnnzoo.core.density import LogDensity, build_density
+from bnnzoo.core.method import Method
+from bnnzoo.core.posterior import Draws, Posterior
+from bnnzoo.inference import HMC, MAMS, MAP, MCLMC, NUTS, ChEESHMC, Laplace, MeanFieldVI, fit
+from bnnzoo.testing import check_moments
+
+type Moments = tuple[Tensor, Tensor]
+"""Means and variances of the unconstrained parameters ``[P]``."""
+
+
+def waves(num_rows: int, frequency: float) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.linspace(0.0, 1.0, num_rows, dtype=torch.float64)
+    return x, torch.sin(frequency * x) + 0.1 * torch.randn(num_rows, generator=generator, dtype=torch.float64)
+
+
+def gaussian_process(x: Tensor, y: Tensor) -> None:
+    """Regression with a squared exponential kernel, whose length scale and noise are latent."""
+    length = pyro.sample("length", dist.LogNormal(-2.0, 1.0))
+    noise = pyro.sample("noise", dist.LogNormal(-2.0, 1.0))
+    covariance = torch.exp(-0.5 * ((x[:, None] - x) / length) ** 2) + (noise**2 + 1e-6) * torch.eye(len(x))
+    factor = torch.linalg.cholesky(covariance)
+    pyro.sample("y", dist.MultivariateNormal(torch.zeros(len(x)), scale_tril=factor), obs=y)
+
+
+def whitened(x: Tensor, y: Tensor) -> None:
+    """Regression whose latent function is factorised without the noise: in single precision smooth functions cannot be."""
+    length = pyro.sample("length", dist.LogNormal(0.0, 2.0))
+    noise = pyro.sample("noise", dist.LogNormal(0.0, 2.0))
+    identity = torch.eye(len(x))
+    factor = torch.linalg.cholesky(torch.exp(-0.5 * ((x[:, None] - x) / length) ** 2) + 3e-8 * identity)
+    covariance = factor @ factor.mT + noise**2 * identity
+    pyro.sample("y", dist.MultivariateNormal(torch.zeros(len(x)), covariance), obs=y)
+
+
+def half_nan() -> None:
+    """A log density that is NaN in half of the space, with the border far out in the tail."""
+    z = pyro.sample("z", dist.Normal(0.0, 10.0).expand([2]).to_event(1))
+    pyro.factor("gamma", 30 * z[0].log() - 10 * z[0] - z[1].square() / 2)
+
+
+def underflow(y: Tensor) -> None:
+    """A scale that underflows to zero a few units away from the posterior."""
+    z = pyro.sample("z", dist.Normal(0.0, 3.0).expand([2]).to_event(1))
+    scale = (-200 * (z[0] - 1).relu() ** 2 - 200 * (-1 - z[0]).relu() ** 2).exp()
+    with pyro.plate("data", len(y)):
+        pyro.sample("y", dist.Normal(z[1], scale * (0.5 * z[0]).exp()), obs=y)
+
+
+def dirichlet(counts: Tensor) -> None:
+    probs = pyro.sample("probs", dist.Dirichlet(torch.ones(3)))
+    pyro.sample("counts", dist.Multinomial(25, probs), obs=counts)
+
+
+def correlations(y: Tensor) -> None:
+    factor = pyro.sample("factor", dist.LKJCholesky(2, 2.0))
+    scale = pyro.sample("scale", dist.LogNormal(0.0, 1.0))
+    with pyro.plate("data", len(y)):
+        pyro.sample("y", dist.MultivariateNormal(torch.zeros(2), scale_tril=scale * factor), obs=y)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model of two unconstrained parameters, its data, and a box around its posterior with the number of grid points a side."""
+
+    model: Callable[..., None]
+    data: tuple[Any, ...]
+    box: tuple[tuple[float, float], tuple[float, float]]
+    size: int = 120
+    dtype: torch.dtype = torch.float64
+
+
+GENERATOR = torch.Generator().manual_seed(1)
+NOISE = torch.randn(30, 2, generator=GENERATOR, dtype=torch.float64)
+CASES: Mapping[str, Case] = {
+    "GP, 11 rows": Case(gaussian_process, waves(11, 6.0), box=((-4.0, 1.0), (-6.0, 1.0))),
+    "GP, 200 rows": Case(gaussian_process, waves(200, 6.0), box=((-2.5, -0.5), (-2.8, -1.8)), size=40),
+    "GP, wide prior": Case(whitened, waves(11, 12.0), box=((-4.5, -1.0), (-11.0, 2.0)), dtype=torch.float32),
+    "NaN in half of the space": Case(half_nan, (), box=((0.05, 9.0), (-7.0, 7.0))),
+    "scale underflows": Case(underflow, (2.0 + NOISE[:, 0],), box=((-2.5, 2.5), (0.0, 4.0))),
+    "Dirichlet": Case(
+        dirichlet, (torch.tensor([8.0, 5.0, 12.0], dtype=torch.float64),), box=((-4.0, 4.0), (-4.0, 4.0))
+    ),
+    "LKJ": Case(correlations, (NOISE,), box=((-2.0, 2.0), (-1.0, 1.0))),
+}
+
+BUDGET: dict[str, Any] = {"num_warmup": 200, "num_draws": 200}
+SAMPLERS: Mapping[str, Method] = {
+    "NUTS": NUTS(**BUDGET),
+    "HMC": HMC(**BUDGET),
+    "MAMS": MAMS(num_chains=8, **BUDGET),
+    "ChEES-HMC": ChEESHMC(num_chains=8, **BUDGET),
+    "MCLMC": MCLMC(num_chains=8, energy_variance=1e-5, **BUDGET),
+}
+BIAS = {"MCLMC": 0.05}
+
+QUICK = {
+    ("NaN in half of the space", "NUTS"), ("NaN in half of the space", "MFVI"), ("GP, wide prior", "MAP"),
+    ("GP, 11 rows", "Laplace"), ("Dirichlet", "MAP"), ("LKJ", "MAP"), ("scale underflows", "MAP"),
+}  # fmt: skip
+
+
+def table(methods: Any) -> list[Any]:
+    """Return every model with every method, all but a few of them marked slow."""
+    pairs = [(case, method) for case in CASES for method in methods]
+    return [pytest.param(*pair, marks=() if pair in QUICK else pytest.mark.slow) for pair in pairs]
+
+
+@cache
+def density_of(case: str) -> LogDensity:
+    return build_density(CASES[case].model, *CASES[case].data, dtype=torch.float64)
+
+
+@cache
+def on_grid(case: str) -> tuple[Tensor, Tensor]:
+    """Return the points of the grid ``[N, P]`` and their probabilities ``[N]``; next to none lies at the border."""
+    density, box, size = density_of(case), CASES[case].box, CASES[case].size
+    axes = [torch.linspace(*side, size, dtype=torch.float64) for side in box]
+    theta = torch.cartesian_prod(*axes)
+    log_joint = torch.cat([density.value_and_grad(rows, *density.data)[0] for rows in theta.split(size)])
+    probs = log_joint.nan_to_num(nan=-torch.inf, posinf=-torch.inf).softmax(0)
+    at_border = torch.stack([(theta == theta[0]).any(1), (theta == theta[-1]).any(1)]).any(0)
+    assert float(probs[at_border].sum()) < 1e-3
+    return theta, probs
+
+
+def moments(case: str) -> Moments:
+    theta, probs = on_grid(case)
+    mean = probs @ theta
+    return mean, probs @ (theta - mean) ** 2
+
+
+def fitted(case: str, method: Method) -> Any:
+    posterior = fit(CASES[case].model, method, *CASES[case].data, seed=1, dtype=CASES[case].dtype)
+    assert posterior.info.complete
+    return posterior
+
+
+@pytest.mark.filterwarnings("ignore::bnnzoo.lowering.compiling.LoweringWarning")
+@pytest.mark.parametrize(("case", "method"), table(SAMPLERS))
+def test_samplers_find_the_moments_on_the_grid(case: str, method: str) -> None:
+    posterior: Draws = fitted(case, SAMPLERS[method])
+    mean, variance = moments(case)
+    draws = posterior.theta.numpy()
+    check_moments(case, draws, mean.numpy(), variance.sqrt().numpy(), accuracy=BIAS.get(method, 0.0))
+
+
+@pytest.mark.parametrize(("case", "method"), table(["MFVI"]))
+def test_mean_field_vi_is_where_its_bound_is_stationary(case: str, method: str) -> None:
+    """At the optimum ``E[g] = 0`` and ``E[sd z g] = -1``, with the gradient g of the log density at draws ``loc + sd z``."""
+    posterior = fitted(case, MeanFieldVI(num_steps=2000))
+    density = density_of(case)
+    draws = posterior.draws(2000, seed=0)[0].double()
+    gradient = torch.cat([density.value_and_grad(rows, *density.data)[1] for rows in draws.split(100)])
+    usable = gradient.isfinite().all(1)
+    assert float(usable.double().mean()) > 0.99
+    draws, gradient = draws[usable], gradient[usable]
+    sd = draws.std(0)
+    first, second = sd * gradient, (draws - posterior.loc) * gradient
+    for value, expected in ((first, 0.0), (second, -1.0)):
+        error = value.std(0) / len(value) ** 0.5
+        assert bool(((value.mean(0) - expected).abs() < 5 * error + 0.1).all())
+
+
+@pytest.mark.parametrize(("case", "method"), table(["MAP"]))
+def test_map_finds_the_highest_point(case: str, method: str) -> None:
+    posterior: Draws = fitted(case, MAP(num_members=3))
+    theta, probs = on_grid(case)
+    spacing = torch.tensor([(high - low) / (CASES[case].size - 1) for low, high in CASES[case].box])
+    best = posterior.theta[0].double()[posterior.info.sample_stats["lp"][0].argmax()]
+    assert bool(((best - theta[probs.argmax()]).abs() <= spacing).all())
+    assert float(posterior.info.sample_stats["gradient_norm"].min()) < 1e-2
+
+
+@pytest.mark.parametrize(("case", "method"), table(["Laplace"]))
+def test_laplace_has_the_curvature_at_the_mode(case: str, method: str) -> None:
+    posterior = fitted(case, Laplace(curvature="hessian"))
+    density = density_of(case)
+    gradient = torch.func.grad(lambda theta: density.log_joint(theta, *density.data))
+    hessian = torch.func.jacrev(gradient)(posterior.loc.double())
+    tolerance = 1e-4 if CASES[case].dtype == torch.float64 else 2e-2
+    found = posterior.covariance.dense().double()
+    torch.testing.assert_close(found, torch.linalg.inv(-hessian), rtol=tolerance, atol=tolerance * float(found.max()))
+
+
+def border() -> None:
+    z = pyro.sample("z", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    pyro.factor("border", 0.0 * z[0].sqrt())
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        NUTS(num_chains=2, num_warmup=20, num_draws=20),
+        pytest.param(MAMS(num_chains=2, num_warmup=20, num_draws=20), marks=pytest.mark.slow),
+        pytest.param(MCLMC(num_chains=2, num_warmup=20, num_draws=20), marks=pytest.mark.slow),
+        MeanFieldVI(num_steps=100, learning_rate=0.3),
+    ],
+)
+def test_rejected_points_are_counted_and_their_site_is_named(method: Method) -> None:
+    posterior: Posterior = fit(border, method, dtype=torch.float64)
+    info = posterior.info
+    assert info.num_rejected > 0 and info.rejected_at == "site 'border' has log probability nan"
+    assert f"{info.num_rejected} points rejected (site 'border' has log probability nan)" in repr(info)
+
+
+def test_the_wide_prior_fails_for_two_thirds_of_its_draws() -> None:
+    case = CASES["GP, wide prior"]
+    density = build_density(case.model, *(values.float() for values in case.data), dtype=torch.float32)
+    theta = 2.0 * torch.randn(1000, 2, dtype=torch.float32)
+    value, _ = density.value_and_grad(theta, *density.data)
+    assert 0.6 < float((~value.isfinite()).double().mean()) < 0.75
+
+
+def untraceable(y: Tensor) -> None:
+    """A model that runs as Python, and fails for negative numbers."""
+    z = pyro.sample("z", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    bound = float(z[0].detach())
+    np.linalg.cholesky(np.array([[bound]]))
+    with pyro.plate("data", len(y)):
+        pyro.sample("y", dist.Normal(z.sum(), 1.0), obs=y)
+
+
+@pytest.mark.filterwarnings("ignore::bnnzoo.lowering.compiling.LoweringWarning")
+@pytest.mark.parametrize(
+    "method",
+    [
+        NUTS(num_chains=2, num_warmup=20, num_draws=20),
+        pytest.param(MAMS(num_chains=2, num_warmup=20, num_draws=20), marks=pytest.mark.slow),
+        MeanFieldVI(num_steps=100, learning_rate=0.3),
+        MAP(num_steps=50),
+    ],
+)
+def test_models_that_run_as_python_reject_points_too(method: Method) -> None:
+    posterior = fit(untraceable, method, torch.full((5,), -3.0), dtype=torch.float64)
+    draws = posterior.theta if isinstance(posterior, Draws) else posterior.loc[None, None]
+    assert bool((draws[..., 0] > 0).all())
+    assert posterior.info.num_rejected > 0 and posterior.info.rejected_at.startswith(
+        "after site 'z' it fails with LinAlg"
+    )
