@@ -20,6 +20,7 @@ from bnnzoo.core.sites import (
     is_factor,
     is_observation,
     latent_sites,
+    refuse_other_sites,
     refuse_unsupported,
 )
 from bnnzoo.core.space import ParameterSpace
@@ -36,7 +37,7 @@ from bnnzoo.core.terms import (
 from bnnzoo.core.types import Data, Model
 from bnnzoo.lowering.lowered import Lowered, looped_value_and_grad
 
-__all__ = ["LogDensity", "build_density"]
+__all__ = ["LogDensity", "build_density", "first_run"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -102,7 +103,17 @@ class LogDensity(ParameterSpace):
 
     def log_joint(self, theta: Tensor, *batch: Any) -> Tensor:
         """Return log prior plus log likelihood ``[]``; a mini-batch of B of the N observations counts N/B times."""
-        nodes = self.nodes(theta, *batch)
+        return self.joint_of(theta, self.nodes(theta, *batch))
+
+    def joint_of(self, theta: Tensor, nodes: Mapping[str, Node]) -> Tensor:
+        """Return the log joint density ``[]`` that the nodes of one run of the model at ``theta[P]`` add up to.
+
+        Raises
+        ------
+        ModelError
+            If this run sampled other sites than the first one.
+        """
+        refuse_other_sites(nodes.values(), (site.name for site in self.sites), self.observed)
         terms = pointwise_of(nodes, (*self.observed, *self.factors))
         scaled = [nodes[name]["scale"] * value.sum() for name, value in terms.items()]
         num_rows = summed_by_row(list(terms.values()), theta).numel()
@@ -230,15 +241,27 @@ def build_density(
     >>> density.num_params, density.num_data, density.observed
     (1, 2, ('y',))
     """
+    return first_run(model, *data, dtype=dtype, device=device)[0]
+
+
+def first_run(
+    model: Model, *data: Any, dtype: torch.dtype | None = None, device: torch.device | str = "cpu"
+) -> tuple[LogDensity, dict[str, Node]]:
+    """Return what :func:`build_density` does, and the nodes of the run of the model from which it was read."""
     device, dtype = torch.device(device), dtype or torch.get_default_dtype()
     with _explaining_unequal_rows(data):
         nodes = discover(model, data, device, dtype)
-        refuse_unsupported(nodes.values())
-        samples = [node for node in nodes.values() if node["type"] == "sample"]
-        observed = tuple(node["name"] for node in samples if is_observation(node))
-        factors = tuple(node["name"] for node in samples if is_factor(node) and node["cond_indep_stack"])
-        terms = [log_prob(nodes[name]).detach() for name in (*observed, *factors)]
-        priors = static_priors([node for node in samples if node["name"] not in (*observed, *factors)])
+        return _density_of(model, data, nodes, dtype, device), nodes
+
+
+def _density_of(
+    model: Model, data: Data, nodes: Mapping[str, Node], dtype: torch.dtype, device: torch.device
+) -> LogDensity:
+    refuse_unsupported(nodes.values())
+    samples = [node for node in nodes.values() if node["type"] == "sample"]
+    observed = tuple(node["name"] for node in samples if is_observation(node))
+    factors = tuple(node["name"] for node in samples if is_factor(node) and node["cond_indep_stack"])
+    terms = [log_prob(nodes[name]).detach() for name in (*observed, *factors)]
     sites = latent_sites(samples)
     if not sites:
         raise ModelError(
@@ -253,7 +276,7 @@ def build_density(
         num_params=sites[-1].span.stop,
         num_data=summed_by_row(terms, torch.empty(0)).numel(),
         networks=networks_of(samples),
-        priors=priors,
+        priors=static_priors([node for node in samples if node["name"] not in (*observed, *factors)]),
         dtype=dtype,
         device=device,
     )

@@ -23,6 +23,7 @@ __all__ = [
     "is_observation",
     "is_subsample",
     "latent_sites",
+    "refuse_other_sites",
     "refuse_unsupported",
 ]
 
@@ -130,6 +131,23 @@ def refuse_unsupported(nodes: Iterable[dict[str, Any]]) -> None:
             _refuse_subsampling(node)
         elif node["type"] == "sample" and not node["is_observed"]:
             _refuse_latent(node["name"], node["fn"])
+
+
+def refuse_other_sites(nodes: Iterable[dict[str, Any]], latent: Iterable[str], observed: Iterable[str]) -> None:
+    """Refuse a run of a model that did not sample the latent sites of its first run.
+
+    Raises
+    ------
+    ModelError
+        Naming the first site that one of both runs lacks.
+    """
+    samples = [node for node in nodes if node["type"] == "sample" and not node["is_observed"]]
+    found = {node["name"] for node in samples if not is_subsample(node)}
+    if different := (found ^ set(latent)) - set(observed):
+        raise ModelError(
+            f"Site {min(different)!r} is sampled in some runs of the model and not in others. Every run of a model must sample "
+            f"the same sites: mask a site with poutine.mask, or compute both cases and choose with torch.where."
+        )
 
 
 def _refuse_param(name: str) -> None:

@@ -1,6 +1,7 @@
 """``fit``: one model, any method, one kind of result."""
 
 import warnings
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -9,11 +10,13 @@ from typing import Annotated, Any
 import torch
 
 from bnnzoo.core.arguments import argument_names, positional
-from bnnzoo.core.density import LogDensity, build_density
+from bnnzoo.core.consistency import Evaluated, refuse_inconsistent
+from bnnzoo.core.density import LogDensity, first_run
 from bnnzoo.core.labels import columns_of, refuse_unaligned_rows
 from bnnzoo.core.method import FitContext, Method, Need
 from bnnzoo.core.minibatch import as_tensors, usable_device
 from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.replay import Node
 from bnnzoo.core.settings import Range, check_argument, check_settings
 from bnnzoo.core.sites import ModelError
 from bnnzoo.core.types import Model
@@ -103,15 +106,26 @@ def fit(
     names = argument_names(model, len(data))
     refuse_unaligned_rows(data, names)
     tensors = as_tensors(data, dtype, target)
-    density = build_density(model, *tensors, dtype=dtype, device=target)
+    density, first = first_run(model, *tensors, dtype=dtype, device=target)
     _refuse_unmet_needs(method, density)
     _warn_unused_executor(method, executor)
     bar = progress_for(progress)
-    context = FitContext(seed, bar, executor, None if checkpoint is None else Path(checkpoint), columns_of(data, names))
+    store = None if checkpoint is None else Path(checkpoint)
+    context = FitContext(seed, bar, executor, store, columns_of(data, names), _look(method, density, first, seed))
     try:
         return run_method(method, density, context)
     finally:
         bar.stop()
+
+
+def _look(
+    method: Method, density: LogDensity, first: Mapping[str, Node], seed: int
+) -> tuple[LogDensity, Evaluated] | None:
+    """Refuse a model that is no function of its latent values; return what is thereby known of the method's starts."""
+    counts = [getattr(method, name) for name in sorted(SPREAD) if hasattr(method, name)]
+    starts = density.init(counts[0] if counts else 1, seed)
+    found = refuse_inconsistent(density, first, starts, traced=hasattr(method, "num_chains"))
+    return None if found is None else (density, found)
 
 
 def _refuse_class(method: object) -> None:

@@ -1,10 +1,11 @@
 """Starting points of chains, members and restarts: from the model, from another method, or given."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from bnnzoo.core.consistency import Evaluated
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext, Method
 from bnnzoo.core.posterior import Posterior
@@ -45,25 +46,12 @@ def starting_points(
     return evaluated_starts(start, num_chains, density, context, traced=traced).theta
 
 
-@dataclass(frozen=True)
-class Evaluated:
-    """Points ``theta[C, P]`` with the log density ``value[C]`` and its ``gradient[C, P]`` there, all finite."""
-
-    theta: Tensor
-    value: Tensor
-    gradient: Tensor
-
-    def rows(self, first: int, end: int) -> "Evaluated":
-        """Return the points from ``first`` up to ``end``."""
-        return Evaluated(self.theta[first:end], self.value[first:end], self.gradient[first:end])
-
-
 def evaluated_starts(
     start: Start, num_chains: int, density: LogDensity, context: FitContext, *, traced: bool = False
 ) -> Evaluated:
     """Return what :func:`starting_points` does, with the density and the gradient evaluated there."""
     if start is None:
-        return _from_model(num_chains, density, context.seed, traced)
+        return _from_model(num_chains, density, context, traced)
     if isinstance(start, Tensor):
         theta = _checked_shape(start, num_chains, density)
     else:
@@ -74,16 +62,19 @@ def evaluated_starts(
     return found
 
 
-def _from_model(num_chains: int, density: LogDensity, seed: int, traced: bool) -> Evaluated:
+def _from_model(num_chains: int, density: LogDensity, context: FitContext, traced: bool) -> Evaluated:
     """Draw starts until the density is finite at all of them; only those at which it is not are drawn again."""
-    theta = density.init(num_chains, seed).to(dtype=density.dtype, device=density.device)
-    for attempt in range(1, MAX_ATTEMPTS):
+    found = context.starts_of(density, num_chains)
+    if found is None:
+        theta = density.init(num_chains, context.seed).to(dtype=density.dtype, device=density.device)
         found = _evaluated(theta, density, traced)
+    for attempt in range(1, MAX_ATTEMPTS):
         bad = ~_finite(found)
         if not bool(bad.any()):
             return found
-        theta[bad] = density.init(num_chains, seed + 1_000_003 * attempt).to(theta)[bad]
-    found = _evaluated(theta, density, traced)
+        theta = found.theta.clone()
+        theta[bad] = density.init(num_chains, context.seed + 1_000_003 * attempt).to(theta)[bad]
+        found = _evaluated(theta, density, traced)
     _refuse_not_finite(found, density)
     return found
 
