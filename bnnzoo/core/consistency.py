@@ -11,10 +11,11 @@ from torch import Tensor
 from torch.distributions import Independent
 from torch.func import grad_and_value, vmap
 
+from bnnzoo.core.arguments import argument_names
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.minibatch import select
 from bnnzoo.core.replay import Node, discover, isolated, log_prob
-from bnnzoo.core.sites import ModelError, is_subsample
+from bnnzoo.core.sites import ModelError, is_factor, is_subsample
 from bnnzoo.core.types import Data
 from bnnzoo.lowering.lowered import looped_value_and_grad
 
@@ -86,6 +87,7 @@ def refuse_inconsistent(
     """
     first = first or discover(density.model, density.data, density.device, density.dtype)
     observed = {name: first[name] for name in density.observed}
+    _look_for_observations(density, first)
     _refuse_shapes(observed)
     starts = density.init(1, 0) if starts is None else starts
     starts = starts.to(dtype=density.dtype, device=density.device)
@@ -166,6 +168,32 @@ def _at_once(density: LogDensity, data: Data) -> Evaluate:
 def _nodes(density: LogDensity, theta: Tensor, data: Data, seed: int) -> dict[str, Node]:
     with isolated(seed, density.device), torch.no_grad():
         return density.nodes(theta, *data)
+
+
+def _look_for_observations(density: LogDensity, first: Mapping[str, Node]) -> None:
+    """Refuse, or at least warn of, a model that was given data and observes nothing: its fit is the prior."""
+    arrays = {place: value for place, value in enumerate(density.data) if isinstance(value, Tensor) and value.ndim}
+    if density.observed or any(is_factor(node) for node in first.values()) or not arrays:
+        return
+    names = argument_names(density.model, len(density.data))
+    given = ", ".join(names[place] for place in arrays)
+    needed = getattr(density.model, "observes", None)
+    if needed:
+        raise ModelError(
+            f"The model was given {given} and observes nothing, so that {needed!r} would be latent and the fit would return the "
+            f"prior. Pass the target too: fit(model, method, x, y). For draws from the prior use prior_predictive(model, x, y)."
+        )
+    lengths = {len(value) for value in arrays.values()}
+    rows = [site for site in density.sites if not site.is_weight and site.shape and site.shape[0] in lengths]
+    hint = (
+        f"Site {rows[-1].name!r} has one latent value for each of {rows[-1].shape[0]} rows: write" if rows else "Write"
+    )
+    warnings.warn(
+        f"The model was given {given} and observes nothing, so the fit returns the prior. {hint} "
+        f"pyro.sample(..., obs=y), and pass y to fit.",
+        ModelWarning,
+        stacklevel=4,
+    )
 
 
 def _refuse_shapes(observed: Mapping[str, Node]) -> None:

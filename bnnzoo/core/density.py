@@ -1,7 +1,6 @@
 """From a Pyro model to pure functions of one flat unconstrained vector."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 
-from bnnzoo.core.minibatch import DataError, unequal_rows
+from bnnzoo.core.misfits import explaining_misfits
 from bnnzoo.core.network import Network
 from bnnzoo.core.readout import UnreadableLikelihood
 from bnnzoo.core.replay import Node, discover, isolated, log_prob, replay
@@ -249,7 +248,7 @@ def first_run(
 ) -> tuple[LogDensity, dict[str, Node]]:
     """Return what :func:`build_density` does, and the nodes of the run of the model from which it was read."""
     device, dtype = torch.device(device), dtype or torch.get_default_dtype()
-    with _explaining_unequal_rows(data):
+    with explaining_misfits(model, data):
         nodes = discover(model, data, device, dtype)
         return _density_of(model, data, nodes, dtype, device), nodes
 
@@ -280,20 +279,6 @@ def _density_of(
         dtype=dtype,
         device=device,
     )
-
-
-@contextmanager
-def _explaining_unequal_rows(data: Data) -> Iterator[None]:
-    """Say so where a model fails on arguments with different numbers of rows; some models may well take those."""
-    try:
-        yield
-    except ModelError:
-        raise
-    except (RuntimeError, ValueError) as error:
-        reason = unequal_rows(data)
-        if reason is None:
-            raise
-        raise DataError(reason) from error
 
 
 def _with_prior_weights(density: LogDensity, theta: Tensor) -> Tensor:

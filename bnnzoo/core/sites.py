@@ -15,6 +15,7 @@ from torch.distributions.transforms import Transform
 from bnnzoo.core.network import NETWORK_KEY
 
 __all__ = [
+    "DIMENSIONS",
     "ModelError",
     "Site",
     "innermost",
@@ -26,6 +27,10 @@ __all__ = [
     "refuse_other_sites",
     "refuse_unsupported",
 ]
+
+
+DIMENSIONS = frozenset({"chain", "draw", "obs_id", "output_id", "class_id", "member", "step"})
+"""Names that a tree of results gives to its dimensions."""
 
 
 class ModelError(ValueError):
@@ -121,10 +126,12 @@ def refuse_unsupported(nodes: Iterable[dict[str, Any]]) -> None:
     Raises
     ------
     ModelError
-        For a learnable ``pyro.param``, random subsampling inside the model, a discrete latent site, or a latent
+        For a name that a tree cannot hold, a learnable ``pyro.param``, random subsampling inside the model, a discrete latent site, or a latent
         site whose support depends on another latent site.
     """
     for node in nodes:
+        if node["type"] == "sample" and not is_subsample(node):
+            _refuse_name(node["name"])
         if node["type"] == "param":
             _refuse_param(node["name"])
         elif node["type"] == "sample" and is_subsample(node):
@@ -147,6 +154,18 @@ def refuse_other_sites(nodes: Iterable[dict[str, Any]], latent: Iterable[str], o
         raise ModelError(
             f"Site {min(different)!r} is sampled in some runs of the model and not in others. Every run of a model must sample "
             f"the same sites: mask a site with poutine.mask, or compute both cases and choose with torch.where."
+        )
+
+
+def _refuse_name(name: str) -> None:
+    if name in DIMENSIONS:
+        raise ModelError(
+            f"Site {name!r} has the name of a dimension of the tree: rename it, for instance to '{name}_effect'."
+        )
+    if not name or name != name.strip() or "/" in name or not name.isprintable():
+        raise ModelError(
+            f"Site {name!r} has a name that a tree of results cannot hold. Names are not empty, begin and end without a space, "
+            f"and have no '/', which Pyro's scope() puts between prefix and name: write a name such as 'group.effect'."
         )
 
 

@@ -11,11 +11,12 @@ import torch
 
 from bnnzoo.core.arguments import argument_names, positional
 from bnnzoo.core.consistency import Evaluated, refuse_inconsistent
-from bnnzoo.core.density import LogDensity, first_run
+from bnnzoo.core.density import LogDensity
 from bnnzoo.core.labels import columns_of, refuse_unaligned_rows
 from bnnzoo.core.method import FitContext, Method, Need
-from bnnzoo.core.minibatch import as_tensors, usable_device
+from bnnzoo.core.minibatch import usable_device
 from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.reading import read_model
 from bnnzoo.core.replay import Node
 from bnnzoo.core.settings import Range, check_argument, check_settings
 from bnnzoo.core.sites import ModelError
@@ -52,7 +53,8 @@ def fit(
     method : Method
         What to run, with all its settings: ``NUTS()``, ``MeanFieldVI()``, ``Laplace()``, ...
     *data
-        Arguments of the model: numpy arrays, pandas frames or series, tensors, and anything else it takes.
+        Arguments of the model: tensors, numpy arrays, lists of numbers, frames and series of pandas or polars, labelled arrays of
+        xarray, and anything else it takes. Whole numbers are converted to ``dtype`` where the model fails on them as they are.
     seed : int
         Seed of everything random. Torch's global random stream is left as it was.
     executor : concurrent.futures.Executor, optional
@@ -79,7 +81,7 @@ def fit(
     ModelError
         If the model has what no method supports, or lacks what this one needs.
     DataError
-        If the data are not finite numbers.
+        If the data are not finite numbers, or do not fit the model.
     TypeError, ValueError
         If a setting or the seed is not what it may be, or torch cannot compute on the device.
 
@@ -105,8 +107,7 @@ def fit(
     data = positional(model, data, named)
     names = argument_names(model, len(data))
     refuse_unaligned_rows(data, names)
-    tensors = as_tensors(data, dtype, target)
-    density, first = first_run(model, *tensors, dtype=dtype, device=target)
+    density, first = read_model(model, data, dtype, target)
     _refuse_unmet_needs(method, density)
     _warn_unused_executor(method, executor)
     bar = progress_for(progress)

@@ -8,10 +8,10 @@ import xarray as xr
 from torch import Tensor
 
 from bnnzoo.core.arguments import argument_names, positional
-from bnnzoo.core.density import LogDensity, build_density
+from bnnzoo.core.density import LogDensity
 from bnnzoo.core.labels import in_fitted_order
-from bnnzoo.core.minibatch import as_tensors
 from bnnzoo.core.posterior import Draws, FitInfo, Posterior
+from bnnzoo.core.reading import read_model
 from bnnzoo.core.types import Data, Model
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.latent import Drawn, draw, latent_groups
@@ -249,8 +249,7 @@ def prior_predictive(
     {'chain': 1, 'draw': 100, 'obs_id': 40}
     """
     _check_positive("num_draws", num_draws)
-    tensors = as_tensors(data, dtype or torch.get_default_dtype(), torch.device("cpu"))
-    density = build_density(model, *tensors, dtype=dtype)
+    density, _ = read_model(model, data, dtype or torch.get_default_dtype(), torch.device("cpu"))
     if not density.observed:
         raise ValueError(
             "prior_predictive cannot tell the observation from the latent sites "

@@ -10,7 +10,9 @@ from torch import Tensor
 
 from bnnzoo.core.arguments import argument_names
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.minibatch import as_tensors, unequal_rows
+from bnnzoo.core.minibatch import as_tensors
+from bnnzoo.core.misfits import explaining_misfits, refuse_no_rows
+from bnnzoo.core.reading import conformed
 from bnnzoo.core.replay import Node
 from bnnzoo.core.terms import moments_of, pointwise_of
 from bnnzoo.core.types import Data, Model
@@ -36,15 +38,11 @@ class Rows:
     def of(cls, density: LogDensity, theta: Tensor, raw: Data) -> "Rows":
         """Convert and inspect the arguments ``raw`` by running the model at ``theta[P]``: on all rows, then on one."""
         data = new_data(density, raw)
-        try:
+        with explaining_misfits(density.model, data):
             nodes = density.nodes(theta, *data)
             _refuse_absent_sites(density, nodes)
             moments = moments_of(nodes, density.observed)
             pointwise_of(nodes, (*density.observed, *density.factors))
-        except Exception as error:
-            if explanation := unequal_rows(data):
-                raise ValueError(explanation) from error
-            raise
         observed = {name: nodes[name]["value"] for name in density.observed if nodes[name]["is_observed"]}
         lengths = {v.shape[0] if v.ndim else 0 for v in moments.values()}
         num_rows = lengths.pop() if len(lengths) == 1 else 0
@@ -55,6 +53,8 @@ class Rows:
 def new_data(density: LogDensity, raw: Data) -> Data:
     """Return arguments for new rows as tensors; refuse inputs of another width than those the model was fitted to."""
     data = as_tensors(raw, density.dtype, density.device)
+    refuse_no_rows(density.model, data)
+    data = conformed(data, density.data)
     _refuse_other_widths(data, density.data)
     return data
 
@@ -174,5 +174,14 @@ def _refuse_other_widths(data: Data, fitted: Data) -> None:
         if isinstance(new, Tensor) and isinstance(old, Tensor) and new.shape[1:] != old.shape[1:]:
             raise ValueError(
                 f"argument {place + 1} has shape {tuple(new.shape)}, but the model was fitted to {tuple(old.shape)}: "
-                "only the number of rows may differ."
+                f"only the number of rows may differ.{_hint(new, old)}"
             )
+
+
+def _hint(new: Tensor, old: Tensor) -> str:
+    """Say what to write where an argument lacks a dimension."""
+    if old.ndim != 2 or new.ndim != 1:
+        return ""
+    if old.shape[1] == 1:
+        return " Write x[:, None] for one column."
+    return " Write x[None, :] for one row." if len(new) == old.shape[1] else ""
