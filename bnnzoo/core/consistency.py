@@ -173,7 +173,7 @@ def _nodes(density: LogDensity, theta: Tensor, data: Data, seed: int) -> dict[st
 def _look_for_observations(density: LogDensity, first: Mapping[str, Node]) -> None:
     """Refuse, or at least warn of, a model that was given data and observes nothing: its fit is the prior."""
     arrays = {place: value for place, value in enumerate(density.data) if isinstance(value, Tensor) and value.ndim}
-    if density.observed or any(is_factor(node) for node in first.values()) or not arrays:
+    if density.observed or density.factors or not arrays:
         return
     names = argument_names(density.model, len(density.data))
     given = ", ".join(names[place] for place in arrays)
@@ -183,6 +183,15 @@ def _look_for_observations(density: LogDensity, first: Mapping[str, Node]) -> No
             f"The model was given {given} and observes nothing, so that {needed!r} would be latent and the fit would return the "
             f"prior. Pass the target too: fit(model, method, x, y). For draws from the prior use prior_predictive(model, x, y)."
         )
+    if factors := [name for name, node in first.items() if is_factor(node)]:
+        warnings.warn(
+            f"The model observes nothing, and its pyro.factor site {factors[0]!r} is outside of a plate, so that it counts as "
+            f"prior and no observation has a log likelihood of its own. Write it inside pyro.plate('data', len(x)), one term for each "
+            f"row; better, observe a site.",
+            ModelWarning,
+            stacklevel=4,
+        )
+        return
     lengths = {len(value) for value in arrays.values()}
     rows = [site for site in density.sites if not site.is_weight and site.shape and site.shape[0] in lengths]
     hint = (

@@ -18,6 +18,7 @@ from bnnzoo.core.minibatch import usable_device
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.reading import read_model
 from bnnzoo.core.replay import Node
+from bnnzoo.core.scales import warn_of_scales
 from bnnzoo.core.settings import Range, check_argument, check_settings
 from bnnzoo.core.sites import ModelError
 from bnnzoo.core.types import Model
@@ -110,9 +111,11 @@ def fit(
     density, first = read_model(model, data, dtype, target)
     _refuse_unmet_needs(method, density)
     _warn_unused_executor(method, executor)
+    columns = columns_of(data, names)
+    warn_of_scales(density.data, names, columns)
     bar = progress_for(progress)
     store = None if checkpoint is None else Path(checkpoint)
-    context = FitContext(seed, bar, executor, store, columns_of(data, names), _look(method, density, first, seed))
+    context = FitContext(seed, bar, executor, store, columns, _look(method, density, first, seed))
     try:
         return run_method(method, density, context)
     finally:

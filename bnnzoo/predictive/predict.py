@@ -147,7 +147,7 @@ def predict(
     Raises
     ------
     ValueError
-        If an argument is out of range.
+        If an argument is out of range, or the likelihood is made of ``pyro.factor`` sites alone.
 
     Examples
     --------
@@ -161,6 +161,7 @@ def predict(
     """
     _check_positive("num_draws", num_draws)
     _check_positive("chunk_size", chunk_size)
+    _refuse_factors_alone(posterior.density)
     draws = draw(posterior, num_draws, seed)
     rows = Rows.of(posterior.density, draws.flat[0], _as_fitted(posterior, data, named))
     about = row_groups(draws, rows, chunk_size, row_densities(posterior, linearized))
@@ -262,6 +263,15 @@ def prior_predictive(
     groups = latent_groups(draws, weights) | row_groups(draws, Rows.of(density, theta[0], data), None)
     wanted = {name: groups[old] for old, name in _PRIOR_NAMES.items() if old in groups}
     return datatree.from_groups(wanted, datatree.fit_attributes(info, seed))
+
+
+def _refuse_factors_alone(density: LogDensity) -> None:
+    if density.factors and not density.observed:
+        raise ValueError(
+            f"predict has no outcome to draw: the likelihood is the pyro.factor site {density.factors[0]!r}, which is a number "
+            f"and no distribution. Observe a site, with pyro.poutine.mask(mask=seen) around pyro.sample('t', ..., obs=t), and keep the "
+            f"factor for the terms of the rows that are not seen, such as censored ones."
+        )
 
 
 def _check_positive(name: str, value: int | None) -> None:

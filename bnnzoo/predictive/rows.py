@@ -17,11 +17,15 @@ from bnnzoo.core.replay import Node
 from bnnzoo.core.terms import moments_of, pointwise_of
 from bnnzoo.core.types import Data, Model
 from bnnzoo.predictive import datatree
-from bnnzoo.predictive.evaluate import Arrays, Variable, can_split_rows, evaluate, plan
+from bnnzoo.predictive.evaluate import Arrays, Blocks, Variable, can_split_rows, evaluate, plan
 from bnnzoo.predictive.latent import Drawn, numpy_arrays
 from bnnzoo.predictive.random_blocks import draw_blocks, evaluate_random
 
 __all__ = ["Rows", "new_data", "row_groups"]
+
+
+FEW_DRAWS = 64
+"""Draws whose factors are evaluated together."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +46,11 @@ class Rows:
             nodes = density.nodes(theta, *data)
             _refuse_absent_sites(density, nodes)
             moments = moments_of(nodes, density.observed)
-            pointwise_of(nodes, (*density.observed, *density.factors))
+            terms = pointwise_of(nodes, [name for name in (*density.observed, *density.factors) if name in nodes])
         observed = {name: nodes[name]["value"] for name in density.observed if nodes[name]["is_observed"]}
-        lengths = {v.shape[0] if v.ndim else 0 for v in moments.values()}
+        lengths = {v.shape[0] if v.ndim else 0 for v in (moments or terms).values()}
         num_rows = lengths.pop() if len(lengths) == 1 else 0
-        splits = num_rows > 1 and can_split_rows(moments, density.conditional, theta, data, num_rows)
+        splits = bool(moments) and num_rows > 1 and can_split_rows(moments, density.conditional, theta, data, num_rows)
         return cls(data, raw, observed, num_rows, splits)
 
 
@@ -76,7 +80,7 @@ def row_groups(
     """
     density = draws.posterior.density
     if not density.observed:
-        return {}
+        return _by_factors(draws, rows)
     densities = densities or (density,)
     if len(densities) == 1:
         found = _evaluated(densities[0], draws.flat, rows, draws.seed, chunk_size)
@@ -95,7 +99,7 @@ def row_groups(
 
 def _evaluated(density: LogDensity, theta: Tensor, rows: Rows, seed: int, chunk_size: int | None) -> Arrays:
     """Return draws of y, moments and log densities at ``theta[M, P]``; each run of the model gives as much as it can."""
-    likelihoods = [*rows.observed, *(density.factors if rows.observed else ())]
+    likelihoods = [*rows.observed, *(density.factors if rows.observed else ())]  # a factor may exist only given y
 
     def moments_and_likelihood(theta: Tensor, *data: Any) -> dict[Any, Tensor]:
         nodes = density.observed_nodes(theta, *data)
@@ -118,6 +122,19 @@ def _evaluated(density: LogDensity, theta: Tensor, rows: Rows, seed: int, chunk_
     return evaluate(moments_and_likelihood, theta, *where[1:], blocks) | evaluate_random(
         drawn, theta, *where[1:], tiles, seed
     )
+
+
+def _by_factors(draws: Drawn, rows: Rows) -> dict[str, xr.Dataset]:
+    """Return the log likelihood of a model whose likelihood is made of ``pyro.factor`` sites alone: no outcome can be drawn."""
+    density = draws.posterior.density
+    if not density.factors:
+        return {}
+    found = evaluate(density.pointwise, draws.flat, rows.data, rows.num_rows, Blocks(FEW_DRAWS, None))
+    inputs, columns = _inputs(density.model, rows)
+    return {
+        "log_likelihood": datatree.by_row(draws.per_draw(found)),
+        "constant_data": datatree.constant(inputs, rows.num_rows, columns),
+    }
 
 
 def _by_component(densities: Sequence[LogDensity], draws: Drawn, rows: Rows, chunk_size: int | None) -> Arrays:
