@@ -105,13 +105,7 @@ class LogDensity(ParameterSpace):
         return self.joint_of(theta, self.nodes(theta, *batch))
 
     def joint_of(self, theta: Tensor, nodes: Mapping[str, Node]) -> Tensor:
-        """Return the log joint density ``[]`` that the nodes of one run of the model at ``theta[P]`` add up to.
-
-        Raises
-        ------
-        ModelError
-            If this run sampled other sites than the first one.
-        """
+        """Return the log joint density ``[]`` of one run of the model at ``theta[P]``; refuse one with other latent sites."""
         refuse_other_sites(nodes.values(), (site.name for site in self.sites), self.observed)
         terms = pointwise_of(nodes, (*self.observed, *self.factors))
         scaled = [nodes[name]["scale"] * value.sum() for name, value in terms.items()]

@@ -100,6 +100,7 @@ def fit(
     1.0
     """
     _refuse_class(method)
+    _refuse_wrong_kinds(model, executor)
     check_settings(method)
     check_argument("fit", "seed", seed, SEED)
     _refuse_checkpoint(method, checkpoint)
@@ -137,6 +138,18 @@ def _refuse_class(method: object) -> None:
         raise TypeError(f"The method is the class {method.__name__}, not an object. Write {method.__name__}().")
     if not hasattr(method, "run"):
         raise TypeError(f"The second argument of fit is {method!r}, not a method. Write fit(model, NUTS(), x, y).")
+
+
+def _refuse_wrong_kinds(model: object, executor: object) -> None:
+    if not callable(model):
+        raise TypeError(
+            f"The first argument of fit is a {type(model).__name__}, not a model. Write fit(model, NUTS(), x, y)."
+        )
+    if executor is not None and not callable(getattr(executor, "submit", None)):
+        raise TypeError(
+            f"fit(executor={executor!r}): write an executor of concurrent.futures, such as ProcessPoolExecutor(4, "
+            f"mp_context=multiprocessing.get_context('spawn'))."
+        )
 
 
 def _refuse_checkpoint(method: Method, checkpoint: str | Path | None) -> None:

@@ -56,6 +56,7 @@ def evaluated_starts(
         theta = _checked_shape(start, num_chains, density)
     else:
         posterior = start if hasattr(start, "draws") else run_method(start, density, replace(context, checkpoint=None))
+        _refuse_other_parameters(posterior, density)
         theta = _spread(posterior.draws(), num_chains)
     found = _evaluated(theta.to(dtype=density.dtype, device=density.device), density, traced)
     _refuse_not_finite(found, density)
@@ -77,6 +78,15 @@ def _from_model(num_chains: int, density: LogDensity, context: FitContext, trace
         found = _evaluated(theta, density, traced)
     _refuse_not_finite(found, density)
     return found
+
+
+def _refuse_other_parameters(posterior: Posterior, density: LogDensity) -> None:
+    theirs, ours = ([(site.name, site.shape) for site in each.sites] for each in (posterior.density, density))
+    if theirs != ours:
+        raise ValueError(
+            f"init is a posterior of another model: it has {posterior.density.sites_in_short()}, but this model has "
+            f"{density.sites_in_short()}. Fit the start to the same model, or give theta[C, P] as a tensor."
+        )
 
 
 def _checked_shape(theta: Tensor, num_chains: int, density: LogDensity) -> Tensor:

@@ -93,6 +93,7 @@ def posterior_predictive(
     >>> dict(train["log_likelihood"].sizes)
     {'chain': 1, 'draw': 50, 'obs_id': 40}
     """
+    _refuse_no_posterior("posterior_predictive", posterior)
     _check_positive("num_draws", num_draws)
     _check_positive("chunk_size", chunk_size)
     if not posterior.density.has_data:
@@ -159,6 +160,7 @@ def predict(
     >>> dict(test["predictions"].sizes), "predictions_log_likelihood" in test.children
     ({'chain': 1, 'draw': 20, 'obs_id': 3}, False)
     """
+    _refuse_no_posterior("predict", posterior)
     _check_positive("num_draws", num_draws)
     _check_positive("chunk_size", chunk_size)
     _refuse_factors_alone(posterior.density)
@@ -201,6 +203,7 @@ def to_datatree(
     >>> bz.to_datatree(posterior, num_draws=20)["posterior"]["w"].dims
     ('chain', 'draw', 'w_dim_0')
     """
+    _refuse_no_posterior("to_datatree", posterior)
     _check_positive("num_draws", num_draws)
     draws = draw(posterior, num_draws, seed)
     return datatree.from_groups(latent_groups(draws, weights), datatree.fit_attributes(posterior.info, draws.seed))
@@ -265,11 +268,19 @@ def prior_predictive(
     return datatree.from_groups(wanted, datatree.fit_attributes(info, seed))
 
 
+def _refuse_no_posterior(function: str, posterior: object) -> None:
+    if not hasattr(posterior, "density") or not hasattr(posterior, "draws"):
+        raise TypeError(
+            f"{function} takes the posterior that bnnzoo.fit returned, but its first argument is of type "
+            f"{type(posterior).__name__}. Write {function}(posterior, x), with posterior = bnnzoo.fit(model, method, x, y)."
+        )
+
+
 def _refuse_factors_alone(density: LogDensity) -> None:
     if density.factors and not density.observed:
         raise ValueError(
-            f"predict has no outcome to draw: the likelihood is the pyro.factor site {density.factors[0]!r}, which is a number "
-            f"and no distribution. Observe a site, with pyro.poutine.mask(mask=seen) around pyro.sample('t', ..., obs=t), and keep the "
+            f"predict has no outcome to draw: the likelihood is the pyro.factor site {density.factors[0]!r}, which is a "
+            f"number and no distribution. Observe a site, with pyro.poutine.mask(mask=seen) around pyro.sample('t', ..., obs=t), and keep the "
             f"factor for the terms of the rows that are not seen, such as censored ones."
         )
 

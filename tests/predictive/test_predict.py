@@ -16,6 +16,7 @@ from bnnzoo import models
 from bnnzoo.core.density import build_density
 from bnnzoo.core.posterior import Draws, FitInfo
 from bnnzoo.predictive import posterior_predictive, predict, prior_predictive, to_datatree
+from bnnzoo.predictive.predict import _refuse_no_posterior
 from bnnzoo.testing import check_moments, funnel, leaves_no_trace, linear_gaussian
 from tests.helpers.exact import chains, exact_posterior, narrow_posterior, network, standardising, two_sites
 
@@ -323,3 +324,11 @@ def test_noise_of_predictions_is_the_posteriors_not_the_priors():
     tree = predict(learnt, x)
     np.testing.assert_allclose(tree["conditional"]["variance"], 0.01)
     assert abs(float(tree["predictions"]["y"].std()) - 0.1) < 5 * 0.1 / (2 * 200 * 50) ** 0.5
+
+
+@pytest.mark.parametrize("function", ["predict", "posterior_predictive", "to_datatree"])
+def test_what_is_no_posterior_is_refused(function):
+    with pytest.raises(
+        TypeError, match=rf"^{function} takes the posterior that bnnzoo\.fit returned, .* of type DataTree"
+    ):
+        _refuse_no_posterior(function, xr.DataTree())  # by itself: the tests' own check of types would speak first
