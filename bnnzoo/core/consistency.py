@@ -186,8 +186,8 @@ def _look_for_observations(density: LogDensity, first: Mapping[str, Node]) -> No
     if factors := [name for name, node in first.items() if is_factor(node)]:
         warnings.warn(
             f"The model observes nothing, and its pyro.factor site {factors[0]!r} is outside of a plate, so that it "
-            f"counts as prior and no observation has a log likelihood of its own. Write it inside pyro.plate('data', len(x)), one term for each "
-            f"row; better, observe a site.",
+            f"counts as prior and no observation has a log likelihood of its own. Write it inside "
+            f"pyro.plate('data', len(x)), one term for each row; better, observe a site.",
             ModelWarning,
             stacklevel=4,
         )

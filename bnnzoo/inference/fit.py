@@ -1,11 +1,12 @@
 """``fit``: one model, any method, one kind of result."""
 
+import math
 import warnings
 from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 
@@ -19,15 +20,14 @@ from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.reading import read_model
 from bnnzoo.core.replay import Node
 from bnnzoo.core.scales import warn_of_scales
-from bnnzoo.core.settings import Range, check_argument, check_settings
+from bnnzoo.core.settings import Seed, check_argument, check_settings
 from bnnzoo.core.sites import ModelError
+from bnnzoo.core.sizes import refuse_beyond_memory
 from bnnzoo.core.types import Model
 from bnnzoo.inference.config import run_method
 from bnnzoo.inference.progress import progress_for
 
 __all__ = ["fit"]
-
-SEED = Annotated[int, Range(0, 2**63 - 1)]
 
 SPREAD = frozenset({"num_chains", "num_members", "num_restarts"})
 """Settings that count independent parts of a fit: what a method with one of them sends to an executor."""
@@ -102,7 +102,7 @@ def fit(
     _refuse_class(method)
     _refuse_wrong_kinds(model, executor)
     check_settings(method)
-    check_argument("fit", "seed", seed, SEED)
+    check_argument("fit", "seed", seed, Seed)
     _refuse_checkpoint(method, checkpoint)
     target = usable_device(device)
     dtype = dtype or torch.get_default_dtype()
@@ -111,6 +111,7 @@ def fit(
     refuse_unaligned_rows(data, names)
     density, first = read_model(model, data, dtype, target)
     _refuse_unmet_needs(method, density)
+    _refuse_beyond_memory(method, density)
     _warn_unused_executor(method, executor)
     columns = columns_of(data, names)
     warn_of_scales(density.data, names, columns)
@@ -167,6 +168,16 @@ def _warn_unused_executor(method: Method, executor: Executor | None) -> None:
             f"spread.",
             stacklevel=3,
         )
+
+
+def _refuse_beyond_memory(method: Method, density: LogDensity) -> None:
+    counts = {name: getattr(method, name) for name in (*sorted(SPREAD), "num_draws") if hasattr(method, name)}
+    asked = ", ".join(f"{name}={count}" for name, count in counts.items())
+    refuse_beyond_memory(
+        float(math.prod(counts.values())) * density.num_params * density.dtype.itemsize,
+        f"{asked} of {density.num_params} parameters",
+        "Choose fewer",
+    )
 
 
 def _has_parts(method: object) -> bool:

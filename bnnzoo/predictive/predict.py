@@ -1,5 +1,6 @@
 """From a posterior and data to a DataTree: predictions, their moments, and what ArviZ needs."""
 
+from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -12,6 +13,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.labels import in_fitted_order
 from bnnzoo.core.posterior import Draws, FitInfo, Posterior
 from bnnzoo.core.reading import read_model
+from bnnzoo.core.settings import Seed, check_argument
 from bnnzoo.core.types import Data, Model
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.latent import Drawn, draw, latent_groups
@@ -253,6 +255,7 @@ def prior_predictive(
     {'chain': 1, 'draw': 100, 'obs_id': 40}
     """
     _check_positive("num_draws", num_draws)
+    check_argument("prior_predictive", "seed", seed, Seed)
     density, _ = read_model(model, data, dtype or torch.get_default_dtype(), torch.device("cpu"))
     if not density.observed:
         raise ValueError(
@@ -280,12 +283,14 @@ def _refuse_factors_alone(density: LogDensity) -> None:
     if density.factors and not density.observed:
         raise ValueError(
             f"predict has no outcome to draw: the likelihood is the pyro.factor site {density.factors[0]!r}, which is a "
-            f"number and no distribution. Observe a site, with pyro.poutine.mask(mask=seen) around pyro.sample('t', ..., obs=t), and keep the "
-            f"factor for the terms of the rows that are not seen, such as censored ones."
+            f"number and no distribution. Observe a site, with pyro.poutine.mask(mask=seen) around "
+            f"pyro.sample('t', ..., obs=t), and keep the factor for the rows that are not seen, such as censored ones."
         )
 
 
 def _check_positive(name: str, value: int | None) -> None:
+    if isinstance(value, bool) or not isinstance(value, Integral | None):
+        raise TypeError(f"{name}={value!r}: write a whole number.")
     if value is not None and value < 1:
         raise ValueError(f"{name}={value}; write a positive number.")
 

@@ -14,6 +14,7 @@ from bnnzoo.core.minibatch import as_tensors
 from bnnzoo.core.misfits import explaining_misfits, refuse_no_rows
 from bnnzoo.core.reading import conformed
 from bnnzoo.core.replay import Node
+from bnnzoo.core.sizes import refuse_beyond_memory
 from bnnzoo.core.terms import moments_of, pointwise_of
 from bnnzoo.core.types import Data, Model
 from bnnzoo.predictive import datatree
@@ -23,6 +24,9 @@ from bnnzoo.predictive.random_blocks import draw_blocks, evaluate_random
 
 __all__ = ["Rows", "new_data", "row_groups"]
 
+
+ARRAYS = 4
+"""Draws x rows in the tree, at the least: an outcome, its mean, variance and entropy."""
 
 FEW_DRAWS = 64
 """Draws whose factors are evaluated together."""
@@ -81,6 +85,12 @@ def row_groups(
     density = draws.posterior.density
     if not density.observed:
         return _by_factors(draws, rows)
+    draws_in_all = len(draws.flat)
+    refuse_beyond_memory(
+        float(draws_in_all) * rows.num_rows * density.dtype.itemsize * ARRAYS,
+        f"{draws_in_all} draws x {rows.num_rows} rows",
+        "Choose a smaller num_draws, or predict some of the rows at a time",
+    )
     densities = densities or (density,)
     if len(densities) == 1:
         found = _evaluated(densities[0], draws.flat, rows, draws.seed, chunk_size)

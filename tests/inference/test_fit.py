@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from bnnzoo.core.method import Method
-from bnnzoo.core.settings import check_argument
-from bnnzoo.inference import MAP, SVI, Laplace, MeanFieldVI, SubsetVI, fit
-from bnnzoo.inference.fit import SEED, _refuse_class, _refuse_wrong_kinds
+from bnnzoo.core.settings import Seed, check_argument
+from bnnzoo.inference import MAP, NUTS, SVI, Laplace, MeanFieldVI, SubsetVI, fit
+from bnnzoo.inference.fit import _refuse_class, _refuse_wrong_kinds
 from bnnzoo.testing import check_method, check_model, linear_gaussian
 from tests.helpers.executors import InProcess
 
@@ -90,4 +90,12 @@ def test_objects_of_the_wrong_kind_are_refused() -> None:
 @pytest.mark.parametrize("seed", [1.5, None, "a", True, 2**70, -1])
 def test_seeds_of_all_kinds_are_refused_before_anything_runs(seed: object) -> None:
     with pytest.raises((TypeError, ValueError), match=r"^fit\(seed=.*\): write"):
-        check_argument("fit", "seed", seed, SEED)
+        check_argument("fit", "seed", seed, Seed)
+
+
+@pytest.mark.parametrize("method", [NUTS(num_draws=10**14), MAP(num_members=10**14)], ids=["NUTS", "MAP"])
+def test_results_beyond_the_memory_are_refused_with_their_size(method: Method) -> None:
+    with pytest.raises(
+        ValueError, match=r"=100000000000000 of 3 parameters take [\d,]+ GB, but this machine has [\d,]+ GB\. Choose"
+    ):
+        fit(TARGET.model, method, *TARGET.data)
