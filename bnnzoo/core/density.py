@@ -30,6 +30,7 @@ from bnnzoo.core.terms import (
     moments_of,
     networks_of,
     pointwise_of,
+    scaled_likelihood_of,
     static_priors,
     summed_by_row,
 )
@@ -107,12 +108,8 @@ class LogDensity(ParameterSpace):
     def joint_of(self, theta: Tensor, nodes: Mapping[str, Node]) -> Tensor:
         """Return the log joint density ``[]`` of one run of the model at ``theta[P]``; refuse one with other latent sites."""
         refuse_other_sites(nodes.values(), (site.name for site in self.sites), self.observed)
-        terms = pointwise_of(nodes, (*self.observed, *self.factors))
-        scaled = [nodes[name]["scale"] * value.sum() for name, value in terms.items()]
-        num_rows = summed_by_row(list(terms.values()), theta).numel()
-        factor = self.num_data / num_rows if num_rows else 1.0
-        prior = log_prior_of(self, theta, nodes, self.factors)
-        return prior + factor * sum(scaled, theta.new_zeros(()))
+        likelihood = scaled_likelihood_of(nodes, (*self.observed, *self.factors), self.num_data, theta)
+        return log_prior_of(self, theta, nodes, self.factors) + likelihood
 
     def conditional(self, theta: Tensor, *inputs: Any) -> dict[str, Tensor]:
         """Return the moments of p(y | x, theta), ``mean[B, ...]`` and the like; ``"<site>.mean"`` if sites are several."""

@@ -288,10 +288,10 @@ def _refuse_factors_alone(density: LogDensity) -> None:
         )
 
 
-def _check_positive(name: str, value: int | None) -> None:
+def _check_positive(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, Integral | None):
         raise TypeError(f"{name}={value!r}: write a whole number.")
-    if value is not None and value < 1:
+    if value is not None and int(value) < 1:
         raise ValueError(f"{name}={value}; write a positive number.")
 
 
