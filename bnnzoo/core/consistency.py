@@ -1,53 +1,208 @@
 """Is a Pyro model the function of its latent values that every method takes it for? Asked once, before a fit."""
 
+import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.distributions import Independent
+from torch.func import grad_and_value, vmap
 
+from bnnzoo.core.arguments import argument_names
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.replay import Node, isolated, log_prob
-from bnnzoo.core.sites import ModelError, is_subsample
+from bnnzoo.core.minibatch import select
+from bnnzoo.core.replay import Node, discover, isolated, log_prob
+from bnnzoo.core.sites import ModelError, is_factor, is_subsample
+from bnnzoo.core.types import Data
 from bnnzoo.lowering.lowered import looped_value_and_grad
 
-__all__ = ["ModelWarning", "refuse_inconsistent"]
+__all__ = ["Evaluated", "ModelWarning", "refuse_inconsistent"]
+
+type Evaluate = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 TWO_SEEDS = (0, 1)
+OTHER_SEED = 2
+"""Of the global random stream, other than the one under which a model is run first."""
+STEPS = {torch.float32: 1e-2}
 STEP = 1e-3
 """Length of the finite difference's step; a second one of half the length tells how far it can be trusted."""
 
 TRUSTED, FAR = 0.05, 0.5
 """Relative difference between both steps below which they are believed, and from the gradient above which it is wrong."""
 
+MANY = 2**18
+"""Numbers in the data above which a model that is not traced is looked at with its first rows alone."""
+
+FEW_ROWS = 256
+
 
 class ModelWarning(UserWarning):
     """A model can be fitted, but is probably not what its author meant; the message says what to look at."""
 
 
-def refuse_inconsistent(density: LogDensity) -> None:
+@dataclass(frozen=True)
+class Evaluated:
+    """Points ``theta[C, P]`` with the log density ``value[C]`` and its ``gradient[C, P]`` there."""
+
+    theta: Tensor
+    value: Tensor
+    gradient: Tensor
+
+    def rows(self, first: int, end: int) -> "Evaluated":
+        """Return the points from ``first`` up to ``end``."""
+        return Evaluated(self.theta[first:end], self.value[first:end], self.gradient[first:end])
+
+
+def refuse_inconsistent(
+    density: LogDensity, first: Mapping[str, Node] | None = None, starts: Tensor | None = None, *, traced: bool = False
+) -> Evaluated | None:
     """Refuse a model that is random beyond its sites, loses gradients, or pairs observations and distributions wrongly.
 
-    The model is run under two states of the global random stream, and its gradient compared with a finite difference in one
-    random direction, at a starting point.
+    The log density at the values of the model's first run is compared with that of the first run, and the gradient at a start
+    with a finite difference in one random direction. All points are evaluated in one batch, so the model runs once more, and
+    twice again only where it is suspected of drawing random numbers.
+
+    Parameters
+    ----------
+    density : LogDensity
+    first : mapping of str to node, optional
+        What the first run of the model left behind. Default: the model runs once more.
+    starts : Tensor [C, P], optional
+        Starting points of the method that follows. Default: one.
+    traced : bool
+        Evaluate through ``density.value_and_grad`` at C points at a time, for methods that need this graph anyway.
+
+    Returns
+    -------
+    Evaluated or None
+        The density at ``starts``, if they were evaluated with all rows of the data.
 
     Raises
     ------
     ModelError
         Naming the site, what was found and what to write instead.
     """
-    theta = density.init(1, 0)[0].to(dtype=density.dtype, device=density.device)
-    nodes = [_nodes(density, theta, seed) for seed in TWO_SEEDS]
-    _refuse_shapes({name: nodes[0][name] for name in density.observed})
-    _refuse_chance(density, *nodes)
-    _refuse_lost_gradient(density, theta)
-    _warn_of_single_event({name: nodes[0][name] for name in density.observed})
+    first = first or discover(density.model, density.data, density.device, density.dtype)
+    observed = {name: first[name] for name in density.observed}
+    _look_for_observations(density, first)
+    _refuse_shapes(observed)
+    starts = density.init(1, 0) if starts is None else starts
+    starts = starts.to(dtype=density.dtype, device=density.device)
+    with _warnings_held_back(), isolated(OTHER_SEED, density.device):
+        found = _evaluated_at_starts(density, first, starts, traced)
+    _warn_of_single_event(observed)
+    return found
 
 
-def _nodes(density: LogDensity, theta: Tensor, seed: int) -> dict[str, Node]:
+@contextmanager
+def _warnings_held_back() -> Iterator[None]:
+    """Let warnings through only where no error follows."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for each in caught:
+        warnings.warn(each.message, stacklevel=5)
+
+
+def _evaluated_at_starts(
+    density: LogDensity, first: Mapping[str, Node], starts: Tensor, traced: bool
+) -> Evaluated | None:
+    is_whole = traced or _is_small(density.data)
+    data = density.data if is_whole else select(density.data, slice(0, FEW_ROWS), density.num_data)
+    known = density.unconstrain({site.name: first[site.name]["value"].detach() for site in density.sites})
+    direction, step = _direction(known), STEPS.get(density.dtype, STEP)
+    around = [starts[:1] + factor * step * direction for factor in (1, -1, 0.5, -0.5)]
+    points = torch.cat([known[None], *around, starts])
+    try:
+        value, gradient = (_in_parts(density, len(starts)) if traced else _at_once(density, data))(points)
+    except ModelError:
+        raise
+    except Exception:  # the model's own code may raise anything where it cannot be batched, or on fewer rows
+        data, points = density.data, points[:6]
+        try:
+            value, gradient = looped_value_and_grad(density.log_joint)(points, *data)
+        except (RuntimeError, ValueError):  # at some points only, such as a factorisation that fails: nothing is known
+            return None
+    whole = data is density.data
+    if not (whole and _is_close(value[0], density.joint_of(known, first).detach())):
+        _refuse_chance(*(_nodes(density, known, data, seed) for seed in TWO_SEEDS))
+    _refuse_lost_gradient(value, float(gradient[5] @ direction), step)
+    return Evaluated(starts, value[5:], gradient[5:]) if whole and len(points) == 5 + len(starts) else None
+
+
+def _is_close(one: Tensor, other: Tensor) -> bool:
+    return bool((one - other).abs() <= torch.finfo(one.dtype).eps ** 0.5 * (1 + other.abs()))
+
+
+def _is_small(data: Data) -> bool:
+    return sum(value.numel() for value in data if isinstance(value, Tensor)) <= MANY
+
+
+def _in_parts(density: LogDensity, size: int) -> Evaluate:
+    """Return the lowered density, evaluated at ``size`` points at a time, for which it has a graph."""
+
+    def evaluate(theta: Tensor) -> tuple[Tensor, Tensor]:
+        missing = -len(theta) % size
+        padded = torch.cat([theta[-1:].expand(missing, -1), theta])
+        parts = [density.value_and_grad(part.contiguous(), *density.data) for part in padded.split(size)]
+        value, gradient = (torch.cat(each)[missing:] for each in zip(*parts, strict=True))
+        return value, gradient
+
+    return evaluate
+
+
+def _at_once(density: LogDensity, data: Data) -> Evaluate:
+    """Return the density evaluated in one run of the model; random numbers inside it differ from point to point."""
+
+    def evaluate(theta: Tensor) -> tuple[Tensor, Tensor]:
+        in_dims = (0, *(None for _ in data))
+        gradient, value = vmap(grad_and_value(density.log_joint), in_dims, randomness="different")(theta, *data)
+        return value.detach(), gradient.detach()
+
+    return evaluate
+
+
+def _nodes(density: LogDensity, theta: Tensor, data: Data, seed: int) -> dict[str, Node]:
     with isolated(seed, density.device), torch.no_grad():
-        return density.nodes(theta, *density.data)
+        return density.nodes(theta, *data)
+
+
+def _look_for_observations(density: LogDensity, first: Mapping[str, Node]) -> None:
+    """Refuse, or at least warn of, a model that was given data and observes nothing: its fit is the prior."""
+    arrays = {place: value for place, value in enumerate(density.data) if isinstance(value, Tensor) and value.ndim}
+    if density.observed or density.factors or not arrays:
+        return
+    names = argument_names(density.model, len(density.data))
+    given = ", ".join(names[place] for place in arrays)
+    needed = getattr(density.model, "observes", None)
+    if needed:
+        raise ModelError(
+            f"The model was given {given} and observes nothing, so that {needed!r} would be latent and the fit would return the "
+            f"prior. Pass the target too: fit(model, method, x, y). For draws from the prior use prior_predictive(model, x, y)."
+        )
+    if factors := [name for name, node in first.items() if is_factor(node)]:
+        warnings.warn(
+            f"The model observes nothing, and its pyro.factor site {factors[0]!r} is outside of a plate, so that it "
+            f"counts as prior and no observation has a log likelihood of its own. Write it inside "
+            f"pyro.plate('data', len(x)), one term for each row; better, observe a site.",
+            ModelWarning,
+            stacklevel=4,
+        )
+        return
+    lengths = {len(value) for value in arrays.values()}
+    rows = [site for site in density.sites if not site.is_weight and site.shape and site.shape[0] in lengths]
+    hint = (
+        f"Site {rows[-1].name!r} has one latent value for each of {rows[-1].shape[0]} rows: write" if rows else "Write"
+    )
+    warnings.warn(
+        f"The model was given {given} and observes nothing, so the fit returns the prior. {hint} "
+        f"pyro.sample(..., obs=y), and pass y to fit.",
+        ModelWarning,
+        stacklevel=4,
+    )
 
 
 def _refuse_shapes(observed: Mapping[str, Node]) -> None:
@@ -63,18 +218,11 @@ def _refuse_shapes(observed: Mapping[str, Node]) -> None:
             )
 
 
-def _refuse_chance(density: LogDensity, first: Mapping[str, Node], second: Mapping[str, Node]) -> None:
-    """Refuse a model whose sites or whose density at one point depend on the global random stream."""
-    sites = [{name for name, node in nodes.items() if _is_random_variable(node)} for nodes in (first, second)]
-    if sites[0] != sites[1]:
-        name = min(sites[0] ^ sites[1])
-        raise ModelError(
-            f"Site {name!r} is sampled in some runs of the model and not in others. Every run of a model must sample the same "
-            f"sites: mask a site with poutine.mask, or compute both cases and choose with torch.where."
-        )
-    for name in sorted(sites[0]):
+def _refuse_chance(first: Mapping[str, Node], second: Mapping[str, Node]) -> None:
+    """Refuse a model whose density at one point depends on the global random stream."""
+    for name in (name for name, node in first.items() if _is_random_variable(node) and name in second):
         one, other = (log_prob(nodes[name]).detach() for nodes in (first, second))
-        if not torch.equal(one.nan_to_num(), other.nan_to_num()):
+        if not torch.allclose(one, other, rtol=1000 * torch.finfo(one.dtype).eps, atol=0.0, equal_nan=True):
             raise ModelError(
                 f"The log probability of site {name!r} at one and the same point is {float(one.sum()):.6g} in one run of the "
                 f"model and {float(other.sum()):.6g} in the next: the model draws random numbers outside of pyro.sample, such as "
@@ -86,18 +234,19 @@ def _is_random_variable(node: Node) -> bool:
     return node["type"] == "sample" and not is_subsample(node)
 
 
-def _refuse_lost_gradient(density: LogDensity, theta: Tensor) -> None:
-    """Refuse a model that cuts the graph of some latent value, by ``detach``, ``.item()`` or numpy."""
+def _direction(theta: Tensor) -> Tensor:
     direction = torch.randn(theta.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(theta)
-    direction = direction / direction.norm()
-    value, gradient = looped_value_and_grad(density.log_joint)(theta[None], *density.data)
-    slope = float(gradient[0] @ direction)
-    coarse, fine = (_central_difference(density, theta, direction, step) for step in (STEP, STEP / 2))
-    rounding = 100 * torch.finfo(theta.dtype).eps * abs(float(value)) / STEP
-    if (
-        abs(coarse - fine) > TRUSTED * abs(fine) + rounding
-        or not torch.isfinite(torch.tensor([coarse, fine, slope])).all()
-    ):
+    return direction / direction.norm()
+
+
+def _refuse_lost_gradient(value: Tensor, slope: float, step: float) -> None:
+    """Refuse a model that cuts the graph of some latent value, by ``detach``, ``.item()`` or numpy.
+
+    ``value`` is the density at the known point, a step ahead and behind the start, half a step ahead and behind it, and there.
+    """
+    coarse, fine = (float(value[1] - value[2]) / (2 * step), float(value[3] - value[4]) / step)
+    rounding = 100 * torch.finfo(value.dtype).eps * abs(float(value[5])) / step
+    if not all(map(math.isfinite, (coarse, fine, slope))) or abs(coarse - fine) > TRUSTED * abs(fine) + rounding:
         return  # too rough or too steep there to tell
     if abs(fine - slope) > FAR * max(abs(fine), abs(slope)) + rounding:
         raise ModelError(
@@ -105,12 +254,6 @@ def _refuse_lost_gradient(density: LogDensity, theta: Tensor) -> None:
             f"difference gives {fine:.4g}. Somewhere the model takes a latent value out of torch's graph, with .detach(), "
             f".item() or numpy. Compute it with torch operations."
         )
-
-
-def _central_difference(density: LogDensity, theta: Tensor, direction: Tensor, step: float) -> float:
-    with torch.no_grad():
-        up, down = (float(density.log_joint(theta + sign * step * direction, *density.data)) for sign in (1, -1))
-    return (up - down) / (2 * step)
 
 
 def _warn_of_single_event(observed: Mapping[str, Node]) -> None:

@@ -1,7 +1,6 @@
 """From a Pyro model to pure functions of one flat unconstrained vector."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 
-from bnnzoo.core.minibatch import DataError, unequal_rows
+from bnnzoo.core.misfits import explaining_misfits
 from bnnzoo.core.network import Network
 from bnnzoo.core.numerics import Failure, NumericalFailure
 from bnnzoo.core.readout import UnreadableLikelihood
@@ -21,6 +20,7 @@ from bnnzoo.core.sites import (
     is_factor,
     is_observation,
     latent_sites,
+    refuse_other_sites,
     refuse_unsupported,
 )
 from bnnzoo.core.space import ParameterSpace
@@ -31,13 +31,14 @@ from bnnzoo.core.terms import (
     moments_of,
     networks_of,
     pointwise_of,
+    scaled_likelihood_of,
     static_priors,
     summed_by_row,
 )
 from bnnzoo.core.types import Data, Model
 from bnnzoo.lowering.lowered import Lowered, looped_value_and_grad
 
-__all__ = ["LogDensity", "build_density"]
+__all__ = ["LogDensity", "build_density", "first_run"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -103,13 +104,13 @@ class LogDensity(ParameterSpace):
 
     def log_joint(self, theta: Tensor, *batch: Any) -> Tensor:
         """Return log prior plus log likelihood ``[]``; a mini-batch of B of the N observations counts N/B times."""
-        nodes = self.nodes(theta, *batch)
-        terms = pointwise_of(nodes, (*self.observed, *self.factors))
-        scaled = [nodes[name]["scale"] * value.sum() for name, value in terms.items()]
-        num_rows = summed_by_row(list(terms.values()), theta).numel()
-        factor = self.num_data / num_rows if num_rows else 1.0
-        prior = log_prior_of(self, theta, nodes, self.factors)
-        return prior + factor * sum(scaled, theta.new_zeros(()))
+        return self.joint_of(theta, self.nodes(theta, *batch))
+
+    def joint_of(self, theta: Tensor, nodes: Mapping[str, Node]) -> Tensor:
+        """Return the log joint density ``[]`` of one run of the model at ``theta[P]``; refuse one with other latent sites."""
+        refuse_other_sites(nodes.values(), (site.name for site in self.sites), self.observed)
+        likelihood = scaled_likelihood_of(nodes, (*self.observed, *self.factors), self.num_data, theta)
+        return log_prior_of(self, theta, nodes, self.factors) + likelihood
 
     def conditional(self, theta: Tensor, *inputs: Any) -> dict[str, Tensor]:
         """Return the moments of p(y | x, theta), ``mean[B, ...]`` and the like; ``"<site>.mean"`` if sites are several."""
@@ -231,15 +232,27 @@ def build_density(
     >>> density.num_params, density.num_data, density.observed
     (1, 2, ('y',))
     """
+    return first_run(model, *data, dtype=dtype, device=device)[0]
+
+
+def first_run(
+    model: Model, *data: Any, dtype: torch.dtype | None = None, device: torch.device | str = "cpu"
+) -> tuple[LogDensity, dict[str, Node]]:
+    """Return what :func:`build_density` does, and the nodes of the run of the model from which it was read."""
     device, dtype = torch.device(device), dtype or torch.get_default_dtype()
-    with _explaining_unequal_rows(data):
+    with explaining_misfits(model, data):
         nodes = discover(model, data, device, dtype, check=_check_observations)
-        refuse_unsupported(nodes.values())
-        samples = [node for node in nodes.values() if node["type"] == "sample"]
-        observed = tuple(node["name"] for node in samples if is_observation(node))
-        factors = tuple(node["name"] for node in samples if is_factor(node) and node["cond_indep_stack"])
-        terms = [log_prob(nodes[name]).detach() for name in (*observed, *factors)]
-        priors = static_priors([node for node in samples if node["name"] not in (*observed, *factors)])
+        return _density_of(model, data, nodes, dtype, device), nodes
+
+
+def _density_of(
+    model: Model, data: Data, nodes: Mapping[str, Node], dtype: torch.dtype, device: torch.device
+) -> LogDensity:
+    refuse_unsupported(nodes.values())
+    samples = [node for node in nodes.values() if node["type"] == "sample"]
+    observed = tuple(node["name"] for node in samples if is_observation(node))
+    factors = tuple(node["name"] for node in samples if is_factor(node) and node["cond_indep_stack"])
+    terms = [log_prob(nodes[name]).detach() for name in (*observed, *factors)]
     sites = latent_sites(samples)
     if not sites:
         raise ModelError(
@@ -254,7 +267,7 @@ def build_density(
         num_params=sites[-1].span.stop,
         num_data=summed_by_row(terms, torch.empty(0)).numel(),
         networks=networks_of(samples),
-        priors=priors,
+        priors=static_priors([node for node in samples if node["name"] not in (*observed, *factors)]),
         dtype=dtype,
         device=device,
     )
@@ -265,20 +278,6 @@ def _check_observations(nodes: Mapping[str, Node]) -> None:
     for node in nodes.values():
         if node["type"] == "sample" and is_observation(node):
             log_prob(node)
-
-
-@contextmanager
-def _explaining_unequal_rows(data: Data) -> Iterator[None]:
-    """Say so where a model fails on arguments with different numbers of rows; some models may well take those."""
-    try:
-        yield
-    except ModelError:
-        raise
-    except (RuntimeError, ValueError) as error:
-        reason = unequal_rows(data)
-        if reason is None:
-            raise
-        raise DataError(reason) from error
 
 
 def _with_prior_weights(density: LogDensity, theta: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from enum import Enum
 from pathlib import Path
 from typing import ClassVar, Protocol, runtime_checkable
 
+from bnnzoo.core.consistency import Evaluated
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.posterior import Posterior
 
@@ -51,6 +52,13 @@ class FitContext:
     executor: Executor | None = None
     checkpoint: Path | None = None
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    looked_at: tuple[LogDensity, Evaluated] | None = None
+    """The density and its values at starting points of this seed, from the look that ``fit`` takes at the model."""
+
+    def starts_of(self, density: LogDensity, num_chains: int) -> Evaluated | None:
+        """Return the first starting points of a density and its values there, if they are known already."""
+        known, points = self.looked_at or (None, None)
+        return points if known is density and points is not None and len(points.theta) == num_chains else None
 
 
 @runtime_checkable

@@ -228,7 +228,9 @@ def replay(
 
 
 def _nodes(model: Model, data: Data) -> dict[str, Node]:
-    nodes: dict[str, Any] = dict(poutine.trace(model).get_trace(*data).nodes)
+    with poutine.trace() as recorder:  # and not get_trace, which puts a table of shapes behind the model's own errors
+        model(*data)
+    nodes: dict[str, Any] = dict(recorder.trace.nodes)
     return nodes
 
 

@@ -16,6 +16,7 @@ from bnnzoo.core.fingerprint import different_data, different_model, fingerprint
 from bnnzoo.core.info import FitInfo
 from bnnzoo.core.minibatch import as_tensors
 from bnnzoo.core.placeholders import arguments_of, density_without_data
+from bnnzoo.core.reading import conformed
 from bnnzoo.core.stored import Owner, Stored, decode, encode
 from bnnzoo.core.types import Data, Model
 
@@ -121,7 +122,8 @@ class SavedFit:
         if arguments and not data:
             density: LogDensity = density_without_data(model, arguments, dtype, device)
         else:
-            tensors = as_tensors(data, dtype, device)
+            types = (torch.empty(0, dtype=getattr(torch, a["dtype"])) if "dtype" in a else None for a in arguments)
+            tensors = conformed(as_tensors(data, dtype, device), tuple(types))
             self._refuse(different_data(saved, tensors))
             density = build_density(model, *tensors, dtype=dtype, device=device)
         self._refuse(different_model(saved, density))

@@ -18,6 +18,7 @@ __all__ = [
     "NonNegativeCount",
     "Positive",
     "Range",
+    "Seed",
     "check_argument",
     "check_settings",
 ]
@@ -64,6 +65,7 @@ type Count = Annotated[int, Range(1)]
 type NonNegativeCount = Annotated[int, Range(0)]
 type Positive = Annotated[float, Range(0, open_low=True)]
 type NonNegative = Annotated[float, Range(0)]
+type Seed = Annotated[int, Range(0, 2**63 - 1)]
 type Fraction = Annotated[float, Range(0, 1, open_low=True, open_high=True)]
 
 

@@ -1,6 +1,6 @@
 """Latent sites of a Pyro model and their places in the flat unconstrained vector."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch.distributions.transforms import Transform
 from bnnzoo.core.network import NETWORK_KEY
 
 __all__ = [
+    "DIMENSIONS",
     "ModelError",
     "Site",
     "innermost",
@@ -23,8 +24,13 @@ __all__ = [
     "is_observation",
     "is_subsample",
     "latent_sites",
+    "refuse_other_sites",
     "refuse_unsupported",
 ]
+
+
+DIMENSIONS = frozenset({"chain", "draw", "obs_id", "output_id", "class_id", "member", "step"})
+"""Names that a tree of results gives to its dimensions."""
 
 
 class ModelError(ValueError):
@@ -120,16 +126,61 @@ def refuse_unsupported(nodes: Iterable[dict[str, Any]]) -> None:
     Raises
     ------
     ModelError
-        For a learnable ``pyro.param``, random subsampling inside the model, a discrete latent site, or a latent
-        site whose support depends on another latent site.
+        For a name that a tree cannot hold, a learnable ``pyro.param``, random subsampling inside the model, a discrete latent
+        site, one made by ``obs_mask=``, or a latent site whose support depends on another latent site.
     """
+    nodes = list(nodes)
+    names = {node["name"] for node in nodes}
     for node in nodes:
+        if node["type"] == "sample" and not is_subsample(node):
+            _refuse_name(node["name"])
+        if node["type"] == "sample" and node["name"].endswith("_unobserved"):
+            _refuse_obs_mask(node["name"].removesuffix("_unobserved"), names)
         if node["type"] == "param":
             _refuse_param(node["name"])
         elif node["type"] == "sample" and is_subsample(node):
             _refuse_subsampling(node)
         elif node["type"] == "sample" and not node["is_observed"]:
             _refuse_latent(node["name"], node["fn"])
+
+
+def refuse_other_sites(nodes: Iterable[dict[str, Any]], latent: Iterable[str], observed: Iterable[str]) -> None:
+    """Refuse a run of a model that did not sample the latent sites of its first run.
+
+    Raises
+    ------
+    ModelError
+        Naming the first site that one of both runs lacks.
+    """
+    samples = [node for node in nodes if node["type"] == "sample" and not node["is_observed"]]
+    found = {node["name"] for node in samples if not is_subsample(node)}
+    if different := (found ^ set(latent)) - set(observed):
+        raise ModelError(
+            f"Site {min(different)!r} is sampled in some runs of the model and not in others. Every run of a model must sample "
+            f"the same sites: mask a site with poutine.mask, or compute both cases and choose with torch.where."
+        )
+
+
+def _refuse_name(name: str) -> None:
+    if name in DIMENSIONS:
+        raise ModelError(
+            f"Site {name!r} has the name of a dimension of the tree: rename it, for instance to '{name}_effect'."
+        )
+    if not name or name != name.strip() or "/" in name or not name.isprintable():
+        raise ModelError(
+            f"Site {name!r} has a name that a tree of results cannot hold. Names are not empty, begin and end without a space, "
+            f"and have no '/', which Pyro's scope() puts between prefix and name: write a name such as 'group.effect'."
+        )
+
+
+def _refuse_obs_mask(name: str, names: Collection[str]) -> None:
+    """Refuse what ``pyro.sample(..., obs_mask=)`` makes: a latent value also where the outcome was seen, without a density."""
+    if f"{name}_observed" in names:
+        raise ModelError(
+            f"Site {name!r} is sampled with obs_mask=, which makes outcomes latent, also those that were seen. Mask the others "
+            f"instead: with pyro.poutine.mask(mask=seen): pyro.sample({name!r}, ..., obs=y), where y holds any number that is "
+            f"not seen. The posterior is the same, and predict() gives the missing outcomes."
+        )
 
 
 def _refuse_param(name: str) -> None:

@@ -22,6 +22,7 @@ __all__ = [
     "moments_of",
     "networks_of",
     "pointwise_of",
+    "scaled_likelihood_of",
     "static_priors",
     "summed_by_row",
 ]
@@ -37,6 +38,15 @@ def moments_of(nodes: Mapping[str, Node], observed: tuple[str, ...]) -> dict[str
 def pointwise_of(nodes: Mapping[str, Node], names: Iterable[str]) -> dict[str, Tensor]:
     """Return the masked but unscaled log density ``[B, ...]`` of each named site."""
     return {name: log_prob(nodes[name]) for name in names}
+
+
+def scaled_likelihood_of(nodes: Mapping[str, Node], names: Iterable[str], num_data: int, like: Tensor) -> Tensor:
+    """Return the log likelihood ``[]`` of the named sites, scaled up from the B rows seen to all ``num_data``."""
+    terms = pointwise_of(nodes, names)
+    scaled = [nodes[name]["scale"] * value.sum() for name, value in terms.items()]
+    num_rows = summed_by_row(list(terms.values()), like).numel()
+    factor = num_data / num_rows if num_rows else 1.0
+    return factor * sum(scaled, like.new_zeros(()))
 
 
 def log_prior_of(

@@ -79,6 +79,7 @@ def loo(tree: xr.DataTree) -> ELPDData:
     log_likelihood = _seen(_by_observation(tree), tree)
     if num_draws(log_likelihood) < MIN_DRAWS:
         raise ValueError(f"LOO needs {MIN_DRAWS} draws or more, but there are {num_draws(log_likelihood)}.")
+    _refuse_single_observation(log_likelihood)
     is_approximate = _sampling(tree) == "iid"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of ArviZ, about k-hats: they are warned of below
@@ -156,6 +157,15 @@ def _certain(tree: xr.DataTree) -> xr.DataArray:
     if "probs" not in conditional:
         return xr.DataArray(False)
     return (conditional["probs"].max("class_id") > 1 - 1e-6).all(SAMPLE_DIMS)
+
+
+def _refuse_single_observation(log_likelihood: xr.DataArray) -> None:
+    if log_likelihood.size == num_draws(log_likelihood):
+        raise ValueError(
+            "LOO needs two observations or more, but the log likelihood of each draw is a single number: either one row was "
+            "seen, or the model makes all rows one event. Where rows are independent, observe them in pyro.plate('data', "
+            "len(x)) and without .to_event(); a joint distribution of all rows, such as a Gaussian process, has no LOO by row."
+        )
 
 
 def _of_chains(log_likelihood: xr.DataArray, tree: xr.DataTree) -> ELPDData:

@@ -1,28 +1,33 @@
 """``fit``: one model, any method, one kind of result."""
 
+import math
 import warnings
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 
 from bnnzoo.core.arguments import argument_names, positional
-from bnnzoo.core.density import LogDensity, build_density
+from bnnzoo.core.consistency import Evaluated, refuse_inconsistent
+from bnnzoo.core.density import LogDensity
 from bnnzoo.core.labels import columns_of, refuse_unaligned_rows
 from bnnzoo.core.method import FitContext, Method, Need
-from bnnzoo.core.minibatch import as_tensors, usable_device
+from bnnzoo.core.minibatch import usable_device
 from bnnzoo.core.posterior import Posterior
-from bnnzoo.core.settings import Range, check_argument, check_settings
+from bnnzoo.core.reading import read_model
+from bnnzoo.core.replay import Node
+from bnnzoo.core.scales import warn_of_scales
+from bnnzoo.core.settings import Seed, check_argument, check_settings
 from bnnzoo.core.sites import ModelError
+from bnnzoo.core.sizes import refuse_beyond_memory
 from bnnzoo.core.types import Model
 from bnnzoo.inference.config import run_method
 from bnnzoo.inference.progress import progress_for
 
 __all__ = ["fit"]
-
-SEED = Annotated[int, Range(0, 2**63 - 1)]
 
 SPREAD = frozenset({"num_chains", "num_members", "num_restarts"})
 """Settings that count independent parts of a fit: what a method with one of them sends to an executor."""
@@ -49,7 +54,8 @@ def fit(
     method : Method
         What to run, with all its settings: ``NUTS()``, ``MeanFieldVI()``, ``Laplace()``, ...
     *data
-        Arguments of the model: numpy arrays, pandas frames or series, tensors, and anything else it takes.
+        Arguments of the model: tensors, numpy arrays, lists of numbers, frames and series of pandas or polars, labelled arrays of
+        xarray, and anything else it takes. Whole numbers are converted to ``dtype`` where the model fails on them as they are.
     seed : int
         Seed of everything random. Torch's global random stream is left as it was.
     executor : concurrent.futures.Executor, optional
@@ -76,7 +82,7 @@ def fit(
     ModelError
         If the model has what no method supports, or lacks what this one needs.
     DataError
-        If the data are not finite numbers.
+        If the data are not finite numbers, or do not fit the model.
     TypeError, ValueError
         If a setting or the seed is not what it may be, or torch cannot compute on the device.
 
@@ -94,24 +100,38 @@ def fit(
     1.0
     """
     _refuse_class(method)
+    _refuse_wrong_kinds(model, executor)
     check_settings(method)
-    check_argument("fit", "seed", seed, SEED)
+    check_argument("fit", "seed", seed, Seed)
     _refuse_checkpoint(method, checkpoint)
     target = usable_device(device)
     dtype = dtype or torch.get_default_dtype()
     data = positional(model, data, named)
     names = argument_names(model, len(data))
     refuse_unaligned_rows(data, names)
-    tensors = as_tensors(data, dtype, target)
-    density = build_density(model, *tensors, dtype=dtype, device=target)
+    density, first = read_model(model, data, dtype, target)
     _refuse_unmet_needs(method, density)
+    _refuse_beyond_memory(method, density)
     _warn_unused_executor(method, executor)
+    columns = columns_of(data, names)
+    warn_of_scales(density.data, names, columns)
     bar = progress_for(progress)
-    context = FitContext(seed, bar, executor, None if checkpoint is None else Path(checkpoint), columns_of(data, names))
+    store = None if checkpoint is None else Path(checkpoint)
+    context = FitContext(seed, bar, executor, store, columns, _look(method, density, first, seed))
     try:
         return run_method(method, density, context)
     finally:
         bar.stop()
+
+
+def _look(
+    method: Method, density: LogDensity, first: Mapping[str, Node], seed: int
+) -> tuple[LogDensity, Evaluated] | None:
+    """Refuse a model that is no function of its latent values; return what is thereby known of the method's starts."""
+    counts = [getattr(method, name) for name in sorted(SPREAD) if hasattr(method, name)]
+    starts = density.init(counts[0] if counts else 1, seed)
+    found = refuse_inconsistent(density, first, starts, traced=hasattr(method, "num_chains"))
+    return None if found is None else (density, found)
 
 
 def _refuse_class(method: object) -> None:
@@ -119,6 +139,18 @@ def _refuse_class(method: object) -> None:
         raise TypeError(f"The method is the class {method.__name__}, not an object. Write {method.__name__}().")
     if not hasattr(method, "run"):
         raise TypeError(f"The second argument of fit is {method!r}, not a method. Write fit(model, NUTS(), x, y).")
+
+
+def _refuse_wrong_kinds(model: object, executor: object) -> None:
+    if not callable(model):
+        raise TypeError(
+            f"The first argument of fit is a {type(model).__name__}, not a model. Write fit(model, NUTS(), x, y)."
+        )
+    if executor is not None and not callable(getattr(executor, "submit", None)):
+        raise TypeError(
+            f"fit(executor={executor!r}): write an executor of concurrent.futures, such as ProcessPoolExecutor(4, "
+            f"mp_context=multiprocessing.get_context('spawn'))."
+        )
 
 
 def _refuse_checkpoint(method: Method, checkpoint: str | Path | None) -> None:
@@ -136,6 +168,16 @@ def _warn_unused_executor(method: Method, executor: Executor | None) -> None:
             f"spread.",
             stacklevel=3,
         )
+
+
+def _refuse_beyond_memory(method: Method, density: LogDensity) -> None:
+    counts = {name: getattr(method, name) for name in (*sorted(SPREAD), "num_draws") if hasattr(method, name)}
+    asked = ", ".join(f"{name}={count}" for name, count in counts.items())
+    refuse_beyond_memory(
+        float(math.prod(counts.values())) * density.num_params * density.dtype.itemsize,
+        f"{asked} of {density.num_params} parameters",
+        "Choose fewer",
+    )
 
 
 def _has_parts(method: object) -> bool:

@@ -1,11 +1,12 @@
 """Starting points of chains, members and restarts: from the model, from another method, or given."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from bnnzoo.core.consistency import Evaluated
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext, Method
 from bnnzoo.core.posterior import Posterior
@@ -46,40 +47,31 @@ def starting_points(
     return evaluated_starts(start, num_chains, density, context, traced=traced).theta
 
 
-@dataclass(frozen=True)
-class Evaluated:
-    """Points ``theta[C, P]`` with the log density ``value[C]`` and its ``gradient[C, P]`` there, all finite."""
-
-    theta: Tensor
-    value: Tensor
-    gradient: Tensor
-
-    def rows(self, first: int, end: int) -> "Evaluated":
-        """Return the points from ``first`` up to ``end``."""
-        return Evaluated(self.theta[first:end], self.value[first:end], self.gradient[first:end])
-
-
 def evaluated_starts(
     start: Start, num_chains: int, density: LogDensity, context: FitContext, *, traced: bool = False
 ) -> Evaluated:
     """Return what :func:`starting_points` does, with the density and the gradient evaluated there."""
     if start is None:
-        return _from_model(num_chains, density, context.seed, traced)
+        return _from_model(num_chains, density, context, traced)
     if isinstance(start, Tensor):
         theta = _checked_shape(start, num_chains, density)
     else:
         posterior = start if hasattr(start, "draws") else run_method(start, density, replace(context, checkpoint=None))
+        _refuse_other_parameters(posterior, density)
         return _from_draws(posterior.draws(), num_chains, density, traced)
     found = _evaluated(theta.to(dtype=density.dtype, device=density.device), density, traced)
     _refuse_not_finite(found, density)
     return found
 
 
-def _from_model(num_chains: int, density: LogDensity, seed: int, traced: bool) -> Evaluated:
+def _from_model(num_chains: int, density: LogDensity, context: FitContext, traced: bool) -> Evaluated:
     """Draw starts until the density is finite at all of them; only those at which it is not are drawn again."""
-    theta = density.init(num_chains, seed).to(dtype=density.dtype, device=density.device)
-    again = (density.init(num_chains, seed + 1_000_003 * attempt) for attempt in range(1, MAX_ATTEMPTS))
-    return _drawn_again(theta, again, density, traced)
+    again = (density.init(num_chains, context.seed + 1_000_003 * attempt) for attempt in range(1, MAX_ATTEMPTS))
+    found = context.starts_of(density, num_chains)
+    if found is None:
+        theta = density.init(num_chains, context.seed).to(dtype=density.dtype, device=density.device)
+        found = _evaluated(theta, density, traced)
+    return _drawn_again(found, again, density, traced)
 
 
 def _from_draws(draws: Tensor, num_chains: int, density: LogDensity, traced: bool) -> Evaluated:
@@ -87,20 +79,30 @@ def _from_draws(draws: Tensor, num_chains: int, density: LogDensity, traced: boo
     theta = _spread(draws, num_chains).to(dtype=density.dtype, device=density.device)
     others = draws.flatten(0, 1)
     num_again = min(MAX_ATTEMPTS, len(others) // num_chains)
-    return _drawn_again(theta, (others[i::num_again][:num_chains] for i in range(num_again)), density, traced)
+    again = (others[i::num_again][:num_chains] for i in range(num_again))
+    return _drawn_again(_evaluated(theta, density, traced), again, density, traced)
 
 
-def _drawn_again(theta: Tensor, again: Iterable[Tensor], density: LogDensity, traced: bool) -> Evaluated:
-    """Replace the points ``theta[C, P]`` at which the density is not finite by the next ones of ``again``."""
-    found = _evaluated(theta, density, traced)
+def _drawn_again(found: Evaluated, again: Iterable[Tensor], density: LogDensity, traced: bool) -> Evaluated:
+    """Replace the points ``[C, P]`` at which the density is not finite by the next ones of ``again``."""
     for others in again:
         bad = ~_finite(found)
         if not bool(bad.any()):
             return found
+        theta = found.theta.clone()
         theta[bad] = others.to(theta)[bad]
         found = _evaluated(theta, density, traced)
     _refuse_not_finite(found, density)
     return found
+
+
+def _refuse_other_parameters(posterior: Posterior, density: LogDensity) -> None:
+    theirs, ours = ([(site.name, site.shape) for site in each.sites] for each in (posterior.density, density))
+    if theirs != ours:
+        raise ValueError(
+            f"init is a posterior of another model: it has {posterior.density.sites_in_short()}, but this model has "
+            f"{density.sites_in_short()}. Fit the start to the same model, or give theta[C, P] as a tensor."
+        )
 
 
 def _checked_shape(theta: Tensor, num_chains: int, density: LogDensity) -> Tensor:

@@ -1,6 +1,7 @@
 """The standard supervised model: a network, a prior on its weights, and a likelihood of the target given its output."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -19,6 +20,9 @@ class Supervised:
     net: nn.Module
     prior: Prior
     likelihood: Likelihood
+
+    observes: ClassVar[str] = "y"
+    """Name of the site without whose observation a fit is a mistake."""
 
     def __call__(self, x: Tensor, y: Tensor | None = None) -> Tensor:
         """Sample the network's weights and the target, or observe the target if `y` is given."""

@@ -9,6 +9,8 @@ import xarray as xr
 from torch import Tensor
 
 from bnnzoo.core.posterior import Draws, Mixture, Posterior
+from bnnzoo.core.settings import Seed, check_argument
+from bnnzoo.core.sizes import refuse_beyond_memory
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.evaluate import Arrays, evaluate, plan
 
@@ -48,7 +50,16 @@ class Drawn:
 
 def draw(posterior: Posterior, num_draws: int | None, seed: int | None) -> Drawn:
     """Draw from a posterior, with the seed of its fit by default."""
+    if seed is not None:
+        check_argument("predict", "seed", seed, Seed)
     seed = posterior.info.seed if seed is None else seed
+    density = posterior.density
+    if num_draws is not None:
+        refuse_beyond_memory(
+            float(num_draws) * density.num_params * density.dtype.itemsize,
+            f"num_draws={num_draws} of {density.num_params} parameters",
+            "Choose a smaller num_draws",
+        )
     members = posterior.members(num_draws, seed) if isinstance(posterior, Mixture) else None
     return Drawn(posterior, posterior.draws(num_draws, seed).detach(), seed, members)
 

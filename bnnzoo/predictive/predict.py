@@ -1,5 +1,6 @@
 """From a posterior and data to a DataTree: predictions, their moments, and what ArviZ needs."""
 
+from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -8,10 +9,11 @@ import xarray as xr
 from torch import Tensor
 
 from bnnzoo.core.arguments import argument_names, positional
-from bnnzoo.core.density import LogDensity, build_density
+from bnnzoo.core.density import LogDensity
 from bnnzoo.core.labels import in_fitted_order
-from bnnzoo.core.minibatch import as_tensors
 from bnnzoo.core.posterior import Draws, FitInfo, Posterior
+from bnnzoo.core.reading import read_model
+from bnnzoo.core.settings import Seed, check_argument
 from bnnzoo.core.types import Data, Model
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.latent import Drawn, draw, latent_groups
@@ -93,6 +95,7 @@ def posterior_predictive(
     >>> dict(train["log_likelihood"].sizes)
     {'chain': 1, 'draw': 50, 'obs_id': 40}
     """
+    _refuse_no_posterior("posterior_predictive", posterior)
     _check_positive("num_draws", num_draws)
     _check_positive("chunk_size", chunk_size)
     if not posterior.density.has_data:
@@ -147,7 +150,7 @@ def predict(
     Raises
     ------
     ValueError
-        If an argument is out of range.
+        If an argument is out of range, or the likelihood is made of ``pyro.factor`` sites alone.
 
     Examples
     --------
@@ -159,8 +162,10 @@ def predict(
     >>> dict(test["predictions"].sizes), "predictions_log_likelihood" in test.children
     ({'chain': 1, 'draw': 20, 'obs_id': 3}, False)
     """
+    _refuse_no_posterior("predict", posterior)
     _check_positive("num_draws", num_draws)
     _check_positive("chunk_size", chunk_size)
+    _refuse_factors_alone(posterior.density)
     draws = draw(posterior, num_draws, seed)
     rows = Rows.of(posterior.density, draws.flat[0], _as_fitted(posterior, data, named))
     about = row_groups(draws, rows, chunk_size, row_densities(posterior, linearized))
@@ -200,6 +205,7 @@ def to_datatree(
     >>> bz.to_datatree(posterior, num_draws=20)["posterior"]["w"].dims
     ('chain', 'draw', 'w_dim_0')
     """
+    _refuse_no_posterior("to_datatree", posterior)
     _check_positive("num_draws", num_draws)
     draws = draw(posterior, num_draws, seed)
     return datatree.from_groups(latent_groups(draws, weights), datatree.fit_attributes(posterior.info, draws.seed))
@@ -249,8 +255,8 @@ def prior_predictive(
     {'chain': 1, 'draw': 100, 'obs_id': 40}
     """
     _check_positive("num_draws", num_draws)
-    tensors = as_tensors(data, dtype or torch.get_default_dtype(), torch.device("cpu"))
-    density = build_density(model, *tensors, dtype=dtype)
+    check_argument("prior_predictive", "seed", seed, Seed)
+    density, _ = read_model(model, data, dtype or torch.get_default_dtype(), torch.device("cpu"))
     if not density.observed:
         raise ValueError(
             "prior_predictive cannot tell the observation from the latent sites "
@@ -265,8 +271,27 @@ def prior_predictive(
     return datatree.from_groups(wanted, datatree.fit_attributes(info, seed))
 
 
-def _check_positive(name: str, value: int | None) -> None:
-    if value is not None and value < 1:
+def _refuse_no_posterior(function: str, posterior: object) -> None:
+    if not hasattr(posterior, "density") or not hasattr(posterior, "draws"):
+        raise TypeError(
+            f"{function} takes the posterior that bnnzoo.fit returned, but its first argument is of type "
+            f"{type(posterior).__name__}. Write {function}(posterior, x), with posterior = bnnzoo.fit(model, method, x, y)."
+        )
+
+
+def _refuse_factors_alone(density: LogDensity) -> None:
+    if density.factors and not density.observed:
+        raise ValueError(
+            f"predict has no outcome to draw: the likelihood is the pyro.factor site {density.factors[0]!r}, which is a "
+            f"number and no distribution. Observe a site, with pyro.poutine.mask(mask=seen) around "
+            f"pyro.sample('t', ..., obs=t), and keep the factor for the rows that are not seen, such as censored ones."
+        )
+
+
+def _check_positive(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, Integral | None):
+        raise TypeError(f"{name}={value!r}: write a whole number.")
+    if value is not None and int(value) < 1:
         raise ValueError(f"{name}={value}; write a positive number.")
 
 

@@ -10,16 +10,26 @@ from torch import Tensor
 
 from bnnzoo.core.arguments import argument_names
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.minibatch import as_tensors, unequal_rows
+from bnnzoo.core.minibatch import as_tensors
+from bnnzoo.core.misfits import explaining_misfits, refuse_no_rows
+from bnnzoo.core.reading import conformed
 from bnnzoo.core.replay import Node
+from bnnzoo.core.sizes import refuse_beyond_memory
 from bnnzoo.core.terms import moments_of, pointwise_of
 from bnnzoo.core.types import Data, Model
 from bnnzoo.predictive import datatree
-from bnnzoo.predictive.evaluate import Arrays, Variable, can_split_rows, evaluate, plan
+from bnnzoo.predictive.evaluate import Arrays, Blocks, Variable, can_split_rows, evaluate, plan
 from bnnzoo.predictive.latent import Drawn, numpy_arrays
 from bnnzoo.predictive.random_blocks import draw_blocks, evaluate_random
 
 __all__ = ["Rows", "new_data", "row_groups"]
+
+
+ARRAYS = 4
+"""Draws x rows in the tree, at the least: an outcome, its mean, variance and entropy."""
+
+FEW_DRAWS = 64
+"""Draws whose factors are evaluated together."""
 
 
 @dataclass(frozen=True)
@@ -36,25 +46,23 @@ class Rows:
     def of(cls, density: LogDensity, theta: Tensor, raw: Data) -> "Rows":
         """Convert and inspect the arguments ``raw`` by running the model at ``theta[P]``: on all rows, then on one."""
         data = new_data(density, raw)
-        try:
+        with explaining_misfits(density.model, data):
             nodes = density.nodes(theta, *data)
             _refuse_absent_sites(density, nodes)
             moments = moments_of(nodes, density.observed)
-            pointwise_of(nodes, (*density.observed, *density.factors))
-        except Exception as error:
-            if explanation := unequal_rows(data):
-                raise ValueError(explanation) from error
-            raise
+            terms = pointwise_of(nodes, [name for name in (*density.observed, *density.factors) if name in nodes])
         observed = {name: nodes[name]["value"] for name in density.observed if nodes[name]["is_observed"]}
-        lengths = {v.shape[0] if v.ndim else 0 for v in moments.values()}
+        lengths = {v.shape[0] if v.ndim else 0 for v in (moments or terms).values()}
         num_rows = lengths.pop() if len(lengths) == 1 else 0
-        splits = num_rows > 1 and can_split_rows(moments, density.conditional, theta, data, num_rows)
+        splits = bool(moments) and num_rows > 1 and can_split_rows(moments, density.conditional, theta, data, num_rows)
         return cls(data, raw, observed, num_rows, splits)
 
 
 def new_data(density: LogDensity, raw: Data) -> Data:
     """Return arguments for new rows as tensors; refuse inputs of another width than those the model was fitted to."""
     data = as_tensors(raw, density.dtype, density.device)
+    refuse_no_rows(density.model, data)
+    data = conformed(data, density.data)
     _refuse_other_widths(data, density.data)
     return data
 
@@ -76,7 +84,13 @@ def row_groups(
     """
     density = draws.posterior.density
     if not density.observed:
-        return {}
+        return _by_factors(draws, rows)
+    draws_in_all = len(draws.flat)
+    refuse_beyond_memory(
+        float(draws_in_all) * rows.num_rows * density.dtype.itemsize * ARRAYS,
+        f"{draws_in_all} draws x {rows.num_rows} rows",
+        "Choose a smaller num_draws, or predict some of the rows at a time",
+    )
     densities = densities or (density,)
     if len(densities) == 1:
         found = _evaluated(densities[0], draws.flat, rows, draws.seed, chunk_size)
@@ -95,7 +109,7 @@ def row_groups(
 
 def _evaluated(density: LogDensity, theta: Tensor, rows: Rows, seed: int, chunk_size: int | None) -> Arrays:
     """Return draws of y, moments and log densities at ``theta[M, P]``; each run of the model gives as much as it can."""
-    likelihoods = [*rows.observed, *(density.factors if rows.observed else ())]
+    likelihoods = [*rows.observed, *(density.factors if rows.observed else ())]  # a factor may exist only given y
 
     def moments_and_likelihood(theta: Tensor, *data: Any) -> dict[Any, Tensor]:
         nodes = density.observed_nodes(theta, *data)
@@ -118,6 +132,19 @@ def _evaluated(density: LogDensity, theta: Tensor, rows: Rows, seed: int, chunk_
     return evaluate(moments_and_likelihood, theta, *where[1:], blocks) | evaluate_random(
         drawn, theta, *where[1:], tiles, seed
     )
+
+
+def _by_factors(draws: Drawn, rows: Rows) -> dict[str, xr.Dataset]:
+    """Return the log likelihood of a model whose likelihood is made of ``pyro.factor`` sites alone: no outcome can be drawn."""
+    density = draws.posterior.density
+    if not density.factors:
+        return {}
+    found = evaluate(density.pointwise, draws.flat, rows.data, rows.num_rows, Blocks(FEW_DRAWS, None))
+    inputs, columns = _inputs(density.model, rows)
+    return {
+        "log_likelihood": datatree.by_row(draws.per_draw(found)),
+        "constant_data": datatree.constant(inputs, rows.num_rows, columns),
+    }
 
 
 def _by_component(densities: Sequence[LogDensity], draws: Drawn, rows: Rows, chunk_size: int | None) -> Arrays:
@@ -174,5 +201,14 @@ def _refuse_other_widths(data: Data, fitted: Data) -> None:
         if isinstance(new, Tensor) and isinstance(old, Tensor) and new.shape[1:] != old.shape[1:]:
             raise ValueError(
                 f"argument {place + 1} has shape {tuple(new.shape)}, but the model was fitted to {tuple(old.shape)}: "
-                "only the number of rows may differ."
+                f"only the number of rows may differ.{_hint(new, old)}"
             )
+
+
+def _hint(new: Tensor, old: Tensor) -> str:
+    """Say what to write where an argument lacks a dimension."""
+    if old.ndim != 2 or new.ndim != 1:
+        return ""
+    if old.shape[1] == 1:
+        return " Write x[:, None] for one column."
+    return " Write x[None, :] for one row." if len(new) == old.shape[1] else ""

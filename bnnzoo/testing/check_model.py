@@ -8,8 +8,9 @@ from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.core.consistency import refuse_inconsistent
-from bnnzoo.core.density import LogDensity, build_density
-from bnnzoo.core.minibatch import as_tensors, usable_device
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.minibatch import usable_device
+from bnnzoo.core.reading import read_model
 from bnnzoo.core.replay import isolated
 from bnnzoo.core.types import Model
 from bnnzoo.testing.isolation import leaves_no_trace
@@ -53,18 +54,17 @@ def check_model(
     >>> check_model(target.model, *target.data)
     """
     where = usable_device(device)
-    tensors = as_tensors(data, torch.float64, where)
     with leaves_no_trace("Reading the model"):
-        density = build_density(model, *tensors, dtype=torch.float64, device=where)
+        density, first = read_model(model, data, torch.float64, where)
         theta = density.init(num_points, seed)
         _check_repeatable(density, theta[0])
-        values, gradients = density.value_and_grad(theta, *tensors)
+        values, gradients = density.value_and_grad(theta, *density.data)
     for point, value, gradient in zip(theta, values, gradients, strict=True):
         _check_value(density, point, value)
         _check_gradient(density, point, gradient, seed)
     _check_batched(density, theta)
     _check_predictive(density, theta)
-    refuse_inconsistent(density)
+    refuse_inconsistent(density, first)
 
 
 def _check_repeatable(density: LogDensity, theta: Tensor) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.core.minibatch import DataError
-from bnnzoo.core.sites import ModelError
+from bnnzoo.core.sites import DIMENSIONS, ModelError
 from bnnzoo.lowering.lowered import LoweringWarning, looped_value_and_grad
 from bnnzoo.models import random_module
 from bnnzoo.models.priors import normal
@@ -25,6 +25,29 @@ def density_of(name: str) -> LogDensity:
 
 def points(density: LogDensity, num: int = 3) -> Tensor:
     return torch.randn(num, density.num_params, generator=torch.Generator().manual_seed(2))
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("a/b", r"Site 'a/b' has a name that a tree of results cannot hold.*scope\(\)"),
+        ("", "Site '' has a name that a tree"),
+        (" a", "Site ' a' has a name that a tree"),
+        ("a\n", r"Site 'a\\n' has a name that a tree"),
+        *((name, f"Site '{name}' has the name of a dimension of the tree: rename it") for name in sorted(DIMENSIONS)),
+    ],
+)
+@pytest.mark.parametrize("kind", ["latent", "observed", "deterministic"])
+def test_names_that_a_tree_cannot_hold_are_refused(name: str, sentence: str, kind: str) -> None:
+    def model() -> None:
+        w = pyro.sample(name if kind == "latent" else "w", dist.Normal(0.0, 1.0))
+        if kind == "observed":
+            pyro.sample(name, dist.Normal(w, 1.0), obs=torch.tensor(1.0))
+        if kind == "deterministic":
+            pyro.deterministic(name, 2 * w)
+
+    with pytest.raises(ModelError, match=sentence):
+        build_density(model)
 
 
 @pytest.mark.parametrize("name", NAMES)

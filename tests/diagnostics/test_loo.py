@@ -228,3 +228,10 @@ def test_what_has_no_leave_one_out_is_refused():
     log_q[0, 1] = np.inf
     with pytest.raises(ValueError, match="lp - log_q is not finite in 1 of 400 draws"):
         loo(tree_of(some(), sampling="iid", log_q=log_q))
+
+
+@pytest.mark.parametrize("shape", [(2, 100), (2, 100, 1)])
+def test_a_single_observation_cannot_be_left_out(shape):
+    values = np.random.default_rng(0).normal(size=shape)
+    with pytest.raises(ValueError, match=r"LOO needs two observations or more.*\.to_event\(\).*Gaussian process"):
+        loo(tree_of(values))

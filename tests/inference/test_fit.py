@@ -1,12 +1,14 @@
 """What ``fit`` refuses before it does anything."""
 
+import dataclasses
 from collections.abc import Callable
 
 import pytest
 
 from bnnzoo.core.method import Method
-from bnnzoo.inference import MAP, SVI, Laplace, MeanFieldVI, SubsetVI, fit
-from bnnzoo.inference.fit import _refuse_class
+from bnnzoo.core.settings import Seed, check_argument
+from bnnzoo.inference import MAP, NUTS, SVI, Laplace, MeanFieldVI, SubsetVI, fit
+from bnnzoo.inference.fit import _refuse_class, _refuse_wrong_kinds
 from bnnzoo.testing import check_method, check_model, linear_gaussian
 from tests.helpers.executors import InProcess
 
@@ -64,3 +66,36 @@ def test_an_executor_gets_what_is_independent(method: Method, num_tasks: int) ->
     executor = InProcess()
     fit(TARGET.model, method, *TARGET.data, executor=executor)
     assert executor.num_tasks == num_tasks
+
+
+OTHER = linear_gaussian(num_inputs=5)
+
+
+@pytest.mark.parametrize("method", [MAP(num_steps=3), MeanFieldVI(num_steps=3)], ids=["MAP", "MeanFieldVI"])
+def test_a_start_of_another_model_is_refused(method: Method) -> None:
+    posterior = fit(OTHER.model, MAP(num_steps=3), *OTHER.data)
+    with pytest.raises(
+        ValueError, match=r"init is a posterior of another model: it has w\[5\], but this model has w\[3\]"
+    ):
+        fit(TARGET.model, dataclasses.replace(method, init=posterior), *TARGET.data)
+
+
+def test_objects_of_the_wrong_kind_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"fit\(executor='threads'\): write an executor of concurrent\.futures"):
+        _refuse_wrong_kinds(TARGET.model, "threads")  # by itself: the tests' own check of types would speak first
+    with pytest.raises(TypeError, match=r"The first argument of fit is a int, not a model\. Write fit\(model, NUTS"):
+        _refuse_wrong_kinds(3, None)
+
+
+@pytest.mark.parametrize("seed", [1.5, None, "a", True, 2**70, -1])
+def test_seeds_of_all_kinds_are_refused_before_anything_runs(seed: object) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"^fit\(seed=.*\): write"):
+        check_argument("fit", "seed", seed, Seed)
+
+
+@pytest.mark.parametrize("method", [NUTS(num_draws=10**14), MAP(num_members=10**14)], ids=["NUTS", "MAP"])
+def test_results_beyond_the_memory_are_refused_with_their_size(method: Method) -> None:
+    with pytest.raises(
+        ValueError, match=r"=100000000000000 of 3 parameters take [\d,]+ GB, but this machine has [\d,]+ GB\. Choose"
+    ):
+        fit(TARGET.model, method, *TARGET.data)

@@ -13,9 +13,11 @@ import xarray as xr
 from torch import Tensor
 
 from bnnzoo import models
+from bnnzoo.core import sizes
 from bnnzoo.core.density import build_density
 from bnnzoo.core.posterior import Draws, FitInfo
 from bnnzoo.predictive import posterior_predictive, predict, prior_predictive, to_datatree
+from bnnzoo.predictive.predict import _check_positive, _refuse_no_posterior
 from bnnzoo.testing import check_moments, funnel, leaves_no_trace, linear_gaussian
 from tests.helpers.exact import chains, exact_posterior, narrow_posterior, network, standardising, two_sites
 
@@ -323,3 +325,38 @@ def test_noise_of_predictions_is_the_posteriors_not_the_priors():
     tree = predict(learnt, x)
     np.testing.assert_allclose(tree["conditional"]["variance"], 0.01)
     assert abs(float(tree["predictions"]["y"].std()) - 0.1) < 5 * 0.1 / (2 * 200 * 50) ** 0.5
+
+
+@pytest.mark.parametrize("function", ["predict", "posterior_predictive", "to_datatree"])
+def test_what_is_no_posterior_is_refused(function):
+    with pytest.raises(
+        TypeError, match=rf"^{function} takes the posterior that bnnzoo\.fit returned, .* of type DataTree"
+    ):
+        _refuse_no_posterior(function, xr.DataTree())  # by itself: the tests' own check of types would speak first
+
+
+def test_predictions_beyond_the_memory_are_refused_with_their_size(monkeypatch):
+    posterior = exact_posterior(linear_gaussian())
+    data = posterior.density.data
+    with pytest.raises(
+        ValueError, match=r"num_draws=100000000000000 of 3 parameters take .* GB, .* Choose a smaller num_draws"
+    ):
+        predict(posterior, data[0], num_draws=10**14)
+    monkeypatch.setattr(sizes, "_physical_memory", lambda: 10**4)
+    with pytest.raises(
+        ValueError, match=r"50 draws x 40 rows take .* GB, but .* or predict some of the rows at a time"
+    ):
+        predict(posterior, data[0], num_draws=50)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**70])
+def test_seeds_of_draws_are_refused_like_those_of_a_fit(seed):
+    posterior = exact_posterior(linear_gaussian())
+    with pytest.raises(ValueError, match=rf"^predict\(seed={seed}\): write a number from 0"):
+        predict(posterior, posterior.density.data[0], seed=seed)
+
+
+@pytest.mark.parametrize("value", [1.5, "4", True])
+def test_a_number_of_draws_is_whole(value):
+    with pytest.raises(TypeError, match=f"^num_draws={value!r}: write a whole number"):
+        _check_positive("num_draws", value)

@@ -1,0 +1,172 @@
+"""From whatever holds numbers to a tensor of finite numbers: lists, arrays, frames, labelled arrays."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+__all__ = ["DataError", "as_tensor"]
+
+NUMERIC = "fiub"
+NARROW = {"f": np.float64, "u": np.int64}
+"""What torch does not know or hardly computes with is widened: long doubles, unsigned integers."""
+
+
+class DataError(ValueError):
+    """An argument of the model holds data it cannot be fitted to; the message names the argument, row and column."""
+
+
+def as_tensor(value: Any, argument: str, dtype: torch.dtype, device: torch.device) -> Any:
+    """Return a tensor of finite numbers, detached; or the value itself if it is nothing that holds numbers.
+
+    Parameters
+    ----------
+    value : Any
+        A tensor, a numpy array, a list of numbers, or an object with ``to_numpy`` or ``__array__``, as those of pandas, polars
+        and xarray. Anything else, tuples included, is returned as it is.
+    argument : str
+        Its name in messages, such as ``"argument 1 of the model"``.
+    dtype : torch.dtype
+        For floating-point values; integers and booleans keep their kind.
+    device : torch.device
+
+    Raises
+    ------
+    DataError
+        If a value is missing or infinite, or the values are not numbers.
+
+    Examples
+    --------
+    >>> as_tensor([[1.0, 2.0]], "x", torch.float32, torch.device("cpu"))
+    tensor([[1., 2.]])
+    """
+    if isinstance(value, Tensor):
+        tensor = _dense(value, argument)
+    else:
+        _refuse_containers(value, argument)
+        if not _holds_numbers(value):
+            return value
+        tensor = torch.from_numpy(_numbers(value, argument))
+    tensor = tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else None)
+    _refuse_not_finite(tensor, value, argument)
+    return tensor
+
+
+def _holds_numbers(value: Any) -> bool:
+    if isinstance(value, list):
+        return bool(value) and _first_leaf_is_number(value)
+    is_scalar = isinstance(value, np.generic) or callable(value) or isinstance(value, type)
+    return not is_scalar and any(hasattr(value, name) for name in ("to_numpy", "__array__"))
+
+
+def _first_leaf_is_number(value: Any) -> bool:
+    while isinstance(value, list | tuple) and value:
+        value = value[0]
+    if isinstance(value, np.ndarray):
+        return value.dtype.kind in NUMERIC
+    return value is None or isinstance(value, int | float | np.number | np.bool_)
+
+
+def _dense(value: Tensor, argument: str) -> Tensor:
+    if value.layout is not torch.strided:
+        raise _refused(argument, "is a sparse tensor", "Pass the dense one, .to_dense()")
+    if value.is_complex():
+        raise _refused(argument, "holds complex numbers", "Pass real and imaginary parts as columns")
+    return value.detach()
+
+
+def _refuse_containers(value: Any, argument: str) -> None:
+    """Refuse what holds numbers, but not as one array."""
+    if isinstance(value, DataLoader | Dataset):
+        kind = type(value).__name__
+        raise _refused(
+            argument, f"is a {kind}", "Pass all rows as arrays or tensors; batch_size=... makes mini-batches"
+        )
+    if hasattr(value, "toarray") and hasattr(value, "nnz"):
+        raise _refused(argument, "is a sparse matrix", "Pass the dense one, .toarray()")
+    if hasattr(value, "data_vars"):
+        names = ", ".join(map(str, value.data_vars))
+        raise _refused(
+            argument,
+            f"is a {type(value).__name__} of several variables ({names})",
+            "Pass one of them, or .to_dataframe()",
+        )
+
+
+def _numbers(value: Any, argument: str) -> NDArray[Any]:
+    """Return a new array of a kind that torch knows; what is missing becomes NaN."""
+    array = _array(value, argument)
+    if array.dtype.kind == "O":
+        array = _of_objects(array, value, argument)
+    if array.dtype.kind not in NUMERIC:
+        raise _non_numeric(argument, value, array)
+    narrow = array.dtype.itemsize == 1 or (array.dtype.kind == "f" and array.dtype.itemsize <= 8)
+    kind = array.dtype if narrow else NARROW.get(array.dtype.kind, array.dtype)
+    return np.array(array, dtype=np.dtype(kind).newbyteorder("="))
+
+
+def _array(value: Any, argument: str) -> NDArray[Any]:
+    try:
+        array = value.to_numpy() if hasattr(value, "to_numpy") else np.asanyarray(value)
+    except ValueError:  # numpy's "inhomogeneous shape"
+        raise _refused(argument, "is a list whose rows have different lengths", "Give each the same columns") from None
+    if isinstance(array, np.ma.MaskedArray):
+        return array.astype(float).filled(np.nan) if np.ma.is_masked(array) else array.data
+    return np.asarray(array)
+
+
+def _of_objects(array: NDArray[Any], value: Any, argument: str) -> NDArray[Any]:
+    """Convert numbers held as Python objects; None and pandas' NA become NaN, and are refused later with their place."""
+    if any(isinstance(each, str | bytes) for each in array.flat):
+        raise _non_numeric(argument, value, array)
+    is_missing = np.array([each is None or type(each).__name__ in ("NAType", "NaTType") for each in array.flat])
+    if not is_missing.any():
+        return np.array(array.tolist())  # whole numbers stay whole
+    try:
+        return np.where(is_missing.reshape(array.shape), np.nan, array).astype(float)
+    except (TypeError, ValueError):
+        raise _non_numeric(argument, value, array) from None
+
+
+def _non_numeric(argument: str, value: Any, array: NDArray[Any]) -> DataError:
+    """Say which column of a frame is not numeric, or what kind of array it is."""
+    for name in getattr(value, "columns", ()):
+        column = value[name].to_numpy()
+        if column.dtype.kind not in NUMERIC and not _is_all_numbers(column):
+            return _refused(argument, f"has the non-numeric column {str(name)!r}", _advice(column))
+    return _refused(argument, f"is not numeric (dtype {getattr(value, 'dtype', array.dtype)})", _advice(array))
+
+
+def _is_all_numbers(column: NDArray[Any]) -> bool:
+    return column.dtype.kind == "O" and all(
+        each is None or type(each).__name__ == "NAType" or isinstance(each, int | float | np.number) for each in column
+    )
+
+
+def _advice(array: NDArray[Any]) -> str:
+    if array.dtype.kind in "mM":
+        return "Write dates as numbers, such as days since the first"
+    if array.dtype.kind == "c":
+        return "Pass real and imaginary parts as columns"
+    return "Encode it as numbers, for example with pandas.get_dummies"
+
+
+def _refuse_not_finite(tensor: Tensor, value: Any, argument: str) -> None:
+    if not tensor.is_floating_point() or bool(torch.isfinite(tensor).all()):
+        return
+    where = torch.nonzero(~torch.isfinite(tensor))[0].tolist()
+    names = ["row", "column", *(f"axis {i}" for i in range(2, len(where)))]
+    spot = ", ".join(f"{name} {index}" for name, index in zip(names, where, strict=False))
+    if len(where) == 2 and hasattr(value, "columns"):
+        spot += f" ({str(list(value.columns)[where[1]])!r})"
+    number = tensor[tuple(where)].item()
+    raise _refused(
+        argument, f"holds {number} at {spot or 'its only entry'}", "Remove or impute missing values before fitting"
+    )
+
+
+def _refused(argument: str, what: str, advice: str) -> DataError:
+    return DataError(f"Data refused: {argument} {what}. {advice}.")
