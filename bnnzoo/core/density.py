@@ -21,6 +21,7 @@ from bnnzoo.core.sites import (
     is_observation,
     latent_sites,
     refuse_unsupported,
+    row_plates,
 )
 from bnnzoo.core.space import ParameterSpace
 from bnnzoo.core.terms import (
@@ -50,20 +51,19 @@ class LogDensity(ParameterSpace):
     ----------
     sites, num_params, dtype, device
         See :class:`bnnzoo.core.space.ParameterSpace`.
-    model : callable
-        The Pyro model.
-    data : tuple
-        Its arguments: the data that it is conditioned on.
+    model, data
+        The Pyro model, and its arguments: the data that it is conditioned on.
     observed : tuple of str
         Names of the observed sites.
     factors : tuple of str
         ``pyro.factor`` sites inside a plate: they count as likelihood, row by row, but cannot be predicted.
     num_data : int
-        Number of observations.
     networks : tuple of Network
         One record for each :func:`bnnzoo.random_module` in the model.
     priors : mapping of str to node, optional
         Nodes of the latent sites without their values; None if the prior of one depends on another.
+    row_plates : tuple of str
+        Plates of the rows of the data.
     """
 
     model: Model
@@ -73,6 +73,7 @@ class LogDensity(ParameterSpace):
     num_data: int
     networks: tuple[Network, ...]
     priors: Mapping[str, Node] | None
+    row_plates: tuple[str, ...]
 
     def __repr__(self) -> str:
         """Count parameters and observations and name the sites; neither the model nor a tensor is printed."""
@@ -254,6 +255,7 @@ def build_density(
         num_data=summed_by_row(terms, torch.empty(0)).numel(),
         networks=networks_of(samples),
         priors=priors,
+        row_plates=row_plates(samples),
         dtype=dtype,
         device=device,
     )
