@@ -17,6 +17,7 @@ from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.settings import Range, check_argument, check_settings
 from bnnzoo.core.sites import ModelError
 from bnnzoo.core.types import Model
+from bnnzoo.core.verdict import troubles
 from bnnzoo.inference.config import run_method
 from bnnzoo.inference.progress import progress_for
 
@@ -80,6 +81,12 @@ def fit(
     TypeError, ValueError
         If a setting or the seed is not what it may be, or torch cannot compute on the device.
 
+    Warns
+    -----
+    FitWarning
+        Of what went wrong, one class for each kind: :class:`~bnnzoo.inference.DivergenceWarning`,
+        :class:`~bnnzoo.inference.ChainsApartWarning`, ... Only runs that are long enough to be judged warn.
+
     Examples
     --------
     >>> import pyro, torch
@@ -109,9 +116,12 @@ def fit(
     bar = progress_for(progress)
     context = FitContext(seed, bar, executor, None if checkpoint is None else Path(checkpoint), columns_of(data, names))
     try:
-        return run_method(method, density, context)
+        posterior = run_method(method, density, context)
     finally:
         bar.stop()
+    for trouble in troubles(posterior):
+        warnings.warn(trouble.message, trouble.kind, stacklevel=2)
+    return posterior
 
 
 def _refuse_class(method: object) -> None:

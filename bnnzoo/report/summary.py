@@ -5,13 +5,11 @@ from math import isnan
 
 import numpy as np
 
+from bnnzoo.core.fit_warnings import MAX_RHAT, MIN_ESS
 from bnnzoo.report.methods import Comparison, Fitted
 from bnnzoo.report.scores import log_density
 
 __all__ = ["Cell", "columns", "findings", "rows"]
-
-MAX_RHAT = 1.01
-MIN_ESS = 400
 
 
 @dataclass(frozen=True)

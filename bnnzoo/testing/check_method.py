@@ -33,8 +33,8 @@ def check_method(
     It is a frozen dataclass that can be made without arguments; fits a linear-Gaussian model whose posterior
     factorises, within Monte Carlo error plus ``accuracy`` (an ensemble: every member at the mode); returns finite draws
     [C, S, P] of the dtype and on the device asked for; is reproducible by seed; leaves global random streams and Pyro's
-    parameter store alone; refuses a model that lacks what it ``needs``, before running; and its trees have the log prior density of every site
-    and survive netCDF.
+    parameter store alone; refuses a model that lacks what it ``needs``, before running; and its trees have the log
+    prior density of every site and survive netCDF.
 
     Parameters
     ----------
