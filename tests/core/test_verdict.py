@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import arviz_stats
 import numpy as np
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 
@@ -72,7 +74,9 @@ def test_few_effective_draws_are_told():
 
     found = {trouble.kind: trouble.message for trouble in troubles(sampled(sticky))}
     assert "The 2000 draws of 'w' are worth " in found[inference.FewEffectiveDrawsWarning]
-    assert "need 400. Write a larger num_draws (now 500 for each of 4 chains)" in found[inference.FewEffectiveDrawsWarning]
+    assert (
+        "need 400. Write a larger num_draws (now 500 for each of 4 chains)" in found[inference.FewEffectiveDrawsWarning]
+    )
 
 
 def test_runs_too_short_to_judge_and_interrupted_runs_say_nothing():
@@ -112,9 +116,6 @@ def test_an_objective_that_still_improves_is_told(name, sign):
 
 def test_fit_raises_each_kind_once_at_the_end():
     def funnel():
-        import pyro
-        import pyro.distributions as dist
-
         v = pyro.sample("v", dist.Normal(0.0, 3.0))
         pyro.sample("x", dist.Normal(torch.zeros(5), (v / 2).exp()).to_event(1))
 
@@ -129,7 +130,12 @@ def test_fit_raises_each_kind_once_at_the_end():
 def test_a_variational_fit_that_is_too_short_warns_and_a_long_one_does_not():
     target = linear_gaussian(correlation=0.0)
     with pytest.warns(inference.StillImprovingWarning, match="the elbo improved by"):
-        bz.fit(target.model, bz.MeanFieldVI(num_steps=500, learning_rate=1e-3, schedule="constant"), *target.data, progress=False)
+        bz.fit(
+            target.model,
+            bz.MeanFieldVI(num_steps=500, learning_rate=1e-3, schedule="constant"),
+            *target.data,
+            progress=False,
+        )
     bz.fit(target.model, bz.MeanFieldVI(), *target.data, progress=False)
 
 
