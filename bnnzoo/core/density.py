@@ -22,6 +22,7 @@ from bnnzoo.core.sites import (
     latent_sites,
     refuse_other_sites,
     refuse_unsupported,
+    row_plates,
 )
 from bnnzoo.core.space import ParameterSpace
 from bnnzoo.core.terms import (
@@ -52,20 +53,19 @@ class LogDensity(ParameterSpace):
     ----------
     sites, num_params, dtype, device
         See :class:`bnnzoo.core.space.ParameterSpace`.
-    model : callable
-        The Pyro model.
-    data : tuple
-        Its arguments: the data that it is conditioned on.
+    model, data
+        The Pyro model, and its arguments: the data that it is conditioned on.
     observed : tuple of str
         Names of the observed sites.
     factors : tuple of str
         ``pyro.factor`` sites inside a plate: they count as likelihood, row by row, but cannot be predicted.
     num_data : int
-        Number of observations.
     networks : tuple of Network
         One record for each :func:`bnnzoo.random_module` in the model.
     priors : mapping of str to node, optional
         Nodes of the latent sites without their values; None if the prior of one depends on another.
+    row_plates : tuple of str
+        Plates of the rows of the data.
     """
 
     model: Model
@@ -75,6 +75,7 @@ class LogDensity(ParameterSpace):
     num_data: int
     networks: tuple[Network, ...]
     priors: Mapping[str, Node] | None
+    row_plates: tuple[str, ...]
 
     def __repr__(self) -> str:
         """Count parameters and observations and name the sites; neither the model nor a tensor is printed."""
@@ -268,6 +269,7 @@ def _density_of(
         num_data=summed_by_row(terms, torch.empty(0)).numel(),
         networks=networks_of(samples),
         priors=static_priors([node for node in samples if node["name"] not in (*observed, *factors)]),
+        row_plates=row_plates(samples),
         dtype=dtype,
         device=device,
     )

@@ -1,6 +1,6 @@
 """Latent sites of a Pyro model and their places in the flat unconstrained vector."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +24,10 @@ __all__ = [
     "is_observation",
     "is_subsample",
     "latent_sites",
+    "plates_of",
     "refuse_other_sites",
     "refuse_unsupported",
+    "row_plates",
 ]
 
 
@@ -55,6 +57,8 @@ class Site:
         True for network weights sampled by :func:`bnnzoo.random_module`.
     support : torch.distributions.constraints.Constraint
         Where the constrained value lies.
+    plates : tuple of str or None
+        For each axis of the constrained value, the plate that it belongs to.
     """
 
     name: str
@@ -64,6 +68,7 @@ class Site:
     transform: Transform
     is_weight: bool
     support: Any
+    plates: tuple[str | None, ...] = ()
 
 
 def is_subsample(node: dict[str, Any]) -> bool:
@@ -115,9 +120,41 @@ def latent_sites(nodes: Iterable[dict[str, Any]]) -> tuple[Site, ...]:
         shape = transform.inv(value).shape
         span = slice(start, start + shape.numel())
         is_weight = NETWORK_KEY in (node["infer"] or {})
-        sites.append(Site(node["name"], span, value.shape, shape, transform, is_weight, node["fn"].support))
+        support, plates = node["fn"].support, plates_of(node)
+        sites.append(Site(node["name"], span, value.shape, shape, transform, is_weight, support, plates))
         start = span.stop
     return tuple(sites)
+
+
+def plates_of(node: dict[str, Any]) -> tuple[str | None, ...]:
+    """Return the plate of each axis of a sample node's value, None for the axes of events."""
+    value, frames = node["value"], [frame for frame in node["cond_indep_stack"] if frame.dim is not None]
+    names: list[str | None] = [None] * value.ndim
+    end = _end_of_plates(node, {frame.dim: frame.size for frame in frames})
+    for frame in frames:
+        if end + frame.dim >= 0 and value.shape[end + frame.dim] == frame.size:
+            names[end + frame.dim] = frame.name
+    return tuple(names)
+
+
+def _end_of_plates(node: dict[str, Any], sizes: Mapping[int, int]) -> int:
+    """Return how many axes of a value come before those of events.
+
+    A deterministic value is one event to Pyro, which does not say which of its axes belong to the plates around it: they
+    are the last or the first ones, whichever have the sizes of the plates.
+    """
+    batch, shape = len(node["fn"].batch_shape), node["value"].shape
+    if batch or not is_deterministic(node):
+        return batch
+    depth = -min(sizes, default=0)
+    ends = [end for end in (len(shape), depth) if depth <= end <= len(shape)]
+    return next((end for end in ends if all(shape[end + dim] == size for dim, size in sizes.items())), 0)
+
+
+def row_plates(nodes: Iterable[dict[str, Any]]) -> tuple[str, ...]:
+    """Return the plates of the rows of the data: those to which the first axis of an observed site belongs."""
+    first = [plates_of(node)[0] for node in nodes if is_observation(node) and node["value"].ndim]
+    return tuple(sorted({name for name in first if name is not None}))
 
 
 def refuse_unsupported(nodes: Iterable[dict[str, Any]]) -> None:

@@ -37,8 +37,8 @@ def loo(tree: xr.DataTree) -> ELPDData:
     tree : DataTree
         From :func:`bnnzoo.posterior_predictive` on the training data, with ``log_likelihood``; for an approximation also
         with ``lp`` and ``log_q`` in ``sample_stats``. If it has predictions of the linearised model (attribute
-        ``linearized``) and a group ``log_prior``, of densities that include the Jacobian of the constraining transforms,
-        the joint density is that of the linearised model.
+        ``linearized``) and a group ``log_prior``, the joint density is that of the linearised model: the log prior densities,
+        ``log_jacobian`` in ``sample_stats`` (zero without it), and the log likelihood.
 
     Returns
     -------
@@ -212,7 +212,7 @@ def _log_joint(tree: xr.DataTree) -> xr.DataArray:
         for group in ("log_prior", "log_likelihood")
         for term in tree[group].to_dataset().data_vars.values()
     ]
-    return xr.concat(terms, "term").sum("term")
+    return xr.concat(terms, "term").sum("term") + _sample_stats(tree).get("log_jacobian", 0.0)
 
 
 def _with_log_likelihood(log_likelihood: xr.DataArray, groups: dict[str, xr.Dataset]) -> xr.DataTree:

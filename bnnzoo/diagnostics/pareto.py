@@ -172,10 +172,10 @@ def _stratified(probs: NDArray[np.floating], size: int, rng: np.random.Generator
 
 def _picked(name: str, group: xr.Dataset, chains: NDArray[np.intp], draws: NDArray[np.intp]) -> xr.Dataset:
     """Select draws of a group that has chains and draws, as one chain."""
-    if not {*SAMPLE_DIMS} <= {*group.dims}:
+    if not {*SAMPLE_DIMS} <= {*group.dims} or name.startswith("prior"):
         return group
     if name == "sample_stats":
-        group = group.drop_vars("log_q")
+        group = group.drop_vars(["log_q", "log_jacobian"], errors="ignore")
     orders: dict[Hashable, tuple[Hashable, ...]] = {key: array.dims for key, array in group.data_vars.items()}
     found = group.isel(chain=xr.DataArray(chains, dims="draw"), draw=xr.DataArray(draws, dims="draw"))
     found = found.drop_vars([*SAMPLE_DIMS], errors="ignore").expand_dims(chain=[0])

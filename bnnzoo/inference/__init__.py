@@ -1,5 +1,15 @@
 """Inference methods, each a frozen dataclass of settings, and ``fit``, which takes any of them."""
 
+from bnnzoo.core.fit_warnings import (
+    ChainsApartWarning,
+    DivergenceWarning,
+    FewEffectiveDrawsWarning,
+    FitWarning,
+    NotConvergedWarning,
+    StillImprovingWarning,
+    TreeDepthWarning,
+    UnreadableLikelihoodWarning,
+)
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.fit import fit
 from bnnzoo.inference.laplace.diagonal import DiagonalLaplace
@@ -29,7 +39,11 @@ __all__ = [
     "NUTS",
     "SVI",
     "ChEESHMC",
+    "ChainsApartWarning",
     "DiagonalLaplace",
+    "DivergenceWarning",
+    "FewEffectiveDrawsWarning",
+    "FitWarning",
     "FlowVI",
     "FullRankVI",
     "HierarchicalLaplace",
@@ -40,8 +54,12 @@ __all__ = [
     "LowRankLaplace",
     "LowRankVI",
     "MeanFieldVI",
+    "NotConvergedWarning",
+    "StillImprovingWarning",
     "SubsetLaplace",
     "SubsetVI",
+    "TreeDepthWarning",
+    "UnreadableLikelihoodWarning",
     "fit",
     "log_marginal_likelihood",
     "maximise_evidence",

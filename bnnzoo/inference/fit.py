@@ -24,6 +24,7 @@ from bnnzoo.core.settings import Seed, check_argument, check_settings
 from bnnzoo.core.sites import ModelError
 from bnnzoo.core.sizes import refuse_beyond_memory
 from bnnzoo.core.types import Model
+from bnnzoo.core.verdict import troubles
 from bnnzoo.inference.config import run_method
 from bnnzoo.inference.progress import progress_for
 
@@ -86,6 +87,12 @@ def fit(
     TypeError, ValueError
         If a setting or the seed is not what it may be, or torch cannot compute on the device.
 
+    Warns
+    -----
+    FitWarning
+        Of what went wrong, one class for each kind: :class:`~bnnzoo.inference.DivergenceWarning`,
+        :class:`~bnnzoo.inference.ChainsApartWarning`, ... Only runs that are long enough to be judged warn.
+
     Examples
     --------
     >>> import pyro, torch
@@ -119,9 +126,12 @@ def fit(
     store = None if checkpoint is None else Path(checkpoint)
     context = FitContext(seed, bar, executor, store, columns, _look(method, density, first, seed))
     try:
-        return run_method(method, density, context)
+        posterior = run_method(method, density, context)
     finally:
         bar.stop()
+    for trouble in troubles(posterior):
+        warnings.warn(trouble.message, trouble.kind, stacklevel=2)
+    return posterior
 
 
 def _look(

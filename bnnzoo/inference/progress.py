@@ -1,6 +1,6 @@
-"""Progress on a terminal, and silence everywhere else."""
+"""Progress on a terminal or in a notebook, and silence everywhere else."""
 
-import sys
+from importlib.util import find_spec
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -12,7 +12,10 @@ __all__ = ["Bar", "progress_for"]
 
 
 class Bar:
-    """A progress bar with the step, a few numbers such as the ELBO or the acceptance rate, and the time left."""
+    """A progress bar with the stage, its step, a few numbers such as the ELBO or the acceptance rate, and the time left.
+
+    A stage whose length is not known, such as compiling, pulses.
+    """
 
     def __init__(self, console: Console) -> None:
         columns = (
@@ -20,7 +23,7 @@ class Bar:
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[numbers]}"),
-            TimeRemainingColumn(),
+            TimeRemainingColumn(elapsed_when_finished=True),
         )
         self._progress = Progress(*columns, console=console, transient=True)
         self._task: TaskID | None = None
@@ -31,7 +34,7 @@ class Bar:
             self._progress.start()
         else:
             self._progress.remove_task(self._task)
-        self._task = self._progress.add_task(description, total=total, numbers="")
+        self._task = self._progress.add_task(description, total=total if total > 1 else None, numbers="")
 
     def update(self, step: int, **fields: float) -> None:
         """Show that ``step`` steps are done, and the latest numbers."""
@@ -46,5 +49,10 @@ class Bar:
 
 
 def progress_for(show: bool) -> ProgressProtocol:
-    """Return a bar where standard error is a terminal and ``show`` is true, else silence."""
-    return Bar(Console(stderr=True)) if show and sys.stderr.isatty() else Silent()
+    """Return a bar where standard error is a terminal, or in a notebook, and ``show`` is true; else silence.
+
+    In a notebook rich needs ipywidgets; without it there is no bar.
+    """
+    console = Console(stderr=True)
+    visible = console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
+    return Bar(console) if show and visible else Silent()

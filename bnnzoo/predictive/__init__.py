@@ -3,7 +3,8 @@
 from bnnzoo.predictive.features import features
 from bnnzoo.predictive.linearized import function_moments, row_density
 from bnnzoo.predictive.marginal import marginal_predictive
-from bnnzoo.predictive.predict import posterior_predictive, predict, prior_predictive, to_datatree
+from bnnzoo.predictive.predict import posterior_predictive, predict, to_datatree
+from bnnzoo.predictive.prior import prior_predictive
 
 __all__ = [
     "features",

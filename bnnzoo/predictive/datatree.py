@@ -11,12 +11,14 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from bnnzoo.core.posterior import FitInfo
+from bnnzoo.predictive.labels import Labels
 
 __all__ = ["by_draw", "by_row", "conditional", "constant", "fit_attributes", "fit_stats", "from_groups", "versions"]
 
 type Arrays = Mapping[str, NDArray[Any]]
 
 SAMPLE_DIMS = ("chain", "draw")
+UNNAMED = Labels()
 PACKAGES = ("bnnzoo", "torch", "pyro-ppl", "xarray")
 
 
@@ -40,16 +42,16 @@ def from_groups(groups: Mapping[str, xr.Dataset], attributes: Mapping[str, str |
     return root
 
 
-def by_draw(arrays: Arrays) -> xr.Dataset:
-    """Return variables ``[C, S, ...]`` with dims chain, draw and, for a variable ``v``, ``v_dim_0``, ``v_dim_1``, ...
+def by_draw(arrays: Arrays, labels: Labels = UNNAMED) -> xr.Dataset:
+    """Return variables ``[C, S, ...]`` with dims chain, draw and those of the labels, by default ``v_dim_0``, ``v_dim_1``, ...
 
     Parameters
     ----------
     arrays : mapping of str to ndarray [C, S, ...]
+    labels : Labels
     """
-    return _dataset(
-        {name: (*SAMPLE_DIMS, *_own_dims(name, values.ndim - 2)) for name, values in arrays.items()}, arrays
-    )
+    dims = labels.of_sites(arrays)
+    return _dataset({name: (*SAMPLE_DIMS, *dims[name]) for name in arrays}, arrays)
 
 
 def by_row(arrays: Arrays, *, draws: bool = True) -> xr.Dataset:
@@ -82,8 +84,13 @@ def conditional(arrays: Arrays) -> xr.Dataset:
     return _dataset(dims, arrays)
 
 
-def constant(arrays: Arrays, num_rows: int, columns: Mapping[str, Sequence[str]]) -> xr.Dataset:
+def constant(
+    arrays: Arrays, num_rows: int, columns: Mapping[str, Sequence[str]], labels: Labels = UNNAMED
+) -> xr.Dataset:
     """Return the inputs of a model, with obs_id for their rows and ``x_dim_0``, ... for the rest.
+
+    An input of a single column is ``[obs_id]``, as ArviZ's regression plots expect; the name of the column stays as a scalar
+    coordinate.
 
     Parameters
     ----------
@@ -92,14 +99,16 @@ def constant(arrays: Arrays, num_rows: int, columns: Mapping[str, Sequence[str]]
         Number of observations; an array of another length has no obs_id.
     columns : mapping of str to sequence of str
         Column names of inputs that came as data frames.
+    labels : Labels
     """
-    dims = {}
-    for name, values in arrays.items():
-        has_rows = values.ndim > 0 and len(values) == num_rows
-        lead = ("obs_id",) if has_rows else ()
-        dims[name] = (*lead, *_own_dims(name, values.ndim - len(lead)))
-    dataset = _dataset(dims, arrays)
-    return dataset.assign_coords({f"{name}_dim_0": list(labels) for name, labels in columns.items()})
+    dims = {
+        name: labels.of_input(name, values.shape, values.ndim > 0 and len(values) == num_rows)
+        for name, values in arrays.items()
+    }
+    dataset = _dataset(dims, arrays).assign_coords({dims[name][1]: list(names) for name, names in columns.items()})
+    alone = {n for n, v in arrays.items() if v.ndim == 2 and v.shape == (num_rows, 1) and n not in labels.dims}
+    single = {dims[name][1]: 0 for name in alone}
+    return dataset.isel(single).drop_vars([dim for name in alone - {*columns} for dim in dims[name][1:]])
 
 
 def fit_stats(arrays: Arrays, num_chains: int) -> xr.Dataset:
@@ -158,7 +167,3 @@ def _dataset(dims: Mapping[str, tuple[str, ...]], arrays: Arrays) -> xr.Dataset:
 def _row_dims(ndim: int) -> tuple[str, ...]:
     names = ("obs_id", "output_id", *(f"output_id_{i}" for i in range(1, ndim)))
     return names[:ndim]
-
-
-def _own_dims(name: str, ndim: int) -> tuple[str, ...]:
-    return tuple(f"{name}_dim_{i}" for i in range(ndim))

@@ -1,5 +1,6 @@
 """The draws of a posterior as labelled arrays: latent sites, weights and statistics of the draws."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -9,12 +10,16 @@ import xarray as xr
 from torch import Tensor
 
 from bnnzoo.core.posterior import Draws, Mixture, Posterior
+from bnnzoo.core.prior_terms import log_jacobian, prior_terms
 from bnnzoo.core.settings import Seed, check_argument
+from bnnzoo.core.sites import is_deterministic, plates_of
 from bnnzoo.core.sizes import refuse_beyond_memory
+from bnnzoo.core.types import Data
 from bnnzoo.predictive import datatree
-from bnnzoo.predictive.evaluate import Arrays, evaluate, plan
+from bnnzoo.predictive.evaluate import Arrays, Function, evaluate, plan
+from bnnzoo.predictive.labels import Labels, Plates
 
-__all__ = ["Drawn", "draw", "latent_groups", "numpy_arrays"]
+__all__ = ["Drawn", "deterministics", "draw", "latent_groups", "numpy_arrays"]
 
 MAX_LATENT_NUMBERS = 10_000_000  # weights and deterministic sites beyond this stay out of the tree unless asked for
 
@@ -64,26 +69,31 @@ def draw(posterior: Posterior, num_draws: int | None, seed: int | None) -> Drawn
     return Drawn(posterior, posterior.draws(num_draws, seed).detach(), seed, members)
 
 
-def latent_groups(draws: Drawn, weights: bool | Literal["auto"]) -> dict[str, xr.Dataset]:
-    """Return the groups ``posterior``, ``weights``, ``sample_stats`` and ``fit_stats``.
+def latent_groups(draws: Drawn, weights: bool | Literal["auto"], labels: Labels) -> dict[str, xr.Dataset]:
+    """Return the groups ``posterior``, ``weights``, ``log_prior``, ``sample_stats`` and ``fit_stats``.
 
     Parameters
     ----------
     draws : Drawn
     weights : bool or "auto"
         Whether to keep network weights; "auto" keeps up to ``MAX_LATENT_NUMBERS`` numbers.
+    labels : Labels
     """
     density = draws.posterior.density
     with torch.no_grad():
         values = {name: value.cpu().numpy() for name, value in density.constrain(draws.theta).items()}
     is_weight = {site.name: site.is_weight for site in density.sites}
-    latent = {name: array for name, array in values.items() if not is_weight[name]} | _deterministics(draws)
+    known, plates = _known_deterministics(draws)
+    labels = replace(labels, plates={**labels.plates, **plates})
+    latent = {name: array for name, array in values.items() if not is_weight[name]} | known
     kept = {name: array for name, array in values.items() if is_weight[name]}
     too_many = sum(array.size for array in kept.values()) > MAX_LATENT_NUMBERS
+    stats = _sample_stats(draws)
     return {
-        "posterior": datatree.by_draw(latent or _weight_norms(draws)),
-        "weights": datatree.by_draw({} if weights is False or (weights == "auto" and too_many) else kept),
-        "sample_stats": datatree.by_draw(_sample_stats(draws)),
+        "posterior": datatree.by_draw(latent or _weight_norms(draws), labels),
+        "weights": datatree.by_draw({} if weights is False or (weights == "auto" and too_many) else kept, labels),
+        "log_prior": datatree.by_draw(_log_priors(draws)),
+        "sample_stats": datatree.by_draw(stats | (_log_jacobians(draws) if "log_q" in stats else {})),
         "fit_stats": datatree.fit_stats(numpy_arrays(draws.posterior.info.fit_stats), len(draws.theta)),
     }
 
@@ -103,16 +113,45 @@ def _weight_norms(draws: Drawn) -> Arrays:
     return numpy_arrays({f"{name}.norm": torch.stack(squares).sum(0).sqrt() for name, squares in norms.items()})
 
 
-def _deterministics(draws: Drawn) -> Arrays:
+def _known_deterministics(draws: Drawn) -> tuple[Arrays, Plates]:
+    """Return the deterministic sites for the training data, unless they are too large or the data are not there."""
     density = draws.posterior.density
-    if not density.has_data:
-        return {}
+    return deterministics(draws, density.data, MAX_LATENT_NUMBERS) if density.has_data else ({}, {})
+
+
+def deterministics(draws: Drawn, data: Data, max_numbers: float = math.inf) -> tuple[Arrays, Plates]:
+    """Return the deterministic sites of the model ``[C, S, ...]`` for some data, and the plates of their axes.
+
+    Parameters
+    ----------
+    draws : Drawn
+    data : tuple
+        Arguments of the model.
+    max_numbers : float
+        Return nothing if there are more.
+    """
+    density = draws.posterior.density
     with torch.no_grad():
-        example = density.deterministics(draws.flat[0], *density.data)
-    if not example or sum(v.numel() for v in example.values()) * len(draws.flat) > MAX_LATENT_NUMBERS:
-        return {}
-    blocks = plan(density.deterministics, draws.flat[0], density.data, 0, splits=False, chunk_size=None)
-    return draws.per_draw(evaluate(density.deterministics, draws.flat, density.data, 0, blocks))
+        nodes = density.nodes(draws.flat[0], *data)
+    found = {name: node for name, node in nodes.items() if is_deterministic(node)}
+    if not found or sum(node["value"].numel() for node in found.values()) * len(draws.flat) > max_numbers:
+        return {}, {}
+    return _evaluated(draws, density.deterministics, data), {name: plates_of(node) for name, node in found.items()}
+
+
+def _evaluated(draws: Drawn, function: Function, data: Data) -> Arrays:
+    blocks = plan(function, draws.flat[0], data, 0, splits=False, chunk_size=None)
+    return draws.per_draw(evaluate(function, draws.flat, data, 0, blocks))
+
+
+def _log_priors(draws: Drawn) -> Arrays:
+    density = draws.posterior.density
+    return _evaluated(draws, lambda theta, *_: prior_terms(density, theta), density.data) if density.has_data else {}
+
+
+def _log_jacobians(draws: Drawn) -> Arrays:
+    density = draws.posterior.density
+    return _evaluated(draws, lambda theta: {"log_jacobian": log_jacobian(density, theta)}, ())
 
 
 def _sample_stats(draws: Drawn) -> Arrays:

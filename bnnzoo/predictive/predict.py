@@ -1,9 +1,10 @@
 """From a posterior and data to a DataTree: predictions, their moments, and what ArviZ needs."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from numbers import Integral
 from typing import Any, Literal
 
-import numpy as np
 import torch
 import xarray as xr
 from torch import Tensor
@@ -11,31 +12,22 @@ from torch import Tensor
 from bnnzoo.core.arguments import argument_names, positional
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.labels import in_fitted_order
-from bnnzoo.core.posterior import Draws, FitInfo, Posterior
-from bnnzoo.core.reading import read_model
-from bnnzoo.core.settings import Seed, check_argument
-from bnnzoo.core.types import Data, Model
+from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.types import Data
 from bnnzoo.predictive import datatree
-from bnnzoo.predictive.latent import Drawn, draw, latent_groups
+from bnnzoo.predictive.labels import Coords, Dims, Labels
+from bnnzoo.predictive.latent import Drawn, deterministics, draw, latent_groups
 from bnnzoo.predictive.linearized import row_densities
-from bnnzoo.predictive.random_blocks import draw_blocks, evaluate_random
+from bnnzoo.predictive.prior import beside_posterior
 from bnnzoo.predictive.rows import Rows, row_groups
 
-__all__ = ["posterior_predictive", "predict", "prior_predictive", "to_datatree"]
+__all__ = ["posterior_predictive", "predict", "to_datatree"]
 
 _NEW_DATA_NAMES = {
     "posterior_predictive": "predictions",
     "log_likelihood": "predictions_log_likelihood",
     "observed_data": "predictions_observed_data",
     "constant_data": "predictions_constant_data",
-}
-_PRIOR_NAMES = {
-    "posterior": "prior",
-    "weights": "weights",
-    "posterior_predictive": "prior_predictive",
-    "conditional": "conditional",
-    "observed_data": "observed_data",
-    "constant_data": "constant_data",
 }
 
 
@@ -47,6 +39,9 @@ def posterior_predictive(
     weights: bool | Literal["auto"] = "auto",
     chunk_size: int | None = None,
     linearized: bool | Literal["auto"] = "auto",
+    dims: Dims | None = None,
+    coords: Coords | None = None,
+    num_prior_draws: int | None = None,
     **named: Any,
 ) -> xr.DataTree:
     """Return a posterior with its predictions for the training data, in ArviZ's schema.
@@ -69,21 +64,29 @@ def posterior_predictive(
     linearized : bool or "auto"
         Whether to predict with the model's outputs linearised at the posterior's mean; "auto" does for a Laplace
         approximation with Gauss-Newton curvature, see :func:`bnnzoo.predictive.row_density`.
+    dims : mapping of str to list of str, optional
+        Names of the dimensions of latent sites, deterministic sites and inputs, without chain and draw. Default: the names
+        of their plates, ``obs_id`` for that of the rows, and ``<site>_dim_<i>``.
+    coords : mapping of str to array_like, optional
+        Labels along dimensions. Default: the index and the column names of data frames, and numbers.
+    num_prior_draws : int, optional
+        Draws from the prior to put beside those from the posterior, as groups ``prior`` and ``prior_predictive``.
+        Default: none.
     **named
         Arguments of the model by name.
 
     Returns
     -------
     xarray.DataTree
-        Groups ``posterior`` (latent sites that are no weights, deterministic sites), ``weights``, ``sample_stats``
-        (with ``lp``, and ``log_q`` where the approximation has a density), ``fit_stats``, ``posterior_predictive``,
-        ``conditional`` (moments of p(y | x, theta) for each draw), ``log_likelihood``, ``observed_data``,
-        ``constant_data``.
+        Groups ``posterior`` (latent sites that are no weights, deterministic sites), ``weights``, ``log_prior`` (of each
+        site), ``sample_stats`` (with ``lp``, and ``log_q`` where the approximation has a density), ``fit_stats``,
+        ``posterior_predictive``, ``conditional`` (moments of p(y | x, theta) for each draw), ``log_likelihood``,
+        ``observed_data``, ``constant_data``.
 
     Raises
     ------
     ValueError
-        If the observations are not among ``data``, or an argument is out of range.
+        If ``data`` are not those of the fit, ``dims`` or ``coords`` do not fit the tree, or an argument is out of range.
 
     Examples
     --------
@@ -103,17 +106,22 @@ def posterior_predictive(
             "posterior_predictive is about the training data, and this posterior was loaded without them. Load it with them, "
             "bnnzoo.load(path, model, *data), or use predict(posterior, ...) for new data."
         )
-    draws = draw(posterior, num_draws, seed)
+    _check_positive("num_prior_draws", num_prior_draws)
+    draws, labels = draw(posterior, num_draws, seed), Labels.of(posterior.density, dims, coords)
     rows = Rows.of(posterior.density, draws.flat[0], _as_fitted(posterior, data, named))
     if missing := [name for name in posterior.density.observed if name not in rows.observed]:
         raise ValueError(
             f"posterior_predictive needs the training data with its observations, but site {missing[0]!r} has none: "
             "pass them as the fit got them, or use predict(posterior, ...) for new data."
         )
-    about = row_groups(draws, rows, chunk_size, row_densities(posterior, linearized))
-    return datatree.from_groups(
-        latent_groups(draws, weights) | about, datatree.fit_attributes(posterior.info, draws.seed)
-    )
+    _refuse_other_data(posterior.density, rows.data)
+    densities = row_densities(posterior, linearized)
+    about = row_groups(draws, rows, chunk_size, labels, densities)
+    latent = {name: rows.labelled(group) for name, group in latent_groups(draws, weights, labels).items()}
+    groups = latent | about
+    if num_prior_draws is not None:
+        groups |= beside_posterior(posterior.density, rows, num_prior_draws, draws.seed, labels)
+    return _tree(draws, groups, labels, densities)
 
 
 def predict(
@@ -124,6 +132,8 @@ def predict(
     weights: bool | Literal["auto"] = "auto",
     chunk_size: int | None = None,
     linearized: bool | Literal["auto"] = "auto",
+    dims: Dims | None = None,
+    coords: Coords | None = None,
     **named: Any,
 ) -> xr.DataTree:
     """Return a posterior with its predictions for new data.
@@ -135,7 +145,7 @@ def predict(
     *data
         The arguments of the model for new rows. Leave the observations out, or pass None for them where the model has
         no default; with observations the tree also has their log density.
-    num_draws, seed, weights, chunk_size, linearized
+    num_draws, seed, weights, chunk_size, linearized, dims, coords
         As for :func:`posterior_predictive`.
     **named
         Arguments of the model by name, as in ``predict(posterior, x=x)``.
@@ -143,9 +153,10 @@ def predict(
     Returns
     -------
     xarray.DataTree
-        Groups ``posterior``, ``weights``, ``sample_stats``, ``fit_stats``, ``predictions``, ``conditional``,
-        ``predictions_constant_data`` and, with observations, ``predictions_log_likelihood`` and
-        ``predictions_observed_data``: named apart from the training data, so that nobody runs ``az.loo`` on a test set.
+        Groups ``posterior``, ``weights``, ``log_prior``, ``sample_stats``, ``fit_stats``, ``predictions``,
+        ``conditional``, ``predictions_constant_data``, ``predictions_deterministic`` (deterministic sites of the model for
+        the new rows) and, with observations, ``predictions_log_likelihood`` and ``predictions_observed_data``: named apart
+        from the training data, so that nobody runs ``az.loo`` on a test set.
 
     Raises
     ------
@@ -166,13 +177,15 @@ def predict(
     _check_positive("num_draws", num_draws)
     _check_positive("chunk_size", chunk_size)
     _refuse_factors_alone(posterior.density)
-    draws = draw(posterior, num_draws, seed)
+    draws, labels = draw(posterior, num_draws, seed), Labels.of(posterior.density, dims, coords)
     rows = Rows.of(posterior.density, draws.flat[0], _as_fitted(posterior, data, named))
-    about = row_groups(draws, rows, chunk_size, row_densities(posterior, linearized))
+    densities = row_densities(posterior, linearized)
+    about = row_groups(draws, rows, chunk_size, labels, densities)
     renamed = {_NEW_DATA_NAMES.get(group, group): dataset for group, dataset in about.items()}
-    return datatree.from_groups(
-        latent_groups(draws, weights) | renamed, datatree.fit_attributes(posterior.info, draws.seed)
-    )
+    values, plates = deterministics(draws, rows.data)
+    new = datatree.by_draw(values, replace(labels, plates=plates))
+    groups = latent_groups(draws, weights, labels) | renamed | {"predictions_deterministic": rows.labelled(new)}
+    return _tree(draws, groups, labels, densities)
 
 
 def to_datatree(
@@ -181,6 +194,8 @@ def to_datatree(
     num_draws: int | None = None,
     seed: int | None = None,
     weights: bool | Literal["auto"] = "auto",
+    dims: Dims | None = None,
+    coords: Coords | None = None,
 ) -> xr.DataTree:
     """Return a posterior without predictions.
 
@@ -188,13 +203,13 @@ def to_datatree(
     ----------
     posterior : Posterior
         From :func:`bnnzoo.fit`.
-    num_draws, seed, weights
+    num_draws, seed, weights, dims, coords
         As for :func:`posterior_predictive`.
 
     Returns
     -------
     xarray.DataTree
-        Groups ``posterior``, ``weights``, ``sample_stats``, ``fit_stats``.
+        Groups ``posterior``, ``weights``, ``log_prior``, ``sample_stats``, ``fit_stats``.
 
     Examples
     --------
@@ -207,68 +222,18 @@ def to_datatree(
     """
     _refuse_no_posterior("to_datatree", posterior)
     _check_positive("num_draws", num_draws)
-    draws = draw(posterior, num_draws, seed)
-    return datatree.from_groups(latent_groups(draws, weights), datatree.fit_attributes(posterior.info, draws.seed))
+    draws, labels = draw(posterior, num_draws, seed), Labels.of(posterior.density, dims, coords)
+    return _tree(draws, latent_groups(draws, weights, labels), labels)
 
 
-def prior_predictive(
-    model: Model,
-    *data: Any,
-    num_draws: int = 500,
-    seed: int = 0,
-    weights: bool | Literal["auto"] = "auto",
-    dtype: torch.dtype | None = None,
+def _tree(
+    draws: Drawn, groups: Mapping[str, xr.Dataset], labels: Labels, densities: Sequence[LogDensity] = ()
 ) -> xr.DataTree:
-    """Return draws from the prior of a model and their predictions.
-
-    Parameters
-    ----------
-    model : callable
-        Any Pyro model that :func:`bnnzoo.fit` takes.
-    *data
-        Its arguments with the observations, which tell which sites are observed and are not used otherwise.
-    num_draws : int
-    seed : int
-        The global random stream is neither used nor changed.
-    weights : bool or "auto"
-        As for :func:`posterior_predictive`.
-    dtype : torch.dtype, optional
-        Of floating-point data. Default: torch's default dtype.
-
-    Returns
-    -------
-    xarray.DataTree
-        Groups ``prior``, ``weights``, ``prior_predictive``, ``conditional``, ``observed_data``, ``constant_data``.
-
-    Raises
-    ------
-    ValueError
-        If nothing is observed.
-
-    Examples
-    --------
-    >>> import bnnzoo as bz
-    >>> from bnnzoo.testing import linear_gaussian
-    >>> target = linear_gaussian(num_inputs=2)
-    >>> tree = bz.prior_predictive(target.model, *target.data, num_draws=100)
-    >>> dict(tree["prior_predictive"].sizes)
-    {'chain': 1, 'draw': 100, 'obs_id': 40}
-    """
-    _check_positive("num_draws", num_draws)
-    check_argument("prior_predictive", "seed", seed, Seed)
-    density, _ = read_model(model, data, dtype or torch.get_default_dtype(), torch.device("cpu"))
-    if not density.observed:
-        raise ValueError(
-            "prior_predictive cannot tell the observation from the latent sites "
-            f"{', '.join(site.name for site in density.sites)}, because none is observed: pass the observed values "
-            "too, prior_predictive(model, x, y)."
-        )
-    info = FitInfo("iid", method="prior", seed=seed)
-    theta = _prior_draws(density, num_draws, seed)
-    draws = Drawn(Draws(density, info, theta[None]), theta[None], seed)
-    groups = latent_groups(draws, weights) | row_groups(draws, Rows.of(density, theta[0], data), None)
-    wanted = {name: groups[old] for old, name in _PRIOR_NAMES.items() if old in groups}
-    return datatree.from_groups(wanted, datatree.fit_attributes(info, seed))
+    posterior = draws.posterior
+    attributes = datatree.fit_attributes(posterior.info, draws.seed)
+    if densities:
+        attributes["linearized"] = "no" if densities == (posterior.density,) else "yes"
+    return datatree.from_groups(labels.applied(groups), attributes)
 
 
 def _refuse_no_posterior(function: str, posterior: object) -> None:
@@ -302,13 +267,23 @@ def _as_fitted(posterior: Posterior, data: Data, named: dict[str, Any]) -> Data:
     return in_fitted_order(data, posterior.info.columns, argument_names(model, len(data)))
 
 
-def _prior_draws(density: LogDensity, num_draws: int, seed: int) -> Tensor:
-    """Return exact draws ``theta[S, P]`` from the prior."""
+def _refuse_other_data(density: LogDensity, data: Data) -> None:
+    """Refuse rows that the model was not fitted to: leave-one-out cross-validation of a test set means nothing."""
+    names = argument_names(density.model, len(data))
+    for name, new, fitted in zip(names, data, density.data, strict=False):
+        if not isinstance(new, Tensor) or not isinstance(fitted, Tensor):
+            continue
+        if new.shape == fitted.shape and torch.equal(new, fitted):
+            continue
+        raise ValueError(
+            f"posterior_predictive is about the data of the fit, but argument {name!r} differs from what the fit got "
+            f"({_difference(new, fitted)}). Use predict(posterior, ...) for other rows: leave-one-out cross-validation "
+            f"(az.loo) of rows that were not fitted means nothing."
+        )
 
-    def draw(_: Tensor, *data: Any) -> dict[str, Tensor]:
-        return {"theta": density.prior_draw({}, *data)}
 
-    places = torch.empty(num_draws, 0, dtype=density.dtype, device=density.device)
-    blocks = draw_blocks(draw, places[0], density.data, 0, splits=False)
-    arrays = evaluate_random(draw, places, density.data, 0, blocks, seed)
-    return torch.from_numpy(np.ascontiguousarray(arrays["theta"])).to(density.device)
+def _difference(new: Tensor, fitted: Tensor) -> str:
+    if new.shape != fitted.shape:
+        return f"shape {tuple(new.shape)}, and {tuple(fitted.shape)} at the fit"
+    rows = (new != fitted).reshape(len(new), -1).any(1) if new.ndim else (new != fitted)[None]
+    return f"in {int(rows.sum())} of {len(rows)} rows, first in row {int(rows.int().argmax())}"

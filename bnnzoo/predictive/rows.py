@@ -19,6 +19,7 @@ from bnnzoo.core.terms import moments_of, pointwise_of
 from bnnzoo.core.types import Data, Model
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.evaluate import Arrays, Blocks, Variable, can_split_rows, evaluate, plan
+from bnnzoo.predictive.labels import Labels, row_labels
 from bnnzoo.predictive.latent import Drawn, numpy_arrays
 from bnnzoo.predictive.random_blocks import draw_blocks, evaluate_random
 
@@ -57,6 +58,11 @@ class Rows:
         splits = bool(moments) and num_rows > 1 and can_split_rows(moments, density.conditional, theta, data, num_rows)
         return cls(data, raw, observed, num_rows, splits)
 
+    def labelled(self, group: xr.Dataset) -> xr.Dataset:
+        """Return a group with the index of the rows, if they came with one, along ``obs_id``."""
+        index = row_labels(self.raw, self.num_rows) if group.sizes.get("obs_id") == self.num_rows else None
+        return group if index is None else group.assign_coords(obs_id=index)
+
 
 def new_data(density: LogDensity, raw: Data) -> Data:
     """Return arguments for new rows as tensors; refuse inputs of another width than those the model was fitted to."""
@@ -68,7 +74,7 @@ def new_data(density: LogDensity, raw: Data) -> Data:
 
 
 def row_groups(
-    draws: Drawn, rows: Rows, chunk_size: int | None, densities: Sequence[LogDensity] = ()
+    draws: Drawn, rows: Rows, chunk_size: int | None, labels: Labels, densities: Sequence[LogDensity] = ()
 ) -> dict[str, xr.Dataset]:
     """Return the predictions for the rows, under the names of the groups for training data.
 
@@ -78,13 +84,14 @@ def row_groups(
     rows : Rows
     chunk_size : int, optional
         Draws x rows evaluated together.
+    labels : Labels
     densities : sequence of LogDensity
         The likelihood to use, such as one with linearised outputs; or one for each component of a mixture. Default: the
         posterior's own.
     """
     density = draws.posterior.density
     if not density.observed:
-        return _by_factors(draws, rows)
+        return _by_factors(draws, rows, labels)
     draws_in_all = len(draws.flat)
     refuse_beyond_memory(
         float(draws_in_all) * rows.num_rows * density.dtype.itemsize * ARRAYS,
@@ -98,13 +105,14 @@ def row_groups(
         found = _by_component(densities, draws, rows, chunk_size)
     values = draws.per_draw(found)
     inputs, columns = _inputs(density.model, rows)
-    return {
+    groups = {
         "posterior_predictive": datatree.by_row(_in_group("posterior_predictive", values)),
         "conditional": datatree.conditional(_in_group("conditional", values)),
         "log_likelihood": datatree.by_row(_in_group("log_likelihood", values)),
         "observed_data": datatree.by_row(numpy_arrays(rows.observed), draws=False),
-        "constant_data": datatree.constant(inputs, rows.num_rows, columns),
+        "constant_data": datatree.constant(inputs, rows.num_rows, columns, labels),
     }
+    return {name: rows.labelled(group) for name, group in groups.items()}
 
 
 def _evaluated(density: LogDensity, theta: Tensor, rows: Rows, seed: int, chunk_size: int | None) -> Arrays:
@@ -134,17 +142,18 @@ def _evaluated(density: LogDensity, theta: Tensor, rows: Rows, seed: int, chunk_
     )
 
 
-def _by_factors(draws: Drawn, rows: Rows) -> dict[str, xr.Dataset]:
+def _by_factors(draws: Drawn, rows: Rows, labels: Labels) -> dict[str, xr.Dataset]:
     """Return the log likelihood of a model whose likelihood is made of ``pyro.factor`` sites alone: no outcome can be drawn."""
     density = draws.posterior.density
     if not density.factors:
         return {}
     found = evaluate(density.pointwise, draws.flat, rows.data, rows.num_rows, Blocks(FEW_DRAWS, None))
     inputs, columns = _inputs(density.model, rows)
-    return {
+    groups = {
         "log_likelihood": datatree.by_row(draws.per_draw(found)),
-        "constant_data": datatree.constant(inputs, rows.num_rows, columns),
+        "constant_data": datatree.constant(inputs, rows.num_rows, columns, labels),
     }
+    return {name: rows.labelled(group) for name, group in groups.items()}
 
 
 def _by_component(densities: Sequence[LogDensity], draws: Drawn, rows: Rows, chunk_size: int | None) -> Arrays:

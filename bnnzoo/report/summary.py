@@ -1,17 +1,16 @@
 """The table of a comparison, for the terminal and the report, and a summary of its findings."""
 
+import json
 from dataclasses import dataclass
 from math import isnan
 
 import numpy as np
 
+from bnnzoo.core.fit_warnings import MAX_RHAT, MIN_ESS
 from bnnzoo.report.methods import Comparison, Fitted
 from bnnzoo.report.scores import log_density
 
 __all__ = ["Cell", "columns", "findings", "rows"]
-
-MAX_RHAT = 1.01
-MIN_ESS = 400
 
 
 @dataclass(frozen=True)
@@ -120,4 +119,16 @@ def _warning(fitted: Fitted) -> str:
         troubles.append("the fit was interrupted")
     if not troubles:
         return ""
-    return f"{fitted.name} has not fully converged: {', '.join(troubles)}. Run it longer before relying on it."
+    return f"{fitted.name} has not fully converged: {', '.join(troubles)}. {_advice(fitted, divergences)}"
+
+
+def _advice(fitted: Fitted, divergences: int) -> str:
+    """Say what to change in the command, with the present settings."""
+    config = json.loads(fitted.train.attrs["config"])
+    known = [
+        f"--{name.replace('_', '-')} (now {config[name]})" for name in ("num_warmup", "num_draws") if name in config
+    ]
+    advice = f"Give larger {' and '.join(known)}" if known else "Run it longer"
+    return f"{advice} before relying on it." + (
+        " Divergences call for a larger target_accept, in a script of your own." if divergences else ""
+    )

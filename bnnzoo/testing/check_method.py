@@ -33,7 +33,8 @@ def check_method(
     It is a frozen dataclass that can be made without arguments; fits a linear-Gaussian model whose posterior
     factorises, within Monte Carlo error plus ``accuracy`` (an ensemble: every member at the mode); returns finite draws
     [C, S, P] of the dtype and on the device asked for; is reproducible by seed; leaves global random streams and Pyro's
-    parameter store alone; refuses a model that lacks what it ``needs``, before running; and its trees survive netCDF.
+    parameter store alone; refuses a model that lacks what it ``needs``, before running; and its trees have the log
+    prior density of every site and survive netCDF.
 
     Parameters
     ----------
@@ -150,13 +151,24 @@ def _check_guide(name: str, posterior: Posterior, target: LinearGaussian) -> Non
 
 
 def _check_trees(name: str, posterior: Posterior, target: LinearGaussian) -> None:
-    for tree in (posterior_predictive(posterior, *target.data), predict(posterior, target.data[0][:5])):
+    train = posterior_predictive(posterior, *target.data)
+    _check_log_prior(name, train)
+    for tree in (train, predict(posterior, target.data[0][:5])):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "tree.nc"
             tree.to_netcdf(path, engine="h5netcdf")
             with xr.open_datatree(path, engine="h5netcdf") as loaded:
                 if not tree.identical(loaded.load()):
                     raise AssertionError(f"{name}: a tree comes back from netCDF as a different one.")
+
+
+def _check_log_prior(name: str, tree: xr.DataTree) -> None:
+    """The log prior densities of the sites add up to what ``lp`` is besides the likelihood (and a Jacobian of zero)."""
+    prior = tree["log_prior"].to_dataset().to_dataarray("site").sum("site")
+    likelihood = tree["log_likelihood"]["y"].sum("obs_id")
+    error = float(abs(tree["sample_stats"]["lp"] - prior - likelihood).max())
+    if error > 1e-3:
+        raise AssertionError(f"{name}: log_prior and log_likelihood differ from lp by up to {error:.3g}.")
 
 
 def _check_refusal(method: Method) -> None:

@@ -58,6 +58,12 @@ for name, tree in trees.items():
         print(name, bz.diagnostics.loo(tree), sep="\n")
 
 # %%
+# Sensitivity to the prior: how much would the posterior of sigma move, if the prior of sigma, or the likelihood, counted a
+# little more or less? The group ``log_prior`` has the log prior density of every site.
+
+print(az.psense_summary(trees["nuts"], prior_var_names=["sigma"]))
+
+# %%
 # Trace plots. For NUTS, look for chains that mix well; independent draws are white noise.
 
 az.plot_trace_dist(trees["nuts"], var_names=["sigma"])

@@ -7,6 +7,7 @@ from rich.console import Console
 
 from bnnzoo.core.density import build_density
 from bnnzoo.core.method import FitContext, Silent
+from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.fit import fit
 from bnnzoo.inference.markov.hamiltonian.nuts import NUTS
 from bnnzoo.inference.progress import Bar, progress_for
@@ -36,9 +37,30 @@ def test_chains_report_draws_and_acceptance() -> None:
     target, recorder = linear_gaussian(), Recorder()
     density = build_density(target.model, *target.data)
     NUTS(num_chains=2, num_warmup=20, num_draws=10).run(density, FitContext(progress=recorder))
-    assert recorder.stages == [("2 chains", 30)]
-    assert recorder.steps == sorted(recorder.steps) and recorder.steps[-1] == 30
+    assert recorder.stages == [("Compiling", 1), ("Warm-up, 2 chains", 20), ("Sampling, 2 chains", 10)]
+    turn = recorder.steps.index(20) + 1
+    for stage, last in ((recorder.steps[:turn], 20), (recorder.steps[turn:], 10)):
+        assert stage == sorted(stage) and stage[-1] == last
     assert recorder.fields == {"acceptance", "step size"}
+
+
+def test_optimisation_reports_compiling_and_then_steps() -> None:
+    target, recorder = linear_gaussian(), Recorder()
+    density = build_density(target.model, *target.data)
+    MAP(num_steps=30, polish_steps=0).run(density, FitContext(progress=recorder))
+    assert recorder.stages == [("Compiling", 1), ("Optimising", 30)]
+    assert recorder.fields == {"loss"}
+
+
+@pytest.mark.parametrize(
+    ("in_notebook", "has_widgets", "kind"), [(True, True, Bar), (True, False, Silent), (False, True, Silent)]
+)
+def test_notebooks_show_a_bar_where_they_can(in_notebook, has_widgets, kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: in_notebook)
+    monkeypatch.setattr(Console, "is_terminal", property(lambda console: False))
+    monkeypatch.setattr("bnnzoo.inference.progress.find_spec", lambda name: object() if has_widgets else None)
+    assert isinstance(progress_for(True), kind)
+    assert isinstance(progress_for(False), Silent)
 
 
 def test_nothing_is_written_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ import xarray as xr
 from bnnzoo import models
 from bnnzoo.predictive import posterior_predictive, predict
 from bnnzoo.testing import linear_gaussian
-from tests.helpers.exact import chains, exact_posterior, narrow_posterior, network
+from tests.helpers.exact import chains, exact_posterior, narrow_posterior, network, two_sites
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +33,47 @@ def linear(kind: str) -> xr.DataTree:
         members = chains(posterior, num_chains=1, num_draws=30)
         posterior = replace(members, info=replace(members.info, method="DeepEnsemble", sampling="ensemble"))
     return posterior_predictive(posterior, *target.data)
+
+
+@pytest.mark.parametrize("kind", ["iid", "mcmc"])
+def test_sensitivity_to_the_prior_is_found(kind):
+    table = az.psense_summary(linear(kind))
+    assert len(table) == 3
+    assert np.isfinite(table[["prior", "likelihood"]].to_numpy()).all()
+    assert (table["likelihood"] > table["prior"]).all()  # forty observations against one prior
+
+
+def test_distributions_under_a_stronger_and_a_weaker_prior_are_plotted():
+    data = torch.randn(8), torch.randn(8), torch.ones(8)
+    tree = posterior_predictive(narrow_posterior(two_sites, *data), *data, num_draws=300)
+    assert has_content(az.plot_psense_dist(tree, likelihood_var_names=["y"], backend="matplotlib"))
+
+
+def test_prior_and_posterior_are_plotted_together():
+    target = linear_gaussian()
+    tree = posterior_predictive(exact_posterior(target), *target.data, num_prior_draws=200)
+    assert tree["prior"].sizes["draw"] == tree["prior_predictive"].sizes["draw"] == 200
+    assert has_content(az.plot_prior_posterior(tree, backend="matplotlib"))
+    assert has_content(az.plot_ppc_dist(tree, group="prior_predictive", num_samples=10, backend="matplotlib"))
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_predictions_are_plotted_against_an_input(columns):
+    target = linear_gaussian(num_inputs=columns)
+    tree = posterior_predictive(exact_posterior(target), *target.data, num_draws=100)
+    by_row = {} if columns == 1 else {"plot_dim": "obs_id"}
+    assert has_content(az.plot_lm(tree, x="x", y="y", **by_row, backend="matplotlib"))
+
+
+def test_diagnose_of_chains_without_hamiltonian_energy_says_nothing_of_it(capsys):
+    target = linear_gaussian()
+    posterior = chains(exact_posterior(target), num_draws=250)
+    stats = {name: value for name, value in posterior.info.sample_stats.items() if name != "energy"}
+    microcanonical = replace(
+        posterior, info=replace(posterior.info, sample_stats=stats | {"energy_error": stats["lp"]})
+    )
+    az.diagnose(posterior_predictive(microcanonical, *target.data))
+    assert "BFMI" not in capsys.readouterr().out
 
 
 def classifier() -> xr.DataTree:

@@ -23,6 +23,7 @@ from tests.helpers.exact import chains, exact_posterior, narrow_posterior, netwo
 
 TRAINING = {
     "posterior",
+    "log_prior",
     "sample_stats",
     "fit_stats",
     "posterior_predictive",
@@ -99,7 +100,7 @@ def test_lp_and_log_q_are_the_densities_of_the_draws(target, posterior):
 
 
 def test_to_datatree_has_no_predictions(posterior):
-    assert set(to_datatree(posterior).children) == {"posterior", "sample_stats", "fit_stats"}
+    assert set(to_datatree(posterior).children) == {"posterior", "log_prior", "sample_stats", "fit_stats"}
 
 
 def test_seed_decides_the_tree_and_nothing_else_does(target, posterior):

@@ -56,6 +56,7 @@ def test_exactly_one_method_is_best_in_each_score():
     ("changes", "sentence"),
     [
         ({"worst_rhat": 1.2}, "mfvi has not fully converged: the R-hat of a prediction is 1.200"),
+        ({"worst_rhat": 1.2}, "Give larger --num-draws (now 50) before relying on it."),
         ({"min_ess": 30.0}, "a prediction has an effective sample size of 30"),
         ({"train": training(diverging=True)}, "100 transitions diverged"),
     ],

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.func import grad_and_value
 
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.fit_warnings import UnreadableLikelihoodWarning
 from bnnzoo.core.minibatch import select
 from bnnzoo.core.outputs import jacobian_in_blocks, linearized, whitened_node, whitened_outputs
 from bnnzoo.core.readout import UnreadableLikelihood, read
@@ -34,10 +35,6 @@ __all__ = [
     "row_function",
     "sum_over_rows",
 ]
-
-
-class UnreadableLikelihoodWarning(UserWarning):
-    """The likelihood has no parameters that can be read, so its curvature is the exact Hessian."""
 
 
 @dataclass(frozen=True)

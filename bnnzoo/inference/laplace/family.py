@@ -8,6 +8,7 @@ from torch import Tensor
 
 from bnnzoo.core.covariance import Covariance
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.fit_warnings import NotConvergedWarning
 from bnnzoo.core.hierarchy import hyperparameter_sites
 from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.posterior import Draws, Gaussian
@@ -36,10 +37,6 @@ MAX_DISTANCE = 0.1  # from where the optimisation ended to the mode, in posterio
 
 class LaplaceError(ValueError):
     """The curvature is not that of a Gaussian, or needs more memory than there is; the message says what to do."""
-
-
-class NotConvergedWarning(UserWarning):
-    """The optimisation ended before the mode, so the Gaussian is centred beside it."""
 
 
 @runtime_checkable

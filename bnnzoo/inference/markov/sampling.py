@@ -118,6 +118,7 @@ def _run(task: Task, density: LogDensity, progress: Progress) -> ChainDraws:
         If interrupted before every chain has a draw.
     """
     kind = None if task.checkpoint is None else kind_of_loop(task.checkpoint[0], task.first_chain, len(task.theta))
+    progress.start("Compiling", 1)
     loop = task.sampler.begin(density, task.theta, task.seed, task.first_chain, kind)
     complete = _advance(loop, task, progress)
     kept = min(int(loop.counts.min()) - task.num_warmup, task.num_draws)
@@ -137,11 +138,11 @@ def _advance(loop: Loop, task: Task, progress: Progress) -> bool:
     """Draw until every chain has all its draws; return False if interrupted from the keyboard."""
     total = task.num_warmup + task.num_draws
     with _checkpoint_of(loop, task) as checkpoint:
-        progress.start(f"{loop.num_chains} chains", total)
+        show = _Stages(progress, loop, task)
         try:
             while int(loop.counts.min()) < total:
                 loop.advance()
-                progress.update(min(int(loop.counts.min()), total), **loop.progress_fields())
+                show()
                 if checkpoint:
                     checkpoint.save_if_due()
         except KeyboardInterrupt:  # possibly in the middle of a step: the checkpoint ends with its last block
@@ -149,6 +150,34 @@ def _advance(loop: Loop, task: Task, progress: Progress) -> bool:
         if checkpoint:
             checkpoint.save()
     return True
+
+
+class _Stages:
+    """Shows the progress of chains: those of the slowest, during warm-up and then while draws are kept."""
+
+    def __init__(self, progress: Progress, loop: Loop, task: Task) -> None:
+        self._progress, self._loop, self._num_warmup, self._num_draws = progress, loop, task.num_warmup, task.num_draws
+        self._warm = int(loop.counts.min()) < task.num_warmup
+        self._start()
+
+    def __call__(self) -> None:
+        """Show how far the chains are."""
+        count = int(self._loop.counts.min())
+        if self._warm and count >= self._num_warmup:
+            self._progress.update(self._num_warmup, **self._loop.progress_fields())
+            self._warm = False
+            self._start()
+        if not self._warm:
+            count -= self._num_warmup
+        total = self._num_warmup if self._warm else self._num_draws
+        self._progress.update(min(count, total), **self._loop.progress_fields())
+
+    def _start(self) -> None:
+        chains = f"{self._loop.num_chains} chain{'s' if self._loop.num_chains > 1 else ''}"
+        if self._warm:
+            self._progress.start(f"Warm-up, {chains}", self._num_warmup)
+        else:
+            self._progress.start(f"Sampling, {chains}", self._num_draws)
 
 
 def _checkpoint_of(loop: Loop, task: Task) -> Any:

@@ -142,7 +142,8 @@ def train(
     source = batches.stream(density, streams)
     table, num_own = _table(optimiser.scalars(schedule.factors(num_steps)), scalars, start)
     one_step = _lowered_step(objective, optimiser, num_own)
-    show = StepProgress(context.progress, "Optimising", num_steps, name)
+    context.progress.start("Compiling", 1)
+    show: StepProgress | None = None
     params, state, values = start, optimiser.start(start), []
     step: Callable[..., Any] | None = None
     batch: Batch | None = None
@@ -155,6 +156,7 @@ def train(
             if step is None:
                 arguments = (params, state, row, constants, drawn, batch)
                 step = one_step.specialize(*arguments, num_calls=num_steps).flat
+                show = StepProgress(context.progress, "Optimising", num_steps, name)
             with torch.no_grad():
                 params, *moments, value = step(params, *state, row, *constants, *drawn, *tensors)
             state = tuple(moments)
@@ -162,7 +164,8 @@ def train(
             values.append(value)
             if ends:
                 break
-            show(taken, value)
+            if show is not None:
+                show(taken, value)
     except KeyboardInterrupt:
         if not values:
             raise

@@ -30,7 +30,7 @@ from bnnzoo.inference.markov.settings import LockstepSettings
 from bnnzoo.inference.markov.trajectory_length import Jump, Length, initial_length, update_length
 from bnnzoo.lowering.packed import Packed
 
-__all__ = ["LockstepLoop", "LockstepSampler", "batched_step", "metropolis"]
+__all__ = ["LockstepLoop", "LockstepSampler", "MicrocanonicalLoop", "batched_step", "metropolis"]
 
 GOLDEN_RATIO = 0.5 * (5**0.5 - 1)
 FIRST_NUM_STEPS, EARLY_MAX_STEPS = 8, 256
@@ -141,9 +141,13 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
             self._learn(start, end, acceptance, num_steps)
             return
         moved = (point.theta != start.theta).any(1)
-        energy = vmap(self.dynamics.kinetic)(start.momentum) - start.log_density + torch.where(moved, error, 0.0)
+        energy = self._energy(start, torch.where(moved, error, 0.0))
         diverging = error > DIVERGENCE_THRESHOLD
         self._keep_all(point.log_density, energy, acceptance, num_steps, diverging, self.state.step_size)
+
+    def _energy(self, start: Point, change: Tensor) -> Tensor:
+        """Return the energy ``[C]`` of each chain at the end of its trajectory, during which it changed by ``change[C]``."""
+        return vmap(self.dynamics.kinetic)(start.momentum) - start.log_density + change
 
     def _travel(self, point: Point, num_steps: int, time: Tensor) -> Point:
         """Return where trajectories of ``num_steps`` steps end."""
@@ -220,6 +224,19 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
         return metropolis(start, end, torch.ones_like(end.work))[2].mean()
 
 
+class MicrocanonicalLoop(LockstepLoop):
+    """Chains on which the total energy means nothing, and only its change does: their speed is constant.
+
+    Hamiltonian samplers' ``energy`` and the diagnostics made of it (E-BFMI, ``az.plot_energy``) would mislead.
+    """
+
+    stats_names = ("lp", "energy_error", "acceptance_rate", "n_steps", "diverging", "step_size")
+
+    def _energy(self, start: Point, change: Tensor) -> Tensor:
+        """Return by how much the energy of each chain changed ``[C]``."""
+        return change
+
+
 @dataclass(frozen=True)
 class LockstepSampler:
     """What starts a :class:`LockstepLoop`; see :class:`bnnzoo.inference.markov.protocols.Sampler`."""
@@ -227,6 +244,7 @@ class LockstepSampler:
     dynamics: Dynamics
     jump: Jump
     settings: LockstepSettings
+    loop: type[LockstepLoop] = LockstepLoop
 
     def groups(self, num_chains: int, spread: bool) -> list[range]:
         """Return the chains that adapt together, the same whether an executor runs them or not."""
@@ -236,4 +254,4 @@ class LockstepSampler:
         self, density: LogDensity, theta: Tensor, seed: int, first_chain: int, kind: str | None = None
     ) -> LockstepLoop:
         """Start chains at ``theta[C, P]``; there is one kind of loop."""
-        return LockstepLoop(self.dynamics, self.jump, density, self.settings, theta, seed, first_chain)
+        return self.loop(self.dynamics, self.jump, density, self.settings, theta, seed, first_chain)

@@ -12,7 +12,7 @@ def test_statistics_of_mams() -> None:
     method = MAMS(num_chains=3, num_warmup=60, num_draws=30, max_steps=6)
     posterior = fit(target.model, method, *target.data, seed=1)
     stats = posterior.info.sample_stats
-    assert set(stats) == {"lp", "energy", "acceptance_rate", "n_steps", "diverging", "step_size"}
+    assert set(stats) == {"lp", "energy_error", "acceptance_rate", "n_steps", "diverging", "step_size"}
     expected, _ = posterior.density.value_and_grad(posterior.draws().flatten(0, 1), *target.data)
     torch.testing.assert_close(stats["lp"].flatten(), expected)
     assert bool((stats["n_steps"] == stats["n_steps"][0]).all()) and int(stats["n_steps"].max()) <= 6

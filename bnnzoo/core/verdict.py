@@ -1,0 +1,155 @@
+"""What a posterior says about its own fit: divergences, chains that disagree, optimisations that ended too early."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from bnnzoo.core.fit_warnings import (
+    MAX_RHAT,
+    MAX_SATURATED,
+    MIN_ESS,
+    ChainsApartWarning,
+    DivergenceWarning,
+    FewEffectiveDrawsWarning,
+    FitWarning,
+    StillImprovingWarning,
+    TreeDepthWarning,
+)
+from bnnzoo.core.mixing import effective_sample_size, rank_normalised, split_rhat
+from bnnzoo.core.posterior import Draws, Posterior
+
+__all__ = ["Trouble", "troubles"]
+
+ENOUGH_DRAWS = 1000  # over all chains: with fewer, R-hat and effective sample sizes say little
+ENOUGH_STEPS = 500  # of an optimisation: shorter ones are trials
+MAX_ENTRIES = 500  # numbers of a site whose chains are compared, evenly spaced
+MIN_RISE = 1.0  # of the objective over its last tenth, in nats
+MIN_SHARE = 0.01  # of the whole climb: a smaller rise is the end of one
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """One kind of trouble and the sentence that says what to do about it."""
+
+    kind: type[FitWarning]
+    message: str
+
+
+def troubles(posterior: Posterior) -> Iterator[Trouble]:
+    """Yield what a fit should warn of; only runs that are long enough to judge say anything.
+
+    Chains are compared by the latent sites that are not network weights, which may be relabelled, or else by the log density.
+    It costs no evaluation of the model.
+
+    Parameters
+    ----------
+    posterior : Posterior
+        With the record of :func:`bnnzoo.fit`.
+    """
+    if not posterior.info.complete:
+        return
+    if isinstance(posterior, Draws) and posterior.info.sampling == "mcmc":
+        if posterior.theta.shape[0] * posterior.theta.shape[1] >= ENOUGH_DRAWS:
+            yield from _of_chains(posterior)
+    else:
+        yield from _of_optimisation(posterior)
+
+
+def _of_chains(posterior: Draws) -> Iterator[Trouble]:
+    stats, config = posterior.info.sample_stats, posterior.info.config
+    yield from _divergences(posterior)
+    depth, largest = stats.get("tree_depth"), config.get("max_tree_depth")
+    if depth is not None and largest is not None:
+        share = float((depth >= largest).double().mean())
+        if share > MAX_SATURATED:
+            yield Trouble(
+                TreeDepthWarning,
+                f"{share:.0%} of the trajectories ended at the largest tree depth, {largest}, before they turned back: draws "
+                f"are right, but each moves little. Write a larger max_tree_depth, warm up longer, or reparametrise the "
+                f"model so that its scales are alike.",
+            )
+    yield from _mixing(posterior)
+
+
+def _divergences(posterior: Draws) -> Iterator[Trouble]:
+    diverging = posterior.info.sample_stats.get("diverging")
+    count = 0 if diverging is None else int(diverging.sum())
+    if diverging is None or not count:
+        return
+    target = posterior.info.config.get("target_accept", 0.8)
+    yield Trouble(
+        DivergenceWarning,
+        f"{count} of {diverging.numel()} trajectories diverged ({count / diverging.numel():.2g} of all): the draws avoid a part "
+        f"of the posterior. Write a larger target_accept (now {target}), or reparametrise the model, for example a scale and "
+        f"what it scales as mean + scale * z with z ~ Normal(0, 1).",
+    )
+
+
+def _mixing(posterior: Draws) -> Iterator[Trouble]:
+    found = {name: _mixing_of(values) for name, values in _quantities(posterior).items()}
+    rhat = {name: values[0] for name, values in found.items() if values[0] == values[0]}
+    ess = {name: values[1] for name, values in found.items() if values[1] == values[1]}
+    chains, draws = posterior.theta.shape[:2]
+    worst = max(rhat, key=lambda name: rhat[name], default="")
+    if worst and chains > 1 and rhat[worst] > MAX_RHAT:
+        yield Trouble(
+            ChainsApartWarning,
+            f"The chains disagree: R-hat of {worst!r} is {rhat[worst]:.3f}, and should be at most {MAX_RHAT}. Run longer "
+            f"(num_warmup, num_draws: now {posterior.info.config.get('num_warmup')} and {draws}). If that does not help, the "
+            f"posterior has several modes between which chains do not move.",
+        )
+    least = min(ess, key=lambda name: ess[name], default="")
+    if least and ess[least] < MIN_ESS:
+        yield Trouble(
+            FewEffectiveDrawsWarning,
+            f"The {chains * draws} draws of {least!r} are worth {ess[least]:.0f} independent ones; intervals and R-hat need "
+            f"{MIN_ESS}. Write a larger num_draws (now {draws} for each of {chains} chains).",
+        )
+
+
+def _quantities(posterior: Draws) -> Mapping[str, Tensor]:
+    """Return the unconstrained values ``[C, S, D]`` of the sites that are no weights, or else the log density."""
+    sites = [site for site in posterior.density.sites if not site.is_weight]
+    if not sites:
+        lp = posterior.info.sample_stats.get("lp")
+        return {} if lp is None else {"lp": lp[..., None]}
+    return {site.name: _some(posterior.theta[..., site.span]) for site in sites}
+
+
+def _some(values: Tensor) -> Tensor:
+    return values[..., :: -(-values.shape[-1] // MAX_ENTRIES)]
+
+
+def _mixing_of(draws: Tensor) -> tuple[float, float]:
+    """Return the largest R-hat and the smallest effective sample size of the entries."""
+    scores = rank_normalised(draws)
+    return float(split_rhat(scores).max()), float(effective_sample_size(scores).min())
+
+
+def _of_optimisation(posterior: Posterior) -> Iterator[Trouble]:
+    stats = posterior.info.fit_stats
+    for name, sign in (("elbo", 1.0), ("loss", -1.0)):
+        if name not in stats or (name == "loss" and posterior.info.config.get("polish_steps", 1)):
+            continue  # L-BFGS goes on where the trace of the loss ends, and a Laplace approximation judges its mode itself
+        rise = max((_rise(sign * trace) for trace in stats[name]), default=0.0)
+        if rise:
+            steps = stats[name].shape[1]
+            yield Trouble(
+                StillImprovingWarning,
+                f"The optimisation had not converged: the {name} improved by {rise:.3g} over the last tenth of its {steps} "
+                f"steps. Write a larger num_steps, or a larger learning_rate.",
+            )
+
+
+def _rise(trace: Tensor) -> float:
+    """Return by how much a trace ``[T]`` rises over its last tenth; zero if that is little or noise."""
+    tenth = len(trace) // 10
+    if len(trace) < ENOUGH_STEPS or not bool(trace.isfinite().all()):
+        return 0.0
+    parts = trace.double().cpu()[-10 * tenth :].reshape(10, tenth)
+    medians = parts.median(1).values
+    rise = float(medians[-1] - medians[-2])
+    noise = 3.0 * float((parts[-2:].var(1).sum() / tenth).sqrt())
+    enough = max(MIN_RISE, noise, MIN_SHARE * float(medians.max() - medians[0]))
+    return rise if rise > enough else 0.0

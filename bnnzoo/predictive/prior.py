@@ -1,0 +1,123 @@
+"""Draws from the prior of a model and what they predict, alone or beside those of a posterior."""
+
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import xarray as xr
+from torch import Tensor
+
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.posterior import Draws, FitInfo
+from bnnzoo.core.reading import read_model
+from bnnzoo.core.settings import Count, Seed, check_argument
+from bnnzoo.core.types import Model
+from bnnzoo.predictive import datatree
+from bnnzoo.predictive.labels import Coords, Dims, Labels
+from bnnzoo.predictive.latent import Drawn, latent_groups
+from bnnzoo.predictive.random_blocks import draw_blocks, evaluate_random
+from bnnzoo.predictive.rows import Rows, row_groups
+
+__all__ = ["beside_posterior", "prior_predictive"]
+
+_PRIOR_NAMES = {
+    "posterior": "prior",
+    "weights": "weights",
+    "posterior_predictive": "prior_predictive",
+    "conditional": "conditional",
+    "observed_data": "observed_data",
+    "constant_data": "constant_data",
+}
+
+
+def prior_predictive(
+    model: Model,
+    *data: Any,
+    num_draws: int = 500,
+    seed: int = 0,
+    weights: bool | Literal["auto"] = "auto",
+    dtype: torch.dtype | None = None,
+    dims: Dims | None = None,
+    coords: Coords | None = None,
+) -> xr.DataTree:
+    """Return draws from the prior of a model and their predictions.
+
+    Parameters
+    ----------
+    model : callable
+        Any Pyro model that :func:`bnnzoo.fit` takes.
+    *data
+        Its arguments with the observations, which tell which sites are observed and are not used otherwise.
+    num_draws : int
+    seed : int
+        The global random stream is neither used nor changed.
+    weights : bool or "auto"
+        As for :func:`bnnzoo.posterior_predictive`.
+    dtype : torch.dtype, optional
+        Of floating-point data. Default: torch's default dtype.
+    dims, coords
+        As for :func:`bnnzoo.posterior_predictive`.
+
+    Returns
+    -------
+    xarray.DataTree
+        Groups ``prior``, ``weights``, ``prior_predictive``, ``conditional``, ``observed_data``, ``constant_data``.
+
+    Raises
+    ------
+    ValueError
+        If nothing is observed.
+
+    Examples
+    --------
+    >>> import bnnzoo as bz
+    >>> from bnnzoo.testing import linear_gaussian
+    >>> target = linear_gaussian(num_inputs=2)
+    >>> tree = bz.prior_predictive(target.model, *target.data, num_draws=100)
+    >>> dict(tree["prior_predictive"].sizes)
+    {'chain': 1, 'draw': 100, 'obs_id': 40}
+    """
+    check_argument("prior_predictive", "num_draws", num_draws, Count)
+    check_argument("prior_predictive", "seed", seed, Seed)
+    density, _ = read_model(model, data, dtype or torch.get_default_dtype(), torch.device("cpu"))
+    if not density.observed:
+        raise ValueError(
+            "prior_predictive cannot tell the observation from the latent sites "
+            f"{', '.join(site.name for site in density.sites)}, because none is observed: pass the observed values "
+            "too, prior_predictive(model, x, y)."
+        )
+    labels = Labels.of(density, dims, coords)
+    draws = _drawn(density, num_draws, seed)
+    found = _groups(draws, Rows.of(density, draws.flat[0], data), weights, labels)
+    wanted = {name: found[old] for old, name in _PRIOR_NAMES.items() if old in found}
+    return datatree.from_groups(labels.applied(wanted), datatree.fit_attributes(draws.posterior.info, seed))
+
+
+def beside_posterior(
+    density: LogDensity, rows: Rows, num_draws: int, seed: int, labels: Labels
+) -> dict[str, xr.Dataset]:
+    """Return the groups ``prior`` and ``prior_predictive`` for the tree of a posterior and the same rows."""
+    found = _groups(_drawn(density, num_draws, seed), rows, False, labels)
+    return {"prior": found["posterior"], "prior_predictive": found.get("posterior_predictive", xr.Dataset())}
+
+
+def _drawn(density: LogDensity, num_draws: int, seed: int) -> Drawn:
+    theta = _prior_draws(density, num_draws, seed)[None]
+    return Drawn(Draws(density, FitInfo("iid", method="prior", seed=seed), theta), theta, seed)
+
+
+def _groups(draws: Drawn, rows: Rows, weights: bool | Literal["auto"], labels: Labels) -> dict[str, xr.Dataset]:
+    latent = {name: rows.labelled(group) for name, group in latent_groups(draws, weights, labels).items()}
+    return latent | row_groups(draws, rows, None, labels)
+
+
+def _prior_draws(density: LogDensity, num_draws: int, seed: int) -> Tensor:
+    """Return exact draws ``theta[S, P]`` from the prior."""
+
+    def draw(_: Tensor, *data: Any) -> dict[str, Tensor]:
+        return {"theta": density.prior_draw({}, *data)}
+
+    places = torch.empty(num_draws, 0, dtype=density.dtype, device=density.device)
+    blocks = draw_blocks(draw, places[0], density.data, 0, splits=False)
+    arrays = evaluate_random(draw, places, density.data, 0, blocks, seed)
+    return torch.from_numpy(np.ascontiguousarray(arrays["theta"])).to(density.device)

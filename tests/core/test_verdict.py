@@ -1,0 +1,162 @@
+"""What a posterior says about its own fit, and that it says nothing of a good one."""
+
+from dataclasses import replace
+
+import arviz_stats
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+
+import bnnzoo as bz
+from bnnzoo import inference
+from bnnzoo.core import fit_warnings
+from bnnzoo.core.mixing import effective_sample_size, rank_normalised, split_rhat
+from bnnzoo.core.verdict import troubles
+from bnnzoo.testing import linear_gaussian
+from tests.helpers.exact import chains, exact_posterior, narrow_posterior, network
+
+CONFIG = {"num_warmup": 500, "num_draws": 500, "max_tree_depth": 10, "target_accept": 0.8}
+
+
+def sampled(theta=None, config=CONFIG, **stats):
+    """Chains of 500 independent draws, with other values or statistics."""
+    good = chains(exact_posterior(linear_gaussian()), num_draws=500)
+    info = replace(good.info, config=config, sample_stats={**good.info.sample_stats, **stats})
+    return replace(good, info=info, theta=good.theta if theta is None else theta(good.theta))
+
+
+def kinds(posterior):
+    return [trouble.kind for trouble in troubles(posterior)]
+
+
+def only(posterior, kind):
+    (found,) = troubles(posterior)
+    assert found.kind is kind
+    return found.message
+
+
+def test_independent_chains_are_no_trouble():
+    assert kinds(sampled()) == []
+
+
+def test_divergences_are_counted():
+    diverging = torch.zeros(4, 500, dtype=torch.bool)
+    diverging[1, :6] = True
+    message = only(sampled(diverging=diverging), inference.DivergenceWarning)
+    assert message.startswith("6 of 2000 trajectories diverged (0.003 of all)")
+    assert "target_accept (now 0.8), or reparametrise" in message
+
+
+def test_saturated_trees_are_told():
+    depth = torch.full((4, 500), 5)
+    depth[:, :100] = 10
+    message = only(sampled(tree_depth=depth), inference.TreeDepthWarning)
+    assert "20% of the trajectories ended at the largest tree depth, 10" in message
+    depth[:, 20:] = 5
+    assert kinds(sampled(tree_depth=depth)) == []
+
+
+def test_a_chain_apart_is_told():
+    def shift(theta):
+        return theta + torch.tensor([0.5, 0.0, 0.0, 0.0])[:, None, None]
+
+    found = {trouble.kind: trouble.message for trouble in troubles(sampled(shift))}
+    assert set(found) >= {inference.ChainsApartWarning}
+    assert "R-hat of 'w' is" in found[inference.ChainsApartWarning]
+    assert "num_warmup, num_draws: now 500 and 500" in found[inference.ChainsApartWarning]
+
+
+def test_few_effective_draws_are_told():
+    def sticky(theta):  # each value is repeated twenty times
+        return theta.repeat_interleave(20, 1)[:, :500]
+
+    found = {trouble.kind: trouble.message for trouble in troubles(sampled(sticky))}
+    assert "The 2000 draws of 'w' are worth " in found[inference.FewEffectiveDrawsWarning]
+    assert (
+        "need 400. Write a larger num_draws (now 500 for each of 4 chains)" in found[inference.FewEffectiveDrawsWarning]
+    )
+
+
+def test_runs_too_short_to_judge_and_interrupted_runs_say_nothing():
+    bad = torch.ones(4, 500, dtype=torch.bool)
+    posterior = sampled(diverging=bad)
+    assert kinds(replace(posterior, info=replace(posterior.info, complete=False))) == []
+    short = replace(posterior, theta=posterior.theta[:, :20])
+    assert kinds(short) == []
+
+
+def test_weights_of_networks_are_not_compared_but_the_log_density_is():
+    x, y = torch.randn(20, 3), torch.randint(3, (20,))
+    posterior = narrow_posterior(network(bz.likelihoods.categorical(), out_features=3), x, y)
+    apart = chains(posterior, num_draws=300)
+    apart = replace(apart, theta=apart.theta + torch.arange(4.0)[:, None, None])
+    assert kinds(apart) == []
+    stats = apart.info.sample_stats
+    info = replace(apart.info, sample_stats={**stats, "lp": stats["lp"] + torch.arange(4.0)[:, None]})
+    assert inference.ChainsApartWarning in kinds(replace(apart, info=info))
+
+
+@pytest.mark.parametrize(("name", "sign"), [("elbo", 1.0), ("loss", -1.0)])
+def test_an_objective_that_still_improves_is_told(name, sign):
+    steps = torch.arange(2000.0)
+    noise = torch.randn(2000)
+    exact = exact_posterior(linear_gaussian())
+
+    def with_trace(trace, polish=0):
+        stats = {name: (sign * trace + noise)[None]}
+        return replace(exact, info=replace(exact.info, config={"polish_steps": polish}, fit_stats=stats))
+
+    assert f"the {name} improved by " in only(with_trace(0.1 * steps), inference.StillImprovingWarning)
+    assert kinds(with_trace(100 * (1 - torch.exp(-steps / 100)))) == []
+    assert kinds(with_trace(0.0 * steps)) == []
+    assert (kinds(with_trace(0.1 * steps, polish=500)) == []) == (name == "loss")
+
+
+def test_fit_raises_each_kind_once_at_the_end():
+    def funnel():
+        v = pyro.sample("v", dist.Normal(0.0, 3.0))
+        pyro.sample("x", dist.Normal(torch.zeros(5), (v / 2).exp()).to_event(1))
+
+    method = bz.NUTS(num_chains=2, num_warmup=200, num_draws=500)
+    with pytest.warns(bz.FitWarning) as record:
+        bz.fit(funnel, method, progress=False)
+    found = [warning.category for warning in record if issubclass(warning.category, bz.FitWarning)]
+    assert inference.DivergenceWarning in found
+    assert len(found) == len({*found})
+
+
+def test_a_variational_fit_that_is_too_short_warns_and_a_long_one_does_not():
+    target = linear_gaussian(correlation=0.0)
+    with pytest.warns(inference.StillImprovingWarning, match="the elbo improved by"):
+        bz.fit(
+            target.model,
+            bz.MeanFieldVI(num_steps=500, learning_rate=1e-3, schedule="constant"),
+            *target.data,
+            progress=False,
+        )
+    bz.fit(target.model, bz.MeanFieldVI(), *target.data, progress=False)
+
+
+def test_every_kind_of_warning_is_public_and_has_one_base():
+    names = [name for name in fit_warnings.__all__ if name.endswith("Warning")]
+    for name in names:
+        assert issubclass(getattr(fit_warnings, name), bz.FitWarning)
+        assert getattr(inference, name) is getattr(fit_warnings, name)
+
+
+@pytest.mark.parametrize("coefficient", [0.0, 0.5, 0.95])
+def test_rhat_and_effective_sample_size_are_those_of_arviz(coefficient):
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=(4, 1000, 3))
+    draws = noise.copy()
+    for t in range(1, 1000):
+        draws[:, t] = coefficient * draws[:, t - 1] + noise[:, t]
+    draws[0] += 0.1
+    scores = rank_normalised(torch.from_numpy(draws))
+    array = arviz_stats.base.array_stats
+    ess = [array.ess(draws[..., i], method="bulk", chain_axis=0, draw_axis=1) for i in range(3)]
+    rhat = [array.rhat(draws[..., i], method="z_scale", chain_axis=0, draw_axis=1) for i in range(3)]
+    assert np.allclose(split_rhat(scores), rhat, rtol=1e-6)
+    assert np.allclose(effective_sample_size(scores), ess, rtol=0.05)
