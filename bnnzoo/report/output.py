@@ -29,8 +29,19 @@ def refuse_unusable_folder(path: Path) -> None:
         raise FileExistsError(f"{str(path)!r} already exists; choose another --out, or remove it.")
     if not parent.is_dir():
         raise FileNotFoundError(f"There is no folder {str(parent)!r} for {path.name!r}; create it first.")
-    if not os.access(parent, os.W_OK):
+    if not _can_hold_a_folder(parent):
         raise PermissionError(f"The folder {str(parent)!r} is not writable; choose another --out.")
+
+
+def _can_hold_a_folder(parent: Path) -> bool:
+    """Try it: the permissions of a folder say nothing to a superuser, or about a file system without room for folders."""
+    if not os.access(parent, os.W_OK):
+        return False
+    try:
+        with tempfile.TemporaryDirectory(dir=parent, prefix=".bnnzoo-"):
+            return True
+    except OSError:
+        return False
 
 
 @contextmanager
