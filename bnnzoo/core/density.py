@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 
+from bnnzoo.core.filling import FillingModel, fills_in_place
 from bnnzoo.core.minibatch import DataError, unequal_rows
 from bnnzoo.core.network import Network
 from bnnzoo.core.readout import UnreadableLikelihood
@@ -232,7 +233,9 @@ def build_density(
     """
     device, dtype = torch.device(device), dtype or torch.get_default_dtype()
     with _explaining_unequal_rows(data):
-        nodes = discover(model, data, device, dtype)
+        with fills_in_place() as fills:
+            nodes = discover(model, data, device, dtype)
+        model = FillingModel(model) if fills() and not isinstance(model, FillingModel) else model
         refuse_unsupported(nodes.values())
         samples = [node for node in nodes.values() if node["type"] == "sample"]
         observed = tuple(node["name"] for node in samples if is_observation(node))

@@ -15,6 +15,8 @@ from torch import Tensor
 from torch.distributions import Distribution, Multinomial, biject_to
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from bnnzoo.core.filling import made_in_batches
+from bnnzoo.core.pyro_networks import called_modules, mark_weights
 from bnnzoo.core.sites import innermost, is_subsample
 from bnnzoo.core.types import Data, Model
 
@@ -134,8 +136,11 @@ def discover(
     model: Model, data: Data, device: torch.device, dtype: torch.dtype | None = None, seed: int = 0
 ) -> dict[str, Node]:
     """Run ``model`` once with freshly drawn latents and return the nodes of its trace."""
-    with _default_dtype(dtype or torch.get_default_dtype()), isolated(seed, device), torch.enable_grad(), _Discovery():
-        return _nodes(model, data)
+    dtype = dtype or torch.get_default_dtype()
+    with _default_dtype(dtype), isolated(seed, device), torch.enable_grad(), called_modules() as modules, _Discovery():
+        nodes = _nodes(model, data)
+    mark_weights(nodes, modules)
+    return nodes
 
 
 def replay(
@@ -166,6 +171,7 @@ def replay(
         pyro.validation_enabled(False),
         _on(device),
         _batchable_layers(),
+        made_in_batches(model, values),
     ):
         return _nodes(_Given(values, observed, draw)(model), data)
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch._guards import TracingContext, tracing
 from torch._ops import OpOverload
 from torch._subclasses import FakeTensorMode
+from torch.func import functionalize
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
@@ -44,6 +45,8 @@ def trace(flat: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor]) -> tupl
     # one fake mode for the shapes of all nodes; without it every node gets one of its own, half the time of tracing
     with tracing(TracingContext(FakeTensorMode(allow_fallback_kernels=True))):
         graph = make_fx(flat)(*inputs)
+        if _writes(graph):
+            graph = make_fx(functionalize(flat))(*inputs)
     spoil_failures(graph)
     graph.graph.eliminate_dead_code()
     fold_constants(graph)
@@ -57,6 +60,12 @@ def trace(flat: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor]) -> tupl
     for node in graph.graph.nodes:
         node.meta.clear()  # tensors of several tracing levels in the metadata make inductor refuse the graph
     return graph, seconds
+
+
+def _writes(graph: GraphModule) -> bool:
+    """Tell whether a graph writes into tensors, other than random numbers, which later passes do not expect."""
+    operations = (node.target for node in graph.graph.nodes if isinstance(node.target, OpOverload))
+    return any(operation._schema.is_mutable and not is_random(operation) for operation in operations)
 
 
 def fold_constants(graph: GraphModule) -> None:
