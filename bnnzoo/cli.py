@@ -58,7 +58,7 @@ class Budget:
 
 DEFAULT_BUDGET = Budget()
 
-Out = Annotated[Path, typer.Option(help="New folder for report.html and one netCDF file per method.")]
+Out = Annotated[Path, typer.Option(help="New folder for report.html, predictions.csv and one netCDF file per method.")]
 Methods = Annotated[str, typer.Option(help="Inference methods, comma-separated; the first is the reference.")]
 Seed = Annotated[int, typer.Option(help="Seed of the split and of all random numbers.")]
 TestSize = Annotated[float, typer.Option(help="Fraction of the rows that is held out.")]
@@ -241,14 +241,14 @@ def _run(table: Table, methods: dict[str, Method], source: str, out: Path, hidde
         )
         write(comparison, folder)
     _show(comparison)
-    files = ", ".join(["report.html", *(f"{name}.nc" for name in methods)])
+    files = ", ".join(["report.html", "predictions.csv", *(f"{name}.nc" for name in methods)])
     console.print(f"\nWritten to [bold]{out}[/bold]: {files}", highlight=False, soft_wrap=True)
 
 
 def _show(comparison: Comparison) -> None:
     title = f"\nHeld-out predictions of {escape(comparison.table.target)}"
     grid = Grid(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    grid.add_column("method", style="bold", no_wrap=True, vertical="bottom")
+    grid.add_column("method", style="bold", vertical="bottom")
     for label, _ in columns(comparison, brief=True):
         grid.add_column(label, justify="right", min_width=8, vertical="bottom")
     for name, cells in rows(comparison, brief=True):

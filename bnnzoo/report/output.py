@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bnnzoo.report.methods import Comparison
 from bnnzoo.report.page import render
+from bnnzoo.report.rows import predictions_frame
 
 __all__ = ["new_folder", "refuse_unusable_folder", "write"]
 
@@ -71,7 +72,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 def write(comparison: Comparison, folder: Path) -> None:
-    """Write ``report.html`` and one netCDF file per method into a folder.
+    """Write ``report.html``, ``predictions.csv`` and one netCDF file per method into a folder.
 
     Parameters
     ----------
@@ -81,4 +82,5 @@ def write(comparison: Comparison, folder: Path) -> None:
     """
     for fitted in comparison.fitted:
         fitted.to_tree().to_netcdf(folder / f"{fitted.name}.nc", engine="h5netcdf")
+    predictions_frame(comparison).to_csv(folder / "predictions.csv", index=False)
     (folder / "report.html").write_text(render(comparison), encoding="utf-8")
