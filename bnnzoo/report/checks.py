@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import xarray as xr
-from arviz_stats import bfmi
+from arviz_stats.sampling_diagnostics import bfmi
 from arviz_stats.utils import ELPDData
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 

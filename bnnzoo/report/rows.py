@@ -29,7 +29,7 @@ def predictions_frame(comparison: Comparison) -> pd.DataFrame:
             mean, draws = moments["mean"], ("chain", "draw")
             lower, upper = interval(fitted.test)
             columns[f"{fitted.name}.mean"] = mean.mean(draws).to_numpy()
-            columns[f"{fitted.name}.sd"] = np.sqrt(moments["variance"].mean(draws) + mean.var(draws)).to_numpy()
+            columns[f"{fitted.name}.sd"] = (moments["variance"].mean(draws) + mean.var(draws)).to_numpy() ** 0.5
             columns |= {f"{fitted.name}.lower_90": lower, f"{fitted.name}.upper_90": upper}
         columns[f"{fitted.name}.log_density"] = log_density(fitted.test)
     return pd.DataFrame(columns)

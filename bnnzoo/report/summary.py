@@ -56,7 +56,7 @@ def rows(comparison: Comparison, *, brief: bool = False) -> list[tuple[str, list
         for score in comparison.scores
     }
     several = len(comparison.fitted) > 1
-    everyone = (*comparison.fitted, *comparison.baselines)
+    everyone: list[Fitted | Baseline] = [*comparison.fitted, *comparison.baselines]
     shown = {
         score.label: score.shown({one.name: one.scores[score.label] for one in everyone}) for score in comparison.scores
     }
