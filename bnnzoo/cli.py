@@ -1,7 +1,7 @@
 """The commands ``bnnzoo demo`` and ``bnnzoo compare``."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -23,7 +23,7 @@ from bnnzoo.datasets import diabetes
 from bnnzoo.report.methods import Comparison, compare
 from bnnzoo.report.output import new_folder, refuse_unusable_folder, write
 from bnnzoo.report.summary import columns, findings, rows
-from bnnzoo.tables import Table, TableError, Task, prepare, read_table
+from bnnzoo.tables import Missing, Table, TableError, Task, prepare, read_table
 
 __all__ = ["app", "method_names", "methods_from"]
 
@@ -58,7 +58,7 @@ class Budget:
 
 DEFAULT_BUDGET = Budget()
 
-Out = Annotated[Path, typer.Option(help="New folder for report.html and one netCDF file per method.")]
+Out = Annotated[Path, typer.Option(help="New folder for report.html, predictions.csv and one netCDF file per method.")]
 Methods = Annotated[str, typer.Option(help="Inference methods, comma-separated; the first is the reference.")]
 Seed = Annotated[int, typer.Option(help="Seed of the split and of all random numbers.")]
 TestSize = Annotated[float, typer.Option(help="Fraction of the rows that is held out.")]
@@ -122,6 +122,10 @@ def compare_command(
     seed: Seed = 0,
     drop: Annotated[list[str] | None, typer.Option(help="Column to leave out; may be repeated.")] = None,
     separator: Annotated[str, typer.Option(help="Separator between fields.")] = ",",
+    decimal: Annotated[str, typer.Option(help="Decimal mark of numbers: '.' or ','.")] = ".",
+    missing: Annotated[
+        str, typer.Option(help="Missing values: refuse, drop (the rows that have any) or impute (inputs).")
+    ] = "refuse",
     hidden: Hidden = 15,
     num_chains: Chains = DEFAULT_BUDGET.num_chains,
     num_warmup: Warmup = DEFAULT_BUDGET.num_warmup,
@@ -130,14 +134,19 @@ def compare_command(
 ) -> None:
     """Compare methods on a table of your own.
 
-    Numeric columns are standardised by the training part; text columns become one indicator per category. Missing values
-    are refused, with their row and column.
+    Numeric columns are standardised by the training part; text columns become one indicator per category, and dates a
+    number of days. All that is wrong with the options and the table is said at once.
     """
     with _one_sentence_errors():
         budget = Budget(num_chains, num_warmup, num_draws, num_steps)
-        chosen = methods_from(methods, budget)
-        refuse_unusable_folder(out)
-        table = prepare(read_table(data, separator), target, _task(task), test_size, seed, drop or ())
+        with _all_problems_at_once() as attempt:
+            chosen = attempt(methods_from, methods, budget)
+            attempt(refuse_unusable_folder, out)
+            wanted = attempt(_task, task)
+            treatment = attempt(_missing, missing) or "refuse"
+            frame = attempt(read_table, data, separator, decimal)
+            if frame is not None:
+                table = attempt(prepare, frame, target, wanted, test_size, seed, drop or (), treatment)
         if task is None:
             console.print(f"Target {target!r} is treated as {table.task}; use --task to change this.", markup=False)
         _run(table, chosen, data.name, out, hidden, seed)
@@ -206,7 +215,16 @@ def _task(text: str | None) -> Task | None:
     return choices[text] if text else None
 
 
+def _missing(text: str) -> Missing:
+    choices: Mapping[str, Missing] = {name: name for name in get_args(Missing)}
+    if text not in choices:
+        raise CommandError(f"--missing must be refuse, drop or impute, not {text!r}.")
+    return choices[text]
+
+
 def _run(table: Table, methods: dict[str, Method], source: str, out: Path, hidden: int, seed: int) -> None:
+    for note in table.notes:
+        console.print(note, highlight=False, markup=False)
     console.print(
         f"{len(table.y_train)} training rows, {len(table.y_test)} held out, {len(table.features)} inputs",
         highlight=False,
@@ -223,14 +241,14 @@ def _run(table: Table, methods: dict[str, Method], source: str, out: Path, hidde
         )
         write(comparison, folder)
     _show(comparison)
-    files = ", ".join(["report.html", *(f"{name}.nc" for name in methods)])
+    files = ", ".join(["report.html", "predictions.csv", *(f"{name}.nc" for name in methods)])
     console.print(f"\nWritten to [bold]{out}[/bold]: {files}", highlight=False, soft_wrap=True)
 
 
 def _show(comparison: Comparison) -> None:
     title = f"\nHeld-out predictions of {escape(comparison.table.target)}"
     grid = Grid(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    grid.add_column("method", style="bold", no_wrap=True, vertical="bottom")
+    grid.add_column("method", style="bold", vertical="bottom")
     for label, _ in columns(comparison, brief=True):
         grid.add_column(label, justify="right", min_width=8, vertical="bottom")
     for name, cells in rows(comparison, brief=True):
@@ -242,6 +260,25 @@ def _show(comparison: Comparison) -> None:
     console.print(grid)
     for sentence in findings(comparison):
         console.print(f"• {sentence}", highlight=False, markup=False)
+
+
+@contextmanager
+def _all_problems_at_once() -> Iterator[Callable[..., Any]]:
+    """Yield a function that calls another, and notes its error for the end; the result is None then."""
+    problems: list[str] = []
+
+    def attempt[T](function: Callable[..., T], *arguments: object) -> T | None:
+        try:
+            return function(*arguments)
+        except TableError as error:
+            problems.extend(error.problems)
+        except (CommandError, OSError) as error:
+            problems.append(str(error))
+        return None
+
+    yield attempt
+    if problems:
+        raise TableError(*problems)
 
 
 @contextmanager

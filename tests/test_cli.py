@@ -6,6 +6,7 @@ import arviz as az
 import numpy as np
 import pandas as pd
 import pytest
+import typer
 import xarray as xr
 from typer.testing import CliRunner, Result
 
@@ -46,7 +47,7 @@ def test_compare_writes_a_report_and_trees_that_arviz_reads(table, tmp_path):
     out = tmp_path / "results"
     result = run("compare", table, "--target", "y", "--drop", "kind", "--out", out, "--methods", "mfvi,map", *FAST[2:])
     assert result.exit_code == 0, result.output
-    assert sorted(p.name for p in out.iterdir()) == ["map.nc", "mfvi.nc", "report.html"]
+    assert sorted(p.name for p in out.iterdir()) == ["map.nc", "mfvi.nc", "predictions.csv", "report.html"]
     assert "data.csv" in (out / "report.html").read_text()
     with xr.open_datatree(out / "mfvi.nc", engine="h5netcdf") as tree:
         tree.load()
@@ -90,10 +91,40 @@ def test_the_same_seed_gives_the_same_numbers(table, tmp_path):
         (["--target", "y", "--test-size", "1.5"], "test_size must lie strictly between 0 and 1, not 1.5."),
         (["--target", "y", "--drop", "w"], "Column 'w' cannot be dropped"),
         (["--target", "y", "--separator", ";"], "has one column when split at ';'"),
+        (["--target", "y", "--separator", ""], "--separator must be one character"),
+        (["--target", "y", "--decimal", ","], "--decimal and --separator are both ','"),
+        (["--target", "y", "--missing", "mean"], "--missing must be refuse, drop or impute, not 'mean'."),
+        (["--target", "y", "--seed", "-1"], "seed must be a whole number from 0 to 4294967295, not -1."),
     ],
 )
 def test_wrong_options_are_refused(table, tmp_path, arguments, sentence):
     refused(run("compare", table, *arguments, "--out", tmp_path / "results"), sentence, tmp_path)
+
+
+def test_all_problems_of_options_and_table_are_said_at_once(table, tmp_path):
+    frame = pd.read_csv(table)
+    frame.loc[4, "x"] = np.nan
+    frame.to_csv(table, index=False)
+    result = run("compare", table, "--target", "z", "--methods", "magic", "--task", "ranking", "--out", tmp_path)
+    refused(result, "There are 5 problems: 1. There is no inference method 'magic'", tmp_path)
+    for sentence in (
+        "already exists; choose another --out",
+        "--task must be",
+        "no target column 'z'",
+        "Column 'x' has 1",
+    ):
+        refused(result, sentence, tmp_path)
+
+
+@pytest.mark.parametrize(("missing", "note"), [("drop", "1 of 30 rows"), ("impute", "1 missing value(s) of 'x'")])
+def test_missing_values_can_be_dropped_or_imputed(table, tmp_path, missing, note):
+    frame = pd.read_csv(table)
+    frame.loc[4, "x"] = np.nan
+    frame.to_csv(table, index=False)
+    out = tmp_path / "results"
+    result = run("compare", table, "--target", "y", "--drop", "kind", "--missing", missing, "--out", out, *FAST)
+    assert result.exit_code == 0, result.output
+    assert note in result.output
 
 
 def test_a_missing_file_is_refused(tmp_path):
@@ -159,6 +190,34 @@ def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(output.os, "access", lambda path, mode: False)
     with pytest.raises(PermissionError, match="is not writable"):
         output.refuse_unusable_folder(tmp_path / "results")
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a file system without room for folders")
+def test_a_folder_that_holds_no_folders_is_refused_though_its_permissions_allow_it():
+    with pytest.raises(
+        (PermissionError, FileNotFoundError), match="The folder '/proc' is not writable; choose another"
+    ):
+        output.refuse_unusable_folder(Path("/proc/results"))
+
+
+def test_the_table_of_options_in_the_docs_has_the_defaults_of_the_commands():
+    page = (Path(__file__).parents[1] / "docs" / "cli.md").read_text()
+    header, *lines = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")][:40]
+    assert header == ["option", "meaning", "`compare`", "`demo`"]
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    documented = {cells[0].strip("`"): [cell.strip("` ") for cell in cells[2:]] for cells in lines}
+    for place, name in enumerate(["compare", "demo"]):
+        expected = {parameter.opts[0]: shown(parameter) for parameter in commands[name].params}
+        expected.pop("--help", None)
+        assert {option: cells[place] for option, cells in documented.items() if cells[place] != "no"} == expected
+
+
+def shown(parameter: typer.core.TyperOption) -> str:
+    """How the docs write an option's default."""
+    if parameter.required:
+        return "required"
+    by_hand = {"--task": "inferred", "--num-steps": "the method's own", "--drop": "none"}
+    return by_hand.get(parameter.opts[0]) or str(parameter.default)
 
 
 def test_no_arguments_show_the_help():

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 
+from bnnzoo.core.filling import FillingModel, fills_in_place
 from bnnzoo.core.misfits import explaining_misfits
 from bnnzoo.core.network import Network
 from bnnzoo.core.numerics import Failure, NumericalFailure
@@ -242,7 +243,9 @@ def first_run(
     """Return what :func:`build_density` does, and the nodes of the run of the model from which it was read."""
     device, dtype = torch.device(device), dtype or torch.get_default_dtype()
     with explaining_misfits(model, data):
-        nodes = discover(model, data, device, dtype, check=_check_observations)
+        with fills_in_place() as fills:
+            nodes = discover(model, data, device, dtype, check=_check_observations)
+        model = FillingModel(model) if fills() and not isinstance(model, FillingModel) else model
         return _density_of(model, data, nodes, dtype, device), nodes
 
 

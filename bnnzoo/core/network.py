@@ -15,18 +15,24 @@ class Network:
     """A neural network whose parameters are latent sites of a model.
 
     `bnnzoo.random_module` puts this record in ``infer[NETWORK_KEY]`` of every weight site, so that the structure is
-    found in a model's trace and not demanded from the user. Two records are equal only if they are the same object.
+    found in a model's trace and not demanded from the user. For Pyro's own modules with ``PyroSample`` weights,
+    :mod:`bnnzoo.core.pyro_networks` does. Two records are equal only if they are the same object.
 
     Parameters
     ----------
     name : str
-        As given to `random_module`.
+        As given to `random_module`, or Pyro's name of the module.
     module : torch.nn.Module
-        A structural copy of the user's network in eval mode. It is never trained; the values of the parameters in
-        `sites` are unused, those of buffers and of frozen parameters (``requires_grad=False``) are the network's own.
+        What the model calls. For `random_module` it is a structural copy of the user's network in eval mode: it is never
+        trained; the values of the parameters in `sites` are unused, those of buffers and of frozen parameters
+        (``requires_grad=False``) are the network's own. Otherwise it is the user's own ``PyroModule``.
     sites : Mapping[str, str]
         Parameter name in `module` (``"0.weight"``) to the name of its latent site (``"net.0.weight"``), in the order
-        of ``module.named_parameters()``. A parameter that several layers share appears once, under its first name.
+        of ``module.named_parameters()``, or of sampling for a ``PyroModule``. A parameter that several layers share
+        appears once, under its first name.
+    layers : torch.nn.Module, optional
+        Layers of torch with the settings of `module` and its parameters, under the same names; it need not be callable
+        as a whole. Default: `module`.
 
     Examples
     --------
@@ -40,3 +46,13 @@ class Network:
     name: str
     module: torch.nn.Module
     sites: Mapping[str, str]
+    layers: torch.nn.Module = None  # type: ignore[assignment]  # set below
+
+    def __post_init__(self) -> None:
+        if self.layers is None:
+            object.__setattr__(self, "layers", self.module)
+
+    @property
+    def samples_itself(self) -> bool:
+        """Whether calling `module` samples the weights, as Pyro's own modules do."""
+        return self.layers is not self.module

@@ -15,7 +15,9 @@ from torch import Tensor
 from torch.distributions import Distribution, Multinomial, biject_to
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from bnnzoo.core.filling import made_in_batches
 from bnnzoo.core.numerics import NumericalFailure, failure_of
+from bnnzoo.core.pyro_networks import called_modules, mark_weights
 from bnnzoo.core.sites import ModelError, innermost, is_subsample
 from bnnzoo.core.types import Data, Model
 from bnnzoo.lowering.failures import is_numerical
@@ -165,12 +167,14 @@ def discover(
     ModelError
         If the model fails numerically at every draw from its prior.
     """
+    dtype = dtype or torch.get_default_dtype()
     for attempt in range(MAX_TRACES):
         found = _Discovery()
-        with _default_dtype(dtype or torch.get_default_dtype()), isolated(seed + attempt, device), torch.enable_grad():
+        with _default_dtype(dtype), isolated(seed + attempt, device), torch.enable_grad(), called_modules() as modules:
             try:
                 with found:
                     nodes = _nodes(model, data)
+                mark_weights(nodes, modules)
                 check(nodes)
                 return nodes
             except Exception as error:
@@ -217,6 +221,7 @@ def replay(
         pyro.validation_enabled(False),
         _on(device),
         _batchable_layers(),
+        made_in_batches(model, values),
     ):
         given = _Given(values, observed, draw)
         try:

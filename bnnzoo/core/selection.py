@@ -9,7 +9,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.network import Network
 from bnnzoo.core.sites import ModelError
 
-__all__ = ["index_of_sites", "last_layer_index", "last_layer_sites"]
+__all__ = ["index_of_sites", "last_layer", "last_layer_index", "last_layer_sites"]
 
 
 def index_of_sites(names: Sequence[str], density: LogDensity, argument: str = "sites") -> Tensor:
@@ -29,9 +29,14 @@ def index_of_sites(names: Sequence[str], density: LogDensity, argument: str = "s
     return torch.cat([torch.arange(span.start, span.stop, device=density.device) for span in chosen])
 
 
+def last_layer(network: Network) -> str:
+    """Return the path of the module that holds the last of a network's parameters."""
+    return list(network.sites)[-1].rpartition(".")[0]
+
+
 def last_layer_sites(network: Network) -> list[str]:
     """Return the sites of the module that holds the last of a network's parameters."""
-    last = list(network.sites)[-1].rpartition(".")[0]
+    last = last_layer(network)
     return [site for parameter, site in network.sites.items() if parameter.rpartition(".")[0] == last]
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch._guards import TracingContext, tracing
 from torch._ops import OpOverload
 from torch._subclasses import FakeTensorMode
+from torch.func import functionalize
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
@@ -48,6 +49,8 @@ def trace(flat: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor]) -> tupl
     # and the graph does not depend on the inputs, so that it does not matter whether anything fails there
     with FailuresAsNaN(), tracing(TracingContext(FakeTensorMode(allow_fallback_kernels=True))), _no_collector():
         graph = make_fx(flat)(*inputs)
+        if _writes(graph):
+            graph = make_fx(functionalize(flat))(*inputs)
     spoil_failures(graph)
     graph.graph.eliminate_dead_code()
     fold_constants(graph)
@@ -73,6 +76,12 @@ def _no_collector() -> Iterator[None]:
     finally:
         if before:
             gc.enable()
+
+
+def _writes(graph: GraphModule) -> bool:
+    """Tell whether a graph writes into tensors, other than random numbers, which later passes do not expect."""
+    operations = (node.target for node in graph.graph.nodes if isinstance(node.target, OpOverload))
+    return any(operation._schema.is_mutable and not is_random(operation) for operation in operations)
 
 
 def fold_constants(graph: GraphModule) -> None:

@@ -36,5 +36,5 @@ def refuse_uncalled(where: str, value: object, example: str) -> None:
     """Refuse a prior or likelihood that is not callable, or a bnnzoo factory that was not called."""
     if not callable(value):
         raise TypeError(f"{where} must be an object such as {example}, but is {value!r}.")
-    if inspect.isfunction(value) and value.__module__.startswith("bnnzoo."):
+    if inspect.isfunction(value) and (value.__module__ or "").startswith("bnnzoo."):
         raise TypeError(f"{where} is the function {value.__name__}: call it, as in {example}.")

@@ -7,9 +7,12 @@ import xarray as xr
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
+from bnnzoo.core.density import LogDensity
 from bnnzoo.core.minibatch import as_tensors
 from bnnzoo.core.network import Network
 from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.replay import replay
+from bnnzoo.core.selection import last_layer
 
 __all__ = ["features"]
 
@@ -76,9 +79,7 @@ def features(
     (inputs,) = as_tensors((x,), density.dtype, density.device)
 
     def evaluate(theta: Tensor, rows: Tensor) -> Tensor:
-        sites = density.constrain(theta)
-        parameters = {name: sites[site] for name, site in found.sites.items()}
-        return _captured(found.module, module, before, parameters, rows).flatten(1)
+        return _captured(found, module, before, density, theta, rows).flatten(1)
 
     blocks = inputs.split(max(1, chunk_size))
     with torch.no_grad():
@@ -107,14 +108,16 @@ def _layer(network: Network, name: str | None) -> tuple[nn.Module, bool]:
     """Return the submodule to listen to, and whether to its input rather than its output."""
     modules = dict(network.module.named_modules())
     if name is None:
-        last = [module for module in modules.values() if any(True for _ in module.parameters(recurse=False))][-1]
-        return last, True
+        with_parameters = (path for path, layer in network.layers.named_modules() if [*layer.parameters(recurse=False)])
+        return modules[[*with_parameters][-1] if not network.samples_itself else last_layer(network)], True
     if name not in modules or not name:
         raise ValueError(f"The network has no layer {name!r}; it has {', '.join(filter(None, modules)) or 'none'}.")
     return modules[name], False
 
 
-def _captured(module: nn.Module, layer: nn.Module, before: bool, parameters: dict[str, Tensor], x: Tensor) -> Tensor:
+def _captured(
+    network: Network, layer: nn.Module, before: bool, density: LogDensity, theta: Tensor, x: Tensor
+) -> Tensor:
     """Call the network and return what went into, or came out of, one of its layers."""
     seen: list[Tensor] = []
     if before:
@@ -122,7 +125,11 @@ def _captured(module: nn.Module, layer: nn.Module, before: bool, parameters: dic
     else:
         handle = layer.register_forward_hook(lambda _, inputs, output: seen.append(output))
     try:
-        functional_call(module, parameters, (x,))
+        sites = density.constrain(theta)
+        if network.samples_itself:
+            replay(network.module, sites, (x,), density.observed, density.device)
+        else:
+            functional_call(network.module, {name: sites[site] for name, site in network.sites.items()}, (x,))
     finally:
         handle.remove()
     return seen[-1]

@@ -2,11 +2,12 @@
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from bnnzoo.report.methods import Comparison
 from bnnzoo.report.parts import Parts
 from bnnzoo.report.scores import class_probabilities, observed
-from bnnzoo.report.style import MUTED, clean, colours, new_figure
+from bnnzoo.report.style import INK, MUTED, clean, colours, new_figure
 
 __all__ = ["plot_confidence", "plot_entropy", "plot_reliability"]
 
@@ -23,10 +24,11 @@ def plot_confidence(comparison: Comparison) -> Figure:
         right = probs.argmax(-1) == y
         groups = [probs.max(-1)[right], probs.max(-1)[~right]]
         shades = [(*_rgb(colour[fitted.name]), 0.3), (*_rgb(colour[fitted.name]), 1.0)]
-        axes.hist(groups, bins=bins, stacked=True, color=shades, label=["correct", "wrong"], edgecolor="white")
-        axes.legend(loc="upper left")
+        axes.hist(groups, bins=bins, stacked=True, color=shades, edgecolor="white")
         clean(axes, f"{fitted.name}: {int((~right).sum())} of {len(y)} wrong", "probability of the predicted class")
     panels[0].set_ylabel("observations")
+    handles = [Patch(color=INK, alpha=alpha, label=label) for alpha, label in ((0.3, "correct"), (1.0, "wrong"))]
+    figure.legend(handles=handles, loc="outside lower center", ncols=2)
     return figure
 
 
@@ -55,20 +57,16 @@ def plot_reliability(comparison: Comparison) -> Figure:
 
 
 def plot_entropy(comparison: Comparison, parts: dict[str, Parts]) -> Figure:
-    """Plot aleatoric against epistemic uncertainty of each observation; crosses are wrong predictions."""
+    """Plot aleatoric against epistemic uncertainty of each observation; rings are wrong predictions."""
     figure, panels = new_figure(len(comparison.fitted), share=True)
     colour = colours(f.name for f in comparison.fitted)
     for axes, fitted in zip(panels, comparison.fitted, strict=True):
         part = parts[fitted.name]
         right = class_probabilities(fitted.test).argmax(-1) == observed(fitted.test)
-        for rows, marker, size, alpha in ((right, "o", 14, 0.35), (~right, "x", 26, 1.0)):
+        pale, full = (*_rgb(colour[fitted.name]), 0.3), colour[fitted.name]
+        for rows, face, edge in ((right, pale, "none"), (~right, "none", full)):
             axes.scatter(
-                part.aleatoric[rows],
-                part.epistemic[rows],
-                s=size,
-                marker=marker,
-                alpha=alpha,
-                color=colour[fitted.name],
+                part.aleatoric[rows], part.epistemic[rows], s=22, facecolor=face, edgecolor=edge, linewidth=1.2
             )
         clean(axes, fitted.name, "aleatoric (expected entropy, nats)")
     panels[0].set_ylabel("epistemic (mutual information, nats)")

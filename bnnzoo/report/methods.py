@@ -12,6 +12,7 @@ from bnnzoo.core.types import Model
 from bnnzoo.diagnostics import function_space
 from bnnzoo.inference.fit import fit
 from bnnzoo.predictive import posterior_predictive, predict
+from bnnzoo.report.baselines import Baseline, baselines
 from bnnzoo.report.scores import CLASSIFICATION, REGRESSION, Score
 from bnnzoo.tables import Table, restore_units
 
@@ -76,6 +77,8 @@ class Comparison:
         The first is the reference.
     scores : tuple of Score
         Scores for the task.
+    baselines : tuple of Baseline
+        Scores of simple models of scikit-learn.
     """
 
     table: Table
@@ -84,6 +87,7 @@ class Comparison:
     seed: int
     fitted: tuple[Fitted, ...]
     scores: tuple[Score, ...]
+    baselines: tuple[Baseline, ...] = ()
 
 
 def model_for(table: Table, num_hidden: int) -> tuple[Model, str]:
@@ -148,7 +152,7 @@ def compare(
     for name, method in methods.items():
         announce(name)
         fitted.append(_fit_one(name, method, model, table, scores, seed, progress))
-    return Comparison(table, source, description, seed, tuple(fitted), scores)
+    return Comparison(table, source, description, seed, tuple(fitted), scores, baselines(table, scores))
 
 
 def _fit_one(

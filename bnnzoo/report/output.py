@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bnnzoo.report.methods import Comparison
 from bnnzoo.report.page import render
+from bnnzoo.report.rows import predictions_frame
 
 __all__ = ["new_folder", "refuse_unusable_folder", "write"]
 
@@ -29,8 +30,19 @@ def refuse_unusable_folder(path: Path) -> None:
         raise FileExistsError(f"{str(path)!r} already exists; choose another --out, or remove it.")
     if not parent.is_dir():
         raise FileNotFoundError(f"There is no folder {str(parent)!r} for {path.name!r}; create it first.")
-    if not os.access(parent, os.W_OK):
+    if not _can_hold_a_folder(parent):
         raise PermissionError(f"The folder {str(parent)!r} is not writable; choose another --out.")
+
+
+def _can_hold_a_folder(parent: Path) -> bool:
+    """Try it: the permissions of a folder say nothing to a superuser, or about a file system without room for folders."""
+    if not os.access(parent, os.W_OK):
+        return False
+    try:
+        with tempfile.TemporaryDirectory(dir=parent, prefix=".bnnzoo-"):
+            return True
+    except OSError:
+        return False
 
 
 @contextmanager
@@ -60,7 +72,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 def write(comparison: Comparison, folder: Path) -> None:
-    """Write ``report.html`` and one netCDF file per method into a folder.
+    """Write ``report.html``, ``predictions.csv`` and one netCDF file per method into a folder.
 
     Parameters
     ----------
@@ -70,4 +82,5 @@ def write(comparison: Comparison, folder: Path) -> None:
     """
     for fitted in comparison.fitted:
         fitted.to_tree().to_netcdf(folder / f"{fitted.name}.nc", engine="h5netcdf")
+    predictions_frame(comparison).to_csv(folder / "predictions.csv", index=False)
     (folder / "report.html").write_text(render(comparison), encoding="utf-8")

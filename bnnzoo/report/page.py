@@ -11,10 +11,13 @@ from matplotlib.figure import Figure
 
 from bnnzoo.predictive.datatree import versions
 from bnnzoo.report import classification, regression
+from bnnzoo.report.chains import has_chains, plot_chains
+from bnnzoo.report.checks import class_grid, confusion_grid, loo_grid, sampler_grid
 from bnnzoo.report.distances import has_distances, plot_distances
 from bnnzoo.report.latent import plot_latent_sites
 from bnnzoo.report.methods import Comparison
 from bnnzoo.report.parts import split
+from bnnzoo.report.predictive_check import has_replicates, plot_predictive_check
 from bnnzoo.report.style import colours, look
 from bnnzoo.report.summary import columns, findings, rows
 
@@ -45,6 +48,11 @@ def render(comparison: Comparison) -> str:
         columns=columns(comparison),
         rows=rows(comparison),
         findings=findings(comparison),
+        grids=[grid for grid in (loo_grid(comparison), sampler_grid(comparison)) if grid],
+        class_grids=[
+            (confusion_grid(fitted, table.classes), class_grid(fitted, table.classes))
+            for fitted in (comparison.fitted if table.classes else ())
+        ],
         colours=colours(f.name for f in comparison.fitted),
         pictures=pictures(comparison),
         configs={f.name: _config(f.train.attrs) for f in comparison.fitted},
@@ -61,9 +69,12 @@ def pictures(comparison: Comparison) -> list[Picture]:
             if comparison.table.task == "regression"
             else _of_classes(comparison, parts)
         )
+        if has_replicates(comparison):
+            figures.append(("Posterior predictive check", _REPLICATES, plot_predictive_check(comparison)))
         if has_distances(comparison):
             figures.append(("Distance from the reference", _DISTANCES, plot_distances(comparison)))
         figures.append(("Posterior of the other parameters", _LATENT, plot_latent_sites(comparison)))
+        figures += [(f"Chains of {f.name}", _CHAINS, plot_chains(f)) for f in comparison.fitted if has_chains(f)]
         return [{"title": title, "caption": caption, "image": _data_uri(figure)} for title, caption, figure in figures]
 
 
@@ -71,6 +82,14 @@ _DISTANCES = (
     "Distance of each method's predictions from those of the first method: mean (dot) and interquartile range (band) over "
     "held-out observations. The black tick is the same distance between two halves of the reference; a dot that is not "
     "clearly to its right is no evidence of a difference."
+)
+_REPLICATES = (
+    "Targets of the training part, and data of the same size drawn from the fitted model. Systematic differences, such as "
+    "replicates below zero for a positive target, are features of the data that the model cannot produce."
+)
+_CHAINS = (
+    "Trace: chains should look alike and show no trend. Ranks of each chain's draws among all draws: flat near the dashed line "
+    "for chains that agree. Energy: the change per transition should be as wide as the energy itself."
 )
 _LATENT = (
     "Posterior of the parameters that are not network weights (the noise scale in standardised units, or the norm of all "
@@ -113,7 +132,7 @@ def _of_classes(comparison: Comparison, parts: Mapping) -> list[tuple[str, str, 
         (
             "Aleatoric and epistemic uncertainty",
             "The predictive entropy of an observation is the expected entropy (aleatoric: the classes overlap) plus the "
-            "mutual information between class and weights (epistemic). Crosses are wrong predictions.",
+            "mutual information between class and weights (epistemic). Rings are wrong predictions.",
             classification.plot_entropy(comparison, dict(parts)),
         ),
         (

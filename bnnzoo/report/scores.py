@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 from scipy.stats import norm
 
+from bnnzoo.calibration import ece
+
 __all__ = [
     "CLASSIFICATION",
     "REGRESSION",
@@ -20,9 +22,11 @@ __all__ = [
     "coverage",
     "crps",
     "draws_of",
+    "ece_of",
     "interval",
     "log_density",
     "observed",
+    "r_squared",
     "rmse",
 ]
 
@@ -46,14 +50,30 @@ class Score:
         Which values are better; "nominal" means close to ``nominal``.
     explanation : str
         Definition in one sentence.
+    has_units : bool
+        Whether the score is in units of the target, which sets its number of decimals.
+    nominal : float
     """
 
     label: str
     function: Callable[[xr.DataTree], float]
     better: str
     explanation: str
-    digits: int = 3
+    has_units: bool = False
     nominal: float = 0.0
+
+    @property
+    def is_brief(self) -> bool:
+        """Whether it has a place in a narrow table."""
+        return self.label not in ("R²", "ECE")
+
+    def shown(self, values: Mapping[str, float]) -> dict[str, str]:
+        """Return values as text: three decimals, or four digits of the largest value of a score with units."""
+        digits = 3
+        if self.has_units:
+            largest = max((abs(value) for value in values.values() if np.isfinite(value)), default=0.0)
+            digits = min(12, max(0, 3 - int(np.floor(np.log10(largest))))) if largest else 3
+        return {name: f"{value:,.{digits}f}" for name, value in values.items()}
 
     def best(self, values: Mapping[str, float]) -> str:
         """Return the name whose value is best."""
@@ -112,6 +132,19 @@ def rmse(tree: xr.DataTree) -> float:
     return float(np.sqrt(np.mean((mean - observed(tree)) ** 2)))
 
 
+def r_squared(tree: xr.DataTree) -> float:
+    """Return one minus the ratio of the squared errors of the predictive mean to those of the observations' own mean."""
+    y = observed(tree)
+    return float(1.0 - np.square(rmse(tree)) / np.var(y)) if np.var(y) else float("nan")
+
+
+def ece_of(tree: xr.DataTree) -> float:
+    """Return the expected calibration error of the most probable class, over 15 bins."""
+    # codes of classes and not their names, which the observations do not have
+    probs = xr.DataArray(class_probabilities(tree)[None, None], dims=("chain", "draw", "obs_id", "class_id"))
+    return float(ece(probs, xr.DataArray(observed(tree).astype(int), dims="obs_id")))
+
+
 def mean_log_density(tree: xr.DataTree) -> float:
     """Return the mean log posterior predictive density, in nats."""
     return float(log_density(tree).mean())
@@ -163,14 +196,28 @@ def _only(tree: xr.DataTree, group: str) -> xr.DataArray:
 
 
 REGRESSION = (
-    Score("RMSE", rmse, "lower", "Root mean squared error of the predictive mean, in units of the target."),
-    Score("log density", mean_log_density, "higher", "Mean log predictive density of an observation, in nats."),
+    Score(
+        "RMSE", rmse, "lower", "Root mean squared error of the predictive mean, in units of the target.", has_units=True
+    ),
+    Score(
+        "log density",
+        mean_log_density,
+        "higher",
+        "Mean log predictive density of an observation, in nats; it depends on the unit of the target, differences do not.",
+    ),
     Score(
         "CRPS",
         crps,
         "lower",
         "Continuous ranked probability score: distance of the predictive distribution from the observation, in "
         "units of the target.",
+        has_units=True,
+    ),
+    Score(
+        "R²",
+        r_squared,
+        "higher",
+        "Share of the variance of the held-out observations that the predictive mean explains; 0 is no better than their mean.",
     ),
     Score(
         "90% coverage",
@@ -185,5 +232,11 @@ CLASSIFICATION = (
     Score("log density", mean_log_density, "higher", "Mean log predictive probability of the true class, in nats."),
     Score(
         "Brier", brier, "lower", "Mean squared distance between probabilities and the one-hot observation, from 0 to 2."
+    ),
+    Score(
+        "ECE",
+        ece_of,
+        "lower",
+        "Expected calibration error: mean distance of the probability of the predicted class from the accuracy, over 15 bins.",
     ),
 )

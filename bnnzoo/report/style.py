@@ -62,12 +62,14 @@ def new_figure(
     share : bool
         Whether panels share both axes.
     """
-    num_columns = min(3, num_panels)
+    num_columns = 2 if num_panels == 4 else min(3, num_panels)
     num_rows = -(-num_panels // num_columns)
     figure = Figure(figsize=(width, height * num_rows), layout="constrained")
     axes = figure.subplots(num_rows, num_columns, squeeze=False, sharex=share, sharey=share).ravel()
     for spare in axes[num_panels:]:
         spare.set_visible(False)
+    for lowest in axes[max(0, num_panels - num_columns) : num_panels]:  # above a spare panel, too
+        lowest.tick_params(labelbottom=True)
     return figure, list(axes[:num_panels])
 
 

@@ -1,16 +1,22 @@
 """The table of a comparison, for the terminal and the report, and a summary of its findings."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isnan
 
 import numpy as np
+from scipy.stats import skew
 
 from bnnzoo.core.fit_warnings import MAX_RHAT, MIN_ESS
+from bnnzoo.report.baselines import Baseline
 from bnnzoo.report.methods import Comparison, Fitted
 from bnnzoo.report.scores import log_density
+from bnnzoo.tables import Table
 
 __all__ = ["Cell", "columns", "findings", "rows"]
+
+MAX_SKEWNESS = 1.0
 
 
 @dataclass(frozen=True)
@@ -31,7 +37,7 @@ def columns(comparison: Comparison, *, brief: bool = False) -> list[tuple[str, s
     )
     gradients = ("gradients", "Number of gradients of the log density.")
     return [
-        *((score.label, score.explanation) for score in comparison.scores),
+        *((score.label, score.explanation) for score in comparison.scores if score.is_brief or not brief),
         *([] if brief else [difference]),
         (
             "worst R-hat",
@@ -50,17 +56,30 @@ def rows(comparison: Comparison, *, brief: bool = False) -> list[tuple[str, list
         for score in comparison.scores
     }
     several = len(comparison.fitted) > 1
+    everyone: list[Fitted | Baseline] = [*comparison.fitted, *comparison.baselines]
+    shown = {
+        score.label: score.shown({one.name: one.scores[score.label] for one in everyone}) for score in comparison.scores
+    }
     table = []
     for fitted in comparison.fitted:
         scores = [
-            Cell(f"{fitted.scores[score.label]:.{score.digits}f}", several and best[score.label] == fitted.name)
+            Cell(shown[score.label][fitted.name], several and best[score.label] == fitted.name)
             for score in comparison.scores
+            if score.is_brief or not brief
         ]
         rhat, ess, gradients, seconds = _sampling(fitted)
         difference = _difference(fitted, comparison.fitted[0])
         table.append((fitted.name, [*scores, *([] if brief else [difference]), rhat, ess]))
         table[-1][1].extend([seconds] if brief else [gradients, seconds])
-    return table
+    return table + [_baseline_row(baseline, comparison, shown, brief) for baseline in comparison.baselines]
+
+
+def _baseline_row(
+    baseline: Baseline, comparison: Comparison, shown: Mapping[str, Mapping[str, str]], brief: bool
+) -> tuple[str, list[Cell]]:
+    scores = [Cell(shown[score.label][baseline.name]) for score in comparison.scores if score.is_brief or not brief]
+    difference = [] if brief else [_difference(baseline, comparison.fitted[0])]
+    return baseline.name, [*scores, *difference, *[Cell("–")] * (3 if brief else 4)]
 
 
 def findings(comparison: Comparison) -> list[str]:
@@ -74,6 +93,7 @@ def findings(comparison: Comparison) -> list[str]:
             f"{fitted.name} compared with {first.name} in log density on held-out observations: {verdict} "
             f"({gap:+.3f}, standard error {error:.3f})."
         )
+    sentences += _beaten_by_baselines(comparison) + _skewed_target(comparison.table)
     sentences += [warning for fitted in comparison.fitted if (warning := _warning(fitted))]
     num_rows = len(comparison.table.y_test)
     sentences.append(
@@ -82,14 +102,39 @@ def findings(comparison: Comparison) -> list[str]:
     return sentences
 
 
-def _difference(fitted: Fitted, reference: Fitted) -> Cell:
+def _beaten_by_baselines(comparison: Comparison) -> list[str]:
+    """Name for each method the simple models that it is not clearly better than."""
+    sentences = []
+    for fitted in comparison.fitted:
+        gaps = {baseline.name: _paired_difference(fitted, baseline) for baseline in comparison.baselines}
+        rivals = [name for name, (gap, error) in gaps.items() if not gap > 2 * error]
+        if rivals:
+            described = " and ".join(
+                f"{name} ({gaps[name][0]:+.3f}, standard error {gaps[name][1]:.3f})" for name in rivals
+            )
+            sentences.append(f"{fitted.name} is not clearly better than {described}.")
+    return sentences
+
+
+def _skewed_target(table: Table) -> list[str]:
+    """Point out a target for which Gaussian noise is a poor choice."""
+    y = table.y_loc + table.y_scale * np.asarray(table.y_train, dtype=float)
+    if table.task == "classification" or y.min() <= 0 or not skew(y) > MAX_SKEWNESS:
+        return []
+    return [
+        f"All values of {table.target} are positive and skewed to the right (skewness {skew(y):.1f}), which Gaussian noise is "
+        f"not: intervals may reach below zero. Predict the logarithm of {table.target} instead."
+    ]
+
+
+def _difference(fitted: Fitted | Baseline, reference: Fitted) -> Cell:
     if fitted is reference:
         return Cell("reference")
     gap, error = _paired_difference(fitted, reference)
     return Cell(f"{gap:+.3f} ± {error:.3f}")
 
 
-def _paired_difference(fitted: Fitted, reference: Fitted) -> tuple[float, float]:
+def _paired_difference(fitted: Fitted | Baseline, reference: Fitted | Baseline) -> tuple[float, float]:
     gaps = log_density(fitted.test) - log_density(reference.test)
     return float(gaps.mean()), float(gaps.std(ddof=1) / np.sqrt(len(gaps))) if len(gaps) > 1 else float("nan")
 

@@ -3,7 +3,17 @@
 from bnnzoo.tables.checking import check_table, infer_task
 from bnnzoo.tables.preparing import prepare
 from bnnzoo.tables.reading import read_table
-from bnnzoo.tables.table import Table, TableError, Task
+from bnnzoo.tables.table import Missing, Table, TableError, Task
 from bnnzoo.tables.units import restore_units
 
-__all__ = ["Table", "TableError", "Task", "check_table", "infer_task", "prepare", "read_table", "restore_units"]
+__all__ = [
+    "Missing",
+    "Table",
+    "TableError",
+    "Task",
+    "check_table",
+    "infer_task",
+    "prepare",
+    "read_table",
+    "restore_units",
+]

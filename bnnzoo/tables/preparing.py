@@ -1,6 +1,7 @@
 """Frames split, encoded and standardised into arrays for a network."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -10,10 +11,13 @@ from sklearn.compose import ColumnTransformer
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from bnnzoo.tables.checking import check_table, infer_task
-from bnnzoo.tables.table import Table, TableError, Task
+from bnnzoo.tables.checking import infer_task, problems_of, refuse_if_any
+from bnnzoo.tables.filling import dates_to_days, drop_incomplete, impute
+from bnnzoo.tables.table import Missing, Table, TableError, Task
 
 __all__ = ["prepare"]
+
+MAX_SEED = 2**32 - 1  # of numpy's generators, which split the rows
 
 
 def prepare(
@@ -23,11 +27,12 @@ def prepare(
     test_size: float = 0.2,
     seed: int = 0,
     drop: Sequence[str] = (),
+    missing: Missing = "refuse",
 ) -> Table:
     """Check, split and standardise a frame.
 
     Means, standard deviations and categories are estimated from the training part only. Constant columns become zeros, and
-    so does a category that occurs in the held-out part only.
+    so does a category that occurs in the held-out part only. Dates in ISO format (2024-12-31) become days.
 
     Parameters
     ----------
@@ -43,6 +48,9 @@ def prepare(
         Seed of the split.
     drop : sequence of str
         Columns to leave out.
+    missing : {"refuse", "drop", "impute"}
+        Refuse missing values, drop the rows that have any, or impute inputs: the training part's median for a number
+        (with a column that says where it was missing), a category of its own for text. A target is never imputed.
 
     Returns
     -------
@@ -53,15 +61,18 @@ def prepare(
     TableError
         If a column, row or argument is invalid. The message says which, and what to do.
     """
-    _refuse_bad_arguments(frame, target, task, test_size, drop)
-    frame = frame.drop(columns=list(drop))
-    check_table(frame, target)
-    if frame.shape[1] < 2:
+    kept = frame.drop(columns=[name for name in drop if name != target], errors="ignore")
+    refuse_if_any(
+        (*_bad_arguments(frame, target, task, test_size, seed, drop, missing), *problems_of(kept, target, missing))
+    )
+    if kept.shape[1] < 2:
         raise TableError(f"There are no input columns besides the target {target!r}.")
+    complete, notes = drop_incomplete(kept) if missing == "drop" else (np.arange(len(kept)), [])
+    frame, notes_on_dates = dates_to_days(kept.iloc[complete].reset_index(drop=True), target)
     task = task or infer_task(frame[target])
     y = _quantity(frame[target]) if task == "regression" else _classes(frame[target])
     train, test = _split(frame, y if task == "classification" else None, test_size, seed)
-    x = frame.drop(columns=target)
+    x, notes_on_gaps = impute(frame.drop(columns=target), train)
     encoder = _encoder(x).fit(x.iloc[train])
     y_loc, y_scale = _scale(y.iloc[train], target) if task == "regression" else (0.0, 1.0)
     labels = sorted(y.unique()) if task == "classification" else []
@@ -78,24 +89,33 @@ def prepare(
         y_test=values[test],
         y_loc=y_loc,
         y_scale=y_scale,
-        test_rows=np.sort(test) + 1,
+        test_rows=complete[np.sort(test)] + 1,
+        notes=(*notes_on_dates, *notes, *notes_on_gaps),
     )
 
 
-def _refuse_bad_arguments(
-    frame: pd.DataFrame, target: str, task: Task | None, test_size: float, drop: Sequence[str]
-) -> None:
+def _bad_arguments(
+    frame: pd.DataFrame,
+    target: str,
+    task: Task | None,
+    test_size: float,
+    seed: int,
+    drop: Sequence[str],
+    missing: Missing,
+) -> Iterator[str]:
     if task not in (None, "regression", "classification"):
-        raise TableError(f"task must be 'regression' or 'classification', not {task!r}.")
+        yield f"task must be 'regression' or 'classification', not {task!r}."
+    if missing not in get_args(Missing):
+        yield f"missing must be 'refuse', 'drop' or 'impute', not {missing!r}."
     if not 0.0 < test_size < 1.0:
-        raise TableError(f"test_size must lie strictly between 0 and 1, not {test_size}.")
-    unknown = [name for name in drop if name not in frame.columns]
-    if unknown:
-        raise TableError(
-            f"Column {unknown[0]!r} cannot be dropped: the columns are {', '.join(map(str, frame.columns))}."
-        )
+        yield f"test_size must lie strictly between 0 and 1, not {test_size}."
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= MAX_SEED:
+        yield f"seed must be a whole number from 0 to {MAX_SEED}, not {seed!r}."
+    for name in drop:
+        if name not in frame.columns:
+            yield f"Column {name!r} cannot be dropped: the columns are {', '.join(map(str, frame.columns))}."
     if target in drop:
-        raise TableError(f"The target column {target!r} cannot be dropped.")
+        yield f"The target column {target!r} cannot be dropped."
 
 
 def _quantity(target: pd.Series) -> pd.Series:

@@ -6,13 +6,32 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Table", "TableError", "Task"]
+__all__ = ["Missing", "Table", "TableError", "Task"]
 
 Task = Literal["regression", "classification"]
+Missing = Literal["refuse", "drop", "impute"]
 
 
 class TableError(ValueError):
-    """A table cannot be used. The message names the column and the row, and says what to do."""
+    """A table cannot be used.
+
+    Parameters
+    ----------
+    *problems : str
+        One sentence for each problem, which names the column and the row and says what to do. All of them are in the
+        message, so that they can be corrected at once.
+    """
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """The sentences, one for each problem."""
+        return tuple(map(str, self.args))
+
+    def __str__(self) -> str:
+        if len(self.problems) == 1:
+            return self.problems[0]
+        listed = "\n".join(f"  {number}. {problem}" for number, problem in enumerate(self.problems, 1))
+        return f"There are {len(self.problems)} problems:\n{listed}"
 
 
 @dataclass(frozen=True)
@@ -35,7 +54,9 @@ class Table:
     y_loc, y_scale : float
         Mean and standard deviation of the target over the training part; 0 and 1 for classification.
     test_rows : ndarray
-        Numbers of the held-out rows, counted from 1.
+        Numbers of the held-out rows, counted from 1 in the frame as it was given.
+    notes : tuple of str
+        What was done to the frame besides splitting and standardising, one sentence each.
     """
 
     task: Task
@@ -49,3 +70,4 @@ class Table:
     y_loc: float
     y_scale: float
     test_rows: NDArray[np.int64]
+    notes: tuple[str, ...] = ()

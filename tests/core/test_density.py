@@ -10,7 +10,7 @@ from torch import Tensor
 from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.core.minibatch import DataError
 from bnnzoo.core.sites import DIMENSIONS, ModelError
-from bnnzoo.lowering.lowered import LoweringWarning, looped_value_and_grad
+from bnnzoo.lowering.lowered import looped_value_and_grad
 from bnnzoo.models import random_module
 from bnnzoo.models.priors import normal
 from tests.helpers.densities import cases
@@ -61,24 +61,12 @@ def test_equals_minus_pyros_potential(name: str) -> None:
         torch.testing.assert_close(density.log_joint(theta, *data), expected, rtol=1e-10, atol=1e-10)
 
 
-NOT_TRACEABLE = {"ordered"}
-"""Its distribution writes in place, which vmap refuses; such models run one chain after the other."""
-
-
-def value_and_grad(name: str, density: LogDensity, theta: Tensor) -> tuple[Tensor, Tensor]:
-    _, data = cases()[name]
-    if name not in NOT_TRACEABLE:
-        return density.value_and_grad(theta, *data)
-    with pytest.warns(LoweringWarning, match="could not be traced into a tensor graph and runs as Python"):
-        return density.value_and_grad(theta, *data)
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_gradient_matches_finite_differences(name: str) -> None:
     _, data = cases()[name]
     density = density_of(name)
     theta = 0.3 * points(density, 2)
-    _, gradient = value_and_grad(name, density, theta)
+    _, gradient = density.value_and_grad(theta, *cases()[name][1])
     steps = 1e-5 * torch.eye(density.num_params)
     ahead = torch.stack([density.log_joint(theta[0] + step, *data) for step in steps])
     behind = torch.stack([density.log_joint(theta[0] - step, *data) for step in steps])
@@ -89,7 +77,7 @@ def test_gradient_matches_finite_differences(name: str) -> None:
 def test_batched_equals_looped(name: str) -> None:
     density = density_of(name)
     theta = points(density)
-    values, gradients = value_and_grad(name, density, theta)
+    values, gradients = density.value_and_grad(theta, *cases()[name][1])
     expected = looped_value_and_grad(density.log_joint)(theta, *cases()[name][1])
     torch.testing.assert_close(values, expected[0], rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(gradients, expected[1], rtol=1e-10, atol=1e-10)

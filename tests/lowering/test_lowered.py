@@ -197,7 +197,7 @@ def test_random_numbers_are_not_constants() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(set(cases()) - {"ordered"}))
+@pytest.mark.parametrize("name", sorted(cases()))
 def test_compiled_equals_traced(name: str) -> None:
     model, data = cases()[name]
     density = build_density(model, *data)

@@ -1,5 +1,6 @@
 """Tables: what is refused and in which words, what is estimated from where, and the way back to original units."""
 
+import gzip
 from pathlib import Path
 
 import numpy as np
@@ -261,3 +262,153 @@ def test_restoring_units_leaves_the_given_tree_alone():
     restored = restore_units(tree, prepare(frame, "y", task="regression"))
     assert tree.identical(before)
     xr.testing.assert_identical(restored["constant_data"].to_dataset(), tree["constant_data"].to_dataset())
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("a,y\n1,2,\n3,4,\n", r"line 2 has 3 fields, but the header has 2\. 2 lines differ.*ends with a separator"),
+        ("a,y\n0,1,2\n1,3,4\n", r"line 2 has 3 fields, but the header has 2.*a name, also one of row numbers"),
+        ("a,b,y\n1,2,3\n1,2\n", r"line 3 has 2 fields, but the header has 3\. Write a separator for each field"),
+        ('a,y\n1,"2\n3"\n1,2,3\n', "line 4 has 3 fields"),
+    ],
+)
+def test_lines_longer_or_shorter_than_the_header_are_refused_by_number(tmp_path, text, sentence):
+    with pytest.raises(TableError, match=sentence):
+        read_table(write(tmp_path, text))
+
+
+def test_quoted_separators_blank_lines_and_compressed_files_are_read(tmp_path):
+    path = write(tmp_path, '\ufeffa,y\n"1,5",2\n\n"x",3\n')
+    assert read_table(path)["a"].tolist() == ["1,5", "x"]
+    (tmp_path / "data.csv.gz").write_bytes(gzip.compress(path.read_bytes()))
+    assert read_table(tmp_path / "data.csv.gz").equals(read_table(path))
+
+
+@pytest.mark.parametrize(
+    ("marks", "sentence"),
+    [
+        (("", "."), r"--separator must be one character, such as ',' or ';' or '\\t', not ''"),
+        (("||", "."), "--separator must be one character"),
+        ((",", "'"), "--decimal must be '.' or ','"),
+        ((",", ","), "--decimal and --separator are both ','.*usually --separator ';'"),
+    ],
+)
+def test_marks_that_cannot_be_are_refused(tmp_path, marks, sentence):
+    with pytest.raises(TableError, match=sentence):
+        read_table(write(tmp_path, "a,y\n1,2\n"), *marks)
+
+
+def test_decimal_commas_are_read_and_otherwise_pointed_out(tmp_path):
+    path = write(tmp_path, "a;y\n" + "\n".join(f"{i},5;{i}" for i in range(80)))
+    assert read_table(path, ";", ",")["a"].tolist() == [i + 0.5 for i in range(80)]
+    with pytest.raises(
+        TableError, match=r"Column 'a' holds numbers with decimal commas, such as '0,5'; use --decimal ','"
+    ):
+        prepare(read_table(path, ";"), "y")
+
+
+def test_few_decimal_commas_do_not_become_categories(frame):
+    frame["dose"] = ["1,5", "2"] * 20
+    with pytest.raises(TableError, match="Column 'dose' holds numbers with decimal commas, such as '1,5'"):
+        prepare(frame, "y")
+
+
+def test_dates_become_days(frame):
+    days = pd.date_range("2024-02-27", periods=40)
+    for dates in (days, days.strftime("%Y-%m-%d"), days.strftime("%Y-%m-%dT%H:%M:%S")):
+        table = prepare(frame.assign(seen=dates), "y")
+        train = np.setdiff1d(np.arange(40), table.test_rows - 1)
+        assert np.allclose(table.x_train[:, table.features.index("seen")], (train - train.mean()) / train.std())
+        assert table.notes == ("Dates in column 'seen' became a number of days.",)
+
+
+@pytest.mark.parametrize(
+    ("dates", "sentence"),
+    [
+        (["31.12.2023", "1.1.2024"], "Column 'seen' holds dates such as '31.12.2023'; write them as year-month-day"),
+        (["12/31/2023", "1/1/24"], "Column 'seen' holds dates such as '12/31/2023'"),
+        (["2024-02-29", "2023-02-29"], r"Column 'seen' holds dates, but there is no '2023-02-29' \(row 2\)"),
+    ],
+)
+def test_other_dates_are_refused(frame, dates, sentence):
+    with pytest.raises(TableError, match=sentence):
+        prepare(frame.assign(seen=dates * 20), "y")
+
+
+def test_a_target_of_dates_is_refused(frame):
+    with pytest.raises(TableError, match="Target column 'y' holds dates such as '2024-02-27'; write it as a number"):
+        prepare(frame.assign(y=["2024-02-27", "2024-02-28"] * 20), "y")
+
+
+def test_rows_with_missing_values_can_be_dropped(frame):
+    complete = prepare(frame.drop(index=[6, 9]), "y")
+    frame.loc[6, "age"] = np.nan
+    frame.loc[9, "y"] = np.nan
+    table = prepare(frame, "y", missing="drop")
+    assert np.array_equal(table.x_train, complete.x_train)
+    assert np.array_equal(table.y_test, complete.y_test)
+    assert np.array_equal(table.test_rows, np.setdiff1d(np.arange(40), [6, 9])[complete.test_rows - 1] + 1)
+    assert table.notes == ("2 of 40 rows have missing values and were left out.",)
+
+
+def test_missing_inputs_can_be_imputed_from_the_training_part(frame):
+    held_out = prepare(frame, "y").test_rows - 1
+    train = np.setdiff1d(np.arange(40), held_out)
+    frame.loc[[train[0], held_out[0]], "age"] = np.nan
+    frame.loc[train[:3], "colour"] = None
+    table = prepare(frame, "y", missing="impute")
+    age = frame["age"].fillna(frame["age"].iloc[train].median()).to_numpy()
+    expected = (age[held_out] - age[train].mean()) / age[train].std()
+    assert np.allclose(table.x_test[:, table.features.index("age")], expected)
+    assert np.flatnonzero(table.x_train[:, table.features.index("age=missing")] > 0).tolist() == [0]
+    assert np.flatnonzero(table.x_train[:, table.features.index("colour=missing")]).tolist() == [0, 1, 2]
+    assert any("2 missing value(s) of 'age' became the training median" in note for note in table.notes)
+
+
+def test_a_missing_target_is_never_imputed(frame):
+    frame.loc[3, "y"] = np.nan
+    with pytest.raises(TableError, match="the first in row 4; a target is never imputed: use --missing drop"):
+        prepare(frame, "y", missing="impute")
+
+
+def test_a_column_without_values_is_refused_by_every_treatment(frame):
+    for missing in ("drop", "impute"):
+        with pytest.raises(TableError, match=r"40 missing value.*and no others; leave it out with --drop 'empty'"):
+            prepare(frame.assign(empty=np.nan), "y", missing=missing)
+
+
+def test_a_column_without_a_name_is_refused(frame):
+    with pytest.raises(TableError, match="Column 1 has no name in the header; name it, or use --drop 'Unnamed: 0'"):
+        prepare(pd.concat([pd.Series(range(40), name="Unnamed: 0"), frame], axis=1), "y")
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, 1.5, True])
+def test_the_seed_is_blamed_for_itself(frame, seed):
+    with pytest.raises(TableError, match=f"seed must be a whole number from 0 to 4294967295, not {seed}"):
+        prepare(frame, "y", seed=seed)
+
+
+def test_all_problems_are_said_at_once(frame):
+    frame = pd.concat([frame] * 2).assign(name=[f"patient {i}" for i in range(80)], seen=["1.2.2024", "2.2.2024"] * 40)
+    frame["age"] = frame["age"].where(frame["age"] > 45)
+    frame["smoker"] = frame["smoker"].astype(float).replace(1.0, np.inf)
+    with pytest.raises(TableError) as refusal:
+        prepare(frame, "Y", test_size=2.0, drop=["weight"])
+    found = refusal.value.problems
+    starts = [
+        "test_size",
+        "Column 'weight'",
+        "There is no target",
+        "Column 'age'",
+        "Column 'smoker'",
+        "Text column 'name'",
+    ]
+    assert [any(p.startswith(start) for p in found) for start in starts] == [True] * 6
+    assert len(found) == 7
+    assert str(refusal.value).startswith("There are 7 problems:\n  1. test_size")
+
+
+def test_an_unknown_treatment_of_missing_values_is_refused(frame):
+    with pytest.raises(TableError, match="missing must be 'refuse', 'drop' or 'impute', not 'mean'"):
+        prepare(frame, "y", missing="mean")  # type: ignore[arg-type]

@@ -58,6 +58,7 @@ def dense_covariance(
     if not bool(matrix.isfinite().all()):
         raise LaplaceError(
             "The curvature at the mode is not finite. Check the model's density there, or fit in float64."
+            f"{hierarchical_hint(density)}"
         )
     try:
         return Dense(scale_tril_of(matrix))

@@ -26,6 +26,7 @@ from bnnzoo.inference.laplace.family import (
     refuse_reparametrised,
 )
 from bnnzoo.inference.laplace.hessian import hessian_diagonal
+from bnnzoo.inference.laplace.whole_model import WholeModel
 
 __all__ = ["KFACLaplace"]
 
@@ -131,17 +132,23 @@ def _kronecker_factors(
     density: LogDensity, theta: Tensor, network: Network, curvature: Curvature
 ) -> dict[str, tuple[Tensor, Tensor | None]]:
     """Return for each weight site G ``[out, out]`` and A ``[in, in]``; None instead of A for a bias."""
-    call = _observed_call(density, theta, network)
-    columns = _root_columns(density, call, curvature)
-    module = copy.deepcopy(network.module).to(theta).requires_grad_(True)
+    layers = copy.deepcopy(network.layers).to(theta).requires_grad_(True)
     values = density.constrain(theta)
     with torch.no_grad():
         for parameter, name in network.sites.items():
-            module.get_parameter(parameter).copy_(values[name])
-    state = _curvlinops_state(module, [module.get_parameter(p) for p in network.sites], call, columns)
+            layers.get_parameter(parameter).copy_(values[name])
+    module: nn.Module
+    prefix = ""
+    if network.samples_itself:
+        module, prefix = WholeModel(density, theta, network, layers, curvature), "layers."
+        call, columns = _whole_call(module, density)
+    else:
+        module, call = layers, _observed_call(density, theta, network)
+        columns = _root_columns(density, call, curvature)
+    state = _curvlinops_state(module, [layers.get_parameter(p) for p in network.sites], call, columns)
     factors = {}
     for parameter, name in network.sites.items():
-        layer, _, kind = parameter.rpartition(".")
+        layer, _, kind = f"{prefix}{parameter}".rpartition(".")
         inputs = state["input_covariances"][layer] if kind == "weight" else None
         factors[name] = (state["gradient_covariances"][layer], inputs)
     return factors
@@ -149,11 +156,15 @@ def _kronecker_factors(
 
 @dataclass(frozen=True)
 class _Call:
-    """The one call of the network: its ``inputs[N, ...]``, its ``output[N, ...]`` as a leaf, and the observed site."""
+    """The one call of the network: its ``inputs[N, ...]``, its ``output[N, ...]`` as a leaf, and the observed site.
+
+    `block` rows go through it together.
+    """
 
     inputs: Tensor
     output: Tensor
     node: Node
+    block: int = BATCH
 
 
 def _observed_call(density: LogDensity, theta: Tensor, network: Network) -> _Call:
@@ -178,6 +189,16 @@ def _observed_call(density: LogDensity, theta: Tensor, network: Network) -> _Cal
             f"{len(inputs)} times and observes {', '.join(density.observed) or 'nothing'}. Use DiagonalLaplace() or Laplace()."
         )
     return _Call(inputs[0][0], leaves[0], nodes[density.observed[0]])
+
+
+def _whole_call(module: WholeModel, density: LogDensity) -> tuple[_Call, list[Tensor]]:
+    """Run a whole model; its outputs are whitened already, so that the columns are unit vectors."""
+    rows = torch.arange(density.num_data, device=density.device)
+    with torch.enable_grad():
+        output = module(rows)
+    columns = torch.eye(output.shape[1], dtype=output.dtype, device=output.device)
+    call = _Call(rows, output.detach(), {}, block=len(rows))
+    return call, [column.expand_as(output) for column in columns]
 
 
 def _root_columns(density: LogDensity, call: _Call, curvature: Curvature) -> list[Tensor]:
@@ -205,7 +226,7 @@ def _curvlinops_state(
         # The gradient of the squared error with respect to f is 2 (f - y); y = f - g / 2 makes it any g.
         rows = [
             (call.inputs[block], (call.output.detach() - column / 2)[block])
-            for block in torch.arange(len(call.inputs), device=call.inputs.device).split(BATCH)
+            for block in torch.arange(len(call.inputs), device=call.inputs.device).split(call.block)
             for column in columns
         ]
         operator = KFACLinearOperator(

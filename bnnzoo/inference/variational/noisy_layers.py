@@ -90,7 +90,7 @@ def noisy_layers(density: LogDensity, estimator: Estimator, batch: Data) -> tupl
         names = {kind: network.sites.get(f"{path}.{kind}" if path else kind, "") for kind in ("weight", "bias")}
         if names["weight"] not in sites or (names["bias"] and names["bias"] not in sites):
             continue
-        is_linear = isinstance(network.module.get_submodule(path), nn.Linear)
+        is_linear = isinstance(network.layers.get_submodule(path), nn.Linear)
         channels = -1 if is_linear else 1
         weight = sites[names["weight"]]
         if len(x) == num_rows and x.ndim >= 2 and (is_linear or x.ndim == len(weight.shape)):
@@ -123,9 +123,9 @@ def noisy(layers: Sequence[NoisyLayer], theta: Tensor, loc: Tensor, scale: Tenso
         for layer, part in zip(layers, parts, strict=True):
 
             def hook(
-                module: nn.Module, args: tuple[Any, ...], _: Tensor, layer: NoisyLayer = layer, part: Tensor = part
+                _: nn.Module, args: tuple[Any, ...], __: Tensor, layer: NoisyLayer = layer, part: Tensor = part
             ) -> Tensor:
-                return layer.output(module, args[0], theta, loc, scale, part)
+                return layer.output(layer.network.layers.get_submodule(layer.path), args[0], theta, loc, scale, part)
 
             handle = layer.network.module.get_submodule(layer.path).register_forward_hook(hook)
             stack.callback(handle.remove)
@@ -137,7 +137,8 @@ def _calls(density: LogDensity, batch: Data) -> list[tuple[Network, str, Tensor,
     calls: list[tuple[Network, str, Tensor, Tensor]] = []
     with ExitStack() as stack, torch.no_grad():
         for network in density.networks:
-            for path, layer in _untied_layers(network.module):
+            for path in _untied_layers(network.layers):
+                layer = network.module.get_submodule(path)
 
                 def hook(
                     _: nn.Module, args: tuple[Any, ...], output: Tensor, network: Network = network, path: str = path
@@ -151,12 +152,12 @@ def _calls(density: LogDensity, batch: Data) -> list[tuple[Network, str, Tensor,
     return [call for call in calls if counts[id(call[0]), call[1]] == 1]
 
 
-def _untied_layers(module: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+def _untied_layers(module: nn.Module) -> Iterator[str]:
     uses = Counter(id(parameter) for _, parameter in module.named_parameters(remove_duplicate=False))
     for path, layer in module.named_modules():
         is_known = isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d)
         if is_known and all(uses[id(parameter)] == 1 for parameter in layer.parameters(recurse=False)):
-            yield path, layer
+            yield path
 
 
 def _forward(layer: nn.Module, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -175,11 +175,7 @@ def test_likelihood_whose_parameters_are_hidden_is_warned_about() -> None:
         fit(model, Laplace(SHORT), torch.randn(20))
 
 
-@pytest.mark.filterwarnings("ignore:The model could not be traced")
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=[pytest.mark.slow] if n == "ordinal" else []) for n in LIKELIHOODS],  # runs as a loop
-)
+@pytest.mark.parametrize("name", LIKELIHOODS)
 def test_general_ggn_is_the_fisher_information_by_monte_carlo(name: str) -> None:
     data, _ = split(name)
     density = build_density(LIKELIHOODS[name], *data)

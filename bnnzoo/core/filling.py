@@ -1,0 +1,94 @@
+"""Models that fill tensors in place, as ``p = torch.zeros(n); p[0] = q``: batched like all others.
+
+``vmap`` refuses to write values that have a batch dimension into a tensor that has none. So every tensor that such a model
+makes or copies gets the batch dimension of its latent values; the graph is then freed of writes, see
+:func:`bnnzoo.lowering.graphs.trace`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import update_wrapper
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from bnnzoo.core.types import Model
+
+__all__ = ["FillingModel", "fills_in_place", "made_in_batches"]
+
+_MAKERS = frozenset(
+    {
+        *(torch.empty, torch.zeros, torch.ones, torch.full, torch.eye, torch.tensor, torch.clone, Tensor.clone),
+        *(torch.empty_like, torch.zeros_like, torch.ones_like, torch.full_like),
+        *(Tensor.new_empty, Tensor.new_zeros, Tensor.new_ones, Tensor.new_full, Tensor.new_tensor),
+    }
+)
+
+
+@dataclass(eq=False)
+class FillingModel:
+    """A model that writes latent values into tensors it has made."""
+
+    model: Model
+
+    def __post_init__(self) -> None:
+        update_wrapper(self, self.model, updated=())  # its name and its arguments
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the model."""
+        return self.model(*args, **kwargs)
+
+
+class _Watch(TorchFunctionMode):
+    """Note whether a tensor that depends on a latent value is written into one that does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        writes = func is Tensor.__setitem__ or (name.endswith("_") and not name.endswith("__"))
+        if writes and not self.found and args and isinstance(args[0], Tensor) and not args[0].requires_grad:
+            written = pytree.tree_leaves((args[1:], kwargs or {}))
+            self.found = any(isinstance(value, Tensor) and value.requires_grad for value in written)
+        return func(*args, **(kwargs or {}))
+
+
+class _InBatches(TorchFunctionMode):
+    """Give every tensor that is made the batch dimensions of another."""
+
+    def __init__(self, like: Tensor) -> None:
+        super().__init__()
+        self.nothing = like.detach().reshape(-1)[:1].sum() * 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if func in _MAKERS and not made.requires_grad:
+            return made + self.nothing.to(made.dtype) if made.is_floating_point() else made
+        return made
+
+
+@contextmanager
+def fills_in_place() -> Iterator[Callable[[], bool]]:
+    """Yield a function that tells whether, within the context, latent values were written into tensors without any.
+
+    Latent values require a gradient, as they do when a model is first run.
+    """
+    with _Watch() as watch:
+        yield lambda: watch.found
+
+
+@contextmanager
+def made_in_batches(model: Model, values: Mapping[str, Tensor]) -> Iterator[None]:
+    """Within this context, tensors made by a :class:`FillingModel` have the batch dimensions of its latent values."""
+    like = next((value for value in values.values() if value.is_floating_point()), None)
+    if not isinstance(model, FillingModel) or like is None:
+        yield
+        return
+    with _InBatches(like):
+        yield
