@@ -14,9 +14,11 @@ from bnnzoo.inference.markov.hamiltonian.nuts import NUTS
 from bnnzoo.inference.markov.lockstep.chees_hmc import ChEESHMC
 from bnnzoo.inference.markov.lockstep.mams import MAMS
 from bnnzoo.inference.markov.lockstep.mclmc import MCLMC
+from bnnzoo.inference.markov.stochastic.cyclical import CyclicalSGMCMC
 from bnnzoo.inference.markov.stochastic.psgld import PSGLD
 from bnnzoo.inference.markov.stochastic.sghmc import SGHMC
 from bnnzoo.inference.markov.stochastic.sgld import SGLD
+from bnnzoo.inference.markov.stochastic.stochastic_mclmc import StochasticMCLMC
 from bnnzoo.inference.variational.flow_vi import FlowVI
 from bnnzoo.inference.variational.full_rank_vi import FullRankVI
 from bnnzoo.inference.variational.low_rank_vi import LowRankVI
@@ -35,6 +37,7 @@ __all__ = [
     "SGLD",
     "SVI",
     "ChEESHMC",
+    "CyclicalSGMCMC",
     "DiagonalLaplace",
     "FlowVI",
     "FullRankVI",
@@ -46,6 +49,7 @@ __all__ = [
     "LowRankLaplace",
     "LowRankVI",
     "MeanFieldVI",
+    "StochasticMCLMC",
     "SubsetLaplace",
     "SubsetVI",
     "fit",

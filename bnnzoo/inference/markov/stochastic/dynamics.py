@@ -52,11 +52,19 @@ class Step(NamedTuple):
 class StochasticDynamics(Protocol):
     """A stochastic-gradient method as pure functions of plain tensors, for all chains at once.
 
-    ``num_noise`` is the number of standard normal numbers that a step takes for each parameter.
+    Attributes
+    ----------
+    num_noise : int
+        Number of standard normal numbers that a step takes for each parameter.
+    preconditioned : bool
+        Whether the units of the parameters are estimated; they are those of the model otherwise.
+    counts_noise : bool
+        Whether the noise of gradients counts as part of the noise of the dynamics, which asks for independent batches.
     """
 
     num_noise: int
     preconditioned: bool
+    counts_noise: bool
 
     def start(self, measured: Measured, noise: Tensor) -> tuple[Tensor, ...]:
         """Return what a chain carries besides its position, ``[C, P]`` each, given standard normal ``noise[C, P]``."""

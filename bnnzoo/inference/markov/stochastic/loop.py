@@ -48,7 +48,7 @@ class StochasticState(NamedTuple):
         Of the control variate, if there is one.
     value : Tensor [C]
         Estimate of the log density before the latest step.
-    tuning : tuple of float
+    tuning : tuple of Tensor [C]
         What a kind of loop learns besides.
     iteration, num_steps, num_gradients : int
         Draws, steps and gradients of each chain so far; a gradient on all rows counts as many as it has batches.
@@ -62,7 +62,7 @@ class StochasticState(NamedTuple):
     step_size: Tensor
     anchor: Anchor
     value: Tensor
-    tuning: tuple[float, ...] = ()
+    tuning: tuple[Tensor, ...] = ()
     iteration: int = 0
     num_steps: int = 0
     num_gradients: int = 0
@@ -128,7 +128,8 @@ class StochasticLoop(ChainLoop):
     ) -> None:
         super().__init__(density, settings, theta, seed, first_chain, num_uniforms=1)
         self.dynamics, self.plan, self.settings = dynamics, plan, settings
-        self.target = Target(density, settings, seed, range(first_chain, first_chain + self.num_chains))
+        chains = range(first_chain, first_chain + self.num_chains)
+        self.target = Target(density, settings, seed, chains, independent=dynamics.counts_noise)
         self._table = torch.stack([plan.factors, plan.noise.to(plan.factors)], 1).to(theta)
         self._offsets = list(accumulate(plan.steps_of_draws, initial=0))
         self.state = self._begun(theta)

@@ -43,6 +43,7 @@ class RMSPropLangevin:
     decay: float
     damping: float
     num_noise: int = 1
+    counts_noise: bool = False
     preconditioned: bool = False
 
     def start(self, measured: Measured, noise: Tensor) -> tuple[Tensor, ...]:

@@ -12,7 +12,16 @@ from bnnzoo.core.settings import Count, Fraction, NonNegativeCount, Positive, ch
 from bnnzoo.inference.markov.settings import ChainSettings
 from bnnzoo.inference.optimise.schedules import Schedule, ScheduleName, schedule_named
 
-__all__ = ["ControlVariates", "GradientSettings", "Plan", "StochasticSettings", "plan_of", "refuse_inconsistent"]
+__all__ = [
+    "ControlVariates",
+    "GradientSettings",
+    "Plan",
+    "StochasticSettings",
+    "plan_of",
+    "refuse_inconsistent",
+    "rows_of_batch",
+    "steps_between_draws",
+]
 
 type ControlVariates = Literal["map", "svrg"]
 

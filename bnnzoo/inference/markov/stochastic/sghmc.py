@@ -41,7 +41,7 @@ class UnderdampedLangevin:
         Whether S is estimated; it is the identity otherwise.
     decay : float
         Fraction alpha of the momentum that is lost in a step.
-    corrected : bool
+    counts_noise : bool
         Whether the thermal noise makes room for that of the gradient.
 
     References
@@ -54,7 +54,7 @@ class UnderdampedLangevin:
     variance_bias: float
     preconditioned: bool
     decay: float
-    corrected: bool
+    counts_noise: bool
     num_noise: int = 1
 
     def start(self, measured: Measured, noise: Tensor) -> tuple[Tensor, ...]:
@@ -67,7 +67,7 @@ class UnderdampedLangevin:
         A step adds :math:`h^2 S^2 V` to the variance of the momentum and loses the part :math:`1 - c^2` of it.
         """
         lost = 1 - (1 - self.decay) ** 2
-        allowed = LARGEST_CORRECTION if self.corrected else self.variance_bias
+        allowed = LARGEST_CORRECTION if self.counts_noise else self.variance_bias
         heat = (measured.scale**2 * measured.noise).amax(1)
         longest = LONGEST_STEP / measured.stiffness.sqrt()
         return (allowed * lost / heat).sqrt().minimum(longest)
@@ -79,7 +79,7 @@ class UnderdampedLangevin:
         (momentum,), kept = state, 1 - self.decay
         kicked = momentum + step.size * step.scale * gradient
         thermal = (1 - kept**2) * self.temperature
-        if self.corrected:
+        if self.counts_noise:
             thermal = (thermal - (kept * step.size * step.scale) ** 2 * step.gradient_noise).clamp(min=0.0)
         after = kept * kicked + step.noisy * thermal**0.5 * noise[0]
         return 0.5 * step.size * step.scale * (kicked + after), (after,)

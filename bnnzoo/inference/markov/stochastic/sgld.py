@@ -38,6 +38,7 @@ class Langevin:
     variance_bias: float
     preconditioned: bool
     num_noise: int = 1
+    counts_noise: bool = False
 
     def start(self, measured: Measured, noise: Tensor) -> tuple[Tensor, ...]:
         """Return nothing: a chain is its position."""

@@ -1,9 +1,11 @@
 """The batches of a chain, which can be taken up again where a killed run stood."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
@@ -11,7 +13,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.inference.optimise.batches import AllRows, Batch, MemberBatches
 from bnnzoo.inference.optimise.streams import MemberStreams
 
-__all__ = ["BatchSource", "Drawn"]
+__all__ = ["BatchSource", "Drawn", "IndependentBatches"]
 
 
 class Drawn(NamedTuple):
@@ -19,6 +21,26 @@ class Drawn(NamedTuple):
 
     batch: Batch
     tensors: list[Tensor]
+
+
+@dataclass(frozen=True)
+class IndependentBatches(MemberBatches):
+    """Rows drawn with replacement, independently from step to step: gradient noise without memory.
+
+    Batches that go through the data in turn have errors that cancel over a pass, so that chains get less heat from them
+    than the variance of a single gradient says.
+
+    Parameters
+    ----------
+    size : int
+        Rows of a batch.
+    """
+
+    def indices(self, num_data: int, streams: MemberStreams) -> Iterator[Tensor | None]:
+        """Yield the indices ``[C, B]`` of each step's rows."""
+        generators = streams.own("order of rows")
+        while True:
+            yield torch.stack([torch.randint(num_data, (self.size,), generator=each) for each in generators])
 
 
 class BatchSource:
@@ -32,6 +54,8 @@ class BatchSource:
     seed : int
     chains : range
         Numbers of these chains among all chains of the fit.
+    independent : bool
+        Draw each batch on its own, in place of passes over the data.
 
     Attributes
     ----------
@@ -39,9 +63,12 @@ class BatchSource:
         Number of batches so far.
     """
 
-    def __init__(self, density: LogDensity, num_rows: int, seed: int, chains: range) -> None:
+    def __init__(
+        self, density: LogDensity, num_rows: int, seed: int, chains: range, *, independent: bool = False
+    ) -> None:
         self._density, self._chains, self._seed = density, chains, seed
-        self._batches = AllRows() if num_rows >= density.num_data else MemberBatches(num_rows)
+        parts = IndependentBatches(num_rows) if independent else MemberBatches(num_rows)
+        self._batches = AllRows() if num_rows >= density.num_data else parts
         self._drawn: Drawn | None = None
         self.skip_to(0)
 

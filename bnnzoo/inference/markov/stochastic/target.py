@@ -25,6 +25,8 @@ class Target:
     seed : int
     chains : range
         Numbers of these chains among all chains of the fit.
+    independent : bool
+        As for :class:`bnnzoo.inference.markov.stochastic.source.BatchSource`.
 
     Attributes
     ----------
@@ -37,10 +39,18 @@ class Target:
         Number of batches that all rows make, N / B.
     """
 
-    def __init__(self, density: LogDensity, settings: StochasticSettings, seed: int, chains: range) -> None:
+    def __init__(
+        self,
+        density: LogDensity,
+        settings: StochasticSettings,
+        seed: int,
+        chains: range,
+        *,
+        independent: bool = False,
+    ) -> None:
         self._density, objective = density, log_joint_objective(density)
         rows = rows_of_batch(settings, density)
-        self.source = BatchSource(density, rows, seed, chains)
+        self.source = BatchSource(density, rows, seed, chains, independent=independent)
         self.estimates = (
             stochastic_gradient(objective.value_and_grad),
             stochastic_gradient(objective.looped_value_and_grad),
