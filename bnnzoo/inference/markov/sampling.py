@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import BrokenExecutor, Executor
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,10 +87,8 @@ def sample_chains(
         if context.executor is None:  # before anything expensive runs; workers may see another file system
             open_store(context.checkpoint)
         checkpoint = (context.checkpoint, fingerprint_of(config_of(settings), density, context.seed))
-    if starts is None:
-        theta = starting_points(settings.init, settings.num_chains, density, context, traced=True)
-    else:
-        theta = starts()
+    own = partial(starting_points, settings.init, settings.num_chains, density, context, traced=True)
+    theta = (starts or own)()
     task = Task(sampler, settings.num_warmup, settings.num_draws, theta, context.seed, 0, checkpoint)
     groups = sampler.groups(settings.num_chains, spread=context.executor is not None)
     tasks = [task.of_chains(group) for group in groups]

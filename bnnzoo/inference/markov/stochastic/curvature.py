@@ -55,7 +55,9 @@ def largest_curvature(gradient: Gradient, theta: Tensor, scale: Tensor, start: T
     return length.squeeze(1)
 
 
-def measured(gradient: Gradient, theta: Tensor, curvature: Tensor, noise: Tensor, start: Tensor, *, scaled: bool) -> Measured:
+def measured(
+    gradient: Gradient, theta: Tensor, curvature: Tensor, noise: Tensor, start: Tensor, *, scaled: bool
+) -> Measured:
     """Return what is known around chains at ``theta[C, P]``, in units of their own where ``scaled``, else in those of the model.
 
     Parameters

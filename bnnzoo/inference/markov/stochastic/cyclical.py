@@ -89,4 +89,6 @@ def cycles_of(method: CyclicalSGMCMC, density: LogDensity) -> Plan:
     cycle = (exploring + thinning, *[thinning] * (num_draws - 1))
     total = method.num_cycles * sum(cycle)
     place = torch.arange(total) % sum(cycle)
-    return Plan(thinning, cycle * method.num_cycles, Cyclical(method.num_cycles).factors(total), (place >= exploring) * 1.0)
+    return Plan(
+        thinning, cycle * method.num_cycles, Cyclical(method.num_cycles).factors(total), (place >= exploring) * 1.0
+    )

@@ -54,15 +54,12 @@ class StochasticDynamics(Protocol):
 
     Attributes
     ----------
-    num_noise : int
-        Number of standard normal numbers that a step takes for each parameter.
     preconditioned : bool
         Whether the units of the parameters are estimated; they are those of the model otherwise.
     counts_noise : bool
         Whether the noise of gradients counts as part of the noise of the dynamics, which asks for independent batches.
     """
 
-    num_noise: int
     preconditioned: bool
     counts_noise: bool
 
@@ -77,5 +74,5 @@ class StochasticDynamics(Protocol):
     def move(
         self, gradient: Tensor, state: tuple[Tensor, ...], step: Step, noise: Tensor
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Return how far to move ``[C, P]``, and the next state, given the ``gradient[C, P]`` and ``noise[K, C, P]``."""
+        """Return how far to move ``[C, P]``, and the next state, given the ``gradient[C, P]`` and ``noise[C, P]``."""
         ...

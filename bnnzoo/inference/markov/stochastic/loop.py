@@ -72,11 +72,17 @@ class StochasticState(NamedTuple):
         pairs = 2 if self.anchor else 1
         return self._replace(num_gradients=self.num_gradients + pairs * math.ceil(num_gradients))
 
-    def where(self, chains: Tensor, other: "StochasticState") -> "StochasticState":
-        """Return this state with the positions of ``other`` for the marked chains ``[C]``."""
-        pairs = zip((self.theta, *self.carried), (other.theta, *other.carried), strict=True)
+    def taken_back(self, chains: Tensor, before: "StochasticState") -> "StochasticState":
+        """Return this state with the positions of ``before`` and a shorter step for the marked chains ``[C]``."""
+        pairs = zip((self.theta, *self.carried), (before.theta, *before.carried), strict=True)
         theta, *carried = (torch.where(chains[:, None], old, new) for new, old in pairs)
-        return self._replace(theta=theta, carried=tuple(carried))
+        size = torch.where(chains, SHORTENED * self.step_size, self.step_size)
+        return self._replace(theta=theta, carried=tuple(carried), moments=before.moments, step_size=size)
+
+    def stats(self, num_steps: int) -> Tensor:
+        """Return the statistics ``[C, 3]`` of a draw that took so many steps."""
+        columns = (self.value, torch.full_like(self.value, num_steps), self.step_size)
+        return torch.stack([column.double() for column in columns], 1).cpu()
 
 
 def batched_step(dynamics: StochasticDynamics, gradient_of: Stochastic) -> Callable[..., Any]:
@@ -147,12 +153,12 @@ class StochasticLoop(ChainLoop):
 
     def advance(self) -> None:
         """Give every chain its next draw."""
-        place, before = self.state.iteration - self._num_warmup, self.state
+        place, before = self.state.iteration - self._num_warmup, self.state  # a negative place is one of warm-up
         first, end = self._offsets[place : place + 2] if place >= 0 else (0, self.plan.steps_of_warmup)
         self._travel(self._table[first:end] if place >= 0 else torch.ones(end, 2).to(self._table))
         self._take_back(before, warm=place < 0)
         if place >= 0:
-            self._keep_all(end - first)
+            self._keep(torch.arange(self.num_chains), self.state.theta, self.state.stats(end - first))
         self.state = self.state._replace(iteration=self.state.iteration + 1)
         if place < 0:
             self._learn()
@@ -176,10 +182,9 @@ class StochasticLoop(ChainLoop):
     def _tune(self, curvature: Tensor, noise: Tensor) -> Measured:
         """Set scales and step sizes by the mean squared gradients ``[C, P]`` and the variance of their noise."""
         start, gradient = self.streams.normals(self.num_params), self.target.on_a_batch(self.state.anchor)
-        theta, scaled = self.state.theta, self.dynamics.preconditioned
-        found = measured(gradient, theta, curvature, noise, start, scaled=scaled)
-        given, size = self.settings.step_size, self.dynamics.step_size(found)
-        size = size if given is None else torch.full_like(size, given)
+        found = measured(gradient, self.state.theta, curvature, noise, start, scaled=self.dynamics.preconditioned)
+        size = self.dynamics.step_size(found)
+        size = size if self.settings.step_size is None else torch.full_like(size, self.settings.step_size)
         self.state = self.state.counted(1 + NUM_PROBES)._replace(
             scale=found.scale, gradient_noise=noise, step_size=size
         )
@@ -205,9 +210,8 @@ class StochasticLoop(ChainLoop):
                 found = self.step(state.theta, *state.carried, *state.moments, *inputs)
             theta, *carried, count, square, difference, previous, value = found
             moments = GradientMoments(count, square, difference, previous)
-            self.state = state._replace(
-                theta=theta, carried=tuple(carried), moments=moments, value=value, num_steps=state.num_steps + 1
-            )
+            state = state._replace(theta=theta, carried=tuple(carried), moments=moments, value=value)
+            self.state = state._replace(num_steps=state.num_steps + 1)
         self.state = self.state.counted(len(numbers))
 
     def _renew_anchor(self) -> None:
@@ -217,10 +221,9 @@ class StochasticLoop(ChainLoop):
             self.state = state.counted(target.batches_of_data / 2)._replace(anchor=target.anchor_at(state.theta))
 
     def _noise(self, num_steps: int) -> Tensor:
-        """Return standard normal numbers ``[T, K, C, P]`` for some steps."""
-        kinds = self.dynamics.num_noise
-        flat = self.streams.normals(num_steps * kinds * self.num_params)
-        return flat.view(self.num_chains, num_steps, kinds, self.num_params).permute(1, 2, 0, 3).contiguous()
+        """Return standard normal numbers ``[T, C, P]`` for some steps."""
+        flat = self.streams.normals(num_steps * self.num_params)
+        return flat.view(self.num_chains, num_steps, self.num_params).transpose(0, 1).contiguous()
 
     def _take_back(self, before: StochasticState, *, warm: bool) -> None:
         """Take chains back that have left the region where the density is finite, and shorten their steps.
@@ -235,22 +238,15 @@ class StochasticLoop(ChainLoop):
             return
         if not warm or self.settings.step_size is not None:
             raise _diverged(self, int(lost.nonzero()[0]))
-        size = torch.where(lost, SHORTENED, 1.0).to(self.state.step_size) * self.state.step_size
-        self.state = self.state.where(lost, before)._replace(moments=before.moments, step_size=size)
-
-    def _keep_all(self, num_steps: int) -> None:
-        state = self.state
-        columns = (state.value, torch.full_like(state.value, num_steps), state.step_size)
-        stats = torch.stack([column.double() for column in columns], 1)
-        self._keep(torch.arange(self.num_chains), state.theta, stats.cpu())
+        self.state = self.state.taken_back(lost, before)
 
     def _compiled(self) -> LoopStep:
         state, batch = self.state, self.target.source.next().batch
         units = (state.step_size, state.scale, state.gradient_noise)
         args = (state.theta, state.carried, state.moments, self._table[0], *units)
         lowered, looped = (batched_step(self.dynamics, each) for each in self.target.estimates)
-        total = self._num_warmup * self.plan.steps_of_warmup + self._offsets[-1]
-        return LoopStep(lowered, *args, self._noise(1)[0], state.anchor, batch, fallback=looped, at_least=total)
+        args = (*args, self._noise(1)[0], state.anchor, batch)
+        return LoopStep(lowered, *args, fallback=looped, at_least=self._num_warmup + self._offsets[-1])
 
     @property
     def _steps(self) -> tuple[LoopStep, ...]:

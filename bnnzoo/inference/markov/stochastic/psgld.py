@@ -42,7 +42,6 @@ class RMSPropLangevin:
     variance_bias: float
     decay: float
     damping: float
-    num_noise: int = 1
     counts_noise: bool = False
     preconditioned: bool = False
 
@@ -64,7 +63,7 @@ class RMSPropLangevin:
         square = self.decay * square + (1 - self.decay) * (gradient / self.num_data) ** 2
         preconditioner = self._preconditioner(square)
         spread = step.noisy * (self.temperature * step.size * preconditioner).sqrt()
-        return 0.5 * step.size * preconditioner * gradient + spread * noise[0], (square,)
+        return 0.5 * step.size * preconditioner * gradient + spread * noise, (square,)
 
     def _preconditioner(self, square: Tensor) -> Tensor:
         return 1 / (self.damping + torch.sqrt(square))
@@ -87,7 +86,7 @@ class PSGLD(GradientSettings):
     step_size : float, optional
         Default: tuned to ``variance_bias``.
     decay : float
-        How slowly squared gradients are forgotten.
+        How slowly squared gradients are forgotten. The paper has 0.99.
     damping : float
         What is added to the root mean square of an observation's gradient.
 
@@ -106,7 +105,7 @@ class PSGLD(GradientSettings):
     torch.Size([2, 20, 3])
     """
 
-    decay: Fraction = 0.99
+    decay: Fraction = 0.999
     damping: Positive = 1e-5
 
     def run(self, density: LogDensity, context: FitContext) -> Draws:

@@ -55,7 +55,6 @@ class UnderdampedLangevin:
     preconditioned: bool
     decay: float
     counts_noise: bool
-    num_noise: int = 1
 
     def start(self, measured: Measured, noise: Tensor) -> tuple[Tensor, ...]:
         """Return the momentum ``[C, P]`` from its stationary distribution."""
@@ -81,7 +80,7 @@ class UnderdampedLangevin:
         thermal = (1 - kept**2) * self.temperature
         if self.counts_noise:
             thermal = (thermal - (kept * step.size * step.scale) ** 2 * step.gradient_noise).clamp(min=0.0)
-        after = kept * kicked + step.noisy * thermal**0.5 * noise[0]
+        after = kept * kicked + step.noisy * thermal**0.5 * noise
         return 0.5 * step.size * step.scale * (kicked + after), (after,)
 
 
@@ -89,8 +88,8 @@ class UnderdampedLangevin:
 class SGHMC(GradientSettings):
     """Stochastic gradient Hamiltonian Monte Carlo: Langevin dynamics with momentum on mini-batches.
 
-    Momentum averages the noise of gradients, and friction takes away the heat that this noise adds. Nothing is rejected. With exact
-    gradients the integrator has no bias on Gaussian posteriors; gradient noise makes variances too large, in proportion to
+    Momentum averages the noise of gradients, and friction takes away the heat that this noise adds. Nothing is rejected. With
+    exact gradients the integrator has no bias on Gaussian posteriors; gradient noise makes variances too large, in proportion to
     the squared step size. The default step size keeps this bias at ``variance_bias``.
 
     Parameters
@@ -104,9 +103,9 @@ class SGHMC(GradientSettings):
     momentum_decay : float
         Fraction of the momentum that is lost in a step; one minus it is what optimisers call the momentum.
     noise_correction : bool
-        Reduce the noise that is added by an estimate of the gradient's own, made during warm-up (the estimate B-hat of the paper,
-        diagonal here). Steps can then be several times as long. The draws depend on the estimate being right, which is why this is
-        not the default.
+        Reduce the noise that is added by an estimate of the gradient's own, made during warm-up (the estimate B-hat of the
+        paper, diagonal here). Steps can then be several times as long. The draws depend on the estimate being right: it is not
+        the default.
 
     References
     ----------

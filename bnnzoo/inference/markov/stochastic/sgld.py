@@ -37,7 +37,6 @@ class Langevin:
     temperature: float
     variance_bias: float
     preconditioned: bool
-    num_noise: int = 1
     counts_noise: bool = False
 
     def start(self, measured: Measured, noise: Tensor) -> tuple[Tensor, ...]:
@@ -58,7 +57,7 @@ class Langevin:
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Return the move ``[C, P]``."""
         spread = step.noisy * (self.temperature * step.size).sqrt() * step.scale
-        return 0.5 * step.size * step.scale**2 * gradient + spread * noise[0], state
+        return 0.5 * step.size * step.scale**2 * gradient + spread * noise, state
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +65,8 @@ class SGLD(GradientSettings):
     """Stochastic gradient Langevin dynamics: gradient steps on mini-batches, plus noise of the step's own variance.
 
     Nothing is rejected. Both the step size and the noise of the gradient bias the draws: their variances are too large, in
-    proportion to the step size. The default step size keeps this bias at ``variance_bias``; the noise is never scaled down, so that
-    the target is the posterior and not a tempered one unless ``temperature`` says so.
+    proportion to the step size. The default step size keeps this bias at ``variance_bias``. The noise is never scaled down: the
+    target is the posterior, and a tempered one only if ``temperature`` says so.
 
     Parameters
     ----------
@@ -83,8 +82,7 @@ class SGLD(GradientSettings):
         Relative bias of the variances of a Gaussian posterior to which the step size is tuned: half of it means twice as many
         steps.
     schedule : {"constant", "cosine"} or Schedule
-        Factors of the step size over the draws that are kept, such as
-        ``bnnzoo.inference.optimise.schedules.Polynomial()``.
+        Factors of the step size over the draws that are kept; see :mod:`bnnzoo.inference.optimise.schedules`.
     temperature : float
         Draws target the posterior density to the power of 1 / T.
     preconditioning : {"diagonal"}, optional

@@ -54,7 +54,6 @@ class MicrocanonicalLangevin:
     temperature: float
     preconditioned: bool
     decoherence_length: float
-    num_noise: int = 1
     counts_noise: bool = False
 
     def start(self, measured: Measured, noise: Tensor) -> tuple[Tensor, ...]:
@@ -75,7 +74,7 @@ class MicrocanonicalLangevin:
         force = step.scale * gradient / self.temperature
         nu = ((2 * step.size / self.decoherence_length).exp() - 1).div(gradient.shape[1]).sqrt()
         direction, _ = vmap(DYNAMICS.kick)(direction, force, 0.5 * time)
-        direction = vmap(DYNAMICS.refresh)(direction + step.noisy * nu * noise[0])
+        direction = vmap(DYNAMICS.refresh)(direction + step.noisy * nu * noise)
         direction, _ = vmap(DYNAMICS.kick)(direction, force, 0.5 * time)
         return step.size * step.scale * direction, (direction,)
 
@@ -90,6 +89,7 @@ class MicrocanonicalLoop(StochasticLoop):
     """
 
     settings: "StochasticMCLMC"
+    dynamics: MicrocanonicalLangevin
 
     def _tune(self, curvature: Tensor, noise: Tensor) -> Measured:
         """Set scales, and begin to tune step sizes anew."""
@@ -111,7 +111,17 @@ class MicrocanonicalLoop(StochasticLoop):
         size = self.state.step_size
         wanted = (self.settings.energy_variance * weight / error).pow(1 / 6)
         wanted = torch.where(usable, wanted.clamp(size / LARGEST_CHANGE, size * LARGEST_CHANGE), size)
+        wanted = wanted.minimum(self._longest_step())
         self.state = self.state._replace(step_size=wanted, tuning=(error, weight))
+
+    def _longest_step(self) -> Tensor:
+        """Return the longest step size ``[C]`` that ``noise_ratio`` allows.
+
+        Over a distance L refreshments change it by 2 in mean square, and noise of variance V by ``h L S^2 V / P``.
+        """
+        (_, _, scale), state = self._units, self.state
+        variance = (scale**2 * state.gradient_noise).mean(1) / self.settings.temperature**2
+        return 2 * self.settings.noise_ratio * self.num_params / (self.dynamics.decoherence_length * variance)
 
     def _energy_error(self) -> Tensor:
         """Return the squared energy change per parameter ``[C]`` of one step on one batch, from where the chains are.
@@ -147,6 +157,9 @@ class StochasticMCLMC(StochasticSettings):
     is the same in all directions it leaves the posterior invariant, however large it is, where it heats the chains of
     :class:`SGLD` and :class:`SGHMC`. Preconditioning makes it nearly so.
 
+    A diagonal preconditioner cannot make correlated noise isotropic, so that a bias remains which grows with the share that noise
+    has in the changes of direction, ``noise_ratio``.
+
     Each chain starts at a member trained on mini-batches (``optimise_steps``), so that together they are an ensemble in which
     each member has been replaced by draws around it.
 
@@ -157,13 +170,15 @@ class StochasticMCLMC(StochasticSettings):
     optimise_steps, num_groups, init
         As for :class:`SGLD`.
     step_size : float, optional
-        Default: tuned to ``energy_variance``.
+        Default: tuned to ``energy_variance``, and no longer than ``noise_ratio`` allows.
     preconditioning : {"diagonal"}, optional
         Whether parameters are measured in units in which the noise of their gradients has the same variance, estimated during
         warm-up from the squared gradients of mini-batches. None: in the units of the model.
     energy_variance : float
         Mean squared energy change of a step, per parameter, to which the step size is tuned; both ends of a step are evaluated on
         the same batch.
+    noise_ratio : float
+        How much gradient noise may change the direction, relative to refreshments: smaller values are slower and less biased.
     decoherence_length : float, optional
         Distance over which refreshments, without the noise of gradients, change the direction, in the units of the
         parameters. Default: ``sqrt(P N / B)``, the width of the posterior in the estimated units.
@@ -173,8 +188,9 @@ class StochasticMCLMC(StochasticSettings):
     The dynamics, the preconditioning by gradient noise and the ensemble of optimised members follow the paper. Three things
     differ from the authors' program: scales are fixed after warm-up, and come from mean squares in place of variances of
     gradients, so that they exist without noise, too; the energy error that tunes the step is that of one batch and has a fixed
-    target, where theirs compares quantiles of its own distribution across batches; a leapfrog step takes one gradient, where
-    theirs takes two. Steps with outlying energy are not rejected.
+    target, where theirs compares quantiles of its own distribution across batches; directions are refreshed besides, and
+    ``noise_ratio`` bounds the step; a leapfrog step takes one gradient, where theirs takes two. Steps with outlying energy are
+    not rejected.
 
     References
     ----------
@@ -194,6 +210,7 @@ class StochasticMCLMC(StochasticSettings):
 
     preconditioning: Literal["diagonal"] | None = "diagonal"
     energy_variance: Positive = 5e-4
+    noise_ratio: Positive = 0.25
     decoherence_length: Positive | None = None
 
     def run(self, density: LogDensity, context: FitContext) -> Draws:
