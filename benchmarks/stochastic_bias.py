@@ -2,8 +2,8 @@
 
 1,000 rows, 10 inputs, batches of 20. With orthogonal inputs of one scale the gradient noise is isotropic; of unequal scales, it
 is nearly so after preconditioning; with correlated inputs a diagonal preconditioner cannot make it so. Reported are the mean
-over parameters of variance over exact variance, its Monte Carlo standard error, the root mean square error of means in posterior sds, and the
-effective draws.
+over parameters of variance over exact variance, its Monte Carlo standard error, the root mean square error of means in
+posterior sds, and the effective draws.
 
 Run: python -m benchmarks.stochastic_bias [draws]
 """

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.settings import Count, Fraction, NonNegativeCount, Positive, check_settings
-from bnnzoo.inference.markov.settings import ChainSettings
+from bnnzoo.inference.markov.settings import ChainSettings, refuse_untuned
 from bnnzoo.inference.optimise.schedules import Schedule, ScheduleName, schedule_named
 
 __all__ = [
@@ -105,6 +105,7 @@ def refuse_inconsistent(settings: StochasticSettings, density: LogDensity) -> No
         raise ValueError(
             f"{name}(svrg_period={settings.svrg_period}) has no effect: write control_variates='svrg', or leave it out."
         )
+    refuse_untuned(settings)
     if settings.num_warmup == 0 and getattr(settings, "preconditioning", None) is not None:
         raise ValueError(
             f"{name}(num_warmup=0) cannot estimate the scales of parameters: warm up, or write preconditioning=None."

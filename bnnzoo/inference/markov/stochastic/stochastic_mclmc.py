@@ -54,7 +54,7 @@ class MicrocanonicalLangevin:
     temperature: float
     preconditioned: bool
     decoherence_length: float
-    counts_noise: bool = False
+    counts_noise: bool = True
 
     def start(self, measured: Measured, noise: Tensor) -> tuple[Tensor, ...]:
         """Return a direction ``[C, P]`` for each chain."""

@@ -105,7 +105,7 @@ def test_a_chain_that_diverges_is_named_with_what_to_change() -> None:
 def test_a_density_that_is_not_finite_names_the_site() -> None:
     def model(x: Tensor) -> None:
         z = pyro.sample("z", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
-        pyro.factor("hole", z.sum() + torch.full((), float("nan")))
+        pyro.factor("hole", z.sum() + torch.full((), -torch.inf))
         with pyro.plate("rows", len(x)):
             pyro.sample("y", dist.Normal(z.sum(), 1.0), obs=x)
 

@@ -12,7 +12,7 @@ from bnnzoo.testing.monte_carlo import check_moments, mean_z_score, variance_z_s
 from tests.helpers.samplers import values
 
 TARGET = linear_gaussian(correlation=0.0)
-MEAN, SD = TARGET.mean["w"].double(), TARGET.sd["w"].double()
+MEAN, SD = (each["w"].double().numpy() for each in (TARGET.mean, TARGET.sd))
 ALL_ROWS = len(TARGET.data[1])
 PLAIN: dict[str, Any] = {
     "num_chains": 16,
@@ -27,7 +27,7 @@ PLAIN: dict[str, Any] = {
 def variance_of(posterior: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return the variances of w, relative to the exact ones, and their Monte Carlo standard errors."""
     draws = values(posterior, "w")
-    squares = ((draws - MEAN.numpy()) / SD.numpy()) ** 2
+    squares = ((draws - MEAN) / SD) ** 2
     ratio = squares.mean((0, 1))
     return ratio, np.abs((ratio - 1) / variance_z_score(draws, MEAN, SD))
 
@@ -42,7 +42,7 @@ def test_sgld_tends_to_the_posterior_with_a_bias_of_first_order(size: float, ste
     variance = float(SD.max() ** 2)
     posterior = fitted(SGLD(**PLAIN, step_size=size * variance, steps_per_draw=steps))
     ratio, error = variance_of(posterior)
-    expected = 1 / (1 - size * (variance / SD**2).numpy() / 4)
+    expected = 1 / (1 - size * (variance / SD**2) / 4)
     assert np.all(np.abs(ratio - expected) < 5 * error)
     assert np.all(np.abs(mean_z_score(values(posterior, "w"), MEAN, SD * expected**0.5)) < 5)
 
