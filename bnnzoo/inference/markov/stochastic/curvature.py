@@ -32,7 +32,8 @@ def probed_curvature(gradient: Gradient, theta: Tensor, signs: Tensor) -> Tensor
         Random signs z.
     """
     here, size = gradient(theta), _difference(theta)
-    return (sum((gradient(theta + size * z) - here) ** 2 for z in signs) / len(signs)).sqrt() / size
+    squares = torch.stack([(gradient(theta + size * z) - here) ** 2 for z in signs])
+    return squares.mean(0).sqrt() / size
 
 
 def largest_curvature(gradient: Gradient, theta: Tensor, scale: Tensor, start: Tensor) -> Tensor:

@@ -60,8 +60,10 @@ class StochasticDynamics(Protocol):
         Whether the noise of gradients counts as part of the noise of the dynamics, which asks for independent batches.
     """
 
-    preconditioned: bool
-    counts_noise: bool
+    @property
+    def preconditioned(self) -> bool: ...
+    @property
+    def counts_noise(self) -> bool: ...
 
     def start(self, measured: Measured, noise: Tensor) -> tuple[Tensor, ...]:
         """Return what a chain carries besides its position, ``[C, P]`` each, given standard normal ``noise[C, P]``."""

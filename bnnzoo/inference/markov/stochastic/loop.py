@@ -245,8 +245,8 @@ class StochasticLoop(ChainLoop):
         units = (state.step_size, state.scale, state.gradient_noise)
         args = (state.theta, state.carried, state.moments, self._table[0], *units)
         lowered, looped = (batched_step(self.dynamics, each) for each in self.target.estimates)
-        args = (*args, self._noise(1)[0], state.anchor, batch)
-        return LoopStep(lowered, *args, fallback=looped, at_least=self._num_warmup + self._offsets[-1])
+        rest, sure = (self._noise(1)[0], state.anchor, batch), self._num_warmup + self._offsets[-1]
+        return LoopStep(lowered, *args, *rest, fallback=looped, at_least=sure)
 
     @property
     def _steps(self) -> tuple[LoopStep, ...]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
@@ -77,10 +78,9 @@ class UnderdampedLangevin:
         """Return the move, and the momentum."""
         (momentum,), kept = state, 1 - self.decay
         kicked = momentum + step.size * step.scale * gradient
-        thermal = (1 - kept**2) * self.temperature
-        if self.counts_noise:
-            thermal = (thermal - (kept * step.size * step.scale) ** 2 * step.gradient_noise).clamp(min=0.0)
-        after = kept * kicked + step.noisy * thermal**0.5 * noise
+        known = step.gradient_noise if self.counts_noise else torch.zeros_like(gradient)
+        thermal = (1 - kept**2) * self.temperature - (kept * step.size * step.scale) ** 2 * known
+        after = kept * kicked + step.noisy * thermal.clamp(min=0.0).sqrt() * noise
         return 0.5 * step.size * step.scale * (kicked + after), (after,)
 
 
