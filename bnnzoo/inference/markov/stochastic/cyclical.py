@@ -40,7 +40,8 @@ class CyclicalSGMCMC(StochasticSettings):
         Fraction of a cycle without noise and draws.
     step_size : float, optional
         Of the first step of a cycle. Default: such that half a cycle later, where the step size has fallen to a half, the
-        variances of a Gaussian posterior would be too large by a quarter; draws come from smaller steps.
+        variances of a Gaussian posterior would be too large by a quarter; draws come from smaller steps. Warm-up takes steps
+        of a twentieth of this size.
 
     References
     ----------
@@ -81,6 +82,9 @@ class CyclicalSGMCMC(StochasticSettings):
 LARGEST_BIAS = 0.5
 """Relative bias of variances at the largest step of a cycle, were it kept."""
 
+FACTOR_OF_WARMUP = 0.05
+"""Warm-up takes the steps of SGLD at its default bias."""
+
 
 def cycles_of(method: CyclicalSGMCMC, density: LogDensity) -> Plan:
     """Return the steps of each draw, the first of a cycle with those of the exploration before it, and their sizes."""
@@ -89,6 +93,5 @@ def cycles_of(method: CyclicalSGMCMC, density: LogDensity) -> Plan:
     cycle = (exploring + thinning, *[thinning] * (num_draws - 1))
     total = method.num_cycles * sum(cycle)
     place = torch.arange(total) % sum(cycle)
-    return Plan(
-        thinning, cycle * method.num_cycles, Cyclical(method.num_cycles).factors(total), (place >= exploring) * 1.0
-    )
+    factors, noise = Cyclical(method.num_cycles).factors(total), (place >= exploring) * 1.0
+    return Plan(thinning, cycle * method.num_cycles, factors, noise, FACTOR_OF_WARMUP)

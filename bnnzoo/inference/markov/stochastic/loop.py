@@ -27,6 +27,9 @@ from bnnzoo.lowering.lowered import LoopStep
 __all__ = ["StochasticLoop", "StochasticSampler", "StochasticState", "batched_step"]
 
 STEPS_OF_NOISE = 16
+FIRST_STEP_SIZE = 1e-6
+"""Of a chain that starts where the Hessian cannot be estimated: it hardly moves until a window of gradients has been seen."""
+
 SHORTENED = 0.25
 """Factor of the step size of a chain that has left the region where the density is finite, during warm-up."""
 
@@ -72,6 +75,16 @@ class StochasticState(NamedTuple):
         pairs = 2 if self.anchor else 1
         return self._replace(num_gradients=self.num_gradients + pairs * math.ceil(num_gradients))
 
+    def tuned(self, found: Measured, size: Tensor) -> "StochasticState":
+        """Return this state with new units and step sizes ``[C]``; a chain with gradients that overflowed keeps its own."""
+        usable = found.curvature.isfinite().all(1) & found.noise.isfinite().all(1) & size.isfinite()
+        row = usable[:, None]
+        return self._replace(
+            scale=torch.where(row, found.scale, self.scale),
+            gradient_noise=torch.where(row, found.noise, self.gradient_noise),
+            step_size=torch.where(usable, size, self.step_size),
+        )
+
     def taken_back(self, chains: Tensor, before: "StochasticState") -> "StochasticState":
         """Return this state with the positions of ``before`` and a shorter step for the marked chains ``[C]``."""
         pairs = zip((self.theta, *self.carried), (before.theta, *before.carried), strict=True)
@@ -83,6 +96,12 @@ class StochasticState(NamedTuple):
         """Return the statistics ``[C, 3]`` of a draw that took so many steps."""
         columns = (self.value, torch.full_like(self.value, num_steps), self.step_size)
         return torch.stack([column.double() for column in columns], 1).cpu()
+
+
+def first_state(theta: Tensor, anchor: Anchor) -> StochasticState:
+    """Return the state of chains at ``theta[C, P]`` before anything is known of the density."""
+    ones, zeros, value = torch.ones_like(theta), torch.zeros_like(theta), torch.zeros_like(theta[:, 0])
+    return StochasticState(theta, (), no_moments(theta), ones, zeros, FIRST_STEP_SIZE + value, anchor, value)
 
 
 def batched_step(dynamics: StochasticDynamics, gradient_of: Stochastic) -> Callable[..., Any]:
@@ -137,6 +156,7 @@ class StochasticLoop(ChainLoop):
         chains = range(first_chain, first_chain + self.num_chains)
         self.target = Target(density, settings, seed, chains, independent=dynamics.counts_noise)
         self._table = torch.stack([plan.factors, plan.noise.to(plan.factors)], 1).to(theta)
+        self._row_of_warmup = self._table.new_tensor([plan.factor_of_warmup, 1.0])
         self._offsets = list(accumulate(plan.steps_of_draws, initial=0))
         self.state = self._begun(theta)
         self.step = self._compiled()
@@ -155,7 +175,7 @@ class StochasticLoop(ChainLoop):
         """Give every chain its next draw."""
         place, before = self.state.iteration - self._num_warmup, self.state  # a negative place is one of warm-up
         first, end = self._offsets[place : place + 2] if place >= 0 else (0, self.plan.steps_of_warmup)
-        self._travel(self._table[first:end] if place >= 0 else torch.ones(end, 2).to(self._table))
+        self._travel(self._table[first:end] if place >= 0 else self._row_of_warmup.expand(end, 2))
         self._take_back(before, warm=place < 0)
         if place >= 0:
             self._keep(torch.arange(self.num_chains), self.state.theta, self.state.stats(end - first))
@@ -173,8 +193,7 @@ class StochasticLoop(ChainLoop):
         signs = torch.stack([self.streams.normals(self.num_params).sign() for _ in range(NUM_PROBES)])
         hessian = probed_curvature(self.target.on_a_batch(anchor), theta, signs)
         noise = hessian * (0.0 if anchor else self.target.batches_of_data - 1)
-        zeros = torch.zeros_like(theta[:, 0])
-        self.state = StochasticState(theta, (), no_moments(theta), theta, theta, zeros, anchor, zeros)
+        self.state = first_state(theta, anchor)
         self.state = self.state.counted((1 + NUM_PROBES) + (self.target.batches_of_data / 2 if anchor else 0))
         found = self._tune(hessian + noise, noise)
         return self.state._replace(carried=self.dynamics.start(found, self.streams.normals(self.num_params)))
@@ -185,9 +204,7 @@ class StochasticLoop(ChainLoop):
         found = measured(gradient, self.state.theta, curvature, noise, start, scaled=self.dynamics.preconditioned)
         size = self.dynamics.step_size(found)
         size = size if self.settings.step_size is None else torch.full_like(size, self.settings.step_size)
-        self.state = self.state.counted(1 + NUM_PROBES)._replace(
-            scale=found.scale, gradient_noise=noise, step_size=size
-        )
+        self.state = self.state.counted(1 + NUM_PROBES).tuned(found, size)
         return found
 
     def _learn(self) -> None:

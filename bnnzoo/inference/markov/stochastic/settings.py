@@ -65,12 +65,15 @@ class Plan:
         Factor of the step size at each step of the draws that are kept.
     noise : Tensor [T]
         1 where the step adds noise, 0 where it only ascends.
+    factor_of_warmup : float
+        Factor of the step size during warm-up.
     """
 
     steps_of_warmup: int
     steps_of_draws: tuple[int, ...]
     factors: Tensor
     noise: Tensor
+    factor_of_warmup: float = 1.0
 
 
 def plan_of(settings: StochasticSettings, density: LogDensity, schedule: ScheduleName | Schedule = "constant") -> Plan:

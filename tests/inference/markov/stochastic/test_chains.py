@@ -14,7 +14,10 @@ from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.sites import ModelError
 from bnnzoo.inference import MAP, PSGLD, SGHMC, SGLD, CyclicalSGMCMC, StochasticMCLMC, fit
 from bnnzoo.inference.markov.stochastic.cyclical import cycles_of
-from bnnzoo.inference.markov.stochastic.settings import rows_of_batch, steps_between_draws
+from bnnzoo.inference.markov.stochastic.dynamics import Measured
+from bnnzoo.inference.markov.stochastic.loop import StochasticLoop
+from bnnzoo.inference.markov.stochastic.settings import plan_of, rows_of_batch, steps_between_draws
+from bnnzoo.inference.markov.stochastic.sgld import Langevin
 from bnnzoo.inference.markov.stochastic.starts import optimised_starts
 from bnnzoo.inference.optimise.schedules import LinearWarmup, WarmRestarts
 from bnnzoo.testing import linear_gaussian, skewed
@@ -155,3 +158,26 @@ def test_gradients_of_control_variates_count_twice() -> None:
 def test_single_precision_and_all_rows() -> None:
     posterior = fitted(quick(StochasticMCLMC, batch_size=40), dtype=torch.float32)
     assert posterior.draws().dtype == torch.float32 and posterior.draws().isfinite().all()
+
+
+def chains_of(method: SGLD) -> StochasticLoop:
+    density = build_density(TARGET.model, *TARGET.data)
+    start = TARGET.mean["w"].expand(3, 3)
+    return StochasticLoop(Langevin(1.0, 0.025, True), plan_of(method, density), density, method, start, 0)
+
+
+def test_a_chain_that_diverges_in_warm_up_is_taken_back_with_a_shorter_step() -> None:
+    loop = chains_of(SGLD(**QUICK, steps_per_draw=400))
+    start = loop.state.theta
+    loop.state = loop.state._replace(step_size=torch.tensor([0.1, 1e3, 0.1]).to(start))
+    loop.advance()
+    assert loop.state.theta.isfinite().all() and torch.equal(loop.state.theta[1], start[1])
+    torch.testing.assert_close(loop.state.step_size, torch.tensor([0.1, 250.0, 0.1]).to(start))
+
+
+def test_gradients_that_overflow_leave_the_step_size_as_it_was() -> None:
+    before, ones = chains_of(SGLD(**QUICK)).state, torch.ones(3, 3)
+    overflowed = torch.stack([ones[0], torch.inf * ones[0], ones[0]])
+    after = before.tuned(Measured(overflowed, ones, 2 * ones, ones[:, 0]), 0.5 * ones[:, 0])
+    assert after.step_size[0] == 0.5 and after.step_size[1] == before.step_size[1]
+    assert torch.equal(after.scale[1], before.scale[1]) and torch.equal(after.scale[2], 2 * ones[2])
