@@ -63,6 +63,7 @@ EXAMPLES = [
     "methods/plot_compare_posteriors.py",
     "methods/plot_gap.py",
     "methods/plot_samplers.py",
+    "methods/plot_stochastic_gradients.py",
     "methods/plot_vi_estimators.py",
     "models/plot_own_pyro_model.py",
     "models/plot_priors.py",

@@ -24,6 +24,11 @@ from bnnzoo.inference.markov.hamiltonian.nuts import NUTS
 from bnnzoo.inference.markov.lockstep.chees_hmc import ChEESHMC
 from bnnzoo.inference.markov.lockstep.mams import MAMS
 from bnnzoo.inference.markov.lockstep.mclmc import MCLMC
+from bnnzoo.inference.markov.stochastic.cyclical import CyclicalSGMCMC
+from bnnzoo.inference.markov.stochastic.psgld import PSGLD
+from bnnzoo.inference.markov.stochastic.sghmc import SGHMC
+from bnnzoo.inference.markov.stochastic.sgld import SGLD
+from bnnzoo.inference.markov.stochastic.stochastic_mclmc import StochasticMCLMC
 from bnnzoo.inference.variational.flow_vi import FlowVI
 from bnnzoo.inference.variational.full_rank_vi import FullRankVI
 from bnnzoo.inference.variational.low_rank_vi import LowRankVI
@@ -37,9 +42,13 @@ __all__ = [
     "MAP",
     "MCLMC",
     "NUTS",
+    "PSGLD",
+    "SGHMC",
+    "SGLD",
     "SVI",
     "ChEESHMC",
     "ChainsApartWarning",
+    "CyclicalSGMCMC",
     "DiagonalLaplace",
     "DivergenceWarning",
     "FewEffectiveDrawsWarning",
@@ -56,6 +65,7 @@ __all__ = [
     "MeanFieldVI",
     "NotConvergedWarning",
     "StillImprovingWarning",
+    "StochasticMCLMC",
     "SubsetLaplace",
     "SubsetVI",
     "TreeDepthWarning",

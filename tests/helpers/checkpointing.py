@@ -7,11 +7,12 @@ import pytest
 
 from bnnzoo.core.method import Method
 from bnnzoo.core.posterior import Posterior
-from bnnzoo.inference import HMC, MAMS, MCLMC, NUTS, ChEESHMC, fit
+from bnnzoo.inference import HMC, MAMS, MCLMC, NUTS, SGHMC, ChEESHMC, StochasticMCLMC, fit
 from bnnzoo.inference.markov.hamiltonian.chains import NativeChains
 from bnnzoo.inference.markov.hamiltonian.loop import HamiltonianLoop
 from bnnzoo.inference.markov.lockstep.langevin import LangevinLoop
 from bnnzoo.inference.markov.lockstep.loop import LockstepLoop
+from bnnzoo.inference.markov.stochastic.loop import StochasticLoop
 from bnnzoo.inference.markov.store import attributes_of
 from bnnzoo.testing import linear_gaussian
 
@@ -22,7 +23,9 @@ METHODS: dict[str, Method] = {
     kind.__name__: kind(**QUICK)  # type: ignore[call-arg]
     for kind in (NUTS, HMC, MAMS, MCLMC, ChEESHMC)
 }
-LOOPS = (HamiltonianLoop, NativeChains, LockstepLoop, LangevinLoop)
+METHODS["SGHMC"] = SGHMC(**QUICK, batch_size=10, control_variates="svrg", optimise_steps=20)
+METHODS["StochasticMCLMC"] = StochasticMCLMC(**QUICK, batch_size=10, optimise_steps=20)
+LOOPS = (HamiltonianLoop, NativeChains, LockstepLoop, LangevinLoop, StochasticLoop)
 TARGET = linear_gaussian()
 
 

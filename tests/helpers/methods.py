@@ -20,14 +20,26 @@ SHORTER = {
     "FullRankVI": inference.FullRankVI(num_steps=1000),
     "LastLayerVI": inference.LastLayerVI(vi=inference.MeanFieldVI(num_steps=800)),
     "LowRankVI": inference.LowRankVI(num_steps=1000),
+    "CyclicalSGMCMC": inference.CyclicalSGMCMC(num_chains=8, num_cycles=20, num_draws=200, optimise_steps=300),
+    "PSGLD": inference.PSGLD(num_chains=8, num_draws=200, steps_per_draw=20, optimise_steps=300),
+    "SGHMC": inference.SGHMC(num_chains=8, num_draws=100, optimise_steps=300),
+    "SGLD": inference.SGLD(num_chains=8, num_draws=200, steps_per_draw=20, optimise_steps=300),
     "SVI": inference.SVI(num_steps=1000),
+    "StochasticMCLMC": inference.StochasticMCLMC(num_chains=8, num_draws=100, optimise_steps=300),
     "SubsetVI": inference.SubsetVI(vi=inference.MeanFieldVI(num_steps=800)),
 }
 
 # Error beyond Monte Carlo, in posterior sds for means and relative for variances. A method that is not listed must be as
 # good as exact on a Gaussian posterior.
 
-ACCURACY = {"MCLMC": 0.05}  # not exact: its bias at the default step size, see docs/methods/mcmc.md
+ACCURACY = {  # not exact: their bias at the default step size, see docs/methods/mcmc.md and sgmcmc.md
+    "MCLMC": 0.05,
+    "CyclicalSGMCMC": 0.15,
+    "PSGLD": 0.1,
+    "SGHMC": 0.05,
+    "SGLD": 0.05,
+    "StochasticMCLMC": 0.05,
+}
 AS_GOOD_AS_EXACT = 1e-4
 
 

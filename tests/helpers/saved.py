@@ -23,6 +23,7 @@ __all__ = ["METHODS", "MODELS", "X", "by_hand", "changed", "fitted", "predicted"
 
 SHORT = {"num_warmup": 20, "num_draws": 10, "num_steps": 20, "max_fits": 5}
 OF_THEIR_OWN = {
+    "CyclicalSGMCMC": inference.CyclicalSGMCMC(num_warmup=20, num_draws=10, num_cycles=2, optimise_steps=20),
     "MAP": inference.MAP(num_steps=20, num_members=2),
     "MeanFieldVI": inference.MeanFieldVI(num_steps=20, num_restarts=2),
     "FlowVI": inference.FlowVI(inference.FullRankVI(num_steps=10), num_steps=10, num_layers=2, num_hidden=3),

@@ -1,8 +1,9 @@
 """From a sampler's settings to a posterior: starting points, chains in this process or on an executor, and their statistics."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +57,22 @@ class Task:
         return replace(self, theta=self.theta[chains.start : chains.stop], first_chain=chains.start)
 
 
-def sample_chains(settings: ChainSettings, sampler: Sampler, density: LogDensity, context: FitContext) -> Draws:
+def sample_chains(
+    settings: ChainSettings,
+    sampler: Sampler,
+    density: LogDensity,
+    context: FitContext,
+    *,
+    starts: Callable[[], Tensor] | None = None,
+) -> Draws:
     """Run chains of ``sampler`` with the settings of a method and return their draws ``[C, S, P]``.
+
+    Parameters
+    ----------
+    settings, sampler, density, context
+        What to run, and how.
+    starts : callable, optional
+        Finds the starting points ``[C, P]``. Default: those that ``settings.init`` asks for.
 
     Raises
     ------
@@ -72,7 +87,8 @@ def sample_chains(settings: ChainSettings, sampler: Sampler, density: LogDensity
         if context.executor is None:  # before anything expensive runs; workers may see another file system
             open_store(context.checkpoint)
         checkpoint = (context.checkpoint, fingerprint_of(config_of(settings), density, context.seed))
-    theta = starting_points(settings.init, settings.num_chains, density, context, traced=True)
+    own = partial(starting_points, settings.init, settings.num_chains, density, context, traced=True)
+    theta = (starts or own)()
     task = Task(sampler, settings.num_warmup, settings.num_draws, theta, context.seed, 0, checkpoint)
     groups = sampler.groups(settings.num_chains, spread=context.executor is not None)
     tasks = [task.of_chains(group) for group in groups]

@@ -6,7 +6,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 
-from bnnzoo.inference import NUTS, fit
+from bnnzoo.inference import NUTS, FitWarning, fit
 from bnnzoo.inference.markov.hamiltonian.nuts import _stack_places
 from bnnzoo.testing import funnel, linear_gaussian
 

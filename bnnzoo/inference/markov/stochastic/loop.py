@@ -1,0 +1,305 @@
+"""The loop over stochastic-gradient chains: batches in, draws out, whatever the dynamics.
+
+All chains move in one batch of tensors, each with an order of the rows, a step size and scales of its own, so that a chain's
+draws do not depend on which others run beside it.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from bnnzoo.core.density import LogDensity
+from bnnzoo.inference.markov.chains import ChainLoop
+from bnnzoo.inference.markov.settings import even_groups
+from bnnzoo.inference.markov.stochastic.curvature import NUM_PROBES, measured, probed_curvature
+from bnnzoo.inference.markov.stochastic.dynamics import Measured, Step, StochasticDynamics
+from bnnzoo.inference.markov.stochastic.gradients import Anchor, GradientMoments, Stochastic, no_moments, observed
+from bnnzoo.inference.markov.stochastic.settings import Plan, StochasticSettings
+from bnnzoo.inference.markov.stochastic.target import Target
+from bnnzoo.inference.optimise.batches import Batch
+from bnnzoo.lowering.lowered import LoopStep
+
+__all__ = ["StochasticLoop", "StochasticSampler", "StochasticState", "batched_step"]
+
+STEPS_OF_NOISE = 16
+FIRST_STEP_SIZE = 1e-6
+"""Of a chain that starts where the Hessian cannot be estimated: it hardly moves until a window of gradients has been seen."""
+
+SHORTENED = 0.25
+"""Factor of the step size of a chain that has left the region where the density is finite, during warm-up."""
+
+
+class StochasticState(NamedTuple):
+    """Where the chains are, what they have learnt, and counters.
+
+    Attributes
+    ----------
+    theta : Tensor [C, P]
+    carried : tuple of Tensor [C, P]
+        What the dynamics carry from step to step, such as momenta.
+    moments : GradientMoments
+        Of the gradients of the current window.
+    scale, gradient_noise : Tensor [C, P]
+        Units of the parameters, and variance of the noise of gradients.
+    step_size : Tensor [C]
+    anchor : tuple of Tensor [C, P]
+        Of the control variate, if there is one.
+    value : Tensor [C]
+        Estimate of the log density before the latest step.
+    tuning : tuple of Tensor [C]
+        What a kind of loop learns besides.
+    iteration, num_steps, num_gradients : int
+        Draws, steps and gradients of each chain so far; a gradient on all rows counts as many as it has batches.
+    """
+
+    theta: Tensor
+    carried: tuple[Tensor, ...]
+    moments: GradientMoments
+    scale: Tensor
+    gradient_noise: Tensor
+    step_size: Tensor
+    anchor: Anchor
+    value: Tensor
+    tuning: tuple[Tensor, ...] = ()
+    iteration: int = 0
+    num_steps: int = 0
+    num_gradients: int = 0
+
+    def counted(self, num_gradients: float) -> "StochasticState":
+        """Add to the number of gradients; with a control variate they come in pairs."""
+        pairs = 2 if self.anchor else 1
+        return self._replace(num_gradients=self.num_gradients + pairs * math.ceil(num_gradients))
+
+    def tuned(self, found: Measured, size: Tensor) -> "StochasticState":
+        """Return this state with new units and step sizes ``[C]``; a chain with gradients that overflowed keeps its own."""
+        usable = found.curvature.isfinite().all(1) & found.noise.isfinite().all(1) & size.isfinite()
+        row = usable[:, None]
+        return self._replace(
+            scale=torch.where(row, found.scale, self.scale),
+            gradient_noise=torch.where(row, found.noise, self.gradient_noise),
+            step_size=torch.where(usable, size, self.step_size),
+        )
+
+    def taken_back(self, chains: Tensor, before: "StochasticState") -> "StochasticState":
+        """Return this state with the positions of ``before`` and a shorter step for the marked chains ``[C]``."""
+        pairs = zip((self.theta, *self.carried), (before.theta, *before.carried), strict=True)
+        theta, *carried = (torch.where(chains[:, None], old, new) for new, old in pairs)
+        size = torch.where(chains, SHORTENED * self.step_size, self.step_size)
+        return self._replace(theta=theta, carried=tuple(carried), moments=before.moments, step_size=size)
+
+    def stats(self, num_steps: int) -> Tensor:
+        """Return the statistics ``[C, 3]`` of a draw that took so many steps."""
+        columns = (self.value, torch.full_like(self.value, num_steps), self.step_size)
+        return torch.stack([column.double() for column in columns], 1).cpu()
+
+
+def first_state(theta: Tensor, anchor: Anchor) -> StochasticState:
+    """Return the state of chains at ``theta[C, P]`` before anything is known of the density."""
+    ones, zeros, value = torch.ones_like(theta), torch.zeros_like(theta), torch.zeros_like(theta[:, 0])
+    return StochasticState(theta, (), no_moments(theta), ones, zeros, FIRST_STEP_SIZE + value, anchor, value)
+
+
+def batched_step(dynamics: StochasticDynamics, gradient_of: Stochastic) -> Callable[..., Any]:
+    """Return one step of all chains; ``numbers[2]`` are the factor of the step size, and whether there is noise."""
+
+    def step(
+        theta: Tensor,
+        carried: tuple[Tensor, ...],
+        moments: GradientMoments,
+        numbers: Tensor,
+        step_size: Tensor,
+        scale: Tensor,
+        gradient_noise: Tensor,
+        noise: Tensor,
+        anchor: Anchor,
+        batch: Batch,
+    ) -> Any:
+        value, gradient = gradient_of(theta, anchor, batch)
+        factor, noisy = numbers.unbind()
+        size = (factor * step_size)[:, None]
+        move, carried = dynamics.move(gradient, carried, Step(size, scale, gradient_noise, noisy), noise)
+        return theta + move, carried, observed(moments, gradient), value
+
+    return step
+
+
+class StochasticLoop(ChainLoop):
+    """Chains that move along stochastic gradients.
+
+    Parameters
+    ----------
+    dynamics : StochasticDynamics
+    plan : Plan
+    density, settings, theta, seed, first_chain
+        As in :class:`bnnzoo.inference.markov.chains.ChainLoop`.
+    """
+
+    stats_names = ("log_density_estimate", "n_steps", "step_size")
+
+    def __init__(
+        self,
+        dynamics: StochasticDynamics,
+        plan: Plan,
+        density: LogDensity,
+        settings: StochasticSettings,
+        theta: Tensor,
+        seed: int,
+        first_chain: int = 0,
+    ) -> None:
+        super().__init__(density, settings, theta, seed, first_chain, num_uniforms=1)
+        self.dynamics, self.plan, self.settings = dynamics, plan, settings
+        chains = range(first_chain, first_chain + self.num_chains)
+        self.target = Target(density, settings, seed, chains, independent=dynamics.counts_noise)
+        self._table = torch.stack([plan.factors, plan.noise.to(plan.factors)], 1).to(theta)
+        self._row_of_warmup = self._table.new_tensor([plan.factor_of_warmup, 1.0])
+        self._offsets = list(accumulate(plan.steps_of_draws, initial=0))
+        self.state = self._begun(theta)
+        self.step = self._compiled()
+
+    @property
+    def counts(self) -> Tensor:
+        """Number of draws ``[C]`` of each chain, warm-up included."""
+        return torch.full((self.num_chains,), self.state.iteration)
+
+    @property
+    def num_leaps(self) -> int:
+        """Number of gradients of each chain."""
+        return self.state.num_gradients
+
+    def advance(self) -> None:
+        """Give every chain its next draw."""
+        place, before = self.state.iteration - self._num_warmup, self.state  # a negative place is one of warm-up
+        first, end = self._offsets[place : place + 2] if place >= 0 else (0, self.plan.steps_of_warmup)
+        self._travel(self._table[first:end] if place >= 0 else self._row_of_warmup.expand(end, 2))
+        self._take_back(before, warm=place < 0)
+        if place >= 0:
+            self._keep(torch.arange(self.num_chains), self.state.theta, self.state.stats(end - first))
+        self.state = self.state._replace(iteration=self.state.iteration + 1)
+        if place < 0:
+            self._learn()
+
+    def progress_fields(self) -> dict[str, float]:
+        """Return what a progress bar shows besides the number of draws."""
+        return {"step size": float(self.state.step_size.mean())}
+
+    def _begun(self, theta: Tensor) -> StochasticState:
+        """Return the first state: scales from the Hessian, and a step size that goes with them."""
+        anchor = self.target.anchor_at(theta) if self.settings.control_variates else ()
+        signs = torch.stack([self.streams.normals(self.num_params).sign() for _ in range(NUM_PROBES)])
+        hessian = probed_curvature(self.target.on_a_batch(anchor), theta, signs)
+        noise = hessian * (0.0 if anchor else self.target.batches_of_data - 1)
+        self.state = first_state(theta, anchor)
+        self.state = self.state.counted((1 + NUM_PROBES) + (self.target.batches_of_data / 2 if anchor else 0))
+        found = self._tune(hessian + noise, noise)
+        return self.state._replace(carried=self.dynamics.start(found, self.streams.normals(self.num_params)))
+
+    def _tune(self, curvature: Tensor, noise: Tensor) -> Measured:
+        """Set scales and step sizes by the mean squared gradients ``[C, P]`` and the variance of their noise."""
+        start, gradient = self.streams.normals(self.num_params), self.target.on_a_batch(self.state.anchor)
+        found = measured(gradient, self.state.theta, curvature, noise, start, scaled=self.dynamics.preconditioned)
+        size = self.dynamics.step_size(found)
+        size = size if self.settings.step_size is None else torch.full_like(size, self.settings.step_size)
+        self.state = self.state.counted(1 + NUM_PROBES).tuned(found, size)
+        return found
+
+    def _learn(self) -> None:
+        """Adopt what the gradients of a window of warm-up say, if one ends here."""
+        if self.state.iteration in self._ends[1:]:
+            self._tune(self.state.moments.mean_square, self.state.moments.noise)
+        if self.state.iteration in self._ends:
+            self.state = self.state._replace(moments=no_moments(self.state.theta))
+
+    def _travel(self, numbers: Tensor) -> None:
+        """Take the steps of a draw, one for each row of ``numbers[T, 2]``."""
+        for place, row in enumerate(numbers.unbind()):
+            if place % STEPS_OF_NOISE == 0:
+                noise = self._noise(min(STEPS_OF_NOISE, len(numbers) - place))
+            self._renew_anchor()
+            state, tensors = self.state, self.target.source.next().tensors
+            units = (state.step_size, state.scale, state.gradient_noise)
+            inputs = (row, *units, noise[place % STEPS_OF_NOISE], *state.anchor, *tensors)
+            with torch.no_grad():
+                found = self.step(state.theta, *state.carried, *state.moments, *inputs)
+            theta, *carried, count, square, difference, previous, value = found
+            moments = GradientMoments(count, square, difference, previous)
+            state = state._replace(theta=theta, carried=tuple(carried), moments=moments, value=value)
+            self.state = state._replace(num_steps=state.num_steps + 1)
+        self.state = self.state.counted(len(numbers))
+
+    def _renew_anchor(self) -> None:
+        """Put the anchors of SVRG where the chains are, if it is time."""
+        state, target = self.state, self.target
+        if self.settings.control_variates == "svrg" and state.num_steps and state.num_steps % target.svrg_period == 0:
+            self.state = state.counted(target.batches_of_data / 2)._replace(anchor=target.anchor_at(state.theta))
+
+    def _noise(self, num_steps: int) -> Tensor:
+        """Return standard normal numbers ``[T, C, P]`` for some steps."""
+        flat = self.streams.normals(num_steps * self.num_params)
+        return flat.view(self.num_chains, num_steps, self.num_params).transpose(0, 1).contiguous()
+
+    def _take_back(self, before: StochasticState, *, warm: bool) -> None:
+        """Take chains back that have left the region where the density is finite, and shorten their steps.
+
+        Raises
+        ------
+        FloatingPointError
+            If the step size is fixed, or warm-up is over.
+        """
+        lost = ~self.state.theta.isfinite().all(1)
+        if not bool(lost.any()):
+            return
+        if not warm or self.settings.step_size is not None:
+            raise _diverged(self, int(lost.nonzero()[0]))
+        self.state = self.state.taken_back(lost, before)
+
+    def _compiled(self) -> LoopStep:
+        state, batch = self.state, self.target.source.next().batch
+        units = (state.step_size, state.scale, state.gradient_noise)
+        args = (state.theta, state.carried, state.moments, self._table[0], *units)
+        lowered, looped = (batched_step(self.dynamics, each) for each in self.target.estimates)
+        rest, sure = (self._noise(1)[0], state.anchor, batch), self._num_warmup + self._offsets[-1]
+        return LoopStep(lowered, *args, *rest, fallback=looped, at_least=sure)
+
+    @property
+    def _steps(self) -> tuple[LoopStep, ...]:
+        return (self.step,)
+
+    @property
+    def _state(self) -> tuple[StochasticState, int]:
+        return self.state, self.target.source.count
+
+    def _resume(self, state: tuple[StochasticState, int]) -> None:
+        self.state, count = state
+        self.target.source.skip_to(count)
+
+
+def _diverged(loop: StochasticLoop, chain: int) -> FloatingPointError:
+    place, size = loop.state.iteration - loop.settings.num_warmup, float(loop.state.step_size[chain])
+    when = f"draw {place}" if place >= 0 else f"draw {loop.state.iteration} of warm-up"
+    return FloatingPointError(
+        f"Chain {chain} left the region where the log density is finite, at {when} with step size {size:.3g}. Lower step_size, "
+        f"warm up longer, start at a mode with init=MAP(num_members={loop.settings.num_chains}), or use NUTS()."
+    )
+
+
+@dataclass(frozen=True)
+class StochasticSampler:
+    """What starts a :class:`StochasticLoop`; see :class:`bnnzoo.inference.markov.protocols.Sampler`."""
+
+    dynamics: StochasticDynamics
+    plan: Plan
+    settings: StochasticSettings
+    loop: type[StochasticLoop] = StochasticLoop
+
+    def groups(self, num_chains: int, spread: bool) -> list[range]:
+        """Return one chain a task where an executor runs them side by side, else all chains in one batch."""
+        return even_groups(num_chains, self.settings.num_groups or (num_chains if spread else 1))
+
+    def begin(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int) -> StochasticLoop:
+        """Start chains at ``theta[C, P]``."""
+        return self.loop(self.dynamics, self.plan, density, self.settings, theta, seed, first_chain)

@@ -1,0 +1,115 @@
+"""Settings of stochastic-gradient samplers, and checks of several of them together or against the data."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.settings import Count, Fraction, NonNegativeCount, Positive, check_settings
+from bnnzoo.inference.markov.settings import ChainSettings, refuse_untuned
+from bnnzoo.inference.optimise.schedules import Schedule, ScheduleName, schedule_named
+
+__all__ = [
+    "ControlVariates",
+    "GradientSettings",
+    "Plan",
+    "StochasticSettings",
+    "plan_of",
+    "refuse_inconsistent",
+    "rows_of_batch",
+    "steps_between_draws",
+]
+
+type ControlVariates = Literal["map", "svrg"]
+
+DEFAULT_ROWS = 256
+FEWEST_STEPS, MOST_STEPS = 10, 100
+"""Bounds on the default number of steps between draws, which is otherwise one pass over the data."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StochasticSettings(ChainSettings):
+    """Settings of every stochastic-gradient sampler."""
+
+    num_warmup: NonNegativeCount = 200
+    batch_size: Count | None = None
+    steps_per_draw: Count | None = None
+    temperature: Positive = 1.0
+    control_variates: ControlVariates | None = None
+    svrg_period: Count | None = None
+    optimise_steps: NonNegativeCount = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientSettings(StochasticSettings):
+    """Settings of samplers that add their own noise: a step size tuned to a bias, and a schedule for it."""
+
+    variance_bias: Fraction = 0.025
+    schedule: ScheduleName | Schedule = "constant"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many steps each draw takes, and the numbers that change from step to step, for warm-up and what follows.
+
+    Attributes
+    ----------
+    steps_of_warmup : int
+        Steps of each draw of warm-up.
+    steps_of_draws : tuple of int
+        Steps of each draw that is kept.
+    factors : Tensor [T]
+        Factor of the step size at each step of the draws that are kept.
+    noise : Tensor [T]
+        1 where the step adds noise, 0 where it only ascends.
+    factor_of_warmup : float
+        Factor of the step size during warm-up.
+    """
+
+    steps_of_warmup: int
+    steps_of_draws: tuple[int, ...]
+    factors: Tensor
+    noise: Tensor
+    factor_of_warmup: float = 1.0
+
+
+def plan_of(settings: StochasticSettings, density: LogDensity, schedule: ScheduleName | Schedule = "constant") -> Plan:
+    """Return the plan of a run with the same number of steps between all draws."""
+    thinning = steps_between_draws(settings, density)
+    total = settings.num_draws * thinning
+    schedule = schedule_named(schedule) if isinstance(schedule, str) else schedule
+    check_settings(schedule)
+    return Plan(thinning, (thinning,) * settings.num_draws, schedule.factors(total), torch.ones(total))
+
+
+def steps_between_draws(settings: StochasticSettings, density: LogDensity) -> int:
+    """Return the number of steps of a draw; default: a pass over the data, but at least 10 and at most 100 steps."""
+    passes = math.ceil(max(1, density.num_data) / rows_of_batch(settings, density))
+    return settings.steps_per_draw or min(max(passes, FEWEST_STEPS), MOST_STEPS)
+
+
+def rows_of_batch(settings: StochasticSettings, density: LogDensity) -> int:
+    """Return the number of rows of a batch; default: 256, or all rows of smaller data."""
+    return settings.batch_size or max(1, min(DEFAULT_ROWS, density.num_data))
+
+
+def refuse_inconsistent(settings: StochasticSettings, density: LogDensity) -> None:
+    """Raise ValueError if settings contradict each other or the data."""
+    name = type(settings).__name__
+    if settings.batch_size is not None and settings.batch_size > density.num_data:
+        raise ValueError(
+            f"{name}(batch_size={settings.batch_size}): the data have {density.num_data} observations. Write "
+            f"{density.num_data} for all of them at every step, or leave it out."
+        )
+    if settings.svrg_period is not None and settings.control_variates != "svrg":
+        raise ValueError(
+            f"{name}(svrg_period={settings.svrg_period}) has no effect: write control_variates='svrg', or leave it out."
+        )
+    refuse_untuned(settings)
+    if settings.num_warmup == 0 and getattr(settings, "preconditioning", None) is not None:
+        raise ValueError(
+            f"{name}(num_warmup=0) cannot estimate the scales of parameters: warm up, or write preconditioning=None."
+        )

@@ -1,0 +1,123 @@
+"""Stochastic gradient Langevin dynamics (Welling and Teh 2011)."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.method import FitContext
+from bnnzoo.core.posterior import Draws
+from bnnzoo.inference.markov.stochastic.dynamics import Measured, Step
+from bnnzoo.inference.markov.stochastic.running import sample_stochastic
+from bnnzoo.inference.markov.stochastic.settings import GradientSettings, plan_of
+
+__all__ = ["SGLD", "Langevin"]
+
+
+@dataclass(frozen=True)
+class Langevin:
+    r"""Overdamped Langevin dynamics along stochastic gradients.
+
+    .. math::
+        \theta \leftarrow \theta + \tfrac{\epsilon}{2} S^2 \tilde g(\theta) + \sqrt{\epsilon T} \, S \xi, \qquad
+        \xi \sim N(0, I)
+
+    with diagonal scales S, fixed after warm-up, step size :math:`\epsilon` and temperature T.
+
+    Parameters
+    ----------
+    temperature : float
+    variance_bias : float
+        Relative bias of variances to which the default step size is tuned.
+    preconditioned : bool
+        Whether S is estimated; it is the identity otherwise.
+    """
+
+    temperature: float
+    variance_bias: float
+    preconditioned: bool
+    counts_noise: bool = False
+
+    def start(self, measured: Measured, noise: Tensor) -> tuple[Tensor, ...]:
+        """Return nothing: a chain is its position."""
+        return ()
+
+    def step_size(self, measured: Measured) -> Tensor:
+        r"""Return the step size ``[C]`` at which the stationary variance is too large by ``variance_bias``, at most.
+
+        For a Gaussian posterior of precision H and gradient noise of variance V the relative bias is, to first order,
+        :math:`\epsilon S^2 (H + V) / 4`, and H + V is the mean squared stochastic gradient.
+        """
+        worst = (measured.scale**2 * measured.curvature).amax(1)
+        return (4 * self.variance_bias / worst).minimum(1 / measured.stiffness)
+
+    def move(
+        self, gradient: Tensor, state: tuple[Tensor, ...], step: Step, noise: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Return the move ``[C, P]``."""
+        spread = step.noisy * (self.temperature * step.size).sqrt() * step.scale
+        return 0.5 * step.size * step.scale**2 * gradient + spread * noise, state
+
+
+@dataclass(frozen=True, kw_only=True)
+class SGLD(GradientSettings):
+    """Stochastic gradient Langevin dynamics: gradient steps on mini-batches, plus noise of the step's own variance.
+
+    Nothing is rejected. Both the step size and the noise of the gradient bias the draws: their variances are too large, in
+    proportion to the step size. The default step size keeps this bias at ``variance_bias``. The noise is never scaled down: the
+    target is the posterior, and a tempered one only if ``temperature`` says so.
+
+    Parameters
+    ----------
+    num_chains, num_warmup, num_draws : int
+        Number of chains, and of draws of each chain before and after step size and scales are fixed.
+    batch_size : int, optional
+        Rows of a mini-batch, in an order of its own for each chain. Default: 256, or all rows of smaller data.
+    steps_per_draw : int, optional
+        Steps between the draws that are kept (thinning). Default: as many as make a pass over the data, from 10 to 100.
+    step_size : float, optional
+        Default: tuned to ``variance_bias``. In squared units of the parameters, or of their scales if these are estimated.
+    variance_bias : float
+        Relative bias of the variances of a Gaussian posterior to which the step size is tuned: half of it means twice as many
+        steps.
+    schedule : {"constant", "cosine"} or Schedule
+        Factors of the step size over the draws that are kept; see :mod:`bnnzoo.inference.optimise.schedules`.
+    temperature : float
+        Draws target the posterior density to the power of 1 / T.
+    preconditioning : {"diagonal"}, optional
+        Whether each parameter has a scale, estimated during warm-up from squared gradients. None: all have the same.
+    control_variates : {"map", "svrg"}, optional
+        Reduce the noise of gradients by their values at an anchor, at twice the cost of a step: ``"map"`` where the chain
+        starts, which by default is near a mode; ``"svrg"`` where it was when the current period began.
+    svrg_period : int, optional
+        Steps between anchors of SVRG, each of which costs a gradient on all rows. Default: one pass over the data.
+    optimise_steps : int
+        Steps of Adam on mini-batches from which each chain starts; 0 for random starts. Not used if ``init`` is given.
+    num_groups : int, optional
+        Batches of chains that an executor runs in parallel. Default: one chain each.
+    init : Tensor, Posterior or Method, optional
+        Starting points ``theta[C, P]``, or where to take them from; see :class:`bnnzoo.NUTS`.
+
+    References
+    ----------
+    Welling and Teh (2011), Bayesian learning via stochastic gradient Langevin dynamics, ICML. Vollmer, Zygalakis and Teh (2016),
+    Exploration of the (non-)asymptotic bias and variance of stochastic gradient Langevin dynamics, JMLR 17.
+
+    Examples
+    --------
+    >>> import bnnzoo as bz
+    >>> from bnnzoo.testing import linear_gaussian
+    >>> target = linear_gaussian()
+    >>> method = bz.SGLD(num_chains=2, num_warmup=30, num_draws=20, batch_size=10)
+    >>> posterior = bz.fit(target.model, method, *target.data)
+    >>> posterior.draws().shape
+    torch.Size([2, 20, 3])
+    """
+
+    preconditioning: Literal["diagonal"] | None = "diagonal"
+
+    def run(self, density: LogDensity, context: FitContext) -> Draws:
+        """Draw from the posterior, up to the bias of the step size; see :func:`bnnzoo.fit`."""
+        dynamics = Langevin(self.temperature, self.variance_bias, self.preconditioning is not None)
+        return sample_stochastic(self, dynamics, plan_of(self, density, self.schedule), density, context)

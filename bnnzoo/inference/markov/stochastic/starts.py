@@ -1,0 +1,58 @@
+"""Where stochastic-gradient chains begin: each at a member that was trained on mini-batches, unless starts are given."""
+
+import torch
+from torch import Tensor
+
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.method import FitContext
+from bnnzoo.core.sites import ModelError
+from bnnzoo.inference.markov.stochastic.settings import StochasticSettings, rows_of_batch
+from bnnzoo.inference.optimise.batches import AllRows, MemberBatches
+from bnnzoo.inference.optimise.objectives import log_joint_objective
+from bnnzoo.inference.optimise.optimisers import Adam
+from bnnzoo.inference.optimise.schedules import Cosine
+from bnnzoo.inference.optimise.train import train
+from bnnzoo.inference.starts import starting_points
+
+__all__ = ["optimised_starts"]
+
+LEARNING_RATE = 0.03
+
+
+def optimised_starts(settings: StochasticSettings, density: LogDensity, context: FitContext) -> Tensor:
+    """Return one starting point for each chain ``[C, P]``, near a mode of its own unless ``init`` says where.
+
+    No gradient on all rows is computed, so that the work does not grow with the data.
+
+    Raises
+    ------
+    ModelError
+        If the density is not finite at a start; the message names the site.
+    """
+    if settings.init is not None or settings.optimise_steps == 0:
+        return starting_points(settings.init, settings.num_chains, density, context, traced=True)
+    rows = rows_of_batch(settings, density)
+    theta = train(
+        log_joint_objective(density),
+        Adam(LEARNING_RATE),
+        Cosine(),
+        AllRows() if rows >= density.num_data else MemberBatches(rows),
+        density.init(settings.num_chains, context.seed).to(dtype=density.dtype, device=density.device),
+        num_steps=settings.optimise_steps,
+        density=density,
+        context=context,
+    )
+    _refuse_not_finite(theta.params, theta.trace[:, -1], density)
+    return theta.params
+
+
+def _refuse_not_finite(theta: Tensor, value: Tensor, density: LogDensity) -> None:
+    finite = value.isfinite() & theta.isfinite().all(1)
+    if bool(finite.all()):
+        return
+    chain = int(torch.nonzero(~finite)[0])
+    site, found = density.not_finite(theta[chain], *density.data)
+    raise ModelError(
+        f"The log density is not finite at the start of chain {chain}: site {site!r} has log probability {found}. Check its "
+        f"distribution's arguments and support, or give starting points with init=..."
+    )

@@ -1,0 +1,183 @@
+"""Runs of stochastic-gradient chains: settings, starts, thinning, schedules, executors, and what is refused."""
+
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from torch import Tensor
+
+from bnnzoo.core.density import build_density
+from bnnzoo.core.method import FitContext
+from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.sites import ModelError
+from bnnzoo.inference import MAP, PSGLD, SGHMC, SGLD, CyclicalSGMCMC, StochasticMCLMC, fit
+from bnnzoo.inference.markov.stochastic.cyclical import cycles_of
+from bnnzoo.inference.markov.stochastic.dynamics import Measured
+from bnnzoo.inference.markov.stochastic.loop import StochasticLoop
+from bnnzoo.inference.markov.stochastic.settings import plan_of, rows_of_batch, steps_between_draws
+from bnnzoo.inference.markov.stochastic.sgld import Langevin
+from bnnzoo.inference.markov.stochastic.starts import optimised_starts
+from bnnzoo.inference.optimise.schedules import LinearWarmup, WarmRestarts
+from bnnzoo.testing import linear_gaussian, skewed
+from tests.helpers.samplers import InProcess
+
+TARGET = linear_gaussian()
+QUICK: dict[str, Any] = {"num_chains": 3, "num_warmup": 20, "num_draws": 6, "optimise_steps": 50, "batch_size": 10}
+KINDS: list[Any] = [SGLD, PSGLD, SGHMC, StochasticMCLMC, CyclicalSGMCMC]
+
+
+def quick(kind: Any, **settings: Any) -> Any:
+    cycles = {"num_cycles": 2} if kind is CyclicalSGMCMC else {}
+    return kind(**QUICK | cycles | settings)
+
+
+def fitted(method: Any, **settings: Any) -> Posterior:
+    return fit(TARGET.model, method, *TARGET.data, progress=False, **{"seed": 3} | settings)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_executor_gives_the_chains_of_one_process(kind: Any) -> None:
+    together, apart = fitted(quick(kind)), fitted(quick(kind), executor=InProcess())
+    torch.testing.assert_close(apart.draws(), together.draws(), rtol=1e-6, atol=1e-6)
+    assert together.info.sampling == "mcmc" and together.info.complete
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_chain_does_not_depend_on_the_others(kind: Any) -> None:
+    starts = torch.randn(3, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    three, one = (fitted(quick(kind, num_chains=c, init=starts[:c]), dtype=torch.float64) for c in (3, 1))
+    torch.testing.assert_close(one.draws()[0], three.draws()[0], rtol=1e-6, atol=1e-6)
+
+
+REFUSED: list[tuple[Any, str]] = [
+    (SGLD(temperature=-1.0), r"SGLD\(temperature=-1\.0\): write a positive number\."),
+    (SGHMC(temperature=0.0), r"SGHMC\(temperature=0\.0\): write a positive number\."),
+    (SGLD(batch_size=41), r"SGLD\(batch_size=41\): the data have 40 observations\. Write 40 for all of them"),
+    (SGLD(batch_size=0), r"SGLD\(batch_size=0\): write 1 or more or None\."),
+    (SGLD(step_size=0.0), r"SGLD\(step_size=0\.0\): write a positive number or None\."),
+    (SGLD(variance_bias=1.0), r"SGLD\(variance_bias=1\.0\): write a number between 0 and 1\."),
+    (SGLD(steps_per_draw=0), r"SGLD\(steps_per_draw=0\): write 1 or more or None\."),
+    (SGLD(svrg_period=5), r"SGLD\(svrg_period=5\) has no effect: write control_variates='svrg'"),
+    (SGLD(num_warmup=0), r"SGLD\(num_warmup=0\) tunes nothing"),
+    (
+        SGLD(num_warmup=0, step_size=0.1),
+        r"SGLD\(num_warmup=0\) cannot estimate the scales .* write preconditioning=None",
+    ),
+    (SGLD(optimise_steps=-1), r"SGLD\(optimise_steps=-1\): write 0 or more\."),
+    (SGLD(schedule=LinearWarmup(1.5)), r"LinearWarmup\(fraction=1\.5\): write a number between 0 and 1\."),
+    (PSGLD(decay=1.0), r"PSGLD\(decay=1\.0\): write a number between 0 and 1\."),
+    (PSGLD(damping=0.0), r"PSGLD\(damping=0\.0\): write a positive number\."),
+    (SGHMC(momentum_decay=1.0), r"SGHMC\(momentum_decay=1\.0\): write a number between 0 and 1\."),
+    (CyclicalSGMCMC(exploration=1.0), r"CyclicalSGMCMC\(exploration=1\.0\): write a number between 0 and 1\."),
+    (CyclicalSGMCMC(num_draws=50, num_cycles=20), r"each cycle has the same number of draws\. Write num_draws=60\."),
+    (StochasticMCLMC(energy_variance=0.0), r"StochasticMCLMC\(energy_variance=0\.0\): write a positive number\."),
+    (StochasticMCLMC(noise_ratio=0.0), r"StochasticMCLMC\(noise_ratio=0\.0\): write a positive number\."),
+]
+
+
+@pytest.mark.parametrize(("method", "sentence"), REFUSED)
+def test_invalid_settings_are_refused(method: Any, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        fitted(method)
+
+
+def test_a_direction_needs_two_parameters() -> None:
+    target = skewed()
+    with pytest.raises(ValueError, match=r"StochasticMCLMC changes the direction .* has 1 unconstrained parameter"):
+        fit(target.model, StochasticMCLMC(), *target.data)
+
+
+def test_mini_batches_of_a_model_without_rows_are_refused() -> None:
+    def model(y: dict[str, Tensor]) -> None:
+        z = pyro.sample("z", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+        with pyro.plate("rows", 20):
+            pyro.sample("y", dist.Normal(z.sum(), 1.0), obs=y["y"])
+
+    with pytest.raises(ValueError, match=r"batch_size=5, but no argument of the model has one row"):
+        fit(model, SGLD(batch_size=5), {"y": torch.zeros(20)})
+
+
+def test_a_chain_that_diverges_is_named_with_what_to_change() -> None:
+    method = quick(SGLD, step_size=100.0, preconditioning=None, steps_per_draw=300)
+    with pytest.raises(FloatingPointError, match=r"Chain 0 left the region .* draw 0 of warm-up .* Lower step_size"):
+        fitted(method)
+
+
+def test_a_density_that_is_not_finite_names_the_site() -> None:
+    def model(x: Tensor) -> None:
+        z = pyro.sample("z", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+        pyro.factor("hole", z.sum() + torch.full((), -torch.inf))
+        with pyro.plate("rows", len(x)):
+            pyro.sample("y", dist.Normal(z.sum(), 1.0), obs=x)
+
+    with pytest.raises(ModelError, match=r"not finite at the start of chain 0: site 'hole'"):
+        fit(model, quick(SGLD), torch.zeros(20), progress=False)
+
+
+def test_chains_start_at_optimised_members_unless_told_where() -> None:
+    density = build_density(TARGET.model, *TARGET.data)
+    mode, given = TARGET.mean["w"].expand(3, 3), torch.ones(3, 3)
+    optimised = optimised_starts(SGLD(**QUICK | {"optimise_steps": 1000}), density, FitContext(1))
+    assert float(((optimised - mode) / TARGET.sd["w"]).abs().max()) < 1
+    assert torch.equal(optimised_starts(SGLD(**QUICK, init=given), density, FitContext(1)), given)
+    random = optimised_starts(SGLD(**QUICK | {"optimise_steps": 0}), density, FitContext(1))
+    assert torch.equal(random, density.init(3, 1))
+    at_mode = optimised_starts(SGLD(**QUICK, init=MAP(num_members=3)), density, FitContext(1))
+    torch.testing.assert_close(at_mode, mode, rtol=1e-4, atol=1e-4)
+
+
+def test_defaults_depend_on_the_number_of_rows() -> None:
+    small, large = (linear_gaussian(num_data=n) for n in (40, 5000))
+    densities = [build_density(each.model, *each.data) for each in (small, large)]
+    assert [rows_of_batch(SGLD(), each) for each in densities] == [40, 256]
+    assert [steps_between_draws(SGLD(), each) for each in densities] == [10, 20]
+    assert steps_between_draws(SGLD(batch_size=1), densities[1]) == 100
+
+
+def test_schedules_and_thinning_are_in_the_statistics() -> None:
+    posterior = fitted(quick(SGLD, steps_per_draw=4, schedule=WarmRestarts(8)))
+    assert posterior.info.sample_stats["n_steps"].unique().tolist() == [4.0]
+    assert posterior.draws().isfinite().all()
+
+
+def test_cycles_explore_without_noise_before_their_draws() -> None:
+    density = build_density(TARGET.model, *TARGET.data)
+    plan = cycles_of(CyclicalSGMCMC(num_draws=6, num_cycles=2, steps_per_draw=10, exploration=0.75), density)
+    assert plan.steps_of_draws == (100, 10, 10) * 2
+    assert plan.noise.tolist() == ([0.0] * 90 + [1.0] * 30) * 2
+    assert plan.factors[0] == 1 and plan.factors[119] < 1e-3 and plan.factors[120] == 1
+
+
+def test_gradients_of_control_variates_count_twice() -> None:
+    plain, anchored = (fitted(quick(SGLD, control_variates=c)).info.num_gradients for c in (None, "map"))
+    assert anchored > 1.9 * plain
+
+
+def test_single_precision_and_all_rows() -> None:
+    posterior = fitted(quick(StochasticMCLMC, batch_size=40), dtype=torch.float32)
+    assert posterior.draws().dtype == torch.float32 and posterior.draws().isfinite().all()
+
+
+def chains_of(method: SGLD) -> StochasticLoop:
+    density = build_density(TARGET.model, *TARGET.data)
+    start = TARGET.mean["w"].expand(3, 3)
+    return StochasticLoop(Langevin(1.0, 0.025, True), plan_of(method, density), density, method, start, 0)
+
+
+def test_a_chain_that_diverges_in_warm_up_is_taken_back_with_a_shorter_step() -> None:
+    loop = chains_of(SGLD(**QUICK, steps_per_draw=400))
+    start = loop.state.theta
+    loop.state = loop.state._replace(step_size=torch.tensor([0.1, 1e3, 0.1]).to(start))
+    loop.advance()
+    assert loop.state.theta.isfinite().all() and torch.equal(loop.state.theta[1], start[1])
+    torch.testing.assert_close(loop.state.step_size, torch.tensor([0.1, 250.0, 0.1]).to(start))
+
+
+def test_gradients_that_overflow_leave_the_step_size_as_it_was() -> None:
+    before, ones = chains_of(SGLD(**QUICK)).state, torch.ones(3, 3)
+    overflowed = torch.stack([ones[0], torch.inf * ones[0], ones[0]])
+    after = before.tuned(Measured(overflowed, ones, 2 * ones, ones[:, 0]), 0.5 * ones[:, 0])
+    assert after.step_size[0] == 0.5 and after.step_size[1] == before.step_size[1]
+    assert torch.equal(after.scale[1], before.scale[1]) and torch.equal(after.scale[2], 2 * ones[2])

@@ -1,0 +1,102 @@
+"""Stochastic-gradient chains on a linear-Gaussian model: exact moments as steps shrink, and the order of the bias."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bnnzoo.inference import PSGLD, SGHMC, SGLD, CyclicalSGMCMC, StochasticMCLMC, fit
+from bnnzoo.testing import linear_gaussian
+from bnnzoo.testing.monte_carlo import check_moments, mean_z_score, variance_z_score
+from tests.helpers.samplers import values
+
+TARGET = linear_gaussian(correlation=0.0)
+MEAN, SD = (each["w"].double().numpy() for each in (TARGET.mean, TARGET.sd))
+ALL_ROWS = len(TARGET.data[1])
+PLAIN: dict[str, Any] = {
+    "num_chains": 16,
+    "num_warmup": 20,
+    "num_draws": 500,
+    "batch_size": ALL_ROWS,
+    "preconditioning": None,
+    "optimise_steps": 200,
+}
+
+
+def variance_of(posterior: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the variances of w, relative to the exact ones, and their Monte Carlo standard errors."""
+    draws = values(posterior, "w")
+    squares = ((draws - MEAN) / SD) ** 2
+    ratio = squares.mean((0, 1))
+    return ratio, np.abs((ratio - 1) / variance_z_score(draws, MEAN, SD))
+
+
+def fitted(method: Any) -> Any:
+    return fit(TARGET.model, method, *TARGET.data, seed=1, dtype=torch.float64, progress=False)
+
+
+@pytest.mark.parametrize(("size", "steps"), [(1.2, 5), (0.6, 10), (0.3, 20)])
+def test_sgld_tends_to_the_posterior_with_a_bias_of_first_order(size: float, steps: int) -> None:
+    """With all rows the variance is too large by the factor 1 / (1 - e / 4), e the step size over the posterior variance."""
+    variance = float(SD.max() ** 2)
+    posterior = fitted(SGLD(**PLAIN, step_size=size * variance, steps_per_draw=steps))
+    ratio, error = variance_of(posterior)
+    expected = 1 / (1 - size * (variance / SD**2) / 4)
+    assert np.all(np.abs(ratio - expected) < 5 * error)
+    assert np.all(np.abs(mean_z_score(values(posterior, "w"), MEAN, SD * expected**0.5)) < 5)
+
+
+@pytest.mark.parametrize(("size", "steps"), [(0.4, 10), (0.2, 20), (0.1, 40)])
+def test_sgld_on_independent_rows_is_heated_by_its_gradient_noise_to_first_order(size: float, steps: int) -> None:
+    """The excess of the variance halves with the step size: e / 4 of discretisation and e V / (4 H) of gradient noise."""
+    variance = float(SD.max() ** 2)
+    posterior = fitted(SGLD(**PLAIN | {"batch_size": 20}, step_size=size * variance, steps_per_draw=steps))
+    ratio, error = variance_of(posterior)
+    most = size * ALL_ROWS / 20 / 4  # V / H is at most about N / B - 1, less where batches are passes over the data
+    assert np.all(ratio < 1 + 1.5 * most + 5 * error) and np.all(ratio > 1 - 5 * error)
+
+
+@pytest.mark.parametrize(("size", "steps"), [(1.0, 10), (0.5, 10), (0.25, 20)])
+def test_sghmc_with_exact_gradients_has_the_exact_variance_at_every_step_size(size: float, steps: int) -> None:
+    posterior = fitted(SGHMC(**PLAIN, step_size=size * float(SD.min()), steps_per_draw=steps, momentum_decay=0.3))
+    check_moments("w", values(posterior, "w"), MEAN, SD)
+
+
+@pytest.mark.parametrize(("size", "steps"), [(0.4, 10), (0.2, 30), (0.1, 100)])
+def test_sghmc_on_mini_batches_has_a_bias_of_second_order(size: float, steps: int) -> None:
+    """Gradient noise heats by h^2 V / (1 - c^2): a quarter as much at half the step."""
+    posterior = fitted(SGHMC(**PLAIN | {"batch_size": 20}, step_size=size * float(SD.min()), steps_per_draw=steps))
+    ratio, error = variance_of(posterior)
+    most = size**2 / (1 - 0.9**2)  # V / H is about N / B - 1 = 1
+    assert np.all(ratio < 1 + 2 * most + 5 * error) and np.all(ratio > 1 - 5 * error)
+
+
+def test_sghmc_corrected_for_its_gradient_noise_keeps_the_variance_at_steps_that_heat_it_otherwise() -> None:
+    budget: dict[str, Any] = {"num_chains": 16, "num_draws": 500, "batch_size": 10, "steps_per_draw": 10}
+    ratio, error = variance_of(fitted(SGHMC(**budget, noise_correction=True, optimise_steps=200)))
+    assert np.all(np.abs(ratio - 1) < 0.1 + 5 * error)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 2.0])
+@pytest.mark.parametrize("kind", [SGLD, SGHMC])
+def test_temperature_scales_the_variance_and_nothing_else(kind: Any, temperature: float) -> None:
+    posterior = fitted(kind(num_chains=16, num_draws=300, temperature=temperature, optimise_steps=200))
+    check_moments("w", values(posterior, "w"), MEAN, SD * temperature**0.5, accuracy=0.05)
+
+
+DEFAULTS: dict[str, tuple[Any, float]] = {
+    "SGLD": (SGLD(num_chains=16, num_draws=300, batch_size=10, steps_per_draw=20), 0.05),
+    "SGLD, map": (SGLD(num_chains=16, num_draws=300, batch_size=10, steps_per_draw=20, control_variates="map"), 0.05),
+    "SGLD, svrg": (SGLD(num_chains=16, num_draws=300, batch_size=10, steps_per_draw=20, control_variates="svrg"), 0.05),
+    "PSGLD": (PSGLD(num_chains=16, num_draws=300, batch_size=10, steps_per_draw=20), 0.1),
+    "SGHMC": (SGHMC(num_chains=16, num_draws=300, batch_size=10, steps_per_draw=20), 0.05),
+    "StochasticMCLMC": (StochasticMCLMC(num_chains=16, num_draws=300, batch_size=10), 0.05),
+    "CyclicalSGMCMC": (CyclicalSGMCMC(num_chains=16, num_cycles=30, num_draws=300, batch_size=10), 0.15),
+}
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_default_settings_recover_the_posterior_within_the_stated_bias(name: str) -> None:
+    method, accuracy = DEFAULTS[name]
+    check_moments("w", values(fitted(method), "w"), MEAN, SD, accuracy=accuracy)
