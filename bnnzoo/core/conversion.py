@@ -110,7 +110,7 @@ def _numbers(value: Any, argument: str) -> NDArray[Any]:
 
 def _array(value: Any, argument: str) -> NDArray[Any]:
     try:
-        array = value.to_numpy() if hasattr(value, "to_numpy") else np.asanyarray(value)
+        array: Any = value.to_numpy() if hasattr(value, "to_numpy") else np.asanyarray(value)
     except ValueError:  # numpy's "inhomogeneous shape"
         raise _refused(argument, "is a list whose rows have different lengths", "Give each the same columns") from None
     if isinstance(array, np.ma.MaskedArray):

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from bnnzoo.core.arguments import argument_names
@@ -13,6 +12,7 @@ from bnnzoo.core.conversion import DataError
 from bnnzoo.core.minibatch import unequal_rows
 from bnnzoo.core.sites import ModelError
 from bnnzoo.core.types import Data, Model
+from bnnzoo.lowering.failures import is_numerical
 
 __all__ = ["explaining_misfits", "is_own", "refuse_no_rows"]
 
@@ -31,9 +31,11 @@ def explaining_misfits(model: Model, data: Data) -> Iterator[None]:
     """
     try:
         yield
-    except (ModelError, DataError, torch.linalg.LinAlgError):
+    except (ModelError, DataError):
         raise
     except (RuntimeError, ValueError, TypeError, IndexError, ZeroDivisionError) as error:
+        if is_numerical(error):
+            raise
         names = argument_names(model, len(data))
         if reason := _by_layer(error, data, names) or (None if is_own(error) else _no_rows(data, names)):
             raise DataError(reason) from None

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -56,7 +57,8 @@ def evaluated_starts(
     if isinstance(start, Tensor):
         theta = _checked_shape(start, num_chains, density)
     else:
-        posterior = start if hasattr(start, "draws") else run_method(start, density, replace(context, checkpoint=None))
+        fitted = hasattr(start, "draws")
+        posterior = cast(Posterior, start) if fitted else run_method(start, density, replace(context, checkpoint=None))
         _refuse_other_parameters(posterior, density)
         return _from_draws(posterior.draws(), num_chains, density, traced)
     found = _evaluated(theta.to(dtype=density.dtype, device=density.device), density, traced)

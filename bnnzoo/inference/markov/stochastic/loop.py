@@ -55,6 +55,8 @@ class StochasticState(NamedTuple):
         What a kind of loop learns besides.
     iteration, num_steps, num_gradients : int
         Draws, steps and gradients of each chain so far; a gradient on all rows counts as many as it has batches.
+    num_rejected : int
+        How often a chain was taken back from where the log density is not finite.
     """
 
     theta: Tensor
@@ -69,6 +71,7 @@ class StochasticState(NamedTuple):
     iteration: int = 0
     num_steps: int = 0
     num_gradients: int = 0
+    num_rejected: int = 0
 
     def counted(self, num_gradients: float) -> "StochasticState":
         """Add to the number of gradients; with a control variate they come in pairs."""
@@ -139,6 +142,7 @@ class StochasticLoop(ChainLoop):
         As in :class:`bnnzoo.inference.markov.chains.ChainLoop`.
     """
 
+    kind = "stochastic"
     stats_names = ("log_density_estimate", "n_steps", "step_size")
 
     def __init__(
@@ -170,6 +174,11 @@ class StochasticLoop(ChainLoop):
     def num_leaps(self) -> int:
         """Number of gradients of each chain."""
         return self.state.num_gradients
+
+    @property
+    def num_rejected(self) -> int:
+        """Number of chains taken back from where the log density is not finite, in warm-up."""
+        return self.state.num_rejected
 
     def advance(self) -> None:
         """Give every chain its next draw."""
@@ -255,7 +264,7 @@ class StochasticLoop(ChainLoop):
             return
         if not warm or self.settings.step_size is not None:
             raise _diverged(self, int(lost.nonzero()[0]))
-        self.state = self.state.taken_back(lost, before)
+        self.state = self.state.taken_back(lost, before)._replace(num_rejected=self.num_rejected + int(lost.sum()))
 
     def _compiled(self) -> LoopStep:
         state, batch = self.state, self.target.source.next().batch
@@ -300,6 +309,8 @@ class StochasticSampler:
         """Return one chain a task where an executor runs them side by side, else all chains in one batch."""
         return even_groups(num_chains, self.settings.num_groups or (num_chains if spread else 1))
 
-    def begin(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int) -> StochasticLoop:
-        """Start chains at ``theta[C, P]``."""
+    def begin(
+        self, density: LogDensity, theta: Tensor, seed: int, first_chain: int, kind: str | None = None
+    ) -> StochasticLoop:
+        """Start chains at ``theta[C, P]``; there is one kind of loop."""
         return self.loop(self.dynamics, self.plan, density, self.settings, theta, seed, first_chain)

@@ -51,8 +51,8 @@ def _refuse_not_finite(theta: Tensor, value: Tensor, density: LogDensity) -> Non
     if bool(finite.all()):
         return
     chain = int(torch.nonzero(~finite)[0])
-    site, found = density.not_finite(theta[chain], *density.data)
+    failure = density.failure(theta[chain], *density.data) or "the gradient is not finite"
     raise ModelError(
-        f"The log density is not finite at the start of chain {chain}: site {site!r} has log probability {found}. Check its "
-        f"distribution's arguments and support, or give starting points with init=..."
+        f"The log density is not finite at the start of chain {chain}: {failure}. Check the model there, its distributions' "
+        f"arguments and supports, or give starting points with init=..."
     )
