@@ -110,11 +110,12 @@ def _numbers(value: Any, argument: str) -> NDArray[Any]:
 
 def _array(value: Any, argument: str) -> NDArray[Any]:
     try:
-        array: Any = value.to_numpy() if hasattr(value, "to_numpy") else np.asanyarray(value)
+        array = value.to_numpy() if hasattr(value, "to_numpy") else np.asanyarray(value)
     except ValueError:  # numpy's "inhomogeneous shape"
         raise _refused(argument, "is a list whose rows have different lengths", "Give each the same columns") from None
     if isinstance(array, np.ma.MaskedArray):
-        return array.astype(float).filled(np.nan) if np.ma.is_masked(array) else array.data
+        masked: Any = array.astype(float)
+        return masked.filled(np.nan) if np.ma.is_masked(array) else array.data
     return np.asarray(array)
 
 

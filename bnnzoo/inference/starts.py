@@ -57,13 +57,18 @@ def evaluated_starts(
     if isinstance(start, Tensor):
         theta = _checked_shape(start, num_chains, density)
     else:
-        fitted = hasattr(start, "draws")
-        posterior = cast(Posterior, start) if fitted else run_method(start, density, replace(context, checkpoint=None))
+        posterior = _fitted(start, density, context)
         _refuse_other_parameters(posterior, density)
         return _from_draws(posterior.draws(), num_chains, density, traced)
     found = _evaluated(theta.to(dtype=density.dtype, device=density.device), density, traced)
     _refuse_not_finite(found, density)
     return found
+
+
+def _fitted(start: Posterior | Method, density: LogDensity, context: FitContext) -> Posterior:
+    if hasattr(start, "draws"):
+        return cast(Posterior, start)
+    return run_method(cast(Method, start), density, replace(context, checkpoint=None))
 
 
 def _from_model(num_chains: int, density: LogDensity, context: FitContext, traced: bool) -> Evaluated:
