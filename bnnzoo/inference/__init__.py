@@ -1,6 +1,9 @@
 """Inference methods, each a frozen dataclass of settings, and ``fit``, which takes any of them."""
 
+from bnnzoo.inference.ensembles.adversarial import FGSM, VirtualAdversarial
+from bnnzoo.inference.ensembles.deep_ensemble import DeepEnsemble
 from bnnzoo.inference.ensembles.map import MAP
+from bnnzoo.inference.ensembles.repulsion import FunctionRepulsion
 from bnnzoo.inference.fit import fit
 from bnnzoo.inference.laplace.diagonal import DiagonalLaplace
 from bnnzoo.inference.laplace.evidence import log_marginal_likelihood, maximise_evidence
@@ -22,6 +25,7 @@ from bnnzoo.inference.variational.partial import LastLayerVI, SubsetVI
 from bnnzoo.inference.variational.svi import SVI
 
 __all__ = [
+    "FGSM",
     "HMC",
     "MAMS",
     "MAP",
@@ -29,9 +33,11 @@ __all__ = [
     "NUTS",
     "SVI",
     "ChEESHMC",
+    "DeepEnsemble",
     "DiagonalLaplace",
     "FlowVI",
     "FullRankVI",
+    "FunctionRepulsion",
     "HierarchicalLaplace",
     "KFACLaplace",
     "Laplace",
@@ -42,6 +48,7 @@ __all__ = [
     "MeanFieldVI",
     "SubsetLaplace",
     "SubsetVI",
+    "VirtualAdversarial",
     "fit",
     "log_marginal_likelihood",
     "maximise_evidence",

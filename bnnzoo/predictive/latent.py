@@ -2,19 +2,26 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 import xarray as xr
 from torch import Tensor
 
-from bnnzoo.core.posterior import Draws, Mixture, Posterior
+from bnnzoo.core.posterior import Draws, Posterior
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.evaluate import Arrays, evaluate, plan
 
 __all__ = ["Drawn", "draw", "latent_groups", "numpy_arrays"]
 
 MAX_LATENT_NUMBERS = 10_000_000  # weights and deterministic sites beyond this stay out of the tree unless asked for
+
+
+@runtime_checkable
+class HasMembers(Protocol):
+    """A posterior made of several: a mixture, or an ensemble with weights."""
+
+    def members(self, num_draws: int | None = None, seed: int | None = None) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -27,7 +34,7 @@ class Drawn:
     theta : Tensor [C, S, P]
     seed : int
     members : Tensor [C, S], optional
-        Component from which each draw comes, if the posterior is a mixture.
+        Component from which each draw comes, if the posterior is a mixture, or member, if it is an ensemble with weights.
     """
 
     posterior: Posterior
@@ -49,7 +56,7 @@ class Drawn:
 def draw(posterior: Posterior, num_draws: int | None, seed: int | None) -> Drawn:
     """Draw from a posterior, with the seed of its fit by default."""
     seed = posterior.info.seed if seed is None else seed
-    members = posterior.members(num_draws, seed) if isinstance(posterior, Mixture) else None
+    members = posterior.members(num_draws, seed) if isinstance(posterior, HasMembers) else None
     return Drawn(posterior, posterior.draws(num_draws, seed).detach(), seed, members)
 
 
@@ -110,6 +117,8 @@ def _sample_stats(draws: Drawn) -> Arrays:
     known = {name: value for name, value in stats.items() if value is not None}
     if "lp" not in known and posterior.density.has_data:
         known |= _log_joint(draws)
+    if draws.members is not None and len(draws.theta) == 1:  # otherwise the chains are the members
+        known["member"] = draws.members
     with torch.no_grad():
         log_q = posterior.log_prob(draws.theta)
     return numpy_arrays(known if log_q is None else known | {"log_q": log_q})
