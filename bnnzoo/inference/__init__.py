@@ -4,6 +4,7 @@ from bnnzoo.inference.ensembles.adversarial import FGSM, VirtualAdversarial
 from bnnzoo.inference.ensembles.deep_ensemble import DeepEnsemble
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.ensembles.repulsion import FunctionRepulsion
+from bnnzoo.inference.ensembles.swag import SWAG, MultiSWAG
 from bnnzoo.inference.fit import fit
 from bnnzoo.inference.laplace.diagonal import DiagonalLaplace
 from bnnzoo.inference.laplace.evidence import log_marginal_likelihood, maximise_evidence
@@ -32,6 +33,7 @@ __all__ = [
     "MCLMC",
     "NUTS",
     "SVI",
+    "SWAG",
     "ChEESHMC",
     "DeepEnsemble",
     "DiagonalLaplace",
@@ -46,6 +48,7 @@ __all__ = [
     "LowRankLaplace",
     "LowRankVI",
     "MeanFieldVI",
+    "MultiSWAG",
     "SubsetLaplace",
     "SubsetVI",
     "VirtualAdversarial",

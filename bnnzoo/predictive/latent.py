@@ -117,7 +117,9 @@ def _sample_stats(draws: Drawn) -> Arrays:
     known = {name: value for name, value in stats.items() if value is not None}
     if "lp" not in known and posterior.density.has_data:
         known |= _log_joint(draws)
-    if draws.members is not None and len(draws.theta) == 1:  # otherwise the chains are the members
+    if (
+        draws.members is not None and len(draws.theta) == 1 and draws.members.any()
+    ):  # chains may be the members, or one all
         known["member"] = draws.members
     with torch.no_grad():
         log_q = posterior.log_prob(draws.theta)

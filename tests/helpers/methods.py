@@ -14,13 +14,16 @@ METHODS = {
 }
 
 # A target of three parameters needs less than the defaults, which are made for networks.
+TUNED_SWAG = inference.SWAG(4000, learning_rate=0.002, batch_size=1, every=7)  # as wide as this posterior, about
 SHORT = {"num_warmup": 100, "num_draws": 100}
 SHORTER = {
     "FlowVI": inference.FlowVI(inference.FullRankVI(num_steps=500), num_layers=2, num_hidden=4, num_steps=200),
     "FullRankVI": inference.FullRankVI(num_steps=1000),
     "LastLayerVI": inference.LastLayerVI(vi=inference.MeanFieldVI(num_steps=800)),
     "LowRankVI": inference.LowRankVI(num_steps=1000),
+    "MultiSWAG": inference.MultiSWAG(2, TUNED_SWAG),
     "SVI": inference.SVI(num_steps=1000),
+    "SWAG": TUNED_SWAG,
     "SubsetVI": inference.SubsetVI(vi=inference.MeanFieldVI(num_steps=800)),
 }
 
@@ -29,6 +32,8 @@ SHORTER = {
 
 ACCURACY = {
     "DeepEnsemble": 0.02,  # trained for a number of steps, and not driven to the mode
+    "MultiSWAG": 0.5,  # the width of its Gaussians is that of gradient noise
+    "SWAG": 0.5,
     "MCLMC": 0.05,  # not exact: its bias at the default step size, see docs/methods/mcmc.md
 }
 AS_GOOD_AS_EXACT = 1e-4
