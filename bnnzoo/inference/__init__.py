@@ -3,6 +3,7 @@
 from bnnzoo.inference.ensembles.adversarial import FGSM, VirtualAdversarial
 from bnnzoo.inference.ensembles.deep_ensemble import DeepEnsemble
 from bnnzoo.inference.ensembles.map import MAP
+from bnnzoo.inference.ensembles.mixture import MixtureOf
 from bnnzoo.inference.ensembles.repulsion import FunctionRepulsion
 from bnnzoo.inference.ensembles.swag import SWAG, MultiSWAG
 from bnnzoo.inference.fit import fit
@@ -48,6 +49,7 @@ __all__ = [
     "LowRankLaplace",
     "LowRankVI",
     "MeanFieldVI",
+    "MixtureOf",
     "MultiSWAG",
     "SubsetLaplace",
     "SubsetVI",

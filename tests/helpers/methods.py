@@ -21,6 +21,7 @@ SHORTER = {
     "FullRankVI": inference.FullRankVI(num_steps=1000),
     "LastLayerVI": inference.LastLayerVI(vi=inference.MeanFieldVI(num_steps=800)),
     "LowRankVI": inference.LowRankVI(num_steps=1000),
+    "MixtureOf": inference.MixtureOf(inference.Laplace(), num_members=2, weights="evidence"),
     "MultiSWAG": inference.MultiSWAG(2, TUNED_SWAG),
     "SVI": inference.SVI(num_steps=1000),
     "SWAG": TUNED_SWAG,

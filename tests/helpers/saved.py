@@ -28,6 +28,7 @@ OF_THEIR_OWN = {
     "MAP": inference.MAP(num_steps=20, num_members=2),
     "MeanFieldVI": inference.MeanFieldVI(num_steps=20, num_restarts=2),
     "FlowVI": inference.FlowVI(inference.FullRankVI(num_steps=10), num_steps=10, num_layers=2, num_hidden=3),
+    "MixtureOf": inference.MixtureOf(inference.MeanFieldVI(num_steps=20), num_members=2, weights="evidence"),
     "MultiSWAG": inference.MultiSWAG(2, inference.SWAG(num_steps=40)),
     "SWAG": inference.SWAG(num_steps=40, init=inference.MAP(num_steps=20)),
     "SubsetVI": inference.SubsetVI(("net.2.*",), below=inference.MAP(num_steps=20)),
