@@ -221,7 +221,7 @@ def _num_burnt(method: SWAG) -> int:
 def _with_members(init: Start, num_members: int) -> Start:
     """Let a method that finds starting points find as many as are needed."""
     if is_dataclass(init) and "num_members" in {each.name for each in fields(init)}:
-        return replace(init, num_members=num_members)  # type: ignore[arg-type, call-arg]  # it has this field
+        return replace(init, num_members=num_members)  # it has this field
     return init
 
 
