@@ -10,7 +10,12 @@ from bnnzoo.core.fit_warnings import (
     TreeDepthWarning,
     UnreadableLikelihoodWarning,
 )
+from bnnzoo.inference.ensembles.adversarial import FGSM, VirtualAdversarial
+from bnnzoo.inference.ensembles.deep_ensemble import DeepEnsemble
 from bnnzoo.inference.ensembles.map import MAP
+from bnnzoo.inference.ensembles.mixture import MixtureOf
+from bnnzoo.inference.ensembles.repulsion import FunctionRepulsion
+from bnnzoo.inference.ensembles.swag import SWAG, MultiSWAG
 from bnnzoo.inference.fit import fit
 from bnnzoo.inference.laplace.diagonal import DiagonalLaplace
 from bnnzoo.inference.laplace.evidence import log_marginal_likelihood, maximise_evidence
@@ -37,6 +42,7 @@ from bnnzoo.inference.variational.partial import LastLayerVI, SubsetVI
 from bnnzoo.inference.variational.svi import SVI
 
 __all__ = [
+    "FGSM",
     "HMC",
     "MAMS",
     "MAP",
@@ -46,15 +52,18 @@ __all__ = [
     "SGHMC",
     "SGLD",
     "SVI",
+    "SWAG",
     "ChEESHMC",
     "ChainsApartWarning",
     "CyclicalSGMCMC",
+    "DeepEnsemble",
     "DiagonalLaplace",
     "DivergenceWarning",
     "FewEffectiveDrawsWarning",
     "FitWarning",
     "FlowVI",
     "FullRankVI",
+    "FunctionRepulsion",
     "HierarchicalLaplace",
     "KFACLaplace",
     "Laplace",
@@ -63,6 +72,8 @@ __all__ = [
     "LowRankLaplace",
     "LowRankVI",
     "MeanFieldVI",
+    "MixtureOf",
+    "MultiSWAG",
     "NotConvergedWarning",
     "StillImprovingWarning",
     "StochasticMCLMC",
@@ -70,6 +81,7 @@ __all__ = [
     "SubsetVI",
     "TreeDepthWarning",
     "UnreadableLikelihoodWarning",
+    "VirtualAdversarial",
     "fit",
     "log_marginal_likelihood",
     "maximise_evidence",

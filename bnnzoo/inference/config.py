@@ -9,6 +9,7 @@ import torch
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext, Method
 from bnnzoo.core.posterior import FitInfo, Mixture, Posterior
+from bnnzoo.core.stored import Stored
 
 __all__ = ["config_of", "run_method"]
 
@@ -36,7 +37,7 @@ def _with[P: Posterior](posterior: P, info: FitInfo) -> P:
 
 
 def config_of(method: object) -> dict[str, Any]:
-    """Return the settings of a method as values JSON knows; methods held by it are nested, other objects are named.
+    """Return the settings of a method as values JSON knows; methods and settings held by it are nested.
 
     Examples
     --------
@@ -58,4 +59,6 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if hasattr(value, "run") and is_dataclass(value):
         return {"method": type(value).__name__, **config_of(value)}
+    if is_dataclass(value) and not isinstance(value, type | Stored):
+        return {"class": type(value).__name__, **config_of(value)}
     return getattr(value, "__name__", type(value).__name__)

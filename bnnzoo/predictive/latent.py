@@ -3,13 +3,13 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 import xarray as xr
 from torch import Tensor
 
-from bnnzoo.core.posterior import Draws, Mixture, Posterior
+from bnnzoo.core.posterior import Draws, Posterior
 from bnnzoo.core.prior_terms import log_jacobian, prior_terms
 from bnnzoo.core.settings import Seed, check_argument
 from bnnzoo.core.sites import is_deterministic, plates_of
@@ -24,6 +24,13 @@ __all__ = ["Drawn", "deterministics", "draw", "latent_groups", "numpy_arrays"]
 MAX_LATENT_NUMBERS = 10_000_000  # weights and deterministic sites beyond this stay out of the tree unless asked for
 
 
+@runtime_checkable
+class HasMembers(Protocol):
+    """A posterior made of several: a mixture, or an ensemble with weights."""
+
+    def members(self, num_draws: int | None = None, seed: int | None = None) -> Tensor: ...
+
+
 @dataclass(frozen=True)
 class Drawn:
     """Draws ``theta[C, S, P]`` of a posterior and how they came about.
@@ -34,7 +41,7 @@ class Drawn:
     theta : Tensor [C, S, P]
     seed : int
     members : Tensor [C, S], optional
-        Component from which each draw comes, if the posterior is a mixture.
+        Component from which each draw comes, if the posterior is a mixture, or member, if it is an ensemble with weights.
     """
 
     posterior: Posterior
@@ -65,7 +72,7 @@ def draw(posterior: Posterior, num_draws: int | None, seed: int | None) -> Drawn
             f"num_draws={num_draws} of {density.num_params} parameters",
             "Choose a smaller num_draws",
         )
-    members = posterior.members(num_draws, seed) if isinstance(posterior, Mixture) else None
+    members = posterior.members(num_draws, seed) if isinstance(posterior, HasMembers) else None
     return Drawn(posterior, posterior.draws(num_draws, seed).detach(), seed, members)
 
 
@@ -160,6 +167,10 @@ def _sample_stats(draws: Drawn) -> Arrays:
     known = {name: value for name, value in stats.items() if value is not None}
     if "lp" not in known and posterior.density.has_data:
         known |= _log_joint(draws)
+    if (
+        draws.members is not None and len(draws.theta) == 1 and draws.members.any()
+    ):  # chains may be the members, or one all
+        known["member"] = draws.members
     with torch.no_grad():
         log_q = posterior.log_prob(draws.theta)
     return numpy_arrays(known if log_q is None else known | {"log_q": log_q})

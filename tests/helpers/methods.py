@@ -10,10 +10,13 @@ __all__ = ["ACCURACY", "AS_GOOD_AS_EXACT", "METHODS", "method_named"]
 METHODS = {
     name: kind
     for name in inference.__all__
-    if isinstance(kind := getattr(inference, name), type) and dataclasses.is_dataclass(kind)
+    if isinstance(kind := getattr(inference, name), type) and hasattr(kind, "needs")
 }
 
 # A target of three parameters needs less than the defaults, which are made for networks.
+TUNED_SWAG = inference.SWAG(
+    8000, learning_rate=0.002, batch_size=1, every=7, rank=400
+)  # as wide as this posterior, about
 SHORT = {"num_warmup": 100, "num_draws": 100}
 SHORTER = {
     "FlowVI": inference.FlowVI(inference.FullRankVI(num_steps=500), num_layers=2, num_hidden=4, num_steps=200),
@@ -26,6 +29,9 @@ SHORTER = {
     "SGLD": inference.SGLD(num_chains=8, num_draws=200, steps_per_draw=20, optimise_steps=300),
     "SVI": inference.SVI(num_steps=1000),
     "StochasticMCLMC": inference.StochasticMCLMC(num_chains=8, num_draws=100, optimise_steps=300),
+    "MixtureOf": inference.MixtureOf(inference.Laplace(), num_members=2, weights="evidence"),
+    "MultiSWAG": inference.MultiSWAG(2, TUNED_SWAG),
+    "SWAG": TUNED_SWAG,
     "SubsetVI": inference.SubsetVI(vi=inference.MeanFieldVI(num_steps=800)),
 }
 
@@ -39,6 +45,9 @@ ACCURACY = {  # not exact: their bias at the default step size, see docs/methods
     "SGHMC": 0.05,
     "SGLD": 0.05,
     "StochasticMCLMC": 0.05,
+    "DeepEnsemble": 0.02,  # trained for a number of steps, and not driven to the mode
+    "MultiSWAG": 0.5,  # the width of its Gaussians is that of gradient noise
+    "SWAG": 0.5,
 }
 AS_GOOD_AS_EXACT = 1e-4
 

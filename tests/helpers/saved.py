@@ -14,6 +14,7 @@ from bnnzoo.core.covariance import Dense, Diagonal, Embedded, Kronecker, LowRank
 from bnnzoo.core.density import build_density
 from bnnzoo.core.method import Method
 from bnnzoo.core.posterior import Draws, FitInfo, Gaussian, Mixture, Posterior
+from bnnzoo.inference.ensembles.weighted import WeightedMembers
 from bnnzoo.inference.variational.flow import Flow, FlowPosterior, coupling_layers
 from bnnzoo.inference.variational.full_rank_vi import FullRank
 from bnnzoo.inference.variational.mean_field_vi import MeanField
@@ -24,9 +25,13 @@ __all__ = ["METHODS", "MODELS", "X", "by_hand", "changed", "fitted", "predicted"
 SHORT = {"num_warmup": 20, "num_draws": 10, "num_steps": 20, "max_fits": 5}
 OF_THEIR_OWN = {
     "CyclicalSGMCMC": inference.CyclicalSGMCMC(num_warmup=20, num_draws=10, num_cycles=2, optimise_steps=20),
+    "DeepEnsemble": inference.DeepEnsemble(num_members=3, num_steps=40, held_out=0.3, weights="stacking"),
     "MAP": inference.MAP(num_steps=20, num_members=2),
     "MeanFieldVI": inference.MeanFieldVI(num_steps=20, num_restarts=2),
     "FlowVI": inference.FlowVI(inference.FullRankVI(num_steps=10), num_steps=10, num_layers=2, num_hidden=3),
+    "MixtureOf": inference.MixtureOf(inference.MeanFieldVI(num_steps=20), num_members=2, weights="evidence"),
+    "MultiSWAG": inference.MultiSWAG(2, inference.SWAG(num_steps=40)),
+    "SWAG": inference.SWAG(num_steps=40, init=inference.MAP(num_steps=20)),
     "SubsetVI": inference.SubsetVI(("net.2.*",), below=inference.MAP(num_steps=20)),
     "Laplace": inference.Laplace(damping=2.0),  # the hierarchical model's mode is a saddle
     "LowRankLaplace": inference.LowRankLaplace(damping=2.0),
@@ -36,7 +41,7 @@ OF_THEIR_OWN = {
 METHODS = {
     name: kind
     for name in inference.__all__
-    if isinstance(kind := getattr(inference, name), type) and dataclasses.is_dataclass(kind)
+    if isinstance(kind := getattr(inference, name), type) and hasattr(kind, "needs")
 }
 X = torch.randn(12, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 Y = X[:, 0] + 0.1 * torch.randn(12, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -117,6 +122,7 @@ def by_hand() -> dict[str, Posterior]:
             "draws": Draws(density, chains, random(2, 8, size)),
             "mixture": Mixture(density, info, (gaussians["diagonal"], gaussians["kronecker"]), weights),
             "guide": guide,
+            "members": WeightedMembers(density, FitInfo("ensemble", seed=3), random(3, size), random(3)),
         }
         | flows
     )

@@ -7,12 +7,13 @@ from typing import Annotated, Literal, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from bnnzoo.core.settings import Count, Fraction, Range
+from bnnzoo.core.settings import Count, Fraction, Positive, Range
 
 __all__ = [
     "Constant",
     "Cosine",
     "Cyclical",
+    "DecayToConstant",
     "LinearWarmup",
     "Schedule",
     "ScheduleName",
@@ -170,6 +171,38 @@ class LinearWarmup:
         num_rising = min(num_steps, max(1, round(self.fraction * num_steps)))
         rise = (_steps(num_rising) + 1) / num_rising
         return torch.cat([rise, self.then.factors(num_steps - num_rising)])
+
+
+@dataclass(frozen=True)
+class DecayToConstant:
+    """The schedule of stochastic weight averaging: a first rate, a linear decay, and then 1 for as long as is averaged.
+
+    Parameters
+    ----------
+    start : float
+        First factor, kept for half of the burn-in and then lowered, or raised, linearly to 1.
+    burn_in : float
+        Fraction of the steps before the average begins; 1 is reached after nine tenths of them.
+
+    References
+    ----------
+    Izmailov, Podoprikhin, Garipov, Vetrov and Wilson (2018), Averaging weights leads to wider optima and better
+    generalization, UAI.
+
+    Examples
+    --------
+    >>> DecayToConstant(5.0, burn_in=0.8).factors(25)[[0, 9, 14, 18, 24]].tolist()
+    [5.0, 5.0, 3.0, 1.0, 1.0]
+    """
+
+    start: Positive = 1.0
+    burn_in: Annotated[float, Range(0, 1, open_high=True)] = 0.25
+
+    def factors(self, num_steps: int) -> Tensor:
+        """Return the factors ``[num_steps]``."""
+        num_burnt = max(1.0, self.burn_in * num_steps)
+        done = ((_steps(num_steps) / num_burnt - 0.5) / 0.4).clamp(0, 1)
+        return self.start + (1 - self.start) * done
 
 
 def schedule_named(name: ScheduleName) -> Schedule:

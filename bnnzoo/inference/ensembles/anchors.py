@@ -1,0 +1,132 @@
+"""Randomised MAP sampling: members whose priors and observations are perturbed as the posterior asks for."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import Normal, TransformedDistribution
+
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.sites import ModelError
+from bnnzoo.core.types import Data
+from bnnzoo.inference.ensembles.adversarial import MemberFunction, observed_places
+from bnnzoo.inference.ensembles.held_out import has_rows
+from bnnzoo.inference.optimise.objectives import Inputs
+from bnnzoo.inference.optimise.streams import MemberStreams
+
+__all__ = ["Anchors", "anchors"]
+
+
+@dataclass(frozen=True)
+class Anchors:
+    r"""What is random about the objectives of anchored members.
+
+    With :math:`\theta_m` drawn from the prior and :math:`\epsilon_m` from N(0, 1), each member maximises
+
+    .. math:: \sum_n \log p(y_n + \sigma_n \epsilon_{mn} \mid \theta) + \log p(\theta - \theta_m + E\theta)
+
+    Attributes
+    ----------
+    shift : Tensor [C, P]
+        Anchor minus prior mean, zero for parameters whose prior is not Gaussian.
+    noise : tuple of Tensor [C, N, ...]
+        Standard normal noise of the arguments in ``sites``.
+    sites : mapping of int to str
+        Arguments of the model that hold observations with Gaussian noise, and the observed site of each.
+    """
+
+    shift: Tensor
+    noise: tuple[Tensor, ...]
+    sites: Mapping[int, str]
+
+    @property
+    def constants(self) -> tuple[Tensor, ...]:
+        """What each member's objective is passed at every step."""
+        return (self.shift, *self.noise)
+
+    def numbered(self, density: LogDensity) -> LogDensity:
+        """Return the density with the numbers of the rows as a further argument, so that batches hold them."""
+        rows = torch.arange(density.num_data, device=density.device)
+        return replace(density, data=(*density.data, rows)) if self.sites else density
+
+    def objective(self, base: MemberFunction, density: LogDensity) -> MemberFunction:
+        """Return the objective of an anchored member, of batches of :meth:`numbered`."""
+
+        def value(theta: Tensor, inputs: Inputs) -> Tensor:
+            shift, *noise = inputs.constants
+            data = self._perturbed(theta.detach(), inputs.batch.data, noise, density)
+            there = inputs._replace(batch=inputs.batch._replace(data=data))
+            return base(theta, there) + density.log_prior(theta - shift) - density.log_prior(theta)
+
+        return value
+
+    def _perturbed(self, theta: Tensor, data: Data, noise: list[Tensor], density: LogDensity) -> Data:
+        """Return the arguments of the model with noise added to the observations, of the size the member now thinks it has."""
+        if not self.sites:
+            return data
+        *arguments, rows = data
+        moments = density.conditional(theta, *arguments)
+        for (place, name), epsilon in zip(self.sites.items(), noise, strict=True):
+            variance = moments["variance" if len(density.observed) == 1 else f"{name}.variance"].detach()
+            y = arguments[place]
+            arguments[place] = y + variance.sqrt().reshape(y.shape) * epsilon[rows]
+        return tuple(arguments)
+
+
+def anchors(density: LogDensity, streams: MemberStreams) -> Anchors:
+    """Draw anchors for the members of ``streams``.
+
+    Raises
+    ------
+    ModelError
+        If the prior of a parameter depends on another, or none is Gaussian.
+    """
+    generators = streams.own("anchors")
+    scale, sites = _prior_scale(density), _gaussian_sites(density)
+    shift, *noise = (
+        torch.stack([torch.randn(shape, generator=g, dtype=density.dtype) for g in generators]).to(density.device)
+        for shape in [(density.num_params,), *(density.data[place].shape for place in sites)]
+    )
+    return Anchors(scale * shift, tuple(noise), sites)
+
+
+def _prior_scale(density: LogDensity) -> Tensor:
+    """Return the standard deviation ``[P]`` of each Gaussian prior, zero for parameters with another prior."""
+    if density.priors is None:
+        raise ModelError(
+            "anchored=True draws an anchor for each member from the prior, but here the prior of one site depends on another. "
+            "Give the prior fixed scales, such as priors.normal(1.0), or leave anchored out."
+        )
+    scale = torch.zeros(density.num_params, dtype=density.dtype, device=density.device)
+    for site in density.sites:
+        fn = density.priors[site.name]["fn"]
+        if _is_gaussian(fn):
+            scale[site.span] = fn.stddev.expand(site.shape).reshape(-1).to(scale)
+    if not bool((scale > 0).any()):
+        raise ModelError(
+            f"anchored=True needs a Gaussian prior, but none of the latent sites has one "
+            f"({', '.join(site.name for site in density.sites)}). Use priors.normal(1.0), or leave anchored out."
+        )
+    return scale
+
+
+def _gaussian_sites(density: LogDensity) -> dict[int, str]:
+    """Return the arguments of the model that hold observations with Gaussian noise, and their sites."""
+    theta = torch.zeros(density.num_params, dtype=density.dtype, device=density.device)
+    with torch.no_grad():
+        nodes = density.nodes(theta, *density.data)
+    return {
+        place: name
+        for place, name in observed_places(density).items()
+        if has_rows(density.data[place], density.num_data) and _is_gaussian(nodes[name]["fn"])
+    }
+
+
+def _is_gaussian(fn: Any) -> bool:
+    while hasattr(fn, "base_dist") and not isinstance(
+        fn, TransformedDistribution
+    ):  # a log-normal has a normal base, too
+        fn = fn.base_dist
+    return isinstance(fn, Normal)

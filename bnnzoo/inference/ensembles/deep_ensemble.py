@@ -1,0 +1,266 @@
+"""Deep ensembles: networks trained from different starts, in different orders of the data."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.executors import run_on
+from bnnzoo.core.method import FitContext, Need
+from bnnzoo.core.posterior import Draws, FitInfo
+from bnnzoo.core.settings import Count, Positive, Range, check_settings
+from bnnzoo.inference.ensembles.adversarial import FGSM, Adversary, VirtualAdversarial, input_space
+from bnnzoo.inference.ensembles.anchors import anchors
+from bnnzoo.inference.ensembles.held_out import (
+    log_density_of_rows,
+    refuse_batch_size,
+    refuse_no_rows,
+    split_rows,
+    stacking_log_weights,
+)
+from bnnzoo.inference.ensembles.repulsion import FunctionRepulsion, Repulsive
+from bnnzoo.inference.ensembles.weighted import WeightedMembers
+from bnnzoo.inference.optimise.batches import AllRows, Bootstrap, MemberBatches, MiniBatches, RowBatches
+from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective, Objective, log_joint_objective
+from bnnzoo.inference.optimise.observers import HeldOutStopping
+from bnnzoo.inference.optimise.optimisers import Adam
+from bnnzoo.inference.optimise.schedules import ScheduleName, schedule_named
+from bnnzoo.inference.optimise.streams import MemberStreams
+from bnnzoo.inference.optimise.train import NoiseSource, train
+from bnnzoo.inference.starts import Start, starting_points
+from bnnzoo.lowering.lowered import looped_value_and_grad
+
+__all__ = ["DeepEnsemble", "Weights"]
+
+type Weights = Literal["equal", "stacking"]
+
+
+@dataclass(frozen=True)
+class DeepEnsemble:
+    r"""Members trained by Adam from starts of their own, on the data in orders of their own, all in one batch.
+
+    .. math:: \theta_m \leftarrow \theta_m + \text{Adam}\left( \nabla \log p(\theta_m)
+        + \frac{N}{B} \sum_{n \in \text{batch}_m} \nabla \log p(y_n \mid \theta_m) \right)
+
+    Unlike those of :class:`bnnzoo.inference.MAP`, members need not reach a mode: training ends after ``num_steps``, or when
+    held-out rows are no longer predicted better.
+
+    Parameters
+    ----------
+    num_members : int
+        Number of members.
+    num_steps : int
+        Steps of Adam, at most.
+    learning_rate : float
+        Of the first step.
+    schedule : {"cosine", "constant"}
+        Whether the learning rate falls to zero along half a cosine.
+    batch_size : int, optional
+        Rows of a mini-batch, which each member draws in an order of its own. Default: all rows at every step.
+    held_out : float
+        Fraction of the rows that no member is trained on. If positive, each member stops at the step that predicted them best.
+    patience : int
+        Number of checks without improvement after which a member is finished; training ends when all are.
+    check_every : int
+        Steps between two checks.
+    weights : {"equal", "stacking"}
+        Whether members count equally, or by the weights under which their mixture predicts the held-out rows best.
+    adversarial : FGSM or VirtualAdversarial, optional
+        Train on inputs moved to where the member predicts worst, too.
+    bootstrap : bool
+        Train each member on a bootstrap resample of the rows.
+    anchored : bool
+        Randomised MAP sampling: give each member a draw of its own from the prior in place of the prior mean, and noise of its
+        own on observations with Gaussian noise. At the mode, members of a linear-Gaussian model are draws from its posterior.
+    repulsion : FunctionRepulsion, optional
+        Keep members apart in the space of functions. Mini-batches are then shared by all members.
+    init : Tensor, Posterior or Method, optional
+        Starting points ``theta[num_members, P]``, or where to find them.
+
+    References
+    ----------
+    Lakshminarayanan, Pritzel and Blundell (2017), Simple and scalable predictive uncertainty estimation using deep ensembles,
+    NeurIPS. Pearce, Leibfried, Brintrup, Zaki and Neely (2020), Uncertainty in neural networks: approximately Bayesian
+    ensembling, AISTATS. D'Angelo and Fortuin (2021), Repulsive deep ensembles are Bayesian, NeurIPS.
+
+    Examples
+    --------
+    >>> import bnnzoo as bz
+    >>> from bnnzoo.testing import linear_gaussian
+    >>> target = linear_gaussian()
+    >>> posterior = bz.fit(target.model, bz.DeepEnsemble(3, num_steps=50, batch_size=10), *target.data, progress=False)
+    >>> posterior.draws().shape, posterior.info.sampling
+    (torch.Size([1, 3, 3]), 'ensemble')
+    """
+
+    num_members: Count = 5
+    num_steps: Count = 2000
+    learning_rate: Positive = 0.01
+    schedule: ScheduleName = "cosine"
+    batch_size: Count | None = None
+    held_out: Annotated[float, Range(0, 1, open_high=True)] = 0.0
+    patience: Count = 10
+    check_every: Count = 20
+    weights: Weights = "equal"
+    adversarial: FGSM | VirtualAdversarial | None = None
+    bootstrap: bool = False
+    anchored: bool = False
+    repulsion: FunctionRepulsion | None = None
+    init: Start = None
+
+    needs: ClassVar[frozenset[Need]] = frozenset()
+
+    def run(self, density: LogDensity, context: FitContext) -> Draws | WeightedMembers:
+        """Train the members; see :func:`bnnzoo.fit`.
+
+        Returns
+        -------
+        Draws or WeightedMembers
+            With ``lp`` and the Euclidean ``gradient_norm`` of every member in ``info.sample_stats``, its ``weights``, if they
+            are not equal, in ``info.config``, and the loss (minus the objective) in ``info.fit_stats``.
+
+        Raises
+        ------
+        ValueError, ModelError
+            If settings contradict each other, or ask for what the model does not have.
+        """
+        train_on, held_out = self._checked(density, context.seed)
+        start = starting_points(self.init, self.num_members, train_on, context)
+        team = Team(replace(self, init=None), start, range(self.num_members), context.seed)
+        found = _trained(team, train_on, held_out, context)
+        info = FitInfo(
+            sampling="ensemble",
+            num_gradients=found.trace.numel() * (2 if self.adversarial else 1),
+            complete=found.complete,
+            fit_stats={"loss": -found.trace},
+        )
+        if held_out is not None and self.weights == "stacking":
+            log_weights = stacking_log_weights(log_density_of_rows(held_out)(found.theta))
+            info = replace(info, config={"member_weights": log_weights.exp().tolist()})
+            return WeightedMembers(density, info, found.theta, log_weights)
+        value, gradient = looped_value_and_grad(density.log_joint)(found.theta, *density.data)
+        stats = {"lp": value[None], "gradient_norm": gradient.norm(dim=1)[None]}
+        return Draws(density, replace(info, sample_stats=stats), found.theta[None])
+
+    def _checked(self, density: LogDensity, seed: int) -> tuple[LogDensity, LogDensity | None]:
+        """Return the rows to train on and those held out, if any, after refusing settings that cannot be met."""
+        for part in (self.adversarial, self.repulsion):
+            if part is not None:
+                check_settings(part)
+        if self.weights == "stacking" and not self.held_out:
+            raise ValueError(
+                'DeepEnsemble(weights="stacking") chooses weights by how well held-out rows are predicted: write '
+                "held_out=0.2 as well."
+            )
+        if self.repulsion is not None and self.num_members == 1 and self.repulsion.strength > 0:
+            raise ValueError("DeepEnsemble(repulsion=...) keeps members apart, but num_members=1: write 2 or more.")
+        parts = split_rows(density, self.held_out, seed) if self.held_out else (density, None)
+        refuse_batch_size("DeepEnsemble", self.batch_size, parts[0])
+        if self.bootstrap:
+            refuse_no_rows(parts[0], "bootstrap=True")
+        return parts
+
+    @property
+    def batches(self) -> RowBatches:
+        """Which rows each step sees."""
+        shared = self.repulsion is not None
+        rows: RowBatches = AllRows()
+        if self.batch_size is not None:
+            rows = MiniBatches(self.batch_size) if shared else MemberBatches(self.batch_size)
+        return Bootstrap(rows) if self.bootstrap else rows
+
+
+@dataclass(frozen=True)
+class Team:
+    """Some of the members: everything their training needs besides the density, so that it can travel to a worker."""
+
+    method: DeepEnsemble
+    start: Tensor
+    members: range
+    seed: int
+
+    def split(self) -> list["Team"]:
+        """Return the members one by one, except those that wait for each other."""
+        if self.method.held_out or self.method.repulsion is not None:
+            return [self]
+        return [replace(self, start=self.start[m : m + 1], members=range(m, m + 1)) for m in self.members]
+
+
+@dataclass(frozen=True)
+class TrainedTeam:
+    """Where training ended: ``theta[C, P]``, and the objective at every step ``trace[C, num_steps]``."""
+
+    theta: Tensor
+    trace: Tensor
+    complete: bool
+
+
+def _trained(team: Team, density: LogDensity, held_out: LogDensity | None, context: FitContext) -> TrainedTeam:
+    """Train in one batch in this process, or member by member on an executor."""
+    tasks = team.split()
+    if context.executor is None or len(tasks) == 1:
+        return _trained_together(team, density, held_out, context)
+    parts = run_on(context.executor, _trained_in_worker, tasks, density, f"{len(tasks)} members")
+    theta, trace = (torch.cat([getattr(part, name) for part in parts]) for name in ("theta", "trace"))
+    return TrainedTeam(theta, trace, all(part.complete for part in parts))
+
+
+def _trained_in_worker(team: Team, density: LogDensity) -> TrainedTeam:
+    return _trained_together(team, density, None, FitContext(team.seed))
+
+
+def _trained_together(team: Team, density: LogDensity, held_out: LogDensity | None, context: FitContext) -> TrainedTeam:
+    method = team.method
+    objective, of_batches, constants, noise = _objective(team, density)
+    stop = None if held_out is None else _stopping(method, held_out)
+    found = train(
+        objective,
+        Adam(method.learning_rate),
+        schedule_named(method.schedule),
+        method.batches,
+        team.start,
+        num_steps=method.num_steps,
+        density=of_batches,
+        context=context,
+        members=team.members,
+        constants=constants,
+        noise=noise,
+        observe=stop,
+    )
+    best = stop is not None and len(stop.params) > 0
+    return TrainedTeam(stop.params if stop is not None and best else found.params, found.trace, found.complete)
+
+
+def _stopping(method: DeepEnsemble, held_out: LogDensity) -> HeldOutStopping:
+    log_density = log_density_of_rows(held_out)
+    return HeldOutStopping(
+        lambda theta: log_density(theta).mean(1), min(method.check_every, method.num_steps), method.patience
+    )
+
+
+def _objective(team: Team, density: LogDensity) -> tuple[Objective, LogDensity, tuple[Tensor, ...], NoiseSource]:
+    """Return the objective, the density whose data its batches are cut from, its constants, and the noise of a step."""
+    method, streams = team.method, MemberStreams(team.seed, team.members)
+    value: Callable[[Tensor, Inputs], Tensor] = log_joint_objective(density).function
+    noise: NoiseSource = lambda _: ()  # noqa: E731
+    of_batches = density
+    constants: tuple[Tensor, ...] = ()
+    if method.adversarial is not None:
+        adversary: Adversary = method.adversarial
+        inputs = input_space(density, f"adversarial={type(adversary).__name__}(...)")
+        value = adversary.objective(value, density, inputs)
+        noise = adversary.noise(streams, inputs, method.batch_size or density.num_data, density)
+    if method.anchored:
+        anchored = anchors(density, streams)
+        value, of_batches, constants = (
+            anchored.objective(value, density),
+            anchored.numbered(density),
+            anchored.constants,
+        )
+    objective: Objective = MemberObjective(value)
+    if method.repulsion is not None:
+        objective = Repulsive.of(objective, density, method.repulsion)
+    return objective, of_batches, constants, noise

@@ -1,0 +1,295 @@
+"""SWAG: a Gaussian with the moments of stochastic gradient descent's iterates."""
+
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Annotated, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from bnnzoo.core.covariance import LowRankPlusDiagonal
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.executors import run_on
+from bnnzoo.core.method import FitContext, Need
+from bnnzoo.core.posterior import FitInfo, Gaussian, Mixture
+from bnnzoo.core.settings import Count, Fraction, Positive, Range
+from bnnzoo.core.sites import ModelError
+from bnnzoo.inference.ensembles.held_out import refuse_no_rows
+from bnnzoo.inference.ensembles.map import MAP
+from bnnzoo.inference.ensembles.moments import IterateMoments
+from bnnzoo.inference.optimise.batches import MemberBatches
+from bnnzoo.inference.optimise.objectives import log_joint_objective
+from bnnzoo.inference.optimise.optimisers import SGD
+from bnnzoo.inference.optimise.schedules import DecayToConstant
+from bnnzoo.inference.optimise.train import train
+from bnnzoo.inference.starts import Start, starting_points
+
+__all__ = ["SWAG", "MultiSWAG"]
+
+MAX_BATCH = 128
+
+
+@dataclass(frozen=True)
+class SWAG:
+    r"""Gaussian with the mean and covariance of SGD's iterates: its noise explores the mode, and costs one training run.
+
+    With mean :math:`\bar\theta` and variances v of all iterates that count, and D the deviations of the last K of them,
+
+    .. math:: q(\theta) = N\left(\bar\theta, \; s^2 \left( \tfrac12 \mathrm{diag}(v) + \tfrac12 \frac{D D^T}{K - 1} \right)\right)
+
+    One draw takes one vector of noise for the parameters of all layers, so that covariances between layers are kept. Width and
+    shape of the Gaussian are those of the gradient noise: they depend on ``learning_rate`` and ``batch_size``, and ``scale`` is
+    to be tuned on held-out rows if calibration matters.
+
+    Parameters
+    ----------
+    num_steps : int
+        Steps of SGD, burn-in included.
+    learning_rate : float
+        Of the loss per observation, as usual for SGD: minus the log joint density divided by the number of observations.
+    momentum : float
+        Of SGD.
+    batch_size : int, optional
+        Rows of a mini-batch, fewer than there are: without gradient noise, iterates do not vary. Default: a quarter of the rows,
+        at most 128.
+    burn_in : float
+        Fraction of the steps before the first iterate counts.
+    start_rate : float, optional
+        Learning rate at the beginning of burn-in. It is kept for half of burn-in and falls linearly to ``learning_rate``, which
+        it reaches after nine tenths. Default: ``learning_rate`` throughout, since training starts at a mode.
+    every : int, optional
+        Steps between two iterates that count. Default: one pass over the data.
+    rank : int
+        K, the number of last iterates in the low-rank part.
+    scale : float
+        s, a factor of all standard deviations.
+    diagonal : float
+        Weight of the diagonal part, one half in the paper; the low-rank part has the rest. Covariances between parameters are
+        therefore shrunk by ``1 - diagonal``.
+    init : Tensor, Posterior or Method, optional
+        Where SGD starts. Default: the mode.
+
+    References
+    ----------
+    Maddox, Garipov, Izmailov, Vetrov and Wilson (2019), A simple baseline for Bayesian uncertainty in deep learning, NeurIPS.
+    Mandt, Hoffman and Blei (2017), Stochastic gradient descent as approximate Bayesian inference, JMLR 18.
+
+    Examples
+    --------
+    >>> import bnnzoo as bz
+    >>> from bnnzoo.testing import linear_gaussian
+    >>> target = linear_gaussian()
+    >>> posterior = bz.fit(target.model, bz.SWAG(num_steps=200, batch_size=10), *target.data, progress=False)
+    >>> posterior.covariance.factor.shape, posterior.info.config["num_iterates"]
+    (torch.Size([3, 20]), 37)
+    """
+
+    num_steps: Count = 2000
+    learning_rate: Positive = 0.001
+    momentum: Annotated[float, Range(0, 1, open_high=True)] = 0.9
+    batch_size: Count | None = None
+    burn_in: Annotated[float, Range(0, 1, open_high=True)] = 0.25
+    start_rate: Positive | None = None
+    every: Count | None = None
+    rank: Annotated[int, Range(2)] = 20
+    scale: Positive = 1.0
+    diagonal: Fraction = 0.5
+    init: Start = field(default_factory=MAP)
+
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.LIKELIHOOD})
+
+    def run(self, density: LogDensity, context: FitContext) -> Gaussian:
+        """Run SGD and collect the moments of its iterates; see :func:`bnnzoo.fit`.
+
+        Raises
+        ------
+        ValueError
+            If settings leave no gradient noise or fewer than two iterates, or SGD diverges.
+        ModelError
+            If the model has no rows, or its network has BatchNorm.
+        """
+        return gaussians(self, 1, density, context)[0]
+
+
+@dataclass(frozen=True)
+class MultiSWAG:
+    """Equally weighted mixture of SWAG's Gaussians around several modes, all trained in one batch.
+
+    Parameters
+    ----------
+    num_members : int
+        Number of modes.
+    swag : SWAG
+        How each Gaussian is found. If its ``init`` is a method with members, as many are fitted as are needed.
+
+    References
+    ----------
+    Wilson and Izmailov (2020), Bayesian deep learning and a probabilistic perspective of generalization, NeurIPS.
+
+    Examples
+    --------
+    >>> import bnnzoo as bz
+    >>> from bnnzoo.testing import linear_gaussian
+    >>> target = linear_gaussian()
+    >>> method = bz.MultiSWAG(2, bz.SWAG(num_steps=200, batch_size=10))
+    >>> bz.fit(target.model, method, *target.data, progress=False).draws(50).shape
+    torch.Size([2, 50, 3])
+    """
+
+    num_members: Count = 5
+    swag: SWAG = field(default_factory=SWAG)
+
+    needs: ClassVar[frozenset[Need]] = SWAG.needs
+
+    def run(self, density: LogDensity, context: FitContext) -> Gaussian | Mixture:
+        """Run SGD from every mode; see :func:`bnnzoo.fit`.
+
+        Raises
+        ------
+        ValueError, ModelError
+            As :meth:`SWAG.run`.
+        """
+        components = gaussians(self.swag, self.num_members, density, context)
+        return components[0] if len(components) == 1 else Mixture(density, components[0].info, components)
+
+
+@dataclass(frozen=True)
+class Descent:
+    """Some of the members: everything their training needs besides the density, so that it can travel to a worker."""
+
+    method: SWAG
+    start: Tensor
+    members: range
+    seed: int
+
+    def split(self) -> list["Descent"]:
+        """Return the members one by one."""
+        return [replace(self, start=self.start[m : m + 1], members=range(m, m + 1)) for m in self.members]
+
+
+@dataclass(frozen=True)
+class Explored:
+    """What SGD found: moments of its iterates, and the objective at every step ``trace[C, num_steps]``."""
+
+    loc: Tensor
+    factors: Tensor
+    scales: Tensor
+    trace: Tensor
+    num_iterates: int
+    complete: bool
+
+
+def gaussians(swag: SWAG, num_members: int, density: LogDensity, context: FitContext) -> tuple[Gaussian, ...]:
+    """Return SWAG's Gaussian for each member."""
+    _refuse_batch_norm(density)
+    refuse_no_rows(density, "SWAG")
+    method = _completed(swag, density.num_data)
+    start = starting_points(_with_members(swag.init, num_members), num_members, density, context)
+    found = _explored(Descent(replace(method, init=None), start, range(num_members), context.seed), density, context)
+    info = FitInfo(
+        sampling="iid",
+        num_gradients=found.trace.numel(),
+        complete=found.complete,
+        config={"batch_size": method.batch_size, "every": method.every, "num_iterates": found.num_iterates},
+        fit_stats={"loss": -found.trace},
+    )
+    parts = zip(found.loc, found.factors, found.scales, strict=True)
+    return tuple(Gaussian(density, info, loc, LowRankPlusDiagonal(factor, scale)) for loc, factor, scale in parts)
+
+
+def _completed(method: SWAG, num_data: int) -> SWAG:
+    """Fill in what depends on the number of rows, and refuse what cannot work with it."""
+    size = max(1, min(MAX_BATCH, num_data // 4)) if method.batch_size is None else method.batch_size
+    if size >= num_data:
+        raise ValueError(
+            f"SWAG(batch_size={size}), but the model has {num_data} observations: without gradient noise the iterates of SGD do "
+            f"not vary. Write less than {num_data}."
+        )
+    every = num_data // size if method.every is None else method.every
+    num_kept = (method.num_steps - _num_burnt(method)) // every
+    if num_kept < 2:
+        raise ValueError(
+            f"SWAG(num_steps={method.num_steps}, every={every}) leaves {num_kept} iterates after burn-in, and a covariance needs "
+            f"two at least, better {method.rank} or more: raise num_steps or lower every."
+        )
+    return replace(method, batch_size=size, every=every)
+
+
+def _num_burnt(method: SWAG) -> int:
+    return round(method.burn_in * method.num_steps)
+
+
+def _with_members(init: Start, num_members: int) -> Start:
+    """Let a method that finds starting points find as many as are needed."""
+    if is_dataclass(init) and "num_members" in {each.name for each in fields(init)}:
+        return replace(init, num_members=num_members)  # it has this field
+    return init
+
+
+def _explored(descent: Descent, density: LogDensity, context: FitContext) -> Explored:
+    """Run SGD in one batch in this process, or member by member on an executor."""
+    if context.executor is None:
+        return _explored_together(descent, density, context)
+    tasks = descent.split()
+    parts = run_on(context.executor, _explored_in_worker, tasks, density, f"{len(tasks)} members")
+    names = ("loc", "factors", "scales", "trace")
+    joined = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
+    return Explored(**joined, num_iterates=parts[0].num_iterates, complete=all(part.complete for part in parts))
+
+
+def _explored_in_worker(descent: Descent, density: LogDensity) -> Explored:
+    return _explored_together(descent, density, FitContext(descent.seed))
+
+
+def _explored_together(descent: Descent, density: LogDensity, context: FitContext) -> Explored:
+    method = descent.method
+    assert method.batch_size is not None
+    assert method.every is not None
+    moments = IterateMoments(method.every, _num_burnt(method), method.rank)
+    found = train(
+        log_joint_objective(density),
+        SGD(method.learning_rate / density.num_data, method.momentum),
+        DecayToConstant((method.start_rate or method.learning_rate) / method.learning_rate, method.burn_in),
+        MemberBatches(method.batch_size),
+        descent.start,
+        num_steps=method.num_steps,
+        density=density,
+        context=context,
+        members=descent.members,
+        observe=moments,
+    )
+    _refuse_too_few(moments)
+    _refuse_divergence(method, moments, found.trace)
+    covariances = moments.covariances(method.scale, method.diagonal)
+    return Explored(
+        loc=moments.mean,
+        factors=torch.stack([each.factor for each in covariances]),
+        scales=torch.stack([each.scale for each in covariances]),
+        trace=found.trace,
+        num_iterates=moments.num_iterates,
+        complete=found.complete,
+    )
+
+
+def _refuse_too_few(moments: IterateMoments) -> None:
+    if moments.num_iterates < 2:
+        raise KeyboardInterrupt("SWAG was interrupted before it had two iterates.")
+
+
+def _refuse_divergence(method: SWAG, moments: IterateMoments, trace: Tensor) -> None:
+    fine = trace[:, -1].isfinite() & moments.mean.isfinite().all(1) & moments.variance.isfinite().all(1)
+    if not bool(fine.all()):
+        raise ValueError(
+            f"SWAG(learning_rate={method.learning_rate}): SGD diverged (member {int((~fine).nonzero()[0])} has a log density of "
+            f"{float(trace[~fine][0, -1]):.3g} at its last iterate). Lower learning_rate."
+        )
+
+
+def _refuse_batch_norm(density: LogDensity) -> None:
+    for network in density.networks:
+        for name, layer in network.module.named_modules():
+            if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+                raise ModelError(
+                    f"SWAG averages weights, but layer {name!r} of network {network.name!r} is {type(layer).__name__}, whose "
+                    f"running statistics belong to other weights and would have to be computed again for every draw. Replace it "
+                    f"with GroupNorm or LayerNorm, or use Laplace() or DeepEnsemble()."
+                )
