@@ -6,7 +6,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 
-from bnnzoo.inference import NUTS, FitWarning, fit
+from bnnzoo.inference import NUTS, DivergenceWarning, fit
 from bnnzoo.inference.markov.hamiltonian.nuts import _stack_places
 from bnnzoo.testing import funnel, linear_gaussian
 
@@ -31,7 +31,7 @@ def test_the_stack_holds_the_beginning_of_every_balanced_part() -> None:
 def test_funnel_reports_divergences() -> None:
     """A chain of this length reports 0.9 on average, so two dozen chains without any are out of the question."""
     method = NUTS(num_chains=24, num_warmup=60, num_draws=60, max_tree_depth=5)
-    with pytest.warns(FitWarning, match="trajectories diverged"):
+    with pytest.warns(DivergenceWarning, match="trajectories diverged"):
         posterior = fit(funnel().model, method, seed=0)
     assert int(posterior.info.sample_stats["diverging"].sum()) > 0
 
