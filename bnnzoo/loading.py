@@ -12,6 +12,7 @@ from bnnzoo.core.posterior import Draws, Gaussian, Mixture, Posterior
 from bnnzoo.core.saving import open_fit
 from bnnzoo.core.stored import Stored
 from bnnzoo.core.types import Model
+from bnnzoo.inference.variational.dropout import DropoutPosterior
 from bnnzoo.inference.variational.flow import FlowPosterior
 from bnnzoo.inference.variational.full_rank_vi import FullRank
 from bnnzoo.inference.variational.mean_field_vi import MeanField
@@ -23,6 +24,7 @@ KINDS: tuple[type[Stored], ...] = (
     Draws,
     Gaussian,
     Mixture,
+    DropoutPosterior,
     FlowPosterior,
     GuidePosterior,
     Dense,

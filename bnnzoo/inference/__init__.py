@@ -14,9 +14,11 @@ from bnnzoo.inference.markov.hamiltonian.nuts import NUTS
 from bnnzoo.inference.markov.lockstep.chees_hmc import ChEESHMC
 from bnnzoo.inference.markov.lockstep.mams import MAMS
 from bnnzoo.inference.markov.lockstep.mclmc import MCLMC
+from bnnzoo.inference.variational.concrete_dropout import ConcreteDropout
 from bnnzoo.inference.variational.flow_vi import FlowVI
 from bnnzoo.inference.variational.full_rank_vi import FullRankVI
 from bnnzoo.inference.variational.low_rank_vi import LowRankVI
+from bnnzoo.inference.variational.mc_dropout import MCDropout
 from bnnzoo.inference.variational.mean_field_vi import MeanFieldVI
 from bnnzoo.inference.variational.partial import LastLayerVI, SubsetVI
 from bnnzoo.inference.variational.svi import SVI
@@ -29,6 +31,7 @@ __all__ = [
     "NUTS",
     "SVI",
     "ChEESHMC",
+    "ConcreteDropout",
     "DiagonalLaplace",
     "FlowVI",
     "FullRankVI",
@@ -39,6 +42,7 @@ __all__ = [
     "LastLayerVI",
     "LowRankLaplace",
     "LowRankVI",
+    "MCDropout",
     "MeanFieldVI",
     "SubsetLaplace",
     "SubsetVI",

@@ -14,6 +14,7 @@ from bnnzoo.core.covariance import Dense, Diagonal, Embedded, Kronecker, LowRank
 from bnnzoo.core.density import build_density
 from bnnzoo.core.method import Method
 from bnnzoo.core.posterior import Draws, FitInfo, Gaussian, Mixture, Posterior
+from bnnzoo.inference.variational.dropout import DropoutPosterior
 from bnnzoo.inference.variational.flow import Flow, FlowPosterior, coupling_layers
 from bnnzoo.inference.variational.full_rank_vi import FullRank
 from bnnzoo.inference.variational.mean_field_vi import MeanField
@@ -25,6 +26,7 @@ SHORT = {"num_warmup": 20, "num_draws": 10, "num_steps": 20, "max_fits": 5}
 OF_THEIR_OWN = {
     "MAP": inference.MAP(num_steps=20, num_members=2),
     "MeanFieldVI": inference.MeanFieldVI(num_steps=20, num_restarts=2),
+    "MCDropout": inference.MCDropout(0.2, num_steps=20),
     "FlowVI": inference.FlowVI(inference.FullRankVI(num_steps=10), num_steps=10, num_layers=2, num_hidden=3),
     "SubsetVI": inference.SubsetVI(("net.2.*",), below=inference.MAP(num_steps=20)),
     "SubsetLaplace": inference.SubsetLaplace(("net.2.*",)),
@@ -35,6 +37,7 @@ METHODS = {
     for name in inference.__all__
     if isinstance(kind := getattr(inference, name), type) and dataclasses.is_dataclass(kind)
 }
+UNITS = torch.stack([torch.arange(14) % 3, torch.full((14,), 2)])
 X = torch.randn(12, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 Y = X[:, 0] + 0.1 * torch.randn(12, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 MODELS = {
@@ -114,6 +117,7 @@ def by_hand() -> dict[str, Posterior]:
             "draws": Draws(density, chains, random(2, 8, size)),
             "mixture": Mixture(density, info, (gaussians["diagonal"], gaussians["kronecker"]), weights),
             "guide": guide,
+            "dropout": DropoutPosterior(density, info, loc, torch.tensor([0.2, 0.3]).double(), UNITS),
         }
         | flows
     )

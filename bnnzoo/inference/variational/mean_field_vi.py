@@ -11,7 +11,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.stored import Stored
 from bnnzoo.inference.optimise.batches import batches_of
 from bnnzoo.inference.optimise.streams import MemberStreams
-from bnnzoo.inference.variational.elbo import Bound, Family
+from bnnzoo.inference.variational.elbo import Bound, Reparametrised
 from bnnzoo.inference.variational.fit_family import GaussianVI
 from bnnzoo.inference.variational.mean_field_bound import MeanFieldBound, gaussian_sites
 from bnnzoo.inference.variational.noisy_layers import Estimator, noisy_layers
@@ -125,7 +125,7 @@ class MeanFieldVI(GaussianVI):
     estimator: Estimator = "shared"
     closed_form_kl: bool | None = None
 
-    def bound(self, density: LogDensity, family: Family) -> Bound:
+    def bound(self, density: LogDensity, family: Reparametrised) -> Bound:
         """Return how the bound is estimated; by default from one draw of the weights for all rows."""
         is_shared = self.estimator == "shared"
         is_closed = not is_shared if self.closed_form_kl is None else self.closed_form_kl

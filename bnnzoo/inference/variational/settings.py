@@ -1,5 +1,6 @@
 """The settings that all variational methods share."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
@@ -11,16 +12,16 @@ from bnnzoo.core.method import Need
 from bnnzoo.core.settings import Count, NonNegative, Positive, Range
 from bnnzoo.inference.optimise.schedules import ScheduleName
 from bnnzoo.inference.starts import Start
-from bnnzoo.inference.variational.elbo import Bound, Family, PathwiseBound
+from bnnzoo.inference.variational.elbo import Bound, Family, PathwiseBound, Reparametrised
 
-__all__ = ["Keep", "VISettings", "annealed"]
+__all__ = ["BoundSettings", "Keep", "VISettings", "annealed"]
 
 type Keep = Literal["all", "best"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class VISettings:
-    """How the evidence lower bound is maximised.
+class BoundSettings(ABC):
+    """How a bound is maximised, whatever the family.
 
     :class:`bnnzoo.inference.MeanFieldVI` explains each setting.
     """
@@ -35,9 +36,7 @@ class VISettings:
     num_restarts: Count = 1
     keep: Keep = "all"
     kl_annealing: Annotated[float, Range(0, 0.3)] = 0.0
-    temperature: Positive = 1.0
     init: Start = None
-    init_scale: Positive = 0.1
 
     needs: ClassVar[frozenset[Need]] = frozenset()
 
@@ -60,8 +59,44 @@ class VISettings:
         """Weight of the divergence at each step ``[num_steps]``; None for 1 throughout."""
         return annealed(self.num_steps, self.kl_annealing) if self.kl_annealing else None
 
-    def bound(self, density: LogDensity, family: Family) -> Bound:
+    @property
+    def entropy_weight(self) -> float:
+        """How much the entropy counts; 1 approximates the posterior."""
+        return 1.0
+
+    @property
+    def start_scale(self) -> float:
+        """Initial spread of the family, for those that have one."""
+        return 1.0
+
+    @abstractmethod
+    def bound(self, density: LogDensity, family: Reparametrised) -> Bound:
+        """Return how the bound is estimated."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VISettings(BoundSettings):
+    """How the evidence lower bound of a family with a density is maximised.
+
+    :class:`bnnzoo.inference.MeanFieldVI` explains each setting.
+    """
+
+    temperature: Positive = 1.0
+    init_scale: Positive = 0.1
+
+    @property
+    def entropy_weight(self) -> float:
+        """The temperature."""
+        return self.temperature
+
+    @property
+    def start_scale(self) -> float:
+        """The initial standard deviation."""
+        return self.init_scale
+
+    def bound(self, density: LogDensity, family: Reparametrised) -> Bound:
         """Return how the bound is estimated; default: from reparametrised draws alone."""
+        assert isinstance(family, Family)
         return PathwiseBound(density, family)
 
 
