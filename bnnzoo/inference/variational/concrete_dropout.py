@@ -32,7 +32,8 @@ class ConcreteDropout(DropoutVI):
         Rate of every layer at the start; the rates of the network's dropout layers are not used, only their places.
     relaxation : float
         Temperature of the relaxed masks. Lower values are closer to zeros and ones and have noisier gradients.
-    num_steps, num_particles, learning_rate, schedule, batch_size, num_averaged, tolerance, num_restarts, keep, kl_annealing, init
+    num_steps, num_particles, learning_rate, schedule, batch_size, num_averaged, tolerance, num_restarts, keep,
+    kl_annealing, kl_weighting, init
         As for :class:`bnnzoo.inference.MCDropout`.
 
     References

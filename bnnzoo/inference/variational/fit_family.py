@@ -161,7 +161,7 @@ def _maximised_in_worker(restarts: Restarts, density: LogDensity) -> Found:
 
 def _maximised_together(restarts: Restarts, density: LogDensity, context: FitContext) -> Found:
     method, family = restarts.method, restarts.family
-    bound, weights = method.bound(density, family), method.kl_weights
+    bound, weights = method.bound(density, family), method.kl_weights(density.num_data)
     shape = (method.num_restarts, method.num_particles, family.noise_size(density.num_params))
     average = IterateAverage(method.window, method.num_steps)
     found = train(

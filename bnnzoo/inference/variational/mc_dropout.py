@@ -112,7 +112,8 @@ class MCDropout(DropoutVI):
         Probability p that a unit is dropped, the same everywhere. Default: that of each of the network's dropout layers.
         With a rate, a network without dropout layers has its hidden units dropped: the inputs of every linear or
         convolutional layer but the first, whole channels in convolutions.
-    num_steps, num_particles, learning_rate, schedule, batch_size, num_averaged, tolerance, num_restarts, keep, kl_annealing
+    num_steps, num_particles, learning_rate, schedule, batch_size, num_averaged, tolerance, num_restarts, keep,
+    kl_annealing, kl_weighting
         As for :class:`bnnzoo.inference.MeanFieldVI`; a particle is one mask, the same for all rows of a batch.
     init : Tensor, Posterior or Method, optional
         Where M starts, ``[num_restarts, P]``, or where to find starting points.

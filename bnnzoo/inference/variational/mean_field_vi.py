@@ -90,6 +90,9 @@ class MeanFieldVI(GaussianVI):
     kl_annealing : float
         Fraction of the steps over which the weight of the divergence rises from 0; the weights average to one and end at
         one.
+    kl_weighting : {"uniform", "geometric"}
+        Whether the divergence counts the same in every mini-batch of a pass over the data, or twice as much in each as in the
+        next, heavy first and light last (Blundell et al. 2015, section 3.4). The weights of a pass average to one.
     temperature : float
         Above 1 the entropy counts more, below 1 less (a cold posterior); only 1 approximates the posterior.
     init : Tensor, Posterior or Method, optional

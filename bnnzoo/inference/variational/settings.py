@@ -14,9 +14,10 @@ from bnnzoo.inference.optimise.schedules import ScheduleName
 from bnnzoo.inference.starts import Start
 from bnnzoo.inference.variational.elbo import Bound, Family, PathwiseBound, Reparametrised
 
-__all__ = ["BoundSettings", "Keep", "VISettings", "annealed"]
+__all__ = ["BoundSettings", "Keep", "VISettings", "annealed", "pass_weights"]
 
 type Keep = Literal["all", "best"]
+type KLWeighting = Literal["uniform", "geometric"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,7 @@ class BoundSettings(ABC):
     num_restarts: Count = 1
     keep: Keep = "all"
     kl_annealing: Annotated[float, Range(0, 0.3)] = 0.0
+    kl_weighting: KLWeighting = "uniform"
     init: Start = None
 
     needs: ClassVar[frozenset[Need]] = frozenset()
@@ -54,10 +56,25 @@ class BoundSettings(ABC):
             raise ValueError(f"num_averaged={window}: write 1 to num_steps={self.num_steps}.")
         return window
 
-    @property
-    def kl_weights(self) -> Tensor | None:
-        """Weight of the divergence at each step ``[num_steps]``; None for 1 throughout."""
-        return annealed(self.num_steps, self.kl_annealing) if self.kl_annealing else None
+    def kl_weights(self, num_data: int) -> Tensor | None:
+        """Return the weight of the divergence at each step ``[num_steps]``; None for 1 throughout.
+
+        Raises
+        ------
+        ValueError
+            If weights within a pass are asked for without mini-batches.
+        """
+        rising = annealed(self.num_steps, self.kl_annealing) if self.kl_annealing else None
+        if self.kl_weighting == "uniform":
+            return rising
+        if self.batch_size is None:
+            raise ValueError(
+                'kl_weighting="geometric" weights the mini-batches of a pass, and batch_size is None: write batch_size=128, or '
+                'kl_weighting="uniform".'
+            )
+        within = pass_weights(max(1, num_data // self.batch_size))
+        repeated = within.repeat(-(-self.num_steps // len(within)))[: self.num_steps]
+        return repeated if rising is None else repeated * rising
 
     @property
     def entropy_weight(self) -> float:
@@ -127,3 +144,24 @@ def annealed(num_steps: int, fraction: float) -> Tensor:
     rise = (torch.arange(num_rising) + 0.5) / num_rising
     level = (num_steps - num_last - float(rise.sum())) / num_middle
     return torch.cat([rise, torch.full((num_middle,), level), torch.ones(num_last)])
+
+
+def pass_weights(num_batches: int) -> Tensor:
+    r"""Return the weights ``[M]`` of the divergence within one pass over the data, heavy first and light last.
+
+    .. math:: w_i = M \frac{2^{M - i}}{2^M - 1}, \qquad i = 1, \dots, M
+
+    They average to one, so that a pass as a whole weights the divergence as the bound does. The first batches are fitted close to
+    the prior; the last ones see little of it.
+
+    References
+    ----------
+    Blundell, Cornebise, Kavukcuoglu and Wierstra (2015), Weight uncertainty in neural networks, ICML, section 3.4.
+
+    Examples
+    --------
+    >>> pass_weights(3)
+    tensor([1.7143, 0.8571, 0.4286], dtype=torch.float64)
+    """
+    halves = torch.pow(torch.tensor(0.5, dtype=torch.float64), torch.arange(1, num_batches + 1))
+    return num_batches * halves / halves.sum()
