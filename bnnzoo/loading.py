@@ -13,6 +13,7 @@ from bnnzoo.core.saving import open_fit
 from bnnzoo.core.stored import Stored
 from bnnzoo.core.types import Model
 from bnnzoo.inference.ensembles.weighted import WeightedMembers
+from bnnzoo.inference.variational.dropout import DropoutPosterior
 from bnnzoo.inference.variational.flow import FlowPosterior
 from bnnzoo.inference.variational.full_rank_vi import FullRank
 from bnnzoo.inference.variational.mean_field_vi import MeanField
@@ -25,6 +26,7 @@ KINDS: tuple[type[Stored], ...] = (
     Gaussian,
     Mixture,
     WeightedMembers,
+    DropoutPosterior,
     FlowPosterior,
     GuidePosterior,
     Dense,

@@ -3,7 +3,7 @@
 import pytest
 
 from bnnzoo.testing import check_method
-from tests.helpers.methods import ACCURACY, AS_GOOD_AS_EXACT, METHODS, method_named
+from tests.helpers.methods import ACCURACY, AS_GOOD_AS_EXACT, METHODS, TARGETS, method_named
 
 
 def test_the_methods_are_found():
@@ -13,4 +13,5 @@ def test_the_methods_are_found():
 
 @pytest.mark.parametrize("name", METHODS)
 def test_method_keeps_its_promises(name, device):
-    check_method(method_named(name), accuracy=ACCURACY.get(name, AS_GOOD_AS_EXACT), device=device)
+    accuracy = ACCURACY.get(name, AS_GOOD_AS_EXACT)
+    check_method(method_named(name), accuracy=accuracy, device=device, target=TARGETS.get(name))

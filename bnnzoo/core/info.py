@@ -41,6 +41,8 @@ class FitInfo(Stored):
         Wall time of the fit.
     columns : mapping of str to tuple of str
         Column names of the arguments that were data frames: at a prediction, frames are put in the same order by name.
+    has_atoms : bool
+        Whether the posterior has point masses, as that of dropout does, and hence no density.
     """
 
     sampling: Literal["mcmc", "iid", "ensemble"]
@@ -55,6 +57,7 @@ class FitInfo(Stored):
     seed: int = 0
     seconds: float = 0.0
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    has_atoms: bool = False
 
     def __repr__(self) -> str:
         """Name the method, what its draws are, and what the fit cost; no tensor is printed."""

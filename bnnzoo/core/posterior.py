@@ -140,9 +140,8 @@ class Gaussian(StoredPosterior):
 
 @runtime_checkable
 class Component(Posterior, Protocol):
-    """What a mixture is made of: a posterior that has a density."""
+    """What a mixture is made of: a posterior from which Pyro can draw."""
 
-    def log_prob(self, theta: Tensor) -> Tensor: ...
     def sample(self, shape: torch.Size) -> Tensor: ...
 
 
@@ -212,9 +211,12 @@ class Mixture(StoredPosterior):
         members = torch.searchsorted(bounds, places, right=True).clamp(max=count - 1)
         return members[torch.randperm(num_draws, generator=generator)][None]
 
-    def log_prob(self, theta: Tensor) -> Tensor:
-        """Return the log density ``[...]`` of ``theta[..., P]`` under the mixture."""
-        terms = torch.stack([component.log_prob(theta) for component in self.components])
+    def log_prob(self, theta: Tensor) -> Tensor | None:
+        """Return the log density ``[...]`` of ``theta[..., P]`` under the mixture; None if a component has none."""
+        densities = [component.log_prob(theta) for component in self.components]
+        if any(each is None for each in densities):
+            return None
+        terms = torch.stack([each for each in densities if each is not None])
         if self._is_equal:
             return terms.logsumexp(0) - math.log(len(self.components))
         log_weights = self.weights.log().reshape(-1, *(1 for _ in terms.shape[1:]))
@@ -228,7 +230,11 @@ class Mixture(StoredPosterior):
             picked = self._picked(shape).to(each.device)[None, ..., None]
             return each.take_along_dim(picked.expand(1, *each.shape[1:]), 0)[0]
 
-        return guide_of(self.density, sample, self.log_prob)
+        def log_prob(theta: Tensor) -> Tensor:
+            found = self.log_prob(theta)
+            return theta.new_zeros(theta.shape[:-1]) if found is None else found
+
+        return guide_of(self.density, sample, log_prob)
 
     def _picked(self, shape: torch.Size) -> Tensor:
         """Return components ``[*shape]`` picked at random, using torch's global random stream."""

@@ -1,6 +1,6 @@
 """Data sets as named arrays in original units, and their training and test parts."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,9 @@ Array = NDArray[Any]
 class Split:
     """A training and a test part: ``x_train`` [N, D], ``y_train`` [N], ``x_test`` [M, D], ``y_test`` [M].
 
+    If asked for, it also has a calibration part, ``x_calibration`` [K, D] and ``y_calibration`` [K]: for temperatures, the
+    weights of a stack and conformal sets, which must see neither of the other two.
+
     Parameters
     ----------
     x_train, y_train, x_test, y_test : ndarray
@@ -24,6 +27,8 @@ class Split:
     y_loc, y_scale : float
         Mean and standard deviation with which the targets were standardised; 0 and 1 in original units. Subtract
         ``log(y_scale)`` from a log density of standardised targets to obtain that in original units.
+    x_calibration, y_calibration : ndarray, optional
+        The calibration part; default: empty.
     """
 
     x_train: Array
@@ -32,9 +37,11 @@ class Split:
     y_test: Array
     y_loc: float = 0.0
     y_scale: float = 1.0
+    x_calibration: Array = field(default_factory=lambda: np.empty((0, 0)))
+    y_calibration: Array = field(default_factory=lambda: np.empty(0))
 
     def standardized(self) -> "Split":
-        """Standardise inputs and real targets by the means and standard deviations of the training part.
+        """Standardise inputs and real targets of all parts by the means and standard deviations of the training part.
 
         Constant inputs become 0. Integer targets, which are labels or counts, are unchanged.
 
@@ -60,6 +67,8 @@ class Split:
             self.y_test if loc is None else (self.y_test - loc) / scale,
             self.y_loc if loc is None else self.y_loc + self.y_scale * loc,
             self.y_scale * scale,
+            scaler.transform(self.x_calibration) if len(self.x_calibration) else self.x_calibration,
+            self.y_calibration if loc is None else (self.y_calibration - loc) / scale,
         )
 
     def _target_units(self) -> tuple[float | None, float]:
@@ -90,8 +99,8 @@ class Dataset:
     features: tuple[str, ...]
     classes: tuple[str, ...] = ()
 
-    def split(self, test_size: float = 0.2, seed: int = 0) -> Split:
-        """Split at random into a training and a test part, stratified by class.
+    def split(self, test_size: float = 0.2, seed: int = 0, calibration_size: float = 0.0) -> Split:
+        """Split at random into a training and a test part, and a calibration part if asked for, stratified by class.
 
         Parameters
         ----------
@@ -99,10 +108,18 @@ class Dataset:
             Fraction of observations in the test part, between 0 and 1.
         seed : int
             Seed of the split.
+        calibration_size : float
+            Fraction of observations in the calibration part, between 0 (none) and ``1 - test_size``. The test part is the
+            same whatever it is: calibration observations are taken from the training part.
 
         Returns
         -------
         Split
+
+        Raises
+        ------
+        ValueError
+            If no observations are left for training.
 
         Examples
         --------
@@ -111,8 +128,26 @@ class Dataset:
         >>> data = datasets.Dataset("ten", np.zeros((10, 2)), np.arange(10.0), ("a", "b"))
         >>> data.split(test_size=0.3).x_test.shape
         (3, 2)
+        >>> three = data.split(test_size=0.3, calibration_size=0.2)
+        >>> len(three.x_train), len(three.x_calibration), len(three.x_test)
+        (5, 2, 3)
         """
+        _refuse_calibration_size(calibration_size, test_size)
         labels = self.y if self.classes else None
         parts = train_test_split(self.x, self.y, test_size=test_size, random_state=seed, stratify=labels)
         x_train, x_test, y_train, y_test = parts
-        return Split(x_train, y_train, x_test, y_test)
+        if not calibration_size:
+            return Split(x_train, y_train, x_test, y_test)
+        rows = max(1, round(calibration_size * len(self.x)))
+        labels = y_train if self.classes else None
+        parts = train_test_split(x_train, y_train, test_size=rows, random_state=seed, stratify=labels)
+        x_train, x_calibration, y_train, y_calibration = parts
+        return Split(x_train, y_train, x_test, y_test, x_calibration=x_calibration, y_calibration=y_calibration)
+
+
+def _refuse_calibration_size(calibration_size: float, test_size: float) -> None:
+    if not 0 <= calibration_size < 1 - test_size:
+        raise ValueError(
+            f"split(test_size={test_size}, calibration_size={calibration_size}) leaves no observations for training: write a "
+            f"calibration_size from 0 up to, but not including, {1 - test_size:g}."
+        )

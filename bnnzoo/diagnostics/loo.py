@@ -51,8 +51,8 @@ def loo(tree: xr.DataTree) -> ELPDData:
     Raises
     ------
     ValueError
-        If the tree has no log likelihood, its draws are those of a prior or members of an ensemble, the density of an
-        approximation is missing or not finite, or there are fewer than 25 draws.
+        If the tree has no log likelihood, its draws are those of a prior, members of an ensemble or point masses (dropout), the
+        density of an approximation is missing or not finite, or there are fewer than 25 draws.
 
     Warns
     -----
@@ -188,6 +188,12 @@ def _of_chains(log_likelihood: xr.DataArray, tree: xr.DataTree) -> ELPDData:
 
 def _of_approximation(log_likelihood: xr.DataArray, tree: xr.DataTree) -> ELPDData:
     stats = _sample_stats(tree)
+    if tree.attrs.get("has_atoms") == "yes":
+        raise ValueError(
+            f"LOO weights draws by their density, and those of {tree.attrs.get('inference_method', 'dropout')} have none: they "
+            "are point masses, one for each set of units that is dropped. Compare held-out log scores instead, "
+            "bnnzoo.calibration.nll(bnnzoo.predict(posterior, x_test, y_test))."
+        )
     for name in ("log_q", "lp"):
         if name not in stats:
             raise ValueError(

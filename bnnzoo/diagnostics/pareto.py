@@ -135,6 +135,11 @@ def psis_resample(tree: xr.DataTree, num_draws: int | None = None, seed: int = 0
 def _log_ratios(tree: xr.DataTree) -> xr.DataArray:
     """Return log p - log q ``[chain, draw]``."""
     stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else xr.Dataset()
+    if tree.attrs.get("has_atoms") == "yes":
+        raise ValueError(
+            f"Importance weights need a density, and draws of {tree.attrs.get('inference_method', 'dropout')} have none: they "
+            f"are point masses, one for each set of units that is dropped."
+        )
     for name in ("lp", "log_q"):
         if name not in stats:
             raise ValueError(

@@ -34,9 +34,11 @@ from bnnzoo.inference.markov.stochastic.psgld import PSGLD
 from bnnzoo.inference.markov.stochastic.sghmc import SGHMC
 from bnnzoo.inference.markov.stochastic.sgld import SGLD
 from bnnzoo.inference.markov.stochastic.stochastic_mclmc import StochasticMCLMC
+from bnnzoo.inference.variational.concrete_dropout import ConcreteDropout
 from bnnzoo.inference.variational.flow_vi import FlowVI
 from bnnzoo.inference.variational.full_rank_vi import FullRankVI
 from bnnzoo.inference.variational.low_rank_vi import LowRankVI
+from bnnzoo.inference.variational.mc_dropout import MCDropout
 from bnnzoo.inference.variational.mean_field_vi import MeanFieldVI
 from bnnzoo.inference.variational.partial import LastLayerVI, SubsetVI
 from bnnzoo.inference.variational.svi import SVI
@@ -55,6 +57,7 @@ __all__ = [
     "SWAG",
     "ChEESHMC",
     "ChainsApartWarning",
+    "ConcreteDropout",
     "CyclicalSGMCMC",
     "DeepEnsemble",
     "DiagonalLaplace",
@@ -71,6 +74,7 @@ __all__ = [
     "LastLayerVI",
     "LowRankLaplace",
     "LowRankVI",
+    "MCDropout",
     "MeanFieldVI",
     "MixtureOf",
     "MultiSWAG",

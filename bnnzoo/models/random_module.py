@@ -43,8 +43,9 @@ def random_module(name: str, net: nn.Module, prior: Prior) -> Callable[..., Any]
     Use it inside any Pyro model, outside plates. Parameter ``"0.weight"`` of `net` becomes the latent site
     ``f"{name}.0.weight"`` with the parameter's shape. Parameters with ``requires_grad=False`` stay fixed at their
     values; a parameter shared by several layers is one site. `net` is never changed, and the values of its
-    other parameters are not used: its structure is copied once, and the copy is called with the sampled values. The copy
-    computes in the dtype and on the device of its first floating-point input.
+    other parameters are not used: its structure is copied once, and the copy is called with the sampled values. Its
+    dropout layers are inactive there; :class:`bnnzoo.MCDropout` reads its rates from them. The copy computes in
+    the dtype and on the device of its first floating-point input.
 
     Parameters
     ----------
@@ -63,8 +64,8 @@ def random_module(name: str, net: nn.Module, prior: Prior) -> Callable[..., Any]
     Raises
     ------
     ValueError
-        If a layer is BatchNorm or dropout in training mode, the call is inside a plate, no parameter is
-        trainable, or the prior's distribution does not have the parameter's shape.
+        If a layer is BatchNorm or a recurrent or attention layer with dropout in training mode, the call is inside a plate,
+        no parameter is trainable, or the prior's distribution does not have the parameter's shape.
 
     Examples
     --------
@@ -223,7 +224,7 @@ def _refuse_layer(where: str, layer: nn.Module) -> None:
 
 
 def _dropout_rate(layer: nn.Module) -> float:
-    if isinstance(layer, nn.modules.dropout._DropoutNd):
+    if isinstance(layer, (nn.AlphaDropout, nn.FeatureAlphaDropout)):
         return layer.p
     if isinstance(layer, (nn.RNNBase, nn.MultiheadAttention)):
         return float(layer.dropout)

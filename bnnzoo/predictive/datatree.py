@@ -141,6 +141,7 @@ def fit_attributes(info: FitInfo, seed: int) -> dict[str, str | int | float]:
         "seconds": info.seconds,
         "complete": "yes" if info.complete else "no",
         "config": json.dumps(dict(info.config), default=str, sort_keys=True),
+        **({"has_atoms": "yes"} if info.has_atoms else {}),
         **versions(),
     }
 

@@ -20,13 +20,18 @@ from bnnzoo.inference.fit import fit
 from bnnzoo.predictive import posterior_predictive, predict
 from bnnzoo.testing.isolation import leaves_no_trace
 from bnnzoo.testing.monte_carlo import check_moments
-from bnnzoo.testing.targets import LinearGaussian, linear_gaussian, linear_network
+from bnnzoo.testing.targets import Target, linear_gaussian, linear_network
 
 __all__ = ["check_method"]
 
 
 def check_method(
-    method: Method, *, accuracy: float = 0.0, seed: int = 0, device: torch.device | str | None = None
+    method: Method,
+    *,
+    accuracy: float = 0.0,
+    seed: int = 0,
+    device: torch.device | str | None = None,
+    target: Target | None = None,
 ) -> None:
     """Check an inference method against what every method of bnnzoo promises.
 
@@ -45,6 +50,9 @@ def check_method(
     seed : int
     device : torch.device or str, optional
         Where to fit. Default: the CPU.
+    target : Target, optional
+        Model, data and the moments to recover, for a method whose optimum is known and is not the posterior. Default: the
+        linear-Gaussian model.
 
     Raises
     ------
@@ -58,7 +66,8 @@ def check_method(
     """
     name = type(method).__name__
     _check_is_declarative(method)
-    target = linear_network(correlation=0.0) if Need.NETWORK in method.needs else linear_gaussian(correlation=0.0)
+    if target is None:
+        target = linear_network(correlation=0.0) if Need.NETWORK in method.needs else linear_gaussian(correlation=0.0)
     refit = partial(fit, target.model, method, *target.data, progress=False, device=device)
     with leaves_no_trace(name):
         posterior = refit(seed=seed)
@@ -110,7 +119,7 @@ def _check_draws(name: str, posterior: Posterior, dtype: torch.dtype, device: to
     json.dumps(dict(info.config))
 
 
-def _check_recovery(name: str, posterior: Posterior, target: LinearGaussian, accuracy: float) -> None:
+def _check_recovery(name: str, posterior: Posterior, target: Target, accuracy: float) -> None:
     (site,) = target.mean
     values = posterior.density.constrain(posterior.draws())[site].detach().double().cpu().numpy()
     mean, sd = target.mean[site].double().numpy(), target.sd[site].double().numpy()
@@ -139,7 +148,7 @@ def _check_single_precision(name: str, refit: Callable[..., Posterior], posterio
         raise AssertionError(f"{name}: fits with seeds {seed} and {seed + 1} have the same draws.")
 
 
-def _check_guide(name: str, posterior: Posterior, target: LinearGaussian) -> None:
+def _check_guide(name: str, posterior: Posterior, target: Target) -> None:
     guide = posterior.as_guide()
     with torch.random.fork_rng(), pyro.get_param_store().scope():
         values: dict[str, Any] = guide(*target.data)
@@ -150,7 +159,7 @@ def _check_guide(name: str, posterior: Posterior, target: LinearGaussian) -> Non
             )
 
 
-def _check_trees(name: str, posterior: Posterior, target: LinearGaussian) -> None:
+def _check_trees(name: str, posterior: Posterior, target: Target) -> None:
     train = posterior_predictive(posterior, *target.data)
     _check_log_prior(name, train)
     for tree in (train, predict(posterior, target.data[0][:5])):

@@ -56,3 +56,32 @@ def test_labels_are_not_standardised():
     split = Split(np.eye(4), np.array([0, 1, 1, 2]), np.eye(4), np.array([2, 1, 0, 0])).standardized()
     np.testing.assert_array_equal(split.y_train, [0, 1, 1, 2])
     assert (split.y_loc, split.y_scale) == (0.0, 1.0)
+
+
+def test_a_calibration_part_is_taken_from_the_training_part():
+    data = regression()
+    two, three = data.split(test_size=0.3, seed=1), data.split(test_size=0.3, seed=1, calibration_size=0.2)
+    np.testing.assert_array_equal(three.x_test, two.x_test)
+    np.testing.assert_array_equal(three.y_test, two.y_test)
+    assert [len(part) for part in (three.y_train, three.y_calibration, three.y_test)] == [25, 10, 15]
+    parts = [three.y_train, three.y_calibration, three.y_test]
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.sort(data.y))
+    assert two.x_calibration.size == two.y_calibration.size == 0
+
+
+def test_a_calibration_part_keeps_the_shares_of_classes():
+    data = Dataset("made", np.zeros((100, 1)), np.repeat([0, 1], [90, 10]), ("a",), ("no", "yes"))
+    assert data.split(calibration_size=0.2).y_calibration.sum() == 2
+
+
+def test_a_calibration_part_is_standardised_by_the_training_part():
+    split = regression().split(calibration_size=0.2)
+    found = split.standardized()
+    np.testing.assert_allclose(found.x_calibration, StandardScaler().fit(split.x_train).transform(split.x_calibration))
+    np.testing.assert_allclose(found.y_calibration * found.y_scale + found.y_loc, split.y_calibration)
+
+
+@pytest.mark.parametrize("size", [-0.1, 0.8, 1.5])
+def test_a_calibration_part_leaves_rows_for_training(size):
+    with pytest.raises(ValueError, match=rf"calibration_size={size}\) leaves no observations for training: write a"):
+        regression().split(calibration_size=size)

@@ -4,8 +4,9 @@ import dataclasses
 
 from bnnzoo import inference
 from bnnzoo.core.method import Method
+from bnnzoo.testing import Target, dropout_network
 
-__all__ = ["ACCURACY", "AS_GOOD_AS_EXACT", "METHODS", "method_named"]
+__all__ = ["ACCURACY", "AS_GOOD_AS_EXACT", "METHODS", "TARGETS", "method_named"]
 
 METHODS = {
     name: kind
@@ -48,8 +49,16 @@ ACCURACY = {  # not exact: their bias at the default step size, see docs/methods
     "DeepEnsemble": 0.02,  # trained for a number of steps, and not driven to the mode
     "MultiSWAG": 0.5,  # the width of its Gaussians is that of gradient noise
     "SWAG": 0.5,
+    "ConcreteDropout": 0.05,  # relaxed masks learn a slightly higher rate, see docs/methods/dropout.md
+    "MCDropout": 1e-3,
 }
 AS_GOOD_AS_EXACT = 1e-4
+
+# What the optimum of a method is where it is not the posterior.
+TARGETS: dict[str, Target] = {
+    "ConcreteDropout": dropout_network(rate=None, noise=5.0),
+    "MCDropout": dropout_network(rate=0.2),
+}
 
 
 def method_named(name: str) -> Method:

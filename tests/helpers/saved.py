@@ -15,6 +15,7 @@ from bnnzoo.core.density import build_density
 from bnnzoo.core.method import Method
 from bnnzoo.core.posterior import Draws, FitInfo, Gaussian, Mixture, Posterior
 from bnnzoo.inference.ensembles.weighted import WeightedMembers
+from bnnzoo.inference.variational.dropout import DropoutPosterior
 from bnnzoo.inference.variational.flow import Flow, FlowPosterior, coupling_layers
 from bnnzoo.inference.variational.full_rank_vi import FullRank
 from bnnzoo.inference.variational.mean_field_vi import MeanField
@@ -28,6 +29,7 @@ OF_THEIR_OWN = {
     "DeepEnsemble": inference.DeepEnsemble(num_members=3, num_steps=40, held_out=0.3, weights="stacking"),
     "MAP": inference.MAP(num_steps=20, num_members=2),
     "MeanFieldVI": inference.MeanFieldVI(num_steps=20, num_restarts=2),
+    "MCDropout": inference.MCDropout(0.2, num_steps=20),
     "FlowVI": inference.FlowVI(inference.FullRankVI(num_steps=10), num_steps=10, num_layers=2, num_hidden=3),
     "MixtureOf": inference.MixtureOf(inference.MeanFieldVI(num_steps=20), num_members=2, weights="evidence"),
     "MultiSWAG": inference.MultiSWAG(2, inference.SWAG(num_steps=40)),
@@ -43,6 +45,7 @@ METHODS = {
     for name in inference.__all__
     if isinstance(kind := getattr(inference, name), type) and hasattr(kind, "needs")
 }
+UNITS = torch.stack([torch.arange(14) % 3, torch.full((14,), 2)])
 X = torch.randn(12, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 Y = X[:, 0] + 0.1 * torch.randn(12, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 MODELS = {
@@ -123,6 +126,7 @@ def by_hand() -> dict[str, Posterior]:
             "mixture": Mixture(density, info, (gaussians["diagonal"], gaussians["kronecker"]), weights),
             "guide": guide,
             "members": WeightedMembers(density, FitInfo("ensemble", seed=3), random(3, size), random(3)),
+            "dropout": DropoutPosterior(density, info, loc, torch.tensor([0.2, 0.3]).double(), UNITS),
         }
         | flows
     )

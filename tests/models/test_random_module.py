@@ -184,8 +184,8 @@ def test_hyperparameters_are_no_weights():
         (nn.BatchNorm1d(4), r"layer '1' is BatchNorm1d in training mode: its output for one row .* Call net.eval\(\)"),
         (nn.BatchNorm1d(4, track_running_stats=False), "layer '1' is BatchNorm1d without running statistics"),
         (
-            nn.Dropout(0.5),
-            r"layer '1' is Dropout\(p=0.5.*\) in training mode: its dropout is noise .* Call net.eval\(\)",
+            nn.AlphaDropout(0.5),
+            r"layer '1' is AlphaDropout\(p=0.5.*\) in training mode: its dropout is noise .* Call net",
         ),
         (nn.GRU(4, 4, num_layers=2, dropout=0.1), r"layer '1' is GRU\(.*\) in training mode: its dropout"),
         (nn.LazyLinear(4), "layer '1' is lazy and has no shape yet: call the network on data once"),
@@ -203,8 +203,14 @@ def test_they_are_accepted_in_eval_mode(layer):
     sampled(nn.Sequential(nn.Linear(3, 4), layer).eval())
 
 
-def test_dropout_of_rate_zero_is_accepted():
-    sampled(nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.0)))
+def test_dropout_layers_are_accepted_and_inactive():
+    net = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.9), nn.Linear(4, 1)).train()
+    outputs = []
+    for _ in range(2):
+        with pyro.poutine.seed(rng_seed=0):
+            outputs.append(random_module("net", net, NORMAL)(torch.ones(50, 3)))
+    assert torch.equal(*outputs)
+    assert net.training
 
 
 def test_a_network_that_is_one_bad_layer_is_named():

@@ -12,11 +12,20 @@ from bnnzoo.core.covariance import Covariance
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.types import Data
 
-__all__ = ["Bound", "Family", "GaussianFamily", "InvertibleFamily", "PathwiseBound", "elbo", "mean_over_particles"]
+__all__ = [
+    "Bound",
+    "Family",
+    "GaussianFamily",
+    "InvertibleFamily",
+    "PathwiseBound",
+    "Reparametrised",
+    "elbo",
+    "mean_over_particles",
+]
 
 
 @runtime_checkable
-class Family(Protocol):
+class Reparametrised(Protocol):
     """Distributions over ``theta[P]`` with their parameters in one vector ``params[Q]``.
 
     A draw is a function of the parameters and of standard normal ``noise[R]``.
@@ -25,6 +34,12 @@ class Family(Protocol):
     def start(self, loc: Tensor, scale: float) -> Tensor: ...
     def noise_size(self, num_params: int) -> int: ...
     def draw(self, params: Tensor, noise: Tensor) -> Tensor: ...
+
+
+@runtime_checkable
+class Family(Reparametrised, Protocol):
+    """Reparametrised distributions that have a density."""
+
     def log_prob(self, params: Tensor, theta: Tensor) -> Tensor: ...
 
 

@@ -1,6 +1,6 @@
 """Maximising the evidence lower bound over a family, from one or several starts."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, replace
 
 import torch
@@ -19,14 +19,14 @@ from bnnzoo.inference.optimise.optimisers import Adam
 from bnnzoo.inference.optimise.schedules import schedule_named
 from bnnzoo.inference.optimise.train import train
 from bnnzoo.inference.starts import starting_points
-from bnnzoo.inference.variational.elbo import Bound, Family, GaussianFamily, mean_over_particles
+from bnnzoo.inference.variational.elbo import Bound, GaussianFamily, Reparametrised, mean_over_particles
 from bnnzoo.inference.variational.noise import Noise
-from bnnzoo.inference.variational.settings import VISettings
+from bnnzoo.inference.variational.settings import BoundSettings, VISettings
 
 __all__ = ["GaussianVI", "fit_family", "fit_gaussian"]
 
 
-class GaussianVI(VISettings, ABC):
+class GaussianVI(VISettings):
     """A variational method whose family are Gaussians: what flows and partial VI can build on."""
 
     @abstractmethod
@@ -55,9 +55,9 @@ class Restarts:
 
     Attributes
     ----------
-    method : VISettings
+    method : BoundSettings
         Without ``init``: the starts are found.
-    family : Family
+    family : Reparametrised
     start : Tensor [C, Q]
     members : range
         Numbers of these restarts.
@@ -66,8 +66,8 @@ class Restarts:
         See :class:`bnnzoo.inference.optimise.optimisers.Adam`.
     """
 
-    method: VISettings
-    family: Family
+    method: BoundSettings
+    family: Reparametrised
     start: Tensor
     members: range
     seed: int
@@ -105,8 +105,8 @@ def fit_gaussian(
 
 
 def fit_family(
-    method: VISettings,
-    family: Family,
+    method: BoundSettings,
+    family: Reparametrised,
     density: LogDensity,
     context: FitContext,
     start: Tensor | None = None,
@@ -116,9 +116,9 @@ def fit_family(
 
     Parameters
     ----------
-    method : VISettings
+    method : BoundSettings
         All settings, and how the bound is estimated.
-    family : Family
+    family : Reparametrised
     density, context
         As in ``Method.run``.
     start : Tensor [C, Q], optional
@@ -135,7 +135,7 @@ def fit_family(
     """
     if start is None:
         theta = starting_points(method.init, method.num_restarts, density, context)
-        start = torch.stack([family.start(loc, method.init_scale) for loc in theta])
+        start = torch.stack([family.start(loc, method.start_scale) for loc in theta])
     members = range(method.num_restarts)
     restarts = Restarts(replace(method, init=None), family, start, members, context.seed, clip)
     found = _maximised(restarts, density, context)
@@ -170,11 +170,11 @@ def _maximised_in_worker(restarts: Restarts, density: LogDensity) -> Found:
 
 def _maximised_together(restarts: Restarts, density: LogDensity, context: FitContext) -> Found:
     method, family = restarts.method, restarts.family
-    bound, weights = method.bound(density, family), method.kl_weights
+    bound, weights = method.bound(density, family), method.kl_weights(density.num_data)
     shape = (method.num_restarts, method.num_particles, family.noise_size(density.num_params))
     average = IterateAverage(method.window, method.num_steps)
     found = train(
-        _objective(bound, method.temperature),
+        _objective(bound, method.entropy_weight),
         Adam(method.learning_rate, clip=restarts.clip),
         schedule_named(method.schedule),
         batches_of(method.batch_size),
@@ -191,7 +191,7 @@ def _maximised_together(restarts: Restarts, density: LogDensity, context: FitCon
     return Found(average.mean, found.trace, found.complete)
 
 
-def _stopping(method: VISettings) -> PlateauStopping | None:
+def _stopping(method: BoundSettings) -> PlateauStopping | None:
     if method.tolerance is None:
         return None
     return PlateauStopping(method.tolerance, method.window, method.num_steps)
@@ -224,7 +224,7 @@ def _draws_of(family: Family, params: Tensor, density: LogDensity) -> Tensor:
     return torch.stack([family.draw(row, noise) for row in params])
 
 
-def _kept(trace: Tensor, method: VISettings) -> Tensor:
+def _kept(trace: Tensor, method: BoundSettings) -> Tensor:
     """Return the indices of the restarts to keep: all, or the one whose bound was highest over the last window."""
     last = trace[:, -method.window :].nanmean(1).nan_to_num(-torch.inf)
     return last.argmax()[None] if method.keep == "best" else torch.arange(len(last))

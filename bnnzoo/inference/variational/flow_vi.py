@@ -42,7 +42,7 @@ class FlowVI(VISettings):
         Hidden units of the network in each layer.
     num_steps, num_particles, learning_rate, schedule, num_averaged, tolerance
         Of the second fit, as for :class:`bnnzoo.inference.MeanFieldVI`.
-    batch_size, num_restarts, kl_annealing, temperature, init, init_scale
+    batch_size, num_restarts, kl_annealing, kl_weighting, temperature, init, init_scale
         Of both fits, as for :class:`bnnzoo.inference.MeanFieldVI`; the divergence is annealed in the first.
     keep : {"all", "best"}
         Which restarts are returned.
@@ -98,7 +98,7 @@ class FlowVI(VISettings):
             raise ValueError(f"FlowVI(base={type(base).__name__}()): write FullRankVI() or MeanFieldVI().")
         if base.init is not None:
             raise ValueError(f"FlowVI starts at its own init: leave init out of {type(base).__name__}.")
-        shared = ("batch_size", "num_restarts", "kl_annealing", "temperature", "init", "init_scale")
+        shared = ("batch_size", "num_restarts", "kl_annealing", "kl_weighting", "temperature", "init", "init_scale")
         return replace(base, keep="all", **{name: getattr(self, name) for name in shared})
 
 

@@ -66,7 +66,8 @@ class FullRankVI(GaussianVI):
 
     Parameters
     ----------
-    num_steps, num_particles, learning_rate, schedule, batch_size, num_averaged, tolerance, num_restarts, keep, kl_annealing
+    num_steps, num_particles, learning_rate, schedule, batch_size, num_averaged, tolerance, num_restarts, keep,
+    kl_annealing, kl_weighting
         As for :class:`bnnzoo.inference.MeanFieldVI`.
     temperature, init, init_scale
         As for :class:`bnnzoo.inference.MeanFieldVI`.

@@ -57,7 +57,7 @@ class LowRankVI(GaussianVI):
     rank : int
         Number of directions along which entries are correlated.
     num_steps, num_particles, learning_rate, schedule, batch_size, num_averaged, tolerance, num_restarts, keep,
-    kl_annealing
+    kl_annealing, kl_weighting
         As for :class:`bnnzoo.inference.MeanFieldVI`.
     temperature, init, init_scale
         As for :class:`bnnzoo.inference.MeanFieldVI`.

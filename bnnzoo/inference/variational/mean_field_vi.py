@@ -11,7 +11,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.stored import Stored
 from bnnzoo.inference.optimise.batches import batches_of
 from bnnzoo.inference.optimise.streams import MemberStreams
-from bnnzoo.inference.variational.elbo import Bound, Family
+from bnnzoo.inference.variational.elbo import Bound, Reparametrised
 from bnnzoo.inference.variational.fit_family import GaussianVI
 from bnnzoo.inference.variational.mean_field_bound import MeanFieldBound, gaussian_sites
 from bnnzoo.inference.variational.noisy_layers import Estimator, noisy_layers
@@ -90,6 +90,9 @@ class MeanFieldVI(GaussianVI):
     kl_annealing : float
         Fraction of the steps over which the weight of the divergence rises from 0; the weights average to one and end at
         one.
+    kl_weighting : {"uniform", "geometric"}
+        Whether the divergence counts the same in every mini-batch of a pass over the data, or twice as much in each as in the
+        next, heavy first and light last (Blundell et al. 2015, section 3.4). The weights of a pass average to one.
     temperature : float
         Above 1 the entropy counts more, below 1 less (a cold posterior); only 1 approximates the posterior.
     init : Tensor, Posterior or Method, optional
@@ -125,7 +128,7 @@ class MeanFieldVI(GaussianVI):
     estimator: Estimator = "shared"
     closed_form_kl: bool | None = None
 
-    def bound(self, density: LogDensity, family: Family) -> Bound:
+    def bound(self, density: LogDensity, family: Reparametrised) -> Bound:
         """Return how the bound is estimated; by default from one draw of the weights for all rows."""
         is_shared = self.estimator == "shared"
         is_closed = not is_shared if self.closed_form_kl is None else self.closed_form_kl

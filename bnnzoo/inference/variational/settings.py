@@ -1,5 +1,6 @@
 """The settings that all variational methods share."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
@@ -11,16 +12,17 @@ from bnnzoo.core.method import Need
 from bnnzoo.core.settings import Count, NonNegative, Positive, Range
 from bnnzoo.inference.optimise.schedules import ScheduleName
 from bnnzoo.inference.starts import Start
-from bnnzoo.inference.variational.elbo import Bound, Family, PathwiseBound
+from bnnzoo.inference.variational.elbo import Bound, Family, PathwiseBound, Reparametrised
 
-__all__ = ["Keep", "VISettings", "annealed"]
+__all__ = ["BoundSettings", "Keep", "VISettings", "annealed", "pass_weights"]
 
 type Keep = Literal["all", "best"]
+type KLWeighting = Literal["uniform", "geometric"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class VISettings:
-    """How the evidence lower bound is maximised.
+class BoundSettings(ABC):
+    """How a bound is maximised, whatever the family.
 
     :class:`bnnzoo.inference.MeanFieldVI` explains each setting.
     """
@@ -35,9 +37,8 @@ class VISettings:
     num_restarts: Count = 1
     keep: Keep = "all"
     kl_annealing: Annotated[float, Range(0, 0.3)] = 0.0
-    temperature: Positive = 1.0
+    kl_weighting: KLWeighting = "uniform"
     init: Start = None
-    init_scale: Positive = 0.1
 
     needs: ClassVar[frozenset[Need]] = frozenset()
 
@@ -55,13 +56,64 @@ class VISettings:
             raise ValueError(f"num_averaged={window}: write 1 to num_steps={self.num_steps}.")
         return window
 
-    @property
-    def kl_weights(self) -> Tensor | None:
-        """Weight of the divergence at each step ``[num_steps]``; None for 1 throughout."""
-        return annealed(self.num_steps, self.kl_annealing) if self.kl_annealing else None
+    def kl_weights(self, num_data: int) -> Tensor | None:
+        """Return the weight of the divergence at each step ``[num_steps]``; None for 1 throughout.
 
-    def bound(self, density: LogDensity, family: Family) -> Bound:
+        Raises
+        ------
+        ValueError
+            If weights within a pass are asked for without mini-batches.
+        """
+        rising = annealed(self.num_steps, self.kl_annealing) if self.kl_annealing else None
+        if self.kl_weighting == "uniform":
+            return rising
+        if self.batch_size is None:
+            raise ValueError(
+                'kl_weighting="geometric" weights the mini-batches of a pass, and batch_size is None: write batch_size=128, or '
+                'kl_weighting="uniform".'
+            )
+        within = pass_weights(max(1, num_data // self.batch_size))
+        repeated = within.repeat(-(-self.num_steps // len(within)))[: self.num_steps]
+        return repeated if rising is None else repeated * rising
+
+    @property
+    def entropy_weight(self) -> float:
+        """How much the entropy counts; 1 approximates the posterior."""
+        return 1.0
+
+    @property
+    def start_scale(self) -> float:
+        """Initial spread of the family, for those that have one."""
+        return 1.0
+
+    @abstractmethod
+    def bound(self, density: LogDensity, family: Reparametrised) -> Bound:
+        """Return how the bound is estimated."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VISettings(BoundSettings):
+    """How the evidence lower bound of a family with a density is maximised.
+
+    :class:`bnnzoo.inference.MeanFieldVI` explains each setting.
+    """
+
+    temperature: Positive = 1.0
+    init_scale: Positive = 0.1
+
+    @property
+    def entropy_weight(self) -> float:
+        """The temperature."""
+        return self.temperature
+
+    @property
+    def start_scale(self) -> float:
+        """The initial standard deviation."""
+        return self.init_scale
+
+    def bound(self, density: LogDensity, family: Reparametrised) -> Bound:
         """Return how the bound is estimated; default: from reparametrised draws alone."""
+        assert isinstance(family, Family)
         return PathwiseBound(density, family)
 
 
@@ -92,3 +144,24 @@ def annealed(num_steps: int, fraction: float) -> Tensor:
     rise = (torch.arange(num_rising) + 0.5) / num_rising
     level = (num_steps - num_last - float(rise.sum())) / num_middle
     return torch.cat([rise, torch.full((num_middle,), level), torch.ones(num_last)])
+
+
+def pass_weights(num_batches: int) -> Tensor:
+    r"""Return the weights ``[M]`` of the divergence within one pass over the data, heavy first and light last.
+
+    .. math:: w_i = M \frac{2^{M - i}}{2^M - 1}, \qquad i = 1, \dots, M
+
+    They average to one, so that a pass as a whole weights the divergence as the bound does. The first batches are fitted close to
+    the prior; the last ones see little of it.
+
+    References
+    ----------
+    Blundell, Cornebise, Kavukcuoglu and Wierstra (2015), Weight uncertainty in neural networks, ICML, section 3.4.
+
+    Examples
+    --------
+    >>> pass_weights(3)
+    tensor([1.7143, 0.8571, 0.4286], dtype=torch.float64)
+    """
+    halves = torch.pow(torch.tensor(0.5, dtype=torch.float64), torch.arange(1, num_batches + 1))
+    return num_batches * halves / halves.sum()
