@@ -248,7 +248,7 @@ def _folds(
     splitters = {"stratify_by": StratifiedKFold, "group_by": GroupKFold}
     way, labels = next(iter(ways.items()), ("", None))
     splitter = splitters.get(way, KFold)(num_folds, shuffle=True, random_state=seed)
-    parts = splitter.split(np.zeros(num_rows), y=labels, groups=labels)
+    parts = splitter.split(np.zeros(num_rows), **{"groups" if way == "group_by" else "y": labels})
     found = np.empty(num_rows, dtype=np.intp)
     for number, (_, left_out) in enumerate(parts):
         found[left_out] = number

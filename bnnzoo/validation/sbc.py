@@ -266,7 +266,9 @@ def _tree(ranks: dict[str, Tensor], group: str, header: dict[str, Any]) -> xr.Da
         )
         for name, value in ranks.items()
     }
-    dims = {dim: np.arange(size) for array in arrays.values() for dim, size in zip(array.dims, array.shape, strict=True)}
+    dims = {
+        dim: np.arange(size) for array in arrays.values() for dim, size in zip(array.dims, array.shape, strict=True)
+    }
     tree = xr.DataTree.from_dict({group: xr.Dataset(arrays).assign_coords(dims)})
     tree.attrs = {"inference_method": header["method"], "num_draws": header["num_draws"], "seed": header["seed"]}
     return tree

@@ -1,9 +1,6 @@
 """Simulation-based calibration: of an exact method, of one known to be too narrow, and of the bookkeeping."""
 
-import math
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import ClassVar
 
 import arviz as az
 import matplotlib as mpl
@@ -14,38 +11,17 @@ import pytest
 import torch
 
 import bnnzoo as bz
-from bnnzoo.core.covariance import Dense
-from bnnzoo.core.info import FitInfo
-from bnnzoo.core.posterior import Gaussian
 from bnnzoo.testing import linear_gaussian
 from bnnzoo.validation import sbc, sbc_verdict
+from tests.helpers.exact_linear import ExactLinear
 
 TARGET = linear_gaussian(num_data=8, num_inputs=2)
 QUIET = {"progress": False, "dtype": torch.float64}
 
 
-@dataclass(frozen=True)
-class Exact:
-    """The posterior of the linear model in closed form, moved and rescaled if asked for."""
-
-    scale: float = 1.0
-    shift: float = 0.0
-    of_prior: bool = False
-    needs: ClassVar = frozenset()
-
-    def run(self, density, context):
-        x, y = density.data
-        noise = math.inf if self.of_prior else TARGET.noise
-        covariance = torch.linalg.inv(torch.eye(2, dtype=x.dtype) + x.T @ x / noise**2)
-        loc = covariance @ x.T @ y / noise**2 + self.shift * covariance.diagonal().sqrt()
-        return Gaussian(
-            density, FitInfo("iid", seed=context.seed), loc, Dense(self.scale * torch.linalg.cholesky(covariance))
-        )
-
-
 @pytest.fixture(scope="module")
 def exact():
-    return sbc(TARGET.model, Exact(), *TARGET.data, num_simulations=60, num_draws=39, seed=1, **QUIET)
+    return sbc(TARGET.model, ExactLinear(), *TARGET.data, num_simulations=60, num_draws=39, seed=1, **QUIET)
 
 
 def test_ranks_of_an_exact_method_are_uniform(exact):
@@ -70,10 +46,10 @@ def test_arviz_plots_the_ranks(exact):
 @pytest.mark.parametrize(
     ("method", "finding"),
     [
-        (Exact(scale=0.3), "draws too narrow"),
-        (Exact(scale=4.0), "draws too wide"),
-        (Exact(shift=1.5), "draws too high"),
-        (Exact(shift=-1.5), "draws too low"),
+        (ExactLinear(scale=0.3), "draws too narrow"),
+        (ExactLinear(scale=4.0), "draws too wide"),
+        (ExactLinear(shift=1.5), "draws too high"),
+        (ExactLinear(shift=-1.5), "draws too low"),
     ],
 )
 def test_wrong_posteriors_are_found_out(method, finding):
@@ -83,45 +59,47 @@ def test_wrong_posteriors_are_found_out(method, finding):
 
 
 def test_the_log_likelihood_finds_a_method_that_ignores_the_data():
-    ranks = sbc(TARGET.model, Exact(of_prior=True), *TARGET.data, num_simulations=60, num_draws=39, **QUIET)
+    ranks = sbc(TARGET.model, ExactLinear(of_prior=True), *TARGET.data, num_simulations=60, num_draws=39, **QUIET)
     verdict = sbc_verdict(ranks)
     assert verdict.loc[["w[0]", "w[1]"], "uniform"].all()  # the prior's ranks are uniform, too
     assert not verdict.loc["log_likelihood", "uniform"]
 
 
 def test_calibration_around_the_data_at_hand():
-    ranks = sbc(TARGET.model, Exact(), *TARGET.data, num_simulations=40, num_draws=39, around="posterior", **QUIET)
+    ranks = sbc(
+        TARGET.model, ExactLinear(), *TARGET.data, num_simulations=40, num_draws=39, around="posterior", **QUIET
+    )
     assert sbc_verdict(ranks)["uniform"].all()
     assert list(ranks.children) == ["posterior_sbc"]
 
 
 def test_a_file_goes_on_where_it_stopped(tmp_path):
     call = {"num_draws": 9, "seed": 3, **QUIET}
-    whole = sbc(TARGET.model, Exact(), *TARGET.data, num_simulations=6, **call)
+    whole = sbc(TARGET.model, ExactLinear(), *TARGET.data, num_simulations=6, **call)
     path = tmp_path / "ranks.sbc"
-    sbc(TARGET.model, Exact(), *TARGET.data, num_simulations=4, path=path, **call)
-    again = sbc(TARGET.model, Exact(), *TARGET.data, num_simulations=6, path=path, **call)
+    sbc(TARGET.model, ExactLinear(), *TARGET.data, num_simulations=4, path=path, **call)
+    again = sbc(TARGET.model, ExactLinear(), *TARGET.data, num_simulations=6, path=path, **call)
     assert again.identical(whole)
 
 
 def test_a_file_of_another_calibration_is_refused(tmp_path):
     path = tmp_path / "ranks.sbc"
-    sbc(TARGET.model, Exact(), *TARGET.data, num_simulations=2, num_draws=9, path=path, **QUIET)
+    sbc(TARGET.model, ExactLinear(), *TARGET.data, num_simulations=2, num_draws=9, path=path, **QUIET)
     with pytest.raises(ValueError, match="holds ranks of another calibration: its num_draws differs"):
-        sbc(TARGET.model, Exact(), *TARGET.data, num_simulations=2, num_draws=8, path=path, **QUIET)
+        sbc(TARGET.model, ExactLinear(), *TARGET.data, num_simulations=2, num_draws=8, path=path, **QUIET)
 
 
 def test_the_executor_does_not_change_the_ranks():
     call = {"num_simulations": 3, "num_draws": 9, **QUIET}
-    here = sbc(TARGET.model, Exact(), *TARGET.data, **call)
+    here = sbc(TARGET.model, ExactLinear(), *TARGET.data, **call)
     with ThreadPoolExecutor(2) as executor:
-        assert sbc(TARGET.model, Exact(), *TARGET.data, executor=executor, **call).identical(here)
+        assert sbc(TARGET.model, ExactLinear(), *TARGET.data, executor=executor, **call).identical(here)
 
 
 def test_quantities_of_ones_own():
     ranks = sbc(
         TARGET.model,
-        Exact(),
+        ExactLinear(),
         *TARGET.data,
         num_simulations=3,
         num_draws=9,
@@ -162,4 +140,4 @@ def test_too_few_draws_are_refused():
     with pytest.raises(ValueError, match="num_draws=50, but MAP gives 2 draws"):
         sbc(TARGET.model, bz.MAP(num_members=2, num_steps=5), *TARGET.data, num_simulations=2, num_draws=50, **QUIET)
     with pytest.raises(ValueError, match="num_simulations=1; write a whole number, 2 or more"):
-        sbc(TARGET.model, Exact(), *TARGET.data, num_simulations=1)
+        sbc(TARGET.model, ExactLinear(), *TARGET.data, num_simulations=1)
