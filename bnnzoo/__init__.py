@@ -43,7 +43,7 @@ from bnnzoo.loading import load
 from bnnzoo.models import likelihoods, priors, random_module
 
 if TYPE_CHECKING:
-    from bnnzoo import acquisition, calibration, datasets, diagnostics, ood, plots, testing, uncertainty
+    from bnnzoo import acquisition, calibration, datasets, diagnostics, ood, plots, testing, uncertainty, validation
     from bnnzoo.predictive import posterior_predictive, predict, prior_predictive, to_datatree
 
 __all__ = [
@@ -97,13 +97,25 @@ __all__ = [
     "testing",
     "to_datatree",
     "uncertainty",
+    "validation",
 ]
 
 __version__ = "0.1.0"
 
 # Loaded when first used: xarray, scikit-learn, scipy's statistics and plotting take seconds that a fit does not need.
 _ON_FIRST_USE = frozenset(
-    {"acquisition", "calibration", "datasets", "diagnostics", "ood", "plots", "predictive", "testing", "uncertainty"}
+    {
+        "acquisition",
+        "calibration",
+        "datasets",
+        "diagnostics",
+        "ood",
+        "plots",
+        "predictive",
+        "testing",
+        "uncertainty",
+        "validation",
+    }
 )
 _PREDICTIVE = frozenset({"posterior_predictive", "predict", "prior_predictive", "to_datatree"})
 

@@ -70,6 +70,7 @@ EXAMPLES = [
     "models/plot_evidence.py",
     "uncertainty/plot_uncertainty.py",
     "uncertainty/plot_calibration.py",
+    "uncertainty/plot_simulation_based_calibration.py",
     "uncertainty/plot_out_of_distribution.py",
     "uncertainty/plot_active_learning.py",
 ]

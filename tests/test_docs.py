@@ -30,6 +30,7 @@ PAGES = {
     "bnnzoo.ood": "measures/*.md",
     "bnnzoo.acquisition": "measures/*.md",
     "bnnzoo.plots": "measures/*.md",
+    "bnnzoo.validation": "measures/*.md",
 }
 GUIDE = [*sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("[a-z]*/*.md")), ROOT / "CONTRIBUTING.md", ROOT / "README.md"]
 PACKAGES = sorted(

@@ -218,7 +218,7 @@ def _refuse_stuck(trace: Tensor, rejected_at: str) -> None:
         )
 
 
-def _draws_of(family: Family, params: Tensor, density: LogDensity) -> Tensor:
+def _draws_of(family: Reparametrised, params: Tensor, density: LogDensity) -> Tensor:
     """Return a draw ``[C, P]`` of each restart from noise that is zero: somewhere in the middle."""
     noise = params.new_zeros(family.noise_size(density.num_params))
     return torch.stack([family.draw(row, noise) for row in params])

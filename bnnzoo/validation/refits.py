@@ -1,0 +1,154 @@
+"""Refits without some of the observations, in the form in which ArviZ asks for them."""
+
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+from arviz_stats.loo.wrapper import SamplingWrapper
+from numpy.typing import NDArray
+
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.executors import run_on
+from bnnzoo.core.method import Method
+from bnnzoo.core.minibatch import select
+from bnnzoo.inference import fit
+from bnnzoo.labelled import SAMPLE_DIMS
+from bnnzoo.predictive import predict
+
+__all__ = ["Refit", "Refits", "by_row", "held_out_log_likelihood"]
+
+type Rows = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Refit:
+    """One fit to all observations but some.
+
+    Attributes
+    ----------
+    method : Method
+    left_out : ndarray [M]
+        Numbers of the rows on which the fit is judged.
+    seed : int
+    num_draws : int, optional
+        Draws a chain with which the rows are predicted; default: as for :func:`bnnzoo.predict`.
+    """
+
+    method: Method
+    left_out: Rows
+    seed: int
+    num_draws: int | None = None
+
+    def __call__(self, density: LogDensity) -> xr.DataArray:
+        """Fit the model without the rows and return their log likelihood ``[chain, draw, obs_id]``."""
+        rows = torch.from_numpy(self.left_out)
+        kept = torch.ones(density.num_data, dtype=torch.bool)
+        kept[rows] = False
+        posterior = fit(
+            density.model,
+            self.method,
+            *select(density.data, kept.nonzero()[:, 0].to(density.device), density.num_data),
+            seed=self.seed,
+            progress=False,
+            device=density.device,
+            dtype=density.dtype,
+        )
+        data = select(density.data, rows.to(density.device), density.num_data)
+        tree = predict(posterior, *data, num_draws=self.num_draws, weights=False)
+        return by_row(tree["predictions_log_likelihood"].to_dataset()).assign_coords(obs_id=self.left_out)
+
+
+def held_out_log_likelihood(
+    refits: Sequence[Refit], density: LogDensity, executor: Executor | None
+) -> list[xr.DataArray]:
+    """Return the log likelihood ``[chain, draw, obs_id]`` of the rows that each refit left out.
+
+    Parameters
+    ----------
+    refits : sequence of Refit
+    density : LogDensity
+        The model given all data.
+    executor : concurrent.futures.Executor, optional
+        Where the refits run; default: one after the other in this process.
+    """
+    if executor is None:
+        return [refit(density) for refit in refits]
+    return run_on(executor, Refit.__call__, refits, density, f"{len(refits)} refits")
+
+
+class Refits(SamplingWrapper):  # type: ignore[misc]  # ArviZ ships no type hints
+    """Refits of one model by one method, as ArviZ's cross-validation asks for them; those made before are looked up.
+
+    Parameters
+    ----------
+    tree : DataTree
+        Of the fit to all data, with ``log_likelihood``.
+    density : LogDensity
+        The model given all data.
+    refit : Refit
+        Whose method, seed and number of draws all refits share.
+    """
+
+    def __init__(self, tree: xr.DataTree, density: LogDensity, refit: Refit) -> None:
+        super().__init__(density.model, idata_orig=tree)
+        self._density, self._refit = density, refit
+        self._made: dict[tuple[int, ...], xr.DataArray] = {}
+
+    def prepare(self, left_out: Sequence[Rows], executor: Executor | None) -> None:
+        """Make refits ahead, on an executor where there is one."""
+        refits = [self._without(rows) for rows in left_out]
+        made = held_out_log_likelihood(refits, self._density, executor)
+        self._made |= {_key(rows): values for rows, values in zip(left_out, made, strict=True)}
+
+    def sel_observations(self, idx: Any) -> tuple[Rows, Rows]:
+        """Return the rows to leave out twice: as what is fitted without them, and as what is predicted."""
+        rows = np.atleast_1d(np.asarray(idx, dtype=np.intp))
+        return rows, rows
+
+    def sample(self, modified_observed_data: Rows) -> xr.DataArray:
+        """Return the log likelihood ``[chain, draw, obs_id]`` of rows given all others."""
+        key = _key(modified_observed_data)
+        if key not in self._made:
+            self._made[key] = self._without(modified_observed_data)(self._density)
+        return self._made[key]
+
+    def get_inference_data(self, fitted_model: xr.DataArray) -> xr.DataTree:
+        """Return the log likelihood in a tree, in which ArviZ looks for the relative efficiency of its draws."""
+        by_draw = fitted_model.sum("obs_id").to_dataset(name="log_likelihood")
+        return xr.DataTree.from_dict({"posterior": by_draw, "refit": fitted_model.to_dataset(name="log_likelihood")})
+
+    def log_likelihood__i(self, excluded_obs: Rows, idata__i: xr.DataTree) -> xr.DataArray:
+        """Return the log likelihood of the rows that were left out."""
+        return idata__i["refit"]["log_likelihood"]
+
+    def _without(self, rows: Rows) -> Refit:
+        shared = self._refit
+        return Refit(shared.method, rows, shared.seed, shared.num_draws)
+
+
+def _key(rows: Rows) -> tuple[int, ...]:
+    return tuple(int(row) for row in rows)
+
+
+def by_row(log_likelihood: xr.Dataset) -> xr.DataArray:
+    """Return the log likelihood ``[chain, draw, obs_id]`` of a group, summed over outputs and observed sites.
+
+    Raises
+    ------
+    ValueError
+        If a site has no rows.
+    """
+    for name, site in log_likelihood.items():
+        if "obs_id" not in site.dims:
+            raise ValueError(
+                f"Site {name!r} is one observation without rows, so none can be left out. Put it inside a plate with one entry "
+                f"for each row."
+            )
+    sites = log_likelihood.data_vars.values()
+    summed = [site.sum([dim for dim in site.dims if dim not in (*SAMPLE_DIMS, "obs_id")]) for site in sites]
+    total = sum(summed[1:], summed[0])
+    return total.transpose(*SAMPLE_DIMS, "obs_id").rename("log_likelihood")

@@ -1,0 +1,152 @@
+"""Simulated data sets: parameters drawn from the prior or a posterior, observations drawn given them, and ranks of the truth."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from bnnzoo.core.density import LogDensity, build_density
+from bnnzoo.core.method import Method
+from bnnzoo.core.minibatch import select
+from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.replay import isolated
+from bnnzoo.core.types import Data
+from bnnzoo.inference import fit
+
+__all__ = ["Quantities", "Simulation", "observed_places"]
+
+type Quantities = Callable[..., Mapping[str, Tensor]]
+"""Maps the values of the latent sites, by name, and the model's arguments to test quantities of any shape."""
+
+NUM_FUNCTION_VALUES = 3
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """One simulated data set, fitted, and the rank of the parameters behind it among the draws of the fit.
+
+    Attributes
+    ----------
+    method : Method
+    places : mapping of str to int
+        Number of the argument that each observed site observes.
+    num_draws : int
+        Draws among which the truth is ranked.
+    seed : int
+        Of the simulation and its fit.
+    theta : Tensor [P], optional
+        The parameters behind the data; default: a draw from the prior.
+    quantities : callable, optional
+        Test quantities besides those of every model.
+    appended : bool
+        Whether the simulated observations come on top of those there are, as in posterior calibration.
+    """
+
+    method: Method
+    places: Mapping[str, int]
+    num_draws: int
+    seed: int
+    theta: Tensor | None = None
+    quantities: Quantities | None = None
+    appended: bool = False
+
+    def __call__(self, density: LogDensity) -> dict[str, Tensor]:
+        """Return the rank, 0 to ``num_draws``, of each test quantity's true value; ties are broken at random."""
+        with isolated(self.seed, density.device), torch.no_grad():
+            truth = density.prior_draw({}, *density.data) if self.theta is None else self.theta
+            data = self._data(density, truth)
+            posterior = fit(
+                density.model,
+                self.method,
+                *data,
+                seed=self.seed,
+                progress=False,
+                device=density.device,
+                dtype=density.dtype,
+            )
+            draws = _draws(posterior, self.num_draws)
+            fitted = build_density(density.model, *data, dtype=density.dtype, device=density.device)
+            true = self._of(fitted, truth)
+            drawn = self._of_all(fitted, draws)
+            return {name: _rank(value, drawn[name]) for name, value in true.items()}
+
+    def _data(self, density: LogDensity, theta: Tensor) -> Data:
+        """Return the model's arguments with observations drawn given ``theta[P]``."""
+        drawn = density.predictive(theta, *density.data)
+        data = list(density.data)
+        for site, place in self.places.items():
+            data[place] = drawn[site].to(data[place].dtype).reshape(data[place].shape)
+        if not self.appended:
+            return tuple(data)
+        rows = (isinstance(old, Tensor) and old.ndim and len(old) == density.num_data for old in density.data)
+        pairs = zip(density.data, data, rows, strict=True)
+        return tuple(torch.cat([old, new]) if has_rows else old for old, new, has_rows in pairs)
+
+    def _of(self, density: LogDensity, theta: Tensor) -> dict[str, Tensor]:
+        """Return the test quantities at ``theta[P]``: scalars of the model, its log likelihood and a few function values."""
+        values = density.constrain(theta)
+        weights = {site.name for site in density.sites if site.is_weight}
+        found = {name: value for name, value in values.items() if name not in weights}
+        found["log_likelihood"] = density.log_likelihood(theta, *density.data).sum()
+        rows = select(density.data, slice(0, NUM_FUNCTION_VALUES), density.num_data)
+        moments = density.conditional(theta, *rows)
+        found |= {name: value for name, value in moments.items() if name.rpartition(".")[2] in ("mean", "probs")}
+        return found | (dict(self.quantities(values, *density.data)) if self.quantities else {})
+
+    def _of_all(self, density: LogDensity, theta: Tensor) -> dict[str, Tensor]:
+        """Return the test quantities ``[L, ...]`` at ``theta[L, P]``."""
+        try:
+            return vmap(partial(self._of, density))(theta)
+        except RuntimeError:  # some distributions cannot be batched
+            each = [self._of(density, draw) for draw in theta]
+            return {name: torch.stack([found[name] for found in each]) for name in each[0]}
+
+
+def observed_places(density: LogDensity) -> dict[str, int]:
+    """Return the number of the argument that each observed site observes.
+
+    Raises
+    ------
+    ValueError
+        If the model observes nothing, or a site observes no argument as it is, but a function of one.
+    """
+    if not density.observed or density.factors:
+        raise ValueError(
+            "Calibration by simulation draws new observations, but this model "
+            + (
+                f"has the factor {density.factors[0]!r}, from which none can be drawn."
+                if density.factors
+                else "observes nothing."
+            )
+        )
+    nodes = density.nodes(density.init(1, 0)[0], *density.data)
+    return {name: _place(name, nodes[name]["value"], density.data) for name in density.observed}
+
+
+def _place(name: str, value: Tensor, data: Data) -> int:
+    for place, argument in enumerate(data):
+        if isinstance(argument, Tensor) and argument.shape == value.shape and bool((argument == value).all()):
+            return place
+    raise ValueError(
+        f"Site {name!r} observes no argument of the model as it was passed, but a function of one, so simulated values cannot "
+        f"take its place: pass what the site observes as an argument, pyro.sample({name!r}, ..., obs=y)."
+    )
+
+
+def _draws(posterior: Posterior, num_draws: int) -> Tensor:
+    """Return ``num_draws`` draws ``[L, P]``, evenly spaced over the chains."""
+    found = posterior.draws(num_draws if posterior.info.sampling == "iid" else None).flatten(0, 1)
+    if len(found) < num_draws:
+        raise ValueError(
+            f"num_draws={num_draws}, but {posterior.info.method} gives {len(found)} draws: ask for fewer, or fit with more."
+        )
+    return found[torch.linspace(0, len(found) - 1, num_draws).round().long()]
+
+
+def _rank(true: Tensor, drawn: Tensor) -> Tensor:
+    """Return how many draws ``[L, ...]`` lie below the truth, of equal ones a random share."""
+    below, ties = (drawn < true).sum(0), (drawn == true).sum(0)
+    return below + torch.floor(torch.rand(ties.shape) * (ties + 1)).to(below)

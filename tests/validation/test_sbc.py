@@ -1,0 +1,143 @@
+"""Simulation-based calibration: of an exact method, of one known to be too narrow, and of the bookkeeping."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import arviz as az
+import matplotlib as mpl
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+
+import bnnzoo as bz
+from bnnzoo.testing import linear_gaussian
+from bnnzoo.validation import sbc, sbc_verdict
+from tests.helpers.exact_linear import ExactLinear
+
+TARGET = linear_gaussian(num_data=8, num_inputs=2)
+QUIET = {"progress": False, "dtype": torch.float64}
+
+
+@pytest.fixture(scope="module")
+def exact():
+    return sbc(TARGET.model, ExactLinear(), *TARGET.data, num_simulations=60, num_draws=39, seed=1, **QUIET)
+
+
+def test_ranks_of_an_exact_method_are_uniform(exact):
+    verdict = sbc_verdict(exact)
+    assert verdict["uniform"].all()
+    assert {"w[0]", "w[1]", "log_likelihood", "mean[0]"} <= set(verdict.index)
+
+
+def test_ranks_are_counts_of_draws_below_the_truth(exact):
+    ranks = exact["prior_sbc"]["w"]
+    assert ranks.dims == ("chain", "draw", "w_dim_0")
+    assert ranks.dtype.kind == "i"
+    assert 0 <= ranks.min() <= ranks.max() <= 39
+    assert exact.attrs["num_draws"] == 39
+
+
+def test_arviz_plots_the_ranks(exact):
+    mpl.use("Agg")
+    assert az.plot_ecdf_pit(exact) is not None
+
+
+@pytest.mark.parametrize(
+    ("method", "finding"),
+    [
+        (ExactLinear(scale=0.3), "draws too narrow"),
+        (ExactLinear(scale=4.0), "draws too wide"),
+        (ExactLinear(shift=1.5), "draws too high"),
+        (ExactLinear(shift=-1.5), "draws too low"),
+    ],
+)
+def test_wrong_posteriors_are_found_out(method, finding):
+    ranks = sbc(TARGET.model, method, *TARGET.data, num_simulations=60, num_draws=39, **QUIET)
+    verdict = sbc_verdict(ranks)
+    assert verdict.loc["w[0]", "finding"] == finding
+
+
+def test_the_log_likelihood_finds_a_method_that_ignores_the_data():
+    ranks = sbc(TARGET.model, ExactLinear(of_prior=True), *TARGET.data, num_simulations=60, num_draws=39, **QUIET)
+    verdict = sbc_verdict(ranks)
+    assert verdict.loc[["w[0]", "w[1]"], "uniform"].all()  # the prior's ranks are uniform, too
+    assert not verdict.loc["log_likelihood", "uniform"]
+
+
+def test_calibration_around_the_data_at_hand():
+    ranks = sbc(
+        TARGET.model, ExactLinear(), *TARGET.data, num_simulations=40, num_draws=39, around="posterior", **QUIET
+    )
+    assert sbc_verdict(ranks)["uniform"].all()
+    assert list(ranks.children) == ["posterior_sbc"]
+
+
+def test_a_file_goes_on_where_it_stopped(tmp_path):
+    call = {"num_draws": 9, "seed": 3, **QUIET}
+    whole = sbc(TARGET.model, ExactLinear(), *TARGET.data, num_simulations=6, **call)
+    path = tmp_path / "ranks.sbc"
+    sbc(TARGET.model, ExactLinear(), *TARGET.data, num_simulations=4, path=path, **call)
+    again = sbc(TARGET.model, ExactLinear(), *TARGET.data, num_simulations=6, path=path, **call)
+    assert again.identical(whole)
+
+
+def test_a_file_of_another_calibration_is_refused(tmp_path):
+    path = tmp_path / "ranks.sbc"
+    sbc(TARGET.model, ExactLinear(), *TARGET.data, num_simulations=2, num_draws=9, path=path, **QUIET)
+    with pytest.raises(ValueError, match="holds ranks of another calibration: its num_draws differs"):
+        sbc(TARGET.model, ExactLinear(), *TARGET.data, num_simulations=2, num_draws=8, path=path, **QUIET)
+
+
+def test_the_executor_does_not_change_the_ranks():
+    call = {"num_simulations": 3, "num_draws": 9, **QUIET}
+    here = sbc(TARGET.model, ExactLinear(), *TARGET.data, **call)
+    with ThreadPoolExecutor(2) as executor:
+        assert sbc(TARGET.model, ExactLinear(), *TARGET.data, executor=executor, **call).identical(here)
+
+
+def test_quantities_of_ones_own():
+    ranks = sbc(
+        TARGET.model,
+        ExactLinear(),
+        *TARGET.data,
+        num_simulations=3,
+        num_draws=9,
+        quantities=lambda values, x, y: {"contrast": values["w"][0] - values["w"][1]},
+        **QUIET,
+    )
+    assert ranks["prior_sbc"]["contrast"].sizes == {"chain": 1, "draw": 3}
+
+
+def test_a_classifier_is_simulated():
+    def model(x, y=None):
+        w = pyro.sample("w", dist.Normal(torch.zeros(2).to(x), 1.0).to_event(1))
+        with pyro.plate("data", len(x)):
+            pyro.sample("y", dist.Bernoulli(logits=x @ w), obs=y)
+
+    x = TARGET.data[0].double()
+    ranks = sbc(model, bz.Laplace(), x, (x[:, 0] > 0).double(), num_simulations=3, num_draws=9, **QUIET)
+    assert np.isfinite(ranks["prior_sbc"]["log_likelihood"]).all()
+
+
+def test_what_cannot_be_simulated_is_refused():
+    def transformed(y):
+        mu = pyro.sample("mu", dist.Normal(0.0, 1.0))
+        with pyro.plate("data", len(y)):
+            pyro.sample("y", dist.Normal(mu, 1.0), obs=y.log())
+
+    def unobserved(x):
+        pyro.sample("mu", dist.Normal(x.mean(), 1.0))
+
+    y = torch.rand(4) + 1
+    with pytest.raises(ValueError, match="Site 'y' observes no argument of the model as it was passed"):
+        sbc(transformed, bz.Laplace(), y, num_simulations=2)
+    with pytest.raises(ValueError, match="but this model observes nothing"):
+        sbc(unobserved, bz.Laplace(), y, num_simulations=2)
+
+
+def test_too_few_draws_are_refused():
+    with pytest.raises(ValueError, match="num_draws=50, but MAP gives 2 draws"):
+        sbc(TARGET.model, bz.MAP(num_members=2, num_steps=5), *TARGET.data, num_simulations=2, num_draws=50, **QUIET)
+    with pytest.raises(ValueError, match="num_simulations=1; write a whole number, 2 or more"):
+        sbc(TARGET.model, ExactLinear(), *TARGET.data, num_simulations=1)

@@ -1,0 +1,89 @@
+"""Stacking of fits and of chains."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import bnnzoo as bz
+from bnnzoo.labelled import SAMPLE_DIMS
+from bnnzoo.validation import stack, stack_chains, stacking_weights
+
+RNG = np.random.default_rng(0)
+Y = RNG.normal(size=200)
+
+
+def log_density(loc, scale=1.0):
+    return -0.5 * ((Y - loc) / scale) ** 2 - np.log(scale) - 0.5 * np.log(2 * np.pi)
+
+
+def tree(locs, num_draws=100):
+    """Return a tree of Normal(loc, 1) predictions, one chain a location, as a sampler would make it."""
+    jitter = 0.01 * RNG.normal(size=(len(locs), num_draws, 1))
+    loc = np.asarray(locs)[:, None, None] + jitter
+    rows = np.broadcast_to(loc, (len(locs), num_draws, len(Y)))
+    dims = (*SAMPLE_DIMS, "obs_id")
+    groups = {
+        "posterior": xr.Dataset({"loc": (SAMPLE_DIMS, loc[..., 0])}),
+        "log_likelihood": xr.Dataset({"y": (dims, log_density(rows))}),
+        "conditional": xr.Dataset({"mean": (dims, rows), "variance": (dims, np.ones_like(rows))}),
+        "observed_data": xr.Dataset({"y": ("obs_id", Y)}),
+    }
+    labels = {"obs_id": np.arange(len(Y))}
+    labelled = {name: group.assign_coords(labels) for name, group in groups.items() if "obs_id" in group.dims}
+    made = xr.DataTree.from_dict(groups | labelled)
+    made.attrs["sampling"] = "mcmc"
+    return made
+
+
+def test_draws_come_in_proportion_and_rows_keep_their_labels():
+    stacked = stack({"a": tree([0.0]), "b": tree([5.0])}, {"a": 0.3, "b": 0.7}, num_draws=10)
+    assert stacked["conditional"]["model"].to_numpy().tolist() == ["a"] * 3 + ["b"] * 7
+    means = stacked["conditional"]["mean"].mean("obs_id").squeeze().to_numpy()
+    assert np.abs(means[:3]).max() < 0.1
+    assert np.abs(means[3:] - 5).max() < 0.1
+    assert stacked.attrs["weight_b"] == 0.7
+    assert stacked["observed_data"]["y"].equals(tree([0.0])["observed_data"]["y"])
+
+
+def test_moments_of_the_mixture_are_those_of_its_parts():
+    stacked = stack({"a": tree([0.0]), "b": tree([5.0])}, {"a": 0.5, "b": 0.5}, num_draws=200)
+    variance = bz.uncertainty.decompose(stacked)["epistemic"]
+    assert float(variance.mean()) == pytest.approx(6.25, rel=0.01)
+
+
+def test_the_better_of_two_fits_gets_the_weight():
+    found = {name: bz.diagnostics.loo(tree([loc])) for name, loc in {"right": 0.0, "wrong": 3.0}.items()}
+    weights = stacking_weights(found)
+    assert list(weights.index) == ["right", "wrong"]
+    assert weights["right"] > 0.99
+
+
+def test_chains_off_on_either_side_share_the_weight():
+    stacked = stack_chains(tree([-1.5, 1.5, 4.0], num_draws=400), num_draws=100)
+    names, counts = np.unique(stacked["conditional"]["model"], return_counts=True)
+    assert set(names) == {"chain 0", "chain 1"}
+    assert counts.min() > 30  # the data are symmetric but for their mean's standard error
+
+
+@pytest.mark.parametrize(
+    ("weights", "sentence"),
+    [
+        ({"a": 1.0}, "The trees are a, b, but the weights are of a"),
+        ({"a": -1.0, "b": 2.0}, "are no shares of a mixture"),
+        ({"a": 0.0, "b": 0.0}, "are no shares of a mixture"),
+    ],
+)
+def test_bad_weights_are_refused(weights, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        stack({"a": tree([0.0]), "b": tree([1.0])}, weights)
+
+
+def test_one_chain_is_refused():
+    with pytest.raises(ValueError, match="the tree has one: fit with num_chains=4"):
+        stack_chains(tree([0.0]))
+
+
+def test_trees_without_predictions_are_refused():
+    bare = xr.DataTree.from_dict({"posterior": tree([0.0])["posterior"].to_dataset()})
+    with pytest.raises(ValueError, match="The trees have no predictions in common"):
+        stack({"a": bare}, {"a": 1.0})
