@@ -14,7 +14,7 @@ from bnnzoo.core.posterior import Draws
 from bnnzoo.core.settings import Positive
 from bnnzoo.inference.markov.lockstep.dynamics import Microcanonical, Point, arrive, drift
 from bnnzoo.inference.markov.settings import refuse_single_parameter
-from bnnzoo.inference.markov.stochastic.dynamics import Measured, Step
+from bnnzoo.inference.markov.stochastic.dynamics import Measured, Step, Units
 from bnnzoo.inference.markov.stochastic.loop import StochasticLoop
 from bnnzoo.inference.markov.stochastic.running import sample_stochastic
 from bnnzoo.inference.markov.stochastic.settings import StochasticSettings, plan_of, rows_of_batch
@@ -45,14 +45,14 @@ class MicrocanonicalLangevin:
     Parameters
     ----------
     temperature : float
-    preconditioned : bool
-        Whether S is estimated; it is the identity otherwise.
+    units : {"diagonal", "common", "model"}
+        What S is; see :class:`bnnzoo.inference.markov.stochastic.dynamics.StochasticDynamics`.
     decoherence_length : float
         L, in units of S.
     """
 
     temperature: float
-    preconditioned: bool
+    units: Units
     decoherence_length: float
     counts_noise: bool = True
 
@@ -173,7 +173,7 @@ class StochasticMCLMC(StochasticSettings):
         Default: tuned to ``energy_variance``, and no longer than ``noise_ratio`` allows.
     preconditioning : {"diagonal"}, optional
         Whether parameters are measured in units in which the noise of their gradients has the same variance, estimated during
-        warm-up from the squared gradients of mini-batches. None: in the units of the model.
+        warm-up from the squared gradients of mini-batches. None: in the same unit for all, the root mean square over them.
     energy_variance : float
         Mean squared energy change of a step, per parameter, to which the step size is tuned; both ends of a step are evaluated on
         the same batch.
@@ -224,5 +224,5 @@ class StochasticMCLMC(StochasticSettings):
         refuse_single_parameter("StochasticMCLMC", density)
         batches = max(1.0, density.num_data / rows_of_batch(self, density))
         length = self.decoherence_length or math.sqrt(density.num_params * batches)
-        dynamics = MicrocanonicalLangevin(self.temperature, self.preconditioning is not None, length)
+        dynamics = MicrocanonicalLangevin(self.temperature, self.preconditioning or "common", length)
         return sample_stochastic(self, dynamics, plan_of(self, density), density, context, MicrocanonicalLoop)
