@@ -30,7 +30,7 @@ def sghmc_step(p: Problem, num_chains: int, num_steps: int) -> Callable[[], floa
     draws: dict[str, Any] = {"num_chains": num_chains, "num_warmup": 5, "num_draws": 100}
     method = bz.SGHMC(**draws, batch_size=BATCH, steps_per_draw=num_steps, step_size=1e-3)
     density = build_density(pyro_model(p), torch.from_numpy(p.x), torch.from_numpy(p.y))
-    dynamics = UnderdampedLangevin(1.0, 0.025, units="diagonal", decay=0.1, counts_noise=False)
+    dynamics = UnderdampedLangevin(1.0, 0.025, preconditioned=True, decay=0.1, counts_noise=False)
     sampler = StochasticSampler(dynamics, plan_of(method, density), method)
     loop = sampler.begin(density, 0.1 * density.init(num_chains, 0), 0, 0)
     loop.advance()  # compiles

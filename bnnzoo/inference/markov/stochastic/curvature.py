@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from bnnzoo.inference.markov.stochastic.dynamics import Measured, Units
+from bnnzoo.inference.markov.stochastic.dynamics import Measured
 
 __all__ = ["NUM_PROBES", "largest_curvature", "measured", "probed_curvature", "scales_from"]
 
@@ -57,9 +57,9 @@ def largest_curvature(gradient: Gradient, theta: Tensor, scale: Tensor, start: T
 
 
 def measured(
-    gradient: Gradient, theta: Tensor, curvature: Tensor, noise: Tensor, start: Tensor, units: Units
+    gradient: Gradient, theta: Tensor, curvature: Tensor, noise: Tensor, start: Tensor, *, scaled: bool
 ) -> Measured:
-    """Return what is known around chains at ``theta[C, P]``, in the units that the dynamics ask for.
+    """Return what is known around chains at ``theta[C, P]``, in units of their own where ``scaled``, else in those of the model.
 
     Parameters
     ----------
@@ -69,10 +69,9 @@ def measured(
         Positions, mean squared gradients there, and the variance of their noise.
     start : Tensor [C, P]
         Random directions.
-    units : {"diagonal", "common", "model"}
+    scaled : bool
     """
-    known = curvature.mean(1, keepdim=True).expand_as(curvature) if units == "common" else curvature
-    scale = torch.ones_like(curvature) if units == "model" else scales_from(known)
+    scale = scales_from(curvature) if scaled else torch.ones_like(curvature)
     return Measured(curvature, noise, scale, largest_curvature(gradient, theta, scale, start))
 
 

@@ -75,7 +75,7 @@ class CyclicalSGMCMC(StochasticSettings):
                 f"CyclicalSGMCMC(num_draws={self.num_draws}, num_cycles={self.num_cycles}): each cycle has the same number of "
                 f"draws. Write num_draws={self.num_cycles * math.ceil(self.num_draws / self.num_cycles)}."
             )
-        dynamics = Langevin(self.temperature, LARGEST_BIAS, self.preconditioning or "model")
+        dynamics = Langevin(self.temperature, LARGEST_BIAS, self.preconditioning is not None)
         return sample_stochastic(self, dynamics, cycles_of(self, density), density, context)
 
 

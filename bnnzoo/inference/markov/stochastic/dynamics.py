@@ -1,12 +1,10 @@
 """What a stochastic-gradient method says about itself: how it tunes its step, and how a gradient moves a chain."""
 
-from typing import Literal, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
 
-__all__ = ["Measured", "Step", "StochasticDynamics", "Units"]
-
-type Units = Literal["diagonal", "common", "model"]
+__all__ = ["Measured", "Step", "StochasticDynamics"]
 
 
 class Measured(NamedTuple):
@@ -56,15 +54,14 @@ class StochasticDynamics(Protocol):
 
     Attributes
     ----------
-    units : {"diagonal", "common", "model"}
-        In which units S parameters are measured: each in its own or all in the same, estimated from squared gradients; or in
-        those of the model, where S is the identity.
+    preconditioned : bool
+        Whether the units of the parameters are estimated; they are those of the model otherwise.
     counts_noise : bool
         Whether the noise of gradients counts as part of the noise of the dynamics, which asks for independent batches.
     """
 
     @property
-    def units(self) -> Units: ...
+    def preconditioned(self) -> bool: ...
     @property
     def counts_noise(self) -> bool: ...
 

@@ -201,7 +201,7 @@ class StochasticLoop(ChainLoop):
     def _tune(self, curvature: Tensor, noise: Tensor) -> Measured:
         """Set scales and step sizes by the mean squared gradients ``[C, P]`` and the variance of their noise."""
         start, gradient = self.streams.normals(self.num_params), self.target.on_a_batch(self.state.anchor)
-        found = measured(gradient, self.state.theta, curvature, noise, start, self.dynamics.units)
+        found = measured(gradient, self.state.theta, curvature, noise, start, scaled=self.dynamics.preconditioned)
         size = self.dynamics.step_size(found)
         size = size if self.settings.step_size is None else torch.full_like(size, self.settings.step_size)
         self.state = self.state.counted(1 + NUM_PROBES).tuned(found, size)

@@ -9,7 +9,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext
 from bnnzoo.core.posterior import Draws
 from bnnzoo.core.settings import Fraction, Positive
-from bnnzoo.inference.markov.stochastic.dynamics import Measured, Step, Units
+from bnnzoo.inference.markov.stochastic.dynamics import Measured, Step
 from bnnzoo.inference.markov.stochastic.running import sample_stochastic
 from bnnzoo.inference.markov.stochastic.settings import GradientSettings, plan_of
 
@@ -43,7 +43,7 @@ class RMSPropLangevin:
     decay: float
     damping: float
     counts_noise: bool = False
-    units: Units = "model"
+    preconditioned: bool = False
 
     def start(self, measured: Measured, noise: Tensor) -> tuple[Tensor, ...]:
         """Return V before the first step ``[C, P]``: that of the gradients to be expected."""

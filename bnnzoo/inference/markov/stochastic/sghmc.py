@@ -10,7 +10,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext
 from bnnzoo.core.posterior import Draws
 from bnnzoo.core.settings import Fraction
-from bnnzoo.inference.markov.stochastic.dynamics import Measured, Step, Units
+from bnnzoo.inference.markov.stochastic.dynamics import Measured, Step
 from bnnzoo.inference.markov.stochastic.running import sample_stochastic
 from bnnzoo.inference.markov.stochastic.settings import GradientSettings, plan_of
 
@@ -38,8 +38,8 @@ class UnderdampedLangevin:
     ----------
     temperature, variance_bias : float
         As for SGLD.
-    units : {"diagonal", "common", "model"}
-        What S is; see :class:`bnnzoo.inference.markov.stochastic.dynamics.StochasticDynamics`.
+    preconditioned : bool
+        Whether S is estimated; it is the identity otherwise.
     decay : float
         Fraction alpha of the momentum that is lost in a step.
     counts_noise : bool
@@ -53,7 +53,7 @@ class UnderdampedLangevin:
 
     temperature: float
     variance_bias: float
-    units: Units
+    preconditioned: bool
     decay: float
     counts_noise: bool
 
@@ -132,7 +132,7 @@ class SGHMC(GradientSettings):
         dynamics = UnderdampedLangevin(
             self.temperature,
             self.variance_bias,
-            self.preconditioning or "model",
+            self.preconditioning is not None,
             self.momentum_decay,
             self.noise_correction,
         )

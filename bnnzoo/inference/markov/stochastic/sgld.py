@@ -8,7 +8,7 @@ from torch import Tensor
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext
 from bnnzoo.core.posterior import Draws
-from bnnzoo.inference.markov.stochastic.dynamics import Measured, Step, Units
+from bnnzoo.inference.markov.stochastic.dynamics import Measured, Step
 from bnnzoo.inference.markov.stochastic.running import sample_stochastic
 from bnnzoo.inference.markov.stochastic.settings import GradientSettings, plan_of
 
@@ -30,13 +30,13 @@ class Langevin:
     temperature : float
     variance_bias : float
         Relative bias of variances to which the default step size is tuned.
-    units : {"diagonal", "common", "model"}
-        What S is; see :class:`bnnzoo.inference.markov.stochastic.dynamics.StochasticDynamics`.
+    preconditioned : bool
+        Whether S is estimated; it is the identity otherwise.
     """
 
     temperature: float
     variance_bias: float
-    units: Units
+    preconditioned: bool
     counts_noise: bool = False
 
     def start(self, measured: Measured, noise: Tensor) -> tuple[Tensor, ...]:
@@ -119,5 +119,5 @@ class SGLD(GradientSettings):
 
     def run(self, density: LogDensity, context: FitContext) -> Draws:
         """Draw from the posterior, up to the bias of the step size; see :func:`bnnzoo.fit`."""
-        dynamics = Langevin(self.temperature, self.variance_bias, self.preconditioning or "model")
+        dynamics = Langevin(self.temperature, self.variance_bias, self.preconditioning is not None)
         return sample_stochastic(self, dynamics, plan_of(self, density, self.schedule), density, context)

@@ -14,7 +14,7 @@ from bnnzoo.core.posterior import Draws
 from bnnzoo.core.settings import Positive
 from bnnzoo.inference.markov.lockstep.dynamics import Microcanonical, Point, arrive, drift
 from bnnzoo.inference.markov.settings import refuse_single_parameter
-from bnnzoo.inference.markov.stochastic.dynamics import Measured, Step, Units
+from bnnzoo.inference.markov.stochastic.dynamics import Measured, Step
 from bnnzoo.inference.markov.stochastic.loop import StochasticLoop
 from bnnzoo.inference.markov.stochastic.running import sample_stochastic
 from bnnzoo.inference.markov.stochastic.settings import StochasticSettings, plan_of, rows_of_batch
@@ -45,14 +45,14 @@ class MicrocanonicalLangevin:
     Parameters
     ----------
     temperature : float
-    units : {"diagonal", "common", "model"}
-        What S is; see :class:`bnnzoo.inference.markov.stochastic.dynamics.StochasticDynamics`.
+    preconditioned : bool
+        Whether S is estimated; it is the identity otherwise.
     decoherence_length : float
         L, in units of S.
     """
 
     temperature: float
-    units: Units
+    preconditioned: bool
     decoherence_length: float
     counts_noise: bool = True
 
@@ -173,7 +173,7 @@ class StochasticMCLMC(StochasticSettings):
         Default: tuned to ``energy_variance``, and no longer than ``noise_ratio`` allows.
     preconditioning : {"diagonal"}, optional
         Whether parameters are measured in units in which the noise of their gradients has the same variance, estimated during
-        warm-up from the squared gradients of mini-batches. None: in the same unit for all, the root mean square over them.
+        warm-up from the squared gradients of mini-batches. None: in the units of the model.
     energy_variance : float
         Mean squared energy change of a step, per parameter, to which the step size is tuned; both ends of a step are evaluated on
         the same batch.
@@ -181,7 +181,8 @@ class StochasticMCLMC(StochasticSettings):
         How much gradient noise may change the direction, relative to refreshments: smaller values are slower and less biased.
     decoherence_length : float, optional
         Distance over which refreshments, without the noise of gradients, change the direction, in the units of the
-        parameters. Default: ``sqrt(P N / B)``, the width of the posterior in the estimated units.
+        parameters. Default: ``sqrt(P N / B)``, the width of the posterior in the estimated units; without preconditioning give
+        one in the units of the model.
 
     Notes
     -----
@@ -224,5 +225,5 @@ class StochasticMCLMC(StochasticSettings):
         refuse_single_parameter("StochasticMCLMC", density)
         batches = max(1.0, density.num_data / rows_of_batch(self, density))
         length = self.decoherence_length or math.sqrt(density.num_params * batches)
-        dynamics = MicrocanonicalLangevin(self.temperature, self.preconditioning or "common", length)
+        dynamics = MicrocanonicalLangevin(self.temperature, self.preconditioning is not None, length)
         return sample_stochastic(self, dynamics, plan_of(self, density), density, context, MicrocanonicalLoop)

@@ -163,7 +163,7 @@ def test_single_precision_and_all_rows() -> None:
 def chains_of(method: SGLD) -> StochasticLoop:
     density = build_density(TARGET.model, *TARGET.data)
     start = TARGET.mean["w"].expand(3, 3)
-    return StochasticLoop(Langevin(1.0, 0.025, "diagonal"), plan_of(method, density), density, method, start, 0)
+    return StochasticLoop(Langevin(1.0, 0.025, True), plan_of(method, density), density, method, start, 0)
 
 
 def test_a_chain_that_diverges_in_warm_up_is_taken_back_with_a_shorter_step() -> None:

@@ -60,7 +60,7 @@ def test_with_all_rows_the_energy_error_is_tuned_to_its_target() -> None:
     target = linear_gaussian(num_inputs=5)
     method = StochasticMCLMC(**BUDGET | {"batch_size": 40})
     density = build_density(target.model, *target.data, dtype=torch.float64)
-    dynamics = MicrocanonicalLangevin(1.0, units="diagonal", decoherence_length=5**0.5)
+    dynamics = MicrocanonicalLangevin(1.0, preconditioned=True, decoherence_length=5**0.5)
     start = target.mean["w"].double().expand(8, 5)
     loop = MicrocanonicalLoop(dynamics, plan_of(method, density), density, method, start, 0)
     while loop.state.iteration < method.num_warmup:
