@@ -20,6 +20,10 @@ ABOUT_SHAPES = ("shape", "size", "dimension", "broadcast", "dtype", "out of rang
 """Words by which an error of torch or Pyro is taken to be about shapes or types of the data."""
 
 
+PASSING_ON = ("__torch_function__", "__torch_dispatch__")
+"""Functions through which torch calls its own operations, so that errors pass them without being theirs."""
+
+
 @contextmanager
 def explaining_misfits(model: Model, data: Data) -> Iterator[None]:
     """Say which argument does not fit where a model fails on ``data``; errors that say so themselves pass.
@@ -46,7 +50,7 @@ def explaining_misfits(model: Model, data: Data) -> Iterator[None]:
 
 def is_own(error: BaseException) -> bool:
     """Tell whether bnnzoo raised an error itself, in words of its own."""
-    frames = list(_frames(error.__traceback__))
+    frames = [frame for frame in _frames(error.__traceback__) if frame.f_code.co_name not in PASSING_ON]
     return bool(frames) and str(frames[-1].f_globals.get("__name__")).startswith("bnnzoo.")
 
 

@@ -132,7 +132,7 @@ def plates_of(node: dict[str, Any]) -> tuple[str | None, ...]:
     names: list[str | None] = [None] * value.ndim
     end = _end_of_plates(node, {frame.dim: frame.size for frame in frames})
     for frame in frames:
-        if end + frame.dim >= 0 and value.shape[end + frame.dim] == frame.size:
+        if 0 <= end + frame.dim < value.ndim and value.shape[end + frame.dim] == frame.size:
             names[end + frame.dim] = frame.name
     return tuple(names)
 

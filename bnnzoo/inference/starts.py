@@ -68,7 +68,7 @@ def evaluated_starts(
 def _fitted(start: Posterior | Method, density: LogDensity, context: FitContext) -> Posterior:
     if hasattr(start, "draws"):
         return cast(Posterior, start)
-    return run_method(cast(Method, start), density, replace(context, checkpoint=None))
+    return run_method(start, density, replace(context, checkpoint=None))
 
 
 def _from_model(num_chains: int, density: LogDensity, context: FitContext, traced: bool) -> Evaluated:

@@ -80,7 +80,7 @@ def held_out_log_likelihood(
     return run_on(executor, Refit.__call__, refits, density, f"{len(refits)} refits")
 
 
-class Refits(SamplingWrapper):  # type: ignore[misc]  # ArviZ ships no type hints
+class Refits(SamplingWrapper):
     """Refits of one model by one method, as ArviZ's cross-validation asks for them; those made before are looked up.
 
     Parameters
@@ -123,7 +123,8 @@ class Refits(SamplingWrapper):  # type: ignore[misc]  # ArviZ ships no type hint
 
     def log_likelihood__i(self, excluded_obs: Rows, idata__i: xr.DataTree) -> xr.DataArray:
         """Return the log likelihood of the rows that were left out."""
-        return idata__i["refit"]["log_likelihood"]
+        found: xr.DataArray = idata__i["refit"].to_dataset()["log_likelihood"]
+        return found
 
     def _without(self, rows: Rows) -> Refit:
         shared = self._refit
@@ -150,5 +151,5 @@ def by_row(log_likelihood: xr.Dataset) -> xr.DataArray:
             )
     sites = log_likelihood.data_vars.values()
     summed = [site.sum([dim for dim in site.dims if dim not in (*SAMPLE_DIMS, "obs_id")]) for site in sites]
-    total = sum(summed[1:], summed[0])
+    total: xr.DataArray = sum(summed[1:], summed[0])
     return total.transpose(*SAMPLE_DIMS, "obs_id").rename("log_likelihood")

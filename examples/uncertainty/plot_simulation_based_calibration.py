@@ -14,6 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pyro
 import pyro.distributions as dist
+import torch
 
 import bnnzoo as bz
 
@@ -23,7 +24,7 @@ import bnnzoo as bz
 x = np.linspace(2.0, 4.0, 20, dtype="float32")
 
 
-def model(x, y=None):
+def model(x: torch.Tensor, y: torch.Tensor | None = None) -> None:
     intercept = pyro.sample("intercept", dist.Normal(0.0, 1.0))
     slope = pyro.sample("slope", dist.Normal(0.0, 1.0))
     with pyro.plate("data", len(x)):

@@ -17,7 +17,7 @@ METHODS = {
 # A target of three parameters needs less than the defaults, which are made for networks.
 TUNED_SWAG = inference.SWAG(
     8000, learning_rate=0.002, batch_size=1, every=7, rank=400
-)  # as wide as this posterior, about
+)  # about as wide as this posterior
 SHORT = {"num_warmup": 100, "num_draws": 100}
 SHORTER = {
     "FlowVI": inference.FlowVI(inference.FullRankVI(num_steps=500), num_layers=2, num_hidden=4, num_steps=200),

@@ -121,6 +121,10 @@ def test_stacking_gives_no_weight_to_a_component_that_predicts_badly() -> None:
         ),
         (MixtureOf(NUTS(num_chains=1, num_warmup=2, num_draws=2)), r"MixtureOf mixes Gaussians, but NUTS gave Draws"),
         (MixtureOf(bz.SVI()), r"MixtureOf\(SVI\(\)\): the method cannot start at a given point"),
+        (
+            MixtureOf(bz.LastLayerLaplace()),
+            r"MixtureOf\(LastLayerLaplace\(\)\) needs the layers of a network.*sites: w\)",
+        ),
         (MixtureOf(MixtureOf()), r"MixtureOf\(MixtureOf\(\)\) would be a mixture of mixtures"),
         (
             MixtureOf(Laplace(), ensemble=Laplace()),

@@ -177,7 +177,7 @@ class StochasticLoop(ChainLoop):
 
     @property
     def num_rejected(self) -> int:
-        """Number of chains taken back from where the log density is not finite, in warm-up."""
+        """Number of times a chain was taken back, in warm-up."""
         return self.state.num_rejected
 
     def advance(self) -> None:
@@ -227,7 +227,7 @@ class StochasticLoop(ChainLoop):
         """Take the steps of a draw, one for each row of ``numbers[T, 2]``."""
         for place, row in enumerate(numbers.unbind()):
             if place % STEPS_OF_NOISE == 0:
-                noise = self._noise(min(STEPS_OF_NOISE, len(numbers) - place))
+                noise = _noise(self, min(STEPS_OF_NOISE, len(numbers) - place))
             self._renew_anchor()
             state, tensors = self.state, self.target.source.next().tensors
             units = (state.step_size, state.scale, state.gradient_noise)
@@ -245,11 +245,6 @@ class StochasticLoop(ChainLoop):
         state, target = self.state, self.target
         if self.settings.control_variates == "svrg" and state.num_steps and state.num_steps % target.svrg_period == 0:
             self.state = state.counted(target.batches_of_data / 2)._replace(anchor=target.anchor_at(state.theta))
-
-    def _noise(self, num_steps: int) -> Tensor:
-        """Return standard normal numbers ``[T, C, P]`` for some steps."""
-        flat = self.streams.normals(num_steps * self.num_params)
-        return flat.view(self.num_chains, num_steps, self.num_params).transpose(0, 1).contiguous()
 
     def _take_back(self, before: StochasticState, *, warm: bool) -> None:
         """Take chains back that have left the region where the density is finite, and shorten their steps.
@@ -271,7 +266,7 @@ class StochasticLoop(ChainLoop):
         units = (state.step_size, state.scale, state.gradient_noise)
         args = (state.theta, state.carried, state.moments, self._table[0], *units)
         lowered, looped = (batched_step(self.dynamics, each) for each in self.target.estimates)
-        rest, sure = (self._noise(1)[0], state.anchor, batch), self._num_warmup + self._offsets[-1]
+        rest, sure = (_noise(self, 1)[0], state.anchor, batch), self._num_warmup + self._offsets[-1]
         return LoopStep(lowered, *args, *rest, fallback=looped, at_least=sure)
 
     @property
@@ -285,6 +280,12 @@ class StochasticLoop(ChainLoop):
     def _resume(self, state: tuple[StochasticState, int]) -> None:
         self.state, count = state
         self.target.source.skip_to(count)
+
+
+def _noise(loop: StochasticLoop, num_steps: int) -> Tensor:
+    """Return standard normal numbers ``[T, C, P]`` for some steps."""
+    flat = loop.streams.normals(num_steps * loop.num_params)
+    return flat.view(loop.num_chains, num_steps, loop.num_params).transpose(0, 1).contiguous()
 
 
 def _diverged(loop: StochasticLoop, chain: int) -> FloatingPointError:

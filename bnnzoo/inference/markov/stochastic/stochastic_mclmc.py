@@ -181,7 +181,8 @@ class StochasticMCLMC(StochasticSettings):
         How much gradient noise may change the direction, relative to refreshments: smaller values are slower and less biased.
     decoherence_length : float, optional
         Distance over which refreshments, without the noise of gradients, change the direction, in the units of the
-        parameters. Default: ``sqrt(P N / B)``, the width of the posterior in the estimated units.
+        parameters. Default: ``sqrt(P N / B)``, the width of the posterior in the estimated units; without preconditioning give
+        one in the units of the model.
 
     Notes
     -----
