@@ -47,8 +47,8 @@ class Budget:
     """How long methods run. Each method uses the settings that it has."""
 
     num_chains: int = 4
-    num_warmup: int = 300
-    num_draws: int = 250
+    num_warmup: int = 500
+    num_draws: int = 500
     num_steps: int | None = None
 
     def settings(self) -> dict[str, int]:

@@ -138,6 +138,7 @@ def test_bad_folds_are_refused(call, sentence):
         bz.validation.kfold(TARGET.model, bz.MAP(num_steps=2), X, Y, dtype=torch.float64, **call)
 
 
+@pytest.mark.filterwarnings("ignore:Site 'y' is one observation")
 def test_a_likelihood_without_rows_is_refused():
     def model(y):
         mu = pyro.sample("mu", dist.Normal(0.0, 1.0))

@@ -191,7 +191,7 @@ class DecayToConstant:
 
     Examples
     --------
-    >>> DecayToConstant(5.0, burn_in=0.8).factors(25)[[0, 9, 14, 18, 24]].tolist()
+    >>> DecayToConstant(5.0, burn_in=0.8).factors(25)[[0, 9, 14, 18, 24]].round(decimals=6).tolist()
     [5.0, 5.0, 3.0, 1.0, 1.0]
     """
 

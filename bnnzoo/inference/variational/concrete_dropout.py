@@ -46,8 +46,8 @@ class ConcreteDropout(DropoutVI):
     >>> from bnnzoo.testing import dropout_network
     >>> target = dropout_network(rate=None, noise=5.0)  # the mean and sd at the best rate, which is 0.22
     >>> posterior = bz.fit(target.model, bz.ConcreteDropout(), *target.data)
-    >>> round(posterior.info.config["rates"]["net.0"], 1)
-    0.2
+    >>> 0.2 < posterior.info.config["rates"]["net.0"] < 0.3
+    True
     """
 
     init_rate: Fraction = 0.1

@@ -191,6 +191,7 @@ def test_refuses_impossible_settings(settings, sentence: str) -> None:
         fit(TARGET.model, DeepEnsemble(**settings), *TARGET.data)
 
 
+@pytest.mark.filterwarnings("ignore:Site 'y' is one observation")
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [

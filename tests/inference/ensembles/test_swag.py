@@ -152,6 +152,7 @@ def test_refuses_impossible_settings(settings, sentence: str) -> None:
         fit(TARGET.model, SWAG(**settings), *TARGET.data)
 
 
+@pytest.mark.filterwarnings("ignore:Site 'y' is one observation")
 def test_refuses_models_without_rows() -> None:
     def model(y: Tensor) -> None:
         mu = pyro.sample("mu", dist.Normal(0.0, 1.0))

@@ -11,6 +11,8 @@ from bnnzoo.testing import linear_gaussian
 from bnnzoo.testing.monte_carlo import check_moments, mean_z_score, variance_z_score
 from tests.helpers.samplers import values
 
+pytestmark = pytest.mark.filterwarnings("ignore:The chains disagree")  # as short runs may
+
 TARGET = linear_gaussian(correlation=0.0)
 MEAN, SD = (each["w"].double().numpy() for each in (TARGET.mean, TARGET.sd))
 ALL_ROWS = len(TARGET.data[1])
