@@ -178,8 +178,8 @@ def _searched_together(search: Search, density: LogDensity, context: FitContext)
 def _trained(search: Search, density: LogDensity, context: FitContext) -> Trained:
     method, start = search.method, search.start.theta
     if method.num_steps == 0:
-        return Trained(start, (), start.new_zeros(len(start), 0), complete=True)
-    return train(
+        return Trained(start, (), start.new_zeros(len(start), 0), True, start)
+    found = train(
         log_joint_objective(density),
         Adam(method.learning_rate),
         schedule_named(method.schedule),
@@ -190,6 +190,14 @@ def _trained(search: Search, density: LogDensity, context: FitContext) -> Traine
         context=context,
         members=search.members,
     )
+    return found if found.num_rejected == 0 else replace(found, params=_finite_or_last_good(density, found))
+
+
+def _finite_or_last_good(density: LogDensity, found: Trained) -> Tensor:
+    """Return the last iterates ``[C, P]``, or those before where the last step ended at a point that cannot be evaluated."""
+    value, gradient = looped_value_and_grad(density.log_joint)(found.params, *density.data)
+    finite = value.isfinite() & gradient.isfinite().all(1)
+    return torch.where(finite[:, None], found.params, found.last_good)
 
 
 def _polished(method: MAP, density: LogDensity, theta: Tensor) -> LBFGSResult:

@@ -21,6 +21,9 @@ from bnnzoo.lowering.lowered import Lowered
 
 __all__ = ["NoiseSource", "Trained", "train"]
 
+STEPS_PER_LOOK = 16
+"""Steps after which members that are stuck are looked for: looking waits for the device."""
+
 type NoiseSource = Callable[[torch.Generator], tuple[Tensor, ...]]
 """Draws the random numbers ``[C, ...]`` of the next step, from the stream that the members share or from its own."""
 
@@ -39,12 +42,15 @@ class Trained:
         The objective before each step; NaN where the step was refused.
     complete : bool
         False if interrupted from the keyboard.
+    last_good : Tensor [C, Q]
+        The latest iterate known to have a finite objective and gradient.
     """
 
     params: Tensor
     state: State
     trace: Tensor
     complete: bool
+    last_good: Tensor
 
     @property
     def num_steps(self) -> int:
@@ -78,8 +84,8 @@ def train(
 
     .. math:: \phi_{t+1} = \phi_t + \Delta(\nabla f(\phi_t; \text{batch}_t, \epsilon_t), \eta_t)
 
-    A member whose objective or gradient is not finite stays where it is for that step. Interrupted from the keyboard, the run
-    returns what it has.
+    A member whose objective or gradient is not finite stays where it is for that step. If this does not pass, it goes back half
+    the way to where it was before, again and again. Interrupted from the keyboard, the run returns what it has.
 
     Parameters
     ----------
@@ -142,9 +148,14 @@ def train(
     source = batches.stream(density, streams)
     table, num_own = _table(optimiser.scalars(schedule.factors(num_steps)), scalars, start)
     one_step = _lowered_step(objective, optimiser, num_own)
+<<<<<<< HEAD
     context.progress.start("Compiling", 1)
     show: StepProgress | None = None
     params, state, values = start, optimiser.start(start), []
+=======
+    show = StepProgress(context.progress, "Optimising", num_steps, name)
+    params, state, values, good = start, optimiser.start(start), [], start
+>>>>>>> robust
     step: Callable[..., Any] | None = None
     batch: Batch | None = None
     tensors: list[Tensor] = []
@@ -156,12 +167,18 @@ def train(
             if step is None:
                 arguments = (params, state, row, constants, drawn, batch)
                 step = one_step.specialize(*arguments, num_calls=num_steps).flat
+<<<<<<< HEAD
                 show = StepProgress(context.progress, "Optimising", num_steps, name)
+=======
+            before = params
+>>>>>>> robust
             with torch.no_grad():
                 params, *moments, value = step(params, *state, row, *constants, *drawn, *tensors)
             state = tuple(moments)
-            ends = observe is not None and observe(taken, params, value)
             values.append(value)
+            if taken % STEPS_PER_LOOK == 0:
+                params, good = _retreat(before, params, good, values[-2:])
+            ends = observe is not None and observe(taken, params, value)
             if ends:
                 break
             if show is not None:
@@ -169,8 +186,18 @@ def train(
     except KeyboardInterrupt:
         if not values:
             raise
-        return Trained(params, state, torch.stack(values, 1), complete=False)
-    return Trained(params, state, torch.stack(values, 1), complete=True)
+        return Trained(params, state, torch.stack(values, 1), False, good)
+    return Trained(params, state, torch.stack(values, 1), True, good)
+
+
+def _retreat(before: Tensor, params: Tensor, good: Tensor, values: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Return the next iterates ``[C, Q]``, halfway back to ``good`` for members refused twice in a row, and the new ``good``."""
+    refused = values[-1].isnan()
+    if not bool(refused.any()):
+        return params, before
+    stuck = (refused & values[0].isnan())[:, None]
+    good = torch.where(refused[:, None], good, before)
+    return torch.where(stuck, 0.5 * (good + params), params), good
 
 
 def _check_with_parts(part: object) -> None:

@@ -205,6 +205,17 @@ def test_a_member_whose_gradient_is_not_finite_stays_for_that_step() -> None:
     assert torch.stack(kept.iterates).isfinite().all()
 
 
+def test_a_member_that_has_stepped_over_a_border_comes_back() -> None:
+    def objective(params: Tensor, inputs: Inputs) -> Tensor:
+        return -((params - 1.0) ** 2).sum() + 0.0 * (1.5 - params[0]).sqrt()
+
+    found = trained(
+        MemberObjective(objective), SGD(0.9, momentum=0.0), Constant(), start=torch.tensor([[-1.0]]), num_steps=200
+    )
+    assert found.num_rejected > 0  # the first step, from -1 to 2.6, is over the border
+    assert float(found.params[0, 0]) == pytest.approx(1.0, abs=1e-6)
+
+
 def test_one_huge_gradient_does_not_keep_steps_short_where_gradients_are_clipped() -> None:
     def objective(params: Tensor, inputs: Inputs) -> Tensor:
         """Return a parabola with its top at 1, whose gradient is another one once."""
