@@ -148,14 +148,9 @@ def train(
     source = batches.stream(density, streams)
     table, num_own = _table(optimiser.scalars(schedule.factors(num_steps)), scalars, start)
     one_step = _lowered_step(objective, optimiser, num_own)
-<<<<<<< HEAD
     context.progress.start("Compiling", 1)
     show: StepProgress | None = None
-    params, state, values = start, optimiser.start(start), []
-=======
-    show = StepProgress(context.progress, "Optimising", num_steps, name)
     params, state, values, good = start, optimiser.start(start), [], start
->>>>>>> robust
     step: Callable[..., Any] | None = None
     batch: Batch | None = None
     tensors: list[Tensor] = []
@@ -167,11 +162,8 @@ def train(
             if step is None:
                 arguments = (params, state, row, constants, drawn, batch)
                 step = one_step.specialize(*arguments, num_calls=num_steps).flat
-<<<<<<< HEAD
                 show = StepProgress(context.progress, "Optimising", num_steps, name)
-=======
             before = params
->>>>>>> robust
             with torch.no_grad():
                 params, *moments, value = step(params, *state, row, *constants, *drawn, *tensors)
             state = tuple(moments)
