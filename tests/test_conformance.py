@@ -11,7 +11,7 @@ def test_the_methods_are_found():
     assert METHODS.keys() >= ACCURACY.keys()
 
 
-@pytest.mark.filterwarnings("ignore:The chains disagree")  # as short runs may
+@pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")  # as short runs may
 @pytest.mark.parametrize("name", METHODS)
 def test_method_keeps_its_promises(name, device):
     accuracy = ACCURACY.get(name, AS_GOOD_AS_EXACT)

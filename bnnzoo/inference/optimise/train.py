@@ -167,10 +167,10 @@ def train(
             with torch.no_grad():
                 params, *moments, value = step(params, *state, row, *constants, *drawn, *tensors)
             state = tuple(moments)
-            values.append(value)
             if taken % STEPS_PER_LOOK == 0:
-                params, good = _retreat(before, params, good, values[-2:])
+                params, good = _retreat(before, params, good, [*values[-1:], value])
             ends = observe is not None and observe(taken, params, value)
+            values.append(value)
             if ends:
                 break
             if show is not None:

@@ -11,7 +11,7 @@ from bnnzoo.testing import linear_gaussian
 from bnnzoo.testing.monte_carlo import check_moments, mean_z_score, variance_z_score
 from tests.helpers.samplers import values
 
-pytestmark = pytest.mark.filterwarnings("ignore:The chains disagree")  # as short runs may
+pytestmark = pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")  # as short runs may
 
 TARGET = linear_gaussian(correlation=0.0)
 MEAN, SD = (each["w"].double().numpy() for each in (TARGET.mean, TARGET.sd))

@@ -15,7 +15,7 @@ from bnnzoo.testing import LinearGaussian, ill_conditioned, linear_gaussian
 from bnnzoo.testing.monte_carlo import check_moments
 from tests.helpers.samplers import values
 
-pytestmark = pytest.mark.filterwarnings("ignore:The chains disagree")  # as short runs may
+pytestmark = pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")  # as short runs may
 
 BUDGET: dict[str, Any] = {
     "num_chains": 8,
