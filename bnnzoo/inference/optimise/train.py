@@ -150,7 +150,8 @@ def train(
     one_step = _lowered_step(objective, optimiser, num_own)
     context.progress.start("Compiling", 1)
     show: StepProgress | None = None
-    params, state, values, good = start, optimiser.start(start), [], start
+    params, state, good = start, optimiser.start(start), start
+    values: list[Tensor] = []
     step: Callable[..., Any] | None = None
     batch: Batch | None = None
     tensors: list[Tensor] = []
