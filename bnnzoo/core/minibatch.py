@@ -6,7 +6,7 @@ from torch import Tensor
 from bnnzoo.core.conversion import DataError, as_tensor
 from bnnzoo.core.types import Data
 
-__all__ = ["DataError", "as_tensors", "select", "unequal_rows", "usable_device"]
+__all__ = ["DataError", "as_tensors", "has_rows", "select", "unequal_rows", "usable_device"]
 
 
 def as_tensors(data: Data, dtype: torch.dtype, device: torch.device) -> Data:
@@ -47,11 +47,14 @@ def usable_device(device: torch.device | str | None) -> torch.device:
     return found
 
 
+def has_rows(value: object, num_data: int) -> bool:
+    """Tell whether an argument of the model has one row for each observation."""
+    return isinstance(value, Tensor) and value.ndim > 0 and len(value) == num_data
+
+
 def select(data: Data, rows: Tensor | slice, num_data: int) -> Data:
     """Return ``data`` with only the given rows of each tensor that has ``num_data`` of them; a slice makes no copy."""
-    return tuple(
-        value[rows] if isinstance(value, Tensor) and value.ndim and len(value) == num_data else value for value in data
-    )
+    return tuple(value[rows] if has_rows(value, num_data) else value for value in data)
 
 
 def unequal_rows(data: Data) -> str | None:

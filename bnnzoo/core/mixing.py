@@ -5,7 +5,15 @@ import math
 import torch
 from torch import Tensor
 
-__all__ = ["effective_sample_size", "rank_normalised", "split_rhat"]
+__all__ = ["autocovariance", "effective_sample_size", "rank_normalised", "split_rhat"]
+
+
+def autocovariance(draws: Tensor) -> Tensor:
+    """Return the autocovariance ``[S, D]`` of draws ``[C, S, D]`` at lags 0 to S - 1, within chains and averaged over them."""
+    size = draws.shape[1]
+    centred = draws - draws.mean(1, keepdim=True)
+    spectrum = torch.fft.rfft(centred, n=2 * size, dim=1)
+    return torch.fft.irfft(spectrum.abs().square(), n=2 * size, dim=1)[:, :size].mean(0) / size
 
 
 def rank_normalised(draws: Tensor) -> Tensor:
@@ -44,9 +52,7 @@ def effective_sample_size(scores: Tensor) -> Tensor:
     True
     """
     chains, size, _ = scores.shape
-    centred = scores - scores.mean(1, keepdim=True)
-    spectrum = torch.fft.rfft(centred, n=2 * size, dim=1)
-    covariance = torch.fft.irfft(spectrum.abs().square(), n=2 * size, dim=1)[:, :size].mean(0) / size
+    covariance = autocovariance(scores)
     within = covariance[0] * size / (size - 1)
     total = within * (size - 1) / size + (scores.mean(1).var(0) if chains > 1 else 0.0)
     correlation = 1 - (within - covariance) / total

@@ -1,7 +1,7 @@
 """Networks written with Pyro's own modules, ``PyroModule[nn.Linear]`` with ``PyroSample`` weights, found while the model runs."""
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,28 +18,23 @@ type Node = dict[str, Any]
 
 
 @contextmanager
-def called_modules() -> Iterator[list[nn.Module]]:
-    """Yield a list to which each module that this thread calls within the context is appended, at its first call."""
+def called_modules() -> Iterator[Collection[nn.Module]]:
+    """Yield a view of the modules that this thread calls within the context, in the order of their first calls."""
     called: dict[int, nn.Module] = {}
-    modules: list[nn.Module] = []
     thread = threading.get_ident()
 
     def note(module: nn.Module, _: Any) -> None:
-        if (
-            threading.get_ident() == thread
-            and called.setdefault(id(module), module) is module
-            and module not in modules
-        ):
-            modules.append(module)
+        if threading.get_ident() == thread:
+            called.setdefault(id(module), module)
 
     handle = register_module_forward_pre_hook(note)
     try:
-        yield modules
+        yield called.values()
     finally:
         handle.remove()
 
 
-def mark_weights(nodes: Mapping[str, Node], modules: list[nn.Module]) -> None:
+def mark_weights(nodes: Mapping[str, Node], modules: Collection[nn.Module]) -> None:
     """Put a :class:`Network` into the trace nodes of the weights of every outermost module, as `random_module` does.
 
     Weights are the ``PyroSample`` attributes of a module of torch or of one converted by ``PyroModule[...]``, such as
@@ -56,7 +51,7 @@ def mark_weights(nodes: Mapping[str, Node], modules: list[nn.Module]) -> None:
             nodes[site]["infer"] = {**(nodes[site]["infer"] or {}), NETWORK_KEY: network}
 
 
-def _outermost(modules: list[nn.Module]) -> list[nn.Module]:
+def _outermost(modules: Collection[nn.Module]) -> list[nn.Module]:
     """Return the modules that contain a PyroModule and are not part of another one."""
     inner = {id(part) for module in modules for part in list(module.modules())[1:]}
     return [

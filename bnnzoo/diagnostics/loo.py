@@ -12,7 +12,7 @@ from arviz_stats.utils import ELPDData
 from bnnzoo.diagnostics.pareto import MIN_DRAWS
 from bnnzoo.labelled import SAMPLE_DIMS, num_draws
 
-__all__ = ["UnreliableLooWarning", "loo"]
+__all__ = ["UnreliableLooWarning", "loo", "sum_by_row"]
 
 
 class UnreliableLooWarning(UserWarning):
@@ -126,11 +126,11 @@ def _by_observation(tree: xr.DataTree) -> xr.DataArray:
     sites = list(tree["log_likelihood"].to_dataset().data_vars.values())
     total = sites[0]
     if len(sites) > 1:
-        total = xr.concat([_by_row(site) for site in sites], "site").sum("site", skipna=False)
+        total = xr.concat([sum_by_row(site) for site in sites], "site").sum("site", skipna=False)
     return total.compute().transpose(*SAMPLE_DIMS, ...).rename("y")
 
 
-def _by_row(site: xr.DataArray) -> xr.DataArray:
+def sum_by_row(site: xr.DataArray) -> xr.DataArray:
     """Return the sum over outputs ``[chain, draw, obs_id]``, to which masked entries add nothing."""
     seen = site.where(site.notnull().any(SAMPLE_DIMS), 0.0)
     return seen.sum([dim for dim in site.dims if dim not in (*SAMPLE_DIMS, "obs_id")], skipna=False)

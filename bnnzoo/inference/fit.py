@@ -28,7 +28,7 @@ from bnnzoo.core.verdict import troubles
 from bnnzoo.inference.config import run_method
 from bnnzoo.inference.progress import progress_for
 
-__all__ = ["fit"]
+__all__ = ["fit", "refuse_unmet_needs"]
 
 SPREAD = frozenset({"num_chains", "num_members", "num_restarts"})
 """Settings that count independent parts of a fit: what a method with one of them sends to an executor."""
@@ -117,7 +117,7 @@ def fit(
     names = argument_names(model, len(data))
     refuse_unaligned_rows(data, names)
     density, first = read_model(model, data, dtype, target)
-    _refuse_unmet_needs(method, density)
+    refuse_unmet_needs(method, density)
     _refuse_beyond_memory(method, density)
     _warn_unused_executor(method, executor)
     columns = columns_of(data, names)
@@ -199,13 +199,20 @@ def _has_parts(method: object) -> bool:
     )
 
 
-def _refuse_unmet_needs(method: Method, density: LogDensity) -> None:
-    name = type(method).__name__
+def refuse_unmet_needs(method: Method, density: LogDensity, written: str = "{}") -> None:
+    """Refuse a model that lacks what a method needs; ``written`` shows how the method is written in another's settings.
+
+    Raises
+    ------
+    ModelError
+        Saying what the model lacks, and which method does without.
+    """
+    name = written.format(f"{type(method).__name__}()") if written != "{}" else type(method).__name__
     if Need.NETWORK in method.needs and not density.networks:
         sites = ", ".join(site.name for site in density.sites)
         raise ModelError(
             f"{name} needs {Need.NETWORK.value}, but this model has none (latent sites: {sites}). Sample the weights with "
-            f"bnnzoo.random_module(...), or use Laplace(), which works with any Pyro model."
+            f"bnnzoo.random_module(...), or use {written.format('Laplace()')}, which works with any Pyro model."
         )
     if Need.LIKELIHOOD in method.needs and not density.num_data:
         raise ModelError(

@@ -15,7 +15,7 @@ from bnnzoo.core.sites import ModelError
 from bnnzoo.inference.config import run_method
 from bnnzoo.lowering.lowered import looped_value_and_grad
 
-__all__ = ["Evaluated", "Start", "evaluated_starts", "starting_points"]
+__all__ = ["Evaluated", "Start", "evaluated_starts", "refuse_not_finite", "starting_points"]
 
 type Start = Tensor | Posterior | Method | None
 
@@ -61,7 +61,7 @@ def evaluated_starts(
         _refuse_other_parameters(posterior, density)
         return _from_draws(posterior.draws(), num_chains, density, traced)
     found = _evaluated(theta.to(dtype=density.dtype, device=density.device), density, traced)
-    _refuse_not_finite(found, density)
+    refuse_not_finite(found.theta, _finite(found), density)
     return found
 
 
@@ -99,7 +99,7 @@ def _drawn_again(found: Evaluated, again: Iterable[Tensor], density: LogDensity,
         theta = found.theta.clone()
         theta[bad] = others.to(theta)[bad]
         found = _evaluated(theta, density, traced)
-    _refuse_not_finite(found, density)
+    refuse_not_finite(found.theta, _finite(found), density)
     return found
 
 
@@ -142,12 +142,18 @@ def _finite(points: Evaluated) -> Tensor:
     return points.value.isfinite() & points.gradient.isfinite().all(1)
 
 
-def _refuse_not_finite(points: Evaluated, density: LogDensity) -> None:
-    finite = _finite(points)
+def refuse_not_finite(theta: Tensor, finite: Tensor, density: LogDensity) -> None:
+    """Refuse starting points ``theta[C, P]`` unless the density is ``finite[C]`` at all of them.
+
+    Raises
+    ------
+    ModelError
+        Naming the first chain, and the site that fails there.
+    """
     if bool(finite.all()):
         return
     chain = int((~finite).nonzero()[0])
-    failure = density.failure(points.theta[chain], *density.data) or "the gradient is not finite"
+    failure = density.failure(theta[chain], *density.data) or "the gradient is not finite"
     raise ModelError(
         f"The log density is not finite at the start of chain {chain}: {failure}. Check the model there, its distributions' "
         f"arguments and supports, or give starting points with init=..."

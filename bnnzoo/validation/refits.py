@@ -15,11 +15,14 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.executors import run_on
 from bnnzoo.core.method import Method
 from bnnzoo.core.minibatch import select
+from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.types import Data
+from bnnzoo.diagnostics.loo import sum_by_row
 from bnnzoo.inference import fit
 from bnnzoo.labelled import SAMPLE_DIMS
 from bnnzoo.predictive import predict
 
-__all__ = ["Refit", "Refits", "by_row", "held_out_log_likelihood"]
+__all__ = ["Refit", "Refits", "by_row", "fit_again", "held_out_log_likelihood"]
 
 type Rows = NDArray[np.intp]
 
@@ -48,18 +51,16 @@ class Refit:
         rows = torch.from_numpy(self.left_out)
         kept = torch.ones(density.num_data, dtype=torch.bool)
         kept[rows] = False
-        posterior = fit(
-            density.model,
-            self.method,
-            *select(density.data, kept.nonzero()[:, 0].to(density.device), density.num_data),
-            seed=self.seed,
-            progress=False,
-            device=density.device,
-            dtype=density.dtype,
-        )
+        others = select(density.data, kept.nonzero()[:, 0].to(density.device), density.num_data)
+        posterior = fit_again(density, self.method, others, self.seed)
         data = select(density.data, rows.to(density.device), density.num_data)
         tree = predict(posterior, *data, num_draws=self.num_draws, weights=False)
         return by_row(tree["predictions_log_likelihood"].to_dataset()).assign_coords(obs_id=self.left_out)
+
+
+def fit_again(density: LogDensity, method: Method, data: Data, seed: int) -> Posterior:
+    """Fit the model of a density to other data of its kind, in its precision and on its device."""
+    return fit(density.model, method, *data, seed=seed, progress=False, device=density.device, dtype=density.dtype)
 
 
 def held_out_log_likelihood(
@@ -149,7 +150,6 @@ def by_row(log_likelihood: xr.Dataset) -> xr.DataArray:
                 f"Site {name!r} is one observation without rows, so none can be left out. Put it inside a plate with one entry "
                 f"for each row."
             )
-    sites = log_likelihood.data_vars.values()
-    summed = [site.sum([dim for dim in site.dims if dim not in (*SAMPLE_DIMS, "obs_id")]) for site in sites]
-    total: xr.DataArray = sum(summed[1:], summed[0])
+    first, *others = [sum_by_row(site) for site in log_likelihood.data_vars.values()]
+    total: xr.DataArray = sum(others, first)
     return total.transpose(*SAMPLE_DIMS, "obs_id").rename("log_likelihood")

@@ -20,9 +20,9 @@ from bnnzoo.core.method import Method
 from bnnzoo.core.minibatch import as_tensors, usable_device
 from bnnzoo.core.settings import check_settings
 from bnnzoo.core.types import Model
-from bnnzoo.inference import fit
 from bnnzoo.inference.progress import progress_for
-from bnnzoo.validation.simulations import Quantities, Simulation, observed_places
+from bnnzoo.validation.refits import fit_again
+from bnnzoo.validation.simulations import Quantities, Simulation, draws_of, places_of_outcomes
 
 __all__ = ["sbc", "sbc_verdict"]
 
@@ -112,8 +112,10 @@ def sbc(
     check_settings(method)
     target, dtype = usable_device(device), dtype or torch.get_default_dtype()
     density = build_density(model, *as_tensors(data, dtype, target), dtype=dtype, device=target)
-    places = observed_places(density)
-    truths = _posterior_draws(density, method, num_simulations, seed) if around == "posterior" else None
+    places = places_of_outcomes(density)
+    truths = None
+    if around == "posterior":
+        truths = draws_of(fit_again(density, method, density.data, seed), num_simulations)
     simulations = [
         Simulation(
             method,
@@ -272,15 +274,6 @@ def _tree(ranks: dict[str, Tensor], group: str, header: dict[str, Any]) -> xr.Da
     tree = xr.DataTree.from_dict({group: xr.Dataset(arrays).assign_coords(dims)})
     tree.attrs = {"inference_method": header["method"], "num_draws": header["num_draws"], "seed": header["seed"]}
     return tree
-
-
-def _posterior_draws(density: LogDensity, method: Method, count: int, seed: int) -> Tensor:
-    """Return draws ``[count, P]`` of the method's posterior given the data at hand."""
-    posterior = fit(
-        density.model, method, *density.data, seed=seed, progress=False, device=density.device, dtype=density.dtype
-    )
-    draws = posterior.draws(count if posterior.info.sampling == "iid" else None).flatten(0, 1)
-    return draws[torch.linspace(0, len(draws) - 1, count).round().long()]
 
 
 def _refuse_bad_counts(num_simulations: int, num_draws: int) -> None:

@@ -8,15 +8,16 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from bnnzoo.core.density import LogDensity, build_density
+from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import Method
-from bnnzoo.core.minibatch import select
+from bnnzoo.core.minibatch import has_rows, select
+from bnnzoo.core.outcomes import observed_places
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.replay import isolated
 from bnnzoo.core.types import Data
-from bnnzoo.inference import fit
+from bnnzoo.validation.refits import fit_again
 
-__all__ = ["Quantities", "Simulation", "observed_places"]
+__all__ = ["Quantities", "Simulation", "draws_of", "places_of_outcomes"]
 
 type Quantities = Callable[..., Mapping[str, Tensor]]
 """Maps the values of the latent sites, by name, and the model's arguments to test quantities of any shape."""
@@ -58,19 +59,10 @@ class Simulation:
         with isolated(self.seed, density.device), torch.no_grad():
             truth = density.prior_draw({}, *density.data) if self.theta is None else self.theta
             data = self._data(density, truth)
-            posterior = fit(
-                density.model,
-                self.method,
-                *data,
-                seed=self.seed,
-                progress=False,
-                device=density.device,
-                dtype=density.dtype,
-            )
-            draws = _draws(posterior, self.num_draws)
-            fitted = build_density(density.model, *data, dtype=density.dtype, device=density.device)
-            true = self._of(fitted, truth)
-            drawn = self._of_all(fitted, draws)
+            posterior = fit_again(density, self.method, data, self.seed)
+            _refuse_few_draws(posterior, self.num_draws)
+            true = self._of(posterior.density, truth)
+            drawn = self._of_all(posterior.density, draws_of(posterior, self.num_draws))
             return {name: _rank(value, drawn[name]) for name, value in true.items()}
 
     def _data(self, density: LogDensity, theta: Tensor) -> Data:
@@ -81,9 +73,8 @@ class Simulation:
             data[place] = drawn[site].to(data[place].dtype).reshape(data[place].shape)
         if not self.appended:
             return tuple(data)
-        rows = (isinstance(old, Tensor) and old.ndim and len(old) == density.num_data for old in density.data)
-        pairs = zip(density.data, data, rows, strict=True)
-        return tuple(torch.cat([old, new]) if has_rows else old for old, new, has_rows in pairs)
+        pairs = zip(density.data, data, strict=True)
+        return tuple(torch.cat([old, new]) if has_rows(old, density.num_data) else old for old, new in pairs)
 
     def _of(self, density: LogDensity, theta: Tensor) -> dict[str, Tensor]:
         """Return the test quantities at ``theta[P]``: scalars of the model, its log likelihood and a few function values."""
@@ -105,7 +96,7 @@ class Simulation:
             return {name: torch.stack([found[name] for found in each]) for name in each[0]}
 
 
-def observed_places(density: LogDensity) -> dict[str, int]:
+def places_of_outcomes(density: LogDensity) -> dict[str, int]:
     """Return the number of the argument that each observed site observes.
 
     Raises
@@ -122,28 +113,29 @@ def observed_places(density: LogDensity) -> dict[str, int]:
                 else "observes nothing."
             )
         )
-    nodes = density.nodes(density.init(1, 0)[0], *density.data)
-    return {name: _place(name, nodes[name]["value"], density.data) for name in density.observed}
-
-
-def _place(name: str, value: Tensor, data: Data) -> int:
-    for place, argument in enumerate(data):
-        if isinstance(argument, Tensor) and argument.shape == value.shape and bool((argument == value).all()):
-            return place
-    raise ValueError(
-        f"Site {name!r} observes no argument of the model as it was passed, but a function of one, so simulated values cannot "
-        f"take its place: pass what the site observes as an argument, pyro.sample({name!r}, ..., obs=y)."
-    )
-
-
-def _draws(posterior: Posterior, num_draws: int) -> Tensor:
-    """Return ``num_draws`` draws ``[L, P]``, evenly spaced over the chains."""
-    found = posterior.draws(num_draws if posterior.info.sampling == "iid" else None).flatten(0, 1)
-    if len(found) < num_draws:
+    found: dict[str, int] = {}
+    for place, name in observed_places(density).items():
+        found.setdefault(name, place)
+    if missing := [name for name in density.observed if name not in found]:
         raise ValueError(
-            f"num_draws={num_draws}, but {posterior.info.method} gives {len(found)} draws: ask for fewer, or fit with more."
+            f"Site {missing[0]!r} observes no argument of the model as it was passed, but a function of one, so simulated values "
+            f"cannot take its place: pass what the site observes as an argument, pyro.sample({missing[0]!r}, ..., obs=y)."
         )
+    return found
+
+
+def draws_of(posterior: Posterior, num_draws: int) -> Tensor:
+    """Return ``num_draws`` draws ``[L, P]``, evenly spaced over the chains; some repeat if there are fewer."""
+    found = posterior.draws(num_draws if posterior.info.sampling == "iid" else None).flatten(0, 1)
     return found[torch.linspace(0, len(found) - 1, num_draws).round().long()]
+
+
+def _refuse_few_draws(posterior: Posterior, num_draws: int) -> None:
+    count = num_draws if posterior.info.sampling == "iid" else posterior.draws().flatten(0, 1).shape[0]
+    if count < num_draws:
+        raise ValueError(
+            f"num_draws={num_draws}, but {posterior.info.method} gives {count} draws: ask for fewer, or fit with more."
+        )
 
 
 def _rank(true: Tensor, drawn: Tensor) -> Tensor:

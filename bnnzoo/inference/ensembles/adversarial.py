@@ -11,15 +11,17 @@ from torch.func import grad
 from torch.nn.functional import softplus
 
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.minibatch import has_rows
+from bnnzoo.core.outcomes import observed_places
 from bnnzoo.core.settings import Count, NonNegative, Positive
 from bnnzoo.core.sites import ModelError
 from bnnzoo.core.types import Data
-from bnnzoo.inference.ensembles.held_out import has_rows, refuse_no_rows
+from bnnzoo.inference.ensembles.held_out import refuse_no_rows
 from bnnzoo.inference.optimise.objectives import Inputs
 from bnnzoo.inference.optimise.streams import MemberStreams
 from bnnzoo.inference.optimise.train import NoiseSource
 
-__all__ = ["FGSM", "Adversary", "InputSpace", "VirtualAdversarial", "input_space", "observed_places"]
+__all__ = ["FGSM", "Adversary", "InputSpace", "VirtualAdversarial", "input_space"]
 
 type MemberFunction = Callable[[Tensor, Inputs], Tensor]
 
@@ -201,20 +203,6 @@ def input_space(density: LogDensity, setting: str) -> InputSpace:
         )
     values = [density.data[place] for place in places]
     return InputSpace(places, tuple(value.amax(0) - value.amin(0) for value in values))
-
-
-def observed_places(density: LogDensity) -> dict[int, str]:
-    """Return which arguments of the model hold the values of observed sites, and of which."""
-    theta = torch.zeros(density.num_params, dtype=density.dtype, device=density.device)
-    with torch.no_grad():
-        nodes = density.nodes(theta, *density.data)
-    values = {name: nodes[name]["value"] for name in density.observed}
-    return {
-        place: name
-        for place, value in enumerate(density.data)
-        for name, y in values.items()
-        if isinstance(value, Tensor) and value.numel() == y.numel() and bool((value.flatten() == y.flatten()).all())
-    }
 
 
 def _unit(directions: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

@@ -9,10 +9,11 @@ from torch import Tensor
 from torch.distributions import Normal, TransformedDistribution
 
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.minibatch import has_rows
+from bnnzoo.core.outcomes import observed_places
 from bnnzoo.core.sites import ModelError
 from bnnzoo.core.types import Data
-from bnnzoo.inference.ensembles.adversarial import MemberFunction, observed_places
-from bnnzoo.inference.ensembles.held_out import has_rows
+from bnnzoo.inference.ensembles.adversarial import MemberFunction
 from bnnzoo.inference.optimise.objectives import Inputs
 from bnnzoo.inference.optimise.streams import MemberStreams
 

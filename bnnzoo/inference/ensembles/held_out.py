@@ -8,12 +8,11 @@ from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.minibatch import select
+from bnnzoo.core.minibatch import has_rows, select
 from bnnzoo.core.sites import ModelError
 from bnnzoo.lowering.lowered import Lowered
 
 __all__ = [
-    "has_rows",
     "log_density_of_rows",
     "refuse_batch_size",
     "refuse_no_rows",
@@ -22,11 +21,6 @@ __all__ = [
 ]
 
 MAX_UPDATES = 2000
-
-
-def has_rows(value: object, num_data: int) -> bool:
-    """Tell whether an argument of the model has one row for each observation."""
-    return isinstance(value, Tensor) and value.ndim > 0 and len(value) == num_data
 
 
 def refuse_no_rows(density: LogDensity, setting: str) -> None:

@@ -14,11 +14,11 @@ from bnnzoo.core.outputs import linearized
 from bnnzoo.core.posterior import FitInfo, Gaussian, Mixture
 from bnnzoo.core.readout import UnreadableLikelihood
 from bnnzoo.core.settings import Count, Range
-from bnnzoo.core.sites import ModelError
 from bnnzoo.inference.config import run_method
 from bnnzoo.inference.ensembles.held_out import split_rows, stacking_log_weights
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.ensembles.swag import SWAG, MultiSWAG
+from bnnzoo.inference.fit import refuse_unmet_needs
 
 __all__ = ["MixtureOf", "log_evidence", "overlaps", "started_at"]
 
@@ -82,7 +82,7 @@ class MixtureOf:
             If the model lacks the network that the method needs, or has no rows to hold out.
         """
         _refuse_unsuitable(self)
-        _refuse_unmet_needs(self.method, density)
+        refuse_unmet_needs(self.method, density, "MixtureOf({})")
         by_rows = self.weights == "stacking"
         fit_to, held_out = split_rows(density, self.held_out, context.seed) if by_rows else (density, density)
         search = _with_members(self.ensemble or getattr(self.method, "map", None) or MAP(), self.num_members)
@@ -222,13 +222,4 @@ def _refuse_unsuitable(mixture: MixtureOf) -> None:
         raise ValueError(
             'MixtureOf(SWAG(), weights="evidence"): the width of SWAG\'s Gaussian is that of gradient noise and says nothing of '
             'the evidence. Write weights="equal" or "stacking".'
-        )
-
-
-def _refuse_unmet_needs(method: Method, density: LogDensity) -> None:
-    if Need.NETWORK in method.needs and not density.networks:
-        name, sites = type(method).__name__, ", ".join(site.name for site in density.sites)
-        raise ModelError(
-            f"MixtureOf({name}()) needs {Need.NETWORK.value}, but this model has none (latent sites: {sites}). Sample the "
-            f"weights with bnnzoo.random_module(...), or use MixtureOf(Laplace()), which works with any Pyro model."
         )

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from bnnzoo.core.mixing import autocovariance
+
 __all__ = ["autocorrelation_time"]
 
 
@@ -20,9 +22,7 @@ def autocorrelation_time(draws: Tensor) -> Tensor:
     1
     """
     size = draws.shape[1]
-    centred = draws - draws.mean(1, keepdim=True)
-    spectrum = torch.fft.rfft(centred, n=2 * size, dim=1)
-    covariance = torch.fft.irfft(spectrum.abs().square(), n=2 * size, dim=1)[:, :size].mean(0) / size
+    covariance = autocovariance(draws)
     correlation = covariance / covariance[0].clamp(min=torch.finfo(draws.dtype).tiny)
     pairs = correlation[: 2 * (size // 2)].unflatten(0, (-1, 2)).sum(1)
     positive = (pairs > 0).long().cumprod(0)

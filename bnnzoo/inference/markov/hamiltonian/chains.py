@@ -1,8 +1,7 @@
 """Chains of a Hamiltonian kernel in native code, side by side in threads."""
 
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
@@ -30,7 +29,7 @@ from bnnzoo.inference.markov.hamiltonian.steps import STATS
 from bnnzoo.inference.markov.noise import keys_of
 from bnnzoo.inference.markov.settings import HamiltonianSettings
 from bnnzoo.inference.markov.snapshots import from_arrays, to_arrays
-from bnnzoo.lowering.cores import num_cores, one_arithmetic_thread
+from bnnzoo.lowering.cores import in_threads, num_cores, one_arithmetic_thread
 from bnnzoo.lowering.loops import Stretch
 
 __all__ = ["NativeChains"]
@@ -127,8 +126,7 @@ class NativeChains:
         began, leaps = time.perf_counter(), self._leaps()
         under_way = [c for c in range(self.num_chains) if int(self._chain(c).counters.draws) < self._total]
         try:
-            with one_arithmetic_thread():
-                _in_threads(self._run, under_way, self.num_threads)
+            in_threads(self._run, under_way, self.num_threads)
         finally:  # an interrupt has waited for the stretches under way: their draws are kept, too
             for chain in under_way:
                 self._end_stretch(chain)
@@ -210,19 +208,6 @@ def _shown(chains: list[Chain]) -> dict[str, float]:
     rates = [float(c.end.sum_acceptance / c.end.num_steps.clamp(min=1)) for c in chains]
     sizes = [float(c.adaptation.step_size) for c in chains]
     return {"acceptance": sum(rates) / len(rates), "step size": sum(sizes) / len(sizes)}
-
-
-def _in_threads(run: Callable[[int], None], chains: list[int], num_threads: int) -> None:
-    """Call ``run`` for every chain, on ``num_threads`` threads, each of which computes alone."""
-    if num_threads == 1:
-        for chain in chains:
-            run(chain)
-        return
-    with ThreadPoolExecutor(num_threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        running = [pool.submit(run, chain) for chain in chains]
-        wait(running)
-    for each in running:
-        each.result()
 
 
 def _close_window(chain: Chain, plan: Plan, ends: tuple[int, ...]) -> None:

@@ -1,18 +1,16 @@
 """Where stochastic-gradient chains begin: each at a member that was trained on mini-batches, unless starts are given."""
 
-import torch
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext
-from bnnzoo.core.sites import ModelError
 from bnnzoo.inference.markov.stochastic.settings import StochasticSettings, rows_of_batch
 from bnnzoo.inference.optimise.batches import AllRows, MemberBatches
 from bnnzoo.inference.optimise.objectives import log_joint_objective
 from bnnzoo.inference.optimise.optimisers import Adam
 from bnnzoo.inference.optimise.schedules import Cosine
 from bnnzoo.inference.optimise.train import train
-from bnnzoo.inference.starts import starting_points
+from bnnzoo.inference.starts import refuse_not_finite, starting_points
 
 __all__ = ["optimised_starts"]
 
@@ -32,7 +30,7 @@ def optimised_starts(settings: StochasticSettings, density: LogDensity, context:
     if settings.init is not None or settings.optimise_steps == 0:
         return starting_points(settings.init, settings.num_chains, density, context, traced=True)
     rows = rows_of_batch(settings, density)
-    theta = train(
+    found = train(
         log_joint_objective(density),
         Adam(LEARNING_RATE),
         Cosine(),
@@ -42,17 +40,6 @@ def optimised_starts(settings: StochasticSettings, density: LogDensity, context:
         density=density,
         context=context,
     )
-    _refuse_not_finite(theta.params, theta.trace[:, -1], density)
-    return theta.params
-
-
-def _refuse_not_finite(theta: Tensor, value: Tensor, density: LogDensity) -> None:
-    finite = value.isfinite() & theta.isfinite().all(1)
-    if bool(finite.all()):
-        return
-    chain = int(torch.nonzero(~finite)[0])
-    failure = density.failure(theta[chain], *density.data) or "the gradient is not finite"
-    raise ModelError(
-        f"The log density is not finite at the start of chain {chain}: {failure}. Check the model there, its distributions' "
-        f"arguments and supports, or give starting points with init=..."
-    )
+    finite = found.trace[:, -1].isfinite() & found.params.isfinite().all(1)
+    refuse_not_finite(found.params, finite, density)
+    return found.params
