@@ -51,9 +51,9 @@ class Evaluated:
     value: Tensor
     gradient: Tensor
 
-    def rows(self, first: int, end: int) -> "Evaluated":
-        """Return the points from ``first`` up to ``end``."""
-        return Evaluated(self.theta[first:end], self.value[first:end], self.gradient[first:end])
+    def __getitem__(self, which: slice) -> "Evaluated":
+        """Return some of the points."""
+        return Evaluated(self.theta[which], self.value[which], self.gradient[which])
 
 
 def refuse_inconsistent(

@@ -1,14 +1,12 @@
 """Deep ensembles: networks trained from different starts, in different orders of the data."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
-import torch
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.executors import run_on
 from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.posterior import Draws, FitInfo
 from bnnzoo.core.settings import Count, Positive, Range, check_settings
@@ -24,6 +22,7 @@ from bnnzoo.inference.ensembles.held_out import (
 from bnnzoo.inference.ensembles.repulsion import FunctionRepulsion, Repulsive
 from bnnzoo.inference.ensembles.weighted import WeightedMembers
 from bnnzoo.inference.optimise.batches import AllRows, Bootstrap, MemberBatches, MiniBatches, RowBatches
+from bnnzoo.inference.optimise.members import Members, joined, trained_in_parts
 from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective, Objective, log_joint_objective
 from bnnzoo.inference.optimise.observers import HeldOutStopping
 from bnnzoo.inference.optimise.optimisers import Adam
@@ -173,20 +172,12 @@ class DeepEnsemble:
         return Bootstrap(rows) if self.bootstrap else rows
 
 
-@dataclass(frozen=True)
-class Team:
-    """Some of the members: everything their training needs besides the density, so that it can travel to a worker."""
+class Team(Members[DeepEnsemble]):
+    """Members of a deep ensemble."""
 
-    method: DeepEnsemble
-    start: Tensor
-    members: range
-    seed: int
-
-    def split(self) -> list["Team"]:
+    def split(self) -> Sequence[Members[DeepEnsemble]]:
         """Return the members one by one, except those that wait for each other."""
-        if self.method.held_out or self.method.repulsion is not None:
-            return [self]
-        return [replace(self, start=self.start[m : m + 1], members=range(m, m + 1)) for m in self.members]
+        return [self] if self.method.held_out or self.method.repulsion is not None else super().split()
 
 
 @dataclass(frozen=True)
@@ -200,19 +191,14 @@ class TrainedTeam:
 
 def _trained(team: Team, density: LogDensity, held_out: LogDensity | None, context: FitContext) -> TrainedTeam:
     """Train in one batch in this process, or member by member on an executor."""
-    tasks = team.split()
-    if context.executor is None or len(tasks) == 1:
-        return _trained_together(team, density, held_out, context)
-    parts = run_on(context.executor, _trained_in_worker, tasks, density, f"{len(tasks)} members")
-    theta, trace = (torch.cat([getattr(part, name) for part in parts]) for name in ("theta", "trace"))
-    return TrainedTeam(theta, trace, all(part.complete for part in parts))
+    if held_out is not None or len(team.split()) == 1:
+        return _trained_together(team, density, context, held_out)
+    return joined(trained_in_parts(team, _trained_together, density, context))
 
 
-def _trained_in_worker(team: Team, density: LogDensity) -> TrainedTeam:
-    return _trained_together(team, density, None, FitContext(team.seed))
-
-
-def _trained_together(team: Team, density: LogDensity, held_out: LogDensity | None, context: FitContext) -> TrainedTeam:
+def _trained_together(
+    team: Team, density: LogDensity, context: FitContext, held_out: LogDensity | None = None
+) -> TrainedTeam:
     method = team.method
     objective, of_batches, constants, noise = _objective(team, density)
     stop = None if held_out is None else _stopping(method, held_out)

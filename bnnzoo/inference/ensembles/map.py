@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.executors import run_on
 from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.posterior import Draws, FitInfo
 from bnnzoo.core.rejections import why_rejected
 from bnnzoo.core.settings import Count, NonNegative, NonNegativeCount, Positive
 from bnnzoo.inference.optimise.batches import batches_of
 from bnnzoo.inference.optimise.lbfgs import LBFGSResult, lbfgs
+from bnnzoo.inference.optimise.members import Members, joined, trained_in_parts
 from bnnzoo.inference.optimise.objectives import log_joint_objective
 from bnnzoo.inference.optimise.optimisers import Adam
 from bnnzoo.inference.optimise.schedules import ScheduleName, schedule_named
@@ -96,7 +96,7 @@ class MAP:
             If mini-batches are asked for of a model without rows.
         """
         start = evaluated_starts(self.init, self.num_members, density, context)
-        search = Search(replace(self, init=None), start, range(self.num_members), context.seed)
+        search = Members(replace(self, init=None), start, range(self.num_members), context.seed)
         found = _searched(search, density, context)
         info = FitInfo(
             sampling="ensemble",
@@ -108,20 +108,6 @@ class MAP:
             fit_stats={"loss": -found.trace} if self.num_steps else {},
         )
         return Draws(density, info, found.theta[None])
-
-
-@dataclass(frozen=True)
-class Search:
-    """Some of the members: everything their search needs besides the density, so that it can travel to a worker."""
-
-    method: MAP
-    start: Evaluated
-    members: range
-    seed: int
-
-    def split(self) -> list["Search"]:
-        """Return the members one by one."""
-        return [replace(self, start=self.start.rows(m, m + 1), members=range(m, m + 1)) for m in self.members]
 
 
 @dataclass(frozen=True)
@@ -137,30 +123,18 @@ class Modes:
     complete: bool
 
 
-def _searched(search: Search, density: LogDensity, context: FitContext) -> Modes:
+def _searched(search: Members[MAP], density: LogDensity, context: FitContext) -> Modes:
     """Search in one batch in this process, or member by member on an executor."""
-    if context.executor is None or not _is_search(search.method):
+    if not _is_search(search.method):
         return _searched_together(search, density, context)
-    parts = run_on(context.executor, _searched_in_worker, search.split(), density, f"{len(search.members)} members")
-    names = ("theta", "value", "gradient_norm", "trace")
-    joined = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
-    return Modes(
-        **joined,
-        num_gradients=sum(part.num_gradients for part in parts),
-        num_rejected=sum(part.num_rejected for part in parts),
-        complete=all(part.complete for part in parts),
-    )
+    return joined(trained_in_parts(search, _searched_together, density, context))
 
 
 def _is_search(method: MAP) -> bool:
     return method.num_steps > 0 or method.polish_steps > 0
 
 
-def _searched_in_worker(search: Search, density: LogDensity) -> Modes:
-    return _searched_together(search, density, FitContext(search.seed))
-
-
-def _searched_together(search: Search, density: LogDensity, context: FitContext) -> Modes:
+def _searched_together(search: Members[MAP], density: LogDensity, context: FitContext) -> Modes:
     method, start = search.method, search.start
     found = _trained(search, density, context)
     mode = _polished(method, density, found.params) if _is_search(method) else _as_they_are(start)
@@ -175,7 +149,7 @@ def _searched_together(search: Search, density: LogDensity, context: FitContext)
     )
 
 
-def _trained(search: Search, density: LogDensity, context: FitContext) -> Trained:
+def _trained(search: Members[MAP], density: LogDensity, context: FitContext) -> Trained:
     method, start = search.method, search.start.theta
     if method.num_steps == 0:
         return Trained(start, (), start.new_zeros(len(start), 0), True, start)

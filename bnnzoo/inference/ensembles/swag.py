@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from bnnzoo.core.covariance import LowRankPlusDiagonal
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.executors import run_on
 from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.posterior import FitInfo, Gaussian, Mixture
 from bnnzoo.core.settings import Count, Fraction, Positive, Range
@@ -17,6 +16,7 @@ from bnnzoo.inference.ensembles.held_out import refuse_no_rows
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.ensembles.moments import IterateMoments
 from bnnzoo.inference.optimise.batches import MemberBatches
+from bnnzoo.inference.optimise.members import Members, joined, trained_in_parts
 from bnnzoo.inference.optimise.objectives import log_joint_objective
 from bnnzoo.inference.optimise.optimisers import SGD
 from bnnzoo.inference.optimise.schedules import DecayToConstant
@@ -153,20 +153,6 @@ class MultiSWAG:
 
 
 @dataclass(frozen=True)
-class Descent:
-    """Some of the members: everything their training needs besides the density, so that it can travel to a worker."""
-
-    method: SWAG
-    start: Tensor
-    members: range
-    seed: int
-
-    def split(self) -> list["Descent"]:
-        """Return the members one by one."""
-        return [replace(self, start=self.start[m : m + 1], members=range(m, m + 1)) for m in self.members]
-
-
-@dataclass(frozen=True)
 class Explored:
     """What SGD found: moments of its iterates, and the objective at every step ``trace[C, num_steps]``."""
 
@@ -184,7 +170,7 @@ def gaussians(swag: SWAG, num_members: int, density: LogDensity, context: FitCon
     refuse_no_rows(density, "SWAG")
     method = _completed(swag, density.num_data)
     start = starting_points(_with_members(swag.init, num_members), num_members, density, context)
-    found = _explored(Descent(replace(method, init=None), start, range(num_members), context.seed), density, context)
+    found = _explored(Members(replace(method, init=None), start, range(num_members), context.seed), density, context)
     info = FitInfo(
         sampling="iid",
         num_gradients=found.trace.numel(),
@@ -225,22 +211,13 @@ def _with_members(init: Start, num_members: int) -> Start:
     return init
 
 
-def _explored(descent: Descent, density: LogDensity, context: FitContext) -> Explored:
+def _explored(descent: Members[SWAG], density: LogDensity, context: FitContext) -> Explored:
     """Run SGD in one batch in this process, or member by member on an executor."""
-    if context.executor is None:
-        return _explored_together(descent, density, context)
-    tasks = descent.split()
-    parts = run_on(context.executor, _explored_in_worker, tasks, density, f"{len(tasks)} members")
-    names = ("loc", "factors", "scales", "trace")
-    joined = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
-    return Explored(**joined, num_iterates=parts[0].num_iterates, complete=all(part.complete for part in parts))
+    parts = trained_in_parts(descent, _explored_together, density, context)
+    return replace(joined(parts), num_iterates=parts[0].num_iterates)
 
 
-def _explored_in_worker(descent: Descent, density: LogDensity) -> Explored:
-    return _explored_together(descent, density, FitContext(descent.seed))
-
-
-def _explored_together(descent: Descent, density: LogDensity, context: FitContext) -> Explored:
+def _explored_together(descent: Members[SWAG], density: LogDensity, context: FitContext) -> Explored:
     method = descent.method
     assert method.batch_size is not None
     assert method.every is not None

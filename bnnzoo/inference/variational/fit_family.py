@@ -1,18 +1,19 @@
 """Maximising the evidence lower bound over a family, from one or several starts."""
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.executors import run_on
 from bnnzoo.core.method import FitContext
 from bnnzoo.core.posterior import FitInfo, Gaussian, Mixture
 from bnnzoo.core.rejections import why_rejected
 from bnnzoo.core.sites import ModelError
 from bnnzoo.inference.optimise.batches import batches_of
+from bnnzoo.inference.optimise.members import Members, joined, trained_in_parts
 from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective
 from bnnzoo.inference.optimise.observers import IterateAverage, PlateauStopping, all_of
 from bnnzoo.inference.optimise.optimisers import Adam
@@ -50,34 +51,22 @@ class GaussianVI(VISettings):
 
 
 @dataclass(frozen=True)
-class Restarts:
-    """Some of the restarts of a fit: everything they need besides the density, so that it can travel to a worker.
+class Restarts(Members[BoundSettings]):
+    """Restarts of a fit, which start at parameters of the family.
 
     Attributes
     ----------
-    method : BoundSettings
-        Without ``init``: the starts are found.
     family : Reparametrised
-    start : Tensor [C, Q]
-    members : range
-        Numbers of these restarts.
-    seed : int
     clip : float or None
         See :class:`bnnzoo.inference.optimise.optimisers.Adam`.
     """
 
-    method: BoundSettings
     family: Reparametrised
-    start: Tensor
-    members: range
-    seed: int
     clip: float | None
 
-    def split(self) -> list["Restarts"]:
+    def split(self) -> Sequence[Members[BoundSettings]]:
         """Return the restarts that are independent of each other one by one; those that stop together stay together."""
-        if self.method.tolerance is not None:
-            return [self]
-        return [replace(self, start=self.start[m : m + 1], members=range(m, m + 1)) for m in self.members]
+        return [self] if self.method.tolerance is not None else super().split()
 
 
 @dataclass(frozen=True)
@@ -137,8 +126,8 @@ def fit_family(
         theta = starting_points(method.init, method.num_restarts, density, context)
         start = torch.stack([family.start(loc, method.start_scale) for loc in theta])
     members = range(method.num_restarts)
-    restarts = Restarts(replace(method, init=None), family, start, members, context.seed, clip)
-    found = _maximised(restarts, density, context)
+    restarts = Restarts(replace(method, init=None), start, members, context.seed, family, clip)
+    found = joined(trained_in_parts(restarts, _maximised_together, density, context, "restarts"))
     num_rejected = int(found.trace.isnan().sum())
     kept = _kept(found.trace, method)
     rejected_at = why_rejected(density, _draws_of(family, found.params, density), num_rejected)
@@ -152,20 +141,6 @@ def fit_family(
         fit_stats={"elbo": found.trace[kept]},
     )
     return found.params[kept], info
-
-
-def _maximised(restarts: Restarts, density: LogDensity, context: FitContext) -> Found:
-    """Maximise in one batch in this process, or restart by restart on an executor."""
-    if context.executor is None:
-        return _maximised_together(restarts, density, context)
-    what = f"{len(restarts.members)} restarts"
-    parts = run_on(context.executor, _maximised_in_worker, restarts.split(), density, what)
-    params, trace = (torch.cat([getattr(part, name) for part in parts]) for name in ("params", "trace"))
-    return Found(params, trace, all(part.complete for part in parts))
-
-
-def _maximised_in_worker(restarts: Restarts, density: LogDensity) -> Found:
-    return _maximised_together(restarts, density, FitContext(restarts.seed))
 
 
 def _maximised_together(restarts: Restarts, density: LogDensity, context: FitContext) -> Found:
