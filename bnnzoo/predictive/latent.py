@@ -1,6 +1,5 @@
 """The draws of a posterior as labelled arrays: latent sites, weights and statistics of the draws."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from bnnzoo.core.posterior import Draws, Posterior
 from bnnzoo.core.prior_terms import log_jacobian, prior_terms
+from bnnzoo.core.replay import Node
 from bnnzoo.core.settings import Seed, check_argument
 from bnnzoo.core.sites import is_deterministic, plates_of
 from bnnzoo.core.sizes import refuse_beyond_memory
@@ -19,7 +19,7 @@ from bnnzoo.predictive import datatree
 from bnnzoo.predictive.evaluate import Arrays, Function, evaluate, plan
 from bnnzoo.predictive.labels import Labels, Plates
 
-__all__ = ["Drawn", "deterministics", "draw", "latent_groups", "numpy_arrays"]
+__all__ = ["Drawn", "deterministic_nodes", "deterministics", "draw", "latent_groups", "numpy_arrays"]
 
 MAX_LATENT_NUMBERS = 10_000_000  # weights and deterministic sites beyond this stay out of the tree unless asked for
 
@@ -123,10 +123,21 @@ def _weight_norms(draws: Drawn) -> Arrays:
 def _known_deterministics(draws: Drawn) -> tuple[Arrays, Plates]:
     """Return the deterministic sites for the training data, unless they are too large or the data are not there."""
     density = draws.posterior.density
-    return deterministics(draws, density.data, MAX_LATENT_NUMBERS) if density.has_data else ({}, {})
+    if not density.has_data:
+        return {}, {}
+    with torch.no_grad():
+        nodes = deterministic_nodes(density.nodes(draws.flat[0], *density.data))
+    if sum(node["value"].numel() for node in nodes.values()) * len(draws.flat) > MAX_LATENT_NUMBERS:
+        return {}, {}
+    return deterministics(draws, density.data, nodes)
 
 
-def deterministics(draws: Drawn, data: Data, max_numbers: float = math.inf) -> tuple[Arrays, Plates]:
+def deterministic_nodes(nodes: Mapping[str, Node]) -> dict[str, Node]:
+    """Return the nodes of a model's deterministic sites."""
+    return {name: node for name, node in nodes.items() if is_deterministic(node)}
+
+
+def deterministics(draws: Drawn, data: Data, nodes: Mapping[str, Node]) -> tuple[Arrays, Plates]:
     """Return the deterministic sites of the model ``[C, S, ...]`` for some data, and the plates of their axes.
 
     Parameters
@@ -134,16 +145,13 @@ def deterministics(draws: Drawn, data: Data, max_numbers: float = math.inf) -> t
     draws : Drawn
     data : tuple
         Arguments of the model.
-    max_numbers : float
-        Return nothing if there are more.
+    nodes : mapping of str to node
+        Those of the deterministic sites, from a run of the model on these data.
     """
-    density = draws.posterior.density
-    with torch.no_grad():
-        nodes = density.nodes(draws.flat[0], *data)
-    found = {name: node for name, node in nodes.items() if is_deterministic(node)}
-    if not found or sum(node["value"].numel() for node in found.values()) * len(draws.flat) > max_numbers:
+    if not nodes:
         return {}, {}
-    return _evaluated(draws, density.deterministics, data), {name: plates_of(node) for name, node in found.items()}
+    density = draws.posterior.density
+    return _evaluated(draws, density.deterministics, data), {name: plates_of(node) for name, node in nodes.items()}
 
 
 def _evaluated(draws: Drawn, function: Function, data: Data) -> Arrays:

@@ -182,7 +182,7 @@ def predict(
     densities = row_densities(posterior, linearized)
     about = row_groups(draws, rows, chunk_size, labels, densities)
     renamed = {_NEW_DATA_NAMES.get(group, group): dataset for group, dataset in about.items()}
-    values, plates = deterministics(draws, rows.data)
+    values, plates = deterministics(draws, rows.data, rows.deterministic)
     new = datatree.by_draw(values, replace(labels, plates=plates))
     groups = latent_groups(draws, weights, labels) | renamed | {"predictions_deterministic": rows.labelled(new)}
     return _tree(draws, groups, labels, densities)

@@ -20,7 +20,7 @@ from bnnzoo.core.types import Data, Model
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.evaluate import Arrays, Blocks, Variable, can_split_rows, evaluate, plan
 from bnnzoo.predictive.labels import Labels, row_labels
-from bnnzoo.predictive.latent import Drawn, numpy_arrays
+from bnnzoo.predictive.latent import Drawn, deterministic_nodes, numpy_arrays
 from bnnzoo.predictive.random_blocks import draw_blocks, evaluate_random
 
 __all__ = ["Rows", "new_data", "row_groups"]
@@ -35,11 +35,12 @@ FEW_DRAWS = 64
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows to be predicted: the model's arguments, what of them is observed, and whether rows can be split."""
+    """Rows to be predicted: the model's arguments, its observed and deterministic sites there, and whether rows can be split."""
 
     data: Data
     raw: Data
     observed: Mapping[str, Tensor]
+    deterministic: Mapping[str, Node]
     num_rows: int
     splits: bool
 
@@ -56,7 +57,7 @@ class Rows:
         lengths = {v.shape[0] if v.ndim else 0 for v in (moments or terms).values()}
         num_rows = lengths.pop() if len(lengths) == 1 else 0
         splits = bool(moments) and num_rows > 1 and can_split_rows(moments, density.conditional, theta, data, num_rows)
-        return cls(data, raw, observed, num_rows, splits)
+        return cls(data, raw, observed, deterministic_nodes(nodes), num_rows, splits)
 
     def labelled(self, group: xr.Dataset) -> xr.Dataset:
         """Return a group with the index of the rows, if they came with one, along ``obs_id``."""
