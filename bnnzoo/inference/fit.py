@@ -28,7 +28,7 @@ from bnnzoo.core.verdict import troubles
 from bnnzoo.inference.config import run_method
 from bnnzoo.inference.progress import progress_for
 
-__all__ = ["fit", "refuse_unmet_needs"]
+__all__ = ["fit", "refuse_no_method", "refuse_unmet_needs"]
 
 SPREAD = frozenset({"num_chains", "num_members", "num_restarts"})
 """Settings that count independent parts of a fit: what a method with one of them sends to an executor."""
@@ -106,7 +106,7 @@ def fit(
     >>> round(float(posterior.loc), 6)
     1.0
     """
-    _refuse_class(method)
+    refuse_no_method(method)
     _refuse_wrong_kinds(model, executor)
     check_settings(method)
     check_argument("fit", "seed", seed, Seed)
@@ -144,7 +144,14 @@ def _look(
     return None if found is None else (density, found)
 
 
-def _refuse_class(method: object) -> None:
+def refuse_no_method(method: object) -> None:
+    """Refuse what is no method, such as a class in place of its object.
+
+    Raises
+    ------
+    TypeError
+        Saying what to write.
+    """
     if isinstance(method, type):
         raise TypeError(f"The method is the class {method.__name__}, not an object. Write {method.__name__}().")
     if not hasattr(method, "run"):

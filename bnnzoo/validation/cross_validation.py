@@ -15,6 +15,7 @@ from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold
 
 from bnnzoo.core.method import Method
 from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.settings import check_argument
 from bnnzoo.core.types import Data, Model
 from bnnzoo.diagnostics.loo import UnreliableLooWarning, loo
 from bnnzoo.inference import fit
@@ -85,7 +86,7 @@ def kfold(
     >>> import bnnzoo as bz
     >>> from bnnzoo.testing import linear_gaussian
     >>> target = linear_gaussian()
-    >>> found = bz.validation.kfold(target.model, bz.Laplace(), *target.data, num_folds=4, num_draws=100)
+    >>> found = bz.validation.kfold(target.model, bz.Laplace(), *target.data, num_folds=2, num_draws=100)
     >>> found.kind, int(found.n_data_points)
     ('loo_kfold', 40)
     """
@@ -199,10 +200,11 @@ def leave_future_out(
     >>> import bnnzoo as bz
     >>> from bnnzoo.testing import linear_gaussian
     >>> target = linear_gaussian()
-    >>> found = bz.validation.leave_future_out(target.model, bz.Laplace(), *target.data, min_observations=37, num_draws=100)
+    >>> found = bz.validation.leave_future_out(target.model, bz.Laplace(), *target.data, min_observations=38, num_draws=100)
     >>> int(found.n_data_points)
-    3
+    2
     """
+    check_argument("leave_future_out", "estimator", estimator, Literal["exact", "approx"])
     posterior, refits = _fitted(model, method, data, num_draws, seed, options)
     num_rows = posterior.density.num_data
     if estimator == "exact":
@@ -267,5 +269,7 @@ def _refuse_bad_folds(num_rows: int, num_folds: int, ways: dict[str, NDArray[Any
             raise ValueError(
                 f"{name} has the same entry for every observation: nothing is left to fit when it is left out."
             )
-    if "folds" not in ways and not 2 <= num_folds <= num_rows:
-        raise ValueError(f"num_folds={num_folds}; write a number between 2 and the number of observations, {num_rows}.")
+    if "folds" not in ways and not (isinstance(num_folds, int) and 2 <= num_folds <= num_rows):
+        raise ValueError(
+            f"num_folds={num_folds!r}; write a number between 2 and the number of observations, {num_rows}."
+        )

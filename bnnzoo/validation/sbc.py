@@ -18,8 +18,9 @@ from bnnzoo.core.executors import run_on
 from bnnzoo.core.fingerprint import fingerprint
 from bnnzoo.core.method import Method
 from bnnzoo.core.minibatch import as_tensors, usable_device
-from bnnzoo.core.settings import check_settings
+from bnnzoo.core.settings import check_argument, check_settings
 from bnnzoo.core.types import Model
+from bnnzoo.inference.fit import refuse_no_method
 from bnnzoo.inference.progress import progress_for
 from bnnzoo.validation.refits import fit_again
 from bnnzoo.validation.simulations import Quantities, Simulation, draws_of, places_of_outcomes
@@ -104,11 +105,13 @@ def sbc(
     >>> import bnnzoo as bz
     >>> from bnnzoo.testing import linear_gaussian
     >>> target = linear_gaussian(num_inputs=1)
-    >>> ranks = bz.validation.sbc(target.model, bz.Laplace(), *target.data, num_simulations=5, progress=False)
+    >>> ranks = bz.validation.sbc(target.model, bz.Laplace(), *target.data, num_simulations=2, progress=False)
     >>> dict(ranks["prior_sbc"]["w"].sizes)
-    {'chain': 1, 'draw': 5, 'w_dim_0': 1}
+    {'chain': 1, 'draw': 2, 'w_dim_0': 1}
     """
+    refuse_no_method(method)
     _refuse_bad_counts(num_simulations, num_draws)
+    check_argument("sbc", "around", around, Literal["prior", "posterior"])
     check_settings(method)
     target, dtype = usable_device(device), dtype or torch.get_default_dtype()
     density = build_density(model, *as_tensors(data, dtype, target), dtype=dtype, device=target)
@@ -150,16 +153,26 @@ def sbc_verdict(tree: xr.DataTree, prob: float = 0.95) -> pd.DataFrame:
         By quantity: ``mean`` and ``sd`` of the ranks divided by L, 0.5 and 0.289 if uniform; ``p`` of the test; ``uniform``;
         and ``finding``, such as "draws too narrow".
 
+    Raises
+    ------
+    ValueError
+        If the tree has no ranks.
+
     Examples
     --------
     >>> import bnnzoo as bz
     >>> from bnnzoo.testing import linear_gaussian
     >>> target = linear_gaussian(num_inputs=1)
-    >>> ranks = bz.validation.sbc(target.model, bz.Laplace(), *target.data, num_simulations=20, progress=False)
+    >>> ranks = bz.validation.sbc(target.model, bz.Laplace(), *target.data, num_simulations=8, progress=False)
     >>> bool(bz.validation.sbc_verdict(ranks).loc["w[0]", "uniform"])
     True
     """
-    group = next(name for name in ("prior_sbc", "posterior_sbc") if name in tree.children)
+    group = next((name for name in ("prior_sbc", "posterior_sbc") if name in tree.children), None)
+    if group is None:
+        raise ValueError(
+            f"sbc_verdict takes the ranks that sbc returned, but the tree has neither prior_sbc nor posterior_sbc (groups: "
+            f"{', '.join(tree.children) or 'none'}). Write sbc_verdict(sbc(model, method, x, y))."
+        )
     dataset, num_draws = tree[group].to_dataset(), int(tree.attrs["num_draws"])
     rng = np.random.default_rng(0)  # ranks are counts, and the test is of a continuous distribution
     rows = {}

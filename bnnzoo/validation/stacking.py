@@ -1,6 +1,7 @@
 """Stacking: one predictive distribution from several fits, or from chains that do not mix, weighted by LOO."""
 
 from collections.abc import Hashable, Mapping
+from typing import Any
 
 import arviz as az
 import numpy as np
@@ -9,6 +10,7 @@ import xarray as xr
 from arviz_stats.utils import ELPDData
 from numpy.typing import NDArray
 
+from bnnzoo.core.settings import Count, check_argument
 from bnnzoo.diagnostics.loo import loo
 from bnnzoo.labelled import SAMPLE_DIMS
 
@@ -31,15 +33,29 @@ def stacking_weights(found: Mapping[str, ELPDData]) -> pd.Series:
     Series [K]
         By name, in the order given; the sum is one.
 
+    Raises
+    ------
+    TypeError, ValueError
+        If something is no pointwise result, or there is none.
+
     Examples
     --------
     >>> import bnnzoo as bz
     >>> from bnnzoo.testing import linear_gaussian
     >>> target = linear_gaussian()
-    >>> found = bz.validation.kfold(target.model, bz.Laplace(), *target.data, num_folds=4, num_draws=100)
+    >>> posterior = bz.fit(target.model, bz.Laplace(), *target.data, progress=False)
+    >>> found = bz.diagnostics.loo(bz.posterior_predictive(posterior, *target.data))
     >>> float(bz.validation.stacking_weights({"a": found, "b": found}).sum().round(6))
     1.0
     """
+    for name, each in found.items():
+        if getattr(each, "elpd_i", None) is None:
+            raise TypeError(
+                f"stacking_weights takes pointwise results of leave-one-out or cross-validation, but {name!r} is of type "
+                f"{type(each).__name__}: pass bnnzoo.diagnostics.loo(tree), or bnnzoo.validation.kfold(model, method, x, y)."
+            )
+    if not found:
+        raise ValueError("stacking_weights has nothing to weigh: pass the results of two fits or more, by name.")
     if len(found) == 1:
         return pd.Series(1.0, index=list(found))
     table = az.compare(dict(found), method="stacking")
@@ -82,15 +98,14 @@ def stack(
     >>> import bnnzoo as bz
     >>> from bnnzoo.testing import linear_gaussian
     >>> target = linear_gaussian(num_inputs=2)
-    >>> fits = {"laplace": bz.Laplace(), "vi": bz.MeanFieldVI(num_steps=50)}
-    >>> trees = {
-    ...     name: bz.predict(bz.fit(target.model, method, *target.data, progress=False), *target.data, num_draws=50)
-    ...     for name, method in fits.items()
-    ... }
-    >>> stacked = bz.validation.stack(trees, {"laplace": 0.25, "vi": 0.75}, num_draws=100)
-    >>> int((stacked["predictions"]["model"] == "vi").sum())
+    >>> posterior = bz.fit(target.model, bz.Laplace(), *target.data, progress=False)
+    >>> trees = {name: bz.predict(posterior, *target.data, num_draws=50) for name in ("one", "other")}
+    >>> stacked = bz.validation.stack(trees, {"one": 0.25, "other": 0.75}, num_draws=100)
+    >>> int((stacked["predictions"]["model"] == "other").sum())
     75
     """
+    check_argument("stack", "num_draws", num_draws, Count)
+    _refuse_other_rows(trees)
     shares = _shares(trees, weights)
     counts = _apportioned(shares, num_draws)
     groups = _common_groups(trees)
@@ -145,12 +160,12 @@ def stack_chains(tree: xr.DataTree, num_draws: int = 1000) -> xr.DataTree:
     >>> import bnnzoo as bz
     >>> from bnnzoo.testing import linear_gaussian
     >>> target = linear_gaussian(num_inputs=2)
-    >>> posterior = bz.fit(target.model, bz.HMC(num_chains=2, num_draws=400), *target.data, progress=False)
+    >>> posterior = bz.fit(target.model, bz.HMC(num_chains=2, num_warmup=50, num_draws=150), *target.data, progress=False)
     >>> stacked = bz.validation.stack_chains(bz.posterior_predictive(posterior, *target.data), num_draws=80)
     >>> stacked["posterior_predictive"].sizes["draw"]
     80
     """
-    chains = tree["posterior"].sizes["chain"]
+    chains = tree["posterior"].sizes["chain"] if "posterior" in tree.children else 1
     if chains < 2:
         raise ValueError("stack_chains weighs chains against each other, but the tree has one: fit with num_chains=4.")
     parts = {f"chain {i}": _chain(tree, i) for i in range(chains)}
@@ -164,6 +179,25 @@ def _chain(tree: xr.DataTree, number: int) -> xr.DataTree:
     )
     part.attrs = dict(tree.attrs)
     return part
+
+
+def _refuse_other_rows(trees: Mapping[str, xr.DataTree]) -> None:
+    rows: dict[str, NDArray[Any]] = {}
+    for name, tree in trees.items():
+        if not isinstance(tree, xr.DataTree):
+            raise TypeError(
+                f"stack takes trees of predictions, but {name!r} is of type {type(tree).__name__}: pass "
+                f"bnnzoo.predict(posterior, x)."
+            )
+        labels = [group["obs_id"].values for group in tree.children.values() if "obs_id" in group.coords]
+        rows |= {name: labels[0]} if labels else {}
+    first = next(iter(rows), "")
+    for name, labels in rows.items():
+        if not np.array_equal(labels, rows[first]):
+            raise ValueError(
+                f"The trees {first!r} and {name!r} are about other rows ({len(rows[first])} and {len(labels)}, or other labels): "
+                f"predict the same rows with each fit."
+            )
 
 
 def _shares(trees: Mapping[str, xr.DataTree], weights: Mapping[str, float] | pd.Series) -> dict[str, float]:

@@ -125,6 +125,7 @@ def test_several_outputs_count_as_one_observation():
     [
         ({"num_folds": 1}, "num_folds=1; write a number between 2 and the number of observations, 12"),
         ({"num_folds": 13}, "num_folds=13; write a number between 2"),
+        ({"num_folds": "3"}, "num_folds='3'; write a number between 2"),
         ({"folds": [0, 1]}, r"folds has shape \(2,\); write one entry for each of the 12 observations"),
         ({"folds": [1] * 12}, "folds has the same entry for every observation"),
         (
@@ -146,3 +147,8 @@ def test_a_likelihood_without_rows_is_refused():
 
     with pytest.raises(ValueError, match="Site 'y' is one observation without rows, so none can be left out"):
         bz.validation.kfold(model, bz.Laplace(), Y, num_folds=2, num_draws=10, dtype=torch.float64)
+
+
+def test_an_unknown_estimator_is_refused():
+    with pytest.raises(ValueError, match=r"leave_future_out\(estimator='psis'\): write 'exact' or 'approx'"):
+        bz.validation.leave_future_out(TARGET.model, ExactLinear(), X, Y, min_observations=8, estimator="psis")

@@ -141,3 +141,13 @@ def test_too_few_draws_are_refused():
         sbc(TARGET.model, bz.MAP(num_members=2, num_steps=5), *TARGET.data, num_simulations=2, num_draws=50, **QUIET)
     with pytest.raises(ValueError, match="num_simulations=1; write a whole number, 2 or more"):
         sbc(TARGET.model, ExactLinear(), *TARGET.data, num_simulations=1)
+
+
+def test_what_is_no_calibration_is_refused():
+    with pytest.raises(ValueError, match=r"sbc\(around='prio'\): write 'prior' or 'posterior'"):
+        sbc(TARGET.model, bz.Laplace(), *TARGET.data, around="prio")
+    with pytest.raises(TypeError, match=r"The method is the class Laplace, not an object. Write Laplace\(\)"):
+        sbc(TARGET.model, bz.Laplace, *TARGET.data)
+    tree = bz.prior_predictive(TARGET.model, *TARGET.data, num_draws=5)
+    with pytest.raises(ValueError, match="the tree has neither prior_sbc nor posterior_sbc"):
+        sbc_verdict(tree)

@@ -87,3 +87,22 @@ def test_trees_without_predictions_are_refused():
     bare = xr.DataTree.from_dict({"posterior": tree([0.0])["posterior"].to_dataset()})
     with pytest.raises(ValueError, match="The trees have no predictions in common"):
         stack({"a": bare}, {"a": 1.0})
+
+
+def test_trees_of_other_rows_and_other_things_are_refused():
+    other = tree([1.0])
+    groups = {name: group.to_dataset() for name, group in other.children.items() if "obs_id" in group.dims}
+    short = xr.DataTree.from_dict({name: group.isel(obs_id=slice(3)) for name, group in groups.items()})
+    with pytest.raises(ValueError, match=r"The trees 'a' and 'b' are about other rows \(200 and 3, or other labels\)"):
+        stack({"a": tree([0.0]), "b": short}, {"a": 0.5, "b": 0.5})
+    with pytest.raises(TypeError, match="stack takes trees of predictions, but 'a' is of type float"):
+        stack({"a": 1.0}, {"a": 1.0})
+    with pytest.raises(ValueError, match=r"stack\(num_draws=0\): write 1 or more"):
+        stack({"a": tree([0.0])}, {"a": 1.0}, num_draws=0)
+
+
+def test_weights_need_pointwise_results():
+    with pytest.raises(TypeError, match="takes pointwise results .*, but 'a' is of type DataTree: pass"):
+        stacking_weights({"a": tree([0.0])})
+    with pytest.raises(ValueError, match="stacking_weights has nothing to weigh"):
+        stacking_weights({})
