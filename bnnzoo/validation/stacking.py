@@ -189,13 +189,13 @@ def _refuse_other_rows(trees: Mapping[str, xr.DataTree]) -> None:
                 f"stack takes trees of predictions, but {name!r} is of type {type(tree).__name__}: pass "
                 f"bnnzoo.predict(posterior, x)."
             )
-        labels = [group["obs_id"].values for group in tree.children.values() if "obs_id" in group.coords]
+        labels = [np.asarray(group.coords["obs_id"]) for group in tree.children.values() if "obs_id" in group.coords]
         rows |= {name: labels[0]} if labels else {}
     first = next(iter(rows), "")
-    for name, labels in rows.items():
-        if not np.array_equal(labels, rows[first]):
+    for name, others in rows.items():
+        if not np.array_equal(others, rows[first]):
             raise ValueError(
-                f"The trees {first!r} and {name!r} are about other rows ({len(rows[first])} and {len(labels)}, or other labels): "
+                f"The trees {first!r} and {name!r} are about other rows ({len(rows[first])} and {len(others)}, or other labels): "
                 f"predict the same rows with each fit."
             )
 

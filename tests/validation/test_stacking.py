@@ -102,7 +102,7 @@ def test_trees_of_other_rows_and_other_things_are_refused():
 
 
 def test_weights_need_pointwise_results():
-    with pytest.raises(TypeError, match="takes pointwise results .*, but 'a' is of type DataTree: pass"):
+    with pytest.raises(TypeError, match=r"takes pointwise results .*, but 'a' is of type DataTree: pass"):
         stacking_weights({"a": tree([0.0])})
     with pytest.raises(ValueError, match="stacking_weights has nothing to weigh"):
         stacking_weights({})
