@@ -8,7 +8,7 @@ import pytest
 from bnnzoo.core.method import Method
 from bnnzoo.core.settings import Seed, check_argument
 from bnnzoo.inference import MAP, NUTS, SVI, Laplace, MeanFieldVI, SubsetVI, fit
-from bnnzoo.inference.fit import _refuse_class, _refuse_wrong_kinds
+from bnnzoo.inference.fit import _refuse_wrong_kinds, refuse_no_method
 from bnnzoo.testing import check_method, check_model, linear_gaussian
 from tests.helpers.executors import InProcess
 
@@ -24,7 +24,7 @@ def test_data_are_no_method() -> None:
     with pytest.raises(
         TypeError, match=r"The second argument of fit is .*, not a method\. Write fit\(model, NUTS\(\), x, y"
     ):
-        _refuse_class("y")  # by itself: the tests' own check of types would speak first
+        refuse_no_method("y")  # by itself: the tests' own check of types would speak first
 
 
 @pytest.mark.parametrize(
