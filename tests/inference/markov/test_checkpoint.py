@@ -55,6 +55,7 @@ def test_a_killed_run_is_resumed_as_if_nothing_had_happened(name: str, tmp_path:
     assert all(before[1] == after[0] for before, after in pairwise(blocks))
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_in_one_batch_where_native_code_would_be_chosen_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """Maximising the bound: restarts, early stopping, executors, interrupts, and what all variational methods refuse."""
 
 import multiprocessing
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 
 import pyro
@@ -10,9 +11,9 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.density import build_density
-from bnnzoo.core.method import FitContext, Silent
+from bnnzoo.core.method import FitContext, Method, Silent
 from bnnzoo.core.posterior import Gaussian, Mixture
-from bnnzoo.inference import FlowVI, FullRankVI, LastLayerVI, LowRankVI, MeanFieldVI, SubsetVI, fit
+from bnnzoo.inference import MAP, FlowVI, FullRankVI, LastLayerVI, LowRankVI, MeanFieldVI, SubsetVI, fit
 from bnnzoo.inference.variational.fit_family import GaussianVI, fit_family
 from bnnzoo.inference.variational.mean_field_vi import MeanField
 from bnnzoo.testing import linear_network
@@ -96,7 +97,7 @@ SHORT = {"num_steps": 60, "num_restarts": 3}
         MeanFieldVI(**SHORT, estimator="local", batch_size=9, kl_annealing=0.1),
         LowRankVI(2, **SHORT, keep="best"),
         FullRankVI(**SHORT),
-        FlowVI(FullRankVI(num_steps=30), 2, 4, **SHORT),
+        pytest.param(FlowVI(FullRankVI(num_steps=30), 2, 4, **SHORT), marks=pytest.mark.slow),
     ],
     ids=lambda method: type(method).__name__,
 )
@@ -169,17 +170,22 @@ class NewVI(GaussianVI):
         return MeanField()
 
 
-def test_another_gaussian_method_is_a_family_and_works_under_others() -> None:
+@pytest.mark.parametrize(
+    "on_top",
+    [
+        lambda vi: vi,
+        lambda vi: SubsetVI(below=MAP(num_steps=20), vi=vi),
+        pytest.param(lambda vi: LastLayerVI(vi=vi), marks=pytest.mark.slow),
+        pytest.param(lambda vi: FlowVI(vi, 1, 4, num_steps=20), marks=pytest.mark.slow),
+    ],
+    ids=["alone", "subset", "last layer", "flow"],
+)
+def test_another_gaussian_method_is_a_family_and_works_under_others(on_top: Callable[[Method], Method]) -> None:
     target = linear_network()
-    new, old = NewVI(num_steps=40), MeanFieldVI(num_steps=40)
-    assert torch.equal(fit(target.model, new, *target.data).loc, fit(target.model, old, *target.data).loc)
-    for on_top in (
-        lambda vi: SubsetVI(vi=vi),
-        lambda vi: LastLayerVI(vi=vi),
-        lambda vi: FlowVI(vi, 1, 4, num_steps=20),
-    ):
-        ours, theirs = (fit(target.model, on_top(vi), *target.data, seed=1) for vi in (new, old))
-        assert torch.equal(ours.draws(3), theirs.draws(3))
+    ours, theirs = (
+        fit(target.model, on_top(vi), *target.data, seed=1) for vi in (NewVI(num_steps=40), MeanFieldVI(num_steps=40))
+    )
+    assert torch.equal(ours.draws(3), theirs.draws(3))
 
 
 @pytest.mark.parametrize("kind", [MeanFieldVI, LowRankVI, FullRankVI, FlowVI])

@@ -19,6 +19,7 @@ NUM_DRAWS = 20000  # the divergence of a Gaussian from the skewed posterior is a
 TINY = FlowVI(MeanFieldVI(num_steps=5), num_layers=2, num_hidden=4, num_steps=5, num_particles=2)
 
 
+@pytest.mark.slow
 def test_restarts_are_chains_of_a_mixture() -> None:
     target = linear_gaussian()
     with leaves_no_trace("FlowVI"):

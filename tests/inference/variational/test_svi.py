@@ -27,6 +27,7 @@ def own_guide(x: Tensor, y: Tensor | None = None) -> None:
     pyro.sample("w", dist.Normal(loc, scale).to_event(1))
 
 
+@pytest.mark.slow
 def test_full_rank_guide_recovers_the_posterior() -> None:
     posterior = fit(TARGET.model, SVI(AutoMultivariateNormal, num_steps=1500), *TARGET.data)
     draws = posterior.draws(2000)[0]

@@ -16,6 +16,14 @@ pytestmark = pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")  
 TARGET = linear_gaussian(correlation=0.0)
 MEAN, SD = (each["w"].double().numpy() for each in (TARGET.mean, TARGET.sd))
 ALL_ROWS = len(TARGET.data[1])
+
+
+def budgets(quick: tuple[float, int], *long: tuple[float, int]) -> Any:
+    """Return step sizes and steps per draw, of which only the first run by default."""
+    rest = [pytest.param(*each, marks=pytest.mark.slow) for each in long]
+    return pytest.mark.parametrize(("size", "steps"), [quick, *rest])
+
+
 PLAIN: dict[str, Any] = {
     "num_chains": 16,
     "num_warmup": 20,
@@ -38,7 +46,7 @@ def fitted(method: Any) -> Any:
     return fit(TARGET.model, method, *TARGET.data, seed=1, dtype=torch.float64, progress=False)
 
 
-@pytest.mark.parametrize(("size", "steps"), [(1.2, 5), (0.6, 10), (0.3, 20)])
+@budgets((1.2, 5), (0.6, 10), (0.3, 20))
 def test_sgld_tends_to_the_posterior_with_a_bias_of_first_order(size: float, steps: int) -> None:
     """With all rows the variance is too large by the factor 1 / (1 - e / 4), e the step size over the posterior variance."""
     variance = float(SD.max() ** 2)
@@ -49,7 +57,7 @@ def test_sgld_tends_to_the_posterior_with_a_bias_of_first_order(size: float, ste
     assert np.all(np.abs(mean_z_score(values(posterior, "w"), MEAN, SD * expected**0.5)) < 5)
 
 
-@pytest.mark.parametrize(("size", "steps"), [(0.4, 10), (0.2, 20), (0.1, 40)])
+@budgets((0.4, 10), (0.2, 20), (0.1, 40))
 def test_sgld_on_independent_rows_is_heated_by_its_gradient_noise_to_first_order(size: float, steps: int) -> None:
     """The excess of the variance halves with the step size: e / 4 of discretisation and e V / (4 H) of gradient noise."""
     variance = float(SD.max() ** 2)
@@ -59,13 +67,13 @@ def test_sgld_on_independent_rows_is_heated_by_its_gradient_noise_to_first_order
     assert np.all(ratio < 1 + 1.5 * most + 5 * error) and np.all(ratio > 1 - 5 * error)
 
 
-@pytest.mark.parametrize(("size", "steps"), [(1.0, 10), (0.5, 10), (0.25, 20)])
+@budgets((1.0, 10), (0.5, 10), (0.25, 20))
 def test_sghmc_with_exact_gradients_has_the_exact_variance_at_every_step_size(size: float, steps: int) -> None:
     posterior = fitted(SGHMC(**PLAIN, step_size=size * float(SD.min()), steps_per_draw=steps, momentum_decay=0.3))
     check_moments("w", values(posterior, "w"), MEAN, SD)
 
 
-@pytest.mark.parametrize(("size", "steps"), [(0.4, 10), (0.2, 30), (0.1, 100)])
+@budgets((0.4, 10), (0.2, 30), (0.1, 100))
 def test_sghmc_on_mini_batches_has_a_bias_of_second_order(size: float, steps: int) -> None:
     """Gradient noise heats by h^2 V / (1 - c^2): a quarter as much at half the step."""
     posterior = fitted(SGHMC(**PLAIN | {"batch_size": 20}, step_size=size * float(SD.min()), steps_per_draw=steps))
@@ -74,14 +82,22 @@ def test_sghmc_on_mini_batches_has_a_bias_of_second_order(size: float, steps: in
     assert np.all(ratio < 1 + 2 * most + 5 * error) and np.all(ratio > 1 - 5 * error)
 
 
+@pytest.mark.slow
 def test_sghmc_corrected_for_its_gradient_noise_keeps_the_variance_at_steps_that_heat_it_otherwise() -> None:
     budget: dict[str, Any] = {"num_chains": 16, "num_draws": 500, "batch_size": 10, "steps_per_draw": 10}
     ratio, error = variance_of(fitted(SGHMC(**budget, noise_correction=True, optimise_steps=200)))
     assert np.all(np.abs(ratio - 1) < 0.1 + 5 * error)
 
 
-@pytest.mark.parametrize("temperature", [0.5, 2.0])
-@pytest.mark.parametrize("kind", [SGLD, SGHMC])
+@pytest.mark.parametrize(
+    ("kind", "temperature"),
+    [
+        (SGLD, 0.5),
+        (SGHMC, 2.0),
+        pytest.param(SGLD, 2.0, marks=pytest.mark.slow),
+        pytest.param(SGHMC, 0.5, marks=pytest.mark.slow),
+    ],
+)
 def test_temperature_scales_the_variance_and_nothing_else(kind: Any, temperature: float) -> None:
     posterior = fitted(kind(num_chains=16, num_draws=300, temperature=temperature, optimise_steps=200))
     check_moments("w", values(posterior, "w"), MEAN, SD * temperature**0.5, accuracy=0.05)
@@ -98,7 +114,9 @@ DEFAULTS: dict[str, tuple[Any, float]] = {
 }
 
 
-@pytest.mark.parametrize("name", DEFAULTS)
+@pytest.mark.parametrize(
+    "name", ["SGHMC", *(pytest.param(name, marks=pytest.mark.slow) for name in DEFAULTS if name != "SGHMC")]
+)
 def test_default_settings_recover_the_posterior_within_the_stated_bias(name: str) -> None:
     method, accuracy = DEFAULTS[name]
     check_moments("w", values(fitted(method), "w"), MEAN, SD, accuracy=accuracy)

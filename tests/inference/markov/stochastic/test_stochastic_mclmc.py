@@ -37,6 +37,7 @@ def effective(draws: Any) -> float:
     return float(array_stats.ess(draws, chain_axis=0, draw_axis=1, method="mean").min())
 
 
+@pytest.mark.slow
 def test_isotropic_gradient_noise_leaves_the_posterior_invariant_at_steps_it_dominates() -> None:
     """Gradient noise has 49 times the variance of the posterior's own gradient, and turns the direction by 0.3 in each step."""
     target = linear_gaussian(num_data=1000, num_inputs=10, correlation=0.0)
@@ -44,6 +45,7 @@ def test_isotropic_gradient_noise_leaves_the_posterior_invariant_at_steps_it_dom
     check_moments("w", z, np.zeros(10), np.ones(10), accuracy=0.03)
 
 
+@pytest.mark.slow
 def test_preconditioning_lowers_the_bias_and_mixes_faster_than_sghmc_at_the_same_number_of_gradients() -> None:
     """Inputs of unequal scales: without preconditioning the noise is anisotropic, and the narrowest parameter sets the step."""
     target = ill_conditioned(condition=100.0, num_data=200, num_inputs=4)
