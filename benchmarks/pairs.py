@@ -24,6 +24,7 @@ __all__ = [
     "processor_seconds",
     "runs_in_turn",
     "save",
+    "write",
 ]
 
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
@@ -95,20 +96,16 @@ def save(name: str, unit: str, found: Mapping[str, list[float]], reference: str,
     ratios = {key: value / medians[reference] for key, value in medians.items()}
     for key, value in medians.items():
         print(f"{name}: {key:24s} {value:12.4g} {unit}   x {ratios[key]:.3f} of {reference}", flush=True)
-    record = {
-        "name": name,
-        "unit": unit,
-        "runs": dict(found),
-        "medians": medians,
-        "ratios": ratios,
-        "reference": reference,
-        "facts": facts,
-        "versions": _versions(),
-        "machine": {"processor": _processor(), "cores": os.cpu_count(), "python": platform.python_version()},
-    }
+    measured = {"unit": unit, "runs": dict(found), "medians": medians, "ratios": ratios, "reference": reference}
+    write(name, measured | {"facts": facts})
+
+
+def write(name: str, found: Mapping[str, Any]) -> None:
+    """Write what was found next to versions and machine, as JSON, whole or not at all."""
+    machine = {"processor": _processor(), "cores": os.cpu_count(), "python": platform.python_version()}
     RESULTS.mkdir(exist_ok=True)
     temporary = RESULTS / f".{name}.json.partial"
-    temporary.write_text(json.dumps(record, indent=1))
+    temporary.write_text(json.dumps({"name": name, **found, "versions": _versions(), "machine": machine}, indent=1))
     temporary.replace(RESULTS / f"{name}.json")
 
 

@@ -1,0 +1,113 @@
+"""UCI regression on the standard splits: RMSE and log density in original units, next to published rows.
+
+One hidden layer of 50 units, inputs and targets standardised by the training part. Methods have their default settings apart
+from those in CANDIDATES, among which each split chooses by the log density of a fifth of its training part; nothing is chosen on
+a test part. A log density is that of the mixture of all draws, not of one fitted Gaussian. Scores are no times, so the machine
+does not matter. Splits run in as many processes as there are cores.
+
+Run: python -m benchmarks.uci DATA [sets] [methods] [splits]    (for example data/uci concrete,yacht MCDropout,SGHMC 10)
+"""
+
+import os
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from itertools import product
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import bnnzoo as bz
+from benchmarks.pairs import write
+
+UNITS, SETS = 50, ("concrete", "energy", "yacht")
+
+CANDIDATES: dict[str, list[Any]] = {
+    "MAP": [bz.MAP()],
+    "DeepEnsemble": [bz.DeepEnsemble(num_steps=steps) for steps in (500, 2000, 8000)],
+    "MCDropout": [bz.MCDropout(rate, num_steps=20_000, batch_size=32) for rate in (0.005, 0.02, 0.05)],
+    "ConcreteDropout": [bz.ConcreteDropout(num_steps=20_000, batch_size=32)],
+    "MultiSWAG": [bz.MultiSWAG()],
+    "MeanFieldVI": [bz.MeanFieldVI()],
+    "Laplace": [bz.Laplace()],
+    "SGHMC": [bz.SGHMC()],
+    "NUTS": [bz.NUTS(num_chains=4, num_warmup=300, num_draws=200)],
+}
+"""The settings among which each split of a method chooses."""
+
+PUBLISHED: dict[str, dict[str, tuple[float | None, float]]] = {
+    "least squares": {"concrete": (10.314, -3.755), "energy": (3.056, -2.543), "yacht": (8.970, -3.626)},
+    "MC dropout, 2016": {"concrete": (5.23, -3.04), "energy": (1.66, -1.99), "yacht": (1.11, -1.55)},
+    "MC dropout, 2018": {"concrete": (4.83, -2.937), "energy": (0.539, -1.212), "yacht": (0.666, -1.250)},
+    "deep ensemble, 2017": {"concrete": (None, -3.06), "energy": (None, -1.38), "yacht": (None, -1.18)},
+}
+"""RMSE and log density: of a linear regression on the same splits; Gal and Ghahramani (2016); Mukhoti, Stenetorp and Gal (2018);
+Lakshminarayanan, Pritzel and Blundell (2017)."""
+
+type Array = NDArray[np.floating]
+
+
+def fitted_scores(method: Any, train: tuple[Array, Array], test: tuple[Array, Array], seed: int) -> dict[str, float]:
+    """Fit to ``train`` and score ``test``: RMSE and mean log density, in the units of the data given."""
+    net = bz.models.mlp(train[0].shape[1], (UNITS,), activation="relu")
+    model = bz.models.supervised(net, bz.priors.fan_in(), bz.likelihoods.gaussian())
+    tree = bz.predict(bz.fit(model, method, *train, seed=seed, progress=False), *test, seed=seed)
+    mean = tree["conditional"]["mean"].mean(("chain", "draw")).to_numpy()
+    log_density = -bz.calibration.nll(tree).to_numpy()
+    return {"rmse": float(np.sqrt(np.mean((mean - test[1]) ** 2))), "log_density": float(log_density.mean())}
+
+
+def chosen(name: str, x: Array, y: Array, seed: int) -> Any:
+    """Return the candidate that best predicts a fifth of the training part after a fit to the rest."""
+    candidates = CANDIDATES[name]
+    if len(candidates) == 1:
+        return candidates[0]
+    order = np.random.default_rng(seed).permutation(len(y))
+    held, kept = np.split(order, [len(y) // 5])
+    found = [fitted_scores(each, (x[kept], y[kept]), (x[held], y[held]), seed)["log_density"] for each in candidates]
+    return candidates[int(np.argmax(found))]
+
+
+def one_split(folder: Path, name: str, split: int) -> dict[str, Any]:
+    """Return what a method scores on the test part of one split, in original units."""
+    part = bz.datasets.uci_split(folder, split).standardized()
+    start = time.perf_counter()
+    method = chosen(name, part.x_train, part.y_train, split)
+    found = fitted_scores(method, (part.x_train, part.y_train), (part.x_test, part.y_test), split)
+    return {
+        "rmse": found["rmse"] * part.y_scale,
+        "log_density": found["log_density"] - float(np.log(part.y_scale)),
+        "seconds": time.perf_counter() - start,
+        "settings": CANDIDATES[name].index(method),
+    }
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, tuple[float, float]]:
+    """Return the mean over splits and its standard error, of RMSE and log density."""
+    values = {key: np.array([row[key] for row in rows]) for key in ("rmse", "log_density")}
+    return {key: (float(v.mean()), float(v.std(ddof=1) / len(v) ** 0.5)) for key, v in values.items()}
+
+
+def main(data: str, sets: str = ",".join(SETS), methods: str = "DeepEnsemble,MCDropout", splits: str = "10") -> None:
+    """Score methods on the first splits of some sets, print the table and write it."""
+    context = get_context("spawn")
+    with ProcessPoolExecutor(os.cpu_count(), context, initializer=_one_thread) as pool:
+        for name, method in product(sets.split(","), methods.split(",")):
+            tasks = [pool.submit(one_split, Path(data) / name, method, split) for split in range(int(splits))]
+            rows = [task.result() for task in tasks]
+            found = summary(rows)
+            print(name, method, {key: f"{m:.3f} +- {e:.3f}" for key, (m, e) in found.items()}, flush=True)
+            published = {row: values[name] for row, values in PUBLISHED.items()}
+            record = {"splits": rows, "mean_and_standard_error": found, "published": published}
+            write(f"uci_{name}_{method}", record | {"settings": [repr(each) for each in CANDIDATES[method]]})
+
+
+def _one_thread() -> None:
+    os.environ["OMP_NUM_THREADS"] = "1"
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
