@@ -31,7 +31,7 @@ ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 """What ``XLA_FLAGS`` must hold for XLA to stay on one thread."""
 
 RESULTS = Path(__file__).parent / "results"
-PACKAGES = ("bnnzoo", "torch", "pyro-ppl", "numpyro", "jax", "blackjax", "numpy", "laplace-torch")
+PACKAGES = ("bnnzoo", "torch", "pyro-ppl", "numpyro", "jax", "blackjax", "nutpie", "numpy", "laplace-torch")
 
 
 def microseconds(call: Callable[[], Any], num_calls: int = 200) -> float:

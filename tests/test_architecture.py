@@ -178,6 +178,17 @@ def test_tests_import_helpers_and_no_other_test() -> None:
 
 
 @pytest.mark.parametrize("path", MODULES, ids=label)
+def test_data_travel_inside_the_density(path: Path) -> None:
+    """Other rows than those of the fit are a batch; whoever has a density needs no data and replays no model by hand."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef):
+            arguments = {each.arg for each in (*node.args.args, *node.args.kwonlyargs)}
+            assert not {"density", "data"} <= arguments, f"{node.name} takes data beside a density that holds them"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "replay":
+            assert layer_of(path) == "core", f"line {node.lineno}: call density.nodes(theta, *batch)"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=label)
 def test_imports_are_absolute_and_at_the_top(path: Path) -> None:
     for statement in imports(path):
         assert statement.level == 0, f"line {statement.line}: relative import"

@@ -154,20 +154,20 @@ def _in_parts(density: LogDensity, size: int) -> Evaluate:
     return evaluate
 
 
-def _at_once(density: LogDensity, data: Data) -> Evaluate:
+def _at_once(density: LogDensity, batch: Data) -> Evaluate:
     """Return the density evaluated in one run of the model; random numbers inside it differ from point to point."""
 
     def evaluate(theta: Tensor) -> tuple[Tensor, Tensor]:
-        in_dims = (0, *(None for _ in data))
-        gradient, value = vmap(grad_and_value(density.log_joint), in_dims, randomness="different")(theta, *data)
+        in_dims = (0, *(None for _ in batch))
+        gradient, value = vmap(grad_and_value(density.log_joint), in_dims, randomness="different")(theta, *batch)
         return value.detach(), gradient.detach()
 
     return evaluate
 
 
-def _nodes(density: LogDensity, theta: Tensor, data: Data, seed: int) -> dict[str, Node]:
+def _nodes(density: LogDensity, theta: Tensor, batch: Data, seed: int) -> dict[str, Node]:
     with isolated(seed, density.device), torch.no_grad():
-        return density.nodes(theta, *data)
+        return density.nodes(theta, *batch)
 
 
 def _look_for_observations(density: LogDensity, first: Mapping[str, Node]) -> None:

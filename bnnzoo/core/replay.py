@@ -13,16 +13,27 @@ from pyro.distributions.util import scale_and_mask
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 from torch.distributions import Distribution, Multinomial, biject_to
+from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bnnzoo.core.filling import made_in_batches
+from bnnzoo.core.network import Network
 from bnnzoo.core.numerics import NumericalFailure, failure_of
 from bnnzoo.core.pyro_networks import called_modules, mark_weights
 from bnnzoo.core.sites import ModelError, innermost, is_subsample
 from bnnzoo.core.types import Data, Model
 from bnnzoo.lowering.failures import is_numerical
 
-__all__ = ["discover", "isolated", "log_prob", "replay", "reseed", "scaled_sum", "switch_validation_off"]
+__all__ = [
+    "call_network",
+    "discover",
+    "isolated",
+    "log_prob",
+    "replay",
+    "reseed",
+    "scaled_sum",
+    "switch_validation_off",
+]
 
 type Node = dict[str, Any]
 
@@ -250,3 +261,14 @@ def scaled_sum(node: Node) -> Tensor:
     """Return the log density ``[]`` that a sample node adds to its model's: masked, scaled and summed."""
     total: Tensor = (node["scale"] * log_prob(node)).sum()
     return total
+
+
+def call_network(network: Network, values: Mapping[str, Tensor], x: Tensor, observed: tuple[str, ...]) -> None:
+    """Call a network on ``x`` with the constrained ``values`` of latent sites as its weights, for hooks on its layers to see.
+
+    ``observed`` are the model's observed sites, which a network of Pyro's own may hold.
+    """
+    if network.samples_itself:
+        replay(network.module, values, (x,), observed, x.device)
+    else:
+        functional_call(network.module, {name: values[site] for name, site in network.sites.items()}, (x,))

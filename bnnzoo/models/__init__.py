@@ -2,13 +2,14 @@
 
 from bnnzoo.models import likelihoods, priors
 from bnnzoo.models.evidential import dirichlet_evidence, normal_inverse_gamma_evidence
-from bnnzoo.models.networks import mlp
+from bnnzoo.models.networks import convnet, mlp
 from bnnzoo.models.random_module import random_module
 from bnnzoo.models.spectral import SpectralLinear, residual_mlp
 from bnnzoo.models.supervised import supervised
 
 __all__ = [
     "SpectralLinear",
+    "convnet",
     "dirichlet_evidence",
     "likelihoods",
     "mlp",

@@ -5,13 +5,13 @@ from typing import Any
 import torch
 import xarray as xr
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.func import vmap
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.minibatch import as_tensors
 from bnnzoo.core.network import Network
 from bnnzoo.core.posterior import Posterior
-from bnnzoo.core.replay import replay
+from bnnzoo.core.replay import call_network
 from bnnzoo.core.selection import last_layer
 
 __all__ = ["features"]
@@ -125,11 +125,7 @@ def _captured(
     else:
         handle = layer.register_forward_hook(lambda _, inputs, output: seen.append(output))
     try:
-        sites = density.constrain(theta)
-        if network.samples_itself:
-            replay(network.module, sites, (x,), density.observed, density.device)
-        else:
-            functional_call(network.module, {name: sites[site] for name, site in network.sites.items()}, (x,))
+        call_network(network, density.constrain(theta), x, density.observed)
     finally:
         handle.remove()
     return seen[-1]

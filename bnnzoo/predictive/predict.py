@@ -267,10 +267,10 @@ def _as_fitted(posterior: Posterior, data: Data, named: dict[str, Any]) -> Data:
     return in_fitted_order(data, posterior.info.columns, argument_names(model, len(data)))
 
 
-def _refuse_other_data(density: LogDensity, data: Data) -> None:
+def _refuse_other_data(density: LogDensity, given: Data) -> None:
     """Refuse rows that the model was not fitted to: leave-one-out cross-validation of a test set means nothing."""
-    names = argument_names(density.model, len(data))
-    for name, new, fitted in zip(names, data, density.data, strict=False):
+    names = argument_names(density.model, len(given))
+    for name, new, fitted in zip(names, given, density.data, strict=False):
         if not isinstance(new, Tensor) or not isinstance(fitted, Tensor):
             continue
         if new.shape == fitted.shape and torch.equal(new, fitted):

@@ -58,9 +58,9 @@ class Refit:
         return by_row(tree["predictions_log_likelihood"].to_dataset()).assign_coords(obs_id=self.left_out)
 
 
-def fit_again(density: LogDensity, method: Method, data: Data, seed: int) -> Posterior:
+def fit_again(density: LogDensity, method: Method, others: Data, seed: int) -> Posterior:
     """Fit the model of a density to other data of its kind, in its precision and on its device."""
-    return fit(density.model, method, *data, seed=seed, progress=False, device=density.device, dtype=density.dtype)
+    return fit(density.model, method, *others, seed=seed, progress=False, device=density.device, dtype=density.dtype)
 
 
 def held_out_log_likelihood(

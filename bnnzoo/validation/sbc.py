@@ -105,7 +105,7 @@ def sbc(
     >>> import bnnzoo as bz
     >>> from bnnzoo.testing import linear_gaussian
     >>> target = linear_gaussian(num_inputs=1)
-    >>> ranks = bz.validation.sbc(target.model, bz.Laplace(), *target.data, num_simulations=2, progress=False)
+    >>> ranks = bz.validation.sbc(target.model, bz.Laplace(bz.MAP(num_steps=50)), *target.data, num_simulations=2, progress=False)
     >>> dict(ranks["prior_sbc"]["w"].sizes)
     {'chain': 1, 'draw': 2, 'w_dim_0': 1}
     """
@@ -163,7 +163,7 @@ def sbc_verdict(tree: xr.DataTree, prob: float = 0.95) -> pd.DataFrame:
     >>> import bnnzoo as bz
     >>> from bnnzoo.testing import linear_gaussian
     >>> target = linear_gaussian(num_inputs=1)
-    >>> ranks = bz.validation.sbc(target.model, bz.Laplace(), *target.data, num_simulations=8, progress=False)
+    >>> ranks = bz.validation.sbc(target.model, bz.Laplace(bz.MAP(num_steps=50)), *target.data, num_simulations=8, progress=False)
     >>> bool(bz.validation.sbc_verdict(ranks).loc["w[0]", "uniform"])
     True
     """

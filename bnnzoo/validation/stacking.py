@@ -43,7 +43,7 @@ def stacking_weights(found: Mapping[str, ELPDData]) -> pd.Series:
     >>> import bnnzoo as bz
     >>> from bnnzoo.testing import linear_gaussian
     >>> target = linear_gaussian()
-    >>> posterior = bz.fit(target.model, bz.Laplace(), *target.data, progress=False)
+    >>> posterior = bz.fit(target.model, bz.Laplace(bz.MAP(num_steps=50)), *target.data, progress=False)
     >>> found = bz.diagnostics.loo(bz.posterior_predictive(posterior, *target.data))
     >>> float(bz.validation.stacking_weights({"a": found, "b": found}).sum().round(6))
     1.0
@@ -98,7 +98,7 @@ def stack(
     >>> import bnnzoo as bz
     >>> from bnnzoo.testing import linear_gaussian
     >>> target = linear_gaussian(num_inputs=2)
-    >>> posterior = bz.fit(target.model, bz.Laplace(), *target.data, progress=False)
+    >>> posterior = bz.fit(target.model, bz.Laplace(bz.MAP(num_steps=50)), *target.data, progress=False)
     >>> trees = {name: bz.predict(posterior, *target.data, num_draws=50) for name in ("one", "other")}
     >>> stacked = bz.validation.stack(trees, {"one": 0.25, "other": 0.75}, num_draws=100)
     >>> int((stacked["predictions"]["model"] == "other").sum())

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from bnnzoo.models import mlp
+from bnnzoo.models import convnet, mlp
 
 
 def test_widths_and_activations_follow_the_arguments():
@@ -36,3 +36,35 @@ def test_an_unknown_activation_is_refused():
 def test_widths_that_are_no_positive_integers_are_refused(arguments):
     with pytest.raises(ValueError, match="widths must be positive integers"):
         mlp(*arguments)
+
+
+def test_blocks_of_a_convolutional_network_halve_the_image():
+    net = convnet((3, 9, 12), 4, channels=(5, 6), hidden=(7,))
+    kinds = [type(layer).__name__ for layer in net]
+    block = ["Conv2d", "ReLU", "AvgPool2d"]
+    assert kinds == [*block, *block, "Flatten", "Linear", "ReLU", "Linear"]
+    assert net[7].in_features == 6 * 2 * 3
+    image = torch.randn(2, 3, 9, 12)
+    torch.testing.assert_close(net(image)[1], net(image[1]))  # images are computed apart
+
+
+def test_a_convolutional_network_without_blocks_is_a_perceptron():
+    assert [type(layer) for layer in convnet((1, 4, 4), 2, channels=(), hidden=())] == [nn.Flatten, nn.Linear]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            ((1, 4), 2),
+            r"shape must be \(channels, height, width\), and every size a positive integer, but shape is \(1, 4\)",
+        ),
+        (((1, 4, 4), 0), "every size a positive integer, but .* out_features 0"),
+        (((1, 4, 4), 2, (3, -1)), r"channels are \(3, -1\)"),
+        (((1, 3, 9), 2), "2 blocks halve 3 x 9 pixels to nothing. Write fewer channels"),
+        (((1, 8, 8), 2, (3,), (4,), "swish"), "convnet: activation must be one of 'tanh'"),
+    ],
+)
+def test_a_convolutional_network_that_cannot_be_is_refused(arguments, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        convnet(*arguments)

@@ -101,10 +101,10 @@ class FGSM:
         """Return no random numbers."""
         return lambda _: ()
 
-    def _moved(self, theta: Tensor, data: Data, density: LogDensity, inputs: InputSpace) -> Data:
-        zeros = tuple(torch.zeros_like(value) for value in inputs.of(data))
-        uphill = grad(lambda steps: density.log_likelihood(theta, *inputs.moved(data, steps)).sum())(zeros)
-        return inputs.moved(data, tuple(-self.epsilon * slope.detach().sign() for slope in uphill))
+    def _moved(self, theta: Tensor, batch: Data, density: LogDensity, inputs: InputSpace) -> Data:
+        zeros = tuple(torch.zeros_like(value) for value in inputs.of(batch))
+        uphill = grad(lambda steps: density.log_likelihood(theta, *inputs.moved(batch, steps)).sum())(zeros)
+        return inputs.moved(batch, tuple(-self.epsilon * slope.detach().sign() for slope in uphill))
 
 
 @dataclass(frozen=True)
@@ -213,8 +213,8 @@ def _unit(directions: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return tuple(each / length.reshape(-1, *(1 for _ in each.shape[1:])) for each in directions)
 
 
-def _predictions(density: LogDensity, theta: Tensor, data: Data) -> list[Distribution]:
-    nodes = density.observed_nodes(theta, *data)
+def _predictions(density: LogDensity, theta: Tensor, batch: Data) -> list[Distribution]:
+    nodes = density.observed_nodes(theta, *batch)
     return [nodes[name]["fn"] for name in density.observed]
 
 

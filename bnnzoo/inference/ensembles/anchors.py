@@ -63,11 +63,11 @@ class Anchors:
 
         return value
 
-    def _perturbed(self, theta: Tensor, data: Data, noise: list[Tensor], density: LogDensity) -> Data:
+    def _perturbed(self, theta: Tensor, batch: Data, noise: list[Tensor], density: LogDensity) -> Data:
         """Return the arguments of the model with noise added to the observations, of the size the member now thinks it has."""
         if not self.sites:
-            return data
-        *arguments, rows = data
+            return batch
+        *arguments, rows = batch
         moments = density.conditional(theta, *arguments)
         for (place, name), epsilon in zip(self.sites.items(), noise, strict=True):
             variance = moments["variance" if len(density.observed) == 1 else f"{name}.variance"].detach()

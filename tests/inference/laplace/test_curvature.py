@@ -175,7 +175,9 @@ def test_likelihood_whose_parameters_are_hidden_is_warned_about() -> None:
         fit(model, Laplace(SHORT), torch.randn(20))
 
 
-@pytest.mark.parametrize("name", LIKELIHOODS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "ordinal" else name for name in LIKELIHOODS]
+)
 def test_general_ggn_is_the_fisher_information_by_monte_carlo(name: str) -> None:
     data, _ = split(name)
     density = build_density(LIKELIHOODS[name], *data)

@@ -20,7 +20,7 @@ from tests.helpers.samplers import InProcess
 def test_chains_do_not_depend_on_their_batch() -> None:
     target = linear_gaussian()
     start = torch.randn(3, 3, generator=torch.Generator().manual_seed(0))
-    settings: dict[str, Any] = {"num_warmup": 60, "num_draws": 20}
+    settings: dict[str, Any] = {"num_warmup": 30, "num_draws": 10}
     together = fit(target.model, NUTS(num_chains=3, init=start, **settings), *target.data, seed=6)
     apart = fit(target.model, NUTS(num_chains=3, init=start, **settings), *target.data, seed=6, executor=InProcess())
     torch.testing.assert_close(together.draws(), apart.draws(), rtol=1e-6, atol=1e-6)

@@ -26,6 +26,7 @@ from tests.helpers.samplers import InProcess
 TARGET = linear_gaussian()
 QUICK: dict[str, Any] = {"num_chains": 3, "num_warmup": 20, "num_draws": 6, "optimise_steps": 50, "batch_size": 10}
 KINDS: list[Any] = [SGLD, PSGLD, SGHMC, StochasticMCLMC, CyclicalSGMCMC]
+FEW_BY_DEFAULT = [pytest.param(kind, marks=pytest.mark.slow) if kind in (PSGLD, SGHMC) else kind for kind in KINDS]
 
 
 def quick(kind: Any, **settings: Any) -> Any:
@@ -37,14 +38,14 @@ def fitted(method: Any, **settings: Any) -> Posterior:
     return fit(TARGET.model, method, *TARGET.data, progress=False, **{"seed": 3} | settings)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FEW_BY_DEFAULT)
 def test_an_executor_gives_the_chains_of_one_process(kind: Any) -> None:
     together, apart = fitted(quick(kind)), fitted(quick(kind), executor=InProcess())
     torch.testing.assert_close(apart.draws(), together.draws(), rtol=1e-6, atol=1e-6)
     assert together.info.sampling == "mcmc" and together.info.complete
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", FEW_BY_DEFAULT)
 def test_a_chain_does_not_depend_on_the_others(kind: Any) -> None:
     starts = torch.randn(3, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     three, one = (fitted(quick(kind, num_chains=c, init=starts[:c]), dtype=torch.float64) for c in (3, 1))
