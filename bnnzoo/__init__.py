@@ -38,6 +38,7 @@ from bnnzoo.inference import (
     SubsetLaplace,
     SubsetVI,
     fit,
+    maximise_evidence,
 )
 from bnnzoo.loading import load
 from bnnzoo.models import likelihoods, priors, random_module
@@ -86,6 +87,7 @@ __all__ = [
     "fit",
     "likelihoods",
     "load",
+    "maximise_evidence",
     "models",
     "ood",
     "plots",
