@@ -92,7 +92,7 @@ def plot_simplex(
 
 def _entropy_contours(data: xr.DataArray, target: Any, **kwargs: Any) -> None:
     x, y = np.linspace(0, 1, 80), np.linspace(0, CORNERS[2, 1], 80)
-    backend_from_object(target).contour(x, y, _entropies(x, y), target, levels=CONTOURS, **kwargs)
+    backend_from_object(target).contour(x, y, _entropies(x, y).T, target, levels=CONTOURS, **kwargs)
 
 
 def _entropies(x: Array, y: Array) -> Array:
