@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from arviz_plots.plot_collection import PlotCollection
+from arviz_plots.plot_collection import PlotCollection, backend_from_object
 from numpy.typing import NDArray
 
 from bnnzoo.plots.curves import Visuals, draw_labels, draw_line, draw_points, draw_titles, new_collection
@@ -77,12 +77,20 @@ def plot_comparison_forest(
     for name, part, settings in (("points", own, {}), ("floor_points", floor, {"color": "gray"})):
         draw_points(collection, name, part["middle"].to_dataset(name="curve"), visuals, settings)
     drawn = own["ends"].to_dataset(name="curve")
-    label = f"distance from {comparison.attrs.get('reference', 'the reference')}, in units of each"
-    draw_labels(collection, drawn, visuals, label, "model")
+    draw_labels(collection, drawn, visuals, f"from {comparison.attrs.get('reference', 'the reference')}", "")
+    names = comparison["model"].values.tolist()
+    collection.map(_name_heights, "ticks", data=drawn.isel(model=0, drop=True), ignore_aes="all", names=names)
     draw_titles(collection, drawn, visuals, "metric")
     if plot_collection is None:
         collection.add_legend("model")
     return collection
+
+
+def _name_heights(data: xr.DataArray, target: Any, *, names: list[str], **kwargs: Any) -> None:
+    heights = list(range(len(names), 0, -1))
+    backend = backend_from_object(target)
+    backend.yticks(heights, names, target)
+    backend.ylim((0.5, len(names) + 0.5), target)
 
 
 def _intervals(comparison: xr.Dataset, metrics: list[str], suffix: str, level: float, shift: float) -> xr.Dataset:

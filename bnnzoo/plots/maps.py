@@ -172,7 +172,7 @@ def _settings(chosen: Any) -> dict[str, Any]:
 
 def _filled(data: xr.DataArray, target: Any, *, x: Array, y: Array, **kwargs: Any) -> Any:
     return backend_from_object(target).contourf(
-        x, y, data.to_numpy(), target, levels=_levels(data.to_numpy()), **kwargs
+        x, y, data.to_numpy().T, target, levels=_levels(data.to_numpy()), **kwargs
     )
 
 
