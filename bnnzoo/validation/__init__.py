@@ -2,6 +2,7 @@
 
 from bnnzoo.validation.connectivity import mode_connectivity
 from bnnzoo.validation.cross_validation import kfold, leave_future_out, reloo
+from bnnzoo.validation.monitor import monitor
 from bnnzoo.validation.sbc import sbc, sbc_verdict
 from bnnzoo.validation.stacking import stack, stack_chains, stacking_weights
 
@@ -9,6 +10,7 @@ __all__ = [
     "kfold",
     "leave_future_out",
     "mode_connectivity",
+    "monitor",
     "reloo",
     "sbc",
     "sbc_verdict",
