@@ -38,6 +38,7 @@ from bnnzoo.inference import (
     SubsetLaplace,
     SubsetVI,
     fit,
+    maximise_evidence,
 )
 from bnnzoo.loading import load
 from bnnzoo.models import likelihoods, priors, random_module
@@ -45,6 +46,7 @@ from bnnzoo.models import likelihoods, priors, random_module
 if TYPE_CHECKING:
     from bnnzoo import acquisition, calibration, datasets, diagnostics, ood, plots, testing, uncertainty, validation
     from bnnzoo.predictive import posterior_predictive, predict, prior_predictive, to_datatree
+    from bnnzoo.validation import monitor
 
 __all__ = [
     "HMC",
@@ -86,7 +88,9 @@ __all__ = [
     "fit",
     "likelihoods",
     "load",
+    "maximise_evidence",
     "models",
+    "monitor",
     "ood",
     "plots",
     "posterior_predictive",
@@ -125,6 +129,8 @@ def __getattr__(name: str) -> Any:
         return import_module(f"bnnzoo.{name}")
     if name in _PREDICTIVE:
         return getattr(import_module("bnnzoo.predictive"), name)
+    if name == "monitor":
+        return import_module("bnnzoo.validation").monitor
     raise AttributeError(f"module 'bnnzoo' has no attribute {name!r}")
 
 

@@ -72,6 +72,7 @@ EXAMPLES = [
     "models/plot_priors.py",
     "models/plot_evidence.py",
     "uncertainty/plot_uncertainty.py",
+    "uncertainty/plot_pictures.py",
     "uncertainty/plot_calibration.py",
     "uncertainty/plot_simulation_based_calibration.py",
     "uncertainty/plot_out_of_distribution.py",

@@ -1,6 +1,14 @@
 """Active learning: acquisition functions and expected information gain."""
 
-from bnnzoo.acquisition.bald import Batch, bald, batch_bald, max_entropy, select
+from bnnzoo.acquisition.bald import (
+    Batch,
+    bald,
+    batch_bald,
+    least_confidence,
+    max_entropy,
+    select,
+    smallest_margin,
+)
 from bnnzoo.acquisition.eig import eig_linear_gaussian, eig_nested_monte_carlo, epig
 
 __all__ = [
@@ -10,6 +18,8 @@ __all__ = [
     "eig_linear_gaussian",
     "eig_nested_monte_carlo",
     "epig",
+    "least_confidence",
     "max_entropy",
     "select",
+    "smallest_margin",
 ]

@@ -1,6 +1,7 @@
-"""Quality of predictions: proper scores, calibration, recalibration, conformal prediction, and error detection."""
+"""Quality of predictions: proper scores, calibration, recalibration, conformal prediction, error detection and error analysis."""
 
 from bnnzoo.calibration.auroc import aupr, auroc, bootstrap, fpr_at_95, misclassified, versus
+from bnnzoo.calibration.classification import accuracy, class_scores, confusion_matrix, rank_errors
 from bnnzoo.calibration.conformal import (
     AbsoluteResidual,
     ConformalizedQuantiles,
@@ -10,10 +11,11 @@ from bnnzoo.calibration.conformal import (
 from bnnzoo.calibration.conformal_sets import AdaptiveSets, LeastAmbiguousSets
 from bnnzoo.calibration.coverage import coverage_curve, miscalibration_area, pit, sharpness
 from bnnzoo.calibration.ece import classwise_ece, ece, reliability_curve
+from bnnzoo.calibration.predictive_check import predictive_check
 from bnnzoo.calibration.real_scores import crps, energy_score, interval_score
 from bnnzoo.calibration.recalibration import Isotonic, Platt, Temperature, VectorScaling
 from bnnzoo.calibration.scores import brier, brier_split, nll, nll_of_probs
-from bnnzoo.calibration.selective import aurc, risk_coverage_curve
+from bnnzoo.calibration.selective import aurc, risk_coverage_curve, risk_threshold
 
 __all__ = [
     "AbsoluteResidual",
@@ -25,14 +27,17 @@ __all__ = [
     "Platt",
     "Temperature",
     "VectorScaling",
+    "accuracy",
     "aupr",
     "aurc",
     "auroc",
     "bootstrap",
     "brier",
     "brier_split",
+    "class_scores",
     "classwise_ece",
     "conformal_quantile",
+    "confusion_matrix",
     "coverage_curve",
     "crps",
     "ece",
@@ -44,8 +49,11 @@ __all__ = [
     "nll",
     "nll_of_probs",
     "pit",
+    "predictive_check",
+    "rank_errors",
     "reliability_curve",
     "risk_coverage_curve",
+    "risk_threshold",
     "sharpness",
     "versus",
 ]

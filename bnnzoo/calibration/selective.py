@@ -3,10 +3,11 @@
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
+from scipy.stats import beta
 
 from bnnzoo.labelled import aligned
 
-__all__ = ["aurc", "risk_coverage_curve"]
+__all__ = ["aurc", "risk_coverage_curve", "risk_threshold"]
 
 type Array = NDArray[np.floating]
 
@@ -95,6 +96,99 @@ def aurc(
     value = float(_risks(scores, losses).mean())
     excess = value - float(_risks(losses, losses).mean())
     return xr.Dataset({"value": value, "low": float(low), "high": float(high), "excess": excess})
+
+
+def risk_threshold(
+    uncertainty: xr.DataArray, loss: xr.DataArray, risk: float, *, confidence: float | None = None
+) -> xr.Dataset:
+    r"""Largest uncertainty to accept for a wanted risk; predictions that are more uncertain are rejected.
+
+    Without ``confidence`` the threshold is read off the risk-coverage curve of these observations, and the risk of new ones is
+    higher on average, because the threshold was chosen here. With ``confidence`` it has a guarantee: a binary search over the
+    sorted uncertainties accepts a threshold if the exact binomial upper bound of its risk, which is wrong with probability
+    :math:`(1 - confidence) / \lceil \log_2 (m + 1) \rceil` for m thresholds, is at most ``risk``. The true risk is then at
+    most ``risk`` with probability ``confidence``, if new observations come from the same distribution as these.
+
+    Parameters
+    ----------
+    uncertainty : DataArray [obs_id]
+        Of held-out observations.
+    loss : DataArray [obs_id]
+        Such as ``misclassified(tree)``; 0 or 1 if ``confidence`` is given.
+    risk : float
+        Wanted mean loss of the predictions that are kept.
+    confidence : float, optional
+        Probability of the guarantee. Default: none.
+
+    Returns
+    -------
+    Dataset
+        ``threshold``: keep predictions with ``uncertainty <= threshold``; minus infinity if no threshold will do.
+        ``coverage``, the fraction kept, ``risk``, their mean loss (NaN if none is kept), and, with ``confidence``, the
+        ``bound`` of the risk.
+
+    Raises
+    ------
+    ValueError
+        If lengths differ, a value is not finite, ``confidence`` is not between 0 and 1, or losses are not 0 or 1 with it.
+
+    References
+    ----------
+    Y. Geifman, R. El-Yaniv, Selective classification for deep neural networks, NeurIPS 2017.
+
+    Examples
+    --------
+    >>> uncertainty = xr.DataArray([0.1, 0.9, 0.2, 0.3], dims="obs_id")
+    >>> loss = xr.DataArray([0.0, 1.0, 0.0, 1.0], dims="obs_id")
+    >>> found = risk_threshold(uncertainty, loss, 0.1)
+    >>> float(found["threshold"]), float(found["coverage"])
+    (0.2, 0.5)
+    """
+    scores, losses = _checked(uncertainty, loss)
+    thresholds, groups = np.unique(scores, return_inverse=True)
+    kept, lost = np.bincount(groups).cumsum(), np.bincount(groups, losses).cumsum()
+    if confidence is None:
+        allowed = np.flatnonzero(lost <= risk * kept)
+        return _at_threshold(int(allowed[-1]) if len(allowed) else -1, thresholds, kept, lost)
+    _refuse_no_guarantee(losses, confidence)
+    bounds = _binomial_bounds(kept, lost, (1 - confidence) / max(1, np.ceil(np.log2(len(kept) + 1))))
+    place = _last_accepted(bounds, risk)
+    return _at_threshold(place, thresholds, kept, lost).assign(bound=float(bounds[place]) if place >= 0 else np.nan)
+
+
+def _last_accepted(bounds: Array, risk: float) -> int:
+    """Return where a binary search for the last bound below the risk ends, -1 if it accepted none."""
+    accepted, low, high = -1, 0, len(bounds) - 1
+    while low <= high:
+        middle = (low + high) // 2
+        if bounds[middle] <= risk:
+            accepted, low = middle, middle + 1
+        else:
+            high = middle - 1
+    return accepted
+
+
+def _binomial_bounds(kept: NDArray[np.integer], lost: Array, error: float) -> Array:
+    """Return Clopper and Pearson's upper bounds of probabilities, each wrong with probability ``error`` at most."""
+    bounds: Array = np.where(lost < kept, beta.ppf(1 - error, lost + 1, np.maximum(kept - lost, 1)), 1.0)
+    return bounds
+
+
+def _at_threshold(place: int, thresholds: Array, kept: NDArray[np.integer], lost: Array) -> xr.Dataset:
+    if place < 0:
+        return xr.Dataset({"threshold": -np.inf, "coverage": 0.0, "risk": np.nan})
+    values = {"threshold": thresholds[place], "coverage": kept[place] / kept[-1], "risk": lost[place] / kept[place]}
+    return xr.Dataset({name: float(value) for name, value in values.items()})
+
+
+def _refuse_no_guarantee(losses: Array, confidence: float) -> None:
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence={confidence} must be between 0 and 1.")
+    if not np.isin(losses, (0.0, 1.0)).all():
+        raise ValueError(
+            "A threshold with a guarantee needs losses that are 0 or 1, such as misclassified(tree), but some are not: leave "
+            "confidence out, or pass loss > tolerance."
+        )
 
 
 def _checked(uncertainty: xr.DataArray, loss: xr.DataArray) -> tuple[Array, Array]:

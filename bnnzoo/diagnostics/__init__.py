@@ -2,18 +2,28 @@
 
 from bnnzoo.diagnostics.compare_posteriors import compare_posteriors
 from bnnzoo.diagnostics.convergence import convergence
+from bnnzoo.diagnostics.elbo import elbo
 from bnnzoo.diagnostics.function_space import function_space, function_values
 from bnnzoo.diagnostics.loo import UnreliableLooWarning, loo
+from bnnzoo.diagnostics.modes import function_modes
 from bnnzoo.diagnostics.pareto import PoorApproximationWarning, psis, psis_resample
+from bnnzoo.diagnostics.prior_functions import prior_functions
+from bnnzoo.diagnostics.symmetry import canonical_weights, match_weights, weight_rhat
 
 __all__ = [
     "PoorApproximationWarning",
     "UnreliableLooWarning",
+    "canonical_weights",
     "compare_posteriors",
     "convergence",
+    "elbo",
+    "function_modes",
     "function_space",
     "function_values",
     "loo",
+    "match_weights",
+    "prior_functions",
     "psis",
     "psis_resample",
+    "weight_rhat",
 ]

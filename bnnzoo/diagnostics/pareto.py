@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bnnzoo.labelled import SAMPLE_DIMS
 
-__all__ = ["MIN_DRAWS", "PoorApproximationWarning", "psis", "psis_resample"]
+__all__ = ["MIN_DRAWS", "PoorApproximationWarning", "log_ratios", "psis", "psis_resample"]
 
 MIN_DRAWS = 25  # a fifth of the draws, at least five, is the tail to which a Pareto distribution is fitted
 MAX_GOOD_K = 0.7
@@ -64,16 +64,16 @@ def psis(tree: xr.DataTree) -> xr.Dataset:
     >>> bool(result["pareto_k"] < result["good_k"]), round(float(result["ess"]))
     (True, 1000)
     """
-    log_ratios = _log_ratios(tree)
+    ratios = log_ratios(tree)
     # ArviZ's psislw expects log likelihoods of left-out data, the negative of the log ratios.
-    log_weights, pareto_k = array_stats.psislw(-log_ratios.to_numpy(), axis=(-2, -1))
-    if np.ptp(log_ratios.to_numpy()) < EQUAL_WITHIN:
+    log_weights, pareto_k = array_stats.psislw(-ratios.to_numpy(), axis=(-2, -1))
+    if np.ptp(ratios.to_numpy()) < EQUAL_WITHIN:
         pareto_k = -np.inf
     return xr.Dataset(
         {
-            "log_weights": log_ratios.copy(data=log_weights),
+            "log_weights": ratios.copy(data=log_weights),
             "pareto_k": float(pareto_k),
-            "good_k": min(1 - 1 / math.log10(log_ratios.size), MAX_GOOD_K),
+            "good_k": min(1 - 1 / math.log10(ratios.size), MAX_GOOD_K),
             "ess": float(1 / np.exp(2 * log_weights).sum()),
         }
     )
@@ -132,24 +132,24 @@ def psis_resample(tree: xr.DataTree, num_draws: int | None = None, seed: int = 0
     return resampled
 
 
-def _log_ratios(tree: xr.DataTree) -> xr.DataArray:
-    """Return log p - log q ``[chain, draw]``."""
+def log_ratios(tree: xr.DataTree, wanted: str = "Importance weights need") -> xr.DataArray:
+    """Return log p - log q ``[chain, draw]``; ``wanted`` begins the sentence that refuses a tree without them."""
     stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else xr.Dataset()
     if tree.attrs.get("has_atoms") == "yes":
         raise ValueError(
-            f"Importance weights need a density, and draws of {tree.attrs.get('inference_method', 'dropout')} have none: they "
+            f"{wanted} a density, and draws of {tree.attrs.get('inference_method', 'dropout')} have none: they "
             f"are point masses, one for each set of units that is dropped."
         )
     for name in ("lp", "log_q"):
         if name not in stats:
             raise ValueError(
-                f"Importance weights need {name!r} in the group 'sample_stats', which has {_listed(stats)}: use a tree of an "
+                f"{wanted} {name!r} in the group 'sample_stats', which has {_listed(stats)}: use a tree of an "
                 f"approximation with a density, such as VI or Laplace. Draws of MCMC and resampled draws need no "
                 f"weights."
             )
     ratios = (stats["lp"] - stats["log_q"]).compute().transpose(*SAMPLE_DIMS)
     if ratios.size < MIN_DRAWS:
-        raise ValueError(f"Importance weights need {MIN_DRAWS} draws or more, but there are {ratios.size}.")
+        raise ValueError(f"{wanted} {MIN_DRAWS} draws or more, but there are {ratios.size}.")
     if wrong := int((~np.isfinite(ratios)).sum()):
         raise ValueError(
             f"lp - log_q is not finite in {wrong} of {ratios.size} draws: remove these draws, or fit again."

@@ -6,6 +6,7 @@ looks up what they need, with one error message for what is missing, and compute
 
 from bnnzoo.labelled.alignment import Observed, aligned
 from bnnzoo.labelled.blocks import average_probs, draw_means, draw_variance, sum_draws, tiles
+from bnnzoo.labelled.confidence import margin, max_probability
 from bnnzoo.labelled.entropy import SMALLEST_PROB, entropies, plogp, shannon_entropy, sum_plogp
 from bnnzoo.labelled.lookup import (
     SAMPLE_DIMS,
@@ -19,6 +20,7 @@ from bnnzoo.labelled.lookup import (
     refuse_bad_probs,
     refuse_single_draw,
 )
+from bnnzoo.labelled.mixture import gaussian_mixture_entropy, laplace_mixture_entropy
 
 __all__ = [
     "SAMPLE_DIMS",
@@ -33,6 +35,10 @@ __all__ = [
     "draw_variance",
     "entropies",
     "first_moment",
+    "gaussian_mixture_entropy",
+    "laplace_mixture_entropy",
+    "margin",
+    "max_probability",
     "moment",
     "num_draws",
     "observations",

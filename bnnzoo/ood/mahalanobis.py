@@ -19,18 +19,19 @@ __all__ = ["Mahalanobis", "NearestFeatures", "sum_of_layers"]
 type Array = NDArray[np.floating]
 
 
-class _Tied(NamedTuple):
-    """Class means ``[K, D]`` and the Cholesky factor ``[D, D]`` of the common covariance."""
+class _Classes(NamedTuple):
+    """Class means ``[K, D]`` and Cholesky factors ``[K, D, D]`` of their covariances, or ``[1, D, D]`` of a common one."""
 
     means: Array
-    factor: Array
+    factors: Array
 
 
 @dataclass(frozen=True)
 class Mahalanobis:
-    r"""Squared Mahalanobis distance :math:`\min_k (z - \mu_k)^\top \Sigma^{-1} (z - \mu_k)` to the nearest class mean.
+    r"""Squared Mahalanobis distance :math:`\min_k (z - \mu_k)^\top \Sigma_k^{-1} (z - \mu_k)` to the nearest class mean.
 
-    All classes share one covariance, which suits linear last layers and needs fewer observations than one per class.
+    By default all classes share one covariance, which suits linear last layers and needs fewer observations than one for each
+    class.
 
     Parameters
     ----------
@@ -51,20 +52,22 @@ class Mahalanobis:
     True
     """
 
-    classes: tuple[_Tied, ...]
+    classes: tuple[_Classes, ...]
 
     @classmethod
-    def fit(cls, features: xr.DataArray, labels: xr.DataArray) -> Self:
-        """Compute class means and their common covariance (Ledoit-Wolf).
+    def fit(cls, features: xr.DataArray, labels: xr.DataArray, *, shared_covariance: bool = True) -> Self:
+        """Compute class means and their covariance (Ledoit-Wolf), one for all classes or one for each.
 
         Parameters
         ----------
         features : DataArray [obs_id, feature] or [chain, draw, obs_id, feature]
             Features of the training data, from one layer. Each draw has its own fit; scores are averaged.
         labels : DataArray [obs_id]
+        shared_covariance : bool
+            False gives each class its own covariance, estimated from its own observations.
         """
         known = positions(labels, features)
-        return cls(tuple(_fit_tied(rows, known) for rows in each_draw(features)))
+        return cls(tuple(_fit_classes(rows, known, shared_covariance) for rows in each_draw(features)))
 
     def score(self, features: xr.DataArray) -> xr.DataArray:
         """Return squared distances ``[obs_id]``; larger means more out of distribution, D features have typical values of D.
@@ -74,7 +77,7 @@ class Mahalanobis:
         features : DataArray [obs_id, feature] or [chain, draw, obs_id, feature]
             Features from the same draws as in training.
         """
-        return average_score(features, self.classes, _tied_distance).rename("mahalanobis").assign_attrs(units="1")
+        return average_score(features, self.classes, _nearest_distance).rename("mahalanobis").assign_attrs(units="1")
 
 
 @dataclass(frozen=True)
@@ -162,15 +165,24 @@ def sum_of_layers(scores: Sequence[xr.DataArray], references: Sequence[xr.DataAr
     return total.rename("sum_of_layers")
 
 
-def _fit_tied(features: Array, labels: NDArray[np.integer]) -> _Tied:
-    means = np.array([features[labels == k].mean(0) for k in range(labels.max() + 1)])
-    covariance = ledoit_wolf(features - means[labels], assume_centered=True)[0]
+def _fit_classes(features: Array, labels: NDArray[np.integer], shared: bool) -> _Classes:
+    known = range(labels.max() + 1)
+    means = np.array([features[labels == k].mean(0) for k in known])
+    centred = features - means[labels]
+    groups = [centred] if shared else [centred[labels == k] for k in known]
+    return _Classes(means, np.array([_factor(group) for group in groups]))
+
+
+def _factor(centred: Array) -> Array:
+    covariance = ledoit_wolf(centred, assume_centered=True)[0]
     floor = 1e-6 * np.trace(covariance) / len(covariance) + 1e-12  # for constant features
-    return _Tied(means, np.linalg.cholesky(covariance + floor * np.eye(len(covariance))))
+    return np.linalg.cholesky(covariance + floor * np.eye(len(covariance)))
 
 
-def _tied_distance(tied: _Tied, features: Array) -> Array:
-    whitened = [solve_triangular(tied.factor, (features - mean).T, lower=True) for mean in tied.means]
+def _nearest_distance(classes: _Classes, features: Array) -> Array:
+    factors = np.broadcast_to(classes.factors, (len(classes.means), *classes.factors.shape[1:]))
+    pairs = zip(classes.means, factors, strict=True)
+    whitened = [solve_triangular(factor, (features - mean).T, lower=True) for mean, factor in pairs]
     distances: Array = np.min([(w**2).sum(0) for w in whitened], axis=0)
     return distances
 

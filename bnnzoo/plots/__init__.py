@@ -1,9 +1,37 @@
 """Plots of measures on ArviZ's PlotCollection, with matplotlib, bokeh or plotly."""
 
 from bnnzoo.plots.coverage import plot_coverage
+from bnnzoo.plots.embedding import plot_embedding
+from bnnzoo.plots.forest import plot_comparison_forest
 from bnnzoo.plots.function import plot_function
+from bnnzoo.plots.histogram import plot_uncertainty_histogram
+from bnnzoo.plots.maps import grid_inputs, line_inputs, plot_uncertainty_map
+from bnnzoo.plots.members import plot_members
+from bnnzoo.plots.pool import plot_acquisition
 from bnnzoo.plots.posterior_distances import plot_posterior_comparison
 from bnnzoo.plots.reliability import plot_reliability
+from bnnzoo.plots.rhat import plot_rhat
 from bnnzoo.plots.risk_coverage import plot_risk_coverage
+from bnnzoo.plots.simplex import plot_simplex
+from bnnzoo.plots.traces import plot_optimisation
+from bnnzoo.plots.weights import plot_weights
 
-__all__ = ["plot_coverage", "plot_function", "plot_posterior_comparison", "plot_reliability", "plot_risk_coverage"]
+__all__ = [
+    "grid_inputs",
+    "line_inputs",
+    "plot_acquisition",
+    "plot_comparison_forest",
+    "plot_coverage",
+    "plot_embedding",
+    "plot_function",
+    "plot_members",
+    "plot_optimisation",
+    "plot_posterior_comparison",
+    "plot_reliability",
+    "plot_rhat",
+    "plot_risk_coverage",
+    "plot_simplex",
+    "plot_uncertainty_histogram",
+    "plot_uncertainty_map",
+    "plot_weights",
+]

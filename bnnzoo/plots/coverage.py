@@ -8,7 +8,7 @@ import xarray as xr
 from arviz_plots.plot_collection import PlotCollection
 
 from bnnzoo.calibration import coverage_curve
-from bnnzoo.plots.curves import Visuals, curves, draw_band, draw_labels, draw_line, new_collection, of_each
+from bnnzoo.plots.curves import Visuals, add_legend, curves, draw_band, draw_labels, draw_line, new_collection, of_each
 
 __all__ = ["plot_coverage"]
 
@@ -66,6 +66,5 @@ def plot_coverage(
     draw_line(collection, "ref_line", diagonal, visuals, {"color": "gray", "linestyle": "C1"})
     draw_line(collection, "line", drawn, visuals, {})
     draw_labels(collection, drawn, visuals, "nominal level", "coverage")
-    if drawn.sizes["model"] > 1 and plot_collection is None:
-        collection.add_legend("model")
+    add_legend(collection, plot_collection, drawn)
     return collection

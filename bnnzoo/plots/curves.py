@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 __all__ = [
     "Visuals",
+    "add_legend",
     "curves",
     "draw_band",
     "draw_labels",
@@ -23,6 +24,8 @@ __all__ = [
 ]
 
 type Visuals = Mapping[str, Mapping[str, Any] | bool] | None
+HUES = ("group", "model")  # dims whose entries may have colours
+
 type Points = tuple[NDArray[np.floating], NDArray[np.floating]]
 
 
@@ -66,7 +69,8 @@ def new_collection(
     backend: str | None,
     pc_kwargs: dict[str, Any],
     *,
-    facet: bool = False,
+    facet: bool | str = False,
+    hue: str | None = None,
 ) -> PlotCollection:
     """Return the given collection, or a new one with a colour (with ``facet``, a panel) for each model.
 
@@ -78,18 +82,21 @@ def new_collection(
     backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
     pc_kwargs : dict
         Passed to ``PlotCollection.wrap``.
-    facet : bool
+    facet : bool or str
+        Whether each model has a panel; or the dim that has, and models have colours.
+    hue : str, optional
+        The dim that has colours, if it is not that of the models.
     """
     if plot_collection is not None:
         return plot_collection
     backend = backend or rcParams["plot.backend"]
     figure: dict[str, Any] = {"layout": "constrained"} if backend == "matplotlib" else {}  # makes room for the legend
-    if facet:
-        pc_kwargs.setdefault("cols", ["model"])
+    panels = "model" if facet is True else facet
+    pc_kwargs.setdefault("cols", [panels] if panels else [])
+    if panels == "model":
         figure |= {"sharex": True, "sharey": True}
-    else:
-        pc_kwargs.setdefault("cols", [])
-        pc_kwargs.setdefault("aes", {"color": ["model"]})
+    if hue or panels != "model":
+        pc_kwargs.setdefault("aes", {"color": [hue or "model"]})
     figure |= pc_kwargs.pop("figure_kwargs", {})
     return PlotCollection.wrap(data, backend=backend, figure_kwargs=figure, **pc_kwargs)
 
@@ -119,18 +126,26 @@ def draw_labels(collection: PlotCollection, data: xr.Dataset, visuals: Visuals, 
     """Name the axes."""
     for name, function, text in (("xlabel", labelled_x, x), ("ylabel", labelled_y, y)):
         if (wanted := _wanted(visuals, name)) is not None:
-            one = data.isel(model=0, drop=True) if "model" not in collection.facet_dims else data
+            inside = {dim: 0 for dim in HUES if dim in data.dims and dim not in collection.facet_dims}
+            one = data.isel(inside, drop=True)
             collection.map(function, name, data=one, ignore_aes="all", **{"text": text} | wanted)
 
 
-def draw_titles(collection: PlotCollection, data: xr.Dataset, visuals: Visuals) -> None:
-    """Write the name of each model over its panel."""
-    if data.sizes["model"] > 1 and (wanted := _wanted(visuals, "title")) is not None:
-        collection.map(_title, "title", data=data, ignore_aes="all", **wanted)
+def draw_titles(collection: PlotCollection, data: xr.Dataset, visuals: Visuals, dim: str = "model") -> None:
+    """Write the name of each model, or of another dim, over its panel."""
+    if data.sizes[dim] > 1 and (wanted := _wanted(visuals, "title")) is not None:
+        one = data.isel({hue: 0 for hue in HUES if hue in data.dims and hue not in collection.facet_dims}, drop=True)
+        collection.map(_title, "title", data=one, ignore_aes="all", dim=dim, **wanted)
 
 
-def _title(data: xr.DataArray, target: Any, **kwargs: Any) -> Any:
-    return labelled_title(data, target, text=str(data["model"].item()), **kwargs)
+def add_legend(collection: PlotCollection, given: PlotCollection | None, data: xr.Dataset, hue: str = "model") -> None:
+    """Name the colours, unless there is one or the collection was given."""
+    if data.sizes[hue] > 1 and given is None:
+        collection.add_legend(hue)
+
+
+def _title(data: xr.DataArray, target: Any, dim: str = "model", **kwargs: Any) -> Any:
+    return labelled_title(data, target, text=str(data[dim].item()), **kwargs)
 
 
 def _map(
@@ -143,8 +158,11 @@ def _map(
 ) -> None:
     if (wanted := _wanted(visuals, name)) is None:
         return
-    fixed = {} if "model" in data.dims and "color" in collection.aes_set else {"color": "C0"}
-    ignore: Any = "all" if "model" not in data.dims else frozenset()
+    has_hue = (
+        any(dim in data.dims and dim not in collection.facet_dims for dim in HUES) and "color" in collection.aes_set
+    )
+    fixed = {} if has_hue else {"color": "C0"}
+    ignore: Any = frozenset() if has_hue else "all"
     collection.map(function, name, data=data, ignore_aes=ignore, **fixed | dict(defaults) | wanted)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 from arviz_plots.plot_collection import PlotCollection
 
-from bnnzoo.plots.curves import Visuals, curves, draw_labels, draw_line, new_collection
+from bnnzoo.plots.curves import Visuals, add_legend, curves, draw_labels, draw_line, new_collection
 
 __all__ = ["plot_posterior_comparison"]
 
@@ -68,8 +68,7 @@ def plot_posterior_comparison(
     draw_line(collection, "line", drawn, visuals, {})
     label = f"{distance.replace('_', ' ')} to {comparison.attrs.get('reference', 'the reference')}"
     draw_labels(collection, drawn, visuals, label, "fraction of observations")
-    if drawn.sizes["model"] > 1 and plot_collection is None:
-        collection.add_legend("model")
+    add_legend(collection, plot_collection, drawn)
     return collection
 
 

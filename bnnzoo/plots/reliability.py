@@ -8,7 +8,16 @@ import xarray as xr
 from arviz_plots.plot_collection import PlotCollection
 
 from bnnzoo.calibration import reliability_curve
-from bnnzoo.plots.curves import Visuals, curves, draw_labels, draw_line, draw_points, new_collection, of_each
+from bnnzoo.plots.curves import (
+    Visuals,
+    add_legend,
+    curves,
+    draw_labels,
+    draw_line,
+    draw_points,
+    new_collection,
+    of_each,
+)
 
 __all__ = ["plot_reliability"]
 
@@ -62,6 +71,5 @@ def plot_reliability(
     draw_line(collection, "line", drawn, visuals, {})
     draw_points(collection, "points", drawn, visuals, {})
     draw_labels(collection, drawn, visuals, "probability of the predicted class", "frequency of being right")
-    if drawn.sizes["model"] > 1 and plot_collection is None:
-        collection.add_legend("model")
+    add_legend(collection, plot_collection, drawn)
     return collection

@@ -7,7 +7,7 @@ import xarray as xr
 from arviz_plots.plot_collection import PlotCollection
 
 from bnnzoo.calibration import misclassified, risk_coverage_curve
-from bnnzoo.plots.curves import Visuals, curves, draw_labels, draw_line, new_collection, of_each
+from bnnzoo.plots.curves import Visuals, add_legend, curves, draw_labels, draw_line, new_collection, of_each
 from bnnzoo.uncertainty import predictive_entropy
 
 __all__ = ["plot_risk_coverage"]
@@ -59,6 +59,5 @@ def plot_risk_coverage(
     draw_line(collection, "oracle", oracle, visuals, {"linestyle": "C1", "alpha": 0.5})
     draw_line(collection, "line", drawn, visuals, {})
     draw_labels(collection, drawn, visuals, "coverage (fraction kept)", "risk (mean loss)")
-    if drawn.sizes["model"] > 1 and plot_collection is None:
-        collection.add_legend("model")
+    add_legend(collection, plot_collection, drawn)
     return collection

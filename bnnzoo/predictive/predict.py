@@ -1,5 +1,6 @@
 """From a posterior and data to a DataTree: predictions, their moments, and what ArviZ needs."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
@@ -12,6 +13,7 @@ from torch import Tensor
 from bnnzoo.core.arguments import argument_names, positional
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.labels import in_fitted_order
+from bnnzoo.core.layer_chain import layer_chain
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.types import Data
 from bnnzoo.predictive import datatree
@@ -231,6 +233,8 @@ def _tree(
 ) -> xr.DataTree:
     posterior = draws.posterior
     attributes = datatree.fit_attributes(posterior.info, draws.seed)
+    if chains := [chain for network in posterior.density.networks if (chain := layer_chain(network))]:
+        attributes["layers"] = json.dumps(chains)
     if densities:
         attributes["linearized"] = "no" if densities == (posterior.density,) else "yes"
     return datatree.from_groups(labels.applied(groups), attributes)

@@ -9,8 +9,10 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 from scipy.stats import norm
+from sklearn.metrics import roc_auc_score
 
 from bnnzoo.calibration import ece
+from bnnzoo.labelled import shannon_entropy
 
 __all__ = [
     "CLASSIFICATION",
@@ -23,6 +25,7 @@ __all__ = [
     "crps",
     "draws_of",
     "ece_of",
+    "error_auroc",
     "interval",
     "log_density",
     "observed",
@@ -65,24 +68,24 @@ class Score:
     @property
     def is_brief(self) -> bool:
         """Whether it has a place in a narrow table."""
-        return self.label not in ("R²", "ECE")
+        return self.label not in ("R²", "ECE", "AUROC of errors")
 
     def shown(self, values: Mapping[str, float]) -> dict[str, str]:
-        """Return values as text: three decimals, or four digits of the largest value of a score with units."""
+        """Return values as text: three decimals, or four digits of the largest value of a score with units; – for NaN."""
         digits = 3
         if self.has_units:
             largest = max((abs(value) for value in values.values() if np.isfinite(value)), default=0.0)
             digits = min(12, max(0, 3 - int(np.floor(np.log10(largest))))) if largest else 3
-        return {name: f"{value:,.{digits}f}" for name, value in values.items()}
+        return {name: "–" if np.isnan(value) else f"{value:,.{digits}f}" for name, value in values.items()}
 
     def best(self, values: Mapping[str, float]) -> str:
-        """Return the name whose value is best."""
+        """Return the name whose value is best; NaN never is, unless all are."""
         keys = {
             "higher": lambda name: -values[name],
             "lower": lambda name: values[name],
             "nominal": lambda name: abs(values[name] - self.nominal),
         }
-        return min(values, key=keys[self.better])
+        return min(values, key=lambda name: np.inf if np.isnan(values[name]) else keys[self.better](name))
 
 
 def observed(tree: xr.DataTree) -> NDArray[Any]:
@@ -143,6 +146,15 @@ def ece_of(tree: xr.DataTree) -> float:
     # codes of classes and not their names, which the observations do not have
     probs = xr.DataArray(class_probabilities(tree)[None, None], dims=("chain", "draw", "obs_id", "class_id"))
     return float(ece(probs, xr.DataArray(observed(tree).astype(int), dims="obs_id")))
+
+
+def error_auroc(tree: xr.DataTree) -> float:
+    """Return the area under the ROC curve of the predictive entropy for errors; NaN if all rows are right, or none is."""
+    probs = class_probabilities(tree)
+    wrong = probs.argmax(-1) != observed(tree)
+    if wrong.all() or not wrong.any():
+        return float("nan")
+    return float(roc_auc_score(wrong, shannon_entropy(xr.DataArray(probs, dims=("obs_id", "class_id")))))
 
 
 def mean_log_density(tree: xr.DataTree) -> float:
@@ -238,5 +250,11 @@ CLASSIFICATION = (
         ece_of,
         "lower",
         "Expected calibration error: mean distance of the probability of the predicted class from the accuracy, over 15 bins.",
+    ),
+    Score(
+        "AUROC of errors",
+        error_auroc,
+        "higher",
+        "Probability that a wrong prediction has a higher predictive entropy than a correct one; 0.5 is chance.",
     ),
 )

@@ -1,8 +1,16 @@
 """Total, aleatoric and epistemic uncertainty of predictions, from moments of p(y | x, theta) for each draw."""
 
-from bnnzoo.labelled import entropies, shannon_entropy
+from bnnzoo.labelled import (
+    entropies,
+    gaussian_mixture_entropy,
+    laplace_mixture_entropy,
+    margin,
+    max_probability,
+    shannon_entropy,
+)
+from bnnzoo.uncertainty.credal import probability_bounds
 from bnnzoo.uncertainty.decompose import decompose
-from bnnzoo.uncertainty.disagreement import expected_disagreement, margin, max_probability, variation_ratio, votes
+from bnnzoo.uncertainty.disagreement import expected_disagreement, variation_ratio, votes
 from bnnzoo.uncertainty.disentanglement import rank_correlation
 from bnnzoo.uncertainty.entropy import (
     expected_entropy,
@@ -11,15 +19,21 @@ from bnnzoo.uncertainty.entropy import (
     pairwise_kl,
     predictive_entropy,
 )
-from bnnzoo.uncertainty.evidential import decompose_dirichlet, decompose_normal_inverse_gamma
-from bnnzoo.uncertainty.mixture import gaussian_mixture_entropy, laplace_mixture_entropy
+from bnnzoo.uncertainty.evidential import (
+    decompose_dirichlet,
+    decompose_dirichlet_ensemble,
+    decompose_normal_inverse_gamma,
+    decompose_normal_inverse_gamma_ensemble,
+)
 from bnnzoo.uncertainty.variance import aleatoric_variance, epistemic_variance, total_variance
 
 __all__ = [
     "aleatoric_variance",
     "decompose",
     "decompose_dirichlet",
+    "decompose_dirichlet_ensemble",
     "decompose_normal_inverse_gamma",
+    "decompose_normal_inverse_gamma_ensemble",
     "entropies",
     "epistemic_variance",
     "expected_disagreement",
@@ -32,6 +46,7 @@ __all__ = [
     "mutual_information",
     "pairwise_kl",
     "predictive_entropy",
+    "probability_bounds",
     "rank_correlation",
     "shannon_entropy",
     "total_variance",

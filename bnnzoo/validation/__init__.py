@@ -1,7 +1,20 @@
 """Validation by refitting: cross-validation, stacking, and simulation-based calibration of any model and method."""
 
+from bnnzoo.validation.connectivity import mode_connectivity
 from bnnzoo.validation.cross_validation import kfold, leave_future_out, reloo
+from bnnzoo.validation.monitor import monitor
 from bnnzoo.validation.sbc import sbc, sbc_verdict
 from bnnzoo.validation.stacking import stack, stack_chains, stacking_weights
 
-__all__ = ["kfold", "leave_future_out", "reloo", "sbc", "sbc_verdict", "stack", "stack_chains", "stacking_weights"]
+__all__ = [
+    "kfold",
+    "leave_future_out",
+    "mode_connectivity",
+    "monitor",
+    "reloo",
+    "sbc",
+    "sbc_verdict",
+    "stack",
+    "stack_chains",
+    "stacking_weights",
+]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from bnnzoo.acquisition import bald, batch_bald, max_entropy, select
+from bnnzoo.acquisition import bald, batch_bald, least_confidence, max_entropy, select, smallest_margin
 from bnnzoo.testing import check_measure, example_tree
-from bnnzoo.uncertainty import mutual_information, predictive_entropy
+from bnnzoo.uncertainty import gaussian_mixture_entropy, margin, max_probability, mutual_information, predictive_entropy
 
 DIMS = ("chain", "draw", "obs_id", "class_id")
 
@@ -27,7 +27,7 @@ def joint_information(probs, rows):
     return joint - conditional
 
 
-@pytest.mark.parametrize("measure", [bald, max_entropy])
+@pytest.mark.parametrize("measure", [bald, least_confidence, max_entropy, smallest_margin])
 def test_conformance(measure):
     check_measure(measure, example_tree("classification"))
 
@@ -36,6 +36,19 @@ def test_scores_are_the_uncertainties_of_the_same_meaning():
     tree = example_tree("classification")
     np.testing.assert_allclose(bald(tree), mutual_information(tree))
     np.testing.assert_allclose(max_entropy(tree), predictive_entropy(tree))
+    np.testing.assert_allclose(least_confidence(tree), 1 - max_probability(tree))
+    np.testing.assert_allclose(smallest_margin(tree), 1 - margin(tree))
+
+
+def test_information_about_real_targets():
+    tree = example_tree("regression")
+    np.testing.assert_allclose(bald(tree), gaussian_mixture_entropy(tree)["epistemic"], atol=1e-4)
+    modes = xr.DataArray([[[-50.0], [50.0]]], dims=DIMS[:3])
+    group = xr.Dataset({"mean": modes, "variance": xr.ones_like(modes)})
+    for noise in ("gaussian", "laplace"):  # one bit, whatever the noise: which of two modes far apart
+        assert float(bald(group, noise=noise)[0]) == pytest.approx(np.log(2), abs=1e-4)
+    with pytest.raises(ValueError, match=r"noise='poisson': write 'gaussian' or 'laplace'"):
+        bald(group, noise="poisson")
 
 
 def test_select_takes_the_best_first():

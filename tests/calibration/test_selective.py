@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from bnnzoo.calibration import aurc, risk_coverage_curve
+from bnnzoo.calibration import aurc, risk_coverage_curve, risk_threshold
 
 
 def rows(values):
@@ -47,3 +47,34 @@ def test_bad_input_is_named():
         aurc(rows([1, np.nan]), rows([1, 1]))
     with pytest.raises(ValueError, match="level=1 between 0 and 1"):
         aurc(rows([1, 2]), rows([1, 1]), level=1)
+
+
+def test_threshold_is_read_off_the_curve():
+    rng = np.random.default_rng(0)
+    uncertainty, loss = rows(rng.random(50)), rows(rng.random(50) < 0.4)
+    curve = risk_coverage_curve(uncertainty, loss)
+    found = risk_threshold(uncertainty, loss, 0.35)
+    assert float(found["coverage"]) == float(curve["coverage"][curve["risk"] <= 0.35].max())
+    assert float(loss[uncertainty <= found["threshold"]].mean()) == float(found["risk"]) <= 0.35
+    none = risk_threshold(rows([1, 2]), rows([1, 1]), 0.5)
+    assert (float(none["threshold"]), float(none["coverage"])) == (-np.inf, 0.0)
+    tied = risk_threshold(rows([1, 1, 2]), rows([0, 1, 1]), 0.4)  # the two most certain rows cannot be told apart
+    assert float(tied["coverage"]) == 0.0
+
+
+def test_threshold_with_a_guarantee_keeps_the_risk():
+    """The probability of an error is the uncertainty itself, so the true risk below a threshold t is t / 2."""
+    rng, failures = np.random.default_rng(0), 0
+    for _ in range(200):
+        uncertainty = rng.random(400)
+        found = risk_threshold(rows(uncertainty), rows(rng.random(400) < uncertainty), 0.3, confidence=0.9)
+        failures += float(found["threshold"]) / 2 > 0.3
+        assert float(found["coverage"]) == 0 or float(found["risk"]) < float(found["bound"]) <= 0.3
+    assert failures <= 20
+
+
+def test_a_guarantee_needs_errors():
+    with pytest.raises(ValueError, match="needs losses that are 0 or 1"):
+        risk_threshold(rows([1, 2]), rows([0.5, 1]), 0.5, confidence=0.9)
+    with pytest.raises(ValueError, match=r"confidence=1\.5 must be between 0 and 1"):
+        risk_threshold(rows([1, 2]), rows([1, 1]), 0.5, confidence=1.5)

@@ -79,6 +79,24 @@ def test_mahalanobis_does_not_depend_on_units_and_is_chi_squared():
     np.testing.assert_allclose(Mahalanobis.fit(turned, labels).score(turned), score, rtol=1e-3)
 
 
+def test_classes_may_have_covariances_of_their_own():
+    """A common covariance takes a narrow class for a wide one."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1], 2000)
+    values = rng.normal(size=(4000, 3)) * np.where(labels, 5.0, 0.1)[:, None] + 50.0 * labels[:, None]
+    features, known = xr.DataArray(values, dims=DIMS), xr.DataArray(labels, dims="obs_id")
+    found = Mahalanobis.fit(features, known, shared_covariance=False).score(features)
+    distances = []
+    for k in range(2):
+        group = values[labels == k]
+        centred = values - group.mean(0)
+        distances.append((centred @ np.linalg.inv(ledoit_wolf(group)[0]) * centred).sum(1))
+    np.testing.assert_allclose(found, np.min(distances, axis=0), rtol=1e-4)
+    assert float(found[:2000].mean()) == pytest.approx(3.0, rel=0.15)
+    shared = Mahalanobis.fit(features, known).score(features)
+    assert float(shared[:2000].mean()) < 0.1
+
+
 def test_nearest_against_plain_loops():
     features, _ = clusters(rows=30)
     new, _ = clusters(1, rows=4)

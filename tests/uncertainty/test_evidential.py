@@ -5,7 +5,13 @@ import pytest
 import scipy.stats
 import xarray as xr
 
-from bnnzoo.uncertainty import decompose, decompose_dirichlet, decompose_normal_inverse_gamma
+from bnnzoo.uncertainty import (
+    decompose,
+    decompose_dirichlet,
+    decompose_dirichlet_ensemble,
+    decompose_normal_inverse_gamma,
+    decompose_normal_inverse_gamma_ensemble,
+)
 
 CLASSES = ("obs_id", "class_id")
 
@@ -50,3 +56,37 @@ def test_bad_input_is_named():
         decompose_dirichlet(one)
     with pytest.raises(ValueError, match="alpha must be above 1, but its smallest value is 1"):
         decompose_normal_inverse_gamma(one, one, one)
+
+
+def test_three_parts_of_an_ensemble_of_dirichlets():
+    members = xr.DataArray(np.random.default_rng(0).gamma(2.0, size=(1, 4, 5, 3)), dims=("chain", "draw", *CLASSES))
+    parts, each = decompose_dirichlet_ensemble(members), decompose_dirichlet(members)
+    np.testing.assert_allclose(parts["total"], parts["aleatoric"] + parts["distributional"] + parts["model"])
+    np.testing.assert_allclose(parts["distributional"], each["epistemic"].mean(("chain", "draw")))
+    point = decompose(members / members.sum("class_id"))  # as if each member had reported its mean alone
+    np.testing.assert_allclose(parts["model"], point["epistemic"])
+    same = xr.concat([members.isel(draw=[0])] * 2, "draw")
+    np.testing.assert_allclose(decompose_dirichlet_ensemble(same)["model"], 0.0, atol=1e-12)
+
+
+def test_three_parts_of_an_ensemble_of_normal_inverse_gammas():
+    """Against draws of y from the mixture of the members."""
+    rng = np.random.default_rng(1)
+    gamma, nu, alpha, beta = np.array([-2.0, 1.0, 4.0]), 2.0, 9.0, 4.0
+    variance = beta / rng.gamma(alpha, size=(300_000, 3))
+    y = rng.normal(rng.normal(gamma, np.sqrt(variance / nu)), np.sqrt(variance)).ravel()
+    arrays = [
+        xr.DataArray(np.broadcast_to(value, 3)[None, :, None], dims=("chain", "draw", "obs_id"))
+        for value in (gamma, nu, alpha, beta)
+    ]
+    parts = decompose_normal_inverse_gamma_ensemble(*arrays)
+    assert abs(float(parts["total"][0]) - y.var()) < 5 * scipy.stats.sem((y - y.mean()) ** 2)
+    assert float(parts["model"][0]) == pytest.approx(6.0)
+
+
+def test_an_ensemble_needs_members():
+    with pytest.raises(ValueError, match="members of an ensemble along chain and draw, but 'chain' is missing"):
+        decompose_dirichlet_ensemble(xr.DataArray([[1.0, 1.0]], dims=CLASSES))
+    one = xr.DataArray([[[1.5]]], dims=("chain", "draw", "obs_id"))
+    with pytest.raises(ValueError, match="decompose_normal_inverse_gamma_ensemble compares draws"):
+        decompose_normal_inverse_gamma_ensemble(one, one, one, one)

@@ -4,7 +4,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from bnnzoo.labelled import SAMPLE_DIMS, Labelled, moment, refuse_single_draw
+from bnnzoo.labelled.lookup import SAMPLE_DIMS, Labelled, moment, refuse_single_draw
 
 __all__ = ["gaussian_mixture_entropy", "laplace_mixture_entropy"]
 

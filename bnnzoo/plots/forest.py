@@ -1,0 +1,107 @@
+"""Forest plot of the distances from a reference posterior, with their Monte Carlo floors."""
+
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from arviz_plots.plot_collection import PlotCollection, backend_from_object
+from numpy.typing import NDArray
+
+from bnnzoo.plots.curves import Visuals, draw_labels, draw_line, draw_points, draw_titles, new_collection
+
+__all__ = ["plot_comparison_forest"]
+
+type Array = NDArray[np.floating]
+
+
+def plot_comparison_forest(
+    comparison: xr.Dataset,
+    *,
+    level: float = 0.5,
+    plot_collection: PlotCollection | None = None,
+    backend: str | None = None,
+    visuals: Visuals = None,
+    **pc_kwargs: Any,
+) -> PlotCollection:
+    """Plot each distance of each model from the reference: mean and central interval over rows, and the floor.
+
+    The gray line of a model is the floor's interval, just below its own. A distance that does not lie to the right of its
+    floor is no evidence of a difference.
+
+    Parameters
+    ----------
+    comparison : Dataset
+        From :func:`bnnzoo.diagnostics.compare_posteriors`.
+    level : float
+        Fraction of the rows in the intervals.
+    plot_collection : PlotCollection, optional
+    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
+        Default: ArviZ's.
+    visuals : mapping of str to mapping or False, optional
+        Settings of a part, or False to leave it out: ``interval``, ``points``, ``floor``, ``floor_points``, ``title``,
+        ``xlabel``, ``ylabel``.
+    **pc_kwargs
+        Passed to ``arviz_plots.PlotCollection``.
+
+    Returns
+    -------
+    PlotCollection
+
+    Raises
+    ------
+    ValueError
+        If the comparison has no distance with a floor.
+
+    Examples
+    --------
+    >>> from bnnzoo.diagnostics import compare_posteriors
+    >>> from bnnzoo.testing import example_tree
+    >>> trees = {"nuts": example_tree("regression"), "mfvi": example_tree("regression", seed=1)}
+    >>> plot = plot_comparison_forest(compare_posteriors(trees, reference="nuts"), backend="none")
+    >>> "floor" in plot.viz.children
+    True
+    """
+    metrics = [str(name) for name in comparison.data_vars if f"{name}_floor" in comparison.data_vars]
+    if not metrics:
+        raise ValueError(
+            "The comparison has no distance with a floor: make it with bnnzoo.diagnostics.compare_posteriors."
+        )
+    own, floor = (
+        _intervals(comparison, metrics, suffix, level, shift) for suffix, shift in (("", 0.1), ("_floor", -0.1))
+    )
+    collection = new_collection(
+        own["ends"].to_dataset(name="curve"), plot_collection, backend, pc_kwargs, facet="metric"
+    )
+    for name, part, settings in (("interval", own, {"width": 2}), ("floor", floor, {"width": 2, "color": "gray"})):
+        draw_line(collection, name, part["ends"].to_dataset(name="curve"), visuals, settings)
+    for name, part, settings in (("points", own, {}), ("floor_points", floor, {"color": "gray"})):
+        draw_points(collection, name, part["middle"].to_dataset(name="curve"), visuals, settings)
+    drawn = own["ends"].to_dataset(name="curve")
+    draw_labels(collection, drawn, visuals, f"from {comparison.attrs.get('reference', 'the reference')}", "")
+    names = comparison["model"].values.tolist()
+    collection.map(_name_heights, "ticks", data=drawn.isel(model=0, drop=True), ignore_aes="all", names=names)
+    draw_titles(collection, drawn, visuals, "metric")
+    if plot_collection is None:
+        collection.add_legend("model")
+    return collection
+
+
+def _name_heights(data: xr.DataArray, target: Any, *, names: list[str], **kwargs: Any) -> None:
+    heights = list(range(len(names), 0, -1))
+    backend = backend_from_object(target)
+    backend.yticks(heights, names, target)
+    backend.ylim((0.5, len(names) + 0.5), target)
+
+
+def _intervals(comparison: xr.Dataset, metrics: list[str], suffix: str, level: float, shift: float) -> xr.Dataset:
+    """Return ends and means ``[metric, model, plot_axis, point]`` of the values of all rows, one height for each model."""
+    models = comparison["model"].values.tolist()
+    ends, middle = np.empty((len(metrics), len(models), 2, 2)), np.empty((len(metrics), len(models), 2, 1))
+    for i, metric in enumerate(metrics):
+        for j, model in enumerate(models):
+            values = comparison[f"{metric}{suffix}"].sel(model=model).to_numpy().ravel()
+            ends[i, j] = np.nanquantile(values, [(1 - level) / 2, (1 + level) / 2]), np.full(2, len(models) - j + shift)
+            middle[i, j] = [np.nanmean(values)], [len(models) - j + shift]
+    dims, coords = ("metric", "model", "plot_axis"), {"metric": [m.replace("_", " ") for m in metrics], "model": models}
+    parts = {"ends": ((*dims, "point"), ends), "middle": ((*dims, "place"), middle)}
+    return xr.Dataset(parts, coords | {"plot_axis": ["x", "y"]})

@@ -1,0 +1,191 @@
+"""Maps of predictions and their uncertainty over two inputs."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from arviz_base import rcParams
+from arviz_plots.plot_collection import PlotCollection, backend_from_object
+from arviz_plots.visuals import labelled_title
+from numpy.typing import ArrayLike, NDArray
+
+from bnnzoo.labelled import SAMPLE_DIMS, average_probs, first_moment, moment
+from bnnzoo.plots.curves import Visuals, draw_labels, of_each
+from bnnzoo.uncertainty import decompose
+
+__all__ = ["grid_inputs", "line_inputs", "plot_uncertainty_map"]
+
+type Array = NDArray[np.floating]
+
+PARTS = ("prediction", "total", "aleatoric", "epistemic")
+
+
+def grid_inputs(low: Sequence[float], high: Sequence[float], num_points: int = 40) -> Array:
+    """Return the points ``[num_points ** 2, 2]`` of a grid between two corners, as inputs for ``predict``.
+
+    Examples
+    --------
+    >>> grid_inputs((0, 0), (1, 2), 2).tolist()
+    [[0.0, 0.0], [1.0, 0.0], [0.0, 2.0], [1.0, 2.0]]
+    """
+    x, y = np.meshgrid(*(np.linspace(a, b, num_points) for a, b in zip(low, high, strict=True)))
+    return np.column_stack([x.ravel(), y.ravel()])
+
+
+def line_inputs(first: ArrayLike, second: ArrayLike, num_points: int = 50, extend: float = 0.0) -> tuple[Array, Array]:
+    """Return points on the line through two inputs of any dimension, and their places for ``plot_function``.
+
+    Parameters
+    ----------
+    first, second : array_like [features]
+    num_points : int
+    extend : float
+        How far to go beyond either end, as a fraction of their distance.
+
+    Returns
+    -------
+    inputs : ndarray [num_points, features]
+    places : ndarray [num_points]
+        0 at the first and 1 at the second.
+
+    Examples
+    --------
+    >>> inputs, places = line_inputs([0.0, 0.0], [2.0, 4.0], 3)
+    >>> inputs.tolist(), places.tolist()
+    ([[0.0, 0.0], [1.0, 2.0], [2.0, 4.0]], [0.0, 0.5, 1.0])
+    """
+    start, end = np.asarray(first, float), np.asarray(second, float)
+    places = np.linspace(-extend, 1 + extend, num_points)
+    return start + places[:, None] * (end - start), places
+
+
+def plot_uncertainty_map(
+    data: xr.DataTree | Mapping[str, xr.DataTree],
+    x: ArrayLike,
+    *,
+    parts: Sequence[str] = PARTS,
+    observed: ArrayLike | None = None,
+    cmap: str = "viridis",
+    plot_collection: PlotCollection | None = None,
+    backend: str | None = None,
+    visuals: Visuals = None,
+    **pc_kwargs: Any,
+) -> PlotCollection:
+    """Plot the prediction and its total, aleatoric and epistemic uncertainty over two inputs, a panel for each.
+
+    Parameters
+    ----------
+    data : DataTree or mapping of str to DataTree
+        Predictions on a grid, such as that of :func:`grid_inputs`. Several trees have a row of panels each.
+    x : array_like [obs_id, 2]
+        The inputs: all combinations of some values, in any order.
+    parts : sequence of {"prediction", "total", "aleatoric", "epistemic"}
+        The prediction is the mean, the probability of the second of two classes, or the most probable of several.
+    observed : array_like [n, 2], optional
+        Inputs of data to plot.
+    cmap : str
+        Name of a colour map that the backend knows.
+    plot_collection : PlotCollection, optional
+    backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
+        Default: ArviZ's.
+    visuals : mapping of str to mapping or False, optional
+        Settings of a part, or False to leave it out: ``map``, ``observed``, ``title``, ``xlabel``, ``ylabel``.
+    **pc_kwargs
+        Passed to ``arviz_plots.PlotCollection``.
+
+    Returns
+    -------
+    PlotCollection
+
+    Raises
+    ------
+    ValueError
+        If the inputs are no grid, or are not as many as the rows, or a part is unknown.
+
+    Examples
+    --------
+    >>> from bnnzoo.testing import example_tree
+    >>> plot = plot_uncertainty_map(example_tree("regression", num_rows=16), grid_inputs((0, 0), (1, 1), 4), backend="none")
+    >>> "map" in plot.viz.children
+    True
+    """
+    if unknown := [part for part in parts if part not in PARTS]:
+        raise ValueError(f"parts names {unknown[0]!r}: write some of {', '.join(PARTS)}.")
+    inputs = np.asarray(x, float)
+    found = of_each(data, lambda tree: _parts(tree, parts))
+    axes, order = _grid(inputs, next(iter(found.values())))
+    values = np.stack([[one[part].to_numpy()[order] for part in parts] for one in found.values()])
+    values = values.reshape(len(found), len(parts), len(axes[1]), len(axes[0]))
+    drawn = xr.Dataset({"map": (("model", "part", "y", "x"), values)}, {"model": list(found), "part": list(parts)})
+    if plot_collection is None:
+        backend = backend or rcParams["plot.backend"]
+        figure: dict[str, Any] = {"layout": "constrained"} if backend == "matplotlib" else {}
+        figure |= {"sharex": True, "sharey": True} | pc_kwargs.pop("figure_kwargs", {})
+        plot_collection = PlotCollection.grid(
+            drawn, cols=["part"], rows=["model"], backend=backend, figure_kwargs=figure, **pc_kwargs
+        )
+    chosen = {"map": True, "observed": True, "title": True} | dict(visuals or {})
+    if chosen["map"] is not False:
+        settings = {"cmap": cmap} | _settings(chosen["map"])
+        plot_collection.map(_filled, "map", data=drawn, ignore_aes="all", x=axes[0], y=axes[1], **settings)
+    if observed is not None and chosen["observed"] is not False:
+        points = np.asarray(observed, float)
+        settings = {"color": "black", "size": 8, "alpha": 0.6} | _settings(chosen["observed"])
+        plot_collection.map(_scatter, "observed", data=drawn, ignore_aes="all", points=points, **settings)
+    if chosen["title"] is not False:
+        plot_collection.map(
+            _titled, "title", data=drawn, ignore_aes="all", several=len(found) > 1, **_settings(chosen["title"])
+        )
+    draw_labels(plot_collection, drawn, visuals, "first input", "second input")
+    return plot_collection
+
+
+def _parts(tree: xr.DataTree, parts: Sequence[str]) -> xr.Dataset:
+    found = decompose(tree) if {*parts} - {"prediction"} else xr.Dataset()
+    if first_moment(tree, "probs", "mean") == "mean":
+        return found.assign(prediction=moment(tree, "mean").mean(SAMPLE_DIMS))
+    probs = average_probs(tree)
+    prediction = (
+        probs.isel(class_id=1, drop=True) if probs.sizes["class_id"] == 2 else probs.argmax("class_id").astype(float)
+    )
+    return found.assign(prediction=prediction)
+
+
+def _grid(inputs: Array, found: xr.Dataset) -> tuple[tuple[Array, Array], NDArray[np.integer]]:
+    """Return the values of both inputs, and the order of rows that makes a grid ``[y, x]``."""
+    rows = found["prediction"].size if "prediction" in found else next(iter(found.values())).size
+    if inputs.shape != (rows, 2):
+        raise ValueError(f"x has shape {inputs.shape}, but there are {rows} predictions: give two inputs for each.")
+    axes = np.unique(inputs[:, 0]), np.unique(inputs[:, 1])
+    if len(axes[0]) * len(axes[1]) != rows:
+        raise ValueError(
+            f"The inputs are no grid: {len(axes[0])} values of the first and {len(axes[1])} of the second make "
+            f"{len(axes[0]) * len(axes[1])} combinations, but there are {rows} rows. Predict at grid_inputs(low, high)."
+        )
+    return axes, np.lexsort((inputs[:, 0], inputs[:, 1]))
+
+
+def _settings(chosen: Any) -> dict[str, Any]:
+    return {} if chosen is True else dict(chosen)
+
+
+def _filled(data: xr.DataArray, target: Any, *, x: Array, y: Array, **kwargs: Any) -> Any:
+    return backend_from_object(target).contourf(
+        x, y, data.to_numpy().T, target, levels=_levels(data.to_numpy()), **kwargs
+    )
+
+
+def _levels(values: Array) -> Array:
+    low, high = float(values.min()), float(values.max())
+    return np.linspace(low, high if high > low else low + 1.0, 13)
+
+
+def _scatter(data: xr.DataArray, target: Any, *, points: Array, **kwargs: Any) -> Any:
+    return backend_from_object(target).scatter(points[:, 0], points[:, 1], target, **kwargs)
+
+
+def _titled(data: xr.DataArray, target: Any, *, several: bool, **kwargs: Any) -> Any:
+    part = str(data["part"].item())
+    text = f"{data['model'].item()}: {part}" if several else part
+    return labelled_title(data, target, text=text, **kwargs)

@@ -1,0 +1,213 @@
+"""Plots of maps, members, modes and pools by their structure, on every backend that is installed."""
+
+import json
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import xarray as xr
+
+from bnnzoo.acquisition import bald, max_entropy, select
+from bnnzoo.calibration import misclassified
+from bnnzoo.diagnostics import compare_posteriors, weight_rhat
+from bnnzoo.plots import (
+    grid_inputs,
+    line_inputs,
+    plot_acquisition,
+    plot_comparison_forest,
+    plot_embedding,
+    plot_members,
+    plot_optimisation,
+    plot_rhat,
+    plot_simplex,
+    plot_uncertainty_histogram,
+    plot_uncertainty_map,
+    plot_weights,
+)
+from bnnzoo.testing import example_tree
+from bnnzoo.uncertainty import mutual_information, predictive_entropy, total_variance
+
+BACKENDS = ["none", "matplotlib", "bokeh", "plotly"]
+CLASSES = {name: example_tree("classification", num_rows=60, seed=seed) for seed, name in enumerate(("nuts", "mfvi"))}
+REAL = {name: example_tree("regression", num_rows=36, seed=seed) for seed, name in enumerate(("nuts", "mfvi"))}
+X = np.linspace(-1, 1, 36)[::-1]
+GRID = grid_inputs((-1, 0), (1, 3), 6)
+PLACES = np.random.default_rng(0).normal(size=(60, 2))
+
+
+def trace(num_steps):
+    elbo = -np.exp(-np.ones((2, 1)) * np.arange(num_steps))
+    return xr.DataTree.from_dict({"fit_stats": xr.Dataset({"elbo": (("chain", "step"), elbo)})})
+
+
+TRACES = {"mfvi": trace(12), "full": trace(9)}
+
+
+def chains():
+    """Return a tree with weights of one hidden layer, whose chains have their units in different orders."""
+    tree, rng = REAL["nuts"].copy(), np.random.default_rng(0)
+    units = rng.normal([-2.0, 0.0, 2.0], 0.1, (2, 30, 3))
+    units[1] = units[1, :, ::-1]
+    weights = {
+        "a": (("chain", "draw", "unit", "i"), units[..., None]),
+        "b": (("chain", "draw", "o", "u"), units[:, :, None] + 5),
+    }
+    tree["weights"] = xr.DataTree(xr.Dataset(weights))
+    tree.attrs["layers"] = json.dumps([[{"weight": "a", "activation": "tanh"}, {"weight": "b"}]])
+    return tree
+
+
+PLOTS = {
+    "optimisation": (lambda **kw: plot_optimisation(TRACES, **kw), {"line"}),
+    "histogram": (lambda **kw: plot_uncertainty_histogram(CLASSES, **kw), {"line", "title"}),
+    "in and out": (lambda **kw: plot_uncertainty_histogram(CLASSES["nuts"], CLASSES["mfvi"], **kw), {"line"}),
+    "map": (lambda **kw: plot_uncertainty_map(REAL, GRID, observed=GRID[:3], **kw), {"map", "observed", "title"}),
+    "simplex": (
+        lambda **kw: plot_simplex(CLASSES["nuts"], [0, 5], **kw),
+        {"points", "mean", "edge", "contour", "title"},
+    ),
+    "members": (
+        lambda **kw: plot_members(REAL["nuts"], X, observed=(X, X), **kw),
+        {"mean", "band", "observed", "title"},
+    ),
+    "forest": (
+        lambda **kw: plot_comparison_forest(compare_posteriors(REAL, reference="nuts"), **kw),
+        {"interval", "points", "floor", "floor_points", "title"},
+    ),
+    "rhat": (lambda **kw: plot_rhat(chains(), **kw), {"line", "ref_line"}),
+    "weights": (lambda **kw: plot_weights({"nuts": chains(), "mfvi": chains()}, **kw), {"points", "ref_line"}),
+    "embedding": (lambda **kw: plot_embedding(PLACES, mutual_information(CLASSES["nuts"]), **kw), {"points"}),
+    "acquisition": (lambda **kw: plot_acquisition(scores(), **({"batch_size": 5} | kw)), {"line", "points"}),
+}
+
+
+def scores():
+    return {"BALD": bald(CLASSES["nuts"]), "entropy": max_entropy(CLASSES["nuts"])}
+
+
+@pytest.fixture(autouse=True)
+def _close_figures():
+    plt.switch_backend("agg")
+    yield
+    plt.close("all")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", PLOTS)
+def test_what_is_drawn(name, backend):
+    pytest.importorskip(f"arviz_plots.backend.{backend}", reason=f"needs {backend}")
+    plot, visuals = PLOTS[name]
+    assert visuals | {"xlabel", "ylabel"} <= set(plot(backend=backend).viz.children)
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_everything_can_be_left_out(name):
+    plot, visuals = PLOTS[name]
+    drawn = plot(backend="none", visuals=dict.fromkeys([*visuals, "xlabel"], False)).viz.children
+    assert not visuals & set(drawn)
+    assert "xlabel" not in drawn
+
+
+@pytest.mark.parametrize("name", ["optimisation", "rhat", "acquisition", "forest"])
+def test_a_legend_names_what_is_drawn(name):
+    plot, _ = PLOTS[name]
+    figure = plot(backend="matplotlib").viz["figure"].item()
+    named = {text.get_text() for legend in figure.legends for text in legend.get_texts()}
+    expected = {
+        "optimisation": {*TRACES},
+        "rhat": {"predictions", "weights", "weights, matched"},
+        "acquisition": {"BALD", "entropy"},
+        "forest": {"mfvi"},
+    }
+    assert expected[name] <= named
+
+
+def lines(plot, name):
+    return [a.get_xydata() for a in next(iter(plot.viz[name].data_vars.values())).values.ravel()]
+
+
+def test_restarts_are_lines_of_one_trace():
+    drawn = lines(plot_optimisation(TRACES["mfvi"], backend="matplotlib"), "line")[0]
+    assert int(np.isnan(drawn[:, 1]).sum()) == 2
+    np.testing.assert_allclose(drawn[:12, 1], TRACES["mfvi"]["fit_stats"]["elbo"][0])
+
+
+def test_histograms_have_area_one():
+    drawn = lines(plot_uncertainty_histogram(CLASSES["nuts"], num_bins=7, backend="matplotlib"), "line")
+    wrong = misclassified(CLASSES["nuts"])
+    for outline, rows in zip(drawn, (~wrong, wrong), strict=True):
+        assert np.trapezoid(outline[:, 1], outline[:, 0]) == pytest.approx(1.0)
+        entropy = predictive_entropy(CLASSES["nuts"])[rows]
+        inside = (outline[:, 0] >= float(entropy.min()) - 0.3) & (outline[:, 0] <= float(entropy.max()) + 0.3)
+        assert outline[~inside, 1].sum() == 0.0
+
+
+def test_a_map_does_not_depend_on_the_order_of_rows():
+    order = np.random.default_rng(0).permutation(36)
+    tree = REAL["nuts"].map_over_datasets(lambda data: data.isel(obs_id=order) if "obs_id" in data.dims else data)
+    maps = []
+    for one, x in ((REAL["nuts"], GRID), (tree, GRID[order])):
+        plot = plot_uncertainty_map(one, x, parts=["total"], backend="none", plot_collection=None)
+        maps.append(next(iter(plot.viz["map"].data_vars.values())).values.ravel()[0])
+    np.testing.assert_allclose(maps[0]["density"], maps[1]["density"])
+    expected = total_variance(REAL["nuts"]).values.reshape(6, 6)  # [y, x], and the backends take [x, y]
+    np.testing.assert_allclose(np.asarray(maps[0]["density"]), expected.T)
+
+
+def test_members_and_chains_have_panels():
+    tree = REAL["nuts"].isel(chain=[0], draw=slice(4))
+    tree.attrs["sampling"] = "ensemble"
+    assert plot_members(tree, X, backend="none").viz["mean"]["curve"].sizes["model"] == 5
+    plot = plot_members(REAL["nuts"], X, backend="matplotlib")
+    mean = REAL["nuts"]["conditional"]["mean"]
+    drawn = lines(plot, "mean")
+    np.testing.assert_allclose(drawn[0][:, 1], mean.mean(("chain", "draw"))[::-1])
+    np.testing.assert_allclose(drawn[2][:, 1], mean[1].mean("draw")[::-1])
+
+
+def test_curves_are_those_of_the_measures():
+    tree = chains()
+    drawn = lines(plot_rhat(tree, backend="matplotlib"), "line")[1]
+    np.testing.assert_allclose(drawn[~np.isnan(drawn).any(1), 0], np.sort(weight_rhat(tree)["raw"]))
+    curve = lines(plot_acquisition(bald(CLASSES["nuts"]), backend="matplotlib"), "line")[0]
+    expected = np.sort(bald(CLASSES["nuts"]))[::-1]
+    np.testing.assert_allclose(curve[:, 1], expected / expected[0])
+    marked = PLOTS["acquisition"][0](backend="matplotlib", batch_size=3).viz["points"]
+    artists = next(iter(marked.data_vars.values())).values.ravel()
+    entropy = max_entropy(CLASSES["nuts"])
+    drawn = artists[1].get_offsets()[:, 1]
+    np.testing.assert_allclose(drawn, entropy.values[select(entropy, 3)] / entropy.values.max())
+
+
+def test_helpers_for_inputs():
+    assert GRID.shape == (36, 2)
+    inputs, places = line_inputs([0, 0, 0], [2, 0, 4], 5, extend=0.5)
+    np.testing.assert_allclose(inputs, places[:, None] * np.array([2, 0, 4]))
+    assert places[[0, -1]].tolist() == [-0.5, 1.5]
+
+
+def test_bad_input_is_named():
+    with pytest.raises(ValueError, match=r"The inputs are no grid: 36 values of the first"):
+        plot_uncertainty_map(REAL["nuts"], np.random.default_rng(0).normal(size=(36, 2)), backend="none")
+    with pytest.raises(ValueError, match=r"x has shape \(2, 2\), but there are 36 predictions"):
+        plot_uncertainty_map(REAL["nuts"], GRID[:2], backend="none")
+    with pytest.raises(ValueError, match="parts names 'entropy': write some of prediction, total"):
+        plot_uncertainty_map(REAL["nuts"], GRID, parts=["entropy"], backend="none")
+    with pytest.raises(ValueError, match="The tree 'prediction' has no trace loss"):
+        plot_optimisation(TRACES["mfvi"], statistic="loss", backend="none")
+    with pytest.raises(ValueError, match="outside has the names prediction, but data has nuts, mfvi"):
+        plot_uncertainty_histogram(CLASSES, CLASSES["nuts"], backend="none")
+    with pytest.raises(ValueError, match="three classes, but there are 4"):
+        plot_simplex(example_tree("classification", num_classes=4), backend="none")
+    with pytest.raises(ValueError, match="There are 3 inputs x, but predictions of shape"):
+        plot_members(REAL["nuts"], X[:3], backend="none")
+    with pytest.raises(ValueError, match="no distance with a floor"):
+        plot_comparison_forest(xr.Dataset(), backend="none")
+    with pytest.raises(ValueError, match="compares two methods, but there are 1"):
+        plot_weights({"nuts": chains()}, backend="none")
+    with pytest.raises(ValueError, match="The tree 'nuts' has no group 'weights'"):
+        plot_weights(REAL, backend="none")
+    with pytest.raises(ValueError, match=r"The embedding has shape \(60, 3\)"):
+        plot_embedding(np.zeros((60, 3)), misclassified(CLASSES["nuts"]), backend="none")
+    with pytest.raises(ValueError, match="'bald' has scores of shape"):
+        plot_acquisition(bald(CLASSES["nuts"]), X, backend="none")
