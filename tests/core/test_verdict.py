@@ -119,7 +119,7 @@ def test_fit_raises_each_kind_once_at_the_end():
         v = pyro.sample("v", dist.Normal(0.0, 3.0))
         pyro.sample("x", dist.Normal(torch.zeros(5), (v / 2).exp()).to_event(1))
 
-    method = bz.NUTS(num_chains=2, num_warmup=200, num_draws=400, max_tree_depth=6)
+    method = bz.NUTS(num_chains=2, num_warmup=0, num_draws=500, step_size=1.0, max_tree_depth=4)
     with pytest.warns(bz.FitWarning) as record:
         bz.fit(funnel, method, progress=False)
     found = [warning.category for warning in record if issubclass(warning.category, bz.FitWarning)]

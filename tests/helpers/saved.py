@@ -32,8 +32,8 @@ OF_THEIR_OWN = {
     "MCDropout": inference.MCDropout(0.2, num_steps=20),
     "FlowVI": inference.FlowVI(inference.FullRankVI(num_steps=10), num_steps=10, num_layers=2, num_hidden=3),
     "MixtureOf": inference.MixtureOf(inference.MeanFieldVI(num_steps=20), num_members=2, weights="evidence"),
-    "MultiSWAG": inference.MultiSWAG(2, inference.SWAG(num_steps=40)),
-    "SWAG": inference.SWAG(num_steps=40, init=inference.MAP(num_steps=20)),
+    "MultiSWAG": inference.MultiSWAG(2, inference.SWAG(num_steps=40, learning_rate=1e-6)),
+    "SWAG": inference.SWAG(num_steps=40, learning_rate=1e-6, init=inference.MAP(num_steps=20)),
     "SubsetVI": inference.SubsetVI(("net.2.*",), below=inference.MAP(num_steps=20)),
     "Laplace": inference.Laplace(damping=2.0),  # the hierarchical model's mode is a saddle
     "LowRankLaplace": inference.LowRankLaplace(damping=2.0),
