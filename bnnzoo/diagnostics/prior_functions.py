@@ -61,8 +61,8 @@ def _of_real(mean: xr.DataArray, variance: xr.DataArray) -> xr.Dataset:
     signal, noise = mean.var(rows), variance.mean(rows)
     parts = {
         "sd": mean.std(SAMPLE_DIMS),
-        "spread": np.sqrt(signal),
-        "noise_sd": np.sqrt(noise),
+        "spread": signal**0.5,
+        "noise_sd": noise**0.5,
         "r_squared": signal / (signal + noise),
     }
     units = {"r_squared": "1"}

@@ -72,10 +72,10 @@ def plot_comparison_forest(
     collection = new_collection(
         own["ends"].to_dataset(name="curve"), plot_collection, backend, pc_kwargs, facet="metric"
     )
-    for name, part, settings in (("interval", own, {"width": 2}), ("floor", floor, {"width": 2, "color": "gray"})):
-        draw_line(collection, name, part["ends"].to_dataset(name="curve"), visuals, settings)
-    for name, part, settings in (("points", own, {}), ("floor_points", floor, {"color": "gray"})):
-        draw_points(collection, name, part["middle"].to_dataset(name="curve"), visuals, settings)
+    draw_line(collection, "interval", own["ends"].to_dataset(name="curve"), visuals, {"width": 2})
+    draw_line(collection, "floor", floor["ends"].to_dataset(name="curve"), visuals, {"width": 2, "color": "gray"})
+    draw_points(collection, "points", own["middle"].to_dataset(name="curve"), visuals, {})
+    draw_points(collection, "floor_points", floor["middle"].to_dataset(name="curve"), visuals, {"color": "gray"})
     drawn = own["ends"].to_dataset(name="curve")
     draw_labels(collection, drawn, visuals, f"from {comparison.attrs.get('reference', 'the reference')}", "")
     names = comparison["model"].values.tolist()

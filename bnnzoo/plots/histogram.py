@@ -68,10 +68,8 @@ def plot_uncertainty_histogram(
     """
     inside = of_each(data, uncertainty)
     if outside is None:
-        wrong = of_each(data, misclassified)
-        groups = {
-            n: {"right": _flat(u)[~_flat(wrong[n])], "wrong": _flat(u)[_flat(wrong[n])]} for n, u in inside.items()
-        }
+        wrong = of_each(data, lambda tree: misclassified(tree).to_numpy().ravel())
+        groups = {n: {"right": _flat(u)[~wrong[n]], "wrong": _flat(u)[wrong[n]]} for n, u in inside.items()}
     else:
         others = of_each(outside, uncertainty)
         if {*others} != {*inside}:

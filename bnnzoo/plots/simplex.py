@@ -77,7 +77,7 @@ def plot_simplex(
     collection = new_collection(points, plot_collection, backend, pc_kwargs, facet=True)
     settings = (visuals or {}).get("contour", True)
     if settings is not False:
-        kwargs = {} if settings is True else dict(settings)  # type: ignore[arg-type]
+        kwargs = {} if settings is True else dict(settings)
         collection.map(
             _entropy_contours, "contour", data=points, ignore_aes="all", **{"color": "gray", "alpha": 0.6} | kwargs
         )
