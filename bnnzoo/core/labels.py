@@ -40,10 +40,15 @@ def refuse_unaligned_rows(data: Data, names: Sequence[str]) -> None:
         if len(ours) == len(theirs) and not ours.equals(theirs):
             row = int(np.argmax([a != b for a, b in zip(ours, theirs, strict=True)]))
             raise DataError(
-                f"Data refused: the indices of arguments {first!r} and {other!r} differ, first at row {row} ({ours[row]!r} "
-                f"and {theirs[row]!r}). Align them with {other} = {other}.loc[{first}.index], or drop both indices with "
+                f"Data refused: the indices of arguments {first!r} and {other!r} differ, first at row {row} ({_shown(ours[row])} "
+                f"and {_shown(theirs[row])}). Align them with {other} = {other}.loc[{first}.index], or drop both indices with "
                 f".reset_index(drop=True) if rows belong together by position."
             )
+
+
+def _shown(label: Any) -> str:
+    """Return a label of a row without the type that numpy puts before it."""
+    return repr(label.item() if isinstance(label, np.generic) else label)
 
 
 def in_fitted_order(data: Data, fitted: Mapping[str, tuple[str, ...]], names: Sequence[str]) -> Data:

@@ -17,6 +17,7 @@ from bnnzoo.labelled.lookup import (
     num_draws,
     observations,
     refuse_bad_probs,
+    refuse_no_tree,
     refuse_single_draw,
 )
 
@@ -38,6 +39,7 @@ __all__ = [
     "observations",
     "plogp",
     "refuse_bad_probs",
+    "refuse_no_tree",
     "refuse_single_draw",
     "shannon_entropy",
     "sum_draws",

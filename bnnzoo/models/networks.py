@@ -48,6 +48,8 @@ def mlp(
 
     Raises
     ------
+    TypeError
+        If ``hidden`` is a number.
     ValueError
         If a width is not a positive integer or the activation is unknown.
 
@@ -57,6 +59,10 @@ def mlp(
     >>> [name for name, _ in bz.models.mlp(3, hidden=(50,)).named_parameters()]
     ['0.weight', '0.bias', '2.weight', '2.bias']
     """
+    if not isinstance(hidden, Sequence):
+        raise TypeError(
+            f"mlp(hidden={hidden!r}): write a sequence with the units of each layer, such as hidden=({hidden},)."
+        )
     widths = (in_features, *hidden, out_features)
     if not all(isinstance(width, int) and width > 0 for width in widths):
         raise ValueError(f"mlp: widths must be positive integers, but in, hidden and out are {widths}.")

@@ -58,5 +58,7 @@ def test_a_frame_in_another_order_is_predicted_alike() -> None:
     np.testing.assert_array_equal(bz.predict(posterior, x=frame[["b", "a"]])["conditional"]["mean"], expected)
     with pytest.raises(DataError, match="argument 'x' has no column 'a'"):
         bz.predict(posterior, frame.rename(columns={"a": "u"}))
-    with pytest.raises(DataError, match="indices of arguments 'x' and 'y' differ"):
-        bz.fit(model, bz.MAP(), frame, y.sample(frac=1.0, random_state=0))
+    shuffled = y.sample(frac=1.0, random_state=0)
+    for call in (lambda: bz.fit(model, bz.MAP(), frame, shuffled), lambda: bz.predict(posterior, frame, shuffled)):
+        with pytest.raises(DataError, match=r"indices of arguments 'x' and 'y' differ, first at row 0 \(0 and \d+\)"):
+            call()

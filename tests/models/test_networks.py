@@ -36,3 +36,8 @@ def test_an_unknown_activation_is_refused():
 def test_widths_that_are_no_positive_integers_are_refused(arguments):
     with pytest.raises(ValueError, match="widths must be positive integers"):
         mlp(*arguments)
+
+
+def test_a_single_width_is_told_to_be_a_sequence():
+    with pytest.raises(TypeError, match=r"mlp\(hidden=4\): write a sequence .*hidden=\(4,\)"):
+        mlp(3, hidden=4)
