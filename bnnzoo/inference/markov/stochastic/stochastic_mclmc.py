@@ -25,7 +25,7 @@ DYNAMICS = Microcanonical()
 FIRST_STEP = 0.1
 """First step size in units of the square root of the number of parameters, before energies are known."""
 
-MEMORY, LARGEST_CHANGE, REMEMBERED = 0.95, 2.0, 10.0
+MEMORY, LARGEST_CHANGE, REMEMBERED = 0.97, 2.0, 20.0
 """How slowly energy errors are forgotten, by how much a draw can change the step size, and how many errors in old units count.
 
 Squared energy errors have heavy tails, and the step goes by the inverse of their mean: a mean of few is too small more often than
