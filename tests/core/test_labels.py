@@ -1,9 +1,13 @@
 """Column names and indices of pandas objects are compared, and put in order, by name."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+import xarray as xr
 
 import bnnzoo as bz
 from bnnzoo.core.labels import columns_of, in_fitted_order, refuse_unaligned_rows
@@ -32,6 +36,23 @@ def test_columns_are_put_in_the_order_of_the_fit() -> None:
 def test_other_columns_are_refused(frame: pd.DataFrame, sentence: str) -> None:
     with pytest.raises(DataError, match=sentence):
         in_fitted_order((frame,), columns_of((FRAME,), ["x"]), ["x"])
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        lambda frame: xr.DataArray(frame.to_numpy(), dims=("row", "column"), coords={"column": [*frame.columns]}),
+        lambda frame: pytest.importorskip("polars").DataFrame({name: frame[name].to_numpy() for name in frame}),
+    ],
+    ids=["xarray", "polars"],
+)
+def test_columns_of_other_kinds_of_tables_are_named_too(named: Callable[[pd.DataFrame], Any]) -> None:
+    fitted = columns_of((named(FRAME),), ["x"])
+    assert fitted == {"x": ("a", "b")}
+    (found,) = in_fitted_order((named(FRAME[["b", "a"]]),), fitted, ["x"])
+    np.testing.assert_array_equal(found.to_numpy(), FRAME.to_numpy())
+    with pytest.raises(DataError, match="argument 'x' has no column 'a'"):
+        in_fitted_order((named(FRAME.rename(columns={"a": "u"})),), fitted, ["x"])
 
 
 def test_arrays_have_no_names_and_are_taken_as_they_are() -> None:

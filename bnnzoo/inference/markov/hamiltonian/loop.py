@@ -236,7 +236,7 @@ def _begun_anew(loop: HamiltonianLoop, tuning: Mapping[str, Tensor]) -> State:
 
 def _begun(
     loop: HamiltonianLoop, end: Any, trajectory: Any, metric: Metric, adaptation: Adaptation, noise: Tensor
-) -> tuple[Packed, ...]:
+) -> tuple[Packed, Packed, Packed, Packed]:
     """Begin the trajectories of all chains."""
     begin = vmap(loop.kernel.begin, in_dims=(0, 0, 0, 0, 0, 1))
     end, trajectory = begin(end, trajectory, metric, adaptation.step_size, noise, loop._row[3:])
