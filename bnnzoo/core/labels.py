@@ -88,5 +88,5 @@ def _is_frame(value: Any) -> bool:
     """Tell whether a value has named columns: a frame of pandas or polars, or a labelled array; without importing any of them."""
     if hasattr(value, "columns"):
         return hasattr(value, "iloc") or hasattr(value, "get_column")
-    dims = getattr(value, "dims", ())
+    dims: tuple[Any, ...] = getattr(value, "dims", ())
     return len(dims) == 2 and hasattr(value, "coords") and dims[1] in value.coords
