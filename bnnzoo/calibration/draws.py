@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 
-from bnnzoo.labelled import SAMPLE_DIMS, Labelled, num_draws
+from bnnzoo.labelled import SAMPLE_DIMS, Labelled, num_draws, refuse_no_tree
 
 __all__ = ["flat_draws", "predictive_draws", "quantiles"]
 
@@ -63,6 +63,7 @@ def quantiles(draws: xr.DataArray, levels: Sequence[float]) -> list[xr.DataArray
 
 
 def _group(data: xr.DataTree | xr.Dataset, measure: str) -> xr.Dataset:
+    refuse_no_tree(data)
     if isinstance(data, xr.Dataset):
         return data
     for name in ("predictions", "posterior_predictive"):

@@ -5,7 +5,16 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from bnnzoo.labelled import SAMPLE_DIMS, Labelled, average_probs, class_indices, moment, num_draws, observations
+from bnnzoo.labelled import (
+    SAMPLE_DIMS,
+    Labelled,
+    average_probs,
+    class_indices,
+    moment,
+    num_draws,
+    observations,
+    refuse_no_tree,
+)
 
 __all__ = ["brier", "brier_split", "nll", "nll_of_probs"]
 
@@ -193,6 +202,7 @@ def _murphy(probs: Array, outcomes: Array, num_bins: int) -> Array:
 
 
 def _log_likelihood(tree: xr.DataTree) -> xr.DataArray:
+    refuse_no_tree(tree)
     for name in ("predictions_log_likelihood", "log_likelihood"):
         if name in tree.children:
             group = tree[name].to_dataset()

@@ -19,7 +19,19 @@ FORMAT = 1
 
 
 def write_archive(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
-    """Write contiguous tensors and a header of plain values; a file of that name is replaced once this one is complete."""
+    """Write contiguous tensors and a header of plain values; a file of that name is replaced once this one is complete.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the folder does not exist.
+    OSError
+        If the file cannot be written.
+    """
+    if not path.absolute().parent.is_dir():
+        raise FileNotFoundError(
+            f"There is no folder {path.absolute().parent} to write {path.name} into. Make it first."
+        )
     text = json.dumps(header)
     metadata = {"bnnzoo": str(FORMAT), "header": text, "sha256": _checksum(text, tensors)}
     partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
@@ -28,6 +40,11 @@ def write_archive(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
         with partial.open("rb+") as file:
             os.fsync(file.fileno())
         partial.replace(path)
+    except SafetensorError as error:
+        partial.unlink(missing_ok=True)
+        raise OSError(
+            f"{path} cannot be written ({error}). Give a folder where you may write, and make room."
+        ) from None
     except BaseException:
         partial.unlink(missing_ok=True)
         raise

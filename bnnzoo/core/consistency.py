@@ -33,6 +33,9 @@ STEP = 1e-3
 TRUSTED, FAR = 0.05, 0.5
 """Relative difference between both steps below which they are believed, and from the gradient above which it is wrong."""
 
+ELSEWHERE = 3.0
+"""How far from the known point a model with branches is run again, in unconstrained space."""
+
 MANY = 2**18
 """Numbers in the data above which a model that is not traced is looked at with its first rows alone."""
 
@@ -112,7 +115,7 @@ def _evaluated_at_starts(
 ) -> Evaluated | None:
     is_whole = traced or _is_small(density.data)
     data = density.data if is_whole else select(density.data, slice(0, FEW_ROWS), density.num_data)
-    known = density.unconstrain({site.name: first[site.name]["value"].detach() for site in density.sites})
+    known = density.unconstrain({site.name: first[site.name]["value"].detach() for site in density.sites}).to(starts)
     direction, step = _direction(known), STEPS.get(density.dtype, STEP)
     around = [starts[:1] + factor * step * direction for factor in (1, -1, 0.5, -0.5)]
     points = torch.cat([known[None], *around, starts])
@@ -122,6 +125,7 @@ def _evaluated_at_starts(
         raise
     except Exception:  # the model's own code may raise anything where it cannot be batched, or on fewer rows
         data, points = density.data, points[:6]
+        _look_elsewhere(density, known)
         try:
             value, gradient = looped_value_and_grad(density.log_joint)(points, *data)
         except (RuntimeError, ValueError):  # at some points only, such as a factorisation that fails: nothing is known
@@ -129,8 +133,19 @@ def _evaluated_at_starts(
     whole = data is density.data
     if not (whole and _is_close(value[0], density.joint_of(known, first).detach())):
         _refuse_chance(*(_nodes(density, known, data, seed) for seed in TWO_SEEDS))
-    _refuse_lost_gradient(value, float(gradient[5] @ direction), step)
+    _refuse_lost_gradient(value, float(gradient[5].to(direction) @ direction), step)
     return Evaluated(starts, value[5:], gradient[5:]) if whole and len(points) == 5 + len(starts) else None
+
+
+def _look_elsewhere(density: LogDensity, known: Tensor) -> None:
+    """Run a model that cannot be batched, and may have branches, far from the known point: its sites must not change."""
+    for point in (-known, known + ELSEWHERE, known - ELSEWHERE):
+        try:
+            density.log_joint(point, *density.data)
+        except ModelError:
+            raise
+        except Exception:  # it may fail there, which is no matter
+            continue
 
 
 def _is_close(one: Tensor, other: Tensor) -> bool:

@@ -112,7 +112,7 @@ class LogDensity(ParameterSpace):
         """Return the log joint density ``[]`` of one run of the model at ``theta[P]``; refuse one with other latent sites."""
         refuse_other_sites(nodes.values(), (site.name for site in self.sites), self.observed)
         likelihood = scaled_likelihood_of(nodes, (*self.observed, *self.factors), self.num_data, theta)
-        return log_prior_of(self, theta, nodes, self.factors) + likelihood
+        return (log_prior_of(self, theta, nodes, self.factors) + likelihood).to(theta.dtype)
 
     def conditional(self, theta: Tensor, *inputs: Any) -> dict[str, Tensor]:
         """Return the moments of p(y | x, theta), ``mean[B, ...]`` and the like; ``"<site>.mean"`` if sites are several."""

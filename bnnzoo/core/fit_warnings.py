@@ -9,6 +9,7 @@ __all__ = [
     "FewEffectiveDrawsWarning",
     "FitWarning",
     "NotConvergedWarning",
+    "ParetoKWarning",
     "StillImprovingWarning",
     "TreeDepthWarning",
     "UnreadableLikelihoodWarning",
@@ -50,6 +51,10 @@ class StillImprovingWarning(FitWarning):
 
 class NotConvergedWarning(FitWarning):
     """An optimisation ended before the mode, so the Gaussian is centred beside it."""
+
+
+class ParetoKWarning(FitWarning):
+    """The Pareto k of an approximation is above 0.7: it misses a part of the posterior."""
 
 
 class UnreadableLikelihoodWarning(FitWarning):

@@ -25,6 +25,7 @@ __all__ = ["Readout", "UnreadableLikelihood", "general_read"]
 
 NUM_DRAWS = 512  # of each observation, where the Fisher information is an average
 MAX_SUPPORT = 256  # values of y over which it is summed
+MAX_COORDINATES = 500  # of one observation, such as all rows of a Gaussian process
 MAX_ELEMENTS = 2**22  # of the gradients that are computed together
 
 # Of two constructor arguments for one parameter the first is read.
@@ -91,6 +92,11 @@ def general_read(distribution: Distribution, read: Callable[[Distribution], Read
         raise UnreadableLikelihood(f"{type(distribution).__name__} declares no continuous parameters")
     widths = [part.value.shape[-1] for part in parts.values()]
     z = torch.cat([part.value for part in parts.values()], -1)
+    if z.shape[-1] > MAX_COORDINATES:
+        raise UnreadableLikelihood(
+            f"{type(distribution).__name__} has {z.shape[-1]} parameters for one observation, and their Fisher information is a "
+            f"matrix of that size"
+        )
 
     def build(coordinates: Coordinates) -> Distribution:
         pieces = coordinates[0].split(widths, -1)

@@ -1,9 +1,10 @@
 """How a posterior came about: the record that every fit leaves behind."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from bnnzoo.core.stored import Stored
@@ -32,6 +33,8 @@ class FitInfo(Stored):
         The method's hyperparameters, ready for JSON; a method reports those that it chose itself, ``fit`` adds the others.
     sample_stats : mapping of str to Tensor
         One value ``[C, S]`` for each draw, under ArviZ's names.
+    tuning : mapping of str to Tensor
+        What a sampler tuned during warm-up, a row ``[C, ...]`` for each chain: step sizes, mass matrices and the like.
     fit_stats : mapping of str to Tensor
         Traces ``[C, num_steps]`` of the optimisation: ``elbo`` or ``loss``.
     method : str
@@ -58,6 +61,21 @@ class FitInfo(Stored):
     seconds: float = 0.0
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     has_atoms: bool = False
+    tuning: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def followed_by(self, more: "FitInfo") -> "FitInfo":
+        """Return the record of this run and one that went on from it: sums of what they cost, statistics one after the other."""
+        common = [name for name in self.sample_stats if name in more.sample_stats]
+        return replace(
+            more,
+            num_gradients=self.num_gradients + more.num_gradients,
+            num_rejected=self.num_rejected + more.num_rejected,
+            rejected_at=more.rejected_at or self.rejected_at,
+            seconds=self.seconds + more.seconds,
+            complete=self.complete and more.complete,
+            config={**self.config},
+            sample_stats={name: torch.cat([self.sample_stats[name], more.sample_stats[name]], 1) for name in common},
+        )
 
     def __repr__(self) -> str:
         """Name the method, what its draws are, and what the fit cost; no tensor is printed."""

@@ -1,4 +1,4 @@
-"""Names of columns and rows that come with pandas objects: remembered at the fit, compared at every prediction."""
+"""Names of columns and rows that come with frames and labelled arrays: remembered at the fit, compared at every prediction."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ __all__ = ["columns_of", "in_fitted_order", "refuse_unaligned_rows"]
 
 
 def columns_of(data: Data, names: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return the column names of the arguments that are data frames, by the argument's name.
+    """Return the column names of the arguments that have such, data frames and labelled arrays, by the argument's name.
 
     Examples
     --------
@@ -40,10 +40,15 @@ def refuse_unaligned_rows(data: Data, names: Sequence[str]) -> None:
         if len(ours) == len(theirs) and not ours.equals(theirs):
             row = int(np.argmax([a != b for a, b in zip(ours, theirs, strict=True)]))
             raise DataError(
-                f"Data refused: the indices of arguments {first!r} and {other!r} differ, first at row {row} ({ours[row]!r} "
-                f"and {theirs[row]!r}). Align them with {other} = {other}.loc[{first}.index], or drop both indices with "
+                f"Data refused: the indices of arguments {first!r} and {other!r} differ, first at row {row} ({_shown(ours[row])} "
+                f"and {_shown(theirs[row])}). Align them with {other} = {other}.loc[{first}.index], or drop both indices with "
                 f".reset_index(drop=True) if rows belong together by position."
             )
+
+
+def _shown(label: Any) -> str:
+    """Return a label of a row without the type that numpy puts before it."""
+    return repr(label.item() if isinstance(label, np.generic) else label)
 
 
 def in_fitted_order(data: Data, fitted: Mapping[str, tuple[str, ...]], names: Sequence[str]) -> Data:
@@ -70,13 +75,18 @@ def _ordered(frame: Any, fitted: tuple[str, ...], name: str) -> Any:
             f"Data refused: argument {name!r} {what}; the model was fitted to the columns {', '.join(fitted)}, and these are "
             f"{', '.join(found)}."
         )
-    return frame.iloc[:, [found.index(column) for column in fitted]]
+    order = [found.index(column) for column in fitted]
+    return frame.iloc[:, order] if hasattr(frame, "iloc") else frame[:, order]
 
 
 def _columns(frame: Any) -> tuple[str, ...]:
-    return tuple(str(column) for column in frame.columns)
+    names = frame.columns if hasattr(frame, "columns") else frame[frame.dims[1]].to_numpy()
+    return tuple(str(column) for column in names)
 
 
 def _is_frame(value: Any) -> bool:
-    """Tell whether a value is a data frame, without importing pandas, which many fits do without."""
-    return hasattr(value, "iloc") and hasattr(value, "columns")
+    """Tell whether a value has named columns: a frame of pandas or polars, or a labelled array; without importing any of them."""
+    if hasattr(value, "columns"):
+        return hasattr(value, "iloc") or hasattr(value, "get_column")
+    dims: tuple[Any, ...] = getattr(value, "dims", ())
+    return len(dims) == 2 and hasattr(value, "coords") and dims[1] in value.coords

@@ -70,6 +70,37 @@ class Draws(StoredPosterior):
     def log_prob(self, theta: Tensor) -> None:
         """Return None: the density of a Markov chain's draws is not known."""
 
+    def followed_by(self, more: "Draws") -> "Draws":
+        """Return the draws of this run and then those of one that went on from it, chain by chain.
+
+        Parameters
+        ----------
+        more : Draws
+            From the same method with ``num_warmup=0`` and ``init=`` this posterior.
+
+        Raises
+        ------
+        ValueError
+            If it has other parameters or another number of chains.
+
+        Examples
+        --------
+        >>> import bnnzoo as bz
+        >>> from bnnzoo.testing import linear_gaussian
+        >>> target = linear_gaussian()
+        >>> run = bz.fit(target.model, bz.NUTS(num_warmup=100, num_draws=50), *target.data)
+        >>> more = bz.fit(target.model, bz.NUTS(num_warmup=0, num_draws=100, init=run), *target.data)
+        >>> run.followed_by(more).draws().shape
+        torch.Size([4, 150, 3])
+        """
+        ours, theirs = self.theta.shape, more.theta.shape
+        if (ours[0], ours[2]) != (theirs[0], theirs[2]):
+            raise ValueError(
+                f"followed_by joins runs of the same chains: this one has {ours[0]} chains of {ours[2]} parameters, the other "
+                f"{theirs[0]} of {theirs[2]}."
+            )
+        return Draws(self.density, self.info.followed_by(more.info), torch.cat([self.theta, more.theta], 1))
+
     def as_guide(self) -> Callable[..., dict[str, Tensor]]:
         """Return a Pyro guide that picks a draw at random, for ``Predictive``; its log density counts as 0."""
         flat = self.theta.flatten(0, 1)

@@ -1,5 +1,6 @@
 """What a posterior says about its own fit: divergences, chains that disagree, optimisations that ended too early."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -13,10 +14,12 @@ from bnnzoo.core.fit_warnings import (
     DivergenceWarning,
     FewEffectiveDrawsWarning,
     FitWarning,
+    ParetoKWarning,
     StillImprovingWarning,
     TreeDepthWarning,
 )
 from bnnzoo.core.mixing import effective_sample_size, rank_normalised, split_rhat
+from bnnzoo.core.pareto import MAX_PARETO_K, log_ratios, pareto_k
 from bnnzoo.core.posterior import Draws, Posterior
 
 __all__ = ["Trouble", "troubles"]
@@ -24,6 +27,7 @@ __all__ = ["Trouble", "troubles"]
 ENOUGH_DRAWS = 1000  # over all chains: with fewer, R-hat and effective sample sizes say little
 ENOUGH_STEPS = 500  # of an optimisation: shorter ones are trials
 MAX_ENTRIES = 500  # numbers of a site whose chains are compared, evenly spaced
+MANY_ROWS, MANY_PARAMS = 10_000, 1000  # beyond which an approximation is not compared with the posterior
 MIN_RISE = 1.0  # of the objective over its last tenth, in nats
 MIN_SHARE = 0.01  # of the whole climb: a smaller rise is the end of one
 
@@ -40,7 +44,8 @@ def troubles(posterior: Posterior) -> Iterator[Trouble]:
     """Yield what a fit should warn of; only runs that are long enough to judge say anything.
 
     Chains are compared by the latent sites that are not network weights, which may be relabelled, or else by the log density.
-    It costs no evaluation of the model.
+    It costs no evaluation of the model, with one exception: variational fits of models without networks are compared with the
+    posterior at some hundred of their draws.
 
     Parameters
     ----------
@@ -53,7 +58,8 @@ def troubles(posterior: Posterior) -> Iterator[Trouble]:
         if posterior.theta.shape[0] * posterior.theta.shape[1] >= ENOUGH_DRAWS:
             yield from _of_chains(posterior)
     else:
-        yield from _of_optimisation(posterior)
+        found = tuple(_of_optimisation(posterior))
+        yield from found or _of_approximation(posterior)
 
 
 def _of_chains(posterior: Draws) -> Iterator[Trouble]:
@@ -140,6 +146,25 @@ def _of_optimisation(posterior: Posterior) -> Iterator[Trouble]:
                 f"The optimisation had not converged: the {name} improved by {rise:.3g} over the last tenth of its {steps} "
                 f"steps. Write a larger num_steps, or a larger learning_rate.",
             )
+
+
+def _of_approximation(posterior: Posterior) -> Iterator[Trouble]:
+    """Compare a variational fit with the posterior; that of a network's weights is far from it whatever its predictions are."""
+    density, info = posterior.density, posterior.info
+    is_trial = "elbo" not in info.fit_stats or info.fit_stats["elbo"].shape[1] < ENOUGH_STEPS
+    tempered = info.config.get("temperature", 1.0) != 1.0
+    if info.sampling != "iid" or is_trial or tempered or info.has_atoms or density.networks or not density.has_data:
+        return
+    if density.num_data > MANY_ROWS or density.num_params > MANY_PARAMS:
+        return
+    ratios = log_ratios(posterior)
+    k = math.nan if ratios is None else pareto_k(ratios)
+    if k > MAX_PARETO_K:
+        yield Trouble(
+            ParetoKWarning,
+            f"The approximation misses a part of the posterior: its Pareto k is {k:.2f}, and weights can correct it up "
+            f"to {MAX_PARETO_K}. Do not trust its intervals: use a richer family, such as FullRankVI() or FlowVI(), or NUTS().",
+        )
 
 
 def _rise(trace: Tensor) -> float:

@@ -9,7 +9,7 @@ import xarray as xr
 from arviz_stats.base.array import array_stats
 from numpy.typing import NDArray
 
-from bnnzoo.labelled import SAMPLE_DIMS
+from bnnzoo.labelled import SAMPLE_DIMS, refuse_no_tree
 
 __all__ = ["MIN_DRAWS", "PoorApproximationWarning", "log_ratios", "psis", "psis_resample"]
 
@@ -134,6 +134,7 @@ def psis_resample(tree: xr.DataTree, num_draws: int | None = None, seed: int = 0
 
 def log_ratios(tree: xr.DataTree, wanted: str = "Importance weights need") -> xr.DataArray:
     """Return log p - log q ``[chain, draw]``; ``wanted`` begins the sentence that refuses a tree without them."""
+    refuse_no_tree(tree)
     stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else xr.Dataset()
     if tree.attrs.get("has_atoms") == "yes":
         raise ValueError(

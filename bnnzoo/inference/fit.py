@@ -110,6 +110,8 @@ def fit(
     _refuse_wrong_kinds(model, executor)
     check_settings(method)
     check_argument("fit", "seed", seed, Seed)
+    seed = int(seed)  # numpy's integers, too
+    _refuse_dtype(dtype)
     _refuse_checkpoint(method, checkpoint)
     target = usable_device(device)
     dtype = dtype or torch.get_default_dtype()
@@ -155,13 +157,19 @@ def refuse_no_method(method: object) -> None:
     if isinstance(method, type):
         raise TypeError(f"The method is the class {method.__name__}, not an object. Write {method.__name__}().")
     if not hasattr(method, "run"):
-        raise TypeError(f"The second argument of fit is {method!r}, not a method. Write fit(model, NUTS(), x, y).")
+        found = repr(method) if isinstance(method, str | int | float | None) else f"of type {type(method).__name__}"
+        raise TypeError(f"The second argument of fit is {found}, not a method. Write fit(model, NUTS(), x, y).")
 
 
 def _refuse_wrong_kinds(model: object, executor: object) -> None:
     if not callable(model):
         raise TypeError(
             f"The first argument of fit is a {type(model).__name__}, not a model. Write fit(model, NUTS(), x, y)."
+        )
+    if type(model).__module__.startswith("torch.nn"):
+        raise TypeError(
+            f"The first argument of fit is a network of torch ({type(model).__name__}), which has no prior and no likelihood. "
+            f"Write model = bnnzoo.models.supervised(net, bnnzoo.priors.fan_in(), bnnzoo.likelihoods.gaussian())."
         )
     if executor is not None and not callable(getattr(executor, "submit", None)):
         raise TypeError(
@@ -170,7 +178,14 @@ def _refuse_wrong_kinds(model: object, executor: object) -> None:
         )
 
 
+def _refuse_dtype(dtype: object) -> None:
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise TypeError(f"fit(dtype={dtype!r}): write torch.float32 or torch.float64.")
+
+
 def _refuse_checkpoint(method: Method, checkpoint: str | Path | None) -> None:
+    if not isinstance(checkpoint, str | Path | None):
+        raise TypeError(f"fit(checkpoint={checkpoint!r}): write the name of a folder, such as 'run.zarr'.")
     if checkpoint is not None and not getattr(method, "resumable", False):
         raise ValueError(
             f"{type(method).__name__} cannot go on from a checkpoint; samplers of chains can, such as NUTS. "

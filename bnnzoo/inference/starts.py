@@ -11,15 +11,19 @@ from bnnzoo.core.consistency import Evaluated
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext, Method
 from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.replay import discover
 from bnnzoo.core.sites import ModelError
 from bnnzoo.inference.config import run_method
 from bnnzoo.lowering.lowered import looped_value_and_grad
 
-__all__ = ["Evaluated", "Start", "evaluated_starts", "refuse_not_finite", "starting_points"]
+__all__ = ["Evaluated", "Start", "evaluated_starts", "places_of_starts", "refuse_not_finite", "starting_points"]
 
 type Start = Tensor | Posterior | Method | None
 
-MAX_ATTEMPTS = 100
+MAX_ATTEMPTS, FROM_PRIOR = 100, 5
+
+STEEPEST = 1e15
+"""Norm of the gradient beyond which a start is drawn again: no step that a sampler's search tries is short enough to leave it."""
 
 
 def starting_points(
@@ -73,12 +77,29 @@ def _fitted(start: Posterior | Method, density: LogDensity, context: FitContext)
 
 def _from_model(num_chains: int, density: LogDensity, context: FitContext, traced: bool) -> Evaluated:
     """Draw starts until the density is finite at all of them; only those at which it is not are drawn again."""
-    again = (density.init(num_chains, context.seed + 1_000_003 * attempt) for attempt in range(1, MAX_ATTEMPTS))
+    again = (_fresh(density, num_chains, context.seed, attempt) for attempt in range(1, MAX_ATTEMPTS))
     found = context.starts_of(density, num_chains)
     if found is None:
         theta = density.init(num_chains, context.seed).to(dtype=density.dtype, device=density.device)
         found = _evaluated(theta, density, traced)
     return _drawn_again(found, again, density, traced)
+
+
+def _fresh(density: LogDensity, num_chains: int, seed: int, attempt: int) -> Tensor:
+    """Return other starting points ``[C, P]``: in the end from the prior, where the model was run before.
+
+    Where a wide prior leaves a narrow region in which the model can be evaluated, the usual range may miss it.
+    """
+    if attempt < MAX_ATTEMPTS - FROM_PRIOR:
+        return density.init(num_chains, seed + 1_000_003 * attempt)
+    return torch.stack(
+        [_of_prior(density, seed + 1000 * (attempt * num_chains + chain)) for chain in range(num_chains)]
+    )
+
+
+def _of_prior(density: LogDensity, seed: int) -> Tensor:
+    nodes = discover(density.model, density.data, density.device, density.dtype, seed)
+    return density.unconstrain({site.name: nodes[site.name]["value"].detach() for site in density.sites})
 
 
 def _from_draws(draws: Tensor, num_chains: int, density: LogDensity, traced: bool) -> Evaluated:
@@ -91,16 +112,26 @@ def _from_draws(draws: Tensor, num_chains: int, density: LogDensity, traced: boo
 
 
 def _drawn_again(found: Evaluated, again: Iterable[Tensor], density: LogDensity, traced: bool) -> Evaluated:
-    """Replace the points ``[C, P]`` at which the density is not finite by the next ones of ``again``."""
+    """Replace the points ``[C, P]`` at which the density is not finite, or a cliff, by the next ones of ``again``."""
     for others in again:
-        bad = ~_finite(found)
+        bad = ~_usable(found)
         if not bool(bad.any()):
             return found
         theta = found.theta.clone()
         theta[bad] = others.to(theta)[bad]
-        found = _evaluated(theta, density, traced)
+        new = _evaluated(theta, density, traced)
+        found = _chosen(bad & (_usable(new) | ~_finite(found)), new, found)
     refuse_not_finite(found.theta, _finite(found), density)
     return found
+
+
+def _chosen(chains: Tensor, new: Evaluated, old: Evaluated) -> Evaluated:
+    column = chains[:, None]
+    return Evaluated(
+        torch.where(column, new.theta, old.theta),
+        torch.where(chains, new.value, old.value),
+        torch.where(column, new.gradient, old.gradient),
+    )
 
 
 def _refuse_other_parameters(posterior: Posterior, density: LogDensity) -> None:
@@ -124,12 +155,27 @@ def _checked_shape(theta: Tensor, num_chains: int, density: LogDensity) -> Tenso
 
 def _spread(draws: Tensor, num_chains: int) -> Tensor:
     """Choose one draw for each chain, from as many different chains or members ``[C, S, P]`` as there are."""
-    flat = draws[:, -1] if len(draws) >= num_chains else draws.flatten(0, 1)
-    if len(flat) < num_chains:
+    return draws[places_of_starts(draws, num_chains)].clone()
+
+
+def places_of_starts(draws: Tensor, num_chains: int) -> tuple[Tensor, Tensor]:
+    """Return which chain of ``draws[C, S, P]``, and which of its draws, each of the new chains starts from.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer draws than chains.
+    """
+    size = draws.shape[1]
+    available = len(draws) if len(draws) >= num_chains else len(draws) * size
+    if available < num_chains:
         raise ValueError(
-            f"init gives {len(flat)} draws for {num_chains} chains; fit it with at least as many draws or members."
+            f"init gives {available} draws for {num_chains} chains; fit it with at least as many draws or members."
         )
-    return flat[torch.linspace(0, len(flat) - 1, num_chains).round().long()].clone()
+    places = torch.linspace(0, available - 1, num_chains).round().long()
+    if len(draws) >= num_chains:
+        return places, torch.full_like(places, size - 1)
+    return places // size, places % size
 
 
 def _evaluated(theta: Tensor, density: LogDensity, traced: bool) -> Evaluated:
@@ -140,6 +186,10 @@ def _evaluated(theta: Tensor, density: LogDensity, traced: bool) -> Evaluated:
 
 def _finite(points: Evaluated) -> Tensor:
     return points.value.isfinite() & points.gradient.isfinite().all(1)
+
+
+def _usable(points: Evaluated) -> Tensor:
+    return _finite(points) & (points.gradient.norm(dim=1) < STEEPEST)
 
 
 def refuse_not_finite(theta: Tensor, finite: Tensor, density: LogDensity) -> None:

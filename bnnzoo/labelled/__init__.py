@@ -18,6 +18,7 @@ from bnnzoo.labelled.lookup import (
     num_draws,
     observations,
     refuse_bad_probs,
+    refuse_no_tree,
     refuse_single_draw,
 )
 from bnnzoo.labelled.mixture import gaussian_mixture_entropy, laplace_mixture_entropy
@@ -44,6 +45,7 @@ __all__ = [
     "observations",
     "plogp",
     "refuse_bad_probs",
+    "refuse_no_tree",
     "refuse_single_draw",
     "shannon_entropy",
     "sum_draws",

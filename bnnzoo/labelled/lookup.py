@@ -18,6 +18,7 @@ __all__ = [
     "num_draws",
     "observations",
     "refuse_bad_probs",
+    "refuse_no_tree",
     "refuse_single_draw",
 ]
 
@@ -221,7 +222,21 @@ def _named(data: xr.DataTree | xr.Dataset, name: str) -> xr.DataArray:
     return group[_find(group, (name,))]
 
 
+def refuse_no_tree(data: object) -> None:
+    """Refuse what is neither a tree nor a part of one, such as a posterior or a plain array.
+
+    Raises
+    ------
+    TypeError
+        Saying what makes a tree of it.
+    """
+    if not isinstance(data, xr.DataTree | xr.Dataset | xr.DataArray):
+        made = "tree = bnnzoo.predict(posterior, x, y)" if hasattr(data, "draws") else "what bnnzoo.predict returns"
+        raise TypeError(f"Measures take trees, but the first argument is of type {type(data).__name__}: pass {made}.")
+
+
 def _group(data: xr.DataTree | xr.Dataset, names: Sequence[str]) -> xr.Dataset:
+    refuse_no_tree(data)
     if isinstance(data, xr.Dataset):
         return data
     if "conditional" in data.children:

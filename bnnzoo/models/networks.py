@@ -48,6 +48,8 @@ def mlp(
 
     Raises
     ------
+    TypeError
+        If ``hidden`` is a number.
     ValueError
         If a width is not a positive integer or the activation is unknown.
 
@@ -57,6 +59,7 @@ def mlp(
     >>> [name for name, _ in bz.models.mlp(3, hidden=(50,)).named_parameters()]
     ['0.weight', '0.bias', '2.weight', '2.bias']
     """
+    _refuse_no_sequence("mlp", "hidden", hidden, "the units of each layer")
     widths = (in_features, *hidden, out_features)
     if not _are_counts(widths):
         raise ValueError(f"mlp: widths must be positive integers, but in, hidden and out are {widths}.")
@@ -99,6 +102,8 @@ def convnet(
 
     Raises
     ------
+    TypeError
+        If ``shape``, ``channels`` or ``hidden`` is a number.
     ValueError
         If a size is not a positive integer, the image is too small for the number of blocks, or the activation is unknown.
 
@@ -109,6 +114,9 @@ def convnet(
     >>> bz.models.convnet((1, 28, 28), 10)(torch.zeros(5, 1, 28, 28)).shape
     torch.Size([5, 10])
     """
+    _refuse_no_sequence("convnet", "shape", shape, "channels, height and width")
+    _refuse_no_sequence("convnet", "channels", channels, "the channels of each block")
+    _refuse_no_sequence("convnet", "hidden", hidden, "the units of each layer")
     sizes = (*shape, *channels, *hidden, out_features)
     if len(shape) != 3 or not _are_counts(sizes):
         raise ValueError(
@@ -126,6 +134,11 @@ def convnet(
         blocks += [nn.Conv2d(inputs, outputs, 3, padding=1), make(), nn.AvgPool2d(2)]
     features = (channels[-1] if channels else shape[0]) * height * width
     return nn.Sequential(*blocks, nn.Flatten(-3), *mlp(features, hidden, out_features, activation))
+
+
+def _refuse_no_sequence(network: str, name: str, value: object, content: str) -> None:
+    if not isinstance(value, Sequence):
+        raise TypeError(f"{network}({name}={value!r}): write a sequence with {content}, such as {name}=({value},).")
 
 
 def _are_counts(sizes: Sequence[object]) -> bool:

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from bnnzoo.core.arguments import argument_names, positional
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.labels import in_fitted_order
+from bnnzoo.core.labels import in_fitted_order, refuse_unaligned_rows
 from bnnzoo.core.layer_chain import layer_chain
 from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.settings import check_argument
 from bnnzoo.core.types import Data
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.labels import Coords, Dims, Labels
@@ -101,6 +102,7 @@ def posterior_predictive(
     {'chain': 1, 'draw': 50, 'obs_id': 40}
     """
     _refuse_no_posterior("posterior_predictive", posterior)
+    _check_words("posterior_predictive", weights=weights, linearized=linearized)
     _check_positive("num_draws", num_draws)
     _check_positive("chunk_size", chunk_size)
     if not posterior.density.has_data:
@@ -176,6 +178,7 @@ def predict(
     ({'chain': 1, 'draw': 20, 'obs_id': 3}, False)
     """
     _refuse_no_posterior("predict", posterior)
+    _check_words("predict", weights=weights, linearized=linearized)
     _check_positive("num_draws", num_draws)
     _check_positive("chunk_size", chunk_size)
     _refuse_factors_alone(posterior.density)
@@ -223,6 +226,7 @@ def to_datatree(
     ('chain', 'draw', 'w_dim_0')
     """
     _refuse_no_posterior("to_datatree", posterior)
+    _check_words("to_datatree", weights=weights)
     _check_positive("num_draws", num_draws)
     draws, labels = draw(posterior, num_draws, seed), Labels.of(posterior.density, dims, coords)
     return _tree(draws, latent_groups(draws, weights, labels), labels)
@@ -257,6 +261,11 @@ def _refuse_factors_alone(density: LogDensity) -> None:
         )
 
 
+def _check_words(owner: str, **values: object) -> None:
+    for name, value in values.items():
+        check_argument(owner, name, value, bool | Literal["auto"])
+
+
 def _check_positive(name: str, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, Integral | None):
         raise TypeError(f"{name}={value!r}: write a whole number.")
@@ -268,7 +277,9 @@ def _as_fitted(posterior: Posterior, data: Data, named: dict[str, Any]) -> Data:
     """Return arguments in the order of the model's, with the columns of data frames in the order of the fit."""
     model = posterior.density.model
     data = positional(model, data, named)
-    return in_fitted_order(data, posterior.info.columns, argument_names(model, len(data)))
+    names = argument_names(model, len(data))
+    refuse_unaligned_rows(data, names)
+    return in_fitted_order(data, posterior.info.columns, names)
 
 
 def _refuse_other_data(density: LogDensity, given: Data) -> None:

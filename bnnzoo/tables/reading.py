@@ -14,6 +14,8 @@ from bnnzoo.tables.table import TableError
 
 __all__ = ["read_table"]
 
+OTHER_SEPARATORS = (";", "\t", "|")
+
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
@@ -100,12 +102,15 @@ def _refuse_ragged(path: Path, lines: list[tuple[int, list[str]]]) -> None:
     others = f" {len(ragged)} lines differ from the header." if len(ragged) > 1 else ""
     raise TableError(
         f"{str(path)!r} cannot be read as a CSV file in UTF-8: line {line} has {len(fields)} fields, but the header has "
-        f"{len(names)}.{others} {_advice(fields, len(names))}"
+        f"{len(names)}.{others} {_advice(fields, [*names])}"
     )
 
 
-def _advice(fields: list[str], num_names: int) -> str:
-    if len(fields) < num_names:
+def _advice(fields: list[str], names: list[str]) -> str:
+    if len(names) == 1 and (found := [mark for mark in OTHER_SEPARATORS if mark in names[0]]):
+        mark = r"\t" if found[0] == "\t" else found[0]
+        return f"The names seem to be separated by {mark!r}: use --separator '{mark}', and --decimal ',' for decimal commas."
+    if len(fields) < len(names):
         return "Write a separator for each field that is empty."
     if fields[-1] == "":
         return "The line ends with a separator: remove it."

@@ -253,3 +253,17 @@ def test_an_error_leaves_warnings_out() -> None:
         with pytest.raises(ModelError):
             fit(numpy_mean, NUTS(num_chains=2, num_warmup=2, num_draws=2), X, Y)
     assert caught == []
+
+
+@pytest.mark.filterwarnings("ignore::bnnzoo.lowering.compiling.LoweringWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("seed", range(4))
+def test_a_site_behind_a_branch_on_a_latent_value_is_found_wherever_the_first_run_was(seed: int) -> None:
+    def model(y: Tensor) -> None:
+        mu = pyro.sample("mu", dist.Normal(0.0, 1.0))
+        if float(mu) > 0:
+            pyro.sample("extra", dist.Normal(0.0, 1.0))
+        with pyro.plate("data", len(y)):
+            pyro.sample("y", dist.Normal(mu, 0.1), obs=y)
+
+    with pytest.raises(ModelError, match="Site 'extra' is sampled in some runs of the model and not in others"):
+        fit(model, MeanFieldVI(num_steps=5), torch.full((20,), 0.5), seed=seed)

@@ -1,9 +1,13 @@
 """Column names and indices of pandas objects are compared, and put in order, by name."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+import xarray as xr
 
 import bnnzoo as bz
 from bnnzoo.core.labels import columns_of, in_fitted_order, refuse_unaligned_rows
@@ -34,6 +38,23 @@ def test_other_columns_are_refused(frame: pd.DataFrame, sentence: str) -> None:
         in_fitted_order((frame,), columns_of((FRAME,), ["x"]), ["x"])
 
 
+@pytest.mark.parametrize(
+    "named",
+    [
+        lambda frame: xr.DataArray(frame.to_numpy(), dims=("row", "column"), coords={"column": [*frame.columns]}),
+        lambda frame: pytest.importorskip("polars").DataFrame({name: frame[name].to_numpy() for name in frame}),
+    ],
+    ids=["xarray", "polars"],
+)
+def test_columns_of_other_kinds_of_tables_are_named_too(named: Callable[[pd.DataFrame], Any]) -> None:
+    fitted = columns_of((named(FRAME),), ["x"])
+    assert fitted == {"x": ("a", "b")}
+    (found,) = in_fitted_order((named(FRAME[["b", "a"]]),), fitted, ["x"])
+    np.testing.assert_array_equal(found.to_numpy(), FRAME.to_numpy())
+    with pytest.raises(DataError, match="argument 'x' has no column 'a'"):
+        in_fitted_order((named(FRAME.rename(columns={"a": "u"})),), fitted, ["x"])
+
+
 def test_arrays_have_no_names_and_are_taken_as_they_are() -> None:
     array = np.ones((3, 2))
     assert in_fitted_order((array,), columns_of((FRAME,), ["x"]), ["x"])[0] is array
@@ -58,5 +79,7 @@ def test_a_frame_in_another_order_is_predicted_alike() -> None:
     np.testing.assert_array_equal(bz.predict(posterior, x=frame[["b", "a"]])["conditional"]["mean"], expected)
     with pytest.raises(DataError, match="argument 'x' has no column 'a'"):
         bz.predict(posterior, frame.rename(columns={"a": "u"}))
-    with pytest.raises(DataError, match="indices of arguments 'x' and 'y' differ"):
-        bz.fit(model, bz.MAP(), frame, y.sample(frac=1.0, random_state=0))
+    shuffled = y.sample(frac=1.0, random_state=0)
+    for call in (lambda: bz.fit(model, bz.MAP(), frame, shuffled), lambda: bz.predict(posterior, frame, shuffled)):
+        with pytest.raises(DataError, match=r"indices of arguments 'x' and 'y' differ, first at row 0 \(0 and \d+\)"):
+            call()

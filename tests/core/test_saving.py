@@ -355,3 +355,9 @@ def test_draws_are_printed_with_their_divergences():
     assert repr(draws) == "Draws(NUTS, 2 chains x 5 draws, 10 divergences, 1.25 s, interrupted, sites w[3])"
     assert repr(info) == "FitInfo(NUTS, mcmc, seed 0, 0 gradients, 1.25 s, interrupted, statistics: diverging)"
     assert repr(density) == "LogDensity(3 parameters in w[3]; 40 observations of y)"
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path):
+    posterior = exact_posterior(TARGET)
+    with pytest.raises(FileNotFoundError, match=r"There is no folder .*nowhere to write fit\.bnn into\. Make it"):
+        posterior.save(tmp_path / "nowhere" / "fit.bnn")

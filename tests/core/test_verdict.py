@@ -13,6 +13,7 @@ import bnnzoo as bz
 from bnnzoo import inference
 from bnnzoo.core import fit_warnings
 from bnnzoo.core.mixing import effective_sample_size, rank_normalised, split_rhat
+from bnnzoo.core.pareto import log_ratios, pareto_k
 from bnnzoo.core.verdict import troubles
 from bnnzoo.testing import linear_gaussian
 from tests.helpers.exact import chains, exact_posterior, narrow_posterior, network
@@ -115,10 +116,6 @@ def test_an_objective_that_still_improves_is_told(name, sign):
 
 
 def test_fit_raises_each_kind_once_at_the_end():
-    def funnel():
-        v = pyro.sample("v", dist.Normal(0.0, 3.0))
-        pyro.sample("x", dist.Normal(torch.zeros(5), (v / 2).exp()).to_event(1))
-
     method = bz.NUTS(num_chains=2, num_warmup=0, num_draws=500, step_size=1.0, max_tree_depth=4)
     with pytest.warns(bz.FitWarning) as record:
         bz.fit(funnel, method, progress=False)
@@ -160,3 +157,23 @@ def test_rhat_and_effective_sample_size_are_those_of_arviz(coefficient):
     rhat = [array.rhat(draws[..., i], method="z_scale", chain_axis=0, draw_axis=1) for i in range(3)]
     assert np.allclose(split_rhat(scores), rhat, rtol=1e-6)
     assert np.allclose(effective_sample_size(scores), ess, rtol=0.05)
+
+
+def funnel():
+    v = pyro.sample("v", dist.Normal(0.0, 3.0))
+    pyro.sample("x", dist.Normal(torch.zeros(5), (v / 2).exp()).to_event(1))
+
+
+def test_a_gaussian_far_from_the_posterior_is_told_and_the_exact_one_is_not():
+    with pytest.warns(
+        inference.ParetoKWarning, match=r"its Pareto k is \d\.\d\d, and weights can correct it up to 0\.7"
+    ):
+        bz.fit(funnel, bz.MeanFieldVI(num_steps=1000), progress=False)
+    assert kinds(exact_posterior(linear_gaussian())) == []
+
+
+def test_networks_are_not_judged_by_the_pareto_k_of_their_weights():
+    x, y = torch.randn(20, 3), torch.randint(3, (20,))
+    posterior = narrow_posterior(network(bz.likelihoods.categorical(), out_features=3), x, y)
+    assert kinds(posterior) == []
+    assert pareto_k(log_ratios(posterior)) > 0.7

@@ -16,10 +16,13 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity, build_density
-from bnnzoo.core.method import Method
+from bnnzoo.core.method import FitContext, Method
 from bnnzoo.core.posterior import Draws, Posterior
 from bnnzoo.inference import HMC, MAMS, MAP, MCLMC, NUTS, ChEESHMC, Laplace, MeanFieldVI, fit
+from bnnzoo.inference.starts import evaluated_starts
 from bnnzoo.testing import check_moments
+
+pytestmark = pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")  # as short runs may
 
 type Moments = tuple[Tensor, Tensor]
 """Means and variances of the unconstrained parameters ``[P]``."""
@@ -262,3 +265,27 @@ def test_models_that_run_as_python_reject_points_too(method: Method) -> None:
     assert posterior.info.num_rejected > 0 and posterior.info.rejected_at.startswith(
         "after site 'z' it fails with LinAlg"
     )
+
+
+def narrow(x: Tensor, y: Tensor) -> None:
+    """A model that can be evaluated only where the usual starting range does not reach."""
+    z = pyro.sample("z", dist.Normal(0.0, 10.0).expand([2]).to_event(1))
+    torch.linalg.cholesky(torch.eye(2) * (z[0] - 5.0))
+    with pyro.plate("data", len(y)):
+        pyro.sample("y", dist.Normal(z.sum() * x, 1.0), obs=y)
+
+
+def test_starts_come_from_the_prior_where_the_usual_range_fails() -> None:
+    x = torch.linspace(-1.0, 1.0, 10, dtype=torch.float64)
+    posterior = fit(narrow, MAP(num_members=3, num_steps=5), x, x, dtype=torch.float64)
+    assert bool((posterior.theta[..., 0] > 5.0).all())
+
+
+def test_a_start_on_a_cliff_is_drawn_again() -> None:
+    density = density_of("scale underflows")
+    starts = density.init(4, 1)
+    _, gradient = density.value_and_grad(starts, *density.data)
+    assert bool((gradient.norm(dim=1) > 1e15).any())
+    context = FitContext(seed=1)
+    found = evaluated_starts(None, 4, density, context)
+    assert bool((found.gradient.norm(dim=1) < 1e15).all())

@@ -1,14 +1,17 @@
 """What ``fit`` refuses before it does anything."""
 
 import dataclasses
+import inspect
 from collections.abc import Callable
 
+import numpy as np
 import pytest
+import torch
 
 from bnnzoo.core.method import Method
 from bnnzoo.core.settings import Seed, check_argument
 from bnnzoo.inference import MAP, NUTS, SVI, Laplace, MeanFieldVI, SubsetVI, fit
-from bnnzoo.inference.fit import _refuse_wrong_kinds, refuse_no_method
+from bnnzoo.inference.fit import _refuse_checkpoint, _refuse_dtype, _refuse_wrong_kinds, refuse_no_method
 from bnnzoo.testing import check_method, check_model, linear_gaussian
 from tests.helpers.executors import InProcess
 
@@ -85,6 +88,27 @@ def test_objects_of_the_wrong_kind_are_refused() -> None:
         _refuse_wrong_kinds(TARGET.model, "threads")  # by itself: the tests' own check of types would speak first
     with pytest.raises(TypeError, match=r"The first argument of fit is a int, not a model\. Write fit\(model, NUTS"):
         _refuse_wrong_kinds(3, None)
+    with pytest.raises(
+        TypeError, match=r"is a network of torch \(Sequential\), which has no prior.*models\.supervised\(net"
+    ):
+        _refuse_wrong_kinds(torch.nn.Sequential(), None)
+    with pytest.raises(TypeError, match="The second argument of fit is of type LinearGaussian, not a method"):
+        refuse_no_method(TARGET)
+
+
+def test_dtypes_and_checkpoints_of_other_kinds_are_refused() -> None:
+    for dtype in ("float64", float, torch.int64):
+        with pytest.raises(TypeError, match=r"fit\(dtype=.*\): write torch\.float32 or torch\.float64"):
+            _refuse_dtype(dtype)
+    with pytest.raises(TypeError, match=r"fit\(checkpoint=3\): write the name of a folder, such as 'run\.zarr'"):
+        inspect.unwrap(_refuse_checkpoint)(NUTS(), 3)
+
+
+def test_a_seed_may_be_an_integer_of_numpy() -> None:
+    first, second = (
+        inspect.unwrap(fit)(TARGET.model, MAP(num_steps=3), *TARGET.data, seed=seed) for seed in (np.int64(3), 3)
+    )
+    assert torch.equal(first.theta, second.theta)
 
 
 @pytest.mark.parametrize("seed", [1.5, None, "a", True, 2**70, -1])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from bnnzoo import acquisition, calibration, uncertainty
+from bnnzoo import acquisition, calibration, diagnostics, uncertainty
 from bnnzoo.testing import example_tree
 
 OF_PROBS = [
@@ -85,3 +85,24 @@ def test_a_single_draw_is_refused_where_draws_are_compared_and_enough_elsewhere(
         result = measure(single)
         dataset = result.to_dataset(name="value") if isinstance(result, xr.DataArray) else result
         assert all(np.isfinite(values).all() for values in dataset.data_vars.values())
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [uncertainty.decompose, diagnostics.loo, diagnostics.function_space, diagnostics.psis, calibration.nll],
+    ids=lambda measure: measure.__name__,
+)
+@pytest.mark.parametrize(
+    ("value", "instead"), [(np.zeros(3), "what bnnzoo.predict returns"), (None, "what bnnzoo.predict")]
+)
+def test_what_is_no_tree_is_refused_with_what_makes_one(measure, value, instead):
+    with pytest.raises(TypeError, match=rf"Measures take trees, .* of type {type(value).__name__}: pass {instead}"):
+        measure(value)
+
+
+def test_a_posterior_in_place_of_a_tree_is_told_how_to_become_one():
+    class Posterior:
+        def draws(self): ...
+
+    with pytest.raises(TypeError, match=r"of type Posterior: pass tree = bnnzoo\.predict\(posterior, x, y\)"):
+        uncertainty.decompose(Posterior())

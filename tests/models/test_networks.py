@@ -68,3 +68,10 @@ def test_a_convolutional_network_without_blocks_is_a_perceptron():
 def test_a_convolutional_network_that_cannot_be_is_refused(arguments, sentence):
     with pytest.raises(ValueError, match=sentence):
         convnet(*arguments)
+
+
+def test_a_single_width_is_told_to_be_a_sequence():
+    with pytest.raises(TypeError, match=r"mlp\(hidden=4\): write a sequence .*hidden=\(4,\)"):
+        mlp(3, hidden=4)
+    with pytest.raises(TypeError, match=r"convnet\(channels=4\): write a sequence with the channels of each block"):
+        convnet((1, 8, 8), 2, channels=4)

@@ -17,7 +17,7 @@ from bnnzoo.core import sizes
 from bnnzoo.core.density import build_density
 from bnnzoo.core.posterior import Draws, FitInfo
 from bnnzoo.predictive import posterior_predictive, predict, prior_predictive, to_datatree
-from bnnzoo.predictive.predict import _check_positive, _refuse_no_posterior
+from bnnzoo.predictive.predict import _check_positive, _check_words, _refuse_no_posterior
 from bnnzoo.testing import check_moments, funnel, leaves_no_trace, linear_gaussian
 from tests.helpers.exact import chains, exact_posterior, narrow_posterior, network, standardising, two_sites
 
@@ -361,3 +361,9 @@ def test_seeds_of_draws_are_refused_like_those_of_a_fit(seed):
 def test_a_number_of_draws_is_whole(value):
     with pytest.raises(TypeError, match=f"^num_draws={value!r}: write a whole number"):
         _check_positive("num_draws", value)
+
+
+@pytest.mark.parametrize("option", ["weights", "linearized"])
+def test_words_other_than_auto_are_refused(option):
+    with pytest.raises((TypeError, ValueError), match=rf"predict\({option}='yes'\): write True or False or 'auto'"):
+        _check_words("predict", **{option: "yes"})

@@ -306,6 +306,8 @@ def test_decimal_commas_are_read_and_otherwise_pointed_out(tmp_path):
         TableError, match=r"Column 'a' holds numbers with decimal commas, such as '0,5'; use --decimal ','"
     ):
         prepare(read_table(path, ";"), "y")
+    with pytest.raises(TableError, match=r"seem to be separated by ';': use --separator ';', and --decimal ','"):
+        read_table(path)
 
 
 def test_few_decimal_commas_do_not_become_categories(frame):

@@ -8,11 +8,13 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.posterior import Gaussian
 from bnnzoo.inference.ensembles.map import MAP
-from bnnzoo.inference.laplace.curvature import RowCurvature, choose_curvature, sum_over_rows
+from bnnzoo.inference.laplace.curvature import Curvature, RowCurvature, choose_curvature, sum_over_rows
 from bnnzoo.inference.laplace.family import (
     LaplaceError,
     LaplaceSettings,
-    find_mode,
+    Mode,
+    best_approximation,
+    find_modes,
     hierarchical_hint,
     laplace_posterior,
 )
@@ -60,8 +62,11 @@ class DiagonalLaplace(LaplaceSettings):
         LaplaceError
             If a precision is not positive.
         """
-        mode = find_mode(self, density, context)
-        curvature = choose_curvature(self.curvature, density, mode.theta)
+        modes = find_modes(self, density, context)
+        curvature = choose_curvature(self.curvature, density, modes[0].theta)
+        return best_approximation(modes, lambda mode: self._around(density, mode, curvature))[1]
+
+    def _around(self, density: LogDensity, mode: Mode, curvature: Curvature) -> Gaussian:
         likelihood = sum_over_rows(density, mode.theta, curvature, lambda root: (root**2).sum(0))
         precision = likelihood - hessian_diagonal(density.log_prior, mode.theta) + self.damping
         if not bool((precision > 0).all()):

@@ -15,7 +15,13 @@ from bnnzoo.core.settings import Count, Positive, check_argument
 from bnnzoo.core.types import Model
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.fit import fit
-from bnnzoo.inference.laplace.family import LaplaceError, LaplaceMethod, NotConvergedWarning, refuse_other_methods
+from bnnzoo.inference.laplace.family import (
+    LaplaceError,
+    LaplaceMethod,
+    NotConvergedWarning,
+    laplace_evidence,
+    refuse_other_methods,
+)
 
 __all__ = ["EvidenceMaximum", "log_marginal_likelihood", "maximise_evidence"]
 
@@ -46,8 +52,7 @@ def log_marginal_likelihood(posterior: Gaussian) -> Tensor:
     density = posterior.density
     with torch.no_grad():
         joint = density.log_joint(posterior.loc, *density.data)
-    rank, logdet = posterior.covariance.rank, posterior.covariance.logdet()
-    return joint + 0.5 * rank * math.log(2 * math.pi) + 0.5 * logdet
+    return laplace_evidence(joint, posterior.covariance)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """What all Laplace approximations share: settings, the mode, errors and warnings, and the posterior they return."""
 
+import math
 import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import Field, dataclass, replace
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -24,8 +26,11 @@ __all__ = [
     "LaplaceSettings",
     "Mode",
     "NotConvergedWarning",
+    "best_approximation",
     "find_mode",
+    "find_modes",
     "hierarchical_hint",
+    "laplace_evidence",
     "laplace_posterior",
     "refuse_other_methods",
     "refuse_reparametrised",
@@ -76,12 +81,13 @@ class LaplaceSettings:
 
 @dataclass(frozen=True)
 class Mode:
-    """The posterior mode that an optimisation found.
+    """A posterior mode that an optimisation found.
 
     Attributes
     ----------
     theta : Tensor [P]
-        The member with the highest density.
+    log_joint : Tensor []
+        The log density there.
     gradient_norm : float
         Euclidean norm of its gradient.
     found : Draws
@@ -89,12 +95,13 @@ class Mode:
     """
 
     theta: Tensor
+    log_joint: Tensor
     gradient_norm: float
     found: Draws
 
 
-def find_mode(method: LaplaceMethod, density: LogDensity, context: FitContext) -> Mode:
-    """Run ``method.map`` and return the mode of highest density.
+def find_modes(method: LaplaceMethod, density: LogDensity, context: FitContext) -> Sequence[Mode]:
+    """Run ``method.map`` and return the modes that its members found, highest density first.
 
     Raises
     ------
@@ -104,8 +111,42 @@ def find_mode(method: LaplaceMethod, density: LogDensity, context: FitContext) -
     found = method.map.run(density, context)
     if not found.info.complete:
         raise KeyboardInterrupt(f"{type(method).__name__} was interrupted before the mode was found.")
-    best = int(found.info.sample_stats["lp"][0].argmax())
-    return Mode(found.theta[0, best], float(found.info.sample_stats["gradient_norm"][0, best]), found)
+    lp, gradient_norm = (found.info.sample_stats[name][0] for name in ("lp", "gradient_norm"))
+    order = lp.argsort(descending=True, stable=True).tolist()
+    return tuple(Mode(found.theta[0, i], lp[i], float(gradient_norm[i]), found) for i in order)
+
+
+def find_mode(method: LaplaceMethod, density: LogDensity, context: FitContext) -> Mode:
+    """Run ``method.map`` and return the mode of highest density: for structures that compare none by their evidence."""
+    return find_modes(method, density, context)[0]
+
+
+def best_approximation(modes: Sequence[Mode], approximate: Callable[[Mode], Gaussian]) -> tuple[Mode, Gaussian]:
+    """Return the mode around which a Gaussian holds most of the posterior, by its evidence, and that Gaussian.
+
+    The highest mode of a flexible likelihood is often a spike at a few observations, which holds little of the posterior.
+
+    Raises
+    ------
+    LaplaceError
+        If there is no approximation around any of the modes, or the model is hierarchical and there is none around one of them:
+        its density is unbounded, and where the others ended is no mode.
+    """
+    found: list[tuple[Mode, Gaussian]] = []
+    failures: list[LaplaceError] = []
+    for mode in modes:
+        try:
+            found.append((mode, approximate(mode)))
+        except LaplaceError as error:
+            failures.append(error)
+    if failures and (not found or hierarchical_hint(modes[0].found.density)):
+        raise failures[0]
+    return max(found, key=lambda pair: float(laplace_evidence(pair[0].log_joint, pair[1].covariance)))
+
+
+def laplace_evidence(log_joint: Tensor, covariance: Covariance) -> Tensor:
+    """Return the log integral ``[]`` of an unnormalised Gaussian with the log density ``log_joint[]`` at its mode."""
+    return log_joint + 0.5 * covariance.rank * math.log(2 * math.pi) + 0.5 * covariance.logdet()
 
 
 def laplace_posterior(density: LogDensity, mode: Mode, curvature: Curvature, covariance: Covariance) -> Gaussian:

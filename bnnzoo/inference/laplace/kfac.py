@@ -21,7 +21,8 @@ from bnnzoo.inference.laplace.family import (
     LaplaceError,
     LaplaceSettings,
     Mode,
-    find_mode,
+    best_approximation,
+    find_modes,
     laplace_posterior,
     refuse_reparametrised,
 )
@@ -91,10 +92,14 @@ class KFACLaplace(LaplaceSettings):
         """
         _refuse_unsupported(density)
         refuse_reparametrised(density, "KFACLaplace")
-        mode = find_mode(self, density, context)
-        curvature = choose_curvature(self.curvature, density, mode.theta)
-        blocks = _blocks(density, mode, curvature, self.damping)
-        return laplace_posterior(density, mode, curvature, Kronecker(blocks))
+        modes = find_modes(self, density, context)
+        curvature = choose_curvature(self.curvature, density, modes[0].theta)
+
+        def around(mode: Mode) -> Gaussian:
+            blocks = _blocks(density, mode, curvature, self.damping)
+            return laplace_posterior(density, mode, curvature, Kronecker(blocks))
+
+        return best_approximation(modes, around)[1]
 
 
 def _refuse_unsupported(density: LogDensity) -> None:

@@ -9,7 +9,13 @@ from bnnzoo.core.posterior import Gaussian
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.laplace.curvature import choose_curvature
 from bnnzoo.inference.laplace.dense import DenseSettings, dense_covariance, refuse_too_large
-from bnnzoo.inference.laplace.family import find_mode, laplace_posterior, warn_if_not_converged
+from bnnzoo.inference.laplace.family import (
+    Mode,
+    best_approximation,
+    find_modes,
+    laplace_posterior,
+    warn_if_not_converged,
+)
 
 __all__ = ["Laplace"]
 
@@ -28,7 +34,7 @@ class Laplace(DenseSettings):
     Parameters
     ----------
     map : MAP
-        How the mode is found. Of several members the one with the highest density is used.
+        How the mode is found. Of several members the one with the highest evidence is used.
     curvature : {"ggn", "hessian", "empirical_fisher"} or MonteCarloFisher, optional
         Curvature of the likelihood. Default: GGN; the exact Hessian where the likelihood has no parameters that can be
         read, with a warning. The posterior's ``info.config`` says which it was.
@@ -69,8 +75,13 @@ class Laplace(DenseSettings):
             If the matrix does not fit into memory or is not positive definite.
         """
         refuse_too_large(density.num_params, density.dtype, self.max_bytes)
-        mode = find_mode(self, density, context)
-        curvature = choose_curvature(self.curvature, density, mode.theta)
-        covariance = dense_covariance(density, mode.theta, curvature, self.damping)
-        warn_if_not_converged(density, mode, covariance)
-        return laplace_posterior(density, mode, curvature, covariance)
+        modes = find_modes(self, density, context)
+        curvature = choose_curvature(self.curvature, density, modes[0].theta)
+
+        def around(mode: Mode) -> Gaussian:
+            covariance = dense_covariance(density, mode.theta, curvature, self.damping)
+            return laplace_posterior(density, mode, curvature, covariance)
+
+        mode, found = best_approximation(modes, around)
+        warn_if_not_converged(density, mode, found.covariance)
+        return found

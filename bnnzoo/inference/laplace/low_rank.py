@@ -23,7 +23,9 @@ from bnnzoo.inference.laplace.curvature import Curvature, choose_curvature, row_
 from bnnzoo.inference.laplace.family import (
     LaplaceError,
     LaplaceSettings,
-    find_mode,
+    Mode,
+    best_approximation,
+    find_modes,
     hierarchical_hint,
     laplace_posterior,
     warn_if_not_converged,
@@ -58,7 +60,7 @@ class LowRankLaplace(LaplaceSettings):
     rank : int
         Number of directions.
     map : MAP
-        How the mode is found. Of several members the one with the highest density is used.
+        How the mode is found. Of several members the one with the highest evidence is used.
     curvature : {"ggn", "hessian", "empirical_fisher"} or MonteCarloFisher, optional
         Curvature of the likelihood; default as in :class:`bnnzoo.inference.Laplace`.
     damping : float
@@ -96,8 +98,18 @@ class LowRankLaplace(LaplaceSettings):
         LaplaceError
             If the prior precision, or the precision in one of the directions, is not positive.
         """
-        mode = find_mode(self, density, context)
-        curvature = choose_curvature(self.curvature, density, mode.theta)
+        modes = find_modes(self, density, context)
+        curvature = choose_curvature(self.curvature, density, modes[0].theta)
+
+        def around(mode: Mode) -> Gaussian:
+            covariance = self._covariance(density, mode, curvature, context.seed)
+            return laplace_posterior(density, mode, curvature, covariance)
+
+        mode, found = best_approximation(modes, around)
+        warn_if_not_converged(density, mode, found.covariance)
+        return found
+
+    def _covariance(self, density: LogDensity, mode: Mode, curvature: Curvature, seed: int) -> LowRankPrecision:
         scale = _prior_scale(density, mode.theta, self.damping)
         full = precision_product(density, mode.theta, curvature)
 
@@ -106,11 +118,9 @@ class LowRankLaplace(LaplaceSettings):
             inner = scale * v
             return scale * (full(inner) + self.damping * inner) - v
 
-        values, vectors = _leading_eigenpairs(excess, mode.theta, self.rank, context.seed)
+        values, vectors = _leading_eigenpairs(excess, mode.theta, self.rank, seed)
         _refuse_indefinite(values, str(curvature), density)
-        covariance = LowRankPrecision(scale, vectors, values)
-        warn_if_not_converged(density, mode, covariance)
-        return laplace_posterior(density, mode, curvature, covariance)
+        return LowRankPrecision(scale, vectors, values)
 
 
 def precision_product(density: LogDensity, theta: Tensor, curvature: Curvature) -> Product:

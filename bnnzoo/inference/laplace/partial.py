@@ -14,7 +14,13 @@ from bnnzoo.core.selection import index_of_sites, last_layer_index
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.laplace.curvature import choose_curvature
 from bnnzoo.inference.laplace.dense import DenseSettings, dense_covariance, refuse_too_large
-from bnnzoo.inference.laplace.family import find_mode, laplace_posterior, refuse_reparametrised
+from bnnzoo.inference.laplace.family import (
+    Mode,
+    best_approximation,
+    find_modes,
+    laplace_posterior,
+    refuse_reparametrised,
+)
 
 __all__ = ["LastLayerLaplace", "SubsetLaplace"]
 
@@ -111,7 +117,11 @@ def _laplace_over(
 ) -> Gaussian:
     """Return the Laplace approximation over the entries ``index[R]`` of theta."""
     refuse_too_large(len(index), density.dtype, method.max_bytes)
-    mode = find_mode(method, density, context)
-    curvature = choose_curvature(method.curvature, density, mode.theta)
-    block = dense_covariance(density, mode.theta, curvature, method.damping, index)
-    return laplace_posterior(density, mode, curvature, Embedded(block, index, density.num_params))
+    modes = find_modes(method, density, context)
+    curvature = choose_curvature(method.curvature, density, modes[0].theta)
+
+    def around(mode: Mode) -> Gaussian:
+        block = dense_covariance(density, mode.theta, curvature, method.damping, index)
+        return laplace_posterior(density, mode, curvature, Embedded(block, index, density.num_params))
+
+    return best_approximation(modes, around)[1]

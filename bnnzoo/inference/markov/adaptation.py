@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.func import vmap
 
 from bnnzoo.inference.markov.hamiltonian.kernel import Metric
 
@@ -19,6 +20,7 @@ __all__ = [
     "initial_adaptation",
     "initial_step_size",
     "metric_from",
+    "metric_of",
     "no_moments",
     "observe",
     "pooled_moments",
@@ -179,6 +181,11 @@ def metric_from(moments: Moments) -> Metric:
     if covariance.ndim == 1:
         return _diagonal(weight * covariance + floor)
     return _dense(weight * covariance + floor * torch.eye(len(covariance)).to(covariance))
+
+
+def metric_of(inverse_mass: Tensor) -> Metric:
+    """Return mass matrices of given inverses, ``[C, P]`` or ``[C, P, P]``."""
+    return _diagonal(inverse_mass) if inverse_mass.ndim == 2 else vmap(_dense)(inverse_mass)
 
 
 def identity_metric(theta: Tensor, mass_matrix: MassMatrix) -> Metric:

@@ -85,6 +85,15 @@ class ChainLoop(ABC):
     def num_rejected(self) -> int:
         """Number of proposed points at which the log density could not be computed."""
 
+    @property
+    @abstractmethod
+    def tuned(self) -> dict[str, Tensor]:
+        """What the chains have learnt, ``[C, ...]`` each."""
+
+    @abstractmethod
+    def adopt(self, tuning: Mapping[str, Tensor]) -> None:
+        """Replace what the chains would learn, before the first draw, by what others have learnt."""
+
     @abstractmethod
     def advance(self) -> None:
         """Run the chains until at least one of them has its next draw."""

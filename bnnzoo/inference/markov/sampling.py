@@ -19,8 +19,9 @@ from bnnzoo.core.posterior import Draws, FitInfo
 from bnnzoo.core.rejections import why_rejected
 from bnnzoo.inference.config import config_of
 from bnnzoo.inference.markov.checkpoint import Checkpoint, Fingerprint, fingerprint_of
+from bnnzoo.inference.markov.going_on import continued_seed, refuse_other_tuning, tuning_to_go_on
 from bnnzoo.inference.markov.protocols import Loop, Sampler
-from bnnzoo.inference.markov.settings import ChainSettings, refuse_untuned
+from bnnzoo.inference.markov.settings import ChainSettings, goes_on, refuse_untuned
 from bnnzoo.inference.markov.store import kind_of_loop, open_store
 from bnnzoo.inference.starts import starting_points
 
@@ -38,6 +39,7 @@ class ChainDraws:
     num_gradients: int
     num_rejected: int
     complete: bool
+    tuning: Mapping[str, NDArray[np.floating]]
 
 
 @dataclass(frozen=True)
@@ -51,10 +53,13 @@ class Task:
     seed: int
     first_chain: int
     checkpoint: tuple[Path, Fingerprint] | None
+    tuning: Mapping[str, Tensor] | None = None
 
     def of_chains(self, chains: range) -> "Task":
         """Return the task of some consecutive chains."""
-        return replace(self, theta=self.theta[chains.start : chains.stop], first_chain=chains.start)
+        rows = slice(chains.start, chains.stop)
+        tuning = None if self.tuning is None else {name: value[rows] for name, value in self.tuning.items()}
+        return replace(self, theta=self.theta[rows], first_chain=chains.start, tuning=tuning)
 
 
 def sample_chains(
@@ -89,7 +94,10 @@ def sample_chains(
         checkpoint = (context.checkpoint, fingerprint_of(config_of(settings), density, context.seed))
     own = partial(starting_points, settings.init, settings.num_chains, density, context, traced=True)
     theta = (starts or own)()
-    task = Task(sampler, settings.num_warmup, settings.num_draws, theta, context.seed, 0, checkpoint)
+    seed, tuning = context.seed, None
+    if goes_on(settings):
+        seed, tuning = continued_seed(seed, theta), tuning_to_go_on(settings, theta)
+    task = Task(sampler, settings.num_warmup, settings.num_draws, theta, seed, 0, checkpoint, tuning)
     groups = sampler.groups(settings.num_chains, spread=context.executor is not None)
     tasks = [task.of_chains(group) for group in groups]
     if context.executor is None:
@@ -104,6 +112,7 @@ def sample_chains(
         complete=result.complete,
         num_rejected=result.num_rejected,
         rejected_at=why_rejected(density, draws, result.num_rejected),
+        tuning={name: torch.from_numpy(value).to(density.device) for name, value in result.tuning.items()},
         sample_stats={key: torch.from_numpy(value).to(KINDS.get(key)) for key, value in result.stats.items()},
     )
     return Draws(density, info, draws)
@@ -136,6 +145,9 @@ def _run(task: Task, density: LogDensity, progress: Progress) -> ChainDraws:
     kind = None if task.checkpoint is None else kind_of_loop(task.checkpoint[0], task.first_chain, len(task.theta))
     progress.start("Compiling", 1)
     loop = task.sampler.begin(density, task.theta, task.seed, task.first_chain, kind)
+    if task.tuning is not None:
+        refuse_other_tuning(task.tuning, loop.tuned)
+        loop.adopt(task.tuning)
     complete = _advance(loop, task, progress)
     kept = min(int(loop.counts.min()) - task.num_warmup, task.num_draws)
     if kept < 1:
@@ -147,6 +159,7 @@ def _run(task: Task, density: LogDensity, progress: Progress) -> ChainDraws:
         num_gradients=loop.num_gradients,
         num_rejected=loop.num_rejected,
         complete=complete,
+        tuning={name: value.cpu().numpy() for name, value in loop.tuned.items()},
     )
 
 
@@ -213,6 +226,7 @@ def _joined(parts: list[ChainDraws]) -> ChainDraws:
         num_gradients=sum(part.num_gradients for part in parts),
         num_rejected=sum(part.num_rejected for part in parts),
         complete=all(part.complete for part in parts),
+        tuning={name: np.concatenate([part.tuning[name] for part in parts]) for name in parts[0].tuning},
     )
 
 

@@ -16,6 +16,7 @@ __all__ = [
     "HamiltonianSettings",
     "LockstepSettings",
     "even_groups",
+    "goes_on",
     "refuse_single_parameter",
     "refuse_untuned",
     "typical_num_steps",
@@ -89,9 +90,18 @@ def typical_num_steps(num_params: int) -> int:
 
 
 def refuse_untuned(settings: ChainSettings) -> None:
-    """Raise ValueError if the sampler has neither a step size nor a warm-up in which to find one."""
-    if settings.step_size is None and settings.num_warmup == 0:
-        raise ValueError(f"{type(settings).__name__}(num_warmup=0) tunes nothing: give step_size=..., or warm up.")
+    """Raise ValueError if the sampler has no step size, no warm-up in which to find one, and no run from which to go on."""
+    if settings.step_size is None and settings.num_warmup == 0 and not goes_on(settings):
+        raise ValueError(
+            f"{type(settings).__name__}(num_warmup=0) tunes nothing: give step_size=..., warm up, or go on from where a run of "
+            f"{type(settings).__name__} ended, init=posterior."
+        )
+
+
+def goes_on(settings: ChainSettings) -> bool:
+    """Tell whether chains continue those of the posterior in ``init``, with the step sizes and scales tuned there."""
+    info = getattr(settings.init, "info", None)
+    return settings.num_warmup == 0 and settings.step_size is None and bool(getattr(info, "tuning", None))
 
 
 def refuse_single_parameter(name: str, density: LogDensity) -> None:

@@ -16,7 +16,15 @@ __all__ = ["FullRank", "FullRankVI"]
 
 @dataclass(frozen=True)
 class FullRank(Stored):
-    """Gaussians by mean and Cholesky factor: ``params`` has P means, P log diagonal entries and those below the diagonal."""
+    r"""Gaussians by mean and Cholesky factor: ``params`` has P means, P log diagonal entries and those below the diagonal.
+
+    .. math:: L = \operatorname{diag}(d) \left( I + \sinh(B) / \sqrt{P} \right)
+
+    with B strictly lower triangular. Rows are in units of their diagonal entry, and entries below it are scaled, because an
+    optimiser moves all P (P - 1) / 2 of them by the same amount in its first steps: unscaled, the condition number of L then
+    grows exponentially with P, and with it the score of q, until no number can hold it. The hyperbolic sine lets the large
+    entries of strong correlations grow by factors, as the exponential does on the diagonal.
+    """
 
     num_params: int
 
@@ -52,9 +60,10 @@ class FullRank(Stored):
     def _scale_tril(self, params: Tensor) -> Tensor:
         size = self.num_params
         rows, columns = torch.tril_indices(size, size, -1, device=params.device)
-        diagonal, below = params[size : 2 * size].exp(), params[2 * size :]
+        diagonal, below = params[size : 2 * size].exp(), params[2 * size :].sinh() / math.sqrt(size)
         flat = params.new_zeros(size * size).index_copy(0, rows * size + columns, below)
-        return flat.reshape(size, size) + torch.diag(diagonal)
+        unit = flat.reshape(size, size) + torch.eye(size, dtype=params.dtype, device=params.device)
+        return diagonal[:, None] * unit
 
 
 @dataclass(frozen=True, kw_only=True)

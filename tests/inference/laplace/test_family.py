@@ -29,7 +29,9 @@ from bnnzoo.inference.laplace.family import (
     LaplaceError,
     LaplaceMethod,
     LaplaceSettings,
+    Mode,
     NotConvergedWarning,
+    best_approximation,
     find_mode,
     laplace_posterior,
 )
@@ -127,3 +129,36 @@ def test_centred_hierarchical_model_is_told_to_use_hierarchical_laplace() -> Non
     for method in (Laplace(away, curvature="hessian"), LowRankLaplace(2, away, curvature="hessian")):
         with pytest.raises(LaplaceError, match=sentence):
             fit(centred, method, X, Y)
+
+
+def test_of_several_modes_the_one_of_the_highest_evidence_is_taken() -> None:
+    """A spike that is three nats higher than the slab beside it, and a thousand times narrower."""
+    target = linear_gaussian()
+    found = fit(target.model, MAP(num_members=2, num_steps=0, polish_steps=0), *target.data)
+    density, widths = found.density, {3.0: 1e-3, 0.0: 1.0}
+    modes = [
+        Mode(theta, torch.tensor(height), 0.0, found) for theta, height in zip(found.theta[0], widths, strict=True)
+    ]
+
+    def around(mode: Mode) -> Gaussian:
+        width = torch.full_like(mode.theta, widths[float(mode.log_joint)])
+        return laplace_posterior(density, mode, "ggn", Diagonal(width))
+
+    mode, posterior = best_approximation(modes, around)
+    assert mode is modes[1] and torch.equal(posterior.loc, found.theta[0, 1])
+
+
+def test_modes_without_a_gaussian_are_left_out_unless_there_is_no_other() -> None:
+    target = linear_gaussian()
+    starts = torch.stack([target.mean["w"], torch.zeros(3)])
+    found = fit(target.model, MAP(num_members=2, num_steps=0, polish_steps=0, init=starts), *target.data)
+    modes = [Mode(theta, torch.tensor(0.0), 0.0, found) for theta in found.theta[0]]
+
+    def around(mode: Mode) -> Gaussian:
+        if bool((mode.theta != 0).any()):
+            raise LaplaceError("not this one")
+        return laplace_posterior(found.density, mode, "ggn", Diagonal(torch.ones(3)))
+
+    assert best_approximation(modes, around)[0] is modes[1]
+    with pytest.raises(LaplaceError, match="not this one"):
+        best_approximation(modes[:1], around)

@@ -41,3 +41,13 @@ def test_whitening_undoes_a_draw() -> None:
     assert isinstance(family, InvertibleFamily)
     params = 0.3 * torch.randn(family.start(torch.zeros(4), 0.1).numel())
     torch.testing.assert_close(family.whiten(params, family.draw(params, noise)), noise)
+
+
+def test_a_hundred_correlated_parameters_do_not_run_away_in_single_precision() -> None:
+    target = linear_gaussian(num_inputs=100, num_data=200, correlation=0.5)
+    posterior = fit(target.model, FullRankVI(num_steps=300), *target.data, dtype=torch.float32, progress=False)
+    bound = posterior.info.fit_stats["elbo"][0]
+    assert bool(bound.isfinite().all())
+    assert float(bound[-30:].mean()) < float(target.log_evidence) + 1.0  # a bound from below, up to its noise
+    diagonal = posterior.covariance.dense().diagonal().sqrt() / target.sd["w"]
+    assert float(diagonal.min()) > 0.5 and float(diagonal.max()) < 2.0

@@ -12,10 +12,11 @@ from bnnzoo.inference.markov.adaptation import (
     Adaptation,
     growth_of_narrowest,
     metric_from,
+    metric_of,
     retuned_step_size,
     window_ends,
 )
-from bnnzoo.inference.markov.hamiltonian.kernel import Kernel
+from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Metric
 from bnnzoo.inference.markov.hamiltonian.native import (
     NUM_STREAMS,
     Chain,
@@ -129,11 +130,26 @@ class NativeChains:
             in_threads(self._run, under_way, self.num_threads)
         finally:  # an interrupt has waited for the stretches under way: their draws are kept, too
             for chain in under_way:
-                self._end_stretch(chain)
+                _end_stretch(self, chain)
         rounds = -(-len(under_way) // self.num_threads)
         seconds = max((time.perf_counter() - began) / rounds, 1e-9)
         taken = max(now - before for now, before in zip(self._leaps(), leaps, strict=True))
         self._budget = max(1, min(int(taken * SECONDS_PER_STRETCH / seconds), self._budget * MAX_GROWTH))
+
+    @property
+    def tuned(self) -> dict[str, Tensor]:
+        """Step size ``[C]`` and inverse mass ``[C, P]`` or ``[C, P, P]`` of each chain."""
+        numbers = range(self.num_chains)
+        sizes = torch.stack([self._chain(c).adaptation.step_size for c in numbers])
+        return {"step_size": sizes, "inverse_mass": torch.stack([self._plan(c).metric.inverse_mass for c in numbers])}
+
+    def adopt(self, tuning: Mapping[str, Tensor]) -> None:
+        """Start the first trajectories anew, with step sizes and mass matrices found before."""
+        metrics = metric_of(tuning["inverse_mass"])
+        for number in range(self.num_chains):
+            _write(self._plan(number).metric, Metric(*(value[number] for value in metrics)))
+            self._chain(number).adaptation.step_size.copy_(tuning["step_size"][number])
+            self._begin(number)
 
     def progress_fields(self) -> dict[str, float]:
         """Return what a progress bar shows besides the number of draws."""
@@ -171,26 +187,27 @@ class NativeChains:
         self._chain(chain).counters.budget.fill_(self._budget)
         self.stretch(self._states[chain], self._plans[chain])
 
-    def _end_stretch(self, number: int) -> None:
-        """Copy new draws to where they are kept, and end a window of the adaptation."""
-        chain, plan = self._chain(number), self._plan(number)
-        count = int(chain.counters.draws)
-        new = slice(self._num_copied[number], max(count - self.settings.num_warmup, 0))
-        rows = new.stop - new.start
-        self.draws[number, new], self.stats[number, new] = chain.draws[:rows], chain.stats[:rows]
-        self._num_copied[number] = new.stop
-        plan.schedule.first.fill_(self.settings.num_warmup + new.stop)
-        if count == int(plan.schedule.until) and count < self._total:
-            if count in self._ends[1:]:
-                _close_window(chain, plan, self._ends)
-            plan.schedule.until.fill_(min(end for end in (*self._ends, self._total) if end > count))
-            self._begin(number)
-
     def _begin(self, number: int) -> None:
         """Begin a chain's next trajectory, which waits for the new mass matrix where a window has ended."""
         chain = self._chain(number)
         end, trajectory = begun(self.kernel, chain, self._plan(number))
         self.stretch.write(self._states[number], chain._replace(end=end, trajectory=trajectory))
+
+
+def _end_stretch(loop: NativeChains, number: int) -> None:
+    """Copy new draws to where they are kept, and end a window of the adaptation."""
+    chain, plan = loop._chain(number), loop._plan(number)
+    count = int(chain.counters.draws)
+    new = slice(loop._num_copied[number], max(count - loop.settings.num_warmup, 0))
+    rows = new.stop - new.start
+    loop.draws[number, new], loop.stats[number, new] = chain.draws[:rows], chain.stats[:rows]
+    loop._num_copied[number] = new.stop
+    plan.schedule.first.fill_(loop.settings.num_warmup + new.stop)
+    if count == int(plan.schedule.until) and count < loop._total:
+        if count in loop._ends[1:]:
+            _close_window(chain, plan, loop._ends)
+        plan.schedule.until.fill_(min(end for end in (*loop._ends, loop._total) if end > count))
+        loop._begin(number)
 
 
 def _without_buffers(state: list[Tensor], chain: Chain) -> list[Tensor]:

@@ -1,27 +1,26 @@
 """The loop that drives Hamiltonian kernels: all chains in one batch, none waiting for another."""
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 from torch.func import vmap
-from torch.utils import _pytree as pytree
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.inference.markov.adaptation import (
     Adaptation,
-    growth_of_narrowest,
     identity_metric,
     initial_adaptation,
-    metric_from,
-    retuned_step_size,
+    metric_of,
     search_step_size,
 )
 from bnnzoo.inference.markov.chains import INITIAL_STEP_SIZE, ChainLoop
 from bnnzoo.inference.markov.hamiltonian.chains import NativeChains
-from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Phase, energy
+from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Metric, Phase, energy
 from bnnzoo.inference.markov.hamiltonian.native import gradient_of
 from bnnzoo.inference.markov.hamiltonian.steps import (
     STATS,
@@ -29,7 +28,9 @@ from bnnzoo.inference.markov.hamiltonian.steps import (
     batched_leap,
     batched_learn,
     batched_propose,
+    stages_of,
 )
+from bnnzoo.inference.markov.hamiltonian.windows import close_windows
 from bnnzoo.inference.markov.protocols import Loop
 from bnnzoo.inference.markov.settings import HamiltonianSettings, even_groups, typical_num_steps
 from bnnzoo.lowering.compiling import LoweringWarning
@@ -147,14 +148,21 @@ class HamiltonianLoop(ChainLoop):
         end, trajectory = vmap(self.kernel.finished_trajectory)(at_rest)
         self._row = self.streams.uniforms()
         noise = self.streams.normals(self.num_params)
-        begin = vmap(self.kernel.begin, in_dims=(0, 0, 0, 0, 0, 1))
-        end, trajectory = begin(end, trajectory, metric, step_size, noise, self._row[3:])
-        packed = Packed(end), Packed(trajectory), Packed(metric), Packed(adaptation)
-        self.state = State(*packed, counts, counts.new_zeros(()))
+        begun = _begun(self, end, trajectory, metric, adaptation, noise)
+        self.state = State(*begun, counts, counts.new_zeros(()))
         self.steps = self._lower(noise)
         if self.settings.step_size is None:
-            adaptation = initial_adaptation(theta, search_step_size(self._acceptance, step_size), mass_matrix)
+            adaptation = initial_adaptation(theta, search_step_size(partial(_acceptance, self), step_size), mass_matrix)
             self.state = self.state._replace(adaptation=Packed(adaptation))
+
+    @property
+    def tuned(self) -> dict[str, Tensor]:
+        """Step size ``[C]`` and inverse mass ``[C, P]`` or ``[C, P, P]`` of each chain."""
+        return {"step_size": self._step_size(), "inverse_mass": self.state.metric.value.inverse_mass.clone()}
+
+    def adopt(self, tuning: Mapping[str, Tensor]) -> None:
+        """Start the first trajectories anew, with step sizes and mass matrices found before."""
+        self.state = _begun_anew(self, tuning)
 
     def _lower(self, noise: Tensor) -> Steps:
         """Turn the kernel's steps into functions of whole batches."""
@@ -163,12 +171,13 @@ class HamiltonianLoop(ChainLoop):
         steps = typical_num_steps(self.num_params)
         # chains rarely stop together in long trajectories, often in short ones
         proposals = min(steps, self.kernel.num_proposals(steps) * self.num_chains) * draws
-        learn = batched_learn(self.settings.target_accept)
         moving = end, trajectory, metric
         return Steps(
             leap=self._lowered(lambda f: batched_leap(self.kernel, f), *moving, self._step_size(), row[0]),
             propose=LoopStep(batched_propose(self.kernel), *moving, row[1:3], at_least=proposals),
-            learn=LoopStep(learn, *moving, adaptation, *self._stages(), at_least=draws),
+            learn=LoopStep(
+                batched_learn(self.settings.target_accept), *moving, adaptation, *self._stages(), at_least=draws
+            ),
             begin=LoopStep(batched_begin(self.kernel), *moving, adaptation, noise, row[3:], at_least=draws),
         )
 
@@ -203,7 +212,7 @@ class HamiltonianLoop(ChainLoop):
         self._acceptance_rate = float(stats[:, STATS.index("acceptance_rate")].mean())
         self._keep(chains.cpu(), finished.proposal.theta[chains], stats)
         counts[chains.cpu()] += 1
-        close_windows(self.state, chains.cpu(), self._ends)
+        close_windows(metric.value, adaptation.value, counts, chains.cpu(), self._ends)
         noise = self.streams.normals(self.num_params, chains.tolist())
         moving = *end.groups, *trajectory.groups, *metric.groups
         groups = self.steps.begin(*moving, *adaptation.groups, noise, self._row[3:])
@@ -215,52 +224,32 @@ class HamiltonianLoop(ChainLoop):
     def _stages(self) -> tuple[Tensor, Tensor, Tensor]:
         return stages_of(self.state.counts, self._num_warmup, self._ends, self.density.device)
 
-    def _acceptance(self, step_size: Tensor) -> Tensor:
-        """Return the acceptance probability ``[C]`` of one leapfrog step from the current points."""
-        end, trajectory, metric, *_ = self.state
-        moving = *end.groups, *trajectory.groups, *metric.groups
-        groups = self.steps.leap(*moving, step_size, self._row[0], *self._tensors)
-        phase = end.with_groups(groups[:-1]).value.phase
-        return (trajectory.value.control.energy - vmap(energy)(metric.value, phase)).exp()
+
+def _begun_anew(loop: HamiltonianLoop, tuning: Mapping[str, Tensor]) -> State:
+    """Return the state of chains whose first trajectories start anew, with step sizes and mass matrices found before."""
+    end, trajectory = loop.state.end.value, loop.state.trajectory.value
+    step_size, metric = tuning["step_size"], metric_of(tuning["inverse_mass"])
+    adaptation = initial_adaptation(trajectory.proposal.theta, step_size, loop.settings.mass_matrix)
+    begun = _begun(loop, end, trajectory, metric, adaptation, loop.streams.normals(loop.num_params))
+    return State(*begun, loop.state.counts, loop.state.num_rejected)
 
 
-def stages_of(
-    counts: Tensor, num_warmup: int, ends: tuple[int, ...], device: torch.device
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return which chains adapt their step size, which do so for the last time, and which collect moments."""
-    first, last = (ends[0], ends[-1]) if ends else (0, 0)
-    stages = counts < num_warmup, counts == num_warmup - 1, (counts >= first) & (counts < last)
-    return stages[0].to(device), stages[1].to(device), stages[2].to(device)
+def _begun(
+    loop: HamiltonianLoop, end: Any, trajectory: Any, metric: Metric, adaptation: Adaptation, noise: Tensor
+) -> tuple[Packed, Packed, Packed, Packed]:
+    """Begin the trajectories of all chains."""
+    begin = vmap(loop.kernel.begin, in_dims=(0, 0, 0, 0, 0, 1))
+    end, trajectory = begin(end, trajectory, metric, adaptation.step_size, noise, loop._row[3:])
+    return Packed(end), Packed(trajectory), Packed(metric), Packed(adaptation)
 
 
-def close_windows(state: State, chains: Tensor, ends: tuple[int, ...]) -> None:
-    """Close the windows of adaptation that end with the latest draws of some chains."""
-    counts = state.counts[chains]
-    ends_window = torch.isin(counts, torch.tensor(ends[1:], dtype=counts.dtype))
-    for chain in chains[ends_window].tolist():
-        _close_window(state, chain, ends)
-
-
-def _close_window(state: State, chain: int, ends: tuple[int, ...]) -> None:
-    """Give one chain the mass matrix estimated in the window that ends now, and forget the window."""
-    metric, adaptation = state.metric.value, state.adaptation.value
-    learnt: Adaptation = _of_chain(adaptation, chain)
-    new = metric_from(learnt.moments)
-    growth = growth_of_narrowest(_of_chain(metric, chain), new)
-    step = retuned_step_size(learnt.step, growth, window=ends.index(int(state.counts[chain])), last=len(ends) - 1)
-    empty = pytree.tree_map(torch.zeros_like, learnt.moments)
-    _write_chain(metric, chain, new)
-    _write_chain(adaptation, chain, Adaptation(step.log_step.exp(), step, empty))
-
-
-def _of_chain(state: Any, chain: int) -> Any:
-    return pytree.tree_map(lambda value: value[chain].clone(), state)
-
-
-def _write_chain(state: Any, chain: int, new: Any) -> None:
-    """Write one chain's values into the views that make up ``state``."""
-    for values, value in zip(pytree.tree_leaves(state), pytree.tree_leaves(new), strict=True):
-        values[chain] = value
+def _acceptance(loop: HamiltonianLoop, step_size: Tensor) -> Tensor:
+    """Return the acceptance probability ``[C]`` of one leapfrog step from the current points."""
+    end, trajectory, metric, *_ = loop.state
+    moving = *end.groups, *trajectory.groups, *metric.groups
+    groups = loop.steps.leap(*moving, step_size, loop._row[0], *loop._tensors)
+    phase = end.with_groups(groups[:-1]).value.phase
+    return (trajectory.value.control.energy - vmap(energy)(metric.value, phase)).exp()
 
 
 @dataclass(frozen=True)
@@ -293,9 +282,7 @@ class HamiltonianSampler:
 
     def _native_pays(self, density: LogDensity) -> bool:
         num_steps = typical_num_steps(density.num_params) * (self.settings.num_warmup + self.settings.num_draws)
-        few = (
-            self.settings.num_chains <= MAX_NATIVE_CHAINS
-        )  # of the fit, so that groups of chains run as all of them would
+        few = self.settings.num_chains <= MAX_NATIVE_CHAINS  # of the fit: groups of chains run as all of them would
         return few and density.device.type == "cpu" and num_steps >= NATIVE_PAYS_FROM
 
     def _native_chains(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int) -> NativeChains | None:

@@ -22,7 +22,7 @@ from bnnzoo.inference.markov.hamiltonian.kernel import (
 )
 from bnnzoo.lowering.packed import Packed
 
-__all__ = ["STATS", "batched_begin", "batched_leap", "batched_learn", "batched_propose", "learn"]
+__all__ = ["STATS", "batched_begin", "batched_leap", "batched_learn", "batched_propose", "learn", "stages_of"]
 
 STATS = ("lp", "energy", "acceptance_rate", "n_steps", "tree_depth", "diverging", "step_size")
 """Columns of the statistics kept of every draw."""
@@ -128,3 +128,12 @@ def _select_packed(condition: Tensor, yes: Packed, no: Packed) -> Packed:
 
 def _where(condition: Tensor, yes: Any, no: Any) -> Any:
     return pytree.tree_map(lambda a, b: torch.where(condition, a, b), yes, no)
+
+
+def stages_of(
+    counts: Tensor, num_warmup: int, ends: tuple[int, ...], device: torch.device
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return which chains adapt their step size, which do so for the last time, and which collect moments."""
+    first, last = (ends[0], ends[-1]) if ends else (0, 0)
+    stages = counts < num_warmup, counts == num_warmup - 1, (counts >= first) & (counts < last)
+    return stages[0].to(device), stages[1].to(device), stages[2].to(device)

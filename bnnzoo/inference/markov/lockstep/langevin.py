@@ -1,7 +1,7 @@
 """The loop of microcanonical Langevin dynamics: nothing is rejected, so that every step counts, and a small bias remains."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -29,6 +29,8 @@ SCALES_UNTIL = 0.65
 
 MAX_STEPS_PER_DRAW = 1000
 """Bound on the default number of steps between draws: with scales from too few draws and tiny steps, one could take hours."""
+
+SMALLEST = 1e-300  # by which an error is divided: the sixth power of a tiny step may underflow
 
 DECOHERENCE = 0.4
 """The direction decoheres over this many autocorrelation times, which Robnik et al. (2023) found best."""
@@ -129,6 +131,18 @@ class LangevinLoop(SynchronousLoop[LangevinTuning]):
         if settings.step_size is None:
             self._search_step_size()
 
+    @property
+    def tuned(self) -> dict[str, Tensor]:
+        """Step size ``[C]``, scales ``[C, P]``, decoherence length and steps of a draw ``[C]``, common to all chains."""
+        return self._shared(decoherence_length=self.tuning.length, steps_per_draw=self.tuning.steps_per_draw)
+
+    def adopt(self, tuning: Mapping[str, Tensor]) -> None:
+        """Go on with the step size, scales and lengths found before."""
+        self._adopt_units(tuning)
+        length, steps = float(tuning["decoherence_length"][0]), round(float(tuning["steps_per_draw"][0]))
+        given = self.settings.decoherence_length, self.settings.steps_per_draw
+        self.tuning = self.tuning._replace(length=given[0] or length, steps_per_draw=given[1] or steps)
+
     def progress_fields(self) -> dict[str, float]:
         """Return what a progress bar shows besides the number of draws."""
         return {"energy error": self.tuning.energy_error, "step size": float(self.state.step_size)}
@@ -181,7 +195,7 @@ class LangevinLoop(SynchronousLoop[LangevinTuning]):
             self.state = state._replace(point=before, step_size=0.5 * state.step_size)
             self.tuning = tuning._replace(error=NOTHING)
             return
-        error = _updated(tuning.error, tuning.energy_error / float(state.step_size) ** 6)
+        error = _updated(tuning.error, tuning.energy_error / max(float(state.step_size) ** 6, SMALLEST))
         self.tuning = tuning._replace(error=error)
         if self.settings.step_size is None:
             self.state = state._replace(step_size=torch.full_like(state.step_size, self._wanted_step_size()))

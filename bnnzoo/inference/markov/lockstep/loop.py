@@ -4,7 +4,7 @@ Step size, scales and trajectory length are common to all chains and learnt from
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -115,6 +115,18 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
         length = initial_length(settings.trajectory_length or FIRST_NUM_STEPS * float(self.state.step_size))
         self.tuning = LockstepTuning(theta.clone(), tuner, length, acceptance=0.0)
 
+    @property
+    def tuned(self) -> dict[str, Tensor]:
+        """Step size ``[C]``, scales ``[C, P]`` and mean length of trajectories ``[C]``, which chains have in common."""
+        return self._shared(trajectory_length=self.tuning.length.value)
+
+    def adopt(self, tuning: Mapping[str, Tensor]) -> None:
+        """Go on with the step size, scales and length found before."""
+        self._adopt_units(tuning)
+        if self.settings.trajectory_length is None:
+            length = initial_length(float(tuning["trajectory_length"][0]))
+            self.tuning = self.tuning._replace(length=length)
+
     def progress_fields(self) -> dict[str, float]:
         """Return what a progress bar shows besides the number of draws."""
         step_size, tuning = float(self.state.step_size), self.tuning
@@ -175,15 +187,6 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
         known = self._scaled or not self._ends or self.settings.trajectory_length is not None
         return self.settings.max_steps if known else min(self.settings.max_steps, EARLY_MAX_STEPS)
 
-    def _bounds(self) -> tuple[float, float]:
-        """Return the interval of mean lengths over which to tune.
-
-        Squared jumps add up over parameters, and a few slow ones contribute little: where most parameters move fast, the
-        largest jump asks for trajectories too short for the slow ones.
-        """
-        shortest = SHORTEST * self.dynamics.quarter_period(self.num_params) if self._scaled else 0.0
-        return shortest, 0.5 * self._max_steps() * float(self.state.step_size)
-
     def _learn(self, start: Point, end: Point, acceptance: Tensor, num_steps: int) -> None:
         """Update step size, length, mean and moments from the trajectories just travelled."""
         (mean, tuner, length, _), state = self.tuning, self.state
@@ -191,7 +194,7 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
             measure = vmap(self._jump, in_dims=(0, 0, 0, 0, None))
             jumped, slope = measure(start, end, mean, acceptance, state.scale)
             time = num_steps * float(state.step_size)
-            length = update_length(length, float(jumped.mean()), float(slope.mean()), time, self._bounds())
+            length = update_length(length, float(jumped.mean()), float(slope.mean()), time, _bounds(self))
         harmonic = 1 / (1 / acceptance.clamp(min=MIN_ACCEPTANCE)).mean()
         tuner = update_step_size(tuner, harmonic, self.settings.target_accept)
         weight = max(1 / (state.iteration + 1), MIN_WEIGHT)
@@ -222,6 +225,16 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
         """Return the mean acceptance probability ``[]`` of one step from ``start``."""
         end = self._travel(start, 1, step_size)
         return metropolis(start, end, torch.ones_like(end.work))[2].mean()
+
+
+def _bounds(loop: LockstepLoop) -> tuple[float, float]:
+    """Return the interval of mean lengths over which to tune.
+
+    Squared jumps add up over parameters, and a few slow ones contribute little: where most parameters move fast, the
+    largest jump asks for trajectories too short for the slow ones.
+    """
+    shortest = SHORTEST * loop.dynamics.quarter_period(loop.num_params) if loop._scaled else 0.0
+    return shortest, 0.5 * loop._max_steps() * float(loop.state.step_size)
 
 
 class MicrocanonicalLoop(LockstepLoop):

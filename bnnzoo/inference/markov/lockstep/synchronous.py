@@ -1,6 +1,7 @@
 """What the loops over chains in lockstep share: chains that draw at the same time, with a step size and scales in common."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -112,6 +113,15 @@ class SynchronousLoop[Tuning: tuple[Any, ...]](ChainLoop):
 
     def _resume(self, state: tuple[SynchronousState, Tuning]) -> None:
         self.state, self.tuning = state
+
+    def _shared(self, **numbers: float) -> dict[str, Tensor]:
+        """Return step size, scales and other numbers, repeated for each chain."""
+        size = self.state.step_size
+        common = {"step_size": size, "scale": self.state.scale, **{k: size.new_tensor(v) for k, v in numbers.items()}}
+        return {name: value.expand(self.num_chains, *value.shape).clone() for name, value in common.items()}
+
+    def _adopt_units(self, tuning: Mapping[str, Tensor]) -> None:
+        self.state = self.state._replace(step_size=tuning["step_size"][0], scale=tuning["scale"][0])
 
     def _count_rejected(self, end: Point) -> Tensor:
         """Count the chains that have come to a point ``[C]`` at which the log density cannot be computed, and mark them."""

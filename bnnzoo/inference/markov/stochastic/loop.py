@@ -5,7 +5,7 @@ draws do not depend on which others run beside it.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from bnnzoo.inference.markov.settings import even_groups
 from bnnzoo.inference.markov.stochastic.curvature import NUM_PROBES, measured, probed_curvature
 from bnnzoo.inference.markov.stochastic.dynamics import Measured, Step, StochasticDynamics
 from bnnzoo.inference.markov.stochastic.gradients import Anchor, GradientMoments, Stochastic, no_moments, observed
-from bnnzoo.inference.markov.stochastic.settings import Plan, StochasticSettings
+from bnnzoo.inference.markov.stochastic.settings import Plan, StochasticSettings, divergence
 from bnnzoo.inference.markov.stochastic.target import Target
 from bnnzoo.inference.optimise.batches import Batch
 from bnnzoo.lowering.lowered import LoopStep
@@ -163,7 +163,7 @@ class StochasticLoop(ChainLoop):
         self._row_of_warmup = self._table.new_tensor([plan.factor_of_warmup, 1.0])
         self._offsets = list(accumulate(plan.steps_of_draws, initial=0))
         self.state = self._begun(theta)
-        self.step = self._compiled()
+        self.step = _compiled(self)
 
     @property
     def counts(self) -> Tensor:
@@ -191,6 +191,15 @@ class StochasticLoop(ChainLoop):
         self.state = self.state._replace(iteration=self.state.iteration + 1)
         if place < 0:
             self._learn()
+
+    @property
+    def tuned(self) -> dict[str, Tensor]:
+        """Step size ``[C]``, scales and variance of the gradients' noise ``[C, P]`` of each chain."""
+        return {name: getattr(self.state, name) for name in ("step_size", "scale", "gradient_noise")}
+
+    def adopt(self, tuning: Mapping[str, Tensor]) -> None:
+        """Go on with the step sizes and units found before."""
+        self.state = self.state._replace(**dict[str, Any](tuning))
 
     def progress_fields(self) -> dict[str, float]:
         """Return what a progress bar shows besides the number of draws."""
@@ -258,16 +267,8 @@ class StochasticLoop(ChainLoop):
         if not bool(lost.any()):
             return
         if not warm or self.settings.step_size is not None:
-            raise _diverged(self, int(lost.nonzero()[0]))
+            raise divergence(self.settings, lost, self.state.iteration, self.state.step_size)
         self.state = self.state.taken_back(lost, before)._replace(num_rejected=self.num_rejected + int(lost.sum()))
-
-    def _compiled(self) -> LoopStep:
-        state, batch = self.state, self.target.source.next().batch
-        units = (state.step_size, state.scale, state.gradient_noise)
-        args = (state.theta, state.carried, state.moments, self._table[0], *units)
-        lowered, looped = (batched_step(self.dynamics, each) for each in self.target.estimates)
-        rest, sure = (_noise(self, 1)[0], state.anchor, batch), self._num_warmup + self._offsets[-1]
-        return LoopStep(lowered, *args, *rest, fallback=looped, at_least=sure)
 
     @property
     def _steps(self) -> tuple[LoopStep, ...]:
@@ -282,19 +283,19 @@ class StochasticLoop(ChainLoop):
         self.target.source.skip_to(count)
 
 
+def _compiled(loop: StochasticLoop) -> LoopStep:
+    state, batch = loop.state, loop.target.source.next().batch
+    units = (state.step_size, state.scale, state.gradient_noise)
+    args = (state.theta, state.carried, state.moments, loop._table[0], *units)
+    lowered, looped = (batched_step(loop.dynamics, each) for each in loop.target.estimates)
+    rest, sure = (_noise(loop, 1)[0], state.anchor, batch), loop._num_warmup + loop._offsets[-1]
+    return LoopStep(lowered, *args, *rest, fallback=looped, at_least=sure)
+
+
 def _noise(loop: StochasticLoop, num_steps: int) -> Tensor:
     """Return standard normal numbers ``[T, C, P]`` for some steps."""
     flat = loop.streams.normals(num_steps * loop.num_params)
     return flat.view(loop.num_chains, num_steps, loop.num_params).transpose(0, 1).contiguous()
-
-
-def _diverged(loop: StochasticLoop, chain: int) -> FloatingPointError:
-    place, size = loop.state.iteration - loop.settings.num_warmup, float(loop.state.step_size[chain])
-    when = f"draw {place}" if place >= 0 else f"draw {loop.state.iteration} of warm-up"
-    return FloatingPointError(
-        f"Chain {chain} left the region where the log density is finite, at {when} with step size {size:.3g}. Lower step_size, "
-        f"warm up longer, start at a mode with init=MAP(num_members={loop.settings.num_chains}), or use NUTS()."
-    )
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.settings import Count, Fraction, NonNegativeCount, Positive, check_settings
-from bnnzoo.inference.markov.settings import ChainSettings, refuse_untuned
+from bnnzoo.inference.markov.settings import ChainSettings, goes_on, refuse_untuned
 from bnnzoo.inference.optimise.schedules import Schedule, ScheduleName, schedule_named
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "GradientSettings",
     "Plan",
     "StochasticSettings",
+    "divergence",
     "plan_of",
     "refuse_inconsistent",
     "rows_of_batch",
@@ -109,7 +110,19 @@ def refuse_inconsistent(settings: StochasticSettings, density: LogDensity) -> No
             f"{name}(svrg_period={settings.svrg_period}) has no effect: write control_variates='svrg', or leave it out."
         )
     refuse_untuned(settings)
-    if settings.num_warmup == 0 and getattr(settings, "preconditioning", None) is not None:
+    if settings.num_warmup == 0 and not goes_on(settings) and getattr(settings, "preconditioning", None) is not None:
         raise ValueError(
             f"{name}(num_warmup=0) cannot estimate the scales of parameters: warm up, or write preconditioning=None."
         )
+
+
+def divergence(settings: StochasticSettings, lost: Tensor, iteration: int, step_size: Tensor) -> FloatingPointError:
+    """Return the error for the first of the ``lost[C]`` chains, which came to where the density is not finite."""
+    chain = int(lost.nonzero()[0])
+    size = float(step_size[chain])
+    place = iteration - settings.num_warmup
+    when = f"draw {place}" if place >= 0 else f"draw {iteration} of warm-up"
+    return FloatingPointError(
+        f"Chain {chain} left the region where the log density is finite, at {when} with step size {size:.3g}. Lower "
+        f"step_size, warm up longer, start at a mode with init=MAP(num_members={settings.num_chains}), or use NUTS()."
+    )

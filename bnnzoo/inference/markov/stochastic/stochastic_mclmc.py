@@ -25,8 +25,12 @@ DYNAMICS = Microcanonical()
 FIRST_STEP = 0.1
 """First step size in units of the square root of the number of parameters, before energies are known."""
 
-MEMORY, LARGEST_CHANGE = 0.9, 2.0
-"""How slowly energy errors are forgotten, and by how much a draw of warm-up can change the step size."""
+MEMORY, LARGEST_CHANGE, REMEMBERED = 0.97, 2.0, 20.0
+"""How slowly energy errors are forgotten, by how much a draw can change the step size, and how many errors in old units count.
+
+Squared energy errors have heavy tails, and the step goes by the inverse of their mean: a mean of few is too small more often than
+not, and a step too long by a quarter has four times the error.
+"""
 
 
 @dataclass(frozen=True)
@@ -92,10 +96,16 @@ class MicrocanonicalLoop(StochasticLoop):
     dynamics: MicrocanonicalLangevin
 
     def _tune(self, curvature: Tensor, noise: Tensor) -> Measured:
-        """Set scales, and begin to tune step sizes anew."""
+        """Set scales, and go on to tune step sizes in the new units; what earlier steps told then counts for a few only."""
+        before = self.state
         found = super()._tune(curvature, noise)
         nothing = torch.zeros_like(self.state.step_size)
-        self.state = self.state._replace(tuning=(nothing, nothing))
+        error, weight = before.tuning or (nothing, nothing)
+        growth = (self.state.scale / before.scale).log().mean(1).exp()
+        known = weight > 0
+        share = torch.where(known, weight.clamp(max=REMEMBERED) / weight.clamp(min=1e-6), 0.0)
+        size = torch.where(known, before.step_size / growth, self.state.step_size)
+        self.state = self.state._replace(step_size=size, tuning=(share * error * growth**6, share * weight))
         return found
 
     def _learn(self) -> None:

@@ -60,7 +60,6 @@ def test_preconditioning_lowers_the_bias_and_mixes_faster_than_sghmc_at_the_same
     assert effective(with_it) > 2 * effective(sghmc)
 
 
-@pytest.mark.xfail(reason="the tuner leaves four times its target with the chains' present random numbers")
 def test_with_all_rows_the_energy_error_is_tuned_to_its_target() -> None:
     target = linear_gaussian(num_inputs=5)
     method = StochasticMCLMC(**BUDGET | {"batch_size": 40})

@@ -1,0 +1,69 @@
+"""How heavy the tail of importance weights is: the Pareto k of an approximation, cheap enough for the end of a fit."""
+
+import math
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from bnnzoo.core.posterior import Posterior
+
+__all__ = ["MAX_PARETO_K", "log_ratios", "pareto_k"]
+
+MAX_PARETO_K = 0.7
+"""Pareto k above which importance weights cannot correct an approximation (Vehtari et al. 2024)."""
+
+NUM_DRAWS = 500
+PRIOR_WEIGHT = 10  # of draws whose k is 0.5
+EQUAL_WITHIN = 1e-3  # if log weights differ by less, their tail is rounding error
+
+
+def log_ratios(posterior: Posterior) -> Tensor | None:
+    """Return log p - log q ``[S]`` at independent draws of an approximation; None where q is not known or p fails to batch."""
+    density = posterior.density
+    theta = posterior.draws(NUM_DRAWS).flatten(0, 1)[:NUM_DRAWS]
+    with torch.no_grad():
+        log_q = posterior.log_prob(theta)
+        if log_q is None:
+            return None
+        try:
+            log_p = vmap(lambda row: density.log_joint(row, *density.data))(theta)
+        except Exception:  # the model's own code may raise anything where it cannot be batched
+            return None
+    return (log_p - log_q).double()
+
+
+def pareto_k(log_ratios: Tensor) -> float:
+    """Return the shape of the generalised Pareto distribution that fits the largest ratios; NaN if some are not finite.
+
+    Examples
+    --------
+    >>> uniform = (torch.arange(2000, dtype=torch.float64) + 0.5) / 2000
+    >>> round(pareto_k(-0.4 * uniform.log()), 1)  # weights with the tail of a Pareto distribution of shape 0.4
+    0.4
+
+    References
+    ----------
+    Zhang and Stephens (2009), A new and efficient estimation method for the generalized Pareto distribution, Technometrics 51.
+    Vehtari, Simpson, Gelman, Yao and Gabry (2024), Pareto smoothed importance sampling, JMLR 25.
+    """
+    if not bool(log_ratios.isfinite().all()):
+        return math.nan
+    if float(log_ratios.max() - log_ratios.min()) < EQUAL_WITHIN:
+        return -math.inf
+    ordered = (log_ratios - log_ratios.max()).sort().values
+    size = math.floor(min(0.2 * len(ordered), 3 * len(ordered) ** 0.5))
+    excess = ordered[-size:].exp() - ordered[-size - 1].exp()
+    return _shape(excess.clamp(min=torch.finfo(excess.dtype).tiny))
+
+
+def _shape(excess: Tensor) -> float:
+    """Return the posterior mean of the shape over a grid of scales, for exceedances ``[M]`` in ascending order."""
+    size = len(excess)
+    grid = torch.arange(1, 31 + math.isqrt(size), dtype=excess.dtype)
+    quartile = excess[int(size / 4 + 0.5) - 1]
+    rate = 1 / excess[-1] + (1 - (len(grid) / (grid - 0.5)).sqrt()) / (3 * quartile)
+    shape = torch.log1p(-rate[:, None] * excess).mean(1)
+    weight = (size * ((-rate / shape).log() - shape - 1)).softmax(0)
+    best = torch.log1p(-(weight * rate).sum() * excess).mean()
+    return float((size * best + 0.5 * PRIOR_WEIGHT) / (size + PRIOR_WEIGHT))
