@@ -94,6 +94,7 @@ def test_chains_in_lockstep_go_on_as_they_began(name: str, tmp_path: Path, monke
         whole = fitted(method)
         for num_draws in (7, 24):
             killed(method, native, num_draws)
+        assert "native " in (native / "chains-0-1" / "zarr.json").read_text()
         assert torch.equal(fitted(method, batched).draws(), fitted_in_one_batch(method).draws())
     assert 0 < blocks_of(native)[-1][1] < 12
     assert torch.equal(fitted(method, native).draws(), whole.draws())

@@ -206,7 +206,7 @@ def _compiled(motion: Motion, density: LogDensity, theta: Tensor) -> NativeMotio
 
 
 def _example(motion: Motion, gradient: Gradient, theta: Tensor, num_rows: int) -> tuple[Chain, Plan]:
-    """Return a chain that is about to take two draws of two steps and one, to be traced and tried."""
+    """Return a chain that is about to take a draw of two steps and, where there is room, another, to be traced and tried."""
     value, slope = gradient.graph(*gradient.constants, theta, *gradient.tensors)
     zero, ones = torch.zeros_like(value), torch.ones_like(theta)
     point = Point(theta, motion.dynamics.refresh(ones), slope, value, zero)
@@ -214,7 +214,8 @@ def _example(motion: Motion, gradient: Gradient, theta: Tensor, num_rows: int) -
     draws, stats = theta.new_zeros(num_rows + 1, len(theta)), torch.zeros(num_rows + 1, motion.num_stats).double()
     steps = torch.ones(num_rows, dtype=torch.int64)
     steps[0] = 2
-    plan = Plan(Common(ones, zero + 1e-3, zero + 1e-2), steps, torch.tensor(2), gradient.constants, gradient.tensors)
+    common, until = Common(ones, zero + 1e-3, zero + 1e-2), torch.tensor(min(2, num_rows))
+    plan = Plan(common, steps, until, gradient.constants, gradient.tensors)
     return Chain(point, Moving(point, zero), counters, torch.tensor([1, 2]), draws, stats), plan
 
 

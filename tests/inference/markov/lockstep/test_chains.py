@@ -51,7 +51,9 @@ def moved(name: str, num_chains: int = 3, **how: Any) -> NativeMotion:
 def loop_of(name: str, native: NativeMotion | None) -> SynchronousLoop[Any]:
     theta = density().init(3, 0)
     if name == "MCLMC":
-        return LangevinLoop(density(), LangevinSettings(**BUDGET | {"step_size": 0.01}, steps_per_draw=4), theta, 5, 0, native)
+        return LangevinLoop(
+            density(), LangevinSettings(**BUDGET | {"step_size": 0.01}, steps_per_draw=4), theta, 5, 0, native
+        )
     settings = LockstepSettings(**BUDGET, trajectory_length=1.5)
     if name == "MAMS":
         return MicrocanonicalLoop(Microcanonical(), squared_jump, density(), settings, theta, 5, 0, native)
@@ -178,7 +180,7 @@ def test_arithmetic_threads_are_given_back() -> None:
 
 def test_groups_on_an_executor_draw_what_they_draw_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native_chains, "NATIVE_PAYS_FROM", 0)
-    method = MAMS(num_chains=4, num_groups=2, num_warmup=20, num_draws=10)
+    method = MAMS(num_chains=4, num_groups=2, num_warmup=20, num_draws=10, max_steps=20)
     here, there = (fit(TARGET.model, method, *TARGET.data, executor=e) for e in (None, InProcess()))
     assert torch.equal(here.draws(), there.draws())
 
@@ -186,8 +188,9 @@ def test_groups_on_an_executor_draw_what_they_draw_here(monkeypatch: pytest.Monk
 def test_an_interrupt_keeps_the_draws_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native_chains, "NATIVE_PAYS_FROM", 0)
     monkeypatch.setattr(native_chains, "MAX_ROWS", 1)  # one draw a stretch
-    method = MAMS(num_chains=2, num_warmup=20, num_draws=10)
-    whole, draw, calls = fit(TARGET.model, method, *TARGET.data), NativeMotion.draw, []
+    method = MAMS(num_chains=2, num_warmup=20, num_draws=10, max_steps=20)
+    whole: Any = fit(TARGET.model, method, *TARGET.data)
+    draw, calls = NativeMotion.draw, []
 
     def interrupted(native: NativeMotion, *args: Any) -> Any:
         calls.append(args)
@@ -196,7 +199,7 @@ def test_an_interrupt_keeps_the_draws_so_far(monkeypatch: pytest.MonkeyPatch) ->
         return draw(native, *args)
 
     monkeypatch.setattr(NativeMotion, "draw", interrupted)
-    part = fit(TARGET.model, method, *TARGET.data)
+    part: Any = fit(TARGET.model, method, *TARGET.data)
     assert not part.info.complete
     assert torch.equal(part.draws(), whole.draws()[:, :4])
 
@@ -209,7 +212,7 @@ def test_ends_without_a_density_are_rejected_and_counted(kind: type[Any], monkey
         with pyro.plate("data", len(y)):
             pyro.sample("y", dist.Normal(z[1], 1.0), obs=y)
 
-    length = {"trajectory_length": 1.5} if kind is MAMS else {"steps_per_draw": 4}
+    length: Any = {"trajectory_length": 1.5} if kind is MAMS else {"steps_per_draw": 4}
     method = kind(num_chains=2, num_warmup=20, num_draws=40, step_size=0.5, init=torch.ones(2, 2), **length)
     batched: Any = fit(half, method, torch.zeros(5), seed=2)
     monkeypatch.setattr(native_chains, "NATIVE_PAYS_FROM", 0)
