@@ -212,7 +212,7 @@ def test_ends_without_a_density_are_rejected_and_counted(kind: type[Any], monkey
         with pyro.plate("data", len(y)):
             pyro.sample("y", dist.Normal(z[1], 1.0), obs=y)
 
-    length: Any = {"trajectory_length": 1.5} if kind is MAMS else {"steps_per_draw": 4}
+    length: Any = {"trajectory_length": 1.5, "max_steps": 6} if kind is MAMS else {"steps_per_draw": 4}
     method = kind(num_chains=2, num_warmup=20, num_draws=40, step_size=0.5, init=torch.ones(2, 2), **length)
     batched: Any = fit(half, method, torch.zeros(5), seed=2)
     monkeypatch.setattr(native_chains, "NATIVE_PAYS_FROM", 0)
