@@ -25,7 +25,7 @@ from bnnzoo.inference.markov.adaptation import (
 from bnnzoo.inference.markov.chains import ValueAndGrad
 from bnnzoo.inference.markov.lockstep.chains import NativeMotion, native_motion
 from bnnzoo.inference.markov.lockstep.dynamics import Dynamics, Point, arrive, drift
-from bnnzoo.inference.markov.lockstep.motions import Common, Trajectories, metropolis, statistics
+from bnnzoo.inference.markov.lockstep.motions import Trajectories, metropolis, statistics
 from bnnzoo.inference.markov.lockstep.synchronous import SynchronousLoop, groups_of_chains
 from bnnzoo.inference.markov.settings import LockstepSettings
 from bnnzoo.inference.markov.trajectory_length import Jump, Length, initial_length, update_length
@@ -90,8 +90,7 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
         self.dynamics, self.settings, self._jump = dynamics, settings, jump
         self._offset = float(np.random.default_rng(seed).random())
         if native is None:
-            make = partial(batched_step, dynamics)
-            self.step = self._lowered(make, self._layout, self.state.scale, self.state.step_size)
+            self.step = self._lowered(partial(batched_step, dynamics), self._layout, *self._common()[:2])
         if settings.step_size is None:
             start = self._refreshed()
             step_size = search_step_size(lambda step: self._acceptance(start, step), self.state.step_size)
@@ -126,15 +125,13 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
             self._learn(start, end, acceptance, num_steps)
             return
         stats = vmap(partial(statistics, self.dynamics), in_dims=(0, 0, 0, 0, None, None))
-        length = torch.tensor(num_steps, device=point.theta.device)
-        self._keep_all(stats(start, point, error, acceptance, length, self.state.step_size))
+        self._keep_all(stats(start, point, error, acceptance, torch.tensor(num_steps), self.state.step_size))
 
     def _travel(self, point: Point, num_steps: int, time: Tensor) -> Point:
         """Return where trajectories of ``num_steps`` steps end."""
         self.state = self.state._replace(num_leaps=self.state.num_leaps + num_steps)
         if self.native is not None:
-            common = self._common()._replace(step_size=time)
-            return self.native.travel(point, common, num_steps, self.streams).point
+            return self.native.travel(point, self._common()._replace(step_size=time), num_steps, self.streams).point
         assert self.step is not None
         groups: Any = Packed(point).groups
         with torch.no_grad():
@@ -143,12 +140,8 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
         end: Point = self._layout.with_groups(groups).value
         return end
 
-    def _common(self) -> Common:
-        return Common(self.state.scale, self.state.step_size, torch.zeros_like(self.state.step_size))
-
     def _show(self, stats: Tensor) -> None:
-        rate = stats[:, self.stats_names.index("acceptance_rate")].mean()
-        self.tuning = self.tuning._replace(acceptance=float(rate))
+        self.tuning = self.tuning._replace(acceptance=float(stats[:, self.stats_names.index("acceptance_rate")].mean()))
 
     def _next_num_steps(self) -> int:
         """Return the number of steps of the next trajectory."""

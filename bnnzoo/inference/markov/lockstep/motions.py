@@ -156,5 +156,6 @@ def statistics(
     return _row(point.log_density, energy, acceptance, num_steps, error > DIVERGENCE_THRESHOLD, step_size)
 
 
-def _row(*columns: Tensor) -> Tensor:
-    return torch.stack([column.to(torch.float64) for column in columns])
+def _row(first: Tensor, *others: Tensor) -> Tensor:
+    like = first.to(torch.float64)
+    return torch.stack([like, *(each.to(like) for each in others)])

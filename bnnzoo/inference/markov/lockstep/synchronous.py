@@ -109,9 +109,9 @@ class SynchronousLoop[Tuning: tuple[Any, ...]](ChainLoop):
     def _num_steps_at(self, iteration: int) -> int:
         """Return the number of steps of a draw after warm-up."""
 
-    @abstractmethod
     def _common(self) -> Common:
-        """Return what the chains share while they move."""
+        """Return what the chains share while they move; there is no noise in their steps."""
+        return Common(self.state.scale, self.state.step_size, torch.zeros_like(self.state.step_size))
 
     @abstractmethod
     def _show(self, stats: Tensor) -> None:
