@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,10 +18,13 @@ LABELLED = frozenset({"numpy", "scipy", "sklearn", "pandas", "xarray", "arviz_ba
 TENSORS = frozenset({"numpy", "torch", "pyro"})
 OPTIONAL = frozenset({"curvlinops", "dask", "distributed", "zarr", "zuko"})  # what the extras of pyproject.toml bring
 SLOW_TO_IMPORT = (
+    "rich.",
+    "scipy.optimize",
+    "scipy.sparse.linalg",
     "torch._inductor",
     "torch._functorch",
     "torch.fx.experimental.symbolic_shapes",
-)  # seconds, and many runs do without
+)  # a tenth of a second to seconds, and many runs do without
 MAX_LINES, MAX_CLASS_LINES = 320, 150
 
 # What a family of inference methods may import from bnnzoo.inference besides itself.
@@ -222,3 +226,11 @@ def test_a_forbidden_import_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyP
     module.write_text("import numpy\nfrom torch import nn\nfrom bnnzoo.core import sites\nfrom bnnzoo import models\n")
     found = [violation.partition(" ")[2] for violation in violations(module)]
     assert found == ["imports torch.nn", "imports bnnzoo.core.sites", "imports bnnzoo.models"]
+
+
+@pytest.mark.slow
+def test_importing_bnnzoo_leaves_slow_libraries_alone() -> None:
+    asked = f"import sys, bnnzoo; print([m for m in sys.modules if m.startswith({SLOW_TO_IMPORT[:4]!r})])"
+    code = f"import torch, pyro; {asked}"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=PACKAGE.parent)
+    assert found.stdout.strip() == "[]"

@@ -1,9 +1,7 @@
 """Progress on a terminal or in a notebook, and silence everywhere else."""
 
 from importlib.util import find_spec
-
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from typing import Any
 
 from bnnzoo.core.method import Progress as ProgressProtocol
 from bnnzoo.core.method import Silent
@@ -15,18 +13,26 @@ class Bar:
     """A progress bar with the stage, its step, a few numbers such as the ELBO or the acceptance rate, and the time left.
 
     A stage whose length is not known, such as compiling, pulses.
+
+    Parameters
+    ----------
+    console : rich.console.Console
+        Where it is shown.
     """
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Any) -> None:
+        # imported here: rich takes a tenth of a second, and nothing needs it before the first fit
+        from rich import progress  # noqa: PLC0415
+
         columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[numbers]}"),
-            TimeRemainingColumn(elapsed_when_finished=True),
+            progress.TextColumn("{task.description}"),
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+            progress.TextColumn("{task.fields[numbers]}"),
+            progress.TimeRemainingColumn(elapsed_when_finished=True),
         )
-        self._progress = Progress(*columns, console=console, transient=True)
-        self._task: TaskID | None = None
+        self._progress = progress.Progress(*columns, console=console, transient=True)
+        self._task: Any = None
 
     def start(self, description: str, total: int) -> None:
         """Begin a stage of ``total`` steps; a stage still running ends."""
@@ -53,6 +59,11 @@ def progress_for(show: bool) -> ProgressProtocol:
 
     In a notebook rich needs ipywidgets; without it there is no bar.
     """
+    if not show:
+        return Silent()
+    # imported here: nothing needs it before the first fit
+    from rich.console import Console  # noqa: PLC0415
+
     console = Console(stderr=True)
     visible = console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
-    return Bar(console) if show and visible else Silent()
+    return Bar(console) if visible else Silent()

@@ -8,7 +8,6 @@ from typing import ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from torch import Tensor
 
 from bnnzoo.core.covariance import Covariance, Diagonal, Embedded
@@ -102,6 +101,9 @@ class HierarchicalLaplace:
         point = np.zeros(len(index))
         marginal(point, first=True)
         if len(index):
+            # imported here: 0.25 s, and only this method needs it
+            from scipy.optimize import minimize  # noqa: PLC0415
+
             options = {"initial_tr_radius": max(1.0, self.tolerance), "final_tr_radius": self.tolerance}
             found = minimize(marginal, point, method="COBYQA", options={**options, "maxfev": self.max_fits})
             _warn_if_not_converged(bool(found.success), self.max_fits)

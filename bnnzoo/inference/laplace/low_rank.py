@@ -7,7 +7,6 @@ from typing import ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 from torch import Tensor
 from torch.func import grad, vjp
 
@@ -177,6 +176,9 @@ def _prior_scale(density: LogDensity, theta: Tensor, damping: float) -> Tensor:
 
 def _leading_eigenpairs(product: Product, like: Tensor, rank: int, seed: int) -> tuple[Tensor, Tensor]:
     """Return the eigenvalues ``[K]`` of largest magnitude of a symmetric matrix and its eigenvectors ``[P, K]``."""
+    # imported here: it takes a while, and only this method needs it
+    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh  # noqa: PLC0415
+
     size = len(like)
     if rank >= size:
         rows = torch.stack([product(v) for v in torch.eye(size).to(like)])

@@ -43,7 +43,7 @@ class ChainLoop(ABC):
         Draws of warm-up over which scales are adapted. Default: all of them.
     """
 
-    kind: ClassVar[str]
+    kind: str
     stats_names: ClassVar[tuple[str, ...]]
 
     def __init__(

@@ -18,7 +18,15 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["Fingerprint", "WriterLock", "attributes_of", "kind_of_loop", "open_chains", "open_store"]
+__all__ = [
+    "Fingerprint",
+    "WriterLock",
+    "attributes_of",
+    "kind_of_loop",
+    "not_compiled_here",
+    "open_chains",
+    "open_store",
+]
 
 type Fingerprint = dict[str, str]
 
@@ -52,6 +60,14 @@ def kind_of_loop(path: Path, first_chain: int, num_chains: int) -> str | None:
     """Return which kind of loop wrote the checkpoint of a batch of chains, None if there is none yet."""
     folder = path / f"chains-{_chains(first_chain, num_chains)}"
     return attributes_of(folder).get("loop") if folder.exists() else None
+
+
+def not_compiled_here() -> ValueError:
+    """Return the error that refuses a checkpoint of chains in native code where there is no compiler."""
+    return ValueError(
+        "The checkpoint was written by chains in native code, and the model cannot be compiled here. Resume it where a C++ "
+        "compiler is installed, or begin again in another folder."
+    )
 
 
 def open_chains(path: Path, first_chain: int, num_chains: int, fingerprint: Fingerprint, kind: str = "") -> Path:

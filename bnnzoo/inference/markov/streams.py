@@ -29,14 +29,23 @@ class ChainStreams:
         Number of uniform numbers that a chain uses at a time.
     dtype, device
         Of the tensors returned. The numbers are computed on the CPU, so that they do not depend on the device.
+
+    Attributes
+    ----------
+    keys : Tensor
+        Keys ``[C, 2]`` of the uniform and the normal numbers.
+    num_rows : int
+        Rows of uniform numbers that every chain has used.
+    num_normals : Tensor
+        Normal numbers ``[C]`` that each chain has used.
     """
 
     def __init__(
         self, seed: int, first_chain: int, num_chains: int, width: int, dtype: torch.dtype, device: torch.device
     ) -> None:
-        self._keys = torch.stack([keys_of(seed, first_chain + c, 2) for c in range(num_chains)])
+        self.keys = torch.stack([keys_of(seed, first_chain + c, 2) for c in range(num_chains)])
         self._width, self._dtype, self._device = width, dtype, device
-        self._num_normals = torch.zeros(num_chains, dtype=torch.int64)
+        self.num_normals = torch.zeros(num_chains, dtype=torch.int64)
         self.num_rows = 0
         self._block = self._block_from(0)
 
@@ -50,28 +59,35 @@ class ChainStreams:
 
     def normals(self, size: int, chains: list[int] | None = None) -> Tensor:
         """Return standard normal numbers ``[C, size]`` for some chains (default: all), and zeros for the others."""
-        noise = torch.zeros(len(self._keys), size, dtype=self._dtype)
-        rows = torch.arange(len(self._keys)) if chains is None else torch.tensor(chains, dtype=torch.int64)
-        places = self._num_normals[rows, None] + torch.arange(size)
-        noise[rows] = normals(self._keys[rows, 1:], places, self._dtype)
-        self._num_normals[rows] += size
+        noise = torch.zeros(len(self.keys), size, dtype=self._dtype)
+        rows = torch.arange(len(self.keys)) if chains is None else torch.tensor(chains, dtype=torch.int64)
+        places = self.num_normals[rows, None] + torch.arange(size)
+        noise[rows] = normals(self.keys[rows, 1:], places, self._dtype)
+        self.num_normals[rows] += size
         return noise.to(self._device)
+
+    def go_to(self, num_normals: Tensor, num_rows: int) -> None:
+        """Continue behind numbers that were drawn elsewhere."""
+        self.num_normals = num_normals.clone()
+        if num_rows != self.num_rows:
+            self.num_rows = num_rows
+            self._block = self._block_from(max(num_rows - 1, 0) // BLOCK * BLOCK)
 
     def state(self) -> dict[str, Any]:
         """Return what :meth:`restore` needs to continue with the very next number, as arrays."""
         return {
-            "keys": self._keys.numpy().copy(),
-            "normals": self._num_normals.numpy().copy(),
+            "keys": self.keys.numpy().copy(),
+            "normals": self.num_normals.numpy().copy(),
             "rows": np.array(self.num_rows),
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue where a stream of the same chains was when ``state`` was taken."""
-        self._keys, self._num_normals = (torch.from_numpy(np.array(state[name])) for name in ("keys", "normals"))
+        self.keys, self.num_normals = (torch.from_numpy(np.array(state[name])) for name in ("keys", "normals"))
         self.num_rows = int(state["rows"])
         self._block = self._block_from(max(self.num_rows - 1, 0) // BLOCK * BLOCK)
 
     def _block_from(self, row: int) -> Tensor:
         """Return the uniform numbers ``[BLOCK, width, C]`` from a row on."""
         places = row * self._width + torch.arange(BLOCK * self._width).view(BLOCK, self._width, 1)
-        return uniforms(self._keys[:, 0], places, self._dtype).to(self._device)
+        return uniforms(self.keys[:, 0], places, self._dtype).to(self._device)

@@ -19,12 +19,14 @@ import xarray as xr
 from torch import Tensor
 
 from bnnzoo.core.method import Method
+from bnnzoo.core.posterior import Posterior
 from bnnzoo.inference import MAMS, NUTS, Laplace, fit
 from bnnzoo.inference.markov import checkpoint as checkpoints
 from bnnzoo.inference.markov.blocks import Block
 from bnnzoo.inference.markov.hamiltonian import chains as native_chains
 from bnnzoo.inference.markov.hamiltonian import loop as hamiltonian_loop
 from bnnzoo.inference.markov.hamiltonian.loop import HamiltonianLoop
+from bnnzoo.inference.markov.lockstep import chains as native_motion
 from bnnzoo.inference.markov.lockstep.loop import LockstepLoop
 from tests.helpers.checkpointing import METHODS, QUICK, TARGET, blocks_of, fitted, killed
 
@@ -80,6 +82,44 @@ def test_a_run_goes_on_in_native_code_where_one_batch_would_be_chosen_now(
     resumed = fitted(method, path)
     assert torch.equal(resumed.draws(), whole.draws())
     assert not torch.equal(resumed.draws(), fitted(method).draws())  # the other loop has random numbers of its own
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["MAMS", "ChEESHMC", "MCLMC"])
+def test_chains_in_lockstep_go_on_as_they_began(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In native code or in one batch, whichever would be chosen now."""
+    method, native, batched = METHODS[name], tmp_path / "native.zarr", tmp_path / "batched.zarr"
+    killed(method, batched, 24)
+    with monkeypatch.context() as patch:
+        patch.setattr(native_motion, "NATIVE_PAYS_FROM", 0)
+        patch.setattr(native_motion, "MAX_ROWS", 1)  # one draw a stretch, so that the run is killed in the middle
+        whole = fitted(method)
+        for num_draws in (7, 24):
+            killed(method, native, num_draws)
+        assert "native " in (native / "chains-0-1" / "zarr.json").read_text()
+        assert torch.equal(fitted(method, batched).draws(), fitted_in_one_batch(method).draws())
+    assert 0 < blocks_of(native)[-1][1] < 12
+    assert torch.equal(fitted(method, native).draws(), whole.draws())
+
+
+def fitted_in_one_batch(method: Method) -> Posterior:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native_motion, "NATIVE_PAYS_FROM", 10**9)
+        return fitted(method)
+
+
+def test_lockstep_in_native_code_is_not_resumed_where_nothing_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run.zarr"
+    killed(METHODS["ChEESHMC"], path, 24)
+    header = path / "chains-0-1" / "zarr.json"
+    header.write_text(header.read_text().replace('"lockstep"', '"native lockstep"'))
+    monkeypatch.setattr(native_motion, "gradient_of", lambda density: None)
+    with pytest.raises(
+        ValueError, match=r"written by chains in native code, and the model cannot be compiled here\. Resume"
+    ):
+        fitted(METHODS["ChEESHMC"], path)
 
 
 def test_a_run_in_native_code_is_not_resumed_where_nothing_compiles(

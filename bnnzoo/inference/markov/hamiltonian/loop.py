@@ -33,6 +33,7 @@ from bnnzoo.inference.markov.hamiltonian.steps import (
 from bnnzoo.inference.markov.hamiltonian.windows import close_windows
 from bnnzoo.inference.markov.protocols import Loop
 from bnnzoo.inference.markov.settings import HamiltonianSettings, even_groups, typical_num_steps
+from bnnzoo.inference.markov.store import not_compiled_here
 from bnnzoo.lowering.compiling import LoweringWarning
 from bnnzoo.lowering.lowered import LoopStep
 from bnnzoo.lowering.packed import Packed
@@ -274,10 +275,7 @@ class HamiltonianSampler:
         wants_native = self._native_pays(density) if kind is None else kind == NATIVE
         native = self._native_chains(density, theta, seed, first_chain) if wants_native else None
         if kind == NATIVE and native is None:
-            raise ValueError(
-                "The checkpoint was written by chains in native code, and the model cannot be compiled here. Resume it where a "
-                "C++ compiler is installed, or begin again in another folder."
-            )
+            raise not_compiled_here()
         return native or HamiltonianLoop(self.kernel, density, self.settings, theta, seed, first_chain)
 
     def _native_pays(self, density: LogDensity) -> bool:

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-__all__ = ["Dynamics", "Microcanonical", "Newtonian", "Point", "arrive", "drift"]
+__all__ = ["Dynamics", "Microcanonical", "Newtonian", "Point", "arrive", "choose", "drift", "is_finite"]
 
 
 class Point(NamedTuple):
@@ -36,8 +36,8 @@ class Dynamics(Protocol):
         """Return the momentum ``[P]`` after ``force[P]`` has acted for ``time``, and the kinetic energy gained ``[]``."""
         ...
 
-    def kinetic(self, momentum: Tensor) -> Tensor:
-        """Return the kinetic energy ``[]`` of ``momentum[P]``, up to a constant."""
+    def energy(self, start: Point, change: Tensor) -> Tensor:
+        """Return the energy ``[]`` to report of a trajectory from ``start``, during which it changed by ``change[]``."""
         ...
 
     def quarter_period(self, num_params: int) -> float:
@@ -61,6 +61,10 @@ class Newtonian:
     def kinetic(self, momentum: Tensor) -> Tensor:
         """Return ``p.p / 2``."""
         return 0.5 * momentum.square().sum()
+
+    def energy(self, start: Point, change: Tensor) -> Tensor:
+        """Return the Hamiltonian at the end of the trajectory."""
+        return self.kinetic(start.momentum) - start.log_density + change
 
     def quarter_period(self, num_params: int) -> float:
         """Return ``pi / 2``, whatever the number of parameters."""
@@ -100,9 +104,12 @@ class Microcanonical:
         growth = (1 + cosine + decay.square() * (1 - cosine)).clamp(min=torch.finfo(force.dtype).tiny)
         return turned / turned.norm(), dimension * (angle + (0.5 * growth).log())
 
-    def kinetic(self, momentum: Tensor) -> Tensor:
-        """Return zero: the speed never changes, and the effect of a force on the direction counts as work."""
-        return torch.zeros_like(momentum[0])
+    def energy(self, start: Point, change: Tensor) -> Tensor:
+        """Return the change: the speed is constant, and the total energy carries no information.
+
+        Hamiltonian samplers' ``energy`` and the diagnostics made of it (E-BFMI, ``az.plot_energy``) would mislead.
+        """
+        return change
 
     def quarter_period(self, num_params: int) -> float:
         """Return ``sqrt(P) pi / 2``: at unit speed the sphere of typical points, of radius ``sqrt(P)``, is that wide."""
@@ -119,3 +126,13 @@ def arrive(dynamics: Dynamics, point: Point, value: Tensor, gradient: Tensor, sc
     """Return the point after the other half of the kick, by the gradient at the new position."""
     momentum, work = dynamics.kick(point.momentum, scale * gradient, 0.5 * time)
     return Point(point.theta, momentum, gradient, value, point.work + work)
+
+
+def is_finite(point: Point) -> Tensor:
+    """Return whether log density and gradient could be computed at a point ``[]``."""
+    return point.log_density.isfinite() & point.gradient.isfinite().all()
+
+
+def choose(condition: Tensor, yes: Point, no: Point) -> Point:
+    """Return ``yes`` or ``no``, for a condition ``[]``."""
+    return Point(*(torch.where(condition, a, b) for a, b in zip(yes, no, strict=True)))

@@ -1,7 +1,7 @@
 """The loop of microcanonical Langevin dynamics: nothing is rejected, so that every step counts, and a small bias remains."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,14 +13,16 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.settings import Count, Positive
 from bnnzoo.inference.markov.autocorrelation import autocorrelation_time
 from bnnzoo.inference.markov.chains import ValueAndGrad
-from bnnzoo.inference.markov.lockstep.dynamics import Microcanonical, Point, arrive, drift
+from bnnzoo.inference.markov.lockstep.chains import NativeMotion, native_motion
+from bnnzoo.inference.markov.lockstep.dynamics import Point, arrive, drift
+from bnnzoo.inference.markov.lockstep.motions import DYNAMICS, Common, Langevin, Moving, turned
 from bnnzoo.inference.markov.lockstep.synchronous import SynchronousLoop, groups_of_chains
 from bnnzoo.inference.markov.settings import ChainSettings
 from bnnzoo.lowering.packed import Packed
 
 __all__ = ["LangevinLoop", "LangevinSampler", "LangevinSettings", "batched_langevin_step"]
 
-DYNAMICS = Microcanonical()
+MOTION = Langevin()
 MAX_SEARCH = 30
 STEPS_OF_WARMUP, STEPS_OF_NOISE = 32, 16
 ERROR_DISCOUNT, OUTLIER, MAX_COORDINATES = 0.9, 8.0, 128
@@ -80,17 +82,13 @@ class LangevinTuning(NamedTuple):
 
 
 def batched_langevin_step(value_and_grad: ValueAndGrad) -> Callable[..., tuple[Packed, Tensor]]:
-    """Return one step of all chains, partial refreshment of the momentum included, and its energy change ``[C]``.
-
-    The new direction is ``u + nu z`` at unit length, with ``nu = sqrt((exp(2 t / L) - 1) / P)`` and z standard normal.
-    """
+    """Return one step of all chains, partial refreshment of the momentum included, and its energy change ``[C]``."""
 
     def step(
         packed: Packed, scale: Tensor, time: Tensor, nu: Tensor, noise: Tensor, *data: Any
     ) -> tuple[Packed, Tensor]:
         point: Point = packed.value
-        momentum = vmap(DYNAMICS.refresh)(point.momentum + nu * noise)
-        start = point._replace(momentum=momentum, work=torch.zeros_like(point.work))
+        start: Point = vmap(lambda p, z: turned(p, nu, z))(point, noise)
         moved = vmap(lambda p: drift(DYNAMICS, p, scale, time))(start)
         value, gradient = value_and_grad(moved.theta, *data)
         end: Point = vmap(lambda p, v, g: arrive(DYNAMICS, p, v, g, scale, time))(moved, value, gradient)
@@ -104,17 +102,24 @@ class LangevinLoop(SynchronousLoop[LangevinTuning]):
 
     Parameters
     ----------
-    density, settings, theta, seed, first_chain
-        As in :class:`bnnzoo.inference.markov.chains.ChainLoop`.
+    density, settings, theta, seed, first_chain, native
+        As in :class:`bnnzoo.inference.markov.lockstep.synchronous.SynchronousLoop`.
     """
 
     kind = "langevin"
     stats_names = ("lp", "energy_error", "n_steps", "diverging", "step_size")
 
     def __init__(
-        self, density: LogDensity, settings: LangevinSettings, theta: Tensor, seed: int, first_chain: int = 0
+        self,
+        density: LogDensity,
+        settings: LangevinSettings,
+        theta: Tensor,
+        seed: int,
+        first_chain: int = 0,
+        native: NativeMotion | None = None,
     ) -> None:
-        super().__init__(density, settings, theta, seed, first_chain, int(SCALES_UNTIL * settings.num_warmup))
+        adapted_draws = int(SCALES_UNTIL * settings.num_warmup)
+        super().__init__(density, settings, theta, seed, first_chain, adapted_draws, native)
         self.settings = settings
         places = torch.linspace(0, self.num_params - 1, min(self.num_params, MAX_COORDINATES)).long()
         self._coordinates = places.to(theta.device)
@@ -126,8 +131,9 @@ class LangevinLoop(SynchronousLoop[LangevinTuning]):
             energy_error=0.0,
         )
         step_size, momentum = self.state.step_size, self.state.point.momentum
-        args = self._layout, self.state.scale, step_size, step_size, momentum
-        self.step = self._lowered(batched_langevin_step, *args)
+        if native is None:
+            args = self._layout, self.state.scale, step_size, step_size, momentum
+            self.step = self._lowered(batched_langevin_step, *args)
         if settings.step_size is None:
             self._search_step_size()
 
@@ -157,32 +163,46 @@ class LangevinLoop(SynchronousLoop[LangevinTuning]):
         """
         before = self.state.point
         num_steps = STEPS_OF_WARMUP if warm else self.tuning.steps_per_draw
-        errors = self._travel(num_steps)
-        failed = self._count_rejected(self.state.point) | ~errors.isfinite()
-        if bool(failed.any()):
-            self.state = self.state._replace(point=_turned_back(before, self.state.point, failed))
-        self.tuning = self.tuning._replace(energy_error=float(errors[~failed].mean()))
+        moving, common = self._travel(num_steps), self._common()
+        end = vmap(MOTION.end, in_dims=(0, 0, None, None, None))
+        point, stats = end(before, moving, common, torch.tensor(num_steps, device=before.theta.device), common.nu)
+        self._count_rejected(moving.point)
+        self.state = self.state._replace(point=point)
+        self._show(stats)
         if warm:
             self._learn(before)
-            return
-        errors = torch.where(failed, torch.inf, errors)
-        self._keep_all(self.state.point.log_density, errors, num_steps, failed, self.state.step_size)
+        else:
+            self._keep_all(stats)
 
-    def _travel(self, num_steps: int) -> Tensor:
-        """Move all chains by ``num_steps`` steps; return their mean squared energy change per step and parameter ``[C]``."""
+    def _show(self, stats: Tensor) -> None:
+        errors = stats[:, self.stats_names.index("energy_error")].to(self.state.scale.dtype)
+        self.tuning = self.tuning._replace(energy_error=float(errors[errors.isfinite()].mean()))
+
+    def _num_steps_at(self, iteration: int) -> int:
+        return self.tuning.steps_per_draw
+
+    def _common(self) -> Common:
+        """Return what the chains share; noise has the strength ``nu = sqrt((exp(2 t / L) - 1) / P)`` in steps of length t."""
         scale, step_size = self.state.scale, self.state.step_size
         nu = ((2 * step_size / self.tuning.length).exp() - 1).div(self.num_params).sqrt()
-        groups: Any = Packed(self.state.point).groups
+        return Common(scale, step_size, nu)
+
+    def _travel(self, num_steps: int) -> Moving:
+        """Return where chains are after ``num_steps`` steps."""
+        self.state = self.state._replace(num_leaps=self.state.num_leaps + num_steps)
+        if self.native is not None:
+            return self.native.travel(self.state.point, self._common(), num_steps, self.streams)
+        assert self.step is not None
+        common: Sequence[Tensor] = self._common()
+        groups: Sequence[Tensor] = Packed(self.state.point).groups
         total = torch.zeros_like(self.state.point.work)
         with torch.no_grad():
             for step in range(num_steps):
                 if step % STEPS_OF_NOISE == 0:
                     noise = self._noise(min(STEPS_OF_NOISE, num_steps - step))
-                *groups, change = self.step(*groups, scale, step_size, nu, noise[step % STEPS_OF_NOISE], *self._tensors)
+                *groups, change = self.step(*groups, *common, noise[step % STEPS_OF_NOISE], *self._tensors)
                 total = total + change.square()
-        point, num_leaps = self._layout.with_groups(groups).value, self.state.num_leaps + num_steps
-        self.state = self.state._replace(point=point, num_leaps=num_leaps)
-        return total / (num_steps * self.num_params)
+        return Moving(self._layout.with_groups(groups).value, total)
 
     def _noise(self, num_steps: int) -> Tensor:
         flat = self.streams.normals(num_steps * self.num_params)
@@ -229,21 +249,14 @@ class LangevinLoop(SynchronousLoop[LangevinTuning]):
 
     def _search_step_size(self) -> None:
         """Change the step by a factor of at most four at a time until its energy error is about the one wanted."""
-        start, wanted = self.state.point, self.settings.energy_variance
+        wanted = self.settings.energy_variance
         for _ in range(MAX_SEARCH):
-            error = float(self._travel(1).mean())
+            error = float((self._travel(1).squares / self.num_params).mean())
             factor = (wanted / error) ** (1 / 6) if error > 0 else 4.0
             factor = min(max(factor, 0.25), 4.0) if math.isfinite(error) else 0.25
-            self.state = self.state._replace(point=start, step_size=factor * self.state.step_size)
+            self.state = self.state._replace(step_size=factor * self.state.step_size)
             if 0.8 < factor < 1.25:
                 return
-
-
-def _turned_back(before: Point, after: Point, failed: Tensor) -> Point:
-    """Return the chains that failed ``[C]`` to where they were, and let them leave in the opposite direction."""
-    back = before._replace(momentum=-before.momentum)
-    pairs = zip(back, after, strict=True)
-    return Point(*(torch.where(failed.view(-1, *(1,) * (new.ndim - 1)), old, new) for old, new in pairs))
 
 
 def _updated(seen: Discounted, new: float) -> Discounted:
@@ -272,5 +285,12 @@ class LangevinSampler:
     def begin(
         self, density: LogDensity, theta: Tensor, seed: int, first_chain: int, kind: str | None = None
     ) -> LangevinLoop:
-        """Start chains at ``theta[C, P]``; there is one kind of loop."""
-        return LangevinLoop(density, self.settings, theta, seed, first_chain)
+        """Start chains at ``theta[C, P]``, which move in native code where that pays.
+
+        Raises
+        ------
+        ValueError
+            If a checkpoint asks for native code, and the model cannot be compiled.
+        """
+        native = native_motion(MOTION, self.settings, density, theta, kind)
+        return LangevinLoop(density, self.settings, theta, seed, first_chain, native)

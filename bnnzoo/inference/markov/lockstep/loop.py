@@ -23,14 +23,15 @@ from bnnzoo.inference.markov.adaptation import (
     update_step_size,
 )
 from bnnzoo.inference.markov.chains import ValueAndGrad
-from bnnzoo.inference.markov.hamiltonian.kernel import DIVERGENCE_THRESHOLD
+from bnnzoo.inference.markov.lockstep.chains import NativeMotion, native_motion
 from bnnzoo.inference.markov.lockstep.dynamics import Dynamics, Point, arrive, drift
+from bnnzoo.inference.markov.lockstep.motions import Trajectories, metropolis, statistics
 from bnnzoo.inference.markov.lockstep.synchronous import SynchronousLoop, groups_of_chains
 from bnnzoo.inference.markov.settings import LockstepSettings
 from bnnzoo.inference.markov.trajectory_length import Jump, Length, initial_length, update_length
 from bnnzoo.lowering.packed import Packed
 
-__all__ = ["LockstepLoop", "LockstepSampler", "MicrocanonicalLoop", "batched_step", "metropolis"]
+__all__ = ["LockstepLoop", "LockstepSampler", "MicrocanonicalLoop", "batched_step"]
 
 GOLDEN_RATIO = 0.5 * (5**0.5 - 1)
 FIRST_NUM_STEPS, EARLY_MAX_STEPS = 8, 256
@@ -59,24 +60,6 @@ def batched_step(dynamics: Dynamics, value_and_grad: ValueAndGrad) -> Callable[.
     return step
 
 
-def metropolis(start: Point, end: Point, uniform: Tensor) -> tuple[Point, Tensor, Tensor]:
-    """Accept each chain's trajectory with probability ``min(1, exp(-energy error))``; all chains at once.
-
-    Returns
-    -------
-    point : Point
-        From where the chains continue.
-    error, acceptance : Tensor
-        Energy error, plus infinity where it is not finite, and acceptance probability ``[C]``.
-    """
-    error = end.work - (end.log_density - start.log_density)
-    error = torch.where(error > -torch.inf, error, torch.inf)
-    accepted = uniform.log() < -error
-    pairs = zip(end, start, strict=True)
-    kept = (torch.where(accepted.view(-1, *(1,) * (new.ndim - 1)), new, old) for new, old in pairs)
-    return Point(*kept), error, (-error).exp().clamp(max=1.0)
-
-
 class LockstepLoop(SynchronousLoop[LockstepTuning]):
     """Chains of one kind of dynamics whose trajectories end in a Metropolis step.
 
@@ -85,8 +68,8 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
     dynamics : Dynamics
     jump : Jump
         Measure of distance that the trajectory length maximises.
-    density, settings, theta, seed, first_chain
-        As in :class:`bnnzoo.inference.markov.chains.ChainLoop`.
+    density, settings, theta, seed, first_chain, native
+        As in :class:`bnnzoo.inference.markov.lockstep.synchronous.SynchronousLoop`.
     """
 
     kind = "lockstep"
@@ -101,12 +84,13 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
         theta: Tensor,
         seed: int,
         first_chain: int = 0,
+        native: NativeMotion | None = None,
     ) -> None:
-        super().__init__(density, settings, theta, seed, first_chain)
+        super().__init__(density, settings, theta, seed, first_chain, native=native)
         self.dynamics, self.settings, self._jump = dynamics, settings, jump
         self._offset = float(np.random.default_rng(seed).random())
-        make = partial(batched_step, dynamics)
-        self.step = self._lowered(make, self._layout, self.state.scale, self.state.step_size)
+        if native is None:
+            self.step = self._lowered(partial(batched_step, dynamics), self._layout, *self._common()[:2])
         if settings.step_size is None:
             start = self._refreshed()
             step_size = search_step_size(lambda step: self._acceptance(start, step), self.state.step_size)
@@ -145,35 +129,39 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
         start, uniform = self._refreshed(), self.streams.uniforms()[0]
         num_steps = self._next_num_steps()
         end = self._travel(start, num_steps, self.state.step_size)
-        point, error, acceptance = metropolis(start, end, uniform)
+        point, error, acceptance = vmap(metropolis)(start, end, uniform)
         self.state = self.state._replace(point=point)
         self.tuning = self.tuning._replace(acceptance=float(acceptance.mean()))
         self._count_rejected(end)
         if warm:
             self._learn(start, end, acceptance, num_steps)
             return
-        moved = (point.theta != start.theta).any(1)
-        energy = self._energy(start, torch.where(moved, error, 0.0))
-        diverging = error > DIVERGENCE_THRESHOLD
-        self._keep_all(point.log_density, energy, acceptance, num_steps, diverging, self.state.step_size)
-
-    def _energy(self, start: Point, change: Tensor) -> Tensor:
-        """Return the energy ``[C]`` of each chain at the end of its trajectory, during which it changed by ``change[C]``."""
-        return vmap(self.dynamics.kinetic)(start.momentum) - start.log_density + change
+        stats = vmap(partial(statistics, self.dynamics), in_dims=(0, 0, 0, 0, None, None))
+        self._keep_all(stats(start, point, error, acceptance, torch.tensor(num_steps), self.state.step_size))
 
     def _travel(self, point: Point, num_steps: int, time: Tensor) -> Point:
         """Return where trajectories of ``num_steps`` steps end."""
+        self.state = self.state._replace(num_leaps=self.state.num_leaps + num_steps)
+        if self.native is not None:
+            return self.native.travel(point, self._common()._replace(step_size=time), num_steps, self.streams).point
+        assert self.step is not None
         groups: Any = Packed(point).groups
         with torch.no_grad():
             for _ in range(num_steps):
                 groups = self.step(*groups, self.state.scale, time, *self._tensors)
-        self.state = self.state._replace(num_leaps=self.state.num_leaps + num_steps)
         end: Point = self._layout.with_groups(groups).value
         return end
 
+    def _show(self, stats: Tensor) -> None:
+        self.tuning = self.tuning._replace(acceptance=float(stats[:, self.stats_names.index("acceptance_rate")].mean()))
+
     def _next_num_steps(self) -> int:
-        """Return the next number of steps: lengths are uniform on (0, 2 mean), so that no period of the posterior resonates."""
-        fraction = 2 * ((self._offset + self.state.iteration * GOLDEN_RATIO) % 1.0)
+        """Return the number of steps of the next trajectory."""
+        return self._num_steps_at(self.state.iteration)
+
+    def _num_steps_at(self, iteration: int) -> int:
+        """Return a number of steps: lengths are uniform on (0, 2 mean), so that no period of the posterior resonates."""
+        fraction = 2 * ((self._offset + iteration * GOLDEN_RATIO) % 1.0)
         steps = math.ceil(fraction * self.tuning.length.value / float(self.state.step_size))
         return min(max(steps, 1), self._max_steps())
 
@@ -224,7 +212,7 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
     def _acceptance(self, start: Point, step_size: Tensor) -> Tensor:
         """Return the mean acceptance probability ``[]`` of one step from ``start``."""
         end = self._travel(start, 1, step_size)
-        return metropolis(start, end, torch.ones_like(end.work))[2].mean()
+        return vmap(metropolis)(start, end, torch.ones_like(end.work))[2].mean()
 
 
 def _bounds(loop: LockstepLoop) -> tuple[float, float]:
@@ -238,16 +226,9 @@ def _bounds(loop: LockstepLoop) -> tuple[float, float]:
 
 
 class MicrocanonicalLoop(LockstepLoop):
-    """Chains on which the total energy means nothing, and only its change does: their speed is constant.
-
-    Hamiltonian samplers' ``energy`` and the diagnostics made of it (E-BFMI, ``az.plot_energy``) would mislead.
-    """
+    """Chains of microcanonical dynamics, on which the change of the energy is reported, not the energy."""
 
     stats_names = ("lp", "energy_error", "acceptance_rate", "n_steps", "diverging", "step_size")
-
-    def _energy(self, start: Point, change: Tensor) -> Tensor:
-        """Return by how much the energy of each chain changed ``[C]``."""
-        return change
 
 
 @dataclass(frozen=True)
@@ -266,5 +247,12 @@ class LockstepSampler:
     def begin(
         self, density: LogDensity, theta: Tensor, seed: int, first_chain: int, kind: str | None = None
     ) -> LockstepLoop:
-        """Start chains at ``theta[C, P]``; there is one kind of loop."""
-        return self.loop(self.dynamics, self.jump, density, self.settings, theta, seed, first_chain)
+        """Start chains at ``theta[C, P]``, which move in native code where that pays.
+
+        Raises
+        ------
+        ValueError
+            If a checkpoint asks for native code, and the model cannot be compiled.
+        """
+        native = native_motion(Trajectories(self.dynamics), self.settings, density, theta, kind)
+        return self.loop(self.dynamics, self.jump, density, self.settings, theta, seed, first_chain, native)

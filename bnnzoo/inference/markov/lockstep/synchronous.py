@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -11,7 +12,9 @@ from torch.func import vmap
 from bnnzoo.core.density import LogDensity
 from bnnzoo.inference.markov.adaptation import Moments, metric_from, no_moments, observe, pooled_moments
 from bnnzoo.inference.markov.chains import INITIAL_STEP_SIZE, ChainLoop
-from bnnzoo.inference.markov.lockstep.dynamics import Point
+from bnnzoo.inference.markov.lockstep.chains import NativeMotion, native_kind
+from bnnzoo.inference.markov.lockstep.dynamics import Point, is_finite
+from bnnzoo.inference.markov.lockstep.motions import Common
 from bnnzoo.inference.markov.settings import ChainSettings, even_groups
 from bnnzoo.lowering.lowered import LoopStep
 from bnnzoo.lowering.packed import Packed
@@ -38,11 +41,13 @@ class SynchronousLoop[Tuning: tuple[Any, ...]](ChainLoop):
     ----------
     density, settings, theta, seed, first_chain, adapted_draws
         As in :class:`bnnzoo.inference.markov.chains.ChainLoop`.
+    native : NativeMotion, optional
+        What moves the chains in native code. Default: they move in one batch.
     """
 
     state: SynchronousState
     tuning: Tuning
-    step: LoopStep
+    step: LoopStep | None = None
 
     def __init__(
         self,
@@ -52,6 +57,7 @@ class SynchronousLoop[Tuning: tuple[Any, ...]](ChainLoop):
         seed: int,
         first_chain: int,
         adapted_draws: int | None = None,
+        native: NativeMotion | None = None,
     ) -> None:
         super().__init__(density, settings, theta, seed, first_chain, num_uniforms=1, adapted_draws=adapted_draws)
         value, gradient = density.value_and_grad(theta, *density.data)
@@ -61,7 +67,9 @@ class SynchronousLoop[Tuning: tuple[Any, ...]](ChainLoop):
         moments = no_moments(theta, "diagonal")
         scale = torch.ones_like(theta[0])
         self.state = SynchronousState(point, scale, moments, step_size, iteration=0, num_leaps=0, num_rejected=0)
-        self._layout, self._all_chains = Packed(point), torch.arange(self.num_chains)
+        self._layout, self._all_chains, self.native = Packed(point), torch.arange(self.num_chains), native
+        if native is not None:
+            self.kind = native_kind(self.kind)
 
     @property
     def counts(self) -> Tensor:
@@ -79,7 +87,10 @@ class SynchronousLoop[Tuning: tuple[Any, ...]](ChainLoop):
         return self.state.num_rejected
 
     def advance(self) -> None:
-        """Give every chain its next draw."""
+        """Give every chain its next draw, or in native code the next draws, as many as fit into a stretch."""
+        if self.native is not None and self.state.iteration >= self._num_warmup:
+            self._draw_natively(self.native)
+            return
         self._draw(warm=self.state.iteration < self._num_warmup)
         self.state = self.state._replace(iteration=self.state.iteration + 1)
         if self.state.iteration in self._ends[1:]:
@@ -96,6 +107,18 @@ class SynchronousLoop[Tuning: tuple[Any, ...]](ChainLoop):
         """Move every chain to its next draw and learn from it, or keep it."""
 
     @abstractmethod
+    def _num_steps_at(self, iteration: int) -> int:
+        """Return the number of steps of a draw after warm-up."""
+
+    def _common(self) -> Common:
+        """Return what the chains share while they move; there is no noise in their steps."""
+        return Common(self.state.scale, self.state.step_size, torch.zeros_like(self.state.step_size))
+
+    @abstractmethod
+    def _show(self, stats: Tensor) -> None:
+        """Note what a progress bar shows of the latest statistics ``[C, K]``."""
+
+    @abstractmethod
     def _rescale(self, scale: Tensor) -> None:
         """Adjust the tuning to the new scales ``[P]``, which replace those of the state right after."""
 
@@ -105,7 +128,7 @@ class SynchronousLoop[Tuning: tuple[Any, ...]](ChainLoop):
 
     @property
     def _steps(self) -> tuple[LoopStep, ...]:
-        return (self.step,)
+        return () if self.step is None else (self.step,)
 
     @property
     def _state(self) -> tuple[SynchronousState, Tuning]:
@@ -123,11 +146,31 @@ class SynchronousLoop[Tuning: tuple[Any, ...]](ChainLoop):
     def _adopt_units(self, tuning: Mapping[str, Tensor]) -> None:
         self.state = self.state._replace(step_size=tuning["step_size"][0], scale=tuning["scale"][0])
 
-    def _count_rejected(self, end: Point) -> Tensor:
-        """Count the chains that have come to a point ``[C]`` at which the log density cannot be computed, and mark them."""
-        failed = ~(end.log_density.isfinite() & end.gradient.isfinite().all(1))
-        self.state = self.state._replace(num_rejected=self.state.num_rejected + int(failed.sum()))
-        return failed
+    def _draw_natively(self, native: NativeMotion) -> None:
+        """Take the next draws of every chain, and keep them."""
+        state, steps = self.state, self._steps_ahead(native)
+        point, theta, stats, num_rejected = native.draw(state.point, self._common(), steps, self.streams)
+        place = state.iteration - self._num_warmup
+        self.draws[:, place : place + len(steps)], self.stats[:, place : place + len(steps)] = theta, stats
+        self._show(stats[:, -1])
+        self.state = state._replace(
+            point=point,
+            iteration=state.iteration + len(steps),
+            num_leaps=state.num_leaps + sum(steps),
+            num_rejected=state.num_rejected + num_rejected,
+        )
+
+    def _steps_ahead(self, native: NativeMotion) -> list[int]:
+        """Return the numbers of steps of the next draws: as many as fit into a stretch of native code, and one at least."""
+        first, total = self.state.iteration, self._num_warmup + self._num_draws
+        steps = [self._num_steps_at(i) for i in range(first, min(total, first + native.max_draws))]
+        fitting = sum(taken <= native.budget for taken in accumulate(steps))
+        return steps[: max(fitting, 1)]
+
+    def _count_rejected(self, end: Point) -> None:
+        """Count the chains that have come to a point at which the log density cannot be computed."""
+        num_rejected = self.state.num_rejected + int((~vmap(is_finite)(end)).sum())
+        self.state = self.state._replace(num_rejected=num_rejected)
 
     def _observe(self) -> None:
         """Add the current points to the moments of the window, if one is open."""
@@ -146,12 +189,9 @@ class SynchronousLoop[Tuning: tuple[Any, ...]](ChainLoop):
         """Tell whether the window that ends now is the first one, whose scales replace the units of the model."""
         return self.state.iteration == self._ends[1]
 
-    def _keep_all(self, *columns: Tensor | float) -> None:
-        """Write down the current points as draws, with statistics ``[C]`` or one number for all chains."""
-        point = self.state.point
-        same = torch.ones_like(point.log_density)
-        stats = torch.stack([(column * same).double() for column in columns], 1)
-        self._keep(self._all_chains, point.theta, stats.cpu())
+    def _keep_all(self, stats: Tensor) -> None:
+        """Write down the current points as draws, with statistics ``[C, K]``."""
+        self._keep(self._all_chains, self.state.point.theta, stats.cpu())
 
 
 def groups_of_chains(settings: ChainSettings, num_chains: int) -> list[range]:

@@ -6,11 +6,13 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from torch.func import vmap
 
 from bnnzoo.core.density import build_density
 from bnnzoo.inference.markov.adaptation import window_ends
 from bnnzoo.inference.markov.lockstep.dynamics import Dynamics, Microcanonical, Newtonian, Point
-from bnnzoo.inference.markov.lockstep.loop import EARLY_MAX_STEPS, LockstepLoop, metropolis
+from bnnzoo.inference.markov.lockstep.loop import EARLY_MAX_STEPS, LockstepLoop
+from bnnzoo.inference.markov.lockstep.motions import metropolis
 from bnnzoo.inference.markov.settings import LockstepSettings
 from bnnzoo.inference.markov.trajectory_length import Jump, jump_of_spread, squared_jump
 
@@ -48,11 +50,11 @@ def test_the_metropolis_step_accepts_by_the_energy_error() -> None:
     """Errors of log 2, -1, NaN and infinity; a uniform number of 0.4 accepts the first two."""
     start = points([0.0] * 4, [0.0] * 4)
     end = points([0.0, 1.0, torch.nan, -torch.inf], [math.log(2.0), 0.0, 1.0, 1.0])
-    point, error, acceptance = metropolis(start, end, torch.full((4,), 0.4))
+    point, error, acceptance = vmap(metropolis)(start, end, torch.full((4,), 0.4))
     torch.testing.assert_close(error, torch.tensor([math.log(2.0), -1.0, torch.inf, torch.inf]))
     torch.testing.assert_close(acceptance, torch.tensor([0.5, 1.0, 0.0, 0.0]))
     assert torch.equal(point.theta[:2], end.theta[:2]) and torch.equal(point.theta[2:], start.theta[2:])
-    rejected, _, _ = metropolis(start, end, torch.full((4,), 0.6))
+    rejected, _, _ = vmap(metropolis)(start, end, torch.full((4,), 0.6))
     assert torch.equal(rejected.theta[0], start.theta[0])
 
 

@@ -1,0 +1,161 @@
+"""How chains in lockstep move from one draw to the next, written for one chain: what a draw begins with, a step, and its end."""
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from bnnzoo.inference.markov.hamiltonian.kernel import DIVERGENCE_THRESHOLD
+from bnnzoo.inference.markov.lockstep.dynamics import Dynamics, Microcanonical, Point, choose, is_finite
+
+__all__ = [
+    "DYNAMICS",
+    "Common",
+    "Langevin",
+    "Motion",
+    "Moving",
+    "Trajectories",
+    "metropolis",
+    "statistics",
+    "turned",
+    "turned_back",
+]
+
+DYNAMICS = Microcanonical()
+
+
+class Common(NamedTuple):
+    """What chains in lockstep share: scales ``[P]``, step size and the strength ``nu`` of the noise of a step, each ``[]``."""
+
+    scale: Tensor
+    step_size: Tensor
+    nu: Tensor
+
+
+class Moving(NamedTuple):
+    """A chain on its way: where it is, and the sum of its steps' squared energy changes ``[]`` since the last draw."""
+
+    point: Point
+    squares: Tensor
+
+
+@runtime_checkable
+class Motion(Protocol):
+    """One chain between two draws.
+
+    ``begin`` returns the start of a draw from the last one, ``turn`` the point before a step, ``end`` the next draw with its
+    statistics. ``noise_per_step`` says whether normal numbers are drawn for each step or for each draw, ``accepts`` whether a
+    draw takes a uniform number, ``num_stats`` how many statistics it has.
+    """
+
+    noise_per_step: ClassVar[bool]
+    accepts: ClassVar[bool]
+    num_stats: ClassVar[int]
+
+    @property
+    def dynamics(self) -> Dynamics: ...
+    def begin(self, start: Point, noise: Tensor) -> Point: ...
+    def turn(self, point: Point, nu: Tensor, noise: Tensor) -> Point: ...
+    def end(
+        self, start: Point, moving: Moving, common: Common, num_steps: Tensor, uniform: Tensor
+    ) -> tuple[Point, Tensor]: ...
+
+
+@dataclass(frozen=True)
+class Trajectories:
+    """Trajectories with a new momentum at their start and a Metropolis step at their end."""
+
+    dynamics: Dynamics
+    noise_per_step: ClassVar[bool] = False
+    accepts: ClassVar[bool] = True
+    num_stats: ClassVar[int] = 6
+
+    def begin(self, start: Point, noise: Tensor) -> Point:
+        """Return the start of a trajectory, with a momentum from ``noise[P]``."""
+        return start._replace(momentum=self.dynamics.refresh(noise), work=torch.zeros_like(start.work))
+
+    def turn(self, point: Point, nu: Tensor, noise: Tensor) -> Point:
+        """Return the point as it is."""
+        return point
+
+    def end(
+        self, start: Point, moving: Moving, common: Common, num_steps: Tensor, uniform: Tensor
+    ) -> tuple[Point, Tensor]:
+        """Accept the end of the trajectory or stay."""
+        point, error, acceptance = metropolis(start, moving.point, uniform)
+        return point, statistics(self.dynamics, start, point, error, acceptance, num_steps, common.step_size)
+
+
+@dataclass(frozen=True)
+class Langevin:
+    """Microcanonical Langevin dynamics: every step begins with noise, and no end is rejected for its energy error."""
+
+    dynamics: ClassVar[Dynamics] = DYNAMICS
+    noise_per_step: ClassVar[bool] = True
+    accepts: ClassVar[bool] = False
+    num_stats: ClassVar[int] = 5
+
+    def begin(self, start: Point, noise: Tensor) -> Point:
+        """Return the last draw: its direction is kept."""
+        return start
+
+    def turn(self, point: Point, nu: Tensor, noise: Tensor) -> Point:
+        """Refresh a part of the momentum."""
+        return turned(point, nu, noise)
+
+    def end(
+        self, start: Point, moving: Moving, common: Common, num_steps: Tensor, uniform: Tensor
+    ) -> tuple[Point, Tensor]:
+        """Keep the last point, or the start where the log density could not be computed."""
+        error = moving.squares / (num_steps * len(start.theta))
+        failed = ~is_finite(moving.point) | ~error.isfinite()
+        point = choose(failed, turned_back(start), moving.point)
+        error = torch.where(failed, torch.inf, error)
+        return point, _row(point.log_density, error, num_steps, failed, common.step_size)
+
+
+def turned(point: Point, nu: Tensor, noise: Tensor) -> Point:
+    """Return a point of Langevin dynamics before its next step: the direction becomes ``u + nu z`` at unit length."""
+    momentum = DYNAMICS.refresh(point.momentum + nu * noise)
+    return point._replace(momentum=momentum, work=torch.zeros_like(point.work))
+
+
+def turned_back(start: Point) -> Point:
+    """Return a point that is left in the opposite direction."""
+    return start._replace(momentum=-start.momentum)
+
+
+def metropolis(start: Point, end: Point, uniform: Tensor) -> tuple[Point, Tensor, Tensor]:
+    """Accept a trajectory with probability ``min(1, exp(-energy error))``.
+
+    Returns
+    -------
+    point : Point
+        From where the chain continues.
+    error, acceptance : Tensor
+        Energy error, plus infinity where it is not finite, and acceptance probability ``[]``.
+    """
+    error = end.work - (end.log_density - start.log_density)
+    error = torch.where(error > -torch.inf, error, torch.inf)
+    return choose(uniform.log() < -error, end, start), error, (-error).exp().clamp(max=1.0)
+
+
+def statistics(
+    dynamics: Dynamics,
+    start: Point,
+    point: Point,
+    error: Tensor,
+    acceptance: Tensor,
+    num_steps: Tensor,
+    step_size: Tensor,
+) -> Tensor:
+    """Return what is kept of one trajectory besides the draw ``point``, ``[6]``."""
+    moved = (point.theta != start.theta).any()
+    energy = dynamics.energy(start, torch.where(moved, error, 0.0))
+    return _row(point.log_density, energy, acceptance, num_steps, error > DIVERGENCE_THRESHOLD, step_size)
+
+
+def _row(first: Tensor, *others: Tensor) -> Tensor:
+    like = first.to(torch.float64)
+    return torch.stack([like, *(each.to(like) for each in others)])
