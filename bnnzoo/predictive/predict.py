@@ -13,6 +13,7 @@ from bnnzoo.core.arguments import argument_names, positional
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.labels import in_fitted_order
 from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.streamed import StreamedDensity
 from bnnzoo.core.types import Data
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.labels import Coords, Dims, Labels
@@ -101,6 +102,11 @@ def posterior_predictive(
     _refuse_no_posterior("posterior_predictive", posterior)
     _check_positive("num_draws", num_draws)
     _check_positive("chunk_size", chunk_size)
+    if isinstance(posterior.density, StreamedDensity):
+        raise ValueError(
+            "posterior_predictive holds the training data in memory, and this posterior was fitted to data on disk: use "
+            "predict(posterior, ...), with the observations where their log density is wanted."
+        )
     if not posterior.density.has_data:
         raise ValueError(
             "posterior_predictive is about the training data, and this posterior was loaded without them. Load it with them, "
