@@ -44,7 +44,7 @@ from bnnzoo.models import likelihoods, priors, random_module
 
 if TYPE_CHECKING:
     from bnnzoo import acquisition, calibration, datasets, diagnostics, ood, plots, testing, uncertainty, validation
-    from bnnzoo.predictive import posterior_predictive, predict, prior_predictive, to_datatree
+    from bnnzoo.predictive import measure_predictions, posterior_predictive, predict, prior_predictive, to_datatree
 
 __all__ = [
     "HMC",
@@ -86,6 +86,7 @@ __all__ = [
     "fit",
     "likelihoods",
     "load",
+    "measure_predictions",
     "models",
     "ood",
     "plots",
@@ -117,7 +118,7 @@ _ON_FIRST_USE = frozenset(
         "validation",
     }
 )
-_PREDICTIVE = frozenset({"posterior_predictive", "predict", "prior_predictive", "to_datatree"})
+_PREDICTIVE = frozenset({"measure_predictions", "posterior_predictive", "predict", "prior_predictive", "to_datatree"})
 
 
 def __getattr__(name: str) -> Any:
