@@ -1,6 +1,6 @@
 """Which groups and variables of a tree are wanted."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import xarray as xr
@@ -54,7 +54,7 @@ class Kept:
 EVERYTHING = Kept()
 
 
-def kept_of(keep: tuple[str, ...] | None) -> Kept:
+def kept_of(keep: Sequence[str] | None) -> Kept:
     """Return which variables are wanted.
 
     Raises

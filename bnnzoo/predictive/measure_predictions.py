@@ -1,6 +1,6 @@
 """``measure_predictions``: a measure of many rows, without a tree of all of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import xarray as xr
@@ -24,7 +24,7 @@ def measure_predictions(
     num_draws: int | None = None,
     seed: int | None = None,
     linearized: bool | Literal["auto"] = "auto",
-    keep: tuple[str, ...] | None = None,
+    keep: Sequence[str] | None = None,
     **named: Any,
 ) -> xr.Dataset:
     """Return a measure of the predictions for each new row, without a tree of all of them.

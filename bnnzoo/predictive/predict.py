@@ -143,7 +143,7 @@ def predict(
     dims: Dims | None = None,
     coords: Coords | None = None,
     store: str | Path | None = None,
-    keep: tuple[str, ...] | None = None,
+    keep: Sequence[str] | None = None,
     **named: Any,
 ) -> xr.DataTree:
     """Return a posterior with its predictions for new data.
@@ -162,7 +162,7 @@ def predict(
         Folder, such as ``"run.zarr"``, into which the tree is written some rows at a time. The tree that is returned is opened
         from there without being loaded. The numbers are those without a store; of the deterministic sites, only those with one
         value for each row are written. Needs zarr, and dask for chunks.
-    keep : tuple of str, optional
+    keep : sequence of str, optional
         Groups and variables that are wanted, such as ``("predictions", "conditional/mean")``; others are not computed.
     **named
         Arguments of the model by name, as in ``predict(posterior, x=x)``.

@@ -7,9 +7,11 @@ import pyro.distributions as dist
 import pytest
 import torch
 import xarray as xr
+import zarr
 from torch.utils.data import DataLoader, TensorDataset
 
 import bnnzoo as bz
+from bnnzoo.core.minibatch import DataError
 from bnnzoo.predictive import bands, many_rows
 from bnnzoo.testing import linear_gaussian
 
@@ -118,3 +120,107 @@ def test_rows_that_depend_on_each_other_are_not_split(tmp_path):
     posterior = bz.fit(model, bz.Laplace(), *TARGET.data, dtype=torch.float64, progress=False)
     with pytest.raises(ValueError, match="These rows cannot be predicted some at a time"):
         bz.predict(posterior, X, store=tmp_path / "run.zarr")
+
+
+def test_stores_that_are_in_the_way_are_refused_before_anything_is_computed(posterior, tmp_path):
+    zarr.create_array(str(tmp_path / "theirs.zarr"), shape=(3,), dtype="f8")
+    with pytest.raises(ValueError, match=r"theirs.zarr' exists already and is a zarr store: delete it"):
+        bz.predict(posterior, X, store=tmp_path / "theirs.zarr")
+    with pytest.raises(ValueError, match=r"there is no folder .*missing'. Create it first"):
+        bz.predict(posterior, X, store=tmp_path / "missing" / "run.zarr")
+    (tmp_path / "file.zarr").write_text("")
+    with pytest.raises(ValueError, match="exists already and is no zarr store"):
+        bz.predict(posterior, X, store=tmp_path / "file.zarr")
+
+
+@pytest.mark.parametrize(
+    ("keep", "message"),
+    [
+        ("predictions", r"keep='predictions': write a tuple of names, keep=\('predictions',\)"),
+        (("predictions", "nothing"), r"trees of new data have no group 'nothing'. Write some of posterior, weights"),
+        (("conditional/meen",), r"keep has 'conditional/meen', but the group 'conditional' has no such variable; it has mean"),
+        (("posterior/v",), r"the group 'posterior' has no such variable; it has w"),
+        (("predictions_log_likelihood/y",), r"'predictions_log_likelihood' has no such variable; it has none"),
+    ],
+)  # fmt: skip
+def test_unknown_names_are_refused_in_one_sentence(posterior, tmp_path, keep, message):
+    for store in (None, tmp_path / "run.zarr"):
+        with pytest.raises(ValueError, match=message):
+            bz.predict(posterior, X, num_draws=3, keep=keep, store=store)
+
+
+def test_a_measure_of_nothing_is_refused(posterior):
+    with pytest.raises(ValueError, match="keep leaves nothing to measure"):
+        bz.measure_predictions(posterior, bz.uncertainty.decompose, X, num_draws=3, keep=("posterior",))
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        pd.Index([f"row {i}" for i in range(1100)]),
+        pd.date_range("2020-01-01", periods=1100),
+        pd.Index(range(7, 1107)),
+        pd.Index([0] * 1100),
+    ],
+    ids=["text", "time", "numbers", "not unique"],
+)
+def test_the_index_of_a_frame_labels_the_rows_of_a_store(posterior, small_bands, tmp_path, index):
+    frame = pd.DataFrame(X.numpy(), columns=["a", "b"], index=index)
+    expected = bz.predict(posterior, frame, num_draws=3)
+    assert_same(bz.predict(posterior, frame, num_draws=3, store=tmp_path / "run.zarr"), expected)
+    measured = bz.measure_predictions(posterior, bz.uncertainty.decompose, frame, num_draws=3)
+    np.testing.assert_array_equal(measured["obs_id"], expected["predictions"]["obs_id"])
+
+
+def test_chosen_dims_and_coords_are_stored(posterior, small_bands, tmp_path):
+    labels = {"dims": {"x": ["obs_id", "gene"]}, "coords": {"gene": ["a", "b"], "obs_id": np.arange(1100) + 0.5}}
+    expected = bz.predict(posterior, X, num_draws=3, **labels)
+    assert_same(bz.predict(posterior, X, num_draws=3, store=tmp_path / "run.zarr", **labels), expected)
+    with pytest.raises(ValueError, match=r"coords\['obs_id'\] has 3 labels, but the dimension has length 1100"):
+        bz.predict(posterior, X, num_draws=3, store=tmp_path / "other.zarr", coords={"obs_id": [1, 2, 3]})
+    assert [path.name for path in tmp_path.iterdir()] == ["run.zarr"]
+
+
+def two_outcomes(x, y=None, z=None):
+    w = pyro.sample("w", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+    with pyro.plate("data", len(x)):
+        f = pyro.deterministic("f", x @ w)
+        pyro.sample("y", dist.Normal(f, 0.5), obs=y)
+        pyro.sample("z", dist.Bernoulli(logits=f), obs=z)
+
+
+@pytest.fixture(scope="module")
+def several():
+    z = (X[:40, 0] > 0).double()
+    return bz.fit(two_outcomes, bz.MeanFieldVI(num_steps=5), X[:40], Y[:40], z, dtype=torch.float64, progress=False)
+
+
+def test_several_outcomes_and_deterministic_sites_are_stored(several, small_bands, tmp_path):
+    expected = bz.predict(several, X, num_draws=5)
+    assert_same(bz.predict(several, X, num_draws=5, store=tmp_path / "run.zarr"), expected)
+    keep = ("predictions/z", "predictions_deterministic/f")
+    for store in (None, tmp_path / "some.zarr"):
+        some = bz.predict(several, X, num_draws=5, store=store, keep=keep)
+        assert set(some.children) == {"predictions", "predictions_deterministic"}
+        xr.testing.assert_equal(some["predictions"]["z"].load(), expected["predictions"]["z"])
+        xr.testing.assert_allclose(
+            some["predictions_deterministic"].to_dataset().load(), expected["predictions_deterministic"].to_dataset()
+        )
+
+
+@pytest.mark.parametrize("keep", [("predictions_constant_data",), ("posterior",)], ids=str)
+def test_what_needs_no_draws_of_rows_can_be_kept_alone(posterior, small_bands, tmp_path, keep):
+    expected = bz.predict(posterior, X, num_draws=3)[keep[0]].to_dataset()
+    for store in (None, tmp_path / "run.zarr"):
+        found = bz.predict(posterior, X, num_draws=3, keep=keep, store=store)
+        assert list(found.children) == list(keep)
+        xr.testing.assert_equal(found[keep[0]].to_dataset().load(), expected)
+
+
+def test_a_store_that_fails_leaves_nothing_behind(posterior, small_bands, tmp_path):
+    values = X.numpy().copy()
+    values[900, 1] = np.nan
+    np.save(tmp_path / "x.npy", values)
+    with pytest.raises(DataError, match=r"argument 1 of the model holds nan at row \d+, column 1 of rows"):
+        bz.predict(posterior, np.load(tmp_path / "x.npy", mmap_mode="r"), num_draws=3, store=tmp_path / "run.zarr")
+    assert [path.name for path in tmp_path.iterdir()] == ["x.npy"]
