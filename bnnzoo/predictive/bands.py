@@ -15,7 +15,7 @@ from bnnzoo.predictive.labels import ROWS, Labels
 from bnnzoo.predictive.latent import Drawn
 from bnnzoo.predictive.many_rows import Band, ManyRows
 from bnnzoo.predictive.row_functions import RowFunctions
-from bnnzoo.predictive.store import open_store, refuse_store, write_store
+from bnnzoo.predictive.store import open_store, write_store
 
 __all__ = ["Prediction", "measured", "renamed"]
 
@@ -73,7 +73,6 @@ class Prediction:
 
     def stored(self, path: Path, latent: Groups, attributes: Mapping[str, str | int | float]) -> xr.DataTree:
         """Write the tree to a store and return it, not loaded."""
-        refuse_store(path)
         bands = self.bands()
         first = next(bands, None)
         if first is not None:

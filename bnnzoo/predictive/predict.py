@@ -27,6 +27,7 @@ from bnnzoo.predictive.latent import Drawn, deterministics, draw, latent_groups
 from bnnzoo.predictive.linearized import row_densities
 from bnnzoo.predictive.prior import beside_posterior
 from bnnzoo.predictive.rows import Rows, row_groups
+from bnnzoo.predictive.store import refuse_store
 
 __all__ = ["posterior_predictive", "predict", "to_datatree"]
 
@@ -196,19 +197,21 @@ def predict(
     refuse_not_positive("chunk_size", chunk_size)
     refuse_factors_alone(posterior.density)
     kept, raw = kept_of(keep), in_order(posterior, data, named)
+    if store is not None:
+        refuse_store(Path(store))
     draws, labels = draw(posterior, num_draws, seed), Labels.of(posterior.density, dims, coords)
     densities = row_densities(posterior, linearized)
-    latent = {name: kept.of(name, group) for name, group in _checked_latent(draws, weights, labels, kept).items()}
     if store is not None:
-        attributes = _attributes(draws, densities)
+        latent, attributes = _latent(draws, weights, labels, kept), _attributes(draws, densities)
         return Prediction(draws, raw, densities, kept, labels).stored(Path(store), latent, attributes)
     if is_out_of_memory(raw):
-        groups = Prediction(draws, raw, densities, kept, labels).in_memory()
-        return _tree(draws, latent | dict(groups), labels, densities)
-    if len(draws.flat) * most_rows(raw) > MANY_NUMBERS:
-        Prediction(draws, raw, densities, kept, labels).refuse_too_large()
-    about = _all_rows(draws, Rows.of(posterior.density, draws.flat[0], raw), chunk_size, labels, densities, kept)
-    return _tree(draws, latent | about, labels, densities)
+        about = dict(Prediction(draws, raw, densities, kept, labels).in_memory())
+    else:
+        if len(draws.flat) * most_rows(raw) > MANY_NUMBERS:
+            Prediction(draws, raw, densities, kept, labels).refuse_too_large()
+        rows = Rows.of(posterior.density, draws.flat[0], raw)
+        about = _all_rows(draws, rows, chunk_size, labels, densities, kept)
+    return _tree(draws, _latent(draws, weights, labels, kept) | about, labels, densities)
 
 
 def to_datatree(
@@ -249,12 +252,12 @@ def to_datatree(
     return _tree(draws, latent_groups(draws, weights, labels), labels)
 
 
-def _checked_latent(draws: Drawn, weights: bool | Literal["auto"], labels: Labels, kept: Kept) -> dict[str, xr.Dataset]:
-    """Return the groups that are not about rows, after refusing names that they do not have."""
+def _latent(draws: Drawn, weights: bool | Literal["auto"], labels: Labels, kept: Kept) -> dict[str, xr.Dataset]:
+    """Return the wanted groups that are not about rows, after refusing names that they do not have."""
     groups = latent_groups(draws, weights, labels)
     for name, group in groups.items():
         refuse_unknown(kept, name, [str(each) for each in group.data_vars])
-    return groups
+    return {name: kept.of(name, group) for name, group in groups.items()}
 
 
 def _all_rows(
