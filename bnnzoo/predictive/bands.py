@@ -10,6 +10,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.sizes import free_memory
 from bnnzoo.core.types import Data
 from bnnzoo.predictive import datatree
+from bnnzoo.predictive.gathered import Gathered
 from bnnzoo.predictive.kept import NEW_DATA_NAMES, ROW_GROUPS, Kept, refuse_unknown
 from bnnzoo.predictive.labels import ROWS, Labels
 from bnnzoo.predictive.latent import Drawn
@@ -48,6 +49,11 @@ class Prediction:
         for group, variables in (self._many.head.variables(density) if self._many else {}).items():
             refuse_unknown(kept, group, variables)
 
+    @property
+    def num_rows(self) -> int:
+        """Number of rows; 0 where they cannot be told apart."""
+        return self._many.num_rows if self._many else 0
+
     def bands(self) -> Iterator[Band]:
         """Return the predictions for some rows after another, under the names for new data.
 
@@ -78,7 +84,7 @@ class Prediction:
         if first is not None:
             latent = {name: group for name, group in self._applied(first, latent).items() if name in latent}
         parts = (Band(band.rows, self._own(band, latent)) for band in _with_first(first, bands))
-        write_store(path, parts, self._many.num_rows if self._many else 0, latent, attributes)
+        write_store(path, parts, self.num_rows, latent, attributes)
         return open_store(path)
 
     def in_memory(self) -> Groups:
@@ -90,8 +96,11 @@ class Prediction:
             If they do not fit into the memory that is free, or rows cannot be predicted a part at a time.
         """
         self.refuse_too_large()
-        parts = [band.groups for band in self.bands()]
-        return {name: _concat([part[name] for part in parts]) for name in parts[0]} if parts else {}
+        found: dict[str, Gathered] = {}
+        for band in self.bands():
+            for name, group in band.groups.items():
+                found.setdefault(name, Gathered(self.num_rows)).add(group, band.rows)
+        return {name: group.dataset() for name, group in found.items()}
 
     def refuse_too_large(self) -> None:
         """Refuse a tree that does not fit into the memory that is free, before it is computed.
@@ -140,7 +149,7 @@ def renamed(groups: Groups) -> dict[str, xr.Dataset]:
 
 
 def measured(
-    bands: Iterator[Band],
+    rows: Prediction,
     measure: Callable[[xr.DataTree], xr.Dataset | xr.DataArray],
     attributes: Mapping[str, str | int | float],
 ) -> xr.Dataset:
@@ -151,10 +160,20 @@ def measured(
     ValueError
         If it has no dim ``obs_id``, or there is nothing to measure.
     """
-    parts = [_of_rows(measure, measure(datatree.from_groups(band.groups, attributes))) for band in bands]
-    if not parts:
+    found = Gathered(rows.num_rows)
+    for band in rows.bands():
+        tree = datatree.from_groups(band.groups, attributes)
+        found.add(_of_rows(measure, measure(tree)), band.rows)
+        _empty(tree)
+    if not (whole := found.dataset()):
         raise ValueError('keep leaves nothing to measure: write a group of predictions, such as keep=("conditional",).')
-    return _concat(parts)
+    return whole
+
+
+def _empty(tree: xr.DataTree) -> None:
+    """Let go of the arrays of a tree: its nodes know each other, so that Python would free them much later."""
+    for node in tree.subtree:
+        node.dataset = xr.Dataset()
 
 
 def _of_rows(measure: Callable[..., object], found: xr.Dataset | xr.DataArray) -> xr.Dataset:
@@ -172,9 +191,3 @@ def _with_first(first: Band | None, rest: Iterator[Band]) -> Iterator[Band]:
     if first is not None:
         yield first
     yield from rest
-
-
-def _concat(parts: Sequence[xr.Dataset]) -> xr.Dataset:
-    if len(parts) == 1 or ROWS not in parts[0].dims:
-        return parts[0]
-    return xr.concat(parts, ROWS, data_vars="minimal", coords="minimal", compat="override", join="override")

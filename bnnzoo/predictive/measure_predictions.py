@@ -68,4 +68,4 @@ def measure_predictions(
     raw, draws = in_order(posterior, data, named), draw(posterior, num_draws, seed)
     labels = Labels.of(posterior.density)
     rows = Prediction(draws, raw, row_densities(posterior, linearized), kept_of(keep), labels)
-    return measured(rows.bands(), measure, datatree.fit_attributes(posterior.info, draws.seed))
+    return measured(rows, measure, datatree.fit_attributes(posterior.info, draws.seed))
