@@ -131,6 +131,26 @@ def test_a_streamed_posterior_is_saved_and_loaded(on_disk, tmp_path):
         bz.load(path, TARGET.model, X, Y + 1)
 
 
+class Counted(Dataset):
+    """A million rows, of which it counts those that are read."""
+
+    def __init__(self):
+        self.count = 0
+
+    def __len__(self):
+        return 1_000_000
+
+    def __getitem__(self, place):
+        self.count += 1
+        return X[place % 203], Y[place % 203]
+
+
+def test_work_grows_with_steps_and_batches_and_not_with_rows():
+    rows = Counted()
+    fitted(bz.MeanFieldVI(num_steps=7, batch_size=10), rows)
+    assert 70 <= rows.count <= 70 + 64
+
+
 class EndsEarly(DataLoader):
     def __iter__(self):
         for number, batch in enumerate(super().__iter__()):
