@@ -2,8 +2,8 @@
 
     python benchmarks/out_of_memory.py [rows] [draws]
 
-Each part runs in a process of its own, whose peak memory (pages of mapped files included) is compared with that before. Needs zarr, and about 4 GiB of disk for
-a million rows and 500 draws of y and its mean.
+Each part runs in a process of its own, whose peak memory (pages of mapped files included) is compared with that before.
+Needs zarr, and about 6 GiB of disk for a million rows and 500 draws of y, its mean and its variance.
 """
 
 import argparse

@@ -2,9 +2,10 @@
 Data larger than memory
 =======================
 
-A method that trains on mini-batches needs a few rows at a time, and so does a prediction. Both can leave the rows in a file: training
-reads a memory-mapped array batch by batch, and predictions are measured, or written to disk, some rows at a time. Here a network is
-fitted to a file, its uncertainty at every row is decomposed without a tree of all predictions, and a part of them is stored.
+A method that trains on mini-batches needs a few rows at a time, and so does a prediction. Both can leave the rows in a
+file: training reads a memory-mapped array batch by batch, and predictions are measured, or written to disk, some rows at
+a time. Here a network is fitted to a file, its uncertainty at every row is decomposed without a tree of all predictions,
+and a part of them is stored.
 """
 
 import sys
@@ -39,7 +40,7 @@ for start in range(0, num_rows, 10_000):
 # The arrays are opened, not read. With ``batch_size=256`` each step reads 256 rows.
 
 x, y = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("x", "y"))
-net = bz.models.mlp(1, hidden=(30,), out=2)
+net = bz.models.mlp(1, hidden=(30,), out_features=2)
 model = bz.models.supervised(net, bz.priors.fan_in(), bz.likelihoods.heteroscedastic_gaussian())
 method = bz.MeanFieldVI(num_steps=num_steps, batch_size=256, num_particles=1, learning_rate=0.01)
 posterior = bz.fit(model, method, x, y, progress=False)
