@@ -45,7 +45,7 @@ from bnnzoo.models import likelihoods, priors, random_module
 
 if TYPE_CHECKING:
     from bnnzoo import acquisition, calibration, datasets, diagnostics, ood, plots, testing, uncertainty, validation
-    from bnnzoo.predictive import posterior_predictive, predict, prior_predictive, to_datatree
+    from bnnzoo.predictive import measure_predictions, posterior_predictive, predict, prior_predictive, to_datatree
     from bnnzoo.validation import monitor
 
 __all__ = [
@@ -89,6 +89,7 @@ __all__ = [
     "likelihoods",
     "load",
     "maximise_evidence",
+    "measure_predictions",
     "models",
     "monitor",
     "ood",
@@ -121,7 +122,7 @@ _ON_FIRST_USE = frozenset(
         "validation",
     }
 )
-_PREDICTIVE = frozenset({"posterior_predictive", "predict", "prior_predictive", "to_datatree"})
+_PREDICTIVE = frozenset({"measure_predictions", "posterior_predictive", "predict", "prior_predictive", "to_datatree"})
 
 
 def __getattr__(name: str) -> Any:

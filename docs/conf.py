@@ -64,6 +64,7 @@ EXAMPLES = [
     "methods/plot_gap.py",
     "methods/plot_samplers.py",
     "methods/plot_stochastic_gradients.py",
+    "methods/plot_many_rows.py",
     "methods/plot_vi_estimators.py",
     "methods/plot_cubic.py",
     "methods/plot_spiral.py",

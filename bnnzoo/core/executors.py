@@ -8,6 +8,7 @@ from typing import Any
 import cloudpickle
 
 from bnnzoo.core.density import LogDensity, build_density
+from bnnzoo.core.streamed import StreamedDensity
 from bnnzoo.lowering.cores import one_core
 
 __all__ = ["run_on"]
@@ -45,6 +46,8 @@ def run_on[Task, Result](
     ------
     RuntimeError
         If the executor dies, or forks its workers.
+    ValueError
+        If the data are not in memory.
 
     Examples
     --------
@@ -55,6 +58,8 @@ def run_on[Task, Result](
     ...     run_on(executor, lambda n, d: n * d.num_params, [1, 2], build_density(target.model, *target.data), "2 products")
     [3, 6]
     """
+    if isinstance(density, StreamedDensity):
+        raise ValueError("executor= cannot send data that are on disk or come from a loader: leave executor out.")
     model = (density.model, density.data, density.dtype, density.device)
     loads = [cloudpickle.dumps((function, task, model)) for task in tasks]
     try:

@@ -17,7 +17,9 @@ from bnnzoo.core.info import FitInfo
 from bnnzoo.core.minibatch import as_tensors
 from bnnzoo.core.placeholders import arguments_of, density_without_data
 from bnnzoo.core.reading import conformed
+from bnnzoo.core.row_source import source_of
 from bnnzoo.core.stored import Owner, Stored, decode, encode
+from bnnzoo.core.streamed import StreamedDensity, read_streamed
 from bnnzoo.core.types import Data, Model
 
 __all__ = ["SavedFit", "StoredPosterior", "open_fit"]
@@ -61,7 +63,8 @@ class StoredPosterior(Stored):
         True
         """
         density = self.density
-        if not density.has_data:
+        is_streamed = isinstance(density, StreamedDensity)
+        if not density.has_data and not is_streamed:
             raise ValueError(
                 "This posterior was loaded without its training data, so its file cannot be written again. Copy the file, or "
                 "load it with the data: bnnzoo.load(path, model, *data)."
@@ -71,6 +74,7 @@ class StoredPosterior(Stored):
             "versions": {name: _version(name) for name in PACKAGES},
             "dtype": str(density.dtype).removeprefix("torch."),
             "arguments": arguments_of(density.data),
+            "streamed": is_streamed,
             "fingerprint": fingerprint(density),
             "info": encode(self.info, tensors),
             "posterior": encode(self, tensors),
@@ -121,6 +125,9 @@ class SavedFit:
         arguments, saved = self.header["arguments"], self.header["fingerprint"]
         if arguments and not data:
             density: LogDensity = density_without_data(model, arguments, dtype, device)
+        elif self.header.get("streamed"):
+            density, _ = read_streamed(model, source_of(data, dtype, device), dtype, device)
+            self._refuse(different_data(saved, density.data))
         else:
             types = (torch.empty(0, dtype=getattr(torch, a["dtype"])) if "dtype" in a else None for a in arguments)
             tensors = conformed(as_tensors(data, dtype, device), tuple(types))

@@ -1,8 +1,9 @@
 """Results larger than the machine's memory are refused with their size before anything is allocated."""
 
 import os
+from pathlib import Path
 
-__all__ = ["refuse_beyond_memory"]
+__all__ = ["free_memory", "refuse_beyond_memory"]
 
 
 def refuse_beyond_memory(num_bytes: float, what: str, advice: str) -> None:
@@ -25,6 +26,16 @@ def refuse_beyond_memory(num_bytes: float, what: str, advice: str) -> None:
         raise ValueError(
             f"{what} take {num_bytes / 1e9:,.0f} GB, but this machine has {available / 1e9:,.0f} GB. {advice}."
         )
+
+
+def free_memory() -> int | None:
+    """Return the bytes of memory that programs can still have, as far as the system says; else how much there is."""
+    info = Path("/proc/meminfo")
+    if info.exists():
+        found = [line.split()[1] for line in info.read_text().splitlines() if line.startswith("MemAvailable:")]
+        if found:
+            return 1024 * int(found[0])
+    return _physical_memory()
 
 
 def _physical_memory() -> int | None:

@@ -17,7 +17,6 @@ from bnnzoo.core.labels import columns_of, refuse_unaligned_rows
 from bnnzoo.core.method import FitContext, Method, Need
 from bnnzoo.core.minibatch import usable_device
 from bnnzoo.core.posterior import Posterior
-from bnnzoo.core.reading import read_model
 from bnnzoo.core.replay import Node
 from bnnzoo.core.scales import warn_of_scales
 from bnnzoo.core.settings import Seed, check_argument, check_settings
@@ -26,6 +25,7 @@ from bnnzoo.core.sizes import refuse_beyond_memory
 from bnnzoo.core.types import Model
 from bnnzoo.core.verdict import troubles
 from bnnzoo.inference.config import run_method
+from bnnzoo.inference.optimise.streaming import read_for, refuse_checkpoint_of_loader
 from bnnzoo.inference.progress import progress_for
 
 __all__ = ["fit", "refuse_no_method", "refuse_unmet_needs"]
@@ -57,6 +57,8 @@ def fit(
     *data
         Arguments of the model: tensors, numpy arrays, lists of numbers, frames and series of pandas or polars, labelled arrays of
         xarray, and anything else it takes. Whole numbers are converted to ``dtype`` where the model fails on them as they are.
+        Methods that take mini-batches leave memory-mapped and zarr arrays on disk, and take a torch ``Dataset`` or
+        ``DataLoader`` of tuples of the model's arguments instead.
     seed : int
         Seed of everything random. Torch's global random stream is left as it was.
     executor : concurrent.futures.Executor, optional
@@ -83,7 +85,7 @@ def fit(
     ModelError
         If the model has what no method supports, or lacks what this one needs.
     DataError
-        If the data are not finite numbers, or do not fit the model.
+        If the data are not finite numbers, do not fit the model, or come some at a time to a method that looks at all of them.
     TypeError, ValueError
         If a setting or the seed is not what it may be, or torch cannot compute on the device.
 
@@ -118,12 +120,13 @@ def fit(
     data = positional(model, data, named)
     names = argument_names(model, len(data))
     refuse_unaligned_rows(data, names)
-    density, first = read_model(model, data, dtype, target)
+    method, density, first = read_for(method, model, data, dtype, target)
+    refuse_checkpoint_of_loader(density, checkpoint)
     refuse_unmet_needs(method, density)
     _refuse_beyond_memory(method, density)
     _warn_unused_executor(method, executor)
     columns = columns_of(data, names)
-    warn_of_scales(density.data, names, columns)
+    warn_of_scales(density.data, argument_names(model, len(density.data)), columns)
     bar = progress_for(progress)
     store = None if checkpoint is None else Path(checkpoint)
     context = FitContext(seed, bar, executor, store, columns, _look(method, density, first, seed))

@@ -3,6 +3,7 @@
 from bnnzoo.predictive.features import features
 from bnnzoo.predictive.linearized import function_moments, row_density
 from bnnzoo.predictive.marginal import marginal_predictive
+from bnnzoo.predictive.measure_predictions import measure_predictions
 from bnnzoo.predictive.predict import posterior_predictive, predict, to_datatree
 from bnnzoo.predictive.prior import prior_predictive
 
@@ -10,6 +11,7 @@ __all__ = [
     "features",
     "function_moments",
     "marginal_predictive",
+    "measure_predictions",
     "posterior_predictive",
     "predict",
     "prior_predictive",

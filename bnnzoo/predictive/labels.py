@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.types import Data
 
-__all__ = ["Coords", "Dims", "Labels", "own_dims", "row_labels"]
+__all__ = ["ROWS", "Coords", "Dims", "Labels", "Plates", "own_dims", "row_labels"]
 
 type Dims = Mapping[str, Sequence[str]]
 type Coords = Mapping[str, Any]

@@ -3,35 +3,39 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from numbers import Integral
+from pathlib import Path
 from typing import Any, Literal
 
-import torch
 import xarray as xr
-from torch import Tensor
 
-from bnnzoo.core.arguments import argument_names, positional
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.labels import in_fitted_order, refuse_unaligned_rows
 from bnnzoo.core.layer_chain import layer_chain
 from bnnzoo.core.posterior import Posterior
-from bnnzoo.core.settings import check_argument
-from bnnzoo.core.types import Data
+from bnnzoo.core.row_source import is_out_of_memory
+from bnnzoo.core.streamed import StreamedDensity
 from bnnzoo.predictive import datatree
+from bnnzoo.predictive.arguments import (
+    in_order,
+    most_rows,
+    refuse_factors_alone,
+    refuse_no_posterior,
+    refuse_not_positive,
+    refuse_other_data,
+    refuse_words,
+)
+from bnnzoo.predictive.bands import Prediction, renamed
+from bnnzoo.predictive.kept import ROW_GROUPS, Kept, kept_of, refuse_unknown
 from bnnzoo.predictive.labels import Coords, Dims, Labels
 from bnnzoo.predictive.latent import Drawn, deterministics, draw, latent_groups
 from bnnzoo.predictive.linearized import row_densities
 from bnnzoo.predictive.prior import beside_posterior
 from bnnzoo.predictive.rows import Rows, row_groups
+from bnnzoo.predictive.store import refuse_store
 
 __all__ = ["posterior_predictive", "predict", "to_datatree"]
 
-_NEW_DATA_NAMES = {
-    "posterior_predictive": "predictions",
-    "log_likelihood": "predictions_log_likelihood",
-    "observed_data": "predictions_observed_data",
-    "constant_data": "predictions_constant_data",
-}
+MANY_NUMBERS = 2**24
+"""Draws x rows from which on the size of a tree is compared with the memory that is free."""
 
 
 def posterior_predictive(
@@ -101,24 +105,29 @@ def posterior_predictive(
     >>> dict(train["log_likelihood"].sizes)
     {'chain': 1, 'draw': 50, 'obs_id': 40}
     """
-    _refuse_no_posterior("posterior_predictive", posterior)
-    _check_words("posterior_predictive", weights=weights, linearized=linearized)
-    _check_positive("num_draws", num_draws)
-    _check_positive("chunk_size", chunk_size)
+    refuse_no_posterior("posterior_predictive", posterior)
+    refuse_words("posterior_predictive", weights=weights, linearized=linearized)
+    refuse_not_positive("num_draws", num_draws)
+    refuse_not_positive("chunk_size", chunk_size)
+    if isinstance(posterior.density, StreamedDensity):
+        raise ValueError(
+            "posterior_predictive holds the training data in memory, and this posterior was fitted to data on disk: use "
+            "predict(posterior, ...), with the observations where their log density is wanted."
+        )
     if not posterior.density.has_data:
         raise ValueError(
             "posterior_predictive is about the training data, and this posterior was loaded without them. Load it with them, "
             "bnnzoo.load(path, model, *data), or use predict(posterior, ...) for new data."
         )
-    _check_positive("num_prior_draws", num_prior_draws)
+    refuse_not_positive("num_prior_draws", num_prior_draws)
     draws, labels = draw(posterior, num_draws, seed), Labels.of(posterior.density, dims, coords)
-    rows = Rows.of(posterior.density, draws.flat[0], _as_fitted(posterior, data, named))
+    rows = Rows.of(posterior.density, draws.flat[0], in_order(posterior, data, named))
     if missing := [name for name in posterior.density.observed if name not in rows.observed]:
         raise ValueError(
             f"posterior_predictive needs the training data with its observations, but site {missing[0]!r} has none: "
             "pass them as the fit got them, or use predict(posterior, ...) for new data."
         )
-    _refuse_other_data(posterior.density, rows.data)
+    refuse_other_data(posterior.density, rows.data)
     densities = row_densities(posterior, linearized)
     about = row_groups(draws, rows, chunk_size, labels, densities)
     latent = {name: rows.labelled(group) for name, group in latent_groups(draws, weights, labels).items()}
@@ -138,6 +147,8 @@ def predict(
     linearized: bool | Literal["auto"] = "auto",
     dims: Dims | None = None,
     coords: Coords | None = None,
+    store: str | Path | None = None,
+    keep: Sequence[str] | None = None,
     **named: Any,
 ) -> xr.DataTree:
     """Return a posterior with its predictions for new data.
@@ -148,9 +159,16 @@ def predict(
         From :func:`bnnzoo.fit`.
     *data
         The arguments of the model for new rows. Leave the observations out, or pass None for them where the model has
-        no default; with observations the tree also has their log density.
+        no default; with observations the tree also has their log density. Memory-mapped and zarr arrays and torch datasets
+        are read some rows at a time.
     num_draws, seed, weights, chunk_size, linearized, dims, coords
         As for :func:`posterior_predictive`.
+    store : str or Path, optional
+        Folder, such as ``"run.zarr"``, into which the tree is written some rows at a time. The tree that is returned is opened
+        from there without being loaded. The numbers are those without a store; of the deterministic sites, only those with one
+        value for each row are written. Needs zarr, and dask for chunks.
+    keep : sequence of str, optional
+        Groups and variables that are wanted, such as ``("predictions", "conditional/mean")``; others are not computed.
     **named
         Arguments of the model by name, as in ``predict(posterior, x=x)``.
 
@@ -165,7 +183,8 @@ def predict(
     Raises
     ------
     ValueError
-        If an argument is out of range, or the likelihood is made of ``pyro.factor`` sites alone.
+        If an argument is out of range, the likelihood is made of ``pyro.factor`` sites alone, the store exists, or the tree would
+        not fit into the memory that is free.
 
     Examples
     --------
@@ -177,20 +196,27 @@ def predict(
     >>> dict(test["predictions"].sizes), "predictions_log_likelihood" in test.children
     ({'chain': 1, 'draw': 20, 'obs_id': 3}, False)
     """
-    _refuse_no_posterior("predict", posterior)
-    _check_words("predict", weights=weights, linearized=linearized)
-    _check_positive("num_draws", num_draws)
-    _check_positive("chunk_size", chunk_size)
-    _refuse_factors_alone(posterior.density)
+    refuse_no_posterior("predict", posterior)
+    refuse_words("predict", weights=weights, linearized=linearized)
+    refuse_not_positive("num_draws", num_draws)
+    refuse_not_positive("chunk_size", chunk_size)
+    refuse_factors_alone(posterior.density)
+    kept, raw = kept_of(keep), in_order(posterior, data, named)
+    if store is not None:
+        refuse_store(Path(store))
     draws, labels = draw(posterior, num_draws, seed), Labels.of(posterior.density, dims, coords)
-    rows = Rows.of(posterior.density, draws.flat[0], _as_fitted(posterior, data, named))
     densities = row_densities(posterior, linearized)
-    about = row_groups(draws, rows, chunk_size, labels, densities)
-    renamed = {_NEW_DATA_NAMES.get(group, group): dataset for group, dataset in about.items()}
-    values, plates = deterministics(draws, rows.data, rows.deterministic)
-    new = datatree.by_draw(values, replace(labels, plates=plates))
-    groups = latent_groups(draws, weights, labels) | renamed | {"predictions_deterministic": rows.labelled(new)}
-    return _tree(draws, groups, labels, densities)
+    if store is not None:
+        latent, attributes = _latent(draws, weights, labels, kept), _attributes(draws, densities)
+        return Prediction(draws, raw, densities, kept, labels).stored(Path(store), latent, attributes)
+    if is_out_of_memory(raw):
+        about = dict(Prediction(draws, raw, densities, kept, labels).in_memory())
+    else:
+        if len(draws.flat) * most_rows(raw) > MANY_NUMBERS:
+            Prediction(draws, raw, densities, kept, labels).refuse_too_large()
+        rows = Rows.of(posterior.density, draws.flat[0], raw)
+        about = _all_rows(draws, rows, chunk_size, labels, densities, kept)
+    return _tree(draws, _latent(draws, weights, labels, kept) | about, labels, densities)
 
 
 def to_datatree(
@@ -225,80 +251,53 @@ def to_datatree(
     >>> bz.to_datatree(posterior, num_draws=20)["posterior"]["w"].dims
     ('chain', 'draw', 'w_dim_0')
     """
-    _refuse_no_posterior("to_datatree", posterior)
-    _check_words("to_datatree", weights=weights)
-    _check_positive("num_draws", num_draws)
+    refuse_no_posterior("to_datatree", posterior)
+    refuse_words("to_datatree", weights=weights)
+    refuse_not_positive("num_draws", num_draws)
     draws, labels = draw(posterior, num_draws, seed), Labels.of(posterior.density, dims, coords)
     return _tree(draws, latent_groups(draws, weights, labels), labels)
 
 
-def _tree(
-    draws: Drawn, groups: Mapping[str, xr.Dataset], labels: Labels, densities: Sequence[LogDensity] = ()
-) -> xr.DataTree:
+def _latent(draws: Drawn, weights: bool | Literal["auto"], labels: Labels, kept: Kept) -> dict[str, xr.Dataset]:
+    """Return the wanted groups that are not about rows, after refusing names that they do not have."""
+    groups = latent_groups(draws, weights, labels)
+    for name, group in groups.items():
+        refuse_unknown(kept, name, [str(each) for each in group.data_vars])
+    return {name: kept.of(name, group) for name, group in groups.items()}
+
+
+def _all_rows(
+    draws: Drawn,
+    rows: Rows,
+    chunk_size: int | None,
+    labels: Labels,
+    densities: Sequence[LogDensity],
+    kept: Kept,
+) -> dict[str, xr.Dataset]:
+    """Return the groups about rows in memory, under their names for new data."""
+    if not kept.has_any(*ROW_GROUPS):
+        return {}
+    for group, variables in rows.variables(draws.posterior.density).items():
+        refuse_unknown(kept, group, variables)
+    about = row_groups(draws, rows, chunk_size, labels, densities, kept)
+    nodes = {name: node for name, node in rows.deterministic.items() if kept.has("deterministic", name)}
+    values, plates = deterministics(draws, rows.data, nodes)
+    wanted = {name: array for name, array in values.items() if name in nodes}
+    about["deterministic"] = rows.labelled(datatree.by_draw(wanted, replace(labels, plates=plates)))
+    return renamed(about)
+
+
+def _attributes(draws: Drawn, densities: Sequence[LogDensity]) -> dict[str, str | int | float]:
     posterior = draws.posterior
     attributes = datatree.fit_attributes(posterior.info, draws.seed)
     if chains := [chain for network in posterior.density.networks if (chain := layer_chain(network))]:
         attributes["layers"] = json.dumps(chains)
     if densities:
         attributes["linearized"] = "no" if densities == (posterior.density,) else "yes"
-    return datatree.from_groups(labels.applied(groups), attributes)
+    return attributes
 
 
-def _refuse_no_posterior(function: str, posterior: object) -> None:
-    if not hasattr(posterior, "density") or not hasattr(posterior, "draws"):
-        raise TypeError(
-            f"{function} takes the posterior that bnnzoo.fit returned, but its first argument is of type "
-            f"{type(posterior).__name__}. Write {function}(posterior, x), with posterior = bnnzoo.fit(model, method, x, y)."
-        )
-
-
-def _refuse_factors_alone(density: LogDensity) -> None:
-    if density.factors and not density.observed:
-        raise ValueError(
-            f"predict has no outcome to draw: the likelihood is the pyro.factor site {density.factors[0]!r}, which is a "
-            f"number and no distribution. Observe a site, with pyro.poutine.mask(mask=seen) around "
-            f"pyro.sample('t', ..., obs=t), and keep the factor for the rows that are not seen, such as censored ones."
-        )
-
-
-def _check_words(owner: str, **values: object) -> None:
-    for name, value in values.items():
-        check_argument(owner, name, value, bool | Literal["auto"])
-
-
-def _check_positive(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, Integral | None):
-        raise TypeError(f"{name}={value!r}: write a whole number.")
-    if value is not None and int(value) < 1:
-        raise ValueError(f"{name}={value}; write a positive number.")
-
-
-def _as_fitted(posterior: Posterior, data: Data, named: dict[str, Any]) -> Data:
-    """Return arguments in the order of the model's, with the columns of data frames in the order of the fit."""
-    model = posterior.density.model
-    data = positional(model, data, named)
-    names = argument_names(model, len(data))
-    refuse_unaligned_rows(data, names)
-    return in_fitted_order(data, posterior.info.columns, names)
-
-
-def _refuse_other_data(density: LogDensity, given: Data) -> None:
-    """Refuse rows that the model was not fitted to: leave-one-out cross-validation of a test set means nothing."""
-    names = argument_names(density.model, len(given))
-    for name, new, fitted in zip(names, given, density.data, strict=False):
-        if not isinstance(new, Tensor) or not isinstance(fitted, Tensor):
-            continue
-        if new.shape == fitted.shape and torch.equal(new, fitted):
-            continue
-        raise ValueError(
-            f"posterior_predictive is about the data of the fit, but argument {name!r} differs from what the fit got "
-            f"({_difference(new, fitted)}). Use predict(posterior, ...) for other rows: leave-one-out cross-validation "
-            f"(az.loo) of rows that were not fitted means nothing."
-        )
-
-
-def _difference(new: Tensor, fitted: Tensor) -> str:
-    if new.shape != fitted.shape:
-        return f"shape {tuple(new.shape)}, and {tuple(fitted.shape)} at the fit"
-    rows = (new != fitted).reshape(len(new), -1).any(1) if new.ndim else (new != fitted)[None]
-    return f"in {int(rows.sum())} of {len(rows)} rows, first in row {int(rows.int().argmax())}"
+def _tree(
+    draws: Drawn, groups: Mapping[str, xr.Dataset], labels: Labels, densities: Sequence[LogDensity] = ()
+) -> xr.DataTree:
+    return datatree.from_groups(labels.applied(groups), _attributes(draws, densities))

@@ -1,7 +1,8 @@
 """Draws of y from a model at many draws of ``theta`` and rows, one block at a time."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from bnnzoo.predictive.evaluate import (
     vmapped,
 )
 
-__all__ = ["draw_blocks", "evaluate_random"]
+__all__ = ["RandomEvaluation", "draw_blocks", "evaluate_random"]
 
 MAX_RANDOM_ELEMENTS = 2**18  # of the largest tensor inside one block: 2 MiB in float64, which fits a cache
 RANDOM_ROWS = 256  # at most so many rows share a random stream, whatever else is chunked
@@ -62,17 +63,54 @@ def evaluate_random(
     -------
     dict of str to ndarray [M, B, ...]
     """
-    out = Results(len(theta), num_rows if blocks.rows else None)
     tiles = tiles_of(len(theta), num_rows, blocks)
-    example = (theta[tiles[0][0]], *rows_of(data, tiles[0][1], num_rows))
-    run = _traced(function, besides, example, len(tiles)) or _eager(function, besides, len(data), len(tiles))
-    with isolated(seed % 2**63, theta.device), torch.no_grad():
+    example = rows_of(data, tiles[0][1], num_rows)
+    evaluation = RandomEvaluation(function, theta, example, tiles, seed, besides)
+    out = Results(len(theta), num_rows if blocks.rows else None)
+    with evaluation.running():
         for index, (draws, rows) in enumerate(tiles):
-            inputs = rows_of(data, rows, num_rows)
-            stream = int(np.random.SeedSequence([seed % 2**63, index]).generate_state(1)[0])
-            reseed(stream, theta.device)
-            out.write(run(stream, theta[draws], *inputs), draws, rows)
+            out.write(evaluation(index, rows_of(data, rows, num_rows)), draws, rows)
     return out.arrays
+
+
+class RandomEvaluation:
+    """Evaluate the blocks of :func:`evaluate_random` one by one, in any order; the numbers do not depend on it.
+
+    Parameters
+    ----------
+    function, theta, seed, besides
+        As for :func:`evaluate_random`.
+    example : tuple
+        Arguments of the model for the rows of the first block.
+    tiles : list of tuple of slice
+        Draws and rows of every block.
+    """
+
+    def __init__(
+        self,
+        function: Function,
+        theta: Tensor,
+        example: Data,
+        tiles: list[tuple[slice, slice]],
+        seed: int,
+        besides: Function | None = None,
+    ) -> None:
+        self._theta, self._tiles, self._seed = theta, tiles, seed % 2**63
+        args = (theta[tiles[0][0]], *example)
+        traced = _traced(function, besides, args, len(tiles))
+        self._run = traced or _eager(function, besides, len(example), len(tiles))
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Within this context blocks can be evaluated; the global random stream is left as it was."""
+        with isolated(self._seed, self._theta.device), torch.no_grad():
+            yield
+
+    def __call__(self, index: int, inputs: Data) -> dict[Any, Tensor]:
+        """Return the values of a block, given its number and the arguments of the model for its rows."""
+        stream = int(np.random.SeedSequence([self._seed, index]).generate_state(1)[0])
+        reseed(stream, self._theta.device)
+        return self._run(stream, self._theta[self._tiles[index][0]], *inputs)
 
 
 def draw_blocks(function: Function, theta: Tensor, data: Data, num_rows: int, *, splits: bool) -> Blocks:

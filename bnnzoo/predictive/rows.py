@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -18,12 +17,14 @@ from bnnzoo.core.sizes import refuse_beyond_memory
 from bnnzoo.core.terms import moments_of, pointwise_of
 from bnnzoo.core.types import Data, Model
 from bnnzoo.predictive import datatree
-from bnnzoo.predictive.evaluate import Arrays, Blocks, Variable, can_split_rows, evaluate, plan
+from bnnzoo.predictive.evaluate import Arrays, Blocks, can_split_rows, evaluate, plan
+from bnnzoo.predictive.kept import EVERYTHING, Kept
 from bnnzoo.predictive.labels import Labels, row_labels
 from bnnzoo.predictive.latent import Drawn, deterministic_nodes, numpy_arrays
 from bnnzoo.predictive.random_blocks import draw_blocks, evaluate_random
+from bnnzoo.predictive.row_functions import RowFunctions
 
-__all__ = ["Rows", "new_data", "row_groups"]
+__all__ = ["Rows", "as_fitted", "as_groups", "new_data", "row_groups"]
 
 
 ARRAYS = 4
@@ -35,7 +36,7 @@ FEW_DRAWS = 64
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows to be predicted: the model's arguments, its observed and deterministic sites there, and whether rows can be split."""
+    """Rows to be predicted: the model's arguments, what it observes and computes there, and whether rows can be split."""
 
     data: Data
     raw: Data
@@ -43,6 +44,7 @@ class Rows:
     deterministic: Mapping[str, Node]
     num_rows: int
     splits: bool
+    moments: tuple[str, ...]
 
     @classmethod
     def of(cls, density: LogDensity, theta: Tensor, raw: Data) -> "Rows":
@@ -57,7 +59,18 @@ class Rows:
         lengths = {v.shape[0] if v.ndim else 0 for v in (moments or terms).values()}
         num_rows = lengths.pop() if len(lengths) == 1 else 0
         splits = bool(moments) and num_rows > 1 and can_split_rows(moments, density.conditional, theta, data, num_rows)
-        return cls(data, raw, observed, deterministic_nodes(nodes), num_rows, splits)
+        return cls(data, raw, observed, deterministic_nodes(nodes), num_rows, splits, tuple(moments))
+
+    def variables(self, density: LogDensity) -> dict[str, list[str]]:
+        """Return the names of the variables in each group that can be told beforehand."""
+        observed = list(self.observed)
+        return {
+            "posterior_predictive": list(density.observed),
+            "conditional": list(self.moments),
+            "log_likelihood": [*observed, *(density.factors if observed else ())],
+            "observed_data": observed,
+            "deterministic": list(self.deterministic),
+        }
 
     def labelled(self, group: xr.Dataset) -> xr.Dataset:
         """Return a group with the index of the rows, if they came with one, along ``obs_id``."""
@@ -67,7 +80,11 @@ class Rows:
 
 def new_data(density: LogDensity, raw: Data) -> Data:
     """Return arguments for new rows as tensors; refuse inputs of another width than those the model was fitted to."""
-    data = as_tensors(raw, density.dtype, density.device)
+    return as_fitted(density, as_tensors(raw, density.dtype, density.device))
+
+
+def as_fitted(density: LogDensity, data: Data) -> Data:
+    """Return tensors for new rows in the types of those of the fit; refuse other widths."""
     refuse_no_rows(density.model, data)
     data = conformed(data, density.data)
     _refuse_other_widths(data, density.data)
@@ -75,7 +92,12 @@ def new_data(density: LogDensity, raw: Data) -> Data:
 
 
 def row_groups(
-    draws: Drawn, rows: Rows, chunk_size: int | None, labels: Labels, densities: Sequence[LogDensity] = ()
+    draws: Drawn,
+    rows: Rows,
+    chunk_size: int | None,
+    labels: Labels,
+    densities: Sequence[LogDensity] = (),
+    kept: Kept = EVERYTHING,
 ) -> dict[str, xr.Dataset]:
     """Return the predictions for the rows, under the names of the groups for training data.
 
@@ -89,23 +111,37 @@ def row_groups(
     densities : sequence of LogDensity
         The likelihood to use, such as one with linearised outputs; or one for each component of a mixture. Default: the
         posterior's own.
+    kept : Kept
+        Which variables are computed.
     """
     density = draws.posterior.density
     if not density.observed:
         return _by_factors(draws, rows, labels)
-    draws_in_all = len(draws.flat)
-    refuse_beyond_memory(
-        float(draws_in_all) * rows.num_rows * density.dtype.itemsize * ARRAYS,
-        f"{draws_in_all} draws x {rows.num_rows} rows",
-        "Choose a smaller num_draws, or predict some of the rows at a time",
-    )
-    densities = densities or (density,)
-    if len(densities) == 1:
-        found = _evaluated(densities[0], draws.flat, rows, draws.seed, chunk_size)
+    if kept is EVERYTHING:
+        _refuse_beyond_memory(len(draws.flat), rows.num_rows, density.dtype.itemsize)
+    functions = [RowFunctions.of(each, rows.observed, kept) for each in densities or (density,)]
+    if len(functions) == 1:
+        found = _evaluated(functions[0], draws.flat, rows, draws.seed, chunk_size)
     else:
-        found = _by_component(densities, draws, rows, chunk_size)
+        found = _by_component(functions, draws, rows, chunk_size)
+    return {name: rows.labelled(group) for name, group in as_groups(draws, rows, found, labels, kept).items()}
+
+
+def _refuse_beyond_memory(num_draws: int, num_rows: int, itemsize: int) -> None:
+    refuse_beyond_memory(
+        float(num_draws) * num_rows * itemsize * ARRAYS,
+        f"{num_draws} draws x {num_rows} rows",
+        "Choose a smaller num_draws, write the tree to disk with predict(..., store='run.zarr'), or predict some of the rows "
+        "at a time with measure_predictions",
+    )
+
+
+def as_groups(
+    draws: Drawn, rows: Rows, found: Arrays, labels: Labels, kept: Kept = EVERYTHING
+) -> dict[str, xr.Dataset]:
+    """Return values ``[C * S, B, ...]`` for the rows, their observations and their inputs as groups; rows count from 0."""
     values = draws.per_draw(found)
-    inputs, columns = _inputs(density.model, rows)
+    inputs, columns = _inputs(draws.posterior.density.model, rows)
     groups = {
         "posterior_predictive": datatree.by_row(_in_group("posterior_predictive", values)),
         "conditional": datatree.conditional(_in_group("conditional", values)),
@@ -113,33 +149,18 @@ def row_groups(
         "observed_data": datatree.by_row(numpy_arrays(rows.observed), draws=False),
         "constant_data": datatree.constant(inputs, rows.num_rows, columns, labels),
     }
-    return {name: rows.labelled(group) for name, group in groups.items()}
+    return {name: kept.of(name, group) for name, group in groups.items()}
 
 
-def _evaluated(density: LogDensity, theta: Tensor, rows: Rows, seed: int, chunk_size: int | None) -> Arrays:
+def _evaluated(functions: RowFunctions, theta: Tensor, rows: Rows, seed: int, chunk_size: int | None) -> Arrays:
     """Return draws of y, moments and log densities at ``theta[M, P]``; each run of the model gives as much as it can."""
-    likelihoods = [*rows.observed, *(density.factors if rows.observed else ())]  # a factor may exist only given y
-
-    def moments_and_likelihood(theta: Tensor, *data: Any) -> dict[Any, Tensor]:
-        nodes = density.observed_nodes(theta, *data)
-        found = _grouped("conditional", moments_of(nodes, density.observed))
-        return found | _grouped("log_likelihood", pointwise_of(nodes, likelihoods))
-
-    def drawn(theta: Tensor, *data: Any) -> dict[Any, Tensor]:
-        return _grouped("posterior_predictive", density.predictive(theta, *data))
-
-    def drawn_and_moments(theta: Tensor, *data: Any) -> dict[Any, Tensor]:  # y must not change what is drawn
-        nodes = density.observed_nodes(theta, *data, draw=True)
-        values = {name: nodes[name]["value"] for name in density.observed}
-        return _grouped("posterior_predictive", values) | _grouped("conditional", moments_of(nodes, density.observed))
-
     where = (theta[0], rows.data, rows.num_rows)
-    tiles = draw_blocks(drawn_and_moments, *where, splits=rows.splits)
+    tiles = draw_blocks(functions.drawn_and_moments, *where, splits=rows.splits)
     if chunk_size is None:
-        return evaluate_random(drawn, theta, *where[1:], tiles, seed, besides=moments_and_likelihood)
-    blocks = plan(moments_and_likelihood, *where, splits=rows.splits, chunk_size=chunk_size)
-    return evaluate(moments_and_likelihood, theta, *where[1:], blocks) | evaluate_random(
-        drawn, theta, *where[1:], tiles, seed
+        return evaluate_random(functions.drawn, theta, *where[1:], tiles, seed, besides=functions.pure)
+    blocks = plan(functions.pure, *where, splits=rows.splits, chunk_size=chunk_size)
+    return evaluate(functions.pure, theta, *where[1:], blocks) | evaluate_random(
+        functions.drawn, theta, *where[1:], tiles, seed
     )
 
 
@@ -157,25 +178,21 @@ def _by_factors(draws: Drawn, rows: Rows, labels: Labels) -> dict[str, xr.Datase
     return {name: rows.labelled(group) for name, group in groups.items()}
 
 
-def _by_component(densities: Sequence[LogDensity], draws: Drawn, rows: Rows, chunk_size: int | None) -> Arrays:
-    """Evaluate the draws of each component of a mixture by its own density, and put them back where they came from."""
+def _by_component(functions: Sequence[RowFunctions], draws: Drawn, rows: Rows, chunk_size: int | None) -> Arrays:
+    """Evaluate the draws of each component of a mixture by its own functions, and put them back where they came from."""
     assert draws.members is not None
     members = draws.members.flatten()
     out: Arrays = {}
-    for number, density in enumerate(densities):
+    for number, own in enumerate(functions):
         places = (members == number).nonzero()[:, 0]
         if not len(places):
             continue
-        found = _evaluated(density, draws.flat[places.to(draws.flat.device)], rows, draws.seed + number, chunk_size)
+        found = _evaluated(own, draws.flat[places.to(draws.flat.device)], rows, draws.seed + number, chunk_size)
         for name, values in found.items():
             if name not in out:
                 out[name] = np.empty((len(members), *values.shape[1:]), values.dtype)
             out[name][places.numpy()] = values
     return out
-
-
-def _grouped(group: str, values: Mapping[str, Tensor]) -> dict[Any, Tensor]:
-    return {Variable(group, name): value for name, value in values.items()}
 
 
 def _in_group(group: str, arrays: Arrays) -> Arrays:

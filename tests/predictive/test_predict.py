@@ -17,7 +17,7 @@ from bnnzoo.core import sizes
 from bnnzoo.core.density import build_density
 from bnnzoo.core.posterior import Draws, FitInfo
 from bnnzoo.predictive import posterior_predictive, predict, prior_predictive, to_datatree
-from bnnzoo.predictive.predict import _check_positive, _check_words, _refuse_no_posterior
+from bnnzoo.predictive.arguments import refuse_no_posterior, refuse_not_positive, refuse_words
 from bnnzoo.testing import check_moments, funnel, leaves_no_trace, linear_gaussian
 from tests.helpers.exact import chains, exact_posterior, narrow_posterior, network, standardising, two_sites
 
@@ -333,7 +333,7 @@ def test_what_is_no_posterior_is_refused(function):
     with pytest.raises(
         TypeError, match=rf"^{function} takes the posterior that bnnzoo\.fit returned, .* of type DataTree"
     ):
-        _refuse_no_posterior(function, xr.DataTree())  # by itself: the tests' own check of types would speak first
+        refuse_no_posterior(function, xr.DataTree())  # by itself: the tests' own check of types would speak first
 
 
 def test_predictions_beyond_the_memory_are_refused_with_their_size(monkeypatch):
@@ -360,10 +360,10 @@ def test_seeds_of_draws_are_refused_like_those_of_a_fit(seed):
 @pytest.mark.parametrize("value", [1.5, "4", True])
 def test_a_number_of_draws_is_whole(value):
     with pytest.raises(TypeError, match=f"^num_draws={value!r}: write a whole number"):
-        _check_positive("num_draws", value)
+        refuse_not_positive("num_draws", value)
 
 
 @pytest.mark.parametrize("option", ["weights", "linearized"])
 def test_words_other_than_auto_are_refused(option):
     with pytest.raises((TypeError, ValueError), match=rf"predict\({option}='yes'\): write True or False or 'auto'"):
-        _check_words("predict", **{option: "yes"})
+        refuse_words("predict", **{option: "yes"})

@@ -10,6 +10,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.posterior import Draws, FitInfo
 from bnnzoo.core.settings import Count, Positive, Range, check_settings
+from bnnzoo.core.streamed import value_and_grad_over_rows
 from bnnzoo.inference.ensembles.adversarial import FGSM, Adversary, VirtualAdversarial, input_space
 from bnnzoo.inference.ensembles.anchors import anchors
 from bnnzoo.inference.ensembles.held_out import (
@@ -30,7 +31,6 @@ from bnnzoo.inference.optimise.schedules import ScheduleName, schedule_named
 from bnnzoo.inference.optimise.streams import MemberStreams
 from bnnzoo.inference.optimise.train import NoiseSource, train
 from bnnzoo.inference.starts import Start, starting_points
-from bnnzoo.lowering.lowered import looped_value_and_grad
 
 __all__ = ["DeepEnsemble", "Weights"]
 
@@ -140,7 +140,7 @@ class DeepEnsemble:
             log_weights = stacking_log_weights(log_density_of_rows(held_out)(found.theta))
             info = replace(info, config={"member_weights": log_weights.exp().tolist()})
             return WeightedMembers(density, info, found.theta, log_weights)
-        value, gradient = looped_value_and_grad(density.log_joint)(found.theta, *density.data)
+        value, gradient = value_and_grad_over_rows(density, found.theta)
         stats = {"lp": value[None], "gradient_norm": gradient.norm(dim=1)[None]}
         return Draws(density, replace(info, sample_stats=stats), found.theta[None])
 

@@ -10,6 +10,7 @@ from torch.func import vmap
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.minibatch import has_rows, select
 from bnnzoo.core.sites import ModelError
+from bnnzoo.core.streamed import num_held
 from bnnzoo.lowering.lowered import Lowered
 
 __all__ = [
@@ -31,7 +32,7 @@ def refuse_no_rows(density: LogDensity, setting: str) -> None:
     ModelError
         Naming the setting.
     """
-    if not any(has_rows(value, density.num_data) for value in density.data):
+    if not any(has_rows(value, num_held(density)) for value in density.data):
         raise ModelError(
             f"{setting} needs rows, but no argument of the model has one row for each of its {density.num_data} observations. "
             f"Leave it out, or put the observations into a plate: pyro.sample(..., obs=y)."

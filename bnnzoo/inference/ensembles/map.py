@@ -11,6 +11,7 @@ from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.posterior import Draws, FitInfo
 from bnnzoo.core.rejections import why_rejected
 from bnnzoo.core.settings import Count, NonNegative, NonNegativeCount, Positive
+from bnnzoo.core.streamed import value_and_grad_over_rows
 from bnnzoo.inference.optimise.batches import batches_of
 from bnnzoo.inference.optimise.lbfgs import LBFGSResult, lbfgs
 from bnnzoo.inference.optimise.members import Members, joined, trained_in_parts
@@ -169,7 +170,7 @@ def _trained(search: Members[MAP], density: LogDensity, context: FitContext) -> 
 
 def _finite_or_last_good(density: LogDensity, found: Trained) -> Tensor:
     """Return the last iterates ``[C, P]``, or those before where the last step ended at a point that cannot be evaluated."""
-    value, gradient = looped_value_and_grad(density.log_joint)(found.params, *density.data)
+    value, gradient = value_and_grad_over_rows(density, found.params)
     finite = value.isfinite() & gradient.isfinite().all(1)
     return torch.where(finite[:, None], found.params, found.last_good)
 
@@ -177,7 +178,7 @@ def _finite_or_last_good(density: LogDensity, found: Trained) -> Tensor:
 def _polished(method: MAP, density: LogDensity, theta: Tensor) -> LBFGSResult:
     looped = looped_value_and_grad(density.log_joint)
     if method.polish_steps == 0:  # tracing takes longer than evaluating the members one after the other
-        return LBFGSResult(theta, *looped(theta, *density.data), num_evaluations=1)
+        return LBFGSResult(theta, *value_and_grad_over_rows(density, theta), num_evaluations=1)
     if method.num_steps == 0 and len(theta) == 1:  # the start was a mode before: few steps, and nothing traced yet
         return lbfgs(lambda rows: looped(rows, *density.data), theta, method.polish_steps, method.tolerance)
     evaluate = density.value_and_grad.specialize(theta, *density.data, num_calls=2 * method.polish_steps)

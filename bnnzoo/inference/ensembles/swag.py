@@ -96,6 +96,7 @@ class SWAG:
     init: Start = field(default_factory=MAP)
 
     needs: ClassVar[frozenset[Need]] = frozenset({Need.LIKELIHOOD})
+    always_in_batches: ClassVar[bool] = True
 
     def run(self, density: LogDensity, context: FitContext) -> Gaussian:
         """Run SGD and collect the moments of its iterates; see :func:`bnnzoo.fit`.

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.minibatch import select
+from bnnzoo.core.minibatch import has_rows
+from bnnzoo.core.row_source import LoaderRows
 from bnnzoo.core.settings import Count
+from bnnzoo.core.streamed import StreamedDensity, num_held, rows_of
 from bnnzoo.core.types import Data
 from bnnzoo.inference.optimise.streams import MemberStreams
 
@@ -47,7 +49,7 @@ class Batch(NamedTuple):
 
 @runtime_checkable
 class Batches(Protocol):
-    """A source of batches. A loader of data that do not fit into memory is another one."""
+    """A source of batches."""
 
     def stream(self, density: LogDensity, streams: MemberStreams) -> Iterator[Batch]:
         """Return an endless stream of batches, all of one shape, for the members of ``streams``."""
@@ -76,15 +78,21 @@ class RowBatches(ABC):
         Raises
         ------
         ValueError
-            If mini-batches are asked for of a model without rows.
+            If mini-batches are asked for of a model without rows, or of more rows than there are on disk.
         """
+        if isinstance(density, StreamedDensity) and isinstance(density.source, LoaderRows):
+            return self._loaded(density)
         if self.num_rows is not None:
             _refuse_no_rows(self.num_rows, density)
         weights = self.row_weights(density.num_data, streams)
         weights = None if weights is None else weights.to(device=density.device, dtype=density.dtype)
-        whole = Batch(density.data, (None,) * len(density.data), weights)
-        indices = self.indices(density.num_data, streams)
-        return (whole if index is None else _selected(density, index, weights) for index in indices)
+        return _chosen(density, self.indices(density.num_data, streams), weights)
+
+    def _loaded(self, density: StreamedDensity) -> Iterator[Batch]:
+        """Return the batches of a loader, the same for all members."""
+        if isinstance(self, Bootstrap):
+            raise ValueError("Bootstrap weights belong to rows, which a DataLoader does not name: pass its dataset.")
+        return (Batch(data, (None,) * len(data)) for data in density.batches())
 
 
 @dataclass(frozen=True)
@@ -210,18 +218,35 @@ def _epochs(num_data: int, size: int, generator: torch.Generator) -> Iterator[Te
         yield from reversed([rows for rows in order.split(size) if len(rows) == size])
 
 
+def _chosen(density: LogDensity, indices: Iterator[Tensor | None], weights: Tensor | None) -> Iterator[Batch]:
+    everything = slice(0, density.num_data)
+    whole: Batch | None = None
+    for index in indices:
+        if index is not None:
+            yield _selected(density, index, weights)
+            continue
+        if whole is None:
+            data = rows_of(density, everything) if isinstance(density, StreamedDensity) else density.data
+            whole = Batch(data, (None,) * len(data), weights)
+        yield whole
+
+
 def _selected(density: LogDensity, index: Tensor, weights: Tensor | None) -> Batch:
     index = index.to(density.device)
-    data = select(density.data, index, density.num_data)
-    own = index.ndim == 2
-    dims = tuple(0 if own and part is not whole else None for part, whole in zip(data, density.data, strict=True))
+    data = rows_of(density, index)
+    own, count = index.ndim == 2, num_held(density)
+    dims = tuple(0 if own and has_rows(whole, count) else None for whole in density.data)
     if weights is not None:
         weights = weights.gather(1, index) if own else weights[:, index]
     return Batch(data, dims, weights)
 
 
 def _refuse_no_rows(size: int, density: LogDensity) -> None:
-    if not any(isinstance(v, Tensor) and v.ndim and len(v) == density.num_data for v in density.data):
+    if isinstance(density, StreamedDensity) and size > density.num_data:
+        raise ValueError(
+            f"batch_size={size}, but the data on disk have {density.num_data} rows. Write at most {density.num_data}."
+        )
+    if not any(has_rows(value, num_held(density)) for value in density.data):
         raise ValueError(
             f"batch_size={size}, but no argument of the model has one row for each of its "
             f"{density.num_data} observations. Leave batch_size out."

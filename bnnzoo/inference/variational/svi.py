@@ -18,12 +18,14 @@ from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext, Need
+from bnnzoo.core.minibatch import has_rows
 from bnnzoo.core.posterior import DEFAULT_DRAWS, FitInfo
 from bnnzoo.core.replay import Node, isolated
 from bnnzoo.core.saving import StoredPosterior
 from bnnzoo.core.settings import Count, Positive
 from bnnzoo.core.sites import ModelError, is_subsample
 from bnnzoo.core.stored import Owner
+from bnnzoo.core.streamed import num_held
 from bnnzoo.core.types import Model
 from bnnzoo.inference.optimise.batches import batches_of
 from bnnzoo.inference.optimise.observers import StepProgress
@@ -262,11 +264,8 @@ class _ScaledModel:
 
     def __call__(self, *batch: Any) -> Any:
         density = self._density
-        sizes = [
-            len(part)
-            for whole, part in zip(density.data, batch, strict=True)
-            if isinstance(whole, Tensor) and whole.ndim and len(whole) == density.num_data
-        ]
+        pairs, count = zip(density.data, batch, strict=True), num_held(density)
+        sizes = [len(part) for whole, part in pairs if has_rows(whole, count)]
         with _ScaleLikelihood({*density.observed, *density.factors}, density.num_data / sizes[0] if sizes else 1.0):
             return density.model(*batch)
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.minibatch import select
+from bnnzoo.core.streamed import StreamedDensity, rows_in_blocks
 from bnnzoo.inference.optimise.batches import Batch
 from bnnzoo.inference.optimise.objectives import Inputs
 from bnnzoo.lowering.lowered import Lowered
@@ -88,12 +88,10 @@ def full_gradient(gradient: Lowered, theta: Tensor, density: LogDensity) -> Tens
 
     A block is scaled up to all rows and weighted by its share of them, so that the prior counts once.
     """
-    num_data, dims = density.num_data, (None,) * len(density.data)
-    if num_data <= ROWS_AT_A_TIME:
+    dims = (None,) * len(density.data)
+    if density.num_data <= ROWS_AT_A_TIME and not isinstance(density, StreamedDensity):
         return gradient(theta, (), Batch(density.data, dims))[1]
     total = torch.zeros_like(theta)
-    for first in range(0, num_data, ROWS_AT_A_TIME):
-        end = min(first + ROWS_AT_A_TIME, num_data)
-        block = Batch(select(density.data, slice(first, end), num_data), dims)
-        total = total + (end - first) / num_data * gradient(theta, (), block)[1]
+    for rows, share in rows_in_blocks(density, ROWS_AT_A_TIME):
+        total = total + share * gradient(theta, (), Batch(rows, dims))[1]
     return total

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -42,6 +42,8 @@ class StochasticSettings(ChainSettings):
     control_variates: ControlVariates | None = None
     svrg_period: Count | None = None
     optimise_steps: NonNegativeCount = 1000
+
+    always_in_batches: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, kw_only=True)

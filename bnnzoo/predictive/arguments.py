@@ -1,0 +1,94 @@
+"""Arguments of a prediction, checked and in the order of the fit."""
+
+from numbers import Integral
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from bnnzoo.core.arguments import argument_names, positional
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.labels import in_fitted_order, refuse_unaligned_rows
+from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.settings import check_argument
+from bnnzoo.core.types import Data
+
+__all__ = [
+    "in_order",
+    "most_rows",
+    "refuse_factors_alone",
+    "refuse_no_posterior",
+    "refuse_not_positive",
+    "refuse_other_data",
+    "refuse_words",
+]
+
+
+def refuse_no_posterior(function: str, posterior: object) -> None:
+    """Refuse what is no posterior, such as a model; ``function`` is what it was passed to."""
+    if not hasattr(posterior, "density") or not hasattr(posterior, "draws"):
+        raise TypeError(
+            f"{function} takes the posterior that bnnzoo.fit returned, but its first argument is of type "
+            f"{type(posterior).__name__}. Write {function}(posterior, x), with posterior = bnnzoo.fit(model, method, x, y)."
+        )
+
+
+def refuse_factors_alone(density: LogDensity) -> None:
+    """Refuse a likelihood from which no outcome can be drawn."""
+    if density.factors and not density.observed:
+        raise ValueError(
+            f"predict has no outcome to draw: the likelihood is the pyro.factor site {density.factors[0]!r}, which is a "
+            f"number and no distribution. Observe a site, with pyro.poutine.mask(mask=seen) around "
+            f"pyro.sample('t', ..., obs=t), and keep the factor for the rows that are not seen, such as censored ones."
+        )
+
+
+def refuse_not_positive(name: str, value: object) -> None:
+    """Refuse what is no count of at least one, if there is a value."""
+    if isinstance(value, bool) or not isinstance(value, Integral | None):
+        raise TypeError(f"{name}={value!r}: write a whole number.")
+    if value is not None and int(value) < 1:
+        raise ValueError(f"{name}={value}; write a positive number.")
+
+
+def in_order(posterior: Posterior, data: Data, named: dict[str, Any]) -> Data:
+    """Return arguments in the order of the model's, with the columns of data frames in the order of the fit."""
+    model = posterior.density.model
+    data = positional(model, data, named)
+    names = argument_names(model, len(data))
+    refuse_unaligned_rows(data, names)
+    return in_fitted_order(data, posterior.info.columns, names)
+
+
+def refuse_words(owner: str, **values: object) -> None:
+    """Refuse values other than True, False and ``"auto"``."""
+    for name, value in values.items():
+        check_argument(owner, name, value, bool | Literal["auto"])
+
+
+def most_rows(data: Data) -> int:
+    """Return the largest number of rows of an argument."""
+    shapes = [getattr(value, "shape", ()) for value in data]
+    return max((shape[0] for shape in shapes if len(shape)), default=0)
+
+
+def refuse_other_data(density: LogDensity, given: Data) -> None:
+    """Refuse rows that the model was not fitted to: leave-one-out cross-validation of a test set means nothing."""
+    names = argument_names(density.model, len(given))
+    for name, new, fitted in zip(names, given, density.data, strict=False):
+        if not isinstance(new, Tensor) or not isinstance(fitted, Tensor):
+            continue
+        if new.shape == fitted.shape and torch.equal(new, fitted):
+            continue
+        raise ValueError(
+            f"posterior_predictive is about the data of the fit, but argument {name!r} differs from what the fit got "
+            f"({_difference(new, fitted)}). Use predict(posterior, ...) for other rows: leave-one-out cross-validation "
+            f"(az.loo) of rows that were not fitted means nothing."
+        )
+
+
+def _difference(new: Tensor, fitted: Tensor) -> str:
+    if new.shape != fitted.shape:
+        return f"shape {tuple(new.shape)}, and {tuple(fitted.shape)} at the fit"
+    rows = (new != fitted).reshape(len(new), -1).any(1) if new.ndim else (new != fitted)[None]
+    return f"in {int(rows.sum())} of {len(rows)} rows, first in row {int(rows.int().argmax())}"

@@ -1,0 +1,227 @@
+"""Predictions for many rows, some of them at a time: the numbers are those of all rows at once."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.minibatch import select
+from bnnzoo.core.replay import isolated
+from bnnzoo.core.row_source import IndexedRows, LoaderRows, row_source
+from bnnzoo.core.sites import plates_of
+from bnnzoo.core.types import Data
+from bnnzoo.predictive import datatree
+from bnnzoo.predictive.evaluate import Arrays, Results, Variable, can_split_rows, tiles_of
+from bnnzoo.predictive.labels import ROWS, Labels, Plates, row_labels
+from bnnzoo.predictive.latent import Drawn
+from bnnzoo.predictive.random_blocks import RANDOM_ROWS, RandomEvaluation, draw_blocks
+from bnnzoo.predictive.row_functions import RowFunctions
+from bnnzoo.predictive.rows import Rows, as_fitted, as_groups, new_data
+
+__all__ = ["Band", "ManyRows"]
+
+BAND_BYTES = 2**25
+"""Of the values of one band; a measure makes copies of them, some in double precision."""
+
+HEAD = 64
+
+
+@dataclass(frozen=True)
+class Band:
+    """Predictions for some rows after another.
+
+    Attributes
+    ----------
+    rows : slice
+    groups : mapping of str to Dataset
+        Under the names for training data, with ``obs_id`` as in the whole.
+    """
+
+    rows: slice
+    groups: Mapping[str, xr.Dataset]
+
+
+@dataclass(frozen=True)
+class ManyRows:
+    """Rows to be predicted, of which only the first are read beforehand.
+
+    Attributes
+    ----------
+    density : LogDensity
+        That of the posterior.
+    data : tuple
+        Arguments of the model, if they are in memory; else those for the first rows.
+    source : IndexedRows, optional
+        Where the rows are read, unless all are in memory.
+    head : Rows
+        The first rows; their arguments as they were passed, which may name columns.
+    num_rows : int
+    index : array, optional
+        Labels of all rows.
+    """
+
+    density: LogDensity
+    data: Data
+    source: IndexedRows | None
+    head: Rows
+    num_rows: int
+    index: NDArray[Any] | None
+
+    @classmethod
+    def of(cls, density: LogDensity, theta: Tensor, raw: Data) -> "ManyRows | None":
+        """Inspect the first rows at ``theta[P]``; None if rows cannot be predicted a part at a time.
+
+        Raises
+        ------
+        ValueError
+            If the rows are those of a loader.
+        """
+        source = row_source(raw, density.dtype, density.device)
+        if isinstance(source, LoaderRows):
+            raise ValueError(
+                "predict needs rows in a known order, which a DataLoader does not promise: pass its dataset."
+            )
+        if isinstance(source, IndexedRows):
+            num_rows, data = source.num_rows, as_fitted(density, source.take(slice(0, min(HEAD, source.num_rows))))
+            first = data
+        else:
+            source, data = None, new_data(density, raw)
+            num_rows = max((len(value) for value in data if isinstance(value, Tensor) and value.ndim), default=0)
+            first = select(data, slice(0, min(HEAD, num_rows)), num_rows)
+        head = Rows.of(density, theta, first)
+        alone = num_rows == 1 and head.num_rows == 1
+        if head.num_rows != min(HEAD, num_rows) or not (alone or (head.splits and _splits(density, theta, head))):
+            return None
+        given = raw if len(raw) == len(data) else data
+        return cls(density, data, source, replace(head, raw=given), num_rows, row_labels(raw, num_rows))
+
+    def bytes_by_group(self, num_draws: int, functions: RowFunctions, theta: Tensor) -> dict[str, int]:
+        """Return how many bytes the values of all rows at all draws take, by group."""
+        with torch.no_grad(), isolated(0, theta.device):
+            values = functions.pure(theta, *self.head.data) | functions.drawn(theta, *self.head.data)
+        sizes: dict[str, int] = {}
+        for variable, value in values.items():
+            per_row = value.numel() * value.element_size() / max(1, self.head.num_rows)
+            sizes[variable.group] = sizes.get(variable.group, 0) + int(per_row * self.num_rows * num_draws)
+        return sizes
+
+    def bands(self, draws: Drawn, functions: RowFunctions, labels: Labels) -> Iterator[Band]:
+        """Yield the predictions for some rows after another."""
+        sites = self._sites_by_row(functions, labels)
+        blocks, evaluation = self._prepared(draws, functions, sites)
+        size = sum(self.bytes_by_group(len(draws.flat), functions, draws.flat[0]).values()) + self._bytes_of_inputs()
+        per_band = max(1, BAND_BYTES * len(blocks) // max(1, size))
+        done = 0
+        for first in range(0, len(blocks), per_band):
+            part = blocks[first : first + per_band]
+            rows, before = slice(done, part[-1].rows.stop), done - part[0].rows.start
+            data, arrays = self._values(evaluation, part, len(draws.flat))
+            if before:  # the last blocks overlap those before
+                data = select(data, slice(before, None), part[-1].rows.stop - part[0].rows.start)
+                arrays = {name: values[:, before:] for name, values in arrays.items()}
+            band = replace(self.head, data=data, observed=self._observed(data, draws), num_rows=rows.stop - rows.start)
+            groups = as_groups(draws, band, arrays, labels, functions.kept)
+            groups["deterministic"] = _deterministics(draws, arrays, replace(labels, plates=sites))
+            del arrays, data  # the groups have them
+            yield Band(rows, self._numbered(groups, rows))
+            done = rows.stop
+
+    def _sites_by_row(self, functions: RowFunctions, labels: Labels) -> Plates:
+        """Return the deterministic sites that are wanted and have one value for each row, with their plates."""
+        nodes = self.head.deterministic
+        plates = {name: plates_of(node) for name, node in nodes.items() if functions.kept.has("deterministic", name)}
+        shapes = {name: np.empty((1, 1, *nodes[name]["value"].shape)) for name in plates}
+        dims = replace(labels, plates=plates).of_sites(shapes)
+        return {name: found for name, found in plates.items() if dims[name][:1] == (ROWS,)}
+
+    def _prepared(
+        self, draws: Drawn, functions: RowFunctions, sites: Plates
+    ) -> tuple[list["_Block"], RandomEvaluation]:
+        """Return the blocks of rows, and what evaluates them at the draws: as for all rows in memory."""
+
+        def pure(theta: Tensor, *data: Any) -> dict[Any, Tensor]:
+            found = self.density.deterministics(theta, *data) if sites else {}
+            return functions.pure(theta, *data) | {Variable("deterministic", name): found[name] for name in sites}
+
+        theta, count = draws.flat, min(self.num_rows, RANDOM_ROWS)
+        where = (theta[0], self._read(slice(0, count)), count)
+        tiles = tiles_of(
+            len(theta),
+            self.num_rows,
+            draw_blocks(functions.drawn_and_moments, *where, splits=self.head.splits),
+        )
+        numbers: dict[int, list[int]] = {}
+        for number, (_, rows) in enumerate(tiles):
+            numbers.setdefault(rows.start, []).append(number)
+        blocks = [_Block(tiles[own[0]][1], [(n, tiles[n][0]) for n in own]) for own in numbers.values()]
+        example = self._read(tiles[0][1])
+        return blocks, RandomEvaluation(functions.drawn, theta, example, tiles, draws.seed, besides=pure)
+
+    def _values(self, evaluation: RandomEvaluation, blocks: "list[_Block]", num_draws: int) -> tuple[Data, Arrays]:
+        """Return the arguments for the rows of some blocks, and the values ``[M, B, ...]`` there."""
+        start, stop = blocks[0].rows.start, blocks[-1].rows.stop
+        data, out = self._read(slice(start, stop)), Results(num_draws, stop - start)
+        with evaluation.running():
+            for block in blocks:
+                own = slice(block.rows.start - start, block.rows.stop - start)
+                inputs = select(data, own, stop - start)
+                for number, draws in block.tiles:
+                    out.write(evaluation(number, inputs), draws, own)
+        return data, out.arrays
+
+    def _read(self, rows: slice) -> Data:
+        if self.source is None:
+            return select(self.data, rows, self.num_rows)
+        return as_fitted(self.density, self.source.take(rows))
+
+    def _observed(self, data: Data, draws: Drawn) -> Mapping[str, Tensor]:
+        if not self.head.observed:
+            return {}
+        with torch.no_grad():
+            nodes = self.density.nodes(draws.flat[0], *data)
+        return {name: nodes[name]["value"] for name in self.head.observed}
+
+    def _bytes_of_inputs(self) -> int:
+        tensors = (value for value in self.head.data if isinstance(value, Tensor) and value.ndim)
+        return sum(value[:1].nbytes for value in tensors) * self.num_rows
+
+    def _numbered(self, groups: Mapping[str, xr.Dataset], rows: slice) -> dict[str, xr.Dataset]:
+        """Return groups with the labels that rows have among all rows."""
+        labels = np.arange(rows.start, rows.stop) if self.index is None else self.index[rows]
+        return {
+            name: group.assign_coords({ROWS: labels}) if ROWS in group.dims else group for name, group in groups.items()
+        }
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Rows, and the numbers and draws of the tiles in which they are evaluated."""
+
+    rows: slice
+    tiles: list[tuple[int, slice]]
+
+
+def _deterministics(draws: Drawn, arrays: Arrays, labels: Labels) -> xr.Dataset:
+    found = {variable.name: values for variable, values in arrays.items() if variable.group == "deterministic"}
+    return datatree.by_draw(draws.per_draw(found), labels)
+
+
+def _splits(density: LogDensity, theta: Tensor, head: Rows) -> bool:
+    """Tell whether deterministic sites of a row, if there are any, are the same without the other rows."""
+    whole = {
+        n: v["value"]
+        for n, v in head.deterministic.items()
+        if len(v["value"].shape) and len(v["value"]) == head.num_rows
+    }
+
+    def function(theta: Tensor, *data: Any) -> dict[str, Tensor]:
+        found = density.deterministics(theta, *data)
+        return {name: found[name] for name in whole}
+
+    return not whole or can_split_rows(whole, function, theta, head.data, head.num_rows)

@@ -1,0 +1,71 @@
+"""``measure_predictions``: a measure of many rows, without a tree of all of them."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import xarray as xr
+
+from bnnzoo.core.posterior import Posterior
+from bnnzoo.predictive import datatree
+from bnnzoo.predictive.arguments import in_order, refuse_factors_alone, refuse_no_posterior, refuse_not_positive
+from bnnzoo.predictive.bands import Prediction, measured
+from bnnzoo.predictive.kept import kept_of
+from bnnzoo.predictive.labels import Labels
+from bnnzoo.predictive.latent import draw
+from bnnzoo.predictive.linearized import row_densities
+
+__all__ = ["measure_predictions"]
+
+
+def measure_predictions(
+    posterior: Posterior,
+    measure: Callable[[xr.DataTree], xr.Dataset | xr.DataArray],
+    *data: Any,
+    num_draws: int | None = None,
+    seed: int | None = None,
+    linearized: bool | Literal["auto"] = "auto",
+    keep: Sequence[str] | None = None,
+    **named: Any,
+) -> xr.Dataset:
+    """Return a measure of the predictions for each new row, without a tree of all of them.
+
+    The rows are predicted some at a time; each part is measured and dropped. The result is what ``measure(predict(...))`` is.
+
+    Parameters
+    ----------
+    posterior : Posterior
+        From :func:`bnnzoo.fit`.
+    measure : callable
+        From a tree to values with the dim ``obs_id``, such as :func:`bnnzoo.uncertainty.decompose` and
+        :func:`bnnzoo.calibration.nll`.
+    *data, num_draws, seed, linearized, keep
+        As for :func:`predict`.
+    **named
+        Arguments of the model by name.
+
+    Returns
+    -------
+    Dataset
+
+    Raises
+    ------
+    ValueError
+        If the measure is not one value for each row, or rows cannot be predicted a part at a time.
+
+    Examples
+    --------
+    >>> import bnnzoo as bz, torch
+    >>> from bnnzoo.testing import linear_gaussian
+    >>> target = linear_gaussian(num_inputs=2)
+    >>> posterior = bz.fit(target.model, bz.Laplace(), *target.data, progress=False)
+    >>> parts = bz.measure_predictions(posterior, bz.uncertainty.decompose, torch.zeros(1000, 2), num_draws=20)
+    >>> dict(parts.sizes), list(parts)
+    ({'obs_id': 1000}, ['total', 'aleatoric', 'epistemic'])
+    """
+    refuse_no_posterior("measure_predictions", posterior)
+    refuse_not_positive("num_draws", num_draws)
+    refuse_factors_alone(posterior.density)
+    raw, draws = in_order(posterior, data, named), draw(posterior, num_draws, seed)
+    labels = Labels.of(posterior.density)
+    rows = Prediction(draws, raw, row_densities(posterior, linearized), kept_of(keep), labels)
+    return measured(rows, measure, datatree.fit_attributes(posterior.info, draws.seed))

@@ -1,0 +1,65 @@
+"""What is evaluated for rows at every draw: draws of y, their moments and log densities."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.terms import moments_of, pointwise_of
+from bnnzoo.predictive.evaluate import Variable
+from bnnzoo.predictive.kept import EVERYTHING, Kept
+
+__all__ = ["RowFunctions"]
+
+
+@dataclass(frozen=True)
+class RowFunctions:
+    """Functions of ``theta[P]`` and rows, whose values are named by group and variable.
+
+    Attributes
+    ----------
+    density : LogDensity
+        Whose likelihood predicts.
+    likelihoods : tuple of str
+        Sites whose log density is wanted.
+    kept : Kept
+        What is wanted at all.
+    """
+
+    density: LogDensity
+    likelihoods: tuple[str, ...]
+    kept: Kept = EVERYTHING
+
+    @classmethod
+    def of(cls, density: LogDensity, observed: Iterable[str], kept: Kept = EVERYTHING) -> "RowFunctions":
+        """Return the functions for rows at which the given sites are observed."""
+        names = tuple(observed)
+        return cls(density, (*names, *(density.factors if names else ())), kept)  # a factor may exist only given y
+
+    def pure(self, theta: Tensor, *data: Any) -> dict[Any, Tensor]:
+        """Return moments and log densities."""
+        if not self.kept.has_any("conditional", "log_likelihood"):
+            return {}
+        nodes = self.density.observed_nodes(theta, *data)
+        found = _grouped("conditional", moments_of(nodes, self.density.observed))
+        found |= _grouped("log_likelihood", pointwise_of(nodes, self.likelihoods))
+        return {variable: value for variable, value in found.items() if self.kept.has(variable.group, variable.name)}
+
+    def drawn(self, theta: Tensor, *data: Any) -> dict[Any, Tensor]:
+        """Return a draw of y: of all observed sites or none, since leaving one out would change the numbers of the others."""
+        if not self.kept.has_any("posterior_predictive"):
+            return {}
+        return _grouped("posterior_predictive", self.density.predictive(theta, *data))
+
+    def drawn_and_moments(self, theta: Tensor, *data: Any) -> dict[Any, Tensor]:
+        """Return what decides on the blocks of draws: neither y nor what is kept may change what is drawn."""
+        nodes = self.density.observed_nodes(theta, *data, draw=True)
+        values = {name: nodes[name]["value"] for name in self.density.observed}
+        moments = moments_of(nodes, self.density.observed)
+        return _grouped("posterior_predictive", values) | _grouped("conditional", moments)
+
+
+def _grouped(group: str, values: Mapping[str, Tensor]) -> dict[Any, Tensor]:
+    return {Variable(group, name): value for name, value in values.items()}
