@@ -83,12 +83,12 @@ def new_data(density: LogDensity, raw: Data) -> Data:
     return as_fitted(density, as_tensors(raw, density.dtype, density.device))
 
 
-def as_fitted(density: LogDensity, data: Data) -> Data:
+def as_fitted(density: LogDensity, given: Data) -> Data:
     """Return tensors for new rows in the types of those of the fit; refuse other widths."""
-    refuse_no_rows(density.model, data)
-    data = conformed(data, density.data)
-    _refuse_other_widths(data, density.data)
-    return data
+    refuse_no_rows(density.model, given)
+    given = conformed(given, density.data)
+    _refuse_other_widths(given, density.data)
+    return given
 
 
 def row_groups(

@@ -3,6 +3,7 @@
 import time
 import warnings
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -149,6 +150,10 @@ class NativeMotion:
             self._seconds_per_step = max((time.perf_counter() - began) / (rounds * taken), 1e-9)
             self.budget = max(1, min(int(SECONDS_PER_STRETCH / self._seconds_per_step), self.budget * MAX_GROWTH))
             num_steps -= taken
+
+    def fitting(self, steps: list[int]) -> list[int]:
+        """Return as many of the numbers of steps as fit into one stretch, and one at least."""
+        return steps[: max(sum(taken <= self.budget for taken in accumulate(steps)), 1)]
 
     def _move(self, chain: int) -> None:
         self.stretch(self._states[chain], self._fixed)

@@ -121,17 +121,16 @@ class LangevinLoop(SynchronousLoop[LangevinTuning]):
         adapted_draws = int(SCALES_UNTIL * settings.num_warmup)
         super().__init__(density, settings, theta, seed, first_chain, adapted_draws, native)
         self.settings = settings
-        places = torch.linspace(0, self.num_params - 1, min(self.num_params, MAX_COORDINATES)).long()
-        self._coordinates = places.to(theta.device)
+        self._coordinates = _some_places(self.num_params).to(theta.device)
         self.tuning = LangevinTuning(
             length=settings.decoherence_length or math.sqrt(self.num_params),
             steps_per_draw=settings.steps_per_draw or 1,
             error=NOTHING,
-            history=theta.new_zeros(self.num_chains, settings.num_warmup // 4, len(places)),
+            history=theta.new_zeros(self.num_chains, settings.num_warmup // 4, len(self._coordinates)),
             energy_error=0.0,
         )
-        step_size, momentum = self.state.step_size, self.state.point.momentum
         if native is None:
+            step_size, momentum = self.state.step_size, self.state.point.momentum
             args = self._layout, self.state.scale, step_size, step_size, momentum
             self.step = self._lowered(batched_langevin_step, *args)
         if settings.step_size is None:
@@ -145,9 +144,9 @@ class LangevinLoop(SynchronousLoop[LangevinTuning]):
     def adopt(self, tuning: Mapping[str, Tensor]) -> None:
         """Go on with the step size, scales and lengths found before."""
         self._adopt_units(tuning)
-        length, steps = float(tuning["decoherence_length"][0]), round(float(tuning["steps_per_draw"][0]))
-        given = self.settings.decoherence_length, self.settings.steps_per_draw
-        self.tuning = self.tuning._replace(length=given[0] or length, steps_per_draw=given[1] or steps)
+        length = self.settings.decoherence_length or float(tuning["decoherence_length"][0])
+        steps = self.settings.steps_per_draw or round(float(tuning["steps_per_draw"][0]))
+        self.tuning = self.tuning._replace(length=length, steps_per_draw=steps)
 
     def progress_fields(self) -> dict[str, float]:
         """Return what a progress bar shows besides the number of draws."""
@@ -205,8 +204,8 @@ class LangevinLoop(SynchronousLoop[LangevinTuning]):
         return Moving(self._layout.with_groups(groups).value, total)
 
     def _noise(self, num_steps: int) -> Tensor:
-        flat = self.streams.normals(num_steps * self.num_params)
-        return flat.view(self.num_chains, num_steps, self.num_params).transpose(0, 1).contiguous()
+        drawn = self.streams.normals(num_steps * self.num_params).view(self.num_chains, num_steps, self.num_params)
+        return drawn.transpose(0, 1).contiguous()
 
     def _learn(self, before: Point) -> None:
         """Update step size, moments and history from the last steps; if they failed in all chains, the step is shortened."""
@@ -215,26 +214,21 @@ class LangevinLoop(SynchronousLoop[LangevinTuning]):
             self.state = state._replace(point=before, step_size=0.5 * state.step_size)
             self.tuning = tuning._replace(error=NOTHING)
             return
-        error = _updated(tuning.error, tuning.energy_error / max(float(state.step_size) ** 6, SMALLEST))
+        step_size = float(state.step_size)
+        error = _updated(tuning.error, tuning.energy_error / max(step_size**6, SMALLEST))
         self.tuning = tuning._replace(error=error)
         if self.settings.step_size is None:
-            self.state = state._replace(step_size=torch.full_like(state.step_size, self._wanted_step_size()))
+            wanted = _wanted_step_size(error, self.settings.energy_variance, step_size)
+            self.state = state._replace(step_size=torch.full_like(state.step_size, wanted))
         self._observe()
         place = state.iteration - (self._num_warmup - tuning.history.shape[1])
         if place >= 0:
             tuning.history[:, place] = state.point.theta[:, self._coordinates]
 
-    def _wanted_step_size(self) -> float:
-        error, weight = self.tuning.error
-        if error > 0:
-            return (self.settings.energy_variance * weight / error) ** (1 / 6)
-        return 2 * float(self.state.step_size)
-
     def _rescale(self, scale: Tensor) -> None:
         """Rescale the step size after the first window, and forget the energy errors of earlier steps."""
         if self.settings.step_size is None and self._in_first_window():
-            step_size = self.state.step_size * (self.state.scale / scale).max()
-            self.state = self.state._replace(step_size=step_size)
+            self.state = self.state._replace(step_size=self.state.step_size * (self.state.scale / scale).max())
         self.tuning = self.tuning._replace(error=NOTHING)
 
     def _stop_learning(self) -> None:
@@ -244,19 +238,36 @@ class LangevinLoop(SynchronousLoop[LangevinTuning]):
             steps = STEPS_OF_WARMUP * float(autocorrelation_time(history).mean())
             self.tuning = self.tuning._replace(length=DECOHERENCE * steps * step_size)
         if self.settings.steps_per_draw is None:
-            steps_per_draw = round(min(max(1.0, self.tuning.length / step_size), MAX_STEPS_PER_DRAW))
-            self.tuning = self.tuning._replace(steps_per_draw=steps_per_draw)
+            steps = min(max(1.0, self.tuning.length / step_size), MAX_STEPS_PER_DRAW)
+            self.tuning = self.tuning._replace(steps_per_draw=round(steps))
 
     def _search_step_size(self) -> None:
         """Change the step by a factor of at most four at a time until its energy error is about the one wanted."""
         wanted = self.settings.energy_variance
         for _ in range(MAX_SEARCH):
-            error = float((self._travel(1).squares / self.num_params).mean())
-            factor = (wanted / error) ** (1 / 6) if error > 0 else 4.0
-            factor = min(max(factor, 0.25), 4.0) if math.isfinite(error) else 0.25
+            factor = _next_factor(wanted, float((self._travel(1).squares / self.num_params).mean()))
             self.state = self.state._replace(step_size=factor * self.state.step_size)
             if 0.8 < factor < 1.25:
                 return
+
+
+def _some_places(num_params: int) -> Tensor:
+    """Return the numbers of the parameters whose history is kept, spread over all of them."""
+    return torch.linspace(0, num_params - 1, min(num_params, MAX_COORDINATES)).long()
+
+
+def _next_factor(wanted: float, error: float) -> float:
+    """Return by what to multiply a step whose energy error this is: errors grow with its sixth power."""
+    if not math.isfinite(error):
+        return 0.25
+    return min(max((wanted / error) ** (1 / 6), 0.25), 4.0) if error > 0 else 4.0
+
+
+def _wanted_step_size(error: Discounted, wanted: float, step_size: float) -> float:
+    """Return the step size at which the errors seen so far would have been the one wanted."""
+    if error.total > 0:
+        return (wanted * error.weight / error.total) ** (1 / 6)
+    return 2 * step_size
 
 
 def _updated(seen: Discounted, new: float) -> Discounted:

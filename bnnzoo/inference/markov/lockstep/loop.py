@@ -92,9 +92,8 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
         if native is None:
             self.step = self._lowered(partial(batched_step, dynamics), self._layout, *self._common()[:2])
         if settings.step_size is None:
-            start = self._refreshed()
-            step_size = search_step_size(lambda step: self._acceptance(start, step), self.state.step_size)
-            self.state = self.state._replace(step_size=step_size)
+            accepted = partial(self._acceptance, self._refreshed())
+            self.state = self.state._replace(step_size=search_step_size(accepted, self.state.step_size))
         tuner = initial_step_size(self.state.step_size)
         length = initial_length(settings.trajectory_length or FIRST_NUM_STEPS * float(self.state.step_size))
         self.tuning = LockstepTuning(theta.clone(), tuner, length, acceptance=0.0)
@@ -108,13 +107,12 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
         """Go on with the step size, scales and length found before."""
         self._adopt_units(tuning)
         if self.settings.trajectory_length is None:
-            length = initial_length(float(tuning["trajectory_length"][0]))
-            self.tuning = self.tuning._replace(length=length)
+            self.tuning = self.tuning._replace(length=initial_length(float(tuning["trajectory_length"][0])))
 
     def progress_fields(self) -> dict[str, float]:
         """Return what a progress bar shows besides the number of draws."""
-        step_size, tuning = float(self.state.step_size), self.tuning
-        return {"acceptance": tuning.acceptance, "step size": step_size, "steps": tuning.length.value / step_size}
+        size = float(self.state.step_size)
+        return {"acceptance": self.tuning.acceptance, "step size": size, "steps": self.tuning.length.value / size}
 
     def _initial_momentum(self, theta: Tensor) -> Tensor:
         return torch.zeros_like(theta)

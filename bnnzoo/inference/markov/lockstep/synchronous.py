@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -64,8 +63,7 @@ class SynchronousLoop[Tuning: tuple[Any, ...]](ChainLoop):
         momentum = self._initial_momentum(theta)
         point = Point(theta, momentum, gradient, value, torch.zeros_like(value))
         step_size: Tensor = value.new_tensor(settings.step_size or INITIAL_STEP_SIZE)
-        moments = no_moments(theta, "diagonal")
-        scale = torch.ones_like(theta[0])
+        moments, scale = no_moments(theta, "diagonal"), torch.ones_like(theta[0])
         self.state = SynchronousState(point, scale, moments, step_size, iteration=0, num_leaps=0, num_rejected=0)
         self._layout, self._all_chains, self.native = Packed(point), torch.arange(self.num_chains), native
         if native is not None:
@@ -139,9 +137,7 @@ class SynchronousLoop[Tuning: tuple[Any, ...]](ChainLoop):
 
     def _shared(self, **numbers: float) -> dict[str, Tensor]:
         """Return step size, scales and other numbers, repeated for each chain."""
-        size = self.state.step_size
-        common = {"step_size": size, "scale": self.state.scale, **{k: size.new_tensor(v) for k, v in numbers.items()}}
-        return {name: value.expand(self.num_chains, *value.shape).clone() for name, value in common.items()}
+        return _repeated(self.num_chains, self.state.step_size, self.state.scale, numbers)
 
     def _adopt_units(self, tuning: Mapping[str, Tensor]) -> None:
         self.state = self.state._replace(step_size=tuning["step_size"][0], scale=tuning["scale"][0])
@@ -150,40 +146,34 @@ class SynchronousLoop[Tuning: tuple[Any, ...]](ChainLoop):
         """Take the next draws of every chain, and keep them."""
         state, steps = self.state, self._steps_ahead(native)
         point, theta, stats, num_rejected = native.draw(state.point, self._common(), steps, self.streams)
-        place = state.iteration - self._num_warmup
-        self.draws[:, place : place + len(steps)], self.stats[:, place : place + len(steps)] = theta, stats
+        places = torch.arange(len(steps)) + state.iteration - self._num_warmup
+        self.draws[:, places], self.stats[:, places] = theta, stats
         self._show(stats[:, -1])
-        self.state = state._replace(
-            point=point,
-            iteration=state.iteration + len(steps),
-            num_leaps=state.num_leaps + sum(steps),
-            num_rejected=state.num_rejected + num_rejected,
-        )
+        iteration, num_leaps = state.iteration + len(steps), state.num_leaps + sum(steps)
+        num_rejected += state.num_rejected
+        self.state = state._replace(point=point, iteration=iteration, num_leaps=num_leaps, num_rejected=num_rejected)
 
     def _steps_ahead(self, native: NativeMotion) -> list[int]:
         """Return the numbers of steps of the next draws: as many as fit into a stretch of native code, and one at least."""
         first, total = self.state.iteration, self._num_warmup + self._num_draws
-        steps = [self._num_steps_at(i) for i in range(first, min(total, first + native.max_draws))]
-        fitting = sum(taken <= native.budget for taken in accumulate(steps))
-        return steps[: max(fitting, 1)]
+        return native.fitting([self._num_steps_at(i) for i in range(first, min(total, first + native.max_draws))])
 
     def _count_rejected(self, end: Point) -> None:
         """Count the chains that have come to a point at which the log density cannot be computed."""
-        num_rejected = self.state.num_rejected + int((~vmap(is_finite)(end)).sum())
-        self.state = self.state._replace(num_rejected=num_rejected)
+        failed = ~vmap(is_finite)(end)
+        self.state = self.state._replace(num_rejected=self.state.num_rejected + int(failed.sum()))
 
     def _observe(self) -> None:
         """Add the current points to the moments of the window, if one is open."""
-        point, moments, iteration = self.state.point, self.state.moments, self.state.iteration
-        if self._ends and self._ends[0] <= iteration < self._ends[-1]:
+        point, moments = self.state.point, self.state.moments
+        if self._ends and self._ends[0] <= self.state.iteration < self._ends[-1]:
             self.state = self.state._replace(moments=vmap(observe)(moments, point.theta, point.gradient))
 
     def _close_window(self) -> None:
         """Adopt the scales estimated in the window that ends now, and forget the window."""
         scale = metric_from(pooled_moments(self.state.moments)).inverse_mass.sqrt()
         self._rescale(scale)
-        moments = no_moments(self.state.point.theta, "diagonal")
-        self.state = self.state._replace(scale=scale, moments=moments)
+        self.state = self.state._replace(scale=scale, moments=no_moments(self.state.point.theta, "diagonal"))
 
     def _in_first_window(self) -> bool:
         """Tell whether the window that ends now is the first one, whose scales replace the units of the model."""
@@ -192,6 +182,11 @@ class SynchronousLoop[Tuning: tuple[Any, ...]](ChainLoop):
     def _keep_all(self, stats: Tensor) -> None:
         """Write down the current points as draws, with statistics ``[C, K]``."""
         self._keep(self._all_chains, self.state.point.theta, stats.cpu())
+
+
+def _repeated(times: int, step_size: Tensor, scale: Tensor, numbers: Mapping[str, float]) -> dict[str, Tensor]:
+    common = {"step_size": step_size, "scale": scale, **{k: step_size.new_tensor(v) for k, v in numbers.items()}}
+    return {name: value.expand(times, *value.shape).clone() for name, value in common.items()}
 
 
 def groups_of_chains(settings: ChainSettings, num_chains: int) -> list[range]:
