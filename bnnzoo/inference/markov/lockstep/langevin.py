@@ -118,8 +118,8 @@ class LangevinLoop(SynchronousLoop[LangevinTuning]):
         first_chain: int = 0,
         native: NativeMotion | None = None,
     ) -> None:
-        adapted_draws = int(SCALES_UNTIL * settings.num_warmup)
-        super().__init__(density, settings, theta, seed, first_chain, adapted_draws, native)
+        until = int(SCALES_UNTIL * settings.num_warmup)
+        super().__init__(density, settings, theta, seed, first_chain, until, native)
         self.settings = settings
         self._coordinates = _some_places(self.num_params).to(theta.device)
         self.tuning = LangevinTuning(
@@ -214,11 +214,10 @@ class LangevinLoop(SynchronousLoop[LangevinTuning]):
             self.state = state._replace(point=before, step_size=0.5 * state.step_size)
             self.tuning = tuning._replace(error=NOTHING)
             return
-        step_size = float(state.step_size)
-        error = _updated(tuning.error, tuning.energy_error / max(step_size**6, SMALLEST))
+        error = _updated(tuning.error, tuning.energy_error / max(float(state.step_size) ** 6, SMALLEST))
         self.tuning = tuning._replace(error=error)
         if self.settings.step_size is None:
-            wanted = _wanted_step_size(error, self.settings.energy_variance, step_size)
+            wanted = _wanted_step_size(error, self.settings.energy_variance, float(state.step_size))
             self.state = state._replace(step_size=torch.full_like(state.step_size, wanted))
         self._observe()
         place = state.iteration - (self._num_warmup - tuning.history.shape[1])
@@ -235,11 +234,11 @@ class LangevinLoop(SynchronousLoop[LangevinTuning]):
         """Set the decoherence length from the autocorrelation of the last quarter of warm-up, and how often draws are kept."""
         step_size, history = float(self.state.step_size), self.tuning.history
         if self.settings.decoherence_length is None and history.shape[1] >= 2 * STEPS_OF_WARMUP:
-            steps = STEPS_OF_WARMUP * float(autocorrelation_time(history).mean())
-            self.tuning = self.tuning._replace(length=DECOHERENCE * steps * step_size)
+            time = STEPS_OF_WARMUP * step_size * float(autocorrelation_time(history).mean())
+            self.tuning = self.tuning._replace(length=DECOHERENCE * time)
         if self.settings.steps_per_draw is None:
-            steps = min(max(1.0, self.tuning.length / step_size), MAX_STEPS_PER_DRAW)
-            self.tuning = self.tuning._replace(steps_per_draw=round(steps))
+            steps = round(min(max(1.0, self.tuning.length / step_size), MAX_STEPS_PER_DRAW))
+            self.tuning = self.tuning._replace(steps_per_draw=steps)
 
     def _search_step_size(self) -> None:
         """Change the step by a factor of at most four at a time until its energy error is about the one wanted."""

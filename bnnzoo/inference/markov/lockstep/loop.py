@@ -125,7 +125,7 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
     def _draw(self, warm: bool) -> None:
         """Propose the end of a trajectory to every chain, then learn from it or keep the draws."""
         start, uniform = self._refreshed(), self.streams.uniforms()[0]
-        num_steps = self._next_num_steps()
+        num_steps = self._num_steps_at(self.state.iteration)
         end = self._travel(start, num_steps, self.state.step_size)
         point, error, acceptance = vmap(metropolis)(start, end, uniform)
         self.state = self.state._replace(point=point)
@@ -152,10 +152,6 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
 
     def _show(self, stats: Tensor) -> None:
         self.tuning = self.tuning._replace(acceptance=float(stats[:, self.stats_names.index("acceptance_rate")].mean()))
-
-    def _next_num_steps(self) -> int:
-        """Return the number of steps of the next trajectory."""
-        return self._num_steps_at(self.state.iteration)
 
     def _num_steps_at(self, iteration: int) -> int:
         """Return a number of steps: lengths are uniform on (0, 2 mean), so that no period of the posterior resonates."""

@@ -64,7 +64,7 @@ def test_numbers_of_steps_are_uniform_up_to_twice_the_mean() -> None:
     steps = []
     for iteration in range(200):
         loop.state = loop.state._replace(iteration=iteration)
-        steps.append(loop._next_num_steps())
+        steps.append(loop._num_steps_at(loop.state.iteration))
     assert min(steps) == 1 and max(steps) == 20
     assert sum(steps) / len(steps) == pytest.approx(10.5, rel=0.02)
 
