@@ -47,7 +47,7 @@ MAX_ROWS, MAX_ENTRIES = 1024, 1 << 16
 """Draws, and entries of draws, that native code keeps before Python fetches them."""
 
 THREADS_PAY_FROM = 2e-3
-"""Seconds of work from which threads pay: to start two of them and give them 16 chains takes 0.6 ms."""
+"""Seconds of work of all chains from which threads are started; for less, starting them costs a good part of what they save."""
 
 
 class Drawn(NamedTuple):
