@@ -270,9 +270,9 @@ def test_models_that_run_as_python_reject_points_too(method: Method) -> None:
 def narrow(x: Tensor, y: Tensor) -> None:
     """A model that can be evaluated only where the usual starting range does not reach."""
     z = pyro.sample("z", dist.Normal(0.0, 10.0).expand([2]).to_event(1))
-    torch.linalg.cholesky(torch.eye(2) * (z[0] - 5.0))
+    factor = torch.linalg.cholesky(torch.eye(2) * (z[0] - 5.0))
     with pyro.plate("data", len(y)):
-        pyro.sample("y", dist.Normal(z.sum() * x, 1.0), obs=y)
+        pyro.sample("y", dist.Normal(z.sum() * x, factor[0, 0]), obs=y)
 
 
 def test_starts_come_from_the_prior_where_the_usual_range_fails() -> None:

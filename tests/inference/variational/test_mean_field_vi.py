@@ -20,6 +20,8 @@ from bnnzoo.testing.targets import linear_gaussian, skewed
 from tests.helpers.densities import cases
 from tests.helpers.posteriordb import CASES, summaries
 
+pytestmark = pytest.mark.filterwarnings("ignore::bnnzoo.inference.ParetoKWarning")  # one sd for each parameter
+
 IN_PYRO = [name for name in cases() if name not in {"simplex", "two_sites"}]
 
 
