@@ -35,7 +35,8 @@ def probs(fitted, tree=CLASSES):
 # Every public function and class that takes what was observed, as a function of that alone.
 OF_LABELS = {
     **{name: lambda y, name=name: getattr(calibration, name)(CLASSES, y) for name in (
-        "nll_of_probs", "brier", "brier_split", "ece", "classwise_ece", "reliability_curve", "misclassified")},
+        "nll_of_probs", "brier", "brier_split", "ece", "classwise_ece", "reliability_curve", "misclassified",
+        "accuracy", "class_scores", "confusion_matrix", "rank_errors")},
     "Temperature": lambda y: probs(calibration.Temperature.fit(CLASSES, y)),
     "VectorScaling": lambda y: probs(calibration.VectorScaling.fit(CLASSES, y)),
     "Isotonic": lambda y: probs(calibration.Isotonic.fit(CLASSES, y)),
@@ -57,6 +58,8 @@ OF_NUMBERS = {
     **{name: lambda y, name=name: getattr(calibration, name).fit(REAL, y, level=0.8).intervals(REAL) for name in (
         "AbsoluteResidual", "NormalizedResidual", "ConformalizedQuantiles")},
     "risk_coverage_curve": lambda y: calibration.risk_coverage_curve(SCORE, y),
+    "risk_threshold": lambda y: calibration.risk_threshold(SCORE, y, 0.1),
+    "predictive_check": lambda y: calibration.predictive_check(REAL, y=y),
     "aurc": lambda y: calibration.aurc(SCORE, y, num_resamples=3),
     "decompose_normal_inverse_gamma": lambda y: uncertainty.decompose_normal_inverse_gamma(abs(SCORE), 2 + abs(y), abs(y)),
     "sum_of_layers": lambda y: ood.sum_of_layers([SCORE, y], [SCORE, SCORE]),
