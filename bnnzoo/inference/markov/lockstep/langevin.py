@@ -122,13 +122,9 @@ class LangevinLoop(SynchronousLoop[LangevinTuning]):
         super().__init__(density, settings, theta, seed, first_chain, until, native)
         self.settings = settings
         self._coordinates = _some_places(self.num_params).to(theta.device)
-        self.tuning = LangevinTuning(
-            length=settings.decoherence_length or math.sqrt(self.num_params),
-            steps_per_draw=settings.steps_per_draw or 1,
-            error=NOTHING,
-            history=theta.new_zeros(self.num_chains, settings.num_warmup // 4, len(self._coordinates)),
-            energy_error=0.0,
-        )
+        history = theta.new_zeros(self.num_chains, settings.num_warmup // 4, len(self._coordinates))
+        length = settings.decoherence_length or math.sqrt(self.num_params)
+        self.tuning = LangevinTuning(length, settings.steps_per_draw or 1, NOTHING, history, energy_error=0.0)
         if native is None:
             step_size, momentum = self.state.step_size, self.state.point.momentum
             args = self._layout, self.state.scale, step_size, step_size, momentum
@@ -144,8 +140,8 @@ class LangevinLoop(SynchronousLoop[LangevinTuning]):
     def adopt(self, tuning: Mapping[str, Tensor]) -> None:
         """Go on with the step size, scales and lengths found before."""
         self._adopt_units(tuning)
-        length = self.settings.decoherence_length or float(tuning["decoherence_length"][0])
         steps = self.settings.steps_per_draw or round(float(tuning["steps_per_draw"][0]))
+        length = self.settings.decoherence_length or float(tuning["decoherence_length"][0])
         self.tuning = self.tuning._replace(length=length, steps_per_draw=steps)
 
     def progress_fields(self) -> dict[str, float]:
@@ -204,8 +200,8 @@ class LangevinLoop(SynchronousLoop[LangevinTuning]):
         return Moving(self._layout.with_groups(groups).value, total)
 
     def _noise(self, num_steps: int) -> Tensor:
-        drawn = self.streams.normals(num_steps * self.num_params).view(self.num_chains, num_steps, self.num_params)
-        return drawn.transpose(0, 1).contiguous()
+        drawn = self.streams.normals(num_steps * self.num_params)
+        return drawn.view(self.num_chains, num_steps, -1).transpose(0, 1).contiguous()
 
     def _learn(self, before: Point) -> None:
         """Update step size, moments and history from the last steps; if they failed in all chains, the step is shortened."""
@@ -214,10 +210,10 @@ class LangevinLoop(SynchronousLoop[LangevinTuning]):
             self.state = state._replace(point=before, step_size=0.5 * state.step_size)
             self.tuning = tuning._replace(error=NOTHING)
             return
-        error = _updated(tuning.error, tuning.energy_error / max(float(state.step_size) ** 6, SMALLEST))
-        self.tuning = tuning._replace(error=error)
+        size = float(state.step_size)
+        self.tuning = tuning._replace(error=_updated(tuning.error, tuning.energy_error / max(size**6, SMALLEST)))
         if self.settings.step_size is None:
-            wanted = _wanted_step_size(error, self.settings.energy_variance, float(state.step_size))
+            wanted = _wanted_step_size(self.tuning.error, self.settings.energy_variance, size)
             self.state = state._replace(step_size=torch.full_like(state.step_size, wanted))
         self._observe()
         place = state.iteration - (self._num_warmup - tuning.history.shape[1])
@@ -234,11 +230,11 @@ class LangevinLoop(SynchronousLoop[LangevinTuning]):
         """Set the decoherence length from the autocorrelation of the last quarter of warm-up, and how often draws are kept."""
         step_size, history = float(self.state.step_size), self.tuning.history
         if self.settings.decoherence_length is None and history.shape[1] >= 2 * STEPS_OF_WARMUP:
-            time = STEPS_OF_WARMUP * step_size * float(autocorrelation_time(history).mean())
-            self.tuning = self.tuning._replace(length=DECOHERENCE * time)
+            length = DECOHERENCE * STEPS_OF_WARMUP * step_size * float(autocorrelation_time(history).mean())
+            self.tuning = self.tuning._replace(length=length)
         if self.settings.steps_per_draw is None:
-            steps = round(min(max(1.0, self.tuning.length / step_size), MAX_STEPS_PER_DRAW))
-            self.tuning = self.tuning._replace(steps_per_draw=steps)
+            steps = min(max(1.0, self.tuning.length / step_size), MAX_STEPS_PER_DRAW)
+            self.tuning = self.tuning._replace(steps_per_draw=round(steps))
 
     def _search_step_size(self) -> None:
         """Change the step by a factor of at most four at a time until its energy error is about the one wanted."""
