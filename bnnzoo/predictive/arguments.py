@@ -68,7 +68,7 @@ def refuse_words(owner: str, **values: object) -> None:
 
 def most_rows(data: Data) -> int:
     """Return the largest number of rows of an argument."""
-    shapes = [getattr(value, "shape", ()) for value in data]
+    shapes: list[tuple[int, ...]] = [getattr(value, "shape", ()) for value in data]
     return max((shape[0] for shape in shapes if len(shape)), default=0)
 
 
