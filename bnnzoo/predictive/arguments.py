@@ -68,8 +68,8 @@ def refuse_words(owner: str, **values: object) -> None:
 
 def most_rows(data: Data) -> int:
     """Return the largest number of rows of an argument."""
-    shapes: list[tuple[int, ...]] = [getattr(value, "shape", ()) for value in data]
-    return max((shape[0] for shape in shapes if len(shape)), default=0)
+    shapes: list[Any] = [getattr(value, "shape", ()) for value in data]
+    return max((next(iter(shape), 0) for shape in shapes), default=0)
 
 
 def refuse_other_data(density: LogDensity, given: Data) -> None:
