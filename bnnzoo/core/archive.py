@@ -14,7 +14,7 @@ from torch import Tensor
 
 __all__ = ["FORMAT", "read_archive", "write_archive"]
 
-FORMAT = 1
+FORMAT = 2
 """Number of the file format; raised whenever an older bnnzoo could not read what a newer one writes."""
 
 

@@ -139,11 +139,11 @@ def test_a_truncated_file_is_refused(path, share):
 
 
 def test_a_newer_format_is_refused(path, monkeypatch):
-    monkeypatch.setattr("bnnzoo.core.archive.FORMAT", 2)
+    monkeypatch.setattr("bnnzoo.core.archive.FORMAT", 3)
     exact_posterior(TARGET).save(path)
     monkeypatch.undo()
     with pytest.raises(
-        ValueError, match=r"has format 2, and this version of bnnzoo reads format 1\. Load it with the version"
+        ValueError, match=r"has format 3, and this version of bnnzoo reads format 2\. Load it with the version"
     ):
         bz.load(path, TARGET.model, *TARGET.data)
 

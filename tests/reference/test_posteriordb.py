@@ -10,7 +10,11 @@ from bnnzoo.inference.fit import fit
 from bnnzoo.inference.markov.hamiltonian.nuts import NUTS
 from tests.helpers.posteriordb import CASES, summaries
 
-pytestmark = [pytest.mark.reference, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.reference,
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::bnnzoo.inference.DivergenceWarning"),  # one trajectory of 6,000 is enough
+]
 
 
 @pytest.mark.parametrize("name", CASES)
