@@ -8,16 +8,15 @@ import numpy as np
 import pyro
 import pytest
 import torch
-from jaxtyping import install_import_hook
 
-from tests import type_checks
+from tests.type_checks import check_types_of
 
 REPOSITORY = Path(__file__).parents[1]
 DEFAULT_DATA = REPOSITORY.parent / "shared" / "data"
 
 # Arguments and results of these packages are checked against their annotations while testing, at no cost to users.
-CHECKED = ["bnnzoo.lowering", "bnnzoo.core", "bnnzoo.inference", "bnnzoo.predictive"]
-_type_checks = install_import_hook(CHECKED, f"{type_checks.__name__}.checked")
+CHECKED = ("bnnzoo.lowering", "bnnzoo.core", "bnnzoo.inference", "bnnzoo.predictive")
+check_types_of(CHECKED)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -69,9 +70,15 @@ class Import:
     in_function: bool
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    """Return the syntax tree of a file."""
+    return ast.parse(path.read_text())
+
+
 def imports(path: Path) -> Iterator[Import]:
     """Yield every import statement of a file."""
-    tree = ast.parse(path.read_text())
+    tree = parsed(path)
     nested = {
         child
         for function in ast.walk(tree)
@@ -184,7 +191,7 @@ def test_tests_import_helpers_and_no_other_test() -> None:
 @pytest.mark.parametrize("path", MODULES, ids=label)
 def test_data_travel_inside_the_density(path: Path) -> None:
     """Other rows than those of the fit are a batch; whoever has a density needs no data and replays no model by hand."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.FunctionDef):
             arguments = {each.arg for each in (*node.args.args, *node.args.kwonlyargs)}
             assert not {"density", "data"} <= arguments, f"{node.name} takes data beside a density that holds them"
@@ -214,7 +221,7 @@ def test_every_module_says_what_it_is_and_what_it_offers(path: Path) -> None:
 def test_no_module_is_a_drawer_or_a_scroll(path: Path) -> None:
     assert path.stem not in {"utils", "helpers", "misc", "common"}
     assert len(path.read_text().splitlines()) <= MAX_LINES
-    classes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)]
+    classes = [node for node in ast.walk(parsed(path)) if isinstance(node, ast.ClassDef)]
     long = [node.name for node in classes if (node.end_lineno or 0) - node.lineno + 1 > MAX_CLASS_LINES]
     assert long == []
 

@@ -70,6 +70,7 @@ def test_compare_recognises_classes(table, tmp_path):
         assert tree["held_out/conditional"]["class_id"].to_numpy().tolist() == ["cold", "hot"]
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_numbers(table, tmp_path):
     pages = []
     for name in ("one", "two"):

@@ -116,7 +116,7 @@ def test_an_objective_that_still_improves_is_told(name, sign):
 
 
 def test_fit_raises_each_kind_once_at_the_end():
-    method = bz.NUTS(num_chains=2, num_warmup=0, num_draws=500, step_size=1.0, max_tree_depth=4)
+    method = bz.NUTS(num_chains=2, num_warmup=0, num_draws=500, step_size=1.0, max_tree_depth=3)
     with pytest.warns(bz.FitWarning) as record:
         bz.fit(funnel, method, progress=False)
     found = [warning.category for warning in record if issubclass(warning.category, bz.FitWarning)]

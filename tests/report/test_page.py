@@ -193,7 +193,7 @@ def test_classes_are_counted_by_name():
 
 @pytest.fixture(scope="module")
 def fitted_for_real():
-    methods = {"nuts": bz.NUTS(num_chains=2, num_warmup=60, num_draws=60), "map": bz.MAP(num_steps=50)}
+    methods = {"nuts": bz.NUTS(num_chains=2, num_warmup=30, num_draws=30), "map": bz.MAP(num_steps=50)}
     return compare(real_table("regression"), methods, source="numbers", num_hidden=2, progress=False)
 
 

@@ -70,7 +70,7 @@ class LowRankVI(GaussianVI):
     --------
     >>> import bnnzoo as bz
     >>> from bnnzoo.testing import linear_gaussian
-    >>> target = linear_gaussian()
+    >>> target = linear_gaussian(correlation=0.0)
     >>> posterior = bz.fit(target.model, LowRankVI(rank=1, num_steps=500), *target.data)
     >>> posterior.covariance.factor.shape
     torch.Size([3, 1])

@@ -119,7 +119,7 @@ class MeanFieldVI(GaussianVI):
     --------
     >>> import bnnzoo as bz
     >>> from bnnzoo.testing import linear_gaussian
-    >>> target = linear_gaussian()
+    >>> target = linear_gaussian(correlation=0.0)
     >>> posterior = bz.fit(target.model, bz.MeanFieldVI(), *target.data)
     >>> bool(((posterior.loc - target.mean["w"]).abs() < 0.02 * target.sd["w"]).all())
     True

@@ -32,7 +32,9 @@ def test_linear_gaussian_posterior(name: str, dtype: torch.dtype) -> None:
     assert "diverging" not in posterior.info.sample_stats or int(posterior.info.sample_stats["diverging"].sum()) == 0
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize(
+    "name", [name if name == "MAMS" else pytest.param(name, marks=pytest.mark.slow) for name in SAMPLERS]
+)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_skewed_posterior(name: str, dtype: torch.dtype) -> None:
     target = skewed(num_rates=3)

@@ -130,7 +130,7 @@ def test_chains_start_at_optimised_members_unless_told_where() -> None:
 
 
 def test_defaults_depend_on_the_number_of_rows() -> None:
-    small, large = (linear_gaussian(num_data=n) for n in (40, 5000))
+    small, large = (linear_gaussian(num_data=n) for n in (40, 1000))
     densities = [build_density(each.model, *each.data) for each in (small, large)]
     assert [rows_of_batch(SGLD(), each) for each in densities] == [40, 256]
     assert [steps_between_draws(SGLD(), each) for each in densities] == [10, 20]
