@@ -88,8 +88,8 @@ class Draws(StoredPosterior):
         >>> import bnnzoo as bz
         >>> from bnnzoo.testing import linear_gaussian
         >>> target = linear_gaussian()
-        >>> run = bz.fit(target.model, bz.NUTS(num_warmup=100, num_draws=50), *target.data)
-        >>> more = bz.fit(target.model, bz.NUTS(num_warmup=0, num_draws=100, init=run), *target.data)
+        >>> run = bz.fit(target.model, bz.HMC(num_warmup=50, num_draws=50), *target.data)
+        >>> more = bz.fit(target.model, bz.HMC(num_warmup=0, num_draws=100, init=run), *target.data)
         >>> run.followed_by(more).draws().shape
         torch.Size([4, 150, 3])
         """

@@ -86,7 +86,7 @@ def kfold(
     >>> import bnnzoo as bz
     >>> from bnnzoo.testing import linear_gaussian
     >>> target = linear_gaussian()
-    >>> found = bz.validation.kfold(target.model, bz.Laplace(), *target.data, num_folds=2, num_draws=100)
+    >>> found = bz.validation.kfold(target.model, bz.MAP(num_steps=50), *target.data, num_folds=2)
     >>> found.kind, int(found.n_data_points)
     ('loo_kfold', 40)
     """
@@ -200,7 +200,7 @@ def leave_future_out(
     >>> import bnnzoo as bz
     >>> from bnnzoo.testing import linear_gaussian
     >>> target = linear_gaussian()
-    >>> found = bz.validation.leave_future_out(target.model, bz.Laplace(), *target.data, min_observations=38, num_draws=100)
+    >>> found = bz.validation.leave_future_out(target.model, bz.MAP(num_steps=50), *target.data, min_observations=38)
     >>> int(found.n_data_points)
     2
     """

@@ -101,7 +101,7 @@ WEIGHTS = {
 }
 
 
-@pytest.fixture(params=MODELS)
+@pytest.fixture(params=["seed", *(pytest.param(name, marks=pytest.mark.slow) for name in list(MODELS)[1:])])
 def kind(request: pytest.FixtureRequest) -> str:
     return request.param
 
@@ -132,8 +132,13 @@ def draws_of_ours(method: Any) -> Tensor:
     [
         bz.LastLayerLaplace(map=bz.MAP(num_steps=60)),
         bz.inference.KFACLaplace(map=bz.MAP(num_steps=60)),
-        bz.inference.KFACLaplace(map=bz.MAP(num_steps=60), curvature=MonteCarloFisher(num_draws=3)),
-        bz.inference.KFACLaplace(map=bz.MAP(num_steps=60), curvature="empirical_fisher"),
+        pytest.param(
+            bz.inference.KFACLaplace(map=bz.MAP(num_steps=60), curvature=MonteCarloFisher(num_draws=3)),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            bz.inference.KFACLaplace(map=bz.MAP(num_steps=60), curvature="empirical_fisher"), marks=pytest.mark.slow
+        ),
         bz.LastLayerVI(below=bz.MAP(num_steps=60), vi=bz.MeanFieldVI(num_steps=60)),
         bz.MeanFieldVI(num_steps=60, estimator="local"),
         bz.MeanFieldVI(num_steps=60, estimator="flipout"),

@@ -115,6 +115,7 @@ def test_an_objective_that_still_improves_is_told(name, sign):
     assert (kinds(with_trace(0.1 * steps, polish=500)) == []) == (name == "loss")
 
 
+@pytest.mark.slow
 def test_fit_raises_each_kind_once_at_the_end():
     method = bz.NUTS(num_chains=2, num_warmup=0, num_draws=500, step_size=1.0, max_tree_depth=3)
     with pytest.warns(bz.FitWarning) as record:

@@ -90,6 +90,7 @@ def test_anchored_members_find_the_modes_of_their_perturbed_problems() -> None:
         torch.testing.assert_close(member, mode, rtol=0, atol=1e-3)
 
 
+@pytest.mark.slow
 def test_anchored_members_are_draws_from_the_posterior_of_a_linear_gaussian_model() -> None:
     size = 2000
     posterior = fit(TARGET.model, DeepEnsemble(size, anchored=True, num_steps=600, learning_rate=0.05), *TARGET.data)

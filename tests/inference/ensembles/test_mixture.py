@@ -41,6 +41,7 @@ def test_evidence_weights_of_laplace_approximations_are_the_known_masses(seed: i
     assert sum(posterior.info.config["member_weights"]) == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_evidence_weights_of_variational_fits_are_the_known_masses() -> None:
     start = torch.tensor([[-5.0], [-3.0], [4.0], [7.0]])
     method = MixtureOf(MeanFieldVI(num_steps=1500), 4, weights="evidence", ensemble=MAP(init=start))

@@ -122,6 +122,7 @@ def test_lockstep_in_native_code_is_not_resumed_where_nothing_compiles(
         fitted(METHODS["ChEESHMC"], path)
 
 
+@pytest.mark.slow
 def test_a_run_in_native_code_is_not_resumed_where_nothing_compiles(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

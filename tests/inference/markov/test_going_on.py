@@ -45,6 +45,7 @@ def test_going_on_is_as_good_as_a_longer_run() -> None:
     assert steps[1] == pytest.approx(steps[0], rel=0.3)  # with unit masses a trajectory would take ten times as many
 
 
+@pytest.mark.slow
 def test_a_second_continuation_has_other_random_numbers() -> None:
     target = linear_gaussian()
     method = HMC(num_chains=2, num_warmup=50, num_draws=30)

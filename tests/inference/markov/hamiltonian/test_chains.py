@@ -91,6 +91,7 @@ def test_lengths_of_stretches_do_not_matter(reference: NativeChains, budget: int
     check_same(finished(chains(compiles=compiles), budget), reference)
 
 
+@pytest.mark.slow
 def test_full_buffers_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = finished(chains(compiles=False, num_draws=11))
     monkeypatch.setattr(starting, "MAX_ROWS", 3)
@@ -173,10 +174,10 @@ def refuse(*args: Any, **kwargs: Any) -> Any:
     ("place", "name", "failing"),
     [
         (lowered_loops, "trace_loops", refuse),
-        (lowered_loops, "compile_loops", lambda graph: None),
+        pytest.param(lowered_loops, "compile_loops", lambda graph: None, marks=pytest.mark.slow),
         (lowered_loops, "compile_loops", lambda graph: refuse),
         (loop_module, "gradient_of", lambda density: None),
-        (loop_module, "NativeChains", refuse),
+        pytest.param(loop_module, "NativeChains", refuse, marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.filterwarnings("error")

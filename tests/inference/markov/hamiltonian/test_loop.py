@@ -17,6 +17,7 @@ from bnnzoo.testing import linear_gaussian
 from tests.helpers.samplers import InProcess
 
 
+@pytest.mark.slow
 def test_chains_do_not_depend_on_their_batch() -> None:
     target = linear_gaussian()
     start = torch.randn(3, 3, generator=torch.Generator().manual_seed(0))

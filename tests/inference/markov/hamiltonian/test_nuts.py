@@ -28,6 +28,7 @@ def test_the_stack_holds_the_beginning_of_every_balanced_part() -> None:
         stack[int(place)] = leaf
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")
 def test_funnel_reports_divergences() -> None:
     """A chain of this length reports 0.9 on average, so two dozen chains without any are out of the question."""

@@ -23,6 +23,7 @@ def model() -> None:
     pyro.sample("z", dist.Normal(torch.zeros(30), WIDTHS).to_event(1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dynamics", "jump"), [(Microcanonical(), squared_jump), (Newtonian(), jump_of_spread)])
 def test_trajectories_are_short_once_scales_are_known(dynamics: Dynamics, jump: Jump) -> None:
     settings = LockstepSettings(num_warmup=150, num_draws=0)

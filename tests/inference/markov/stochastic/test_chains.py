@@ -26,7 +26,9 @@ from tests.helpers.samplers import InProcess
 TARGET = linear_gaussian()
 QUICK: dict[str, Any] = {"num_chains": 3, "num_warmup": 20, "num_draws": 6, "optimise_steps": 50, "batch_size": 10}
 KINDS: list[Any] = [SGLD, PSGLD, SGHMC, StochasticMCLMC, CyclicalSGMCMC]
-FEW_BY_DEFAULT = [pytest.param(kind, marks=pytest.mark.slow) if kind in (PSGLD, SGHMC) else kind for kind in KINDS]
+FEW_BY_DEFAULT = [
+    pytest.param(kind, marks=pytest.mark.slow) if kind in (PSGLD, SGHMC, CyclicalSGMCMC) else kind for kind in KINDS
+]
 
 
 def quick(kind: Any, **settings: Any) -> Any:
@@ -130,7 +132,7 @@ def test_chains_start_at_optimised_members_unless_told_where() -> None:
 
 
 def test_defaults_depend_on_the_number_of_rows() -> None:
-    small, large = (linear_gaussian(num_data=n) for n in (40, 1000))
+    small, large = (linear_gaussian(num_data=n) for n in (40, 2000))
     densities = [build_density(each.model, *each.data) for each in (small, large)]
     assert [rows_of_batch(SGLD(), each) for each in densities] == [40, 256]
     assert [steps_between_draws(SGLD(), each) for each in densities] == [10, 20]

@@ -57,6 +57,7 @@ def test_sgld_tends_to_the_posterior_with_a_bias_of_first_order(size: float, ste
     assert np.all(np.abs(mean_z_score(values(posterior, "w"), MEAN, SD * expected**0.5)) < 5)
 
 
+@pytest.mark.slow
 @budgets((0.4, 10), (0.2, 20), (0.1, 40))
 def test_sgld_on_independent_rows_is_heated_by_its_gradient_noise_to_first_order(size: float, steps: int) -> None:
     """The excess of the variance halves with the step size: e / 4 of discretisation and e V / (4 H) of gradient noise."""
@@ -114,9 +115,8 @@ DEFAULTS: dict[str, tuple[Any, float]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", ["SGHMC", *(pytest.param(name, marks=pytest.mark.slow) for name in DEFAULTS if name != "SGHMC")]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DEFAULTS)
 def test_default_settings_recover_the_posterior_within_the_stated_bias(name: str) -> None:
     method, accuracy = DEFAULTS[name]
     check_moments("w", values(fitted(method), "w"), MEAN, SD, accuracy=accuracy)
