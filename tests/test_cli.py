@@ -60,6 +60,7 @@ def test_compare_writes_a_report_and_trees_that_arviz_reads(table, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["data.csv", "results"]
 
 
+@pytest.mark.slow
 def test_compare_recognises_classes(table, tmp_path):
     out = tmp_path / "results"
     result = run("compare", table, "--target", "kind", "--drop", "y", "--out", out, *FAST)

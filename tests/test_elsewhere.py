@@ -14,7 +14,7 @@ from bnnzoo.models import likelihoods, mlp, priors, supervised
 from bnnzoo.predictive import features, function_moments, marginal_predictive
 from bnnzoo.testing import check_method, check_model
 from tests.elsewhere import register_elsewhere
-from tests.helpers.methods import ACCURACY, AS_GOOD_AS_EXACT, METHODS, method_named
+from tests.helpers.methods import ACCURACY, AS_GOOD_AS_EXACT, METHODS, TARGETS, method_named
 from tests.helpers.oracle import Oracle
 
 pytestmark = [
@@ -72,9 +72,11 @@ def test_tensors_on_two_devices_are_refused(elsewhere):
         here[torch.arange(2, device=elsewhere)]
 
 
+@pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")  # as short runs may
 @pytest.mark.parametrize("name", METHODS)
 def test_method_keeps_its_promises(name, elsewhere):
-    check_method(method_named(name), accuracy=ACCURACY.get(name, AS_GOOD_AS_EXACT), device=elsewhere)
+    accuracy = ACCURACY.get(name, AS_GOOD_AS_EXACT)
+    check_method(method_named(name), accuracy=accuracy, device=elsewhere, target=TARGETS.get(name))
 
 
 def test_draws_in_the_wrong_place_are_seen(elsewhere):

@@ -20,7 +20,7 @@ from bnnzoo.inference.laplace.family import LaplaceError
 PAGE = (Path(__file__).parents[1] / "docs" / "your_models.md").read_text()
 NUM_ROWS, NUM_TRAIN = 100, 60
 NUM_DRAWS = 200
-QUICK = {"mixed_effects", "ordinal", "pyro_modules"}  # fitted by MAP in the default run
+QUICK = {"mixed_effects", "pyro_modules"}  # fitted by MAP in the default run
 
 METHODS = {
     "MAP": bz.MAP(num_steps=600),

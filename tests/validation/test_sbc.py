@@ -109,6 +109,7 @@ def test_quantities_of_ones_own():
     assert ranks["prior_sbc"]["contrast"].sizes == {"chain": 1, "draw": 3}
 
 
+@pytest.mark.slow
 def test_a_classifier_is_simulated():
     def model(x, y=None):
         w = pyro.sample("w", dist.Normal(torch.zeros(2).to(x), 1.0).to_event(1))

@@ -131,6 +131,7 @@ def test_factors_of_any_family_equal_explicit_loops(curvature, batch, monkeypatc
     torch.testing.assert_close(factors["net.2.bias"][0], (root**2).sum()[None, None])
 
 
+@pytest.mark.slow
 def test_monte_carlo_fisher_tends_to_the_closed_form() -> None:
     net = nn.Sequential(nn.Linear(3, 2), nn.Tanh(), nn.Linear(2, 3))
     density = build_density(supervised(net, priors.normal(0.5), likelihoods.categorical()), X, CLASSES)

@@ -299,6 +299,7 @@ def test_a_damaged_block_is_refused_by_name(damage: Any, sentence: str, copy: Pa
         fitted(METHODS["MAMS"], copy)
 
 
+@pytest.mark.slow
 def test_no_room_leaves_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     method, path, write = METHODS["MAMS"], tmp_path / "run.zarr", checkpoints.write_block
 

@@ -57,6 +57,7 @@ def test_a_second_continuation_has_other_random_numbers() -> None:
     assert float(distance.abs().max()) > 0.1
 
 
+@pytest.mark.slow
 def test_the_tuning_of_another_sampler_is_refused() -> None:
     target = linear_gaussian()
     first = fit(target.model, MAMS(num_chains=2, num_warmup=20, num_draws=5), *target.data, progress=False)

@@ -18,9 +18,9 @@ from bnnzoo.testing.monte_carlo import check_moments
 from tests.helpers.counting import Counting
 from tests.helpers.samplers import BIAS, SAMPLERS, values
 
-DEFAULT = {"NUTS", "MAMS"}
+pytestmark = pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")  # the tests judge the draws themselves
+
 DTYPES = [torch.float64, pytest.param(torch.float32, marks=pytest.mark.slow)]
-VARIANTS = [name if name in DEFAULT else pytest.param(name, marks=pytest.mark.slow) for name in SAMPLERS]
 
 
 @pytest.mark.slow

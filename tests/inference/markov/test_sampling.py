@@ -13,7 +13,6 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
-from torch import Tensor
 
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.inference import MAMS, NUTS, fit
@@ -88,7 +87,7 @@ def test_chains_that_learn_together_stay_together() -> None:
     torch.testing.assert_close(apart.draws(), fitted(method).draws(), rtol=1e-6, atol=1e-6)
 
 
-def dying(x: Tensor, y: Tensor | None = None) -> None:
+def dying() -> None:
     if multiprocessing.parent_process() is not None:
         os._exit(1)
     pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
@@ -100,7 +99,7 @@ def test_an_executor_that_dies() -> None:
         pool(1) as executor,
         pytest.raises(RuntimeError, match=r"The executor \(ProcessPoolExecutor\) died while running 2"),
     ):
-        fit(dying, NUTS(num_chains=2, num_warmup=10, num_draws=5), *TARGET.data, executor=executor)
+        fit(dying, NUTS(num_chains=2, num_warmup=10, num_draws=5), executor=executor)
 
 
 @pytest.mark.slow

@@ -86,6 +86,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no locks of this kind")
 def test_one_process_writes_and_a_dead_one_is_no_obstacle(tmp_path: Path) -> None:
     path = tmp_path / "run.zarr"

@@ -169,6 +169,7 @@ def test_an_observer_ends_the_run() -> None:
     assert found.complete
 
 
+@pytest.mark.slow
 def test_early_stopping_on_held_out_rows() -> None:
     x, y = TARGET.data
     own = build_density(TARGET.model, x[:20], y[:20])

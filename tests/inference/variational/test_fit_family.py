@@ -122,6 +122,7 @@ def test_restarts_that_stop_together_travel_together() -> None:
     assert torch.equal(apart.draws(5), together.draws(5))
 
 
+@pytest.mark.slow
 def test_methods_on_top_of_others_use_the_executor() -> None:
     target = linear_network()
     for method in (SubsetVI(vi=MeanFieldVI(**SHORT)), LastLayerVI(vi=FullRankVI(**SHORT))):
