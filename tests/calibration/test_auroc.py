@@ -38,6 +38,7 @@ def test_limits(statistic):
     assert float(statistic(same, target, num_resamples=10)["value"]) == chance
 
 
+@pytest.mark.slow
 def test_the_interval_holds_the_truth_about_as_often_as_it_says():
     """The area of two Gaussians a distance of 1 apart is Phi(1 / sqrt 2) = 0.7602."""
     rng = np.random.default_rng(0)

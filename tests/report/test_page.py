@@ -197,6 +197,7 @@ def fitted_for_real():
     return compare(real_table("regression"), methods, source="numbers", num_hidden=2, progress=False)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:LOO is unreliable")
 def test_leave_one_out_and_sampler_diagnostics_have_tables(fitted_for_real):
     loo_rows = {name: cells for name, *cells in loo_grid(fitted_for_real).rows}
@@ -210,6 +211,7 @@ def test_leave_one_out_and_sampler_diagnostics_have_tables(fitted_for_real):
     assert float(cells[5]) == pytest.approx(float(az.bfmi(fitted_for_real.fitted[0].train)["energy"].min()), abs=0.006)
 
 
+@pytest.mark.slow
 def test_a_real_page_shows_chains_and_replicates(fitted_for_real):
     titles = [picture["title"] for picture in pictures(fitted_for_real)]
     assert {"Posterior predictive check", "Chains of nuts"} <= set(titles)

@@ -102,6 +102,7 @@ def test_anchored_members_are_draws_from_the_posterior_of_a_linear_gaussian_mode
     assert bool(((found.mT.cov() - exact).abs() < 4 * standard_error).all())
 
 
+@pytest.mark.slow
 def test_anchored_mini_batches_have_the_noise_of_their_rows() -> None:
     method = DeepEnsemble(1, anchored=True, batch_size=8, num_steps=4000, learning_rate=0.02)
     posterior = fit(TARGET.model, method, *TARGET.data, seed=2)

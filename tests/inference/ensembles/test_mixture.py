@@ -75,6 +75,7 @@ def test_components_that_fix_other_values_do_not_overlap() -> None:
     assert bz.predict(posterior, x[:3])["conditional"]["mean"].sizes["obs_id"] == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [Laplace(), MeanFieldVI(num_steps=2000), SWAG(num_steps=100)])
 def test_one_component_of_a_unimodal_posterior_is_what_the_method_finds(method) -> None:
     mixture = fit(TARGET.model, MixtureOf(method, 1), *TARGET.data)
