@@ -1,6 +1,6 @@
 """Curves of one or several models in one panel: the shared parts of the plots."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -8,17 +8,21 @@ import xarray as xr
 from arviz_base import rcParams
 from arviz_plots.plot_collection import PlotCollection
 from arviz_plots.visuals import fill_between_y, labelled_title, labelled_x, labelled_y, line_xy, scatter_xy
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
     "Visuals",
     "add_legend",
+    "bands",
     "curves",
     "draw_band",
     "draw_labels",
     "draw_line",
+    "draw_observed",
+    "draw_once",
     "draw_points",
     "draw_titles",
+    "figure_settings",
     "new_collection",
     "of_each",
 ]
@@ -63,6 +67,20 @@ def curves(points: Mapping[str, Points]) -> xr.Dataset:
     return xr.Dataset({"curve": (dims, values)}, coords={"model": list(points), "plot_axis": ["x", "y"]})
 
 
+def bands(edges: Mapping[str, NDArray[np.floating]]) -> xr.Dataset:
+    """Return bands ``[model, kwarg, point]`` from x, lower and upper edge ``[3, point]`` of each model."""
+    coords = {"model": list(edges), "kwarg": ["x", "y_bottom", "y_top"]}
+    return xr.Dataset({"curve": (("model", "kwarg", "point"), np.stack(list(edges.values())))}, coords)
+
+
+def figure_settings(backend: str, pc_kwargs: dict[str, Any], *, shares_axes: bool) -> dict[str, Any]:
+    """Return the settings of a new figure, those of the caller last, which are taken out of ``pc_kwargs``."""
+    figure: dict[str, Any] = {"layout": "constrained"} if backend == "matplotlib" else {}  # makes room for the legend
+    if shares_axes:
+        figure |= {"sharex": True, "sharey": True}
+    return figure | pc_kwargs.pop("figure_kwargs", {})
+
+
 def new_collection(
     data: xr.Dataset,
     plot_collection: PlotCollection | None,
@@ -90,14 +108,11 @@ def new_collection(
     if plot_collection is not None:
         return plot_collection
     backend = backend or rcParams["plot.backend"]
-    figure: dict[str, Any] = {"layout": "constrained"} if backend == "matplotlib" else {}  # makes room for the legend
     panels = "model" if facet is True else facet
     pc_kwargs.setdefault("cols", [panels] if panels else [])
-    if panels == "model":
-        figure |= {"sharex": True, "sharey": True}
     if hue or panels != "model":
         pc_kwargs.setdefault("aes", {"color": [hue or "model"]})
-    figure |= pc_kwargs.pop("figure_kwargs", {})
+    figure = figure_settings(backend, pc_kwargs, shares_axes=panels == "model")
     return PlotCollection.wrap(data, backend=backend, figure_kwargs=figure, **pc_kwargs)
 
 
@@ -122,26 +137,49 @@ def draw_band(
     _map(collection, fill_between_y, name, data, visuals, {"alpha": 0.25} | dict(defaults))
 
 
+def draw_observed(
+    collection: PlotCollection, observed: tuple[ArrayLike, ArrayLike] | None, models: Iterable[str], visuals: Visuals
+) -> None:
+    """Draw x and y of data, if there are any, into the panel of every model."""
+    if observed is not None:
+        points = (np.asarray(observed[0], float).ravel(), np.asarray(observed[1], float).ravel())
+        draw_points(collection, "observed", curves(dict.fromkeys(models, points)), visuals, {"color": "black"})
+
+
+def draw_once(
+    collection: PlotCollection,
+    function: Callable[..., Any],
+    name: str,
+    data: xr.Dataset,
+    visuals: Visuals,
+    defaults: Mapping[str, Any],
+) -> None:
+    """Call a function for every panel, whatever colours there are, unless ``visuals`` turns it off."""
+    if (wanted := _wanted(visuals, name)) is not None:
+        collection.map(function, name, data=data, ignore_aes="all", **dict(defaults) | wanted)
+
+
 def draw_labels(collection: PlotCollection, data: xr.Dataset, visuals: Visuals, x: str, y: str) -> None:
     """Name the axes."""
     for name, function, text in (("xlabel", labelled_x, x), ("ylabel", labelled_y, y)):
-        if (wanted := _wanted(visuals, name)) is not None:
-            inside = {dim: 0 for dim in HUES if dim in data.dims and dim not in collection.facet_dims}
-            one = data.isel(inside, drop=True)
-            collection.map(function, name, data=one, ignore_aes="all", **{"text": text} | wanted)
+        draw_once(collection, function, name, _of_panels(collection, data), visuals, {"text": text})
 
 
 def draw_titles(collection: PlotCollection, data: xr.Dataset, visuals: Visuals, dim: str = "model") -> None:
     """Write the name of each model, or of another dim, over its panel."""
-    if data.sizes[dim] > 1 and (wanted := _wanted(visuals, "title")) is not None:
-        one = data.isel({hue: 0 for hue in HUES if hue in data.dims and hue not in collection.facet_dims}, drop=True)
-        collection.map(_title, "title", data=one, ignore_aes="all", dim=dim, **wanted)
+    if data.sizes[dim] > 1:
+        draw_once(collection, _title, "title", _of_panels(collection, data), visuals, {"dim": dim})
 
 
 def add_legend(collection: PlotCollection, given: PlotCollection | None, data: xr.Dataset, hue: str = "model") -> None:
     """Name the colours, unless there is one or the collection was given."""
     if data.sizes[hue] > 1 and given is None:
         collection.add_legend(hue)
+
+
+def _of_panels(collection: PlotCollection, data: xr.Dataset) -> xr.Dataset:
+    """Return one entry for each panel."""
+    return data.isel({hue: 0 for hue in HUES if hue in data.dims and hue not in collection.facet_dims}, drop=True)
 
 
 def _title(data: xr.DataArray, target: Any, dim: str = "model", **kwargs: Any) -> Any:

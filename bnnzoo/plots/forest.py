@@ -69,14 +69,12 @@ def plot_comparison_forest(
     own, floor = (
         _intervals(comparison, metrics, suffix, level, shift) for suffix, shift in (("", 0.1), ("_floor", -0.1))
     )
-    collection = new_collection(
-        own["ends"].to_dataset(name="curve"), plot_collection, backend, pc_kwargs, facet="metric"
-    )
-    draw_line(collection, "interval", own["ends"].to_dataset(name="curve"), visuals, {"width": 2})
+    drawn = own["ends"].to_dataset(name="curve")
+    collection = new_collection(drawn, plot_collection, backend, pc_kwargs, facet="metric")
+    draw_line(collection, "interval", drawn, visuals, {"width": 2})
     draw_line(collection, "floor", floor["ends"].to_dataset(name="curve"), visuals, {"width": 2, "color": "gray"})
     draw_points(collection, "points", own["middle"].to_dataset(name="curve"), visuals, {})
     draw_points(collection, "floor_points", floor["middle"].to_dataset(name="curve"), visuals, {"color": "gray"})
-    drawn = own["ends"].to_dataset(name="curve")
     draw_labels(collection, drawn, visuals, f"from {comparison.attrs.get('reference', 'the reference')}", "")
     names = comparison["model"].values.tolist()
     collection.map(_name_heights, "ticks", data=drawn.isel(model=0, drop=True), ignore_aes="all", names=names)

@@ -11,11 +11,12 @@ from numpy.typing import ArrayLike
 from bnnzoo.labelled import SAMPLE_DIMS, moment
 from bnnzoo.plots.curves import (
     Visuals,
+    bands,
     curves,
     draw_band,
     draw_labels,
     draw_line,
-    draw_points,
+    draw_observed,
     draw_titles,
     new_collection,
     of_each,
@@ -77,19 +78,13 @@ def plot_function(
     inputs = np.asarray(x, float).ravel()
     order = np.argsort(inputs, kind="stable")
     found = of_each(data, lambda tree: _bands(tree, len(inputs)).isel(obs_id=order))
-    means = curves({name: (inputs[order], bands["mean"].values) for name, bands in found.items()})
+    means = curves({name: (inputs[order], one["mean"].values) for name, one in found.items()})
     collection = new_collection(means, plot_collection, backend, pc_kwargs, facet=True)
     for name, alpha in (("total_band", 0.15), ("epistemic_band", 0.35)):
-        edges = {key: _edges(inputs[order], bands, name, num_sds) for key, bands in found.items()}
-        filled = xr.Dataset(
-            {"curve": (("model", "kwarg", "point"), np.stack(list(edges.values())))},
-            coords={"model": list(edges), "kwarg": ["x", "y_bottom", "y_top"]},
-        )
-        draw_band(collection, name, filled, visuals, {"alpha": alpha})
+        edges = {key: _edges(inputs[order], one, name, num_sds) for key, one in found.items()}
+        draw_band(collection, name, bands(edges), visuals, {"alpha": alpha})
     draw_line(collection, "mean", means, visuals, {})
-    if observed is not None:
-        points = (np.asarray(observed[0], float).ravel(), np.asarray(observed[1], float).ravel())
-        draw_points(collection, "observed", curves(dict.fromkeys(found, points)), visuals, {"color": "black"})
+    draw_observed(collection, observed, found, visuals)
     draw_labels(collection, means, visuals, "x", "y")
     draw_titles(collection, means, visuals)
     return collection
@@ -107,6 +102,6 @@ def _bands(tree: xr.DataTree, rows: int) -> xr.Dataset:
     return xr.Dataset({"mean": mean} | sds)
 
 
-def _edges(x: np.ndarray, bands: xr.Dataset, name: str, num_sds: float) -> np.ndarray:
-    mean, half = bands["mean"].values, num_sds * bands[name].values
+def _edges(x: np.ndarray, found: xr.Dataset, name: str, num_sds: float) -> np.ndarray:
+    mean, half = found["mean"].values, num_sds * found[name].values
     return np.stack([x, mean - half, mean + half])

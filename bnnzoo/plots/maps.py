@@ -11,7 +11,7 @@ from arviz_plots.visuals import labelled_title
 from numpy.typing import ArrayLike, NDArray
 
 from bnnzoo.labelled import SAMPLE_DIMS, average_probs, first_moment, moment
-from bnnzoo.plots.curves import Visuals, draw_labels, of_each
+from bnnzoo.plots.curves import Visuals, draw_labels, draw_once, figure_settings, of_each
 from bnnzoo.uncertainty import decompose
 
 __all__ = ["grid_inputs", "line_inputs", "plot_uncertainty_map"]
@@ -120,23 +120,15 @@ def plot_uncertainty_map(
     drawn = xr.Dataset({"map": (("model", "part", "y", "x"), values)}, {"model": list(found), "part": list(parts)})
     if plot_collection is None:
         backend = backend or rcParams["plot.backend"]
-        figure: dict[str, Any] = {"layout": "constrained"} if backend == "matplotlib" else {}
-        figure |= {"sharex": True, "sharey": True} | pc_kwargs.pop("figure_kwargs", {})
+        figure = figure_settings(backend, pc_kwargs, shares_axes=True)
         plot_collection = PlotCollection.grid(
             drawn, cols=["part"], rows=["model"], backend=backend, figure_kwargs=figure, **pc_kwargs
         )
-    chosen = {"map": True, "observed": True, "title": True} | dict(visuals or {})
-    if chosen["map"] is not False:
-        settings = {"cmap": cmap} | _settings(chosen["map"])
-        plot_collection.map(_filled, "map", data=drawn, ignore_aes="all", x=axes[0], y=axes[1], **settings)
-    if observed is not None and chosen["observed"] is not False:
-        points = np.asarray(observed, float)
-        settings = {"color": "black", "size": 8, "alpha": 0.6} | _settings(chosen["observed"])
-        plot_collection.map(_scatter, "observed", data=drawn, ignore_aes="all", points=points, **settings)
-    if chosen["title"] is not False:
-        plot_collection.map(
-            _titled, "title", data=drawn, ignore_aes="all", several=len(found) > 1, **_settings(chosen["title"])
-        )
+    draw_once(plot_collection, _filled, "map", drawn, visuals, {"x": axes[0], "y": axes[1], "cmap": cmap})
+    if observed is not None:
+        points = {"points": np.asarray(observed, float), "color": "black", "size": 8, "alpha": 0.6}
+        draw_once(plot_collection, _scatter, "observed", drawn, visuals, points)
+    draw_once(plot_collection, _titled, "title", drawn, visuals, {"several": len(found) > 1})
     draw_labels(plot_collection, drawn, visuals, "first input", "second input")
     return plot_collection
 
@@ -164,10 +156,6 @@ def _grid(inputs: Array, found: xr.Dataset) -> tuple[tuple[Array, Array], NDArra
             f"{len(axes[0]) * len(axes[1])} combinations, but there are {rows} rows. Predict at grid_inputs(low, high)."
         )
     return axes, np.lexsort((inputs[:, 0], inputs[:, 1]))
-
-
-def _settings(chosen: Any) -> dict[str, Any]:
-    return {} if chosen is True else dict(chosen)
 
 
 def _filled(data: xr.DataArray, target: Any, *, x: Array, y: Array, **kwargs: Any) -> Any:

@@ -10,11 +10,12 @@ from numpy.typing import ArrayLike, NDArray
 from bnnzoo.labelled import SAMPLE_DIMS, moment
 from bnnzoo.plots.curves import (
     Visuals,
+    bands,
     curves,
     draw_band,
     draw_labels,
     draw_line,
-    draw_points,
+    draw_observed,
     draw_titles,
     new_collection,
 )
@@ -85,19 +86,13 @@ def plot_members(
         )
     order = np.argsort(inputs, kind="stable")
     groups = _groups(mean.shape[:2], data.root.attrs.get("sampling") == "ensemble", max_members)
-    bands = {name: _moments(mean[index], variance[index], order) for name, index in groups.items()}
-    means = curves({name: (inputs[order], middle) for name, (middle, _) in bands.items()})
-    edges = [np.stack([inputs[order], m - num_sds * sd, m + num_sds * sd]) for m, sd in bands.values()]
-    filled = xr.Dataset(
-        {"curve": (("model", "kwarg", "point"), np.stack(edges))},
-        coords={"model": list(bands), "kwarg": ["x", "y_bottom", "y_top"]},
-    )
+    moments = {name: _moments(mean[index], variance[index], order) for name, index in groups.items()}
+    means = curves({name: (inputs[order], middle) for name, (middle, _) in moments.items()})
+    edges = {name: np.stack([inputs[order], m - num_sds * sd, m + num_sds * sd]) for name, (m, sd) in moments.items()}
     collection = new_collection(means, plot_collection, backend, pc_kwargs, facet=True)
-    draw_band(collection, "band", filled, visuals, {})
+    draw_band(collection, "band", bands(edges), visuals, {})
     draw_line(collection, "mean", means, visuals, {})
-    if observed is not None:
-        points = (np.asarray(observed[0], float).ravel(), np.asarray(observed[1], float).ravel())
-        draw_points(collection, "observed", curves(dict.fromkeys(bands, points)), visuals, {"color": "black"})
+    draw_observed(collection, observed, moments, visuals)
     draw_labels(collection, means, visuals, "x", "y")
     draw_titles(collection, means, visuals)
     return collection

@@ -9,7 +9,16 @@ from arviz_plots.plot_collection import PlotCollection, backend_from_object
 from numpy.typing import NDArray
 
 from bnnzoo.labelled import SAMPLE_DIMS, moment, shannon_entropy
-from bnnzoo.plots.curves import Visuals, curves, draw_labels, draw_line, draw_points, draw_titles, new_collection
+from bnnzoo.plots.curves import (
+    Visuals,
+    curves,
+    draw_labels,
+    draw_line,
+    draw_once,
+    draw_points,
+    draw_titles,
+    new_collection,
+)
 
 __all__ = ["plot_simplex"]
 
@@ -75,12 +84,7 @@ def plot_simplex(
     outline = np.vstack([CORNERS, CORNERS[:1]])
     edge = curves(dict.fromkeys(points["model"].values.tolist(), (outline[:, 0], outline[:, 1])))
     collection = new_collection(points, plot_collection, backend, pc_kwargs, facet=True)
-    settings = (visuals or {}).get("contour", True)
-    if settings is not False:
-        kwargs = {} if settings is True else dict(settings)
-        collection.map(
-            _entropy_contours, "contour", data=points, ignore_aes="all", **{"color": "gray", "alpha": 0.6} | kwargs
-        )
+    draw_once(collection, _entropy_contours, "contour", points, visuals, {"color": "gray", "alpha": 0.6})
     draw_line(collection, "edge", edge, visuals, {"color": "black"})
     draw_points(collection, "points", points, visuals, {"alpha": 0.5})
     draw_points(collection, "mean", means, visuals, {"color": "C1", "size": 60})

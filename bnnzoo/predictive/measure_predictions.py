@@ -7,7 +7,13 @@ import xarray as xr
 
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.predictive import datatree
-from bnnzoo.predictive.arguments import in_order, refuse_factors_alone, refuse_no_posterior, refuse_not_positive
+from bnnzoo.predictive.arguments import (
+    in_order,
+    refuse_factors_alone,
+    refuse_no_posterior,
+    refuse_not_positive,
+    refuse_words,
+)
 from bnnzoo.predictive.bands import Prediction, measured
 from bnnzoo.predictive.kept import kept_of
 from bnnzoo.predictive.labels import Labels
@@ -63,6 +69,7 @@ def measure_predictions(
     ({'obs_id': 1000}, ['total', 'aleatoric', 'epistemic'])
     """
     refuse_no_posterior("measure_predictions", posterior)
+    refuse_words("measure_predictions", linearized=linearized)
     refuse_not_positive("num_draws", num_draws)
     refuse_factors_alone(posterior.density)
     raw, draws = in_order(posterior, data, named), draw(posterior, num_draws, seed)

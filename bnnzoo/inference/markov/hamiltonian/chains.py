@@ -20,13 +20,13 @@ from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Metric
 from bnnzoo.inference.markov.hamiltonian.native import (
     NUM_STREAMS,
     Chain,
-    Gradient,
     Plan,
     begun,
     chain_loop,
 )
 from bnnzoo.inference.markov.hamiltonian.starting import started
 from bnnzoo.inference.markov.hamiltonian.steps import STATS
+from bnnzoo.inference.markov.native import FIRST_BUDGET, Gradient, next_budget
 from bnnzoo.inference.markov.noise import keys_of
 from bnnzoo.inference.markov.settings import HamiltonianSettings
 from bnnzoo.inference.markov.snapshots import from_arrays, to_arrays
@@ -34,11 +34,6 @@ from bnnzoo.lowering.cores import in_threads, num_cores, one_arithmetic_thread
 from bnnzoo.lowering.loops import Stretch
 
 __all__ = ["NativeChains"]
-
-SECONDS_PER_STRETCH = 0.1
-"""Time that a stretch should take: interrupts and progress bars wait for its end."""
-
-FIRST_BUDGET, MAX_GROWTH = 64, 4
 
 STEPS_TRIED = 3
 """Leapfrog steps after which newly compiled code must be where the graph is that it was made from."""
@@ -134,7 +129,7 @@ class NativeChains:
         rounds = -(-len(under_way) // self.num_threads)
         seconds = max((time.perf_counter() - began) / rounds, 1e-9)
         taken = max(now - before for now, before in zip(self._leaps(), leaps, strict=True))
-        self._budget = max(1, min(int(taken * SECONDS_PER_STRETCH / seconds), self._budget * MAX_GROWTH))
+        self._budget = next_budget(self._budget, taken, seconds)
 
     @property
     def tuned(self) -> dict[str, Tensor]:

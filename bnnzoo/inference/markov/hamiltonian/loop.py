@@ -1,6 +1,5 @@
 """The loop that drives Hamiltonian kernels: all chains in one batch, none waiting for another."""
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +20,6 @@ from bnnzoo.inference.markov.adaptation import (
 from bnnzoo.inference.markov.chains import INITIAL_STEP_SIZE, ChainLoop
 from bnnzoo.inference.markov.hamiltonian.chains import NativeChains
 from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Metric, Phase, energy
-from bnnzoo.inference.markov.hamiltonian.native import gradient_of
 from bnnzoo.inference.markov.hamiltonian.steps import (
     STATS,
     batched_begin,
@@ -31,10 +29,10 @@ from bnnzoo.inference.markov.hamiltonian.steps import (
     stages_of,
 )
 from bnnzoo.inference.markov.hamiltonian.windows import close_windows
+from bnnzoo.inference.markov.native import compiled_or_none, gradient_of, native_pays
 from bnnzoo.inference.markov.protocols import Loop
 from bnnzoo.inference.markov.settings import HamiltonianSettings, even_groups, typical_num_steps
 from bnnzoo.inference.markov.store import not_compiled_here
-from bnnzoo.lowering.compiling import LoweringWarning
 from bnnzoo.lowering.lowered import LoopStep
 from bnnzoo.lowering.packed import Packed
 
@@ -272,26 +270,15 @@ class HamiltonianSampler:
         ValueError
             If a checkpoint asks for native code, and the model cannot be compiled.
         """
-        wants_native = self._native_pays(density) if kind is None else kind == NATIVE
-        native = self._native_chains(density, theta, seed, first_chain) if wants_native else None
+        pays = native_pays(density, self.settings, NATIVE_PAYS_FROM, MAX_NATIVE_CHAINS)
+        wanted = pays if kind is None else kind == NATIVE
+        native = self._native_chains(density, theta, seed, first_chain) if wanted else None
         if kind == NATIVE and native is None:
             raise not_compiled_here()
         return native or HamiltonianLoop(self.kernel, density, self.settings, theta, seed, first_chain)
 
-    def _native_pays(self, density: LogDensity) -> bool:
-        num_steps = typical_num_steps(density.num_params) * (self.settings.num_warmup + self.settings.num_draws)
-        few = self.settings.num_chains <= MAX_NATIVE_CHAINS  # of the fit: groups of chains run as all of them would
-        return few and density.device.type == "cpu" and num_steps >= NATIVE_PAYS_FROM
-
     def _native_chains(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int) -> NativeChains | None:
-        """Return chains in native code, or None where they cannot be compiled: graphs run from Python would be slower."""
-        gradient = gradient_of(density)
-        if gradient is None:
-            return None
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", LoweringWarning)  # the loop that takes over warns if it is slow, too
-            try:
-                chains = NativeChains(self.kernel, gradient, self.settings, theta, seed, first_chain)
-                return chains if chains.is_native() else None
-            except Exception:  # inductor may fail in any way, and the fit goes on without it
-                return None
+        return compiled_or_none(
+            gradient_of(density),
+            lambda gradient: NativeChains(self.kernel, gradient, self.settings, theta, seed, first_chain),
+        )

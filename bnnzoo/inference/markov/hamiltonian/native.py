@@ -5,21 +5,16 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.func import grad_and_value
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
-from bnnzoo.core.density import LogDensity
 from bnnzoo.inference.markov.adaptation import Adaptation
 from bnnzoo.inference.markov.hamiltonian.kernel import Control, Kernel, Metric, Phase, drift, is_finite
 from bnnzoo.inference.markov.hamiltonian.steps import learn
 from bnnzoo.inference.markov.noise import normals, uniforms
-from bnnzoo.lowering.compiling import for_compiling
-from bnnzoo.lowering.failures import may_raise
-from bnnzoo.lowering.graphs import lift_constants, trace
 from bnnzoo.lowering.loops import while_loop
 
-__all__ = ["NUM_STREAMS", "Chain", "Counters", "Gradient", "Plan", "Schedule", "begun", "chain_loop", "gradient_of"]
+__all__ = ["NUM_STREAMS", "Chain", "Counters", "Plan", "Schedule", "begun", "chain_loop"]
 
 NUM_STREAMS = 4
 """Random streams of a chain: momenta, starts of trajectories, proposals, leapfrog steps."""
@@ -96,36 +91,6 @@ class Fixed(NamedTuple):
     keys: Tensor
     constants: Sequence[Tensor]
     data: Sequence[Tensor]
-
-
-class Gradient(NamedTuple):
-    """``graph(*constants, theta[P], *tensors) -> (log joint [], gradient [P])``, and its arguments besides theta."""
-
-    graph: GraphModule
-    constants: Sequence[Tensor]
-    tensors: Sequence[Tensor]
-
-
-def gradient_of(density: LogDensity) -> Gradient | None:
-    """Return the gradient of a log density at one point as a graph, or None where it cannot be traced, or may raise."""
-    leaves, spec = pytree.tree_flatten(density.data)
-    places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
-
-    def value_and_grad(theta: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor]:
-        values = dict(zip(places, tensors, strict=True))
-        data = pytree.tree_unflatten([values.get(i, leaf) for i, leaf in enumerate(leaves)], spec)
-        gradient, value = grad_and_value(density.log_joint)(theta, *data)
-        return value, gradient
-
-    theta = torch.zeros(density.num_params, dtype=density.dtype, device=density.device)
-    try:
-        graph, _ = trace(value_and_grad, [theta, *(leaves[i].detach().clone() for i in places)])
-        if may_raise(graph):  # out of the middle of a chain, whose state would be lost
-            return None
-        for_compiling(graph)
-        return Gradient(graph, lift_constants(graph), [leaves[i].detach() for i in places])
-    except Exception:  # a model may fail to trace in any way; the loop in Python says what to change
-        return None
 
 
 def chain_loop(kernel: Kernel, graph: GraphModule, target_accept: float) -> tuple[Callable[..., Tensor], Step]:

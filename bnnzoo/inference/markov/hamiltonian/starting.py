@@ -10,8 +10,9 @@ from torch.utils import _pytree as pytree
 from bnnzoo.inference.markov.adaptation import identity_metric, initial_adaptation, search_step_size, window_ends
 from bnnzoo.inference.markov.chains import INITIAL_STEP_SIZE
 from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Metric, Phase, drift, energy
-from bnnzoo.inference.markov.hamiltonian.native import Chain, Counters, Gradient, Plan, Schedule
+from bnnzoo.inference.markov.hamiltonian.native import Chain, Counters, Plan, Schedule
 from bnnzoo.inference.markov.hamiltonian.steps import STATS
+from bnnzoo.inference.markov.native import Gradient
 from bnnzoo.inference.markov.noise import normals
 from bnnzoo.inference.markov.settings import HamiltonianSettings
 

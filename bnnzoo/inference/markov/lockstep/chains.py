@@ -1,7 +1,6 @@
 """Chains in lockstep that move in native code: each on its own between two draws, side by side in threads."""
 
 import time
-import warnings
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple, cast
@@ -11,14 +10,20 @@ from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.inference.markov.hamiltonian.native import Gradient, gradient_of
 from bnnzoo.inference.markov.lockstep.dynamics import Point
 from bnnzoo.inference.markov.lockstep.motions import Common, Motion, Moving
 from bnnzoo.inference.markov.lockstep.native import Chain, Counters, Plan, chain_loop
-from bnnzoo.inference.markov.settings import ChainSettings, typical_num_steps
+from bnnzoo.inference.markov.native import (
+    FIRST_BUDGET,
+    Gradient,
+    compiled_or_none,
+    gradient_of,
+    native_pays,
+    next_budget,
+)
+from bnnzoo.inference.markov.settings import ChainSettings
 from bnnzoo.inference.markov.store import not_compiled_here
 from bnnzoo.inference.markov.streams import ChainStreams
-from bnnzoo.lowering.compiling import LoweringWarning
 from bnnzoo.lowering.cores import in_threads, num_cores, one_arithmetic_thread
 from bnnzoo.lowering.loops import Stretch
 
@@ -37,11 +42,6 @@ code it takes 0.5 us a chain of the regression, and 36 us a network.
 
 MAX_NATIVE_CHAINS = 256
 """Chains up to which moving each on its own beats a batch: for 256 of the regression 0.5 us a step a chain against 1.0."""
-
-SECONDS_PER_STRETCH = 0.1
-"""Time that a stretch should take: interrupts and progress bars wait for its end."""
-
-FIRST_BUDGET, MAX_GROWTH = 64, 4
 
 MAX_ROWS, MAX_ENTRIES = 1024, 1 << 16
 """Draws, and entries of draws, that native code keeps before Python fetches them."""
@@ -148,7 +148,7 @@ class NativeMotion:
             in_threads(self._move, range(self.num_chains), threads)
             rounds = -(-self.num_chains // threads)
             self._seconds_per_step = max((time.perf_counter() - began) / (rounds * taken), 1e-9)
-            self.budget = max(1, min(int(SECONDS_PER_STRETCH / self._seconds_per_step), self.budget * MAX_GROWTH))
+            self.budget = next_budget(self.budget, 1, self._seconds_per_step)
             num_steps -= taken
 
     def fitting(self, steps: list[int]) -> list[int]:
@@ -184,30 +184,12 @@ def native_motion(
     ValueError
         If a checkpoint asks for native code, and the model cannot be compiled.
     """
-    wanted = _native_pays(density, settings) if kind is None else kind.startswith(NATIVE)
-    found = _compiled(motion, density, theta) if wanted else None
+    pays = native_pays(density, settings, NATIVE_PAYS_FROM, MAX_NATIVE_CHAINS)
+    wanted = pays if kind is None else kind.startswith(NATIVE)
+    found = compiled_or_none(gradient_of(density), lambda g: NativeMotion(motion, g, theta)) if wanted else None
     if found is None and kind is not None and wanted:
         raise not_compiled_here()
     return found
-
-
-def _native_pays(density: LogDensity, settings: ChainSettings) -> bool:
-    num_steps = typical_num_steps(density.num_params) * (settings.num_warmup + settings.num_draws)
-    few = settings.num_chains <= MAX_NATIVE_CHAINS
-    return few and density.device.type == "cpu" and num_steps >= NATIVE_PAYS_FROM
-
-
-def _compiled(motion: Motion, density: LogDensity, theta: Tensor) -> NativeMotion | None:
-    gradient = gradient_of(density)
-    if gradient is None:
-        return None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LoweringWarning)  # the batched loop, which takes over, warns if it is slow, too
-        try:
-            found = NativeMotion(motion, gradient, theta)
-            return found if found.is_native() else None
-        except Exception:  # a compiler may fail in any way, and the fit goes on without it
-            return None
 
 
 def _example(motion: Motion, gradient: Gradient, theta: Tensor, num_rows: int) -> tuple[Chain, Plan]:

@@ -5,37 +5,22 @@ from typing import Any
 import pytest
 import torch
 
-from bnnzoo.core.density import LogDensity, build_density
+from bnnzoo.core.density import build_density
 from bnnzoo.inference.markov.hamiltonian import loop as loop_module
 from bnnzoo.inference.markov.hamiltonian import starting
 from bnnzoo.inference.markov.hamiltonian.chains import NativeChains
 from bnnzoo.inference.markov.hamiltonian.hmc import HMCKernel
 from bnnzoo.inference.markov.hamiltonian.kernel import Kernel
 from bnnzoo.inference.markov.hamiltonian.loop import HamiltonianLoop, HamiltonianSampler
-from bnnzoo.inference.markov.hamiltonian.native import Gradient, gradient_of
 from bnnzoo.inference.markov.hamiltonian.nuts import NUTSKernel
 from bnnzoo.inference.markov.protocols import Loop
 from bnnzoo.inference.markov.settings import HamiltonianSettings
 from bnnzoo.lowering import loops as lowered_loops
-from bnnzoo.testing import linear_gaussian
 from bnnzoo.testing.monte_carlo import check_moments
+from tests.helpers.native import GRADIENT, TARGET, density, traced
 
-TARGET = linear_gaussian()
 KERNELS = {"NUTS": NUTSKernel(8), "HMC": HMCKernel(1.5, 0.5, 100)}
 HOWS = [False, pytest.param(True, marks=pytest.mark.slow)]
-
-
-def density() -> LogDensity:
-    return build_density(TARGET.model, *TARGET.data)
-
-
-def traced(target: LogDensity) -> Gradient:
-    found = gradient_of(target)
-    assert found is not None
-    return found
-
-
-GRADIENT = traced(build_density(TARGET.model, *TARGET.data, dtype=torch.float64))
 
 
 def chains(

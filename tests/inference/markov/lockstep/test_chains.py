@@ -7,9 +7,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 
-from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.inference import MAMS, MCLMC, ChEESHMC, fit
-from bnnzoo.inference.markov.hamiltonian.native import Gradient, gradient_of
 from bnnzoo.inference.markov.lockstep import chains as native_chains
 from bnnzoo.inference.markov.lockstep.chains import NativeMotion
 from bnnzoo.inference.markov.lockstep.dynamics import Microcanonical, Newtonian
@@ -22,26 +20,13 @@ from bnnzoo.inference.markov.trajectory_length import jump_of_spread, squared_ju
 from bnnzoo.lowering import loops as lowered_loops
 from bnnzoo.testing import funnel, ill_conditioned, linear_gaussian, skewed
 from bnnzoo.testing.monte_carlo import check_moments
+from tests.helpers.native import GRADIENT, TARGET, density
 from tests.helpers.samplers import BIAS, InProcess
 
-TARGET = linear_gaussian()
 MOTIONS = {"ChEESHMC": Trajectories(Newtonian()), "MAMS": Trajectories(Microcanonical()), "MCLMC": Langevin()}
 NAMES = ["MAMS", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ChEESHMC", "MCLMC"))]
 BUDGET: dict[str, Any] = {"num_warmup": 6, "num_draws": 7, "step_size": 0.3}
 TOTAL = 13
-
-
-def density() -> LogDensity:
-    return build_density(TARGET.model, *TARGET.data)
-
-
-def traced(target: LogDensity) -> Gradient:
-    found = gradient_of(target)
-    assert found is not None
-    return found
-
-
-GRADIENT = traced(build_density(TARGET.model, *TARGET.data, dtype=torch.float64))
 
 
 def moved(name: str, num_chains: int = 3, **how: Any) -> NativeMotion:
