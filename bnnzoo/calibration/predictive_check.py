@@ -50,6 +50,8 @@ def predictive_check(
 
     Raises
     ------
+    TypeError
+        If the statistics have no names.
     ValueError
         If draws or observations are missing, there are no statistics, or one is not a finite number for the data.
 
@@ -65,6 +67,8 @@ def predictive_check(
     >>> check["statistic"].values.tolist(), bool((check["p_value"] > 0.01).all())
     (['largest', 'range'], True)
     """
+    if not isinstance(statistics, Mapping):
+        raise TypeError(f'statistics={statistics!r}: write functions of y by name, such as {{"largest": np.max}}.')
     if not statistics:
         raise ValueError('There are no statistics: write functions of y by name, such as {"largest": np.max}.')
     draws = predictive_draws(data, "predictive_check").transpose(*SAMPLE_DIMS, ...)

@@ -63,7 +63,7 @@ def plot_simplex(
     Raises
     ------
     ValueError
-        If there are not three classes.
+        If there are not three classes, or there is no such row.
 
     Examples
     --------
@@ -75,6 +75,10 @@ def plot_simplex(
     probs = moment(data, "probs")
     if probs.sizes["class_id"] != 3:
         raise ValueError(f"A simplex in the plane has three classes, but there are {probs.sizes['class_id']}.")
+    if outside := [row for row in rows if not -probs.sizes["obs_id"] <= row < probs.sizes["obs_id"]]:
+        raise ValueError(
+            f"rows names {outside[0]}, but there are {probs.sizes['obs_id']} observations: write positions."
+        )
     names = [str(probs["obs_id"].values[row]) if "obs_id" in probs.coords else str(row) for row in rows]
     chosen = probs.isel(obs_id=list(rows)).transpose(*SAMPLE_DIMS, "obs_id", "class_id").to_numpy()
     places = chosen.reshape(-1, len(rows), 3).swapaxes(0, 1) @ CORNERS

@@ -157,6 +157,8 @@ def measured(
 
     Raises
     ------
+    TypeError
+        If it is no xarray object.
     ValueError
         If it has no dim ``obs_id``, or there is nothing to measure.
     """
@@ -176,8 +178,13 @@ def _empty(tree: xr.DataTree) -> None:
         node.dataset = xr.Dataset()
 
 
-def _of_rows(measure: Callable[..., object], found: xr.Dataset | xr.DataArray) -> xr.Dataset:
+def _of_rows(measure: Callable[..., object], found: object) -> xr.Dataset:
     name = getattr(measure, "__name__", "measure")
+    if not isinstance(found, xr.Dataset | xr.DataArray):
+        raise TypeError(
+            f"{name} gives an object of type {type(found).__name__}, and measure_predictions needs an xarray Dataset or "
+            f"DataArray with a value for each row, such as bnnzoo.uncertainty.decompose gives."
+        )
     dataset = found.to_dataset(name=found.name or name) if isinstance(found, xr.DataArray) else found
     if without := [str(each) for each, values in dataset.data_vars.items() if ROWS not in values.dims]:
         raise ValueError(

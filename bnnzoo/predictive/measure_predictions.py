@@ -55,6 +55,8 @@ def measure_predictions(
 
     Raises
     ------
+    TypeError
+        If the measure is no function, or does not give an xarray object.
     ValueError
         If the measure is not one value for each row, or rows cannot be predicted a part at a time.
 
@@ -70,6 +72,10 @@ def measure_predictions(
     """
     refuse_no_posterior("measure_predictions", posterior)
     refuse_words("measure_predictions", linearized=linearized)
+    if not callable(measure):
+        raise TypeError(
+            f"measure_predictions(measure={measure!r}): write a function of a tree, such as bnnzoo.uncertainty.decompose."
+        )
     refuse_not_positive("num_draws", num_draws)
     refuse_factors_alone(posterior.density)
     raw, draws = in_order(posterior, data, named), draw(posterior, num_draws, seed)

@@ -55,3 +55,8 @@ def test_bad_input_is_named():
         predictive_check(tree, {})
     with pytest.raises(ValueError, match="There are no observations"):
         predictive_check(tree["predictions"].to_dataset())
+
+
+def test_statistics_without_names_are_refused():
+    with pytest.raises(TypeError, match=r"statistics='mean': write functions of y by name"):
+        predictive_check(example_tree("regression"), "mean")

@@ -1,7 +1,5 @@
 """Samplers with budgets that suffice for small targets, and what their tests share."""
 
-from collections.abc import Callable
-from concurrent.futures import Executor, Future
 from typing import Any
 
 import torch
@@ -10,7 +8,7 @@ from torch import Tensor
 from bnnzoo.core.posterior import Draws
 from bnnzoo.inference import HMC, MAMS, MCLMC, NUTS, ChEESHMC
 
-__all__ = ["BIAS", "SAMPLERS", "SHORT", "InProcess", "log_density", "log_density_gradient", "values"]
+__all__ = ["BIAS", "SAMPLERS", "SHORT", "log_density", "log_density_gradient", "values"]
 
 SHORT: dict[str, Any] = {"num_chains": 4, "num_warmup": 200, "num_draws": 150}
 SAMPLERS = {
@@ -41,12 +39,3 @@ def log_density(theta: Tensor) -> Tensor:
 def log_density_gradient(theta: Tensor) -> Tensor:
     """The gradient of :func:`log_density`."""
     return -PRECISION * theta - 0.4 * theta.pow(3)
-
-
-class InProcess(Executor):
-    """An executor that runs each task at once, in the caller's process."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        future.set_result(fn(*args, **kwargs))
-        return future

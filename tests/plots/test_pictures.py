@@ -2,7 +2,6 @@
 
 import json
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import xarray as xr
@@ -83,13 +82,6 @@ PLOTS = {
 
 def scores():
     return {"BALD": bald(CLASSES["nuts"]), "entropy": max_entropy(CLASSES["nuts"])}
-
-
-@pytest.fixture(autouse=True)
-def _close_figures():
-    plt.switch_backend("agg")
-    yield
-    plt.close("all")
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -211,3 +203,8 @@ def test_bad_input_is_named():
         plot_embedding(np.zeros((60, 3)), misclassified(CLASSES["nuts"]), backend="none")
     with pytest.raises(ValueError, match="'bald' has scores of shape"):
         plot_acquisition(bald(CLASSES["nuts"]), X, backend="none")
+
+
+def test_a_row_that_is_not_there_has_no_simplex():
+    with pytest.raises(ValueError, match="rows names 99, but there are 60 observations: write positions"):
+        plot_simplex(CLASSES["nuts"], rows=[0, 99], backend="none")

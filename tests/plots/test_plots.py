@@ -1,6 +1,5 @@
 """Plots by their structure: what is drawn, from which numbers, on every backend that is installed."""
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 
@@ -30,13 +29,6 @@ PLOTS = {
         {"line", "floor"},
     ),
 }
-
-
-@pytest.fixture(autouse=True)
-def _close_figures():
-    plt.switch_backend("agg")
-    yield
-    plt.close("all")
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

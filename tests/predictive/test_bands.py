@@ -1,5 +1,7 @@
 """Predictions some rows at a time: the same numbers, in a store or measured, and refusals before anything is computed."""
 
+import inspect
+
 import numpy as np
 import pandas as pd
 import pyro
@@ -224,3 +226,13 @@ def test_a_store_that_fails_leaves_nothing_behind(posterior, small_bands, tmp_pa
     with pytest.raises(DataError, match=r"argument 1 of the model holds nan at row \d+, column 1 of rows"):
         bz.predict(posterior, np.load(tmp_path / "x.npy", mmap_mode="r"), num_draws=3, store=tmp_path / "run.zarr")
     assert [path.name for path in tmp_path.iterdir()] == ["x.npy"]
+
+
+def test_a_measure_that_is_none_is_refused(posterior):
+    with pytest.raises(TypeError, match=r"Dataset or DataArray with a value for each row"):
+        bz.measure_predictions(posterior, lambda tree: 3.0, X, num_draws=3)
+    unchecked = inspect.unwrap(bz.measure_predictions)  # the tests' own check of types would speak first
+    with pytest.raises(ValueError, match=r"measure_predictions\(linearized='yes'\): write True or False or 'auto'"):
+        unchecked(posterior, bz.uncertainty.decompose, X, linearized="yes")
+    with pytest.raises(TypeError, match=r"measure_predictions\(measure='entropy'\): write a function of a tree"):
+        unchecked(posterior, "entropy", X)

@@ -19,7 +19,7 @@ from bnnzoo.inference import MAMS, NUTS, fit
 from bnnzoo.inference.markov import sampling
 from bnnzoo.inference.markov.lockstep.loop import LockstepLoop
 from bnnzoo.testing import linear_gaussian
-from tests.helpers.samplers import InProcess
+from tests.helpers.executors import InProcess
 
 TARGET = linear_gaussian()
 START = torch.randn(4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

@@ -14,7 +14,7 @@ from bnnzoo.inference.markov.hamiltonian.hmc import HMCKernel
 from bnnzoo.inference.markov.hamiltonian.loop import HamiltonianLoop, _acceptance
 from bnnzoo.inference.markov.settings import HamiltonianSettings
 from bnnzoo.testing import linear_gaussian
-from tests.helpers.samplers import InProcess
+from tests.helpers.executors import InProcess
 
 
 @pytest.mark.slow

@@ -20,8 +20,9 @@ from bnnzoo.inference.markov.trajectory_length import jump_of_spread, squared_ju
 from bnnzoo.lowering import loops as lowered_loops
 from bnnzoo.testing import funnel, ill_conditioned, linear_gaussian, skewed
 from bnnzoo.testing.monte_carlo import check_moments
+from tests.helpers.executors import InProcess
 from tests.helpers.native import GRADIENT, TARGET, density
-from tests.helpers.samplers import BIAS, InProcess
+from tests.helpers.samplers import BIAS
 
 MOTIONS = {"ChEESHMC": Trajectories(Newtonian()), "MAMS": Trajectories(Microcanonical()), "MCLMC": Langevin()}
 NAMES = ["MAMS", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ChEESHMC", "MCLMC"))]

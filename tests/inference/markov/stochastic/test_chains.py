@@ -21,7 +21,7 @@ from bnnzoo.inference.markov.stochastic.sgld import Langevin
 from bnnzoo.inference.markov.stochastic.starts import optimised_starts
 from bnnzoo.inference.optimise.schedules import LinearWarmup, WarmRestarts
 from bnnzoo.testing import linear_gaussian, skewed
-from tests.helpers.samplers import InProcess
+from tests.helpers.executors import InProcess
 
 TARGET = linear_gaussian()
 QUICK: dict[str, Any] = {"num_chains": 3, "num_warmup": 20, "num_draws": 6, "optimise_steps": 50, "batch_size": 10}
