@@ -14,6 +14,7 @@ MAX_PARETO_K = 0.7
 """Pareto k above which importance weights cannot correct an approximation (Vehtari et al. 2024)."""
 
 NUM_DRAWS = 500
+MANY = 10**6  # draws times rows that are evaluated at a time: a model may have many values for each
 PRIOR_WEIGHT = 10  # of draws whose k is 0.5
 EQUAL_WITHIN = 1e-3  # if log weights differ by less, their tail is rounding error
 
@@ -27,7 +28,8 @@ def log_ratios(posterior: Posterior) -> Tensor | None:
         if log_q is None:
             return None
         try:
-            log_p = vmap(lambda row: density.log_joint(row, *density.data))(theta)
+            at_once = max(1, MANY // max(1, density.num_data))
+            log_p = vmap(lambda row: density.log_joint(row, *density.data), chunk_size=at_once)(theta)
         except Exception:  # the model's own code may raise anything where it cannot be batched
             return None
     return (log_p - log_q).double()
