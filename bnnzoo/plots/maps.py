@@ -175,5 +175,5 @@ def _scatter(data: xr.DataArray, target: Any, *, points: Array, **kwargs: Any) -
 
 def _titled(data: xr.DataArray, target: Any, *, several: bool, **kwargs: Any) -> Any:
     part = str(data["part"].item())
-    text = f"{data['model'].item()}: {part}" if several else part
+    text = f"{data['model'].item()}\n{part}" if several else part  # one below the other, as panels are narrow
     return labelled_title(data, target, text=text, **kwargs)
