@@ -76,21 +76,22 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
-def imports(path: Path) -> Iterator[Import]:
-    """Yield every import statement of a file."""
-    tree = parsed(path)
-    nested = {
-        child
-        for function in ast.walk(tree)
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        for child in ast.walk(function)
-    }
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield Import(tuple(alias.name for alias in node.names), node.lineno, 0, node in nested)
-        elif isinstance(node, ast.ImportFrom):
-            names = tuple(f"{node.module}.{alias.name}" for alias in node.names)
-            yield Import(names, node.lineno, node.level, node in nested)
+@cache
+def imports(path: Path) -> tuple[Import, ...]:
+    """Return every import statement of a file."""
+    return tuple(_imports(parsed(path), in_function=False))
+
+
+def _imports(node: ast.AST, in_function: bool) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield Import(tuple(alias.name for alias in child.names), child.lineno, 0, in_function)
+        elif isinstance(child, ast.ImportFrom):
+            names = tuple(f"{child.module}.{alias.name}" for alias in child.names)
+            yield Import(names, child.lineno, child.level, in_function)
+        elif isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):  # no expression holds one
+            inside = in_function or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+            yield from _imports(child, inside)
 
 
 def layer_of(path: Path) -> str:

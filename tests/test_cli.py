@@ -118,7 +118,13 @@ def test_all_problems_of_options_and_table_are_said_at_once(table, tmp_path):
         refused(result, sentence, tmp_path)
 
 
-@pytest.mark.parametrize(("missing", "note"), [("drop", "1 of 30 rows"), ("impute", "1 missing value(s) of 'x'")])
+@pytest.mark.parametrize(
+    ("missing", "note"),
+    [
+        pytest.param("drop", "1 of 30 rows", marks=pytest.mark.slow),
+        ("impute", "1 missing value(s) of 'x'"),
+    ],
+)
 def test_missing_values_can_be_dropped_or_imputed(table, tmp_path, missing, note):
     frame = pd.read_csv(table)
     frame.loc[4, "x"] = np.nan

@@ -139,9 +139,11 @@ def draws_of_ours(method: Any) -> Tensor:
         pytest.param(
             bz.inference.KFACLaplace(map=bz.MAP(num_steps=60), curvature="empirical_fisher"), marks=pytest.mark.slow
         ),
-        bz.LastLayerVI(below=bz.MAP(num_steps=60), vi=bz.MeanFieldVI(num_steps=60)),
+        pytest.param(
+            bz.LastLayerVI(below=bz.MAP(num_steps=60), vi=bz.MeanFieldVI(num_steps=60)), marks=pytest.mark.slow
+        ),
         bz.MeanFieldVI(num_steps=60, estimator="local"),
-        bz.MeanFieldVI(num_steps=60, estimator="flipout"),
+        pytest.param(bz.MeanFieldVI(num_steps=60, estimator="flipout"), marks=pytest.mark.slow),
     ],
     ids=lambda method: f"{type(method).__name__}-{getattr(method, 'curvature', getattr(method, 'estimator', ''))}",
 )

@@ -61,7 +61,7 @@ class MonteCarloFisher:
     >>> import bnnzoo as bz
     >>> from bnnzoo.testing import linear_gaussian
     >>> target = linear_gaussian()
-    >>> posterior = bz.fit(target.model, bz.Laplace(curvature=MonteCarloFisher(num_draws=2000)), *target.data)
+    >>> posterior = bz.fit(target.model, bz.Laplace(curvature=MonteCarloFisher(num_draws=500)), *target.data)
     >>> bool(torch.allclose(posterior.covariance.dense(), target.covariance, rtol=0.1, atol=1e-4))
     True
     """

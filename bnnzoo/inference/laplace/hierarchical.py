@@ -68,7 +68,7 @@ class HierarchicalLaplace:
     >>> x = torch.randn(30, 2, generator=torch.Generator().manual_seed(0))
     >>> net = torch.nn.Linear(2, 1, bias=False)
     >>> model = bz.models.supervised(net, bz.priors.layerwise(), bz.likelihoods.gaussian(scale=0.1))
-    >>> method = HierarchicalLaplace(bz.Laplace(bz.MAP(num_steps=50)), tolerance=0.5)
+    >>> method = HierarchicalLaplace(bz.Laplace(bz.MAP(num_steps=20)), tolerance=1.0)
     >>> posterior = bz.fit(model, method, x, 3 * x[:, 0])
     >>> bool(posterior.density.constrain(posterior.loc)["net.weight.scale"] > 1)
     True

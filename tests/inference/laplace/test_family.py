@@ -67,6 +67,15 @@ def centred(x: Tensor, y: Tensor | None = None) -> None:
 
 def test_a_seventh_structure_is_one_class() -> None:
     assert isinstance(Spherical(), LaplaceMethod) and not isinstance(MAP(), LaplaceMethod)
+    posterior = fit(
+        supervised(nn.Linear(2, 1), priors.normal(1.0), likelihoods.gaussian(scale=0.5)), Spherical(SHORT), X, Y
+    )
+    assert isinstance(posterior.covariance, Diagonal)
+    assert posterior.info.method == "Spherical"
+
+
+@pytest.mark.slow
+def test_a_seventh_structure_has_hyperparameters_and_evidence() -> None:
     posterior = fit(centred, HierarchicalLaplace(Spherical(SHORT), tolerance=1.0), X, Y)
     assert posterior.info.config["laplace"]["method"] == "Spherical"
 

@@ -70,6 +70,7 @@ def test_joint_density_has_no_mode_but_the_marginal_has() -> None:
     assert exact_log_marginal(-10.0) > exact_log_marginal(-50.0) > exact_log_marginal(-100.0)
 
 
+@pytest.mark.slow
 def test_noise_scale_may_be_a_hyperparameter() -> None:
     net = torch.nn.Linear(4, 1, bias=False)
     model = supervised(net, priors.layerwise(), likelihoods.gaussian())
@@ -101,6 +102,7 @@ def test_density_given_sites_is_the_joint_less_their_prior() -> None:
     assert (some.num_data, some.observed) == (30, ("y",))
 
 
+@pytest.mark.slow
 def test_without_hyperparameters_it_is_the_method_inside() -> None:
     model, data = cases()["categorical"]
     plain = fit(model, DiagonalLaplace(SHORT), *data)

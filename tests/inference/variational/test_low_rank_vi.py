@@ -10,6 +10,7 @@ from bnnzoo.inference.variational.low_rank_vi import LowRank
 from bnnzoo.testing.targets import linear_gaussian
 
 
+@pytest.mark.slow
 def test_recovers_a_correlated_posterior() -> None:
     target = linear_gaussian()
     posterior = fit(target.model, LowRankVI(rank=2), *target.data)

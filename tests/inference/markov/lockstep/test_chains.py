@@ -190,7 +190,8 @@ def test_an_interrupt_keeps_the_draws_so_far(monkeypatch: pytest.MonkeyPatch) ->
     assert torch.equal(part.draws(), whole.draws()[:, :4])
 
 
-@pytest.mark.parametrize("kind", [MAMS, pytest.param(MCLMC, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [MAMS, MCLMC])
 def test_ends_without_a_density_are_rejected_and_counted(kind: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def half(y: torch.Tensor) -> None:
         z = pyro.sample("z", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
