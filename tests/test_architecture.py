@@ -4,7 +4,7 @@ import ast
 import importlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -120,9 +120,8 @@ def violations(path: Path) -> Iterator[str]:
                 yield f"{label(path)}:{statement.line} imports {name}"
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if layer_of(p) not in ABOVE_ALL], ids=label)
-def test_imports_respect_the_layers(path: Path) -> None:
-    assert list(violations(path)) == []
+def test_imports_respect_the_layers() -> None:
+    assert [found for path in MODULES if layer_of(path) not in ABOVE_ALL for found in violations(path)] == []
 
 
 def test_every_package_has_a_layer() -> None:
@@ -189,42 +188,82 @@ def test_tests_import_helpers_and_no_other_test() -> None:
             assert strangers == [], path.relative_to(tests)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=label)
-def test_data_travel_inside_the_density(path: Path) -> None:
-    """Other rows than those of the fit are a batch; whoever has a density needs no data and replays no model by hand."""
+def replays_by_hand(path: Path) -> Iterator[str]:
+    """Yield where data stand beside the density that holds them, and where a model is replayed outside core."""
     for node in ast.walk(parsed(path)):
         if isinstance(node, ast.FunctionDef):
             arguments = {each.arg for each in (*node.args.args, *node.args.kwonlyargs)}
-            assert not {"density", "data"} <= arguments, f"{node.name} takes data beside a density that holds them"
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "replay":
-            assert layer_of(path) == "core", f"line {node.lineno}: call density.nodes(theta, *batch)"
+            if {"density", "data"} <= arguments:
+                yield f"{label(path)}:{node.lineno} {node.name} takes data beside a density that holds them"
+        by_name = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "replay"
+        if by_name and layer_of(path) != "core":
+            yield f"{label(path)}:{node.lineno} replays a model: call density.nodes(theta, *batch)"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=label)
-def test_imports_are_absolute_and_at_the_top(path: Path) -> None:
+def test_data_travel_inside_the_density() -> None:
+    """Other rows than those of the fit are a batch; whoever has a density needs no data and replays no model by hand."""
+    assert [found for path in MODULES for found in replays_by_hand(path)] == []
+
+
+def misplaced_imports(path: Path) -> Iterator[str]:
+    """Yield imports that are relative, or within a function though they are neither optional nor slow."""
     for statement in imports(path):
-        assert statement.level == 0, f"line {statement.line}: relative import"
+        if statement.level:
+            yield f"{label(path)}:{statement.line} relative import"
         libraries = {name.split(".")[0] for name in statement.names if not name.startswith(SLOW_TO_IMPORT)}
-        assert not statement.in_function or libraries <= OPTIONAL, f"line {statement.line}: import in a function"
+        if statement.in_function and not libraries <= OPTIONAL:
+            yield f"{label(path)}:{statement.line} import in a function"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=label)
-def test_every_module_says_what_it_is_and_what_it_offers(path: Path) -> None:
+def test_imports_are_absolute_and_at_the_top() -> None:
+    assert [found for path in MODULES for found in misplaced_imports(path)] == []
+
+
+def untold(path: Path) -> Iterator[str]:
+    """Yield what a module leaves unsaid: what it is, and what it offers."""
     parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
     module = importlib.import_module(".".join(parts).removesuffix(".__init__"))
-    assert module.__doc__, "no docstring"
-    assert len(module.__all__) == len(set(module.__all__))
-    missing = [name for name in module.__all__ if not hasattr(module, name)]
-    assert missing == []
+    if not module.__doc__:
+        yield f"{label(path)} has no docstring"
+    if len(module.__all__) != len(set(module.__all__)):
+        yield f"{label(path)} names something twice in __all__"
+    yield from (f"{label(path)} has no {name}" for name in module.__all__ if not hasattr(module, name))
 
 
-@pytest.mark.parametrize("path", MODULES, ids=label)
-def test_no_module_is_a_drawer_or_a_scroll(path: Path) -> None:
-    assert path.stem not in {"utils", "helpers", "misc", "common"}
-    assert len(path.read_text().splitlines()) <= MAX_LINES
-    classes = [node for node in ast.walk(parsed(path)) if isinstance(node, ast.ClassDef)]
-    long = [node.name for node in classes if (node.end_lineno or 0) - node.lineno + 1 > MAX_CLASS_LINES]
-    assert long == []
+def test_every_module_says_what_it_is_and_what_it_offers() -> None:
+    assert [found for path in MODULES for found in untold(path)] == []
+
+
+def drawers_and_scrolls(path: Path) -> Iterator[str]:
+    """Yield modules named after nothing, and modules and classes that are too long."""
+    if path.stem in {"utils", "helpers", "misc", "common"}:
+        yield f"{label(path)} is a drawer"
+    if (length := len(path.read_text().splitlines())) > MAX_LINES:
+        yield f"{label(path)} has {length} lines"
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.ClassDef) and (node.end_lineno or 0) - node.lineno + 1 > MAX_CLASS_LINES:
+            yield f"{label(path)}:{node.lineno} class {node.name} is too long"
+
+
+def test_no_module_is_a_drawer_or_a_scroll() -> None:
+    assert [found for path in MODULES for found in drawers_and_scrolls(path)] == []
+
+
+RULES = {  # what a file breaks, one rule each
+    violations: "import torch",
+    replays_by_hand: "def density_of(density, data):\n    return replay(density)",
+    misplaced_imports: "from . import entropy\ndef late():\n    if True:\n        import json",
+    drawers_and_scrolls: "\n".join(["class Long:", *["    x = 1"] * 330]),
+}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_a_rule_finds_what_breaks_it(rule: Callable[[Path], Iterator[str]], tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "PACKAGE", tmp_path)
+    module = tmp_path / "uncertainty" / "module.py"
+    module.parent.mkdir()
+    module.write_text(RULES[rule])
+    assert len(list(rule(module))) == (1 if rule is violations else 2)
 
 
 def test_a_forbidden_import_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

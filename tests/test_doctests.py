@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 MODULES = sorted(
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     for path in (ROOT / "bnnzoo").rglob("*.py")
+    if ">>>" in path.read_text()
 )
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.DONT_ACCEPT_TRUE_FOR_1
 

@@ -42,7 +42,7 @@ def fitted(model, *data, **settings):
     return bz.fit(model, bz.MAP(num_steps=2, polish_steps=0), *data, progress=False, **settings)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("model", [REGRESSION, own], ids=["network", "own"])
 @pytest.mark.parametrize(
     "x", [WHOLE, WHOLE > 2, WHOLE.tolist(), pd.DataFrame(WHOLE), torch.tensor(WHOLE)], ids=lambda x: type(x).__name__

@@ -18,17 +18,18 @@ METHODS = {
 TUNED_SWAG = inference.SWAG(
     4000, learning_rate=0.002, batch_size=1, every=7, rank=400
 )  # about as wide as this posterior
-SHORT = {"num_warmup": 100, "num_draws": 100}
+SHORT = {"num_warmup": 60, "num_draws": 60}
 SHORTER = {
     "FlowVI": inference.FlowVI(inference.FullRankVI(num_steps=300), num_layers=2, num_hidden=4, num_steps=60),
     "FullRankVI": inference.FullRankVI(num_steps=1000),
     "LastLayerVI": inference.LastLayerVI(vi=inference.MeanFieldVI(num_steps=800)),
     "LowRankVI": inference.LowRankVI(num_steps=1000),
     "CyclicalSGMCMC": inference.CyclicalSGMCMC(num_chains=8, num_cycles=10, num_draws=100, optimise_steps=300),
+    "MCLMC": inference.MCLMC(num_warmup=100, num_draws=100),
     "PSGLD": inference.PSGLD(num_chains=8, num_draws=40, steps_per_draw=20, optimise_steps=300),
     "SGHMC": inference.SGHMC(num_chains=8, num_draws=60, optimise_steps=300),
     "SGLD": inference.SGLD(num_chains=8, num_draws=40, steps_per_draw=20, optimise_steps=300),
-    "SVI": inference.SVI(num_steps=1000),
+    "SVI": inference.SVI(num_steps=700),
     "StochasticMCLMC": inference.StochasticMCLMC(num_chains=8, num_draws=30, optimise_steps=300),
     "MixtureOf": inference.MixtureOf(inference.Laplace(), num_members=2, weights="evidence"),
     "MultiSWAG": inference.MultiSWAG(2, TUNED_SWAG),

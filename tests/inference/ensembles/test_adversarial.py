@@ -66,7 +66,14 @@ def test_no_step_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("adversarial", [FGSM(0.05), VirtualAdversarial(0.05)], ids=["fgsm", "virtual"])
-@pytest.mark.parametrize("case", ["regression", "categorical", "heteroscedastic", "bernoulli", "poisson", "two_sites"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "categorical",
+        "heteroscedastic",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("regression", "bernoulli", "poisson", "two_sites")),
+    ],
+)
 def test_any_likelihood_can_be_trained(case: str, adversarial: FGSM | VirtualAdversarial) -> None:
     model, data = cases()[case]
     method = DeepEnsemble(num_members=2, num_steps=40, batch_size=7, learning_rate=0.03, adversarial=adversarial)

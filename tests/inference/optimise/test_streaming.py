@@ -43,7 +43,12 @@ def on_disk(tmp_path):
     return np.load(tmp_path / "x.npy", mmap_mode="r"), stored
 
 
-@pytest.mark.parametrize("name", METHODS)
+QUICK = ("MAP", "MeanFieldVI", "SGHMC", "SWAG")
+
+
+@pytest.mark.parametrize(
+    "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in METHODS if name not in QUICK)]
+)
 def test_arrays_on_disk_give_the_fit_of_arrays_in_memory(name, on_disk):
     expected, found = fitted(METHODS[name], X, Y), fitted(METHODS[name], *on_disk)
     assert found.density.num_data == 203
