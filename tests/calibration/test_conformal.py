@@ -67,7 +67,7 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("level", [0.5, 0.8, 0.9])
+@pytest.mark.parametrize("level", [*(pytest.param(each, marks=pytest.mark.slow) for each in (0.5, 0.9)), 0.8])
 @pytest.mark.parametrize("name", METHODS)
 def test_coverage_of_exchangeable_data(name, level):
     """One new row of each data set gives independent trials of probability ceil((n + 1) level) / (n + 1)."""

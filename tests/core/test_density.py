@@ -16,6 +16,7 @@ from bnnzoo.models.priors import normal
 from tests.helpers.densities import cases
 
 NAMES = list(cases())
+QUICK = ("hierarchical", "ordered", "simplex", "masked_and_scaled", "factors", "two_sites")
 
 
 def density_of(name: str) -> LogDensity:
@@ -61,7 +62,7 @@ def test_equals_minus_pyros_potential(name: str) -> None:
         torch.testing.assert_close(density.log_joint(theta, *data), expected, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in NAMES])
 def test_gradient_matches_finite_differences(name: str) -> None:
     _, data = cases()[name]
     density = density_of(name)

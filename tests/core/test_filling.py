@@ -66,7 +66,11 @@ def test_other_models_are_left_as_they_are() -> None:
 
 @pytest.mark.parametrize(
     "method",
-    [bz.MeanFieldVI(num_steps=50), bz.Laplace(), bz.NUTS(num_chains=2, num_warmup=20, num_draws=20)],
+    [
+        bz.MeanFieldVI(num_steps=50),
+        pytest.param(bz.Laplace(), marks=pytest.mark.slow),
+        bz.NUTS(num_chains=2, num_warmup=20, num_draws=20),
+    ],
     ids=lambda m: type(m).__name__,
 )
 def test_methods_and_predictions_need_no_loop(method: Any) -> None:

@@ -146,8 +146,12 @@ ALL = {
 }
 
 
-@pytest.mark.parametrize("prior", ALL.values(), ids=ALL.keys())
-def test_every_prior_gives_one_density_batched_traced_and_by_pyro(prior):
+QUICK = ("neal", "horseshoe", "by_parameter", *list(ALL)[:2])
+
+
+@pytest.mark.parametrize("name", [*QUICK, *(pytest.param(n, marks=pytest.mark.slow) for n in ALL if n not in QUICK)])
+def test_every_prior_gives_one_density_batched_traced_and_by_pyro(name):
+    prior = ALL[name]
     x, y = torch.randn(6, 3), torch.randn(6)
     model = supervised(mlp(3, (2,)), prior, likelihoods.gaussian())
     density = build_density(model, x, y)

@@ -30,7 +30,9 @@ def test_function_moments_are_exact_on_a_linear_model() -> None:
     torch.testing.assert_close(variance, exact_variance, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", READABLE)
+@pytest.mark.parametrize(
+    "name", [n if i < 3 else pytest.param(n, marks=pytest.mark.slow) for i, n in enumerate(READABLE)]
+)
 def test_linearised_density_agrees_with_the_model_at_the_anchor(name: str) -> None:
     model, data = cases()[name]
     posterior = fit(model, Laplace(SHORT), *data)

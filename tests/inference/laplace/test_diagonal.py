@@ -13,7 +13,9 @@ from tests.helpers.densities import cases
 SHORT = MAP(num_steps=300)
 
 
-@pytest.mark.parametrize("name", ["categorical", "hierarchical", "poisson"])
+@pytest.mark.parametrize(
+    "name", ["categorical", *(pytest.param(name, marks=pytest.mark.slow) for name in ("hierarchical", "poisson"))]
+)
 def test_diagonal_is_that_of_the_dense_precision(name: str) -> None:
     model, data = cases()[name]
     start = fit(model, SHORT, *data).theta[0]

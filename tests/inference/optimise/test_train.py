@@ -72,7 +72,7 @@ def test_steps_are_those_of_torch_on_the_density(ours, theirs) -> None:
 @pytest.mark.parametrize(
     "batches", [AllRows(), MiniBatches(8), MemberBatches(8), Bootstrap(), Bootstrap(MemberBatches(8))]
 )
-@pytest.mark.parametrize("optimiser", [Adam(0.03), SGD(1e-3)])
+@pytest.mark.parametrize("optimiser", [Adam(0.03), pytest.param(SGD(1e-3), marks=pytest.mark.slow)])
 def test_a_member_trains_as_it_does_alone(batches, optimiser) -> None:
     together = trained(optimiser=optimiser, batches=batches)
     for member in range(3):

@@ -96,7 +96,7 @@ SHORT = {"num_steps": 60, "num_restarts": 3}
         MeanFieldVI(**SHORT, batch_size=9),
         MeanFieldVI(**SHORT, estimator="local", batch_size=9, kl_annealing=0.1),
         LowRankVI(2, **SHORT, keep="best"),
-        FullRankVI(**SHORT),
+        pytest.param(FullRankVI(**SHORT), marks=pytest.mark.slow),
         pytest.param(FlowVI(FullRankVI(num_steps=30), 2, 4, **SHORT), marks=pytest.mark.slow),
     ],
     ids=lambda method: type(method).__name__,
