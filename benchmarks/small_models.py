@@ -52,7 +52,7 @@ def run_bnnzoo(rows: int, inputs: int, warmup: int, draws: int, seed: int) -> di
         found: Array = posterior.density.constrain(posterior.draws())["b"].numpy()
         return found
 
-    return _timed(sample)
+    return timed(sample)
 
 
 def run_numpyro(rows: int, inputs: int, warmup: int, draws: int, seed: int) -> dict[str, float]:
@@ -79,7 +79,7 @@ def run_numpyro(rows: int, inputs: int, warmup: int, draws: int, seed: int) -> d
         sampler.run(jax.random.PRNGKey(2 * seed + number), jnp.array(x), jnp.array(y))
         return np.asarray(sampler.get_samples(group_by_chain=True)["b"])
 
-    return _timed(sample)
+    return timed(sample)
 
 
 def run_nutpie(rows: int, inputs: int, warmup: int, draws: int, seed: int) -> dict[str, float]:
@@ -102,10 +102,10 @@ def run_nutpie(rows: int, inputs: int, warmup: int, draws: int, seed: int) -> di
         )
         return np.asarray(found.posterior["b"])
 
-    return _timed(sample)
+    return timed(sample)
 
 
-def _timed(sample: Callable[[int], Array]) -> dict[str, float]:
+def timed(sample: Callable[[int], Array]) -> dict[str, float]:
     """Sample twice, and return seconds and the smallest effective sample size a second of each time."""
     import arviz as az
 

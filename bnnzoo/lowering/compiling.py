@@ -9,7 +9,7 @@ import inspect
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch import Tensor
 from torch._guards import TracingContext, tracing
 from torch._subclasses import FakeTensorMode
 from torch.fx import GraphModule, Node
+from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
 from bnnzoo.lowering.simplify import drop_unused, number_throughout
 
@@ -31,6 +32,7 @@ __all__ = [
     "known_random_operations",
     "static_shapes",
     "torchs_random_numbers",
+    "written_when_called",
 ]
 
 aten = torch.ops.aten
@@ -117,6 +119,11 @@ def static_shapes() -> FakeTensorMode:
     from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     return FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True)
+
+
+def written_when_called() -> AbstractContextManager[None]:
+    """Let graphs made here become Python code when they are first called, rather than after each change."""
+    return _use_lazy_graph_module(True)
 
 
 def known_random_operations() -> frozenset[Any]:

@@ -16,8 +16,9 @@ from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 
-from bnnzoo.lowering.compiling import static_shapes
+from bnnzoo.lowering.compiling import static_shapes, written_when_called
 from bnnzoo.lowering.failures import FailuresAsNaN
+from bnnzoo.lowering.in_place import without_writes
 from bnnzoo.lowering.layout import turn_products
 from bnnzoo.lowering.simplify import (
     drop_unused,
@@ -47,9 +48,10 @@ def trace(flat: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor]) -> tupl
     """Return a function of flat tensors as a graph without waste, and roughly how many seconds one evaluation takes."""
     # one fake mode for the shapes of all nodes; without it every node gets one of its own, half the time of tracing
     # and the graph does not depend on the inputs, so that it does not matter whether anything fails there
-    with FailuresAsNaN(), tracing(TracingContext(FakeTensorMode(allow_fallback_kernels=True))), _no_collector():
+    mode = FakeTensorMode(allow_fallback_kernels=True)
+    with FailuresAsNaN(), tracing(TracingContext(mode)), _no_collector(), written_when_called():
         graph = make_fx(flat)(*inputs)
-        if _writes(graph):
+        if not without_writes(graph):
             graph = make_fx(functionalize(flat))(*inputs)
     spoil_failures(graph)
     graph.graph.eliminate_dead_code()
@@ -76,12 +78,6 @@ def _no_collector() -> Iterator[None]:
     finally:
         if before:
             gc.enable()
-
-
-def _writes(graph: GraphModule) -> bool:
-    """Tell whether a graph writes into tensors, other than random numbers, which later passes do not expect."""
-    operations = (node.target for node in graph.graph.nodes if isinstance(node.target, OpOverload))
-    return any(operation._schema.is_mutable and not is_random(operation) for operation in operations)
 
 
 def fold_constants(graph: GraphModule) -> None:
