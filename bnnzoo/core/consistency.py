@@ -19,7 +19,7 @@ from bnnzoo.core.sites import ModelError, is_factor, is_subsample
 from bnnzoo.core.types import Data
 from bnnzoo.lowering.lowered import looped_value_and_grad
 
-__all__ = ["Evaluated", "ModelWarning", "refuse_inconsistent"]
+__all__ = ["Evaluated", "ModelWarning", "is_small", "refuse_inconsistent"]
 
 type Evaluate = Callable[[Tensor], tuple[Tensor, Tensor]]
 
@@ -113,7 +113,7 @@ def _warnings_held_back() -> Iterator[None]:
 def _evaluated_at_starts(
     density: LogDensity, first: Mapping[str, Node], starts: Tensor, traced: bool
 ) -> Evaluated | None:
-    is_whole = traced or _is_small(density.data)
+    is_whole = traced or is_small(density.data)
     data = density.data if is_whole else select(density.data, slice(0, FEW_ROWS), density.num_data)
     known = density.unconstrain({site.name: first[site.name]["value"].detach() for site in density.sites}).to(starts)
     direction, step = _direction(known), STEPS.get(density.dtype, STEP)
@@ -152,7 +152,8 @@ def _is_close(one: Tensor, other: Tensor) -> bool:
     return bool((one - other).abs() <= torch.finfo(one.dtype).eps ** 0.5 * (1 + other.abs()))
 
 
-def _is_small(data: Data) -> bool:
+def is_small(data: Data) -> bool:
+    """Tell whether the whole of the data is little enough to be looked at in one batch of points."""
     return sum(value.numel() for value in data if isinstance(value, Tensor)) <= MANY
 
 

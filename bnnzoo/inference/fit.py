@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from bnnzoo.core.arguments import argument_names, positional
-from bnnzoo.core.consistency import Evaluated, refuse_inconsistent
+from bnnzoo.core.consistency import Evaluated, is_small, refuse_inconsistent
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.labels import columns_of, refuse_unaligned_rows
 from bnnzoo.core.method import FitContext, Method, Need
@@ -145,7 +145,9 @@ def _look(
     """Refuse a model that is no function of its latent values; return what is thereby known of the method's starts."""
     counts = [getattr(method, name) for name in sorted(SPREAD) if hasattr(method, name)]
     starts = density.init(counts[0] if counts else 1, seed)
-    found = refuse_inconsistent(density, first, starts, traced=hasattr(method, "num_chains"))
+    natively = getattr(method, "in_native_code", None)
+    one_by_one = natively is not None and natively(density) and is_small(density.data)
+    found = refuse_inconsistent(density, first, starts, traced=hasattr(method, "num_chains") and not one_by_one)
     return None if found is None else (density, found)
 
 

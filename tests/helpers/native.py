@@ -1,12 +1,15 @@
 """A small target and its gradient as a graph, for tests of chains in native code."""
 
+import pytest
 import torch
 
 from bnnzoo.core.density import LogDensity, build_density
+from bnnzoo.inference.markov.lockstep.langevin import LangevinSettings
 from bnnzoo.inference.markov.native import Gradient, gradient_of
+from bnnzoo.inference.markov.settings import HamiltonianSettings, LockstepSettings
 from bnnzoo.testing import linear_gaussian
 
-__all__ = ["GRADIENT", "TARGET", "density", "traced"]
+__all__ = ["GRADIENT", "TARGET", "density", "traced", "when_native_pays"]
 
 TARGET = linear_gaussian()
 
@@ -24,3 +27,9 @@ def traced(target: LogDensity) -> Gradient:
 
 
 GRADIENT = traced(build_density(TARGET.model, *TARGET.data, dtype=torch.float64))
+
+
+def when_native_pays(patch: pytest.MonkeyPatch, pays_from: float) -> None:
+    """Let chains move in native code from this many steps on."""
+    for settings in (HamiltonianSettings, LockstepSettings, LangevinSettings):
+        patch.setattr(settings, "native_pays_from", pays_from)

@@ -11,12 +11,11 @@ from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.inference.markov.settings import ChainSettings, typical_num_steps
 from bnnzoo.lowering.compiling import LoweringWarning, for_compiling
 from bnnzoo.lowering.failures import may_raise
 from bnnzoo.lowering.graphs import lift_constants, trace
 
-__all__ = ["FIRST_BUDGET", "Gradient", "compiled_or_none", "gradient_of", "native_pays", "next_budget"]
+__all__ = ["FIRST_BUDGET", "Gradient", "compiled_or_none", "gradient_of", "next_budget"]
 
 SECONDS_PER_STRETCH = 0.1
 """Time that a stretch should take: interrupts and progress bars wait for its end."""
@@ -57,22 +56,6 @@ def gradient_of(density: LogDensity) -> Gradient | None:
 @runtime_checkable
 class _Native(Protocol):
     def is_native(self) -> bool: ...
-
-
-def native_pays(density: LogDensity, settings: ChainSettings, pays_from: int, max_chains: int) -> bool:
-    """Tell whether native code pays for a fit, all of whose chains decide, so that groups of chains run as all of them would.
-
-    Parameters
-    ----------
-    density : LogDensity
-    settings : ChainSettings
-    pays_from : int
-        Expected steps of a chain from which it does.
-    max_chains : int
-        Chains up to which moving each on its own beats a batch.
-    """
-    num_steps = typical_num_steps(density.num_params) * (settings.num_warmup + settings.num_draws)
-    return settings.num_chains <= max_chains and density.device.type == "cpu" and num_steps >= pays_from
 
 
 def compiled_or_none[N: _Native](gradient: Gradient | None, make: Callable[[Gradient], N]) -> N | None:

@@ -29,6 +29,7 @@ from bnnzoo.inference.markov.hamiltonian.loop import HamiltonianLoop
 from bnnzoo.inference.markov.lockstep import chains as native_motion
 from bnnzoo.inference.markov.lockstep.loop import LockstepLoop
 from tests.helpers.checkpointing import METHODS, QUICK, TARGET, blocks_of, fitted, killed
+from tests.helpers.native import when_native_pays
 
 pytest.importorskip("zarr")
 
@@ -64,7 +65,7 @@ def test_a_run_goes_on_in_one_batch_where_native_code_would_be_chosen_now(
     method, path = METHODS["HMC"], tmp_path / "run.zarr"
     whole = fitted(method)
     killed(method, path, 24)
-    monkeypatch.setattr(hamiltonian_loop, "NATIVE_PAYS_FROM", 0)
+    when_native_pays(monkeypatch, 0)
     assert torch.equal(fitted(method, path).draws(), whole.draws())
 
 
@@ -74,7 +75,7 @@ def test_a_run_goes_on_in_native_code_where_one_batch_would_be_chosen_now(
 ) -> None:
     method, path = NUTS(num_chains=2, num_warmup=50, num_draws=400), tmp_path / "run.zarr"
     with monkeypatch.context() as patch:
-        patch.setattr(hamiltonian_loop, "NATIVE_PAYS_FROM", 0)
+        when_native_pays(patch, 0)
         patch.setattr(native, "SECONDS_PER_STRETCH", 1e-4)  # so that the run is killed in the middle
         whole = fitted(method)
         killed(method, path, 60)
@@ -91,7 +92,7 @@ def test_chains_in_lockstep_go_on_as_they_began(name: str, tmp_path: Path, monke
     method, native, batched = METHODS[name], tmp_path / "native.zarr", tmp_path / "batched.zarr"
     killed(method, batched, 24)
     with monkeypatch.context() as patch:
-        patch.setattr(native_motion, "NATIVE_PAYS_FROM", 0)
+        when_native_pays(patch, 0)
         patch.setattr(native_motion, "MAX_ROWS", 1)  # one draw a stretch, so that the run is killed in the middle
         whole = fitted(method)
         for num_draws in (7, 24):
@@ -104,7 +105,7 @@ def test_chains_in_lockstep_go_on_as_they_began(name: str, tmp_path: Path, monke
 
 def fitted_in_one_batch(method: Method) -> Posterior:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(native_motion, "NATIVE_PAYS_FROM", 10**9)
+        when_native_pays(patch, 10**9)
         return fitted(method)
 
 
@@ -366,13 +367,15 @@ def test_ctrl_c_ends_a_process_with_its_draws(tmp_path: Path) -> None:
 KILLING = f"""{PREAMBLE}
 import os, random, shutil, time
 from bnnzoo.inference import HMC, MAMS, MCLMC, NUTS
-from bnnzoo.inference.markov.hamiltonian import loop
+from bnnzoo.inference.markov.lockstep.langevin import LangevinSettings
+from bnnzoo.inference.markov.settings import HamiltonianSettings, LockstepSettings
 from bnnzoo.lowering import lowered
 setting, seconds, wanted, path = sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
 if setting == "compiled":
     lowered.COMPILE_SECONDS = 0.0
 if setting == "native":
-    loop.NATIVE_PAYS_FROM = 0
+    for settings in (HamiltonianSettings, LangevinSettings, LockstepSettings):
+        settings.native_pays_from = 0
 method = eval(sys.argv[5])
 rng, kills = random.Random(0), 0
 while True:

@@ -29,7 +29,7 @@ from bnnzoo.inference.markov.hamiltonian.steps import (
     stages_of,
 )
 from bnnzoo.inference.markov.hamiltonian.windows import close_windows
-from bnnzoo.inference.markov.native import compiled_or_none, gradient_of, native_pays
+from bnnzoo.inference.markov.native import compiled_or_none, gradient_of
 from bnnzoo.inference.markov.protocols import Loop
 from bnnzoo.inference.markov.settings import HamiltonianSettings, even_groups, typical_num_steps
 from bnnzoo.inference.markov.store import not_compiled_here
@@ -38,18 +38,7 @@ from bnnzoo.lowering.packed import Packed
 
 __all__ = ["HamiltonianLoop", "HamiltonianSampler"]
 
-NATIVE_PAYS_FROM = 15_000
-"""Expected leapfrog steps of a chain from which native code pays.
-
-Measured on two cores with a regression of 6 parameters and 4 chains. Compiling takes 13 s of processor time for a whole chain,
-and 11 s for the steps of the batched loop. A leapfrog step then takes 5 us a chain in native code. In the batched loop it takes
-0.5 ms, and several times that on a machine that is busy: 8 s or more in 15,000 steps.
-"""
-
 NATIVE = NativeChains.kind
-
-MAX_NATIVE_CHAINS = 32
-"""Chains up to which running each on its own beats a batch, in which they share the cost of every operation."""
 
 
 class State(NamedTuple):
@@ -270,7 +259,7 @@ class HamiltonianSampler:
         ValueError
             If a checkpoint asks for native code, and the model cannot be compiled.
         """
-        pays = native_pays(density, self.settings, NATIVE_PAYS_FROM, MAX_NATIVE_CHAINS)
+        pays = self.settings.in_native_code(density)
         wanted = pays if kind is None else kind == NATIVE
         native = self._native_chains(density, theta, seed, first_chain) if wanted else None
         if kind == NATIVE and native is None:

@@ -18,7 +18,6 @@ from bnnzoo.inference.markov.native import (
     Gradient,
     compiled_or_none,
     gradient_of,
-    native_pays,
     next_budget,
 )
 from bnnzoo.inference.markov.settings import ChainSettings
@@ -30,18 +29,6 @@ from bnnzoo.lowering.loops import Stretch
 __all__ = ["Drawn", "NativeMotion", "native_kind", "native_motion"]
 
 NATIVE = "native "
-
-NATIVE_PAYS_FROM = 5_000
-"""Expected steps of a chain from which native code pays.
-
-Measured with a regression of 6 parameters and a network of 452 (600 rows, 50 units). To trace and compile takes 1.3 to 2.6 s of
-processor time. A step of the traced batch takes 0.29 ms for 4 chains of the regression, 0.25 ms for 16, and 1.5 ms for 16
-networks: 1.3 s or more in 5,000 steps. Compiled by torch, which takes 2 to 4 s, the step takes 0.16, 0.15 and 1.5 ms. In native
-code it takes 0.5 us a chain of the regression, and 36 us a network.
-"""
-
-MAX_NATIVE_CHAINS = 256
-"""Chains up to which moving each on its own beats a batch: for 256 of the regression 0.5 us a step a chain against 1.0."""
 
 MAX_ROWS, MAX_ENTRIES = 1024, 1 << 16
 """Draws, and entries of draws, that native code keeps before Python fetches them."""
@@ -184,7 +171,7 @@ def native_motion(
     ValueError
         If a checkpoint asks for native code, and the model cannot be compiled.
     """
-    pays = native_pays(density, settings, NATIVE_PAYS_FROM, MAX_NATIVE_CHAINS)
+    pays = settings.in_native_code(density)
     wanted = pays if kind is None else kind.startswith(NATIVE)
     found = compiled_or_none(gradient_of(density), lambda g: NativeMotion(motion, g, theta)) if wanted else None
     if found is None and kind is not None and wanted:

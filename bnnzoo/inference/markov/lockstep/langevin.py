@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from bnnzoo.inference.markov.lockstep.chains import NativeMotion, native_motion
 from bnnzoo.inference.markov.lockstep.dynamics import Point, arrive, drift
 from bnnzoo.inference.markov.lockstep.motions import DYNAMICS, Common, Langevin, Moving, turned
 from bnnzoo.inference.markov.lockstep.synchronous import SynchronousLoop, groups_of_chains
-from bnnzoo.inference.markov.settings import ChainSettings
+from bnnzoo.inference.markov.settings import LOCKSTEP_PAYS_FROM, MAX_LOCKSTEP_CHAINS, ChainSettings
 from bnnzoo.lowering.packed import Packed
 
 __all__ = ["LangevinLoop", "LangevinSampler", "LangevinSettings", "batched_langevin_step"]
@@ -41,6 +41,9 @@ DECOHERENCE = 0.4
 @dataclass(frozen=True, kw_only=True)
 class LangevinSettings(ChainSettings):
     """Settings of microcanonical Langevin dynamics, whose chains adapt together and reject nothing."""
+
+    native_pays_from: ClassVar[float] = LOCKSTEP_PAYS_FROM
+    max_native_chains: ClassVar[int] = MAX_LOCKSTEP_CHAINS
 
     steps_per_draw: Count | None = None
     energy_variance: Positive = 5e-4

@@ -17,7 +17,7 @@ from bnnzoo.inference.markov.protocols import Loop
 from bnnzoo.inference.markov.settings import HamiltonianSettings
 from bnnzoo.lowering import loops as lowered_loops
 from bnnzoo.testing.monte_carlo import check_moments
-from tests.helpers.native import GRADIENT, TARGET, density, traced
+from tests.helpers.native import GRADIENT, TARGET, density, traced, when_native_pays
 
 KERNELS = {"NUTS": NUTSKernel(8), "HMC": HMCKernel(1.5, 0.5, 100)}
 HOWS = [False, pytest.param(True, marks=pytest.mark.slow)]
@@ -128,7 +128,7 @@ def test_snapshots_keep_matrices_as_long_as_the_buffer_of_draws(mass: str, num_d
 
 def fit_of(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> Loop:
     """Start the chains of a fit that is expected to be long enough for native code."""
-    monkeypatch.setattr(loop_module, "NATIVE_PAYS_FROM", 0)
+    when_native_pays(monkeypatch, 0)
     sampler = HamiltonianSampler(KERNELS["NUTS"], HamiltonianSettings(num_warmup=5, num_draws=5, **settings))
     return sampler.begin(density(), density().init(2, 0), 0, 0)
 

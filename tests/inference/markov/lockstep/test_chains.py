@@ -21,7 +21,7 @@ from bnnzoo.lowering import loops as lowered_loops
 from bnnzoo.testing import funnel, ill_conditioned, linear_gaussian, skewed
 from bnnzoo.testing.monte_carlo import check_moments
 from tests.helpers.executors import InProcess
-from tests.helpers.native import GRADIENT, TARGET, density
+from tests.helpers.native import GRADIENT, TARGET, density, when_native_pays
 from tests.helpers.samplers import BIAS
 
 MOTIONS = {"ChEESHMC": Trajectories(Newtonian()), "MAMS": Trajectories(Microcanonical()), "MCLMC": Langevin()}
@@ -117,7 +117,7 @@ def test_a_snapshot_goes_on_with_the_very_next_draw(name: str) -> None:
 
 def begun(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> LockstepLoop:
     """Start the chains of a fit that is expected to be long enough for native code."""
-    monkeypatch.setattr(native_chains, "NATIVE_PAYS_FROM", 0)
+    when_native_pays(monkeypatch, 0)
     sampler = LockstepSampler(Microcanonical(), squared_jump, LockstepSettings(**BUDGET, **settings))
     return sampler.begin(density(), density().init(2, 0), 0, 0)
 
@@ -148,7 +148,7 @@ def test_what_cannot_be_native_runs_in_one_batch(
 
 
 def test_many_chains_and_short_runs_stay_in_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert begun(monkeypatch, num_chains=native_chains.MAX_NATIVE_CHAINS + 1).native is None
+    assert begun(monkeypatch, num_chains=LockstepSettings.max_native_chains + 1).native is None
     monkeypatch.undo()
     sampler = LangevinSampler(LangevinSettings(**BUDGET))
     assert sampler.begin(density(), density().init(2, 0), 0, 0).native is None
@@ -165,14 +165,14 @@ def test_arithmetic_threads_are_given_back() -> None:
 
 
 def test_groups_on_an_executor_draw_what_they_draw_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native_chains, "NATIVE_PAYS_FROM", 0)
+    when_native_pays(monkeypatch, 0)
     method = MAMS(num_chains=4, num_groups=2, num_warmup=20, num_draws=10, max_steps=20)
     here, there = (fit(TARGET.model, method, *TARGET.data, executor=e) for e in (None, InProcess()))
     assert torch.equal(here.draws(), there.draws())
 
 
 def test_an_interrupt_keeps_the_draws_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native_chains, "NATIVE_PAYS_FROM", 0)
+    when_native_pays(monkeypatch, 0)
     monkeypatch.setattr(native_chains, "MAX_ROWS", 1)  # one draw a stretch
     method = MAMS(num_chains=2, num_warmup=20, num_draws=10, max_steps=20)
     whole: Any = fit(TARGET.model, method, *TARGET.data)
@@ -202,7 +202,7 @@ def test_ends_without_a_density_are_rejected_and_counted(kind: type[Any], monkey
     length: Any = {"trajectory_length": 1.5, "max_steps": 6} if kind is MAMS else {"steps_per_draw": 4}
     method = kind(num_chains=2, num_warmup=20, num_draws=40, step_size=0.5, init=torch.ones(2, 2), **length)
     batched: Any = fit(half, method, torch.zeros(5), seed=2)
-    monkeypatch.setattr(native_chains, "NATIVE_PAYS_FROM", 0)
+    when_native_pays(monkeypatch, 0)
     native: Any = fit(half, method, torch.zeros(5), seed=2)
     assert native.info.num_rejected > 0 and bool((native.draws()[..., 0] > 0).all())
     assert native.info.num_rejected == pytest.approx(batched.info.num_rejected, rel=0.5)
@@ -225,7 +225,7 @@ def test_posteriors(name: str, dtype: torch.dtype, target: str, monkeypatch: pyt
     }[target]()
     site = {"skewed": "rate", "funnel": "v"}.get(target, "w")
     careful = {"energy_variance": 1e-5} if name == "MCLMC" else {"target_accept": 0.95} if target == "funnel" else {}
-    monkeypatch.setattr(native_chains, "NATIVE_PAYS_FROM", 0)
+    when_native_pays(monkeypatch, 0)
     method: Any = METHODS[name](num_chains=4, num_warmup=600, num_draws=1000, **careful)
     posterior = fit(made.model, method, *made.data, seed=3, dtype=dtype)
     draws = posterior.density.constrain(posterior.draws())[site].double().numpy()
