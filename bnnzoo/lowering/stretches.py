@@ -9,7 +9,7 @@ from torch.fx import GraphModule
 
 from bnnzoo.lowering.compiling import LoweringWarning, for_compiling
 from bnnzoo.lowering.failures import may_raise
-from bnnzoo.lowering.graphs import lift_constants, trace
+from bnnzoo.lowering.graphs import SECONDS_PER_NODE, lift_constants, trace
 
 __all__ = ["FIRST_BUDGET", "Inner", "compiled_or_none", "inner_graph", "next_budget"]
 
@@ -20,11 +20,20 @@ FIRST_BUDGET, MAX_GROWTH = 64, 4
 
 
 class Inner(NamedTuple):
-    """A function inside a loop: ``graph(*constants, *inputs)``, and roughly how many seconds it takes as a traced graph."""
+    """A function inside a loop: ``graph(*constants, *inputs)``.
+
+    Attributes
+    ----------
+    graph : GraphModule
+    constants : sequence of Tensor
+    overhead, work : float
+        Roughly how many seconds its operations take as a traced graph called from Python: to be called, and to compute.
+    """
 
     graph: GraphModule
     constants: Sequence[Tensor]
-    seconds: float
+    overhead: float
+    work: float
 
 
 def inner_graph(function: Callable[..., tuple[Tensor, ...]], inputs: Sequence[Tensor]) -> Inner | None:
@@ -33,8 +42,9 @@ def inner_graph(function: Callable[..., tuple[Tensor, ...]], inputs: Sequence[Te
         graph, seconds = trace(function, [tensor.detach().clone() for tensor in inputs])
         if may_raise(graph):  # out of the middle of a loop, whose state would be lost
             return None
+        overhead = SECONDS_PER_NODE * sum(node.op == "call_function" for node in graph.graph.nodes)
         for_compiling(graph)
-        return Inner(graph, lift_constants(graph), seconds)
+        return Inner(graph, lift_constants(graph), overhead, max(seconds - overhead, 0.0))
     except Exception:  # a model may fail to trace in any way; the loop in Python says what to change
         return None
 
