@@ -30,7 +30,7 @@ from bnnzoo.lowering.simplify import (
     spoil_failures,
 )
 
-__all__ = ["SECONDS_PER_NODE", "fold_constants", "lift_constants", "trace", "trace_loops"]
+__all__ = ["fold_constants", "lift_constants", "trace", "trace_loops"]
 
 SECONDS_PER_NODE = 1.2e-5
 SECONDS_PER_ELEMENT = 0.5e-9

@@ -4,12 +4,14 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor
 from torch.fx import GraphModule
+from torch.utils.flop_counter import FlopCounterMode
 
 from bnnzoo.lowering.compiling import LoweringWarning, for_compiling
 from bnnzoo.lowering.failures import may_raise
-from bnnzoo.lowering.graphs import SECONDS_PER_NODE, lift_constants, trace
+from bnnzoo.lowering.graphs import lift_constants, trace
 
 __all__ = ["FIRST_BUDGET", "Inner", "compiled_or_none", "inner_graph", "next_budget"]
 
@@ -26,25 +28,25 @@ class Inner(NamedTuple):
     ----------
     graph : GraphModule
     constants : sequence of Tensor
-    overhead, work : float
-        Roughly how many seconds its operations take as a traced graph called from Python: to be called, and to compute.
+    flops : int
+        Multiplications and additions of its matrix products and convolutions.
     """
 
     graph: GraphModule
     constants: Sequence[Tensor]
-    overhead: float
-    work: float
+    flops: int
 
 
 def inner_graph(function: Callable[..., tuple[Tensor, ...]], inputs: Sequence[Tensor]) -> Inner | None:
     """Return a pure function of tensors as a graph to stand in a loop, or None where it cannot be traced, or may raise."""
     try:
-        graph, seconds = trace(function, [tensor.detach().clone() for tensor in inputs])
+        graph, _ = trace(function, [tensor.detach().clone() for tensor in inputs])
         if may_raise(graph):  # out of the middle of a loop, whose state would be lost
             return None
-        overhead = SECONDS_PER_NODE * sum(node.op == "call_function" for node in graph.graph.nodes)
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            graph(*inputs)
         for_compiling(graph)
-        return Inner(graph, lift_constants(graph), overhead, max(seconds - overhead, 0.0))
+        return Inner(graph, lift_constants(graph), counter.get_total_flops())
     except Exception:  # a model may fail to trace in any way; the loop in Python says what to change
         return None
 

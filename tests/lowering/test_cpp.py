@@ -36,6 +36,11 @@ FUNCTIONS: dict[str, Function] = {
     "products": lambda x, w, y, k, z: torch.tanh(x @ w) @ w.T @ w,
     "product of the long dimension": lambda x, w, y, k, z: x.T @ (torch.sin(x @ w)),
     "product of square matrices": lambda x, w, y, k, z: z.T @ z @ z.T,
+    "products and what is added": lambda x, w, y, k, z: (
+        torch.addmm(w[0], x, w).sin()
+        + torch.addmm(y[:, None], z, z[:30, :5])
+        + torch.addmm(x.T[:, :1], x.T, z[:, :3])[0, 0]
+    ),
     "row sums": lambda x, w, y, k, z: torch.exp(x).sum(1) * y,
     "column sums": lambda x, w, y, k, z: (torch.exp(z) * y[:, None]).sum(0),
     "sum of everything": lambda x, w, y, k, z: z.square().sum() + y.abs().sum(),

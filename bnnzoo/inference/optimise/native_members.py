@@ -23,6 +23,9 @@ __all__ = ["NativeMembers"]
 MAX_STEPS, MAX_ENTRIES = 256, 1 << 20
 """Steps of a stretch, and numbers that lie in memory for those of one member."""
 
+SHORTER = 1e-3
+"""Factor of the steps with which native code is tried: gradients lost in rounding differ in sign, and so do Adam's steps then."""
+
 THREADS_PAY_FROM = 2e-3
 """Seconds of work of all members from which threads are started; for less, starting them costs a good part of what they save."""
 
@@ -57,7 +60,10 @@ class NativeMembers:
         self._run, self.num_members = run, len(run.start)
         self.num_threads = min(num_threads or num_cores(), self.num_members)
         self.max_steps = _max_steps(run, shapes_of(first, same_rows))
-        self._feed, self._table = Feed(first, same_rows, self.max_steps), run.table[:1].repeat(self.max_steps, 1)
+        self._feed, self._table = (
+            Feed(first, same_rows, self.max_steps),
+            SHORTER * run.table[:1].repeat(self.max_steps, 1),
+        )
         plans = [self._plan(inner, first, same_rows, member) for member in range(self.num_members)]
         layout, example = Layout(run.num_own, len(first.noise), self._feed.shapes), _example(run, self.max_steps)
         going, body = member_loop(run.optimiser, inner, layout)

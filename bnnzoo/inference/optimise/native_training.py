@@ -16,28 +16,27 @@ from bnnzoo.lowering.stretches import Inner, compiled_or_none, inner_graph
 
 __all__ = ["member_gradient", "native_members", "trained_natively"]
 
-MIN_STEPS = 500
-"""Steps below which not even the gradient is traced to see whether native code would pay."""
+MAX_FLOPS = 50_000_000
+"""Multiplications and additions in a step of one member up to which native code pays: larger steps share them among cores."""
 
-NATIVE_PAYS_FROM = 2.0
-"""Seconds that a run would take as a traced graph from which native code pays."""
-
-MAX_WORK = 5e-3
-"""Seconds of arithmetic in a step of one member up to which native code pays: larger steps share their work among cores."""
-
-MAX_OPERATIONS = 300
-"""Operations of a gradient from which on a compiler takes too long: a second for 60, a minute for 400."""
+MAX_OPERATIONS = 400
+"""Operations of a gradient up to which a C++ compiler takes seconds."""
 
 
 def native_members(run: Run, first: Given, same_rows: bool) -> NativeMembers | None:
     """Return members that train in native code, or None where that does not pay or cannot be done.
 
-    That depends on the run and on no clock, so that it can be repeated.
+    Parameters
+    ----------
+    run : Run
+        Of so many steps that compiling pays.
+    first : Given
+        What the first step is given.
+    same_rows : bool
+        Whether every step sees the same rows.
     """
-    if run.num_steps < MIN_STEPS or run.start.device.type != "cpu":
-        return None
-    inner = member_gradient(run, first)
-    if inner is None or not _pays(run, inner):
+    inner = member_gradient(run, first) if run.start.device.type == "cpu" else None
+    if inner is None or inner.flops > MAX_FLOPS or len(inner.graph.graph.nodes) > MAX_OPERATIONS:
         return None
     return compiled_or_none(inner, lambda found: NativeMembers(run, found, first, same_rows))
 
@@ -86,9 +85,3 @@ def trained_natively(members: NativeMembers, run: Run, given: Iterator[Given]) -
         complete = False
     members.go_back(seen)
     return members.ended(torch.cat(values, 1)[:, :seen], complete)
-
-
-def _pays(run: Run, inner: Inner) -> bool:
-    seconds = run.num_steps * (inner.overhead + len(run.start) * inner.work)
-    num_operations = sum(node.op == "call_function" for node in inner.graph.graph.nodes)
-    return seconds >= NATIVE_PAYS_FROM and inner.work <= MAX_WORK and num_operations <= MAX_OPERATIONS

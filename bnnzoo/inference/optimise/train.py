@@ -113,15 +113,18 @@ def train(
     steps = (Given(batch, noise(streams.shared)) for batch in source)
     first = next(steps)
     context.progress.start("Compiling", 1)
-    same_rows = isinstance(batches, RowBatches) and batches.have_same_rows(density.num_data)
-    native = None if isinstance(density, StreamedDensity) else native_members(run, first, same_rows)
-    given = chain([first], steps)
-    return _trained_in_batch(run, given) if native is None else trained_natively(native, run, given)
-
-
-def _trained_in_batch(run: Run, given: Iterator[Given]) -> Trained:
-    """Train all members in one batch: one call from Python a step."""
     one_step = _lowered_step(run.objective, run.optimiser, run.num_own)
+    traced = one_step.specialize(start, optimiser.start(start), table[0], constants, first.noise, first.batch)
+    native = None
+    if num_steps > traced.worth_compiling_after and not isinstance(density, StreamedDensity):
+        same_rows = isinstance(batches, RowBatches) and batches.have_same_rows(density.num_data)
+        native = native_members(run, first, same_rows)
+    given = chain([first], steps)
+    return _trained_in_batch(run, one_step, given) if native is None else trained_natively(native, run, given)
+
+
+def _trained_in_batch(run: Run, one_step: Lowered, given: Iterator[Given]) -> Trained:
+    """Train all members in one batch: one call from Python a step."""
     constants, observe = run.constants, run.observe
     show: StepProgress | None = None
     params, state, good = run.start, run.optimiser.start(run.start), run.start
