@@ -145,10 +145,10 @@ def _example(run: Run, max_steps: int) -> Member:
 
 
 def _max_steps(run: Run, shapes: Sequence[tuple[int, ...]]) -> int:
-    """Return how many steps of one member fit into memory at a time."""
+    """Return how many steps of one member fit into memory at a time, the same for every length of a run: it is compiled in."""
     num_iterates = run.start.shape[1] if run.observe is not None else 0
     entries = run.table.shape[1] + num_iterates + sum(map(math.prod, shapes))
-    return max(1, min(MAX_STEPS, MAX_ENTRIES // entries, run.num_steps))
+    return max(1, min(MAX_STEPS, MAX_ENTRIES // entries))
 
 
 def _changing(member: Member) -> Any:
