@@ -20,8 +20,11 @@ from bnnzoo.lowering.stretches import FIRST_BUDGET, Inner, next_budget
 
 __all__ = ["NativeMembers"]
 
-MAX_STEPS, MAX_ENTRIES = 256, 1 << 20
-"""Steps of a stretch, and numbers that lie in memory for those of one member."""
+MAX_STEPS, MAX_ENTRIES, MAX_ENTRIES_OF_ALL = 256, 1 << 20, 1 << 25
+"""Steps of a stretch, and numbers that lie in memory for those of one member and of all."""
+
+FIRST_FLOPS = 500_000_000
+"""Multiplications and additions of all members in the first stretch, before its time is known."""
 
 SHORTER = 1e-3
 """Factor of the steps with which native code is tried: gradients lost in rounding differ in sign, and so do Adam's steps then."""
@@ -60,10 +63,8 @@ class NativeMembers:
         self._run, self.num_members = run, len(run.start)
         self.num_threads = min(num_threads or num_cores(), self.num_members)
         self.max_steps = _max_steps(run, shapes_of(first, same_rows))
-        self._feed, self._table = (
-            Feed(first, same_rows, self.max_steps),
-            SHORTER * run.table[:1].repeat(self.max_steps, 1),
-        )
+        self._feed = Feed(first, same_rows, self.max_steps)
+        self._table = SHORTER * run.table[:1].repeat(self.max_steps, 1)
         plans = [self._plan(inner, first, same_rows, member) for member in range(self.num_members)]
         layout, example = Layout(run.num_own, len(first.noise), self._feed.shapes), _example(run, self.max_steps)
         going, body = member_loop(run.optimiser, inner, layout)
@@ -76,7 +77,7 @@ class NativeMembers:
         _write(self._members[:3], (run.start, run.optimiser.start(run.start), run.start))
         self._members.counters.taken.zero_()
         self._before = self._copy()
-        self.budget, self._seconds_per_step = min(FIRST_BUDGET, self.max_steps), 0.0
+        self.budget, self._seconds_per_step = _first_budget(inner.flops * self.num_members, self.max_steps), 0.0
 
     def is_native(self) -> bool:
         """Return whether the loop was compiled; some steps of a copy of a member raise if the compiled code fails."""
@@ -148,7 +149,11 @@ def _max_steps(run: Run, shapes: Sequence[tuple[int, ...]]) -> int:
     """Return how many steps of one member fit into memory at a time, the same for every length of a run: it is compiled in."""
     num_iterates = run.start.shape[1] if run.observe is not None else 0
     entries = run.table.shape[1] + num_iterates + sum(map(math.prod, shapes))
-    return max(1, min(MAX_STEPS, MAX_ENTRIES // entries))
+    return max(1, min(MAX_STEPS, MAX_ENTRIES // entries, MAX_ENTRIES_OF_ALL // (entries * len(run.start))))
+
+
+def _first_budget(flops: int, max_steps: int) -> int:
+    return max(1, min(FIRST_BUDGET, max_steps, FIRST_FLOPS // max(flops, 1)))
 
 
 def _changing(member: Member) -> Any:

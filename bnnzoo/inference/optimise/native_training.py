@@ -16,6 +16,9 @@ from bnnzoo.lowering.stretches import Inner, compiled_or_none, inner_graph
 
 __all__ = ["member_gradient", "native_members", "trained_natively"]
 
+MAX_MEMBERS = 256
+"""Members up to which training each on its own beats a batch, in which small ones share what operations cost to be called."""
+
 MAX_FLOPS = 50_000_000
 """Multiplications and additions in a step of one member up to which native code pays: larger steps share them among cores."""
 
@@ -35,7 +38,8 @@ def native_members(run: Run, first: Given, same_rows: bool) -> NativeMembers | N
     same_rows : bool
         Whether every step sees the same rows.
     """
-    inner = member_gradient(run, first) if run.start.device.type == "cpu" else None
+    possible = run.start.device.type == "cpu" and len(run.start) <= MAX_MEMBERS
+    inner = member_gradient(run, first) if possible else None
     if inner is None or inner.flops > MAX_FLOPS or len(inner.graph.graph.nodes) > MAX_OPERATIONS:
         return None
     return compiled_or_none(inner, lambda found: NativeMembers(run, found, first, same_rows))
