@@ -38,6 +38,7 @@ def native_members(run: Run, first: Given, same_rows: bool) -> NativeMembers | N
     same_rows : bool
         Whether every step sees the same rows.
     """
+    first = pytree.tree_map_only(Tensor, Tensor.contiguous, first)  # once, and not for each member
     possible = run.start.device.type == "cpu" and len(run.start) <= MAX_MEMBERS
     inner = member_gradient(run, first) if possible else None
     if inner is None or inner.flops > MAX_FLOPS or len(inner.graph.graph.nodes) > MAX_OPERATIONS:
