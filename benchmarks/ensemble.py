@@ -3,8 +3,8 @@
 Against one network two ways: ``MAP`` as it stands (Adam, then L-BFGS until every member has converged), and five thousand steps
 of Adam alone. Processor time, compilation included where a fit compiles; the caches of compilers are warm.
 
-A step of all ten members, in processor time: of bnnzoo the difference between fits of N and of 2 N steps, over N, with all that a
-fit does at every step; of NumPyro ``SVI.update`` with ``AutoDelta`` and ``Adam``, vectorised over members, in one compiled loop.
+A step of all ten members, in processor time: of bnnzoo within a fit, with all that it does at every step; of NumPyro ``SVI.update``
+with ``AutoDelta`` and ``Adam``, vectorised over members, in one compiled loop.
 
 Run: python -m benchmarks.ensemble [steps]      (with "steps", needs numpyro, only those)
 """
@@ -16,8 +16,10 @@ from collections.abc import Callable
 import torch
 
 import bnnzoo as bz
-from benchmarks.pairs import ONE_THREAD, in_turn, microseconds, save
+from benchmarks.pairs import ONE_THREAD, StepClock, in_turn, microseconds, save
 from benchmarks.regression import Problem, numpyro_model, problem, pyro_model
+from bnnzoo.core.density import build_density
+from bnnzoo.core.method import FitContext
 
 MEMBERS = 10
 LEARNING_RATE = 0.03
@@ -31,16 +33,13 @@ def seconds(p: Problem, members: int, way: str) -> float:
     return microseconds(lambda: bz.fit(pyro_model(p), method, p.x, p.y, progress=False), 1) / 1e6
 
 
-def bnnzoo_fit(p: Problem, num_steps: int) -> None:
-    """Train ten members with Adam."""
-    method = bz.MAP(num_members=MEMBERS, num_steps=num_steps, polish_steps=0, learning_rate=LEARNING_RATE)
-    bz.fit(pyro_model(p), method, p.x, p.y, progress=False)
-
-
 def bnnzoo_step(p: Problem, num_steps: int = 5_000) -> float:
     """Return the processor time of a step of all members in microseconds."""
-    short, long = (microseconds(lambda n=n: bnnzoo_fit(p, n), 1) for n in (num_steps, 2 * num_steps))
-    return (long - short) / num_steps
+    method = bz.MAP(num_members=MEMBERS, num_steps=num_steps, polish_steps=0, learning_rate=LEARNING_RATE)
+    clock = StepClock()
+    density = build_density(pyro_model(p), torch.from_numpy(p.x), torch.from_numpy(p.y))
+    method.run(density, FitContext(progress=clock))
+    return clock.microseconds
 
 
 def numpyro_step(p: Problem, num_steps: int = 500) -> Callable[[], float]:
@@ -63,7 +62,6 @@ def compare_steps() -> None:
     """Measure a step of ten members with both libraries and write the results."""
     p = problem()
     candidates = {"numpyro": numpyro_step(p), "bnnzoo": lambda: bnnzoo_step(p)}
-    bnnzoo_fit(p, 5_000)  # leaves native code in the cache
     save("ensemble_step", "us a step of ten members", in_turn(candidates), "numpyro", rows=600, params=p.num_params)
 
 
