@@ -3,8 +3,8 @@
 Against one network two ways: ``MAP`` as it stands (Adam, then L-BFGS until every member has converged), and five thousand steps
 of Adam alone. Processor time, compilation included where a fit compiles; the caches of compilers are warm.
 
-A step of all ten members, in processor time: of bnnzoo within a fit, with all that it does at every step; of NumPyro ``SVI.update``
-with ``AutoDelta`` and ``Adam``, vectorised over members, in one compiled loop.
+A step of all ten members, in processor time: of bnnzoo within a fit, with all that it does at every step; of NumPyro
+``SVI.update`` with ``AutoDelta`` and ``Adam``, vectorised over members, in one compiled loop.
 
 Run: python -m benchmarks.ensemble [steps]      (with "steps", needs numpyro, only those)
 """
