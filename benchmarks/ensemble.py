@@ -20,6 +20,7 @@ from benchmarks.pairs import ONE_THREAD, StepClock, in_turn, microseconds, save
 from benchmarks.regression import Problem, numpyro_model, problem, pyro_model
 from bnnzoo.core.density import build_density
 from bnnzoo.core.method import FitContext
+from bnnzoo.lowering.cores import one_core
 
 MEMBERS = 10
 LEARNING_RATE = 0.03
@@ -34,11 +35,12 @@ def seconds(p: Problem, members: int, way: str) -> float:
 
 
 def bnnzoo_step(p: Problem, num_steps: int = 5_000) -> float:
-    """Return the processor time of a step of all members in microseconds."""
+    """Return the processor time of a step of all members in microseconds, one member after the other."""
     method = bz.MAP(num_members=MEMBERS, num_steps=num_steps, polish_steps=0, learning_rate=LEARNING_RATE)
     clock = StepClock()
     density = build_density(pyro_model(p), torch.from_numpy(p.x), torch.from_numpy(p.y))
-    method.run(density, FitContext(progress=clock))
+    with one_core():
+        method.run(density, FitContext(progress=clock))
     return clock.microseconds
 
 

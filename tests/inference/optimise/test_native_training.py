@@ -1,7 +1,8 @@
 """Training in native stretches: the steps of the batched loop, whatever is asked of it, and back to that loop where it must."""
 
+import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 import bnnzoo as bz
-from bnnzoo.core.density import build_density
+from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.core.method import FitContext
 from bnnzoo.inference.optimise import native_members, native_training
 from bnnzoo.inference.optimise.batches import AllRows, Batch, Bootstrap, MemberBatches, MiniBatches
@@ -22,10 +23,10 @@ from bnnzoo.inference.optimise.observers import KeptIterates, PlateauStopping, a
 from bnnzoo.inference.optimise.optimisers import SGD, Adam
 from bnnzoo.inference.optimise.runs import Given, Run, Trained
 from bnnzoo.inference.optimise.schedules import Constant, Cosine
+from bnnzoo.inference.optimise.streams import MemberStreams
 from bnnzoo.inference.optimise.train import train
 from bnnzoo.lowering import lowered
 from bnnzoo.testing import linear_gaussian
-from tests.inference.optimise.test_train import Stream
 
 TARGET = linear_gaussian()
 START = torch.randn(3, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -90,10 +91,18 @@ def test_native_steps_are_those_of_the_batch_in_single_precision(natively: Nativ
     assert_same(found, trained(**settings), tolerance=1e-4)
 
 
+class Stream:
+    """Batches that come from elsewhere, of rows one behind the other."""
+
+    def stream(self, density: LogDensity, streams: MemberStreams) -> Iterator[Batch]:
+        for first in itertools.cycle(range(0, 40, 10)):
+            yield Batch(tuple(part[first : first + 10] for part in TARGET.data), (None, None))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "batches",
-    [MiniBatches(8), MemberBatches(8), Bootstrap(), Stream(10)],
+    [MiniBatches(8), MemberBatches(8), Bootstrap(), Stream()],
     ids=["shared", "own", "weights", "from elsewhere"],
 )
 def test_rows_are_those_of_the_batch(batches, natively: Natively) -> None:
