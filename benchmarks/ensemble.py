@@ -1,18 +1,29 @@
-"""A deep ensemble of ten networks against one network: whole fits with the same steps, on one thread.
+"""A deep ensemble of ten networks: against one network, whole fits with the same steps, and against NumPyro's, a step of Adam.
 
-Two ways: ``MAP`` as it stands (Adam, then L-BFGS until every member has converged), and five thousand steps of Adam alone.
-Processor time, compilation included where a fit compiles; inductor's cache is warm.
+Against one network two ways: ``MAP`` as it stands (Adam, then L-BFGS until every member has converged), and five thousand steps
+of Adam alone. Processor time, compilation included where a fit compiles; the caches of compilers are warm.
 
-Run: python -m benchmarks.ensemble
+A step of all ten members, in processor time: of bnnzoo within a fit, with all that it does at every step; of NumPyro
+``SVI.update`` with ``AutoDelta`` and ``Adam``, vectorised over members, in one compiled loop.
+
+Run: python -m benchmarks.ensemble [steps]      (with "steps", needs numpyro, only those)
 """
+
+import os
+import sys
+from collections.abc import Callable
 
 import torch
 
 import bnnzoo as bz
-from benchmarks.pairs import in_turn, microseconds, save
-from benchmarks.regression import Problem, problem, pyro_model
+from benchmarks.pairs import ONE_THREAD, StepClock, in_turn, microseconds, save
+from benchmarks.regression import Problem, numpyro_model, problem, pyro_model
+from bnnzoo.core.density import build_density
+from bnnzoo.core.method import FitContext
+from bnnzoo.lowering.cores import one_core
 
 MEMBERS = 10
+LEARNING_RATE = 0.03
 SIZES = {"small": (100, 10), "middling": (600, 50)}
 WAYS = {"default": {}, "adam": {"num_steps": 5_000, "polish_steps": 0}}
 
@@ -23,9 +34,41 @@ def seconds(p: Problem, members: int, way: str) -> float:
     return microseconds(lambda: bz.fit(pyro_model(p), method, p.x, p.y, progress=False), 1) / 1e6
 
 
-def main() -> None:
+def bnnzoo_step(p: Problem, num_steps: int = 5_000) -> float:
+    """Return the processor time of a step of all members in microseconds, one member after the other."""
+    method = bz.MAP(num_members=MEMBERS, num_steps=num_steps, polish_steps=0, learning_rate=LEARNING_RATE)
+    clock = StepClock()
+    density = build_density(pyro_model(p), torch.from_numpy(p.x), torch.from_numpy(p.y))
+    with one_core():
+        method.run(density, FitContext(progress=clock))
+    return clock.microseconds
+
+
+def numpyro_step(p: Problem, num_steps: int = 500) -> Callable[[], float]:
+    """Return what measures a step of all members inside one compiled loop."""
+    import jax
+    import jax.numpy as jnp
+    import numpyro
+    from numpyro.infer import SVI, Trace_ELBO, autoguide
+
+    model, data = numpyro_model(p), (jnp.array(p.x), jnp.array(p.y))
+    svi = SVI(model, autoguide.AutoDelta(model), numpyro.optim.Adam(LEARNING_RATE), Trace_ELBO())
+    start = jax.vmap(lambda key: svi.init(key, *data))(jax.random.split(jax.random.PRNGKey(0), MEMBERS))
+    update = jax.vmap(lambda state: svi.update(state, *data))
+    loop = jax.jit(lambda states: jax.lax.scan(lambda now, _: update(now), states, None, length=num_steps))
+    jax.block_until_ready(loop(start))
+    return lambda: microseconds(lambda: jax.block_until_ready(loop(start)), 1) / num_steps
+
+
+def compare_steps() -> None:
+    """Measure a step of ten members with both libraries and write the results."""
+    p = problem()
+    candidates = {"numpyro": numpyro_step(p), "bnnzoo": lambda: bnnzoo_step(p)}
+    save("ensemble_step", "us a step of ten members", in_turn(candidates), "numpyro", rows=600, params=p.num_params)
+
+
+def compare_with_one() -> None:
     """Measure one member and ten of them in turn, and write the results."""
-    torch.set_num_threads(1)
     for size, (rows, hidden) in SIZES.items():
         p = problem(rows, hidden=hidden)
         for way in WAYS:
@@ -36,4 +79,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    os.environ["XLA_FLAGS"] = ONE_THREAD
+    torch.set_num_threads(1)
+    if "steps" not in sys.argv:
+        compare_with_one()
+    compare_steps()

@@ -17,6 +17,7 @@ from typing import Any
 __all__ = [
     "ONE_THREAD",
     "RESULTS",
+    "StepClock",
     "as_typed",
     "in_process",
     "in_turn",
@@ -32,6 +33,30 @@ ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 RESULTS = Path(__file__).parent / "results"
 PACKAGES = ("bnnzoo", "torch", "pyro-ppl", "numpyro", "jax", "blackjax", "nutpie", "numpy", "laplace-torch")
+
+
+class StepClock:
+    """What a fit takes for its progress bar: it notes at which processor time how many steps were done."""
+
+    def __init__(self) -> None:
+        self._noted: list[tuple[int, float]] = []
+
+    def start(self, description: str, total: int) -> None:
+        """Forget the stage before."""
+        self._noted = []
+
+    def update(self, step: int, **fields: float) -> None:
+        """Note the time."""
+        self._noted.append((step, time.process_time()))
+
+    def stop(self) -> None:
+        """Ignore the end."""
+
+    @property
+    def microseconds(self) -> float:
+        """Processor time of a step of the last stage, between the first and the last time noted."""
+        (first, began), (last, ended) = self._noted[0], self._noted[-1]
+        return (ended - began) / (last - first) * 1e6
 
 
 def microseconds(call: Callable[[], Any], num_calls: int = 200) -> float:

@@ -36,9 +36,15 @@ FUNCTIONS: dict[str, Function] = {
     "products": lambda x, w, y, k, z: torch.tanh(x @ w) @ w.T @ w,
     "product of the long dimension": lambda x, w, y, k, z: x.T @ (torch.sin(x @ w)),
     "product of square matrices": lambda x, w, y, k, z: z.T @ z @ z.T,
+    "products and what is added": lambda x, w, y, k, z: (
+        torch.addmm(w[0], x, w).sin()
+        + torch.addmm(y[:, None], z, z[:30, :5])
+        + torch.addmm(x.T[:, :1], x.T, z[:, :3])[0, 0]
+    ),
     "row sums": lambda x, w, y, k, z: torch.exp(x).sum(1) * y,
     "column sums": lambda x, w, y, k, z: (torch.exp(z) * y[:, None]).sum(0),
     "sum of everything": lambda x, w, y, k, z: z.square().sum() + y.abs().sum(),
+    "means": lambda x, w, y, k, z: (z.mean(1) * y + z.T.mean() * 2)[:, None] - z.mean(0, keepdim=True) + y[k].mean(),
     "largest": lambda x, w, y, k, z: torch.logsumexp(z, 1) + z.amax(0).amin(),
     "shapes": lambda x, w, y, k, z: torch.cat([z.T.reshape(-1)[5:100:3], x[::2, 1], (x.T[None] + 1).reshape(-1)]),
     "shape of an expression": lambda x, w, y, k, z: (2 * z).view(20, 60).T.sum(1) + (3 * x).reshape(-1)[7:67],

@@ -27,9 +27,10 @@ from bnnzoo.inference.optimise.members import Members, joined, trained_in_parts
 from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective, Objective, log_joint_objective
 from bnnzoo.inference.optimise.observers import HeldOutStopping
 from bnnzoo.inference.optimise.optimisers import Adam
+from bnnzoo.inference.optimise.runs import NoiseSource
 from bnnzoo.inference.optimise.schedules import ScheduleName, schedule_named
 from bnnzoo.inference.optimise.streams import MemberStreams
-from bnnzoo.inference.optimise.train import NoiseSource, train
+from bnnzoo.inference.optimise.train import train
 from bnnzoo.inference.starts import Start, starting_points
 
 __all__ = ["DeepEnsemble", "Weights"]

@@ -17,8 +17,9 @@ from bnnzoo.inference.optimise.lbfgs import LBFGSResult, lbfgs
 from bnnzoo.inference.optimise.members import Members, joined, trained_in_parts
 from bnnzoo.inference.optimise.objectives import log_joint_objective
 from bnnzoo.inference.optimise.optimisers import Adam
+from bnnzoo.inference.optimise.runs import Trained
 from bnnzoo.inference.optimise.schedules import ScheduleName, schedule_named
-from bnnzoo.inference.optimise.train import Trained, train
+from bnnzoo.inference.optimise.train import train
 from bnnzoo.inference.starts import Evaluated, Start, evaluated_starts
 from bnnzoo.lowering.lowered import looped_value_and_grad
 

@@ -1,8 +1,7 @@
-"""What chains in native code share, however they move: the gradient as a graph, the length of stretches, and when it pays."""
+"""What chains in native code share, however they move: the gradient as a graph, and when native code pays."""
 
-import warnings
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,16 +10,9 @@ from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.lowering.compiling import LoweringWarning, for_compiling
-from bnnzoo.lowering.failures import may_raise
-from bnnzoo.lowering.graphs import lift_constants, trace
+from bnnzoo.lowering.stretches import inner_graph
 
-__all__ = ["FIRST_BUDGET", "Gradient", "compiled_or_none", "gradient_of", "next_budget"]
-
-SECONDS_PER_STRETCH = 0.1
-"""Time that a stretch should take: interrupts and progress bars wait for its end."""
-
-FIRST_BUDGET, MAX_GROWTH = 64, 4
+__all__ = ["Gradient", "gradient_of"]
 
 
 class Gradient(NamedTuple):
@@ -43,34 +35,6 @@ def gradient_of(density: LogDensity) -> Gradient | None:
         return value, gradient
 
     theta = torch.zeros(density.num_params, dtype=density.dtype, device=density.device)
-    try:
-        graph, _ = trace(value_and_grad, [theta, *(leaves[i].detach().clone() for i in places)])
-        if may_raise(graph):  # out of the middle of a chain, whose state would be lost
-            return None
-        for_compiling(graph)
-        return Gradient(graph, lift_constants(graph), [leaves[i].detach() for i in places])
-    except Exception:  # a model may fail to trace in any way; the loop in Python says what to change
-        return None
-
-
-@runtime_checkable
-class _Native(Protocol):
-    def is_native(self) -> bool: ...
-
-
-def compiled_or_none[N: _Native](gradient: Gradient | None, make: Callable[[Gradient], N]) -> N | None:
-    """Return chains in native code, or None where they cannot be compiled: graphs run from Python would be slower."""
-    if gradient is None:
-        return None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LoweringWarning)  # the loop that takes over warns if it is slow, too
-        try:
-            found = make(gradient)
-            return found if found.is_native() else None
-        except Exception:  # a compiler may fail in any way, and the fit goes on without it
-            return None
-
-
-def next_budget(budget: int, num_steps: int, seconds: float) -> int:
-    """Return the number of steps of the next stretch, after one in which ``num_steps`` took so many seconds."""
-    return max(1, min(int(num_steps * SECONDS_PER_STRETCH / seconds), budget * MAX_GROWTH))
+    tensors = [leaves[i].detach() for i in places]
+    found = inner_graph(value_and_grad, [theta, *tensors])
+    return None if found is None else Gradient(found.graph, found.constants, tensors)

@@ -72,6 +72,10 @@ class RowBatches(ABC):
         """Number of rows of a batch; None for all rows of the data."""
         return None
 
+    def have_same_rows(self, num_data: int) -> bool:
+        """Tell whether every step sees the same rows, all of them."""
+        return self.num_rows is None or self.num_rows >= num_data
+
     def stream(self, density: LogDensity, streams: MemberStreams) -> Iterator[Batch]:
         """Return an endless stream of batches; see :class:`Batches`.
 

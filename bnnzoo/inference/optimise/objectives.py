@@ -13,7 +13,7 @@ from bnnzoo.core.replay import log_prob
 from bnnzoo.inference.optimise.batches import Batch
 from bnnzoo.lowering.lowered import eager_value_and_grad
 
-__all__ = ["Inputs", "MemberObjective", "Objective", "log_joint_objective"]
+__all__ = ["Inputs", "MemberObjective", "Objective", "inputs_of_member", "log_joint_objective"]
 
 
 class Inputs(NamedTuple):
@@ -59,6 +59,8 @@ class MemberObjective:
         ``(params[Q], inputs) -> []`` for one member, whose inputs have no dimension for members.
     looped : callable, optional
         The same without ``vmap``; default: ``function``.
+    num_terms : int
+        Number of terms, such as particles, that ``looped`` adds up one by one.
 
     Examples
     --------
@@ -71,6 +73,7 @@ class MemberObjective:
 
     function: Callable[[Tensor, Inputs], Tensor]
     looped: Callable[[Tensor, Inputs], Tensor] | None = None
+    num_terms: int = 1
 
     def value_and_grad(self, params: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor]:
         """Return the value ``[C]`` and its gradient ``[C, Q]`` at ``params[C, Q]``."""
@@ -82,11 +85,15 @@ class MemberObjective:
 
     def looped_value_and_grad(self, params: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor]:
         """Return the same, one member after another."""
-        pairs = [self._of_member(row, _inputs_of_member(inputs, member)) for member, row in enumerate(params)]
+        pairs = [self._of_member(row, inputs_of_member(inputs, member)) for member, row in enumerate(params)]
         return torch.stack([value for value, _ in pairs]), torch.stack([gradient for _, gradient in pairs])
 
     def _of_member(self, params: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor]:
-        return eager_value_and_grad(lambda leaf: (self.looped or self.function)(leaf, inputs), params)
+        return eager_value_and_grad(lambda leaf: self.alone(leaf, inputs), params)
+
+    def alone(self, params: Tensor, inputs: Inputs) -> Tensor:
+        """Return the value ``[]`` of one member at ``params[Q]``, by Python loops."""
+        return (self.looped or self.function)(params, inputs)
 
 
 def log_joint_objective(density: LogDensity) -> MemberObjective:
@@ -122,7 +129,8 @@ def _weighted_log_likelihood(density: LogDensity, theta: Tensor, batch: Batch) -
     return density.num_data / len(weights) * total
 
 
-def _inputs_of_member(inputs: Inputs, member: int) -> Inputs:
+def inputs_of_member(inputs: Inputs, member: int) -> Inputs:
+    """Return what the objective of one member sees, without a dimension for members."""
     batch = inputs.batch
     pairs = zip(batch.data, batch.dims, strict=True)
     data = tuple(value if dim is None else value[member] for value, dim in pairs)

@@ -1,66 +1,28 @@
 """The one training loop: any objective, optimiser, schedule and batches, for all members at once."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext
 from bnnzoo.core.settings import check_settings
-from bnnzoo.inference.optimise.batches import Batch, Batches
+from bnnzoo.core.streamed import StreamedDensity
+from bnnzoo.inference.optimise.batches import Batch, Batches, RowBatches
+from bnnzoo.inference.optimise.native_training import native_members, trained_natively
 from bnnzoo.inference.optimise.objectives import Inputs, Objective
 from bnnzoo.inference.optimise.observers import Observer, StepProgress
 from bnnzoo.inference.optimise.optimisers import Optimiser, State
+from bnnzoo.inference.optimise.runs import STEPS_PER_LOOK, Given, NoiseSource, Run, Trained, tensors_of
 from bnnzoo.inference.optimise.schedules import Schedule
 from bnnzoo.inference.optimise.streams import MemberStreams
 from bnnzoo.lowering.lowered import Lowered
 
-__all__ = ["NoiseSource", "Trained", "train"]
-
-STEPS_PER_LOOK = 16
-"""Steps after which members that are stuck are looked for: looking waits for the device."""
-
-type NoiseSource = Callable[[torch.Generator], tuple[Tensor, ...]]
-"""Draws the random numbers ``[C, ...]`` of the next step, from the stream that the members share or from its own."""
-
-
-@dataclass(frozen=True)
-class Trained:
-    """Where training ended.
-
-    Attributes
-    ----------
-    params : Tensor [C, Q]
-        The last iterate.
-    state : tuple of Tensor [C, Q]
-        That of the optimiser.
-    trace : Tensor [C, num_steps]
-        The objective before each step; NaN where the step was refused.
-    complete : bool
-        False if interrupted from the keyboard.
-    last_good : Tensor [C, Q]
-        The latest iterate known to have a finite objective and gradient.
-    """
-
-    params: Tensor
-    state: State
-    trace: Tensor
-    complete: bool
-    last_good: Tensor
-
-    @property
-    def num_steps(self) -> int:
-        """Number of steps taken."""
-        return self.trace.shape[1]
-
-    @property
-    def num_rejected(self) -> int:
-        """Number of steps that members were refused, all members together."""
-        return int(self.trace.isnan().sum())
+__all__ = ["train"]
 
 
 def train(
@@ -147,23 +109,37 @@ def train(
     streams = MemberStreams(context.seed, range(len(start)) if members is None else members)
     source = batches.stream(density, streams)
     table, num_own = _table(optimiser.scalars(schedule.factors(num_steps)), scalars, start)
-    one_step = _lowered_step(objective, optimiser, num_own)
+    run = Run(objective, optimiser, table, num_own, constants, start, observe, context.progress, name)
+    steps = (Given(batch, noise(streams.shared)) for batch in source)
+    first = next(steps)
     context.progress.start("Compiling", 1)
+    one_step = _lowered_step(run.objective, run.optimiser, run.num_own)
+    traced = one_step.specialize(start, optimiser.start(start), table[0], constants, first.noise, first.batch)
+    native = None
+    if num_steps > traced.worth_compiling_after and not isinstance(density, StreamedDensity):
+        same_rows = isinstance(batches, RowBatches) and batches.have_same_rows(density.num_data)
+        native = native_members(run, first, same_rows)
+    given = chain([first], steps)
+    return _trained_in_batch(run, one_step, given) if native is None else trained_natively(native, run, given)
+
+
+def _trained_in_batch(run: Run, one_step: Lowered, given: Iterator[Given]) -> Trained:
+    """Train all members in one batch: one call from Python a step."""
+    constants, observe = run.constants, run.observe
     show: StepProgress | None = None
-    params, state, good = start, optimiser.start(start), start
+    params, state, good = run.start, run.optimiser.start(run.start), run.start
     values: list[Tensor] = []
     step: Callable[..., Any] | None = None
     batch: Batch | None = None
     tensors: list[Tensor] = []
     try:
-        for taken, row in enumerate(table.unbind(0), start=1):
-            last, batch = batch, next(source)
-            tensors = tensors if batch is last else _tensors(batch)
-            drawn = noise(streams.shared)
+        for taken, row in enumerate(run.table.unbind(0), start=1):
+            last, (batch, drawn) = batch, next(given)
+            tensors = tensors if batch is last else tensors_of(batch)
             if step is None:
                 arguments = (params, state, row, constants, drawn, batch)
-                step = one_step.specialize(*arguments, num_calls=num_steps).flat
-                show = StepProgress(context.progress, "Optimising", num_steps, name)
+                step = one_step.specialize(*arguments, num_calls=run.num_steps).flat
+                show = StepProgress(run.progress, "Optimising", run.num_steps, run.name)
             before = params
             with torch.no_grad():
                 params, *moments, value = step(params, *state, row, *constants, *drawn, *tensors)
@@ -225,10 +201,3 @@ def _lowered_step(objective: Objective, optimiser: Optimiser, num_own: int) -> L
         return step
 
     return Lowered(stepping(objective.value_and_grad), stepping(objective.looped_value_and_grad))
-
-
-def _tensors(batch: Batch) -> list[Tensor]:
-    """Return the tensors of a batch in the order of its leaves."""
-    leaves = batch.data if all(isinstance(each, Tensor) for each in batch.data) else pytree.tree_leaves(batch.data)
-    found = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-    return found if batch.row_weights is None else [*found, batch.row_weights]

@@ -149,7 +149,7 @@ def _maximised_together(restarts: Restarts, density: LogDensity, context: FitCon
     shape = (method.num_restarts, method.num_particles, family.noise_size(density.num_params))
     average = IterateAverage(method.window, method.num_steps)
     found = train(
-        _objective(bound, method.entropy_weight),
+        _objective(bound, method.entropy_weight, method.num_particles),
         Adam(method.learning_rate, clip=restarts.clip),
         schedule_named(method.schedule),
         batches_of(method.batch_size),
@@ -172,14 +172,14 @@ def _stopping(method: BoundSettings) -> PlateauStopping | None:
     return PlateauStopping(method.tolerance, method.window, method.num_steps)
 
 
-def _objective(bound: Bound, temperature: float) -> MemberObjective:
+def _objective(bound: Bound, temperature: float, num_particles: int) -> MemberObjective:
     def value(params: Tensor, inputs: Inputs, looped: bool = False) -> Tensor:
         (noise,) = inputs.noise
         weight = inputs.scalars[0] if inputs.scalars else None
         data = inputs.batch.data
         return mean_over_particles(lambda row: bound(params, row, data, weight, temperature), noise, looped)
 
-    return MemberObjective(value, looped=lambda params, inputs: value(params, inputs, looped=True))
+    return MemberObjective(value, lambda params, inputs: value(params, inputs, looped=True), num_particles)
 
 
 def _refuse_stuck(trace: Tensor, rejected_at: str) -> None:

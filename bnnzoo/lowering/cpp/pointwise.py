@@ -22,6 +22,7 @@ FILLS: dict[Any, Callable[[tuple[Any, ...]], Any]] = {
     aten.full_like.default: lambda args: args[1],
     aten.new_full.default: lambda args: args[2],
     aten.scalar_tensor.default: lambda args: args[0],
+    aten.empty.memory_format: lambda args: 0,
     **dict.fromkeys((aten.zeros.default, aten.zeros_like.default, aten.new_zeros.default), lambda args: 0),
     **dict.fromkeys((aten.ones.default, aten.ones_like.default, aten.new_ones.default), lambda args: 1),
 }

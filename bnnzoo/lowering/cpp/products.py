@@ -8,8 +8,9 @@ from torch.fx import Node
 from bnnzoo.lowering.cpp.nests import Reduction, Statement
 from bnnzoo.lowering.cpp.scope import Scope, Value, converted, index_over
 from bnnzoo.lowering.cpp.values import TYPES, Affine, Body, Cannot, Lazy, Read, View, contiguous_strides, count
+from bnnzoo.lowering.cpp.views import broadcast
 
-__all__ = ["product"]
+__all__ = ["affine", "product"]
 
 SHORT = 16
 """Terms up to which a sum is written out, and rows up to which a product is computed one accumulator a row."""
@@ -23,12 +24,31 @@ LETTERS = {torch.float32: "s", torch.float64: "d"}
 
 def product(scope: Scope, node: Node) -> Value:
     """Write ``left[M, K] @ right[K, N]``."""
-    left, right = scope.of(node.args[0]), scope.of(node.args[1])
+    found = _product(scope, scope.of(node.args[0]), scope.of(node.args[1]))
+    return found if isinstance(found, View) else scope.kept(node, found)
+
+
+def affine(scope: Scope, node: Node) -> Value:
+    """Write ``added + left[M, K] @ right[K, N]``."""
+    if any(factor != 1 for factor in node.kwargs.values()):
+        raise Cannot(f"{node.target} with {dict(node.kwargs)}")
+    found = _product(scope, scope.of(node.args[1]), scope.of(node.args[2]))
+    total = found.lazy() if isinstance(found, View) else found
+    added = broadcast(scope.lazy(node.args[0]), total.shape)
+
+    def emit(body: Body, index: tuple[Affine, ...]) -> str:
+        return body.let(total.dtype, f"{total.emit(body, index)} + {added.emit(body, index)}")
+
+    reads, uses = (*total.reads, *added.reads), (*total.uses, *added.uses)
+    return scope.kept(node, Lazy(total.shape, total.dtype, emit, reads, uses, total.cost + added.cost + 1))
+
+
+def _product(scope: Scope, left: Value, right: Value) -> Value:
     (rows, terms), columns = left.shape, right.shape[1]
     if 0 in (rows, terms, columns):
         raise Cannot("a product of nothing")
     if terms <= SHORT:
-        return scope.kept(node, _written_out(scope, left, right))
+        return _written_out(scope, left, right)
     if min(rows, columns) > SHORT:
         return _by_loops(scope, scope.memory(left), scope.memory(right))
     if rows <= columns:

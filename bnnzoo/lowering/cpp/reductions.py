@@ -1,11 +1,13 @@
 """Sums and other reductions over dimensions of a tensor."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 from torch.fx import Node
 
+from bnnzoo.lowering.cpp.formulas import literal
 from bnnzoo.lowering.cpp.nests import Nest, Reduction
 from bnnzoo.lowering.cpp.scope import Scope, Value, best_order, converted, index_over
 from bnnzoo.lowering.cpp.values import (
@@ -22,7 +24,7 @@ from bnnzoo.lowering.cpp.values import (
 )
 from bnnzoo.lowering.cpp.views import with_sizes
 
-__all__ = ["REDUCTIONS", "reduced"]
+__all__ = ["MEANS", "REDUCTIONS", "averaged", "reduced"]
 
 aten = torch.ops.aten
 
@@ -36,9 +38,11 @@ class Rule(NamedTuple):
 
 
 SUM = Rule("0", "{0} + {1}", adds=True)
+MEANS = (aten.mean.default, aten.mean.dim)
 REDUCTIONS: dict[Any, Rule] = {
     aten.sum.default: SUM,
     aten.sum.dim_IntList: SUM,
+    **dict.fromkeys(MEANS, SUM),
     aten.prod.default: Rule("1", "{0} * {1}"),
     aten.any.default: Rule("0", "{0} | {1}"),
     aten.any.dim: Rule("0", "{0} | {1}"),
@@ -72,6 +76,18 @@ def reduced(scope: Scope, node: Node) -> Value:
     shape = tuple(1 if dim in over else size for dim, size in enumerate(value.shape))
     found = _reduction(scope, Over(value, over, rule, dtype, shape))
     return with_sizes(found, tuple(node.meta["val"].shape))
+
+
+def averaged(scope: Scope, node: Node) -> Value:
+    """Write a mean over some dimensions: the sum, divided by the number of its terms."""
+    found = reduced(scope, node)
+    total = found.lazy() if isinstance(found, View) else found
+    number = literal(count(scope.of(node.args[0]).shape) // count(total.shape), total.dtype)
+
+    def emit(body: Body, index: tuple[Affine, ...]) -> str:
+        return body.let(total.dtype, f"{total.emit(body, index)} / {number}")
+
+    return scope.kept(node, replace(total, emit=emit, cost=total.cost + 1))
 
 
 def _reduction(scope: Scope, of: Over) -> Value:

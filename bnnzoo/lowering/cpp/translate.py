@@ -8,8 +8,8 @@ from torch.fx import GraphModule, Node
 
 from bnnzoo.lowering.cpp.formulas import COMPARISONS, FORMULAS, HEADER
 from bnnzoo.lowering.cpp.pointwise import FILLS, chosen, clamped, counted, filled, pointwise
-from bnnzoo.lowering.cpp.products import product
-from bnnzoo.lowering.cpp.reductions import REDUCTIONS, reduced
+from bnnzoo.lowering.cpp.products import affine, product
+from bnnzoo.lowering.cpp.reductions import MEANS, REDUCTIONS, averaged, reduced
 from bnnzoo.lowering.cpp.scope import ALIGNMENT, Handler, Program, Scope
 from bnnzoo.lowering.cpp.values import TYPES, Buffer, Cannot, View
 from bnnzoo.lowering.cpp.views import seen
@@ -54,12 +54,14 @@ HANDLERS: dict[Any, Handler] = {
     **dict.fromkeys((*FORMULAS, *COMPARISONS), pointwise),
     **dict.fromkeys(FILLS, filled),
     **dict.fromkeys(REDUCTIONS, reduced),
+    **dict.fromkeys(MEANS, averaged),
     **dict.fromkeys(SEEN, seen),
     aten.where.self: chosen,
     aten.where.Scalar: chosen,
     aten.clamp.default: clamped,
     prims.iota.default: counted,
     aten.mm.default: product,
+    aten.addmm.default: affine,
     aten.cat.default: joined,
     aten.copy_.default: copied,
     aten.index_put_.default: put_in_place,

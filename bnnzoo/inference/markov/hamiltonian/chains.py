@@ -26,12 +26,13 @@ from bnnzoo.inference.markov.hamiltonian.native import (
 )
 from bnnzoo.inference.markov.hamiltonian.starting import started
 from bnnzoo.inference.markov.hamiltonian.steps import STATS
-from bnnzoo.inference.markov.native import FIRST_BUDGET, Gradient, next_budget
+from bnnzoo.inference.markov.native import Gradient
 from bnnzoo.inference.markov.noise import keys_of
 from bnnzoo.inference.markov.settings import HamiltonianSettings
 from bnnzoo.inference.markov.snapshots import from_arrays, to_arrays
 from bnnzoo.lowering.cores import in_threads, num_cores, one_arithmetic_thread
 from bnnzoo.lowering.loops import Stretch
+from bnnzoo.lowering.stretches import FIRST_BUDGET, next_budget
 
 __all__ = ["NativeChains"]
 

@@ -29,12 +29,13 @@ from bnnzoo.inference.markov.hamiltonian.steps import (
     stages_of,
 )
 from bnnzoo.inference.markov.hamiltonian.windows import close_windows
-from bnnzoo.inference.markov.native import compiled_or_none, gradient_of
+from bnnzoo.inference.markov.native import gradient_of
 from bnnzoo.inference.markov.protocols import Loop
 from bnnzoo.inference.markov.settings import HamiltonianSettings, even_groups, typical_num_steps
 from bnnzoo.inference.markov.store import not_compiled_here
 from bnnzoo.lowering.lowered import LoopStep
 from bnnzoo.lowering.packed import Packed
+from bnnzoo.lowering.stretches import compiled_or_none
 
 __all__ = ["HamiltonianLoop", "HamiltonianSampler"]
 

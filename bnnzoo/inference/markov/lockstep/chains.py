@@ -13,18 +13,13 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.inference.markov.lockstep.dynamics import Point
 from bnnzoo.inference.markov.lockstep.motions import Common, Motion, Moving
 from bnnzoo.inference.markov.lockstep.native import Chain, Counters, Plan, chain_loop
-from bnnzoo.inference.markov.native import (
-    FIRST_BUDGET,
-    Gradient,
-    compiled_or_none,
-    gradient_of,
-    next_budget,
-)
+from bnnzoo.inference.markov.native import Gradient, gradient_of
 from bnnzoo.inference.markov.settings import ChainSettings
 from bnnzoo.inference.markov.store import not_compiled_here
 from bnnzoo.inference.markov.streams import ChainStreams
 from bnnzoo.lowering.cores import in_threads, num_cores, one_arithmetic_thread
 from bnnzoo.lowering.loops import Stretch
+from bnnzoo.lowering.stretches import FIRST_BUDGET, compiled_or_none, next_budget
 
 __all__ = ["Drawn", "NativeMotion", "native_kind", "native_motion"]
 

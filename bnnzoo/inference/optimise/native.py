@@ -1,0 +1,137 @@
+"""One member's training as a loop for native code: over the steps of a stretch, whose inputs lie in memory one by one."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from bnnzoo.inference.optimise.optimisers import Optimiser, State
+from bnnzoo.inference.optimise.runs import STEPS_PER_LOOK
+from bnnzoo.lowering.stretches import Inner
+
+__all__ = ["Counters", "Layout", "Member", "Plan", "member_loop"]
+
+
+class Counters(NamedTuple):
+    """Numbers ``[]`` of steps: taken so far, taken in this stretch, and left in it."""
+
+    taken: Tensor
+    place: Tensor
+    left: Tensor
+
+
+class Member(NamedTuple):
+    """Everything about one member that changes.
+
+    Attributes
+    ----------
+    params : Tensor [Q]
+    moments : tuple of Tensor [Q]
+        State of the optimiser.
+    good : Tensor [Q]
+        The latest iterate known to be good.
+    last : Tensor []
+        The objective before the last step; NaN if that was refused.
+    values : Tensor [R, 1]
+        The objective before each step of the stretch.
+    iterates : Tensor [R, Q]
+        Those after each step, or a single row where nobody looks at them.
+    counters : Counters
+        Written last: the rows above are written where these count.
+    """
+
+    params: Tensor
+    moments: State
+    good: Tensor
+    last: Tensor
+    values: Tensor
+    iterates: Tensor
+    counters: Counters
+
+
+class Plan(NamedTuple):
+    """What does not change during a stretch.
+
+    Attributes
+    ----------
+    table : Tensor [R, K]
+        Numbers of each step.
+    given : sequence of Tensor [R, ...]
+        What each step is given: random numbers, and the rows of its batch unless they are always the same.
+    constants : sequence of Tensor
+        Of this member.
+    data : sequence of Tensor
+        The rows, if they are always the same.
+    inner : sequence of Tensor
+        Constants of the gradient's graph.
+    """
+
+    table: Tensor
+    given: Sequence[Tensor]
+    constants: Sequence[Tensor]
+    data: Sequence[Tensor]
+    inner: Sequence[Tensor]
+
+
+class Layout(NamedTuple):
+    """How many numbers of the table are the optimiser's, how many of a step's tensors are noise, and the shapes of all."""
+
+    num_own: int
+    num_noise: int
+    shapes: tuple[tuple[int, ...], ...]
+
+
+def member_loop(
+    optimiser: Optimiser, inner: Inner, layout: Layout
+) -> tuple[Callable[..., Tensor], Callable[[Member, Plan], Member]]:
+    """Return ``going`` and ``body`` of the loop over the steps of one member, on a :class:`Member` and a :class:`Plan`.
+
+    Parameters
+    ----------
+    optimiser : Optimiser
+    inner : Inner
+        ``(params[Q], scalars, constants, noise, rows) -> (objective [], gradient [Q])``.
+    layout : Layout
+    """
+
+    def going(member: Member, plan: Plan) -> Tensor:
+        return member.counters.left > 0
+
+    def step(member: Member, plan: Plan) -> Member:
+        place = member.counters.place.view(1)
+        numbers = plan.table.index_select(0, place).view(-1).unbind()
+        pairs = zip(plan.given, layout.shapes, strict=True)
+        given = [each.index_select(0, place).view(shape) for each, shape in pairs]
+        noise, rows = given[: layout.num_noise], [*given[layout.num_noise :], *plan.data]
+        scalars = numbers[layout.num_own :]
+        value, gradient = inner.graph(*plan.inner, member.params, *scalars, *plan.constants, *noise, *rows)
+        usable = gradient.isfinite().all() & value.isfinite()
+        move, moments = optimiser.move(
+            torch.where(usable, gradient, 0.0)[None],
+            tuple(each[None] for each in member.moments),
+            numbers[: layout.num_own],
+            tuple(each[None] for each in noise),
+        )
+        moved = member.params + torch.where(usable, move[0], 0.0)
+        return _stepped(member, moved, tuple(each[0] for each in moments), torch.where(usable, value, torch.nan))
+
+    return going, step
+
+
+def _stepped(member: Member, moved: Tensor, moments: State, value: Tensor) -> Member:
+    """Return a member after a step, halfway back to the last good iterate if it is stuck, with the step's row written."""
+    counters, refused = member.counters, value.isnan()
+    looks = (counters.taken + 1) % STEPS_PER_LOOK == 0
+    stuck = looks & refused & member.last.isnan()
+    params = torch.where(stuck, 0.5 * (member.good + moved), moved)
+    row, only_row = counters.place.view(1), counters.place.clamp(max=len(member.iterates) - 1).view(1)
+    return Member(
+        params=params,
+        moments=moments,
+        good=torch.where(looks & ~refused, member.params, member.good),
+        last=value,
+        values=member.values.index_put((row,), value.view(1, 1)),
+        iterates=member.iterates.index_put((only_row,), params[None]),
+        counters=Counters(counters.taken + 1, counters.place + 1, counters.left - 1),
+    )

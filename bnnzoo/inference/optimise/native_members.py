@@ -1,0 +1,167 @@
+"""Members that train in native code: each on its own, side by side in threads, many steps a call."""
+
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+from torch.utils import _pytree as pytree
+
+from bnnzoo.inference.optimise.feed import Feed, shapes_of
+from bnnzoo.inference.optimise.native import Counters, Layout, Member, Plan, member_loop
+from bnnzoo.inference.optimise.objectives import Inputs, inputs_of_member
+from bnnzoo.inference.optimise.runs import STEPS_PER_LOOK, Given, Run, Trained, tensors_of
+from bnnzoo.lowering.cores import in_threads, num_cores, one_arithmetic_thread
+from bnnzoo.lowering.loops import Stretch
+from bnnzoo.lowering.stretches import FIRST_BUDGET, Inner, next_budget
+
+__all__ = ["NativeMembers"]
+
+MAX_STEPS, MAX_ENTRIES, MAX_ENTRIES_OF_ALL = 256, 1 << 20, 1 << 25
+"""Steps of a stretch, and numbers that lie in memory for those of one member and of all."""
+
+FIRST_FLOPS = 500_000_000
+"""Multiplications and additions of all members in the first stretch, before its time is known."""
+
+SHORTER = 1e-3
+"""Factor of the steps with which native code is tried: gradients lost in rounding differ in sign, and so do Adam's steps then."""
+
+THREADS_PAY_FROM = 2e-3
+"""Seconds of work of all members from which threads are started; for less, starting them costs a good part of what they save."""
+
+
+class NativeMembers:
+    """Members that train in native code, each on its own.
+
+    Parameters
+    ----------
+    run : Run
+    inner : Inner
+        Gradient of one member's objective; see :func:`bnnzoo.inference.optimise.native_training.member_gradient`.
+    first : Given
+        What the first step is given, of the same shapes as all others.
+    same_rows : bool
+        Whether every step sees the same rows.
+    num_threads : int, optional
+        Members that train at a time. Default: one for each core that this process may use.
+    compiles : bool
+        False to run the traced graphs.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        inner: Inner,
+        first: Given,
+        same_rows: bool,
+        num_threads: int | None = None,
+        compiles: bool = True,
+    ) -> None:
+        self._run, self.num_members = run, len(run.start)
+        self.num_threads = min(num_threads or num_cores(), self.num_members)
+        self.max_steps = _max_steps(run, shapes_of(first, same_rows))
+        self._feed = Feed(first, same_rows, self.max_steps)
+        self._table = SHORTER * run.table[:1].repeat(self.max_steps, 1)
+        plans = [self._plan(inner, first, same_rows, member) for member in range(self.num_members)]
+        layout, example = Layout(run.num_own, len(first.noise), self._feed.shapes), _example(run, self.max_steps)
+        going, body = member_loop(run.optimiser, inner, layout)
+        key = (run.optimiser, layout, inner.graph.code)
+        self.stretch = Stretch(going, body, example, plans[0], key, "cpp" if compiles else False)
+        self._plans = [self.stretch.pack_fixed(plan) for plan in plans]
+        memory = [tensor.expand(self.num_members, *tensor.shape).clone() for tensor in self.stretch.pack(example)]
+        self._states = [[tensor[c] for tensor in memory] for c in range(self.num_members)]
+        self._members: Member = vmap(self.stretch.unpack)(memory)
+        _write(self._members[:3], (run.start, run.optimiser.start(run.start), run.start))
+        self._members.counters.taken.zero_()
+        self._before = self._copy()
+        self.budget, self._seconds_per_step = _first_budget(inner.flops * self.num_members, self.max_steps), 0.0
+
+    def is_native(self) -> bool:
+        """Return whether the loop was compiled; some steps of a copy of a member raise if the compiled code fails."""
+        if self.stretch.how == "compiled":
+            with one_arithmetic_thread():
+                self.stretch([tensor.clone() for tensor in self._states[0]], self._plans[0])
+        return self.stretch.how == "compiled"
+
+    def advance(self, table: Tensor, given: Sequence[Given]) -> tuple[Tensor, Tensor]:
+        """Take a step for each row of ``table[n, K]``, and return values and iterates.
+
+        Returns
+        -------
+        Tensor [C, n]
+            The objective before each step.
+        Tensor [C, n, Q]
+            The iterates after it, if somebody observes them; valid until the next call.
+        """
+        self._table[: len(table)] = table
+        self._feed.write(given)
+        self._before = self._copy()
+        self._go(len(table))
+        return self._members.values[:, : len(table), 0].clone(), self._members.iterates[:, : len(table)]
+
+    def go_back(self, taken: int) -> None:
+        """Be where ``taken`` steps led, all of them those of the last stretch or before it."""
+        if not bool((self._members.counters.taken == taken).all()):
+            _write(_changing(self._members), self._before)
+            self._go(taken - int(self._members.counters.taken[0]))
+
+    def ended(self, trace: Tensor, complete: bool) -> Trained:
+        """Return where members are."""
+        params, moments, good = pytree.tree_map(torch.clone, self._members[:3])
+        return Trained(params, moments, trace, complete, good)
+
+    def _go(self, num_steps: int) -> None:
+        """Take steps of a stretch, from its first one."""
+        self._members.counters.place.zero_()
+        self._members.counters.left.fill_(num_steps)
+        pays = num_steps * self.num_members * self._seconds_per_step >= THREADS_PAY_FROM
+        threads, began = self.num_threads if pays else 1, time.perf_counter()
+        in_threads(self._move, range(self.num_members), threads)
+        seconds = max(time.perf_counter() - began, 1e-9)
+        self._seconds_per_step = seconds / (num_steps * -(-self.num_members // threads)) if num_steps else 0.0
+        self.budget = min(next_budget(self.budget, num_steps, seconds), self.max_steps)
+
+    def _move(self, member: int) -> None:
+        self.stretch(self._states[member], self._plans[member])
+
+    def _copy(self) -> Any:
+        return pytree.tree_map(torch.clone, _changing(self._members))
+
+    def _plan(self, inner: Inner, first: Given, same_rows: bool, member: int) -> Plan:
+        inputs = inputs_of_member(Inputs((), self._run.constants, (), first.batch), member)
+        rows = [each.detach() for each in tensors_of(inputs.batch)] if same_rows else []
+        return Plan(self._table, self._feed.of_member(member), list(inputs.constants), rows, inner.constants)
+
+
+def _example(run: Run, max_steps: int) -> Member:
+    """Return a member that is about to take a few steps, with a look at whether it is stuck, to be traced and tried."""
+    start = run.start[0].clone()
+    moments = tuple(each[0] for each in run.optimiser.start(run.start[:1]))
+    iterates = start.new_zeros(max_steps if run.observe is not None else 1, len(start))
+    counters = Counters(*(torch.tensor(n) for n in (STEPS_PER_LOOK - 2, 0, min(max_steps, 3))))
+    return Member(start, moments, start, start.new_zeros(()), start.new_zeros(max_steps, 1), iterates, counters)
+
+
+def _max_steps(run: Run, shapes: Sequence[tuple[int, ...]]) -> int:
+    """Return how many steps of one member fit into memory at a time, the same for every length of a run: it is compiled in."""
+    num_iterates = run.start.shape[1] if run.observe is not None else 0
+    entries = run.table.shape[1] + num_iterates + sum(map(math.prod, shapes))
+    return max(1, min(MAX_STEPS, MAX_ENTRIES // entries, MAX_ENTRIES_OF_ALL // (entries * len(run.start))))
+
+
+def _first_budget(flops: int, max_steps: int) -> int:
+    return max(1, min(FIRST_BUDGET, max_steps, FIRST_FLOPS // max(flops, 1)))
+
+
+def _changing(member: Member) -> Any:
+    """Return all that changes but the rows of a stretch."""
+    return member.params, member.moments, member.good, member.last, member.counters
+
+
+def _write(views: Any, values: Any) -> None:
+    pairs = zip(pytree.tree_leaves(views), pytree.tree_leaves(values), strict=True)
+    for view, value in pairs:
+        view.copy_(value)

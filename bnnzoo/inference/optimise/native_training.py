@@ -1,0 +1,92 @@
+"""Whether a run trains in native code, and the loop over its stretches."""
+
+from collections.abc import Iterator
+from itertools import islice
+
+import torch
+from torch import Tensor
+from torch.func import grad_and_value
+from torch.utils import _pytree as pytree
+
+from bnnzoo.inference.optimise.native_members import NativeMembers
+from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective, inputs_of_member
+from bnnzoo.inference.optimise.observers import StepProgress
+from bnnzoo.inference.optimise.runs import Given, Run, Trained
+from bnnzoo.lowering.stretches import Inner, compiled_or_none, inner_graph
+
+__all__ = ["member_gradient", "native_members", "trained_natively"]
+
+MAX_MEMBERS = 256
+"""Members up to which training each on its own beats a batch, in which small ones share what operations cost to be called."""
+
+MAX_FLOPS = 50_000_000
+"""Multiplications and additions in a step of one member up to which native code pays: larger steps share them among cores."""
+
+MAX_OPERATIONS = 400
+"""Operations of a gradient up to which a C++ compiler takes seconds."""
+
+
+def native_members(run: Run, first: Given, same_rows: bool) -> NativeMembers | None:
+    """Return members that train in native code, or None where that does not pay or cannot be done.
+
+    Parameters
+    ----------
+    run : Run
+        Of so many steps that compiling pays.
+    first : Given
+        What the first step is given.
+    same_rows : bool
+        Whether every step sees the same rows.
+    """
+    first = pytree.tree_map_only(Tensor, Tensor.contiguous, first)  # once, and not for each member
+    possible = run.start.device.type == "cpu" and len(run.start) <= MAX_MEMBERS
+    inner = member_gradient(run, first) if possible else None
+    if inner is None or inner.flops > MAX_FLOPS or len(inner.graph.graph.nodes) > MAX_OPERATIONS:
+        return None
+    return compiled_or_none(inner, lambda found: NativeMembers(run, found, first, same_rows))
+
+
+def member_gradient(run: Run, first: Given) -> Inner | None:
+    """Return ``(params[Q], scalars, constants, noise, rows) -> (objective [], gradient [Q])`` of one member as a graph.
+
+    None where members depend on each other, or where it cannot be traced.
+    """
+    objective = run.objective
+    if not isinstance(objective, MemberObjective) or objective.num_terms > 1:
+        return None
+    scalars = run.table[0, run.num_own :].unbind()
+    inputs = inputs_of_member(Inputs(scalars, run.constants, first.noise, first.batch), 0)
+    leaves, spec = pytree.tree_flatten(inputs)
+    places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+
+    def value_and_grad(params: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+        values = dict(zip(places, tensors, strict=True))
+        own = pytree.tree_unflatten([values.get(i, leaf) for i, leaf in enumerate(leaves)], spec)
+        gradient, value = grad_and_value(objective.alone)(params, own)
+        return value, gradient
+
+    return inner_graph(value_and_grad, [run.start[0], *(leaves[i] for i in places)], counts_flops=True)
+
+
+def trained_natively(members: NativeMembers, run: Run, given: Iterator[Given]) -> Trained:
+    """Train in stretches; observers see every iterate after the stretch, and a run that they end goes back to where they did."""
+    show = StepProgress(run.progress, "Optimising", run.num_steps, run.name)
+    values: list[Tensor] = []
+    seen, ends, complete = 0, False, True
+    try:
+        while seen < run.num_steps and not ends:
+            table = run.table[seen : seen + members.budget]
+            value, iterates = members.advance(table, list(islice(given, len(table))))
+            values.append(value)
+            for place, column in enumerate(value.unbind(1)):
+                ends = run.observe is not None and bool(run.observe(seen + 1, iterates[:, place].clone(), column))
+                seen += 1
+                if ends:
+                    break
+                show(seen, column)
+    except KeyboardInterrupt:
+        if not seen:
+            raise
+        complete = False
+    members.go_back(seen)
+    return members.ended(torch.cat(values, 1)[:, :seen], complete)

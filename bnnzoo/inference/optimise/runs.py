@@ -1,0 +1,108 @@
+"""What a training run is given, whichever loop takes its steps, and what it returns."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from bnnzoo.core.method import Progress
+from bnnzoo.inference.optimise.batches import Batch
+from bnnzoo.inference.optimise.objectives import Objective
+from bnnzoo.inference.optimise.observers import Observer
+from bnnzoo.inference.optimise.optimisers import Optimiser, State
+
+__all__ = ["STEPS_PER_LOOK", "Given", "NoiseSource", "Run", "Trained", "tensors_of"]
+
+STEPS_PER_LOOK = 16
+"""Steps after which members that are stuck are looked for: looking waits for the device."""
+
+type NoiseSource = Callable[[torch.Generator], tuple[Tensor, ...]]
+"""Draws the random numbers ``[C, ...]`` of the next step, from the stream that the members share or from its own."""
+
+
+class Given(NamedTuple):
+    """What a step is given: its rows, and random numbers ``[C, ...]``."""
+
+    batch: Batch
+    noise: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything about a training run but what each step is given.
+
+    Attributes
+    ----------
+    objective : Objective
+    optimiser : Optimiser
+    table : Tensor [num_steps, K]
+        Numbers that change from step to step.
+    num_own : int
+        How many of them are the optimiser's, the first ones; the others are the objective's.
+    constants : tuple of Tensor [C, ...]
+    start : Tensor [C, Q]
+    observe : Observer or None
+    progress : Progress
+    name : str
+        What the progress bar calls the objective.
+    """
+
+    objective: Objective
+    optimiser: Optimiser
+    table: Tensor
+    num_own: int
+    constants: tuple[Tensor, ...]
+    start: Tensor
+    observe: Observer | None
+    progress: Progress
+    name: str
+
+    @property
+    def num_steps(self) -> int:
+        """Number of steps, if none of the observers ends the run before."""
+        return len(self.table)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """Where training ended.
+
+    Attributes
+    ----------
+    params : Tensor [C, Q]
+        The last iterate.
+    state : tuple of Tensor [C, Q]
+        That of the optimiser.
+    trace : Tensor [C, num_steps]
+        The objective before each step; NaN where the step was refused.
+    complete : bool
+        False if interrupted from the keyboard.
+    last_good : Tensor [C, Q]
+        The latest iterate known to have a finite objective and gradient.
+    """
+
+    params: Tensor
+    state: State
+    trace: Tensor
+    complete: bool
+    last_good: Tensor
+
+    @property
+    def num_steps(self) -> int:
+        """Number of steps taken."""
+        return self.trace.shape[1]
+
+    @property
+    def num_rejected(self) -> int:
+        """Number of steps that members were refused, all members together."""
+        return int(self.trace.isnan().sum())
+
+
+def tensors_of(batch: Batch) -> list[Tensor]:
+    """Return the tensors of a batch in the order of its leaves."""
+    leaves = batch.data if all(isinstance(each, Tensor) for each in batch.data) else pytree.tree_leaves(batch.data)
+    found = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    return found if batch.row_weights is None else [*found, batch.row_weights]

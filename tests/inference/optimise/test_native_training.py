@@ -1,0 +1,352 @@
+"""Training in native stretches: the steps of the batched loop, whatever is asked of it, and back to that loop where it must."""
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import bnnzoo as bz
+from bnnzoo.core.density import LogDensity, build_density
+from bnnzoo.core.method import FitContext
+from bnnzoo.inference.optimise import native_members, native_training
+from bnnzoo.inference.optimise.batches import AllRows, Batch, Bootstrap, MemberBatches, MiniBatches
+from bnnzoo.inference.optimise.feed import Feed
+from bnnzoo.inference.optimise.native_members import NativeMembers
+from bnnzoo.inference.optimise.native_training import member_gradient
+from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective, log_joint_objective
+from bnnzoo.inference.optimise.observers import KeptIterates, PlateauStopping, all_of
+from bnnzoo.inference.optimise.optimisers import SGD, Adam
+from bnnzoo.inference.optimise.runs import Given, Run, Trained
+from bnnzoo.inference.optimise.schedules import Constant, Cosine
+from bnnzoo.inference.optimise.streams import MemberStreams
+from bnnzoo.inference.optimise.train import train
+from bnnzoo.lowering import lowered
+from bnnzoo.testing import linear_gaussian
+
+TARGET = linear_gaussian()
+START = torch.randn(3, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+NUM_STEPS = 40
+
+type Natively = Callable[..., tuple[Trained, NativeMembers]]
+
+
+def trained(objective=None, optimiser=None, schedule=None, batches=None, start=START, **settings) -> Trained:
+    own = build_density(TARGET.model, *(each.to(start.dtype) for each in TARGET.data), dtype=start.dtype)
+    return train(
+        log_joint_objective(own) if objective is None else objective,
+        optimiser or Adam(0.03),
+        schedule or Cosine(),
+        batches or AllRows(),
+        start,
+        **{"num_steps": NUM_STEPS, "density": own, "context": FitContext(3), "observe": lambda *_: None, **settings},
+    )
+
+
+@pytest.fixture
+def natively(monkeypatch: pytest.MonkeyPatch) -> Natively:
+    """Train in stretches however short the run."""
+
+    def run(*args: Any, compiles: bool = True, num_threads: int = 2, budget: int = 7, **settings) -> Any:
+        made: list[NativeMembers] = []
+
+        def make(run: Run, first: Given, same_rows: bool) -> NativeMembers:
+            inner = member_gradient(run, first)
+            assert inner is not None
+            made.append(NativeMembers(run, inner, first, same_rows, num_threads, compiles))
+            assert made[0].is_native() == compiles
+            made[0].budget = min(budget, made[0].max_steps)
+            return made[0]
+
+        with monkeypatch.context() as patch:
+            patch.setattr(lowered, "COMPILE_SECONDS", 1.5e-3)  # two steps or more, and fewer than any run here
+            patch.setattr(train.__module__ + ".native_members", make)
+            found = trained(*args, **settings)
+        assert len(made) == 1
+        return found, made[0]
+
+    return run
+
+
+def assert_same(found: Trained, wanted: Trained, tolerance: float = 1e-10) -> None:
+    assert found.complete == wanted.complete
+    assert torch.equal(found.trace.isnan(), wanted.trace.isnan())
+    ours, theirs = ([each.params, *each.state, each.trace.nan_to_num(), each.last_good] for each in (found, wanted))
+    torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
+
+
+def test_native_steps_are_those_of_the_batch(natively: Natively) -> None:
+    assert_same(natively()[0], trained())
+
+
+@pytest.mark.slow
+def test_native_steps_are_those_of_the_batch_in_single_precision(natively: Natively) -> None:
+    settings = {"start": START.float(), "batches": MemberBatches(8), "observe": None}
+    found, _ = natively(**settings)
+    assert found.params.dtype == torch.float32
+    assert_same(found, trained(**settings), tolerance=1e-4)
+
+
+class Stream:
+    """Batches that come from elsewhere, of rows one behind the other."""
+
+    def stream(self, density: LogDensity, streams: MemberStreams) -> Iterator[Batch]:
+        for first in itertools.cycle(range(0, 40, 10)):
+            yield Batch(tuple(part[first : first + 10] for part in TARGET.data), (None, None))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "batches",
+    [MiniBatches(8), MemberBatches(8), Bootstrap(), Stream()],
+    ids=["shared", "own", "weights", "from elsewhere"],
+)
+def test_rows_are_those_of_the_batch(batches, natively: Natively) -> None:
+    found, _ = natively(optimiser=SGD(1e-3), batches=batches, num_steps=20)
+    assert_same(found, trained(optimiser=SGD(1e-3), batches=batches, num_steps=20))
+
+
+def test_rows_of_each_member_with_weights_are_those_of_the_batch(natively: Natively) -> None:
+    batches = Bootstrap(MemberBatches(8))
+    found, _ = natively(optimiser=SGD(1e-3), batches=batches, num_steps=20, compiles=False)
+    assert_same(found, trained(optimiser=SGD(1e-3), batches=batches, num_steps=20))
+
+
+def spread(params: Tensor, inputs: Inputs) -> Tensor:
+    """Return a parabola whose top is moved by constants, noise and a number of the step."""
+    (noise,), (anchor,), (weight,) = inputs.noise, inputs.constants, inputs.scalars
+    return -0.5 * weight * ((params - anchor - noise) ** 2).sum()
+
+
+def everything() -> dict[str, Any]:
+    generator = torch.Generator().manual_seed(5)
+    return {
+        "objective": MemberObjective(spread),
+        "optimiser": Adam(0.05, clip=2.0),
+        "constants": (torch.arange(9.0).view(3, 3),),
+        "scalars": torch.linspace(0.1, 1.0, NUM_STEPS)[:, None],
+        "noise": lambda _: (torch.randn(3, 3, generator=generator),),
+    }
+
+
+@pytest.mark.slow
+def test_constants_noise_and_numbers_are_those_of_the_batch(natively: Natively) -> None:
+    found, _ = natively(**everything(), compiles=False)
+    assert_same(found, trained(**everything()))
+
+
+def test_neither_threads_nor_lengths_of_stretches_change_anything(
+    natively: Natively, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native_members, "THREADS_PAY_FROM", 0.0)
+    one, _ = natively(num_threads=1, budget=100)
+    two, members = natively(num_threads=3, budget=1)
+    assert members.num_threads == 3
+    assert torch.equal(one.params, two.params) and torch.equal(one.trace, two.trace)
+
+
+def test_observers_see_what_they_see_of_the_batch(natively: Natively) -> None:
+    def watched(kept: KeptIterates, seen: list[tuple[int, Tensor]]) -> dict[str, Any]:
+        return {"observe": all_of(kept, lambda step, params, value: seen.append((step, value)))}
+
+    kept, seen, all_kept, all_seen = KeptIterates(), [], KeptIterates(), []
+    assert_same(natively(**watched(kept, seen))[0], trained(**watched(all_kept, all_seen)))
+    assert [step for step, _ in seen] == [step for step, _ in all_seen] == list(range(1, NUM_STEPS + 1))
+    torch.testing.assert_close([value for _, value in seen], [value for _, value in all_seen], rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(kept.iterates, all_kept.iterates, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("last", [1, 16, 35])
+def test_an_observer_ends_the_run_in_the_middle_of_a_stretch(last: int, natively: Natively) -> None:
+    found, _ = natively(observe=lambda step, *_: step == last, budget=13)
+    assert found.num_steps == last
+    assert_same(found, trained(observe=lambda step, *_: step == last))
+
+
+def test_it_stops_early_where_the_batch_does(natively: Natively) -> None:
+    def stopping() -> dict[str, Any]:
+        return {"observe": PlateauStopping(0.5, window=3, num_steps=NUM_STEPS)}
+
+    found, wanted = natively(**stopping())[0], trained(**stopping())
+    assert wanted.num_steps < NUM_STEPS
+    assert_same(found, wanted)
+
+
+def test_interrupted_by_what_observes_it_keeps_what_was_seen(natively: Natively) -> None:
+    def interrupting(step: int, params: Tensor, value: Tensor) -> None:
+        if step == 18:
+            raise KeyboardInterrupt
+
+    found, _ = natively(observe=interrupting)
+    assert found.num_steps == 17
+    assert_same(found, interrupted_after(17))
+
+
+def test_interrupted_in_the_middle_of_a_stretch_it_goes_back_to_its_beginning(
+    natively: Natively, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, move = [], NativeMembers._move
+
+    def interrupted(members: NativeMembers, member: int) -> None:
+        calls.append(member)
+        if len(calls) == 8:  # the second member of the third stretch
+            raise KeyboardInterrupt
+        move(members, member)
+
+    monkeypatch.setattr(NativeMembers, "_move", interrupted)
+    found, _ = natively(num_threads=1, budget=5)
+    assert not found.complete
+    assert 0 < found.num_steps < NUM_STEPS
+    assert_same(found, interrupted_after(found.num_steps))
+
+
+def interrupted_after(num_steps: int) -> Trained:
+    return replace(trained(observe=lambda step, *_: step == num_steps), complete=False)
+
+
+def interrupt() -> bool:
+    raise KeyboardInterrupt
+
+
+def test_interrupted_before_the_first_step_there_is_nothing(
+    natively: Natively, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(NativeMembers, "_move", lambda *_: interrupt())
+    with pytest.raises(KeyboardInterrupt):
+        natively()
+
+
+def test_members_that_are_stuck_go_back_as_they_do_in_the_batch(natively: Natively) -> None:
+    def objective(params: Tensor, inputs: Inputs) -> Tensor:
+        return -((params - 1.0) ** 2).sum() + 0.0 * (1.5 - params[0]).sqrt()
+
+    settings = {
+        "objective": MemberObjective(objective),
+        "optimiser": SGD(0.9, momentum=0.0),
+        "schedule": Constant(),
+        "start": torch.tensor([[-1.0], [0.9]], dtype=torch.float64),
+        "num_steps": 50,
+    }
+    found, wanted = natively(**settings, compiles=False)[0], trained(**settings)
+    assert wanted.num_rejected >= 15
+    assert_same(found, wanted)
+
+
+def test_progress_is_shown_as_by_the_batch(natively: Natively) -> None:
+    class Shown:
+        def __init__(self) -> None:
+            self.steps: list[int] = []
+
+        def start(self, description: str, total: int) -> None: ...
+        def stop(self) -> None: ...
+        def update(self, step: int, **fields: float) -> None:
+            self.steps.append(step)
+
+    ours, theirs = Shown(), Shown()
+    natively(context=FitContext(3, progress=ours))
+    trained(context=FitContext(3, progress=theirs))
+    assert ours.steps == theirs.steps == list(range(1, NUM_STEPS + 1))
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "objective"),
+    [(30, MemberObjective(lambda params, inputs: -(params**2).sum())), (10**9, None)],
+    ids=["short", "coupled"],
+)
+def test_short_runs_and_coupled_members_stay_in_the_batch(
+    num_steps, objective, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Coupled(MemberObjective):
+        """Members whose gradients would depend on each other."""
+
+    coupled = Coupled(lambda params, inputs: -(params**2).sum(), num_terms=8)
+    monkeypatch.setattr(native_training, "NativeMembers", None)
+    ended = trained(objective or coupled, num_steps=min(num_steps, 30))
+    assert ended.num_steps == 30
+    run, first = a_run(objective or coupled)
+    assert (member_gradient(run, first) is None) == (objective is None)
+
+
+def a_run(objective: MemberObjective) -> tuple[Run, Given]:
+    table = torch.ones(4, 3, dtype=torch.float64)
+    run = Run(objective, Adam(), table, 3, (), START, None, FitContext().progress, "loss")
+    return run, Given(Batch((), ()), ())
+
+
+@pytest.mark.parametrize("limit", ["MAX_FLOPS", "MAX_OPERATIONS"])
+def test_large_steps_and_long_gradients_stay_in_the_batch(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = torch.eye(3, dtype=torch.float64)
+    run, first = a_run(MemberObjective(lambda params, inputs: -(matrix @ params[:, None] ** 2).sum()))
+    compiled = []
+    monkeypatch.setattr(native_training, "compiled_or_none", lambda inner, make: compiled.append(inner))
+    native_training.native_members(run, first, True)
+    assert len(compiled) == 1
+    monkeypatch.setattr(native_training, limit, 1)
+    native_training.native_members(run, first, True)
+    assert len(compiled) == 1
+
+
+def test_what_cannot_be_written_in_native_code_stays_in_the_batch() -> None:
+    def objective(params: Tensor, inputs: Inputs) -> Tensor:
+        return -params.sort().values[1:].square().sum()
+
+    run, first = a_run(MemberObjective(objective))
+    assert native_training.native_members(run, first, True) is None
+
+
+def test_a_stretch_fits_into_memory_and_lets_an_interrupt_through(
+    natively: Natively, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(native_members, "MAX_ENTRIES", 25)
+    found, members = natively(compiles=False, num_steps=6)
+    assert members.max_steps == 25 // (3 + 3)
+    assert_same(found, trained(num_steps=6))
+    began = time.perf_counter()
+    members.advance(torch.ones(1, 3, dtype=torch.float64), [Given(Batch((), ()), ())])
+    assert time.perf_counter() - began < 0.5
+
+
+def test_memory_of_what_steps_are_given() -> None:
+    own, shared = torch.arange(6.0).view(2, 3), torch.tensor(7.0)
+    given = [Given(Batch((shared + i, own + i), (None, 0)), (own * i,)) for i in range(2)]
+    feed = Feed(given[0], same_rows=False, max_steps=4)
+    assert feed.shapes == ((3,), (), (3,))
+    feed.write(given)
+    noise, number, rows = feed.of_member(1)
+    assert noise[:2].tolist() == [[0.0, 0.0, 0.0], [3.0, 4.0, 5.0]]
+    assert number[:2, 0].tolist() == [7.0, 8.0]
+    assert rows[:2].tolist() == [[3.0, 4.0, 5.0], [4.0, 5.0, 6.0]]
+    assert [tuple(each.shape) for each in Feed(given[0], same_rows=True, max_steps=4).of_member(0)] == [(4, 3)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "method",
+    [
+        bz.MeanFieldVI(num_steps=300, num_particles=1, num_restarts=2),
+        bz.MAP(num_steps=300, num_members=2, batch_size=10),
+        bz.DeepEnsemble(num_steps=300, num_members=2, anchored=True),
+        bz.SWAG(num_steps=300),
+    ],
+    ids=lambda method: type(method).__name__,
+)
+def test_methods_find_what_they_find_in_the_batch(method, monkeypatch: pytest.MonkeyPatch) -> None:
+    def found() -> Tensor:
+        return bz.fit(TARGET.model, method, *TARGET.data, progress=False).draws()
+
+    made: list[NativeMembers] = []
+    whole = NativeMembers.__init__
+
+    def counted(members: NativeMembers, *args: Any, **settings: Any) -> None:
+        whole(members, *args, **settings)
+        made.append(members)
+
+    wanted = found()
+    monkeypatch.setattr(NativeMembers, "__init__", counted)
+    monkeypatch.setattr(lowered, "COMPILE_SECONDS", 2e-3)
+    torch.testing.assert_close(found(), wanted, rtol=1e-7, atol=1e-7)
+    assert len(made) == 1 and made[0].stretch.how == "compiled"
