@@ -1,8 +1,5 @@
 """Whether a run trains in native code, and the loop over its stretches."""
 
-from collections.abc import Iterator
-from itertools import islice
-
 import torch
 from torch import Tensor
 from torch.func import grad_and_value
@@ -11,7 +8,7 @@ from torch.utils import _pytree as pytree
 from bnnzoo.inference.optimise.native_members import NativeMembers
 from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective, inputs_of_member
 from bnnzoo.inference.optimise.observers import StepProgress
-from bnnzoo.inference.optimise.runs import Given, Run, Trained
+from bnnzoo.inference.optimise.runs import Given, Run, Steps, Trained
 from bnnzoo.lowering.stretches import Inner, compiled_or_none, inner_graph
 
 __all__ = ["member_gradient", "native_members", "trained_natively"]
@@ -68,7 +65,7 @@ def member_gradient(run: Run, first: Given) -> Inner | None:
     return inner_graph(value_and_grad, [run.start[0], *(leaves[i] for i in places)], counts_flops=True)
 
 
-def trained_natively(members: NativeMembers, run: Run, given: Iterator[Given]) -> Trained:
+def trained_natively(members: NativeMembers, run: Run, steps: Steps) -> Trained:
     """Train in stretches; observers see every iterate after the stretch, and a run that they end goes back to where they did."""
     show = StepProgress(run.progress, "Optimising", run.num_steps, run.name)
     values: list[Tensor] = []
@@ -76,7 +73,7 @@ def trained_natively(members: NativeMembers, run: Run, given: Iterator[Given]) -
     try:
         while seen < run.num_steps and not ends:
             table = run.table[seen : seen + members.budget]
-            value, iterates = members.advance(table, list(islice(given, len(table))))
+            value, iterates = members.advance(table, steps.take(len(table)))
             values.append(value)
             for place, column in enumerate(value.unbind(1)):
                 ends = run.observe is not None and bool(run.observe(seen + 1, iterates[:, place].clone(), column))

@@ -1,8 +1,8 @@
 """What a training run is given, whichever loop takes its steps, and what it returns."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from bnnzoo.inference.optimise.objectives import Objective
 from bnnzoo.inference.optimise.observers import Observer
 from bnnzoo.inference.optimise.optimisers import Optimiser, State
 
-__all__ = ["STEPS_PER_LOOK", "Given", "NoiseSource", "Run", "Trained", "tensors_of"]
+__all__ = ["STEPS_PER_LOOK", "Given", "NoiseAhead", "NoiseSource", "Run", "Steps", "Trained", "tensors_of"]
 
 STEPS_PER_LOOK = 16
 """Steps after which members that are stuck are looked for: looking waits for the device."""
@@ -28,6 +28,49 @@ class Given(NamedTuple):
 
     batch: Batch
     noise: tuple[Tensor, ...]
+
+
+@runtime_checkable
+class NoiseAhead(Protocol):
+    """A source of noise that can draw that of several steps at once."""
+
+    def ahead(self, num_steps: int) -> Tensor | None:
+        """Return the noise ``[num_steps, C, ...]`` of the next steps, None if it has to be drawn step by step."""
+        ...
+
+
+class Steps:
+    """What each step is given, in their order.
+
+    Parameters
+    ----------
+    batches : iterator of Batch
+        Without end.
+    noise : NoiseSource
+    generator : torch.Generator
+        The stream that members share, from which batches and noise are drawn in turn.
+    """
+
+    def __init__(self, batches: Iterator[Batch], noise: NoiseSource, generator: torch.Generator) -> None:
+        self._batches, self._noise, self._generator = batches, noise, generator
+        self.first = Given(next(batches), noise(generator))
+        self._waiting: Given | None = self.first
+
+    def __next__(self) -> Given:
+        """Return what the next step is given."""
+        if self._waiting is None:
+            return Given(next(self._batches), self._noise(self._generator))
+        found, self._waiting = self._waiting, None
+        return found
+
+    def take(self, num_steps: int) -> list[Given]:
+        """Return what the next steps are given."""
+        found = [next(self)] if self._waiting is not None else []
+        num_left = num_steps - len(found)
+        drawn = self._noise.ahead(num_left) if isinstance(self._noise, NoiseAhead) and num_left else None
+        if drawn is None:
+            return [*found, *(next(self) for _ in range(num_left))]
+        return [*found, *(Given(next(self._batches), (row,)) for row in drawn)]
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
 """The one training loop: any objective, optimiser, schedule and batches, for all members at once."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from itertools import chain
 from typing import Any
 
 import torch
@@ -17,7 +16,7 @@ from bnnzoo.inference.optimise.native_training import native_members, trained_na
 from bnnzoo.inference.optimise.objectives import Inputs, Objective
 from bnnzoo.inference.optimise.observers import Observer, StepProgress
 from bnnzoo.inference.optimise.optimisers import Optimiser, State
-from bnnzoo.inference.optimise.runs import STEPS_PER_LOOK, Given, NoiseSource, Run, Trained, tensors_of
+from bnnzoo.inference.optimise.runs import STEPS_PER_LOOK, NoiseSource, Run, Steps, Trained, tensors_of
 from bnnzoo.inference.optimise.schedules import Schedule
 from bnnzoo.inference.optimise.streams import MemberStreams
 from bnnzoo.lowering.lowered import Lowered
@@ -110,8 +109,8 @@ def train(
     source = batches.stream(density, streams)
     table, num_own = _table(optimiser.scalars(schedule.factors(num_steps)), scalars, start)
     run = Run(objective, optimiser, table, num_own, constants, start, observe, context.progress, name)
-    steps = (Given(batch, noise(streams.shared)) for batch in source)
-    first = next(steps)
+    steps = Steps(source, noise, streams.shared)
+    first = steps.first
     context.progress.start("Compiling", 1)
     one_step = _lowered_step(run.objective, run.optimiser, run.num_own)
     traced = one_step.specialize(start, optimiser.start(start), table[0], constants, first.noise, first.batch)
@@ -119,11 +118,10 @@ def train(
     if num_steps > traced.worth_compiling_after and not isinstance(density, StreamedDensity):
         same_rows = isinstance(batches, RowBatches) and batches.have_same_rows(density.num_data)
         native = native_members(run, first, same_rows)
-    given = chain([first], steps)
-    return _trained_in_batch(run, one_step, given) if native is None else trained_natively(native, run, given)
+    return _trained_in_batch(run, one_step, steps) if native is None else trained_natively(native, run, steps)
 
 
-def _trained_in_batch(run: Run, one_step: Lowered, given: Iterator[Given]) -> Trained:
+def _trained_in_batch(run: Run, one_step: Lowered, steps: Steps) -> Trained:
     """Train all members in one batch: one call from Python a step."""
     constants, observe = run.constants, run.observe
     show: StepProgress | None = None
@@ -134,7 +132,7 @@ def _trained_in_batch(run: Run, one_step: Lowered, given: Iterator[Given]) -> Tr
     tensors: list[Tensor] = []
     try:
         for taken, row in enumerate(run.table.unbind(0), start=1):
-            last, (batch, drawn) = batch, next(given)
+            last, (batch, drawn) = batch, next(steps)
             tensors = tensors if batch is last else tensors_of(batch)
             if step is None:
                 arguments = (params, state, row, constants, drawn, batch)

@@ -53,15 +53,32 @@ class Noise:
 
     def __call__(self, generator: torch.Generator) -> tuple[Tensor]:
         """Return the noise of the next step."""
-        pairs = (self._num_particles + 1) // 2
         if self._engines:
-            uniform = torch.stack([engine.draw(pairs, dtype=torch.float64) for engine in self._engines])
-            half = torch.special.ndtri(uniform.clamp(SMALLEST, 1 - SMALLEST))
+            half = self._quasi_random(1)[0]
         else:
-            half = self._independent(pairs, self._size, generator, torch.get_default_dtype())
+            half = self._independent(self._num_pairs, self._size, generator, torch.get_default_dtype())
         if self._num_extra:
-            half = torch.cat([half, self._independent(pairs, self._num_extra, generator, half.dtype)], 2)
-        return (torch.cat([half, -half], 1)[:, : self._num_particles].to(self._like),)
+            half = torch.cat([half, self._independent(self._num_pairs, self._num_extra, generator, half.dtype)], 2)
+        return (self._of_both_signs(half),)
+
+    def ahead(self, num_steps: int) -> Tensor | None:
+        """Return the noise ``[num_steps, C, K, R]`` of the next steps, None where some of it comes from the shared stream."""
+        is_own = self._engines and not self._num_extra
+        return self._of_both_signs(self._quasi_random(num_steps)) if is_own else None
+
+    @property
+    def _num_pairs(self) -> int:
+        return (self._num_particles + 1) // 2
+
+    def _quasi_random(self, num_steps: int) -> Tensor:
+        """Draw one half of the particles ``[num_steps, C, pairs, R]`` from the sequence of each restart."""
+        num = num_steps * self._num_pairs
+        uniform = torch.stack([engine.draw(num, dtype=torch.float64) for engine in self._engines])
+        half = torch.special.ndtri(uniform.clamp(SMALLEST, 1 - SMALLEST))
+        return half.view(len(half), num_steps, self._num_pairs, self._size).transpose(0, 1)
+
+    def _of_both_signs(self, half: Tensor) -> Tensor:
+        return torch.cat([half, -half], -2)[..., : self._num_particles, :].to(self._like)
 
     def _independent(self, pairs: int, size: int, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
         """Draw for all restarts, so that those of one depend on its number alone and not on who else is here."""

@@ -28,3 +28,14 @@ def test_a_restarts_noise_does_not_depend_on_the_others_beside_it(size: int, num
     assert together.shape == (3, 3, 4, size + num_extra)
     for restart in range(3):
         assert torch.equal(three_steps(range(restart, restart + 1)), together[:, restart : restart + 1])
+
+
+def test_noise_of_several_steps_at_once_is_that_of_one_after_the_other() -> None:
+    def noise(size: int = 3, num_extra: int = 0) -> Noise:
+        return Noise((2, 3, size), torch.zeros((), dtype=torch.float32), 7, num_extra)
+
+    one_by_one, ahead = noise(), noise().ahead(5)
+    assert ahead is not None
+    assert torch.equal(ahead, torch.stack([one_by_one(torch.Generator())[0] for _ in range(5)]))
+    assert noise(num_extra=1).ahead(5) is None
+    assert noise(size=22_000).ahead(5) is None
