@@ -30,7 +30,7 @@ from bnnzoo.lowering.simplify import (
     spoil_failures,
 )
 
-__all__ = ["fold_constants", "lift_constants", "trace", "trace_loops"]
+__all__ = ["estimated_seconds", "fold_constants", "lift_constants", "trace", "trace_loops"]
 
 SECONDS_PER_NODE = 1.2e-5
 SECONDS_PER_ELEMENT = 0.5e-9
@@ -129,7 +129,12 @@ def _replace_by_attribute(graph: GraphModule, node: Node, value: Tensor) -> None
 def _estimated_seconds(graph: GraphModule) -> float:
     nodes = [node for node in graph.graph.nodes if node.op == "call_function" and node.target is not operator.getitem]
     elements = sum(node.meta["val"].numel() for node in nodes if isinstance(node.meta.get("val"), Tensor))
-    return len(nodes) * SECONDS_PER_NODE + elements * SECONDS_PER_ELEMENT
+    return estimated_seconds(len(nodes), elements)
+
+
+def estimated_seconds(num_operations: int, num_elements: int) -> float:
+    """Return roughly how long so many operations take on a CPU, given the number of elements of all their results."""
+    return num_operations * SECONDS_PER_NODE + num_elements * SECONDS_PER_ELEMENT
 
 
 def trace_loops(
