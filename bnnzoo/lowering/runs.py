@@ -56,13 +56,29 @@ class NativeRuns:
         places = {*(offset + i for i in self._moving), *range(num, num + len(self._outputs))}
         self._call = compile_runs(_writing(graph, tensors, self._outputs), places)
 
-    def __call__(self, *inputs: Tensor) -> list[Tensor]:
-        """Return the values at all points, ``[M, ...]`` each; native code lets go of the interpreter lock."""
+    def __call__(self, *inputs: Tensor, into: Sequence[Tensor | None] = ()) -> list[Tensor]:
+        """Return the values at all points, ``[M, ...]`` each; native code lets go of the interpreter lock.
+
+        Parameters
+        ----------
+        *inputs : Tensor
+        into : sequence of Tensor or None
+            Where to write the first of the values, if not to new tensors: entries ``[i]`` lie one behind the other in memory.
+        """
         dense = [each.contiguous() for each in inputs]
         num_runs = len(dense[min(self._moving)])
-        found = [each.new_empty((num_runs, *each.shape)) for each in self._outputs]
+        places = [*into, *(None for _ in self._outputs[len(into) :])]
+        found = [
+            each.new_empty((num_runs, *each.shape)) if place is None else place
+            for each, place in zip(self._outputs, places, strict=True)
+        ]
         self._call(num_runs, [*self._constants, *dense, *found])
         return found
+
+    def fits(self, number: int, place: Tensor) -> bool:
+        """Tell whether a value can be written to a tensor: it has its shape and type, entries one behind the other."""
+        like = self._outputs[number]
+        return place.shape[1:] == like.shape and place.dtype == like.dtype and place[:1].is_contiguous()
 
 
 def _writing(graph: Callable[..., Sequence[Tensor]], inputs: list[Tensor], outputs: list[Tensor]) -> GraphModule:

@@ -1,7 +1,8 @@
 """Blocks of draws and rows as graphs, in native code where that pays; what they draw does not depend on how they run."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -36,7 +37,8 @@ class BlockGraph(NamedTuple):
     Attributes
     ----------
     run : callable
-        ``(generator, theta[S, P], *data) -> {name: Tensor [S, B, ...]}``.
+        ``(generator, places, theta[S, P], *data) -> {name: Tensor [S, B, ...]}``, where ``places`` are tensors by name that
+        some values may be written to: these are returned then.
     draws_from_generator : bool
         Whether the random numbers come from the generator, so that blocks run side by side; else from torch's global one.
     """
@@ -117,17 +119,17 @@ def _traced(
     if num_blocks > step.worth_compiling_after and random <= known_random_operations():
         with torchs_random_numbers():
             compiled = step.compiled(clones(args))
-        return BlockGraph(lambda _, *args: compiled(*args), False)
+        return BlockGraph(lambda generator, places, *args: compiled(*args), False)
     if args[0].device.type != "cpu" or step.graph is None or not draws_from_generator(step.graph):
-        return BlockGraph(lambda _, *args: step(*args), False)
+        return BlockGraph(lambda generator, places, *args: step(*args), False)
     flat = rescued(step.graph, step.graph)
-    return BlockGraph(lambda generator, *args: step.tree(flat(generator, *tensors_of(args))), True)
+    return BlockGraph(lambda generator, places, *args: step.tree(flat(generator, *tensors_of(args))), True)
 
 
 def _agrees(found: BlockGraph, args: tuple[Any, ...], expected: dict[Any, Tensor]) -> bool:
     """Tell whether a graph gives what was expected from the stream that begins at 0, but for rounding."""
     try:
-        values = found.run(torch.Generator().manual_seed(0), *args)
+        values = found.run(torch.Generator().manual_seed(0), {}, *args)
     except Exception:  # whatever fails here would fail in every block
         return False
     same_kinds = all(values[name].dtype == expected[name].dtype for name in expected)
@@ -146,22 +148,36 @@ def _native(single: Function, args: tuple[Any, ...]) -> BlockGraph | None:
         constants = lift_constants(graph)
         split = split_at_random(graph)
         runs = NativeRuns(split.before, [*constants, *tensors_of(at_first)], {len(constants)})
-        after = _drawing(
-            split.after, constants, tensors_of(args), runs(*constants, *tensors_of(args))[sum(split.is_known) :]
-        )
+        border = runs(*constants, *tensors_of(args))[sum(split.is_known) :]
+        after = _drawing(split.after, constants, tensors_of(args), border)
     except Exception:  # models and compilers fail in many ways, and torch's operations do the same work
         return None
+    names = list(pytree.tree_unflatten(list(split.is_known), spec_of[0]))
+    return BlockGraph(_Native(runs, after, constants, names, split.is_known), True)
 
-    def run(generator: torch.Generator, *args: Any) -> dict[Any, Tensor]:
-        inputs = [*constants, *tensors_of(args)]
-        values = runs(*inputs)
-        known, border = iter(values), values[sum(split.is_known) :]
-        drawn = iter(after(generator, *inputs, *border) if after else ())
-        leaves = [next(known if is_known else drawn) for is_known in split.is_known]
-        found: dict[Any, Tensor] = pytree.tree_unflatten(leaves, spec_of[0])
-        return found
 
-    return BlockGraph(run, True)
+@dataclass(frozen=True)
+class _Native:
+    """Native code, and torch's operations from the random numbers on."""
+
+    runs: NativeRuns
+    after: Callable[..., Sequence[Tensor]] | None
+    constants: Sequence[Tensor]
+    names: Sequence[Any]
+    is_known: Sequence[bool]
+
+    def __call__(self, generator: torch.Generator, places: Mapping[Any, Tensor], *args: Any) -> dict[Any, Tensor]:
+        """Return the values of a block by name."""
+        inputs = [*self.constants, *tensors_of(args)]
+        known = [name for name, is_known in zip(self.names, self.is_known, strict=True) if is_known]
+        wanted = [places.get(name) for name in known]
+        into = [each if each is not None and self.runs.fits(i, each) else None for i, each in enumerate(wanted)]
+        values = self.runs(*inputs, into=into)
+        found = dict(zip(known, values, strict=False))
+        if self.after is not None:
+            drawn = self.after(generator, *inputs, *values[len(known) :])
+            found |= zip((name for name in self.names if name not in found), drawn, strict=True)
+        return {name: found[name] for name in self.names}
 
 
 def _drawing(

@@ -175,17 +175,33 @@ class Results:
         self._num_draws, self._num_rows = num_draws, num_rows
         self.arrays: Arrays = {}
 
-    def write(self, values: dict[Any, Tensor], tile: "Tile") -> None:
-        """Put the values ``[len(draws), len(rows), ...]`` of a block in their place, but for those that a later one replaces."""
+    def places(self, tile: "Tile") -> dict[Any, Tensor]:
+        """Return where the values of a block belong, to be filled in place; nothing if later blocks replace some of them."""
+        if (tile.kept_draws, tile.kept_rows) != (tile.draws, tile.rows):
+            return {}
+        return {name: torch.from_numpy(array[self._place(array, tile)]) for name, array in self.arrays.items()}
+
+    def write(self, values: dict[Any, Tensor], tile: "Tile", places: Mapping[Any, Tensor] = {}) -> None:
+        """Put the values ``[len(draws), len(rows), ...]`` of a block in their place, but for those that a later one replaces.
+
+        Values that are ``places`` are there already.
+        """
         for name, value in values.items():
+            if name in places and value is places[name]:
+                continue
             array = value.cpu().numpy()
-            split = self._num_rows is not None and array.ndim > 1
             if name not in self.arrays:
-                tail = (self._num_rows, *array.shape[2:]) if split else array.shape[1:]
+                tail = (self._num_rows, *array.shape[2:]) if self._splits(array) else array.shape[1:]
                 self.arrays[name] = np.empty((self._num_draws, *tail), dtype=array.dtype)
             draws, rows = (slice(0, each.stop - each.start) for each in (tile.kept_draws, tile.kept_rows))
-            place = (tile.kept_draws, tile.kept_rows) if split else (tile.kept_draws,)
-            self.arrays[name][place] = array[(draws, rows) if split else (draws,)]
+            part = array[(draws, rows) if self._splits(array) else (draws,)]
+            self.arrays[name][self._place(array, tile)] = part
+
+    def _splits(self, array: NDArray[Any]) -> bool:
+        return self._num_rows is not None and array.ndim > 1
+
+    def _place(self, array: NDArray[Any], tile: "Tile") -> tuple[slice, ...]:
+        return (tile.kept_draws, tile.kept_rows) if self._splits(array) else (tile.kept_draws,)
 
 
 class Tile(NamedTuple):

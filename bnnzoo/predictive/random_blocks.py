@@ -126,13 +126,15 @@ class RandomEvaluation:
         with torch.no_grad():  # which holds for one thread
             for job in jobs:
                 generator.manual_seed(self._stream(job.number))
-                out.write(self._graph.run(generator, self._theta[job.tile.draws], *job.inputs), job.tile)
+                places = out.places(job.tile)
+                found = self._graph.run(generator, places, self._theta[job.tile.draws], *job.inputs)
+                out.write(found, job.tile, places)
 
     def _from_global_stream(self, job: Job) -> dict[Any, Tensor]:
         stream, theta = self._stream(job.number), self._theta[job.tile.draws]
         reseed(stream, theta.device)
         if self._graph is not None:
-            return self._graph.run(torch.default_generator, theta, *job.inputs)
+            return self._graph.run(torch.default_generator, {}, theta, *job.inputs)
         assert self._eager is not None
         return self._eager(stream, theta, *job.inputs)
 
