@@ -43,14 +43,21 @@ MANY = 4096
 """Entries above which a constant that is one number throughout is kept as one number."""
 
 
-def trace(flat: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor]) -> tuple[GraphModule, float]:
-    """Return a function of flat tensors as a graph without waste, and roughly how many seconds one evaluation takes."""
+def trace(
+    flat: Callable[..., tuple[Tensor, ...]],
+    inputs: list[Tensor],
+    decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+) -> tuple[GraphModule, float]:
+    """Return a function of flat tensors as a graph without waste, and roughly how many seconds one evaluation takes.
+
+    ``decompositions`` say how some operations are written with others.
+    """
     # one fake mode for the shapes of all nodes; without it every node gets one of its own, half the time of tracing
     # and the graph does not depend on the inputs, so that it does not matter whether anything fails there
     with FailuresAsNaN(), tracing(TracingContext(FakeTensorMode(allow_fallback_kernels=True))), _no_collector():
-        graph = make_fx(flat)(*inputs)
+        graph = make_fx(flat, decomposition_table=decompositions)(*inputs)
         if _writes(graph):
-            graph = make_fx(functionalize(flat))(*inputs)
+            graph = make_fx(functionalize(flat), decomposition_table=decompositions)(*inputs)
     spoil_failures(graph)
     graph.graph.eliminate_dead_code()
     fold_constants(graph)

@@ -1,6 +1,8 @@
 """Functions of a point that run in native code at one point after another."""
 
+import math
 from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +15,38 @@ from bnnzoo.lowering.compiling import decompositions, for_compiling
 from bnnzoo.lowering.cpp.building import compile_runs
 from bnnzoo.lowering.graphs import lift_constants
 
-__all__ = ["NativeRuns"]
+__all__ = ["FOR_NATIVE", "NativeRuns"]
+
+aten = torch.ops.aten
+
+
+def _added(bias: Tensor, left: Tensor, right: Tensor, *, beta: float | int = 1, alpha: float | int = 1) -> Tensor:
+    product = left @ right if alpha == 1 else alpha * (left @ right)
+    return product + (bias if beta == 1 else beta * bias)
+
+
+def _mean(x: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
+    dims = list(range(x.ndim)) if not dim else list(dim)
+    return x.sum(dims, keepdim=keepdim, dtype=dtype) / math.prod(x.shape[each] for each in dims)
+
+
+def _var_mean(
+    x: Tensor, dim: Sequence[int] | None = None, *, correction: float | int | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    dims = list(range(x.ndim)) if not dim else list(dim)
+    mean = _mean(x, dims, keepdim=True)
+    squares = (x - mean).square().sum(dims, keepdim=keepdim)
+    number = math.prod(x.shape[each] for each in dims) - (1 if correction is None else correction)
+    return squares / number, mean if keepdim else mean.squeeze(dims)
+
+
+FOR_NATIVE: dict[Any, Callable[..., Any]] = {
+    aten.addmm.default: _added,
+    aten.mean.default: _mean,
+    aten.mean.dim: _mean,
+    aten.var_mean.correction: _var_mean,
+}
+"""How to trace what is to become native code: without operations that are not written in C++."""
 
 
 class NativeRuns:
@@ -92,4 +125,4 @@ def _writing(graph: Callable[..., Sequence[Tensor]], inputs: list[Tensor], outpu
     apart = [each.clone() for each in (*inputs, *outputs)]  # tracing tells inputs apart by identity
     with torch.no_grad(), tracing(TracingContext(mode)), mode:
         fakes = [mode.from_tensor(each) for each in apart]
-        return make_fx(writes, decomposition_table=decompositions())(*fakes)
+        return make_fx(writes, decomposition_table={**decompositions(), **FOR_NATIVE})(*fakes)

@@ -20,7 +20,7 @@ from bnnzoo.lowering.loops import alike
 from bnnzoo.lowering.lowered import Lowered, clones, flattened, tensors_of
 from bnnzoo.lowering.modes import DispatchMode
 from bnnzoo.lowering.random_graphs import draws_from_generator, split_at_random
-from bnnzoo.lowering.runs import NativeRuns
+from bnnzoo.lowering.runs import FOR_NATIVE, NativeRuns
 from bnnzoo.lowering.simplify import is_random
 from bnnzoo.predictive.evaluate import Function, vmapped
 from bnnzoo.predictive.noise import OutOfPlaceRandomness, refuse_unsafe_warnings
@@ -143,7 +143,7 @@ def _native(single: Function, args: tuple[Any, ...]) -> BlockGraph | None:
     at_first = (args[0][0], *args[1:])
     try:
         flat, spec_of = flattened(single, at_first)
-        graph, _ = trace(flat, clones(at_first))
+        graph, _ = trace(flat, clones(at_first), FOR_NATIVE)
         for_compiling(graph)
         constants = lift_constants(graph)
         split = split_at_random(graph)

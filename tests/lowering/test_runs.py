@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.lowering.graphs import trace
-from bnnzoo.lowering.runs import NativeRuns
+from bnnzoo.lowering.runs import FOR_NATIVE, NativeRuns
 
 ROUNDING = {torch.float32: 2e-5, torch.float64: 1e-12}
 CONSTANT = torch.arange(12.0).reshape(4, 3)
@@ -34,6 +34,20 @@ def test_every_run_is_that_of_the_graph(dtype: torch.dtype):
         assert value.dtype == wanted.dtype
         torch.testing.assert_close(value, wanted, rtol=ROUNDING[dtype], atol=ROUNDING[dtype])
     assert runs(theta[:1], x, n)[0].shape == (1, 9, 3)
+
+
+def test_layers_of_networks_are_written_in_cpp():
+    theta, x, _ = inputs(torch.float64)
+
+    def layers(theta: Tensor, x: Tensor) -> tuple[Tensor, ...]:
+        hidden = torch.nn.functional.linear(x, theta[:12].view(4, 3), theta[:4])
+        scaled = torch.nn.functional.layer_norm(hidden, (4,), theta[4:8], theta[8:12])
+        return scaled, torch.addmm(theta[:4], x, theta[:12].view(3, 4), beta=2, alpha=0.5), x.mean(), x.mean(0)
+
+    graph, _ = trace(layers, [theta[0].clone(), x], FOR_NATIVE)
+    found = NativeRuns(graph, [theta[0], x], moving={0})(theta, x)
+    for value, wanted in zip(found, zip(*(layers(row, x) for row in theta), strict=True), strict=True):
+        torch.testing.assert_close(value, torch.stack(wanted), rtol=1e-12, atol=1e-12)
 
 
 def test_values_are_written_where_they_belong():
