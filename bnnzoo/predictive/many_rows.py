@@ -140,10 +140,11 @@ class ManyRows:
     ) -> tuple[list["_Block"], RandomEvaluation]:
         """Return the blocks of rows, and what evaluates them at the draws: as for all rows in memory."""
 
-        def pure(theta: Tensor, *data: Any) -> dict[Any, Tensor]:
-            found = self.density.deterministics(theta, *data) if sites else {}
+        def with_sites(theta: Tensor, *data: Any) -> dict[Any, Tensor]:
+            found = self.density.deterministics(theta, *data)
             return functions.pure(theta, *data) | {Variable("deterministic", name): found[name] for name in sites}
 
+        drawn, besides = (functions.drawn, with_sites) if sites else functions.parts()
         theta, count = draws.flat, min(self.num_rows, RANDOM_ROWS)
         where = (theta[0], self._read(slice(0, count)), count)
         tiles = tiles_of(
@@ -156,7 +157,7 @@ class ManyRows:
             by_rows.setdefault(tile.rows.start, []).append((number, tile))
         blocks = [_Block(own[0][1].rows, own[0][1].kept_rows, own) for own in by_rows.values()]
         example = self._read(tiles[0].rows)
-        return blocks, RandomEvaluation(functions.drawn, theta, example, tiles, draws.seed, besides=pure)
+        return blocks, RandomEvaluation(drawn, theta, example, tiles, draws.seed, besides)
 
     def _values(self, evaluation: RandomEvaluation, blocks: "list[_Block]", num_draws: int) -> tuple[Data, Arrays]:
         """Return the arguments for the rows of some blocks, and the values ``[M, B, ...]`` there."""
