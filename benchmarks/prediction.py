@@ -56,8 +56,8 @@ def bnnzoo_call(p: Problem, num_draws: int, observed: bool) -> Callable[[], obje
     from bnnzoo.core.posterior import Draws, FitInfo
 
     density = build_density(pyro_model(p), torch.from_numpy(p.x), torch.from_numpy(p.y))
-    values = {name: torch.from_numpy(value) for name, value in sites(p).items()}
-    theta = torch.stack([density.unconstrain({n: v[i] for n, v in values.items()}) for i in range(NUM_DRAWS)])
+    values = {name: torch.from_numpy(value) for name, value in sites(p, num_draws).items()}
+    theta = torch.stack([density.unconstrain({n: v[i] for n, v in values.items()}) for i in range(num_draws)])
     info = FitInfo(
         "mcmc", method="NUTS", sample_stats={"lp": torch.zeros(1, num_draws)}
     )  # known from the fit, as a sampler's are
