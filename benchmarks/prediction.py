@@ -28,7 +28,7 @@ from benchmarks.regression import Problem, numpyro_model, problem, pyro_model
 NUM_DRAWS = 1_000
 NUM_ROWS = 10_000
 SIZES = ((200, 1_000), (1_000, 10_000))
-FITTED_ROWS, FITTED_DRAWS = 100, 5
+FITTED_ROWS, FITTED_DRAWS, DEPTH = 100, 5, 4
 GROWTH = (1_000, 10_000, 100_000)
 SLOW = {"numpyro, parallel"}  # never the better one: measured once a round
 TOO_LARGE = {("numpyro, parallel", 100_000)}  # all hidden units of all draws and rows at once: 20 GB
@@ -117,12 +117,17 @@ def fit_before(which: str) -> None:
         import jax
         from numpyro.infer import MCMC, NUTS
 
-        chain = MCMC(NUTS(numpyro_model(p)), num_warmup=FITTED_DRAWS, num_samples=FITTED_DRAWS, progress_bar=False)
+        chain = MCMC(
+            NUTS(numpyro_model(p), max_tree_depth=DEPTH),
+            num_warmup=FITTED_DRAWS,
+            num_samples=FITTED_DRAWS,
+            progress_bar=False,
+        )
         chain.run(jax.random.PRNGKey(0), p.x, p.y)
     else:
         import bnnzoo as bz
 
-        method = bz.NUTS(num_chains=1, num_warmup=FITTED_DRAWS, num_draws=FITTED_DRAWS)
+        method = bz.NUTS(num_chains=1, num_warmup=FITTED_DRAWS, num_draws=FITTED_DRAWS, max_tree_depth=DEPTH)
         bz.fit(pyro_model(p), method, p.x, p.y, progress=False)
 
 

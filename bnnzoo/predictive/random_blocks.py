@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from torch import Tensor
 from bnnzoo.core.numerics import NumericalFailure
 from bnnzoo.core.replay import isolated, reseed
 from bnnzoo.core.types import Data
-from bnnzoo.lowering.cores import in_threads
+from bnnzoo.lowering.cores import in_threads, one_arithmetic_thread
 from bnnzoo.predictive.block_graphs import block_graph
 from bnnzoo.predictive.evaluate import (
     MIN_TILES_TO_LOWER,
@@ -107,6 +108,7 @@ class RandomEvaluation:
             return function(*args) | (besides(*args) if besides else {})
 
         args = (theta[tiles[0].draws], *example)
+        self._is_small = len(args[0]) > 1  # several draws fit a cache: threads would cost more than they save
         self._graph = block_graph(both, args, len(tiles)) if len(tiles) >= MIN_TILES_TO_LOWER else None
         self._eager = _eager(function, besides, len(example), len(tiles)) if self._graph is None else None
 
@@ -114,8 +116,9 @@ class RandomEvaluation:
         """Evaluate blocks and write what they hold; the global random stream is left as it was."""
         with isolated(self._seed, self._theta.device), torch.no_grad():
             if self._graph is None or not self._graph.draws_from_generator:
-                for job in jobs:
-                    out.write(self._from_global_stream(job), job.tile)
+                with one_arithmetic_thread() if self._is_small else nullcontext():
+                    for job in jobs:
+                        out.write(self._from_global_stream(job), job.tile)
                 return
             self._fill_from(out, jobs[:1])  # allocates the result
             in_threads(partial(self._fill_from, out), [jobs[i : i + FEW] for i in range(1, len(jobs), FEW)])
