@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
+
+from bnnzoo.lowering.modes import DispatchMode
 
 __all__ = ["FailuresAsNaN", "is_numerical", "may_raise", "rescued"]
 
@@ -48,7 +49,7 @@ def is_numerical(error: BaseException) -> bool:
     return isinstance(error, ValueError | RuntimeError) and any(message in str(error) for message in MESSAGES)
 
 
-class FailuresAsNaN(TorchDispatchMode):
+class FailuresAsNaN(DispatchMode):
     """Let factorisations and decompositions that fail return NaN, matrix by matrix, where they would raise.
 
     Examples
@@ -59,7 +60,7 @@ class FailuresAsNaN(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._last: Sequence[Any] = ()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -31,7 +31,7 @@ from bnnzoo.lowering.simplify import (
     spoil_failures,
 )
 
-__all__ = ["fold_constants", "lift_constants", "trace", "trace_loops"]
+__all__ = ["estimated_seconds", "fold_constants", "lift_constants", "trace", "trace_loops"]
 
 SECONDS_PER_NODE = 1.2e-5
 SECONDS_PER_ELEMENT = 0.5e-9
@@ -44,15 +44,22 @@ MANY = 4096
 """Entries above which a constant that is one number throughout is kept as one number."""
 
 
-def trace(flat: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor]) -> tuple[GraphModule, float]:
-    """Return a function of flat tensors as a graph without waste, and roughly how many seconds one evaluation takes."""
+def trace(
+    flat: Callable[..., tuple[Tensor, ...]],
+    inputs: list[Tensor],
+    decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+) -> tuple[GraphModule, float]:
+    """Return a function of flat tensors as a graph without waste, and roughly how many seconds one evaluation takes.
+
+    ``decompositions`` say how some operations are written with others.
+    """
     # one fake mode for the shapes of all nodes; without it every node gets one of its own, half the time of tracing
     # and the graph does not depend on the inputs, so that it does not matter whether anything fails there
     mode = FakeTensorMode(allow_fallback_kernels=True)
     with FailuresAsNaN(), tracing(TracingContext(mode)), _no_collector(), written_when_called():
-        graph = make_fx(flat)(*inputs)
+        graph = make_fx(flat, decomposition_table=decompositions)(*inputs)
         if not without_writes(graph):
-            graph = make_fx(functionalize(flat))(*inputs)
+            graph = make_fx(functionalize(flat), decomposition_table=decompositions)(*inputs)
     spoil_failures(graph)
     graph.graph.eliminate_dead_code()
     fold_constants(graph)
@@ -125,7 +132,12 @@ def _replace_by_attribute(graph: GraphModule, node: Node, value: Tensor) -> None
 def _estimated_seconds(graph: GraphModule) -> float:
     nodes = [node for node in graph.graph.nodes if node.op == "call_function" and node.target is not operator.getitem]
     elements = sum(node.meta["val"].numel() for node in nodes if isinstance(node.meta.get("val"), Tensor))
-    return len(nodes) * SECONDS_PER_NODE + elements * SECONDS_PER_ELEMENT
+    return estimated_seconds(len(nodes), elements)
+
+
+def estimated_seconds(num_operations: int, num_elements: int) -> float:
+    """Return roughly how long so many operations take on a CPU, given the number of elements of all their results."""
+    return num_operations * SECONDS_PER_NODE + num_elements * SECONDS_PER_ELEMENT
 
 
 def trace_loops(

@@ -15,7 +15,7 @@ from bnnzoo.lowering.cpp.building import compile_in_cpp, compiled_before
 from bnnzoo.lowering.graphs import trace_loops
 from bnnzoo.lowering.registers import Registers, holding
 
-__all__ = ["Stretch", "while_loop"]
+__all__ = ["Stretch", "alike", "while_loop"]
 
 type Going = Callable[[Any, Any], Tensor]
 type Body = Callable[[Any, Any], Any]
@@ -173,10 +173,11 @@ def _agree(native: Callable[..., Any], graph: GraphModule, inputs: list[Tensor])
     with torch.no_grad():
         native(*ours)
         graph(*theirs)
-    return all(map(_alike, ours, theirs))
+    return all(map(alike, ours, theirs))
 
 
-def _alike(a: Tensor, b: Tensor) -> bool:
+def alike(a: Tensor, b: Tensor) -> bool:
+    """Tell whether two tensors differ by rounding at most."""
     if not a.is_floating_point():
         return torch.equal(a, b)
     largest = max(1.0, float(b.nan_to_num(0.0, 0.0, 0.0).abs().amax())) if b.numel() else 1.0

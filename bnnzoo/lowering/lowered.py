@@ -16,7 +16,17 @@ from bnnzoo.lowering.failures import is_numerical, rescued
 from bnnzoo.lowering.graphs import trace
 from bnnzoo.lowering.recording import record
 
-__all__ = ["LoopStep", "Lowered", "LoweringWarning", "Specialized", "eager_value_and_grad", "looped_value_and_grad"]
+__all__ = [
+    "LoopStep",
+    "Lowered",
+    "LoweringWarning",
+    "Specialized",
+    "clones",
+    "eager_value_and_grad",
+    "flattened",
+    "looped_value_and_grad",
+    "tensors_of",
+]
 
 COMPILE_SECONDS = 5.0
 """Assumed time to compile: measured 0.5 to 4 s for a graph it has seen before, 4 to 9 s for a new one."""
@@ -33,6 +43,8 @@ class Specialized:
         The same on flat lists of tensors, for loops in which flattening would cost: ``(*tensors) -> sequence of tensors``.
     worth_compiling_after : float
         Number of calls after which compiling pays; infinite where nothing is left to compile.
+    graph : GraphModule or None
+        The tensor graph, unless it runs as Python.
     """
 
     def __init__(
@@ -43,21 +55,25 @@ class Specialized:
         worth_compiling_after: float = math.inf,
         graph: GraphModule | None = None,
     ) -> None:
-        self.how, self._spec, self.worth_compiling_after, self._graph = how, spec, worth_compiling_after, graph
+        self.how, self._spec, self.worth_compiling_after, self.graph = how, spec, worth_compiling_after, graph
         self.flat = flat if graph is None else rescued(flat, graph)
 
     def __call__(self, *args: Any) -> Any:
         """Evaluate with torch's autograd off."""
         with torch.no_grad():
-            return pytree.tree_unflatten(list(self.flat(*_tensors(args))), self._spec)
+            return self.tree(self.flat(*tensors_of(args)))
+
+    def tree(self, leaves: Sequence[Tensor]) -> Any:
+        """Return the result of ``flat`` as the function returns it."""
+        return pytree.tree_unflatten(list(leaves), self._spec)
 
     def compiled(self, inputs: list[Tensor]) -> "Specialized":
         """Return the compiled form of a traced graph, on a GPU recorded, or the graph as it is where neither can be done."""
-        assert self._graph is not None
-        function = compile_graph(self._graph, inputs)
-        how, function = ("traced", self._graph) if function is None else ("compiled", function)
-        recorded = record(function, self._graph, inputs)
-        return Specialized(how if recorded is function else "recorded", recorded, self._spec, graph=self._graph)
+        assert self.graph is not None
+        function = compile_graph(self.graph, inputs)
+        how, function = ("traced", self.graph) if function is None else ("compiled", function)
+        recorded = record(function, self.graph, inputs)
+        return Specialized(how if recorded is function else "recorded", recorded, self._spec, graph=self.graph)
 
 
 class Lowered:
@@ -105,7 +121,7 @@ class Lowered:
             self._cache[key] = _lower(self._function, self._fallback, args)
         found = self._cache[key]
         if num_calls > found.worth_compiling_after:
-            self._cache[key] = found = found.compiled(_clones(args))
+            self._cache[key] = found = found.compiled(clones(args))
         return found
 
 
@@ -140,7 +156,7 @@ class LoopStep:
         """Evaluate at the leaves of the arguments and return the leaves of the result."""
         self.num_calls += 1
         if self.num_calls > self._compiles_after:
-            self._specialized, self._compiles_after = self._specialized.compiled(_clones(tensors)), math.inf
+            self._specialized, self._compiles_after = self._specialized.compiled(clones(tensors)), math.inf
         return self._specialized.flat(*tensors)
 
 
@@ -187,22 +203,22 @@ def _keep_freed_memory() -> None:
 
 
 def _lower(function: Callable[..., Any], fallback: Callable[..., Any], args: tuple[Any, ...]) -> Specialized:
-    flat, spec_of = _flattened(function, args)
-    inputs = _clones(args)
+    flat, spec_of = flattened(function, args)
+    inputs = clones(args)
     _keep_freed_memory()
     try:
         graph, seconds = trace(flat, inputs)
     except Exception as error:  # a model may fail to trace in any way; what it means is the same
         warnings.warn(_cannot_trace(error), LoweringWarning, stacklevel=4)
-        flat, spec_of = _flattened(fallback, args)
+        flat, spec_of = flattened(fallback, args)
         flat(*inputs)
         return Specialized("eager", flat, spec_of[0])
     return Specialized("traced", graph, spec_of[0], COMPILE_SECONDS / seconds, graph)
 
 
-def _clones(args: Any) -> list[Tensor]:
+def clones(args: Any) -> list[Tensor]:
     """Copy every tensor: tracing tells inputs apart by identity, and one passed twice would become one input."""
-    return [_clone(leaf.detach()) for leaf in _tensors(args)]
+    return [_clone(leaf.detach()) for leaf in tensors_of(args)]
 
 
 def _clone(tensor: Tensor) -> Tensor:
@@ -213,7 +229,7 @@ def _clone(tensor: Tensor) -> Tensor:
     return tensor.as_strided((extent,), (1,)).clone().as_strided(tensor.shape, tensor.stride())
 
 
-def _flattened(
+def flattened(
     function: Callable[..., Any], args: tuple[Any, ...]
 ) -> tuple[Callable[..., tuple[Tensor, ...]], list[pytree.TreeSpec]]:
     """Turn ``function`` into one of flat tensors with its constants bound; its output's structure is left in the list."""
@@ -233,7 +249,8 @@ def _flattened(
     return flat, spec_of
 
 
-def _tensors(args: Any) -> list[Tensor]:
+def tensors_of(args: Any) -> list[Tensor]:
+    """Return the tensors in a tree."""
     return [leaf for leaf in pytree.tree_leaves(args) if isinstance(leaf, Tensor)]
 
 

@@ -9,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import vmap
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from bnnzoo.core.minibatch import select
@@ -19,12 +18,14 @@ from bnnzoo.core.types import Data
 from bnnzoo.lowering.cores import in_threads
 from bnnzoo.lowering.failures import FailuresAsNaN, is_numerical
 from bnnzoo.lowering.lowered import Lowered
+from bnnzoo.lowering.modes import DispatchMode
 
 __all__ = [
     "Arrays",
     "Blocks",
     "Function",
     "Results",
+    "Tile",
     "Variable",
     "can_split_rows",
     "evaluate",
@@ -61,11 +62,11 @@ class Blocks:
     rows: int | None
 
 
-class _LargestTensor(TorchDispatchMode):
+class _LargestTensor(DispatchMode):
     """Record the number of elements of the largest tensor that any operation returns."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.numel: int = 1
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -146,9 +147,9 @@ def evaluate(function: Function, theta: Tensor, data: Data, num_rows: int, block
     batched = over_draws(function, len(data), len(tiles))
     out = Results(len(theta), num_rows if blocks.rows else None)
 
-    def evaluate_tile(tile: tuple[slice, slice]) -> None:
+    def evaluate_tile(tile: Tile) -> None:
         with torch.no_grad():
-            out.write(batched(theta[tile[0]], *rows_of(data, tile[1], num_rows)), *tile)
+            out.write(batched(theta[tile.draws], *rows_of(data, tile.rows, num_rows)), tile)
 
     if not _is_graph(batched, theta, data, num_rows, tiles):
         for tile in tiles:
@@ -174,21 +175,64 @@ class Results:
         self._num_draws, self._num_rows = num_draws, num_rows
         self.arrays: Arrays = {}
 
-    def write(self, values: dict[Any, Tensor], draws: slice, rows: slice) -> None:
-        """Put the values ``[len(draws), len(rows), ...]`` of a block in their place."""
+    def places(self, tile: "Tile") -> dict[Any, Tensor]:
+        """Return where the values of a block belong, to be filled in place; nothing if later blocks replace some of them."""
+        if (tile.kept_draws, tile.kept_rows) != (tile.draws, tile.rows):
+            return {}
+        return {name: torch.from_numpy(array[self._place(array, tile)]) for name, array in self.arrays.items()}
+
+    def write(self, values: dict[Any, Tensor], tile: "Tile", places: Mapping[Any, Tensor] = {}) -> None:
+        """Put the values ``[len(draws), len(rows), ...]`` of a block in their place, but for those that a later one replaces.
+
+        Values that are ``places`` are there already.
+        """
         for name, value in values.items():
+            if name in places and value is places[name]:
+                continue
             array = value.cpu().numpy()
-            split = self._num_rows is not None and array.ndim > 1
             if name not in self.arrays:
-                tail = (self._num_rows, *array.shape[2:]) if split else array.shape[1:]
+                tail = (self._num_rows, *array.shape[2:]) if self._splits(array) else array.shape[1:]
                 self.arrays[name] = np.empty((self._num_draws, *tail), dtype=array.dtype)
-            self.arrays[name][(draws, rows) if split else (draws,)] = array
+            draws, rows = (slice(0, each.stop - each.start) for each in (tile.kept_draws, tile.kept_rows))
+            part = array[(draws, rows) if self._splits(array) else (draws,)]
+            self.arrays[name][self._place(array, tile)] = part
+
+    def _splits(self, array: NDArray[Any]) -> bool:
+        return self._num_rows is not None and array.ndim > 1
+
+    def _place(self, array: NDArray[Any], tile: "Tile") -> tuple[slice, ...]:
+        return (tile.kept_draws, tile.kept_rows) if self._splits(array) else (tile.kept_draws,)
 
 
-def tiles_of(num_draws: int, num_rows: int, blocks: Blocks) -> list[tuple[slice, slice]]:
+class Tile(NamedTuple):
+    """The draws and rows of a block, and those of them that no later block has as well."""
+
+    draws: slice
+    rows: slice
+    kept_draws: slice
+    kept_rows: slice
+
+    def from_row(self, start: int) -> "Tile":
+        """Return the tile among the rows from ``start`` on."""
+        rows, kept = (slice(each.start - start, each.stop - start) for each in (self.rows, self.kept_rows))
+        return self._replace(rows=rows, kept_rows=kept)
+
+
+def tiles_of(num_draws: int, num_rows: int, blocks: Blocks) -> list[Tile]:
     """Return the draws and rows of every block, all of one shape; the last ones overlap those before where need be."""
-    rows = _slices(num_rows, blocks.rows or num_rows)
-    return [(draws, part) for draws in _slices(num_draws, blocks.draws) for part in rows]
+    draws, rows = _slices(num_draws, blocks.draws), _slices(num_rows, blocks.rows or num_rows)
+    parts = list(zip(rows, _until_next(rows), strict=True))
+    return [
+        Tile(own, part, kept, kept_part)
+        for own, kept in zip(draws, _until_next(draws), strict=True)
+        for part, kept_part in parts
+    ]
+
+
+def _until_next(slices: Sequence[slice]) -> list[slice]:
+    """Return slices that end where the next one begins."""
+    ends = [each.start for each in slices[1:]] + [slices[-1].stop]
+    return [slice(each.start, end) for each, end in zip(slices, ends, strict=True)]
 
 
 def _slices(total: int, size: int) -> list[slice]:
@@ -222,11 +266,9 @@ class LoweredOverDraws:
         return args[0].device.type == "cpu" and self.lowered.specialize(*args, num_calls=self.num_tiles).how != "eager"
 
 
-def _is_graph(
-    batched: Function, theta: Tensor, data: Data, num_rows: int, tiles: Sequence[tuple[slice, slice]]
-) -> bool:
-    draws, rows = tiles[0]
-    return isinstance(batched, LoweredOverDraws) and batched.is_graph(theta[draws], *rows_of(data, rows, num_rows))
+def _is_graph(batched: Function, theta: Tensor, data: Data, num_rows: int, tiles: Sequence[Tile]) -> bool:
+    first = rows_of(data, tiles[0].rows, num_rows)
+    return isinstance(batched, LoweredOverDraws) and batched.is_graph(theta[tiles[0].draws], *first)
 
 
 def over_draws(function: Function, num_arguments: int, num_tiles: int) -> Function:

@@ -17,10 +17,10 @@ from bnnzoo.core.row_source import IndexedRows, LoaderRows, row_source
 from bnnzoo.core.sites import plates_of
 from bnnzoo.core.types import Data
 from bnnzoo.predictive import datatree
-from bnnzoo.predictive.evaluate import Arrays, Results, Variable, can_split_rows, tiles_of
+from bnnzoo.predictive.evaluate import Arrays, Results, Tile, Variable, can_split_rows, tiles_of
 from bnnzoo.predictive.labels import ROWS, Labels, Plates, row_labels
 from bnnzoo.predictive.latent import Drawn
-from bnnzoo.predictive.random_blocks import RANDOM_ROWS, RandomEvaluation, draw_blocks
+from bnnzoo.predictive.random_blocks import RANDOM_ROWS, Job, RandomEvaluation, draw_blocks
 from bnnzoo.predictive.row_functions import RowFunctions
 from bnnzoo.predictive.rows import Rows, as_fitted, as_groups, new_data
 
@@ -117,20 +117,15 @@ class ManyRows:
         blocks, evaluation = self._prepared(draws, functions, sites)
         size = sum(self.bytes_by_group(len(draws.flat), functions, draws.flat[0]).values()) + self._bytes_of_inputs()
         per_band = max(1, BAND_BYTES * len(blocks) // max(1, size))
-        done = 0
         for first in range(0, len(blocks), per_band):
             part = blocks[first : first + per_band]
-            rows, before = slice(done, part[-1].rows.stop), done - part[0].rows.start
+            rows = slice(part[0].kept.start, part[-1].kept.stop)  # the last blocks overlap those before
             data, arrays = self._values(evaluation, part, len(draws.flat))
-            if before:  # the last blocks overlap those before
-                data = select(data, slice(before, None), part[-1].rows.stop - part[0].rows.start)
-                arrays = {name: values[:, before:] for name, values in arrays.items()}
             band = replace(self.head, data=data, observed=self._observed(data, draws), num_rows=rows.stop - rows.start)
             groups = as_groups(draws, band, arrays, labels, functions.kept)
             groups["deterministic"] = _deterministics(draws, arrays, replace(labels, plates=sites))
             del arrays, data  # the groups have them
             yield Band(rows, self._numbered(groups, rows))
-            done = rows.stop
 
     def _sites_by_row(self, functions: RowFunctions, labels: Labels) -> Plates:
         """Return the deterministic sites that are wanted and have one value for each row, with their plates."""
@@ -145,10 +140,11 @@ class ManyRows:
     ) -> tuple[list["_Block"], RandomEvaluation]:
         """Return the blocks of rows, and what evaluates them at the draws: as for all rows in memory."""
 
-        def pure(theta: Tensor, *data: Any) -> dict[Any, Tensor]:
-            found = self.density.deterministics(theta, *data) if sites else {}
+        def with_sites(theta: Tensor, *data: Any) -> dict[Any, Tensor]:
+            found = self.density.deterministics(theta, *data)
             return functions.pure(theta, *data) | {Variable("deterministic", name): found[name] for name in sites}
 
+        drawn, besides = (functions.drawn, with_sites) if sites else functions.parts()
         theta, count = draws.flat, min(self.num_rows, RANDOM_ROWS)
         where = (theta[0], self._read(slice(0, count)), count)
         tiles = tiles_of(
@@ -156,24 +152,23 @@ class ManyRows:
             self.num_rows,
             draw_blocks(functions.drawn_and_moments, *where, splits=self.head.splits),
         )
-        numbers: dict[int, list[int]] = {}
-        for number, (_, rows) in enumerate(tiles):
-            numbers.setdefault(rows.start, []).append(number)
-        blocks = [_Block(tiles[own[0]][1], [(n, tiles[n][0]) for n in own]) for own in numbers.values()]
-        example = self._read(tiles[0][1])
-        return blocks, RandomEvaluation(functions.drawn, theta, example, tiles, draws.seed, besides=pure)
+        by_rows: dict[int, list[tuple[int, Tile]]] = {}
+        for number, tile in enumerate(tiles):
+            by_rows.setdefault(tile.rows.start, []).append((number, tile))
+        blocks = [_Block(own[0][1].rows, own[0][1].kept_rows, own) for own in by_rows.values()]
+        example = self._read(tiles[0].rows)
+        return blocks, RandomEvaluation(drawn, theta, example, tiles, draws.seed, besides)
 
     def _values(self, evaluation: RandomEvaluation, blocks: "list[_Block]", num_draws: int) -> tuple[Data, Arrays]:
         """Return the arguments for the rows of some blocks, and the values ``[M, B, ...]`` there."""
-        start, stop = blocks[0].rows.start, blocks[-1].rows.stop
-        data, out = self._read(slice(start, stop)), Results(num_draws, stop - start)
-        with evaluation.running():
-            for block in blocks:
-                own = slice(block.rows.start - start, block.rows.stop - start)
-                inputs = select(data, own, stop - start)
-                for number, draws in block.tiles:
-                    out.write(evaluation(number, inputs), draws, own)
-        return data, out.arrays
+        start, stop, end = blocks[0].rows.start, blocks[-1].rows.stop, blocks[-1].kept.stop
+        data, out = self._read(slice(start, stop)), Results(num_draws, end - start)
+        jobs = []
+        for block in blocks:
+            inputs = select(data, slice(block.rows.start - start, block.rows.stop - start), stop - start)
+            jobs += [Job(number, inputs, tile.from_row(start)) for number, tile in block.tiles]
+        evaluation.fill(out, jobs)
+        return select(data, slice(0, end - start), stop - start), out.arrays
 
     def _read(self, rows: slice) -> Data:
         if self.source is None:
@@ -201,10 +196,11 @@ class ManyRows:
 
 @dataclass(frozen=True)
 class _Block:
-    """Rows, and the numbers and draws of the tiles in which they are evaluated."""
+    """Rows, those of them that no later block has, and the numbers and draws of the tiles in which they are evaluated."""
 
     rows: slice
-    tiles: list[tuple[int, slice]]
+    kept: slice
+    tiles: list[tuple[int, Tile]]
 
 
 def _deterministics(draws: Drawn, arrays: Arrays, labels: Labels) -> xr.Dataset:

@@ -1,28 +1,27 @@
 """Draws of y from a model at many draws of ``theta`` and rows, one block at a time."""
 
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from bnnzoo.core.numerics import NumericalFailure
 from bnnzoo.core.replay import isolated, reseed
 from bnnzoo.core.types import Data
-from bnnzoo.lowering.compiling import known_random_operations, torchs_random_numbers
-from bnnzoo.lowering.lowered import Lowered
-from bnnzoo.lowering.simplify import is_random
+from bnnzoo.lowering.cores import in_threads, one_arithmetic_thread
+from bnnzoo.predictive.block_graphs import block_graph
 from bnnzoo.predictive.evaluate import (
     MIN_TILES_TO_LOWER,
     Arrays,
     Blocks,
     Function,
     Results,
+    Tile,
     largest_tensor,
     looped,
     over_draws,
@@ -30,11 +29,13 @@ from bnnzoo.predictive.evaluate import (
     tiles_of,
     vmapped,
 )
+from bnnzoo.predictive.noise import OutOfPlaceRandomness, refuse_unsafe_warnings
 
-__all__ = ["RandomEvaluation", "draw_blocks", "evaluate_random"]
+__all__ = ["Job", "RandomEvaluation", "draw_blocks", "evaluate_random"]
 
 MAX_RANDOM_ELEMENTS = 2**18  # of the largest tensor inside one block: 2 MiB in float64, which fits a cache
 RANDOM_ROWS = 256  # at most so many rows share a random stream, whatever else is chunked
+FEW = 16  # blocks that a thread takes at a time
 
 
 def evaluate_random(
@@ -64,17 +65,23 @@ def evaluate_random(
     dict of str to ndarray [M, B, ...]
     """
     tiles = tiles_of(len(theta), num_rows, blocks)
-    example = rows_of(data, tiles[0][1], num_rows)
+    example = rows_of(data, tiles[0].rows, num_rows)
     evaluation = RandomEvaluation(function, theta, example, tiles, seed, besides)
     out = Results(len(theta), num_rows if blocks.rows else None)
-    with evaluation.running():
-        for index, (draws, rows) in enumerate(tiles):
-            out.write(evaluation(index, rows_of(data, rows, num_rows)), draws, rows)
+    evaluation.fill(out, [Job(n, rows_of(data, tile.rows, num_rows), tile) for n, tile in enumerate(tiles)])
     return out.arrays
 
 
+class Job(NamedTuple):
+    """A block to be evaluated: its number, the arguments of the model for its rows, and where its values belong."""
+
+    number: int
+    inputs: Data
+    tile: Tile
+
+
 class RandomEvaluation:
-    """Evaluate the blocks of :func:`evaluate_random` one by one, in any order; the numbers do not depend on it.
+    """Evaluate the blocks of :func:`evaluate_random`, in any order and side by side; the numbers do not depend on it.
 
     Parameters
     ----------
@@ -82,7 +89,7 @@ class RandomEvaluation:
         As for :func:`evaluate_random`.
     example : tuple
         Arguments of the model for the rows of the first block.
-    tiles : list of tuple of slice
+    tiles : list of Tile
         Draws and rows of every block.
     """
 
@@ -91,26 +98,51 @@ class RandomEvaluation:
         function: Function,
         theta: Tensor,
         example: Data,
-        tiles: list[tuple[slice, slice]],
+        tiles: list[Tile],
         seed: int,
         besides: Function | None = None,
     ) -> None:
-        self._theta, self._tiles, self._seed = theta, tiles, seed % 2**63
-        args = (theta[tiles[0][0]], *example)
-        traced = _traced(function, besides, args, len(tiles))
-        self._run = traced or _eager(function, besides, len(example), len(tiles))
+        self._theta, self._seed = theta, seed % 2**63
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Within this context blocks can be evaluated; the global random stream is left as it was."""
+        def both(*args: Any) -> dict[Any, Tensor]:
+            return function(*args) | (besides(*args) if besides else {})
+
+        args = (theta[tiles[0].draws], *example)
+        self._is_small = len(args[0]) > 1  # several draws fit a cache: threads would cost more than they save
+        self._graph = block_graph(both, args, len(tiles)) if len(tiles) >= MIN_TILES_TO_LOWER else None
+        self._eager = _eager(function, besides, len(example), len(tiles)) if self._graph is None else None
+
+    def fill(self, out: Results, jobs: Sequence[Job]) -> None:
+        """Evaluate blocks and write what they hold; the global random stream is left as it was."""
         with isolated(self._seed, self._theta.device), torch.no_grad():
-            yield
+            if self._graph is None or not self._graph.draws_from_generator:
+                with one_arithmetic_thread() if self._is_small else nullcontext():
+                    for job in jobs:
+                        out.write(self._from_global_stream(job), job.tile)
+                return
+            self._fill_from(out, jobs[:1])  # allocates the result
+            in_threads(partial(self._fill_from, out), [jobs[i : i + FEW] for i in range(1, len(jobs), FEW)])
 
-    def __call__(self, index: int, inputs: Data) -> dict[Any, Tensor]:
-        """Return the values of a block, given its number and the arguments of the model for its rows."""
-        stream = int(np.random.SeedSequence([self._seed, index]).generate_state(1)[0])
-        reseed(stream, self._theta.device)
-        return self._run(stream, self._theta[self._tiles[index][0]], *inputs)
+    def _fill_from(self, out: Results, jobs: Sequence[Job]) -> None:
+        assert self._graph is not None
+        generator = torch.Generator()
+        with torch.no_grad():  # which holds for one thread
+            for job in jobs:
+                generator.manual_seed(self._stream(job.number))
+                places = out.places(job.tile)
+                found = self._graph.run(generator, places, self._theta[job.tile.draws], *job.inputs)
+                out.write(found, job.tile, places)
+
+    def _from_global_stream(self, job: Job) -> dict[Any, Tensor]:
+        stream, theta = self._stream(job.number), self._theta[job.tile.draws]
+        reseed(stream, theta.device)
+        if self._graph is not None:
+            return self._graph.run(torch.default_generator, {}, theta, *job.inputs)
+        assert self._eager is not None
+        return self._eager(stream, theta, *job.inputs)
+
+    def _stream(self, number: int) -> int:
+        return int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0])
 
 
 def draw_blocks(function: Function, theta: Tensor, data: Data, num_rows: int, *, splits: bool) -> Blocks:
@@ -126,66 +158,6 @@ def draw_blocks(function: Function, theta: Tensor, data: Data, num_rows: int, *,
     return Blocks(max(1, draws), rows if splits else None)
 
 
-class _OutOfPlaceRandomness(TorchFunctionMode):
-    """Turn ``torch.empty(...).normal_()``, by which torch's distributions draw, into what vmap can batch."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func is Tensor.normal_:
-            return _scaled_noise(_like(torch.randn, args[0]), *args[1:], **kwargs)
-        if func is Tensor.uniform_:
-            return _stretched(_like(torch.rand, args[0]), *args[1:], **kwargs)
-        if func is Tensor.exponential_:
-            uniform = _like(torch.rand, args[0])
-            return -torch.log1p(-uniform) / (args[1] if len(args) > 1 else kwargs.get("lambd", 1.0))
-        if func is Tensor.cauchy_:
-            return _scaled_noise(torch.tan(torch.pi * (_like(torch.rand, args[0]) - 0.5)), *args[1:], **kwargs)
-        return func(*args, **kwargs)
-
-
-def _like(draw: Callable[..., Tensor], tensor: Tensor) -> Tensor:
-    """Draw numbers of a tensor's shape; torch's ``randn_like`` is not among the operations known to be random."""
-    return draw(tensor.shape, dtype=tensor.dtype, device=tensor.device)
-
-
-def _scaled_noise(noise: Tensor, loc: float | int = 0.0, scale: float | int = 1.0) -> Tensor:
-    return loc + scale * noise
-
-
-def _stretched(noise: Tensor, low: float | int = 0.0, high: float | int = 1.0) -> Tensor:
-    return low + (high - low) * noise
-
-
-def _traced(
-    function: Function, besides: Function | None, example: tuple[Any, ...], num_tiles: int
-) -> Callable[..., dict[Any, Tensor]] | None:
-    """Return both functions as one graph, or None where that does not pay or its numbers might not be independent."""
-    if num_tiles < MIN_TILES_TO_LOWER:
-        return None
-
-    def both(*args: Any) -> dict[Any, Tensor]:
-        return function(*args) | (besides(*args) if besides else {})
-
-    def batched(*args: Any) -> dict[Any, Tensor]:
-        with _OutOfPlaceRandomness():
-            return vmapped(both, len(args) - 1, "different")(*args)
-
-    lowered = Lowered(batched)
-    try:
-        with warnings.catch_warnings(), isolated(0, example[0].device), torch.no_grad():
-            _refuse_unsafe_warnings()
-            with _RandomOperations() as found:
-                batched(*example)
-            if not found.operations <= known_random_operations():
-                return None
-            lowered.specialize(*example, num_calls=0)  # traces and does not compile
-    except (RuntimeError, UserWarning, NumericalFailure):
-        return None
-    with isolated(0, example[0].device), torchs_random_numbers():
-        step = lowered.specialize(*example, num_calls=num_tiles)
-    return lambda _, *args: step(*args)
-
-
 def _eager(
     function: Function, besides: Function | None, num_arguments: int, num_tiles: int
 ) -> Callable[..., dict[Any, Tensor]]:
@@ -193,30 +165,11 @@ def _eager(
     return lambda stream, *args: _drawn(function, args[0], args[1:], stream) | pure(*args)
 
 
-class _RandomOperations(TorchDispatchMode):
-    """Record which operations draw random numbers."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.operations: set[Any] = set()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if is_random(func):
-            self.operations.add(func.overloadpacket)
-        return func(*args, **(kwargs or {}))
-
-
 def _drawn(function: Function, theta: Tensor, inputs: Data, stream: int) -> dict[Any, Tensor]:
     try:
-        with warnings.catch_warnings(), _OutOfPlaceRandomness():
-            _refuse_unsafe_warnings()
+        with warnings.catch_warnings(), OutOfPlaceRandomness():
+            refuse_unsafe_warnings()
             return vmapped(function, len(inputs), "different")(theta, *inputs)
     except (RuntimeError, UserWarning, NumericalFailure):  # some distributions draw by operations unknown to vmap
         reseed(stream, theta.device)
         return looped(function)(theta, *inputs)
-
-
-def _refuse_unsafe_warnings() -> None:
-    """Turn torch's warnings into errors: torch merely warns when it batches a sampler wrongly."""
-    warnings.simplefilter("error", UserWarning)
-    warnings.filterwarnings("ignore", message="There is a performance drop")

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.terms import moments_of, pointwise_of
-from bnnzoo.predictive.evaluate import Variable
+from bnnzoo.predictive.evaluate import Function, Variable
 from bnnzoo.predictive.kept import EVERYTHING, Kept
 
 __all__ = ["RowFunctions"]
@@ -52,6 +52,22 @@ class RowFunctions:
         if not self.kept.has_any("posterior_predictive"):
             return {}
         return _grouped("posterior_predictive", self.density.predictive(theta, *data))
+
+    def parts(self) -> tuple[Function, Function | None]:
+        """Return what draws y and what is evaluated besides; a single function where one run of the model gives both.
+
+        It does if moments alone are wanted, of one site: those of another might depend on the value that the first one has.
+        """
+        wants_both = self.kept.has_any("posterior_predictive") and self.kept.has_any("conditional")
+        wants_density = bool(self.likelihoods) and self.kept.has_any("log_likelihood")
+        if wants_both and not wants_density and len(self.density.observed) == 1:
+            return self._in_one_run, None
+        return self.drawn, self.pure
+
+    def _in_one_run(self, theta: Tensor, *data: Any) -> dict[Any, Tensor]:
+        found = self.drawn_and_moments(theta, *data)
+        groups = ("posterior_predictive",)  # kept whole, whatever is wanted of it
+        return {each: v for each, v in found.items() if each.group in groups or self.kept.has(each.group, each.name)}
 
     def drawn_and_moments(self, theta: Tensor, *data: Any) -> dict[Any, Tensor]:
         """Return what decides on the blocks of draws: neither y nor what is kept may change what is drawn."""

@@ -157,7 +157,8 @@ def _evaluated(functions: RowFunctions, theta: Tensor, rows: Rows, seed: int, ch
     where = (theta[0], rows.data, rows.num_rows)
     tiles = draw_blocks(functions.drawn_and_moments, *where, splits=rows.splits)
     if chunk_size is None:
-        return evaluate_random(functions.drawn, theta, *where[1:], tiles, seed, besides=functions.pure)
+        drawn, besides = functions.parts()
+        return evaluate_random(drawn, theta, *where[1:], tiles, seed, besides=besides)
     blocks = plan(functions.pure, *where, splits=rows.splits, chunk_size=chunk_size)
     return evaluate(functions.pure, theta, *where[1:], blocks) | evaluate_random(
         functions.drawn, theta, *where[1:], tiles, seed

@@ -76,6 +76,12 @@ def test_arrays_on_disk_are_predicted_as_in_memory(posterior, small_bands, tmp_p
         bz.predict(posterior, DataLoader(TensorDataset(X), batch_size=10))
 
 
+def test_rows_of_two_blocks_have_the_same_numbers_in_a_band_as_in_memory(posterior, monkeypatch):
+    expected = bz.predict(posterior, X[:1099], num_draws=7)  # five blocks, of which the last overlaps the one before
+    monkeypatch.setattr(many_rows, "BAND_BYTES", 1)
+    assert_same(bz.predict(posterior, TensorDataset(X[:1099]), num_draws=7), expected)
+
+
 def test_keep_leaves_the_rest_out_and_changes_nothing(posterior):
     expected = bz.predict(posterior, X, Y, num_draws=7)
     found = bz.predict(posterior, X, Y, num_draws=7, keep=("predictions", "conditional/mean", "posterior"))

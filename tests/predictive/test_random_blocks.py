@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Dirichlet, Distribution, Gamma, Normal, Uniform
 
+from bnnzoo.lowering.lowered import Specialized
 from bnnzoo.predictive import random_blocks as module
+from bnnzoo.predictive.block_graphs import block_graph
 from bnnzoo.predictive.evaluate import Arrays, Blocks
 from bnnzoo.predictive.random_blocks import draw_blocks, evaluate_random
 
@@ -74,10 +76,11 @@ def test_equal_distributions_are_drawn_from_independently(x, distribution, monke
     assert not np.any(found["y0"] == found["y1"])
 
 
-def test_operations_that_a_graph_would_merge_are_not_traced(x):
-    example = torch.zeros(16, 3), x[:8]
-    assert module._traced(draws_of(dirichlet), None, example, 1000) is None
-    assert module._traced(draws_of(normal), None, example, 1000) is not None
+def test_operations_that_torchs_compiler_would_merge_are_not_compiled_by_it(x, monkeypatch):
+    monkeypatch.setattr("bnnzoo.lowering.lowered.COMPILE_SECONDS", 0.0)
+    monkeypatch.setattr(Specialized, "compiled", lambda self, inputs: pytest.fail("compiled"))
+    found = block_graph(draws_of(dirichlet, dirichlet), (torch.zeros(16, 3), x[:8]), 1000)
+    assert found is None or found.draws_from_generator
 
 
 @pytest.mark.parametrize("is_traced", [False, True])

@@ -8,7 +8,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -20,7 +20,16 @@ from torch.fx import GraphModule
 
 from bnnzoo.lowering.cpp.translate import ENTRY, source_of
 
-__all__ = ["Compiled", "NoCompiler", "built", "compile_in_cpp", "compiled_before", "function_of", "kept_libraries"]
+__all__ = [
+    "Compiled",
+    "NoCompiler",
+    "built",
+    "compile_in_cpp",
+    "compile_runs",
+    "compiled_before",
+    "function_of",
+    "kept_libraries",
+]
 
 FLAGS = [
     "-std=c++17",
@@ -66,6 +75,25 @@ def compile_in_cpp(graph: GraphModule) -> Compiled | None:
         return Compiled(function_of(library), library)
     except Exception:  # whatever is not foreseen here: torch's own compiler may know more, and says so if it does not
         return None
+
+
+def compile_runs(graph: GraphModule, moving: Collection[int]) -> Callable[[int, Sequence[Tensor]], None]:
+    """Return a graph that changes its arguments as a native function of how often to run it, and of its arguments.
+
+    Those in ``moving`` hold a value for each run, along their first dimension; the others are the same in all of them.
+
+    Raises
+    ------
+    Exception
+        If the graph cannot be written in C++, or not be compiled.
+    """
+    entry, products = _entry(built(source_of(graph, moving)))
+
+    def call(num_runs: int, tensors: Sequence[Tensor]) -> None:
+        steps = [each.stride(0) * each.element_size() if i in moving else 0 for i, each in enumerate(tensors)]
+        entry(_pointers(tensors), *products, ctypes.c_int64(num_runs), (ctypes.c_int64 * len(steps))(*steps))
+
+    return call
 
 
 def compiled_before(name: str) -> Callable[..., None] | None:
@@ -117,14 +145,23 @@ def built(source: str) -> Path:
 
 def function_of(library: Path) -> Callable[..., None]:
     """Return a library's function of tensors, which it changes in place; calls let go of the interpreter lock."""
-    entry = getattr(ctypes.CDLL(str(library)), ENTRY)
-    entry.restype = None
-    products = [ctypes.cast(getattr(_torch(), name), ctypes.c_void_p) for name in ("sgemm_", "dgemm_")]
+    entry, products = _entry(library)
 
     def call(*tensors: Tensor) -> None:
-        entry((ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors)), *products)
+        entry(_pointers(tensors), *products)
 
     return call
+
+
+def _entry(library: Path) -> tuple[Any, list[ctypes.c_void_p]]:
+    """Return a library's function and the matrix products that it is to be passed."""
+    entry = getattr(ctypes.CDLL(str(library)), ENTRY)
+    entry.restype = None
+    return entry, [ctypes.cast(getattr(_torch(), name), ctypes.c_void_p) for name in ("sgemm_", "dgemm_")]
+
+
+def _pointers(tensors: Sequence[Tensor]) -> Any:
+    return (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
 
 
 def kept_libraries() -> Path:

@@ -1,6 +1,7 @@
 """From a graph with loops to the source of one C++ function that changes its arguments."""
 
 import operator
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -74,8 +75,15 @@ HANDLERS: dict[Any, Handler] = {
 """How each operation is written; graphs that hold others are left to torch's compiler."""
 
 
-def source_of(graph: GraphModule) -> str:
+def source_of(graph: GraphModule, moving: Collection[int] = ()) -> str:
     """Return the C++ source of ``void bnnzoo_run(void** arguments, void* sgemm, void* dgemm)``.
+
+    Parameters
+    ----------
+    graph : GraphModule
+    moving : collection of int
+        Arguments with a value of their own at each of many runs. If there are any, the function takes ``int64_t num_runs``,
+        and ``const int64_t* steps``, the bytes from one value of an argument to the next, as well.
 
     Raises
     ------
@@ -84,24 +92,34 @@ def source_of(graph: GraphModule) -> str:
     """
     nodes = [node for node in graph.graph.nodes if node.op == "placeholder"]
     program, changed = Program(), _changed(graph)
-    arguments = [_argument(i, node, node not in changed) for i, node in enumerate(nodes)]
+    arguments = [_argument(i, node, node not in changed and i not in moving) for i, node in enumerate(nodes)]
     scope = Scope(program, graph, [_long_innermost(program, view) for view in arguments], HANDLERS)
     scope.run()
-    pointers = [
-        f"{TYPES[view.dtype]}* const {view.buffer.name} = ({TYPES[view.dtype]}*)arguments[{i}];"
-        for i, view in enumerate(arguments)
-    ]
-    lines = [*pointers, *program.first_lines, *scope.render()]
-    return _function(lines, program.arena_size)
+    once = [_pointer(view, i) for i, view in enumerate(arguments) if i not in moving]
+    lines = [*once, *program.first_lines]
+    if not moving:
+        return _function([*lines, *scope.render()], program.arena_size)
+    begin = "for (int64_t run = 0; run < num_runs; ++run) {"
+    each = [_pointer(view, i, moves=True) for i, view in enumerate(arguments) if i in moving]
+    return _function([*lines, begin, *each, *scope.render(), "}"], program.arena_size, MORE_ARGUMENTS)
 
 
-def _function(lines: list[str], arena_size: int) -> str:
+MORE_ARGUMENTS = ", int64_t num_runs, const int64_t* steps"
+
+
+def _pointer(view: View, place: int, moves: bool = False) -> str:
+    kind = TYPES[view.dtype]
+    address = f"((char*)arguments[{place}] + run * steps[{place}])" if moves else f"arguments[{place}]"
+    return f"{kind}* const {view.buffer.name} = ({kind}*){address};"
+
+
+def _function(lines: list[str], arena_size: int, more: str = "") -> str:
     kinds = [
         f"typedef void (*{letter}gemm_t)(const char*, const char*, const int*, const int*, const int*, const {kind}*, "
         f"const {kind}*, const int*, const {kind}*, const int*, const {kind}*, {kind}*, const int*);"
         for letter, kind in (("s", "float"), ("d", "double"))
     ]
-    begin = [f'extern "C" void {ENTRY}(void** arguments, void* sgemm, void* dgemm) {{']
+    begin = [f'extern "C" void {ENTRY}(void** arguments, void* sgemm, void* dgemm{more}) {{']
     memory = [f"char* const arena = (char*)std::aligned_alloc({ALIGNMENT}, {max(arena_size, ALIGNMENT)});"]
     return "\n".join([HEADER, *kinds, *begin, *memory, *lines, "std::free(arena);", "}", ""])
 

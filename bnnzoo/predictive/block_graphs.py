@@ -1,0 +1,195 @@
+"""Blocks of draws and rows as graphs, in native code where that pays; what they draw does not depend on how they run."""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+from torch.fx import GraphModule
+from torch.utils import _pytree as pytree
+
+from bnnzoo.core.numerics import NumericalFailure
+from bnnzoo.core.replay import isolated
+from bnnzoo.lowering.compiling import for_compiling, known_random_operations, torchs_random_numbers
+from bnnzoo.lowering.failures import rescued
+from bnnzoo.lowering.graphs import estimated_seconds, lift_constants, trace
+from bnnzoo.lowering.loops import alike
+from bnnzoo.lowering.lowered import Lowered, clones, flattened, tensors_of
+from bnnzoo.lowering.modes import DispatchMode
+from bnnzoo.lowering.random_graphs import draws_from_generator, split_at_random
+from bnnzoo.lowering.runs import FOR_NATIVE, NativeRuns
+from bnnzoo.lowering.simplify import is_random
+from bnnzoo.predictive.evaluate import Function, vmapped
+from bnnzoo.predictive.noise import OutOfPlaceRandomness, refuse_unsafe_warnings
+
+__all__ = ["BlockGraph", "block_graph"]
+
+NATIVE_FROM = 0.5
+"""Seconds of torch's operations from which on native code pays: tracing and compiling take 0.3 s, four fifths are saved."""
+
+
+class BlockGraph(NamedTuple):
+    """A function of a block.
+
+    Attributes
+    ----------
+    run : callable
+        ``(generator, places, theta[S, P], *data) -> {name: Tensor [S, B, ...]}``, where ``places`` are tensors by name that
+        some values may be written to: these are returned then.
+    draws_from_generator : bool
+        Whether the random numbers come from the generator, so that blocks run side by side; else from torch's global one.
+    """
+
+    run: Callable[..., dict[Any, Tensor]]
+    draws_from_generator: bool
+
+
+def block_graph(function: Function, args: tuple[Any, ...], num_blocks: int) -> BlockGraph | None:
+    """Return a function that draws random numbers as a graph for blocks.
+
+    None where it cannot be traced, or its numbers might not be independent.
+
+    Parameters
+    ----------
+    function : callable
+        ``(theta[P], *data) -> {name: Tensor [B, ...]}``.
+    args : tuple
+        Arguments of a block, ``theta[S, P]`` first.
+    num_blocks : int
+        How often it will run: decides whether compiling pays.
+    """
+
+    def single(*args: Any) -> dict[Any, Tensor]:
+        with OutOfPlaceRandomness():
+            return function(*args)
+
+    def batched(*args: Any) -> dict[Any, Tensor]:
+        with OutOfPlaceRandomness():
+            return vmapped(function, len(args) - 1, "different")(*args)
+
+    device = args[0].device
+    try:
+        with warnings.catch_warnings(), isolated(0, device), torch.no_grad(), _Operations() as seen:
+            refuse_unsafe_warnings()
+            expected = batched(*args)
+    except (RuntimeError, UserWarning, NumericalFailure):
+        return None
+    with isolated(0, device), torch.no_grad():
+        if device.type == "cpu" and num_blocks * seen.seconds() > NATIVE_FROM:
+            native = _native(single, args)
+            if native is not None and _agrees(native, args, expected):
+                return native
+        return _traced(batched, args, num_blocks, seen.random)
+
+
+class _Operations(DispatchMode):
+    """Record how many operations there are, the elements of their results, and which of them draw random numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.random: set[Any] = set()
+        self._number, self._elements = 0, 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if is_random(func):
+            self.random.add(func.overloadpacket)
+        result = func(*args, **(kwargs or {}))
+        self._number += 1
+        self._elements += sum(leaf.numel() for leaf in tensors_of(result))
+        return result
+
+    def seconds(self) -> float:
+        """Return roughly how long they take."""
+        return estimated_seconds(self._number, self._elements)
+
+
+def _traced(
+    batched: Callable[..., dict[Any, Tensor]], args: tuple[Any, ...], num_blocks: int, random: set[Any]
+) -> BlockGraph | None:
+    """Return the function of a block as torch's operations, compiled by torch where that pays."""
+    try:
+        with warnings.catch_warnings():
+            refuse_unsafe_warnings()
+            step = Lowered(batched).specialize(*args)
+    except (RuntimeError, UserWarning, NumericalFailure):
+        return None
+    if num_blocks > step.worth_compiling_after and random <= known_random_operations():
+        with torchs_random_numbers():
+            compiled = step.compiled(clones(args))
+        return BlockGraph(lambda generator, places, *args: compiled(*args), False)
+    if args[0].device.type != "cpu" or step.graph is None or not draws_from_generator(step.graph):
+        return BlockGraph(lambda generator, places, *args: step(*args), False)
+    flat = rescued(step.graph, step.graph)
+    return BlockGraph(lambda generator, places, *args: step.tree(flat(generator, *tensors_of(args))), True)
+
+
+def _agrees(found: BlockGraph, args: tuple[Any, ...], expected: dict[Any, Tensor]) -> bool:
+    """Tell whether a graph gives what was expected from the stream that begins at 0, but for rounding."""
+    try:
+        values = found.run(torch.Generator().manual_seed(0), {}, *args)
+    except Exception:  # whatever fails here would fail in every block
+        return False
+    same_kinds = all(values[name].dtype == expected[name].dtype for name in expected)
+    return same_kinds and all(
+        values[name].shape == expected[name].shape and alike(values[name], expected[name]) for name in expected
+    )
+
+
+def _native(single: Function, args: tuple[Any, ...]) -> BlockGraph | None:
+    """Return the function of a block with native code for all that comes before its random numbers, None if that cannot be."""
+    at_first = (args[0][0], *args[1:])
+    try:
+        flat, spec_of = flattened(single, at_first)
+        graph, _ = trace(flat, clones(at_first), FOR_NATIVE)
+        for_compiling(graph)
+        constants = lift_constants(graph)
+        split = split_at_random(graph)
+        runs = NativeRuns(split.before, [*constants, *tensors_of(at_first)], {len(constants)})
+        border = runs(*constants, *tensors_of(args))[sum(split.is_known) :]
+        after = _drawing(split.after, constants, tensors_of(args), border)
+    except Exception:  # models and compilers fail in many ways, and torch's operations do the same work
+        return None
+    names = list(pytree.tree_unflatten(list(split.is_known), spec_of[0]))
+    return BlockGraph(_Native(runs, after, constants, names, split.is_known), True)
+
+
+@dataclass(frozen=True)
+class _Native:
+    """Native code, and torch's operations from the random numbers on."""
+
+    runs: NativeRuns
+    after: Callable[..., Sequence[Tensor]] | None
+    constants: Sequence[Tensor]
+    names: Sequence[Any]
+    is_known: Sequence[bool]
+
+    def __call__(self, generator: torch.Generator, places: Mapping[Any, Tensor], *args: Any) -> dict[Any, Tensor]:
+        """Return the values of a block by name."""
+        inputs = [*self.constants, *tensors_of(args)]
+        known = [name for name, is_known in zip(self.names, self.is_known, strict=True) if is_known]
+        wanted = [places.get(name) for name in known]
+        into = [each if each is not None and self.runs.fits(i, each) else None for i, each in enumerate(wanted)]
+        values = self.runs(*inputs, into=into)
+        found = dict(zip(known, values, strict=False))
+        if self.after is not None:
+            drawn = self.after(generator, *inputs, *values[len(known) :])
+            found |= zip((name for name in self.names if name not in found), drawn, strict=True)
+        return {name: found[name] for name in self.names}
+
+
+def _drawing(
+    after: GraphModule | None, constants: Sequence[Tensor], inputs: Sequence[Tensor], border: Sequence[Tensor]
+) -> Callable[..., Sequence[Tensor]] | None:
+    """Return what comes after the random numbers, them included, for a block: a graph whose first argument is a generator."""
+    if after is None:
+        return None
+    theta, *data = inputs
+    in_dims = (*(None for _ in constants), 0, *(None for _ in data), *(0 for _ in border))
+    batched = vmap(after, in_dims=in_dims, randomness="different")
+    graph, _ = trace(batched, clones([*constants, theta, *data, *border]))
+    if not draws_from_generator(graph):
+        raise NotImplementedError("random numbers that a generator cannot draw")
+    return rescued(graph, graph)

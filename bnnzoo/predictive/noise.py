@@ -1,0 +1,47 @@
+"""Random numbers under ``vmap``: drawn out of place, or refused where torch would batch a sampler wrongly."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+__all__ = ["OutOfPlaceRandomness", "refuse_unsafe_warnings"]
+
+
+class OutOfPlaceRandomness(TorchFunctionMode):
+    """Turn ``torch.empty(...).normal_()``, by which torch's distributions draw, into what vmap can batch."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is Tensor.normal_:
+            return _scaled_noise(_like(torch.randn, args[0]), *args[1:], **kwargs)
+        if func is Tensor.uniform_:
+            return _stretched(_like(torch.rand, args[0]), *args[1:], **kwargs)
+        if func is Tensor.exponential_:
+            uniform = _like(torch.rand, args[0])
+            return -torch.log1p(-uniform) / (args[1] if len(args) > 1 else kwargs.get("lambd", 1.0))
+        if func is Tensor.cauchy_:
+            return _scaled_noise(torch.tan(torch.pi * (_like(torch.rand, args[0]) - 0.5)), *args[1:], **kwargs)
+        return func(*args, **kwargs)
+
+
+def _like(draw: Callable[..., Tensor], tensor: Tensor) -> Tensor:
+    """Draw numbers of a tensor's shape; torch's ``randn_like`` is not among the operations known to be random."""
+    return draw(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+
+
+def _scaled_noise(noise: Tensor, loc: float | int = 0.0, scale: float | int = 1.0) -> Tensor:
+    return loc + scale * noise
+
+
+def _stretched(noise: Tensor, low: float | int = 0.0, high: float | int = 1.0) -> Tensor:
+    return low + (high - low) * noise
+
+
+def refuse_unsafe_warnings() -> None:
+    """Turn torch's warnings into errors: torch merely warns when it batches a sampler wrongly."""
+    warnings.simplefilter("error", UserWarning)
+    warnings.filterwarnings("ignore", message="There is a performance drop")

@@ -1,0 +1,168 @@
+"""Blocks in native code and in threads: the numbers of torch's operations, however the work is spread."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.distributions import Bernoulli, Categorical, Normal, Poisson
+
+from bnnzoo.lowering import cores
+from bnnzoo.predictive import block_graphs, random_blocks
+from bnnzoo.predictive.block_graphs import block_graph
+from bnnzoo.predictive.evaluate import Arrays, Blocks, Results, tiles_of
+from bnnzoo.predictive.random_blocks import evaluate_random
+
+type Function = Callable[[Tensor, Tensor], dict[str, Tensor]]
+
+ROUNDING = {torch.float32: 1e-4, torch.float64: 1e-11}
+HIDDEN = 5
+
+
+def network(theta: Tensor, x: Tensor) -> Tensor:
+    hidden = torch.tanh(x @ theta[: 3 * HIDDEN].reshape(3, HIDDEN) + theta[3 * HIDDEN : 4 * HIDDEN])
+    return hidden @ theta[4 * HIDDEN : 5 * HIDDEN]
+
+
+def normal(theta: Tensor, x: Tensor) -> dict[str, Tensor]:
+    loc, scale = network(theta, x), theta[-1].exp()
+    drawn = Normal(loc, scale, validate_args=False).sample()
+    return {"y": drawn, "mean": loc, "variance": scale.square().expand(loc.shape), "seen": (x[:, 0] - loc).square()}
+
+
+def binary(theta: Tensor, x: Tensor) -> dict[str, Tensor]:
+    probs = network(theta, x).sigmoid()
+    return {"mean": probs, "y": Bernoulli(probs, validate_args=False).sample()}
+
+
+def counts(theta: Tensor, x: Tensor) -> dict[str, Tensor]:
+    rate = network(theta, x).exp()
+    return {"y": Poisson(rate, validate_args=False).sample(), "mean": rate}
+
+
+def classes(theta: Tensor, x: Tensor) -> dict[str, Tensor]:
+    logits = torch.stack([network(theta, x), -network(theta, x), x[:, 0]], 1)
+    return {"y": Categorical(logits=logits, validate_args=False).sample(), "probs": logits.softmax(1)}
+
+
+def two_sites(theta: Tensor, x: Tensor) -> dict[str, Tensor]:
+    first = Normal(network(theta, x), 1.0, validate_args=False).sample()
+    return {"first": first, "second": Normal(2 * first, 0.5, validate_args=False).sample(), "mean": 2 * first}
+
+
+FUNCTIONS: list[Function] = [normal, binary, counts, classes, two_sites]
+
+
+def arguments(dtype: torch.dtype, num_draws: int = 23) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    theta = torch.randn(num_draws, 5 * HIDDEN + 1, generator=generator, dtype=dtype)
+    return theta, torch.randn(41, 3, generator=generator, dtype=dtype)
+
+
+def evaluated(
+    function: Function, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype = torch.float64, *, how: str = "native"
+) -> Arrays:
+    """Evaluate in native code, with torch's operations, or one block after the other as Python."""
+    monkeypatch.setattr(random_blocks, "MIN_TILES_TO_LOWER", 10**9 if how == "eager" else 1)
+    monkeypatch.setattr(block_graphs, "NATIVE_FROM", 0.0 if how == "native" else 1e9)
+    theta, x = arguments(dtype)
+    return evaluate_random(function, theta, (x,), len(x), Blocks(8, 16), 3)
+
+
+QUICK = {(normal, torch.float32), (classes, torch.float64)}
+
+
+@pytest.mark.parametrize(
+    ("function", "dtype"),
+    [
+        pytest.param(f, dtype, id=f"{f.__name__}, {dtype}", marks=[] if (f, dtype) in QUICK else [pytest.mark.slow])
+        for f in FUNCTIONS
+        for dtype in ROUNDING
+    ],
+)
+def test_native_code_gives_the_numbers_of_torchs_operations(function: Function, dtype: torch.dtype, monkeypatch):
+    eager = evaluated(function, monkeypatch, dtype, how="eager")
+    for how in ("traced", "native"):
+        found = evaluated(function, monkeypatch, dtype, how=how)
+        assert list(found) == list(eager)
+        for name, values in eager.items():
+            assert found[name].dtype == values.dtype
+            np.testing.assert_allclose(found[name], values, rtol=ROUNDING[dtype], atol=ROUNDING[dtype])
+
+
+def test_native_code_runs_where_it_pays(monkeypatch):
+    theta, x = arguments(torch.float32)
+    many = block_graph(normal, (theta[:8], x[:16]), 10**6)
+    assert many is not None and isinstance(many.run, block_graphs._Native)
+    monkeypatch.setattr(block_graphs, "_native", lambda *_: pytest.fail("native code does not pay"))
+    few = block_graph(normal, (theta[:8], x[:16]), 100)
+    assert few is not None and few.draws_from_generator
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
+def test_every_kind_of_outcome_runs_in_native_code(function: Function):
+    theta, x = arguments(torch.float64)
+    found = block_graph(function, (theta[:8], x[:16]), 10**6)
+    assert found is not None and isinstance(found.run, block_graphs._Native)
+
+
+@pytest.mark.parametrize("how", ["native", "traced"])
+def test_the_result_does_not_depend_on_the_number_of_threads(how: str, monkeypatch):
+    monkeypatch.setattr(random_blocks, "FEW", 1)
+    before, found = torch.get_num_threads(), []
+    for number in (1, 2, 3):
+        monkeypatch.setattr(cores, "num_cores", lambda number=number: number)
+        found.append(evaluated(normal, monkeypatch, torch.float32, how=how))
+        assert torch.get_num_threads() == before
+    for other in found[1:]:
+        assert all(np.array_equal(other[name], values) for name, values in found[0].items())
+
+
+def test_the_global_random_stream_is_left_alone(monkeypatch):
+    before = torch.get_rng_state()
+    evaluated(normal, monkeypatch, torch.float32)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_what_is_not_written_in_cpp_is_left_to_torch(monkeypatch):
+    def roots(theta: Tensor, x: Tensor) -> dict[str, Tensor]:
+        matrix = torch.eye(3, dtype=x.dtype) * (1 + theta[0].square())
+        scale = torch.linalg.cholesky(matrix)[0, 0] + 0 * network(theta, x)
+        return {"y": Normal(0.0, scale, validate_args=False).sample(), "scale": scale}
+
+    theta, x = arguments(torch.float64)
+    assert block_graphs._native(roots, (theta[:8], x[:16])) is None
+    eager = evaluated(roots, monkeypatch, how="eager")
+    found = evaluated(roots, monkeypatch)
+    assert all(np.allclose(found[name], values, rtol=1e-11) for name, values in eager.items())
+
+
+def test_code_that_gives_other_numbers_is_not_used(monkeypatch):
+    class Wrong(block_graphs.NativeRuns):
+        def __call__(self, *inputs: Any, into: Any = ()) -> list[Tensor]:
+            return [each + 1 for each in super().__call__(*inputs)]
+
+    expected = evaluated(normal, monkeypatch, torch.float32)
+    monkeypatch.setattr(block_graphs, "NativeRuns", Wrong)
+    found = evaluated(normal, monkeypatch, torch.float32)
+    assert all(np.allclose(found[name], values, rtol=1e-4, atol=1e-4) for name, values in expected.items())
+
+
+def test_an_error_in_a_thread_is_raised(monkeypatch):
+    def fails(self: Results, *args: Any) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(Results, "places", fails)
+    with pytest.raises(MemoryError, match="no room"):
+        evaluated(normal, monkeypatch, torch.float32)
+
+
+@pytest.mark.parametrize(("num_draws", "num_rows"), [(23, 41), (1, 1), (16, 17), (100, 29)])
+def test_every_draw_and_row_is_kept_once(num_draws: int, num_rows: int):
+    counted = np.zeros((num_draws, num_rows), dtype=int)
+    for tile in tiles_of(num_draws, num_rows, Blocks(8, 16)):
+        counted[tile.kept_draws, tile.kept_rows] += 1
+    assert (counted == 1).all()
