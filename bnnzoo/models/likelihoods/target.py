@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bnnzoo.core.placeholders import is_placeholder
+
 __all__ = [
     "refuse_bad_categories",
     "refuse_bad_censoring",
@@ -170,7 +172,7 @@ def _refuse_wrong_shape(
 
 
 def _refuse_bad_rows(where: str, y: Tensor, bad: Tensor, hint: str, name: str = "y") -> None:
-    if not _is_concrete(bad) or not bool(bad.any()):
+    if is_placeholder(y) or not _is_concrete(bad) or not bool(bad.any()):
         return
     row = int(bad.reshape(len(y), -1).any(-1).nonzero()[0])
     value = y[row].reshape(-1)[bad[row].reshape(-1)][0].item()
