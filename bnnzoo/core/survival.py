@@ -23,7 +23,7 @@ from torch import Tensor
 
 from bnnzoo.core.families import ONE, Family, Shape, finite_exp
 
-__all__ = ["LogNormal", "RightCensored", "Weibull"]
+__all__ = ["LogNormal", "RightCensored", "Weibull", "is_censored"]
 
 _NODES, _WEIGHTS = (torch.from_numpy(values) for values in np.polynomial.legendre.leggauss(64))
 WIDTH = 10.0
@@ -171,6 +171,15 @@ class RightCensored(dist.TorchDistribution):
     def information(self) -> Tensor:
         """Return the information ``[..., d, d]`` of follow-up, as it was observed."""
         return self.base_dist.information_until(self.until)
+
+
+def is_censored(distribution: Any) -> bool:
+    """Tell whether a distribution, or one that it wraps, is of times that may be censored."""
+    while not isinstance(distribution, RightCensored):
+        if not hasattr(distribution, "base_dist"):
+            return False
+        distribution = distribution.base_dist
+    return True
 
 
 def _symmetric(a: Tensor, b: Tensor, c: Tensor) -> Tensor:

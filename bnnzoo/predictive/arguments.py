@@ -68,8 +68,8 @@ def _refuse_left_out(density: LogDensity, data: Data) -> None:
         is_there = place < len(data) and data[place] is not None
         if name in needed and density.data[place] is not None and not is_there:
             raise ValueError(
-                f"The model was fitted with {name}=, and these rows have none: pass {name}= for them, one number for each row, or "
-                f"one for all, such as {name}=0.0."
+                f"The model was fitted with {name}=, and these rows have none: pass {name}= for them, one number for each row, "
+                f"or one for all, such as {name}=0.0."
             )
 
 
