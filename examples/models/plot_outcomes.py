@@ -1,4 +1,4 @@
-r"""
+"""
 Counts and event times
 ======================
 
@@ -41,7 +41,7 @@ def scaled(hour: np.ndarray) -> np.ndarray:
 # The network learns the log rate per day, because the logarithm of the number of days is an offset: it is added to the
 # output of the network, with coefficient one.
 
-method = bz.NUTS(num_chains=4, num_warmup=300, num_draws=300)
+method = bz.NUTS(num_chains=4, num_warmup=300, num_draws=300, target_accept=0.9)
 # sphinx_gallery_start_ignore
 if "--smoke" in sys.argv:  # smaller settings, for the tests
     method = bz.NUTS(num_chains=2, num_warmup=40, num_draws=40, max_tree_depth=4)

@@ -89,22 +89,26 @@ def test_a_model_without_a_network_takes_no_weights():
 @pytest.mark.filterwarnings("ignore::bnnzoo.FitWarning")
 def test_posteriors_around_a_trained_network():
     torch.manual_seed(0)
-    net = bz.models.mlp(1, (10,))
+    net, y = bz.models.mlp(1, (10,)), Y + 0.1 * torch.randn(30)
     optimiser = torch.optim.Adam(net.parameters(), lr=0.02)
     for _ in range(400):
         optimiser.zero_grad()
-        (net(X).squeeze(-1) - Y).square().mean().backward()
+        (net(X).squeeze(-1) - y).square().mean().backward()
         optimiser.step()
     model, trained = supervised(net, priors.normal(1.0), likelihoods.gaussian()), bz.MAP(init=net, num_steps=0)
-    for method in (bz.LastLayerLaplace(map=trained), bz.KFACLaplace(map=trained), bz.SWAG(init=trained, num_steps=200)):
-        posterior = bz.fit(model, method, X, Y, progress=False)
+    for method in (
+        bz.LastLayerLaplace(map=trained),
+        bz.KFACLaplace(map=trained),
+        bz.SWAG(init=trained, num_steps=200, learning_rate=1e-5),
+    ):
+        posterior = bz.fit(model, method, X, y, progress=False)
         mean = bz.predict(posterior, X, num_draws=100)["conditional"]["mean"].mean(("chain", "draw")).to_numpy()
-        assert abs(mean - Y.numpy()).max() < 0.2
+        assert abs(mean - Y.numpy()).max() < 0.3
     best = bz.maximise_evidence(
-        lambda scale: supervised(net, priors.normal(scale), likelihoods.gaussian(0.05)),
+        lambda scale: supervised(net, priors.normal(scale), likelihoods.gaussian(0.1)),
         bz.LastLayerLaplace(map=trained),
         X,
-        Y,
+        y,
         start={"scale": 1.0},
         max_fits=8,
         tolerance=0.5,

@@ -55,7 +55,12 @@ def refuse_not_binary(where: str, y: Any, output: Tensor, expected: torch.Size) 
 
 def refuse_bad_labels(where: str, y: Any, output: Tensor) -> None:
     """Refuse a target [N] that is not an integer label 0 to K - 1 for the K logits of `output`."""
-    _refuse_not_codes(where, y, "class labels")
+    _refuse_not_tensor(where, y)
+    if _is_no_code(y):
+        raise TypeError(
+            f"{where}: y has the type {y.dtype}, but class labels are integers 0, 1, ...: write y.astype(int) (numpy, "
+            "pandas) or y.long(); for a real target use likelihoods.gaussian()."
+        )
     _refuse_wrong_shape(where, y, output, output.shape[:1])
     classes = output.shape[1]
     hint = (
@@ -67,7 +72,12 @@ def refuse_bad_labels(where: str, y: Any, output: Tensor) -> None:
 
 def refuse_bad_categories(where: str, y: Any, output: Tensor, expected: torch.Size, categories: int) -> None:
     """Refuse a target that is not an integer 0 to ``categories - 1``, of the shape `expected`."""
-    _refuse_not_codes(where, y, "ordered categories")
+    _refuse_not_tensor(where, y)
+    if _is_no_code(y):
+        raise TypeError(
+            f"{where}: y has the type {y.dtype}, but ordered categories are integers 0, 1, ...: write y.astype(int) (numpy, "
+            "pandas) or y.long()."
+        )
     _refuse_wrong_shape(where, y, output, expected)
     hint = f"but the categories are 0 to {categories - 1}: recode y from 0, or give num_categories= their number"
     _refuse_bad_rows(where, y, (y < 0) | (y >= categories), hint)
@@ -138,13 +148,8 @@ def _refuse_not_beside(where: str, column: Tensor, expected: torch.Size, name: s
         raise ValueError(f"{where}: {name} has shape {tuple(column.shape)}, but needs shape {tuple(expected)}, {each}.")
 
 
-def _refuse_not_codes(where: str, y: Any, kind: str) -> None:
-    _refuse_not_tensor(where, y)
-    if y.is_floating_point() or y.dtype == torch.bool:
-        raise TypeError(
-            f"{where}: y has the type {y.dtype}, but {kind} are integers 0, 1, ...: write y.astype(int) (numpy, "
-            "pandas) or y.long(); for a real target use likelihoods.gaussian()."
-        )
+def _is_no_code(y: Tensor) -> bool:
+    return y.is_floating_point() or y.dtype == torch.bool
 
 
 def _refuse_not_tensor(where: str, y: Any, name: str = "y") -> None:
