@@ -61,7 +61,8 @@ fits = {
 }
 
 # %%
-# Which one? Leave-one-out cross-validation and the coverage of 90% intervals agree.
+# Which one? Leave-one-out cross-validation and the coverage of 90% intervals agree. A few counts are so improbable under the
+# Poisson model that leave-one-out warns of them, which is itself a sign of the wrong likelihood.
 
 trees = {
     name: bz.posterior_predictive(posterior, scaled(hour), calls, offset=np.log(days))

@@ -356,6 +356,8 @@ ALL = {
     "categorical": (likelihoods.categorical(), 3, torch.tensor([0, 2, 1])),
     "poisson": (likelihoods.poisson(), 1, torch.tensor([0, 2, 1])),
     "several": (likelihoods.gaussian(), 2, TWO),
+}
+MORE = {
     "negative_binomial": (likelihoods.negative_binomial(), 1, torch.tensor([0, 2, 1])),
     "zero_inflated_poisson": (likelihoods.zero_inflated_poisson(), 2, torch.tensor([0, 2, 1])),
     "zero_inflated_negative_binomial": (
@@ -373,7 +375,13 @@ ALL = {
 }
 
 
-@pytest.mark.parametrize(("likelihood", "width", "y"), ALL.values(), ids=ALL.keys())
+CASES = [pytest.param(*case, id=name) for name, case in ALL.items()]
+CASES += [
+    pytest.param(*case, id=name, marks=() if name == "ordinal" else pytest.mark.slow) for name, case in MORE.items()
+]
+
+
+@pytest.mark.parametrize(("likelihood", "width", "y"), CASES)
 def test_every_likelihood_works_on_the_density(likelihood, width, y):
     x = torch.randn(3, 2)
     density = build_density(
