@@ -92,7 +92,9 @@ for name, color in zip(fits, ("C1", "C0"), strict=True):
 left.plot(grid, rate(grid), "k--", label="truth")
 right.plot(hour[days == 5.0], calls[days == 5.0], "k.", markersize=4, label="observed for five days")
 left.set(xlabel="hour", ylabel="calls per day", title="Mean, 90% credible interval", xticks=range(0, 25, 6))
-right.set(xlabel="hour", ylabel="calls in five days", title="90% predictive interval", xticks=range(0, 25, 6))
+right.set(
+    xlabel="hour", ylabel="calls in five days", title="90% predictive interval", xticks=range(0, 25, 6), ylim=(0, 42)
+)
 left.legend()
 right.legend()
 
