@@ -14,6 +14,7 @@ from torch import nn
 
 import bnnzoo as bz
 from bnnzoo.core.density import build_density
+from bnnzoo.core.outputs import linearized
 from bnnzoo.core.sites import ModelError
 from bnnzoo.inference.laplace.curvature import MonteCarloFisher, precision
 from bnnzoo.models import likelihoods, priors, supervised
@@ -231,3 +232,11 @@ def test_draws_of_censored_times_are_no_fisher_information():
             censored=WEIGHTS > 0,
             progress=False,
         )
+
+
+def test_a_linearised_model_keeps_single_precision():
+    x, y = torch.randn(N, 2).float(), (torch.rand(N) + 0.1).float()
+    model = supervised(nn.Linear(2, 1).float(), priors.normal(1.0), likelihoods.gamma(dist.LogNormal(0.0, 1.0)))
+    density = build_density(model, x, y, dtype=torch.float32)
+    theta = density.init(1, seed=0)[0].float()
+    assert linearized(density, theta).log_likelihood(theta, x, y).dtype == torch.float32

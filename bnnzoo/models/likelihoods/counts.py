@@ -8,8 +8,8 @@ from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 
 from bnnzoo.core.families import LogPoisson, NegativeBinomial, ZeroInflated
-from bnnzoo.models.likelihoods.likelihood import Likelihood, observe, value_or_site
-from bnnzoo.models.likelihoods.predictor import Unknown, log_site, parts_of, positive
+from bnnzoo.models.likelihoods.likelihood import Likelihood, observe
+from bnnzoo.models.likelihoods.predictor import Unknown, log_site, parts_of, positive, site_or_number
 from bnnzoo.models.likelihoods.target import refuse_not_counts
 
 __all__ = ["negative_binomial", "zero_inflated_negative_binomial", "zero_inflated_poisson"]
@@ -47,8 +47,7 @@ class _ZeroInflated:
 
     def _common_logits(self, log_mean: Tensor) -> Tensor:
         assert self.zeros is not None
-        found = value_or_site("zeros", self.zeros, tuple(log_mean.shape[1:]))
-        return torch.logit(torch.as_tensor(found, dtype=log_mean.dtype, device=log_mean.device))
+        return torch.logit(site_or_number("zeros", self.zeros, log_mean))
 
     def _base(self, log_mean: Tensor) -> LogPoisson | NegativeBinomial:
         if self.concentration is None:

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from bnnzoo.models.arguments import refuse_not_positive
-from bnnzoo.models.likelihoods.likelihood import Likelihood, observe, targets_shape, value_or_site
-from bnnzoo.models.likelihoods.predictor import Unknown, positive, with_offset
+from bnnzoo.models.likelihoods.likelihood import Likelihood, observe, targets_shape
+from bnnzoo.models.likelihoods.predictor import Unknown, positive, site_or_number, with_offset
 from bnnzoo.models.likelihoods.target import refuse_bad_output, refuse_not_real
 
 __all__ = ["gaussian_mixture", "multivariate_gaussian"]
@@ -32,7 +32,7 @@ class _MultivariateGaussian:
         loc = with_offset(self.name, output, offset)
         if y is not None:
             refuse_not_real(self.name, y, output, loc.shape)
-        scale = torch.as_tensor(value_or_site("sigma", self.scale, tuple(loc.shape[1:])), dtype=loc.dtype)
+        scale = site_or_number("sigma", self.scale, loc)
         factor = pyro.sample("correlation_cholesky", dist.LKJCholesky(loc.shape[1], self.concentration))
         pyro.deterministic("correlation", factor @ factor.mT)
         return observe(dist.MultivariateNormal(loc, scale_tril=scale[..., None] * factor, validate_args=False), y)

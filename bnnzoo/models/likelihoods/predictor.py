@@ -10,7 +10,7 @@ from bnnzoo.models.arguments import refuse_bad_scale, refuse_not_positive
 from bnnzoo.models.likelihoods.likelihood import targets_shape, value_or_site
 from bnnzoo.models.likelihoods.target import refuse_bad_offset, refuse_bad_output
 
-__all__ = ["Unknown", "log_site", "parts_of", "positive", "with_offset"]
+__all__ = ["Unknown", "log_site", "parts_of", "positive", "site_or_number", "with_offset"]
 
 type Unknown = float | TorchDistributionMixin
 """A number that fixes a parameter, or its prior."""
@@ -46,8 +46,13 @@ def with_offset(name: str, first: Tensor, offset: Tensor | float | None) -> Tens
 
 def log_site(name: str, value: Unknown, predictor: Tensor) -> Tensor:
     """Return the logarithm of a fixed positive number, or of a latent site with one value for each target."""
+    return site_or_number(name, value, predictor).log()
+
+
+def site_or_number(name: str, value: Unknown, predictor: Tensor) -> Tensor:
+    """Return a fixed number as a tensor, or a latent site with one value for each target."""
     found = value_or_site(name, value, tuple(predictor.shape[1:]))
-    return torch.as_tensor(found, dtype=predictor.dtype, device=predictor.device).log()
+    return found if isinstance(found, Tensor) else predictor.new_tensor(found)
 
 
 def positive(where: str, name: str, value: Any) -> Any:
