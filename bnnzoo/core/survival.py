@@ -23,7 +23,7 @@ from torch import Tensor
 
 from bnnzoo.core.families import ONE, Family, Shape, finite_exp
 
-__all__ = ["LogNormal", "RightCensored", "Weibull", "is_censored"]
+__all__ = ["LogNormal", "RightCensored", "Weibull", "is_censored", "log_upper_tail"]
 
 _NODES, _WEIGHTS = (torch.from_numpy(values) for values in np.polynomial.legendre.leggauss(64))
 WIDTH = 10.0
@@ -108,7 +108,7 @@ class LogNormal(Family):
 
     def log_survival(self, value: Tensor) -> Tensor:
         """Return the log probability of an event after ``value``."""
-        return torch.special.log_ndtr(-self._residual(value))
+        return log_upper_tail(self._residual(value))
 
     def fisher(self) -> Tensor:
         """Return the Fisher information ``[..., 2, 2]`` of both parameters, which are orthogonal."""
@@ -120,7 +120,7 @@ class LogNormal(Family):
         end = self._residual(value)[..., None]
         width = (end + WIDTH).clamp(min=1.0)
         r = end - width * (1 - _NODES.to(end)) / 2
-        hazard = torch.exp(-0.5 * (r**2 + math.log(2 * math.pi)) - torch.special.log_ndtr(-r))
+        hazard = torch.exp(-0.5 * (r**2 + math.log(2 * math.pi)) - log_upper_tail(r))
         weight = hazard * width * _WEIGHTS.to(end) / 2
         by_loc, by_log_scale = -(hazard - r) * torch.exp(-self.log_scale)[..., None], -(1 + r * (hazard - r))
         terms = (by_loc**2, by_loc * by_log_scale, by_log_scale**2)
@@ -171,6 +171,23 @@ class RightCensored(dist.TorchDistribution):
     def information(self) -> Tensor:
         """Return the information ``[..., d, d]`` of follow-up, as it was observed."""
         return self.base_dist.information_until(self.until)
+
+
+def log_upper_tail(r: Tensor) -> Tensor:
+    r"""Return :math:`\log P(Z > r)` for a standard normal Z, in operations that torch can batch, unlike ``log_ndtr``.
+
+    Examples
+    --------
+    >>> bool((log_upper_tail(torch.tensor([0.0, 30.0])) - torch.tensor([-0.693147, -454.321244])).abs().max() < 1e-4)
+    True
+    """
+    switch = 20.0 if r.dtype == torch.float64 else 12.0  # the complementary error function underflows beyond
+    near, far = r.clamp(max=switch), r.clamp(min=switch)
+    series, inverse = torch.ones_like(far), far**-2
+    for order in range(15, 0, -2):  # 1 - 1 / r^2 + 3 / r^4 - 15 / r^6 + ...
+        series = 1 - order * inverse * series
+    tail = series.log() - far.log() - 0.5 * (far**2 + math.log(2 * math.pi))
+    return torch.where(r < switch, torch.log(torch.erfc(near * 0.5**0.5) / 2), tail)
 
 
 def is_censored(distribution: Any) -> bool:
