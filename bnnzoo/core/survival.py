@@ -182,7 +182,7 @@ def log_upper_tail(r: Tensor) -> Tensor:
     True
     """
     switch = 20.0 if r.dtype == torch.float64 else 12.0  # the complementary error function underflows beyond
-    near, far = r.clamp(max=switch), r.clamp(min=switch)
+    near, far = torch.where(r < switch, r, switch), torch.where(r < switch, switch, r)
     series, inverse = torch.ones_like(far), far**-2
     for order in range(15, 0, -2):  # 1 - 1 / r^2 + 3 / r^4 - 15 / r^6 + ...
         series = 1 - order * inverse * series

@@ -4,11 +4,13 @@ import numpy as np
 import pyro.distributions as dist
 import pytest
 import scipy.integrate
+import scipy.stats
 import torch
+from torch.func import grad, vmap
 
 from bnnzoo.core.families import Beta, Gamma, LogPoisson, NegativeBinomial, ZeroInflated
 from bnnzoo.core.readout import read
-from bnnzoo.core.survival import LogNormal, RightCensored, Weibull
+from bnnzoo.core.survival import LogNormal, RightCensored, Weibull, log_upper_tail
 from bnnzoo.core.weighted import Weighted
 
 ONE = torch.ones(1)
@@ -127,3 +129,12 @@ def test_weights_multiply_log_densities_and_information():
     torch.testing.assert_close(readout.build(readout.coordinates).log_prob(y), found.log_prob(y))
     classes = read(Weighted(dist.Categorical(logits=torch.zeros(3, 4)), weights))
     torch.testing.assert_close(classes.weight, weights)
+
+
+@pytest.mark.parametrize(("dtype", "rtol"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+def test_the_tail_of_the_normal_and_its_derivative(dtype, rtol):
+    r = torch.cat([torch.linspace(-30.0, 60.0, 901), torch.tensor([12.0, 20.0, 1e3])]).to(dtype)
+    exact = scipy.stats.norm.logsf(r.double())
+    np.testing.assert_allclose(log_upper_tail(r), exact, rtol=rtol, atol=1e-15)
+    hazard = np.exp(scipy.stats.norm.logpdf(r.double()) - exact)
+    np.testing.assert_allclose(-vmap(grad(log_upper_tail))(r), hazard, rtol=max(rtol, 1e-9), atol=1e-15)
