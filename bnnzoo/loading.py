@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from bnnzoo.core.arguments import positional
 from bnnzoo.core.covariance import Dense, Diagonal, Embedded, Kronecker, LowRankPlusDiagonal, LowRankPrecision
 from bnnzoo.core.minibatch import usable_device
 from bnnzoo.core.posterior import Draws, Gaussian, Mixture, Posterior
@@ -47,6 +48,7 @@ def load(
     *data: Any,
     guide: Callable[..., Any] | None = None,
     device: torch.device | str | None = None,
+    **named: Any,
 ) -> Posterior:
     """Return a posterior that was saved by ``posterior.save(path)``; it predicts what it predicted then, bit by bit.
 
@@ -67,6 +69,8 @@ def load(
         The guide of a fit by :class:`bnnzoo.SVI`, as it was passed to it. Not needed for Pyro's autoguide classes.
     device : torch.device or str, optional
         Where to compute. Default: the CPU.
+    **named
+        Arguments of the model by name, as they were passed to the fit.
 
     Returns
     -------
@@ -95,6 +99,6 @@ def load(
     True
     """
     fit = open_fit(Path(path))
-    density = fit.density(model, data, usable_device(device))
+    density = fit.density(model, positional(model, data, named), usable_device(device))
     found: Posterior = fit.posterior(density, KINDS, guide)
     return found

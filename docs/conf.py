@@ -70,6 +70,7 @@ EXAMPLES = [
     "methods/plot_spiral.py",
     "methods/plot_multimodal.py",
     "models/plot_own_pyro_model.py",
+    "models/plot_outcomes.py",
     "models/plot_priors.py",
     "models/plot_evidence.py",
     "uncertainty/plot_uncertainty.py",

@@ -24,6 +24,9 @@ from torch.distributions import (
     TransformedDistribution,
 )
 
+from bnnzoo.core.survival import RightCensored
+from bnnzoo.core.weighted import Weighted
+
 __all__ = ["moments"]
 
 Moments = dict[str, Tensor]
@@ -95,6 +98,12 @@ def _(distribution: Independent[Distribution]) -> Moments:
 @_moments.register(MaskedDistribution)
 def _(distribution: Any) -> Moments:
     return _expand(_moments(distribution.base_dist), distribution.base_dist.batch_shape, distribution.batch_shape)
+
+
+@_moments.register(RightCensored)
+@_moments.register(Weighted)
+def _(distribution: Any) -> Moments:
+    return _moments(distribution.base_dist)
 
 
 @_moments.register(ExpandedDistribution)

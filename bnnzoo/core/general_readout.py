@@ -21,7 +21,7 @@ from torch.func import grad
 
 from bnnzoo.core.replay import isolated, switch_validation_off
 
-__all__ = ["Readout", "UnreadableLikelihood", "general_read"]
+__all__ = ["Readout", "UnreadableLikelihood", "fisher_root", "general_read"]
 
 NUM_DRAWS = 512  # of each observation, where the Fisher information is an average
 MAX_SUPPORT = 256  # values of y over which it is summed
@@ -105,7 +105,7 @@ def general_read(distribution: Distribution, read: Callable[[Distribution], Read
         return rebuilt
 
     def roots() -> tuple[Tensor, ...]:
-        return (_fisher_root(distribution, z.detach(), build),)
+        return (fisher_root(distribution, z.detach(), build),)
 
     return Readout((z,), roots, build, torch.ones_like(z[..., 0]).detach(), closed_form=False)
 
@@ -229,7 +229,7 @@ def _flat(value: Tensor, num_dims: int) -> Tensor:
     return value.flatten(value.ndim - num_dims) if num_dims else value[..., None]
 
 
-def _fisher_root(distribution: Distribution, z: Tensor, build: Build) -> Tensor:
+def fisher_root(distribution: Distribution, z: Tensor, build: Build) -> Tensor:
     """Return a square root ``[..., d, d]`` of the Fisher information about ``z[..., d]``."""
     values, weights = _outcomes(distribution, z)
     total = torch.zeros(()).to(z)

@@ -191,7 +191,8 @@ class LinearizedDensity(LogDensity):
         nodes = super().nodes(self.anchor, *batch)  # what families, scales and masks the sites have
         with pyro.validation_enabled(False):
             for name in self.observed:
-                moved = tuple(z + dz for z, dz in zip(at_anchor[name], change[name], strict=True))
+                # torch's forward mode makes double tangents of single scalars that a number is added to
+                moved = tuple(z + dz.to(z.dtype) for z, dz in zip(at_anchor[name], change[name], strict=True))
                 fn = read(nodes[name]["fn"]).build(moved)
                 nodes[name] = {**nodes[name], "fn": fn} | ({"value": fn.sample()} if draw else {})
         return {name: nodes[name] for name in self.observed}

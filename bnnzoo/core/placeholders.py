@@ -11,7 +11,7 @@ from torch import Tensor
 from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.core.types import Data, Model
 
-__all__ = ["DensityWithoutData", "arguments_of", "density_without_data"]
+__all__ = ["DensityWithoutData", "arguments_of", "density_without_data", "is_placeholder"]
 
 type Argument = dict[str, Any]
 
@@ -60,6 +60,17 @@ def density_without_data(
             f"bnnzoo.load(path, model, *data)."
         ) from error
     return DensityWithoutData(**{field.name: getattr(found, field.name) for field in fields(found)})
+
+
+def is_placeholder(value: Tensor) -> bool:
+    """Tell whether a tensor with rows stands for data that are not there: all of its entries are one in memory.
+
+    Examples
+    --------
+    >>> is_placeholder(torch.zeros(()).expand(3)), is_placeholder(torch.zeros(3))
+    (True, False)
+    """
+    return value.ndim > 0 and not any(value.stride())
 
 
 def _argument(value: Any) -> Argument:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import singledispatch
+from typing import Any
 
 import pyro.distributions as dist
 import torch
@@ -10,7 +11,10 @@ from pyro.distributions import ExpandedDistribution, MaskedDistribution
 from torch import Tensor
 from torch.distributions import Distribution, Independent
 
-from bnnzoo.core.general_readout import Readout, UnreadableLikelihood, general_read
+from bnnzoo.core.families import Family, LogPoisson
+from bnnzoo.core.general_readout import Readout, UnreadableLikelihood, fisher_root, general_read
+from bnnzoo.core.survival import RightCensored
+from bnnzoo.core.weighted import Weighted
 
 __all__ = ["Readout", "UnreadableLikelihood", "read"]
 
@@ -81,14 +85,33 @@ def _(distribution: torch.distributions.Laplace) -> Readout:
 
 @_read.register
 def _(distribution: torch.distributions.StudentT) -> Readout:
-    df, scale = distribution.df, distribution.scale
-    if df.requires_grad:
-        raise UnreadableLikelihood("the degrees of freedom of its StudentT are inferred; fix them")
-    fisher = ((df + 1) / ((df + 3) * scale**2), 2 * df / (df + 3) * torch.ones_like(scale))
-    values = (distribution.loc, scale.log())
-    return _scalar_blocks(
-        values, fisher, lambda m, s: dist.StudentT(df, m, s.exp(), validate_args=False), distribution.batch_shape
-    )
+    df, scale, shape = distribution.df, distribution.scale, distribution.batch_shape
+    loc = distribution.loc.expand(shape)[..., None]
+    log_scale_and_df = torch.stack([scale.log().expand(shape), df.log().expand(shape)], -1)
+
+    def build(blocks: tuple[Tensor, ...]) -> Distribution:
+        log_scale, log_df = blocks[1].unbind(-1)
+        return dist.StudentT(log_df.exp(), blocks[0][..., 0], log_scale.exp(), validate_args=False)
+
+    def roots() -> tuple[Tensor, ...]:
+        of_loc = ((df + 1) / ((df + 3) * scale**2)).expand(shape)
+        return of_loc.sqrt()[..., None, None], _two_by_two_root(_information_of_scale_and_df(df.expand(shape)))
+
+    return Readout((loc, log_scale_and_df), roots, build, torch.ones_like(loc[..., 0]).detach())
+
+
+def _information_of_scale_and_df(df: Tensor) -> Tensor:
+    """Return the Fisher information ``[..., 2, 2]`` of the log scale and the log degrees of freedom of Student's t.
+
+    References
+    ----------
+    Lange, Little and Taylor (1989), Robust statistical modeling using the t distribution, Journal of the American Statistical
+    Association 84.
+    """
+    of_df = (torch.polygamma(1, df / 2) - torch.polygamma(1, (df + 1) / 2)) / 4
+    of_df = of_df - (df + 5) / (2 * df * (df + 1) * (df + 3))
+    scale, both = 2 * df / (df + 3), -2 * df / ((df + 1) * (df + 3))
+    return torch.stack([torch.stack([scale, both], -1), torch.stack([both, df**2 * of_df], -1)], -2)
 
 
 @_read.register
@@ -112,6 +135,11 @@ def _(distribution: torch.distributions.Binomial) -> Readout:
 def _(distribution: torch.distributions.Poisson) -> Readout:
     rate = distribution.rate
     return _scalar_blocks((rate.log(),), (rate,), lambda z: dist.Poisson(z.exp()), distribution.batch_shape)
+
+
+@_read.register
+def _(distribution: LogPoisson) -> Readout:
+    return _scalar_blocks((distribution.log_rate,), (distribution.rate,), LogPoisson, distribution.batch_shape)
 
 
 @_read.register
@@ -149,6 +177,49 @@ def _multinomial_root(probs: Tensor) -> Tensor:
     own = torch.diag_embed(diagonal)
     padded = torch.cat([own, torch.zeros_like(own[..., :1, :])], -2)
     return padded + below.tril(-1)
+
+
+@_read.register
+def _(distribution: Family) -> Readout:
+    z = torch.stack(distribution.parameters, -1)
+    has_fisher = type(distribution).fisher is not Family.fisher
+
+    def build(blocks: tuple[Tensor, ...]) -> Distribution:
+        return type(distribution)(*blocks[0].unbind(-1))
+
+    def roots() -> tuple[Tensor, ...]:
+        information = distribution.fisher()
+        return (fisher_root(distribution, z.detach(), build) if information is None else _two_by_two_root(information),)
+
+    return Readout((z,), roots, build, torch.ones_like(z[..., 0]).detach(), closed_form=has_fisher)
+
+
+def _two_by_two_root(matrix: Tensor) -> Tensor:
+    """Return the lower Cholesky factor of positive semi-definite matrices ``[..., 2, 2]``; what underflows is zero."""
+    first = matrix[..., 0, 0].clamp(min=0.0).sqrt()
+    below = torch.where(first > 0, matrix[..., 1, 0] / torch.where(first > 0, first, 1.0), 0.0)
+    last = (matrix[..., 1, 1] - below**2).clamp(min=0.0).sqrt()
+    rows = (torch.stack([first, torch.zeros_like(first)], -1), torch.stack([below, last], -1))
+    return torch.stack(rows, -2)
+
+
+@_read.register
+def _(distribution: RightCensored) -> Readout:
+    inner, censored, until = _read(distribution.base_dist), distribution.censored, distribution.until
+
+    def build(blocks: tuple[Tensor, ...]) -> Distribution:
+        times: Any = inner.build(blocks)
+        return RightCensored(times, censored, until)
+
+    return replace(inner, make_roots=lambda: (_two_by_two_root(distribution.information()),), build=build)
+
+
+@_read.register
+def _(distribution: Weighted) -> Readout:
+    inner, weights = _read(distribution.base_dist), distribution.weights
+    events = inner.weight.ndim - len(distribution.batch_shape)
+    weight = inner.weight * weights.reshape(weights.shape + (1,) * events)
+    return replace(inner, build=lambda z: Weighted(inner.build(z), weights), weight=weight)
 
 
 @_read.register

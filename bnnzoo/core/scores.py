@@ -48,7 +48,8 @@ def scaled_log_likelihood(density: LogDensity, theta: Tensor, *batch: Any) -> Te
 def score_root(node: Node, draws: Tensor | None = None) -> Tensor:
     """Return log densities ``[B, M]`` of one site at its value (M = 1) or at ``draws[B, M, ...]``, over the root of M."""
     values = node["value"][None] if draws is None else draws.movedim(1, 0)
-    found = scale_and_mask(node["fn"].log_prob(values), 1.0, node["mask"])
+    log_prob = getattr(node["fn"], "root_log_prob", node["fn"].log_prob)
+    found = scale_and_mask(log_prob(values), 1.0, node["mask"])
     root = torch.as_tensor(node["scale"], dtype=found.dtype, device=found.device).sqrt()
     found = (root * found).reshape(len(found), found.shape[1] if found.ndim > 1 else 1, -1).sum(-1)
     return found.mT / len(found) ** 0.5

@@ -1,11 +1,11 @@
 """Starting points of chains, members and restarts: from the model, from another method, or given."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bnnzoo.core.consistency import Evaluated
 from bnnzoo.core.density import LogDensity
@@ -13,12 +13,13 @@ from bnnzoo.core.method import FitContext, Method
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.replay import discover
 from bnnzoo.core.sites import ModelError
+from bnnzoo.core.trained_weights import with_weights
 from bnnzoo.inference.config import run_method
 from bnnzoo.lowering.lowered import looped_value_and_grad
 
 __all__ = ["Evaluated", "Start", "evaluated_starts", "places_of_starts", "refuse_not_finite", "starting_points"]
 
-type Start = Tensor | Posterior | Method | None
+type Start = Tensor | Posterior | Method | nn.Module | Mapping[str, Tensor] | None
 
 MAX_ATTEMPTS, FROM_PRIOR = 100, 5
 
@@ -33,9 +34,10 @@ def starting_points(
 
     Parameters
     ----------
-    start : Tensor, Posterior, Method or None
+    start : Tensor, Posterior, Method, torch.nn.Module, mapping of str to Tensor, or None
         Points ``theta[C, P]``; a posterior whose draws to start from, or a method to fit first, as many of its chains or
-        members as there are points; None for the model's own, see :meth:`bnnzoo.core.density.LogDensity.init`.
+        members as there are points; a trained network, or its ``state_dict()``, for the network's weights, where all other
+        sites start as the model does; None for the model's own, see :meth:`bnnzoo.core.density.LogDensity.init`.
     num_chains : int
     density, context
         As in ``Method.run``.
@@ -58,7 +60,10 @@ def evaluated_starts(
     """Return what :func:`starting_points` does, with the density and the gradient evaluated there."""
     if start is None:
         return _from_model(num_chains, density, context, traced)
-    if isinstance(start, Tensor):
+    if isinstance(start, nn.Module | Mapping):
+        weights = start.state_dict() if isinstance(start, nn.Module) else start
+        theta = with_weights(density, density.init(num_chains, context.seed), weights)
+    elif isinstance(start, Tensor):
         theta = _checked_shape(start, num_chains, density)
     else:
         posterior = _fitted(start, density, context)

@@ -1,12 +1,15 @@
 """The standard supervised model: a network, a prior on its weights, and a likelihood of the target given its output."""
 
+import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 from bnnzoo.models.arguments import refuse_uncalled
 from bnnzoo.models.likelihoods import Likelihood
+from bnnzoo.models.likelihoods.weighting import weighted_rows
 from bnnzoo.models.priors import Prior
 from bnnzoo.models.random_module import random_module
 
@@ -15,7 +18,7 @@ __all__ = ["Supervised", "supervised"]
 
 @dataclass(frozen=True, eq=False)
 class Supervised:
-    """The Pyro model ``model(x, y=None)``; made by `supervised`."""
+    """The Pyro model ``model(x, y=None, offset=None, row_weights=None, censored=None)``; made by `supervised`."""
 
     net: nn.Module
     prior: Prior
@@ -24,14 +27,46 @@ class Supervised:
     observes: ClassVar[str] = "y"
     """Name of the site without whose observation a fit is a mistake."""
 
-    def __call__(self, x: Tensor, y: Tensor | None = None) -> Tensor:
-        """Sample the network's weights and the target, or observe the target if `y` is given."""
+    needed_at_new_rows: ClassVar[tuple[str, ...]] = ("offset",)
+    """Arguments without which new rows cannot be predicted, if the fit had them."""
+
+    def __call__(
+        self,
+        x: Tensor,
+        y: Tensor | None = None,
+        offset: Tensor | float | None = None,
+        row_weights: Tensor | None = None,
+        censored: Tensor | None = None,
+    ) -> Tensor:
+        """Sample the network's weights and the target, or observe the target if `y` is given.
+
+        Parameters
+        ----------
+        x : Tensor [N, ...]
+        y : Tensor [N] or [N, D], optional
+        offset : Tensor [N] or [N, D], or float, optional
+            Known part of the predictor, added to the network's output (of several outputs per target, to the first): the
+            logarithm of an exposure for counts.
+        row_weights : Tensor [N], optional
+            Factor of each row's log likelihood, such as the number of identical rows that it stands for.
+        censored : Tensor [N] or [N, D], optional
+            1 where the event came after y, and 0 where it came at y; for likelihoods of event times.
+        """
+        given = {name: value for name, value in (("offset", offset), ("censored", censored)) if value is not None}
+        _refuse_not_taken(self.likelihood, given)
         net = random_module("net", self.net, self.prior)
-        return self.likelihood(net(x), y)
+        if y is None or row_weights is None:
+            return self.likelihood(net(x), y, **given)
+        with weighted_rows(row_weights):
+            return self.likelihood(net(x), y, **given)
 
 
 def supervised(net: nn.Module, prior: Prior, likelihood: Likelihood) -> Supervised:
-    """Return the Pyro model ``model(x, y=None)`` of a network with a prior on its weights and a likelihood of the target.
+    """Return the Pyro model of a network with a prior on its weights and a likelihood of the target.
+
+    It is called as ``model(x, y=None, offset=None, row_weights=None, censored=None)``. The last three are columns of the data
+    like y, and so arguments of `bnnzoo.fit` and of everything else that takes the data, best passed by name:
+    ``fit(model, method, x, y, offset=log_exposure)``.
 
     Latent sites are the parameters of the network (``"net.0.weight"``, ...), the hyperparameters of the prior, and the
     parameters of the likelihood (``"sigma"``). The observed site is ``"y"``, in the plate ``"data"``.
@@ -53,7 +88,10 @@ def supervised(net: nn.Module, prior: Prior, likelihood: Likelihood) -> Supervis
     Raises
     ------
     TypeError
-        If `net` is not a module, or `prior` or `likelihood` is not callable.
+        If `net` is not a module, or `prior` or `likelihood` is not callable; when the model runs, if the likelihood does
+        not take an offset or censored rows.
+    ValueError
+        When the model runs, if a column is out of range or does not have one value for each row.
 
     Examples
     --------
@@ -62,9 +100,34 @@ def supervised(net: nn.Module, prior: Prior, likelihood: Likelihood) -> Supervis
     >>> model = bz.models.supervised(bz.models.mlp(3), bz.priors.normal(1.0), bz.likelihoods.gaussian())
     >>> model(torch.zeros(5, 3)).shape
     torch.Size([5])
+
+    Counts over known times of observation, with the logarithm of the time as offset:
+
+    >>> model = bz.models.supervised(bz.models.mlp(3), bz.priors.normal(1.0), bz.likelihoods.poisson())
+    >>> x, y, time = torch.zeros(5, 3), torch.arange(5), torch.arange(1.0, 6.0)
+    >>> posterior = bz.fit(model, bz.MAP(num_steps=20), x, y, offset=time.log(), progress=False)
+    >>> bz.predict(posterior, x[:2], offset=0.0)["predictions"]["y"].shape
+    (1, 1, 2)
     """
     if not isinstance(net, nn.Module):
         raise TypeError(f"supervised: net must be a torch.nn.Module, but is {type(net).__name__}.")
     refuse_uncalled("supervised: prior", prior, "bnnzoo.priors.normal(1.0)")
     refuse_uncalled("supervised: likelihood", likelihood, "bnnzoo.likelihoods.gaussian()")
     return Supervised(net, prior, likelihood)
+
+
+def _refuse_not_taken(likelihood: Likelihood, given: Mapping[str, Any]) -> None:
+    """Refuse columns that the likelihood has no argument for."""
+    if not given:
+        return
+    parameters = inspect.signature(likelihood).parameters.values()
+    if any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters):
+        return
+    for name in given.keys() - {each.name for each in parameters}:
+        called = getattr(likelihood, "name", type(likelihood).__name__)
+        hint = (
+            "use likelihoods.weibull() or log_normal()"
+            if name == "censored"
+            else "write offset=None into its __call__, and add it to the predictor"
+        )
+        raise TypeError(f"supervised: {called} takes no {name}=: {hint}, or leave {name}= out.")

@@ -7,6 +7,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
+from bnnzoo.core.arguments import positional
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.posterior import Draws, FitInfo
 from bnnzoo.core.reading import read_model
@@ -39,6 +40,7 @@ def prior_predictive(
     dtype: torch.dtype | None = None,
     dims: Dims | None = None,
     coords: Coords | None = None,
+    **named: Any,
 ) -> xr.DataTree:
     """Return draws from the prior of a model and their predictions.
 
@@ -57,6 +59,8 @@ def prior_predictive(
         Of floating-point data. Default: torch's default dtype.
     dims, coords
         As for :func:`bnnzoo.posterior_predictive`.
+    **named
+        Arguments of the model by name.
 
     Returns
     -------
@@ -79,6 +83,7 @@ def prior_predictive(
     """
     check_argument("prior_predictive", "num_draws", num_draws, Count)
     check_argument("prior_predictive", "seed", seed, Seed)
+    data = positional(model, data, named)
     density, _ = read_model(model, data, dtype or torch.get_default_dtype(), torch.device("cpu"))
     if not density.observed:
         raise ValueError(

@@ -6,7 +6,7 @@ from typing import get_args
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pandas.api.types import is_numeric_dtype
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
 from sklearn.compose import ColumnTransformer
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -28,6 +28,8 @@ def prepare(
     seed: int = 0,
     drop: Sequence[str] = (),
     missing: Missing = "refuse",
+    beside: Sequence[str] = (),
+    standardize_target: bool = True,
 ) -> Table:
     """Check, split and standardise a frame.
 
@@ -51,6 +53,11 @@ def prepare(
     missing : {"refuse", "drop", "impute"}
         Refuse missing values, drop the rows that have any, or impute inputs: the training part's median for a number
         (with a column that says where it was missing), a category of its own for text. A target is never imputed.
+    beside : sequence of str
+        Numeric columns that are no inputs and keep their values: an exposure, a weight, whether a time was censored. They are
+        split with the rows, into ``beside_train`` and ``beside_test``.
+    standardize_target : bool
+        False for counts, proportions and times, which keep their values.
 
     Returns
     -------
@@ -63,18 +70,24 @@ def prepare(
     """
     kept = frame.drop(columns=[name for name in drop if name != target], errors="ignore")
     refuse_if_any(
-        (*_bad_arguments(frame, target, task, test_size, seed, drop, missing), *problems_of(kept, target, missing))
+        (
+            *_bad_arguments(frame, target, task, test_size, seed, drop, missing),
+            *_bad_columns(kept, target, beside, missing),
+            *problems_of(kept, target, missing),
+        )
     )
-    if kept.shape[1] < 2:
+    if kept.shape[1] - len({*beside}) < 2:
         raise TableError(f"There are no input columns besides the target {target!r}.")
     complete, notes = drop_incomplete(kept) if missing == "drop" else (np.arange(len(kept)), [])
     frame, notes_on_dates = dates_to_days(kept.iloc[complete].reset_index(drop=True), target)
+    columns = {name: _column(frame[name]) for name in beside}
+    frame = frame.drop(columns=list(beside))
     task = task or infer_task(frame[target])
     y = _quantity(frame[target]) if task == "regression" else _classes(frame[target])
     train, test = _split(frame, y if task == "classification" else None, test_size, seed)
     x, notes_on_gaps = impute(frame.drop(columns=target), train)
     encoder = _encoder(x).fit(x.iloc[train])
-    y_loc, y_scale = _scale(y.iloc[train], target) if task == "regression" else (0.0, 1.0)
+    y_loc, y_scale = _scale(y.iloc[train], target) if task == "regression" and standardize_target else (0.0, 1.0)
     labels = sorted(y.unique()) if task == "classification" else []
     codes = (y - y_loc) / y_scale if task == "regression" else y.map({v: k for k, v in enumerate(labels)})
     values = codes.to_numpy(dtype=np.float64 if task == "regression" else np.int64)
@@ -91,6 +104,8 @@ def prepare(
         y_scale=y_scale,
         test_rows=complete[np.sort(test)] + 1,
         notes=(*notes_on_dates, *notes, *notes_on_gaps),
+        beside_train={name: values[train] for name, values in columns.items()},
+        beside_test={name: values[test] for name, values in columns.items()},
     )
 
 
@@ -116,6 +131,21 @@ def _bad_arguments(
             yield f"Column {name!r} cannot be dropped: the columns are {', '.join(map(str, frame.columns))}."
     if target in drop:
         yield f"The target column {target!r} cannot be dropped."
+
+
+def _bad_columns(frame: pd.DataFrame, target: str, beside: Sequence[str], missing: Missing) -> Iterator[str]:
+    for name in beside:
+        if name == target or name not in frame.columns:
+            others = ", ".join(str(column) for column in frame.columns if column != target)
+            yield f"Column {name!r} cannot be kept beside the target: the other columns are {others}."
+        elif not is_numeric_dtype(frame[name]):
+            yield f"Column {name!r} is kept beside the target and must be numeric, but holds {frame[name].iloc[0]!r}."
+        elif missing == "impute" and frame[name].isna().any():
+            yield f"Column {name!r} is kept beside the target and is never imputed, but has missing values: use missing='drop'."
+
+
+def _column(values: pd.Series) -> NDArray[np.generic]:
+    return values.to_numpy(dtype=bool if is_bool_dtype(values) else np.float64)
 
 
 def _quantity(target: pd.Series) -> pd.Series:

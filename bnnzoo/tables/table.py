@@ -1,6 +1,7 @@
 """A table that is ready for a network, and the error for tables that cannot be used."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -57,6 +58,8 @@ class Table:
         Numbers of the held-out rows, counted from 1 in the frame as it was given.
     notes : tuple of str
         What was done to the frame besides splitting and standardising, one sentence each.
+    beside_train, beside_test : mapping of str to ndarray
+        Columns that are no inputs, such as an exposure, as they were.
     """
 
     task: Task
@@ -71,3 +74,5 @@ class Table:
     y_scale: float
     test_rows: NDArray[np.int64]
     notes: tuple[str, ...] = ()
+    beside_train: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
+    beside_test: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)

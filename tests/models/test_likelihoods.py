@@ -226,6 +226,73 @@ REFUSED = [
         TypeError,
         "poisson: y has the type torch.bool.*bernoulli",
     ),
+    (
+        likelihoods.negative_binomial(),
+        F,
+        torch.tensor([0, -1, 2]),
+        ValueError,
+        "negative_binomial: y is -1 in row 1, but counts are 0, 1, 2, ...",
+    ),
+    (
+        likelihoods.zero_inflated_poisson(),
+        F,
+        torch.tensor([0, 1, 2]),
+        ValueError,
+        r"two outputs per target, its log mean and the logit of additional zeros, .* shape \(3, 1\): give it out_features=2",
+    ),
+    (
+        likelihoods.zero_inflated_negative_binomial(),
+        TWO,
+        torch.tensor([0.0, 1.0, 0.5]),
+        ValueError,
+        "zero_inflated_negative_binomial: y is 0.5 in row 2",
+    ),
+    (
+        likelihoods.beta(),
+        F,
+        torch.tensor([0.5, 1.0, 0.0]),
+        ValueError,
+        r"beta: y is 1.0 in row 1, but proportions lie strictly between 0 and 1: move those at the ends inside, .*\(N - 1\)",
+    ),
+    (likelihoods.beta(), F, torch.tensor([0, 1, 1]), ValueError, "beta: y is 0 in row 0, .*bernoulli"),
+    (
+        likelihoods.gamma(),
+        F,
+        torch.tensor([0.5, 1.0, 0.0]),
+        ValueError,
+        "gamma: y is 0.0 in row 2, but must be positive: where y may be zero or negative use likelihoods.gaussian",
+    ),
+    (likelihoods.gamma(), F, torch.tensor([True, True, False]), TypeError, "gamma: y has the type torch.bool"),
+    (likelihoods.log_normal(), F, torch.tensor([1.0, math.inf, 2.0]), ValueError, "log_normal: y is inf in row 1"),
+    (likelihoods.weibull(), F, torch.tensor([1, 2, -3]), ValueError, "weibull: y is -3 in row 2, but must be positive"),
+    (
+        likelihoods.ordinal(3),
+        F,
+        torch.tensor([0, 3, 1]),
+        ValueError,
+        "ordinal: y is 3 in row 1, but the categories are 0 to 2: recode y from 0, or give num_categories=",
+    ),
+    (
+        likelihoods.ordinal(3),
+        F,
+        Y,
+        TypeError,
+        "ordinal: y has the type torch.float64, but ordered categories are integers",
+    ),
+    (
+        likelihoods.multivariate_gaussian(),
+        F,
+        Y,
+        ValueError,
+        r"multivariate_gaussian: the network needs two outputs or more, .* shape \(3, 1\): give it out_features=D",
+    ),
+    (
+        likelihoods.gaussian_mixture(2),
+        TWO,
+        Y,
+        ValueError,
+        r"gaussian_mixture: the network needs a location and a scale for each .* shape \(3, 2\): give it out_features=6",
+    ),
 ]
 
 
@@ -254,6 +321,24 @@ def test_values_are_not_looked_at_while_traced_or_batched(y):
         (lambda: likelihoods.student_t(df=-1.0), "likelihoods.student_t: df must be a positive number"),
         (lambda: likelihoods.laplace(dist.Normal(0.0, 1.0)), "likelihoods.laplace: .* only positive values"),
         (lambda: likelihoods.heteroscedastic_gaussian(0.0), "min_scale must be a positive number"),
+        (lambda: likelihoods.gamma(shape=0.0), "likelihoods.gamma: shape must be a positive number, but is 0.0"),
+        (lambda: likelihoods.beta(dist.Normal(0.0, 1.0)), "likelihoods.beta: .* only positive values"),
+        (
+            lambda: likelihoods.zero_inflated_poisson(1.5),
+            "zeros must be a probability strictly between 0 and 1, .* 1.5",
+        ),
+        (
+            lambda: likelihoods.zero_inflated_poisson(dist.Gamma(1.0, 1.0)),
+            r"the prior of zeros must be on probabilities, such as Beta\(1.0, 1.0\)",
+        ),
+        (lambda: likelihoods.ordinal(1), "num_categories must be a whole number, two or more, but is 1"),
+        (lambda: likelihoods.ordinal(3, (1.0, 0.0)), r"cutpoints must be 2 increasing numbers .* but are \(1.0, 0.0\)"),
+        (
+            lambda: likelihoods.ordinal(3, dist.HalfNormal(1.0)),
+            "the prior of cutpoints must be one scalar distribution",
+        ),
+        (lambda: likelihoods.multivariate_gaussian(concentration=0.0), "concentration must be a positive number"),
+        (lambda: likelihoods.gaussian_mixture(0), "num_components must be a whole number, one or more, but is 0"),
     ],
 )
 def test_bad_arguments_are_refused_at_once(make, message):
@@ -272,9 +357,31 @@ ALL = {
     "poisson": (likelihoods.poisson(), 1, torch.tensor([0, 2, 1])),
     "several": (likelihoods.gaussian(), 2, TWO),
 }
+MORE = {
+    "negative_binomial": (likelihoods.negative_binomial(), 1, torch.tensor([0, 2, 1])),
+    "zero_inflated_poisson": (likelihoods.zero_inflated_poisson(), 2, torch.tensor([0, 2, 1])),
+    "zero_inflated_negative_binomial": (
+        likelihoods.zero_inflated_negative_binomial(dist.Beta(1.0, 1.0)),
+        1,
+        torch.tensor([0, 2, 1]),
+    ),
+    "beta": (likelihoods.beta(), 1, torch.tensor([0.1, 0.5, 0.9])),
+    "gamma": (likelihoods.gamma(), 2, TWO.exp()),
+    "log_normal": (likelihoods.log_normal(), 1, Y.exp()),
+    "weibull": (likelihoods.weibull(), 1, Y.exp()),
+    "ordinal": (likelihoods.ordinal(4), 1, torch.tensor([0, 3, 1])),
+    "multivariate_gaussian": (likelihoods.multivariate_gaussian(), 2, TWO),
+    "gaussian_mixture": (likelihoods.gaussian_mixture(2), 6, Y),
+}
 
 
-@pytest.mark.parametrize(("likelihood", "width", "y"), ALL.values(), ids=ALL.keys())
+CASES = [pytest.param(*case, id=name) for name, case in ALL.items()]
+CASES += [
+    pytest.param(*case, id=name, marks=() if name == "ordinal" else pytest.mark.slow) for name, case in MORE.items()
+]
+
+
+@pytest.mark.parametrize(("likelihood", "width", "y"), CASES)
 def test_every_likelihood_works_on_the_density(likelihood, width, y):
     x = torch.randn(3, 2)
     density = build_density(

@@ -97,14 +97,15 @@ def test_refusals() -> None:
     with pytest.raises(ValueError, match="posterior of MAP is not Gaussian"):
         predict(fit(model, SHORT, *data), *data, linearized=True)
 
-    def heavy_tails(y):
-        df = pyro.sample("df", dist.Gamma(5.0, 1.0))
+    def with_a_factor(y):
+        mean = pyro.sample("mean", dist.Normal(0.0, 1.0))
         with pyro.plate("data", len(y)):
-            pyro.sample("obs", dist.StudentT(df, 0.0, 1.0), obs=y)
+            pyro.sample("obs", dist.Normal(mean, 1.0), obs=y)
+            pyro.factor("more", -(mean**2) * y**2)
 
     y = torch.randn(20)
-    with pytest.raises(ValueError, match=r"'obs' cannot be read: the degrees of freedom.*Leave linearized out"):
-        predict(fit(heavy_tails, Laplace(SHORT, curvature="hessian"), y), y, linearized=True)
+    with pytest.raises(ValueError, match=r"pyro.factor site 'more', which has no family.*Leave linearized out"):
+        predict(fit(with_a_factor, Laplace(SHORT, curvature="hessian"), y), y, linearized=True)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +130,7 @@ def test_fisher_information_of_each_family(distribution, fisher) -> None:
     # and by the variance of the score
     y = distribution.sample((200_000,))
     for place, expected in enumerate(fisher):
-        z = [block[:1].detach().expand(200_000, 1).clone().requires_grad_() for block in found.coordinates]
+        z = [block[:1].detach().expand(200_000, -1).clone().requires_grad_() for block in found.coordinates]
         score = torch.autograd.grad(found.build(tuple(z)).log_prob(y).sum(), z[place])[0]
-        square = score.detach() ** 2
+        square = score[:, 0].detach() ** 2
         assert abs(square.mean() - expected) <= 5 * square.std() / 200_000**0.5

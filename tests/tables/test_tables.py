@@ -414,3 +414,56 @@ def test_all_problems_are_said_at_once(frame):
 def test_an_unknown_treatment_of_missing_values_is_refused(frame):
     with pytest.raises(TableError, match="missing must be 'refuse', 'drop' or 'impute', not 'mean'"):
         prepare(frame, "y", missing="mean")  # type: ignore[arg-type]
+
+
+def counted():
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "x": rng.normal(size=20),
+            "days": rng.integers(1, 9, 20),
+            "running": rng.random(20) < 0.5,
+            "site": list("ab") * 10,
+            "y": rng.poisson(5.0, 20) + 20 * np.arange(20),
+        }
+    )
+
+
+def test_columns_beside_the_target_keep_their_values():
+    frame = counted()
+    table = prepare(frame, "y", beside=("days", "running"), standardize_target=False)
+    assert table.features == ("x", "site=a", "site=b")
+    held_out = table.test_rows - 1
+    for found, rows in ((table.beside_test, held_out), (table.beside_train, np.setdiff1d(np.arange(20), held_out))):
+        np.testing.assert_array_equal(found["days"], frame["days"].to_numpy()[rows])
+        np.testing.assert_array_equal(found["running"], frame["running"].to_numpy()[rows])
+        assert found["running"].dtype == bool
+    np.testing.assert_array_equal(table.y_test, frame["y"].to_numpy()[held_out])
+    assert (table.y_loc, table.y_scale) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "arguments", "message"),
+    [
+        (
+            {},
+            {"beside": ["time"]},
+            "Column 'time' cannot be kept beside the target: the other columns are x, days, running",
+        ),
+        ({}, {"beside": ["y"]}, "Column 'y' cannot be kept beside the target"),
+        ({}, {"beside": ["site"]}, "Column 'site' is kept beside the target and must be numeric, but holds 'a'"),
+        (
+            {"days": [np.nan] * 2 + [1.0] * 18},
+            {"beside": ["days"], "missing": "impute"},
+            "is never imputed, .* missing='drop'",
+        ),
+        (
+            {},
+            {"beside": ["x", "days", "running", "site"], "drop": ["site"]},
+            "There are no input columns|cannot be kept",
+        ),
+    ],
+)
+def test_columns_that_cannot_stand_beside_the_target_are_refused(change, arguments, message):
+    with pytest.raises(TableError, match=message):
+        prepare(counted().assign(**change), "y", **arguments)

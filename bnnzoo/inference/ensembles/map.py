@@ -50,8 +50,9 @@ class MAP:
         At most this many steps of L-BFGS afterwards, on all rows. 0 for data too large for it.
     tolerance : float
         L-BFGS stops when no entry of the gradient exceeds this times ``max(1, |log density|)``.
-    init : Tensor, Posterior or Method, optional
-        Starting points ``theta[num_members, P]``, or where to find them.
+    init : Tensor, Posterior, Method, torch.nn.Module or mapping, optional
+        Starting points ``theta[num_members, P]``, or where to find them. A trained network, or its ``state_dict()``, gives the
+        weights; ``MAP(init=net, num_steps=0)`` goes from there to the nearest mode of the posterior density.
 
     Examples
     --------

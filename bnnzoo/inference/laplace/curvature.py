@@ -20,6 +20,7 @@ from bnnzoo.core.restricted import restricted
 from bnnzoo.core.scores import drawn_observations, log_likelihood_at_draws, scaled_log_likelihood, score_root
 from bnnzoo.core.settings import Count, NonNegativeCount, check_settings
 from bnnzoo.core.sites import ModelError
+from bnnzoo.core.survival import is_censored
 from bnnzoo.core.types import Data
 from bnnzoo.inference.laplace.hessian import diagonal_if_diagonal, negative_hessian
 from bnnzoo.lowering.lowered import Lowered
@@ -103,6 +104,8 @@ def choose_curvature(wanted: Curvature | None, density: LogDensity, theta: Tenso
             f"MonteCarloFisher draws observations, and the likelihood has the pyro.factor site {density.factors[0]!r}, "
             f"which cannot be drawn from. Write curvature='hessian'."
         )
+    if isinstance(wanted, MonteCarloFisher):
+        _refuse_censored(density, theta)
     if wanted in ("hessian", "empirical_fisher") or isinstance(wanted, MonteCarloFisher):
         return wanted
     try:
@@ -115,6 +118,15 @@ def choose_curvature(wanted: Curvature | None, density: LogDensity, theta: Tenso
         _warn_of_hessian(str(error))
         return "hessian"
     return "ggn" if density.observed else "hessian"
+
+
+def _refuse_censored(density: LogDensity, theta: Tensor) -> None:
+    for name, node in density.observed_nodes(theta, *density.data).items():
+        if name in density.observed and is_censored(node["fn"]):
+            raise ModelError(
+                f"MonteCarloFisher draws outcomes, and site {name!r} is censored: at what time the others would have been is not "
+                f"known. Write curvature='ggn', which needs no draws."
+            )
 
 
 def _refuse_unreadable(density: LogDensity, theta: Tensor) -> None:

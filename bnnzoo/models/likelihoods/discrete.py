@@ -3,10 +3,11 @@
 from dataclasses import dataclass
 
 import pyro.distributions as dist
-import torch
 from torch import Tensor
 
-from bnnzoo.models.likelihoods.likelihood import Likelihood, observe, targets_shape
+from bnnzoo.core.families import LogPoisson
+from bnnzoo.models.likelihoods.likelihood import Likelihood, observe
+from bnnzoo.models.likelihoods.predictor import parts_of, with_offset
 from bnnzoo.models.likelihoods.target import refuse_bad_labels, refuse_bad_output, refuse_not_binary, refuse_not_counts
 
 __all__ = ["bernoulli", "categorical", "poisson"]
@@ -16,9 +17,8 @@ __all__ = ["bernoulli", "categorical", "poisson"]
 class _Bernoulli:
     name: str = "likelihoods.bernoulli"
 
-    def __call__(self, output: Tensor, y: Tensor | None = None) -> Tensor:
-        refuse_bad_output(self.name, output)
-        logits = targets_shape(output)
+    def __call__(self, output: Tensor, y: Tensor | None = None, offset: Tensor | float | None = None) -> Tensor:
+        (logits,) = parts_of(self.name, output, offset, ("its logit",))
         if y is not None:
             refuse_not_binary(self.name, y, output, logits.shape)
             y = y.to(logits.dtype)
@@ -29,7 +29,7 @@ class _Bernoulli:
 class _Categorical:
     name: str = "likelihoods.categorical"
 
-    def __call__(self, output: Tensor, y: Tensor | None = None) -> Tensor:
+    def __call__(self, output: Tensor, y: Tensor | None = None, offset: Tensor | float | None = None) -> Tensor:
         refuse_bad_output(self.name, output)
         if output.ndim == 1 or output.shape[1] < 2:
             raise ValueError(
@@ -38,20 +38,20 @@ class _Categorical:
             )
         if y is not None:
             refuse_bad_labels(self.name, y, output)
-        return observe(dist.Categorical(logits=output, validate_args=False), y)
+        logits = with_offset(self.name, output, offset)
+        return observe(dist.Categorical(logits=logits, validate_args=False), y)
 
 
 @dataclass(frozen=True)
 class _Poisson:
     name: str = "likelihoods.poisson"
 
-    def __call__(self, output: Tensor, y: Tensor | None = None) -> Tensor:
-        refuse_bad_output(self.name, output)
-        log_rate = targets_shape(output)
+    def __call__(self, output: Tensor, y: Tensor | None = None, offset: Tensor | float | None = None) -> Tensor:
+        (log_rate,) = parts_of(self.name, output, offset, ("its log rate",))
         if y is not None:
             refuse_not_counts(self.name, y, output, log_rate.shape)
             y = y.to(log_rate.dtype)
-        return observe(dist.Poisson(torch.exp(log_rate), validate_args=False).to_event(log_rate.ndim - 1), y)
+        return observe(LogPoisson(log_rate).to_event(log_rate.ndim - 1), y)
 
 
 def bernoulli() -> Likelihood:

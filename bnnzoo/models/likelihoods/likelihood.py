@@ -16,11 +16,10 @@ class Likelihood(Protocol):
     """A likelihood for `bnnzoo.models.supervised`: samples or observes the target given a network's output.
 
     Write a frozen dataclass with ``__call__`` that samples its parameters, opens the plate over observations and
-    samples the site of the target.
+    samples the site of the target. If it has an argument ``offset``, the model takes an offset, and likewise ``censored``.
 
     Examples
     --------
-    >>> import pyro
     >>> from dataclasses import dataclass
     >>> import pyro, torch
     >>> import pyro.distributions as dist

@@ -8,9 +8,10 @@ from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from bnnzoo.models.arguments import refuse_bad_scale, refuse_not_positive
-from bnnzoo.models.likelihoods.likelihood import Likelihood, observe, targets_shape, value_or_site
-from bnnzoo.models.likelihoods.target import refuse_bad_output, refuse_not_real
+from bnnzoo.models.arguments import refuse_not_positive
+from bnnzoo.models.likelihoods.likelihood import Likelihood, observe, value_or_site
+from bnnzoo.models.likelihoods.predictor import Unknown, parts_of, positive
+from bnnzoo.models.likelihoods.target import refuse_not_real
 
 __all__ = ["gaussian", "heteroscedastic_gaussian", "heteroscedastic_laplace", "laplace", "student_t"]
 
@@ -21,22 +22,22 @@ Scale = Tensor | float
 class _Homoscedastic:
     name: str
     family: Callable[[Tensor, Scale], TorchDistributionMixin]
-    scale: float | TorchDistributionMixin
+    scale: Unknown
 
-    def __call__(self, output: Tensor, y: Tensor | None = None) -> Tensor:
-        loc = _location(self.name, output, y)
+    def __call__(self, output: Tensor, y: Tensor | None = None, offset: Tensor | float | None = None) -> Tensor:
+        loc = _location(self.name, output, y, offset)
         scale = value_or_site("sigma", self.scale, tuple(loc.shape[1:]))
         return observe(self.family(loc, scale).to_event(loc.ndim - 1), y)
 
 
 @dataclass(frozen=True)
 class _StudentT:
-    df: float | TorchDistributionMixin
-    scale: float | TorchDistributionMixin
+    df: Unknown
+    scale: Unknown
     name: str = "likelihoods.student_t"
 
-    def __call__(self, output: Tensor, y: Tensor | None = None) -> Tensor:
-        loc = _location(self.name, output, y)
+    def __call__(self, output: Tensor, y: Tensor | None = None, offset: Tensor | float | None = None) -> Tensor:
+        loc = _location(self.name, output, y, offset)
         scale = value_or_site("sigma", self.scale, tuple(loc.shape[1:]))
         df = value_or_site("df", self.df)
         return observe(dist.StudentT(df, loc, scale, validate_args=False).to_event(loc.ndim - 1), y)
@@ -48,21 +49,16 @@ class _Heteroscedastic:
     family: Callable[[Tensor, Scale], TorchDistributionMixin]
     min_scale: float
 
-    def __call__(self, output: Tensor, y: Tensor | None = None) -> Tensor:
-        refuse_bad_output(self.name, output)
-        if output.ndim == 1 or output.shape[1] % 2:
-            raise ValueError(
-                f"{self.name}: the network needs two outputs per target, its location and its scale before softplus, "
-                f"but its output has shape {tuple(output.shape)}: give it out_features=2 for one target."
-            )
-        loc, raw_scale = (targets_shape(half) for half in output.chunk(2, dim=-1))
+    def __call__(self, output: Tensor, y: Tensor | None = None, offset: Tensor | float | None = None) -> Tensor:
+        meaning = ("its location", "its scale before softplus")
+        loc, raw_scale = parts_of(self.name, output, offset, meaning)
         if y is not None:
             refuse_not_real(self.name, y, output, loc.shape, outputs_per_target=2)
         scale = softplus(raw_scale) + self.min_scale
         return observe(self.family(loc, scale).to_event(loc.ndim - 1), y)
 
 
-def gaussian(scale: float | TorchDistributionMixin | None = None) -> Likelihood:
+def gaussian(scale: Unknown | None = None) -> Likelihood:
     r"""Homoscedastic Gaussian noise: :math:`y_n \sim N(f_n, \sigma^2)`.
 
     The network has one output per target. Several targets, y of shape [N, D], are conditionally independent.
@@ -93,7 +89,7 @@ def gaussian(scale: float | TorchDistributionMixin | None = None) -> Likelihood:
     return _Homoscedastic("likelihoods.gaussian", _normal, _scale("likelihoods.gaussian", scale))
 
 
-def laplace(scale: float | TorchDistributionMixin | None = None) -> Likelihood:
+def laplace(scale: Unknown | None = None) -> Likelihood:
     r"""Homoscedastic Laplace noise, robust to outliers: density :math:`\exp(-|y_n - f_n| / b) / (2b)`.
 
     The noise variance is :math:`2 b^2`.
@@ -123,9 +119,7 @@ def laplace(scale: float | TorchDistributionMixin | None = None) -> Likelihood:
     return _Homoscedastic("likelihoods.laplace", _laplace, _scale("likelihoods.laplace", scale))
 
 
-def student_t(
-    df: float | TorchDistributionMixin = 4.0, scale: float | TorchDistributionMixin | None = None
-) -> Likelihood:
+def student_t(df: Unknown = 4.0, scale: Unknown | None = None) -> Likelihood:
     r"""Homoscedastic Student-t noise, robust to outliers: :math:`(y_n - f_n) / \sigma \sim t_\nu`.
 
     The noise variance is :math:`\sigma^2 \nu / (\nu - 2)`, infinite for :math:`\nu \le 2`.
@@ -155,7 +149,7 @@ def student_t(
     torch.Size([5])
     """
     name = "likelihoods.student_t"
-    return _StudentT(_positive(name, "df", df), _scale(name, scale))
+    return _StudentT(positive(name, "df", df), _scale(name, scale))
 
 
 def heteroscedastic_gaussian(min_scale: float = 1e-6) -> Likelihood:
@@ -221,9 +215,8 @@ def heteroscedastic_laplace(min_scale: float = 1e-6) -> Likelihood:
     return _Heteroscedastic("likelihoods.heteroscedastic_laplace", _laplace, min_scale)
 
 
-def _location(name: str, output: Tensor, y: Tensor | None) -> Tensor:
-    refuse_bad_output(name, output)
-    loc = targets_shape(output)
+def _location(name: str, output: Tensor, y: Tensor | None, offset: Tensor | float | None) -> Tensor:
+    (loc,) = parts_of(name, output, offset, ("its location",))
     if y is not None:
         refuse_not_real(name, y, output, loc.shape)
     return loc
@@ -238,13 +231,5 @@ def _laplace(loc: Tensor, scale: Scale) -> TorchDistributionMixin:
     return dist.Laplace(loc, scale, validate_args=False)
 
 
-def _scale(where: str, scale: float | TorchDistributionMixin | None) -> float | TorchDistributionMixin:
-    return dist.HalfNormal(1.0) if scale is None else _positive(where, "scale", scale)
-
-
-def _positive(where: str, name: str, value: float | TorchDistributionMixin) -> float | TorchDistributionMixin:
-    if isinstance(value, TorchDistributionMixin):
-        refuse_bad_scale(where, value)
-    else:
-        refuse_not_positive(where, **{name: value})
-    return value
+def _scale(where: str, scale: Unknown | None) -> Unknown:
+    return dist.HalfNormal(1.0) if scale is None else positive(where, "scale", scale)

@@ -1,11 +1,25 @@
-"""Checks of a target against a network's output: type, shape and range. Each message says what to do."""
+"""Checks of a target, and of the columns beside it, against a network's output: type, shape and range."""
 
 from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["refuse_bad_labels", "refuse_bad_output", "refuse_not_binary", "refuse_not_counts", "refuse_not_real"]
+from bnnzoo.core.placeholders import is_placeholder
+
+__all__ = [
+    "refuse_bad_categories",
+    "refuse_bad_censoring",
+    "refuse_bad_labels",
+    "refuse_bad_offset",
+    "refuse_bad_output",
+    "refuse_bad_row_weights",
+    "refuse_not_binary",
+    "refuse_not_counts",
+    "refuse_not_positive_target",
+    "refuse_not_proportions",
+    "refuse_not_real",
+]
 
 
 def refuse_bad_output(where: str, output: Tensor) -> None:
@@ -42,7 +56,7 @@ def refuse_not_binary(where: str, y: Any, output: Tensor, expected: torch.Size) 
 def refuse_bad_labels(where: str, y: Any, output: Tensor) -> None:
     """Refuse a target [N] that is not an integer label 0 to K - 1 for the K logits of `output`."""
     _refuse_not_tensor(where, y)
-    if y.is_floating_point() or y.dtype == torch.bool:
+    if _is_no_code(y):
         raise TypeError(
             f"{where}: y has the type {y.dtype}, but class labels are integers 0, 1, ...: write y.astype(int) (numpy, "
             "pandas) or y.long(); for a real target use likelihoods.gaussian()."
@@ -56,19 +70,91 @@ def refuse_bad_labels(where: str, y: Any, output: Tensor) -> None:
     _refuse_bad_rows(where, y, (y < 0) | (y >= classes), hint)
 
 
-def refuse_not_counts(where: str, y: Any, output: Tensor, expected: torch.Size) -> None:
+def refuse_bad_categories(where: str, y: Any, output: Tensor, expected: torch.Size, categories: int) -> None:
+    """Refuse a target that is not an integer 0 to ``categories - 1``, of the shape `expected`."""
+    _refuse_not_tensor(where, y)
+    if _is_no_code(y):
+        raise TypeError(
+            f"{where}: y has the type {y.dtype}, but ordered categories are integers 0, 1, ...: write y.astype(int) (numpy, "
+            "pandas) or y.long()."
+        )
+    _refuse_wrong_shape(where, y, output, expected)
+    hint = f"but the categories are 0 to {categories - 1}: recode y from 0, or give num_categories= their number"
+    _refuse_bad_rows(where, y, (y < 0) | (y >= categories), hint)
+
+
+def refuse_not_counts(where: str, y: Any, output: Tensor, expected: torch.Size, outputs_per_target: int = 1) -> None:
     """Refuse a target that is not a whole number >= 0, as integer or float, of the shape `expected`."""
     _refuse_not_tensor(where, y)
     if y.dtype == torch.bool:
         raise TypeError(f"{where}: y has the type {y.dtype}, but counts are needed: use likelihoods.bernoulli().")
-    _refuse_wrong_shape(where, y, output, expected)
+    _refuse_wrong_shape(where, y, output, expected, outputs_per_target)
     hint = "but counts are 0, 1, 2, ...: for other real targets use likelihoods.gaussian()"
     _refuse_bad_rows(where, y, (y < 0) | (y != y.floor()) | ~torch.isfinite(y), hint)
 
 
-def _refuse_not_tensor(where: str, y: Any) -> None:
+def refuse_not_positive_target(where: str, y: Any, output: Tensor, expected: torch.Size) -> None:
+    """Refuse a target that is not positive and finite, as integer or float, of the shape `expected`."""
+    _refuse_not_tensor(where, y)
+    if y.dtype == torch.bool:
+        raise TypeError(
+            f"{where}: y has the type {y.dtype}, but positive numbers are needed: use likelihoods.bernoulli()."
+        )
+    _refuse_wrong_shape(where, y, output, expected)
+    hint = "but must be positive: where y may be zero or negative use likelihoods.gaussian() or student_t()"
+    _refuse_bad_rows(where, y, (y <= 0) | ~torch.isfinite(y), hint)
+
+
+def refuse_not_proportions(where: str, y: Any, output: Tensor, expected: torch.Size) -> None:
+    """Refuse a target that is not strictly between 0 and 1, of the shape `expected`."""
+    _refuse_not_tensor(where, y)
+    _refuse_wrong_shape(where, y, output, expected)
+    hint = (
+        "but proportions lie strictly between 0 and 1: move those at the ends inside, for instance by "
+        "(y * (N - 1) + 0.5) / N for N rows, or use likelihoods.bernoulli() where y is 0 or 1"
+    )
+    _refuse_bad_rows(where, y, ~((y > 0) & (y < 1)), hint)
+
+
+def refuse_bad_censoring(where: str, censored: Any, y: Tensor) -> None:
+    """Refuse a column of censoring that is not 0 or 1, as bool, integer or float, of the shape of `y`."""
+    _refuse_not_tensor(where, censored, "censored")
+    _refuse_not_beside(where, censored, y.shape, "censored")
+    hint = "but must be 0, where the event came at y, or 1, where it came later"
+    _refuse_bad_rows(where, censored, (censored != 0) & (censored != 1), hint, "censored")
+
+
+def refuse_bad_row_weights(where: str, weights: Any, num_rows: int) -> None:
+    """Refuse weights of rows that are not finite numbers >= 0, one for each row."""
+    _refuse_not_tensor(where, weights, "row_weights")
+    _refuse_not_beside(where, weights, torch.Size([num_rows]), "row_weights")
+    hint = "but a weight is a number >= 0, and 0 leaves a row out"
+    _refuse_bad_rows(where, weights, ~((weights >= 0) & torch.isfinite(weights)), hint, "row_weights")
+
+
+def refuse_bad_offset(where: str, offset: Any, expected: torch.Size) -> None:
+    """Refuse an offset that is neither finite numbers of the shape `expected` nor one number."""
+    if isinstance(offset, int | float) and not isinstance(offset, bool):
+        return
+    _refuse_not_tensor(where, offset, "offset")
+    if offset.ndim:
+        _refuse_not_beside(where, offset, expected, "offset")
+        _refuse_bad_rows(where, offset, ~torch.isfinite(offset), "which is not a finite number", "offset")
+
+
+def _refuse_not_beside(where: str, column: Tensor, expected: torch.Size, name: str) -> None:
+    if column.shape != expected:
+        each = "one number for each row" if len(expected) == 1 else "one number for each row and target"
+        raise ValueError(f"{where}: {name} has shape {tuple(column.shape)}, but needs shape {tuple(expected)}, {each}.")
+
+
+def _is_no_code(y: Tensor) -> bool:
+    return y.is_floating_point() or y.dtype == torch.bool
+
+
+def _refuse_not_tensor(where: str, y: Any, name: str = "y") -> None:
     if not isinstance(y, Tensor):
-        raise TypeError(f"{where}: y must be a tensor, but is {type(y).__name__}: write torch.as_tensor(y).")
+        raise TypeError(f"{where}: {name} must be a tensor, but is {type(y).__name__}: write torch.as_tensor({name}).")
 
 
 def _refuse_wrong_shape(
@@ -90,12 +176,12 @@ def _refuse_wrong_shape(
     )
 
 
-def _refuse_bad_rows(where: str, y: Tensor, bad: Tensor, hint: str) -> None:
-    if not _is_concrete(bad) or not bool(bad.any()):
+def _refuse_bad_rows(where: str, y: Tensor, bad: Tensor, hint: str, name: str = "y") -> None:
+    if is_placeholder(y) or not _is_concrete(bad) or not bool(bad.any()):
         return
     row = int(bad.reshape(len(y), -1).any(-1).nonzero()[0])
     value = y[row].reshape(-1)[bad[row].reshape(-1)][0].item()
-    raise ValueError(f"{where}: y is {value} in row {row}, {hint}.")
+    raise ValueError(f"{where}: {name} is {value} in row {row}, {hint}.")
 
 
 def _is_concrete(tensor: Tensor) -> bool:
