@@ -20,9 +20,9 @@ from bnnzoo.core.method import Method
 from bnnzoo.core.minibatch import DataError
 from bnnzoo.core.sites import ModelError
 from bnnzoo.datasets import diabetes
-from bnnzoo.report.methods import Comparison, compare
-from bnnzoo.report.output import new_folder, refuse_unusable_folder, write
-from bnnzoo.report.summary import columns, findings, rows
+from bnnzoo.reporting.methods import Comparison, compare
+from bnnzoo.reporting.output import new_folder, refuse_unusable_folder, write
+from bnnzoo.reporting.summary import columns, findings, rows
 from bnnzoo.tables import Missing, Table, TableError, Task, prepare, read_table
 
 __all__ = ["app", "method_names", "methods_from"]

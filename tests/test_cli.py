@@ -12,8 +12,8 @@ from typer.testing import CliRunner, Result
 
 from bnnzoo.cli import Budget, CommandError, app, method_names, methods_from
 from bnnzoo.inference import MeanFieldVI
-from bnnzoo.report import output
-from bnnzoo.report.output import new_folder
+from bnnzoo.reporting import output
+from bnnzoo.reporting.output import new_folder
 
 FAST = ["--methods", "map", "--num-steps", "30", "--hidden", "2"]
 

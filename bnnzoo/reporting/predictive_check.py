@@ -4,30 +4,30 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bnnzoo.report.methods import Comparison, Fitted
-from bnnzoo.report.style import INK, clean, colours, new_figure
+from bnnzoo.reporting.results import Fitted, Results
+from bnnzoo.reporting.style import INK, clean, colours, new_figure
 
 __all__ = ["has_replicates", "plot_predictive_check"]
 
 NUM_REPLICATES = 50
 
 
-def has_replicates(comparison: Comparison) -> bool:
+def has_replicates(results: Results) -> bool:
     """Tell whether all trees hold draws of the training data."""
-    return all({"posterior_predictive", "observed_data"} <= set(fitted.train.children) for fitted in comparison.fitted)
+    return all({"posterior_predictive", "observed_data"} <= set(fitted.train.children) for fitted in results.fitted)
 
 
-def plot_predictive_check(comparison: Comparison) -> Figure:
+def plot_predictive_check(results: Results) -> Figure:
     """Plot the observed targets of the training part with replicates: histograms, or counts of classes."""
-    figure, panels = new_figure(len(comparison.fitted), share=True)
-    colour = colours(f.name for f in comparison.fitted)
-    for axes, fitted in zip(panels, comparison.fitted, strict=True):
+    figure, panels = new_figure(len(results.fitted), share=True)
+    colour = colours(f.name for f in results.fitted)
+    for axes, fitted in zip(panels, results.fitted, strict=True):
         y, replicates = _data(fitted)
-        if comparison.table.classes:
-            _counts(axes, y, replicates, comparison.table.classes, colour[fitted.name])
+        if results.classes:
+            _counts(axes, y, replicates, results.classes, colour[fitted.name])
         else:
             _histograms(axes, y, replicates, colour[fitted.name])
-        clean(axes, fitted.name, comparison.table.target)
+        clean(axes, fitted.name, results.target)
     panels[0].set_ylabel("observations")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure

@@ -3,8 +3,8 @@
 import numpy as np
 import pandas as pd
 
-from bnnzoo.report.methods import Comparison
-from bnnzoo.report.scores import class_probabilities, interval, log_density, observed
+from bnnzoo.reporting.methods import Comparison
+from bnnzoo.reporting.scores import class_probabilities, interval, log_density, observed
 
 __all__ = ["predictions_frame"]
 

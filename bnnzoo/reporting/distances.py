@@ -5,8 +5,8 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from bnnzoo.diagnostics import compare_posteriors
-from bnnzoo.report.methods import Comparison
-from bnnzoo.report.style import INK, clean, colours, new_figure
+from bnnzoo.reporting.results import Results
+from bnnzoo.reporting.style import INK, clean, colours, new_figure
 
 __all__ = ["has_distances", "plot_distances"]
 
@@ -20,20 +20,20 @@ TITLES = {
 }
 
 
-def has_distances(comparison: Comparison) -> bool:
+def has_distances(results: Results) -> bool:
     """Tell whether the reference and another method have enough draws."""
-    first, *others = (fitted.test["conditional"].sizes for fitted in comparison.fitted)
+    first, *others = (fitted.test["conditional"].sizes for fitted in results.fitted)
     return first["draw"] >= MIN_DRAWS and any(sizes["draw"] >= MIN_DRAWS for sizes in others)
 
 
-def plot_distances(comparison: Comparison) -> Figure:
+def plot_distances(results: Results) -> Figure:
     """Plot the mean and interquartile range of each distance over held-out observations, and the Monte Carlo floor."""
-    trees = {f.name: f.test for f in comparison.fitted if f.test["conditional"].sizes["draw"] >= MIN_DRAWS}
+    trees = {f.name: f.test for f in results.fitted if f.test["conditional"].sizes["draw"] >= MIN_DRAWS}
     reference, *others = trees
     found = compare_posteriors(trees, reference)
     distances = [str(name) for name in found.data_vars if f"{name}_floor" in found]
     figure, panels = new_figure(len(distances), height=1.3 + 0.45 * len(others))
-    colour = colours(f.name for f in comparison.fitted)
+    colour = colours(f.name for f in results.fitted)
     for axes, distance in zip(panels, distances, strict=True):
         for place, name in enumerate(others):
             values, floor = (_of(found[key], name) for key in (distance, f"{distance}_floor"))

@@ -10,8 +10,8 @@ from arviz_stats.utils import ELPDData
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from bnnzoo.diagnostics import loo
-from bnnzoo.report.methods import Comparison, Fitted
-from bnnzoo.report.scores import class_probabilities, observed
+from bnnzoo.reporting.results import Fitted, Results
+from bnnzoo.reporting.scores import class_probabilities, observed
 
 __all__ = ["Grid", "class_grid", "confusion_grid", "loo_grid", "sampler_grid"]
 
@@ -30,9 +30,9 @@ class Grid:
     rows: tuple[tuple[str, ...], ...]
 
 
-def sampler_grid(comparison: Comparison) -> Grid | None:
+def sampler_grid(results: Results) -> Grid | None:
     """Return diagnostics of the Markov chains, None if no method ran any."""
-    rows = [(fitted.name, *_of_sampler(fitted)) for fitted in comparison.fitted if fitted.is_chain]
+    rows = [(fitted.name, *_of_sampler(fitted)) for fitted in results.fitted if fitted.is_chain]
     note = (
         "Divergences should be 0: otherwise raise target_accept or reparametrise. Trees that reached the greatest depth cost "
         f"time but do not bias. E-BFMI below {MIN_BFMI} in any chain means that the sampler explores the tails slowly."
@@ -65,9 +65,9 @@ def _smallest_bfmi(stats: xr.Dataset) -> str:
     return f"{float(np.min(bfmi(stats['energy'].transpose('chain', 'draw').to_numpy()))):.2f}"
 
 
-def loo_grid(comparison: Comparison) -> Grid | None:
+def loo_grid(results: Results) -> Grid | None:
     """Return leave-one-out estimates on the training data, None if no method has any."""
-    found = {fitted.name: _loo(fitted) for fitted in comparison.fitted}
+    found = {fitted.name: _loo(fitted) for fitted in results.fitted}
     usable = {name: result for name, result in found.items() if not isinstance(result, str)}
     if not usable:
         return None

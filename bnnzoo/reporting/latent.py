@@ -4,17 +4,17 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from bnnzoo.report.methods import Comparison
-from bnnzoo.report.style import clean, colours, new_figure
+from bnnzoo.reporting.results import Results
+from bnnzoo.reporting.style import clean, colours, new_figure
 
 __all__ = ["plot_latent_sites"]
 
 MAX_PANELS = 6
 
 
-def plot_latent_sites(comparison: Comparison) -> Figure:
+def plot_latent_sites(results: Results) -> Figure:
     """Plot the median, interquartile range and central 90% of each scalar site and method."""
-    groups = {fitted.name: fitted.train["posterior"].to_dataset() for fitted in comparison.fitted}
+    groups = {fitted.name: fitted.train["posterior"].to_dataset() for fitted in results.fitted}
     sites = [str(name) for name, values in next(iter(groups.values())).data_vars.items() if values.ndim == 2]
     figure, panels = new_figure(min(len(sites), MAX_PANELS), height=1.3 + 0.4 * len(groups))
     colour = colours(groups)

@@ -4,20 +4,20 @@ import numpy as np
 from matplotlib.figure import Figure
 from scipy.stats import beta
 
-from bnnzoo.report.methods import Comparison
-from bnnzoo.report.parts import Parts
-from bnnzoo.report.scores import draws_of, interval, observed
-from bnnzoo.report.style import INK, MUTED, clean, colours, new_figure
+from bnnzoo.reporting.results import Results
+from bnnzoo.reporting.parts import Parts
+from bnnzoo.reporting.scores import draws_of, interval, observed
+from bnnzoo.reporting.style import INK, MUTED, clean, colours, new_figure
 
 __all__ = ["plot_calibration", "plot_predictions", "plot_variance"]
 
 
-def plot_predictions(comparison: Comparison) -> Figure:
+def plot_predictions(results: Results) -> Figure:
     """Plot predictions with 90% intervals against observations; intervals that miss are in full colour."""
-    figure, panels = new_figure(len(comparison.fitted), share=True)
-    colour = colours(f.name for f in comparison.fitted)
-    target = comparison.table.target
-    for axes, fitted in zip(panels, comparison.fitted, strict=True):
+    figure, panels = new_figure(len(results.fitted), share=True)
+    colour = colours(f.name for f in results.fitted)
+    target = results.target
+    for axes, fitted in zip(panels, results.fitted, strict=True):
         y, mean = observed(fitted.test), draws_of(fitted.test).mean(0)
         lower, upper = interval(fitted.test)
         missed = (y < lower) | (y > upper)
@@ -31,7 +31,7 @@ def plot_predictions(comparison: Comparison) -> Figure:
     return figure
 
 
-def plot_variance(comparison: Comparison, parts: dict[str, Parts]) -> Figure:
+def plot_variance(results: Results, parts: dict[str, Parts]) -> Figure:
     """Plot the mean predictive variance by part (left), and epistemic sds against those of the reference (right)."""
     figure, (bars, rows) = new_figure(2, height=3.6)
     colour = colours(parts)
@@ -48,7 +48,7 @@ def plot_variance(comparison: Comparison, parts: dict[str, Parts]) -> Figure:
     bars.invert_yaxis()
     bars.margins(x=0.3)
     bars.grid(visible=False, axis="y")
-    clean(bars, "Mean predictive variance", f"variance of {comparison.table.target}")
+    clean(bars, "Mean predictive variance", f"variance of {results.target}")
     reference = np.sqrt(parts[names[0]].epistemic)
     for name in names[1:]:
         rows.scatter(
@@ -63,18 +63,18 @@ def plot_variance(comparison: Comparison, parts: dict[str, Parts]) -> Figure:
     return figure
 
 
-def plot_calibration(comparison: Comparison) -> Figure:
+def plot_calibration(results: Results) -> Figure:
     """Plot the coverage of central intervals (left) and the probability integral transform (right)."""
     figure, (curve, transform) = new_figure(2, height=3.6)
-    colour = colours(f.name for f in comparison.fitted)
-    num_rows = len(comparison.table.y_test)
+    colour = colours(f.name for f in results.fitted)
+    num_rows = len(results.table.y_test)
     levels = np.linspace(0.02, 0.98, 49)
     low, high = _binomial_band(levels, num_rows)
     curve.fill_between(levels, low, high, color=MUTED, alpha=0.18, linewidth=0)
     curve.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
     transform.fill_between(levels, low - levels, high - levels, color=MUTED, alpha=0.18, linewidth=0)
     transform.axhline(0, color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
-    for fitted in comparison.fitted:
+    for fitted in results.fitted:
         pit = (draws_of(fitted.test) < observed(fitted.test)).mean(0)
         covered = [(np.abs(pit - 0.5) <= level / 2).mean() for level in levels]
         curve.plot(levels, covered, color=colour[fitted.name], linewidth=1.8, label=fitted.name)

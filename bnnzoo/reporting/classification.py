@@ -4,22 +4,22 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from bnnzoo.report.methods import Comparison
-from bnnzoo.report.parts import Parts
-from bnnzoo.report.scores import class_probabilities, observed
-from bnnzoo.report.style import INK, MUTED, clean, colours, new_figure
+from bnnzoo.reporting.results import Results
+from bnnzoo.reporting.parts import Parts
+from bnnzoo.reporting.scores import class_probabilities, observed
+from bnnzoo.reporting.style import INK, MUTED, clean, colours, new_figure
 
 __all__ = ["plot_confidence", "plot_entropy", "plot_reliability"]
 
 NUM_BINS = 8
 
 
-def plot_confidence(comparison: Comparison) -> Figure:
+def plot_confidence(results: Results) -> Figure:
     """Plot the probability of the predicted class, for correct and wrong predictions."""
-    figure, panels = new_figure(len(comparison.fitted), share=True)
-    colour = colours(f.name for f in comparison.fitted)
-    bins = np.linspace(1 / len(comparison.table.classes), 1.0, 16).tolist()
-    for axes, fitted in zip(panels, comparison.fitted, strict=True):
+    figure, panels = new_figure(len(results.fitted), share=True)
+    colour = colours(f.name for f in results.fitted)
+    bins = np.linspace(1 / len(results.classes), 1.0, 16).tolist()
+    for axes, fitted in zip(panels, results.fitted, strict=True):
         probs, y = class_probabilities(fitted.test), observed(fitted.test)
         right = probs.argmax(-1) == y
         groups = [probs.max(-1)[right], probs.max(-1)[~right]]
@@ -32,12 +32,12 @@ def plot_confidence(comparison: Comparison) -> Figure:
     return figure
 
 
-def plot_reliability(comparison: Comparison) -> Figure:
+def plot_reliability(results: Results) -> Figure:
     """Plot reliability (left) and accuracy against coverage (right)."""
     figure, (axes, selective) = new_figure(2, height=3.6)
-    colour = colours(f.name for f in comparison.fitted)
+    colour = colours(f.name for f in results.fitted)
     axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
-    for fitted in comparison.fitted:
+    for fitted in results.fitted:
         probs = class_probabilities(fitted.test)
         confidence, right = probs.max(-1), probs.argmax(-1) == observed(fitted.test)
         bins = [rows for rows in np.array_split(np.argsort(confidence), NUM_BINS) if len(rows)]
@@ -49,18 +49,18 @@ def plot_reliability(comparison: Comparison) -> Figure:
         kept = np.arange(1, len(right) + 1)
         accuracy = np.cumsum(right[np.argsort(-confidence, kind="stable")]) / kept
         selective.plot(kept / len(right), accuracy, color=colour[fitted.name], linewidth=1.8)
-    axes.set(xlim=(1 / len(comparison.table.classes) - 0.02, 1.02), ylim=(-0.02, 1.02))
+    axes.set(xlim=(1 / len(results.classes) - 0.02, 1.02), ylim=(-0.02, 1.02))
     axes.legend(loc="lower right")
     clean(axes, "Reliability (bars: one standard error)", "probability of the predicted class", "accuracy")
     clean(selective, "Selective accuracy", "fraction kept, most certain first", "accuracy")
     return figure
 
 
-def plot_entropy(comparison: Comparison, parts: dict[str, Parts]) -> Figure:
+def plot_entropy(results: Results, parts: dict[str, Parts]) -> Figure:
     """Plot aleatoric against epistemic uncertainty of each observation; rings are wrong predictions."""
-    figure, panels = new_figure(len(comparison.fitted), share=True)
-    colour = colours(f.name for f in comparison.fitted)
-    for axes, fitted in zip(panels, comparison.fitted, strict=True):
+    figure, panels = new_figure(len(results.fitted), share=True)
+    colour = colours(f.name for f in results.fitted)
+    for axes, fitted in zip(panels, results.fitted, strict=True):
         part = parts[fitted.name]
         right = class_probabilities(fitted.test).argmax(-1) == observed(fitted.test)
         pale, full = (*_rgb(colour[fitted.name]), 0.3), colour[fitted.name]

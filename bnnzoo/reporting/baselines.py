@@ -1,7 +1,6 @@
 """Predictions that any network should beat: those of no inputs, and of a linear model."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import xarray as xr
@@ -10,30 +9,13 @@ from scipy.stats import norm
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from bnnzoo.predictive import datatree
-from bnnzoo.report.scores import Score
+from bnnzoo.reporting.results import Baseline
+from bnnzoo.reporting.scores import Score
 from bnnzoo.tables import Table
 
-__all__ = ["Baseline", "baselines"]
+__all__ = ["baselines"]
 
 LOG_MARGIN = 1.0  # added to the count of each class, so that none has probability zero
-
-
-@dataclass(frozen=True)
-class Baseline:
-    """Scores of a simple model that scikit-learn fits to the training part.
-
-    Attributes
-    ----------
-    name : str
-    test : DataTree
-        Its held-out predictions, as those of a method with a single draw, in the units of the target.
-    scores : mapping of str to float
-        By the label of the score.
-    """
-
-    name: str
-    test: xr.DataTree
-    scores: Mapping[str, float]
 
 
 def baselines(table: Table, scores: tuple[Score, ...]) -> tuple[Baseline, ...]:

@@ -13,14 +13,14 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.metrics import log_loss, r2_score, root_mean_squared_error
 
 import bnnzoo as bz
-from bnnzoo.report import compare, render
-from bnnzoo.report.baselines import Baseline, baselines
-from bnnzoo.report.checks import class_grid, confusion_grid, loo_grid, sampler_grid
-from bnnzoo.report.distances import has_distances
-from bnnzoo.report.page import pictures
-from bnnzoo.report.rows import predictions_frame
-from bnnzoo.report.scores import CLASSIFICATION, REGRESSION
-from bnnzoo.report.summary import columns, findings, rows
+from bnnzoo.reporting import compare, render
+from bnnzoo.reporting.baselines import Baseline, baselines
+from bnnzoo.reporting.checks import class_grid, confusion_grid, loo_grid, sampler_grid
+from bnnzoo.reporting.distances import has_distances
+from bnnzoo.reporting.page import pictures
+from bnnzoo.reporting.rows import predictions_frame
+from bnnzoo.reporting.scores import CLASSIFICATION, REGRESSION
+from bnnzoo.reporting.summary import columns, findings, rows
 from bnnzoo.tables import Table
 from tests.helpers.trees import ATTRIBUTES, comparison, held_out, training
 

@@ -6,7 +6,7 @@ import scoringrules
 from scipy.stats import norm
 from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, root_mean_squared_error
 
-from bnnzoo.report.scores import (
+from bnnzoo.reporting.scores import (
     CLASSIFICATION,
     REGRESSION,
     Score,

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bnnzoo.report.methods import Comparison
-from bnnzoo.report.page import render
-from bnnzoo.report.rows import predictions_frame
+from bnnzoo.reporting.methods import Comparison
+from bnnzoo.reporting.page import render
+from bnnzoo.reporting.rows import predictions_frame
 
 __all__ = ["new_folder", "refuse_unusable_folder", "write"]
 

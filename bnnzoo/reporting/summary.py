@@ -1,4 +1,4 @@
-"""The table of a comparison, for the terminal and the report, and a summary of its findings."""
+"""The table of a results, for the terminal and the report, and a summary of its findings."""
 
 import json
 from collections.abc import Mapping
@@ -9,9 +9,8 @@ import numpy as np
 from scipy.stats import skew
 
 from bnnzoo.core.fit_warnings import MAX_RHAT, MIN_ESS
-from bnnzoo.report.baselines import Baseline
-from bnnzoo.report.methods import Comparison, Fitted
-from bnnzoo.report.scores import log_density
+from bnnzoo.reporting.results import Fitted, Results
+from bnnzoo.reporting.scores import log_density
 from bnnzoo.tables import Table
 
 __all__ = ["Cell", "columns", "findings", "rows"]
@@ -28,16 +27,16 @@ class Cell:
     is_warning: bool = False
 
 
-def columns(comparison: Comparison, *, brief: bool = False) -> list[tuple[str, str]]:
+def columns(results: Results, *, brief: bool = False) -> list[tuple[str, str]]:
     """Return the label and definition of each column; ``brief`` omits some for narrow terminals."""
-    reference = comparison.fitted[0].name
+    reference = results.fitted[0].name
     difference = (
         f"log density vs {reference}",
         f"Difference of the mean log density from that of {reference}, with its standard error over held-out observations.",
     )
     gradients = ("gradients", "Number of gradients of the log density.")
     return [
-        *((score.label, score.explanation) for score in comparison.scores if score.is_brief or not brief),
+        *((score.label, score.explanation) for score in results.scores if score.is_brief or not brief),
         *([] if brief else [difference]),
         (
             "worst R-hat",
@@ -49,43 +48,43 @@ def columns(comparison: Comparison, *, brief: bool = False) -> list[tuple[str, s
     ]
 
 
-def rows(comparison: Comparison, *, brief: bool = False) -> list[tuple[str, list[Cell]]]:
+def rows(results: Results, *, brief: bool = False) -> list[tuple[str, list[Cell]]]:
     """Return the name and the cells of each method, in the order of :func:`columns`."""
     best = {
-        score.label: score.best({fitted.name: fitted.scores[score.label] for fitted in comparison.fitted})
-        for score in comparison.scores
+        score.label: score.best({fitted.name: fitted.scores[score.label] for fitted in results.fitted})
+        for score in results.scores
     }
-    several = len(comparison.fitted) > 1
-    everyone: list[Fitted | Baseline] = [*comparison.fitted, *comparison.baselines]
+    several = len(results.fitted) > 1
+    everyone: list[Fitted | Baseline] = [*results.fitted, *results.baselines]
     shown = {
-        score.label: score.shown({one.name: one.scores[score.label] for one in everyone}) for score in comparison.scores
+        score.label: score.shown({one.name: one.scores[score.label] for one in everyone}) for score in results.scores
     }
     table = []
-    for fitted in comparison.fitted:
+    for fitted in results.fitted:
         scores = [
             Cell(shown[score.label][fitted.name], several and best[score.label] == fitted.name)
-            for score in comparison.scores
+            for score in results.scores
             if score.is_brief or not brief
         ]
         rhat, ess, gradients, seconds = _sampling(fitted)
-        difference = _difference(fitted, comparison.fitted[0])
+        difference = _difference(fitted, results.fitted[0])
         table.append((fitted.name, [*scores, *([] if brief else [difference]), rhat, ess]))
         table[-1][1].extend([seconds] if brief else [gradients, seconds])
-    return table + [_baseline_row(baseline, comparison, shown, brief) for baseline in comparison.baselines]
+    return table + [_baseline_row(baseline, results, shown, brief) for baseline in results.baselines]
 
 
 def _baseline_row(
-    baseline: Baseline, comparison: Comparison, shown: Mapping[str, Mapping[str, str]], brief: bool
+    baseline: Baseline, results: Results, shown: Mapping[str, Mapping[str, str]], brief: bool
 ) -> tuple[str, list[Cell]]:
-    scores = [Cell(shown[score.label][baseline.name]) for score in comparison.scores if score.is_brief or not brief]
-    difference = [] if brief else [_difference(baseline, comparison.fitted[0])]
+    scores = [Cell(shown[score.label][baseline.name]) for score in results.scores if score.is_brief or not brief]
+    difference = [] if brief else [_difference(baseline, results.fitted[0])]
     return baseline.name, [*scores, *difference, *[Cell("–")] * (3 if brief else 4)]
 
 
-def findings(comparison: Comparison) -> list[str]:
+def findings(results: Results) -> list[str]:
     """Return a summary of the results in a few sentences, with their limitations."""
     sentences = []
-    first, *others = comparison.fitted
+    first, *others = results.fitted
     for fitted in others:
         gap, error = _paired_difference(fitted, first)
         verdict = "no clear difference" if abs(gap) < 2 * error else ("better" if gap > 0 else "worse")
@@ -93,20 +92,20 @@ def findings(comparison: Comparison) -> list[str]:
             f"{fitted.name} compared with {first.name} in log density on held-out observations: {verdict} "
             f"({gap:+.3f}, standard error {error:.3f})."
         )
-    sentences += _beaten_by_baselines(comparison) + _skewed_target(comparison.table)
-    sentences += [warning for fitted in comparison.fitted if (warning := _warning(fitted))]
-    num_rows = len(comparison.table.y_test)
+    sentences += _beaten_by_baselines(results) + _skewed_target(results.table)
+    sentences += [warning for fitted in results.fitted if (warning := _warning(fitted))]
+    num_rows = len(results.table.y_test)
     sentences.append(
         f"All scores are from one split with {num_rows} held-out observations; another split would give other values."
     )
     return sentences
 
 
-def _beaten_by_baselines(comparison: Comparison) -> list[str]:
+def _beaten_by_baselines(results: Results) -> list[str]:
     """Name for each method the simple models that it is not clearly better than."""
     sentences = []
-    for fitted in comparison.fitted:
-        gaps = {baseline.name: _paired_difference(fitted, baseline) for baseline in comparison.baselines}
+    for fitted in results.fitted:
+        gaps = {baseline.name: _paired_difference(fitted, baseline) for baseline in results.baselines}
         rivals = [name for name, (gap, error) in gaps.items() if not gap > 2 * error]
         if rivals:
             described = " and ".join(

@@ -10,16 +10,16 @@ from jinja2 import Environment, StrictUndefined
 from matplotlib.figure import Figure
 
 from bnnzoo.predictive.datatree import versions
-from bnnzoo.report import classification, regression
-from bnnzoo.report.chains import has_chains, plot_chains
-from bnnzoo.report.checks import class_grid, confusion_grid, loo_grid, sampler_grid
-from bnnzoo.report.distances import has_distances, plot_distances
-from bnnzoo.report.latent import plot_latent_sites
-from bnnzoo.report.methods import Comparison
-from bnnzoo.report.parts import split
-from bnnzoo.report.predictive_check import has_replicates, plot_predictive_check
-from bnnzoo.report.style import colours, look
-from bnnzoo.report.summary import columns, findings, rows
+from bnnzoo.reporting import classification, regression
+from bnnzoo.reporting.chains import has_chains, plot_chains
+from bnnzoo.reporting.checks import class_grid, confusion_grid, loo_grid, sampler_grid
+from bnnzoo.reporting.distances import has_distances, plot_distances
+from bnnzoo.reporting.latent import plot_latent_sites
+from bnnzoo.reporting.methods import Comparison
+from bnnzoo.reporting.parts import split
+from bnnzoo.reporting.predictive_check import has_replicates, plot_predictive_check
+from bnnzoo.reporting.style import colours, look
+from bnnzoo.reporting.summary import columns, findings, rows
 
 __all__ = ["Picture", "pictures", "render"]
 
@@ -39,7 +39,7 @@ def render(comparison: Comparison) -> str:
         HTML without references to other files; figures are embedded as SVG.
     """
     template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    source = (files("bnnzoo.report") / "template.html").read_text(encoding="utf-8")
+    source = (files("bnnzoo.reporting") / "template.html").read_text(encoding="utf-8")
     table = comparison.table
     return template.from_string(source).render(
         comparison=comparison,

@@ -6,8 +6,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.stats import rankdata
 
-from bnnzoo.report.methods import Fitted
-from bnnzoo.report.style import INK, MUTED, PALETTE, clean, new_figure
+from bnnzoo.reporting.results import Fitted
+from bnnzoo.reporting.style import INK, MUTED, PALETTE, clean, new_figure
 
 __all__ = ["has_chains", "plot_chains"]
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 import xarray as xr
@@ -12,53 +13,16 @@ from bnnzoo.core.types import Model
 from bnnzoo.diagnostics import function_space
 from bnnzoo.inference.fit import fit
 from bnnzoo.predictive import posterior_predictive, predict
-from bnnzoo.report.baselines import Baseline, baselines
-from bnnzoo.report.scores import CLASSIFICATION, REGRESSION, Score
+from bnnzoo.reporting.baselines import baselines
+from bnnzoo.reporting.results import Baseline, Fitted
+from bnnzoo.reporting.scores import CLASSIFICATION, REGRESSION, Score
 from bnnzoo.tables import Table, restore_units
 
-__all__ = ["Comparison", "Fitted", "compare", "model_for"]
+__all__ = ["Comparison", "compare", "model_for"]
 
 MIN_DRAWS = 4  # per chain, for diagnostics
 LOGIT_SCALE = 2.5  # prior scale of a class's logits: probabilities neither all equal nor all near 0 and 1
 MAX_DRAWS = 2000  # over all chains; more would not change scores or figures
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """Results of one method, in the units of the target.
-
-    Attributes
-    ----------
-    name : str
-        As written by the user.
-    train, test : DataTree
-        From :func:`bnnzoo.posterior_predictive` and :func:`bnnzoo.predict`.
-    scores : mapping of str to float
-        By the label of the score.
-    worst_rhat, min_ess : float
-        Of the predictions for held-out observations; NaN if undefined: R-hat for independent draws, both for fewer
-        than four draws.
-    """
-
-    name: str
-    train: xr.DataTree
-    test: xr.DataTree
-    scores: Mapping[str, float]
-    worst_rhat: float
-    min_ess: float
-
-    @property
-    def is_chain(self) -> bool:
-        """Tell whether the draws are from Markov chains."""
-        return bool(self.test.attrs["sampling"] == "mcmc")
-
-    def to_tree(self) -> xr.DataTree:
-        """Return one tree for saving: that of the training data, with predictions for held-out observations in ``held_out``."""
-        tree = self.train.copy()
-        kept = ("predictions", "predictions_log_likelihood", "predictions_observed_data", "conditional")
-        for group in (*kept, "predictions_constant_data"):
-            tree[f"held_out/{group}"] = self.test[group].copy()
-        return tree
 
 
 @dataclass(frozen=True)
@@ -88,6 +52,17 @@ class Comparison:
     fitted: tuple[Fitted, ...]
     scores: tuple[Score, ...]
     baselines: tuple[Baseline, ...] = ()
+    rows: ClassVar[str] = "held-out"
+
+    @property
+    def target(self) -> str:
+        """Name of the target column."""
+        return self.table.target
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes, none for regression."""
+        return self.table.classes
 
 
 def model_for(table: Table, num_hidden: int) -> tuple[Model, str]:
