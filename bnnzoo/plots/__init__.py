@@ -15,6 +15,7 @@ from bnnzoo.plots.risk_coverage import plot_risk_coverage
 from bnnzoo.plots.simplex import plot_simplex
 from bnnzoo.plots.traces import plot_optimisation
 from bnnzoo.plots.weights import plot_weights
+from bnnzoo.plots.windows import plot_windows
 
 __all__ = [
     "grid_inputs",
@@ -34,4 +35,5 @@ __all__ = [
     "plot_uncertainty_histogram",
     "plot_uncertainty_map",
     "plot_weights",
+    "plot_windows",
 ]

@@ -8,11 +8,12 @@ __all__ = ["Block", "Cell", "Code", "Grid", "Picture", "Section", "Sentences"]
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table: its text, and whether it is the best of its column or a warning."""
+    """A cell of a table: its text, and whether it is the best of its column, a warning, or a sentence."""
 
     text: str
     is_best: bool = False
     is_warning: bool = False
+    is_words: bool = False
 
     def __str__(self) -> str:
         return self.text
@@ -38,6 +39,14 @@ class Grid:
     rows: tuple[tuple[str | Cell, ...], ...]
     glossary: tuple[tuple[str, str], ...] = ()
     kind: ClassVar[str] = "grid"
+
+    @property
+    def cells(self) -> tuple[tuple[str, tuple[Cell, ...]], ...]:
+        """The name and the cells of each row."""
+        return tuple(
+            (str(name), tuple(cell if isinstance(cell, Cell) else Cell(cell) for cell in cells))
+            for name, *cells in self.rows
+        )
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,13 @@ NUM_BINS = 20
 
 def has_chains(fitted: Fitted) -> bool:
     """Tell whether a tree of the training data has everything that the figure shows, several draws of each chain included."""
-    return fitted.is_chain and "log_likelihood" in fitted.train.children and fitted.train["posterior"].sizes["draw"] > 1
+    posterior = fitted.train.children.get("posterior")
+    return fitted.is_chain and posterior is not None and posterior.sizes.get("draw", 1) > 1
 
 
 def plot_chains(fitted: Fitted) -> Figure:
     """Plot the trace and the ranks of the first scalar site, and the energy where the sampler has one."""
-    stats = fitted.train["sample_stats"].to_dataset() if "sample_stats" in fitted.train.children else xr.Dataset()
+    stats = fitted.stats()
     name, draws = _first_scalar(fitted.train["posterior"].to_dataset())
     has_energy = "energy" in stats and stats.sizes["draw"] > 2
     figure, panels = new_figure(2 + has_energy, height=2.8)

@@ -1,7 +1,6 @@
 """Tables of a report beside the scores: how the samplers did, leave-one-out, and the classes one by one."""
 
 import warnings
-from dataclasses import dataclass
 
 import numpy as np
 import xarray as xr
@@ -10,24 +9,15 @@ from arviz_stats.utils import ELPDData
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from bnnzoo.diagnostics import loo
+from bnnzoo.reporting.blocks import Grid
 from bnnzoo.reporting.results import Fitted, Results
 from bnnzoo.reporting.scores import class_probabilities, observed
 
-__all__ = ["Grid", "class_grid", "confusion_grid", "loo_grid", "sampler_grid"]
+__all__ = ["class_grid", "confusion_grid", "loo_grid", "sampler_grid"]
 
 MIN_BFMI = 0.3
 MAX_BAD = 0.05  # share of observations with a high k, above which no comparison is made
 GOOD_K = 0.7
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A small table: its title, a note below it, the labels of its columns, and rows of text."""
-
-    title: str
-    note: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
 
 
 def sampler_grid(results: Results) -> Grid | None:
@@ -50,7 +40,7 @@ def sampler_grid(results: Results) -> Grid | None:
 
 
 def _of_sampler(fitted: Fitted) -> tuple[str, ...]:
-    stats = fitted.train["sample_stats"].to_dataset() if "sample_stats" in fitted.train.children else xr.Dataset()
+    stats = fitted.stats()
     diverging = f"{int(stats['diverging'].sum())}" if "diverging" in stats else "–"
     depth, share = "–", "–"
     if "tree_depth" in stats:

@@ -4,10 +4,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from bnnzoo.reporting.results import Results
 from bnnzoo.reporting.parts import Parts
+from bnnzoo.reporting.results import Results
 from bnnzoo.reporting.scores import class_probabilities, observed
-from bnnzoo.reporting.style import INK, MUTED, clean, colours, new_figure
+from bnnzoo.reporting.style import INK, MUTED, clean, colours, new_figure, shown_rows
 
 __all__ = ["plot_confidence", "plot_entropy", "plot_reliability"]
 
@@ -62,9 +62,11 @@ def plot_entropy(results: Results, parts: dict[str, Parts]) -> Figure:
     colour = colours(f.name for f in results.fitted)
     for axes, fitted in zip(panels, results.fitted, strict=True):
         part = parts[fitted.name]
-        right = class_probabilities(fitted.test).argmax(-1) == observed(fitted.test)
+        seen = fitted.has("predictions_observed_data")
+        right = class_probabilities(fitted.test).argmax(-1) == (observed(fitted.test) if seen else np.nan)
+        right, shown = right | (not seen), shown_rows(len(right))
         pale, full = (*_rgb(colour[fitted.name]), 0.3), colour[fitted.name]
-        for rows, face, edge in ((right, pale, "none"), (~right, "none", full)):
+        for rows, face, edge in ((shown & right, pale, "none"), (shown & ~right, "none", full)):
             axes.scatter(
                 part.aleatoric[rows], part.epistemic[rows], s=22, facecolor=face, edgecolor=edge, linewidth=1.2
             )

@@ -10,17 +10,17 @@ import xarray as xr
 from bnnzoo import models
 from bnnzoo.core.method import Method
 from bnnzoo.core.types import Model
-from bnnzoo.diagnostics import function_space
 from bnnzoo.inference.fit import fit
 from bnnzoo.predictive import posterior_predictive, predict
 from bnnzoo.reporting.baselines import baselines
+from bnnzoo.reporting.effects import effects_of
+from bnnzoo.reporting.gather import diagnostics
 from bnnzoo.reporting.results import Baseline, Fitted
 from bnnzoo.reporting.scores import CLASSIFICATION, REGRESSION, Score
 from bnnzoo.tables import Table, restore_units
 
 __all__ = ["Comparison", "compare", "model_for"]
 
-MIN_DRAWS = 4  # per chain, for diagnostics
 LOGIT_SCALE = 2.5  # prior scale of a class's logits: probabilities neither all equal nor all near 0 and 1
 MAX_DRAWS = 2000  # over all chains; more would not change scores or figures
 
@@ -147,16 +147,8 @@ def _fit_one(
     )
     in_sample, out_of_sample = trees
     found = {score.label: score.function(out_of_sample) for score in scores}
-    return Fitted(name, in_sample, out_of_sample, found, *_diagnostics(out_of_sample))
-
-
-def _diagnostics(tree: xr.DataTree) -> tuple[float, float]:
-    """Return the largest R-hat and the smallest effective sample size of a prediction."""
-    if tree["conditional"].sizes["draw"] < MIN_DRAWS:
-        return float("nan"), float("nan")
-    found = function_space(tree)
-    ess = min(float(found["ess_bulk"].min()), float(found["ess_tail"].min()))
-    return (float(found["rhat"].max()) if tree.attrs["sampling"] == "mcmc" else float("nan")), ess
+    worst_rhat, min_ess = diagnostics(out_of_sample, in_sample)
+    return Fitted(name, in_sample, out_of_sample, found, worst_rhat, min_ess, effects_of(posterior, table))
 
 
 def _labelled(tree: xr.DataTree, table: Table) -> xr.DataTree:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bnnzoo.reporting.comparison_page import render
+from bnnzoo.reporting.effects import effects_frame
 from bnnzoo.reporting.methods import Comparison
-from bnnzoo.reporting.page import render
 from bnnzoo.reporting.rows import predictions_frame
 
 __all__ = ["new_folder", "refuse_unusable_folder", "write"]
@@ -72,7 +73,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 def write(comparison: Comparison, folder: Path) -> None:
-    """Write ``report.html``, ``predictions.csv`` and one netCDF file per method into a folder.
+    """Write ``report.html``, ``predictions.csv``, ``effects.csv`` and one netCDF file per method into a folder.
 
     Parameters
     ----------
@@ -83,4 +84,6 @@ def write(comparison: Comparison, folder: Path) -> None:
     for fitted in comparison.fitted:
         fitted.to_tree().to_netcdf(folder / f"{fitted.name}.nc", engine="h5netcdf")
     predictions_frame(comparison).to_csv(folder / "predictions.csv", index=False)
+    effects = {fitted.name: fitted.effects for fitted in comparison.fitted}
+    effects_frame(effects, comparison.classes).to_csv(folder / "effects.csv", index=False)
     (folder / "report.html").write_text(render(comparison), encoding="utf-8")

@@ -14,14 +14,15 @@ NUM_REPLICATES = 50
 
 def has_replicates(results: Results) -> bool:
     """Tell whether all trees hold draws of the training data."""
-    return all({"posterior_predictive", "observed_data"} <= set(fitted.train.children) for fitted in results.fitted)
+    return any(_is_replicated(fitted) for fitted in results.fitted)
 
 
 def plot_predictive_check(results: Results) -> Figure:
     """Plot the observed targets of the training part with replicates: histograms, or counts of classes."""
-    figure, panels = new_figure(len(results.fitted), share=True)
+    replicated = [fitted for fitted in results.fitted if _is_replicated(fitted)]
+    figure, panels = new_figure(len(replicated), share=True)
     colour = colours(f.name for f in results.fitted)
-    for axes, fitted in zip(panels, results.fitted, strict=True):
+    for axes, fitted in zip(panels, replicated, strict=True):
         y, replicates = _data(fitted)
         if results.classes:
             _counts(axes, y, replicates, results.classes, colour[fitted.name])
@@ -33,11 +34,17 @@ def plot_predictive_check(results: Results) -> Figure:
     return figure
 
 
+def _is_replicated(fitted: Fitted) -> bool:
+    return {"posterior_predictive", "observed_data"} <= {*fitted.train.children}
+
+
 def _data(fitted: Fitted) -> tuple[np.ndarray, np.ndarray]:
     (y,) = fitted.train["observed_data"].data_vars.values()
     (draws,) = fitted.train["posterior_predictive"].data_vars.values()
     flat = draws.transpose("chain", "draw", ...).to_numpy().reshape(-1, y.size)
-    return y.to_numpy().ravel(), flat[np.linspace(0, len(flat) - 1, min(NUM_REPLICATES, len(flat))).astype(int)]
+    chosen = flat[np.linspace(0, len(flat) - 1, min(NUM_REPLICATES, len(flat))).astype(int)]
+    seen = np.isfinite(y.to_numpy().ravel())
+    return y.to_numpy().ravel()[seen], chosen[:, seen]
 
 
 def _histograms(axes: Axes, y: np.ndarray, replicates: np.ndarray, colour: str) -> None:

@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 
 import xarray as xr
 
+from bnnzoo.reporting.effects import Effect
 from bnnzoo.reporting.scores import Score
 
 __all__ = ["Baseline", "Fitted", "Results", "TreeResults"]
@@ -25,6 +26,8 @@ class Fitted:
         By the label of the score; NaN where a group is missing.
     worst_rhat, min_ess : float
         Of the predictions; NaN if undefined: R-hat for independent draws, both for fewer than four draws.
+    effects : tuple of Effect
+        Partial dependence on each input, where the model is at hand.
     """
 
     name: str
@@ -33,6 +36,7 @@ class Fitted:
     scores: Mapping[str, float]
     worst_rhat: float
     min_ess: float
+    effects: tuple[Effect, ...] = ()
 
     @property
     def is_chain(self) -> bool:

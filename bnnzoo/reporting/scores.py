@@ -20,6 +20,7 @@ __all__ = [
     "Score",
     "accuracy",
     "brier",
+    "can_be_drawn",
     "class_probabilities",
     "coverage",
     "crps",
@@ -27,8 +28,10 @@ __all__ = [
     "ece_of",
     "error_auroc",
     "interval",
+    "is_gaussian",
     "log_density",
     "observed",
+    "predictive_mean",
     "r_squared",
     "rmse",
 ]
@@ -97,15 +100,39 @@ def draws_of(tree: xr.DataTree) -> NDArray[Any]:
     """Return draws of y [M, N], with chains concatenated.
 
     If the posterior has few draws, as for MAP, a single draw of y for each of them would represent the noise poorly. They
-    are then replaced by quantiles of the Gaussian likelihood, enough of them for 1000 draws.
+    are then replaced by quantiles of a Gaussian likelihood, enough of them for 1000 draws. So are draws that a tree does not
+    have.
     """
-    values, moments = _flat(_only(tree, "predictions")), tree["conditional"].to_dataset()
-    if len(values) >= ENOUGH_DRAWS or "mean" not in moments:
+    values = _flat(_only(tree, "predictions")) if "predictions" in tree.children else None
+    if values is not None and (len(values) >= ENOUGH_DRAWS or not is_gaussian(tree)):
         return values
+    moments = tree["conditional"].to_dataset()
     mean, sd = _flat(moments["mean"]), np.sqrt(_flat(moments["variance"]))
     count = -(-ENOUGH_DRAWS // len(mean))
     quantiles = norm.ppf((np.arange(count) + 0.5) / count)
     return (mean + sd * quantiles[:, None, None]).reshape(-1, mean.shape[1])
+
+
+def is_gaussian(tree: xr.DataTree) -> bool:
+    """Tell whether the moments of each draw are those of a Gaussian, judged by its entropy."""
+    moments = tree["conditional"].to_dataset() if "conditional" in tree.children else xr.Dataset()
+    if not {"mean", "variance", "entropy"} <= {*moments.data_vars}:
+        return False
+    expected = norm.entropy(scale=np.sqrt(moments["variance"].to_numpy()))
+    return bool(np.allclose(moments["entropy"].to_numpy(), expected, rtol=1e-4, atol=1e-4))
+
+
+def can_be_drawn(tree: xr.DataTree) -> bool:
+    """Tell whether :func:`draws_of` has what it needs: draws of y, or the mean and variance of each draw."""
+    moments = tree["conditional"].to_dataset() if "conditional" in tree.children else xr.Dataset()
+    return "predictions" in tree.children or {"mean", "variance"} <= {*moments.data_vars}
+
+
+def predictive_mean(tree: xr.DataTree) -> Floats:
+    """Return the posterior predictive mean [N]: that of the conditional means, or else that of the draws of y."""
+    if "conditional" in tree.children and "mean" in tree["conditional"].data_vars:
+        return tree["conditional"]["mean"].mean(("chain", "draw")).to_numpy()
+    return draws_of(tree).mean(0)
 
 
 def class_probabilities(tree: xr.DataTree) -> Floats:
@@ -118,6 +145,9 @@ def log_density(tree: xr.DataTree) -> Floats:
 
     .. math:: \log p(y_n | x_n) \approx \log \frac{1}{M} \sum_m p(y_n | x_n, \theta_m)
     """
+    if "predictions_log_likelihood" not in tree.children:  # which classes do not need
+        probs = class_probabilities(tree)
+        return np.log(np.maximum(probs[np.arange(len(probs)), observed(tree).astype(int)], np.finfo(float).tiny))
     flat = _flat(_only(tree, "predictions_log_likelihood"))
     return logsumexp(flat, axis=0) - np.log(len(flat))
 
@@ -131,8 +161,7 @@ def interval(tree: xr.DataTree, level: float = LEVEL) -> tuple[Floats, Floats]:
 
 def rmse(tree: xr.DataTree) -> float:
     """Return the root mean squared error of the posterior predictive mean, in units of y."""
-    mean = tree["conditional"]["mean"].mean(("chain", "draw")).to_numpy()
-    return float(np.sqrt(np.mean((mean - observed(tree)) ** 2)))
+    return float(np.sqrt(np.mean((predictive_mean(tree) - observed(tree)) ** 2)))
 
 
 def r_squared(tree: xr.DataTree) -> float:
@@ -181,7 +210,7 @@ def crps(tree: xr.DataTree) -> float:
 
 
 def coverage(tree: xr.DataTree) -> float:
-    """Return the coverage their 90% interval."""
+    """Return the fraction of observations inside their 90% interval."""
     lower, upper = interval(tree)
     y = observed(tree)
     return float(np.mean((lower <= y) & (y <= upper)))

@@ -4,14 +4,18 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
-__all__ = ["INK", "MUTED", "clean", "colours", "look", "new_figure"]
+__all__ = ["INK", "MUTED", "clean", "colours", "is_narrow", "look", "new_figure", "shown_rows"]
 
 INK = "#22313f"
 MUTED = "#8795a1"
 GRID = "#e6ebef"
+WIDE, NARROW = 10.0, 4.4  # inches
+MAX_ROWS = 300
 PALETTE = ("#20639b", "#d1495b", "#e6a02b", "#3a9278", "#7d5ba6", "#4d5d6c", "#c17c74", "#5fa8d3")
 
 SETTINGS = {
@@ -43,27 +47,32 @@ def colours(names: Iterable[str]) -> dict[str, str]:
 
 
 @contextmanager
-def look() -> Iterator[None]:
-    """Use the report's settings of matplotlib, temporarily."""
-    with mpl.rc_context(SETTINGS):  # type: ignore[arg-type]  # a name for each of matplotlib's settings
+def look(*, narrow: bool = False) -> Iterator[None]:
+    """Use the report's settings of matplotlib, temporarily; ``narrow`` places panels below each other, for phones."""
+    size = (NARROW if narrow else WIDE, 3.4)
+    with mpl.rc_context(SETTINGS | {"figure.figsize": size}):  # type: ignore[arg-type]  # a name for each setting
         yield
 
 
-def new_figure(
-    num_panels: int, width: float = 10.0, height: float = 3.4, share: bool = False
-) -> tuple[Figure, list[Axes]]:
+def is_narrow() -> bool:
+    """Tell whether figures are drawn for narrow pages."""
+    return bool(mpl.rcParams["figure.figsize"][0] <= NARROW)
+
+
+def new_figure(num_panels: int, height: float = 3.4, share: bool = False) -> tuple[Figure, list[Axes]]:
     """Return a figure with panels side by side, independent of pyplot's global state.
 
     Parameters
     ----------
     num_panels : int
-    width, height : float
-        Size of one row of at most three panels, in inches.
+    height : float
+        Of one row of at most three panels, in inches.
     share : bool
         Whether panels share both axes.
     """
-    num_columns = 2 if num_panels == 4 else min(3, num_panels)
+    num_columns = 1 if is_narrow() else 2 if num_panels == 4 else min(3, num_panels)
     num_rows = -(-num_panels // num_columns)
+    width = NARROW if is_narrow() else WIDE
     figure = Figure(figsize=(width, height * num_rows), layout="constrained")
     axes = figure.subplots(num_rows, num_columns, squeeze=False, sharex=share, sharey=share).ravel()
     for spare in axes[num_panels:]:
@@ -78,3 +87,10 @@ def clean(axes: Axes, title: str, xlabel: str, ylabel: str = "") -> None:
     axes.set_title(title)
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
+
+
+def shown_rows(size: int) -> NDArray[np.bool_]:
+    """Return which of the rows are drawn one by one: at most three hundred, evenly spaced."""
+    shown = np.zeros(size, dtype=bool)
+    shown[np.unique(np.linspace(0, size - 1, min(size, MAX_ROWS)).round().astype(int))] = True
+    return shown

@@ -1,30 +1,22 @@
-"""The table of a results, for the terminal and the report, and a summary of its findings."""
+"""The table of scores, for the terminal and the report, and a summary of what it shows."""
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import isnan
 
 import numpy as np
 from scipy.stats import skew
 
 from bnnzoo.core.fit_warnings import MAX_RHAT, MIN_ESS
-from bnnzoo.reporting.results import Fitted, Results
+from bnnzoo.reporting.blocks import Cell, Grid
+from bnnzoo.reporting.methods import Comparison
+from bnnzoo.reporting.results import Baseline, Fitted, Results
 from bnnzoo.reporting.scores import log_density
+from bnnzoo.reporting.verdicts import warning
 from bnnzoo.tables import Table
 
-__all__ = ["Cell", "columns", "findings", "rows"]
+__all__ = ["columns", "differences", "findings", "rows", "score_grid"]
 
 MAX_SKEWNESS = 1.0
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A cell of the table: its text, and whether it is the best of its column or a warning."""
-
-    text: str
-    is_best: bool = False
-    is_warning: bool = False
 
 
 def columns(results: Results, *, brief: bool = False) -> list[tuple[str, str]]:
@@ -32,7 +24,7 @@ def columns(results: Results, *, brief: bool = False) -> list[tuple[str, str]]:
     reference = results.fitted[0].name
     difference = (
         f"log density vs {reference}",
-        f"Difference of the mean log density from that of {reference}, with its standard error over held-out observations.",
+        f"Difference of the mean log density from that of {reference}, with its standard error over observations.",
     )
     gradients = ("gradients", "Number of gradients of the log density.")
     return [
@@ -81,32 +73,46 @@ def _baseline_row(
     return baseline.name, [*scores, *difference, *[Cell("–")] * (3 if brief else 4)]
 
 
-def findings(results: Results) -> list[str]:
+def score_grid(results: Results) -> Grid:
+    """Return the table of scores of a page."""
+    labels = columns(results)
+    table = tuple((name, *cells) for name, cells in rows(results))
+    return Grid("", "", ("method", *(label for label, _ in labels)), table, tuple(labels))
+
+
+def findings(comparison: Comparison) -> list[str]:
     """Return a summary of the results in a few sentences, with their limitations."""
-    sentences = []
-    first, *others = results.fitted
-    for fitted in others:
-        gap, error = _paired_difference(fitted, first)
-        verdict = "no clear difference" if abs(gap) < 2 * error else ("better" if gap > 0 else "worse")
-        sentences.append(
-            f"{fitted.name} compared with {first.name} in log density on held-out observations: {verdict} "
-            f"({gap:+.3f}, standard error {error:.3f})."
-        )
-    sentences += _beaten_by_baselines(results) + _skewed_target(results.table)
-    sentences += [warning for fitted in results.fitted if (warning := _warning(fitted))]
-    num_rows = len(results.table.y_test)
+    sentences = [*differences(comparison), *_skewed_target(comparison.table)]
+    sentences += [text for fitted in comparison.fitted if (text := warning(fitted, command=True))]
+    num_rows = len(comparison.table.y_test)
     sentences.append(
         f"All scores are from one split with {num_rows} held-out observations; another split would give other values."
     )
     return sentences
 
 
+def differences(results: Results) -> list[str]:
+    """Return how the log densities of methods differ from that of the first, and from those of simple models."""
+    sentences = []
+    first, *others = results.fitted
+    for fitted in others:
+        gap, error = _paired_difference(fitted, first)
+        if isnan(gap):
+            continue
+        verdict = "no clear difference" if not abs(gap) >= 2 * error else ("better" if gap > 0 else "worse")
+        sentences.append(
+            f"{fitted.name} compared with {first.name} in log density on {results.rows} observations: {verdict} "
+            f"({gap:+.3f}, standard error {error:.3f})."
+        )
+    return sentences + _beaten_by_baselines(results)
+
+
 def _beaten_by_baselines(results: Results) -> list[str]:
     """Name for each method the simple models that it is not clearly better than."""
-    sentences = []
+    sentences: list[str] = []
     for fitted in results.fitted:
         gaps = {baseline.name: _paired_difference(fitted, baseline) for baseline in results.baselines}
-        rivals = [name for name, (gap, error) in gaps.items() if not gap > 2 * error]
+        rivals = [name for name, (gap, error) in gaps.items() if gap <= 2 * error or isnan(error)]
         if rivals:
             described = " and ".join(
                 f"{name} ({gaps[name][0]:+.3f}, standard error {gaps[name][1]:.3f})" for name in rivals
@@ -130,10 +136,12 @@ def _difference(fitted: Fitted | Baseline, reference: Fitted) -> Cell:
     if fitted is reference:
         return Cell("reference")
     gap, error = _paired_difference(fitted, reference)
-    return Cell(f"{gap:+.3f} ± {error:.3f}")
+    return Cell("–" if isnan(gap) else f"{gap:+.3f} ± {error:.3f}")
 
 
 def _paired_difference(fitted: Fitted | Baseline, reference: Fitted | Baseline) -> tuple[float, float]:
+    if any(isnan(one.scores["log density"]) for one in (fitted, reference)):
+        return float("nan"), float("nan")
     gaps = log_density(fitted.test) - log_density(reference.test)
     return float(gaps.mean()), float(gaps.std(ddof=1) / np.sqrt(len(gaps))) if len(gaps) > 1 else float("nan")
 
@@ -144,35 +152,6 @@ def _sampling(fitted: Fitted) -> list[Cell]:
     return [
         Cell("–" if isnan(rhat) else f"{rhat:.3f}", is_warning=rhat > MAX_RHAT),
         Cell("–" if isnan(ess) else f"{ess:.0f}", is_warning=fitted.is_chain and ess < MIN_ESS),
-        Cell(f"{attributes['num_gradients']:,}"),
-        Cell(f"{attributes['seconds']:.1f}"),
+        Cell(f"{attributes['num_gradients']:,}" if "num_gradients" in attributes else "–"),
+        Cell(f"{attributes['seconds']:.1f}" if "seconds" in attributes else "–"),
     ]
-
-
-def _warning(fitted: Fitted) -> str:
-    stats = fitted.train["sample_stats"]
-    divergences = int(stats["diverging"].sum()) if "diverging" in stats else 0
-    troubles = []
-    if fitted.worst_rhat > MAX_RHAT:
-        troubles.append(f"the R-hat of a prediction is {fitted.worst_rhat:.3f}")
-    if fitted.is_chain and fitted.min_ess < MIN_ESS:
-        troubles.append(f"a prediction has an effective sample size of {fitted.min_ess:.0f}")
-    if divergences:
-        troubles.append(f"{divergences} transitions diverged")
-    if fitted.test.attrs["complete"] == "no":
-        troubles.append("the fit was interrupted")
-    if not troubles:
-        return ""
-    return f"{fitted.name} has not fully converged: {', '.join(troubles)}. {_advice(fitted, divergences)}"
-
-
-def _advice(fitted: Fitted, divergences: int) -> str:
-    """Say what to change in the command, with the present settings."""
-    config = json.loads(fitted.train.attrs["config"])
-    known = [
-        f"--{name.replace('_', '-')} (now {config[name]})" for name in ("num_warmup", "num_draws") if name in config
-    ]
-    advice = f"Give larger {' and '.join(known)}" if known else "Run it longer"
-    return f"{advice} before relying on it." + (
-        " Divergences call for a larger target_accept, in a script of your own." if divergences else ""
-    )

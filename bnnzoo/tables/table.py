@@ -1,6 +1,6 @@
 """A table that is ready for a network, and the error for tables that cannot be used."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -57,6 +57,8 @@ class Table:
         Numbers of the held-out rows, counted from 1 in the frame as it was given.
     notes : tuple of str
         What was done to the frame besides splitting and standardising, one sentence each.
+    x_loc, x_scale : ndarray
+        Mean and standard deviation of the numeric columns, which come first, over the training part.
     """
 
     task: Task
@@ -71,3 +73,5 @@ class Table:
     y_scale: float
     test_rows: NDArray[np.int64]
     notes: tuple[str, ...] = ()
+    x_loc: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    x_scale: NDArray[np.float64] = field(default_factory=lambda: np.ones(0))

@@ -4,7 +4,8 @@ import numpy as np
 import xarray as xr
 
 from bnnzoo.predictive import datatree
-from bnnzoo.reporting.methods import Comparison, Fitted
+from bnnzoo.reporting.methods import Comparison
+from bnnzoo.reporting.results import Fitted
 from bnnzoo.reporting.scores import CLASSIFICATION, REGRESSION
 from bnnzoo.tables import Table, Task
 
