@@ -118,17 +118,14 @@ def _refuse_different_rows(found: Trees) -> None:
     values = {name: _values(tree) for name, tree in found.items()}
     first = next(iter(found))
     for name in found:
-        if values[name] is not None and values[first] is not None:
-            refuse_other_rows(name, found[name], values[name], first, found[first], values[first])
+        refuse_other_rows(name, found[name], values[name], first, found[first], values[first])
 
 
-def _values(tree: xr.DataTree) -> xr.DataArray | None:
+def _values(tree: xr.DataTree) -> xr.DataArray:
     """Return something with a value for each row."""
-    for group in ("conditional", "predictions", "predictions_log_likelihood", OBSERVED):
-        if group in tree.children:
-            array = next(iter(tree[group].data_vars.values()))
-            return array.isel(class_id=0, drop=True) if "class_id" in array.dims else array
-    return None
+    groups = ("conditional", "predictions", "predictions_log_likelihood", OBSERVED)
+    array = next(iter(tree[next(group for group in groups if group in tree.children)].data_vars.values()))
+    return array.isel(class_id=0, drop=True) if "class_id" in array.dims else array
 
 
 def _classes(found: Trees) -> tuple[str, ...]:
@@ -184,7 +181,7 @@ def _codes(name: str, tree: xr.DataTree, classes: tuple[str, ...]) -> np.ndarray
                 f"The observations of {name!r} are not numbers but {y.dtype}: add class probabilities, conditional/probs."
             )
         return y.to_numpy().astype(float)
-    return _positions(y, tree["conditional"]["class_id"]).astype(float)
+    return _positions(y, tree["conditional"].to_dataset()["class_id"]).astype(float)
 
 
 def _positions(y: xr.DataArray, class_id: xr.DataArray) -> np.ndarray:
@@ -202,7 +199,7 @@ def _in_positions(train: xr.DataTree, test: xr.DataTree) -> xr.DataTree:
     """Return a tree of the training data whose labels are positions of classes."""
     groups = {str(name): group.to_dataset() for name, group in train.children.items()}
     for group in {"observed_data", "posterior_predictive"} & {*groups}:
-        class_id = test["conditional"]["class_id"]
+        class_id = test["conditional"].to_dataset()["class_id"]
         groups[group] = groups[group].map(lambda y, class_id=class_id: y.copy(data=_positions(y, class_id)))
     found = xr.DataTree.from_dict(groups)
     found.attrs = train.attrs

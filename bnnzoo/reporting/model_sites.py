@@ -39,7 +39,7 @@ def model_blocks(fitted: Fitted, posterior: Posterior | None) -> tuple[Block, ..
         for name, node in nodes.items()
         if node["type"] == "sample" and hasattr(node["value"], "shape") and not _is_plate(node)
     ]
-    note = f"{density.num_params} parameters; {density.num_data} observations. Scales that differ within a site are given as a range."
+    note = f"{density.num_params} parameters; {density.num_data} observations. Values that differ within a site are a range."
     blocks: list[Block] = [Grid("", note, COLUMNS, tuple(rows))] if rows else []
     drawn = _picture(density.model, density.data) if density.has_data else None
     blocks.append(

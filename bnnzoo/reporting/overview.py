@@ -102,7 +102,8 @@ def approximation_grid(results: Results) -> Grid | None:
             rows.append((one.name, Cell(f"{k:.2f}", is_warning=k > threshold), f"{ess:.0f}", value))
     note = (
         "Pareto k of the importance weights p(y, θ) / q(θ): at most 0.7 (less for few draws) if weighting could correct the "
-        "approximation. ELBO: evidence lower bound in nats with its Monte Carlo standard error; higher is closer to the posterior."
+        "approximation. ELBO: evidence lower bound in nats with its Monte Carlo standard error; a higher one is closer to the "
+        "posterior."
     )
     columns = ("method", "Pareto k", "effective draws after weighting", "ELBO")
     return Grid("Approximations", note, columns, tuple(rows)) if rows else None
@@ -133,7 +134,7 @@ def distance_grid(found: xr.Dataset) -> Grid:
         Of :func:`bnnzoo.diagnostics.compare_posteriors`.
     """
     names = [str(name) for name in found.data_vars if f"{name}_floor" in found]
-    rows = []
+    rows: list[tuple[str | Cell, ...]] = []
     for model in found["model"].to_numpy():
         own = found.sel(model=model)
         cells = [

@@ -3,6 +3,7 @@
 import base64
 import io
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import xarray as xr
 from matplotlib.figure import Figure
@@ -137,7 +138,7 @@ def _of_fits(results: Results) -> Iterator[Drawing]:
         yield "Posterior of the other parameters", _LATENT, lambda: plot_latent_sites(results)
     for one in results.fitted:
         if has_chains(one):
-            yield f"Chains of {one.name}", _CHAINS, lambda one=one: plot_chains(one)
+            yield f"Chains of {one.name}", _CHAINS, partial(plot_chains, one)
     if has_traces(results):
         yield "Optimisation", _TRACES, lambda: plot_traces(results)
 

@@ -107,7 +107,7 @@ def _refuse_bad_companions(
     for found in every if windows is not None else ():
         if not (isinstance(found, xr.Dataset) and "drift_p_value" in found):
             raise TypeError(
-                f"windows holds a {type(found).__name__} without p-values of drift: pass what bnnzoo.monitor returns."
+                f"windows holds a {type(found).__name__} without drift_p_value: pass what bnnzoo.monitor returns."
             )
 
 

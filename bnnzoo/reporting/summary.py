@@ -76,8 +76,8 @@ def _baseline_row(
 def score_grid(results: Results) -> Grid:
     """Return the table of scores of a page."""
     labels = columns(results)
-    table = tuple((name, *cells) for name, cells in rows(results))
-    return Grid("", "", ("method", *(label for label, _ in labels)), table, tuple(labels))
+    table: list[tuple[str | Cell, ...]] = [(name, *cells) for name, cells in rows(results)]
+    return Grid("", "", ("method", *(label for label, _ in labels)), tuple(table), tuple(labels))
 
 
 def findings(comparison: Comparison) -> list[str]:

@@ -38,10 +38,10 @@ def _verdict(found: xr.Dataset) -> str:
     p_values = found["drift_p_value"].to_numpy()
     count = int((p_values < SMALL / len(p_values)).sum())
     if not count:
-        return f"No window of {len(p_values)} has scores distributed other than those of the reference (level {SMALL}, Bonferroni)."
+        return f"No window of {len(p_values)} has other scores than the reference (Kolmogorov-Smirnov, level {SMALL}, Bonferroni)."
     first = int((p_values < SMALL / len(p_values)).argmax())
     return (
-        f"{count} of {len(p_values)} windows have scores distributed other than those of the reference (level {SMALL}, Bonferroni); "
+        f"{count} of {len(p_values)} windows have other scores than the reference (Kolmogorov-Smirnov, level {SMALL}, Bonferroni); "
         f"the first is window {first}. The inputs have drifted: look at rows of that window before relying on predictions."
     )
 
