@@ -121,7 +121,7 @@ def uncertainty_grid(results: Results) -> Grid | None:
         share = 100 * part.epistemic.mean() / max(total.mean(), np.finfo(float).tiny)
         means = (f"{values.mean():.4g}" for values in (total, part.aleatoric, part.epistemic))
         rows.append((name, *means, f"{share:.1f}%", f"{np.quantile(part.epistemic, 0.95):.4g}"))
-    columns = ("method", "total", "aleatoric", "epistemic", "epistemic share", "95% of rows have epistemic below")
+    columns = ("method", "total", "aleatoric", "epistemic", "epistemic share", "95% quantile of epistemic")
     return Grid("", f"Means over rows, in {unit}.", columns, tuple(rows))
 
 

@@ -61,7 +61,10 @@ _COVERAGE = (
     "probability integral transform minus the uniform; positive values on the left mean that too many observations fall low. "
     "On narrow pages the first is above the second."
 )
-_CONFIDENCE = "Probability of the predicted class, for correct (pale) and wrong (full colour) predictions: errors should lie to the left."
+_CONFIDENCE = (
+    "Probability of the predicted class, for correct (pale) and wrong (full colour) predictions: errors should lie to the "
+    "left."
+)
 _ENTROPY = (
     "The predictive entropy of an observation is the expected entropy (aleatoric: the classes overlap) plus the mutual "
     "information between class and weights (epistemic). Rings are wrong predictions."

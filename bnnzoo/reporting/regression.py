@@ -68,7 +68,7 @@ def _against_the_first(axes: Axes, sds: dict[str, np.ndarray], colour: dict[str,
     axes.plot([0, top], [0, top], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
     axes.set(xlim=(0, None), ylim=(0, None))
     axes.legend(loc="upper left")
-    clean(axes, "Epistemic standard deviation per observation", first, "other methods")
+    clean(axes, "Epistemic sd per observation", first, "other methods")
 
 
 def plot_calibration(results: Results) -> Figure:

@@ -39,7 +39,8 @@ __all__ = [
 type Floats = NDArray[np.floating]
 
 LEVEL = 0.9
-ENOUGH_DRAWS = 1000
+ENOUGH_DRAWS = 100  # whose own noise represents the likelihood
+MIN_QUANTILES, MIN_POINTS = 50, 1000  # of the likelihood of each of fewer draws; in all
 
 
 @dataclass(frozen=True)
@@ -100,15 +101,17 @@ def draws_of(tree: xr.DataTree) -> NDArray[Any]:
     """Return draws of y [M, N], with chains concatenated.
 
     If the posterior has few draws, as for MAP, a single draw of y for each of them would represent the noise poorly. They
-    are then replaced by quantiles of a Gaussian likelihood, enough of them for 1000 draws. So are draws that a tree does not
-    have.
+    are then replaced by quantiles of a Gaussian likelihood, at least fifty for each draw. Draws that a tree does not have are
+    drawn from Gaussians with its moments.
     """
     values = _flat(_only(tree, "predictions")) if "predictions" in tree.children else None
     if values is not None and (len(values) >= ENOUGH_DRAWS or not is_gaussian(tree)):
         return values
     moments = tree["conditional"].to_dataset()
     mean, sd = _flat(moments["mean"]), np.sqrt(_flat(moments["variance"]))
-    count = -(-ENOUGH_DRAWS // len(mean))
+    if len(mean) >= ENOUGH_DRAWS:
+        return mean + sd * np.random.default_rng(0).normal(size=mean.shape)
+    count = max(MIN_QUANTILES, -(-MIN_POINTS // len(mean)))
     quantiles = norm.ppf((np.arange(count) + 0.5) / count)
     return (mean + sd * quantiles[:, None, None]).reshape(-1, mean.shape[1])
 

@@ -17,6 +17,7 @@ CAPTION = (
     "Drift shows as intervals that leave the dashed line and stay away from it; single ones do so by chance."
 )
 SMALL = 0.01  # p-value, before counting how many windows there are
+TEST = f"Kolmogorov-Smirnov test, level {SMALL}, Bonferroni"
 
 
 def window_sections(windows: Mapping[str, xr.Dataset]) -> tuple[Section, ...]:
@@ -38,11 +39,11 @@ def _verdict(found: xr.Dataset) -> str:
     p_values = found["drift_p_value"].to_numpy()
     count = int((p_values < SMALL / len(p_values)).sum())
     if not count:
-        return f"No window of {len(p_values)} has other scores than the reference (Kolmogorov-Smirnov, level {SMALL}, Bonferroni)."
+        return f"No window of {len(p_values)} has other scores than the reference ({TEST})."
     first = int((p_values < SMALL / len(p_values)).argmax())
     return (
-        f"{count} of {len(p_values)} windows have other scores than the reference (Kolmogorov-Smirnov, level {SMALL}, Bonferroni); "
-        f"the first is window {first}. The inputs have drifted: look at rows of that window before relying on predictions."
+        f"{count} of {len(p_values)} windows have other scores than the reference ({TEST}); the "
+        f"first is window {first}. The inputs have drifted: look at rows of that window before relying on predictions."
     )
 
 
