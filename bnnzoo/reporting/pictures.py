@@ -22,7 +22,7 @@ from bnnzoo.reporting.scores import can_be_drawn
 from bnnzoo.reporting.style import look
 from bnnzoo.reporting.traces import has_traces, plot_traces
 
-__all__ = ["UNCERTAINTY", "drawn", "effect_pictures", "pictures"]
+__all__ = ["UNCERTAINTY", "drawings", "drawn", "effect_pictures", "pictures"]
 
 UNCERTAINTY = "Aleatoric and epistemic uncertainty"
 MAX_CLASSES = 6  # whose probabilities are plotted against the inputs
@@ -86,9 +86,15 @@ def pictures(results: Results, found: xr.Dataset | None = None) -> list[Picture]
     found : Dataset, optional
         Distances from the reference, by default computed.
     """
+    return [drawn(*each) for each in drawings(results, found)]
+
+
+def drawings(results: Results, found: xr.Dataset | None = None) -> Iterator[Drawing]:
+    """Yield title, caption and function of each figure of :func:`pictures`, before it is drawn."""
     if found is None and has_distances(results):
         found = distances(results)
-    return [drawn(*each) for each in (*_of_predictions(results, found), *_of_fits(results))]
+    yield from _of_predictions(results, found)
+    yield from _of_fits(results)
 
 
 def effect_pictures(comparison: Comparison) -> list[Picture]:
