@@ -5,13 +5,14 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
+from arviz_base import rcParams
 from arviz_plots.plot_collection import PlotCollection
 from arviz_plots.visuals import labelled_title
 from numpy.typing import ArrayLike, NDArray
 
 from bnnzoo.calibration import misclassified
 from bnnzoo.labelled import average_probs, observations
-from bnnzoo.plots.curves import Visuals, draw_once, new_collection
+from bnnzoo.plots.curves import Visuals, draw_once, figure_settings
 from bnnzoo.plots.rasters import draw_image
 from bnnzoo.uncertainty import predictive_entropy
 
@@ -70,7 +71,7 @@ def plot_images(
     >>> from bnnzoo.testing import example_tree
     >>> images = np.random.default_rng(0).random((7, 8, 8))
     >>> plot = plot_images(example_tree("classification"), images, num_images=4, backend="none")
-    >>> plot.viz["image"]["pixels"].sizes["image"]
+    >>> plot.viz["image"]["pixels"].sizes["panel"]
     4
     """
     values = uncertainty(data)
@@ -78,13 +79,18 @@ def plot_images(
     chosen = _chosen(rows, values, num_images)
     titles = _titles(data, values)
     names = [f"image {row}" for row in chosen]
-    drawn = xr.Dataset({"pixels": ("image", np.zeros(len(chosen)))}, {"image": names})
-    collection = new_collection(drawn, plot_collection, backend, pc_kwargs, facet="image")
+    drawn = xr.Dataset({"pixels": ("panel", np.zeros(len(chosen)))}, {"panel": names})
+    if plot_collection is None:
+        backend = backend or rcParams["plot.backend"]
+        figure = figure_settings(backend, pc_kwargs, shares_axes=False)
+        plot_collection = PlotCollection.wrap(
+            drawn, backend=backend, figure_kwargs=figure, **{"cols": ["panel"]} | pc_kwargs
+        )
     pictures = {name: pixels[row] for name, row in zip(names, chosen, strict=True)}
-    draw_once(collection, _drawn, "image", drawn, visuals, {"pictures": pictures})
+    draw_once(plot_collection, _drawn, "image", drawn, visuals, {"pictures": pictures})
     texts = {name: titles[row] for name, row in zip(names, chosen, strict=True)}
-    draw_once(collection, _titled, "title", drawn, visuals, {"texts": texts})
-    return collection
+    draw_once(plot_collection, _titled, "title", drawn, visuals, {"texts": texts})
+    return plot_collection
 
 
 def _scaled(images: Array, num_rows: int) -> Array:
@@ -133,8 +139,8 @@ def _titles(data: xr.DataTree, values: xr.DataArray) -> list[str]:
 
 
 def _drawn(data: xr.DataArray, target: Any, *, pictures: dict[str, Array], **kwargs: Any) -> Any:
-    return draw_image(target, pictures[str(data["image"].item())], **kwargs)
+    return draw_image(target, pictures[str(data["panel"].item())], **kwargs)
 
 
 def _titled(data: xr.DataArray, target: Any, *, texts: dict[str, str], **kwargs: Any) -> Any:
-    return labelled_title(data, target, text=texts[str(data["image"].item())], **kwargs)
+    return labelled_title(data, target, text=texts[str(data["panel"].item())], **kwargs)

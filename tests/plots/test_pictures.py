@@ -195,7 +195,7 @@ def test_maps_have_a_scale_of_their_colours(backend):
 
 def number_of_scales(plot, backend):
     figure = plot.viz["figure"].item()
-    target = next(iter(plot.viz["plot"].data_vars.values())).values.ravel()[0]
+    target = plot.viz["plot"].values.ravel()[0]
     if backend == "none":
         return sum(part["function"] == "colour_scale" for part in target)
     if backend == "matplotlib":
@@ -288,7 +288,7 @@ def test_bad_images_and_windows_are_named():
         plot_images(tree, IMAGES, num_images=0, backend="none")
     with pytest.raises(ValueError, match="statistics names 'coverage': write some of unusual, drift_p_value"):
         plot_windows(windows(), statistics=["coverage"], backend="none")
-    with pytest.raises(ValueError, match="There is no statistic to plot: pass what bnnzoo.monitor returns"):
+    with pytest.raises(ValueError, match=r"There is no statistic to plot: pass what bnnzoo.monitor returns"):
         plot_windows(xr.Dataset({"other": ("window", [1.0])}), backend="none")
 
 
