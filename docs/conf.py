@@ -40,7 +40,7 @@ html_theme_options = {
 
 # Pages without a section of their own need no navigation on the left.
 _alone = (
-    "adding_a_method architecture benchmarks changelog cli conformance contributing models predictive quickstart saving"
+    "adding_a_method architecture benchmarks changelog cli conformance contributing models predictive quickstart report saving arviz"
 )
 html_sidebars = {page: [] for page in _alone.split()}
 
@@ -78,6 +78,7 @@ EXAMPLES = [
     "uncertainty/plot_simulation_based_calibration.py",
     "uncertainty/plot_out_of_distribution.py",
     "uncertainty/plot_active_learning.py",
+    "uncertainty/plot_monitoring.py",
 ]
 
 
