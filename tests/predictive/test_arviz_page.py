@@ -59,7 +59,9 @@ OF_CHAINS = {
     "loo_metrics": az.loo_metrics,
     "loo_score": az.loo_score,
     "rhat": lambda tree: az.rhat(tree["posterior"].to_dataset()),
-    "rhat_nested": lambda tree: az.rhat_nested(tree["posterior"].to_dataset(), superchain_ids=[i // 2 for i in range(tree["posterior"].sizes["chain"])]),
+    "rhat_nested": lambda tree: az.rhat_nested(
+        tree["posterior"].to_dataset(), superchain_ids=[i // 2 for i in range(tree["posterior"].sizes["chain"])]
+    ),
     "diagnose": az.diagnose,
     "plot_loo_pit": az.plot_loo_pit,
     "plot_loo_interval": az.plot_loo_interval,
@@ -108,7 +110,9 @@ def linear(kind: str) -> xr.DataTree:
         members = chains(posterior, num_chains=1, num_draws=30)
         posterior = replace(members, info=replace(members.info, method="DeepEnsemble", sampling="ensemble"))
     tree = posterior_predictive(posterior, *target.data, num_prior_draws=60)
-    tree["posterior"]["scale"] = np.exp(tree["posterior"]["w"].isel(w_dim_0=0))  # plots of sensitivity need two variables
+    tree["posterior"]["scale"] = np.exp(
+        tree["posterior"]["w"].isel(w_dim_0=0)
+    )  # plots of sensitivity need two variables
     return tree
 
 
