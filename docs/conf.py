@@ -39,7 +39,10 @@ html_theme_options = {
 }
 
 # Pages without a section of their own need no navigation on the left.
-_alone = "adding_a_method architecture benchmarks changelog cli conformance contributing models predictive quickstart report saving arviz"
+_alone = (
+    "adding_a_method architecture arviz benchmarks changelog cli conformance contributing models predictive quickstart "
+    "report saving"
+)
 html_sidebars = {page: [] for page in _alone.split()}
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]

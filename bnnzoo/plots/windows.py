@@ -23,13 +23,14 @@ from bnnzoo.plots.curves import (
 __all__ = ["STATISTICS", "plot_windows", "shown_statistics"]
 
 STATISTICS = {
-    "unusual": "fraction of unusual rows",
+    "unusual": "unusual rows",
     "drift_p_value": "p-value of drift",
     "score_median": "median score",
-    "nll": "negative log density",
+    "nll": "log score (nll)",
     "accuracy": "accuracy",
-    "coverage": "coverage of 90% intervals",
+    "coverage": "coverage (90%)",
 }
+MAX_COLUMNS = 3
 
 
 def shown_statistics(windows: xr.Dataset) -> list[str]:
@@ -92,7 +93,9 @@ def plot_windows(
         backend = backend or rcParams["plot.backend"]
         pc_kwargs.setdefault("cols", ["statistic"])
         pc_kwargs.setdefault("aes", {"color": ["model"]})
-        figure = figure_settings(backend, pc_kwargs, shares_axes=False)
+        pc_kwargs.setdefault("col_wrap", MAX_COLUMNS)
+        figure = {"figsize": _figsize(len(names))} if backend == "matplotlib" else {}
+        figure |= figure_settings(backend, pc_kwargs, shares_axes=False)
         collection = PlotCollection.wrap(drawn, backend=backend, figure_kwargs=figure, **pc_kwargs)
     else:
         collection = plot_collection
@@ -104,6 +107,11 @@ def plot_windows(
     draw_labels(collection, drawn, visuals, "window", "")
     add_legend(collection, plot_collection, drawn)
     return collection
+
+
+def _figsize(num_panels: int) -> tuple[float, float]:
+    """Return a size in inches at which the titles of panels have room."""
+    return 3.2 * min(MAX_COLUMNS, num_panels) + 1.5, 2.6 * -(-num_panels // MAX_COLUMNS)
 
 
 def _wanted(found: Mapping[str, xr.Dataset], statistics: Sequence[str] | None) -> list[str]:

@@ -19,7 +19,7 @@ import bnnzoo as bz
 rng = np.random.default_rng(0)
 
 
-def rows(number, shift=0.0):
+def rows(number: int, shift: np.ndarray | float = 0.0) -> tuple[np.ndarray, np.ndarray]:
     """Return two inputs and a target; the first input moves by ``shift``."""
     inputs = rng.normal(size=(number, 2)) + np.array([1.0, 0.0]) * np.reshape(shift, (-1, 1))
     return inputs, np.sin(2 * inputs[:, 0]) + 0.5 * inputs[:, 1] + 0.2 * rng.normal(size=number)
@@ -37,7 +37,8 @@ x, y = rows(200)
 bz.fit(model, method, x, y, seed=0, progress=False).save("model.bnn")
 
 # %%
-# Another day. Loading takes the code of the model, but no data. Rows arrive in order, and from the middle on their first input moves.
+# Another day. Loading takes the code of the model, but no data. Rows arrive in order, and from the middle on their first
+# input moves.
 
 posterior = bz.load("model.bnn", model)
 reference = bz.predict(posterior, *rows(500))

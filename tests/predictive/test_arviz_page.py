@@ -16,6 +16,12 @@ from bnnzoo.testing import linear_gaussian
 from tests.helpers.exact import chains, exact_posterior
 from tests.helpers.methods import METHODS, TARGETS, method_named
 
+
+def pairs(tree: xr.DataTree) -> list[int]:
+    """Return superchains of two chains each."""
+    return [chain // 2 for chain in range(tree["posterior"].sizes["chain"])]
+
+
 PAGE = (Path(__file__).parents[2] / "docs" / "arviz.md").read_text()
 NO_PICTURE = {"backend": "none"}
 
@@ -59,9 +65,7 @@ OF_CHAINS = {
     "loo_metrics": az.loo_metrics,
     "loo_score": az.loo_score,
     "rhat": lambda tree: az.rhat(tree["posterior"].to_dataset()),
-    "rhat_nested": lambda tree: az.rhat_nested(
-        tree["posterior"].to_dataset(), superchain_ids=[i // 2 for i in range(tree["posterior"].sizes["chain"])]
-    ),
+    "rhat_nested": lambda tree: az.rhat_nested(tree["posterior"].to_dataset(), superchain_ids=pairs(tree)),
     "diagnose": az.diagnose,
     "plot_loo_pit": az.plot_loo_pit,
     "plot_loo_interval": az.plot_loo_interval,
