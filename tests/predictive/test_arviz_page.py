@@ -7,13 +7,16 @@ from pathlib import Path
 
 import arviz as az
 import numpy as np
+import pyro
+import pyro.distributions as dist
 import pytest
+import torch
 import xarray as xr
 
 import bnnzoo as bz
 from bnnzoo.predictive import posterior_predictive
 from bnnzoo.testing import linear_gaussian
-from tests.helpers.exact import chains, exact_posterior
+from tests.helpers.exact import chains, exact_posterior, narrow_posterior
 from tests.helpers.methods import METHODS, TARGETS, method_named
 
 
@@ -35,14 +38,18 @@ OF_ANY_DRAWS = {
     "thin": lambda tree: az.thin(tree["posterior"].to_dataset(), factor=2),
     "psense_summary": az.psense_summary,
     "plot_dist": az.plot_dist,
+    "plot_dgof": az.plot_dgof,
+    "plot_dgof_dist": az.plot_dgof_dist,
     "plot_forest": az.plot_forest,
     "plot_ridge": az.plot_ridge,
     "plot_pair": az.plot_pair,
+    "plot_pair_focus": lambda tree, **kw: az.plot_pair_focus(tree, focus_var="scale", **kw),
     "plot_parallel": az.plot_parallel,
     "plot_trace": az.plot_trace,
     "plot_trace_dist": az.plot_trace_dist,
     "plot_mcse": az.plot_mcse,
     "plot_ppc_dist": lambda tree, **kw: az.plot_ppc_dist(tree, num_samples=10, **kw),
+    "plot_ppc_dist_pit": az.plot_ppc_dist_pit,
     "plot_ppc_pit": az.plot_ppc_pit,
     "plot_ppc_interval": az.plot_ppc_interval,
     "plot_ppc_tstat": az.plot_ppc_tstat,
@@ -77,7 +84,13 @@ OF_CHAINS = {
     "plot_rank_dist": az.plot_rank_dist,
 }
 OF_HAMILTONIAN_CHAINS = {"bfmi": az.bfmi, "plot_energy": az.plot_energy}
-EVERY = OF_ANY_DRAWS | OF_KNOWN_DENSITY | OF_CHAINS | OF_HAMILTONIAN_CHAINS
+OF_BINARY_DATA = {
+    "plot_ppc_pava": az.plot_ppc_pava,
+    "plot_ppc_pava_residuals": lambda tree, **kw: az.plot_ppc_pava_residuals(tree, x_var="x", **kw),
+    "plot_loo_pava": az.plot_loo_pava,
+}
+OF_COUNTS = {"plot_ppc_rootogram": az.plot_ppc_rootogram}
+EVERY = OF_ANY_DRAWS | OF_KNOWN_DENSITY | OF_CHAINS | OF_HAMILTONIAN_CHAINS | OF_BINARY_DATA | OF_COUNTS
 
 
 def usable(tree: xr.DataTree) -> dict:
@@ -136,6 +149,29 @@ def test_functions_work_on_the_tree_of_every_method(name):
     tree = posterior_predictive(posterior, *target.data, num_draws=60, num_prior_draws=60)
     tree["posterior"]["scale"] = np.exp(tree["posterior"]["w"].isel(w_dim_0=0))
     assert failures(tree, usable(tree)) == {}
+
+
+def binary(x, y=None):
+    """A logistic regression."""
+    slope = pyro.sample("slope", dist.Normal(0.0, 1.0))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Bernoulli(logits=slope * x), obs=y)
+
+
+def counts(x, y=None):
+    """A Poisson regression."""
+    slope = pyro.sample("slope", dist.Normal(0.0, 1.0))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Poisson((slope * x).exp()), obs=y)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "functions"), [(binary, OF_BINARY_DATA), (counts, OF_COUNTS)])
+def test_functions_work_on_other_likelihoods(model, functions):
+    x = torch.linspace(-1.0, 1.0, 40)
+    data = x, (x + 0.3 * torch.randn(40) > 0).to(x)
+    tree = posterior_predictive(chains(narrow_posterior(model, *data), num_draws=60), *data)
+    assert failures(tree, functions) == {}
 
 
 def test_some_functions_work_on_chains():
