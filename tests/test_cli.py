@@ -47,7 +47,13 @@ def test_compare_writes_a_report_and_trees_that_arviz_reads(table, tmp_path):
     out = tmp_path / "results"
     result = run("compare", table, "--target", "y", "--drop", "kind", "--out", out, "--methods", "mfvi,map", *FAST[2:])
     assert result.exit_code == 0, result.output
-    assert sorted(p.name for p in out.iterdir()) == ["map.nc", "mfvi.nc", "predictions.csv", "report.html"]
+    assert sorted(p.name for p in out.iterdir()) == [
+        "effects.csv",
+        "map.nc",
+        "mfvi.nc",
+        "predictions.csv",
+        "report.html",
+    ]
     assert "data.csv" in (out / "report.html").read_text()
     with xr.open_datatree(out / "mfvi.nc", engine="h5netcdf") as tree:
         tree.load()

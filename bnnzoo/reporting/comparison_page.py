@@ -78,8 +78,9 @@ def _settings(comparison: Comparison) -> tuple[Block, ...]:
     inputs = "Inputs were" if table.classes else "Inputs and target were"
     introduction = (
         f"{inputs} standardised by the training part. Everything above is in the units of the target, so log densities include "
-        "the Jacobian. Next to this page are predictions.csv, the held-out predictions one row each, and one netCDF file per "
-        "method, with the tree of the training data at its root and the predictions for held-out observations in held_out: "
+        "the Jacobian. Next to this page are predictions.csv, the held-out predictions one row each, effects.csv, the effects of "
+        "all inputs, and one netCDF file per method, with the tree of the training data at its root and the predictions for "
+        "held-out observations in held_out: "
         f'xarray.open_datatree("{fitted[0].name}.nc").'
     )
     blocks: list[Block] = [Sentences((introduction,))]
