@@ -89,7 +89,11 @@ OF_BINARY_DATA = {
     "plot_ppc_pava_residuals": lambda tree, **kw: az.plot_ppc_pava_residuals(tree, x_var="x", **kw),
     "plot_loo_pava": az.plot_loo_pava,
 }
-OF_COUNTS = {"plot_ppc_rootogram": az.plot_ppc_rootogram}
+OF_COUNTS = {
+    "plot_ppc_rootogram": lambda tree, **kw: az.plot_ppc_rootogram(
+        tree.map_over_datasets(lambda group: group.astype(int)), **kw
+    )
+}
 EVERY = OF_ANY_DRAWS | OF_KNOWN_DENSITY | OF_CHAINS | OF_HAMILTONIAN_CHAINS | OF_BINARY_DATA | OF_COUNTS
 
 

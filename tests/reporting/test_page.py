@@ -16,7 +16,7 @@ from sklearn.metrics import log_loss, r2_score, root_mean_squared_error
 import bnnzoo as bz
 from bnnzoo.reporting import compare, render
 from bnnzoo.reporting.baselines import baselines
-from bnnzoo.reporting.blocks import Code, Section
+from bnnzoo.reporting.blocks import Code, Grid, Section
 from bnnzoo.reporting.checks import class_grid, confusion_grid, loo_grid, sampler_grid
 from bnnzoo.reporting.distances import has_distances
 from bnnzoo.reporting.page import Page
@@ -38,7 +38,7 @@ def page_of(task):
 def test_a_page_is_self_contained(task):
     page = page_of(task)
     assert not re.search(r"(src|href|srcset)=\"(?!data:|#)", page)
-    assert page.count("data:image/svg+xml;base64,") == 2 * 5  # for wide pages and for narrow ones
+    assert page.count("data:image/svg+xml;base64,") == 2 * page.count("<figure>") >= 10  # for wide and for narrow pages
     assert "{{" not in page
     assert page.strip().endswith("</html>")
 
@@ -71,10 +71,10 @@ def size_of(image):
 
 
 def test_names_of_columns_are_escaped():
-    nasty = Page(
-        "<i>", "<script>alert(1)</script>", "<b>", (("<u>", "<u>"),), (Section("<h2>", (Code("<p>", "<p>"),)),)
-    )
-    assert not re.search("<script>alert|<i>|<b>|<u>|<h2>&|<p>", nasty.html())
+    sections = (Section("<x-4>", (Code("<x-5>", "<x-6>"), Grid("<x-7>", "", ("<x-8>",), (("<x-9>",),)))),)
+    page = Page("<x-0>", "<x-1>", "<x-2>", (("<x-3>", "<x-3>"),), sections).html()
+    assert {f"&lt;x-{i}&gt;" for i in range(10)} <= {*re.findall(r"&lt;x-.&gt;", page)}
+    assert "<x-" not in page
 
 
 def test_the_table_has_a_cell_for_every_column():
