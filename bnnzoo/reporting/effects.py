@@ -17,7 +17,7 @@ __all__ = ["Effect", "effects_frame", "effects_of"]
 NUM_POINTS = 15
 MAX_VALUES = 8  # an input with at most so many different values is evaluated at each
 MAX_DRAWS = 200  # over all chains
-MAX_ROWS, MAX_EVALUATIONS = 100, 40_000  # training rows that effects are averaged over; rows in all
+MAX_ROWS, MAX_EVALUATIONS = 100, 20_000  # training rows that effects are averaged over; rows in all
 BAND = (0.05, 0.95)
 
 type Array = NDArray[np.floating]
@@ -70,14 +70,18 @@ def effects_of(posterior: Posterior, table: Table) -> tuple[Effect, ...]:
     inputs = list(_inputs(table))
     points = sum(len(blocks) for _, _, blocks in inputs)
     rows = _rows(table, points)
-    found = []
-    for name, values, blocks in inputs:
-        x = np.concatenate([_replaced(rows, block) for block in blocks])
-        draws = _predicted(posterior, table, x)  # [M, G * R, K]
-        average = draws.reshape(len(draws), len(blocks), len(rows), -1).mean(2).transpose(0, 2, 1)
-        low, high = np.quantile(average, BAND, axis=0)
-        found.append(Effect(name, values, average.mean(0), low, high))
-    return tuple(found)
+    x = np.concatenate([_replaced(rows, block) for _, _, blocks in inputs for block in blocks])
+    draws = _predicted(posterior, table, x)  # [M, points * R, K]
+    averages = draws.reshape(len(draws), points, len(rows), -1).mean(2).transpose(0, 2, 1)
+    ends = np.cumsum([len(blocks) for _, _, blocks in inputs])
+    found = zip(inputs, np.split(averages, ends[:-1], axis=2), strict=True)
+    return tuple(_effect(name, values, average) for (name, values, _), average in found)
+
+
+def _effect(name: str, values: Array | tuple[str, ...], average: Array) -> Effect:
+    """Return the effect from averages ``[M, K, G]``."""
+    low, high = np.quantile(average, BAND, axis=0)
+    return Effect(name, values, average.mean(0), low, high)
 
 
 def effects_frame(named: dict[str, tuple[Effect, ...]], classes: tuple[str, ...]) -> pd.DataFrame:
