@@ -37,7 +37,9 @@ def _gaps(fitted: Fitted, results: TreeResults) -> list[str]:
         gaps = {group: loss for group, loss in gaps.items() if not group.endswith(("likelihood", "predictions"))}
     if fitted.has("conditional") and not can_be_split(fitted.test):
         gaps["conditional/variance"] = "no split into aleatoric and epistemic uncertainty"
-    gaps |= {group: loss for group, loss in OF_FIT.items() if group not in fitted.train.children and group not in gaps}
+    for group, loss in OF_FIT.items():
+        if group not in fitted.train.children:
+            gaps[group] = f"{gaps[group]} and {loss}" if group in gaps else loss
     return [f"no group {group} ({loss})" for group, loss in gaps.items()]
 
 

@@ -47,7 +47,7 @@ def plot_variance(results: Results, parts: dict[str, Parts]) -> Figure:
         )
     bars.set_yticks(range(len(names)), names)
     bars.invert_yaxis()
-    bars.margins(x=0.3)
+    bars.margins(x=0.3, y=0.5 if len(names) == 1 else 0.05)
     bars.grid(visible=False, axis="y")
     clean(bars, "Mean predictive variance", f"variance of {results.target}")
     sds = {name: np.sqrt(part.epistemic) for name, part in parts.items()}

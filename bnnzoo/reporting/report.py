@@ -24,7 +24,7 @@ def report(
     posterior: Posterior | None = None,
     windows: xr.Dataset | Mapping[str, xr.Dataset] | None = None,
     site: str | None = None,
-    title: str = "Comparison of methods",
+    title: str = "",
     description: str = "",
 ) -> Path:
     """Write a report of one or several methods that predict the same rows: one HTML file that needs no network.
@@ -53,7 +53,7 @@ def report(
     site : str, optional
         Observed site, where the trees have several.
     title, description : str
-        Head of the page.
+        Head of the page. Default: what is compared, and nothing.
 
     Returns
     -------
@@ -85,7 +85,8 @@ def report(
     ordered = {reference: trees[reference], **trees} if reference else dict(trees)
     results = gather(ordered, dict(train or {}), site)
     named = {"": windows} if isinstance(windows, xr.Dataset) else dict(windows or {})
-    _write(target, tree_page(results, posterior, named, title, description).html())
+    head = title or (f"Predictions of {next(iter(trees))}" if len(trees) == 1 else "Comparison of methods")
+    _write(target, tree_page(results, posterior, named, head, description).html())
     return target
 
 
