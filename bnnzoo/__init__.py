@@ -46,6 +46,7 @@ from bnnzoo.models import likelihoods, priors, random_module
 if TYPE_CHECKING:
     from bnnzoo import acquisition, calibration, datasets, diagnostics, ood, plots, testing, uncertainty, validation
     from bnnzoo.predictive import measure_predictions, posterior_predictive, predict, prior_predictive, to_datatree
+    from bnnzoo.reporting import report
     from bnnzoo.validation import monitor
 
 __all__ = [
@@ -99,6 +100,7 @@ __all__ = [
     "prior_predictive",
     "priors",
     "random_module",
+    "report",
     "testing",
     "to_datatree",
     "uncertainty",
@@ -132,6 +134,8 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module("bnnzoo.predictive"), name)
     if name == "monitor":
         return import_module("bnnzoo.validation").monitor
+    if name == "report":
+        return import_module("bnnzoo.reporting").report
     raise AttributeError(f"module 'bnnzoo' has no attribute {name!r}")
 
 

@@ -20,9 +20,9 @@ from bnnzoo.core.method import Method
 from bnnzoo.core.minibatch import DataError
 from bnnzoo.core.sites import ModelError
 from bnnzoo.datasets import diabetes
-from bnnzoo.report.methods import Comparison, compare
-from bnnzoo.report.output import new_folder, refuse_unusable_folder, write
-from bnnzoo.report.summary import columns, findings, rows
+from bnnzoo.reporting.methods import Comparison, compare
+from bnnzoo.reporting.output import new_folder, refuse_unusable_folder, write
+from bnnzoo.reporting.summary import columns, findings, rows
 from bnnzoo.tables import Missing, Table, TableError, Task, prepare, read_table
 
 __all__ = ["app", "method_names", "methods_from"]
@@ -58,7 +58,7 @@ class Budget:
 
 DEFAULT_BUDGET = Budget()
 
-Out = Annotated[Path, typer.Option(help="New folder for report.html, predictions.csv and one netCDF file per method.")]
+Out = Annotated[Path, typer.Option(help="New folder for report.html, two tables (CSV) and one netCDF file per method.")]
 Methods = Annotated[str, typer.Option(help="Inference methods, comma-separated; the first is the reference.")]
 Seed = Annotated[int, typer.Option(help="Seed of the split and of all random numbers.")]
 TestSize = Annotated[float, typer.Option(help="Fraction of the rows that is held out.")]
@@ -241,7 +241,7 @@ def _run(table: Table, methods: dict[str, Method], source: str, out: Path, hidde
         )
         write(comparison, folder)
     _show(comparison)
-    files = ", ".join(["report.html", "predictions.csv", *(f"{name}.nc" for name in methods)])
+    files = ", ".join(["report.html", "predictions.csv", "effects.csv", *(f"{name}.nc" for name in methods)])
     console.print(f"\nWritten to [bold]{out}[/bold]: {files}", highlight=False, soft_wrap=True)
 
 

@@ -40,7 +40,8 @@ html_theme_options = {
 
 # Pages without a section of their own need no navigation on the left.
 _alone = (
-    "adding_a_method architecture benchmarks changelog cli conformance contributing models predictive quickstart saving"
+    "adding_a_method architecture arviz benchmarks changelog cli conformance contributing models predictive quickstart "
+    "report saving"
 )
 html_sidebars = {page: [] for page in _alone.split()}
 
@@ -79,6 +80,7 @@ EXAMPLES = [
     "uncertainty/plot_simulation_based_calibration.py",
     "uncertainty/plot_out_of_distribution.py",
     "uncertainty/plot_active_learning.py",
+    "uncertainty/plot_monitoring.py",
 ]
 
 

@@ -57,7 +57,18 @@ LAYERS = {
     "plots": Layer(MEASURES | {"labelled"}, LABELLED | {"matplotlib", "arviz_plots"}),
     "datasets": Layer(frozenset(), frozenset({"numpy", "pandas", "sklearn"})),
 }
-ABOVE_ALL = {"__init__", "benchmarking", "cli", "demo", "loading", "report", "tables", "testing", "validation", "zoo"}
+ABOVE_ALL = {
+    "__init__",
+    "benchmarking",
+    "cli",
+    "demo",
+    "loading",
+    "reporting",
+    "tables",
+    "testing",
+    "validation",
+    "zoo",
+}
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from typer.testing import CliRunner, Result
 
 from bnnzoo.cli import Budget, CommandError, app, method_names, methods_from
 from bnnzoo.inference import MeanFieldVI
-from bnnzoo.report import output
-from bnnzoo.report.output import new_folder
+from bnnzoo.reporting import output
+from bnnzoo.reporting.output import new_folder
 
 FAST = ["--methods", "map", "--num-steps", "30", "--hidden", "2"]
 
@@ -47,7 +47,13 @@ def test_compare_writes_a_report_and_trees_that_arviz_reads(table, tmp_path):
     out = tmp_path / "results"
     result = run("compare", table, "--target", "y", "--drop", "kind", "--out", out, "--methods", "mfvi,map", *FAST[2:])
     assert result.exit_code == 0, result.output
-    assert sorted(p.name for p in out.iterdir()) == ["map.nc", "mfvi.nc", "predictions.csv", "report.html"]
+    assert sorted(p.name for p in out.iterdir()) == [
+        "effects.csv",
+        "map.nc",
+        "mfvi.nc",
+        "predictions.csv",
+        "report.html",
+    ]
     assert "data.csv" in (out / "report.html").read_text()
     with xr.open_datatree(out / "mfvi.nc", engine="h5netcdf") as tree:
         tree.load()

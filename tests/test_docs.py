@@ -36,7 +36,7 @@ GUIDE = [*sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("[a-z]*/*.md")), ROOT / "
 PACKAGES = sorted(
     ".".join(path.parent.relative_to(ROOT).parts)
     for path in (ROOT / "bnnzoo").rglob("__init__.py")
-    if path.parent.name not in {"core", "labelled", "report"}
+    if path.parent.name not in {"core", "labelled"}
     and importlib.import_module(".".join(path.parent.relative_to(ROOT).parts)).__all__
 )
 

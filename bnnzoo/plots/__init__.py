@@ -5,6 +5,7 @@ from bnnzoo.plots.embedding import plot_embedding
 from bnnzoo.plots.forest import plot_comparison_forest
 from bnnzoo.plots.function import plot_function
 from bnnzoo.plots.histogram import plot_uncertainty_histogram
+from bnnzoo.plots.images import plot_images
 from bnnzoo.plots.maps import grid_inputs, line_inputs, plot_uncertainty_map
 from bnnzoo.plots.members import plot_members
 from bnnzoo.plots.pool import plot_acquisition
@@ -15,6 +16,7 @@ from bnnzoo.plots.risk_coverage import plot_risk_coverage
 from bnnzoo.plots.simplex import plot_simplex
 from bnnzoo.plots.traces import plot_optimisation
 from bnnzoo.plots.weights import plot_weights
+from bnnzoo.plots.windows import plot_windows
 
 __all__ = [
     "grid_inputs",
@@ -24,6 +26,7 @@ __all__ = [
     "plot_coverage",
     "plot_embedding",
     "plot_function",
+    "plot_images",
     "plot_members",
     "plot_optimisation",
     "plot_posterior_comparison",
@@ -34,4 +37,5 @@ __all__ = [
     "plot_uncertainty_histogram",
     "plot_uncertainty_map",
     "plot_weights",
+    "plot_windows",
 ]

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bnnzoo.labelled import SAMPLE_DIMS, average_probs, first_moment, moment
 from bnnzoo.plots.curves import Visuals, draw_labels, draw_once, figure_settings, of_each
+from bnnzoo.plots.rasters import draw_scale
 from bnnzoo.uncertainty import decompose
 
 __all__ = ["grid_inputs", "line_inputs", "plot_uncertainty_map"]
@@ -90,7 +91,8 @@ def plot_uncertainty_map(
     backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
         Default: ArviZ's.
     visuals : mapping of str to mapping or False, optional
-        Settings of a part, or False to leave it out: ``map``, ``observed``, ``title``, ``xlabel``, ``ylabel``.
+        Settings of a part, or False to leave it out: ``map``, ``scale`` (of the colours, beside each panel), ``observed``,
+        ``title``, ``xlabel``, ``ylabel``.
     **pc_kwargs
         Passed to ``arviz_plots.PlotCollection``.
 
@@ -124,7 +126,8 @@ def plot_uncertainty_map(
         plot_collection = PlotCollection.grid(
             drawn, cols=["part"], rows=["model"], backend=backend, figure_kwargs=figure, **pc_kwargs
         )
-    draw_once(plot_collection, _filled, "map", drawn, visuals, {"x": axes[0], "y": axes[1], "cmap": cmap})
+    filled = {"x": axes[0], "y": axes[1], "cmap": cmap, "scale": _scale(visuals)}
+    draw_once(plot_collection, _filled, "map", drawn, visuals, filled)
     if observed is not None:
         points = {"points": np.asarray(observed, float), "color": "black", "size": 8, "alpha": 0.6}
         draw_once(plot_collection, _scatter, "observed", drawn, visuals, points)
@@ -158,10 +161,20 @@ def _grid(inputs: Array, found: xr.Dataset) -> tuple[tuple[Array, Array], NDArra
     return axes, np.lexsort((inputs[:, 0], inputs[:, 1]))
 
 
-def _filled(data: xr.DataArray, target: Any, *, x: Array, y: Array, **kwargs: Any) -> Any:
-    return backend_from_object(target).contourf(
-        x, y, data.to_numpy().T, target, levels=_levels(data.to_numpy()), **kwargs
-    )
+def _filled(
+    data: xr.DataArray, target: Any, *, x: Array, y: Array, scale: Mapping[str, Any] | None, **kwargs: Any
+) -> Any:
+    levels = _levels(data.to_numpy())
+    artist = backend_from_object(target).contourf(x, y, data.to_numpy().T, target, levels=levels, **kwargs)
+    if scale is not None:
+        draw_scale(target, artist, **scale)
+    return artist
+
+
+def _scale(visuals: Visuals) -> Mapping[str, Any] | None:
+    """Return the settings of the colour scales, None for none."""
+    chosen = (visuals or {}).get("scale", True)
+    return chosen if isinstance(chosen, Mapping) else {} if chosen else None
 
 
 def _levels(values: Array) -> Array:

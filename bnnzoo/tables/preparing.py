@@ -106,6 +106,7 @@ def prepare(
         notes=(*notes_on_dates, *notes, *notes_on_gaps),
         beside_train={name: values[train] for name, values in columns.items()},
         beside_test={name: values[test] for name, values in columns.items()},
+        **_units(encoder),
     )
 
 
@@ -204,6 +205,13 @@ def _encoder(x: pd.DataFrame) -> ColumnTransformer:
     return ColumnTransformer(
         [("numeric", StandardScaler(), numeric), ("text", one_hot, text)], verbose_feature_names_out=False
     )
+
+
+def _units(encoder: ColumnTransformer) -> dict[str, NDArray[np.float64]]:
+    """Return mean and scale of the numeric columns."""
+    scaler = encoder.named_transformers_["numeric"]
+    known = hasattr(scaler, "mean_")  # not where there is no numeric column
+    return {"x_loc": scaler.mean_ if known else np.zeros(0), "x_scale": scaler.scale_ if known else np.ones(0)}
 
 
 def _scale(y: pd.Series, target: str) -> tuple[float, float]:

@@ -60,6 +60,8 @@ class Table:
         What was done to the frame besides splitting and standardising, one sentence each.
     beside_train, beside_test : mapping of str to ndarray
         Columns that are no inputs, such as an exposure, as they were.
+    x_loc, x_scale : ndarray
+        Mean and standard deviation of the numeric columns, which come first, over the training part.
     """
 
     task: Task
@@ -76,3 +78,5 @@ class Table:
     notes: tuple[str, ...] = ()
     beside_train: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
     beside_test: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
+    x_loc: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    x_scale: NDArray[np.float64] = field(default_factory=lambda: np.ones(0))

@@ -41,6 +41,12 @@ ensemble = bz.fit(model, replace(method, num_members=5), x[train], y[train], pro
 inside = bz.predict(ensemble, x[test], y[test])
 outside = bz.predict(ensemble, x[unknown])
 
+# %%
+# The digits about which the ensemble is most uncertain, with their predicted class, the right one where it differs, and their
+# predictive entropy.
+
+bz.plots.plot_images(inside, x[test].reshape(-1, 8, 8), num_images=12)
+
 wrong = bz.calibration.misclassified(inside)
 scores = {
     "ensemble, entropy": [bz.uncertainty.predictive_entropy(tree) for tree in (inside, outside)],

@@ -4,8 +4,9 @@ import numpy as np
 import xarray as xr
 
 from bnnzoo.predictive import datatree
-from bnnzoo.report.methods import Comparison, Fitted
-from bnnzoo.report.scores import CLASSIFICATION, REGRESSION
+from bnnzoo.reporting.methods import Comparison
+from bnnzoo.reporting.results import Fitted
+from bnnzoo.reporting.scores import CLASSIFICATION, REGRESSION
 from bnnzoo.tables import Table, Task
 
 ATTRIBUTES = {

@@ -15,6 +15,7 @@ from bnnzoo.plots import (
     plot_acquisition,
     plot_comparison_forest,
     plot_embedding,
+    plot_images,
     plot_members,
     plot_optimisation,
     plot_rhat,
@@ -22,9 +23,11 @@ from bnnzoo.plots import (
     plot_uncertainty_histogram,
     plot_uncertainty_map,
     plot_weights,
+    plot_windows,
 )
 from bnnzoo.testing import example_tree
 from bnnzoo.uncertainty import mutual_information, predictive_entropy, total_variance
+from bnnzoo.validation import monitor
 
 BACKENDS = ["none", "matplotlib", "bokeh", "plotly"]
 CLASSES = {name: example_tree("classification", num_rows=60, seed=seed) for seed, name in enumerate(("nuts", "mfvi"))}
@@ -56,7 +59,13 @@ def chains():
     return tree
 
 
+IMAGES = np.random.default_rng(0).normal(size=(60, 5, 4))
 PLOTS = {
+    "images": (lambda **kw: plot_images(CLASSES["nuts"], IMAGES, num_images=2, **kw), {"image", "title"}),
+    "windows": (
+        lambda **kw: plot_windows(windows(), statistics=["unusual", "accuracy"], **kw),
+        {"line", "points", "band", "ref_line", "title"},
+    ),
     "optimisation": (lambda **kw: plot_optimisation(TRACES, **kw), {"line"}),
     "histogram": (lambda **kw: plot_uncertainty_histogram(CLASSES, **kw), {"line", "title"}),
     "in and out": (lambda **kw: plot_uncertainty_histogram(CLASSES["nuts"], CLASSES["mfvi"], **kw), {"line"}),
@@ -80,6 +89,10 @@ PLOTS = {
 }
 
 
+def windows():
+    return {name: monitor(CLASSES[name], CLASSES["mfvi"], num_windows=3) for name in CLASSES}
+
+
 def scores():
     return {"BALD": bald(CLASSES["nuts"]), "entropy": max_entropy(CLASSES["nuts"])}
 
@@ -89,7 +102,8 @@ def scores():
 def test_what_is_drawn(name, backend):
     pytest.importorskip(f"arviz_plots.backend.{backend}", reason=f"needs {backend}")
     plot, visuals = PLOTS[name]
-    assert visuals | {"xlabel", "ylabel"} <= set(plot(backend=backend).viz.children)
+    labels = set() if name == "images" else {"xlabel", "ylabel"}
+    assert visuals | labels <= set(plot(backend=backend).viz.children)
 
 
 @pytest.mark.parametrize("name", PLOTS)
@@ -132,6 +146,63 @@ def test_histograms_have_area_one():
         entropy = predictive_entropy(CLASSES["nuts"])[rows]
         inside = (outline[:, 0] >= float(entropy.min()) - 0.3) & (outline[:, 0] <= float(entropy.max()) + 0.3)
         assert outline[~inside, 1].sum() == 0.0
+
+
+def drawn(plot, name):
+    return next(iter(plot.viz[name].data_vars.values())).values.ravel()
+
+
+def test_the_most_uncertain_images_come_first_with_their_entropy():
+    plot = plot_images(CLASSES["nuts"], IMAGES, num_images=3, backend="matplotlib")
+    entropy = predictive_entropy(CLASSES["nuts"])
+    order = np.argsort(-entropy.values)[:3]
+    scaled = (IMAGES - IMAGES.min()) / np.ptp(IMAGES)
+    for artist, title, row in zip(drawn(plot, "image"), drawn(plot, "title"), order, strict=True):
+        np.testing.assert_allclose(artist.get_array(), scaled[row])
+        assert title.get_text().endswith(f"{entropy.values[row]:.2f} nats")
+    wrong = misclassified(CLASSES["nuts"]).values[order]
+    assert [", is " in title.get_text() for title in drawn(plot, "title")] == wrong.tolist()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("shape", [(60, 3, 5, 4), (60, 5, 4, 3), (60, 1, 5, 4)])
+def test_images_may_have_colours(backend, shape):
+    pytest.importorskip(f"arviz_plots.backend.{backend}", reason=f"needs {backend}")
+    images = np.random.default_rng(0).random(shape)
+    assert drawn(plot_images(CLASSES["nuts"], images, rows=[7, -1], backend=backend), "image").size == 2
+
+
+def test_windows_are_those_of_monitor():
+    found = windows()
+    plot = plot_windows(found, backend="matplotlib")
+    assert plot.viz["line"]["curve"].dims == ("model", "statistic")
+    unusual = plot.viz["line"]["curve"].sel(model="mfvi", statistic="unusual").item()
+    np.testing.assert_allclose(unusual.get_ydata(), found["mfvi"]["unusual"])
+    level = plot.viz["ref_line"]["curve"].sel(model="mfvi", statistic="unusual").item()
+    np.testing.assert_allclose(level.get_ydata(), 0.05)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_maps_have_a_scale_of_their_colours(backend):
+    pytest.importorskip(f"arviz_plots.backend.{backend}", reason=f"needs {backend}")
+    plots = [
+        plot_uncertainty_map(REAL["nuts"], GRID, parts=["total"], visuals={"scale": scale}, backend=backend)
+        for scale in (False, True)
+    ]
+    without, with_scale = (number_of_scales(plot, backend) for plot in plots)
+    assert (without, with_scale) == (0, 1)
+
+
+def number_of_scales(plot, backend):
+    figure = plot.viz["figure"].item()
+    target = plot.viz["plot"].values.ravel()[0]
+    if backend == "none":
+        return sum(part["function"] == "colour_scale" for part in target)
+    if backend == "matplotlib":
+        return len(figure.axes) - 1
+    if backend == "plotly":
+        return sum(bool(trace.showscale) for trace in figure.data if trace.type == "contour")
+    return sum(type(part).__name__ == "ContourColorBar" for part in target.right)
 
 
 def test_a_map_does_not_depend_on_the_order_of_rows():
@@ -203,6 +274,22 @@ def test_bad_input_is_named():
         plot_embedding(np.zeros((60, 3)), misclassified(CLASSES["nuts"]), backend="none")
     with pytest.raises(ValueError, match="'bald' has scores of shape"):
         plot_acquisition(bald(CLASSES["nuts"]), X, backend="none")
+
+
+def test_bad_images_and_windows_are_named():
+    tree = CLASSES["nuts"]
+    with pytest.raises(ValueError, match="There are 3 images, but 60 predictions: pass one image for each"):
+        plot_images(tree, IMAGES[:3], backend="none")
+    with pytest.raises(ValueError, match=r"images have shape \(60, 20\): write \[obs_id, height, width\]"):
+        plot_images(tree, IMAGES.reshape(60, 20), backend="none")
+    with pytest.raises(ValueError, match="rows names 99, but there are 60 observations: write positions"):
+        plot_images(tree, IMAGES, rows=[0, 99], backend="none")
+    with pytest.raises(ValueError, match="num_images=0: write a positive number"):
+        plot_images(tree, IMAGES, num_images=0, backend="none")
+    with pytest.raises(ValueError, match="statistics names 'coverage': write some of unusual, drift_p_value"):
+        plot_windows(windows(), statistics=["coverage"], backend="none")
+    with pytest.raises(ValueError, match=r"There is no statistic to plot: pass what bnnzoo.monitor returns"):
+        plot_windows(xr.Dataset({"other": ("window", [1.0])}), backend="none")
 
 
 def test_a_row_that_is_not_there_has_no_simplex():

@@ -1,6 +1,0 @@
-"""Comparison of inference methods on a table: scores, figures and a self-contained HTML page."""
-
-from bnnzoo.report.methods import Comparison, Fitted, compare, model_for
-from bnnzoo.report.page import render
-
-__all__ = ["Comparison", "Fitted", "compare", "model_for", "render"]

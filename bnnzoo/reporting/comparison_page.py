@@ -1,0 +1,96 @@
+"""The report of a comparison on a table."""
+
+import json
+
+from bnnzoo.reporting.blocks import Block, Code, Section, Sentences
+from bnnzoo.reporting.checks import class_grid, confusion_grid, loo_grid, sampler_grid
+from bnnzoo.reporting.methods import Comparison
+from bnnzoo.reporting.page import Page, footer
+from bnnzoo.reporting.pictures import effect_pictures, pictures
+from bnnzoo.reporting.style import colours
+from bnnzoo.reporting.summary import findings, score_grid
+
+__all__ = ["render"]
+
+BY_CLASS = "Held-out observations. A dash means that the class was never predicted or never observed."
+
+
+def render(comparison: Comparison) -> str:
+    """Return the report as one self-contained HTML document.
+
+    Parameters
+    ----------
+    comparison : Comparison
+
+    Returns
+    -------
+    str
+        HTML without references to other files; figures are embedded as SVG.
+    """
+    table = comparison.table
+    sections = (
+        Section("Scores of held-out predictions", (score_grid(comparison),)),
+        Section("Findings", (Sentences(tuple(findings(comparison))),)),
+        *(Section(grid.title, (grid,)) for grid in (loo_grid(comparison), sampler_grid(comparison)) if grid),
+        *_by_class(comparison),
+        *(Section(each.title, (each,)) for each in (*pictures(comparison), *effect_pictures(comparison))),
+        Section("Data and settings", _settings(comparison)),
+    )
+    return Page(
+        kicker=f"Bayesian neural network · {table.task}",
+        title=f"{table.target}, from {comparison.source}",
+        description=f"{comparison.model}.",
+        facts=_facts(comparison),
+        sections=sections,
+        colours=colours(fitted.name for fitted in comparison.fitted),
+        simple=tuple(baseline.name for baseline in comparison.baselines),
+        footer=footer(),
+    ).html()
+
+
+def _facts(comparison: Comparison) -> tuple[tuple[str, str], ...]:
+    table = comparison.table
+    last = ("Classes", len(table.classes)) if table.classes else (f"sd of {table.target}", f"{table.y_scale:.4g}")
+    facts = {
+        "Rows": len(table.y_train) + len(table.y_test),
+        "Training": len(table.y_train),
+        "Held out": len(table.y_test),
+        "Inputs": len(table.features),
+        last[0]: last[1],
+        "Seed": comparison.seed,
+    }
+    return tuple((label, str(value)) for label, value in facts.items())
+
+
+def _by_class(comparison: Comparison) -> list[Section]:
+    classes = comparison.classes
+    return [
+        Section(
+            f"Confusion matrix and scores by class: {fitted.name}",
+            (confusion_grid(fitted, classes), class_grid(fitted, classes), Sentences((BY_CLASS,))),
+        )
+        for fitted in (comparison.fitted if classes else ())
+    ]
+
+
+def _settings(comparison: Comparison) -> tuple[Block, ...]:
+    table, fitted = comparison.table, comparison.fitted
+    inputs = "Inputs were" if table.classes else "Inputs and target were"
+    introduction = (
+        f"{inputs} standardised by the training part. Everything above is in the units of the target, so log densities include "
+        "the Jacobian. Next to this page are predictions.csv, the held-out predictions one row each, effects.csv, the effects of "
+        "all inputs, and one netCDF file per method, with the tree of the training data at its root and the predictions for "
+        "held-out observations in held_out: "
+        f'xarray.open_datatree("{fitted[0].name}.nc").'
+    )
+    blocks: list[Block] = [Sentences((introduction,))]
+    for one in fitted:
+        settings = json.dumps(json.loads(one.train.attrs["config"]), indent=2)
+        blocks.append(Code(f"{one.name}: settings", settings))
+    if table.classes:
+        blocks.append(Code("Classes", ", ".join(table.classes)))
+    if table.notes:
+        blocks.append(Sentences((" ".join(table.notes),)))
+    blocks.append(Code("Inputs", ", ".join(table.features)))
+    blocks.append(Code("Held-out rows (counted from 1)", ", ".join(map(str, table.test_rows))))
+    return tuple(blocks)
