@@ -23,6 +23,7 @@ from bnnzoo.zoo.prior import prior_spread
 __all__ = ["Card", "PriorChoice"]
 
 WIDTH = 100
+PRIOR_ROWS = 100  # enough for the prior predictive; images take time
 
 
 @dataclass(frozen=True)
@@ -171,8 +172,8 @@ class Card:
         return tree
 
     def prior_predictive(self, *, num_draws: int = 200, seed: int = 0, folder: str | Path | None = None) -> xr.DataTree:
-        """Return draws from the prior and their predictions for the card's training rows."""
-        train = self.data(folder).train.values()
+        """Return draws from the prior and their predictions for the first rows, up to 100, of the card's training data."""
+        train = [values[:PRIOR_ROWS] for values in self.data(folder).train.values()]
         return prior_predictive(self.model(), *train, num_draws=num_draws, seed=seed, dtype=self.dtype)
 
     def prior_spread(self, *, num_draws: int = 200, seed: int = 0, folder: str | Path | None = None) -> float:

@@ -6,10 +6,43 @@ from importlib import import_module
 from typing import Any
 
 from bnnzoo.zoo.card import Card
-from bnnzoo.zoo.cards import NAMES
 from bnnzoo.zoo.data import ZooError
 
-__all__ = ["Catalogue", "list", "load"]
+__all__ = ["NAMES", "Catalogue", "list", "load"]
+
+NAMES = (
+    "linear-regression",
+    "logistic-regression",
+    "polynomial-gap",
+    "foong-one-layer",
+    "foong-two-layers",
+    "neal-regression",
+    "neal-binary",
+    "neal-three-classes",
+    "neal-outliers",
+    "uci-fixed-noise",
+    "uci-inferred-noise",
+    "uci-heteroscedastic",
+    "horseshoe-sparse",
+    "cubic",
+    "spiral",
+    "overlapping-classes",
+    "two-moons",
+    "digits-mlp",
+    "mnist-convnet",
+    "residual-filter-response",
+    "spectral-residual",
+    "evidential-regression",
+    "evidential-classification",
+    "last-layer",
+    "mixture-density",
+    "recurrent",
+    "poisson-counts",
+    "ordinal-ratings",
+    "censored-survival",
+    "mixed-effects",
+)
+"""Of the cards, in the order of the list: simple ones first."""
 
 
 class Catalogue(tuple[Card, ...]):

@@ -1,36 +1,3 @@
-"""The cards: one file each, which defines ``CARD``. A new card is its file and its name here."""
+"""The cards: one file each, which defines ``CARD``. A new card is its file and its name in ``bnnzoo.zoo.catalogue``."""
 
-__all__ = ["NAMES"]
-
-NAMES = (
-    "linear-regression",
-    "logistic-regression",
-    "polynomial-gap",
-    "foong-one-layer",
-    "foong-two-layers",
-    "neal-regression",
-    "neal-binary",
-    "neal-three-classes",
-    "neal-outliers",
-    "uci-fixed-noise",
-    "uci-inferred-noise",
-    "uci-heteroscedastic",
-    "horseshoe-sparse",
-    "cubic",
-    "spiral",
-    "overlapping-classes",
-    "two-moons",
-    "digits-mlp",
-    "mnist-convnet",
-    "residual-filter-response",
-    "spectral-residual",
-    "evidential-regression",
-    "evidential-classification",
-    "last-layer",
-    "mixture-density",
-    "recurrent",
-    "poisson-counts",
-    "ordinal-ratings",
-    "censored-survival",
-    "mixed-effects",
-)
+__all__: list[str] = []
