@@ -70,8 +70,8 @@ CARD = Card(
     references=("J. Klein, M. Moeschberger (2003), Survival analysis, chapter 12.",),
     prior=PriorChoice(
         scale="N(0, 1 / fan-in) for weights, N(0, 0.5²) for biases; LogNormal(0, 0.5²) for the shape",
-        why="Mean times have a central 68% between about 0.4 and 2.6 times the unit of time, or half a width of 1.",
-        spread=1.0,
+        why="Mean times have a central 68% between about 0.4 and 2.6 times the unit of time, or half a width of 1.1.",
+        spread=1.1,
     ),
     model=make_model,
     source=make_data,
@@ -81,5 +81,5 @@ CARD = Card(
         "mfvi": MeanFieldVI(num_steps=3000),
         "ensemble": DeepEnsemble(10, num_steps=2000),
     },
-    long_run=MAMS(num_chains=8, num_warmup=1000, num_draws=6000),
+    long_run=MAMS(num_chains=8, num_warmup=1000, num_draws=4000),
 )

@@ -50,9 +50,9 @@ CARD = Card(
         scale="horseshoe with global scale 0.2 and a slab of 2 for the first layer; N(0, 2² / fan-in) for the rest",
         why=(
             "A global scale of 0.2 expects one weight in six to matter, of 60; functions have a prior standard "
-            "deviation near 1.9."
+            "deviation near 1.75."
         ),
-        spread=1.9,
+        spread=1.75,
     ),
     model=make_model,
     source=make_data,

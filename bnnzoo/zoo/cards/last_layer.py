@@ -46,8 +46,8 @@ CARD = Card(
     ),
     prior=PriorChoice(
         scale="N(0, 2² / fan-in) for weights, N(0, 1) for biases",
-        why="Functions have a prior standard deviation of about 1.8, a little more than the range of the sine.",
-        spread=1.8,
+        why="Functions have a prior standard deviation of about 1.9, a little more than the range of the sine.",
+        spread=1.9,
     ),
     model=make_model,
     source=make_data,
@@ -57,5 +57,5 @@ CARD = Card(
         "mams": MAMS(num_warmup=1000, num_draws=2000),
         "mfvi": MeanFieldVI(num_steps=6000),
     },
-    long_run=MAMS(num_chains=8, num_warmup=1000, num_draws=8000),
+    long_run=MAMS(num_chains=8, num_warmup=1000, num_draws=4000),
 )

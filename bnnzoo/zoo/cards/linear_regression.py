@@ -41,7 +41,7 @@ CARD = Card(
     prior=PriorChoice(
         scale="N(0, 1) for every coefficient",
         why="E[y | x] has a prior standard deviation of about two at a typical row, twice the spread of the responses.",
-        spread=1.8,
+        spread=2.0,
     ),
     model=make_model,
     source=make_data,

@@ -46,7 +46,7 @@ CARD = Card(
             "The largest of ten probabilities is below 0.3 on average: the network has no opinion about images it has "
             "not seen."
         ),
-        spread=0.2,
+        spread=0.27,
     ),
     model=make_model,
     source=make_data,

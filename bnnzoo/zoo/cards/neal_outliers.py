@@ -47,10 +47,10 @@ CARD = Card(
     prior=PriorChoice(
         scale="N(0, 2² / fan-in) for weights, N(0, 1) for biases; HalfNormal(0.5) for the noise",
         why="Functions have a prior standard deviation of about two, as large as the range of the responses.",
-        spread=1.9,
+        spread=1.8,
     ),
     model=make_model,
     source=make_data,
     methods=small_methods(),
-    long_run=MAMS(num_chains=8, num_warmup=1000, num_draws=8000),
+    long_run=MAMS(num_chains=8, num_warmup=1000, num_draws=4000),
 )

@@ -61,13 +61,13 @@ CARD = Card(
     prior=PriorChoice(
         scale="N(0, 2² / fan-in) for weights, N(0, 1) for biases; ordered standard normal steps for cutpoints",
         why=(
-            "The largest of four probabilities is about 0.65 on average: ratings at the ends are plausible, and not "
+            "The largest of four probabilities is about 0.69 on average: ratings at the ends are plausible, and not "
             "certain."
         ),
-        spread=0.65,
+        spread=0.69,
     ),
     model=make_model,
     source=make_data,
     methods=small_methods(),
-    long_run=MAMS(num_chains=8, num_warmup=1000, num_draws=6000),
+    long_run=MAMS(num_chains=8, num_warmup=1000, num_draws=4000),
 )

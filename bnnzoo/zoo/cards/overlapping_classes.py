@@ -44,11 +44,11 @@ CARD = Card(
     ),
     prior=PriorChoice(
         scale="N(0, 3² / fan-in) for weights, N(0, 1) for biases",
-        why="Logits have a prior standard deviation of about 2.5: the larger of both probabilities is 0.85 on average.",
-        spread=0.85,
+        why="Logits have a prior standard deviation of about 2.5: the larger of both probabilities is 0.83 on average.",
+        spread=0.83,
     ),
     model=make_model,
     source=make_data,
     methods=small_methods(),
-    long_run=MAMS(num_chains=8, num_warmup=1000, num_draws=6000),
+    long_run=MAMS(num_chains=8, num_warmup=1000, num_draws=4000),
 )

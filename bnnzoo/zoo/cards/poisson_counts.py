@@ -37,13 +37,13 @@ CARD = Card(
     prior=PriorChoice(
         scale="N(0, 1.5² / fan-in) for weights, N(0, 1) for biases",
         why=(
-            "Log rates have a prior standard deviation of about 1.6, rates half a central 68% width near 2.3; twice "
+            "Log rates have a prior standard deviation of about 1.6, rates half a central 68% width near 1.7; twice "
             "the scale would put rates of thousands into the prior."
         ),
-        spread=2.3,
+        spread=1.7,
     ),
     model=make_model,
     source=make_data,
     methods=small_methods(),
-    long_run=MAMS(num_chains=8, num_warmup=1000, num_draws=6000),
+    long_run=MAMS(num_chains=8, num_warmup=1000, num_draws=4000),
 )

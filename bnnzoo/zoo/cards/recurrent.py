@@ -88,10 +88,10 @@ CARD = Card(
     prior=PriorChoice(
         scale="N(0, 1 / fan-in) for weights, N(0, 0.5²) for biases; HalfNormal(0.5) for the noise",
         why=(
-            "The next value has a prior standard deviation of about 0.7, that of a sine; larger recurrent weights "
+            "The next value has a prior standard deviation of about 0.77, that of a sine; larger recurrent weights "
             "would be chaotic."
         ),
-        spread=0.7,
+        spread=0.77,
     ),
     model=make_model,
     source=make_data,

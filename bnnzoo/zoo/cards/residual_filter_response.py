@@ -80,8 +80,8 @@ CARD = Card(
     ),
     prior=PriorChoice(
         scale="N(0, 1 / fan-in) for weights, N(0, 0.3²) for biases and for normalisation",
-        why="The largest of ten probabilities is about 0.25 on average: the prior has no opinion about digits.",
-        spread=0.25,
+        why="The largest of ten probabilities is about 0.33 on average: a draw from the prior rarely decides.",
+        spread=0.33,
     ),
     model=make_model,
     source=make_data,

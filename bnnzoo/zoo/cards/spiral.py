@@ -43,10 +43,10 @@ CARD = Card(
     prior=PriorChoice(
         scale="N(0, 2.5² / fan-in) for weights, N(0, 1) for biases",
         why=(
-            "The largest of three probabilities is about 0.8 on average: a draw from the prior is often, but not "
+            "The largest of three probabilities is about 0.84 on average: a draw from the prior is often, but not "
             "always, decided."
         ),
-        spread=0.8,
+        spread=0.84,
     ),
     model=make_model,
     source=make_data,
