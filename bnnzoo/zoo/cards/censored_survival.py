@@ -63,7 +63,7 @@ CARD = Card(
     name="censored-survival",
     title="Censored survival times, Weibull with a network as scale",
     description=(
-        "One hundred and forty times to an event, about a quarter of them censored at the end of the study: of these "
+        "One hundred and forty times to an event, one in six of them censored at the end of the study: of these "
         "only the survival function enters the likelihood. Leaving them out, or taking the end for the event, would "
         "make all predictions too short."
     ),

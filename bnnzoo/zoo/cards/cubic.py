@@ -35,8 +35,8 @@ CARD = Card(
     title="A cubic, extrapolated",
     description=(
         "Forty observations of a cubic on (-4, 4), predicted up to -6 and 6: the toy problem of deep ensembles and of "
-        "probabilistic backpropagation. Within the data every method agrees; beyond them the exact posterior widens "
-        "and ensembles of optimised networks stay together."
+        "probabilistic backpropagation. Methods differ in what they say beyond the data, where the exact posterior "
+        "widens."
     ),
     references=(
         "B. Lakshminarayanan, A. Pritzel, C. Blundell (2017), Simple and scalable predictive uncertainty estimation "

@@ -32,7 +32,7 @@ CARD = Card(
     title="Handwritten digits of 8 x 8 pixels, one hidden layer",
     description=(
         "Ten classes from 64 pixels, 2,410 parameters. Small enough to fit in seconds, and with enough ambiguous "
-        "digits for calibration to matter. All methods are right about 97% of the images and differ in log density."
+        "digits for calibration to matter."
     ),
     references=("E. Alpaydin, C. Kaynak (1998), Cascading classifiers.",),
     prior=PriorChoice(

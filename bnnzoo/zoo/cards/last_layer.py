@@ -34,8 +34,7 @@ CARD = Card(
     description=(
         "Seventy observations with a gap, and a network of two hidden layers. The layers below are optimised and only "
         "the last one has a posterior, which for normal noise is normal: the cheapest way to give a network an "
-        "uncertainty. Compare it with all layers sampled: features that were optimised on the data are too sure in the "
-        "gap."
+        "uncertainty. Sampling all layers shows what fixed features leave out."
     ),
     references=(
         "J. Snoek et al. (2015), Scalable Bayesian optimization using deep neural networks, ICML.",

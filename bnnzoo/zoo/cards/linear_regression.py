@@ -40,7 +40,10 @@ CARD = Card(
     references=("C. Bishop (2006), Pattern recognition and machine learning, section 3.3.",),
     prior=PriorChoice(
         scale="N(0, 1) for every coefficient",
-        why="E[y | x] has a prior standard deviation of about two at a typical row, twice the spread of the responses.",
+        why=(
+            "E[y | x] has a prior standard deviation of about two at a typical row, more than twice that of the "
+            "responses."
+        ),
         spread=2.0,
     ),
     model=make_model,

@@ -30,7 +30,7 @@ CARD = Card(
     name="poisson-counts",
     title="Poisson counts with a network as log rate",
     description=(
-        "Eighty counts between 0 and 20 whose log rate is a smooth function of one input. The variance follows the "
+        "Eighty counts between 0 and 15 whose log rate is a smooth function of one input. The variance follows the "
         "mean, so that there is no noise to estimate and all the uncertainty about the rate is epistemic."
     ),
     references=("P. McCullagh, J. Nelder (1989), Generalized linear models, chapter 6.",),

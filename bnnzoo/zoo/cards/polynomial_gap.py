@@ -61,7 +61,7 @@ CARD = Card(
         scale="N(0, 1) for each coefficient of a Chebyshev polynomial",
         why=(
             "Every feature lies between -1 and 1, so that functions have a prior standard deviation near 1.7 at all x, "
-            "about twice the amplitude of the data; powers of x would make it explode at the ends."
+            "a little more than the largest responses; powers of x would make it explode at the ends."
         ),
         spread=1.7,
     ),

@@ -36,8 +36,8 @@ CARD = Card(
     name="spiral",
     title="Three arms of a spiral",
     description=(
-        "Three hundred observations in three arms that wind around each other. Networks separate the arms easily; they "
-        "differ in how sure they are outside of them. The gallery shows the maps."
+        "Three hundred observations in three arms that wind around each other. Networks separate the arms; methods "
+        "differ in how sure they are outside of them, which the gallery shows in maps."
     ),
     references=("A. Karpathy, notes of the course CS231n, where the spiral is the first example of a network.",),
     prior=PriorChoice(

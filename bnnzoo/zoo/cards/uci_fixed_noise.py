@@ -39,9 +39,8 @@ CARD = Card(
     title="Yacht hydrodynamics, one hidden layer, fixed noise",
     description=(
         "Resistance of 308 yachts from six measurements of their hulls, in the benchmark's split 0. The noise is fixed "
-        "at a tenth of the target's standard deviation, ten times what the data turn out to have: compare with uci-"
-        "inferred-noise. Published mean log densities on this table are -1.55 (dropout, 2016) and -1.18 (deep "
-        "ensembles, 2017), in original units."
+        "at a tenth of the target's standard deviation: compare with uci-inferred-noise. Published mean log densities "
+        "on this table are -1.55 (dropout, 2016) and -1.18 (deep ensembles, 2017), in original units."
     ),
     references=(
         (

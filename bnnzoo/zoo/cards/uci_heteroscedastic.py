@@ -21,9 +21,8 @@ CARD = Card(
     name="uci-heteroscedastic",
     title="Yacht hydrodynamics, one hidden layer, noise that depends on the inputs",
     description=(
-        "The table of uci-fixed-noise, with a network that has a mean and a scale as outputs. Resistance grows steeply "
-        "with speed, and so does its noise: at low speeds predictions become far sharper than one common scale "
-        "allows."
+        "The table of uci-fixed-noise, with a network that has a mean and a scale as outputs, because resistance grows "
+        "steeply with speed: one common scale is too wide for slow yachts, or too narrow for fast ones."
     ),
     references=(
         "B. Lakshminarayanan, A. Pritzel, C. Blundell (2017), Simple and scalable predictive uncertainty estimation.",

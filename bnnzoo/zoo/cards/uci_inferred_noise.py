@@ -23,9 +23,8 @@ CARD = Card(
     name="uci-inferred-noise",
     title="Yacht hydrodynamics, one hidden layer, inferred noise",
     description=(
-        "The table of uci-fixed-noise, with the standard deviation of the noise as one more unknown. It comes out far "
-        "below a tenth of the target's, and the mean log density rises by more than any change of the inference method "
-        "brings."
+        "The table of uci-fixed-noise, with the standard deviation of the noise as one more unknown: the log density "
+        "of a regression depends on it as much as on the function."
     ),
     references=(
         (
