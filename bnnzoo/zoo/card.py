@@ -167,7 +167,8 @@ class Card:
         **options
             Such as ``num_draws=200``; see :func:`bnnzoo.predict`.
         """
-        tree = predict(posterior, **options, **self.data(folder).test)
+        arguments: dict[str, Any] = {**options, **self.data(folder).test}
+        tree = predict(posterior, **arguments)
         tree.attrs |= {"card": self.name, "card_version": self.version}
         return tree
 

@@ -3,7 +3,6 @@
 import builtins
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any
 
 from bnnzoo.zoo.card import Card
 from bnnzoo.zoo.data import ZooError
@@ -113,8 +112,8 @@ def load(name: str) -> Card:
         near = get_close_matches(str(name), NAMES, 3, 0.4)
         hint = f"the nearest names are {', '.join(near)}" if near else "bz.zoo.list() has the names"
         raise ZooError(f"There is no card {name!r} in the zoo; {hint}.")
-    card: Any = import_module(f"bnnzoo.zoo.cards.{name.replace('-', '_')}").CARD
-    return card  # type: ignore[no-any-return]
+    card: Card = import_module(f"bnnzoo.zoo.cards.{name.replace('-', '_')}").CARD
+    return card
 
 
 def _needed(card: Card) -> str:

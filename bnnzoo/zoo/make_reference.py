@@ -168,7 +168,7 @@ def _attributes(card: Card, tree: xr.DataTree, folder: str | Path | None) -> dic
         "fingerprint": json.dumps(fingerprint(data.train) + fingerprint(data.test)),
         "sampling": "mcmc",
     }
-    return about | {name: tree.attrs[name] for name in tree.attrs if name.endswith("version") or name == "seed"}
+    return about | {str(k): v for k, v in tree.attrs.items() if str(k).endswith("version") or k == "seed"}
 
 
 if __name__ == "__main__":

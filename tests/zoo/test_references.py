@@ -2,12 +2,12 @@
 
 import json
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 import bnnzoo as bz
 from bnnzoo.zoo import make_reference
@@ -39,7 +39,7 @@ def test_each_has_converged_and_is_of_the_card_as_it_is(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES[:3])
 def test_a_reference_is_within_the_floor_of_itself(name: str) -> None:
     found = bz.zoo.score(bz.zoo.reference(name), name)
-    assert float(found["ratio"].max()) < 1.0
+    assert float(found["ratio"].max()) <= 1.0
     assert set(found["measure"].values) >= {"wasserstein"}
 
 
@@ -62,11 +62,14 @@ def test_the_reference_of_linear_regression_is_the_exact_posterior() -> None:
 def test_scores_tell_a_good_method_from_a_bad_one() -> None:
     card = bz.zoo.load("linear-regression")
     good = card.predict(card.fit("laplace", progress=False), num_draws=512)  # exact here
-    bad = card.predict(card.fit(bz.MAP(num_members=8, num_steps=100), progress=False))
-    ratio = bz.zoo.score(good, card.name)["ratio"]
-    assert float(ratio.max()) < 2
-    far = bz.zoo.score(bad, card.name)["ratio"].sel(measure="wasserstein")
-    assert float(far) > 5 * float(ratio.sel(measure="wasserstein"))
+    bad = good.copy()
+    bad["conditional"] = good["conditional"].to_dataset() * 0.7 + 0.3 * good["conditional"].to_dataset().mean("draw")
+    near, far = (bz.zoo.score(tree, card.name)["ratio"] for tree in (good, bad))
+    assert float(near.max()) < 1.5
+    assert float(far.sel(measure="log_sd_ratio")) > 3 * float(near.sel(measure="log_sd_ratio"))
+    assert float(far.sel(measure="mean_difference")) == pytest.approx(
+        float(near.sel(measure="mean_difference")), rel=0.1
+    )
 
 
 def test_other_rows_are_refused() -> None:
@@ -92,26 +95,20 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
 
 def test_a_reference_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     newer = replace(bz.zoo.load("linear-regression"), version=99)
-    monkeypatch.setattr("bnnzoo.zoo.reference.load", lambda name: newer)
+    monkeypatch.setattr(sys.modules["bnnzoo.zoo.reference"], "load", lambda name: newer)
     with pytest.raises(
         bz.zoo.ZooError, match=r"of version 1 of the card, which is at version 99: write python -m bnnzoo.zoo"
     ):
         bz.zoo.reference("linear-regression")
 
 
-def fake_run(chains: int, shift: float = 0.0) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(0)
-    theta = torch.randn(chains, 400, 4, generator=generator)
-    return theta + shift * torch.arange(chains)[:, None, None]
-
-
-@pytest.mark.parametrize(("chains", "shift"), [(4, 0.0), (8, 1.0)])
+@pytest.mark.parametrize(("chains", "shift"), [(4, 0.0), (8, 0.0), (8, 1.0)])
 def test_a_run_that_has_not_converged_is_no_reference(chains: int, shift: float) -> None:
-    card = bz.zoo.load("linear-regression")
-    posterior = card.fit(bz.NUTS(num_chains=chains, num_warmup=5, num_draws=5), progress=False)
-    tree = card.predict(replace(posterior, theta=fake_run(chains, shift)))
+    """Too few chains; too few draws; chains apart."""
+    tree = bz.zoo.reference("linear-regression").isel(chain=slice(chains), draw=slice(400 // chains))
+    tree["conditional"] = tree["conditional"].to_dataset() + shift * tree["chain"]
     with pytest.raises(bz.zoo.ZooError, match=f"'linear-regression' is no reference: {chains} chains, R-hat"):
-        make_reference.stored(card, tree)
+        make_reference.stored(bz.zoo.load("linear-regression"), tree)
 
 
 def test_a_card_without_a_long_run_makes_no_reference(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

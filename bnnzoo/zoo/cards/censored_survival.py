@@ -1,6 +1,7 @@
 """Survival times, some of them censored, with a network as scale."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyro
@@ -32,8 +33,9 @@ class Survival:
         """Sample the weights and the shape, observe times, and count the survival of censored rows."""
         scale = models.random_module("net", self.net, models.priors.fan_in(1.0, 0.5))(x).squeeze(-1).exp()
         shape = pyro.sample("shape", dist.LogNormal(0.0, 0.5))
+        seen: Any = True if event is None else event
         with pyro.plate("data", len(x)):
-            with pyro.poutine.mask(mask=True if event is None else event):
+            with pyro.poutine.mask(mask=seen):
                 pyro.sample("time", dist.Weibull(scale, shape, validate_args=False), obs=time)
             if event is not None:
                 pyro.factor("later", torch.where(event, 0.0, -((time / scale) ** shape)))
@@ -81,5 +83,5 @@ CARD = Card(
         "mfvi": MeanFieldVI(num_steps=3000),
         "ensemble": DeepEnsemble(10, num_steps=2000),
     },
-    long_run=MAMS(num_chains=8, num_warmup=1000, num_draws=4000),
+    long_run=MAMS(num_chains=8, num_warmup=1000, num_draws=2000),
 )

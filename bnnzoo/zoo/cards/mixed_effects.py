@@ -82,5 +82,5 @@ CARD = Card(
         "mfvi": MeanFieldVI(num_steps=4000),
         "full-rank-vi": FullRankVI(num_steps=6000),
     },
-    long_run=MAMS(num_chains=8, num_warmup=1000, num_draws=4000),
+    long_run=MAMS(num_chains=8, num_warmup=1000, num_draws=2000),
 )

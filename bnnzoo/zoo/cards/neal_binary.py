@@ -57,5 +57,5 @@ CARD = Card(
         "mfvi": MeanFieldVI(num_steps=4000),
         "ensemble": DeepEnsemble(10, num_steps=2000),
     },
-    long_run=MAMS(num_chains=8, num_warmup=2000, num_draws=8000, target_accept=0.9),
+    long_run=MAMS(num_chains=8, num_warmup=1000, num_draws=4000, target_accept=0.9),
 )
