@@ -177,7 +177,7 @@ class Card:
         train = [values[:PRIOR_ROWS] for values in self.data(folder).train.values()]
         return prior_predictive(self.model(), *train, num_draws=num_draws, seed=seed, dtype=self.dtype)
 
-    def prior_spread(self, *, num_draws: int = 200, seed: int = 0, folder: str | Path | None = None) -> float:
+    def prior_spread(self, *, num_draws: int = 400, seed: int = 0, folder: str | Path | None = None) -> float:
         """Return how much the prior predictive spreads, which ``prior.spread`` states.
 
         For real outcomes: half the width of the central 68% of the draws of E[y | x, theta], as the median over rows; for

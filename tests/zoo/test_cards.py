@@ -65,7 +65,7 @@ def test_data_are_the_same_each_time_and_ready_for_the_model(name: str) -> None:
 @pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in sorted(LARGE))])
 def test_the_prior_predictive_spreads_as_the_card_says(name: str) -> None:
     card = bz.zoo.load(name)
-    assert card.prior_spread() == pytest.approx(card.prior.spread, rel=0.1)
+    assert card.prior_spread() == pytest.approx(card.prior.spread, rel=0.25)
 
 
 @pytest.mark.reference
@@ -73,7 +73,7 @@ def test_the_prior_predictive_spreads_as_the_card_says(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in OWN])
 def test_the_prior_predictive_of_cards_with_data_of_the_user(name: str, bnnzoo_data: Path) -> None:
     card = bz.zoo.load(name)
-    assert card.prior_spread(folder=bnnzoo_data) == pytest.approx(card.prior.spread, rel=0.1)
+    assert card.prior_spread(folder=bnnzoo_data) == pytest.approx(card.prior.spread, rel=0.25)
 
 
 def smoke_fits(card: Card, method: str, tmp_path: Path, folder: Path | None = None) -> None:

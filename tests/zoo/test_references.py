@@ -106,7 +106,7 @@ def test_a_reference_of_another_version_is_refused(monkeypatch: pytest.MonkeyPat
 def test_a_run_that_has_not_converged_is_no_reference(chains: int, shift: float) -> None:
     """Too few chains; too few draws; chains apart."""
     tree = bz.zoo.reference("linear-regression").isel(chain=slice(chains), draw=slice(400 // chains))
-    tree["conditional"] = tree["conditional"].to_dataset() + shift * tree["chain"]
+    tree["conditional"] = tree["conditional"].to_dataset() + shift * tree["conditional"]["chain"]
     with pytest.raises(bz.zoo.ZooError, match=f"'linear-regression' is no reference: {chains} chains, R-hat"):
         make_reference.stored(bz.zoo.load("linear-regression"), tree)
 

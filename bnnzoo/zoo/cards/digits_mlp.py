@@ -51,6 +51,6 @@ CARD = Card(
         "kfac": KFACLaplace(map=MAP(num_steps=600, polish_steps=200)),
         "mfvi": MeanFieldVI(num_steps=1500, num_particles=2),
         "ensemble": DeepEnsemble(5, num_steps=600),
-        "dropout": MCDropout(num_steps=1500, num_particles=2),
+        "dropout": MCDropout(rate=0.1, num_steps=1500, num_particles=2),
     },
 )

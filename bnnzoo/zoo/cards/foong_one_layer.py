@@ -72,5 +72,5 @@ CARD = Card(
         "laplace": Laplace(map=MAP(num_members=4, num_steps=3000)),
         "mfvi": MeanFieldVI(num_steps=6000),
     },
-    long_run=MAMS(num_chains=8, num_warmup=1000, num_draws=4000),
+    long_run=MAMS(num_chains=8, num_warmup=500, num_draws=2000),
 )

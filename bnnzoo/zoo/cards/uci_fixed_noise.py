@@ -61,6 +61,6 @@ CARD = Card(
         "laplace": Laplace(map=MAP(num_members=2, num_steps=3000)),
         "mfvi": MeanFieldVI(num_steps=6000),
         "ensemble": DeepEnsemble(5, num_steps=3000),
-        "dropout": MCDropout(num_steps=4000),
+        "dropout": MCDropout(rate=0.05, num_steps=4000),
     },
 )
