@@ -101,22 +101,25 @@ def write(tree: xr.DataTree, path: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the references of the cards named on the command line; return the exit code."""
+    """Make the references of the cards named on the command line; return 0, or 2 if one of them was refused."""
     parser = argparse.ArgumentParser(prog="python -m bnnzoo.zoo.make_reference", description=__doc__)
     parser.add_argument("names", nargs="+", metavar="NAME", help="name of a card")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--data", type=Path, help="folder of data, for cards that need it (default: BNNZOO_DATA)")
     parser.add_argument("--out", type=Path, default=FOLDER, help="folder of the files (default: that of the package)")
     asked = parser.parse_args(arguments)
+    failed = False
     for name in asked.names:
         try:
             tree = make_reference(load(name), seed=asked.seed, folder=asked.data)
         except ZooError as error:
             print(f"Error: {error}", file=sys.stderr)
-            return 2
+            failed = True
+            continue
         write(tree, asked.out / f"{name}.nc")
-        print(f"{name}: R-hat {tree.attrs['max_rhat']:.4f}, effective sample size {tree.attrs['min_ess_bulk']:.0f}")
-    return 0
+        about = f"R-hat {tree.attrs['max_rhat']:.4f}, effective sample size {tree.attrs['min_ess_bulk']:.0f}"
+        print(f"{name}: {about}", flush=True)
+    return 2 if failed else 0
 
 
 def _values(tree: xr.DataTree) -> xr.DataArray:

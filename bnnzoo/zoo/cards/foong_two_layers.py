@@ -33,7 +33,7 @@ CARD = Card(
             "functions of a network of two layers at a standard deviation of about four; a scale of four would give "
             "eight times as much."
         ),
-        spread=3.9,
+        spread=4.1,
     ),
     model=make_model,
     source=make_data,

@@ -56,5 +56,5 @@ CARD = Card(
         "mams": MAMS(num_warmup=1000, num_draws=2000),
         "mfvi": MeanFieldVI(num_steps=6000),
     },
-    long_run=MAMS(num_chains=8, num_warmup=1000, num_draws=2000),
+    long_run=MAMS(num_chains=8, num_warmup=500, num_draws=1500),
 )

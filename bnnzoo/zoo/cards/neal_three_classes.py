@@ -59,5 +59,5 @@ CARD = Card(
         "mfvi": MeanFieldVI(num_steps=4000),
         "ensemble": DeepEnsemble(10, num_steps=2000),
     },
-    long_run=MAMS(num_chains=8, num_warmup=1000, num_draws=2000),
+    long_run=MAMS(num_chains=8, num_warmup=500, num_draws=1500),
 )

@@ -50,5 +50,5 @@ CARD = Card(
     model=make_model,
     source=make_data,
     methods=small_methods(),
-    long_run=MAMS(num_chains=8, num_warmup=1000, num_draws=2000),
+    long_run=MAMS(num_chains=8, num_warmup=500, num_draws=1500),
 )

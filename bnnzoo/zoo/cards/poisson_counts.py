@@ -37,10 +37,10 @@ CARD = Card(
     prior=PriorChoice(
         scale="N(0, 1.5² / fan-in) for weights, N(0, 1) for biases",
         why=(
-            "Log rates have a prior standard deviation of about 1.6, rates half a central 68% width near 1.7; twice "
+            "Log rates have a prior standard deviation of about 1.6, rates half a central 68% width near 2.2; twice "
             "the scale would put rates of thousands into the prior."
         ),
-        spread=1.7,
+        spread=2.2,
     ),
     model=make_model,
     source=make_data,
