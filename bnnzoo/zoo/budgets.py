@@ -24,6 +24,7 @@ SMOKE: dict[str, int] = {
     "max_fits": 4,
     "num_cycles": 2,
     "steps_per_draw": 1,
+    "every": 4,
     "rank": 4,
 }
 """Largest values of the settings that make a run long."""

@@ -62,7 +62,18 @@ def test_data_are_the_same_each_time_and_ready_for_the_model(name: str) -> None:
         assert all(np.isfinite(np.asarray(values, dtype=float)).all() for values in part.values())
 
 
-@pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in sorted(LARGE))])
+@pytest.mark.parametrize("name", QUICK)
+def test_a_card_draws_from_its_prior(name: str) -> None:
+    card = bz.zoo.load(name)
+    tree = card.prior_predictive(num_draws=4)
+    assert tree["conditional"].sizes["draw"] == 4
+    assert all(np.isfinite(values).all() for values in tree["conditional"].to_dataset().values())
+    drawn = tree["prior_predictive"].to_dataset()
+    assert set(drawn) <= set(card.data().observed) and drawn.sizes["obs_id"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OWN)
 def test_the_prior_predictive_spreads_as_the_card_says(name: str) -> None:
     card = bz.zoo.load(name)
     assert card.prior_spread() == pytest.approx(card.prior.spread, rel=0.25)

@@ -1,7 +1,6 @@
 """The list of cards, and what is refused in one sentence."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -75,10 +74,3 @@ def test_fingerprints_tell_data_apart() -> None:
     changed = {**data.train, "x": np.flip(data.train["x"], 0)}
     assert fingerprint(data.train) != pytest.approx(fingerprint(changed))
     assert fingerprint(data.train) == fingerprint(bz.zoo.load("two-moons").data().train)
-
-
-def test_a_card_takes_any_method_object() -> None:
-    card = bz.zoo.load("linear-regression")
-    posterior = card.fit(bz.MAP(num_steps=20), progress=False)
-    assert card.predict(posterior)["conditional"].sizes["obs_id"] == 40
-    assert replace(card, version=2).version == 2

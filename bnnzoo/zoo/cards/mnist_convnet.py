@@ -61,6 +61,7 @@ CARD = Card(
                 num_steps=400,
                 batch_size=100,
                 learning_rate=1e-5,
+                every=20,
                 init=MAP(num_steps=600, batch_size=100, learning_rate=0.003, polish_steps=0),
             ),
         ),
