@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import bnnzoo as bz
+from bnnzoo.inference.config import config_of
 from bnnzoo.zoo import make_reference
 from bnnzoo.zoo.cards.linear_regression import NOISE
 from bnnzoo.zoo.data import fingerprint
@@ -29,7 +30,7 @@ def test_each_has_converged_and_is_of_the_card_as_it_is(name: str) -> None:
     assert about["min_ess_bulk"] > 1000
     assert bz.zoo.reference(name)["conditional"].sizes["chain"] >= 8
     assert about["command"].startswith(f"python -m bnnzoo.zoo.make_reference {name}")
-    assert json.loads(about["settings"])["num_chains"] == card.long_run.num_chains
+    assert json.loads(about["settings"]) == json.loads(json.dumps(config_of(card.long_run)))
     if card.needs is None:
         data = card.data()
         found = fingerprint(data.train) + fingerprint(data.test)
