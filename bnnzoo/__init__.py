@@ -44,7 +44,18 @@ from bnnzoo.loading import load
 from bnnzoo.models import likelihoods, priors, random_module
 
 if TYPE_CHECKING:
-    from bnnzoo import acquisition, calibration, datasets, diagnostics, ood, plots, testing, uncertainty, validation
+    from bnnzoo import (
+        acquisition,
+        calibration,
+        datasets,
+        diagnostics,
+        ood,
+        plots,
+        testing,
+        uncertainty,
+        validation,
+        zoo,
+    )
     from bnnzoo.predictive import measure_predictions, posterior_predictive, predict, prior_predictive, to_datatree
     from bnnzoo.reporting import report
     from bnnzoo.validation import monitor
@@ -105,6 +116,7 @@ __all__ = [
     "to_datatree",
     "uncertainty",
     "validation",
+    "zoo",
 ]
 
 __version__ = "0.1.0"
@@ -122,6 +134,7 @@ _ON_FIRST_USE = frozenset(
         "testing",
         "uncertainty",
         "validation",
+        "zoo",
     }
 )
 _PREDICTIVE = frozenset({"measure_predictions", "posterior_predictive", "predict", "prior_predictive", "to_datatree"})

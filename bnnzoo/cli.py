@@ -1,4 +1,4 @@
-"""The commands ``bnnzoo demo`` and ``bnnzoo compare``."""
+"""The commands ``bnnzoo demo``, ``bnnzoo compare`` and ``bnnzoo zoo``."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +24,8 @@ from bnnzoo.reporting.methods import Comparison, compare
 from bnnzoo.reporting.output import new_folder, refuse_unusable_folder, write
 from bnnzoo.reporting.summary import columns, findings, rows
 from bnnzoo.tables import Missing, Table, TableError, Task, prepare, read_table
+from bnnzoo.zoo.commands import zoo_commands
+from bnnzoo.zoo.data import ZooError
 
 __all__ = ["app", "method_names", "methods_from"]
 
@@ -286,9 +288,12 @@ def _one_sentence_errors() -> Iterator[None]:
     """Report errors of the user in one sentence, with exit code 2."""
     try:
         yield
-    except (CommandError, TableError, DataError, ModelError, OSError) as error:
+    except (CommandError, TableError, DataError, ModelError, ZooError, OSError) as error:
         errors.print(f"[bold red]Error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         raise typer.Exit(BAD_INPUT) from None
     except KeyboardInterrupt:
         errors.print("Interrupted; nothing was written.")
         raise typer.Exit(130) from None
+
+
+app.add_typer(zoo_commands(console, _one_sentence_errors), name="zoo")

@@ -5,6 +5,7 @@ import warnings
 from pathlib import Path
 
 import bnnzoo
+from bnnzoo.zoo.pages import write_pages
 
 __all__: list[str] = []
 
@@ -62,6 +63,7 @@ EXAMPLES = [
     "methods/plot_swap_methods.py",
     "methods/plot_arviz_on_every_method.py",
     "methods/plot_compare_posteriors.py",
+    "methods/plot_zoo.py",
     "methods/plot_gap.py",
     "methods/plot_samplers.py",
     "methods/plot_stochastic_gradients.py",
@@ -109,3 +111,8 @@ plot_html_show_formats = plot_html_show_source_link = plot_include_source = Fals
 plot_formats = [("png", 150)]
 plot_working_directory = str(Path(__file__).parents[1])  # where the package `benchmarks` is
 suppress_warnings = ["config.cache"]  # the function above cannot be cached
+
+
+def setup(app: object) -> None:
+    """Write the pages of the zoo from its cards before the pages are read."""
+    app.connect("builder-inited", lambda app: write_pages(Path(app.srcdir) / "zoo"))

@@ -31,6 +31,7 @@ PAGES = {
     "bnnzoo.acquisition": "measures/*.md",
     "bnnzoo.plots": "measures/*.md",
     "bnnzoo.validation": "measures/*.md",
+    "bnnzoo.zoo": "zoo.md",
 }
 GUIDE = [*sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("[a-z]*/*.md")), ROOT / "CONTRIBUTING.md", ROOT / "README.md"]
 PACKAGES = sorted(

@@ -1,0 +1,96 @@
+"""How long the methods of a card run: budgets that converge, and smoke budgets for a first look."""
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from bnnzoo.core.method import Method
+from bnnzoo.inference import MAMS, MAP, NUTS, DeepEnsemble, Laplace, MeanFieldVI
+
+__all__ = ["point_methods", "small_methods", "smoke"]
+
+SMOKE: dict[str, int] = {
+    "num_chains": 2,
+    "num_warmup": 12,
+    "num_draws": 12,
+    "num_members": 2,
+    "num_restarts": 1,
+    "num_steps": 24,
+    "optimise_steps": 24,
+    "polish_steps": 8,
+    "num_averaged": 8,
+    "max_tree_depth": 3,
+    "max_steps": 4,
+    "max_fits": 4,
+    "num_cycles": 2,
+    "steps_per_draw": 1,
+    "every": 4,
+    "rank": 4,
+}
+"""Largest values of the settings that make a run long."""
+
+
+def small_methods(num_draws: int = 1000, num_warmup: int = 1000, num_steps: int = 3000) -> dict[str, Method]:
+    """Return the methods that suit small networks, by name: two exact samplers, two approximations and an ensemble.
+
+    Parameters
+    ----------
+    num_draws, num_warmup : int
+        Of the samplers, for each of four chains.
+    num_steps : int
+        Of optimisations.
+
+    Examples
+    --------
+    >>> sorted(small_methods())
+    ['ensemble', 'laplace', 'mams', 'mfvi', 'nuts']
+    """
+    return {
+        "nuts": NUTS(num_chains=4, num_warmup=num_warmup, num_draws=num_draws),
+        "mams": MAMS(num_chains=4, num_warmup=num_warmup, num_draws=2 * num_draws),
+        "laplace": Laplace(map=MAP(num_members=4, num_steps=num_steps)),
+        "mfvi": MeanFieldVI(num_steps=num_steps),
+        "ensemble": DeepEnsemble(10, num_steps=num_steps),
+    }
+
+
+def point_methods(num_steps: int = 2000) -> dict[str, Method]:
+    """Return methods that only maximise: for log densities that are no probabilities, such as evidential ones.
+
+    Examples
+    --------
+    >>> sorted(point_methods())
+    ['ensemble', 'map']
+    """
+    return {
+        "map": MAP(num_members=4, num_steps=num_steps),
+        "ensemble": DeepEnsemble(5, num_steps=num_steps),
+    }
+
+
+def smoke(method: Method) -> Method:
+    """Return a method with settings so small that it ends in about a second, converged or not.
+
+    Parameters
+    ----------
+    method : Method
+        Methods that it holds become small, too.
+
+    Examples
+    --------
+    >>> smoke(NUTS()).num_draws
+    12
+    """
+    smaller: Method = replace(method, **_smaller(method))  # type: ignore[type-var]  # methods are dataclasses
+    return smaller
+
+
+def _smaller(method: object) -> Mapping[str, Any]:
+    found: dict[str, Any] = {}
+    for field in fields(method):  # type: ignore[arg-type]
+        value = getattr(method, field.name)
+        if field.name in SMOKE and isinstance(value, int):
+            found[field.name] = min(value, SMOKE[field.name])
+        elif is_dataclass(value) and hasattr(value, "run"):
+            found[field.name] = replace(value, **_smaller(value))  # type: ignore[type-var]
+    return found

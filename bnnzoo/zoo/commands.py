@@ -1,0 +1,143 @@
+"""The commands ``bnnzoo zoo``, ``bnnzoo zoo show`` and ``bnnzoo zoo run``."""
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import xarray as xr
+from rich.console import Console
+
+from bnnzoo.calibration import nll
+from bnnzoo.diagnostics import function_space
+from bnnzoo.zoo.card import Card
+from bnnzoo.zoo.catalogue import list as list_cards
+from bnnzoo.zoo.catalogue import load
+from bnnzoo.zoo.reference import referenced
+from bnnzoo.zoo.score import score
+
+__all__ = ["verdict", "zoo_commands"]
+
+MAX_RHAT, MIN_ESS = 1.01, 400.0
+
+Name = Annotated[str, typer.Argument(help="Name of a card, as in the list.", show_default=False)]
+Data = Annotated[Path | None, typer.Option(help="Folder of data, for cards that need it (default: BNNZOO_DATA).")]
+
+
+def zoo_commands(console: Console, one_sentence_errors: Callable[[], AbstractContextManager[None]]) -> typer.Typer:
+    """Return the commands of the zoo.
+
+    Parameters
+    ----------
+    console : Console
+        To which they print.
+    one_sentence_errors : callable
+        Returns a context in which an error of the user becomes one sentence.
+    """
+    app = typer.Typer(help="Models with their data, priors and methods: list, show and fit them.")
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    @app.callback(invoke_without_command=True)
+    def zoo(context: typer.Context) -> None:
+        """List the cards of the zoo."""
+        if context.invoked_subcommand is None:
+            say(repr(list_cards()))
+
+    @app.command()
+    def show(name: Name) -> None:
+        """Describe a card: model, data, prior, methods and where it comes from."""
+        with one_sentence_errors():
+            say(repr(load(name)))
+
+    @app.command()
+    def run(
+        name: Name,
+        method: Annotated[str | None, typer.Option(help="One of the card's methods (default: its first).")] = None,
+        out: Annotated[Path | None, typer.Option(help="New netCDF file for the tree.")] = None,
+        seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+        smoke: Annotated[bool, typer.Option("--smoke", help="A budget of about a second, converged or not.")] = False,
+        data: Data = None,
+    ) -> None:
+        """Fit a card with one of its methods, print a verdict, and write the tree of its predictions."""
+        with one_sentence_errors():
+            card = load(name)
+            chosen = next(iter(card.methods)) if method is None else method
+            card.method(chosen)
+            if out is not None:
+                _refuse_unusable_file(out)
+            posterior = card.fit(chosen, seed=seed, smoke=smoke, folder=data)
+            tree = card.predict(posterior, folder=data)
+            for line in verdict(card, tree, folder=data):
+                say(line)
+            if out is not None:
+                _write(tree, out)
+                say(f"Written to {out}")
+
+    return app
+
+
+def verdict(card: Card, tree: xr.DataTree, folder: Path | None = None) -> list[str]:
+    """Return what a person wants to know of a fit first: whether it converged, how well it predicts, and how far off it is.
+
+    Parameters
+    ----------
+    card : Card
+    tree : DataTree
+        Of ``card.predict``.
+    folder : Path, optional
+        As for ``card.data``.
+    """
+    lines = [f"{card.name}, {tree.attrs['inference_method']}: {tree.attrs['seconds']:.1f} s"]
+    if tree.attrs["sampling"] == "mcmc":
+        lines.append(_convergence(tree))
+    if "predictions_log_likelihood" in tree.children:
+        lines.append(_density(tree))
+    if card.name in referenced():
+        found = score(tree, card.name)
+        said = [
+            f"{name} {float(each['distance']):.3g} (floor {float(each['floor']):.2g})"
+            for name, each in _measures(found)
+        ]
+        lines.append(f"Distance from the reference posterior: {', '.join(said)}")
+    return lines
+
+
+def _measures(found: xr.Dataset) -> list[tuple[str, xr.Dataset]]:
+    return [(str(name), found.sel(measure=name)) for name in found["measure"].values]
+
+
+def _convergence(tree: xr.DataTree) -> str:
+    found = function_space(tree)
+    rhat, ess = float(found["rhat"].max()), float(found["ess_bulk"].min())
+    converged = rhat < MAX_RHAT and ess > MIN_ESS
+    said = "The predictions have converged" if converged else "The predictions have not converged"
+    return f"{said}: largest R-hat {rhat:.3f}, smallest effective sample size {ess:.0f}"
+
+
+def _density(tree: xr.DataTree) -> str:
+    rows = nll(tree)
+    return f"Mean log predictive density of {rows.sizes['obs_id']} new observations: {-float(rows.mean()):.3f}"
+
+
+def _refuse_unusable_file(path: Path) -> None:
+    if path.exists():
+        raise FileExistsError(f"{str(path)!r} already exists; choose another --out, or remove it.")
+    if not path.absolute().parent.is_dir():
+        raise FileNotFoundError(
+            f"There is no folder {str(path.absolute().parent)!r} for {path.name!r}; create it first."
+        )
+
+
+def _write(tree: xr.DataTree, path: Path) -> None:
+    """Write a tree to a file, whole or not at all."""
+    partial = path.with_name(f".{path.name}.part")
+    try:
+        tree.to_netcdf(partial, engine="h5netcdf")
+        _refuse_unusable_file(path)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)

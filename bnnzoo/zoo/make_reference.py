@@ -1,0 +1,178 @@
+"""Make reference posteriors: ``python -m bnnzoo.zoo.make_reference NAME``."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+
+from bnnzoo.diagnostics import function_space
+from bnnzoo.inference.config import config_of
+from bnnzoo.labelled import SAMPLE_DIMS
+from bnnzoo.zoo.card import Card
+from bnnzoo.zoo.catalogue import load
+from bnnzoo.zoo.data import ZooError, fingerprint
+from bnnzoo.zoo.reference import FOLDER, checksum
+
+__all__ = ["main", "make_reference", "stored", "write"]
+
+MAX_RHAT, MIN_ESS, MIN_CHAINS = 1.01, 1000.0, 8
+KEPT_DRAWS = 128  # of each chain
+MAX_SITE = 8  # numbers of a latent site that is stored
+KEPT_BITS = 13  # of a mantissa: relative errors of 1e-4, far below the Monte Carlo error
+
+
+def make_reference(card: Card, *, seed: int = 0, folder: str | Path | None = None) -> xr.DataTree:
+    """Run a card's long run, judge it in function space, and return what is stored of it.
+
+    Parameters
+    ----------
+    card : Card
+        With a ``long_run``.
+    seed : int
+    folder : str or Path, optional
+        The user's folder of data, for cards that need it.
+
+    Raises
+    ------
+    ZooError
+        If the card has no long run, or the run has not converged.
+    """
+    if card.long_run is None:
+        raise ZooError(
+            f"Card {card.name!r} has no long run: give it long_run=, an exact sampler with {MIN_CHAINS} chains."
+        )
+    posterior = card.fit(card.long_run, seed=seed, folder=folder)
+    tree = card.predict(posterior, folder=folder, weights=False)
+    return stored(card, tree, folder)
+
+
+def stored(card: Card, tree: xr.DataTree, folder: str | Path | None = None) -> xr.DataTree:
+    """Return what is stored of a long run, after judging it.
+
+    Raises
+    ------
+    ZooError
+        If the run has too few chains, or its predictions have not converged.
+    """
+    function = function_space(tree)
+    judged = {
+        "max_rhat": float(function["rhat"].max()),
+        "min_ess_bulk": float(function["ess_bulk"].min()),
+        "min_ess_tail": float(function["ess_tail"].min()),
+    }
+    chains = _values(tree).sizes["chain"]
+    if chains < MIN_CHAINS or judged["max_rhat"] >= MAX_RHAT or judged["min_ess_bulk"] <= MIN_ESS:
+        raise ZooError(
+            f"The long run of {card.name!r} is no reference: {chains} chains, R-hat {judged['max_rhat']:.4f} and "
+            f"effective sample size {judged['min_ess_bulk']:.0f} of its predictions, and it needs {MIN_CHAINS}, less than "
+            f"{MAX_RHAT} and more than {MIN_ESS:.0f}. Give the card a longer long_run."
+        )
+    values = _values(tree)
+    groups = {
+        "conditional": _thinned(values.isel(class_id=slice(-1)) if "class_id" in values.dims else values).to_dataset(),
+        "posterior": _scalars(tree),
+        "summary": _summary(values, function),
+        "predictions_constant_data": tree["predictions_constant_data"].to_dataset().astype("float32"),
+    }
+    result = xr.DataTree.from_dict({name: group for name, group in groups.items() if group.data_vars})
+    result.attrs = _attributes(card, tree, folder) | judged
+    result.attrs["sha256"] = checksum(result)
+    return result
+
+
+def write(tree: xr.DataTree, path: Path) -> None:
+    """Write a reference to a file, whole or not at all."""
+    compressed = {"zlib": True, "complevel": 9, "shuffle": True}
+    encoding = {
+        f"/{name}": dict.fromkeys(map(str, group.data_vars), compressed) for name, group in tree.children.items()
+    }
+    partial = path.with_name(f".{path.name}.part")
+    try:
+        tree.to_netcdf(partial, engine="h5netcdf", encoding=encoding)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make the references of the cards named on the command line; return 0, or 2 if one of them was refused."""
+    parser = argparse.ArgumentParser(prog="python -m bnnzoo.zoo.make_reference", description=__doc__)
+    parser.add_argument("names", nargs="+", metavar="NAME", help="name of a card")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--data", type=Path, help="folder of data, for cards that need it (default: BNNZOO_DATA)")
+    parser.add_argument("--out", type=Path, default=FOLDER, help="folder of the files (default: that of the package)")
+    asked = parser.parse_args(arguments)
+    failed = False
+    for name in asked.names:
+        try:
+            tree = make_reference(load(name), seed=asked.seed, folder=asked.data)
+        except ZooError as error:
+            print(f"Error: {error}", file=sys.stderr)
+            failed = True
+            continue
+        write(tree, asked.out / f"{name}.nc")
+        about = f"R-hat {tree.attrs['max_rhat']:.4f}, effective sample size {tree.attrs['min_ess_bulk']:.0f}"
+        print(f"{name}: {about}", flush=True)
+    return 2 if failed else 0
+
+
+def _values(tree: xr.DataTree) -> xr.DataArray:
+    group = tree["conditional"].to_dataset()
+    return group["probs" if "probs" in group else "mean"]
+
+
+def _thinned(values: xr.DataArray) -> xr.DataArray:
+    """Return some draws of each chain, evenly spaced, in single precision with few bits."""
+    kept = min(KEPT_DRAWS, values.sizes["draw"])
+    some = values.isel(draw=np.linspace(0, values.sizes["draw"] - 1, kept).round().astype(int))
+    return some.copy(data=_rounded(some.to_numpy())).assign_coords(draw=np.arange(kept))
+
+
+def _rounded(values: NDArray[np.floating]) -> NDArray[np.float32]:
+    """Round to `KEPT_BITS` bits of mantissa, so that files compress."""
+    drop = 23 - KEPT_BITS
+    bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
+    return ((bits + np.uint32(1 << (drop - 1))) & np.uint32(0xFFFFFFFF << drop & 0xFFFFFFFF)).view(np.float32)
+
+
+def _scalars(tree: xr.DataTree) -> xr.Dataset:
+    if "posterior" not in tree.children:
+        return xr.Dataset()
+    sites = tree["posterior"].to_dataset()
+    return xr.Dataset(
+        {
+            name: _thinned(values)
+            for name, values in sites.data_vars.items()
+            if values.isel(chain=0, draw=0).size <= MAX_SITE and {*SAMPLE_DIMS} <= {*values.dims}
+        }
+    )
+
+
+def _summary(values: xr.DataArray, function: xr.Dataset) -> xr.Dataset:
+    moments = {"mean": values.mean(SAMPLE_DIMS), "sd": values.std(SAMPLE_DIMS)}
+    return xr.Dataset(moments).merge(function, join="outer").astype("float32")
+
+
+def _attributes(card: Card, tree: xr.DataTree, folder: str | Path | None) -> dict[str, str | int | float]:
+    data = card.data(folder)
+    about: dict[str, str | int | float] = {
+        "card": card.name,
+        "card_version": card.version,
+        "command": f"python -m bnnzoo.zoo.make_reference {card.name} --seed {tree.attrs['seed']}",
+        "method": type(card.long_run).__name__,
+        "settings": json.dumps(config_of(card.long_run)) if card.long_run is not None else "{}",
+        "num_draws": int(_values(tree).sizes["chain"] * _values(tree).sizes["draw"]),
+        "fingerprint": json.dumps(fingerprint(data.train) + fingerprint(data.test)),
+        "sampling": "mcmc",
+    }
+    return about | {str(k): v for k, v in tree.attrs.items() if str(k).endswith("version") or k == "seed"}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

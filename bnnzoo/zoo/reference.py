@@ -1,0 +1,105 @@
+"""Reference posteriors: the predictions of long converged runs, which come with the package."""
+
+import hashlib
+import json
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+
+from bnnzoo.zoo.catalogue import load
+from bnnzoo.zoo.data import ZooError
+
+__all__ = ["FOLDER", "checksum", "read", "reference", "referenced"]
+
+FOLDER = Path(__file__).parent / "references"
+STORED = ("conditional", "posterior", "summary")
+"""Groups that the checksum covers."""
+
+
+def reference(name: str) -> xr.DataTree:
+    """Return the reference posterior of a card.
+
+    Parameters
+    ----------
+    name : str
+        Of the card.
+
+    Returns
+    -------
+    DataTree
+        ``conditional``: draws ``[chain, draw, obs_id]`` of E[y | x, theta], or of the class probabilities, for the card's test
+        rows, thinned and in single precision; ``posterior``: those of scalar sites; ``summary``: means, standard
+        deviations, R-hat, effective sample sizes and Monte Carlo standard errors of the whole run. The attributes say how it
+        was made.
+
+    Raises
+    ------
+    ZooError
+        If there is no such card, it has no reference, or the file is damaged or of another version of the card.
+
+    Examples
+    --------
+    >>> import bnnzoo as bz
+    >>> tree = bz.zoo.reference("linear-regression")
+    >>> tree["conditional"].sizes["chain"], tree.attrs["max_rhat"] < 1.01
+    (8, True)
+    """
+    card, path = load(name), FOLDER / f"{name}.nc"
+    if not path.is_file():
+        raise ZooError(f"Card {name!r} has no reference posterior; those with one are {', '.join(referenced())}.")
+    tree = read(path)
+    if tree.attrs["card_version"] != card.version:
+        raise ZooError(
+            f"The reference posterior of {name!r} is of version {tree.attrs['card_version']} of the card, which is at version "
+            f"{card.version}: write python -m bnnzoo.zoo.make_reference {name}."
+        )
+    return tree.copy()
+
+
+def referenced() -> list[str]:
+    """Return the names of the cards that have a reference posterior.
+
+    Examples
+    --------
+    >>> "linear-regression" in referenced()
+    True
+    """
+    return sorted(path.stem for path in FOLDER.glob("*.nc"))
+
+
+@cache
+def read(path: Path) -> xr.DataTree:
+    """Read a file that `make_reference` wrote, and refuse one whose checksum is not that of its content.
+
+    Raises
+    ------
+    ZooError
+        If the file is damaged.
+    """
+    with xr.open_datatree(path, engine="h5netcdf") as opened:
+        tree = opened.load()
+    if checksum(tree) != tree.attrs["sha256"]:
+        raise ZooError(f"The file {path} is damaged: its checksum is not that of its content. Install bnnzoo again.")
+    group = tree["conditional"].to_dataset()
+    if "probs" in group:
+        tree["conditional"] = xr.DataTree(group.assign(probs=_with_last_class(group["probs"])))
+    return tree
+
+
+def checksum(tree: xr.DataTree) -> str:
+    """Return the SHA-256 of the numbers in a reference and of the data it was made from."""
+    digest = hashlib.sha256(json.dumps(tree.attrs["fingerprint"]).encode())
+    for group in STORED:
+        if group in tree.children:
+            for name, values in sorted(tree[group].to_dataset().data_vars.items()):
+                digest.update(str(name).encode())
+                digest.update(np.ascontiguousarray(values.to_numpy()).tobytes())
+    return digest.hexdigest()
+
+
+def _with_last_class(probs: xr.DataArray) -> xr.DataArray:
+    """Append the class that is not stored: probabilities sum to one."""
+    last = (1 - probs.sum("class_id")).expand_dims(class_id=[probs.sizes["class_id"]], axis=-1)
+    return xr.concat([probs, last], "class_id").transpose(*probs.dims)

@@ -1,0 +1,136 @@
+"""Reference posteriors: whole, of the card as it is, converged, and at no distance from themselves."""
+
+import json
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bnnzoo as bz
+from bnnzoo.inference.config import config_of
+from bnnzoo.zoo import make_reference
+from bnnzoo.zoo.cards.linear_regression import NOISE
+from bnnzoo.zoo.data import fingerprint
+from bnnzoo.zoo.reference import FOLDER, read, referenced
+
+NAMES = referenced()
+
+
+def test_they_are_small() -> None:
+    assert sum(path.stat().st_size for path in FOLDER.glob("*.nc")) < 5e6
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_has_converged_and_is_of_the_card_as_it_is(name: str) -> None:
+    card, about = bz.zoo.load(name), bz.zoo.reference(name).attrs
+    assert about["max_rhat"] < 1.01
+    assert about["min_ess_bulk"] > 1000
+    assert bz.zoo.reference(name)["conditional"].sizes["chain"] >= 8
+    assert about["command"].startswith(f"python -m bnnzoo.zoo.make_reference {name}")
+    assert json.loads(about["settings"]) == json.loads(json.dumps(config_of(card.long_run)))
+    if card.needs is None:
+        data = card.data()
+        found = fingerprint(data.train) + fingerprint(data.test)
+        assert found == pytest.approx(json.loads(about["fingerprint"]), rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES[:3])
+def test_a_reference_is_within_the_floor_of_itself(name: str) -> None:
+    found = bz.zoo.score(bz.zoo.reference(name), name)
+    assert float(found["ratio"].max()) <= 1.0
+    assert set(found["measure"].values) >= {"wasserstein"}
+
+
+def exact_moments() -> tuple[np.ndarray, np.ndarray]:
+    """Posterior mean and sd of E[y | x] for the test rows of linear-regression, in closed form."""
+    data = bz.zoo.load("linear-regression").data()
+    train, test = (np.column_stack([part["x"], np.ones(len(part["x"]))]) for part in (data.train, data.test))
+    covariance = np.linalg.inv(train.T @ train / NOISE**2 + np.eye(4))
+    mean = covariance @ train.T @ data.train["y"] / NOISE**2
+    return test @ mean, np.sqrt(np.einsum("ij,jk,ik->i", test, covariance, test))
+
+
+def test_the_reference_of_linear_regression_is_the_exact_posterior() -> None:
+    mean, sd = exact_moments()
+    summary = bz.zoo.reference("linear-regression")["summary"].to_dataset()
+    assert np.abs((summary["mean"] - mean) / summary["mcse_mean"]).max() < 5
+    assert np.abs((summary["sd"] - sd) / summary["mcse_sd"]).max() < 5
+
+
+def test_scores_tell_a_good_method_from_a_bad_one() -> None:
+    card = bz.zoo.load("linear-regression")
+    good = card.predict(card.fit(bz.Laplace(), progress=False), num_draws=512)  # exact here, and any method will do
+    bad = good.copy()
+    bad["conditional"] = good["conditional"].to_dataset() * 0.7 + 0.3 * good["conditional"].to_dataset().mean("draw")
+    near, far = (bz.zoo.score(tree, card.name)["ratio"] for tree in (good, bad))
+    assert float(near.max()) < 1.5
+    assert float(far.sel(measure="log_sd_ratio")) > 3 * float(near.sel(measure="log_sd_ratio"))
+    assert float(far.sel(measure="mean_difference")) == pytest.approx(
+        float(near.sel(measure="mean_difference")), rel=0.1
+    )
+
+
+def test_other_rows_are_refused() -> None:
+    tree = bz.zoo.reference("linear-regression")
+    with pytest.raises(ValueError, match="predict different observations"):
+        bz.zoo.score(tree.isel(obs_id=slice(10)), "linear-regression")
+
+
+def test_a_card_without_a_reference_is_refused() -> None:
+    with pytest.raises(
+        bz.zoo.ZooError, match=re.escape("Card 'mnist-convnet' has no reference posterior; those with one are")
+    ):
+        bz.zoo.reference("mnist-convnet")
+
+
+def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    tree = bz.zoo.reference("linear-regression")
+    tree["summary"] = tree["summary"].to_dataset() + 1
+    make_reference.write(tree, tmp_path / "damaged.nc")
+    with pytest.raises(bz.zoo.ZooError, match="is damaged: its checksum is not that of its content"):
+        read(tmp_path / "damaged.nc")
+
+
+def test_a_reference_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    newer = replace(bz.zoo.load("linear-regression"), version=99)
+    monkeypatch.setattr(sys.modules["bnnzoo.zoo.reference"], "load", lambda name: newer)
+    with pytest.raises(
+        bz.zoo.ZooError, match=r"of version 1 of the card, which is at version 99: write python -m bnnzoo.zoo"
+    ):
+        bz.zoo.reference("linear-regression")
+
+
+@pytest.mark.parametrize(("chains", "shift"), [(4, 0.0), (8, 0.0), (8, 1.0)])
+def test_a_run_that_has_not_converged_is_no_reference(chains: int, shift: float) -> None:
+    """Too few chains; too few draws; chains apart."""
+    tree = bz.zoo.reference("linear-regression").isel(chain=slice(chains), draw=slice(400 // chains))
+    tree["conditional"] = tree["conditional"].to_dataset() + shift * tree["conditional"]["chain"]
+    with pytest.raises(bz.zoo.ZooError, match=f"'linear-regression' is no reference: {chains} chains, R-hat"):
+        make_reference.stored(bz.zoo.load("linear-regression"), tree)
+
+
+def test_a_card_without_a_long_run_makes_no_reference(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert make_reference.main(["mnist-convnet", "--out", str(tmp_path)]) == 2
+    assert "Error: Card 'mnist-convnet' has no long run: give it long_run=" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_a_reference_is_made_by_its_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert make_reference.main(["linear-regression", "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith("linear-regression: R-hat 1.00")
+    tree = read(tmp_path / "linear-regression.nc")
+    found = bz.zoo.score(tree, "linear-regression")
+    assert float(found["ratio"].max()) < 1.5
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")
+@pytest.mark.parametrize("name", ["logistic-regression", "polynomial-gap"])
+def test_other_samplers_come_to_the_floor(name: str) -> None:
+    card = bz.zoo.load(name)
+    found = bz.zoo.score(card.predict(card.fit("mams", progress=False)), name)
+    assert float(found["ratio"].max()) < 2
