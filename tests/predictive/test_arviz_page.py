@@ -154,7 +154,8 @@ def test_functions_work_on_the_tree_of_every_method(name):
     target = linear_gaussian()
     method = WITH_SPREAD.get(name, method_named(name))
     posterior = bz.fit(target.model, method, *target.data, progress=False)
-    tree = posterior_predictive(posterior, *target.data, num_draws=60, num_prior_draws=60)
+    num_draws = min(60, posterior.draws().shape[1])
+    tree = posterior_predictive(posterior, *target.data, num_draws=num_draws, num_prior_draws=60)
     tree["posterior"]["scale"] = np.exp(tree["posterior"]["w"].isel(w_dim_0=0))
     assert failures(tree, usable(tree)) == {}
 
