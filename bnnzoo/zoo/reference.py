@@ -43,7 +43,7 @@ def reference(name: str) -> xr.DataTree:
     --------
     >>> import bnnzoo as bz
     >>> tree = bz.zoo.reference("linear-regression")
-    >>> tree["conditional"].sizes["chain"], tree.attrs["max_rhat"] < 1.01
+    >>> tree["conditional"].sizes["chain"], bool(tree.attrs["max_rhat"] < 1.01)
     (8, True)
     """
     card, path = load(name), FOLDER / f"{name}.nc"
