@@ -64,6 +64,7 @@ ABOVE_ALL = {
     "demo",
     "loading",
     "reporting",
+    "sklearn",
     "tables",
     "testing",
     "validation",

@@ -15,6 +15,7 @@ import torch
 import xarray as xr
 
 import bnnzoo as bz
+from bnnzoo.core.method import Need
 from bnnzoo.predictive import posterior_predictive
 from bnnzoo.testing import linear_gaussian
 from tests.helpers.exact import chains, exact_posterior, narrow_posterior
@@ -147,16 +148,24 @@ def test_functions_work_on_each_kind_of_draws(kind):
     assert failures(tree, usable(tree)) == {}
 
 
+def of_layers():
+    """The same regression as that of `linear_gaussian`, as a layer of a network, with noise to be inferred."""
+    layer = torch.nn.Linear(3, 1, bias=False)
+    return bz.models.supervised(layer, bz.priors.normal(1.0), bz.likelihoods.gaussian())
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")
 @pytest.mark.parametrize("name", [name for name in METHODS if name not in TARGETS])
 def test_functions_work_on_the_tree_of_every_method(name):
     target = linear_gaussian()
     method = WITH_SPREAD.get(name, method_named(name))
-    posterior = bz.fit(target.model, method, *target.data, progress=False)
+    needs_layers = Need.NETWORK in method.needs
+    posterior = bz.fit(of_layers() if needs_layers else target.model, method, *target.data, progress=False)
     num_draws = min(60, posterior.draws().shape[1])
     tree = posterior_predictive(posterior, *target.data, num_draws=num_draws, num_prior_draws=60)
-    tree["posterior"]["scale"] = np.exp(tree["posterior"]["w"].isel(w_dim_0=0))
+    scalar = tree["posterior"]["sigma"] if needs_layers else tree["posterior"]["w"].isel(w_dim_0=0)
+    tree["posterior"]["scale"] = np.exp(scalar)
     assert failures(tree, usable(tree)) == {}
 
 

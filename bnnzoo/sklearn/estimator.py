@@ -1,0 +1,152 @@
+"""What both estimators share: a network as a Pyro model, its fit by any method, and predictions as a tree."""
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import nn
+
+from bnnzoo.core.method import Method
+from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.types import Model
+from bnnzoo.inference import DeepEnsemble, fit
+from bnnzoo.loading import load
+from bnnzoo.models import mlp, priors, supervised
+from bnnzoo.models.likelihoods import Likelihood
+from bnnzoo.models.networks import Activation
+from bnnzoo.models.priors import Prior
+from bnnzoo.predictive import posterior_predictive, predict
+
+__all__ = ["BNNEstimator"]
+
+type Array = NDArray[np.floating]
+type MakesNetwork = Callable[[int, int], nn.Module]
+
+LARGEST_SEED = 2**31 - 1
+
+
+class BNNEstimator(BaseEstimator):
+    """Parameters and parts of :class:`BNNRegressor` and :class:`BNNClassifier`, see there."""
+
+    def __init__(
+        self,
+        method: Method | None = None,
+        *,
+        hidden: Sequence[int] = (50,),
+        activation: Activation = "tanh",
+        prior: Prior | None = None,
+        likelihood: Likelihood | None = None,
+        network: MakesNetwork | None = None,
+        standardize: bool = True,
+        num_draws: int | None = None,
+        random_state: Any = 0,
+        progress: bool = False,
+    ) -> None:
+        self.method = method
+        self.hidden = hidden
+        self.activation = activation
+        self.prior = prior
+        self.likelihood = likelihood
+        self.network = network
+        self.standardize = standardize
+        self.num_draws = num_draws
+        self.random_state = random_state
+        self.progress = progress
+
+    @property
+    def tree_(self) -> xr.DataTree:
+        """The posterior and its predictions for the training data, for ArviZ."""
+        check_is_fitted(self, "posterior_")
+        return posterior_predictive(self.posterior_, *self._train, num_draws=self.num_draws)
+
+    def predict_tree(self, X: Any, keep: Sequence[str] | None = None) -> xr.DataTree:
+        """Return predictions for new rows as a tree, on the scale of the target that the network was fitted to.
+
+        Parameters
+        ----------
+        X : array_like [n, features]
+        keep : sequence of str, optional
+            Parts to keep, see :func:`bnnzoo.predict`. Default: all of them.
+        """
+        check_is_fitted(self, "posterior_")
+        inputs = self._scaled(validate_data(self, X, reset=False, dtype=[np.float64, np.float32]))
+        return predict(self.posterior_, inputs, num_draws=self.num_draws, keep=keep)
+
+    def _fit(self, x: Array, y: NDArray[Any]) -> None:
+        self.x_loc_, self.x_scale_ = _moments(x) if self.standardize else _unchanged(x)
+        self._train = self._scaled(x), y
+        method = DeepEnsemble() if self.method is None else self.method
+        dtype = torch.float32 if x.dtype == np.float32 else torch.float64
+        self.posterior_ = fit(
+            self._model(), method, *self._train, seed=self._seed(), dtype=dtype, progress=self.progress
+        )
+
+    def _model(self) -> Model:
+        num_features, num_outputs = self.n_features_in_, self._num_outputs()
+        makes = self._perceptron if self.network is None else self.network
+        prior = priors.fan_in() if self.prior is None else self.prior
+        likelihood = self._default_likelihood() if self.likelihood is None else self.likelihood
+        return supervised(makes(num_features, num_outputs), prior, likelihood)
+
+    def _perceptron(self, num_features: int, num_outputs: int) -> nn.Module:
+        return mlp(num_features, tuple(self.hidden), num_outputs, self.activation)
+
+    def _num_outputs(self) -> int:
+        raise NotImplementedError
+
+    def _default_likelihood(self) -> Likelihood:
+        raise NotImplementedError
+
+    def _seed(self) -> int:
+        if isinstance(self.random_state, int | np.integer):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(LARGEST_SEED))
+
+    def _scaled(self, x: Array) -> Array:
+        scaled: Array = ((x - self.x_loc_) / self.x_scale_).astype(x.dtype)
+        return scaled
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy or another process needs; the posterior as the bytes of its file."""
+        state = dict(super().__getstate__())
+        if "posterior_" in state:
+            state["posterior_"] = _as_bytes(state["posterior_"])
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore what `__getstate__` gave, and the posterior on a model made anew."""
+        found = state.pop("posterior_", None)
+        super().__setstate__(state)
+        if found is not None:
+            self.posterior_ = _from_bytes(found, self._model(), self._train)
+
+
+def _moments(x: Array) -> tuple[Array, Array]:
+    scale = x.std(0)
+    return x.mean(0), np.where(scale > 0, scale, 1.0)
+
+
+def _unchanged(x: Array) -> tuple[Array, Array]:
+    return np.zeros(x.shape[1]), np.ones(x.shape[1])
+
+
+def _as_bytes(posterior: Posterior) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "posterior"
+        posterior.save(path)
+        return path.read_bytes()
+
+
+def _from_bytes(saved: bytes, model: Model, data: tuple[Any, ...]) -> Posterior:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "posterior"
+        path.write_bytes(saved)
+        return load(path, model, *data)
