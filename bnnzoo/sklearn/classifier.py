@@ -75,7 +75,7 @@ class BNNClassifier(ClassifierMixin, BNNEstimator):
         check_classification_targets(y)
         self.classes_, places = np.unique(column_or_1d(y, warn=True), return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(f"BNNClassifier needs two classes or more, and y has 1 class: {self.classes_[0]!r}.")
+            raise ValueError(f"BNNClassifier needs two classes or more, and y has 1 class: {self.classes_.tolist()[0]!r}.")
         self._fit(x, places.astype(np.int64))
         return self
 
@@ -105,7 +105,8 @@ class BNNClassifier(ClassifierMixin, BNNEstimator):
         -------
         ndarray [n]
         """
-        found: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(-1)]
+        places = self.predict_proba(X).argmax(-1)
+        found: NDArray[Any] = self.classes_[places]
         return found
 
     def _num_outputs(self) -> int:

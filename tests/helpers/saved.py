@@ -37,8 +37,8 @@ OF_THEIR_OWN = {
     "MultiSWAG": inference.MultiSWAG(2, inference.SWAG(num_steps=40, learning_rate=1e-6, init=FEW_STEPS)),
     "SWAG": inference.SWAG(num_steps=40, learning_rate=1e-6, init=FEW_STEPS),
     "SubsetVI": inference.SubsetVI(("net.2.*",), below=inference.MAP(num_steps=20)),
-    "Laplace": inference.Laplace(damping=2.0),  # the hierarchical model's mode is a saddle
-    "LowRankLaplace": inference.LowRankLaplace(damping=2.0),
+    "Laplace": inference.Laplace(damping=20.0, map=FEW_STEPS),  # near a start the hierarchical model has a saddle
+    "LowRankLaplace": inference.LowRankLaplace(damping=20.0, map=FEW_STEPS),
     "SubsetLaplace": inference.SubsetLaplace(("net.2.*",)),
     "HierarchicalLaplace": inference.HierarchicalLaplace(tolerance=0.5, max_fits=5),
 }
