@@ -32,7 +32,7 @@ def log_ratios(posterior: Posterior) -> Tensor | None:
             log_p = vmap(lambda row: density.log_joint(row, *density.data), chunk_size=at_once)(theta)
         except Exception:  # the model's own code may raise anything where it cannot be batched
             return None
-    return (log_p - log_q).double()
+    return (log_p - log_q).cpu().double()
 
 
 def pareto_k(log_ratios: Tensor) -> float:

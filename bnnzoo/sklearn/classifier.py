@@ -75,7 +75,9 @@ class BNNClassifier(ClassifierMixin, BNNEstimator):
         check_classification_targets(y)
         self.classes_, places = np.unique(column_or_1d(y, warn=True), return_inverse=True)
         if len(self.classes_) < 2:
-            raise ValueError(f"BNNClassifier needs two classes or more, and y has 1 class: {self.classes_.tolist()[0]!r}.")
+            raise ValueError(
+                f"BNNClassifier needs two classes or more, and y has 1 class: {self.classes_.tolist()[0]!r}."
+            )
         self._fit(x, places.astype(np.int64))
         return self
 

@@ -22,12 +22,12 @@ from bnnzoo.core.method import Method
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.inference import MAMS, NUTS, Laplace, fit
 from bnnzoo.inference.markov import checkpoint as checkpoints
-from bnnzoo.inference.markov import native
 from bnnzoo.inference.markov.blocks import Block
 from bnnzoo.inference.markov.hamiltonian import loop as hamiltonian_loop
 from bnnzoo.inference.markov.hamiltonian.loop import HamiltonianLoop
 from bnnzoo.inference.markov.lockstep import chains as native_motion
 from bnnzoo.inference.markov.lockstep.loop import LockstepLoop
+from bnnzoo.lowering import stretches
 from tests.helpers.checkpointing import METHODS, QUICK, TARGET, blocks_of, fitted, killed
 from tests.helpers.native import when_native_pays
 
@@ -76,7 +76,7 @@ def test_a_run_goes_on_in_native_code_where_one_batch_would_be_chosen_now(
     method, path = NUTS(num_chains=2, num_warmup=50, num_draws=400), tmp_path / "run.zarr"
     with monkeypatch.context() as patch:
         when_native_pays(patch, 0)
-        patch.setattr(native, "SECONDS_PER_STRETCH", 1e-4)  # so that the run is killed in the middle
+        patch.setattr(stretches, "SECONDS_PER_STRETCH", 1e-4)  # so that the run is killed in the middle
         whole = fitted(method)
         killed(method, path, 60)
     assert 0 < blocks_of(path)[-1][1] < 400
