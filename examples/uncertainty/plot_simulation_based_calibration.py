@@ -8,6 +8,7 @@ and the slope of this regression, and its draws are too narrow; Laplace's approx
 """
 
 import sys
+import warnings
 
 import arviz as az
 import matplotlib.pyplot as plt
@@ -17,6 +18,8 @@ import pyro.distributions as dist
 import torch
 
 import bnnzoo as bz
+
+warnings.simplefilter("ignore", bz.FitWarning)  # of a fit that ranks are about to find out
 
 # %%
 # A regression whose inputs are far from zero, so that intercept and slope are strongly correlated.
