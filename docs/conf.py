@@ -116,3 +116,9 @@ suppress_warnings = ["config.cache"]  # the function above cannot be cached
 def setup(app: object) -> None:
     """Write the pages of the zoo from its cards before the pages are read."""
     app.connect("builder-inited", lambda app: write_pages(Path(app.srcdir) / "zoo"))
+    app.connect("autodoc-skip-member", lambda app, what, name, *_: True if _asks_for_metadata(name) else None)
+
+
+def _asks_for_metadata(name: str) -> bool:
+    """Tell whether a method is one that scikit-learn adds to every estimator, with links into its own documentation."""
+    return name.startswith("set_") and name.endswith("_request")
