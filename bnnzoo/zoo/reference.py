@@ -84,7 +84,7 @@ def read(path: Path) -> xr.DataTree:
         raise ZooError(f"The file {path} is damaged: its checksum is not that of its content. Install bnnzoo again.")
     group = tree["conditional"].to_dataset()
     if "probs" in group:
-        tree["conditional"] = xr.DataTree(group.assign(probs=_with_last_class(group["probs"])))
+        tree["conditional"] = xr.DataTree(group.drop_dims("class_id").assign(probs=_with_last_class(group["probs"])))
     return tree
 
 

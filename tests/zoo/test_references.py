@@ -134,3 +134,9 @@ def test_other_samplers_come_to_the_floor(name: str) -> None:
     card = bz.zoo.load(name)
     found = bz.zoo.score(card.predict(card.fit("mams", progress=False)), name)
     assert float(found["ratio"].max()) < 2
+
+
+def test_references_of_classes_have_all_of_them() -> None:
+    probs = bz.zoo.reference("two-moons")["conditional"]["probs"]
+    assert probs.sizes["class_id"] == 2
+    np.testing.assert_allclose(probs.sum("class_id"), 1.0, atol=1e-6)
