@@ -20,32 +20,17 @@ __all__ = ["FOR_NATIVE", "NativeRuns"]
 aten = torch.ops.aten
 
 
-def _added(bias: Tensor, left: Tensor, right: Tensor, *, beta: float | int = 1, alpha: float | int = 1) -> Tensor:
-    product = left @ right if alpha == 1 else alpha * (left @ right)
-    return product + (bias if beta == 1 else beta * bias)
-
-
-def _mean(x: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False, *, dtype: Any = None) -> Tensor:
-    dims = list(range(x.ndim)) if not dim else list(dim)
-    return x.sum(dims, keepdim=keepdim, dtype=dtype) / math.prod(x.shape[each] for each in dims)
-
-
 def _var_mean(
     x: Tensor, dim: Sequence[int] | None = None, *, correction: float | int | None = None, keepdim: bool = False
 ) -> tuple[Tensor, Tensor]:
     dims = list(range(x.ndim)) if not dim else list(dim)
-    mean = _mean(x, dims, keepdim=True)
+    mean = x.mean(dims, keepdim=True)
     squares = (x - mean).square().sum(dims, keepdim=keepdim)
     number = math.prod(x.shape[each] for each in dims) - (1 if correction is None else correction)
     return squares / number, mean if keepdim else mean.squeeze(dims)
 
 
-FOR_NATIVE: dict[Any, Callable[..., Any]] = {
-    aten.addmm.default: _added,
-    aten.mean.default: _mean,
-    aten.mean.dim: _mean,
-    aten.var_mean.correction: _var_mean,
-}
+FOR_NATIVE: dict[Any, Callable[..., Any]] = {aten.var_mean.correction: _var_mean}
 """How to trace what is to become native code: without operations that are not written in C++."""
 
 

@@ -1,4 +1,4 @@
-"""What chains in native code share, however they move: the gradient as a graph, and when native code pays."""
+"""What chains in native code share, however they move: the gradient as a graph."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

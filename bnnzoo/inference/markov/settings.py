@@ -12,8 +12,8 @@ from bnnzoo.inference.markov.adaptation import MassMatrix
 from bnnzoo.inference.starts import Start
 
 __all__ = [
-    "LOCKSTEP_PAYS_FROM",
     "MAX_LOCKSTEP_CHAINS",
+    "NATIVE_PAYS_FROM",
     "ChainSettings",
     "HamiltonianSettings",
     "LockstepSettings",
@@ -26,13 +26,14 @@ __all__ = [
 ]
 
 
-LOCKSTEP_PAYS_FROM = 5_000
+NATIVE_PAYS_FROM = 5_000
 """Expected steps of a chain from which native code pays.
 
 Measured with a regression of 6 parameters and a network of 452 (600 rows, 50 units). To trace and compile takes 1.3 to 2.6 s of
 processor time. A step of the traced batch takes 0.29 ms for 4 chains of the regression, 0.25 ms for 16, and 1.5 ms for 16
 networks: 1.3 s or more in 5,000 steps. Compiled by torch, which takes 2 to 4 s, the step takes 0.16, 0.15 and 1.5 ms. In native
-code it takes 0.5 us a chain of the regression, and 36 us a network.
+code it takes 0.5 us a chain of the regression, and 36 us a network. Chains of HMC and NUTS take 1.5 to 2.5 s to compile, and
+0.4 ms or more a step in a batch.
 """
 
 MAX_LOCKSTEP_CHAINS = 256
@@ -71,9 +72,7 @@ class ChainSettings:
 class HamiltonianSettings(ChainSettings):
     """Settings of samplers whose chains adapt one by one."""
 
-    native_pays_from: ClassVar[float] = 5_000
-    """Measured as for :class:`LockstepSettings`: to compile whole chains takes 1.5 to 2.5 s of processor time, and a step of the
-    batched loop 0.4 ms or more."""
+    native_pays_from: ClassVar[float] = NATIVE_PAYS_FROM
     max_native_chains: ClassVar[int] = 32
 
     target_accept: Fraction = 0.8
@@ -84,7 +83,7 @@ class HamiltonianSettings(ChainSettings):
 class LockstepSettings(ChainSettings):
     """Settings of samplers whose chains adapt together and accept or reject trajectories of the same length."""
 
-    native_pays_from: ClassVar[float] = LOCKSTEP_PAYS_FROM
+    native_pays_from: ClassVar[float] = NATIVE_PAYS_FROM
     max_native_chains: ClassVar[int] = MAX_LOCKSTEP_CHAINS
 
     trajectory_length: Positive | None = None

@@ -14,7 +14,7 @@ from bnnzoo.inference.optimise.feed import Feed, shapes_of
 from bnnzoo.inference.optimise.native import Counters, Layout, Member, Plan, member_loop
 from bnnzoo.inference.optimise.objectives import Inputs, inputs_of_member
 from bnnzoo.inference.optimise.runs import STEPS_PER_LOOK, Given, Run, Trained, tensors_of
-from bnnzoo.lowering.cores import in_threads, num_cores, one_arithmetic_thread
+from bnnzoo.lowering.cores import in_threads, num_cores, one_arithmetic_thread, threads_worth
 from bnnzoo.lowering.loops import Stretch
 from bnnzoo.lowering.stretches import FIRST_BUDGET, Inner, next_budget
 
@@ -28,9 +28,6 @@ FIRST_FLOPS = 500_000_000
 
 SHORTER = 1e-3
 """Factor of the steps with which native code is tried: gradients lost in rounding differ in sign, and so do Adam's steps then."""
-
-THREADS_PAY_FROM = 2e-3
-"""Seconds of work of all members from which threads are started; for less, starting them costs a good part of what they save."""
 
 
 class NativeMembers:
@@ -117,8 +114,8 @@ class NativeMembers:
         """Take steps of a stretch, from its first one."""
         self._members.counters.place.zero_()
         self._members.counters.left.fill_(num_steps)
-        pays = num_steps * self.num_members * self._seconds_per_step >= THREADS_PAY_FROM
-        threads, began = self.num_threads if pays else 1, time.perf_counter()
+        threads = threads_worth(num_steps * self.num_members * self._seconds_per_step, self.num_threads)
+        began = time.perf_counter()
         in_threads(self._move, range(self.num_members), threads)
         seconds = max(time.perf_counter() - began, 1e-9)
         self._seconds_per_step = seconds / (num_steps * -(-self.num_members // threads)) if num_steps else 0.0

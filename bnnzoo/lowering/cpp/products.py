@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from bnnzoo.lowering.cpp.formulas import literal
 from bnnzoo.lowering.cpp.nests import Reduction, Statement
 from bnnzoo.lowering.cpp.scope import Scope, Value, converted, index_over
 from bnnzoo.lowering.cpp.values import TYPES, Affine, Body, Cannot, Lazy, Read, View, contiguous_strides, count
@@ -29,18 +30,21 @@ def product(scope: Scope, node: Node) -> Value:
 
 
 def affine(scope: Scope, node: Node) -> Value:
-    """Write ``added + left[M, K] @ right[K, N]``."""
-    if any(factor != 1 for factor in node.kwargs.values()):
-        raise Cannot(f"{node.target} with {dict(node.kwargs)}")
+    """Write ``beta added + alpha left[M, K] @ right[K, N]``."""
     found = _product(scope, scope.of(node.args[1]), scope.of(node.args[2]))
     total = found.lazy() if isinstance(found, View) else found
     added = broadcast(scope.lazy(node.args[0]), total.shape)
+    alpha, beta = (_factor(node.kwargs.get(name, 1), total.dtype) for name in ("alpha", "beta"))
 
     def emit(body: Body, index: tuple[Affine, ...]) -> str:
-        return body.let(total.dtype, f"{total.emit(body, index)} + {added.emit(body, index)}")
+        return body.let(total.dtype, f"{alpha}{total.emit(body, index)} + {beta}{added.emit(body, index)}")
 
     reads, uses = (*total.reads, *added.reads), (*total.uses, *added.uses)
     return scope.kept(node, Lazy(total.shape, total.dtype, emit, reads, uses, total.cost + added.cost + 1))
+
+
+def _factor(number: Any, dtype: torch.dtype) -> str:
+    return "" if number == 1 else f"{literal(number, dtype)} * "
 
 
 def _product(scope: Scope, left: Value, right: Value) -> Value:

@@ -25,7 +25,7 @@ from bnnzoo.inference.optimise.runs import Given, Run, Trained
 from bnnzoo.inference.optimise.schedules import Constant, Cosine
 from bnnzoo.inference.optimise.streams import MemberStreams
 from bnnzoo.inference.optimise.train import train
-from bnnzoo.lowering import lowered
+from bnnzoo.lowering import cores, lowered
 from bnnzoo.testing import linear_gaussian
 
 TARGET = linear_gaussian()
@@ -142,7 +142,7 @@ def test_constants_noise_and_numbers_are_those_of_the_batch(natively: Natively) 
 def test_neither_threads_nor_lengths_of_stretches_change_anything(
     natively: Natively, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(native_members, "THREADS_PAY_FROM", 0.0)
+    monkeypatch.setattr(cores, "THREADS_PAY_FROM", 0.0)
     one, _ = natively(num_threads=1, budget=100)
     two, members = natively(num_threads=3, budget=1)
     assert members.num_threads == 3

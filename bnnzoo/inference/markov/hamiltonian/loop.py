@@ -260,8 +260,7 @@ class HamiltonianSampler:
         ValueError
             If a checkpoint asks for native code, and the model cannot be compiled.
         """
-        pays = self.settings.in_native_code(density)
-        wanted = pays if kind is None else kind == NATIVE
+        wanted = self.settings.in_native_code(density) if kind is None else kind == NATIVE
         native = self._native_chains(density, theta, seed, first_chain) if wanted else None
         if kind == NATIVE and native is None:
             raise not_compiled_here()

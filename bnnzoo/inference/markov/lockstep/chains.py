@@ -17,7 +17,7 @@ from bnnzoo.inference.markov.native import Gradient, gradient_of
 from bnnzoo.inference.markov.settings import ChainSettings
 from bnnzoo.inference.markov.store import not_compiled_here
 from bnnzoo.inference.markov.streams import ChainStreams
-from bnnzoo.lowering.cores import in_threads, num_cores, one_arithmetic_thread
+from bnnzoo.lowering.cores import in_threads, num_cores, one_arithmetic_thread, threads_worth
 from bnnzoo.lowering.loops import Stretch
 from bnnzoo.lowering.stretches import FIRST_BUDGET, compiled_or_none, next_budget
 
@@ -27,9 +27,6 @@ NATIVE = "native "
 
 MAX_ROWS, MAX_ENTRIES = 1024, 1 << 16
 """Draws, and entries of draws, that native code keeps before Python fetches them."""
-
-THREADS_PAY_FROM = 2e-3
-"""Seconds of work of all chains from which threads are started; for less, starting them costs a good part of what they save."""
 
 
 class Drawn(NamedTuple):
@@ -125,8 +122,7 @@ class NativeMotion:
         while num_steps > 0:
             began, taken = time.perf_counter(), min(num_steps, self.budget)
             self._chains.counters.budget.fill_(taken)
-            pays = taken * self.num_chains * self._seconds_per_step >= THREADS_PAY_FROM
-            threads = self.num_threads if pays else 1
+            threads = threads_worth(taken * self.num_chains * self._seconds_per_step, self.num_threads)
             in_threads(self._move, range(self.num_chains), threads)
             rounds = -(-self.num_chains // threads)
             self._seconds_per_step = max((time.perf_counter() - began) / (rounds * taken), 1e-9)
@@ -166,8 +162,7 @@ def native_motion(
     ValueError
         If a checkpoint asks for native code, and the model cannot be compiled.
     """
-    pays = settings.in_native_code(density)
-    wanted = pays if kind is None else kind.startswith(NATIVE)
+    wanted = settings.in_native_code(density) if kind is None else kind.startswith(NATIVE)
     found = compiled_or_none(gradient_of(density), lambda g: NativeMotion(motion, g, theta)) if wanted else None
     if found is None and kind is not None and wanted:
         raise not_compiled_here()

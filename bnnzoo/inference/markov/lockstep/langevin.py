@@ -17,7 +17,7 @@ from bnnzoo.inference.markov.lockstep.chains import NativeMotion, native_motion
 from bnnzoo.inference.markov.lockstep.dynamics import Point, arrive, drift
 from bnnzoo.inference.markov.lockstep.motions import DYNAMICS, Common, Langevin, Moving, turned
 from bnnzoo.inference.markov.lockstep.synchronous import SynchronousLoop, groups_of_chains
-from bnnzoo.inference.markov.settings import LOCKSTEP_PAYS_FROM, MAX_LOCKSTEP_CHAINS, ChainSettings
+from bnnzoo.inference.markov.settings import MAX_LOCKSTEP_CHAINS, NATIVE_PAYS_FROM, ChainSettings
 from bnnzoo.lowering.packed import Packed
 
 __all__ = ["LangevinLoop", "LangevinSampler", "LangevinSettings", "batched_langevin_step"]
@@ -42,7 +42,7 @@ DECOHERENCE = 0.4
 class LangevinSettings(ChainSettings):
     """Settings of microcanonical Langevin dynamics, whose chains adapt together and reject nothing."""
 
-    native_pays_from: ClassVar[float] = LOCKSTEP_PAYS_FROM
+    native_pays_from: ClassVar[float] = NATIVE_PAYS_FROM
     max_native_chains: ClassVar[int] = MAX_LOCKSTEP_CHAINS
 
     steps_per_draw: Count | None = None

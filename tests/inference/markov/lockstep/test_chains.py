@@ -17,6 +17,7 @@ from bnnzoo.inference.markov.lockstep.motions import Langevin, Motion, Trajector
 from bnnzoo.inference.markov.lockstep.synchronous import SynchronousLoop
 from bnnzoo.inference.markov.settings import LockstepSettings
 from bnnzoo.inference.markov.trajectory_length import jump_of_spread, squared_jump
+from bnnzoo.lowering import cores
 from bnnzoo.lowering import loops as lowered_loops
 from bnnzoo.testing import funnel, ill_conditioned, linear_gaussian, skewed
 from bnnzoo.testing.monte_carlo import check_moments
@@ -82,7 +83,7 @@ def test_graphs_draw_what_native_code_draws(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("num_threads", [2, 3])
 def test_threads_do_not_matter(name: str, num_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native_chains, "THREADS_PAY_FROM", 0.0)
+    monkeypatch.setattr(cores, "THREADS_PAY_FROM", 0.0)
     one, many = (finished(loop_of(name, moved(name, num_threads=number))) for number in (1, num_threads))
     assert many.native is not None and many.native.num_threads == num_threads
     check_same(one, many)
