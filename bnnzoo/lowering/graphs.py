@@ -17,6 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 
 from bnnzoo.lowering.compiling import static_shapes, written_when_called
+from bnnzoo.lowering.dtypes import with_explicit_dtypes
 from bnnzoo.lowering.failures import FailuresAsNaN
 from bnnzoo.lowering.in_place import without_writes
 from bnnzoo.lowering.layout import turn_products
@@ -61,6 +62,7 @@ def trace(
         if not without_writes(graph):
             graph = make_fx(functionalize(flat), decomposition_table=decompositions)(*inputs)
     spoil_failures(graph)
+    with_explicit_dtypes(graph)
     graph.graph.eliminate_dead_code()
     fold_constants(graph)
     simplify(graph)

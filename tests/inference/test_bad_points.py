@@ -3,8 +3,8 @@
 Moments of unconstrained parameters are compared with quadrature on a grid, in Monte Carlo standard errors.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -13,6 +13,7 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from scipy.optimize import minimize
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity, build_density
@@ -105,6 +106,9 @@ CASES: Mapping[str, Case] = {
 }
 
 BUDGET: dict[str, Any] = {"num_warmup": 200, "num_draws": 200}
+DRAWS = {("GP, wide prior", "NUTS"): 600, ("GP, wide prior", "MAMS"): 600}
+"""Draws where chains are slow, as at a border."""
+
 SAMPLERS: Mapping[str, Method] = {
     "NUTS": NUTS(**BUDGET),
     "HMC": HMC(**BUDGET),
@@ -121,9 +125,9 @@ QUICK = {
 }  # fmt: skip
 
 
-def table(methods: Any) -> list[Any]:
+def table(methods: Any, without: Collection[str] = ()) -> list[Any]:
     """Return every model with every method, all but a few of them marked slow."""
-    pairs = [(case, method) for case in CASES for method in methods]
+    pairs = [(case, method) for case in CASES if case not in without for method in methods]
     return [pytest.param(*pair, marks=() if pair in QUICK else pytest.mark.slow) for pair in pairs]
 
 
@@ -163,17 +167,18 @@ def fitted(case: str, method: Method) -> Any:
 @pytest.mark.filterwarnings("ignore::bnnzoo.lowering.compiling.LoweringWarning")
 @pytest.mark.parametrize(("case", "method"), table(SAMPLERS))
 def test_samplers_find_the_moments_on_the_grid(case: str, method: str) -> None:
-    posterior: Draws = fitted(case, SAMPLERS[method])
+    sampler: Any = SAMPLERS[method]
+    posterior: Draws = fitted(case, replace(sampler, num_draws=DRAWS.get((case, method), sampler.num_draws)))
     mean, variance = moments(case)
     draws = posterior.theta.numpy()
     accuracy = BIAS.get(method, 0.0) + HOLES.get(case, 0.0)
     check_moments(case, draws, mean.numpy(), variance.sqrt().numpy(), accuracy=accuracy)
 
 
-@pytest.mark.parametrize(("case", "method"), table(["MFVI"]))
+@pytest.mark.parametrize(("case", "method"), table(["MFVI"], without={"scale underflows"}))
 def test_mean_field_vi_is_where_its_bound_is_stationary(case: str, method: str) -> None:
     """At the optimum ``E[g] = 0`` and ``E[sd z g] = -1``, with the gradient g of the log density at draws ``loc + sd z``."""
-    posterior = fitted(case, MeanFieldVI(num_steps=2000))
+    posterior = fitted(case, MeanFieldVI(num_steps=8000 if case == "LKJ" else 2000))
     density = density_of(case)
     draws = posterior.draws(2000, seed=0)[0]
     gradient = torch.cat([density.value_and_grad(rows, *density.data)[1] for rows in draws.split(100)])
@@ -187,11 +192,32 @@ def test_mean_field_vi_is_where_its_bound_is_stationary(case: str, method: str) 
         assert bool(((value.mean(0) - expected).abs() < 5 * error + 0.1).all())
 
 
+def bound(case: str, loc: Tensor, sd: Tensor, size: int) -> float:
+    """Return the evidence lower bound of a Gaussian, on a grid of five standard deviations to each side."""
+    density, z = density_of(case), torch.linspace(-5.0, 5.0, size, dtype=torch.float64)
+    points = loc + sd * torch.cartesian_prod(z, z)
+    log_joint = torch.cat([density.value_and_grad(rows.contiguous(), *density.data)[0] for rows in points.split(size)])
+    weights = (-0.5 * z**2).softmax(0)
+    return float(torch.outer(weights, weights).flatten() @ log_joint + sd.log().sum() + np.log(2 * np.pi) + 1)
+
+
+@pytest.mark.slow
+def test_mean_field_vi_comes_close_to_the_highest_bound_beside_a_wall() -> None:
+    """Where one draw in millions meets the wall it decides over the gradient, and no optimiser with noise comes to rest."""
+    case = "scale underflows"
+    posterior = fitted(case, MeanFieldVI(num_steps=8000))
+    start = torch.cat([posterior.loc, posterior.draws(4000, seed=0)[0].std(0).log()])
+
+    def loss(point: np.ndarray) -> float:
+        loc, log_sd = torch.from_numpy(point).split(2)
+        return -bound(case, loc, log_sd.exp(), 61)
+
+    best = minimize(loss, start.numpy(), method="Nelder-Mead", options={"maxiter": 200})
+    assert -loss(start.numpy()) > -best.fun - 0.5
+
+
 @pytest.mark.parametrize(("case", "method"), table(["MAP"]))
-def test_map_finds_the_highest_point(case: str, method: str, request: pytest.FixtureRequest) -> None:
-    if case == "GP, wide prior":
-        reason = "members stop at the border of the region where single precision can factorise the covariance"
-        request.applymarker(pytest.mark.xfail(reason=reason))
+def test_map_finds_the_highest_point(case: str, method: str) -> None:
     posterior: Draws = fitted(case, MAP(num_members=3))
     theta, probs = on_grid(case)
     spacing = torch.tensor([(high - low) / (CASES[case].size - 1) for low, high in CASES[case].box])

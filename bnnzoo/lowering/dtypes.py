@@ -1,0 +1,55 @@
+"""Writing into a traced graph the types that torch's default dtype had decided, which is another one when the graph runs."""
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch.fx import GraphModule, Node
+
+__all__ = ["with_explicit_dtypes"]
+
+
+def with_explicit_dtypes(graph: GraphModule) -> None:
+    """Name, in place, the dtype of every new tensor, and convert whole numbers and truth values from which others are computed.
+
+    Every node needs the tensor it stands for in its metadata, as tracing leaves it there.
+
+    Examples
+    --------
+    >>> from torch.fx.experimental.proxy_tensor import make_fx
+    >>> graph = make_fx(lambda x: x @ torch.eye(2))(torch.ones(2))
+    >>> with_explicit_dtypes(graph)
+    >>> torch.set_default_dtype(torch.float64)
+    >>> graph(torch.ones(2)).dtype
+    torch.float32
+    >>> torch.set_default_dtype(torch.float32)
+    """
+    for node in list(graph.graph.nodes):
+        value = node.meta.get("val")
+        if isinstance(node.target, OpOverload) and isinstance(value, Tensor) and value.is_floating_point():
+            if any(argument.name == "dtype" for argument in node.target._schema.arguments):
+                _name_dtype(node, value.dtype)
+            elif torch.Tag.pointwise in node.target.tags:
+                _convert_whole_numbers(graph, node, value.dtype)
+
+
+def _name_dtype(node: Node, dtype: torch.dtype) -> None:
+    floating = (source for source in node.all_input_nodes if _dtype(source).is_floating_point)
+    if node.kwargs.get("dtype") is None and not any(floating):
+        node.kwargs = {**node.kwargs, "dtype": dtype}
+
+
+def _convert_whole_numbers(graph: GraphModule, node: Node, dtype: torch.dtype) -> None:
+    sources = node.all_input_nodes
+    if any(_dtype(source).is_floating_point for source in sources):
+        return
+    conditions = node.args[:1] if node.target is torch.ops.aten.where.self else ()
+    for source in [source for source in sources if source not in conditions]:
+        with graph.graph.inserting_before(node):
+            converted = graph.graph.call_function(torch.ops.aten._to_copy.default, (source,), {"dtype": dtype})
+        converted.meta["val"] = source.meta["val"].to(dtype)
+        node.replace_input_with(source, converted)
+
+
+def _dtype(node: Node) -> torch.dtype:
+    value = node.meta.get("val")
+    return value.dtype if isinstance(value, Tensor) else torch.bool
