@@ -31,6 +31,7 @@ from bnnzoo.lowering.simplify import (
     simplify,
     spoil_failures,
 )
+from bnnzoo.lowering.tracer import operations_of
 
 __all__ = ["estimated_seconds", "fold_constants", "lift_constants", "trace", "trace_loops"]
 
@@ -54,13 +55,12 @@ def trace(
 
     ``decompositions`` say how some operations are written with others.
     """
-    # one fake mode for the shapes of all nodes; without it every node gets one of its own, half the time of tracing
-    # and the graph does not depend on the inputs, so that it does not matter whether anything fails there
-    mode = FakeTensorMode(allow_fallback_kernels=True)
-    with FailuresAsNaN(), tracing(TracingContext(mode)), _no_collector(), written_when_called():
-        graph = make_fx(flat, decomposition_table=decompositions)(*inputs)
+    mode = FakeTensorMode(allow_fallback_kernels=True, allow_non_fake_inputs=True)
+    # the graph does not depend on the inputs, so that it does not matter whether anything fails there
+    with FailuresAsNaN(), _no_collector(), written_when_called():
+        graph = operations_of(flat, inputs, decompositions or {}, mode)
         if not without_writes(graph):
-            graph = make_fx(functionalize(flat), decomposition_table=decompositions)(*inputs)
+            graph = operations_of(functionalize(flat), inputs, decompositions or {}, mode)
     spoil_failures(graph)
     with_explicit_dtypes(graph)
     graph.graph.eliminate_dead_code()

@@ -1,0 +1,83 @@
+"""Graphs of what a function did: they compute what it computes, and refuse what depends on values."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses import FakeTensorMode
+
+from bnnzoo.lowering.graphs import trace
+from bnnzoo.lowering.tracer import operations_of
+
+DATA = torch.arange(6.0).view(2, 3)
+
+
+def counted(x: Tensor) -> Tensor:
+    start = torch.tensor(1.0)
+    start.add_(2.0)  # a constant that is written into after it was made
+    return x * start
+
+
+def squeezed(x: Tensor) -> Tensor:
+    y = x[None] @ x[:, None]
+    y.squeeze_(0).unsqueeze_(-1)
+    return y.t_() + x
+
+
+def with_constant_branch(x: Tensor) -> Tensor:
+    return x.exp() if torch.tensor([1.0, 2.0]).sum().item() > 2 else x
+
+
+def several(x: Tensor) -> Tensor:
+    low, high = x.aminmax()
+    first, *_ = x.unbind()
+    return torch.cat([x - low, (high * first)[None], *x.split(2)])
+
+
+def differentiated(x: Tensor) -> Tensor:
+    value = torch.func.vmap(torch.func.grad(lambda row: (row.sin() * row.sum()).prod()))
+    return value(x * torch.ones(4, 1)).sum(0)
+
+
+def large(x: Tensor) -> Tensor:
+    return (x * torch.ones(5000, 3)).mul_(2.0).add_(x).sum(0)
+
+
+FUNCTIONS: list[Callable[[Tensor], Tensor]] = [counted, squeezed, with_constant_branch, several, differentiated, large]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_graphs_compute_what_functions_compute(function: Callable[[Tensor], Tensor]) -> None:
+    graph, _ = trace(lambda x: (function(x),), [torch.tensor([0.5, -0.2, 2.0])])
+    x = torch.tensor([-1.5, 0.7, 0.3])
+    for _ in range(2):  # and leave their constants as they are
+        torch.testing.assert_close(graph(x)[0], function(x))
+
+
+def test_inputs_and_constants_may_be_results() -> None:
+    graph = operations_of(lambda x: (x, DATA), [torch.ones(3)], {}, FakeTensorMode())
+    x = torch.zeros(3)
+    assert graph(x)[0] is x and graph(x)[1] is DATA
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x if x.sum() > 0 else -x,
+        lambda x: x * x.max().item(),
+        lambda x: x * torch.randn(()).item(),
+        lambda x: x if torch.equal(x, x + 1) else -x,
+    ],
+)
+def test_values_of_what_varies_are_refused(function: Callable[[Tensor], Tensor]) -> None:
+    with pytest.raises(RuntimeError, match="The value of a tensor that depends on the inputs is asked for"):
+        operations_of(lambda x: (function(x),), [torch.ones(3)], {}, FakeTensorMode())
+
+
+def test_operations_can_be_written_with_others() -> None:
+    table = {torch.ops.aten.tanh.default: lambda x: 1 - 2 / ((2 * x).exp() + 1)}
+    graph = operations_of(lambda x: (x.tanh(),), [torch.ones(3)], table, FakeTensorMode())
+    targets = {node.target for node in graph.graph.nodes if node.op == "call_function"}
+    assert torch.ops.aten.tanh.default not in targets and torch.ops.aten.exp.default in targets
+    torch.testing.assert_close(graph(DATA[0])[0], DATA[0].tanh())
