@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.distributions import Independent
-from torch.func import grad_and_value, vmap
+from torch.func import vmap
 
 from bnnzoo.core.arguments import argument_names
 from bnnzoo.core.density import LogDensity
@@ -17,7 +18,7 @@ from bnnzoo.core.minibatch import select
 from bnnzoo.core.replay import Node, discover, isolated, log_prob
 from bnnzoo.core.sites import ModelError, is_factor, is_subsample
 from bnnzoo.core.types import Data
-from bnnzoo.lowering.lowered import looped_value_and_grad
+from bnnzoo.lowering.lowered import looped_value_and_grad, value_and_grad_of
 
 __all__ = ["Evaluated", "ModelWarning", "is_small", "refuse_inconsistent"]
 
@@ -175,8 +176,8 @@ def _at_once(density: LogDensity, batch: Data) -> Evaluate:
 
     def evaluate(theta: Tensor) -> tuple[Tensor, Tensor]:
         in_dims = (0, *(None for _ in batch))
-        gradient, value = vmap(grad_and_value(density.log_joint), in_dims, randomness="different")(theta, *batch)
-        return value.detach(), gradient.detach()
+        log_joint = vmap(density.log_joint, in_dims, randomness="different")
+        return value_and_grad_of(lambda leaf: log_joint(leaf, *batch), theta)
 
     return evaluate
 
@@ -225,12 +226,12 @@ def _refuse_shapes(observed: Mapping[str, Node]) -> None:
     """Refuse an observed site whose distribution broadcasts its values, as a forgotten squeeze makes it."""
     for name, node in observed.items():
         values = node["value"].shape[: node["value"].ndim - node["fn"].event_dim]
-        found = torch.broadcast_shapes(values, node["fn"].batch_shape)
-        if found.numel() > values.numel():
+        found = np.broadcast_shapes(values, node["fn"].batch_shape)  # torch's imports a computer algebra system
+        if math.prod(found) > values.numel():
             raise ModelError(
                 f"Site {name!r} observes {values.numel()} values of shape {list(values)}, but its distribution has shape "
-                f"{list(node['fn'].batch_shape)}, so that {found.numel()} terms would be counted. Give both one shape: squeeze a "
-                f"network's output with .squeeze(-1), or the observations."
+                f"{list(node['fn'].batch_shape)}, so that {math.prod(found)} terms would be counted. Give both one shape: "
+                f"squeeze a network's output with .squeeze(-1), or the observations."
             )
 
 

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from torch._guards import TracingContext, tracing
 from torch._ops import OpOverload
-from torch._subclasses import FakeTensorMode
 from torch.func import functionalize
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -22,6 +21,7 @@ from bnnzoo.lowering.failures import FailuresAsNaN
 from bnnzoo.lowering.in_place import without_writes
 from bnnzoo.lowering.layout import turn_products
 from bnnzoo.lowering.simplify import (
+    drop_dead,
     drop_unused,
     filled,
     is_filled,
@@ -55,26 +55,36 @@ def trace(
 
     ``decompositions`` say how some operations are written with others.
     """
-    mode = FakeTensorMode(allow_fallback_kernels=True, allow_non_fake_inputs=True)
+    with _no_collector(), written_when_called():
+        graph = _pure(flat, inputs, decompositions or {})
+        _without_waste(graph, all(tensor.device.type == "cpu" for tensor in inputs))
+        seconds = _estimated_seconds(graph)
+        graph.recompile()
+        for node in graph.graph.nodes:
+            node.meta.clear()  # tensors of several tracing levels in the metadata make inductor refuse the graph
+    return graph, seconds
+
+
+def _pure(
+    flat: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor], decompositions: Mapping[Any, Callable[..., Any]]
+) -> GraphModule:
+    """Return a function as a graph that writes into none of its tensors, if it can be."""
     # the graph does not depend on the inputs, so that it does not matter whether anything fails there
-    with FailuresAsNaN(), _no_collector(), written_when_called():
-        graph = operations_of(flat, inputs, decompositions or {}, mode)
-        if not without_writes(graph):
-            graph = operations_of(functionalize(flat), inputs, decompositions or {}, mode)
+    with FailuresAsNaN():
+        graph = operations_of(flat, inputs, decompositions)
+        return graph if without_writes(graph) else operations_of(functionalize(flat), inputs, decompositions)
+
+
+def _without_waste(graph: GraphModule, on_cpu: bool) -> None:
     spoil_failures(graph)
     with_explicit_dtypes(graph)
-    graph.graph.eliminate_dead_code()
+    drop_dead(graph)
     fold_constants(graph)
     simplify(graph)
-    if all(tensor.device.type == "cpu" for tensor in inputs):
+    if on_cpu:
         turn_products(graph)
     share(graph)
     drop_unused(graph)
-    seconds = _estimated_seconds(graph)
-    graph.recompile()
-    for node in graph.graph.nodes:
-        node.meta.clear()  # tensors of several tracing levels in the metadata make inductor refuse the graph
-    return graph, seconds
 
 
 @contextmanager
@@ -107,7 +117,7 @@ def fold_constants(graph: GraphModule) -> None:
     for node in reversed(folded):  # some, such as checks of errors, are never dead code to the graph itself
         if not node.users:
             graph.graph.erase_node(node)
-    graph.graph.eliminate_dead_code()
+    drop_dead(graph)
 
 
 def _is_constant(node: Node, values: dict[Node, Any]) -> bool:

@@ -74,8 +74,15 @@ def _returning_new(node: Node) -> Any:
     if not name.endswith("_") or found is None or operation._overloadname not in found.overloads():
         return None
     target = getattr(found, operation._overloadname)
-    args, kwargs = cast(tuple[Any, Any], map_arg((node.args, node.kwargs), lambda each: each.meta["val"]))
+    is_large = any(source.meta["val"].is_meta for source in node.all_input_nodes)
+    stand_in = _of_one_entry if is_large else lambda value: value
+    args, kwargs = cast(tuple[Any, Any], map_arg((node.args, node.kwargs), lambda each: stand_in(each.meta["val"])))
     with torch.no_grad():
         result, written = target(*args, **kwargs), args[0]
     alike = isinstance(result, Tensor) and result.shape == written.shape and result.dtype == written.dtype
     return target if alike else None
+
+
+def _of_one_entry(value: Tensor) -> Tensor:
+    """Return a tensor of the same type and number of dimensions; operations on torch's own stand-ins import its compiler."""
+    return torch.zeros([min(size, 1) for size in value.shape], dtype=value.dtype)

@@ -8,6 +8,8 @@ from torch import Tensor
 from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 
+from bnnzoo.lowering.simplify import drop_dead
+
 __all__ = ["turn_products"]
 
 aten = torch.ops.aten
@@ -31,7 +33,7 @@ def turn_products(graph: GraphModule) -> None:
                 _turn_product(graph, node)
         elif _is_pointwise(node) and any(_is_turned(argument, node) for argument in node.args):
             _turn_pointwise(graph, node)
-    graph.graph.eliminate_dead_code()
+    drop_dead(graph)
     for node in graph.graph.nodes:
         if node.target in (aten.view.default, aten._unsafe_view.default):
             node.target = aten.reshape.default  # a transposed product may have no view of the shape asked for

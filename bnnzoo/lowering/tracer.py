@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses import FakeTensorMode
 from torch.fx import Graph, GraphModule, Node
 from torch.fx._lazy_graph_module import _make_graph_module
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -25,7 +24,6 @@ def operations_of(
     flat: Callable[..., Sequence[Tensor]],
     inputs: Sequence[Tensor],
     decompositions: Mapping[Any, Callable[..., Any]],
-    fakes: FakeTensorMode,
 ) -> GraphModule:
     """Run a function of flat tensors and return what it did as a graph, with the tensor that each node stands for.
 
@@ -38,8 +36,6 @@ def operations_of(
         All different.
     decompositions : mapping
         How some operations are written with others.
-    fakes : FakeTensorMode
-        In which large tensors are described.
 
     Raises
     ------
@@ -48,11 +44,11 @@ def operations_of(
 
     Examples
     --------
-    >>> graph = operations_of(lambda x: (x.exp() + 1,), [torch.zeros(2)], {}, FakeTensorMode())
+    >>> graph = operations_of(lambda x: (x.exp() + 1,), [torch.zeros(2)], {})
     >>> [node.name for node in graph.graph.nodes if node.op == "call_function"], graph(torch.zeros(2))[0].tolist()
     (['exp', 'add'], [2.0, 2.0])
     """
-    tracer = _Tracer(decompositions, fakes)
+    tracer = _Tracer(decompositions)
     for i, tensor in enumerate(inputs):
         tracer.keep(tensor, tracer.graph.placeholder(f"input{i}"))
     with tracer:
@@ -63,10 +59,10 @@ def operations_of(
 
 
 class _Tracer(DispatchMode):
-    def __init__(self, decompositions: Mapping[Any, Callable[..., Any]], fakes: FakeTensorMode) -> None:
+    def __init__(self, decompositions: Mapping[Any, Callable[..., Any]]) -> None:
         super().__init__()
         self.graph, self.constants = Graph(), torch.nn.Module()
-        self._decompositions, self._fakes = decompositions, fakes
+        self._decompositions = decompositions
         self._nodes: Any = WeakTensorKeyDictionary()
         self._varying: set[Node] = set()
 
@@ -122,11 +118,8 @@ class _Tracer(DispatchMode):
         self._nodes[tensor] = node
         if varies:
             self._varying.add(node)
-        node.meta["val"] = tensor if tensor.numel() <= SMALL else self._described(tensor)
-
-    def _described(self, tensor: Tensor) -> Tensor:
-        with self._fakes:
-            return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+        node.meta["val"] = tensor if tensor.numel() <= SMALL else _described(tensor)
+        node.meta["device"] = tensor.device
 
     def node_of(self, tensor: Tensor, value: Tensor | None = None) -> Node:
         """Return where a tensor comes from: one that no operation has made is a constant, of its own or another value."""
@@ -146,3 +139,7 @@ class _Tracer(DispatchMode):
         if isinstance(value, dict):
             return {name: self._argument(each) for name, each in value.items()}
         return value
+
+
+def _described(tensor: Tensor) -> Tensor:
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")

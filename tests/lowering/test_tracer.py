@@ -1,11 +1,12 @@
 """Graphs of what a function did: they compute what it computes, and refuse what depends on values."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
-from torch._subclasses import FakeTensorMode
 
 from bnnzoo.lowering.graphs import trace
 from bnnzoo.lowering.tracer import operations_of
@@ -56,7 +57,7 @@ def test_graphs_compute_what_functions_compute(function: Callable[[Tensor], Tens
 
 
 def test_inputs_and_constants_may_be_results() -> None:
-    graph = operations_of(lambda x: (x, DATA), [torch.ones(3)], {}, FakeTensorMode())
+    graph = operations_of(lambda x: (x, DATA), [torch.ones(3)], {})
     x = torch.zeros(3)
     assert graph(x)[0] is x and graph(x)[1] is DATA
 
@@ -72,12 +73,27 @@ def test_inputs_and_constants_may_be_results() -> None:
 )
 def test_values_of_what_varies_are_refused(function: Callable[[Tensor], Tensor]) -> None:
     with pytest.raises(RuntimeError, match="The value of a tensor that depends on the inputs is asked for"):
-        operations_of(lambda x: (function(x),), [torch.ones(3)], {}, FakeTensorMode())
+        operations_of(lambda x: (function(x),), [torch.ones(3)], {})
 
 
 def test_operations_can_be_written_with_others() -> None:
     table = {torch.ops.aten.tanh.default: lambda x: 1 - 2 / ((2 * x).exp() + 1)}
-    graph = operations_of(lambda x: (x.tanh(),), [torch.ones(3)], table, FakeTensorMode())
+    graph = operations_of(lambda x: (x.tanh(),), [torch.ones(3)], table)
     targets = {node.target for node in graph.graph.nodes if node.op == "call_function"}
     assert torch.ops.aten.tanh.default not in targets and torch.ops.aten.exp.default in targets
     torch.testing.assert_close(graph(DATA[0])[0], DATA[0].tanh())
+
+
+TRACES = """
+import sys, torch
+from bnnzoo.lowering.graphs import trace
+from bnnzoo.lowering.lowered import value_and_grad_of
+trace(lambda x: value_and_grad_of(lambda z: (z * torch.ones(5000, 3)).sin().sum(), x), [torch.ones(3)])
+print(*(name for name in ("torch._dynamo", "torch._inductor", "sympy") if name in sys.modules))
+"""
+
+
+def test_tracing_does_not_import_the_compiler() -> None:
+    """It takes more than a second, and chains compiled by an earlier process do without."""
+    run = subprocess.run([sys.executable, "-c", TRACES], check=True, capture_output=True, text=True)
+    assert run.stdout.split() == []

@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.func import grad_and_value
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
 from bnnzoo.core.density import LogDensity
+from bnnzoo.lowering.lowered import value_and_grad_of
 from bnnzoo.lowering.stretches import inner_graph
 
 __all__ = ["Gradient", "gradient_of"]
@@ -31,8 +31,7 @@ def gradient_of(density: LogDensity) -> Gradient | None:
     def value_and_grad(theta: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor]:
         values = dict(zip(places, tensors, strict=True))
         data = pytree.tree_unflatten([values.get(i, leaf) for i, leaf in enumerate(leaves)], spec)
-        gradient, value = grad_and_value(density.log_joint)(theta, *data)
-        return value, gradient
+        return value_and_grad_of(lambda leaf: density.log_joint(leaf, *data), theta)
 
     theta = torch.zeros(density.num_params, dtype=density.dtype, device=density.device)
     tensors = [leaves[i].detach() for i in places]

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch.fx import Node
 
@@ -133,7 +134,7 @@ def _row(body: Body, number: Lazy, index: tuple[Affine, ...], size: int) -> Affi
 
 
 def _common_shape(shapes: Sequence[Shape]) -> Shape:
-    return tuple(torch.broadcast_shapes(*shapes))
+    return tuple(np.broadcast_shapes(*shapes))
 
 
 def looped(scope: Scope, node: Node) -> tuple[View, ...]:
