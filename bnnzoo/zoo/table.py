@@ -46,7 +46,8 @@ class Cell:
     log_density : float, optional
         Mean log predictive density of new observations, in the card's units. None if the card has none.
     calibration : float, optional
-        Expected calibration error of classes, miscalibration area of other outcomes; dimensionless.
+        Expected calibration error of classes, miscalibration area of other outcomes; dimensionless. None for
+        point estimates of the latter.
     seconds : float, optional
         Wall time of the fit.
     warnings : tuple of str
@@ -264,10 +265,11 @@ def _run(cell: Cell) -> tuple[str | int, ...]:
 
 def _measured(tree: xr.DataTree, name: str) -> Mapping[str, Any]:
     found: dict[str, Any] = {"seconds": float(tree.attrs["seconds"])}
-    if num_draws(tree["conditional"]) > 1:
+    is_point, is_class = num_draws(tree["conditional"]) == 1, "probs" in tree["conditional"]
+    if not is_point:
         found["distance"] = float(score(tree, name)["ratio"].sel(measure="wasserstein"))
     if "predictions_log_likelihood" in tree.children:
         found["log_density"] = -float(nll(tree).mean())
-        is_class = "probs" in tree["conditional"]
-        found["calibration"] = float(ece(tree) if is_class else miscalibration_area(tree))
+        if is_class or not is_point:  # a single draw of a real outcome has no intervals
+            found["calibration"] = float(ece(tree) if is_class else miscalibration_area(tree))
     return found

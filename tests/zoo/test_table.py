@@ -26,7 +26,7 @@ def test_an_exact_method_is_at_the_floor() -> None:
 
 def test_a_point_estimate_has_no_distance_but_a_log_density() -> None:
     cell = measure(bz.zoo.load(CARD), "map", small=True)
-    assert cell.distance is None and cell.log_density is not None
+    assert cell.distance is None and cell.calibration is None and cell.log_density is not None
 
 
 def test_a_method_that_does_not_apply_says_why() -> None:
