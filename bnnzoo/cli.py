@@ -1,4 +1,4 @@
-"""The commands ``bnnzoo demo``, ``bnnzoo compare`` and ``bnnzoo zoo``."""
+"""The commands ``bnnzoo demo``, ``bnnzoo compare``, ``bnnzoo zoo`` and ``bnnzoo benchmark``."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +16,8 @@ from rich.markup import escape
 from rich.table import Table as Grid
 
 from bnnzoo import inference
+from bnnzoo.benchmarking.commands import benchmark_commands
+from bnnzoo.benchmarking.sources import BenchmarkError
 from bnnzoo.core.method import Method
 from bnnzoo.core.minibatch import DataError
 from bnnzoo.core.sites import ModelError
@@ -288,7 +290,7 @@ def _one_sentence_errors() -> Iterator[None]:
     """Report errors of the user in one sentence, with exit code 2."""
     try:
         yield
-    except (CommandError, TableError, DataError, ModelError, ZooError, OSError) as error:
+    except (BenchmarkError, CommandError, TableError, DataError, ModelError, ZooError, OSError) as error:
         errors.print(f"[bold red]Error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         raise typer.Exit(BAD_INPUT) from None
     except KeyboardInterrupt:
@@ -297,3 +299,4 @@ def _one_sentence_errors() -> Iterator[None]:
 
 
 app.add_typer(zoo_commands(console, _one_sentence_errors), name="zoo")
+app.add_typer(benchmark_commands(console, _one_sentence_errors, methods_from), name="benchmark")

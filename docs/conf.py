@@ -6,6 +6,7 @@ from pathlib import Path
 
 import bnnzoo
 from bnnzoo.zoo.pages import write_pages
+from bnnzoo.zoo.table import read_cells
 
 __all__: list[str] = []
 
@@ -115,7 +116,8 @@ suppress_warnings = ["config.cache"]  # the function above cannot be cached
 
 def setup(app: object) -> None:
     """Write the pages of the zoo from its cards before the pages are read."""
-    app.connect("builder-inited", lambda app: write_pages(Path(app.srcdir) / "zoo"))
+    cells = read_cells(Path(__file__).parents[1] / "benchmarks" / "results" / "zoo_table.json")
+    app.connect("builder-inited", lambda app: write_pages(Path(app.srcdir) / "zoo", cells))
     app.connect("autodoc-skip-member", lambda app, what, name, *_: True if _asks_for_metadata(name) else None)
 
 

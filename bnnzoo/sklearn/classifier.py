@@ -36,6 +36,8 @@ class BNNClassifier(ClassifierMixin, BNNEstimator):
     Attributes
     ----------
     classes_ : ndarray [K]
+    scaler_ : StandardScaler
+        Of the columns of X; it changes nothing without ``standardize``.
     posterior_ : Posterior
     tree_ : DataTree
         The posterior and its predictions for the training data, for ArviZ.

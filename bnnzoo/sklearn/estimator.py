@@ -10,6 +10,7 @@ import torch
 import xarray as xr
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
@@ -77,12 +78,12 @@ class BNNEstimator(BaseEstimator):
             Parts to keep, see :func:`bnnzoo.predict`. Default: all of them.
         """
         check_is_fitted(self, "posterior_")
-        inputs = self._scaled(validate_data(self, X, reset=False, dtype=[np.float64, np.float32]))
+        inputs = self.scaler_.transform(validate_data(self, X, reset=False, dtype=[np.float64, np.float32]))
         return predict(self.posterior_, inputs, num_draws=self.num_draws, keep=keep)
 
     def _fit(self, x: Array, y: NDArray[Any]) -> None:
-        self.x_loc_, self.x_scale_ = _moments(x) if self.standardize else _unchanged(x)
-        self._train = self._scaled(x), y
+        self.scaler_ = StandardScaler(with_mean=self.standardize, with_std=self.standardize)
+        self._train = self.scaler_.fit_transform(x), y
         method = DeepEnsemble() if self.method is None else self.method
         dtype = torch.float32 if x.dtype == np.float32 else torch.float64
         self.posterior_ = fit(
@@ -110,10 +111,6 @@ class BNNEstimator(BaseEstimator):
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(LARGEST_SEED))
 
-    def _scaled(self, x: Array) -> Array:
-        scaled: Array = ((x - self.x_loc_) / self.x_scale_).astype(x.dtype)
-        return scaled
-
     def __getstate__(self) -> dict[str, Any]:
         """Return what a copy or another process needs; the posterior as the bytes of its file."""
         state = dict(super().__getstate__())
@@ -127,15 +124,6 @@ class BNNEstimator(BaseEstimator):
         super().__setstate__(state)
         if found is not None:
             self.posterior_ = _from_bytes(found, self._model(), self._train)
-
-
-def _moments(x: Array) -> tuple[Array, Array]:
-    scale = x.std(0)
-    return x.mean(0), np.where(scale > 0, scale, 1.0)
-
-
-def _unchanged(x: Array) -> tuple[Array, Array]:
-    return np.zeros(x.shape[1]), np.ones(x.shape[1])
 
 
 def _as_bytes(posterior: Posterior) -> bytes:

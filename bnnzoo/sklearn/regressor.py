@@ -49,6 +49,8 @@ class BNNRegressor(RegressorMixin, BNNEstimator):
     posterior_ : Posterior
     tree_ : DataTree
         The posterior and its predictions for the training data, for ArviZ.
+    scaler_ : StandardScaler
+        Of the columns of X; it changes nothing without ``standardize``.
     y_loc_, y_scale_ : float
         What was subtracted from the target, and divided by. Both concern `posterior_` and the trees.
 
@@ -97,11 +99,11 @@ class BNNRegressor(RegressorMixin, BNNEstimator):
         """
         moments = self.predict_tree(X, keep=("conditional/mean", "conditional/variance"))["conditional"]
         over = ("chain", "draw")
-        mean = moments["mean"].mean(over).to_numpy() * self.y_scale_ + self.y_loc_
+        mean = moments["mean"].mean(over).to_numpy().astype(float) * self.y_scale_ + self.y_loc_
         if not return_std:
-            return _checked(mean)
+            return mean
         variance = moments["variance"].mean(over) + moments["mean"].var(over)
-        return _checked(mean), _checked(np.sqrt(variance.to_numpy()) * self.y_scale_)
+        return mean, np.sqrt(variance.to_numpy().astype(float)) * self.y_scale_
 
     def predict_quantiles(self, X: Any, quantiles: Sequence[float] = (0.05, 0.5, 0.95)) -> Array:
         """Return quantiles of the posterior predictive distribution.
@@ -124,8 +126,8 @@ class BNNRegressor(RegressorMixin, BNNEstimator):
         if bad := [each for each in quantiles if not 0 <= each <= 1]:
             raise ValueError(f"quantiles has {bad[0]}: write numbers between 0 and 1.")
         draws = _only(self.predict_tree(X, keep=("predictions",))["predictions"].to_dataset())
-        found = draws.quantile(list(quantiles), ("chain", "draw")).to_numpy()
-        return _checked(np.moveaxis(found, 0, -1) * self.y_scale_ + self.y_loc_)
+        found = draws.quantile(list(quantiles), ("chain", "draw")).to_numpy().astype(float)
+        return np.moveaxis(found, 0, -1) * self.y_scale_ + self.y_loc_
 
     def _standardisation(self, y: Array) -> tuple[float, float]:
         if self.likelihood is not None or not self.standardize:
@@ -142,11 +144,6 @@ class BNNRegressor(RegressorMixin, BNNEstimator):
 def _only(group: xr.Dataset) -> xr.DataArray:
     (name,) = group.data_vars
     return group[name]
-
-
-def _checked(values: NDArray[Any]) -> Array:
-    found: Array = np.asarray(values, float)
-    return found
 
 
 def _refuse_single_row(name: str, num_rows: int) -> None:

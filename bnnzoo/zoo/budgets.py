@@ -5,9 +5,21 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from bnnzoo.core.method import Method
-from bnnzoo.inference import MAMS, MAP, NUTS, DeepEnsemble, Laplace, MeanFieldVI
+from bnnzoo.inference import (
+    MAMS,
+    MAP,
+    NUTS,
+    SGHMC,
+    DeepEnsemble,
+    FullRankVI,
+    Laplace,
+    LowRankVI,
+    MCDropout,
+    MeanFieldVI,
+    MultiSWAG,
+)
 
-__all__ = ["point_methods", "small_methods", "smoke"]
+__all__ = ["further_methods", "point_methods", "small_methods", "smoke"]
 
 SMOKE: dict[str, int] = {
     "num_chains": 2,
@@ -65,6 +77,26 @@ def point_methods(num_steps: int = 2000) -> dict[str, Method]:
     return {
         "map": MAP(num_members=4, num_steps=num_steps),
         "ensemble": DeepEnsemble(5, num_steps=num_steps),
+    }
+
+
+def further_methods() -> dict[str, Method]:
+    """Return the methods, by name, that the table of the zoo has beside those of each card.
+
+    Settings are the defaults; dropout, which has no default rate, drops a tenth of the units.
+
+    Examples
+    --------
+    >>> sorted(further_methods())
+    ['dropout', 'full-rank-vi', 'low-rank-vi', 'map', 'multi-swag', 'sghmc']
+    """
+    return {
+        "map": MAP(),
+        "dropout": MCDropout(rate=0.1),
+        "low-rank-vi": LowRankVI(),
+        "full-rank-vi": FullRankVI(),
+        "multi-swag": MultiSWAG(),
+        "sghmc": SGHMC(),
     }
 
 

@@ -1,4 +1,4 @@
-"""The commands ``bnnzoo zoo``, ``bnnzoo zoo show`` and ``bnnzoo zoo run``."""
+"""The commands ``bnnzoo zoo``, ``bnnzoo zoo show``, ``bnnzoo zoo run`` and ``bnnzoo zoo table``."""
 
 import os
 from collections.abc import Callable
@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 import xarray as xr
 from rich.console import Console
+from rich.table import Table as Grid
 
 from bnnzoo.calibration import nll
 from bnnzoo.diagnostics import function_space
@@ -17,8 +18,9 @@ from bnnzoo.zoo.catalogue import list as list_cards
 from bnnzoo.zoo.catalogue import load
 from bnnzoo.zoo.reference import referenced
 from bnnzoo.zoo.score import score
+from bnnzoo.zoo.table import Cell, fill_table, table_rows
 
-__all__ = ["verdict", "zoo_commands"]
+__all__ = ["distance_text", "verdict", "zoo_commands"]
 
 MAX_RHAT, MIN_ESS = 1.01, 400.0
 
@@ -77,7 +79,32 @@ def zoo_commands(console: Console, one_sentence_errors: Callable[[], AbstractCon
                 _write(tree, out)
                 say(f"Written to {out}")
 
+    @app.command()
+    def table(
+        out: Annotated[Path, typer.Option(help="JSON file to begin or to go on with.")] = Path("zoo_table.json"),
+        cards: Annotated[str | None, typer.Option(help="Comma-separated (default: all with a reference).")] = None,
+        methods: Annotated[str | None, typer.Option(help="Comma-separated (default: all that apply).")] = None,
+        seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 0,
+        smoke: Annotated[bool, typer.Option("--smoke", help="Budgets of about a second, converged or not.")] = False,
+        data: Data = None,
+    ) -> None:
+        """Measure every method on every card with a reference posterior; what the file holds is not run again."""
+        with one_sentence_errors():
+            _refuse_missing_folder(out)
+            options = {"seed": seed, "small": smoke, "folder": data, "announce": lambda cell: say(_line(cell))}
+            cells = fill_table(out, _listed(cards), _listed(methods), **options)
+            grid = Grid(*(header := table_rows(cells, distance_text))[0], title="distance, in Monte Carlo floors")
+            for row in header[1:]:
+                grid.add_row(*row)
+            console.print(grid)
+            say(f"Written to {out}")
+
     return app
+
+
+def distance_text(cell: Cell) -> str:
+    """Return a cell's distance from the reference in words as short as a table needs them."""
+    return "-" if cell.distance is None else f"{cell.distance:.3g}"
 
 
 def verdict(card: Card, tree: xr.DataTree, folder: Path | None = None) -> list[str]:
@@ -123,9 +150,23 @@ def _density(tree: xr.DataTree) -> str:
     return f"Mean log predictive density of {rows.sizes['obs_id']} new observations: {-float(rows.mean()):.3f}"
 
 
+def _listed(text: str | None) -> list[str] | None:
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _line(cell: Cell) -> str:
+    if cell.refused:
+        return f"{cell.card}, {cell.method}: no result. {cell.refused}"
+    return f"{cell.card}, {cell.method}: {distance_text(cell)} floors, {cell.seconds:.1f} s"
+
+
 def _refuse_unusable_file(path: Path) -> None:
     if path.exists():
         raise FileExistsError(f"{str(path)!r} already exists; choose another --out, or remove it.")
+    _refuse_missing_folder(path)
+
+
+def _refuse_missing_folder(path: Path) -> None:
     if not path.absolute().parent.is_dir():
         raise FileNotFoundError(
             f"There is no folder {str(path.absolute().parent)!r} for {path.name!r}; create it first."

@@ -98,3 +98,21 @@ def test_refusals(regressor: BNNRegressor) -> None:
         BNNRegressor(SHORT).fit(X[:1], LINE[:1])
     with pytest.raises(ValueError, match=r"BNNClassifier needs two classes or more, and y has 1 class: 'up'"):
         BNNClassifier(SHORT).fit(X, np.repeat("up", 60))
+
+
+@pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_constant_columns_become_zero_and_keep_their_type(kind: type) -> None:
+    constant = np.column_stack([X, np.full(60, 7.1)]).astype(kind)
+    fitted = BNNRegressor(SHORT, hidden=()).fit(constant, LINE)
+    inputs = fitted._train[0]
+    assert inputs.dtype == kind
+    np.testing.assert_allclose(inputs[:, 2], 0.0, atol=1e-5)
+    np.testing.assert_allclose(inputs[:, :2].std(0), 1.0, rtol=1e-5)
+    assert np.isfinite(fitted.predict(constant)).all()
+
+
+@pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")
+def test_without_standardisation_inputs_are_as_given() -> None:
+    fitted = BNNRegressor(SHORT, hidden=(), standardize=False).fit(X, LINE)
+    np.testing.assert_array_equal(fitted._train[0], X)

@@ -8,7 +8,8 @@ import pytest
 
 import bnnzoo as bz
 from bnnzoo.zoo.figure import card_figure
-from bnnzoo.zoo.pages import card_page, write_pages
+from bnnzoo.zoo.pages import card_page, table_page, write_pages
+from bnnzoo.zoo.table import Cell, read_cells
 
 
 def test_a_page_says_what_the_card_says() -> None:
@@ -35,3 +36,28 @@ def test_a_figure_shows_the_prior_and_the_reference(name: str) -> None:
     assert [axis.get_title() for axis in figure.axes] == ["prior", *(["reference posterior"] if has_reference else [])]
     assert len(figure.axes[0].lines) == 5
     plt.close(figure)
+
+
+def cell(card: str, method: str, **found: float | str) -> Cell:
+    return Cell(card=card, method=method, version=1, seed=0, settings="{}", **found)
+
+
+def test_the_page_of_the_table_says_what_was_not_run_and_why_cells_have_no_result(tmp_path: Path) -> None:
+    cells = [
+        cell("cubic", "nuts", distance=1.04, seconds=3.0),
+        cell("two-moons", "dropout", refused="It has no units."),
+    ]
+    page = table_page(cells)
+    assert "| `cubic` | 1.04 |  |" in page and "| `two-moons` |  | - |" in page
+    assert "- `two-moons`, `dropout`: It has no units." in page
+    assert "Not run: `censored-survival`," in page
+    write_pages(tmp_path, cells)
+    assert (tmp_path / "table.md").read_text() == page
+
+
+def test_the_measured_table_is_of_the_cards_as_they_are() -> None:
+    cells = read_cells(Path(__file__).parents[2] / "benchmarks" / "results" / "zoo_table.json")
+    assert len({(each.card, each.method) for each in cells}) == len(cells) > 0
+    assert all(each.version == bz.zoo.load(each.card).version for each in cells)
+    exact = [each for each in cells if each.method in {"nuts", "mams"} and each.distance is not None]
+    assert exact and all(each.distance < 3 for each in exact)

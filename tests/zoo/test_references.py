@@ -12,6 +12,7 @@ import pytest
 import bnnzoo as bz
 from bnnzoo.inference.config import config_of
 from bnnzoo.zoo import make_reference
+from bnnzoo.zoo.cards.foong_one_layer import diagonal
 from bnnzoo.zoo.cards.linear_regression import NOISE
 from bnnzoo.zoo.data import fingerprint
 from bnnzoo.zoo.reference import FOLDER, read, referenced
@@ -140,3 +141,17 @@ def test_references_of_classes_have_all_of_them() -> None:
     probs = bz.zoo.reference("two-moons")["conditional"]["probs"]
     assert probs.sizes["class_id"] == 2
     np.testing.assert_allclose(probs.sum("class_id"), 1.0, atol=1e-6)
+
+
+@pytest.mark.reference
+def test_the_reference_of_the_gap_is_as_far_from_the_published_function_as_other_samplers(bnnzoo_data: Path) -> None:
+    """See tests/reference/test_foong.py: two exact samplers agree, and are off the published function in the gap."""
+    with np.load(bnnzoo_data / "foong2d" / "hmc_1HL.npz") as arrays:
+        along, mean, sd = arrays["xlambdas"][:, 0], arrays["pred_mean_slice"], np.sqrt(arrays["pred_var_slice"])
+    place = diagonal()[:, 0]
+    clusters_and_gap = np.abs(place) < 1.2
+    found = bz.zoo.reference("foong-one-layer")["summary"].to_dataset().isel(obs_id=clusters_and_gap)
+    far = np.abs(found["mean"] - np.interp(place[clusters_and_gap], along, mean)) - 0.19
+    assert float((far / found["mcse_mean"]).max()) < 5
+    expected = np.interp(place[clusters_and_gap], along, sd)
+    assert float(((np.abs(found["sd"] / expected - 1) - 0.15) * expected / found["mcse_sd"]).max()) < 5

@@ -7,13 +7,23 @@ from bnnzoo import models
 from bnnzoo.core.types import Model
 from bnnzoo.datasets import uci_split
 from bnnzoo.inference import MAMS, MAP, DeepEnsemble, Laplace, MCDropout, MeanFieldVI
+from bnnzoo.models.likelihoods import Likelihood
 from bnnzoo.zoo.card import Card, PriorChoice
 from bnnzoo.zoo.data import CardData
 
-__all__ = ["CARD", "HIDDEN", "make_data"]
+__all__ = ["CARD", "FIRST_PAPER", "PRIOR", "make_data", "network_model"]
 
-HIDDEN = 50
 NOISE = 0.1
+
+PRIOR = PriorChoice(
+    scale="N(0, 2 / fan-in) for weights, N(0, 1) for biases",
+    why="E[y | x] has a prior standard deviation of about 1.4, a little more than that of the standardised target.",
+    spread=1.4,
+)
+FIRST_PAPER = (
+    "J. M. Hernández-Lobato, R. Adams (2015), Probabilistic backpropagation for scalable learning of Bayesian neural "
+    "networks."
+)
 
 
 def make_data(path: Path) -> CardData:
@@ -28,10 +38,15 @@ def make_data(path: Path) -> CardData:
     )
 
 
+def network_model(likelihood: Likelihood, num_outputs: int = 1) -> Model:
+    """Return 50 tanh units under ``PRIOR`` with a likelihood."""
+    net = models.mlp(6, (50,), num_outputs)
+    return models.supervised(net, models.priors.fan_in(math.sqrt(2.0)), likelihood)
+
+
 def make_model() -> Model:
-    """Return 50 tanh units with noise of a tenth of the target's standard deviation."""
-    likelihood = models.likelihoods.gaussian(scale=NOISE)
-    return models.supervised(models.mlp(6, (HIDDEN,)), models.priors.fan_in(math.sqrt(2.0)), likelihood)
+    """Return the network with noise of a tenth of the target's standard deviation."""
+    return network_model(models.likelihoods.gaussian(scale=NOISE))
 
 
 CARD = Card(
@@ -42,17 +57,8 @@ CARD = Card(
         "at a tenth of the target's standard deviation: compare with uci-inferred-noise. Published mean log densities "
         "on this table are -1.55 (dropout, 2016) and -1.18 (deep ensembles, 2017), in original units."
     ),
-    references=(
-        (
-            "J. M. Hernández-Lobato, R. Adams (2015), Probabilistic backpropagation for scalable learning of Bayesian "
-            "neural networks."
-        ),
-    ),
-    prior=PriorChoice(
-        scale="N(0, 2 / fan-in) for weights, N(0, 1) for biases",
-        why="E[y | x] has a prior standard deviation of about 1.4, a little more than that of the standardised target.",
-        spread=1.4,
-    ),
+    references=(FIRST_PAPER,),
+    prior=PRIOR,
     model=make_model,
     source=make_data,
     needs="uci/yacht",

@@ -1,20 +1,19 @@
 """Yacht hydrodynamics under one hidden layer with noise that depends on the inputs."""
 
-import math
+from dataclasses import replace
 
 from bnnzoo import models
 from bnnzoo.core.types import Model
 from bnnzoo.inference import MAMS, DeepEnsemble, MeanFieldVI
-from bnnzoo.zoo.card import Card, PriorChoice
-from bnnzoo.zoo.cards.uci_fixed_noise import HIDDEN, make_data
+from bnnzoo.zoo.card import Card
+from bnnzoo.zoo.cards.uci_fixed_noise import PRIOR, make_data, network_model
 
 __all__ = ["CARD"]
 
 
 def make_model() -> Model:
-    """Return 50 tanh units with a mean and a scale as outputs."""
-    likelihood = models.likelihoods.heteroscedastic_gaussian(min_scale=1e-3)
-    return models.supervised(models.mlp(6, (HIDDEN,), 2), models.priors.fan_in(math.sqrt(2.0)), likelihood)
+    """Return the network of uci-fixed-noise with a mean and a scale as outputs."""
+    return network_model(models.likelihoods.heteroscedastic_gaussian(min_scale=1e-3), num_outputs=2)
 
 
 CARD = Card(
@@ -27,13 +26,12 @@ CARD = Card(
     references=(
         "B. Lakshminarayanan, A. Pritzel, C. Blundell (2017), Simple and scalable predictive uncertainty estimation.",
     ),
-    prior=PriorChoice(
-        scale="N(0, 2 / fan-in) for weights, N(0, 1) for biases",
+    prior=replace(
+        PRIOR,
         why=(
             "E[y | x] has a prior standard deviation of about 1.4; noise between 0.1 and 2 standard deviations is "
             "plausible."
         ),
-        spread=1.4,
     ),
     model=make_model,
     source=make_data,

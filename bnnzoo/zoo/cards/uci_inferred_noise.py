@@ -1,22 +1,21 @@
 """Yacht hydrodynamics under one hidden layer with noise of unknown size."""
 
-import math
+from dataclasses import replace
 
 import pyro.distributions as dist
 
 from bnnzoo import models
 from bnnzoo.core.types import Model
 from bnnzoo.inference import MAMS, MAP, DeepEnsemble, Laplace, MeanFieldVI
-from bnnzoo.zoo.card import Card, PriorChoice
-from bnnzoo.zoo.cards.uci_fixed_noise import HIDDEN, make_data
+from bnnzoo.zoo.card import Card
+from bnnzoo.zoo.cards.uci_fixed_noise import FIRST_PAPER, PRIOR, make_data, network_model
 
 __all__ = ["CARD"]
 
 
 def make_model() -> Model:
-    """Return 50 tanh units with a half-normal prior on the noise."""
-    likelihood = models.likelihoods.gaussian(dist.HalfNormal(0.5))
-    return models.supervised(models.mlp(6, (HIDDEN,)), models.priors.fan_in(math.sqrt(2.0)), likelihood)
+    """Return the network of uci-fixed-noise with a half-normal prior on the noise."""
+    return network_model(models.likelihoods.gaussian(dist.HalfNormal(0.5)))
 
 
 CARD = Card(
@@ -26,17 +25,8 @@ CARD = Card(
         "The table of uci-fixed-noise, with the standard deviation of the noise as one more unknown: the log density "
         "of a regression depends on it as much as on the function."
     ),
-    references=(
-        (
-            "J. M. Hernández-Lobato, R. Adams (2015), Probabilistic backpropagation for scalable learning of Bayesian "
-            "neural networks."
-        ),
-    ),
-    prior=PriorChoice(
-        scale="N(0, 2 / fan-in) for weights, N(0, 1) for biases; HalfNormal(0.5) for the noise",
-        why="E[y | x] has a prior standard deviation of about 1.4, a little more than that of the standardised target.",
-        spread=1.4,
-    ),
+    references=(FIRST_PAPER,),
+    prior=replace(PRIOR, scale=f"{PRIOR.scale}; HalfNormal(0.5) for the noise"),
     model=make_model,
     source=make_data,
     needs="uci/yacht",
