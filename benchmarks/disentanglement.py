@@ -51,7 +51,7 @@ METHODS: dict[str, Any] = {
     "KFACLaplace": inference.KFACLaplace(map=MODE),
     "LowRankLaplace": inference.LowRankLaplace(map=MODE),
     "MeanFieldVI": bz.MeanFieldVI(**VARIATIONAL),
-    "LastLayerVI": inference.LastLayerVI(vi=bz.MeanFieldVI(**VARIATIONAL)),
+    "LastLayerVI": inference.LastLayerVI(vi=bz.MeanFieldVI(num_steps=2000, learning_rate=0.01)),
     "LowRankVI": inference.LowRankVI(**VARIATIONAL),
     "SWAG": bz.SWAG(500, **BATCH, init=MODE),
     "MultiSWAG": bz.MultiSWAG(5, bz.SWAG(500, **BATCH, init=MODE)),
