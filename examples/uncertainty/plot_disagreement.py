@@ -15,10 +15,11 @@ import xarray as xr
 
 import bnnzoo as bz
 
-num_draws, num_members = 3000, 20
+num_draws = 3000
+method = bz.NUTS(num_chains=4, num_warmup=300, num_draws=200)
 # sphinx_gallery_start_ignore
 if "--smoke" in sys.argv:  # smaller settings, for the tests
-    num_draws, num_members = 300, 3
+    num_draws, method = 300, bz.MAP(num_members=3, num_steps=50, polish_steps=0)
 # sphinx_gallery_end_ignore
 rng = np.random.default_rng(0)
 
@@ -44,24 +45,24 @@ for row, name in enumerate(clouds):
 bz.plots.plot_simplex(tree, rows=[0, 1, 2])
 
 # %%
-# Disagreement takes several opinions. An ensemble is fitted to two classes, and asked about an input far from both, on the
-# line through them. No member has seen anything like it. But all members extrapolate the same boundary, so they agree, and
-# epistemic uncertainty is next to nothing: nobody knows, and nobody disagrees.
+# Disagreement takes several opinions. A network is fitted to two classes by NUTS, and asked about an input far from both, on the
+# line through them. Nothing like it has been observed. But all draws extrapolate from the same side of the boundary, so they
+# agree, and epistemic uncertainty is next to nothing: none of them knows, and none disagrees.
 
 y = rng.integers(2, size=120)
 x = np.where(y[:, None] == 1, 1.0, -1.0) * np.array([1.0, 0.0]) + 0.3 * rng.normal(size=(120, 2))
 model = bz.models.supervised(bz.models.mlp(2, (20,), 2), bz.priors.fan_in(2.0), bz.likelihoods.categorical())
-ensemble = bz.fit(model, bz.DeepEnsemble(num_members, num_steps=400), x, y, seed=0, progress=False)
+posterior = bz.fit(model, method, x, y, seed=0, progress=False)
 far = {"along the classes (8, 0)": [8.0, 0.0], "along the boundary (0, 8)": [0.0, 8.0], "between the classes (0, 0)": [0.0, 0.0]}
-split = bz.uncertainty.decompose(bz.predict(ensemble, np.array(list(far.values())), num_draws=None))
+split = bz.uncertainty.decompose(bz.predict(posterior, np.array(list(far.values()))))
 for row, name in enumerate(far):
     print(f"{name:28}", {part: round(float(split[part][row]), 3) for part in ("total", "aleatoric", "epistemic")})
 
 # %%
-# The other case is the reverse: at (0, 8), as far from the data, the same members place the boundary differently, and
+# The other case is the reverse: at (0, 8), as far from the data, the same draws place the boundary differently, and
 # disagree. Both inputs are equally unfamiliar. Mutual information finds the second only; to find the first, ask how
 # unfamiliar an input is, with a density of the inputs or the features (``bz.ood``).
 
 grid = bz.plots.grid_inputs((-9, -9), (9, 9), 30)
-bz.plots.plot_uncertainty_map(bz.predict(ensemble, grid, num_draws=None), grid, observed=x)
+bz.plots.plot_uncertainty_map(bz.predict(posterior, grid), grid, observed=x)
 plt.show()

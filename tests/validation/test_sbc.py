@@ -223,10 +223,11 @@ class OnAGrid:
         return Draws(density, FitInfo("ensemble", seed=context.seed), grid[chosen][None])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("surplus", [0.0, -1.0, 1.0], ids=["right", "no Jacobian", "Jacobian twice"])
 def test_a_wrong_jacobian_is_found_out(surplus):
     call = {"num_simulations": 100, "num_draws": 39, "seed": 5, **QUIET}
     verdict = sbc_verdict(sbc(scale_model, OnAGrid(surplus), torch.ones(5, dtype=torch.float64), **call))
     assert verdict.loc["sigma", "uniform"] == (surplus == 0.0)
-    if surplus:
-        assert verdict.loc["sigma", "finding"] == ("draws too high" if surplus > 0 else "draws too low")
+    assert verdict.loc["sigma", "mean"] < 0.5 or surplus <= 0.0  # draws are too high, and ranks low
+    assert verdict.loc["sigma", "mean"] > 0.5 or surplus >= 0.0
