@@ -9,6 +9,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 import bnnzoo as bz
+from bnnzoo.core.posterior import Posterior
 from bnnzoo.zoo.cards.neal_regression import CARD
 
 pytestmark = [
@@ -30,13 +31,13 @@ def table(bnnzoo_data: Path) -> NDArray[np.floating]:
 
 
 @pytest.fixture(scope="module")
-def posterior(table: NDArray[np.floating]) -> bz.Posterior:
+def posterior(table: NDArray[np.floating]) -> Posterior:
     method = bz.NUTS(num_chains=CHAINS, num_warmup=1000, num_draws=1000, target_accept=0.95)
     return bz.fit(CARD.model(), method, table[:100, :1], table[:100, 1], seed=0, dtype=torch.float64, progress=False)
 
 
 @pytest.fixture(scope="module")
-def shares(table: NDArray[np.floating], posterior: bz.Posterior) -> dict[str, float]:
+def shares(table: NDArray[np.floating], posterior: Posterior) -> dict[str, float]:
     attrs = bz.validation.stack_chains(bz.posterior_predictive(posterior, table[:100, :1], table[:100, 1])).attrs
     return {f"chain {i}": attrs[f"weight_chain {i}"] for i in range(CHAINS)}
 
@@ -53,13 +54,13 @@ def scores(tree: xr.DataTree, y: NDArray[np.floating]) -> dict[str, float]:
     }
 
 
-def test_chains_are_in_two_modes_and_the_function_says_so(posterior: bz.Posterior) -> None:
+def test_chains_are_in_two_modes_and_the_function_says_so(posterior: Posterior) -> None:
     tree = bz.predict(posterior, np.linspace(-3, 3, 61)[:, None], num_draws=None)
     assert float(bz.diagnostics.function_space(tree)["rhat"].max()) > 1.01
     assert int(bz.diagnostics.function_modes(tree)["num_modes"]) >= 2
 
 
-def test_output_weights_are_large_in_one_mode_and_small_in_the_other(posterior: bz.Posterior) -> None:
+def test_output_weights_are_large_in_one_mode_and_small_in_the_other(posterior: Posterior) -> None:
     tree = bz.predict(posterior, EDGES, num_draws=None)
     scale = tree["posterior"]["net.2.weight.scale"].median("draw").to_numpy()
     assert scale.max() > 3 * scale.min()
@@ -70,14 +71,14 @@ def test_output_weights_are_large_in_one_mode_and_small_in_the_other(posterior: 
     assert at_three[large].max() > at_three[small].max() + 0.3  # it goes on rising where the other is flat
 
 
-def test_pooled_predictions_score_as_documented(table: NDArray[np.floating], posterior: bz.Posterior) -> None:
+def test_pooled_predictions_score_as_documented(table: NDArray[np.floating], posterior: Posterior) -> None:
     found = scores(bz.predict(posterior, table[100:, :1], table[100:, 1], num_draws=None), table[100:, 1])
     for name, (value, error) in DOCUMENTED.items():
         assert abs(found[name] - value) < 2 * error, (name, found[name])
 
 
 def test_stacking_picks_few_chains_and_stays_near_the_documented_log_score(
-    table: NDArray[np.floating], posterior: bz.Posterior, shares: dict[str, float]
+    table: NDArray[np.floating], posterior: Posterior, shares: dict[str, float]
 ) -> None:
     """Its weights are those of the best leave-one-out score, which sees the range of the training data alone."""
     assert sum(shares.values()) == pytest.approx(1.0)
@@ -87,7 +88,7 @@ def test_stacking_picks_few_chains_and_stays_near_the_documented_log_score(
     assert abs(scores(stacked(tree, shares), table[100:, 1])["log score"] - value) < 3 * error
 
 
-def test_predictive_means_lie_within_the_documented_intervals_where_there_are_data(posterior: bz.Posterior) -> None:
+def test_predictive_means_lie_within_the_documented_intervals_where_there_are_data(posterior: Posterior) -> None:
     """At -3 and 3 they depend on how many chains are in each mode; there the intervals overlap."""
     drawn = bz.predict(posterior, EDGES, num_draws=None)["predictions"]["y"]
     low, high = drawn.quantile([0.1, 0.9], ("chain", "draw")).to_numpy()

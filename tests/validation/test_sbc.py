@@ -167,7 +167,7 @@ def correlated(x, y=None):
 
 
 CORRELATED = (torch.linspace(2.0, 4.0, 12, dtype=torch.float64), torch.linspace(1.0, 2.0, 12, dtype=torch.float64))
-MEAN_FIELD = bz.MeanFieldVI(num_steps=400, num_averaged=100)
+MEAN_FIELD = bz.MeanFieldVI(num_steps=300, num_averaged=50)
 SHORT_FIT = pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")  # of fits that ranks are to judge
 
 
@@ -177,7 +177,7 @@ SHORT_FIT = pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")  #
 @pytest.mark.parametrize("method", [bz.Laplace(), MEAN_FIELD], ids=["Laplace", "mean-field VI"])
 def test_mean_field_vi_fails_where_parameters_are_correlated_and_an_exact_method_passes(around, method):
     """The posterior of this model is Gaussian, so that Laplace's approximation is exact."""
-    call = {"num_simulations": 60, "num_draws": 39, "around": around, "seed": 2, **QUIET}
+    call = {"num_simulations": 40, "num_draws": 39, "around": around, "seed": 2, **QUIET}
     verdict = sbc_verdict(sbc(correlated, method, *CORRELATED, **call))
     if isinstance(method, bz.Laplace):
         assert verdict["uniform"].all()
@@ -196,7 +196,7 @@ def test_mean_field_vi_fails_where_parameters_are_correlated_and_an_exact_method
     ids=["NUTS", "MAMS"],
 )
 def test_exact_samplers_pass(method):
-    ranks = sbc(correlated, method, *CORRELATED, num_simulations=50, num_draws=29, seed=4, **QUIET)
+    ranks = sbc(correlated, method, *CORRELATED, num_simulations=40, num_draws=29, seed=4, **QUIET)
     assert sbc_verdict(ranks)["uniform"].all()
 
 
