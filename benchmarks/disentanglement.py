@@ -174,10 +174,10 @@ def table(runs: dict[str, dict[str, Row]]) -> None:
     print("|---" * (len(COLUMNS) + 2) + "|")
     for name in (name for name in METHODS if name in runs):
         values = np.array([[row[column] for column in COLUMNS] for row in runs[name].values()], float)
-        ddof = min(1, len(values) - 1)
+        sds = values.std(0, ddof=1) if len(values) > 1 else np.full(len(COLUMNS), np.nan)
         cells = [
-            f"{mean:.2f} ± {sd:.2f}" if np.isfinite(mean) else ""
-            for mean, sd in zip(values.mean(0), values.std(0, ddof=ddof), strict=True)
+            "" if np.isnan(mean) else f"{mean:.2f}" if np.isnan(sd) else f"{mean:.2f} ± {sd:.2f}"
+            for mean, sd in zip(values.mean(0), sds, strict=True)
         ]
         print(f"| {name} | " + " | ".join(cells) + f" | {len(values)} |")
 

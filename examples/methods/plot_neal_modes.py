@@ -58,7 +58,9 @@ posterior = bz.fit(model, method, x, y, seed=0, dtype=torch.float64, progress=Fa
 grid = np.linspace(-3.0, 3.0, 121)[:, None]
 tree = bz.predict(posterior, grid, num_draws=None)
 r_hat = bz.diagnostics.function_space(tree)["rhat"]
-print(f"largest R-hat of the function: {float(r_hat.max()):.2f}; above 1.01 at {int((r_hat > 1.01).sum())} of 121 inputs")
+print(
+    f"largest R-hat of the function: {float(r_hat.max()):.2f}; above 1.01 at {int((r_hat > 1.01).sum())} of 121 inputs"
+)
 
 train = bz.posterior_predictive(posterior, x, y)
 output_scale = train["posterior"]["net.2.weight.scale"].median("draw").values
@@ -66,7 +68,9 @@ is_large = output_scale > 8
 for name, chains in {"small": ~is_large, "large": is_large}.items():
     if chains.any():
         right = float(tree["conditional"]["mean"].isel(chain=chains, obs_id=-1).mean())
-        print(f"{name} output weights: chains {np.flatnonzero(chains)}, scale {output_scale[chains].round(1)}, f(3) {right:.2f}")
+        print(
+            f"{name} output weights: chains {np.flatnonzero(chains)}, scale {output_scale[chains].round(1)}, f(3) {right:.2f}"
+        )
 
 figure, axes = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
 means = tree["conditional"]["mean"].mean("draw").values
@@ -109,7 +113,10 @@ for name, predictions in {**by_chain, "pooled": test, "stacked": stacked}.items(
 # 3.31).
 
 edges = {f"chain {i}": tree.isel(chain=[i], obs_id=[0, 60, 120]) for i in range(method.num_chains)}
-for name, predictions in {"pooled": tree.isel(obs_id=[0, 60, 120]), "stacked": bz.validation.stack(edges, parts)}.items():
+for name, predictions in {
+    "pooled": tree.isel(obs_id=[0, 60, 120]),
+    "stacked": bz.validation.stack(edges, parts),
+}.items():
     drawn = predictions["predictions"]["y"]
     low, high = drawn.quantile([0.1, 0.9], ("chain", "draw")).values
     middle = drawn.mean(("chain", "draw")).values

@@ -40,7 +40,10 @@ def schools(errors: torch.Tensor, y: torch.Tensor | None = None) -> None:
 methods = {"NUTS": bz.NUTS(num_warmup=500, num_draws=1000), "mean-field VI": bz.MeanFieldVI(num_steps=4000)}
 # sphinx_gallery_start_ignore
 if "--smoke" in sys.argv:  # smaller settings, for the tests
-    methods = {"NUTS": bz.NUTS(num_chains=2, num_warmup=50, num_draws=50), "mean-field VI": bz.MeanFieldVI(num_steps=200)}
+    methods = {
+        "NUTS": bz.NUTS(num_chains=2, num_warmup=50, num_draws=50),
+        "mean-field VI": bz.MeanFieldVI(num_steps=200),
+    }
 # sphinx_gallery_end_ignore
 trees = {}
 for name, method in methods.items():

@@ -84,11 +84,13 @@ for by_fan_in in (False, True):
     with torch.no_grad():
         logits = torch.stack([prior(torch.as_tensor(x[test[:50]])) for _ in range(50)])
     sure = float((logits.softmax(-1).max(-1).values > 0.99).float().mean())
-    print(f"{'fan-in' if by_fan_in else 'N(0, 1)'}: logits have the sd {float(logits.std()):.1f}; {sure:.0%} of predictions are sure")
+    print(
+        f"{'fan-in' if by_fan_in else 'N(0, 1)'}: logits have the sd {float(logits.std()):.1f}; {sure:.0%} of predictions are sure"
+    )
 
 # %%
-# Under N(0, 1) weights, logits have a standard deviation near 100 for MNIST, so that nearly every function drawn from the prior is
-# sure of its classes before it has seen any. The fan-in keeps it near one. Four methods, one model:
+# Under N(0, 1) weights, logits have a standard deviation near 100 for MNIST, so that nearly every function drawn from the prior
+# is sure of its classes before it has seen any. The fan-in keeps it near one. Four methods, one model:
 
 methods = {
     "SVI": SVI(guide=AutoDiagonalNormal, num_steps=1000, learning_rate=0.01),
@@ -117,7 +119,7 @@ for name, method in methods.items():
 # NUTS on a small version: 49 inputs (or the 64 of scikit-learn's digits), eight hidden units, 300 rows. The hierarchical form
 # of the same class gives each layer an unknown scale.
 
-side = int(round(x.shape[1] ** 0.5))
+side = round(x.shape[1] ** 0.5)
 block = side // 7 if side > 8 else 1
 small = x.reshape(len(x), side // block, block, side // block, block).mean((2, 4)).reshape(len(x), -1)
 for name, hierarchical in {"NUTS, small": False, "NUTS, small, hierarchical": True}.items():
@@ -125,7 +127,13 @@ for name, hierarchical in {"NUTS, small": False, "NUTS, small, hierarchical": Tr
     posterior = bz.fit(model, nuts, small[train[:300]], y[train[:300]], seed=0, progress=False)
     trees[name] = bz.predict(posterior, small[test], y[test])
     if hierarchical:
-        print({site: round(float(v.median()), 2) for site, v in trees[name]["posterior"].items() if site.endswith("scale")})
+        print(
+            {
+                site: round(float(v.median()), 2)
+                for site, v in trees[name]["posterior"].items()
+                if site.endswith("scale")
+            }
+        )
 
 for name, tree in trees.items():
     wrong = float(bz.calibration.misclassified(tree).mean())

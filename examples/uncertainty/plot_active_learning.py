@@ -78,8 +78,7 @@ def by_density(tree: xr.DataTree, x: np.ndarray, rng: np.random.Generator) -> xr
 
 ACQUISITIONS = {"BALD": by_bald, "entropy": by_entropy, "density-weighted": by_density, "random": at_random}
 results = {
-    name: np.array([learn(seed, acquire) for seed in range(num_seeds)])
-    for name, acquire in ACQUISITIONS.items()
+    name: np.array([learn(seed, acquire) for seed in range(num_seeds)]) for name, acquire in ACQUISITIONS.items()
 }
 
 # %%

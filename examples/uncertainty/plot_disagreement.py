@@ -34,14 +34,14 @@ clouds = {
     "disagreeing": sure[rng.integers(3, size=num_draws)],
 }
 probs = np.stack(list(clouds.values()), axis=1)[None]
-tree = xr.DataTree.from_dict(
-    {"conditional": xr.Dataset({"probs": (("chain", "draw", "obs_id", "class_id"), probs)})}
-)
+tree = xr.DataTree.from_dict({"conditional": xr.Dataset({"probs": (("chain", "draw", "obs_id", "class_id"), probs)})})
 parts = bz.uncertainty.decompose(tree)
 print(f"{'':12}  average              total  aleatoric  epistemic")
 for row, name in enumerate(clouds):
     average = probs[0, :, row].mean(0).round(2)
-    print(f"{name:12}  {average}  ", "  ".join(f"{float(parts[p][row]):.3f}" for p in ("total", "aleatoric", "epistemic")))
+    print(
+        f"{name:12}  {average}  ", "  ".join(f"{float(parts[p][row]):.3f}" for p in ("total", "aleatoric", "epistemic"))
+    )
 bz.plots.plot_simplex(tree, rows=[0, 1, 2])
 
 # %%
@@ -53,7 +53,11 @@ y = rng.integers(2, size=120)
 x = np.where(y[:, None] == 1, 1.0, -1.0) * np.array([1.0, 0.0]) + 0.3 * rng.normal(size=(120, 2))
 model = bz.models.supervised(bz.models.mlp(2, (20,), 2), bz.priors.fan_in(2.0), bz.likelihoods.categorical())
 posterior = bz.fit(model, method, x, y, seed=0, progress=False)
-far = {"along the classes (8, 0)": [8.0, 0.0], "along the boundary (0, 8)": [0.0, 8.0], "between the classes (0, 0)": [0.0, 0.0]}
+far = {
+    "along the classes (8, 0)": [8.0, 0.0],
+    "along the boundary (0, 8)": [0.0, 8.0],
+    "between the classes (0, 0)": [0.0, 0.0],
+}
 split = bz.uncertainty.decompose(bz.predict(posterior, np.array(list(far.values()))))
 for row, name in enumerate(far):
     print(f"{name:28}", {part: round(float(split[part][row]), 3) for part in ("total", "aleatoric", "epistemic")})

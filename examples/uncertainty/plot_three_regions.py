@@ -18,7 +18,9 @@ import bnnzoo as bz
 # Class 0 to the left of the overlap and class 1 to its right, and between 3.5 and 4.5 either with probability one half.
 
 rng = np.random.default_rng(0)
-x = np.concatenate([rng.uniform(-6, -4, 40), rng.uniform(2, 3.5, 30), rng.uniform(3.5, 4.5, 50), rng.uniform(4.5, 6, 30)])
+x = np.concatenate(
+    [rng.uniform(-6, -4, 40), rng.uniform(2, 3.5, 30), rng.uniform(3.5, 4.5, 50), rng.uniform(4.5, 6, 30)]
+)
 probability = np.where(x < 3.5, 0.0, np.where(x < 4.5, 0.5, 1.0))
 y = (rng.uniform(size=len(x)) < probability).astype(int)
 
@@ -53,7 +55,9 @@ for column, (name, tree) in zip(axes.T, trees.items(), strict=True):
     column[1].set(xlabel="x", ylabel="nats")
     for region, (left, right) in regions.items():
         inside = parts.isel(obs_id=(grid[:, 0] >= left) & (grid[:, 0] <= right)).mean()
-        print(f"{name}, {region:8}", {part: round(float(inside[part]), 3) for part in ("total", "aleatoric", "epistemic")})
+        print(
+            f"{name}, {region:8}", {part: round(float(inside[part]), 3) for part in ("total", "aleatoric", "epistemic")}
+        )
 axes[1, 0].legend(fontsize="small")
 
 # %%

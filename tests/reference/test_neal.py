@@ -20,7 +20,10 @@ pytestmark = [
 ]
 
 CHAINS = 8
-DOCUMENTED = {"log score": (0.830, 0.022), "squared error": (0.0187, 0.0034)}  # and standard errors over 1,000 test rows
+DOCUMENTED = {
+    "log score": (0.830, 0.022),
+    "squared error": (0.0187, 0.0034),
+}  # and standard errors over 1,000 test rows
 QUANTILES = {-3.0: (-2.61, -1.62), 0.0: (1.25, 1.52), 3.0: (2.61, 3.31)}  # 10% and 90%
 EDGES = np.array(list(QUANTILES))[:, None]
 
