@@ -15,6 +15,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+import xarray as xr
 
 import bnnzoo as bz
 
@@ -92,7 +93,7 @@ axes[1].set(xlabel="x", ylabel="R-hat of f(x)")
 # and 0.0187 ± 0.0034):
 
 
-def scores(predictions):
+def scores(predictions: xr.DataTree) -> tuple[float, float]:
     """Return the mean log score and the mean squared error of the predictive mean."""
     mean = predictions["conditional"]["mean"].mean(("chain", "draw")).values
     return -float(bz.calibration.nll(predictions).mean()), float(((mean - y_test) ** 2).mean())

@@ -85,7 +85,7 @@ for by_fan_in in (False, True):
         logits = torch.stack([prior(torch.as_tensor(x[test[:50]])) for _ in range(50)])
     sure = float((logits.softmax(-1).max(-1).values > 0.99).float().mean())
     print(
-        f"{'fan-in' if by_fan_in else 'N(0, 1)'}: logits have the sd {float(logits.std()):.1f}; {sure:.0%} of predictions are sure"
+        f"{'fan-in' if by_fan_in else 'N(0, 1)'}: sd of the logits {float(logits.std()):.1f}; {sure:.0%} of predictions are sure"
     )
 
 # %%
