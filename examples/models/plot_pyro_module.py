@@ -28,13 +28,28 @@ from bnnzoo.inference import SVI, LastLayerLaplace
 warnings.simplefilter("ignore", bz.FitWarning)  # budgets are short
 
 # %%
-# MNIST is read where ``BNNZOO_DATA`` is a folder that has it; otherwise the digits of scikit-learn, with 64 inputs, stand in.
+# The settings of the methods. MNIST is read where ``BNNZOO_DATA`` is a folder that has it; otherwise the digits of scikit-learn,
+# with 64 inputs, stand in.
 
 num_train, width = 1000, 256
 path = Path(os.environ.get("BNNZOO_DATA", "")) / "images" / "mnist_5000.npz"
+methods = {
+    "SVI": SVI(guide=AutoDiagonalNormal, num_steps=1000, learning_rate=0.01),
+    "mean-field VI": bz.MeanFieldVI(num_steps=1000, learning_rate=0.01),
+    "ensemble": bz.DeepEnsemble(5, num_steps=300, learning_rate=0.005),
+    "last-layer Laplace": LastLayerLaplace(map=bz.MAP(num_steps=300, learning_rate=0.005, polish_steps=0)),
+}
+nuts = bz.NUTS(num_chains=2, num_warmup=200, num_draws=100, max_tree_depth=7)
 # sphinx_gallery_start_ignore
 if "--smoke" in sys.argv:  # smaller settings, for the tests
     num_train, width, path = 100, 8, Path("none")
+    methods = {
+        "SVI": SVI(guide=AutoDiagonalNormal, num_steps=20),
+        "mean-field VI": bz.MeanFieldVI(num_steps=20),
+        "ensemble": bz.DeepEnsemble(2, num_steps=20),
+        "last-layer Laplace": LastLayerLaplace(map=bz.MAP(num_steps=20, polish_steps=0)),
+    }
+    nuts = bz.NUTS(num_chains=2, num_warmup=10, num_draws=10, max_tree_depth=3)
 # sphinx_gallery_end_ignore
 if path.exists():
     with np.load(path) as file:
@@ -90,25 +105,8 @@ for by_fan_in in (False, True):
 
 # %%
 # Under N(0, 1) weights, logits have a standard deviation near 100 for MNIST, so that nearly every function drawn from the prior
-# is sure of its classes before it has seen any. The fan-in keeps it near one. Four methods, one model:
+# is sure of its classes before it has seen any. The fan-in keeps it near one. Four methods fit the same model.
 
-methods = {
-    "SVI": SVI(guide=AutoDiagonalNormal, num_steps=1000, learning_rate=0.01),
-    "mean-field VI": bz.MeanFieldVI(num_steps=1000, learning_rate=0.01),
-    "ensemble": bz.DeepEnsemble(5, num_steps=300, learning_rate=0.005),
-    "last-layer Laplace": LastLayerLaplace(map=bz.MAP(num_steps=300, learning_rate=0.005, polish_steps=0)),
-}
-nuts = bz.NUTS(num_chains=2, num_warmup=200, num_draws=100, max_tree_depth=7)
-# sphinx_gallery_start_ignore
-if "--smoke" in sys.argv:  # smaller settings, for the tests
-    methods = {
-        "SVI": SVI(guide=AutoDiagonalNormal, num_steps=20),
-        "mean-field VI": bz.MeanFieldVI(num_steps=20),
-        "ensemble": bz.DeepEnsemble(2, num_steps=20),
-        "last-layer Laplace": LastLayerLaplace(map=bz.MAP(num_steps=20, polish_steps=0)),
-    }
-    nuts = bz.NUTS(num_chains=2, num_warmup=10, num_draws=10, max_tree_depth=3)
-# sphinx_gallery_end_ignore
 trees = {}
 for name, method in methods.items():
     posterior = bz.fit(Classifier(sizes), method, x[train], y[train], seed=0, progress=False)

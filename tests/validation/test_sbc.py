@@ -177,7 +177,7 @@ SHORT_FIT = pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")  #
 @pytest.mark.parametrize("method", [bz.Laplace(), MEAN_FIELD], ids=["Laplace", "mean-field VI"])
 def test_mean_field_vi_fails_where_parameters_are_correlated_and_an_exact_method_passes(around, method):
     """The posterior of this model is Gaussian, so that Laplace's approximation is exact."""
-    call = {"num_simulations": 40, "num_draws": 39, "around": around, "seed": 2, **QUIET}
+    call = {"num_simulations": 20, "num_draws": 39, "around": around, "seed": 2, **QUIET}
     verdict = sbc_verdict(sbc(correlated, method, *CORRELATED, **call))
     if isinstance(method, bz.Laplace):
         assert verdict["uniform"].all()
