@@ -62,14 +62,21 @@ def _outermost(modules: Collection[nn.Module]) -> list[nn.Module]:
 
 
 def _weights_of(root: nn.Module, nodes: Mapping[str, Node]) -> dict[str, str]:
-    """Return the path of each weight in the root and its latent site, in the order of sampling."""
+    """Return the path of each weight in the root and its latent site, in the order of sampling.
+
+    A scalar is no weight, since no layer of torch has a scalar parameter, but a hyperparameter kept in its layer.
+    """
     paths: dict[str, str] = {}
     for path, layer in root.named_modules():
         if isinstance(layer, PyroModule) and _plain_class(layer) is not nn.Module and layer._pyro_context.used:
             for name in layer._pyro_samples:
                 paths[layer._pyro_get_fullname(name)] = f"{path}.{name}" if path else name
-    is_latent = (name for name, node in nodes.items() if node["type"] == "sample" and not node["is_observed"])
+    is_latent = (name for name, node in nodes.items() if _is_latent_array(node))
     return {paths[site]: site for site in is_latent if site in paths}
+
+
+def _is_latent_array(node: Node) -> bool:
+    return node["type"] == "sample" and not node["is_observed"] and node["value"].ndim > 0
 
 
 def _plain_class(module: nn.Module) -> type[nn.Module]:

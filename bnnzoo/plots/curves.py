@@ -25,6 +25,7 @@ __all__ = [
     "figure_settings",
     "new_collection",
     "of_each",
+    "with_size",
 ]
 
 type Visuals = Mapping[str, Mapping[str, Any] | bool] | None
@@ -126,8 +127,14 @@ def draw_line(
 def draw_points(
     collection: PlotCollection, name: str, data: xr.Dataset, visuals: Visuals, defaults: Mapping[str, Any]
 ) -> None:
-    """Draw points ``[model, plot_axis, point]`` unless ``visuals`` turns them off."""
-    _map(collection, scatter_xy, name, data, visuals, defaults)
+    """Draw points ``[model, plot_axis, point]`` unless ``visuals`` turns them off; a default size is an area."""
+    _map(collection, scatter_xy, name, data, visuals, with_size(collection, defaults))
+
+
+def with_size(collection: PlotCollection, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the defaults of points whose size is their area, as bokeh takes it: the diameter."""
+    as_diameter = "size" in defaults and collection.backend == "bokeh"
+    return dict(defaults) | ({"size": defaults["size"] ** 0.5} if as_diameter else {})
 
 
 def draw_band(

@@ -11,7 +11,7 @@ from arviz_plots.visuals import labelled_title
 from numpy.typing import ArrayLike, NDArray
 
 from bnnzoo.labelled import SAMPLE_DIMS, average_probs, first_moment, moment
-from bnnzoo.plots.curves import Visuals, draw_labels, draw_once, figure_settings, of_each
+from bnnzoo.plots.curves import Visuals, draw_labels, draw_once, figure_settings, of_each, with_size
 from bnnzoo.plots.rasters import draw_scale
 from bnnzoo.uncertainty import decompose
 
@@ -130,7 +130,7 @@ def plot_uncertainty_map(
     draw_once(plot_collection, _filled, "map", drawn, visuals, filled)
     if observed is not None:
         points = {"points": np.asarray(observed, float), "color": "black", "size": 8, "alpha": 0.6}
-        draw_once(plot_collection, _scatter, "observed", drawn, visuals, points)
+        draw_once(plot_collection, _scatter, "observed", drawn, visuals, with_size(plot_collection, points))
     draw_once(plot_collection, _titled, "title", drawn, visuals, {"several": len(found) > 1})
     draw_labels(plot_collection, drawn, visuals, "first input", "second input")
     return plot_collection
@@ -179,7 +179,8 @@ def _scale(visuals: Visuals) -> Mapping[str, Any] | None:
 
 def _levels(values: Array) -> Array:
     low, high = float(values.min()), float(values.max())
-    return np.linspace(low, high if high > low else low + 1.0, 13)
+    high = high if high > low else low + 1.0
+    return np.linspace(low - 1e-6 * (high - low), high, 13)  # bokeh leaves out values equal to the lowest level
 
 
 def _scatter(data: xr.DataArray, target: Any, *, points: Array, **kwargs: Any) -> Any:

@@ -207,3 +207,15 @@ def test_the_users_module_is_not_changed() -> None:
         hooks = [key for key in attributes if key.endswith("hooks") and key in after[name]]
         assert all(not after[name][key] for key in hooks)
         assert list(attributes["_parameters"]) == list(after[name]["_parameters"])
+
+
+def test_a_scale_kept_in_a_layer_is_a_hyperparameter_and_no_weight() -> None:
+    layer = PyroModule[nn.Linear](2, 1)
+    layer.width = PyroSample(dist.LogNormal(torch.zeros((), dtype=torch.float64), 1.0))
+    layer.weight = PyroSample(lambda module: dist.Normal(0.0, module.width).expand((1, 2)).to_event(2))
+    layer.bias = PyroSample(dist.Normal(torch.zeros(1, dtype=torch.float64), 1.0).to_event(1))
+    posterior = bz.fit(around(layer), bz.MAP(num_members=2, num_steps=20), X, Y, dtype=torch.float64, progress=False)
+    tree = bz.predict(posterior, X)
+    assert len(tree["posterior"].data_vars) == 2  # of the layer and of the noise
+    assert all("weight" not in str(name) for name in tree["posterior"].data_vars)
+    assert {site.name for site in posterior.density.sites if site.is_weight} == {"weight", "bias"}

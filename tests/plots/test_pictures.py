@@ -25,6 +25,7 @@ from bnnzoo.plots import (
     plot_weights,
     plot_windows,
 )
+from bnnzoo.plots.maps import _levels
 from bnnzoo.testing import example_tree
 from bnnzoo.uncertainty import mutual_information, predictive_entropy, total_variance
 from bnnzoo.validation import monitor
@@ -295,3 +296,15 @@ def test_bad_images_and_windows_are_named():
 def test_a_row_that_is_not_there_has_no_simplex():
     with pytest.raises(ValueError, match="rows names 99, but there are 60 observations: write positions"):
         plot_simplex(CLASSES["nuts"], rows=[0, 99], backend="none")
+
+
+def test_sizes_of_points_are_areas_and_the_lowest_value_of_a_map_is_filled() -> None:
+    tree = example_tree("classification")
+    sizes = {}
+    for backend in ("matplotlib", "bokeh"):
+        mean = plot_simplex(tree, rows=[0], backend=backend).viz["mean"].to_dataset()["curve"].to_numpy().ravel()[0]
+        sizes[backend] = float(mean.get_sizes()[0]) if backend == "matplotlib" else float(mean.glyph.size)
+    assert sizes["bokeh"] ** 2 == pytest.approx(sizes["matplotlib"])
+    values = np.arange(3.0)
+    assert _levels(values)[0] < 0.0
+    assert _levels(values)[-1] == 2.0

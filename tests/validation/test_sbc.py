@@ -1,6 +1,8 @@
 """Simulation-based calibration: of an exact method, of one known to be too narrow, and of the bookkeeping."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import ClassVar
 
 import arviz as az
 import matplotlib as mpl
@@ -11,6 +13,8 @@ import pytest
 import torch
 
 import bnnzoo as bz
+from bnnzoo.core.info import FitInfo
+from bnnzoo.core.posterior import Draws
 from bnnzoo.testing import linear_gaussian
 from bnnzoo.validation import sbc, sbc_verdict
 from tests.helpers.exact_linear import ExactLinear
@@ -152,3 +156,78 @@ def test_what_is_no_calibration_is_refused():
     tree = bz.prior_predictive(TARGET.model, *TARGET.data, num_draws=5)
     with pytest.raises(ValueError, match="the tree has neither prior_sbc nor posterior_sbc"):
         sbc_verdict(tree)
+
+
+def correlated(x, y=None):
+    """A regression far from the origin: intercept and slope are strongly correlated."""
+    intercept = pyro.sample("intercept", dist.Normal(x.new_tensor(0.0), 1.0))
+    slope = pyro.sample("slope", dist.Normal(x.new_tensor(0.0), 1.0))
+    with pyro.plate("data", len(x)):
+        pyro.sample("y", dist.Normal(intercept + slope * x, 0.5), obs=y)
+
+
+CORRELATED = (torch.linspace(2.0, 4.0, 12, dtype=torch.float64), torch.linspace(1.0, 2.0, 12, dtype=torch.float64))
+MEAN_FIELD = bz.MeanFieldVI(num_steps=300, num_averaged=50)
+SHORT_FIT = pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")  # of fits that ranks are to judge
+
+
+@pytest.mark.slow
+@SHORT_FIT
+@pytest.mark.parametrize("around", ["prior", "posterior"])
+@pytest.mark.parametrize("method", [bz.Laplace(), MEAN_FIELD], ids=["Laplace", "mean-field VI"])
+def test_mean_field_vi_fails_where_parameters_are_correlated_and_an_exact_method_passes(around, method):
+    """The posterior of this model is Gaussian, so that Laplace's approximation is exact."""
+    call = {"num_simulations": 20, "num_draws": 39, "around": around, "seed": 2, **QUIET}
+    verdict = sbc_verdict(sbc(correlated, method, *CORRELATED, **call))
+    if isinstance(method, bz.Laplace):
+        assert verdict["uniform"].all()
+    else:
+        assert set(verdict.loc[["intercept", "slope"], "finding"]) == {"draws too narrow"}
+
+
+@pytest.mark.slow
+@SHORT_FIT
+@pytest.mark.parametrize(
+    "method",
+    [
+        bz.NUTS(num_chains=2, num_warmup=150, num_draws=250, max_tree_depth=6),
+        bz.MAMS(num_chains=4, num_warmup=200, num_draws=250),
+    ],
+    ids=["NUTS", "MAMS"],
+)
+def test_exact_samplers_pass(method):
+    ranks = sbc(correlated, method, *CORRELATED, num_simulations=40, num_draws=29, seed=4, **QUIET)
+    assert sbc_verdict(ranks)["uniform"].all()
+
+
+def scale_model(y=None):
+    """Five observations of a Gaussian of unknown scale, whose posterior has one dimension."""
+    sigma = pyro.sample("sigma", dist.LogNormal(torch.zeros((), dtype=torch.float64), 1.0))
+    with pyro.plate("data", 5):
+        pyro.sample("y", dist.Normal(torch.zeros((), dtype=torch.float64), sigma), obs=y)
+
+
+@dataclass(frozen=True)
+class OnAGrid:
+    """Independent draws of a posterior of one dimension, from its density on a grid, with a power of exp's Jacobian too many."""
+
+    surplus: float = 0.0
+    needs: ClassVar = frozenset()
+
+    def run(self, density, context):
+        grid = torch.linspace(-6, 6, 2401, dtype=torch.float64)[:, None]
+        logs = torch.func.vmap(lambda t: density.log_prior(t) + density.log_likelihood(t, *density.data).sum())(grid)
+        generator = torch.Generator().manual_seed(context.seed)
+        probs = (logs + self.surplus * grid[:, 0]).softmax(0)
+        chosen = torch.multinomial(probs, 39, replacement=True, generator=generator)
+        return Draws(density, FitInfo("ensemble", seed=context.seed), grid[chosen][None])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("surplus", [0.0, -1.0, 1.0], ids=["right", "no Jacobian", "Jacobian twice"])
+def test_a_wrong_jacobian_is_found_out(surplus):
+    call = {"num_simulations": 100, "num_draws": 39, "seed": 5, **QUIET}
+    verdict = sbc_verdict(sbc(scale_model, OnAGrid(surplus), torch.ones(5, dtype=torch.float64), **call))
+    assert verdict.loc["sigma", "uniform"] == (surplus == 0.0)
+    assert verdict.loc["sigma", "mean"] < 0.5 or surplus <= 0.0  # draws are too high, and ranks low
+    assert verdict.loc["sigma", "mean"] > 0.5 or surplus >= 0.0
