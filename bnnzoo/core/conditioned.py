@@ -6,7 +6,7 @@ from typing import Literal, Protocol, runtime_checkable
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.types import Data, Model
 
-__all__ = ["PredictiveDensity", "PredictsGivenData", "predictive_density"]
+__all__ = ["PredictiveDensity", "PredictsGivenData", "predictive_density", "refuse_dependent_rows"]
 
 type Rows = Literal["prior", "training", "new"]
 
@@ -46,3 +46,19 @@ def predictive_density(density: LogDensity, rows: Rows) -> LogDensity:
         )
     values = {field.name: getattr(density, field.name) for field in fields(LogDensity)}
     return PredictiveDensity(**values | {"model": density.model.predicting(density.data, rows)})
+
+
+def refuse_dependent_rows(density: LogDensity, batch_size: int) -> None:
+    """Refuse mini-batches of a model whose rows depend on one another.
+
+    Raises
+    ------
+    ValueError
+        Saying what to write instead.
+    """
+    if batch_size < density.num_data and isinstance(density.model, PredictsGivenData):
+        raise ValueError(
+            f"batch_size={batch_size}: the rows of this model depend on one another, so some of the {density.num_data} rows say "
+            f"nothing of the density of all. Take all rows, or a method without mini-batches; a sparse Gaussian process takes "
+            f"them."
+        )

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import xarray as xr
 
+from bnnzoo.core.conditioned import PredictiveDensity
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.layer_chain import layer_chain
 from bnnzoo.core.posterior import Posterior
@@ -293,7 +294,8 @@ def _attributes(draws: Drawn, densities: Sequence[LogDensity]) -> dict[str, str 
     if chains := [chain for network in posterior.density.networks if (chain := layer_chain(network))]:
         attributes["layers"] = json.dumps(chains)
     if densities:
-        attributes["linearized"] = "no" if densities == (posterior.density,) else "yes"
+        own = densities == (posterior.density,) or isinstance(densities[0], PredictiveDensity)
+        attributes["linearized"] = "no" if own else "yes"
     return attributes
 
 
