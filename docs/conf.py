@@ -76,6 +76,7 @@ EXAMPLES = [
     "models/plot_outcomes.py",
     "models/plot_priors.py",
     "models/plot_evidence.py",
+    "models/plot_gaussian_process.py",
     "uncertainty/plot_uncertainty.py",
     "uncertainty/plot_pictures.py",
     "uncertainty/plot_calibration.py",

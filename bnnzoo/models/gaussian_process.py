@@ -143,7 +143,7 @@ def gaussian_process(
     r"""Return the Pyro model of Gaussian-process regression, with the hyperparameters of its kernel as latent sites.
 
     The exact form integrates the latent function out, :math:`y \sim N(m, K + \sigma^2 I)`, so that methods sample or optimise
-    hyperparameters alone: :class:`bnnzoo.MAP` is type-II maximum a posteriori, :class:`bnnzoo.NUTS` averages over them. Predictions
+    hyperparameters alone: `MAP` is type-II maximum a posteriori, `NUTS` averages over them. Predictions
     draw a function from its exact conditional for each draw of the hyperparameters, jointly at all rows. So the group
     ``conditional`` holds function values, as a network's does, and every comparison takes both. A single point, such as that
     of MAP, is repeated: 1,000 functions by default. Log densities by row integrate the function out: at training rows they are

@@ -7,7 +7,6 @@ import copy
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
@@ -141,8 +140,12 @@ def _adapted(name: str, layer: nn.Module, rank: int, scale: float) -> nn.Module:
     up: nn.Module
     if isinstance(layer, nn.Conv2d):
         if layer.groups != 1:
-            raise ValueError(f"lora: layer {name!r} is a convolution of {layer.groups} groups: leave it out of layers=.")
-        settings = {key: getattr(layer, key) for key in ("kernel_size", "stride", "padding", "dilation", "padding_mode")}
+            raise ValueError(
+                f"lora: layer {name!r} is a convolution of {layer.groups} groups: leave it out of layers=."
+            )
+        settings = {
+            key: getattr(layer, key) for key in ("kernel_size", "stride", "padding", "dilation", "padding_mode")
+        }
         down = nn.Conv2d(layer.in_channels, rank, bias=False, **settings)
         up = nn.Conv2d(rank, layer.out_channels, 1, bias=False)
     else:

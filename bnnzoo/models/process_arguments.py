@@ -26,7 +26,9 @@ def refuse_bad_targets(where: str, x: Tensor, y: Any) -> None:
     """Refuse targets that are not real, finite and [N]; several outputs have a sentence of their own."""
     if isinstance(y, Tensor) and y.ndim == 2:
         what = "write y[:, 0]" if y.shape[1] == 1 else "fit one process to each column of y"
-        raise ValueError(f"{where}: y has shape {tuple(y.shape)}, but the process has one output, y of shape [N]: {what}.")
+        raise ValueError(
+            f"{where}: y has shape {tuple(y.shape)}, but the process has one output, y of shape [N]: {what}."
+        )
     refuse_not_real(where, y, x[:, 0], x.shape[:1])
 
 

@@ -55,9 +55,7 @@ class SparseGaussianProcess:
         across = solve_triangular(factor, covariance(points, x), upper=False)
         values = pyro.sample("inducing", dist.Normal(torch.zeros(len(points)).to(x), 1.0).to_event(1))
         unexplained = (covariance(x, x, diag=True) - across.square().sum(0)).clamp(min=0.0)
-        return observe(
-            dist.Normal(mean + across.mT @ values, (unexplained + scale**2).sqrt(), validate_args=False), y
-        )
+        return observe(dist.Normal(mean + across.mT @ values, (unexplained + scale**2).sqrt(), validate_args=False), y)
 
     def _refuse(self, x: Tensor, y: Tensor | None) -> None:
         refuse_bad_inputs(NAME, x)

@@ -71,7 +71,9 @@ def row_densities(
     """
     if isinstance(posterior.density.model, PredictsGivenData):
         if wanted is True:
-            raise ValueError("linearized=True, but this model draws a function for its predictions. Leave linearized out.")
+            raise ValueError(
+                "linearized=True, but this model draws a function for its predictions. Leave linearized out."
+            )
         return (predictive_density(posterior.density, rows),)
     if not isinstance(posterior, Mixture):
         return (row_density(posterior, wanted),)

@@ -137,7 +137,7 @@ def test_settings_are_refused(settings, message):
 
 
 def test_other_networks_are_refused():
-    with pytest.raises(TypeError, match="must be a torch.nn.Module, but is str"):
+    with pytest.raises(TypeError, match=r"must be a torch\.nn\.Module, but is str"):
         bz.models.lora("net")
     with pytest.raises(ValueError, match="a convolution of 2 groups"):
         bz.models.lora(nn.Conv2d(2, 2, 3, groups=2), rank=1)
