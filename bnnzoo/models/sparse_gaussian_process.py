@@ -7,7 +7,6 @@ import pyro
 import pyro.distributions as dist
 import torch
 from pyro.distributions.torch_distribution import TorchDistributionMixin
-from sklearn.cluster import KMeans
 from torch import Tensor
 from torch.linalg import cholesky, solve_triangular
 
@@ -69,12 +68,12 @@ class SparseGaussianProcess:
 
 
 def inducing_points(x: Tensor, num_points: int, seed: int = 0) -> Tensor:
-    """Return inducing points ``[M, D]`` for a sparse Gaussian process: the centres that k-means finds among the inputs.
+    """Return inducing points ``[M, D]`` for a sparse Gaussian process: distinct rows of the inputs, at random.
 
     Parameters
     ----------
     x : Tensor [N, D]
-        Inputs of the training data, standardised.
+        Inputs of the training data.
     num_points : int
         M, at most the number of distinct rows.
     seed : int
@@ -92,11 +91,12 @@ def inducing_points(x: Tensor, num_points: int, seed: int = 0) -> Tensor:
     torch.Size([5, 1])
     """
     refuse_bad_inputs("inducing_points", x)
-    distinct = len(x.unique(dim=0))
+    rows = x.unique(dim=0)
+    distinct = len(rows)
     if isinstance(num_points, bool) or not isinstance(num_points, int) or not 1 <= num_points <= distinct:
         raise ValueError(
             f"inducing_points: num_points must be a whole number from 1 to {distinct}, the number of distinct rows of x, but is "
             f"{num_points!r}."
         )
-    centres = KMeans(num_points, n_init=1, random_state=seed).fit(x.detach().cpu().numpy()).cluster_centers_
-    return torch.as_tensor(centres).to(x)
+    generator = torch.Generator().manual_seed(seed)
+    return rows[torch.randperm(distinct, generator=generator)[:num_points].to(x.device)]

@@ -72,7 +72,7 @@ SHORT = bz.MAP(num_steps=20, polish_steps=0)
         bz.LowRankLaplace(map=SHORT),
         bz.LastLayerLaplace(map=SHORT),
         bz.MeanFieldVI(num_steps=20),
-        bz.SWAG(map=SHORT),
+        bz.SWAG(num_steps=60, batch_size=10, init=None),
         bz.DeepEnsemble(num_members=2, num_steps=20),
         bz.SGHMC(num_chains=1, num_warmup=10, num_draws=10),
     ],
