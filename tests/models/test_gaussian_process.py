@@ -56,6 +56,7 @@ def _theirs(kernel, x, y):
     return Exact(x, y, likelihood), likelihood
 
 
+@pytest.mark.filterwarnings("ignore:A not p.d., added jitter")  # of gpytorch, about 1e-8 of its own
 @pytest.mark.parametrize("name", KERNELS)
 def test_agrees_with_gpytorch_at_fixed_hyperparameters(name):
     (x, y), new = _data(), torch.randn(6, 2, generator=torch.Generator().manual_seed(1))
