@@ -52,6 +52,7 @@ class GaussianProcess:
         """
         if y is None:
             return Prior(self)(x)
+        refuse_bad_inputs(NAME, x)
         refuse_bad_targets(NAME, x, y)
         refuse_too_many_rows(NAME, x)
         mean, covariance, scale = self.sites(x)
@@ -103,6 +104,7 @@ class Conditioned:
     is_training: bool
 
     def __call__(self, x: Tensor, y: Tensor | None = None) -> Tensor:
+        refuse_bad_inputs(NAME, x)
         if y is not None:
             refuse_bad_targets(NAME, x, y)
         mean, covariance, scale = self.process.sites(x)
