@@ -127,7 +127,8 @@ def test_every_method_takes_it_and_gives_a_network_s_tree(method):
     assert float(test["conditional"]["mean"].std("draw").min()) > 0
     assert {"predictions", "predictions_log_likelihood", "conditional"} <= set(test.children)
     assert test.attrs["linearized"] == "no"
-    assert np.isfinite(az.loo(train, var_name="y").elpd)
+    if not isinstance(method, bz.MAP):  # whose one point has one log density, and no weights to smooth
+        assert np.isfinite(az.loo(train, var_name="y").elpd)
 
 
 def _ard_kernel():
