@@ -17,7 +17,9 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 MEASURES = frozenset({"diagnostics", "uncertainty", "calibration", "ood", "acquisition"})
 LABELLED = frozenset({"numpy", "scipy", "sklearn", "pandas", "xarray", "arviz_base", "arviz_stats"})
 TENSORS = frozenset({"numpy", "torch", "pyro"})
-OPTIONAL = frozenset({"curvlinops", "dask", "distributed", "zarr", "zuko"})  # what the extras of pyproject.toml bring
+OPTIONAL = frozenset(
+    {"curvlinops", "dask", "distributed", "gpytorch", "zarr", "zuko"}
+)  # what the extras of pyproject.toml bring
 SLOW_TO_IMPORT = (
     "rich.",
     "scipy.optimize",

@@ -14,6 +14,7 @@ from bnnzoo.predictive.gathered import Gathered
 from bnnzoo.predictive.kept import NEW_DATA_NAMES, ROW_GROUPS, Kept, refuse_unknown
 from bnnzoo.predictive.labels import ROWS, Labels
 from bnnzoo.predictive.latent import Drawn
+from bnnzoo.predictive.linearized import rows_density
 from bnnzoo.predictive.many_rows import Band, ManyRows
 from bnnzoo.predictive.row_functions import RowFunctions
 from bnnzoo.predictive.store import open_store, write_store
@@ -43,7 +44,7 @@ class Prediction:
     """
 
     def __init__(self, draws: Drawn, raw: Data, densities: Sequence[LogDensity], kept: Kept, labels: Labels) -> None:
-        density = draws.posterior.density
+        density = rows_density(draws.posterior, tuple(densities))
         self._draws, self._densities, self._kept, self._labels = draws, densities, kept, labels
         self._many = ManyRows.of(density, draws.flat[0], raw) if density.observed else None
         for group, variables in (self._many.head.variables(density) if self._many else {}).items():

@@ -8,6 +8,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
+from bnnzoo.core.conditioned import PredictsGivenData
 from bnnzoo.core.posterior import Draws, Posterior
 from bnnzoo.core.prior_terms import log_jacobian, prior_terms
 from bnnzoo.core.replay import Node
@@ -22,6 +23,10 @@ from bnnzoo.predictive.labels import Labels, Plates
 __all__ = ["Drawn", "deterministic_nodes", "deterministics", "draw", "latent_groups", "numpy_arrays"]
 
 MAX_LATENT_NUMBERS = 10_000_000  # weights and deterministic sites beyond this stay out of the tree unless asked for
+
+
+NUM_FUNCTIONS = 1000
+"""Functions that are drawn at a single point of the hyperparameters, unless another number is asked for."""
 
 
 @runtime_checkable
@@ -72,8 +77,18 @@ def draw(posterior: Posterior, num_draws: int | None, seed: int | None) -> Drawn
             f"num_draws={num_draws} of {density.num_params} parameters",
             "Choose a smaller num_draws",
         )
+    posterior = _with_functions(posterior, num_draws)
     members = posterior.members(num_draws, seed) if isinstance(posterior, HasMembers) else None
     return Drawn(posterior, posterior.draws(num_draws, seed).detach(), seed, members)
+
+
+def _with_functions(posterior: Posterior, num_draws: int | None) -> Posterior:
+    """Repeat a single point of a model that predicts given its data: it draws another function each time."""
+    if not isinstance(posterior.density.model, PredictsGivenData):
+        return posterior
+    if not isinstance(posterior, Draws) or posterior.theta.shape[:2] != (1, 1):
+        return posterior
+    return replace(posterior, theta=posterior.theta.expand(1, num_draws or NUM_FUNCTIONS, -1))
 
 
 def latent_groups(draws: Drawn, weights: bool | Literal["auto"], labels: Labels) -> dict[str, xr.Dataset]:

@@ -6,13 +6,14 @@ import torch
 from torch import Tensor
 from torch.func import jacrev
 
+from bnnzoo.core.conditioned import PredictiveDensity, PredictsGivenData, predictive_density
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.outputs import linearized
 from bnnzoo.core.posterior import Gaussian, Mixture, Posterior
 from bnnzoo.core.readout import UnreadableLikelihood, read
 from bnnzoo.predictive.rows import new_data
 
-__all__ = ["function_moments", "row_densities", "row_density"]
+__all__ = ["function_moments", "row_densities", "row_density", "rows_density"]
 
 
 def row_density(posterior: Posterior, wanted: bool | Literal["auto"]) -> LogDensity:
@@ -54,7 +55,9 @@ def row_density(posterior: Posterior, wanted: bool | Literal["auto"]) -> LogDens
         raise ValueError(f"linearized=True, but {error} Leave linearized out.") from None
 
 
-def row_densities(posterior: Posterior, wanted: bool | Literal["auto"]) -> tuple[LogDensity, ...]:
+def row_densities(
+    posterior: Posterior, wanted: bool | Literal["auto"], rows: Literal["training", "new"] = "new"
+) -> tuple[LogDensity, ...]:
     """Return the density that predicts from each component of a mixture; one, if they share it or there is one only.
 
     Each component of a mixture of Laplace approximations is linearised at its own mode, as :func:`row_density` does for one.
@@ -63,12 +66,25 @@ def row_densities(posterior: Posterior, wanted: bool | Literal["auto"]) -> tuple
     ----------
     posterior, wanted
         As for :func:`row_density`.
+    rows : "training" or "new"
+        Which rows are predicted, for models that predict given their training data; these are never linearised.
     """
+    if isinstance(posterior.density.model, PredictsGivenData):
+        if wanted is True:
+            raise ValueError(
+                "linearized=True, but this model draws a function for its predictions. Leave linearized out."
+            )
+        return (predictive_density(posterior.density, rows),)
     if not isinstance(posterior, Mixture):
         return (row_density(posterior, wanted),)
     found = tuple(row_density(component, wanted) for component in posterior.components)
     shared = all(density is component.density for density, component in zip(found, posterior.components, strict=True))
     return (posterior.density,) if shared else found
+
+
+def rows_density(posterior: Posterior, densities: tuple[LogDensity, ...]) -> LogDensity:
+    """Return the density by which rows are inspected: the posterior's own, but for models that predict given their data."""
+    return densities[0] if isinstance(densities[0], PredictiveDensity) else posterior.density
 
 
 def function_moments(posterior: Gaussian, *inputs: Any) -> tuple[Tensor, Tensor]:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import xarray as xr
 
+from bnnzoo.core.conditioned import PredictiveDensity
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.layer_chain import layer_chain
 from bnnzoo.core.posterior import Posterior
@@ -27,7 +28,7 @@ from bnnzoo.predictive.bands import Prediction, renamed
 from bnnzoo.predictive.kept import ROW_GROUPS, Kept, kept_of, refuse_unknown
 from bnnzoo.predictive.labels import Coords, Dims, Labels
 from bnnzoo.predictive.latent import Drawn, deterministics, draw, latent_groups
-from bnnzoo.predictive.linearized import row_densities
+from bnnzoo.predictive.linearized import row_densities, rows_density
 from bnnzoo.predictive.prior import beside_posterior
 from bnnzoo.predictive.rows import Rows, row_groups
 from bnnzoo.predictive.store import refuse_store
@@ -121,14 +122,14 @@ def posterior_predictive(
         )
     refuse_not_positive("num_prior_draws", num_prior_draws)
     draws, labels = draw(posterior, num_draws, seed), Labels.of(posterior.density, dims, coords)
-    rows = Rows.of(posterior.density, draws.flat[0], in_order(posterior, data, named))
+    densities = row_densities(posterior, linearized, "training")
+    rows = Rows.of(rows_density(posterior, densities), draws.flat[0], in_order(posterior, data, named))
     if missing := [name for name in posterior.density.observed if name not in rows.observed]:
         raise ValueError(
             f"posterior_predictive needs the training data with its observations, but site {missing[0]!r} has none: "
             "pass them as the fit got them, or use predict(posterior, ...) for new data."
         )
     refuse_other_data(posterior.density, rows.data)
-    densities = row_densities(posterior, linearized)
     about = row_groups(draws, rows, chunk_size, labels, densities)
     latent = {name: rows.labelled(group) for name, group in latent_groups(draws, weights, labels).items()}
     groups = latent | about
@@ -214,7 +215,7 @@ def predict(
     else:
         if len(draws.flat) * most_rows(raw) > MANY_NUMBERS:
             Prediction(draws, raw, densities, kept, labels).refuse_too_large()
-        rows = Rows.of(posterior.density, draws.flat[0], raw)
+        rows = Rows.of(rows_density(posterior, densities), draws.flat[0], raw)
         about = _all_rows(draws, rows, chunk_size, labels, densities, kept)
     return _tree(draws, _latent(draws, weights, labels, kept) | about, labels, densities)
 
@@ -293,7 +294,8 @@ def _attributes(draws: Drawn, densities: Sequence[LogDensity]) -> dict[str, str 
     if chains := [chain for network in posterior.density.networks if (chain := layer_chain(network))]:
         attributes["layers"] = json.dumps(chains)
     if densities:
-        attributes["linearized"] = "no" if densities == (posterior.density,) else "yes"
+        own = densities == (posterior.density,) or isinstance(densities[0], PredictiveDensity)
+        attributes["linearized"] = "no" if own else "yes"
     return attributes
 
 

@@ -8,6 +8,7 @@ import xarray as xr
 from torch import Tensor
 
 from bnnzoo.core.arguments import positional
+from bnnzoo.core.conditioned import predictive_density
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.posterior import Draws, FitInfo
 from bnnzoo.core.reading import read_model
@@ -93,7 +94,8 @@ def prior_predictive(
         )
     labels = Labels.of(density, dims, coords)
     draws = _drawn(density, num_draws, seed)
-    found = _groups(draws, Rows.of(density, draws.flat[0], data), weights, labels)
+    rows = Rows.of(predictive_density(density, "prior"), draws.flat[0], data)
+    found = _groups(draws, rows, weights, labels)
     wanted = {name: found[old] for old, name in _PRIOR_NAMES.items() if old in found}
     return datatree.from_groups(labels.applied(wanted), datatree.fit_attributes(draws.posterior.info, seed))
 
@@ -113,7 +115,8 @@ def _drawn(density: LogDensity, num_draws: int, seed: int) -> Drawn:
 
 def _groups(draws: Drawn, rows: Rows, weights: bool | Literal["auto"], labels: Labels) -> dict[str, xr.Dataset]:
     latent = {name: rows.labelled(group) for name, group in latent_groups(draws, weights, labels).items()}
-    return latent | row_groups(draws, rows, None, labels)
+    density = predictive_density(draws.posterior.density, "prior")
+    return latent | row_groups(draws, rows, None, labels, (density,))
 
 
 def _prior_draws(density: LogDensity, num_draws: int, seed: int) -> Tensor:

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
+from bnnzoo.core.conditioned import PredictiveDensity
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.terms import moments_of, pointwise_of
 from bnnzoo.predictive.evaluate import Function, Variable
@@ -57,12 +58,28 @@ class RowFunctions:
         """Return what draws y and what is evaluated besides; a single function where one run of the model gives both.
 
         It does if moments alone are wanted, of one site: those of another might depend on the value that the first one has.
+        It must where the moments are random themselves.
         """
+        if self.draws_functions:
+            return self._of_one_function, None
         wants_both = self.kept.has_any("posterior_predictive") and self.kept.has_any("conditional")
         wants_density = bool(self.likelihoods) and self.kept.has_any("log_likelihood")
         if wants_both and not wants_density and len(self.density.observed) == 1:
             return self._in_one_run, None
         return self.drawn, self.pure
+
+    @property
+    def draws_functions(self) -> bool:
+        """Whether moments are those of a function that is drawn, and so belong into one run of the model with y."""
+        return isinstance(self.density, PredictiveDensity)
+
+    def _of_one_function(self, theta: Tensor, *data: Any) -> dict[Any, Tensor]:
+        given = self.density.observed_nodes(theta, *data)
+        found = _grouped("conditional", moments_of(given, self.density.observed))
+        found |= _grouped("log_likelihood", pointwise_of(given, self.likelihoods))
+        drawn = {name: given[name]["fn"].sample() for name in self.density.observed}
+        found |= _grouped("posterior_predictive", drawn)
+        return {each: value for each, value in found.items() if self.kept.has(each.group, each.name)}
 
     def _in_one_run(self, theta: Tensor, *data: Any) -> dict[Any, Tensor]:
         found = self.drawn_and_moments(theta, *data)

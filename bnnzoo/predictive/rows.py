@@ -156,7 +156,7 @@ def _evaluated(functions: RowFunctions, theta: Tensor, rows: Rows, seed: int, ch
     """Return draws of y, moments and log densities at ``theta[M, P]``; each run of the model gives as much as it can."""
     where = (theta[0], rows.data, rows.num_rows)
     tiles = draw_blocks(functions.drawn_and_moments, *where, splits=rows.splits)
-    if chunk_size is None:
+    if chunk_size is None or functions.draws_functions:
         drawn, besides = functions.parts()
         return evaluate_random(drawn, theta, *where[1:], tiles, seed, besides=besides)
     blocks = plan(functions.pure, *where, splits=rows.splits, chunk_size=chunk_size)

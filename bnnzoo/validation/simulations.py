@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
+from bnnzoo.core.conditioned import predictive_density
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import Method
 from bnnzoo.core.minibatch import has_rows, select
@@ -67,7 +68,7 @@ class Simulation:
 
     def _data(self, density: LogDensity, theta: Tensor) -> Data:
         """Return the model's arguments with observations drawn given ``theta[P]``."""
-        drawn = density.predictive(theta, *density.data)
+        drawn = predictive_density(density, "prior").predictive(theta, *density.data)
         data = list(density.data)
         for site, place in self.places.items():
             data[place] = drawn[site].to(data[place].dtype).reshape(data[place].shape)

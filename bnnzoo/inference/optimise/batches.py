@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from bnnzoo.core.conditioned import refuse_dependent_rows
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.minibatch import has_rows
 from bnnzoo.core.row_source import LoaderRows
@@ -246,6 +247,7 @@ def _selected(density: LogDensity, index: Tensor, weights: Tensor | None) -> Bat
 
 
 def _refuse_no_rows(size: int, density: LogDensity) -> None:
+    refuse_dependent_rows(density, size)
     if isinstance(density, StreamedDensity) and size > density.num_data:
         raise ValueError(
             f"batch_size={size}, but the data on disk have {density.num_data} rows. Write at most {density.num_data}."
