@@ -3,7 +3,7 @@
 One hidden layer of 50 units, inputs and targets standardised by the training part. Methods have their default settings apart
 from those in CANDIDATES, among which each split chooses by the log density of a fifth of its training part; nothing is chosen on
 a test part. A log density is that of the mixture of all draws, not of one fitted Gaussian. Scores are no times, so the machine
-does not matter. Splits run in as many processes as there are cores, or as given; a run that was stopped goes on after its last split.
+does not matter. Splits run in as many processes as there are cores, or as given; a run that was stopped goes on where it was.
 
 Run: python -m benchmarks.uci DATA [sets] [methods] [splits] [processes]    (for example data/uci concrete,yacht SGHMC 10 4)
 """
@@ -93,14 +93,20 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, tuple[float, float]]:
 
 
 def main(
-    data: str, sets: str = ",".join(SETS), methods: str = "DeepEnsemble,MCDropout", splits: str = "10", processes: str = ""
+    data: str,
+    sets: str = ",".join(SETS),
+    methods: str = "DeepEnsemble,MCDropout",
+    splits: str = "10",
+    processes: str = "",
 ) -> None:
     """Score methods on the first splits of some sets, print the table and write it after each split."""
     context = get_context("spawn")
     with ProcessPoolExecutor(int(processes or os.cpu_count() or 1), context, initializer=_one_thread) as pool:
         for name, method in product(sets.split(","), methods.split(",")):
             rows = measured(name, method)[: int(splits)]
-            tasks = [pool.submit(one_split, Path(data) / name, method, split) for split in range(len(rows), int(splits))]
+            tasks = [
+                pool.submit(one_split, Path(data) / name, method, split) for split in range(len(rows), int(splits))
+            ]
             for task in tasks:
                 rows.append(task.result())
                 record(name, method, rows)
