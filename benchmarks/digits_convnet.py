@@ -2,11 +2,12 @@
 
 Each seed holds out three digits, trains on 1,000 images of the others at 14 x 14 pixels and tests on the rest of them. Every
 method starts from or trains with the same settings of Adam; apart from that it has its defaults. Seconds are processor time of
-the fit and of its predictions.
+the fit and of its predictions. A run that was stopped goes on after its last score.
 
 Run: python -m benchmarks.digits_convnet [seeds]     (needs images/mnist_5000.npz in BNNZOO_DATA)
 """
 
+import json
 import sys
 from dataclasses import replace
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 
 import bnnzoo as bz
 from benchmarks.out_of_distribution import LIKELIHOOD, NUM_DRAWS, Split, area, fitted, load, split
-from benchmarks.pairs import processor_seconds, write
+from benchmarks.pairs import RESULTS, processor_seconds, write
 
 SHAPE, CLASSES = (1, 14, 14), 7
 TRAINED: dict[str, Any] = {"num_steps": 1000, "learning_rate": 0.005, "batch_size": 100}
@@ -60,24 +61,37 @@ def scores(method: Any, data: Split, seed: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Score every method, print means with standard errors and the differences from the mode, and write them."""
+    """Score every method seed by seed, write each score as it is there, and print the table."""
     torch.set_num_threads(1)
-    seeds = range(int(sys.argv[1]) if len(sys.argv) > 1 else 5)
-    splits = [images(split(load("mnist"), seed)) for seed in seeds]
-    found: dict[str, list[dict[str, float]]] = {}
-    for name, method in METHODS.items():
-        found[name] = [scores(method, data, seed) for seed, data in zip(seeds, splits, strict=True)]
-        print(name, summary(found[name]), flush=True)
-    gains = {
-        name: np.subtract(*([row["log_density"] for row in rows] for rows in (found[name], found["MAP"])))
-        for name in METHODS
+    found = measured()
+    for seed in range(int(sys.argv[1]) if len(sys.argv) > 1 else 5):
+        data = images(split(load("mnist"), seed))
+        for name, method in METHODS.items():
+            rows = found.setdefault(name, {})
+            if str(seed) not in rows:
+                rows[str(seed)] = scores(method, data, seed)
+                print(seed, name, {key: round(value, 4) for key, value in rows[str(seed)].items()}, flush=True)
+                record(found)
+    for name, rows in found.items():
+        gain = [row["log_density"] - found["MAP"][seed]["log_density"] for seed, row in rows.items()]
+        print(name, summary(list(rows.values())))
+        print(f"{name:18} gain in log density over MAP: {np.mean(gain):.4f} (smallest {min(gain):.4f})")
+
+
+def measured() -> dict[str, dict[str, dict[str, float]]]:
+    """Return the scores of each method and seed that an earlier run wrote with the same settings: this one goes on from there."""
+    path = RESULTS / "digits_convnet.json"
+    earlier = json.loads(path.read_text()) if path.exists() else {"seeds": {}, "settings": {}}
+    return {
+        name: rows for name, rows in earlier["seeds"].items() if earlier["settings"][name] == repr(METHODS.get(name))
     }
-    for name, gain in gains.items():
-        print(f"{name:18} gain in log density over MAP: {gain.mean():.4f} (smallest {gain.min():.4f})")
-    settings = {name: repr(method) for name, method in METHODS.items()}
-    write(
-        "digits_convnet", {"seeds": found, "summary": {n: summary(r) for n, r in found.items()}, "settings": settings}
-    )
+
+
+def record(found: dict[str, dict[str, dict[str, float]]]) -> None:
+    """Write all scores so far with their means."""
+    settings = {name: repr(METHODS[name]) for name in found}
+    means = {name: summary(list(rows.values())) for name, rows in found.items()}
+    write("digits_convnet", {"seeds": found, "summary": means, "settings": settings})
 
 
 def summary(rows: list[dict[str, float]]) -> dict[str, str]:

@@ -3,11 +3,12 @@
 One hidden layer of 50 units, inputs and targets standardised by the training part. Methods have their default settings apart
 from those in CANDIDATES, among which each split chooses by the log density of a fifth of its training part; nothing is chosen on
 a test part. A log density is that of the mixture of all draws, not of one fitted Gaussian. Scores are no times, so the machine
-does not matter. Splits run in as many processes as there are cores.
+does not matter. Splits run in as many processes as there are cores, or as given; a run that was stopped goes on where it was.
 
-Run: python -m benchmarks.uci DATA [sets] [methods] [splits]    (for example data/uci concrete,yacht MCDropout,SGHMC 10)
+Run: python -m benchmarks.uci DATA [sets] [methods] [splits] [processes]    (for example data/uci concrete,yacht SGHMC 10 4)
 """
 
+import json
 import os
 import sys
 import time
@@ -21,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import bnnzoo as bz
-from benchmarks.pairs import write
+from benchmarks.pairs import RESULTS, write
 
 UNITS, SETS = 50, ("concrete", "energy", "yacht")
 
@@ -91,18 +92,47 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, tuple[float, float]]:
     return {key: (float(v.mean()), float(v.std(ddof=1) / len(v) ** 0.5)) for key, v in values.items()}
 
 
-def main(data: str, sets: str = ",".join(SETS), methods: str = "DeepEnsemble,MCDropout", splits: str = "10") -> None:
-    """Score methods on the first splits of some sets, print the table and write it."""
+def main(
+    data: str,
+    sets: str = ",".join(SETS),
+    methods: str = "DeepEnsemble,MCDropout",
+    splits: str = "10",
+    processes: str = "",
+) -> None:
+    """Score methods on the first splits of some sets, print the table and write it after each split."""
     context = get_context("spawn")
-    with ProcessPoolExecutor(os.cpu_count(), context, initializer=_one_thread) as pool:
+    with ProcessPoolExecutor(int(processes or os.cpu_count() or 1), context, initializer=_one_thread) as pool:
         for name, method in product(sets.split(","), methods.split(",")):
-            tasks = [pool.submit(one_split, Path(data) / name, method, split) for split in range(int(splits))]
-            rows = [task.result() for task in tasks]
-            found = summary(rows)
-            print(name, method, {key: f"{m:.3f} +- {e:.3f}" for key, (m, e) in found.items()}, flush=True)
-            published = {row: values[name] for row, values in PUBLISHED.items()}
-            record = {"splits": rows, "mean_and_standard_error": found, "published": published}
-            write(f"uci_{name}_{method}", record | {"settings": [repr(each) for each in CANDIDATES[method]]})
+            rows = measured(name, method)[: int(splits)]
+            tasks = [
+                pool.submit(one_split, Path(data) / name, method, split) for split in range(len(rows), int(splits))
+            ]
+            for task in tasks:
+                rows.append(task.result())
+                record(name, method, rows)
+            print(name, method, {key: f"{m:.3f} +- {e:.3f}" for key, (m, e) in summary(rows).items()}, flush=True)
+
+
+def measured(name: str, method: str) -> list[dict[str, Any]]:
+    """Return the splits that an earlier run wrote with the same candidates: this one goes on after them."""
+    path = RESULTS / f"uci_{name}_{method}.json"
+    found = json.loads(path.read_text()) if path.exists() else {}
+    rows: list[dict[str, Any]] = found["splits"] if found.get("settings") == described(method) else []
+    return rows
+
+
+def described(method: str) -> list[str]:
+    """Return a method's candidates as they are printed."""
+    return [repr(each) for each in CANDIDATES[method]]
+
+
+def record(name: str, method: str, rows: list[dict[str, Any]]) -> None:
+    """Write the splits so far, their mean and standard error, and the published rows."""
+    found = summary(rows) if len(rows) > 1 else {}
+    published = {row: values[name] for row, values in PUBLISHED.items()}
+    print(name, method, len(rows) - 1, {key: round(value, 3) for key, value in rows[-1].items()}, flush=True)
+    facts = {"splits": rows, "mean_and_standard_error": found, "published": published, "settings": described(method)}
+    write(f"uci_{name}_{method}", facts)
 
 
 def _one_thread() -> None:

@@ -13,6 +13,7 @@ import sys
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+import xarray as xr
 
 import bnnzoo as bz
 
@@ -38,7 +39,7 @@ methods = {
         6, num_steps=600, learning_rate=0.08, schedule="constant", adversarial=bz.inference.FGSM(0.08)
     ),
     "converged": bz.MAP(6, num_steps=3000),
-    "NUTS": bz.NUTS(num_chains=4, num_warmup=500, num_draws=250, max_tree_depth=8),
+    "NUTS": bz.NUTS(num_chains=4, num_warmup=500, num_draws=250, max_tree_depth=8, init=bz.MAP(4, num_steps=3000)),
 }
 sigmas = {"Gaussian": bz.likelihoods.heteroscedastic_gaussian(), "Laplace": bz.likelihoods.heteroscedastic_laplace()}
 # sphinx_gallery_start_ignore
@@ -55,41 +56,56 @@ net = torch.nn.Sequential(
 
 # %%
 # For each fit: the loss of each member on the training data (minus its mean log density, in units of y), and the predictive
-# standard deviation at the edge of the data (x = 4) and beyond.
+# standard deviation at the edge of the data (:math:`|x| = 4`) and beyond, of all members and of those that have not failed. The
+# chains of NUTS start at converged networks: from elsewhere, some stay for good where the mean is constant.
 
-trees = {}
-for likelihood, method in [(one, other) for one in sigmas for other in methods if one == "Gaussian" or other != "NUTS"]:
+
+def standard_deviation(mean: xr.DataArray, variance: xr.DataArray) -> xr.DataArray:
+    """Return that of the mixture of members or draws, for each x, in units of y."""
+    return (variance.mean("member") + mean.var("member")) ** 0.5 * y_scale
+
+
+trees, kept = {}, {}
+for likelihood, method in [(one, other) for one in sigmas for other in methods]:
     model = bz.models.supervised(net, bz.priors.fan_in(3.0), sigmas[likelihood])
     posterior = bz.fit(model, methods[method], x / 4, y / y_scale, seed=1, dtype=torch.float64)
     train = bz.posterior_predictive(posterior, x / 4, y / y_scale)
-    trees[likelihood, method] = tree = bz.predict(posterior, grid / 4)
-    losses = (np.log(y_scale) - train["log_likelihood"]["y"].mean("obs_id")).values.flatten()
-    parts = tree["conditional"]
-    total = (parts["variance"].mean(("chain", "draw")) + parts["mean"].var(("chain", "draw"))) ** 0.5 * y_scale
-    sds = {edge: float(total[int(np.argmin(np.abs(grid[:, 0] - edge)))]) for edge in (4, 5, 6)}
-    shown = " ".join(f"{loss:.2f}" for loss in losses[:6])
+    tree = bz.predict(posterior, grid / 4)
+    trees[likelihood, method] = parts = tree["conditional"].to_dataset().stack(member=("chain", "draw"))
+    losses = (np.log(y_scale) - train["log_likelihood"]["y"].mean("obs_id")).stack(member=("chain", "draw")).values
+    kept[likelihood, method] = trained = losses < constant - 0.05
     print(
-        f"{likelihood:8} {method:11} loss {shown}  failed {int((losses > constant - 0.05).sum())}  "
-        + "  ".join(f"sd({edge})={sd:.1f}" for edge, sd in sds.items())
+        f"{likelihood:8} {method:11} {int((~trained).sum())} of {losses.size} failed;"
+        f" loss {np.median(losses):5.2f} ({losses.min():.2f} to {losses.max():.2f})"
     )
+    for name, chosen in {"all": np.ones_like(trained), "not failed": trained}.items():
+        if not chosen.any() or (name == "not failed" and trained.all()):
+            continue
+        total = standard_deviation(parts["mean"][..., chosen], parts["variance"][..., chosen]).values
+        sds = {edge: np.interp([-edge, edge], grid[:, 0], total).mean() for edge in (4, 5, 6)}
+        print(f"    {name:10}", "  ".join(f"sd at |x|={edge}: {sd:6.1f}" for edge, sd in sds.items()))
 
 # %%
-# The fits with Gaussian noise: each line is a member's mean, the band is two predictive standard deviations.
+# Each thin line is the mean of a member or draw, dotted if it has failed. The band is two predictive standard deviations of those
+# that have not.
 
-shown_methods = list(methods)
 figure, axes = plt.subplots(
-    1, len(shown_methods), figsize=(3.2 * len(shown_methods), 3.2), sharey=True, layout="constrained"
+    len(sigmas), len(methods), figsize=(3 * len(methods), 6), sharex=True, sharey=True, layout="constrained"
 )
-for axis, name in zip(axes, shown_methods, strict=True):
-    parts = trees["Gaussian", name]["conditional"]
-    mean = parts["mean"].mean(("chain", "draw")).values * y_scale
-    total = (parts["variance"].mean(("chain", "draw")) + parts["mean"].var(("chain", "draw"))).values ** 0.5 * y_scale
-    axis.fill_between(grid[:, 0], mean - 2 * total, mean + 2 * total, alpha=0.3)
-    axis.plot(grid[:, 0], parts["mean"].stack(each=("chain", "draw")).values[:, :6] * y_scale, "C0", linewidth=0.6)
+for axis, (pair, parts) in zip(axes.flat, trees.items(), strict=True):
+    trained = kept[pair]
+    means = parts["mean"].transpose("obs_id", "member").values * y_scale
+    if trained.any():
+        total = standard_deviation(parts["mean"][..., trained], parts["variance"][..., trained]).values
+        middle = means[:, trained].mean(1)
+        axis.fill_between(grid[:, 0], middle - 2 * total, middle + 2 * total, alpha=0.3)
+        axis.plot(grid[:, 0], means[:, trained][:, :: max(1, trained.sum() // 6)], "C0", linewidth=0.6)
+    axis.plot(grid[:, 0], means[:, ~trained][:, :6], "C3:", linewidth=0.8)
     axis.plot(grid[:, 0], grid[:, 0] ** 3, "k--", linewidth=0.8)
     axis.plot(x[:, 0], y, "k.", markersize=3)
-    axis.set(title=name, xlabel="x", ylim=(-300, 300))
-axes[0].set_ylabel("y")
+    axis.set(title=f"{pair[1]}, {pair[0]}", ylim=(-300, 300))
+figure.supxlabel("x")
+figure.supylabel("y")
 
 # %%
 # At this learning rate five of the six members of the Gaussian ensemble have failed, and two of the six with adversarial
