@@ -35,6 +35,10 @@ type Function = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 FUNCTIONS: dict[str, Function] = {
     "products": lambda x, w, y, k, z: torch.tanh(x @ w) @ w.T @ w,
     "product of the long dimension": lambda x, w, y, k, z: x.T @ (torch.sin(x @ w)),
+    "products with few rows": lambda x, w, y, k, z: (
+        (z[0, :4].outer(z[:, 1]) @ z.sin()).sum(0) * (torch.cos(z).T[:3] @ z).sum()
+        + (z.T @ torch.tanh(z @ z[:30, :2]))[:, 1]
+    ),
     "product of square matrices": lambda x, w, y, k, z: z.T @ z @ z.T,
     "products and what is added": lambda x, w, y, k, z: (
         torch.addmm(w[0], x, w).sin()

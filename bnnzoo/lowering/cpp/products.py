@@ -7,7 +7,7 @@ from torch.fx import Node
 
 from bnnzoo.lowering.cpp.formulas import literal
 from bnnzoo.lowering.cpp.nests import Reduction, Statement
-from bnnzoo.lowering.cpp.scope import Scope, Value, converted, index_over
+from bnnzoo.lowering.cpp.scope import Scope, Value, converted, index_over, innermost
 from bnnzoo.lowering.cpp.values import TYPES, Affine, Body, Cannot, Lazy, Read, View, contiguous_strides, count
 from bnnzoo.lowering.cpp.views import broadcast
 
@@ -15,6 +15,9 @@ __all__ = ["affine", "product"]
 
 SHORT = 16
 """Terms up to which a sum is written out, and rows up to which a product is computed one accumulator a row."""
+
+FEW = 4
+"""Rows up to which a product is added up in memory rather than the other matrix turned."""
 
 GEMM_FROM = 200_000
 """Multiplications from which on a library's product is faster, where the matrix is not narrow."""
@@ -87,8 +90,10 @@ def _without(read: Read, dim: int) -> Read:
 def _by_rows(scope: Scope, left: Value, right: Value) -> View:
     """Compute a product with few rows and a long sum, all rows at once along the sum."""
     rows, columns = left.shape[0], right.shape[1]
-    left = _along(scope, left, 1)
     value = right.lazy() if isinstance(right, View) else right
+    if rows <= FEW and columns > SHORT and innermost(value) == 1:
+        return _in_memory(scope, scope.memory(left), value)
+    left = _along(scope, left, 1)
     if isinstance(right, View) and right.strides[0] != 1 and columns > 1:
         value = _along(scope, right, 0).lazy()
     shape = (rows, columns)
@@ -104,6 +109,23 @@ def _by_rows(scope: Scope, left: Value, right: Value) -> View:
         nest.reductions.append(Reduction(name, TYPES[left.dtype], depth, "0", f"{view.buffer.name}[{place}] = {name};"))
         factor = nest.body.load(read.buffer, read.place((index[0],)))
         nest.body.lines.append(f"{name} = {name} + {factor} * {entry};")
+    return view
+
+
+def _in_memory(scope: Scope, left: View, right: Lazy) -> View:
+    """Compute a product with few rows term by term, where the columns of the other matrix run along memory."""
+    shape = (left.shape[0], right.shape[1])
+    view = View(scope.buffer(left.dtype, count(shape)), shape, contiguous_strides(shape))
+    index, sizes = index_over((0, 1), right.shape)
+    lefts = [_row(left, row) for row in range(shape[0])]
+    uses = [*right.accesses(index), *(each.access((index[0],)) for each in lefts)]
+    nest = scope.statements.nest_for(sizes, uses, [view.read.access()])
+    nest.before.append(f"for (int64_t i = 0; i < {count(shape)}; ++i) {view.buffer.name}[i] = 0;")
+    entry = converted(nest.body, right, left.dtype, index)
+    for row, read in enumerate(lefts):
+        place = f"{view.buffer.name}[{view.read.place((Affine({}, row), index[1]))}]"
+        factor = nest.body.load(read.buffer, read.place((index[0],)))
+        nest.body.lines.append(f"{place} = {place} + {factor} * {entry};")
     return view
 
 
