@@ -16,10 +16,11 @@ def with_explicit_dtypes(graph: GraphModule) -> None:
     Examples
     --------
     >>> from torch.fx.experimental.proxy_tensor import make_fx
-    >>> graph = make_fx(lambda x: x @ torch.eye(2))(torch.ones(2))
+    >>> x = torch.ones(2)
+    >>> graph = make_fx(lambda x: x @ torch.eye(2))(x)
     >>> with_explicit_dtypes(graph)
     >>> torch.set_default_dtype(torch.float64)
-    >>> graph(torch.ones(2)).dtype
+    >>> graph(x).dtype
     torch.float32
     >>> torch.set_default_dtype(torch.float32)
     """

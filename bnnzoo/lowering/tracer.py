@@ -46,7 +46,7 @@ def operations_of(
     --------
     >>> graph = operations_of(lambda x: (x.exp() + 1,), [torch.zeros(2)], {})
     >>> [node.name for node in graph.graph.nodes if node.op == "call_function"], graph(torch.zeros(2))[0].tolist()
-    (['exp', 'add'], [2.0, 2.0])
+    (['exp_default', 'add_tensor'], [2.0, 2.0])
     """
     tracer = _Tracer(decompositions)
     for i, tensor in enumerate(inputs):
