@@ -127,7 +127,7 @@ class _Integrated(dist.Normal):
         super().__init__(loc, scale, validate_args=False)
         self.integrated = integrated
 
-    def expand(self, batch_shape: torch.Size, _instance: Any = None) -> "_Integrated":
+    def expand(self, batch_shape: Any, _instance: Any = None) -> "_Integrated":
         loc, scale = self.loc.expand(batch_shape), self.scale.expand(batch_shape)
         return _Integrated(loc, scale, self.integrated.expand(batch_shape))
 

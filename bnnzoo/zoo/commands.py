@@ -91,8 +91,10 @@ def zoo_commands(console: Console, one_sentence_errors: Callable[[], AbstractCon
         """Measure every method on every card with a reference posterior; what the file holds is not run again."""
         with one_sentence_errors():
             _refuse_missing_folder(out)
-            options = {"seed": seed, "small": smoke, "folder": data, "announce": lambda cell: say(_line(cell))}
-            cells = fill_table(out, _listed(cards), _listed(methods), **options)
+            chosen = _listed(cards), _listed(methods)
+            cells = fill_table(
+                out, *chosen, seed=seed, small=smoke, folder=data, announce=lambda cell: say(_line(cell))
+            )
             grid = Grid(*(header := table_rows(cells, distance_text))[0], title="distance, in Monte Carlo floors")
             for row in header[1:]:
                 grid.add_row(*row)

@@ -265,7 +265,10 @@ def _run(cell: Cell) -> tuple[str | int, ...]:
 
 def _measured(tree: xr.DataTree, name: str) -> Mapping[str, Any]:
     found: dict[str, Any] = {"seconds": float(tree.attrs["seconds"])}
-    is_point, is_class = num_draws(tree["conditional"]) == 1, "probs" in tree["conditional"]
+    is_point, is_class = (
+        num_draws(next(iter(tree["conditional"].data_vars.values()))) == 1,
+        "probs" in tree["conditional"],
+    )
     if not is_point:
         found["distance"] = float(score(tree, name)["ratio"].sel(measure="wasserstein"))
     if "predictions_log_likelihood" in tree.children:

@@ -88,6 +88,7 @@ def test_methods_infer_adapters_alone(method):
     assert np.isfinite(tree["predictions"]["y"]).all()
 
 
+@pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")
 @pytest.mark.parametrize("name", ["convolution", "attention"])
 def test_other_layers_are_inferred_too(name):
     make, shape = NETWORKS[name]
