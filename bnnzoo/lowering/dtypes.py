@@ -19,6 +19,7 @@ def with_explicit_dtypes(graph: GraphModule) -> None:
     >>> x = torch.ones(2)
     >>> graph = make_fx(lambda x: x @ torch.eye(2))(x)
     >>> with_explicit_dtypes(graph)
+    >>> _ = graph.recompile()
     >>> torch.set_default_dtype(torch.float64)
     >>> graph(x).dtype
     torch.float32
