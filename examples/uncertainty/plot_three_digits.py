@@ -47,8 +47,8 @@ for row, name in enumerate(names):
 # %%
 # Each line is a member. On the 7 they all agree. On the ambiguous image nearly all divide their probability between 7 and 1, in
 # different proportions: the uncertainty is almost wholly aleatoric. On the 9 they prefer different digits (0, 5, 7 or 8), few of
-# them strongly. Epistemic uncertainty is about six times that of the ambiguous image, and still less than half of the aleatoric: a
-# member that hesitates between several wrong classes counts as aleatoric, for whatever reason.
+# them strongly. Epistemic uncertainty is about six times that of the ambiguous image, and still less than half of the aleatoric:
+# a member that hesitates between several wrong classes counts as aleatoric, for whatever reason.
 
 figure, axes = plt.subplots(2, 3, figsize=(9, 4.6), layout="constrained")
 probs = tree["conditional"]["probs"].values[0]
