@@ -194,7 +194,7 @@ def test_mean_field_vi_fails_where_parameters_are_correlated_and_an_exact_method
 @pytest.mark.parametrize(
     "method",
     [
-        bz.NUTS(num_chains=1, num_warmup=150, num_draws=150, max_tree_depth=6),
+        bz.NUTS(num_chains=2, num_warmup=150, num_draws=100, max_tree_depth=6),
         bz.MAMS(num_chains=4, num_warmup=200, num_draws=250),
     ],
     ids=["NUTS", "MAMS"],
