@@ -16,7 +16,7 @@ import xarray as xr
 import bnnzoo as bz
 
 num_draws = 3000
-method = bz.NUTS(num_chains=4, num_warmup=300, num_draws=200)
+method = bz.NUTS(num_chains=4, num_warmup=150, num_draws=100, max_tree_depth=6)
 # sphinx_gallery_start_ignore
 if "--smoke" in sys.argv:  # smaller settings, for the tests
     num_draws, method = 300, bz.MAP(num_members=3, num_steps=50, polish_steps=0)

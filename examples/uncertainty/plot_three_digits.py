@@ -45,7 +45,10 @@ for row, name in enumerate(names):
     print(f"{name:16}", {part: round(float(parts[part][row]), 3) for part in ("total", "aleatoric", "epistemic")})
 
 # %%
-# Each line is a member: on the 7 they are of one opinion. On the 9 each is fairly sure, and some are sure of something else.
+# Each line is a member. On the 7 they all agree. On the ambiguous image nearly all divide their probability between 7 and 1, in
+# different proportions: the uncertainty is almost wholly aleatoric. On the 9 they prefer different digits (0, 5, 7 or 8), few of
+# them strongly. Epistemic uncertainty is about six times that of the ambiguous image, and still less than half of the aleatoric:
+# a member that hesitates between several wrong classes counts as aleatoric, for whatever reason.
 
 figure, axes = plt.subplots(2, 3, figsize=(9, 4.6), layout="constrained")
 probs = tree["conditional"]["probs"].values[0]
@@ -57,7 +60,8 @@ for row, name in enumerate(names):
 axes[1, 0].set_ylabel("probability")
 
 # %%
-# Over all test images: how often does each measure rank a 9 above a known digit?
+# Over all test images: how often does each measure rank a 9 above a known digit? In 91% of pairs, by each of the three: their
+# 95% intervals overlap almost entirely. Epistemic uncertainty is no better here at finding a new class than the other two.
 
 known = bz.uncertainty.decompose(bz.predict(posterior, x[inside], num_draws=None))
 unknown = bz.uncertainty.decompose(bz.predict(posterior, x[nines], num_draws=None))

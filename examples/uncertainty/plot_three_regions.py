@@ -24,7 +24,7 @@ x = np.concatenate(
 probability = np.where(x < 3.5, 0.0, np.where(x < 4.5, 0.5, 1.0))
 y = (rng.uniform(size=len(x)) < probability).astype(int)
 
-method = bz.NUTS(num_chains=4, num_warmup=400, num_draws=250)
+method = bz.NUTS(num_chains=4, num_warmup=150, num_draws=100, max_tree_depth=6)
 # sphinx_gallery_start_ignore
 if "--smoke" in sys.argv:  # smaller settings, for the tests
     method = bz.MAP(num_members=4, num_steps=50, polish_steps=0)

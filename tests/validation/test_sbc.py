@@ -176,8 +176,12 @@ SHORT_FIT = pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")  #
 @pytest.mark.parametrize("around", ["prior", "posterior"])
 @pytest.mark.parametrize("method", [bz.Laplace(), MEAN_FIELD], ids=["Laplace", "mean-field VI"])
 def test_mean_field_vi_fails_where_parameters_are_correlated_and_an_exact_method_passes(around, method):
-    """The posterior of this model is Gaussian, so that Laplace's approximation is exact."""
-    call = {"num_simulations": 20, "num_draws": 39, "around": around, "seed": 2, **QUIET}
+    """The posterior of this model is Gaussian, so that Laplace's approximation is exact.
+
+    The sd of a mean-field Gaussian is 0.25 of the right one. With 20 simulations of 29 draws, ranks this narrow are found in all
+    of 100 replicates by ArviZ's test at level 0.05/4, the first step of Holm's correction of four quantities.
+    """
+    call = {"num_simulations": 20, "num_draws": 29, "around": around, "seed": 2, **QUIET}
     verdict = sbc_verdict(sbc(correlated, method, *CORRELATED, **call))
     if isinstance(method, bz.Laplace):
         assert verdict["uniform"].all()
@@ -190,13 +194,14 @@ def test_mean_field_vi_fails_where_parameters_are_correlated_and_an_exact_method
 @pytest.mark.parametrize(
     "method",
     [
-        bz.NUTS(num_chains=2, num_warmup=150, num_draws=250, max_tree_depth=6),
+        bz.NUTS(num_chains=2, num_warmup=150, num_draws=100, max_tree_depth=6),
         bz.MAMS(num_chains=4, num_warmup=200, num_draws=250),
     ],
     ids=["NUTS", "MAMS"],
 )
 def test_exact_samplers_pass(method):
-    ranks = sbc(correlated, method, *CORRELATED, num_simulations=40, num_draws=29, seed=4, **QUIET)
+    """With 25 simulations, draws with half the right sd are found in 82 of 100 replicates (of one quantity, at level 0.05/4)."""
+    ranks = sbc(correlated, method, *CORRELATED, num_simulations=25, num_draws=29, seed=4, **QUIET)
     assert sbc_verdict(ranks)["uniform"].all()
 
 
