@@ -151,7 +151,7 @@ def _adapted(name: str, layer: nn.Module, rank: int, scale: float) -> nn.Module:
     else:
         assert isinstance(layer, nn.Linear)
         down, up = nn.Linear(layer.in_features, rank, bias=False), nn.Linear(rank, layer.out_features, bias=False)
-    nn.init.zeros_(up.weight)  # type: ignore[arg-type]
+    nn.init.zeros_(up.weight)
     return AdaptedLayer(layer, down.to(like), up.to(like), scale)
 
 
