@@ -6,6 +6,7 @@ from pathlib import Path
 
 import xarray as xr
 
+from bnnzoo.core.conditioned import PredictiveDensity
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.sizes import free_memory
 from bnnzoo.core.types import Data
@@ -63,6 +64,11 @@ class Prediction:
         ValueError
             If rows cannot be predicted a part at a time.
         """
+        if self._many is None and isinstance(self._densities[0], PredictiveDensity):
+            raise ValueError(
+                "These rows cannot be predicted some at a time, because this model draws one function jointly for all of them: "
+                "leave store= out, pass the rows in memory, and call the measure on the tree of predict."
+            )
         if self._many is None:
             raise ValueError(
                 "These rows cannot be predicted some at a time, because a row's prediction depends on the others or the model "

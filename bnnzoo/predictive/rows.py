@@ -8,6 +8,7 @@ import xarray as xr
 from torch import Tensor
 
 from bnnzoo.core.arguments import argument_names
+from bnnzoo.core.conditioned import PredictiveDensity
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.minibatch import as_tensors
 from bnnzoo.core.misfits import explaining_misfits, refuse_no_rows
@@ -58,7 +59,8 @@ class Rows:
         observed = {name: nodes[name]["value"] for name in density.observed if nodes[name]["is_observed"]}
         lengths = {v.shape[0] if v.ndim else 0 for v in (moments or terms).values()}
         num_rows = lengths.pop() if len(lengths) == 1 else 0
-        splits = bool(moments) and num_rows > 1 and can_split_rows(moments, density.conditional, theta, data, num_rows)
+        splits = bool(moments) and num_rows > 1 and not isinstance(density, PredictiveDensity)  # whose draws are joint
+        splits = splits and can_split_rows(moments, density.conditional, theta, data, num_rows)
         return cls(data, raw, observed, deterministic_nodes(nodes), num_rows, splits, tuple(moments))
 
     def variables(self, density: LogDensity) -> dict[str, list[str]]:

@@ -56,7 +56,9 @@ axes[0].legend(loc="upper left")
 plt.show()
 
 # %%
-# Their epistemic variances, from the same function of a tree.
+# Their epistemic variances, from the same function of a tree. In the middle of the gap the network's is more than twice that of
+# the process: 0.83 against 0.35. Beyond the observations on the left it is the other way round in the figure, where the network
+# is narrow although it misses the peak near -1.5 that the process follows.
 
 for name, tree in trees.items():
     epistemic = bz.uncertainty.decompose(tree)["epistemic"]

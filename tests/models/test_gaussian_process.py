@@ -107,7 +107,7 @@ def test_draws_of_the_tree_have_the_moments_of_the_process():
 @pytest.mark.parametrize(
     "method",
     [
-        bz.NUTS(num_chains=2, num_warmup=30, num_draws=50),
+        pytest.param(bz.NUTS(num_chains=2, num_warmup=30, num_draws=50), marks=pytest.mark.slow),
         bz.MeanFieldVI(num_steps=30),
         bz.Laplace(),
         bz.MAP(num_steps=30),
@@ -254,6 +254,20 @@ def test_mini_batches_and_linearised_predictions_are_refused():
     posterior = bz.fit(_model(), bz.MAP(num_steps=5), x, y, progress=False)
     with pytest.raises(ValueError, match="this model draws a function"):
         bz.predict(posterior, x, linearized=True)
+
+
+def test_rows_of_a_function_are_drawn_together_or_refused(tmp_path):
+    x, y = _data(12, 1)
+    posterior = bz.fit(_model(), bz.MAP(num_steps=5), x, y, progress=False)
+    new = torch.linspace(-8, 8, 600)[:, None]
+    whole = bz.predict(posterior, new, num_draws=3)["conditional"]["mean"]
+    assert float(abs(whole.diff("obs_id")).max()) < 0.2  # blocks of rows would make it jump by standard deviations
+    np.testing.assert_array_equal(bz.predict(posterior, new, num_draws=3, chunk_size=7)["conditional"]["mean"], whole)
+    with pytest.raises(ValueError, match="draws one function jointly for all of them: leave store= out"):
+        bz.predict(posterior, new, num_draws=3, store=tmp_path / "run.zarr")
+    with pytest.raises(ValueError, match="call the measure on the tree of predict"):
+        bz.measure_predictions(posterior, bz.uncertainty.decompose, new, num_draws=3)
+    assert not list(tmp_path.iterdir())
 
 
 def test_without_gpytorch(monkeypatch):

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 import bnnzoo as bz
+from bnnzoo.core.sites import ModelError
 
 
 class _Attention(nn.Module):
@@ -74,7 +75,7 @@ SHORT = bz.MAP(num_steps=20, polish_steps=0)
         bz.MeanFieldVI(num_steps=20),
         bz.SWAG(num_steps=60, batch_size=10, init=None),
         bz.DeepEnsemble(num_members=2, num_steps=20),
-        bz.SGHMC(num_chains=1, num_warmup=10, num_draws=10),
+        pytest.param(bz.SGHMC(num_chains=1, num_warmup=10, num_draws=10), marks=pytest.mark.slow),
     ],
     ids=lambda method: type(method).__name__,
 )
@@ -90,11 +91,18 @@ def test_methods_infer_adapters_alone(method):
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")
 @pytest.mark.parametrize("name", ["convolution", "attention"])
+@pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")
 def test_other_layers_are_inferred_too(name):
     make, shape = NETWORKS[name]
     model, x, y = _problem(make, (8, *shape[1:]))
     posterior = bz.fit(model, bz.Laplace(map=SHORT), x, y, progress=False)
     assert np.isfinite(bz.predict(posterior, x[:2], num_draws=2)["predictions"]["y"]).all()
+
+
+def test_kronecker_factors_of_attention_adapters_are_refused():
+    model, x, y = _problem(_Attention, (8, 3, 4))
+    with pytest.raises(ModelError, match=r"'attention\.\S+' belongs to AdaptedWeight\. Use DiagonalLaplace"):
+        bz.fit(model, bz.KFACLaplace(map=SHORT), x, y, progress=False)
 
 
 def test_a_fit_starts_at_the_trained_network():
