@@ -53,7 +53,7 @@ def operations_of(
         tracer.keep(tensor, tracer.graph.placeholder(f"input{i}"))
     with tracer:
         outputs = flat(*inputs)
-    tracer.graph.output(tuple(tracer.node_of(tensor) for tensor in outputs))
+    tracer.graph.output(tracer.written(tuple(outputs)))
     graph: GraphModule = _make_graph_module(tracer.constants, tracer.graph)
     return graph
 
@@ -83,7 +83,7 @@ class _Tracer(DispatchMode):
     def _written_down(self, func: Any, args: Any, kwargs: Any) -> Any:
         if func in LIFTS:  # of a new constant, which later operations may write into
             self.node_of(args[0], args[0].clone())
-        new_args, new_kwargs = self._argument(args), self._argument(kwargs)
+        new_args, new_kwargs = self.written(args), self.written(kwargs)
         target = self._as_view(func, args[0]) if torch.Tag.inplace_view in func.tags else func
         node = self.graph.call_function(target, new_args, new_kwargs)
         varies = torch.Tag.nondeterministic_seeded in func.tags or any(
@@ -131,13 +131,14 @@ class _Tracer(DispatchMode):
             self.keep(tensor, node, varies=False)
         return node
 
-    def _argument(self, value: Any) -> Any:
+    def written(self, value: Any) -> Any:
+        """Return an argument or a result with nodes in place of tensors."""
         if isinstance(value, Tensor):
             return self.node_of(value)
         if isinstance(value, list | tuple):
-            return type(value)([self._argument(each) for each in value])
+            return type(value)([self.written(each) for each in value])
         if isinstance(value, dict):
-            return {name: self._argument(each) for name, each in value.items()}
+            return {name: self.written(each) for name, each in value.items()}
         return value
 
 

@@ -56,10 +56,10 @@ def test_graphs_compute_what_functions_compute(function: Callable[[Tensor], Tens
         torch.testing.assert_close(graph(x)[0], function(x))
 
 
-def test_inputs_and_constants_may_be_results() -> None:
-    graph = operations_of(lambda x: (x, DATA), [torch.ones(3)], {})
+def test_inputs_constants_and_numbers_may_be_results() -> None:
+    graph = operations_of(lambda x: (x, DATA, 2.0), [torch.ones(3)], {})
     x = torch.zeros(3)
-    assert graph(x)[0] is x and graph(x)[1] is DATA
+    assert graph(x)[0] is x and graph(x)[1] is DATA and graph(x)[2] == 2.0
 
 
 @pytest.mark.parametrize(
