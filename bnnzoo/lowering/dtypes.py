@@ -35,15 +35,14 @@ def with_explicit_dtypes(graph: GraphModule) -> None:
 
 
 def _name_dtype(node: Node, dtype: torch.dtype) -> None:
-    floating = (source for source in node.all_input_nodes if _dtype(source).is_floating_point)
-    if node.kwargs.get("dtype") is None and not any(floating):
+    if node.kwargs.get("dtype") is None and not _has_fractions(node):
         node.kwargs = {**node.kwargs, "dtype": dtype}
 
 
 def _convert_whole_numbers(graph: GraphModule, node: Node, dtype: torch.dtype) -> None:
-    sources = node.all_input_nodes
-    if any(_dtype(source).is_floating_point for source in sources):
+    if _has_fractions(node):
         return
+    sources = node.all_input_nodes
     conditions = node.args[:1] if node.target is torch.ops.aten.where.self else ()
     for source in [source for source in sources if source not in conditions]:
         with graph.graph.inserting_before(node):
@@ -52,6 +51,7 @@ def _convert_whole_numbers(graph: GraphModule, node: Node, dtype: torch.dtype) -
         node.replace_input_with(source, converted)
 
 
-def _dtype(node: Node) -> torch.dtype:
-    value = node.meta.get("val")
-    return value.dtype if isinstance(value, Tensor) else torch.bool
+def _has_fractions(node: Node) -> bool:
+    """Tell whether a node takes real or complex numbers, which decide over the type of its result."""
+    values = (source.meta.get("val") for source in node.all_input_nodes)
+    return any(isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex()) for value in values)

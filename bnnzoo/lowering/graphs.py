@@ -72,7 +72,7 @@ def _pure(
     # the graph does not depend on the inputs, so that it does not matter whether anything fails there
     with FailuresAsNaN():
         graph = operations_of(flat, inputs, decompositions)
-        return graph if without_writes(graph) else operations_of(functionalize(flat), inputs, decompositions)
+        return graph if without_writes(graph) else operations_of(functionalize(graph), inputs, decompositions)
 
 
 def _without_waste(graph: GraphModule, on_cpu: bool) -> None:

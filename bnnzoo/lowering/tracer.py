@@ -101,9 +101,9 @@ class _Tracer(DispatchMode):
     def _as_view(self, func: Any, tensor: Tensor) -> Any:
         """Return the operation that gives a view of the shape which ``func`` is about to give the tensor itself."""
         self.node_of(tensor).meta["val"] = tensor.detach()
-        return getattr(
-            getattr(torch.ops.aten, func._schema.name.removeprefix("aten::").removesuffix("_")), func._overloadname
-        )
+        of = getattr(torch.ops.aten, func._schema.name.removeprefix("aten::").removesuffix("_"))
+        found = (getattr(of, name) for name in of.overloads())
+        return next(each for each in found if _argument_types(each) == _argument_types(func))
 
     def _keep_all(self, result: Any, node: Node, varies: bool) -> None:
         if isinstance(result, Tensor):
@@ -144,3 +144,7 @@ class _Tracer(DispatchMode):
 
 def _described(tensor: Tensor) -> Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+
+
+def _argument_types(operation: Any) -> list[str]:
+    return [str(argument.type) for argument in operation._schema.arguments]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.lowering.graphs import trace
+from bnnzoo.lowering.lowered import value_and_grad_of
 from bnnzoo.lowering.tracer import operations_of
 
 DATA = torch.arange(6.0).view(2, 3)
@@ -24,6 +25,23 @@ def squeezed(x: Tensor) -> Tensor:
     y = x[None] @ x[:, None]
     y.squeeze_(0).unsqueeze_(-1)
     return y.t_() + x
+
+
+def turned_in_place(x: Tensor) -> Tensor:
+    y = x[None] * x[:, None]
+    y.transpose_(0, 1).unsqueeze_(0).squeeze_((0,))
+    return y.sin()
+
+
+def written_in_part(x: Tensor) -> Tensor:
+    y = (x[None] * x[:, None]).clone()
+    y[:, :2] = x[:2].sin()
+    y += x
+    return y.relu_()
+
+
+def differentiated_and_written_in_part(x: Tensor) -> Tensor:
+    return value_and_grad_of(lambda z: (written_in_part(z) * torch.arange(3)).sum(), x)[1]
 
 
 def with_constant_branch(x: Tensor) -> Tensor:
@@ -45,7 +63,17 @@ def large(x: Tensor) -> Tensor:
     return (x * torch.ones(5000, 3)).mul_(2.0).add_(x).sum(0)
 
 
-FUNCTIONS: list[Callable[[Tensor], Tensor]] = [counted, squeezed, with_constant_branch, several, differentiated, large]
+FUNCTIONS: list[Callable[[Tensor], Tensor]] = [
+    counted,
+    squeezed,
+    turned_in_place,
+    written_in_part,
+    differentiated_and_written_in_part,
+    with_constant_branch,
+    several,
+    differentiated,
+    large,
+]
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -54,6 +82,17 @@ def test_graphs_compute_what_functions_compute(function: Callable[[Tensor], Tens
     x = torch.tensor([-1.5, 0.7, 0.3])
     for _ in range(2):  # and leave their constants as they are
         torch.testing.assert_close(graph(x)[0], function(x))
+
+
+def test_complex_numbers_stay_complex() -> None:
+    def function(x: Tensor) -> Tensor:
+        return (
+            torch.fft.rfft(x).abs() + (x[0] * torch.tensor(1j)).imag + torch.fft.rfft(torch.arange(3.0)).abs()
+        ).sum()
+
+    graph, _ = trace(lambda x: (function(x),), [torch.ones(3)])
+    x = torch.tensor([-1.5, 0.7, 0.3])
+    torch.testing.assert_close(graph(x)[0], function(x))
 
 
 def test_inputs_constants_and_numbers_may_be_results() -> None:
