@@ -186,7 +186,9 @@ def test_mean_field_vi_fails_where_parameters_are_correlated_and_an_exact_method
     if isinstance(method, bz.Laplace):
         assert verdict["uniform"].all()
     else:
-        assert set(verdict.loc[["intercept", "slope"], "finding"]) == {"draws too narrow"}
+        assert not verdict.loc[["intercept", "slope"], "uniform"].any()
+        if around == "prior":  # around one posterior all fits may err to the same side
+            assert set(verdict.loc[["intercept", "slope"], "finding"]) == {"draws too narrow"}
 
 
 @pytest.mark.slow
