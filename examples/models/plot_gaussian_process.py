@@ -32,7 +32,7 @@ models = {
 method = bz.NUTS(num_chains=2, num_warmup=300, num_draws=300)
 # sphinx_gallery_start_ignore
 if "--smoke" in sys.argv:  # smaller settings, for the tests
-    method = bz.MeanFieldVI(num_steps=20, num_draws=5)
+    method = bz.MeanFieldVI(num_steps=20)
     new = new[::20]
 # sphinx_gallery_end_ignore
 trees = {}
