@@ -1,6 +1,8 @@
 """Training in native stretches: the steps of the batched loop, whatever is asked of it, and back to that loop where it must."""
 
 import itertools
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -205,6 +207,41 @@ def test_interrupted_in_the_middle_of_a_stretch_it_goes_back_to_its_beginning(
     assert not found.complete
     assert 0 < found.num_steps < NUM_STEPS
     assert_same(found, interrupted_after(found.num_steps))
+
+
+INTERRUPTED = """
+import os, signal, sys, threading, time
+import bnnzoo as bz
+from bnnzoo.inference.optimise.native_members import NativeMembers
+from bnnzoo.testing import linear_gaussian
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored by what a shell starts in the background
+moving, move, sent = threading.Event(), NativeMembers._move, []
+
+def noted(members, member):
+    moving.set()
+    move(members, member)
+
+def interrupt():
+    moving.wait()
+    time.sleep(0.5)
+    sent.append(time.perf_counter())
+    os.kill(os.getpid(), signal.SIGINT)
+
+NativeMembers._move = noted
+threading.Thread(target=interrupt, daemon=True).start()
+target = linear_gaussian()
+posterior = bz.fit(target.model, eval(sys.argv[1]), *target.data, progress=False)
+print(time.perf_counter() - sent[0], posterior.info.complete, bool(posterior.draws().isfinite().all()))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["MAP(num_members=4", "MeanFieldVI(num_particles=1"])
+def test_ctrl_c_ends_native_training_at_once_with_what_it_found(method: str) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", INTERRUPTED, f"bz.{method}, num_steps=5_000_000)"]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True, timeout=300).stdout.split()
+    assert printed[1:] == ["False", "True"]
+    assert float(printed[0]) < 2.0  # half a second on idle cores
 
 
 def interrupted_after(num_steps: int) -> Trained:
