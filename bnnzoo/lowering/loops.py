@@ -115,10 +115,11 @@ class Stretch:
         """Return tensors that hold ``fixed``; large ones whose rows lie one behind the other are not copied."""
         return self._memory.pack(_dense(fixed))
 
-    def write(self, tensors: Sequence[Tensor], state: Any) -> None:
-        """Let ``tensors`` hold another state."""
+    def change(self, tensors: Sequence[Tensor], change: Callable[[Any], Any]) -> None:
+        """Let ``tensors`` hold ``change(state)``, where ``state`` is what they hold; only what differs is written."""
         old = self._registers.unpack(tensors)
-        self._registers.store(tensors, old, pytree.tree_leaves(state))
+        new = change(pytree.tree_unflatten(old, self._spec))
+        self._registers.store(tensors, old, pytree.tree_leaves(new))
 
     def unpack(self, tensors: Sequence[Tensor]) -> Any:
         """Return the state that tensors hold, as views of them; truth values are copies."""

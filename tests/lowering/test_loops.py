@@ -89,7 +89,7 @@ def test_state_lies_in_few_tensors() -> None:
     stretch = Stretch(going, body, start(), limits(1), compiles=False)
     packed = stretch.pack(start())
     assert len(packed) == 5  # one for each part of the state
-    stretch.write(packed, start()._replace(step=torch.tensor(4), well=torch.tensor(False)))
+    stretch.change(packed, lambda state: state._replace(step=torch.tensor(4), well=torch.tensor(False)))
     assert int(stretch.unpack(packed).step) == 4 and not bool(stretch.unpack(packed).well)
 
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -91,6 +91,9 @@ class NativeChains:
         self.stretch = Stretch(going, body, _with_budget(chains[0], STEPS_TRIED), plans[0], key, compiles)
         self._states = [self.stretch.pack(chain) for chain in chains]
         self._plans = [self.stretch.pack_fixed(plan) for plan in plans]
+        # views of what the native code changes; truth values in them are those of now, and nothing here reads them later
+        self._chains: list[Chain] = [self.stretch.unpack(state) for state in self._states]
+        self._fixed: list[Plan] = [self.stretch.unpack_fixed(plan) for plan in self._plans]
         for chain in range(self.num_chains):
             self._begin(chain)
 
@@ -116,12 +119,12 @@ class NativeChains:
     @property
     def num_rejected(self) -> int:
         """Number of proposed points at which the log density could not be computed."""
-        return sum(int(self._chain(c).counters.rejected) for c in range(self.num_chains))
+        return sum(int(chain.counters.rejected) for chain in self._chains)
 
     def advance(self) -> None:
         """Run a stretch of every chain that is not done. An interrupt waits until these stretches end."""
         began, leaps = time.perf_counter(), self._leaps()
-        under_way = [c for c in range(self.num_chains) if int(self._chain(c).counters.draws) < self._total]
+        under_way = [c for c in range(self.num_chains) if int(self._chains[c].counters.draws) < self._total]
         try:
             in_threads(self._run, under_way, self.num_threads)
         finally:  # an interrupt has waited for the stretches under way: their draws are kept, too
@@ -135,21 +138,20 @@ class NativeChains:
     @property
     def tuned(self) -> dict[str, Tensor]:
         """Step size ``[C]`` and inverse mass ``[C, P]`` or ``[C, P, P]`` of each chain."""
-        numbers = range(self.num_chains)
-        sizes = torch.stack([self._chain(c).adaptation.step_size for c in numbers])
-        return {"step_size": sizes, "inverse_mass": torch.stack([self._plan(c).metric.inverse_mass for c in numbers])}
+        sizes = torch.stack([chain.adaptation.step_size for chain in self._chains])
+        return {"step_size": sizes, "inverse_mass": torch.stack([plan.metric.inverse_mass for plan in self._fixed])}
 
     def adopt(self, tuning: Mapping[str, Tensor]) -> None:
         """Start the first trajectories anew, with step sizes and mass matrices found before."""
         metrics = metric_of(tuning["inverse_mass"])
         for number in range(self.num_chains):
-            _write(self._plan(number).metric, Metric(*(value[number] for value in metrics)))
-            self._chain(number).adaptation.step_size.copy_(tuning["step_size"][number])
+            _write(self._fixed[number].metric, Metric(*(value[number] for value in metrics)))
+            self._chains[number].adaptation.step_size.copy_(tuning["step_size"][number])
             self._begin(number)
 
     def progress_fields(self) -> dict[str, float]:
         """Return what a progress bar shows besides the number of draws."""
-        return _shown([self._chain(c) for c in range(self.num_chains)])
+        return _shown(self._chains)
 
     def snapshot(self) -> dict[str, Any]:
         """Return everything :meth:`restore` needs to continue with the very next step, as arrays."""
@@ -163,36 +165,32 @@ class NativeChains:
         self._num_copied = (self._native_counts() - self.settings.num_warmup).clamp(min=0).tolist()
 
     def _leaps(self) -> list[int]:
-        return [int(self._chain(c).counters.leaps) for c in range(self.num_chains)]
+        return [int(chain.counters.leaps) for chain in self._chains]
 
     def _native_counts(self) -> Tensor:
-        return torch.stack([self._chain(c).counters.draws for c in range(self.num_chains)])
+        return torch.stack([chain.counters.draws for chain in self._chains])
 
     def _everything(self) -> dict[str, Any]:
-        plans = [self.stretch.unpack_fixed(plan) for plan in self._plans]
-        states = [_without_buffers(state, self._chain(number)) for number, state in enumerate(self._states)]
-        return {"state": states, "plan": [(plan.metric, plan.schedule) for plan in plans]}
-
-    def _chain(self, chain: int) -> Chain:
-        return cast(Chain, self.stretch.unpack(self._states[chain]))
-
-    def _plan(self, chain: int) -> Plan:
-        return cast(Plan, self.stretch.unpack_fixed(self._plans[chain]))
+        states = [_without_buffers(*each) for each in zip(self._states, self._chains, strict=True)]
+        return {"state": states, "plan": [(plan.metric, plan.schedule) for plan in self._fixed]}
 
     def _run(self, chain: int) -> None:
-        self._chain(chain).counters.budget.fill_(self._budget)
+        self._chains[chain].counters.budget.fill_(self._budget)
         self.stretch(self._states[chain], self._plans[chain])
 
     def _begin(self, number: int) -> None:
         """Begin a chain's next trajectory, which waits for the new mass matrix where a window has ended."""
-        chain = self._chain(number)
-        end, trajectory = begun(self.kernel, chain, self._plan(number))
-        self.stretch.write(self._states[number], chain._replace(end=end, trajectory=trajectory))
+
+        def beginning(chain: Chain) -> Chain:
+            end, trajectory = begun(self.kernel, chain, self._fixed[number])
+            return chain._replace(end=end, trajectory=trajectory)
+
+        self.stretch.change(self._states[number], beginning)
 
 
 def _end_stretch(loop: NativeChains, number: int) -> None:
     """Copy new draws to where they are kept, and end a window of the adaptation."""
-    chain, plan = loop._chain(number), loop._plan(number)
+    chain, plan = loop._chains[number], loop._fixed[number]
     count = int(chain.counters.draws)
     new = slice(loop._num_copied[number], max(count - loop.settings.num_warmup, 0))
     rows = new.stop - new.start

@@ -81,7 +81,7 @@ def test_full_buffers_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = finished(chains(compiles=False, num_draws=11))
     monkeypatch.setattr(starting, "MAX_ROWS", 3)
     pieces = chains(compiles=False, num_draws=11)
-    assert len(pieces._chain(0).draws) == 4 and pieces._chain(0).draws is not whole._chain(0).draws
+    assert len(pieces._chains[0].draws) == 4 and pieces._chains[0].draws is not whole._chains[0].draws
     check_same(finished(pieces), whole)
 
 
