@@ -9,6 +9,7 @@ import pyro
 import pytest
 import torch
 
+from tests.elsewhere import register_elsewhere
 from tests.type_checks import check_types_of
 
 REPOSITORY = Path(__file__).parents[1]
@@ -29,6 +30,12 @@ def pytest_configure(config: pytest.Config) -> None:
     """Set the default dtype before tests are collected, since modules may build tensors when imported."""
     torch.set_default_dtype(getattr(torch, config.getoption("dtype")))
     torch.set_num_threads(1)  # each process of the run has a core of its own
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Register the other device before anything runs: autograd counts devices once, when it first needs one."""
+    if any(item.path.name == "test_elsewhere.py" for item in session.items):
+        register_elsewhere()
 
 
 @pytest.fixture

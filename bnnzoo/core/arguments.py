@@ -31,7 +31,7 @@ def positional(model: Model, args: Data, kwargs: Mapping[str, Any]) -> Data:
     Raises
     ------
     TypeError
-        If the model has no argument of a name, takes it by name only, or has no default for an earlier argument.
+        If the model has no argument of a name, takes it by name only, or has no default for one that is not given.
 
     Examples
     --------
@@ -39,6 +39,7 @@ def positional(model: Model, args: Data, kwargs: Mapping[str, Any]) -> Data:
     (1, None, 3)
     """
     if not kwargs:
+        _refuse_missing(model, len(args))
         return args
     parameters = [parameter for parameter in _parameters(model) if parameter.kind in BY_POSITION]
     names = [parameter.name for parameter in parameters]
@@ -58,7 +59,19 @@ def positional(model: Model, args: Data, kwargs: Mapping[str, Any]) -> Data:
         if value is inspect.Parameter.empty:
             raise TypeError(f"The model's argument {parameter.name!r} is missing, and the model has no default for it.")
         values.append(value)
+    _refuse_missing(model, len(values))
     return tuple(values)
+
+
+def _refuse_missing(model: Model, count: int) -> None:
+    parameters = [parameter for parameter in _parameters(model) if parameter.kind in BY_POSITION]
+    missing = [repr(each.name) for each in parameters[count:] if each.default is inspect.Parameter.empty]
+    if missing:
+        raise TypeError(
+            f"The model takes {', '.join(repr(each.name) for each in parameters)}, and has no default for "
+            f"{' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} missing. Pass None for observations that "
+            f"are not known."
+        )
 
 
 def _parameters(model: Model) -> list[inspect.Parameter]:

@@ -60,6 +60,8 @@ def run_on[Task, Result](
     """
     if isinstance(density, StreamedDensity):
         raise ValueError("executor= cannot send data that are on disk or come from a loader: leave executor out.")
+    if _forks(executor):  # before anything hangs: the threads of a library do not survive a fork, its locks do
+        raise RuntimeError(_no_forks(executor))
     model = (density.model, density.data, density.dtype, density.device)
     loads = [cloudpickle.dumps((function, task, model)) for task in tasks]
     try:
@@ -72,10 +74,19 @@ def run_on[Task, Result](
     except RuntimeError as error:
         if "fork-based" not in str(error):
             raise
-        raise RuntimeError(
-            f"The executor ({type(executor).__name__}) forks its workers, and torch's gradients do not survive a fork. Give it "
-            f"mp_context=multiprocessing.get_context('spawn')."
-        ) from error
+        raise RuntimeError(_no_forks(executor)) from error
+
+
+def _forks(executor: Executor) -> bool:
+    context = getattr(executor, "_mp_context", None)
+    return context is not None and context.get_start_method() == "fork"
+
+
+def _no_forks(executor: Executor) -> str:
+    return (
+        f"The executor ({type(executor).__name__}) forks its workers, and torch's gradients do not survive a fork. Give it "
+        f"mp_context=multiprocessing.get_context('spawn')."
+    )
 
 
 def _in_worker(load: bytes) -> bytes:

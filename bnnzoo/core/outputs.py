@@ -58,7 +58,14 @@ def whitened_outputs(
     """
     nodes = density.nodes(theta, *batch)
     given = roots or {}
-    return torch.cat([_whitened(nodes[name], active[name], given.get(name)) for name in density.observed], -1)
+    return _side_by_side([_whitened(nodes[name], active[name], given.get(name)) for name in density.observed])
+
+
+def _side_by_side(sites: list[Tensor]) -> Tensor:
+    """Join outputs ``[B, K]`` of sites along K where they have the same rows, else into one row of all of them."""
+    if len({len(site) for site in sites}) == 1:
+        return torch.cat(sites, -1)
+    return torch.cat([site.reshape(1, -1) for site in sites], -1)
 
 
 def whitened_node(node: Node) -> Tensor:

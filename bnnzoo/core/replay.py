@@ -257,9 +257,13 @@ def log_prob(node: Node) -> Tensor:
     return result
 
 
-def scaled_sum(node: Node) -> Tensor:
-    """Return the log density ``[]`` that a sample node adds to its model's: masked, scaled and summed."""
-    total: Tensor = (node["scale"] * log_prob(node)).sum()
+def scaled_sum(node: Node, terms: Tensor | None = None) -> Tensor:
+    """Return the log density ``[]`` that a sample node adds to its model's: masked, scaled, by rows if need be, and summed.
+
+    ``terms`` is its log density before it is scaled, where that is known.
+    """
+    scale, values = node["scale"], log_prob(node) if terms is None else terms
+    total: Tensor = (scale * values).sum() if isinstance(scale, Tensor) else scale * values.sum()
     return total
 
 

@@ -43,7 +43,7 @@ def pointwise_of(nodes: Mapping[str, Node], names: Iterable[str]) -> dict[str, T
 def scaled_likelihood_of(nodes: Mapping[str, Node], names: Iterable[str], num_data: int, like: Tensor) -> Tensor:
     """Return the log likelihood ``[]`` of the named sites, scaled up from the B rows seen to all ``num_data``."""
     terms = pointwise_of(nodes, names)
-    scaled = [nodes[name]["scale"] * value.sum() for name, value in terms.items()]
+    scaled = [scaled_sum(nodes[name], value) for name, value in terms.items()]
     num_rows = summed_by_row(list(terms.values()), like).numel()
     factor = num_data / num_rows if num_rows else 1.0
     return factor * sum(scaled, like.new_zeros(()))

@@ -1,9 +1,9 @@
 """What a posterior says about its own fit: divergences, chains that disagree, optimisations that ended too early."""
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from bnnzoo.core.fit_warnings import (
@@ -28,6 +28,8 @@ ENOUGH_DRAWS = 1000  # over all chains: with fewer, R-hat and effective sample s
 ENOUGH_STEPS = 500  # of an optimisation: shorter ones are trials
 MAX_ENTRIES = 500  # numbers of a site whose chains are compared, evenly spaced
 MANY_ROWS, MANY_PARAMS = 10_000, 1000  # beyond which an approximation is not compared with the posterior
+MAX_SLOPE = 0.5  # of log p - log q, by which the mean of q is off in its own standard deviations
+DRAWS_A_SLOPE = 10  # at least, for the slopes to be known
 MIN_RISE = 1.0  # of the objective over its last tenth, in nats
 MIN_SHARE = 0.01  # of the whole climb: a smaller rise is the end of one
 
@@ -158,13 +160,47 @@ def _of_approximation(posterior: Posterior) -> Iterator[Trouble]:
     if density.num_data > MANY_ROWS or density.num_params > MANY_PARAMS:
         return
     ratios = log_ratios(posterior)
-    k = math.nan if ratios is None else pareto_k(ratios)
-    if k > MAX_PARETO_K:
+    if ratios is None:
+        return
+    on_its_way = list(_off_centre(posterior, ratios))  # which also makes ratios uneven
+    yield from on_its_way
+    k = pareto_k(ratios)
+    if k > MAX_PARETO_K and not on_its_way:
         yield Trouble(
             ParetoKWarning,
             f"The approximation misses a part of the posterior: its Pareto k is {k:.2f}, and weights can correct it up "
             f"to {MAX_PARETO_K}. Do not trust its intervals: use a richer family, such as FullRankVI() or FlowVI(), or NUTS().",
         )
+
+
+def _off_centre(posterior: Posterior, ratios: Tensor) -> Iterator[Trouble]:
+    """Tell a variational fit that stopped on its way: where its bound is highest, log p - log q leans no way in theta."""
+    theta = posterior.draws(len(ratios)).flatten(0, 1)[: len(ratios)].cpu().double()
+    if not bool(ratios.isfinite().all()) or len(theta) < DRAWS_A_SLOPE * theta.shape[1]:
+        return
+    slope, error = _slopes((theta - theta.mean(0)) / theta.std(0), ratios)
+    slope = slope.abs() * (slope.abs() > 4 * error)  # of thousands of noisy ones
+    for site in posterior.density.sites:
+        largest = float(slope[site.span].max())
+        if largest > MAX_SLOPE:
+            yield Trouble(
+                StillImprovingWarning,
+                f"The optimisation had not converged: the elbo would rise if {site.name!r} moved by {largest:.1f} of its "
+                f"standard deviations. Write a larger num_steps, or a larger learning_rate, and standardise the data.",
+            )
+            return
+
+
+def _slopes(z: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the slopes ``[P]`` of a regression of ``values[S]`` on ``z[S, P]``, and their standard errors.
+
+    By Stein's lemma the slope of log p - log q at Gaussian draws is the gradient of the bound about the mean of q.
+    """
+    design = torch.cat([torch.ones_like(z[:, :1]), z], 1)
+    found = torch.linalg.lstsq(design, values[:, None]).solution[:, 0]
+    residual = values - design @ found
+    leverage = torch.linalg.pinv(design)  # few draws may have most of the variance
+    return found[1:], (leverage * residual).square().sum(1)[1:].sqrt()
 
 
 def _rise(trace: Tensor) -> float:

@@ -90,7 +90,9 @@ def _check_value(density: LogDensity, theta: Tensor, value: Tensor) -> None:
         theta.new_zeros(()),
     )
     _check_close("The log density", value, "Pyro's own", trace.log_prob_sum() + jacobian)
-    if density.observed and all(trace.nodes[name]["scale"] == 1.0 for name in density.observed):
+    if density.observed and all(
+        bool((torch.as_tensor(trace.nodes[name]["scale"]) == 1.0).all()) for name in density.observed
+    ):
         parts = density.log_prior(theta) + density.log_likelihood(theta, *density.data).sum()
         _check_close("The log density", value, "prior plus pointwise likelihood", parts)
 

@@ -33,6 +33,7 @@ def test_names_of_arguments() -> None:
         ((), {"z": 1}, r"no positional argument 'z'; its arguments are x, mask, y"),
         ((1,), {"x": 1}, r"'x' of the model is passed twice"),
         ((), {"y": 1}, r"argument 'x' is missing, and the model has no default"),
+        ((), {}, r"takes 'x', 'mask', 'y', and has no default for 'x', which is missing. Pass None for observations"),
     ],
 )
 def test_what_does_not_fit_is_refused(args, kwargs, sentence) -> None:

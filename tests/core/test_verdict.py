@@ -137,6 +137,24 @@ def test_a_variational_fit_that_is_too_short_warns_and_a_long_one_does_not():
     bz.fit(target.model, bz.MeanFieldVI(), *target.data, progress=False)
 
 
+def on_its_own_scale(y):
+    """Observations far from zero, which Adam's memory of the first steep gradients is slow to reach."""
+    mean = pyro.sample("mean", dist.Normal(0.0, 100.0))
+    scale = pyro.sample("scale", dist.HalfNormal(100.0))
+    with pyro.plate("data", len(y)):
+        pyro.sample("y", dist.Normal(mean, scale), obs=y)
+
+
+def test_a_variational_fit_that_stopped_on_its_way_is_told():
+    y = 20.0 + 6.0 * torch.linspace(-1.6, 1.6, 15)
+    with pytest.warns(
+        inference.StillImprovingWarning, match=r"the elbo would rise if 'mean' moved by \d+\.\d of its standard"
+    ):
+        short = bz.fit(on_its_own_scale, bz.MeanFieldVI(), y, progress=False)
+    longer = bz.fit(on_its_own_scale, bz.MeanFieldVI(num_steps=10_000), y, progress=False)
+    assert float(short.loc[0]) < 10 < 19 < float(longer.loc[0]) < 21
+
+
 def test_every_kind_of_warning_is_public_and_has_one_base():
     names = [name for name in fit_warnings.__all__ if name.endswith("Warning")]
     for name in names:

@@ -103,7 +103,7 @@ def gaussian_sites(density: LogDensity) -> tuple[Site, ...]:
 
 
 def _is_gaussian(site: Site, node: Mapping[str, Any]) -> bool:
-    is_masked = not (node["mask"] is None or node["mask"] is True)
+    is_masked = not (node["mask"] is None or node["mask"] is True) or isinstance(node["scale"], Tensor)
     base = innermost(node["fn"])
     return (
         is_unconstrained(site)
