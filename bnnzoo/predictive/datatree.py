@@ -175,8 +175,8 @@ def _refuse_unequal_rows(num_rows: Mapping[str, int]) -> None:
     if len({*num_rows.values()}) > 1:
         found = ", ".join(f"{name!r} {rows}" for name, rows in num_rows.items())
         raise ValueError(
-            f"The observed sites have different numbers of observations ({found}), and a tree has one row for each observation of "
-            f"all sites. Observe them at one site, such as pyro.sample('y', ..., obs=torch.cat([y, z])) in one plate."
+            f"The observed sites have different numbers of observations ({found}), and a tree has one row for each observation "
+            f"of all sites. Observe them at one site, such as pyro.sample('y', ..., obs=torch.cat([y, z])) in one plate."
         )
 
 
