@@ -81,7 +81,7 @@ PLOTS = {
     ),
     "forest": (
         lambda **kw: plot_comparison_forest(compare_posteriors(REAL, reference="nuts"), **kw),
-        {"interval", "points", "floor", "floor_points", "title"},
+        {"interval", "points", "floor", "floor_points", "limit", "title"},
     ),
     "rhat": (lambda **kw: plot_rhat(chains(), **kw), {"line", "ref_line"}),
     "weights": (lambda **kw: plot_weights({"nuts": chains(), "mfvi": chains()}, **kw), {"points", "ref_line"}),
