@@ -158,7 +158,7 @@ def compare_command(
             chosen = attempt(methods_from, methods, budget)
             attempt(refuse_unusable_folder, out)
             wanted = attempt(_task, task)
-            treatment = attempt(_missing, missing) or "refuse"
+            treatment: Missing = attempt(_missing, missing) or "refuse"
             attempt(prior_named, prior)
             frame = attempt(read_table, data, separator, decimal)
             if frame is not None:

@@ -43,7 +43,7 @@ def baselines(table: Table, scores: tuple[Score, ...], support: Support | None =
     support : {"class", "count", "positive", "proportion", "real"}, optional
         Values of the target. Default: real or class.
     """
-    if support in _DISPERSED:
+    if support is not None and support in _DISPERSED:
         trees = _of_dispersed(table, support)
     else:
         trees = _of_regression(table) if table.task == "regression" else _of_classes(table)
