@@ -128,7 +128,10 @@ def _values(repeats: Sequence[Repeat], name: str, label: str) -> NDArray[np.floa
 def _shown(values: NDArray[np.floating], repeats: Sequence[Repeat], sign: str = "") -> str:
     mean = float(values.mean())
     error = corrected_error(values, repeats[0].num_train, repeats[0].num_test)
-    return "–" if np.isnan(mean) else f"{mean:{sign}.4g} ± {error:.2g}"
+    if np.isnan(mean):
+        return "–"
+    decimals = min(12, max(0, 1 - int(np.floor(np.log10(error))))) if error > 0 else 3
+    return f"{mean:{sign},.{decimals}f} ± {error:,.{decimals}f}"
 
 
 def _gaps(repeats: Sequence[Repeat], name: str) -> NDArray[np.floating]:

@@ -85,7 +85,8 @@ def score_grid(results: Results) -> Grid:
 def findings(comparison: Comparison) -> list[str]:
     """Return a summary of the results in a few sentences, with their limitations."""
     skewed = _skewed_target(comparison.table) if LIKELIHOODS[comparison.likelihood].support == "real" else []
-    sentences = [*differences(comparison), *repeat_findings(comparison.repeats), *skewed]
+    of_scores = repeat_findings(comparison.repeats) or differences(comparison)
+    sentences = [*of_scores, *skewed]
     sentences += [text for fitted in comparison.fitted if (text := warning(fitted, command=True))]
     num_rows = len(comparison.table.y_test)
     if not comparison.repeats:

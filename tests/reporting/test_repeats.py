@@ -56,9 +56,9 @@ def test_the_table_has_means_and_paired_differences():
     grid = repeat_grid(found, REGRESSION)
     assert [name for name, _ in grid.cells] == ["nuts", "mfvi", "mean only"]
     values = np.array([repeat.scores["mfvi"]["RMSE"] for repeat in found])
-    assert grid.rows[1][1] == f"{values.mean():.4g} ± {corrected_error(values, 80, 20):.2g}"
+    assert grid.rows[1][1] == f"{values.mean():.2f} ± {corrected_error(values, 80, 20):.2f}"
     assert grid.rows[0][-1] == "reference"
-    assert grid.rows[1][-1].startswith("-0.5 ± ")
+    assert grid.rows[1][-1].startswith("-0.500")
     assert "4 random splits (seeds 7 to 10)" in grid.note
     frame = repeats_frame(found)
     assert len(frame) == 12
@@ -77,6 +77,7 @@ def test_findings_name_the_splits():
     result = dataclasses.replace(comparison("regression"), repeats=found)
     said = " ".join(findings(result))
     assert "over 4 splits" in said
+    assert "on held-out observations: " not in said
     assert "All scores are from one split" not in said
     assert "another split would give other values (bnnzoo compare --repeats)" in " ".join(
         findings(comparison("regression"))
