@@ -122,7 +122,7 @@ def plot_uncertainty_map(
     drawn = xr.Dataset({"map": (("model", "part", "y", "x"), values)}, {"model": list(found), "part": list(parts)})
     if plot_collection is None:
         backend = backend or rcParams["plot.backend"]
-        figure = figure_settings(backend, pc_kwargs, shares_axes=True)
+        figure = figure_settings(backend, pc_kwargs, shares_axes=True, panels=(len(parts), len(found)))
         plot_collection = PlotCollection.grid(
             drawn, cols=["part"], rows=["model"], backend=backend, figure_kwargs=figure, **pc_kwargs
         )
