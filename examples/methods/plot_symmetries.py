@@ -16,12 +16,13 @@ import torch
 import bnnzoo as bz
 
 # %%
-# A regression with few hidden units, sampled by NUTS and fitted by an ensemble of modes.
+# A bump, which two hidden units describe: one goes up and the other down. NUTS samples the network, and an ensemble of modes is
+# fitted.
 
 rng = np.random.default_rng(0)
-x = rng.uniform(-2.0, 2.0, size=(60, 1))
-y = np.sin(2.0 * x[:, 0]) + 0.2 * rng.normal(size=60)
-model = bz.models.supervised(bz.models.mlp(1, hidden=(3,)), bz.priors.fan_in(3.0), bz.likelihoods.gaussian(0.2))
+x = rng.uniform(-2.0, 2.0, size=(80, 1))
+y = np.tanh(3 * (x[:, 0] + 1)) - np.tanh(2 * (x[:, 0] - 0.7)) + 0.2 * rng.normal(size=80)
+model = bz.models.supervised(bz.models.mlp(1, hidden=(2,)), bz.priors.fan_in(3.0), bz.likelihoods.gaussian(0.2))
 nuts = bz.NUTS(num_chains=4, num_warmup=1000, num_draws=500, target_accept=0.9)
 modes = bz.MAP(num_members=8, num_steps=3000)
 # sphinx_gallery_start_ignore
@@ -39,9 +40,9 @@ tree = bz.predict(chains, grid, num_draws=None)
 
 bz.plots.plot_rhat(tree)
 weights = bz.diagnostics.weight_rhat(tree)
-print(f"predictions       {float(bz.diagnostics.function_space(tree)['rhat'].max()):.2f}")
+print(f"predictions        {float(bz.diagnostics.function_space(tree)['rhat'].max()):.2f}")
 for name in ("raw", "canonical", "matched"):
-    print(f"weights, {name:9}{float(weights[name].max()):.2f}")
+    print(f"weights, {name:10}{float(weights[name].max()):.2f}")
 print("functions among the chains:", int(bz.diagnostics.function_modes(tree)["num_modes"]))
 
 # %%
