@@ -25,7 +25,7 @@ def plot_comparison_forest(
 ) -> PlotCollection:
     """Plot each distance of each model from the reference: mean and central interval over rows, and the floor.
 
-    The gray line of a model is the floor's interval, just below its own, and the gray square the limit of its mean. A mean to
+    The gray line of a model is the floor's interval, just below its own, and the gray cross the limit of its mean. A mean to
     the left of its limit is no evidence of a difference.
 
     Parameters
@@ -79,17 +79,20 @@ def plot_comparison_forest(
     draw_points(collection, "limit", limits, visuals, {"color": "gray", "marker": "C1"})
     draw_labels(collection, drawn, visuals, f"from {comparison.attrs.get('reference', 'the reference')}", "")
     names = comparison["model"].values.tolist()
-    collection.map(_name_heights, "ticks", data=drawn.isel(model=0, drop=True), ignore_aes="all", names=names)
+    first = drawn["metric"].values[0]
+    panels = drawn.isel(model=0, drop=True)
+    collection.map(_name_heights, "ticks", data=panels, ignore_aes="all", names=names, first=first)
     draw_titles(collection, drawn, visuals, "metric")
     if plot_collection is None:
         collection.add_legend("model")
     return collection
 
 
-def _name_heights(data: xr.DataArray, target: Any, *, names: list[str], **kwargs: Any) -> None:
+def _name_heights(data: xr.DataArray, target: Any, *, names: list[str], first: str, **kwargs: Any) -> None:
+    """Write the names beside the first panel; those of the others would cover the panel before."""
     heights = list(range(len(names), 0, -1))
     backend = backend_from_object(target)
-    backend.yticks(heights, names, target)
+    backend.yticks(heights, names if data["metric"].item() == first else [""] * len(names), target)
     backend.ylim((0.5, len(names) + 0.5), target)
 
 

@@ -42,10 +42,13 @@ mean = bz.predict(fits["NUTS"], data.x_train)["conditional"]["mean"].mean(("chai
 low, high = int(mean.argmin()), int(mean.argmax())
 inputs, places = bz.plots.line_inputs(data.x_train[low], data.x_train[high], num_points=61, extend=2.0)
 trees = {name: bz.predict(posterior, inputs) for name, posterior in fits.items()}
-bz.plots.plot_function(trees, places, observed=([0.0, 1.0], data.y_train[[low, high]]))
+patients = [0.0, 1.0], data.y_train[[low, high]]
+text = {"xlabel": {"text": "place on the line"}, "ylabel": {"text": "progression, standardised"}}
+bz.plots.plot_function(trees, places, observed=patients, visuals=text, figure_kwargs={"figsize": (10, 3.2)})
 
 # %%
-# The epistemic standard deviation between the two, and at the ends of the line.
+# The epistemic standard deviation between the two, and at the ends of the line. That of NUTS is three times as large far from the
+# data, that of the ensemble five times, though it is much smaller in between. That of mean-field VI stays what it is.
 
 for name, tree in trees.items():
     sd = tree["conditional"]["mean"].std(("chain", "draw")).values
