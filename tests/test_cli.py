@@ -81,6 +81,8 @@ def test_likelihood_prior_and_repeated_splits(table, tmp_path):
     page = (out / "report.html").read_text()
     assert "weights and biases N(0, 0.25); negative binomial counts" in page
     assert "Repeated splits" in page
+    held_out = pd.read_csv(out / "predictions.csv")["row"] - 1
+    assert f"{frame['visits'].drop(held_out).std(ddof=0):.4g}" in page  # not that of standardised counts
     assert "All scores are from one split" not in page
     scores = pd.read_csv(out / "splits.csv")
     assert scores.groupby("seed")["method"].apply(list).tolist() == [["map", "mean only", "Poisson regression"]] * 3

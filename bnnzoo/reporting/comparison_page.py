@@ -2,6 +2,8 @@
 
 import json
 
+import numpy as np
+
 from bnnzoo.reporting.blocks import Block, Code, Section, Sentences
 from bnnzoo.reporting.checks import class_grid, confusion_grid, loo_grid, sampler_grid
 from bnnzoo.reporting.choices import LIKELIHOODS
@@ -11,6 +13,7 @@ from bnnzoo.reporting.pictures import effect_pictures, pictures
 from bnnzoo.reporting.repeats import repeat_grid
 from bnnzoo.reporting.style import colours
 from bnnzoo.reporting.summary import findings, score_grid
+from bnnzoo.tables import Table
 
 __all__ = ["render"]
 
@@ -65,7 +68,7 @@ def _repeated(comparison: Comparison) -> list[Section]:
 
 def _facts(comparison: Comparison) -> tuple[tuple[str, str], ...]:
     table = comparison.table
-    last = ("Classes", len(table.classes)) if table.classes else (f"sd of {table.target}", f"{table.y_scale:.4g}")
+    last = ("Classes", len(table.classes)) if table.classes else (f"sd of {table.target}", f"{_sd(table):.4g}")
     facts = {
         "Rows": len(table.y_train) + len(table.y_test),
         "Training": len(table.y_train),
@@ -75,6 +78,10 @@ def _facts(comparison: Comparison) -> tuple[tuple[str, str], ...]:
         "Seed": comparison.seed,
     }
     return tuple((label, str(value)) for label, value in facts.items())
+
+
+def _sd(table: Table) -> float:
+    return table.y_scale * float(np.asarray(table.y_train, dtype=float).std())
 
 
 def _by_class(comparison: Comparison) -> list[Section]:

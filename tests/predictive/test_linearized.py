@@ -153,7 +153,6 @@ def test_a_likelihood_that_validates_can_be_traced() -> None:
     density = row_density(posterior, True)
     theta = posterior.draws(5)[0]
 
-
     def log_density(point: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
         return density.observed_nodes(point, x, label)["y"]["fn"].log_prob(label)
 
