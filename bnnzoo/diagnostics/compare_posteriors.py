@@ -81,7 +81,9 @@ def compare_posteriors(
     again = () if replicate is None else (_replicate(replicate, trees[reference], reference),)
     against = _Reference.of(base, *again)
     found = [against.distances(_flat(array)) for array in values.values()]
-    limits = [against.limits(array.sizes["chain"] * array.sizes["draw"]) for array in values.values()]
+    counts = [against.count(array.sizes["chain"] * array.sizes["draw"]) for array in values.values()]
+    of_counts = {count: against.limits(count) for count in {*counts}}
+    limits = [of_counts[count] for count in counts]
     variables = {name: (["model", *dims], np.stack([each[name] for each in found])) for name in found[0]}
     result = xr.Dataset(variables | {f"{name}_limit": ("model", [each[name] for each in limits]) for name in limits[0]})
     coords = {name: coord for name, coord in base.coords.items() if set(coord.dims) <= {*dims}}
@@ -108,7 +110,7 @@ class _Reference:
 
     def distances(self, draws: Array) -> Distances:
         """Return distances of draws from the halves, and between the halves, with equal numbers of draws."""
-        count = self._count(len(draws))
+        count = self.count(len(draws))
         own = np.arange(count) + len(self.pool)
         both = np.concatenate([self.pool, draws[evenly(np.arange(len(draws)), count)]])
         splits = [(own, evenly(half, count)) for pair in self.splits for half in pair]
@@ -117,11 +119,12 @@ class _Reference:
         ratio = {"sd_ratio": draws.std(0) / self.scale} if self.scale.size else {}
         return distances | {f"{name}_floor": floor for name, floor in floors.items()} | ratio
 
-    def limits(self, num_draws: int) -> dict[str, float]:
-        """Return the limit of each distance averaged over rows, for so many draws of the other posterior."""
-        return limit_of(self.pool, self.chains, self.splits, self._count(num_draws), self.scale)
+    def limits(self, count: int) -> dict[str, float]:
+        """Return the limit of each distance averaged over rows, for comparisons of so many draws."""
+        return limit_of(self.pool, self.chains, self.splits, count, self.scale)
 
-    def _count(self, num_draws: int) -> int:
+    def count(self, num_draws: int) -> int:
+        """Return the number of draws that are compared, given that of the other posterior."""
         return min(num_draws, *(len(half) for half in self.splits[0]))
 
 
