@@ -169,15 +169,14 @@ def found_so_far() -> dict[str, dict[str, Row]]:
 
 
 def table(runs: dict[str, dict[str, Row]]) -> None:
-    """Print means and standard deviations over seeds."""
+    """Print means and ranges over seeds."""
     print("| | " + " | ".join(COLUMNS) + " | seeds |")
     print("|---" * (len(COLUMNS) + 2) + "|")
     for name in (name for name in METHODS if name in runs):
         values = np.array([[row[column] for column in COLUMNS] for row in runs[name].values()], float)
-        sds = values.std(0, ddof=1) if len(values) > 1 else np.full(len(COLUMNS), np.nan)
         cells = [
-            "" if np.isnan(mean) else f"{mean:.2f}" if np.isnan(sd) else f"{mean:.2f} ± {sd:.2f}"
-            for mean, sd in zip(values.mean(0), sds, strict=True)
+            "" if np.isnan(mean) else f"{mean:.2f}" if len(values) == 1 else f"{mean:.2f} ({low:.2f} to {high:.2f})"
+            for mean, low, high in zip(values.mean(0), values.min(0), values.max(0), strict=True)
         ]
         print(f"| {name} | " + " | ".join(cells) + f" | {len(values)} |")
 

@@ -10,10 +10,8 @@ from typing import Annotated, Any, get_args
 import pandas as pd
 import torch
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table as Grid
 
 from bnnzoo import inference
 from bnnzoo.benchmarking.commands import benchmark_commands
@@ -22,9 +20,11 @@ from bnnzoo.core.method import Method
 from bnnzoo.core.minibatch import DataError
 from bnnzoo.core.sites import ModelError
 from bnnzoo.datasets import diabetes
-from bnnzoo.reporting.methods import Comparison, compare
+from bnnzoo.reporting.choices import prior_named
+from bnnzoo.reporting.methods import compare
 from bnnzoo.reporting.output import new_folder, refuse_unusable_folder, write
-from bnnzoo.reporting.summary import columns, findings, rows
+from bnnzoo.reporting.splits import Splitting
+from bnnzoo.reporting.terminal import show
 from bnnzoo.tables import Missing, Table, TableError, Task, prepare, read_table
 from bnnzoo.zoo.commands import zoo_commands
 from bnnzoo.zoo.data import ZooError
@@ -130,6 +130,17 @@ def compare_command(
     missing: Annotated[
         str, typer.Option(help="Missing values: refuse, drop (the rows that have any) or impute (inputs).")
     ] = "refuse",
+    likelihood: Annotated[
+        str | None,
+        typer.Option(
+            help="Likelihood, such as gaussian, student_t, poisson or gamma (default: inferred from the target)."
+        ),
+    ] = None,
+    prior: Annotated[
+        str,
+        typer.Option(help="Prior of the weights, by name or by name and scale: fan_in, normal:0.5, ard, horseshoe."),
+    ] = "fan_in",
+    repeats: Annotated[int, typer.Option(min=1, help="Random splits that are scored; the report is of the first.")] = 1,
     hidden: Hidden = 15,
     num_chains: Chains = DEFAULT_BUDGET.num_chains,
     num_warmup: Warmup = DEFAULT_BUDGET.num_warmup,
@@ -147,13 +158,23 @@ def compare_command(
             chosen = attempt(methods_from, methods, budget)
             attempt(refuse_unusable_folder, out)
             wanted = attempt(_task, task)
-            treatment = attempt(_missing, missing) or "refuse"
+            treatment: Missing = attempt(_missing, missing) or "refuse"
+            attempt(prior_named, prior)
             frame = attempt(read_table, data, separator, decimal)
             if frame is not None:
-                table = attempt(prepare, frame, target, wanted, test_size, seed, drop or (), treatment)
-        if task is None:
+                asked = Splitting(target, wanted, likelihood, test_size, tuple(drop or ()), treatment)
+                splitting = attempt(asked.resolved, frame) or dataclasses.replace(asked, likelihood=None)
+                table = attempt(splitting.table, frame, seed)
+        if task is None and likelihood is None:
             console.print(f"Target {target!r} is treated as {table.task}; use --task to change this.", markup=False)
-        _run(table, chosen, data.name, out, hidden, seed)
+        if likelihood is None and splitting.likelihood not in ("categorical", "gaussian"):
+            console.print(
+                f"The values of {target!r} suggest the likelihood {splitting.likelihood}; use --likelihood to change this.",
+                markup=False,
+            )
+        others = (splitting.table(frame, seed + number) for number in range(1, repeats))
+        model = {"likelihood": splitting.likelihood, "prior": prior, "others": others}
+        _run(table, chosen, data.name, out, hidden, seed, **model)
 
 
 def method_names() -> dict[str, type[Method]]:
@@ -226,7 +247,9 @@ def _missing(text: str) -> Missing:
     return choices[text]
 
 
-def _run(table: Table, methods: dict[str, Method], source: str, out: Path, hidden: int, seed: int) -> None:
+def _run(
+    table: Table, methods: dict[str, Method], source: str, out: Path, hidden: int, seed: int, **model: Any
+) -> None:
     for note in table.notes:
         console.print(note, highlight=False, markup=False)
     console.print(
@@ -242,28 +265,13 @@ def _run(table: Table, methods: dict[str, Method], source: str, out: Path, hidde
             num_hidden=hidden,
             seed=seed,
             announce=lambda name: console.print(f"fitting {name}"),
+            **model,
         )
         write(comparison, folder)
-    _show(comparison)
-    files = ", ".join(["report.html", "predictions.csv", "effects.csv", *(f"{name}.nc" for name in methods)])
+    show(comparison, console)
+    tables = ["predictions.csv", "effects.csv", *(["splits.csv"] if comparison.repeats else [])]
+    files = ", ".join(["report.html", *tables, *(f"{name}.nc" for name in methods)])
     console.print(f"\nWritten to [bold]{out}[/bold]: {files}", highlight=False, soft_wrap=True)
-
-
-def _show(comparison: Comparison) -> None:
-    title = f"\nHeld-out predictions of {escape(comparison.table.target)}"
-    grid = Grid(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    grid.add_column("method", style="bold", vertical="bottom")
-    for label, _ in columns(comparison, brief=True):
-        grid.add_column(label, justify="right", min_width=8, vertical="bottom")
-    for name, cells in rows(comparison, brief=True):
-        styles = ["yellow" if cell.is_warning else "bold green" if cell.is_best else "" for cell in cells]
-        grid.add_row(
-            name,
-            *(f"[{style}]{cell.text}[/]" if style else cell.text for cell, style in zip(cells, styles, strict=True)),
-        )
-    console.print(grid)
-    for sentence in findings(comparison):
-        console.print(f"• {sentence}", highlight=False, markup=False)
 
 
 @contextmanager

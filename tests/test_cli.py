@@ -67,6 +67,50 @@ def test_compare_writes_a_report_and_trees_that_arviz_reads(table, tmp_path):
 
 
 @pytest.mark.slow
+def test_likelihood_prior_and_repeated_splits(table, tmp_path):
+    frame = pd.read_csv(table)
+    frame["visits"] = np.random.default_rng(1).poisson(np.exp(0.2 + 1.5 * frame["x"]))
+    frame.to_csv(table, index=False)
+    out = tmp_path / "results"
+    model = ["--prior", "normal:0.5", "--repeats", "3", "--drop", "kind", "--drop", "y"]
+    result = run("compare", table, "--target", "visits", "--task", "regression", *model, "--out", out, *FAST)
+    assert result.exit_code == 0, result.output
+    said = " ".join(result.output.split())
+    assert "The values of 'visits' suggest the likelihood negative_binomial; use --likelihood" in said
+    assert "3 splits, mean ± standard error" in result.output
+    page = (out / "report.html").read_text()
+    assert "weights and biases N(0, 0.25); negative binomial counts" in page
+    assert "Repeated splits" in page
+    held_out = pd.read_csv(out / "predictions.csv")["row"] - 1
+    assert f"{frame['visits'].drop(held_out).std(ddof=0):.4g}" in page  # not that of standardised counts
+    assert "All scores are from one split" not in page
+    scores = pd.read_csv(out / "splits.csv")
+    assert scores.groupby("seed")["method"].apply(list).tolist() == [["map", "mean only", "Poisson regression"]] * 3
+    assert scores["seed"].unique().tolist() == [0, 1, 2]
+    assert scores.groupby("method")["RMSE"].nunique().eq(3).all()
+    alone = tmp_path / "alone"
+    run(
+        "compare",
+        table,
+        "--target",
+        "visits",
+        "--task",
+        "regression",
+        *model[:2],
+        *model[4:],
+        "--seed",
+        "2",
+        "--out",
+        alone,
+        *FAST,
+    )
+    with xr.open_datatree(alone / "map.nc", engine="h5netcdf") as tree:
+        likelihood = tree["held_out/predictions_log_likelihood"]["y"].load()
+    again = scores.query("seed == 2 and method == 'map'")["log density"].item()
+    assert float(likelihood.mean()) == pytest.approx(again)
+
+
+@pytest.mark.slow
 def test_compare_recognises_classes(table, tmp_path):
     out = tmp_path / "results"
     result = run("compare", table, "--target", "kind", "--drop", "y", "--out", out, *FAST)
@@ -102,6 +146,14 @@ def test_the_same_seed_gives_the_same_numbers(table, tmp_path):
         (["--target", "y", "--separator", ""], "--separator must be one character"),
         (["--target", "y", "--decimal", ","], "--decimal and --separator are both ','"),
         (["--target", "y", "--missing", "mean"], "--missing must be refuse, drop or impute, not 'mean'."),
+        (["--target", "y", "--likelihood", "normal"], "There is no likelihood 'normal'; choose from gaussian, "),
+        (["--target", "y", "--task", "regression", "--likelihood", "categorical"], "categorical is not for regression"),
+        (
+            ["--target", "x", "--likelihood", "gamma"],
+            "but the likelihood gamma is for positive numbers; correct it, or choose",
+        ),
+        (["--target", "y", "--prior", "flat"], "There is no prior 'flat'; choose from fan_in, normal"),
+        (["--target", "y", "--prior", "normal:0"], "The scale of prior normal must be a positive number, not '0'"),
         (["--target", "y", "--seed", "-1"], "seed must be a whole number from 0 to 4294967295, not -1."),
     ],
 )
@@ -231,7 +283,7 @@ def shown(parameter: typer.core.TyperOption) -> str:
     """How the docs write an option's default."""
     if parameter.required:
         return "required"
-    by_hand = {"--task": "inferred", "--num-steps": "the method's own", "--drop": "none"}
+    by_hand = {"--task": "inferred", "--likelihood": "inferred", "--num-steps": "the method's own", "--drop": "none"}
     return by_hand.get(parameter.opts[0]) or str(parameter.default)
 
 

@@ -18,7 +18,7 @@ from torch.func import jacrev, jvp, vmap
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.minibatch import select
 from bnnzoo.core.readout import read
-from bnnzoo.core.replay import Node
+from bnnzoo.core.replay import Node, switch_validation_off
 from bnnzoo.core.types import Data
 
 type _Axes = tuple[int | None, ...]
@@ -201,6 +201,7 @@ class LinearizedDensity(LogDensity):
                 # torch's forward mode makes double tangents of single scalars that a number is added to
                 moved = tuple(z + dz.to(z.dtype) for z, dz in zip(at_anchor[name], change[name], strict=True))
                 fn = read(nodes[name]["fn"]).build(moved)
+                switch_validation_off(fn)  # which it would do outside this block
                 nodes[name] = {**nodes[name], "fn": fn} | ({"value": fn.sample()} if draw else {})
         return {name: nodes[name] for name in self.observed}
 

@@ -1,22 +1,18 @@
 """Distances between posteriors in function space, each with its Monte Carlo floor."""
 
-from collections.abc import Callable, Mapping
-from itertools import combinations, islice
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
+from bnnzoo.diagnostics.floor import chain_halves, floor_of, limit_of
 from bnnzoo.diagnostics.function_space import function_values
 from bnnzoo.diagnostics.same_rows import refuse_other_rows
+from bnnzoo.diagnostics.split_distances import Array, Distances, Indices, Split, evenly, split_distances
 from bnnzoo.labelled import SAMPLE_DIMS, moment, refuse_single_draw
 
 __all__ = ["compare_posteriors"]
-
-type Array = NDArray[np.floating]
-type Distances = dict[str, Array]
-
-MAX_SPLITS = 10  # of the reference's chains into two halves
 
 
 def compare_posteriors(
@@ -28,8 +24,13 @@ def compare_posteriors(
     observation i. The distance between two sets of draws is not zero even if they come from the same distribution. Each
     distance therefore comes with a Monte Carlo floor: the same distance, with the same number of draws, between two halves
     of the reference. The halves consist of whole chains if there are several, so that the floor includes disagreement
-    between chains, and up to ten splits are averaged; a single chain is cut in the middle. A distance that is not clearly
-    above its floor is no evidence of a difference.
+    between chains, and up to ten splits are averaged; a single chain is cut in the middle.
+
+    The floor is what to expect of a row. The limit is for the average of a distance over all rows: some 95% of averages lie
+    below it if the distributions are equal. It is the 95% quantile of the averages between random halves of the reference,
+    made of stretches of consecutive draws, and larger if its chains differ by more than these halves. If rows move independently
+    it is close to the average floor; if all move together, two or three times as high. An average below its limit is no
+    evidence of a difference. The other posterior is taken to have as many effective draws as a half of the reference.
 
     Parameters
     ----------
@@ -38,12 +39,14 @@ def compare_posteriors(
     reference : str
         Key of the tree to compare with, such as long NUTS chains.
     replicate : DataTree, optional
-        A second, independent run of the reference. The floor is then its distance from the reference.
+        A second, independent run of the reference. The floor is then its distance from the reference, and the limit that of
+        random halves of both.
 
     Returns
     -------
     Dataset
-        For each distance a variable and its ``..._floor``, both ``[model, obs_id, ...]``, without the reference. For real
+        For each distance a variable and its ``..._floor``, both ``[model, obs_id, ...]``, without the reference, and its
+        ``..._limit`` ``[model]``. For real
         predictions ``mean_difference`` :math:`|E f - E f_{ref}| / sd(f_{ref})`; ``log_sd_ratio``
         :math:`|\log sd(f) / sd(f_{ref})|`; ``wasserstein``, the 1-Wasserstein distance of the draws over
         :math:`sd(f_{ref})`; and, without a floor, ``sd_ratio``, which is below one for overconfident methods. For class
@@ -69,20 +72,60 @@ def compare_posteriors(
     >>> result = compare_posteriors({"nuts": tree(1.0), "mfvi": tree(0.2)}, reference="nuts")
     >>> bool((result["log_sd_ratio"] > 5 * result["log_sd_ratio_floor"]).all())
     True
+    >>> bool(result["log_sd_ratio"].mean() > result["log_sd_ratio_limit"])
+    True
     """
     values = _values(trees, reference)
     base = values.pop(reference)
-    has_classes = "class_id" in base.dims
-    measure = _class_distances if has_classes else _real_distances
-    pairs = _halves(base)
-    if replicate is not None:
-        pairs = [(_flat(base), _flat(_replicate(replicate, trees[reference], reference)))]
-    scale = _scale(base)
-    dims = ["model", *(dim for dim in base.dims if dim not in (*SAMPLE_DIMS, *(("class_id",) if has_classes else ())))]
-    found = [_against(_flat(array), pairs, scale, measure) for array in values.values()]
-    result = xr.Dataset({name: (dims, np.stack([each[name] for each in found])) for name in found[0]})
-    coords = {name: coord for name, coord in base.coords.items() if set(coord.dims) <= set(dims)}
+    dims = [dim for dim in base.dims if dim not in (*SAMPLE_DIMS, "class_id")]
+    again = () if replicate is None else (_replicate(replicate, trees[reference], reference),)
+    against = _Reference.of(base, *again)
+    found = [against.distances(_flat(array)) for array in values.values()]
+    counts = [against.count(array.sizes["chain"] * array.sizes["draw"]) for array in values.values()]
+    of_counts = {count: against.limits(count) for count in {*counts}}
+    limits = [of_counts[count] for count in counts]
+    variables = {name: (["model", *dims], np.stack([each[name] for each in found])) for name in found[0]}
+    result = xr.Dataset(variables | {f"{name}_limit": ("model", [each[name] for each in limits]) for name in limits[0]})
+    coords = {name: coord for name, coord in base.coords.items() if set(coord.dims) <= {*dims}}
     return result.assign_coords({**coords, "model": list(values)}).assign_attrs(reference=reference)
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """The draws of a reference and of its replicate, in one pool, and how they are split into halves."""
+
+    pool: Array
+    chains: list[Indices]
+    splits: list[Split]
+    scale: Array
+
+    @classmethod
+    def of(cls, base: xr.DataArray, *again: xr.DataArray) -> "_Reference":
+        shapes = [(array.sizes["chain"], array.sizes["draw"]) for array in (base, *again)]
+        places = np.split(np.arange(sum(c * s for c, s in shapes)), np.cumsum([c * s for c, s in shapes])[:-1])
+        chains = [chain for place, shape in zip(places, shapes, strict=True) for chain in place.reshape(shape)]
+        splits = [(places[0], places[1])] if again else chain_halves(*shapes[0])
+        scale = np.empty(0) if "class_id" in base.dims else _scale(base)
+        return cls(np.concatenate([_flat(array) for array in (base, *again)]), chains, splits, scale)
+
+    def distances(self, draws: Array) -> Distances:
+        """Return distances of draws from the halves, and between the halves, with equal numbers of draws."""
+        count = self.count(len(draws))
+        own = np.arange(count) + len(self.pool)
+        both = np.concatenate([self.pool, draws[evenly(np.arange(len(draws)), count)]])
+        splits = [(own, evenly(half, count)) for pair in self.splits for half in pair]
+        distances = {name: each.mean(0) for name, each in split_distances(both, splits, self.scale).items()}
+        floors = floor_of(self.pool, self.splits, count, self.scale)
+        ratio = {"sd_ratio": draws.std(0) / self.scale} if self.scale.size else {}
+        return distances | {f"{name}_floor": floor for name, floor in floors.items()} | ratio
+
+    def limits(self, count: int) -> dict[str, float]:
+        """Return the limit of each distance averaged over rows, for comparisons of so many draws."""
+        return limit_of(self.pool, self.chains, self.splits, count, self.scale)
+
+    def count(self, num_draws: int) -> int:
+        """Return the number of draws that are compared, given that of the other posterior."""
+        return min(num_draws, *(len(half) for half in self.splits[0]))
 
 
 def _values(trees: Mapping[str, xr.DataTree], reference: str) -> dict[str, xr.DataArray]:
@@ -118,54 +161,3 @@ def _scale(base: xr.DataArray) -> Array:
     """Return standard deviations over draws, NaN for constant predictions, which have no scale."""
     scale = _flat(base).std(0)
     return np.where(scale > 0, scale, np.nan)
-
-
-def _halves(base: xr.DataArray) -> list[tuple[Array, Array]]:
-    chains, draws = base.sizes["chain"], base.sizes["draw"]
-    if chains == 1:
-        middle = draws // 2
-        return [(_flat(base.isel(draw=slice(middle))), _flat(base.isel(draw=slice(middle, 2 * middle))))]
-    members = range(chains - chains % 2)
-    splits = [half for half in combinations(members, len(members) // 2) if 0 in half]
-    pairs = ((half, [chain for chain in members if chain not in half]) for half in islice(splits, MAX_SPLITS))
-    return [(_flat(base.isel(chain=list(one))), _flat(base.isel(chain=other))) for one, other in pairs]
-
-
-def _against(
-    draws: Array, pairs: list[tuple[Array, Array]], scale: Array, measure: Callable[[Array, Array, Array], Distances]
-) -> Distances:
-    """Return distances of draws from the halves of the reference, and between the halves, with equal numbers of draws."""
-    count = min(len(draws), *(len(half) for half in pairs[0]))
-    own = [measure(_thin(draws, count), _thin(half, count), scale) for pair in pairs for half in pair]
-    floor = [measure(_thin(one, count), _thin(other, count), scale) for one, other in pairs]
-    distances = {name: np.mean([each[name] for each in own], axis=0) for name in own[0]}
-    floors = {f"{name}_floor": np.mean([each[name] for each in floor], axis=0) for name in own[0]}
-    return distances | floors | ({} if measure is _class_distances else {"sd_ratio": draws.std(0) / scale})
-
-
-def _thin(draws: Array, count: int) -> Array:
-    return draws[np.linspace(0, len(draws) - 1, count).round().astype(int)]
-
-
-def _real_distances(draws: Array, other: Array, scale: Array) -> Distances:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return {
-            "mean_difference": np.abs(draws.mean(0) - other.mean(0)) / scale,
-            "log_sd_ratio": np.abs(np.log(draws.std(0) / other.std(0))),
-            "wasserstein": _wasserstein(draws, other) / scale,
-        }
-
-
-def _class_distances(draws: Array, other: Array, scale: Array) -> Distances:
-    average, other_average = draws.mean(0), other.mean(0)
-    return {
-        "total_variation": 0.5 * np.abs(average - other_average).sum(-1),
-        "disagreement": (average.argmax(-1) != other_average.argmax(-1)).astype(float),
-        "wasserstein": 0.5 * _wasserstein(draws, other).sum(-1),
-    }
-
-
-def _wasserstein(draws: Array, other: Array) -> Array:
-    """Return the 1-Wasserstein distance between two samples of equal size, along the first axis."""
-    distance: Array = np.abs(np.sort(draws, axis=0) - np.sort(other, axis=0)).mean(0)
-    return distance

@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 type Visuals = Mapping[str, Mapping[str, Any] | bool] | None
+PANEL_WIDTH, PANEL_HEIGHT = 3.2, 2.8  # inches
 HUES = ("group", "model")  # dims whose entries may have colours
 
 type Points = tuple[NDArray[np.floating], NDArray[np.floating]]
@@ -74,9 +75,16 @@ def bands(edges: Mapping[str, NDArray[np.floating]]) -> xr.Dataset:
     return xr.Dataset({"curve": (("model", "kwarg", "point"), np.stack(list(edges.values())))}, coords)
 
 
-def figure_settings(backend: str, pc_kwargs: dict[str, Any], *, shares_axes: bool) -> dict[str, Any]:
-    """Return the settings of a new figure, those of the caller last, which are taken out of ``pc_kwargs``."""
+def figure_settings(
+    backend: str, pc_kwargs: dict[str, Any], *, shares_axes: bool, panels: tuple[int, int] | None = None
+) -> dict[str, Any]:
+    """Return the settings of a new figure, those of the caller last, which are taken out of ``pc_kwargs``.
+
+    ``panels`` are columns and rows of nearly square panels.
+    """
     figure: dict[str, Any] = {"layout": "constrained"} if backend == "matplotlib" else {}  # makes room for the legend
+    if panels is not None and backend == "matplotlib":
+        figure["figsize"] = (PANEL_WIDTH * panels[0], PANEL_HEIGHT * panels[1])
     if shares_axes:
         figure |= {"sharex": True, "sharey": True}
     return figure | pc_kwargs.pop("figure_kwargs", {})

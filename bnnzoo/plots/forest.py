@@ -25,8 +25,8 @@ def plot_comparison_forest(
 ) -> PlotCollection:
     """Plot each distance of each model from the reference: mean and central interval over rows, and the floor.
 
-    The gray line of a model is the floor's interval, just below its own. A distance that does not lie to the right of its
-    floor is no evidence of a difference.
+    The gray line of a model is the floor's interval, just below its own, and the gray cross the limit of its mean. A mean to
+    the left of its limit is no evidence of a difference.
 
     Parameters
     ----------
@@ -38,8 +38,8 @@ def plot_comparison_forest(
     backend : {"matplotlib", "bokeh", "plotly", "none"}, optional
         Default: ArviZ's.
     visuals : mapping of str to mapping or False, optional
-        Settings of a part, or False to leave it out: ``interval``, ``points``, ``floor``, ``floor_points``, ``title``,
-        ``xlabel``, ``ylabel``.
+        Settings of a part, or False to leave it out: ``interval``, ``points``, ``floor``, ``floor_points``, ``limit``,
+        ``title``, ``xlabel``, ``ylabel``.
     **pc_kwargs
         Passed to ``arviz_plots.PlotCollection``.
 
@@ -75,20 +75,37 @@ def plot_comparison_forest(
     draw_line(collection, "floor", floor["ends"].to_dataset(name="curve"), visuals, {"width": 2, "color": "gray"})
     draw_points(collection, "points", own["middle"].to_dataset(name="curve"), visuals, {})
     draw_points(collection, "floor_points", floor["middle"].to_dataset(name="curve"), visuals, {"color": "gray"})
+    limits = _limits(comparison, metrics, -0.1).to_dataset(name="curve")
+    draw_points(collection, "limit", limits, visuals, {"color": "gray", "marker": "C1"})
     draw_labels(collection, drawn, visuals, f"from {comparison.attrs.get('reference', 'the reference')}", "")
     names = comparison["model"].values.tolist()
-    collection.map(_name_heights, "ticks", data=drawn.isel(model=0, drop=True), ignore_aes="all", names=names)
+    first = drawn["metric"].values[0]
+    panels = drawn.isel(model=0, drop=True)
+    collection.map(_name_heights, "ticks", data=panels, ignore_aes="all", names=names, first=first)
     draw_titles(collection, drawn, visuals, "metric")
     if plot_collection is None:
         collection.add_legend("model")
     return collection
 
 
-def _name_heights(data: xr.DataArray, target: Any, *, names: list[str], **kwargs: Any) -> None:
+def _name_heights(data: xr.DataArray, target: Any, *, names: list[str], first: str, **kwargs: Any) -> None:
+    """Write the names beside the first panel; those of the others would cover the panel before."""
     heights = list(range(len(names), 0, -1))
     backend = backend_from_object(target)
-    backend.yticks(heights, names, target)
+    backend.yticks(heights, names if data["metric"].item() == first else [""] * len(names), target)
     backend.ylim((0.5, len(names) + 0.5), target)
+
+
+def _limits(comparison: xr.Dataset, metrics: list[str], shift: float) -> xr.DataArray:
+    """Return the limit of each mean ``[metric, model, plot_axis, place]``; NaN in a comparison that has none."""
+    models = comparison["model"].values.tolist()
+    places = np.full((len(metrics), len(models), 2, 1), np.nan)
+    for i, metric in enumerate(metrics):
+        found = comparison.get(f"{metric}_limit")
+        places[i, :, 0, 0] = np.nan if found is None else found
+        places[i, :, 1, 0] = len(models) - np.arange(len(models)) + shift
+    coords = {"metric": [m.replace("_", " ") for m in metrics], "model": models, "plot_axis": ["x", "y"]}
+    return xr.DataArray(places, coords, ("metric", "model", "plot_axis", "place"))
 
 
 def _intervals(comparison: xr.Dataset, metrics: list[str], suffix: str, level: float, shift: float) -> xr.Dataset:

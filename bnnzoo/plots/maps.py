@@ -7,11 +7,11 @@ import numpy as np
 import xarray as xr
 from arviz_base import rcParams
 from arviz_plots.plot_collection import PlotCollection, backend_from_object
-from arviz_plots.visuals import labelled_title
+from arviz_plots.visuals import labelled_title, labelled_x, labelled_y
 from numpy.typing import ArrayLike, NDArray
 
 from bnnzoo.labelled import SAMPLE_DIMS, average_probs, first_moment, moment
-from bnnzoo.plots.curves import Visuals, draw_labels, draw_once, figure_settings, of_each, with_size
+from bnnzoo.plots.curves import Visuals, draw_once, figure_settings, of_each, with_size
 from bnnzoo.plots.rasters import draw_scale
 from bnnzoo.uncertainty import decompose
 
@@ -122,7 +122,7 @@ def plot_uncertainty_map(
     drawn = xr.Dataset({"map": (("model", "part", "y", "x"), values)}, {"model": list(found), "part": list(parts)})
     if plot_collection is None:
         backend = backend or rcParams["plot.backend"]
-        figure = figure_settings(backend, pc_kwargs, shares_axes=True)
+        figure = figure_settings(backend, pc_kwargs, shares_axes=True, panels=(len(parts), len(found)))
         plot_collection = PlotCollection.grid(
             drawn, cols=["part"], rows=["model"], backend=backend, figure_kwargs=figure, **pc_kwargs
         )
@@ -132,7 +132,9 @@ def plot_uncertainty_map(
         points = {"points": np.asarray(observed, float), "color": "black", "size": 8, "alpha": 0.6}
         draw_once(plot_collection, _scatter, "observed", drawn, visuals, with_size(plot_collection, points))
     draw_once(plot_collection, _titled, "title", drawn, visuals, {"several": len(found) > 1})
-    draw_labels(plot_collection, drawn, visuals, "first input", "second input")
+    outer = {"part": parts[0], "model": list(found)[-1]}  # all panels have the same axes
+    draw_once(plot_collection, _labelled_below, "xlabel", drawn, visuals, {"text": "first input", "outer": outer})
+    draw_once(plot_collection, _labelled_beside, "ylabel", drawn, visuals, {"text": "second input", "outer": outer})
     return plot_collection
 
 
@@ -191,3 +193,13 @@ def _titled(data: xr.DataArray, target: Any, *, several: bool, **kwargs: Any) ->
     part = str(data["part"].item())
     text = f"{data['model'].item()}\n{part}" if several else part  # one below the other, as panels are narrow
     return labelled_title(data, target, text=text, **kwargs)
+
+
+def _labelled_below(data: xr.DataArray, target: Any, *, text: str, outer: Mapping[str, str], **kwargs: Any) -> Any:
+    is_last = data["model"].item() == outer["model"]
+    return labelled_x(data, target, text=text if is_last else "", **kwargs)
+
+
+def _labelled_beside(data: xr.DataArray, target: Any, *, text: str, outer: Mapping[str, str], **kwargs: Any) -> Any:
+    is_first = data["part"].item() == outer["part"]
+    return labelled_y(data, target, text=text if is_first else "", **kwargs)

@@ -10,6 +10,7 @@ __all__ = ["draw_image", "draw_scale"]
 
 type Array = NDArray[np.floating]
 
+SCALE_WIDTH = 0.2  # of a panel, for its scale of colours on plotly
 GREYS = [f"#{level:02x}{level:02x}{level:02x}" for level in range(256)]
 
 
@@ -55,11 +56,14 @@ def draw_scale(target: Any, artist: Any, **kwargs: Any) -> Any:
 
 
 def _scale_in_plotly(target: Any, kwargs: dict[str, Any]) -> Any:
+    """Draw the scale in a fifth of the panel's width: plotly makes no room for it, and it would cover the next panel."""
     place = target.figure.get_subplot(target.row, target.col)
     (left, right), (low, high) = place.xaxis.domain, place.yaxis.domain
-    bar = {"x": right, "xpad": 2, "y": (low + high) / 2, "len": high - low, "thickness": max(4, 30 * (right - left))}
+    edge = right - SCALE_WIDTH * (right - left)
+    place.xaxis.domain = (left, edge)
+    bar = {"x": edge, "xpad": 2, "y": (low + high) / 2, "len": high - low, "thickness": max(4, 30 * (right - left))}
     trace = target.figure.data[-1]
-    trace.update(showscale=True, colorbar={"tickformat": ".3~g", **bar, **kwargs})
+    trace.update(showscale=True, colorbar={"tickfont": {"size": 10}, "nticks": 6, **bar, **kwargs})
     return trace.colorbar
 
 

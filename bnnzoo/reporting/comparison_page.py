@@ -2,16 +2,26 @@
 
 import json
 
+import numpy as np
+
 from bnnzoo.reporting.blocks import Block, Code, Section, Sentences
 from bnnzoo.reporting.checks import class_grid, confusion_grid, loo_grid, sampler_grid
+from bnnzoo.reporting.choices import LIKELIHOODS
 from bnnzoo.reporting.methods import Comparison
 from bnnzoo.reporting.page import Page, footer
 from bnnzoo.reporting.pictures import effect_pictures, pictures
+from bnnzoo.reporting.repeats import repeat_grid
 from bnnzoo.reporting.style import colours
 from bnnzoo.reporting.summary import findings, score_grid
+from bnnzoo.tables import Table
 
 __all__ = ["render"]
 
+_TREATMENT = {
+    "real": "Inputs and target were standardised",
+    "positive": "Inputs were standardised, and the target divided by its mean,",
+    **dict.fromkeys(("class", "count", "proportion"), "Inputs were standardised"),
+}
 BY_CLASS = "Held-out observations. A dash means that the class was never predicted or never observed."
 
 
@@ -30,6 +40,7 @@ def render(comparison: Comparison) -> str:
     table = comparison.table
     sections = (
         Section("Scores of held-out predictions", (score_grid(comparison),)),
+        *_repeated(comparison),
         Section("Findings", (Sentences(tuple(findings(comparison))),)),
         *(Section(grid.title, (grid,)) for grid in (loo_grid(comparison), sampler_grid(comparison)) if grid),
         *_by_class(comparison),
@@ -48,9 +59,16 @@ def render(comparison: Comparison) -> str:
     ).html()
 
 
+def _repeated(comparison: Comparison) -> list[Section]:
+    if not comparison.repeats:
+        return []
+    grid = repeat_grid(comparison.repeats, comparison.scores)
+    return [Section(grid.title, (grid,))]
+
+
 def _facts(comparison: Comparison) -> tuple[tuple[str, str], ...]:
     table = comparison.table
-    last = ("Classes", len(table.classes)) if table.classes else (f"sd of {table.target}", f"{table.y_scale:.4g}")
+    last = ("Classes", len(table.classes)) if table.classes else (f"sd of {table.target}", f"{_sd(table):.4g}")
     facts = {
         "Rows": len(table.y_train) + len(table.y_test),
         "Training": len(table.y_train),
@@ -60,6 +78,10 @@ def _facts(comparison: Comparison) -> tuple[tuple[str, str], ...]:
         "Seed": comparison.seed,
     }
     return tuple((label, str(value)) for label, value in facts.items())
+
+
+def _sd(table: Table) -> float:
+    return table.y_scale * float(np.asarray(table.y_train, dtype=float).std())
 
 
 def _by_class(comparison: Comparison) -> list[Section]:
@@ -75,13 +97,12 @@ def _by_class(comparison: Comparison) -> list[Section]:
 
 def _settings(comparison: Comparison) -> tuple[Block, ...]:
     table, fitted = comparison.table, comparison.fitted
-    inputs = "Inputs were" if table.classes else "Inputs and target were"
     introduction = (
-        f"{inputs} standardised by the training part. Everything above is in the units of the target, so log densities include "
-        "the Jacobian. Next to this page are predictions.csv, the held-out predictions one row each, effects.csv, the effects of "
-        "all inputs, and one netCDF file per method, with the tree of the training data at its root and the predictions for "
-        "held-out observations in held_out: "
-        f'xarray.open_datatree("{fitted[0].name}.nc").'
+        f"{_TREATMENT[LIKELIHOODS[comparison.likelihood].support]} by the training part. Everything above is in the units of the "
+        "target, so log densities include the Jacobian. Next to this page are predictions.csv, the held-out predictions one row "
+        f"each, effects.csv, the effects of all inputs, {'splits.csv, all scores, ' if comparison.repeats else ''}"
+        "and one netCDF file per method, with the tree of the training data at its root and the predictions for "
+        f'held-out observations in held_out: xarray.open_datatree("{fitted[0].name}.nc").'
     )
     blocks: list[Block] = [Sentences((introduction,))]
     for one in fitted:

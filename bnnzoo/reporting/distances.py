@@ -34,7 +34,7 @@ def distances(results: Results) -> xr.Dataset:
 
 
 def plot_distances(results: Results, found: xr.Dataset) -> Figure:
-    """Plot the mean and interquartile range of each distance over held-out observations, and the Monte Carlo floor."""
+    """Plot the mean and interquartile range of each distance over held-out observations, the Monte Carlo floor and limit."""
     reference, others = results.fitted[0].name, [str(name) for name in found["model"].to_numpy()]
     shown = [str(name) for name in found.data_vars if f"{name}_floor" in found]
     figure, panels = new_figure(len(shown), height=1.3 + 0.45 * len(others))
@@ -46,6 +46,8 @@ def plot_distances(results: Results, found: xr.Dataset) -> Figure:
             axes.hlines(place, low, high, color=colour[name], linewidth=5, alpha=0.3)
             axes.plot(np.nanmean(values), place, "o", color=colour[name], markersize=8)
             axes.plot(np.nanmean(floor), place, "|", color=INK, markersize=16, markeredgewidth=2)
+            limit = float(found[f"{distance}_limit"].sel(model=name))
+            axes.hlines(place, np.nanmean(floor), limit, color=INK, linewidth=1, linestyle=":")
         axes.set_yticks(range(len(others)), others if axes is panels[0] or is_narrow() else [""] * len(others))
         axes.set(ylim=(len(others) - 0.4, -0.6), xlim=(0, None))
         axes.grid(visible=False, axis="y")

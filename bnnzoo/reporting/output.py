@@ -9,6 +9,7 @@ from pathlib import Path
 from bnnzoo.reporting.comparison_page import render
 from bnnzoo.reporting.effects import effects_frame
 from bnnzoo.reporting.methods import Comparison
+from bnnzoo.reporting.repeats import repeats_frame
 from bnnzoo.reporting.rows import predictions_frame
 
 __all__ = ["new_folder", "refuse_unusable_folder", "write"]
@@ -75,6 +76,8 @@ def new_folder(path: Path) -> Iterator[Path]:
 def write(comparison: Comparison, folder: Path) -> None:
     """Write ``report.html``, ``predictions.csv``, ``effects.csv`` and one netCDF file per method into a folder.
 
+    With several splits there is also ``splits.csv``.
+
     Parameters
     ----------
     comparison : Comparison
@@ -86,4 +89,6 @@ def write(comparison: Comparison, folder: Path) -> None:
     predictions_frame(comparison).to_csv(folder / "predictions.csv", index=False)
     effects = {fitted.name: fitted.effects for fitted in comparison.fitted}
     effects_frame(effects, comparison.classes).to_csv(folder / "effects.csv", index=False)
+    if comparison.repeats:
+        repeats_frame(comparison.repeats).to_csv(folder / "splits.csv", index=False)
     (folder / "report.html").write_text(render(comparison), encoding="utf-8")

@@ -126,7 +126,7 @@ def uncertainty_grid(results: Results) -> Grid | None:
 
 
 def distance_grid(found: xr.Dataset) -> Grid:
-    """Return the mean distances from the reference beside their Monte Carlo floors.
+    """Return the mean distances from the reference beside their Monte Carlo floors; those above their limit are marked.
 
     Parameters
     ----------
@@ -147,10 +147,11 @@ def distance_grid(found: xr.Dataset) -> Grid:
         rows.append((str(model), *cells))
     note = (
         f"Means over at most two hundred rows, of the distance from {found.attrs['reference']} and of its Monte Carlo floor: the "
-        "distance between two halves of the reference. Distances above twice their floor are marked."
+        "distance between two halves of the reference. Distances are marked if they are above their limit, which 95% of "
+        "mean distances between equal distributions do not exceed."
     )
     return Grid("", note, ("method", *(TITLES.get(name, name) for name in names)), tuple(rows))
 
 
 def _is_far(own: xr.Dataset, name: str) -> bool:
-    return bool(own[name].mean() > 2 * own[f"{name}_floor"].mean())
+    return bool(own[name].mean() > own[f"{name}_limit"])

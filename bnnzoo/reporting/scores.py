@@ -16,6 +16,7 @@ from bnnzoo.labelled import shannon_entropy
 
 __all__ = [
     "CLASSIFICATION",
+    "ENOUGH_DRAWS",
     "REGRESSION",
     "Score",
     "accuracy",

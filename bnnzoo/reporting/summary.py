@@ -8,7 +8,9 @@ from scipy.stats import skew
 
 from bnnzoo.core.fit_warnings import MAX_RHAT, MIN_ESS
 from bnnzoo.reporting.blocks import Cell, Grid
+from bnnzoo.reporting.choices import LIKELIHOODS
 from bnnzoo.reporting.methods import Comparison
+from bnnzoo.reporting.repeats import repeat_findings
 from bnnzoo.reporting.results import Baseline, Fitted, Results
 from bnnzoo.reporting.scores import log_density
 from bnnzoo.reporting.verdicts import warning
@@ -82,12 +84,16 @@ def score_grid(results: Results) -> Grid:
 
 def findings(comparison: Comparison) -> list[str]:
     """Return a summary of the results in a few sentences, with their limitations."""
-    sentences = [*differences(comparison), *_skewed_target(comparison.table)]
+    skewed = _skewed_target(comparison.table) if LIKELIHOODS[comparison.likelihood].support == "real" else []
+    of_scores = repeat_findings(comparison.repeats) or differences(comparison)
+    sentences = [*of_scores, *skewed]
     sentences += [text for fitted in comparison.fitted if (text := warning(fitted, command=True))]
     num_rows = len(comparison.table.y_test)
-    sentences.append(
-        f"All scores are from one split with {num_rows} held-out observations; another split would give other values."
-    )
+    if not comparison.repeats:
+        sentences.append(
+            f"All scores are from one split with {num_rows} held-out observations; another split would give other values "
+            "(bnnzoo compare --repeats)."
+        )
     return sentences
 
 
@@ -128,7 +134,8 @@ def _skewed_target(table: Table) -> list[str]:
         return []
     return [
         f"All values of {table.target} are positive and skewed to the right (skewness {skew(y):.1f}), which Gaussian noise is "
-        f"not: intervals may reach below zero. Predict the logarithm of {table.target} instead."
+        f"not: intervals may reach below zero. Choose --likelihood gamma or log_normal instead, or predict the logarithm of "
+        f"{table.target}."
     ]
 
 

@@ -22,8 +22,8 @@ def score(tree: xr.DataTree, name: str) -> xr.Dataset:
     -------
     Dataset
         Along ``measure``, those of :func:`bnnzoo.diagnostics.compare_posteriors` that have a floor: ``distance`` and
-        ``floor``, averages over rows; ``ratio`` of the two, near one for a perfect method; and ``worst_row``, where distance
-        and floor are furthest apart. All are dimensionless.
+        ``floor``, averages over rows; ``limit``, which ``distance`` exceeds for 5% of perfect methods; ``ratio`` of distance and
+        floor, near one for a perfect method; and ``worst_row``, where they are furthest apart. All are dimensionless.
 
     Raises
     ------
@@ -42,7 +42,7 @@ def score(tree: xr.DataTree, name: str) -> xr.Dataset:
     compared = compare_posteriors({"yours": tree, "reference": reference(name)}, reference="reference")
     found = compared.isel(model=0, drop=True)
     names = [str(each).removesuffix("_floor") for each in found.data_vars if str(each).endswith("_floor")]
-    parts = [_of_rows(found[each], found[f"{each}_floor"]) for each in names]
+    parts = [_of_rows(found[each], found[f"{each}_floor"]).assign(limit=found[f"{each}_limit"]) for each in names]
     return xr.concat(parts, dim="measure").assign_coords(measure=names).assign_attrs(reference=name)
 
 

@@ -25,7 +25,8 @@ rng = np.random.default_rng(0)
 
 # %%
 # Confident: all draws are sure of one class. Ambiguous: all draws say that the three classes are about equally likely.
-# Disagreeing: each draw is sure of one class, but not all of the same. The averages of the last two are the same.
+# Disagreeing: each draw is sure of one class, but not all of the same. The averages of the last two are the same, and so is their
+# total uncertainty, the largest that three classes allow (1.099 nats): of one it is aleatoric, of the other epistemic.
 
 sure = np.full((3, 3), 0.00088) + 0.99736 * np.eye(3)
 clouds = {
@@ -34,7 +35,8 @@ clouds = {
     "disagreeing": sure[rng.integers(3, size=num_draws)],
 }
 probs = np.stack(list(clouds.values()), axis=1)[None]
-tree = xr.DataTree.from_dict({"conditional": xr.Dataset({"probs": (("chain", "draw", "obs_id", "class_id"), probs)})})
+draws = xr.DataArray(probs, dims=("chain", "draw", "obs_id", "class_id"), coords={"obs_id": list(clouds)})
+tree = xr.DataTree.from_dict({"conditional": xr.Dataset({"probs": draws})})
 parts = bz.uncertainty.decompose(tree)
 print(f"{'':12}  average              total  aleatoric  epistemic")
 for row, name in enumerate(clouds):
@@ -42,7 +44,7 @@ for row, name in enumerate(clouds):
     print(
         f"{name:12}  {average}  ", "  ".join(f"{float(parts[p][row]):.3f}" for p in ("total", "aleatoric", "epistemic"))
     )
-bz.plots.plot_simplex(tree, rows=[0, 1, 2])
+bz.plots.plot_simplex(tree, rows=[0, 1, 2], figure_kwargs={"figsize": (9, 3)})
 
 # %%
 # Disagreement takes several opinions. A network is fitted to two classes by NUTS, and asked about an input far from both, on the

@@ -47,7 +47,7 @@ bz.plots.plot_uncertainty_map(maps, grid, observed=x[:160])
 # The draws behind three predictions: inside a class, between two of them, and far from all.
 
 three = bz.predict(fits["NUTS"], np.array([[0.0, 3.0], [-0.25, 0.0], [4.0, -2.0]]))
-bz.plots.plot_simplex(three, rows=[0, 1, 2])
+bz.plots.plot_simplex(three, rows=[0, 1, 2], figure_kwargs={"figsize": (9, 3)})
 
 # %%
 # Does the entropy tell wrong predictions from right ones?

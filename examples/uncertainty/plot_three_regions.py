@@ -3,8 +3,8 @@ Overlap, clean classes and no data
 ==================================
 
 Two classes of one input. From 3.5 to 4.5 they overlap: a label there is uncertain, however many are observed. From -6 to -4
-there is one class only. From -2 to 2 there are no observations. A probability near one half does not tell the first from the
-last; aleatoric and epistemic uncertainty do, and what they say in the gap depends on the prior.
+there is one class only. From -2 to 2 there are no observations. Aleatoric and epistemic uncertainty tell these regions apart,
+and what they say in the gap depends on the prior.
 """
 
 import sys
@@ -62,7 +62,8 @@ axes[1, 0].legend(fontsize="small")
 
 # %%
 # Where classes overlap, the uncertainty is aleatoric under both priors, and where one class is alone there is little of either.
-# In the gap, the wide prior allows many functions, and the uncertainty is largely epistemic. The narrow prior allows smooth
-# ones only: they agree that the change from one class to the other is gradual, and what they agree on is counted as aleatoric.
+# In the gap, the wide prior allows many functions, and about half of the uncertainty is epistemic. The narrow prior allows smooth
+# ones only: they agree that the change from one class to the other is gradual, and what they agree on is counted as aleatoric. It
+# is twice the total under the wide prior: a small epistemic part does not mean that a region is known.
 
 plt.show()

@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 import xarray as xr
+from scipy.stats import norm
 
 from bnnzoo.acquisition import bald, batch_bald, least_confidence, max_entropy, select, smallest_margin
 from bnnzoo.testing import check_measure, example_tree
@@ -49,6 +50,15 @@ def test_information_about_real_targets():
         assert float(bald(group, noise=noise)[0]) == pytest.approx(np.log(2), abs=1e-4)
     with pytest.raises(ValueError, match=r"noise='poisson': write 'gaussian' or 'laplace'"):
         bald(group, noise="poisson")
+
+
+@pytest.mark.parametrize("ratio", [0.1, 1.0, 5.0])
+def test_information_about_a_gaussian_mean_is_in_closed_form(ratio):
+    """y = f + noise with f ~ N(0, r^2) and unit noise: I = log(1 + r^2) / 2."""
+    draws = ratio * norm.ppf((np.arange(2000) + 0.5) / 2000)
+    mean = xr.DataArray(draws[None, :, None], dims=DIMS[:3])
+    found = bald(xr.Dataset({"mean": mean, "variance": xr.ones_like(mean)}))
+    assert float(found[0]) == pytest.approx(0.5 * np.log1p(ratio**2), rel=0.01)
 
 
 def test_select_takes_the_best_first():

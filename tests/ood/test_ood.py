@@ -79,6 +79,25 @@ def test_mahalanobis_does_not_depend_on_units_and_is_chi_squared():
     np.testing.assert_allclose(Mahalanobis.fit(turned, labels).score(turned), score, rtol=1e-3)
 
 
+def test_distances_from_known_gaussians():
+    """A class of its own covariance each: squared distances are those of the true parameters, chi-squared within a class."""
+    rng = np.random.default_rng(0)
+    means, roots = np.array([[0.0, 0.0], [40.0, 0.0]]), np.array([[[1.0, 0.0], [0.5, 0.3]], [[4.0, 0.0], [-1.0, 2.0]]])
+    labels = np.repeat([0, 1], 4000)
+    values = means[labels] + np.einsum("nij,nj->ni", roots[labels], rng.normal(size=(8000, 2)))
+    features = xr.DataArray(values, dims=("obs_id", "feature"))
+    fitted = Mahalanobis.fit(features, xr.DataArray(labels, dims="obs_id"), shared_covariance=False)
+    new = np.array([[2.0, -1.0], [33.0, 4.0], [0.3, 0.9]])
+    exact = np.min(
+        [[(z - m) @ np.linalg.solve(r @ r.T, z - m) for z in new] for m, r in zip(means, roots, strict=True)], axis=0
+    )
+    found = fitted.score(xr.DataArray(new, dims=("obs_id", "feature")))
+    np.testing.assert_allclose(found, exact, rtol=0.1)
+    own = fitted.score(features).to_numpy()
+    for k in (0, 1):
+        assert abs(own[labels == k].mean() - 2.0) < 5 * 2.0 / np.sqrt(4000) + 0.01
+
+
 def test_classes_may_have_covariances_of_their_own():
     """A common covariance takes a narrow class for a wide one."""
     rng = np.random.default_rng(0)

@@ -81,7 +81,7 @@ PLOTS = {
     ),
     "forest": (
         lambda **kw: plot_comparison_forest(compare_posteriors(REAL, reference="nuts"), **kw),
-        {"interval", "points", "floor", "floor_points", "title"},
+        {"interval", "points", "floor", "floor_points", "limit", "title"},
     ),
     "rhat": (lambda **kw: plot_rhat(chains(), **kw), {"line", "ref_line"}),
     "weights": (lambda **kw: plot_weights({"nuts": chains(), "mfvi": chains()}, **kw), {"points", "ref_line"}),
@@ -192,6 +192,21 @@ def test_maps_have_a_scale_of_their_colours(backend):
     ]
     without, with_scale = (number_of_scales(plot, backend) for plot in plots)
     assert (without, with_scale) == (0, 1)
+
+
+def test_scales_of_plotly_lie_between_their_panel_and_the_next():
+    pytest.importorskip("arviz_plots.backend.plotly", reason="needs plotly")
+    figure = plot_uncertainty_map(REAL, GRID, backend="plotly").viz["figure"].item()
+    for trace in (trace for trace in figure.data if trace.type == "contour"):
+        number = trace.xaxis[1:]
+        left, right = figure.layout[f"xaxis{number}"].domain
+        assert trace.colorbar.x == right
+        starts = [figure.layout[name].domain[0] for name in figure.layout if str(name).startswith("xaxis")]
+        following = min([start for start in starts if start > right], default=1.05)
+        assert following - right > 0.2 * (right - left)
+    texts = [axis.title.text for axis in figure.select_yaxes()]
+    assert [text for text in texts if text] == ["second input"] * 2
+    assert [axis.title.text for axis in figure.select_xaxes() if axis.title.text] == ["first input"] * 4
 
 
 def number_of_scales(plot, backend):

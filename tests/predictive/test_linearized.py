@@ -6,12 +6,14 @@ import pyro.distributions as dist
 import pytest
 import torch
 from torch.func import jacrev
+from torch.fx.experimental.proxy_tensor import make_fx
 
+import bnnzoo as bz
 from bnnzoo.core.outputs import linearized
 from bnnzoo.core.readout import read
 from bnnzoo.inference import MAP, Laplace, MeanFieldVI, fit
 from bnnzoo.predictive import posterior_predictive, predict
-from bnnzoo.predictive.linearized import function_moments
+from bnnzoo.predictive.linearized import function_moments, row_density
 from bnnzoo.testing.targets import linear_gaussian
 from tests.helpers.densities import cases
 
@@ -134,3 +136,25 @@ def test_fisher_information_of_each_family(distribution, fisher) -> None:
         score = torch.autograd.grad(found.build(tuple(z)).log_prob(y).sum(), z[place])[0]
         square = score[:, 0].detach() ** 2
         assert abs(square.mean() - expected) <= 5 * square.std() / 200_000**0.5
+
+
+def test_a_likelihood_that_validates_can_be_traced() -> None:
+    """Pyro validates distributions by default, which branches on values: a graph cannot."""
+    x = torch.linspace(-1.0, 1.0, 12)[:, None]
+    y = (x[:, 0] > 0).long()
+    net = bz.models.mlp(1, (3,), 2)
+
+    def model(x, y=None):
+        logits = bz.random_module("net", net, bz.priors.fan_in())(x)
+        with pyro.plate("data", len(x)):
+            return pyro.sample("y", dist.Categorical(logits=logits), obs=y)
+
+    posterior = bz.fit(model, bz.Laplace(), x, y, seed=0, progress=False)
+    density = row_density(posterior, True)
+    theta = posterior.draws(5)[0]
+
+    def log_density(point: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+        return density.observed_nodes(point, x, label)["y"]["fn"].log_prob(label)
+
+    graph = make_fx(log_density, tracing_mode="real")(theta[0], y)
+    torch.testing.assert_close(graph(theta[1], 1 - y), log_density(theta[1], 1 - y))

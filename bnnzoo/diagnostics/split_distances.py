@@ -1,0 +1,93 @@
+"""Distances between groups of pooled draws, for many ways to form the groups."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Array", "Distances", "Indices", "Split", "evenly", "split_distances"]
+
+type Array = NDArray[np.floating]
+type Indices = NDArray[np.int64]
+type Split = tuple[Indices, Indices]  # rows of the pool in two groups of the same size
+type Distances = dict[str, Array]
+
+MAX_NUMBERS = 2**22  # that are sorted together
+
+
+def evenly(indices: Indices, count: int) -> Indices:
+    """Return so many of the indices, evenly spaced.
+
+    Examples
+    --------
+    >>> evenly(np.arange(9), 3).tolist()
+    [0, 4, 8]
+    """
+    kept: Indices = indices[np.linspace(0, len(indices) - 1, count).round().astype(int)]
+    return kept
+
+
+def split_distances(pool: Array, splits: Sequence[Split], scale: Array) -> Distances:
+    """Return the distances of :func:`~bnnzoo.diagnostics.compare_posteriors` between two groups of draws, for each split.
+
+    Parameters
+    ----------
+    pool : ndarray [M, N, ...] or [M, N, ..., K]
+        Draws of the function values, or of the probabilities of K classes.
+    splits : sequence of pair of ndarray
+        The two groups of each split, of equal size.
+    scale : ndarray [N, ...] or [N, ..., K]
+        Standard deviations of the reference. With the shape of a draw for real predictions; for classes it is not used, and
+        is empty.
+
+    Returns
+    -------
+    dict of str to ndarray [splits, N, ...]
+    """
+    wasserstein = _wasserstein(pool, splits)
+    measure = _real_distances if scale.size else _class_distances
+    found = [measure(pool[a], pool[b], apart, scale) for (a, b), apart in zip(splits, wasserstein, strict=True)]
+    return {name: np.stack([each[name] for each in found]) for name in found[0]}
+
+
+def _real_distances(one: Array, other: Array, wasserstein: Array, scale: Array) -> Distances:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return {
+            "mean_difference": np.abs(one.mean(0) - other.mean(0)) / scale,
+            "log_sd_ratio": np.abs(np.log(one.std(0) / other.std(0))),
+            "wasserstein": wasserstein / scale,
+        }
+
+
+def _class_distances(one: Array, other: Array, wasserstein: Array, scale: Array) -> Distances:
+    average, other_average = one.mean(0), other.mean(0)
+    return {
+        "total_variation": 0.5 * np.abs(average - other_average).sum(-1),
+        "disagreement": (average.argmax(-1) != other_average.argmax(-1)).astype(float),
+        "wasserstein": 0.5 * wasserstein.sum(-1),
+    }
+
+
+def _wasserstein(pool: Array, splits: Sequence[Split]) -> Array:
+    r"""Return the 1-Wasserstein distance ``[splits, ...]`` between the groups.
+
+    .. math:: W_1 = \int |F_1(v) - F_2(v)| \, dv
+
+    The pool is sorted once for all splits: the distribution functions of the groups differ by a running sum of signs.
+    """
+    flat = pool.reshape(len(pool), -1)
+    width = max(1, MAX_NUMBERS // len(flat))
+    parts = [_of_columns(flat[:, start : start + width], splits) for start in range(0, flat.shape[1], width)]
+    return np.concatenate(parts, axis=1).reshape(len(splits), *pool.shape[1:])
+
+
+def _of_columns(columns: Array, splits: Sequence[Split]) -> Array:
+    order = np.argsort(columns, axis=0)
+    gaps = np.diff(np.take_along_axis(columns, order, axis=0), axis=0)
+    found = np.empty((len(splits), columns.shape[1]))
+    for row, (one, other) in enumerate(splits):
+        sign = np.zeros(len(columns), dtype=np.int32)
+        sign[one], sign[other] = 1, -1
+        excess = np.abs(np.cumsum(sign[order], axis=0, dtype=np.int32)[:-1])
+        found[row] = np.einsum("ij,ij->j", excess, gaps) / len(one)
+    return found
