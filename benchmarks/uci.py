@@ -29,7 +29,9 @@ UNITS, SETS = 50, ("concrete", "energy", "yacht")
 CANDIDATES: dict[str, list[Any]] = {
     "MAP": [bz.MAP()],
     "DeepEnsemble": [bz.DeepEnsemble(num_steps=steps) for steps in (500, 2000, 8000)],
-    "MCDropout": [bz.MCDropout(rate, num_steps=20_000, batch_size=32) for rate in (0.005, 0.02, 0.05)],
+    "MCDropout": [
+        bz.MCDropout(rate, num_steps=100_000, batch_size=32, num_particles=1) for rate in (0.005, 0.02, 0.05)
+    ],
     "ConcreteDropout": [bz.ConcreteDropout(num_steps=20_000, batch_size=32)],
     "MultiSWAG": [bz.MultiSWAG()],
     "MeanFieldVI": [bz.MeanFieldVI()],
