@@ -118,10 +118,10 @@ axis.set(xscale="log", xlabel="networks averaged", ylabel="distance to the refer
 axis.legend(fontsize="small")
 
 # %%
-# VI describes one mode and stays at a distance of 0.25. The deep ensemble comes to 0.14 with its twenty members, which are
-# points. The Gaussians of MultiSWAG are as wide as the noise of its gradients: with the default settings they are too narrow to matter
-# (0.14), and with gradients of single observations it comes to 0.09. A mixture of Laplace approximations comes to 0.08, and
-# draws of NUTS to 0.07, since its chains are not divided equally between the modes.
+# VI describes one mode and stays at a distance of 0.25. The deep ensemble comes to 0.14; its members are points.
+# MultiSWAG's Gaussians are as wide as the noise of its gradients: with the default settings too narrow to matter (0.14), and with
+# gradients of single observations wide enough for 0.09. A mixture of Laplace approximations comes to 0.08, and draws of NUTS to
+# 0.07, since its chains are not divided equally between the modes.
 #
 # All mixtures have too many networks with no bump at all, which are between the modes in the histogram: 15 to 19 percent of draws
 # instead of 2. It is a local optimum with little mass, and equal weights count optima.

@@ -122,11 +122,14 @@ for name in posteriors:
 # %%
 # *Overconfident:* away from the data. Beyond radius 1.3 the ensemble is sure of a class on 79 percent of the map, more than among
 # the data (51 percent), although it has seen nothing there: the region of a class goes on for ever. Among the data its confidence
-# is justified; of the fresh points it was sure of, it got none wrong.
+# is justified: of the 2,246 fresh points it was sure of, it got none wrong.
 #
 # *Diverse:* in three wedges, where the borders between classes leave the data. Mutual information is 0.066 nats on average beyond
-# radius 1.3 and 0.001 among the data, out of at most 1.10. Where the arms overlap the members agree that the class is uncertain.
+# radius 1.3 and 0.001 among the data, of at most 1.10. Where the arms overlap the members agree that the class is uncertain.
 #
-# *Adversarial training at 0.02* changes less than another seed does: NUMBERS
+# *Adversarial training at 0.02* changes little. The ensemble is sure of 72 percent of the fresh points instead of 75, and accuracy
+# falls from 0.990 to 0.985. On points moved by 0.02 it is 0.907 instead of 0.903, which is within the standard error of 0.005. The
+# class differs on 0.8 percent of the map, no more than with another seed (0.8 percent among the data and 5.4 percent outside), and
+# shares and means far away are the same: adversarial training does not cure overconfidence there.
 
 plt.show()
