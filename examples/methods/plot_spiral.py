@@ -127,9 +127,9 @@ for name in posteriors:
 # *Diverse:* in three wedges, where the borders between classes leave the data. Mutual information is 0.066 nats on average beyond
 # radius 1.3 and 0.001 among the data, of at most 1.10. Where the arms overlap the members agree that the class is uncertain.
 #
-# *Adversarial training at 0.02* changes little. The ensemble is sure of 72 percent of the fresh points instead of 75, and accuracy
-# falls from 0.990 to 0.985. On points moved by 0.02 it is 0.907 instead of 0.903, which is within the standard error of 0.005. The
-# class differs on 0.8 percent of the map, no more than with another seed (0.8 percent among the data and 5.4 percent outside), and
-# shares and means far away are the same: adversarial training does not cure overconfidence there.
+# *Adversarial training at 0.02* changes little. The ensemble is sure of 72 percent of the fresh points instead of 75, and
+# accuracy falls from 0.990 to 0.985. On points moved by 0.02 it is 0.907 instead of 0.903, which is within the standard error
+# of 0.005. The class differs on 0.8 percent of the map, no more than with another seed (0.8 percent among the data and 5.4
+# percent outside), and shares and means far away are the same: adversarial training does not cure overconfidence there.
 
 plt.show()
