@@ -3,20 +3,24 @@
 Against one network two ways: ``MAP`` as it stands (Adam, then L-BFGS until every member has converged), and five thousand steps
 of Adam alone. Processor time, compilation included where a fit compiles; the caches of compilers are warm.
 
+``DeepEnsemble`` as it is typed: all cores, default arguments, wall time of the first and of the second fit of a process.
+
 A step of all ten members, in processor time: of bnnzoo within a fit, with all that it does at every step; of NumPyro
 ``SVI.update`` with ``AutoDelta`` and ``Adam``, vectorised over members, in one compiled loop.
 
-Run: python -m benchmarks.ensemble [steps]      (with "steps", needs numpyro, only those)
+Run: python -m benchmarks.ensemble [steps | typed]      (only those; steps need numpyro)
 """
 
+import json
 import os
 import sys
+import time
 from collections.abc import Callable
 
 import torch
 
 import bnnzoo as bz
-from benchmarks.pairs import ONE_THREAD, StepClock, in_turn, microseconds, save
+from benchmarks.pairs import ONE_THREAD, StepClock, as_typed, in_turn, microseconds, runs_in_turn, save
 from benchmarks.regression import Problem, numpyro_model, problem, pyro_model
 from bnnzoo.core.density import build_density
 from bnnzoo.core.method import FitContext
@@ -78,9 +82,45 @@ def compare_with_one() -> None:
             save(f"ensemble_{size}_{way}", "s a fit", found, "1 members", rows=rows, params=p.num_params)
 
 
+def typed(size: str, num_members: int) -> None:
+    """Print the wall time of the first and the second fit of this process."""
+    p = problem(SIZES[size][0], hidden=SIZES[size][1])
+    found = {}
+    for name in ("first", "second"):
+        began = time.perf_counter()
+        bz.fit(pyro_model(p), bz.DeepEnsemble(num_members), p.x, p.y, progress=False)
+        found[name] = time.perf_counter() - began
+    print(json.dumps(found))
+
+
+def compare_as_typed() -> None:
+    """Measure ensembles of one member and of ten in turn, each in a process of its own, and write the results."""
+    members = {"1 members": 1, f"{MEMBERS} members": MEMBERS}
+    for size in SIZES:
+
+        def run(name: str, _: int, size: str = size) -> dict[str, float]:
+            return as_typed("benchmarks.ensemble", size, members[name])
+
+        run(f"{MEMBERS} members", 0)  # fills the cache
+        _, runs = runs_in_turn(members, run, "first")
+        for fit in ("first", "second"):
+            found = {name: [each[fit] for each in rounds] for name, rounds in runs.items()}
+            save(f"ensemble_typed_{size}_{fit}", "s a fit", found, "1 members", rows=SIZES[size][0])
+
+
+def main(*arguments: str) -> None:
+    """Measure what was asked for, or everything on one thread."""
+    if len(arguments) == 2:
+        typed(arguments[0], int(arguments[1]))
+    elif arguments == ("typed",):
+        compare_as_typed()
+    else:
+        os.environ["XLA_FLAGS"] = ONE_THREAD
+        torch.set_num_threads(1)
+        if arguments != ("steps",):
+            compare_with_one()
+        compare_steps()
+
+
 if __name__ == "__main__":
-    os.environ["XLA_FLAGS"] = ONE_THREAD
-    torch.set_num_threads(1)
-    if "steps" not in sys.argv:
-        compare_with_one()
-    compare_steps()
+    main(*sys.argv[1:])

@@ -39,7 +39,7 @@ def sine() -> Problem:
     y = np.sin(2.5 * x[:, 0]) + 0.2 * random.normal(size=200)
     grid = np.linspace(-2.5, 2.5, 51)[:, None]
     model = bz.models.supervised(bz.models.mlp(1, (10,)), bz.priors.fan_in(2.0), bz.likelihoods.gaussian(0.2))
-    exact = bz.NUTS(num_chains=CHAINS, num_warmup=500, num_draws=500)
+    exact = bz.NUTS(num_chains=CHAINS, num_warmup=1000, num_draws=1000, target_accept=0.95)
     posterior = bz.fit(model, exact, x, y, seed=0, progress=False)
     print(posterior, flush=True)
     return Problem(model, (x, y), grid, bz.predict(posterior, grid))
@@ -65,6 +65,7 @@ def summary(problem: Problem, method: Any) -> dict[str, float]:
     posterior = bz.fit(problem.model, method, *problem.data, seed=1, progress=False)
     tree = bz.predict(posterior, problem.new)
     compared = bz.diagnostics.compare_posteriors({"it": tree, "reference": problem.reference}, "reference")
+    mixing = bz.diagnostics.function_space(tree)
     ratios = variances(tree) / variances(problem.reference)
     return {
         "variance_ratio": float(np.exp(np.log(ratios).mean())),
@@ -72,6 +73,8 @@ def summary(problem: Problem, method: Any) -> dict[str, float]:
         "highest": float(ratios.max()),
         "distance": float(compared["wasserstein"].mean()),
         "floor": float(compared["wasserstein_floor"].mean()),
+        "max_rhat": float(mixing["rhat"].max()),
+        "min_ess": float(mixing["ess_bulk"].min()),
         "gradients_of_a_chain": posterior.info.num_gradients / CHAINS,
         "seconds": time.process_time() - began,
     }

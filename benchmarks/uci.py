@@ -26,16 +26,22 @@ from benchmarks.pairs import RESULTS, write
 
 UNITS, SETS = 50, ("concrete", "energy", "yacht")
 
-CANDIDATES: dict[str, list[Any]] = {
-    "MAP": [bz.MAP()],
-    "DeepEnsemble": [bz.DeepEnsemble(num_steps=steps) for steps in (500, 2000, 8000)],
-    "MCDropout": [bz.MCDropout(rate, num_steps=20_000, batch_size=32) for rate in (0.005, 0.02, 0.05)],
-    "ConcreteDropout": [bz.ConcreteDropout(num_steps=20_000, batch_size=32)],
-    "MultiSWAG": [bz.MultiSWAG()],
-    "MeanFieldVI": [bz.MeanFieldVI()],
-    "Laplace": [bz.Laplace()],
-    "SGHMC": [bz.SGHMC()],
-    "NUTS": [bz.NUTS(num_chains=4, num_warmup=300, num_draws=200)],
+type Candidate = tuple[Any, float]
+"""A method, and the scale of the prior of weights and biases."""
+
+CANDIDATES: dict[str, list[Candidate]] = {
+    "MAP": [(bz.MAP(), 1.0)],
+    "DeepEnsemble": [(bz.DeepEnsemble(num_steps=steps), 1.0) for steps in (500, 2000, 8000)],
+    "MCDropout": [
+        (bz.MCDropout(rate, num_steps=50_000, batch_size=32, num_particles=1), scale)
+        for rate, scale in product((0.005, 0.02), (1.0, 3.0))
+    ],
+    "ConcreteDropout": [(bz.ConcreteDropout(num_steps=20_000, batch_size=32), 1.0)],
+    "MultiSWAG": [(bz.MultiSWAG(), 1.0)],
+    "MeanFieldVI": [(bz.MeanFieldVI(), 1.0)],
+    "Laplace": [(bz.Laplace(), 1.0)],
+    "SGHMC": [(bz.SGHMC(), 1.0)],
+    "NUTS": [(bz.NUTS(num_chains=4, num_warmup=300, num_draws=200), 1.0)],
 }
 """The settings among which each split of a method chooses."""
 
@@ -51,17 +57,20 @@ Lakshminarayanan, Pritzel and Blundell (2017)."""
 type Array = NDArray[np.floating]
 
 
-def fitted_scores(method: Any, train: tuple[Array, Array], test: tuple[Array, Array], seed: int) -> dict[str, float]:
+def fitted_scores(
+    candidate: Candidate, train: tuple[Array, Array], test: tuple[Array, Array], seed: int
+) -> dict[str, float]:
     """Fit to ``train`` and score ``test``: RMSE and mean log density, in the units of the data given."""
     net = bz.models.mlp(train[0].shape[1], (UNITS,), activation="relu")
-    model = bz.models.supervised(net, bz.priors.fan_in(), bz.likelihoods.gaussian())
+    method, scale = candidate
+    model = bz.models.supervised(net, bz.priors.fan_in(scale, scale), bz.likelihoods.gaussian())
     tree = bz.predict(bz.fit(model, method, *train, seed=seed, progress=False), *test, seed=seed)
     mean = tree["conditional"]["mean"].mean(("chain", "draw")).to_numpy()
     log_density = -bz.calibration.nll(tree).to_numpy()
     return {"rmse": float(np.sqrt(np.mean((mean - test[1]) ** 2))), "log_density": float(log_density.mean())}
 
 
-def chosen(name: str, x: Array, y: Array, seed: int) -> Any:
+def chosen(name: str, x: Array, y: Array, seed: int) -> Candidate:
     """Return the candidate that best predicts a fifth of the training part after a fit to the rest."""
     candidates = CANDIDATES[name]
     if len(candidates) == 1:
@@ -76,13 +85,13 @@ def one_split(folder: Path, name: str, split: int) -> dict[str, Any]:
     """Return what a method scores on the test part of one split, in original units."""
     part = bz.datasets.uci_split(folder, split).standardized()
     start = time.perf_counter()
-    method = chosen(name, part.x_train, part.y_train, split)
-    found = fitted_scores(method, (part.x_train, part.y_train), (part.x_test, part.y_test), split)
+    candidate = chosen(name, part.x_train, part.y_train, split)
+    found = fitted_scores(candidate, (part.x_train, part.y_train), (part.x_test, part.y_test), split)
     return {
         "rmse": found["rmse"] * part.y_scale,
         "log_density": found["log_density"] - float(np.log(part.y_scale)),
         "seconds": time.perf_counter() - start,
-        "settings": CANDIDATES[name].index(method),
+        "settings": CANDIDATES[name].index(candidate),
     }
 
 
@@ -123,7 +132,7 @@ def measured(name: str, method: str) -> list[dict[str, Any]]:
 
 def described(method: str) -> list[str]:
     """Return a method's candidates as they are printed."""
-    return [repr(each) for each in CANDIDATES[method]]
+    return [f"{each}" + (f", prior scale {scale:g}" if scale != 1 else "") for each, scale in CANDIDATES[method]]
 
 
 def record(name: str, method: str, rows: list[dict[str, Any]]) -> None:

@@ -23,10 +23,17 @@ if "--smoke" in sys.argv:  # smaller settings, for the tests
     points_per_class, hidden, num_steps, batch_size, size = 30, (10,), 20, 20, 9
 # sphinx_gallery_end_ignore
 random = np.random.default_rng(0)
-radius = np.linspace(0, 1, points_per_class)
-angles = [4 * radius + 2 * np.pi * arm / 3 + 0.3 * random.normal(size=points_per_class) for arm in range(3)]
-x = np.concatenate([np.stack([radius * np.sin(a), radius * np.cos(a)], 1) for a in angles]).astype(np.float32)
+radius = np.tile(np.linspace(0, 1, points_per_class), 3)
 labels = np.repeat(np.arange(3), points_per_class)
+
+
+def spiral() -> np.ndarray:
+    """Return points on the arms, with fresh noise."""
+    angle = 4 * radius + 2 * np.pi * labels / 3 + 0.3 * random.normal(size=len(radius))
+    return np.stack([radius * np.sin(angle), radius * np.cos(angle)], 1).astype(np.float32)
+
+
+x, x_test = spiral(), spiral()
 side = np.linspace(-2, 2, size, dtype=np.float32)
 grid = np.stack(np.meshgrid(side, side), -1).reshape(-1, 2)
 
@@ -64,26 +71,65 @@ for row, (name, posterior) in zip(axes, posteriors.items(), strict=True):
         figure.colorbar(image, ax=axis)
 
 # %%
-# The questions, answered by numbers. *Overconfident*: share of the region outside of radius 1.3, where there are no data, in
-# which the ensemble gives one class more than 95 percent. *Diverse*: mean mutual information there and among the data.
+# Where is the ensemble overconfident, and where is it diverse? The map is divided into rings: the data, their rim, and the region
+# outside of radius 1.3, where there are none. *Sure* is the share of a ring in which the ensemble gives one class more than 95
+# percent; the last columns are means of expected entropy and mutual information over the ring, in nats. In the first ring
+# confidence can be checked: on fresh points of the spiral, the share of errors among those of which the ensemble is sure.
 
-far = np.linalg.norm(grid, axis=1) > 1.3
-near = np.linalg.norm(grid, axis=1) < 1.0
+distance = np.linalg.norm(grid, axis=1)
+rings = {"radius below 1": distance < 1, "1 to 1.3": (distance >= 1) & (distance < 1.3), "above 1.3": distance >= 1.3}
 for name, found in maps.items():
-    posterior = posteriors[name]
-    probs = bz.predict(posterior, x)["conditional"]["probs"].mean(("chain", "draw"))
-    accuracy = float((probs.argmax("class_id").values == labels).mean())
-    sure = (found["probs"].max("class_id") > 0.95).values
-    information, entropy = found["epistemic"].values, found["aleatoric"].values
+    tree = bz.predict(posteriors[name], x_test)
+    probs = tree["conditional"]["probs"].mean(("chain", "draw")).values
+    wrong, sure = probs.argmax(1) != labels, probs.max(1) > 0.95
     print(
-        f"{name:12} accuracy {accuracy:.3f}; overconfident far away {sure[far].mean():.2f}; mutual information "
-        f"{information[far].mean():.3f} far away, {information[near].mean():.3f} among the data; expected entropy "
-        f"{entropy[far].mean():.3f} far away, {entropy[near].mean():.3f} among the data"
+        f"{name}: accuracy {1 - wrong.mean():.3f} on fresh points; sure of {sure.mean():.2f} of them, and wrong on "
+        f"{wrong[sure].sum()} of those {sure.sum()}"
+    )
+    for ring, inside in rings.items():
+        sure_there = (found["probs"].max("class_id") > 0.95).values[inside].mean()
+        entropy, information = (found[kind].values[inside].mean() for kind in ("aleatoric", "epistemic"))
+        print(f"  {ring:15} sure {sure_there:.2f}  entropy {entropy:.3f}  mutual information {information:.3f}")
+
+# %%
+# What does adversarial training change? First, accuracy on fresh points as they are, and moved by 0.02 and by 0.1 of the range of
+# each input to where the ensemble gives their class a lower probability. Second, the share of the map whose class differs from
+# the plain ensemble's. Both are shown for another plain ensemble, too, which differs by its seed only.
+
+posteriors["other seed"] = bz.fit(model, methods["plain"], x, labels, seed=1)
+
+
+def class_probs(name: str, points: np.ndarray) -> np.ndarray:
+    """Return the ensemble's probability of each class, ``[points, class]``."""
+    return bz.predict(posteriors[name], points)["conditional"]["probs"].mean(("chain", "draw")).values
+
+
+right = np.arange(len(labels)), labels
+plain_class = class_probs("plain", grid).argmax(1)
+for name in posteriors:
+    steps = 1e-3 * np.eye(2, dtype=np.float32)
+    slopes = [class_probs(name, x_test + step)[right] - class_probs(name, x_test - step)[right] for step in steps]
+    downhill = -np.sign(np.stack(slopes, 1)) * np.ptp(x, axis=0)
+    moved = {epsilon: (x_test + epsilon * downhill).astype(np.float32) for epsilon in (0, 0.02, 0.1)}
+    accuracy = {epsilon: (class_probs(name, points).argmax(1) == labels).mean() for epsilon, points in moved.items()}
+    changed = class_probs(name, grid).argmax(1) != plain_class
+    inside, outside = changed[distance < 1].mean(), changed[distance >= 1].mean()
+    print(
+        f"{name:12} accuracy on fresh points {accuracy[0]:.3f}, moved {accuracy[0.02]:.3f} and {accuracy[0.1]:.3f}; another "
+        f"class than the plain one's on {inside:.3f} of the map inside radius 1 and {outside:.3f} outside"
     )
 
 # %%
-# Among the data the ensemble is as unsure as the overlap of the arms requires, and its members agree. Far away it is sure in most
-# places: the regions of a class go on for ever. Members disagree only in wedges around the borders between classes.
-# Adversarial training with steps this small smooths the borders a little, and does not change that.
+# *Overconfident:* away from the data. Beyond radius 1.3 the ensemble is sure of a class on 79 percent of the map, more than among
+# the data (51 percent), although it has seen nothing there: the region of a class goes on for ever. Among the data its confidence
+# is justified: of the 2,246 fresh points it was sure of, it got none wrong.
+#
+# *Diverse:* in three wedges, where the borders between classes leave the data. Mutual information is 0.066 nats on average beyond
+# radius 1.3 and 0.001 among the data, of at most 1.10. Where the arms overlap the members agree that the class is uncertain.
+#
+# *Adversarial training at 0.02* changes little. The ensemble is sure of 72 percent of the fresh points instead of 75, and
+# accuracy falls from 0.990 to 0.985. On points moved by 0.02 it is 0.907 instead of 0.903, which is within the standard error
+# of 0.005. The class differs on 0.8 percent of the map, no more than with another seed (0.8 percent among the data and 5.4
+# percent outside), and shares and means far away are the same: adversarial training does not cure overconfidence there.
 
 plt.show()
