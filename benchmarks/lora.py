@@ -26,7 +26,7 @@ from bnnzoo import inference
 
 NAME = "lora"
 PROBLEMS = {"digits": digits, "text": text}
-SCALES = {"digits": 0.2, "text": 0.2}
+SCALES = {"digits": 0.2, "text": 0.1}
 NUM_DRAWS = 50
 COLUMNS = ("log density", "gain", "error", "ECE", "seconds")
 
@@ -72,7 +72,7 @@ def predicted(name: str, method: str, seed: int) -> Any:
 
 def run(name: str, method: str, seed: int) -> Row:
     """Judge one method by the test rows, and by its gain in log density over MAP, with the standard error over rows."""
-    share, began = problem_of(name, seed).share, processor_seconds()
+    problem, began = problem_of(name, seed), processor_seconds()
     tree = predicted(name, method, seed)
     seconds = processor_seconds() - began
     gain = bz.calibration.nll(predicted(name, "MAP", seed)) - bz.calibration.nll(tree)
@@ -83,7 +83,8 @@ def run(name: str, method: str, seed: int) -> Row:
         "error": float(bz.calibration.misclassified(tree).mean()),
         "ECE": float(bz.calibration.ece(tree)),
         "seconds": seconds,
-        "share": share,
+        "share": problem.share,
+        "unadapted": float(-torch.nn.functional.cross_entropy(problem.net(problem.x_test), problem.y_test)),
     }
 
 
