@@ -22,7 +22,7 @@ import bnnzoo as bz
 __all__ = ["Problem", "digits", "text"]
 
 NUM_DIGITS, NUM_TEST = 300, 1000
-CONTEXT, WIDTH, NUM_TEXT = 12, 48, 300
+CONTEXT, WIDTH, NUM_TEXT = 12, 48, 4000
 LETTERS = "\x00 abcdefghijklmnopqrstuvwxyz0123456789.,;:'\"()[]{}<>=+-*/_\n"
 PACKAGES = ("collections", "argparse", "datetime", "decimal", "logging", "random", "statistics", "pathlib", "socket")
 """Where the transformer learns; `inspect`, `subprocess`, `asyncio` and `unittest` are what it is adapted to."""
@@ -105,10 +105,10 @@ def text(seed: int) -> Problem:
     train(net.everywhere, net, x, torch.cat([x[:, 1:], y[:, None]], 1), num_steps=1000, batch_size=64)
     whole = docstrings(OTHERS)
     middle = len(whole) // 2  # what the adapters learn from and what they are judged by are different docstrings
-    x, y = (
-        pick(windows(part, stride=7), num) for part, num in ((whole[:middle], NUM_TEXT), (whole[middle:], NUM_TEST))
-    )
-    return adapted(net, 2, tuple(map(torch.cat, zip(x, y, strict=True))), NUM_TEXT)
+    halves = (whole[:middle], NUM_TEXT), (whole[middle:], NUM_TEST)
+    parts = [pick(windows(half, stride=5), num) for half, num in halves]
+    x, y = (torch.cat(each) for each in zip(*parts, strict=True))
+    return adapted(net, 2, (x, y), len(parts[0][0]))
 
 
 def pick(rows: tuple[Tensor, Tensor], num: int) -> tuple[Tensor, Tensor]:

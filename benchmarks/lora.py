@@ -26,8 +26,9 @@ from bnnzoo import inference
 
 NAME = "lora"
 PROBLEMS = {"digits": digits, "text": text}
-SCALES = {"digits": 0.2, "text": 0.1}
+SCALES = {"digits": 0.2, "text": 0.2}
 NUM_DRAWS = 50
+BATCH, LARGE = 200, 1000  # rows of a mini-batch, where there are more rows than LARGE
 COLUMNS = ("log density", "gain", "error", "ECE", "seconds")
 
 type Row = dict[str, float]
@@ -35,7 +36,8 @@ type Row = dict[str, float]
 
 def methods(problem: Problem) -> dict[str, Any]:
     """Return the methods of the table; all but ensembles and SGHMC start at the network as it was trained."""
-    steps: dict[str, Any] = {"num_steps": 200, "learning_rate": 0.02}
+    batch_size = BATCH if len(problem.x) > LARGE else None
+    steps: dict[str, Any] = {"num_steps": 200, "learning_rate": 0.02, "batch_size": batch_size}
     mode = bz.MAP(**steps, polish_steps=0, init=problem.net.state_dict())
     swag = bz.SWAG(200, learning_rate=0.01, init=mode)
     return {
