@@ -3,8 +3,8 @@ Bayesian low-rank adapters (LoRA)
 =================================
 
 A network has been trained on the digits 0 to 4, and there are sixty images of 5 to 9 to adapt it with. Its weights stay as they
-are; each layer gets a low-rank adapter, and the adapters are the only weights that are learned. One set of them, the mode, is
-overconfident. A posterior over them is less so, and the network need not be trained again.
+are; each layer gets a low-rank adapter, and the adapters are the only weights that are learned. A single set of
+them is sure of its errors. Several, from a posterior or an ensemble, are not, and the network need not be trained again.
 """
 
 import sys
@@ -40,20 +40,18 @@ print(f"{num_adapters} adapters, {sum(p.numel() for p in net.parameters())} weig
 model = bz.models.supervised(adapted, bz.priors.normal(0.5), bz.likelihoods.categorical())
 
 # %%
-# One set of adapters, a Laplace approximation around it, mean-field variational inference, an ensemble, and NUTS.
+# One set of adapters, mean-field variational inference, and an ensemble.
 
-steps, warmup, draws = 500, 300, 250
+num_steps = 500
 # sphinx_gallery_start_ignore
 if "--smoke" in sys.argv:  # smaller settings, for the tests
-    steps, warmup, draws = 20, 5, 5
+    num_steps = 20
 # sphinx_gallery_end_ignore
-mode = bz.MAP(num_steps=steps, polish_steps=0, init=adapted.state_dict())
+mode = bz.MAP(num_steps=num_steps, polish_steps=0, init=adapted.state_dict())
 methods = {
     "MAP": mode,
-    "Laplace": bz.Laplace(map=mode),
-    "MeanFieldVI": bz.MeanFieldVI(num_steps=2 * steps, init=mode, init_scale=0.01),
-    "DeepEnsemble": bz.DeepEnsemble(10, num_steps=steps),
-    "NUTS": bz.NUTS(num_chains=4, num_warmup=warmup, num_draws=draws, max_tree_depth=6),
+    "MeanFieldVI": bz.MeanFieldVI(num_steps=2 * num_steps, init=mode, init_scale=0.01),
+    "DeepEnsemble": bz.DeepEnsemble(10, num_steps=num_steps),
 }
 trees = {}
 for name, method in methods.items():
@@ -64,14 +62,15 @@ for name, method in methods.items():
     print(f"{name:12} log density {density:.3f}, error {error:.3f}, ECE {float(bz.calibration.ece(trees[name])):.3f}")
 
 # %%
-# How sure each method is of its errors: the probability of the predicted digit where it is wrong.
+# Log density improves by a third of a nat over one set of adapters, and there are fewer errors; the expected calibration error
+# hardly changes. What changes is how sure a method is of its errors: the probability of the predicted digit where it is wrong.
 
 figure, axes = plt.subplots(figsize=(8, 4), layout="constrained")
 sure = {}
 for name, tree in trees.items():
     probs = tree["conditional"]["probs"].mean(("chain", "draw")).to_numpy()
     wrong = probs.argmax(1) != (labels[test] - 5).numpy()
-    sure[name] = np.append(probs.max(1)[wrong], np.nan)
-axes.boxplot([each[:-1] for each in sure.values()], tick_labels=list(sure), orientation="vertical")
+    sure[name] = probs.max(1)[wrong]
+axes.boxplot(list(sure.values()), tick_labels=list(sure))
 axes.set(ylabel="probability of the predicted digit, errors only", ylim=(0.2, 1.02))
 plt.show()
