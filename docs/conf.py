@@ -82,6 +82,7 @@ EXAMPLES = [
     "models/plot_priors.py",
     "models/plot_evidence.py",
     "models/plot_gaussian_process.py",
+    "models/plot_lora.py",
     "uncertainty/plot_uncertainty.py",
     "uncertainty/plot_three_regions.py",
     "uncertainty/plot_disagreement.py",

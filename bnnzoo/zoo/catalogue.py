@@ -26,6 +26,7 @@ NAMES = (
     "cubic",
     "spiral",
     "overlapping-classes",
+    "three-regions",
     "two-moons",
     "digits-mlp",
     "mnist-convnet",

@@ -101,7 +101,11 @@ def test_other_layers_are_inferred_too(name):
 
 def test_kronecker_factors_of_attention_adapters_are_refused():
     model, x, y = _problem(_Attention, (8, 3, 4))
-    with pytest.raises(ModelError, match=r"'attention\.\S+' belongs to AdaptedWeight\. Use DiagonalLaplace"):
+    sentence = (
+        r"but 'attention\.\S+' belongs to the MultiheadAttention layer 'attention'\. "
+        r"Use DiagonalLaplace\(\), LastLayerLaplace\(\), LowRankLaplace\(\) or Laplace\(\)\."
+    )
+    with pytest.raises(ModelError, match=sentence):
         bz.fit(model, bz.KFACLaplace(map=SHORT), x, y, progress=False)
 
 

@@ -110,12 +110,23 @@ def _refuse_unsupported(density: LogDensity) -> None:
         )
     (network,) = density.networks
     for parameter in network.sites:
-        layer = network.module.get_submodule(parameter.rpartition(".")[0])
-        if not isinstance(layer, nn.Linear | nn.Conv2d):
+        path, parametrised, _ = parameter.rpartition(".")[0].partition("parametrizations.")
+        if parametrised or not isinstance(network.module.get_submodule(path), nn.Linear | nn.Conv2d):
             raise ModelError(
                 f"KFACLaplace has Kronecker factors for Linear and Conv2d layers, but {parameter!r} belongs to "
-                f"{type(layer).__name__}. Use DiagonalLaplace(), LastLayerLaplace() or Laplace()."
+                f"{_layer_of_user(network.module, path.rstrip('.'))}. Use "
+                "DiagonalLaplace(), LastLayerLaplace(), LowRankLaplace() or Laplace()."
             )
+
+
+def _layer_of_user(net: nn.Module, path: str) -> str:
+    """Return type and name of a layer, without the classes that torch makes for parametrised weights and projections."""
+    parent = net.get_submodule(path.rpartition(".")[0])
+    if isinstance(parent, nn.MultiheadAttention):
+        path = path.rpartition(".")[0]
+    kinds = [kind.__name__ for kind in type(net.get_submodule(path)).__mro__]
+    kind = next(name for name in kinds if not name.startswith("Parametrized"))
+    return f"the {kind} layer {path!r}" if path else f"a {kind} layer"
 
 
 def _blocks(

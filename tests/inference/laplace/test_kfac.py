@@ -92,7 +92,7 @@ def test_refusals() -> None:
     with pytest.raises(ModelError, match="KFACLaplace needs the layers of a network"):
         fit(target.model, KFACLaplace(), *target.data)
     normed = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3))
-    with pytest.raises(ModelError, match=r"'1.weight' belongs to LayerNorm\. Use DiagonalLaplace"):
+    with pytest.raises(ModelError, match=r"'1.weight' belongs to the LayerNorm layer '1'\. Use DiagonalLaplace"):
         fit(supervised(normed, priors.normal(1.0), likelihoods.categorical()), KFACLaplace(SHORT), X, CLASSES)
     method = KFACLaplace(SHORT)
     object.__setattr__(method, "curvature", "hessian")  # past the annotation, which tests check

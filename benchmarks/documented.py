@@ -1,0 +1,81 @@
+"""Documented numbers of Neal's network regression beside those of an exact sampler here, with Monte Carlo errors.
+
+The posterior has several modes, between which chains do not move, so that Monte Carlo errors are those of a jackknife over
+chains: they include how many chains found which mode.
+
+Run: BNNZOO_DATA=... python -m benchmarks.documented [chains]
+"""
+
+import sys
+import warnings
+
+import numpy as np
+import torch
+import xarray as xr
+from numpy.typing import NDArray
+
+import bnnzoo as bz
+from benchmarks.pairs import processor_seconds, write
+from bnnzoo.zoo.cards.neal_regression import CARD
+from bnnzoo.zoo.data import data_folder
+
+NAME = "documented_neal"
+PLACES = np.array([[-3.0], [0.0], [3.0]])
+DOCUMENTED: dict[str, tuple[float, float | None]] = {
+    "log density": (0.830, 0.022),
+    "squared error": (0.0187, 0.0034),
+    "mean at -3": (-2.10, None),
+    "mean at 0": (1.38, None),
+    "mean at 3": (2.96, None),
+    "10% at -3": (-2.61, None),
+    "90% at -3": (-1.62, None),
+    "10% at 0": (1.25, None),
+    "90% at 0": (1.52, None),
+    "10% at 3": (2.61, None),
+    "90% at 3": (3.31, None),
+}
+"""Values and, where they are documented, standard errors over test observations."""
+
+
+def numbers(test: xr.DataTree, edges: xr.DataTree, y: NDArray[np.floating]) -> dict[str, float]:
+    """Return what is documented, from predictions of the test rows and at the three places."""
+    mean = test["conditional"]["mean"].mean(("chain", "draw")).to_numpy()
+    drawn = edges["predictions"]["y"]
+    found = {"log density": -float(bz.calibration.nll(test).mean()), "squared error": float(((mean - y) ** 2).mean())}
+    middle = drawn.mean(("chain", "draw")).to_numpy()
+    low, high = drawn.quantile([0.1, 0.9], ("chain", "draw")).to_numpy()
+    for row, place in enumerate(("-3", "0", "3")):
+        found |= {f"mean at {place}": middle[row], f"10% at {place}": low[row], f"90% at {place}": high[row]}
+    return {name: float(found[name]) for name in DOCUMENTED}
+
+
+def jackknife(test: xr.DataTree, edges: xr.DataTree, y: NDArray[np.floating]) -> dict[str, float]:
+    """Return the jackknife's standard error over chains of each number."""
+    chains = test["conditional"].sizes["chain"]
+    kept = [[each for each in range(chains) if each != left] for left in range(chains)]
+    found = [numbers(test.isel(chain=some), edges.isel(chain=some), y) for some in kept]
+    scale = (chains - 1) ** 0.5
+    return {name: float(scale * np.std([each[name] for each in found])) for name in DOCUMENTED}
+
+
+def main() -> None:
+    """Fit the card's data by NUTS, and print and write the table."""
+    table = np.loadtxt(data_folder(CARD.name, "fbm/rdata"))
+    chains, began = int(sys.argv[1]) if sys.argv[1:] else 8, processor_seconds()
+    method = bz.NUTS(num_chains=chains, num_warmup=1000, num_draws=1000, target_accept=0.95)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", bz.FitWarning)  # chains are in different modes
+        posterior = bz.fit(CARD.model(), method, table[:100, :1], table[:100, 1], dtype=torch.float64, progress=False)
+    y = table[100:, 1]
+    test, edges = (bz.predict(posterior, *rows, num_draws=None) for rows in ((table[100:, :1], y), (PLACES,)))
+    found, errors = numbers(test, edges, y), jackknife(test, edges, y)
+    print("| | documented | here | Monte Carlo error |\n|---|---|---|---|")
+    for name, (value, error) in DOCUMENTED.items():
+        stated = f"{value} ± {error}" if error else f"{value}"
+        print(f"| {name} | {stated} | {found[name]:.3f} | {errors[name]:.3f} |")
+    settings = {"chains": chains, "test_rows": len(y), "seconds": processor_seconds() - began}
+    write(NAME, {**settings, "documented": DOCUMENTED, "here": found, "monte_carlo_errors": errors})
+
+
+if __name__ == "__main__":
+    main()
