@@ -99,6 +99,7 @@ def load(
     True
     """
     fit = open_fit(Path(path))
-    density = fit.density(model, positional(model, data, named), usable_device(device))
+    given = positional(model, data, named) if data or named else ()  # a file may be loaded without its data
+    density = fit.density(model, given, usable_device(device))
     found: Posterior = fit.posterior(density, KINDS, guide)
     return found
