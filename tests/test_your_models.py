@@ -98,6 +98,8 @@ def data(name: str) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
             columns = (*columns[:-1], columns[-1].clamp(max=1.0), columns[-1] < 1.0)
         if name == "missing_outcomes":
             columns = (*columns, torch.arange(NUM_ROWS) % 4 > 0)
+        if name == "weighted":
+            columns = (*columns, torch.where(torch.arange(NUM_ROWS) < NUM_TRAIN, 1.0 + torch.arange(NUM_ROWS) % 2, 1.0))
     return tuple(c[:NUM_TRAIN] for c in columns), tuple(c[NUM_TRAIN:] for c in columns)
 
 

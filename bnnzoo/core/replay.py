@@ -26,6 +26,7 @@ from bnnzoo.lowering.failures import is_numerical
 
 __all__ = [
     "call_network",
+    "common_scale",
     "discover",
     "isolated",
     "log_prob",
@@ -251,20 +252,32 @@ def _nodes(model: Model, data: Data) -> dict[str, Node]:
 
 
 def log_prob(node: Node) -> Tensor:
-    """Return the masked but unscaled log density of a sample node, one entry for each of its batch elements."""
+    """Return the masked log density of a sample node, one entry for each of its batch elements, with the weight of each entry.
+
+    A scale that is one number, such as a temperature, is not a weight of entries and is left out.
+    """
     value = node["fn"].log_prob(node["value"], *node["args"], **node["kwargs"])
-    result: Tensor = scale_and_mask(value, 1.0, node["mask"])
+    weights = node["scale"] if _has_entries(node["scale"]) else 1.0
+    result: Tensor = scale_and_mask(value, weights, node["mask"])
     return result
 
 
-def scaled_sum(node: Node, terms: Tensor | None = None) -> Tensor:
-    """Return the log density ``[]`` that a sample node adds to its model's: masked, scaled, by rows if need be, and summed.
+def common_scale(node: Node) -> Any:
+    """Return the number by which all entries of a sample node are scaled, which `log_prob` leaves out."""
+    return 1.0 if _has_entries(node["scale"]) else node["scale"]
 
-    ``terms`` is its log density before it is scaled, where that is known.
+
+def scaled_sum(node: Node, terms: Tensor | None = None) -> Tensor:
+    """Return the log density ``[]`` that a sample node adds to its model's: masked, scaled and summed.
+
+    ``terms`` is what `log_prob` returns, where that is known.
     """
-    scale, values = node["scale"], log_prob(node) if terms is None else terms
-    total: Tensor = (scale * values).sum() if isinstance(scale, Tensor) else scale * values.sum()
+    total: Tensor = common_scale(node) * (log_prob(node) if terms is None else terms).sum()
     return total
+
+
+def _has_entries(scale: Any) -> bool:
+    return isinstance(scale, Tensor) and scale.ndim > 0
 
 
 def call_network(network: Network, values: Mapping[str, Tensor], x: Tensor, observed: tuple[str, ...]) -> None:

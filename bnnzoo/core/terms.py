@@ -36,7 +36,7 @@ def moments_of(nodes: Mapping[str, Node], observed: tuple[str, ...]) -> dict[str
 
 
 def pointwise_of(nodes: Mapping[str, Node], names: Iterable[str]) -> dict[str, Tensor]:
-    """Return the masked but unscaled log density ``[B, ...]`` of each named site."""
+    """Return the masked log density ``[B, ...]`` of each named site, weighted where entries have weights."""
     return {name: log_prob(nodes[name]) for name in names}
 
 

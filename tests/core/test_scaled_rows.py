@@ -53,6 +53,26 @@ def test_laplace_of_weighted_rows_is_exact() -> None:
     torch.testing.assert_close(posterior.covariance.dense(), precision_of_weighted().inverse(), rtol=1e-6, atol=1e-6)
 
 
+def test_the_tree_has_weighted_log_likelihoods_and_unweighted_moments() -> None:
+    posterior = bz.fit(weighted, bz.Laplace(), X, WEIGHTS, Y, progress=False)
+    tree = bz.posterior_predictive(posterior, X, WEIGHTS, Y)
+    mean = torch.tensor(tree["conditional"]["mean"].to_numpy())
+    expected = WEIGHTS * dist.Normal(mean, 1.0).log_prob(Y)
+    torch.testing.assert_close(torch.tensor(tree["log_likelihood"]["y"].to_numpy()), expected)
+
+
+def test_one_scale_of_all_rows_is_no_weight() -> None:
+    def tempered(x: Tensor, y: Tensor | None = None) -> None:
+        a = pyro.sample("a", dist.Normal(torch.zeros(()), 1.0))
+        with pyro.plate("data", len(x)), poutine.scale(scale=torch.tensor(0.5)):
+            pyro.sample("y", dist.Normal(a * x, 1.0), obs=y)
+
+    density, theta = build_density(tempered, X, Y), torch.tensor([0.3])
+    pointwise = dist.Normal(0.3 * X, 1.0).log_prob(Y)
+    torch.testing.assert_close(density.log_likelihood(theta, X, Y), pointwise)
+    torch.testing.assert_close(density.log_joint(theta, X, Y), density.log_prior(theta) + 0.5 * pointwise.sum())
+
+
 def test_member_weights_come_on_top_of_them() -> None:
     density = build_density(weighted, X, WEIGHTS, Y)
     theta, twice = torch.tensor([0.3, -0.2, 0.5]), torch.full((30,), 2.0)

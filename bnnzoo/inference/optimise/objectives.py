@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.func import grad_and_value, vmap
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.replay import log_prob
+from bnnzoo.core.replay import common_scale, log_prob
 from bnnzoo.inference.optimise.batches import Batch
 from bnnzoo.lowering.lowered import eager_value_and_grad
 
@@ -125,7 +125,7 @@ def _weighted_log_likelihood(density: LogDensity, theta: Tensor, batch: Batch) -
                 f"Row weights need one row for each observation, but site {name!r} has a log likelihood of shape "
                 f"{tuple(rows.shape)} for {len(weights)} rows. Put it into a plate over the rows, or leave the weights out."
             )
-        total = total + ((nodes[name]["scale"] * rows).reshape(len(weights), -1).sum(1) * weights).sum()
+        total = total + common_scale(nodes[name]) * (rows.reshape(len(weights), -1).sum(1) * weights).sum()
     return density.num_data / len(weights) * total
 
 
