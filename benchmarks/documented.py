@@ -1,13 +1,16 @@
-"""Documented numbers of Neal's network regression beside those of an exact sampler here, with Monte Carlo errors.
+"""Documented numbers of two problems beside those of an exact sampler here, with Monte Carlo errors.
 
-The posterior has several modes, between which chains do not move, so that Monte Carlo errors are those of a jackknife over
-chains: they include how many chains found which mode.
+The posterior of Neal's network regression has several modes, between which chains do not move, so that Monte Carlo errors are
+those of a jackknife over chains: they include how many chains found which mode. For the plane of Foong et al. the function
+along the diagonal is compared, with the reference posterior that the card ships.
 
-Run: BNNZOO_DATA=... python -m benchmarks.documented [chains]
+Run: BNNZOO_DATA=... python -m benchmarks.documented neal [chains]     (or foong, which samples nothing)
 """
 
 import sys
 import warnings
+from itertools import product
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,10 +19,10 @@ from numpy.typing import NDArray
 
 import bnnzoo as bz
 from benchmarks.pairs import processor_seconds, write
+from bnnzoo.zoo.cards.foong_one_layer import CARD as PLANE
 from bnnzoo.zoo.cards.neal_regression import CARD
 from bnnzoo.zoo.data import data_folder
 
-NAME = "documented_neal"
 PLACES = np.array([[-3.0], [0.0], [3.0]])
 DOCUMENTED: dict[str, tuple[float, float | None]] = {
     "log density": (0.830, 0.022),
@@ -35,6 +38,9 @@ DOCUMENTED: dict[str, tuple[float, float | None]] = {
     "90% at 3": (3.31, None),
 }
 """Values and, where they are documented, standard errors over test observations."""
+
+DIAGONAL = (-1.0, -0.6, -0.3, 0.0, 0.3, 0.6, 1.0)
+"""First coordinates of points on the diagonal of the plane: the clusters lie around -1 and 1."""
 
 
 def numbers(test: xr.DataTree, edges: xr.DataTree, y: NDArray[np.floating]) -> dict[str, float]:
@@ -58,10 +64,9 @@ def jackknife(test: xr.DataTree, edges: xr.DataTree, y: NDArray[np.floating]) ->
     return {name: float(scale * np.std([each[name] for each in found])) for name in DOCUMENTED}
 
 
-def main() -> None:
+def neal(chains: int = 8) -> None:
     """Fit the card's data by NUTS, and print and write the table."""
-    table = np.loadtxt(data_folder(CARD.name, "fbm/rdata"))
-    chains, began = int(sys.argv[1]) if sys.argv[1:] else 8, processor_seconds()
+    table, began = np.loadtxt(data_folder(CARD.name, "fbm/rdata")), processor_seconds()
     method = bz.NUTS(num_chains=chains, num_warmup=1000, num_draws=1000, target_accept=0.95)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", bz.FitWarning)  # chains are in different modes
@@ -69,13 +74,38 @@ def main() -> None:
     y = table[100:, 1]
     test, edges = (bz.predict(posterior, *rows, num_draws=None) for rows in ((table[100:, :1], y), (PLACES,)))
     found, errors = numbers(test, edges, y), jackknife(test, edges, y)
-    print("| | documented | here | Monte Carlo error |\n|---|---|---|---|")
-    for name, (value, error) in DOCUMENTED.items():
-        stated = f"{value} ± {error}" if error else f"{value}"
-        print(f"| {name} | {stated} | {found[name]:.3f} | {errors[name]:.3f} |")
     settings = {"chains": chains, "test_rows": len(y), "seconds": processor_seconds() - began}
-    write(NAME, {**settings, "documented": DOCUMENTED, "here": found, "monte_carlo_errors": errors})
+    _table("documented_neal", DOCUMENTED, found, errors, settings)
+
+
+def foong() -> None:
+    """Print and write the function in the gap and at the clusters: published, and of the reference posterior."""
+    with np.load(data_folder(PLANE.name, "foong2d/hmc_1HL.npz")) as arrays:
+        along = arrays["xlambdas"][:, 0]
+        moments = {"mean": arrays["pred_mean_slice"].ravel(), "sd": np.sqrt(arrays["pred_var_slice"]).ravel()}
+    tree = bz.zoo.reference(PLANE.name)
+    here, rows = tree["summary"].to_dataset(), tree["predictions_constant_data"]["x"][:, 0].to_numpy()
+    documented, found, errors = {}, {}, {}
+    for moment, place in product(moments, DIAGONAL):
+        row, name = int(np.argmin(np.abs(rows - place))), f"{moment} at {place:g}"
+        documented[name] = (float(np.interp(rows[row], along, moments[moment])), None)
+        found[name], errors[name] = float(here[moment][row]), float(here[f"mcse_{moment}"][row])
+    _table("documented_foong", documented, found, errors, {"draws": int(tree.attrs["num_draws"])})
+
+
+def _table(
+    name: str,
+    documented: dict[str, tuple[float, float | None]],
+    found: dict[str, float],
+    errors: dict[str, float],
+    settings: dict[str, Any],
+) -> None:
+    print("| | documented | here | Monte Carlo error |\n|---|---|---|---|")
+    for key, (value, error) in documented.items():
+        stated = f"{value:g} ± {error}" if error else f"{value:.4g}"
+        print(f"| {key} | {stated} | {found[key]:.3f} | {errors[key]:.3f} |")
+    write(name, {**settings, "documented": documented, "here": found, "monte_carlo_errors": errors})
 
 
 if __name__ == "__main__":
-    main()
+    {"neal": neal, "foong": foong}[sys.argv[1]](*map(int, sys.argv[2:]))

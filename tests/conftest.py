@@ -30,12 +30,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Set the default dtype before tests are collected, since modules may build tensors when imported."""
     torch.set_default_dtype(getattr(torch, config.getoption("dtype")))
     torch.set_num_threads(1)  # each process of the run has a core of its own
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Register the other device before anything runs: autograd counts devices once, when it first needs one."""
-    if any(item.path.name == "test_elsewhere.py" for item in session.items):
-        register_elsewhere()
+    if "not slow" not in config.option.markexpr:
+        register_elsewhere()  # before any module is imported: autograd counts devices once, when it first needs one
 
 
 @pytest.fixture

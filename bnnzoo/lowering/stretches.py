@@ -13,7 +13,7 @@ from bnnzoo.lowering.compiling import LoweringWarning, for_compiling
 from bnnzoo.lowering.failures import may_raise
 from bnnzoo.lowering.graphs import lift_constants, trace
 
-__all__ = ["FIRST_BUDGET", "Inner", "compiled_or_none", "inner_graph", "next_budget"]
+__all__ = ["FIRST_BUDGET", "Inner", "compiled_or_none", "inner_graph", "next_budget", "words_of"]
 
 SECONDS_PER_STRETCH = 0.1
 """Time that a stretch should take: interrupts and progress bars wait for its end."""
@@ -50,6 +50,12 @@ def inner_graph(
         return Inner(graph, lift_constants(graph), flops)
     except Exception:  # a model may fail to trace in any way; the loop in Python says what to change
         return None
+
+
+def words_of(graph: GraphModule) -> str:
+    """Return words that two graphs share if they compute the same: its operations, in a fraction of the time of its code."""
+    parts = (module.graph.nodes for module in graph.modules() if isinstance(module, GraphModule))
+    return "\n".join(f"{node} {node.op} {node.target} {node.args} {node.kwargs}" for nodes in parts for node in nodes)
 
 
 def _flops(graph: GraphModule, inputs: Sequence[Tensor]) -> int:

@@ -16,7 +16,7 @@ from bnnzoo.inference.optimise.objectives import Inputs, inputs_of_member
 from bnnzoo.inference.optimise.runs import STEPS_PER_LOOK, Given, Run, Trained, tensors_of
 from bnnzoo.lowering.cores import in_threads, num_cores, one_arithmetic_thread, threads_worth
 from bnnzoo.lowering.loops import Stretch
-from bnnzoo.lowering.stretches import FIRST_BUDGET, Inner, next_budget
+from bnnzoo.lowering.stretches import FIRST_BUDGET, Inner, next_budget, words_of
 
 __all__ = ["NativeMembers"]
 
@@ -65,7 +65,7 @@ class NativeMembers:
         plans = [self._plan(inner, first, same_rows, member) for member in range(self.num_members)]
         layout, example = Layout(run.num_own, len(first.noise), self._feed.shapes), _example(run, self.max_steps)
         going, body = member_loop(run.optimiser, inner, layout)
-        key = (run.optimiser, layout, inner.graph.code)
+        key = (run.optimiser, layout, words_of(inner.graph))
         self.stretch = Stretch(going, body, example, plans[0], key, "cpp" if compiles else False)
         self._plans = [self.stretch.pack_fixed(plan) for plan in plans]
         memory = [tensor.expand(self.num_members, *tensor.shape).clone() for tensor in self.stretch.pack(example)]

@@ -24,7 +24,7 @@ from bnnzoo.inference.markov.hamiltonian.native import (
     begun,
     chain_loop,
 )
-from bnnzoo.inference.markov.hamiltonian.starting import started
+from bnnzoo.inference.markov.hamiltonian.starting import begin, started
 from bnnzoo.inference.markov.hamiltonian.steps import STATS
 from bnnzoo.inference.markov.native import Gradient
 from bnnzoo.inference.markov.noise import keys_of
@@ -32,12 +32,15 @@ from bnnzoo.inference.markov.settings import HamiltonianSettings
 from bnnzoo.inference.markov.snapshots import from_arrays, to_arrays
 from bnnzoo.lowering.cores import in_threads, num_cores, one_arithmetic_thread
 from bnnzoo.lowering.loops import Stretch
-from bnnzoo.lowering.stretches import FIRST_BUDGET, next_budget
+from bnnzoo.lowering.stretches import FIRST_BUDGET, next_budget, words_of
 
 __all__ = ["NativeChains"]
 
 STEPS_TRIED = 3
 """Leapfrog steps after which newly compiled code must be where the graph is that it was made from."""
+
+STEP_SIZE_TRIED = 1e-3
+"""Of these steps: none leads to where rounding grows."""
 
 
 class NativeChains:
@@ -87,10 +90,13 @@ class NativeChains:
         keys = [keys_of(seed, first_chain + c, NUM_STREAMS) for c in range(self.num_chains)]
         chains, plans = started(kernel, gradient, settings, theta, keys)
         going, body = chain_loop(kernel, gradient.graph, settings.target_accept)
-        key = (kernel, settings.target_accept, gradient.graph.code)
-        self.stretch = Stretch(going, body, _with_budget(chains[0], STEPS_TRIED), plans[0], key, compiles)
+        key = (kernel, settings.target_accept, words_of(gradient.graph))
+        self.stretch = Stretch(going, body, _example(chains[0]), plans[0], key, compiles)
         self._states = [self.stretch.pack(chain) for chain in chains]
         self._plans = [self.stretch.pack_fixed(plan) for plan in plans]
+        with one_arithmetic_thread():
+            for state, plan in zip(self._states, self._plans, strict=True):
+                begin(kernel, settings, self.stretch, state, plan)
         # views of what the native code changes; truth values in them are those of now, and nothing here reads them later
         self._chains: list[Chain] = [self.stretch.unpack(state) for state in self._states]
         self._fixed: list[Plan] = [self.stretch.unpack_fixed(plan) for plan in self._plans]
@@ -210,8 +216,9 @@ def _without_buffers(state: list[Tensor], chain: Chain) -> list[Tensor]:
     return [tensor for tensor in state if tensor.data_ptr() not in buffers]
 
 
-def _with_budget(chain: Chain, budget: int) -> Chain:
-    return chain._replace(counters=chain.counters._replace(budget=torch.tensor(budget)))
+def _example(chain: Chain) -> Chain:
+    adaptation = chain.adaptation._replace(step_size=torch.full_like(chain.adaptation.step_size, STEP_SIZE_TRIED))
+    return chain._replace(adaptation=adaptation, counters=chain.counters._replace(budget=torch.tensor(STEPS_TRIED)))
 
 
 def _shown(chains: list[Chain]) -> dict[str, float]:

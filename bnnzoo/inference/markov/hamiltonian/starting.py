@@ -1,6 +1,6 @@
 """Chains of a Hamiltonian kernel before their first trajectory, and the step size with which they begin."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,25 +9,24 @@ from torch.utils import _pytree as pytree
 
 from bnnzoo.inference.markov.adaptation import identity_metric, initial_adaptation, search_step_size, window_ends
 from bnnzoo.inference.markov.chains import INITIAL_STEP_SIZE
-from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Metric, Phase, drift, energy
+from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Phase, energy
 from bnnzoo.inference.markov.hamiltonian.native import Chain, Counters, Plan, Schedule
 from bnnzoo.inference.markov.hamiltonian.steps import STATS
 from bnnzoo.inference.markov.native import Gradient
 from bnnzoo.inference.markov.noise import normals
 from bnnzoo.inference.markov.settings import HamiltonianSettings
+from bnnzoo.lowering.loops import Stretch
 
-__all__ = ["started"]
+__all__ = ["begin", "started"]
 
 MAX_ROWS, MAX_ENTRIES = 1024, 1 << 20
 """Draws, and entries of draws, that native code keeps before Python fetches them."""
-
-type Evaluate = Callable[[Tensor], Sequence[Tensor]]
 
 
 def started(
     kernel: Kernel, gradient: Gradient, settings: HamiltonianSettings, theta: Tensor, keys: Sequence[Tensor]
 ) -> tuple[list[Chain], list[Plan]]:
-    """Return chains at ``theta[C, P]`` whose first trajectory has yet to begin, and what does not change in them.
+    """Return chains at ``theta[C, P]`` that :func:`begin` has yet to see, and what does not change in them.
 
     Parameters
     ----------
@@ -45,20 +44,68 @@ def started(
 def _started(
     kernel: Kernel, gradient: Gradient, settings: HamiltonianSettings, theta: Tensor, key: Tensor
 ) -> tuple[Chain, Plan]:
-    def evaluate(point: Tensor) -> Sequence[Tensor]:
-        found: Sequence[Tensor] = gradient.graph(*gradient.constants, point, *gradient.tensors)
-        return found
-
-    value, slope = evaluate(theta)
     metric = _of_one(identity_metric(theta[None], settings.mass_matrix))
     noise = normals(key[0], torch.arange(len(theta)), theta.dtype)
-    phase = Phase(theta, noise, slope, value)
-    step = _first_step_size(evaluate, settings, phase, metric)
-    adaptation = _of_one(initial_adaptation(theta[None], step[None], settings.mass_matrix))
+    step_size = theta.new_tensor(settings.step_size or INITIAL_STEP_SIZE)
+    adaptation = _of_one(initial_adaptation(theta[None], step_size[None], settings.mass_matrix))
+    phase = Phase(theta, noise, torch.zeros_like(theta), theta.new_zeros(()))
     end, trajectory = kernel.finished_trajectory(phase)
-    counters = Counters(*(torch.tensor(0) for _ in Counters._fields))
-    chain = Chain(end, trajectory, adaptation, counters, *_buffers(theta))
+    chain = Chain(end, trajectory, adaptation, _no_counts(), *_buffers(theta))
     return chain, Plan(metric, key, _schedule(settings), gradient.constants, gradient.tensors)
+
+
+def begin(
+    kernel: Kernel, settings: HamiltonianSettings, stretch: Stretch, state: Sequence[Tensor], fixed: Sequence[Tensor]
+) -> None:
+    """Let a chain know the log density where it is, and its step size: the given one, or one found by doubling or halving.
+
+    Its own native code computes both, so that the gradient is never written as Python.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    settings : HamiltonianSettings
+    stretch : Stretch
+    state, fixed : sequence of Tensor
+        A chain and a plan from :func:`started`, as the stretch packs them; ``state`` is changed in place.
+    """
+    chain, metric = stretch.unpack(state), stretch.unpack_fixed(fixed).metric
+    here, step_size = Phase(*(part.clone() for part in chain.end.phase)), chain.adaptation.step_size.clone()
+
+    def leapt(phase: Phase, step_size: Tensor) -> Phase:
+        stretch.change(state, lambda chain: _before_a_leap(kernel, chain, phase, step_size))
+        stretch(state, fixed)
+        return Phase(*(part.clone() for part in stretch.unpack(state).end.phase))
+
+    still = leapt(here, torch.zeros_like(step_size))  # a step of size zero
+    phase = here._replace(gradient=still.gradient, log_density=still.log_density)
+    if settings.step_size is None:
+        before = energy(metric, phase)
+        step_size = search_step_size(lambda size: (before - energy(metric, leapt(phase, size))).exp(), step_size)
+    adaptation = _of_one(initial_adaptation(phase.theta[None], step_size[None], settings.mass_matrix))
+    stretch.change(state, lambda chain: _at_rest(kernel, chain, phase)._replace(adaptation=adaptation))
+
+
+def _before_a_leap(kernel: Kernel, chain: Chain, phase: Phase, step_size: Tensor) -> Chain:
+    """Return a chain that takes one leapfrog step from ``phase``: not the last of its trajectory, and one that cannot diverge."""
+    chain = _at_rest(kernel, chain, phase)
+    going = chain.trajectory.control._replace(
+        energy=torch.full_like(phase.log_density, torch.inf), length=torch.full_like(chain.trajectory.control.length, 2)
+    )
+    return chain._replace(
+        trajectory=chain.trajectory._replace(control=going, done=torch.zeros_like(chain.trajectory.done)),
+        adaptation=chain.adaptation._replace(step_size=step_size),
+        counters=chain.counters._replace(budget=torch.ones_like(chain.counters.budget)),
+    )
+
+
+def _at_rest(kernel: Kernel, chain: Chain, phase: Phase) -> Chain:
+    end, trajectory = kernel.finished_trajectory(phase)
+    return chain._replace(end=end, trajectory=trajectory, counters=_no_counts())
+
+
+def _no_counts() -> Counters:
+    return Counters(*(torch.tensor(0) for _ in Counters._fields))
 
 
 def _buffers(theta: Tensor) -> tuple[Tensor, Tensor]:
@@ -71,21 +118,6 @@ def _schedule(settings: HamiltonianSettings) -> Schedule:
     first, last = (ends[0], ends[-1]) if ends else (0, 0)
     until = ends[0] if ends else total
     return Schedule(*(torch.tensor(n) for n in (settings.num_warmup, first, last, until, settings.num_warmup)))
-
-
-def _first_step_size(evaluate: Evaluate, settings: HamiltonianSettings, phase: Phase, metric: Metric) -> Tensor:
-    """Return the step size with which a chain begins: the given one, or one found by doubling or halving."""
-    step_size = torch.full_like(phase.log_density, settings.step_size or INITIAL_STEP_SIZE)
-    if settings.step_size is not None:
-        return step_size
-
-    def acceptance(step_size: Tensor) -> Tensor:
-        theta, halfway = drift(metric, phase, step_size)
-        value, gradient = evaluate(theta)
-        moved = Phase(theta, halfway + 0.5 * step_size * gradient, gradient, value)
-        return (energy(metric, phase) - energy(metric, moved)).exp()
-
-    return search_step_size(acceptance, step_size)
 
 
 def _of_one(state: Any) -> Any:

@@ -19,7 +19,7 @@ from bnnzoo.inference.markov.store import not_compiled_here
 from bnnzoo.inference.markov.streams import ChainStreams
 from bnnzoo.lowering.cores import in_threads, num_cores, one_arithmetic_thread, threads_worth
 from bnnzoo.lowering.loops import Stretch
-from bnnzoo.lowering.stretches import FIRST_BUDGET, compiled_or_none, next_budget
+from bnnzoo.lowering.stretches import FIRST_BUDGET, compiled_or_none, next_budget, words_of
 
 __all__ = ["Drawn", "NativeMotion", "native_kind", "native_motion"]
 
@@ -70,7 +70,7 @@ class NativeMotion:
         self.max_draws = min(MAX_ROWS, max(1, MAX_ENTRIES // theta.shape[1]))
         going, body = chain_loop(motion, gradient.graph)
         chain, plan = _example(motion, gradient, theta[0], self.max_draws)
-        self.stretch = Stretch(going, body, chain, plan, (motion, gradient.graph.code), compiles)
+        self.stretch = Stretch(going, body, chain, plan, (motion, words_of(gradient.graph)), compiles)
         self._fixed = self.stretch.pack_fixed(plan)
         self._plan: Plan = self.stretch.unpack_fixed(self._fixed)
         memory = [tensor.expand(self.num_chains, *tensor.shape).clone() for tensor in self.stretch.pack(chain)]

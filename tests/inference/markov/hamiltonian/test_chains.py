@@ -1,5 +1,6 @@
 """Chains in native code: right posteriors, and draws that depend on nothing but the seed and the chain's number."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,12 +11,16 @@ from bnnzoo.inference.markov.hamiltonian import loop as loop_module
 from bnnzoo.inference.markov.hamiltonian import starting
 from bnnzoo.inference.markov.hamiltonian.chains import NativeChains
 from bnnzoo.inference.markov.hamiltonian.hmc import HMCKernel
-from bnnzoo.inference.markov.hamiltonian.kernel import Kernel
+from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Metric, Phase, drift, energy, momentum_from
 from bnnzoo.inference.markov.hamiltonian.loop import HamiltonianLoop, HamiltonianSampler
+from bnnzoo.inference.markov.hamiltonian.native import NUM_STREAMS
 from bnnzoo.inference.markov.hamiltonian.nuts import NUTSKernel
+from bnnzoo.inference.markov.noise import keys_of, normals
 from bnnzoo.inference.markov.protocols import Loop
 from bnnzoo.inference.markov.settings import HamiltonianSettings
 from bnnzoo.lowering import loops as lowered_loops
+from bnnzoo.lowering.graphs import trace
+from bnnzoo.lowering.stretches import words_of
 from bnnzoo.testing.monte_carlo import check_moments
 from tests.helpers.native import GRADIENT, TARGET, density, traced, when_native_pays
 
@@ -60,6 +65,44 @@ def test_threads_do_not_matter(reference: NativeChains) -> None:
     compiles = reference.stretch.how == "compiled"
     assert reference.num_threads == 1
     check_same(finished(chains(num_threads=2, compiles=compiles)), reference)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("compiles", HOWS)
+def test_chains_begin_at_their_log_density_with_a_step_size_that_crosses(name: str, compiles: bool) -> None:
+    settings, theta = HamiltonianSettings(num_warmup=20, num_draws=5), density().init(2, 0)
+    loop = NativeChains(KERNELS[name], GRADIENT, settings, theta, 5, 0, compiles=compiles)
+
+    def evaluated(point: torch.Tensor, momentum: torch.Tensor) -> Phase:
+        value, gradient = GRADIENT.graph(*GRADIENT.constants, point, *GRADIENT.tensors)
+        return Phase(point, momentum, gradient, value)
+
+    for number, start in enumerate(theta):
+        metric = loop._fixed[number].metric
+        noise = normals(keys_of(5, number, NUM_STREAMS)[0], torch.arange(len(start)), start.dtype)
+        first = evaluated(start, momentum_from(metric, noise))
+
+        def acceptance(size: torch.Tensor, first: Phase = first, metric: Metric = metric) -> float:
+            point, halfway = drift(metric, first, size)
+            moved = evaluated(point, halfway)
+            moved = moved._replace(momentum=halfway + 0.5 * size * moved.gradient)
+            return float((energy(metric, first) - energy(metric, moved)).exp())
+
+        begun, size = loop._chains[number], loop.tuned["step_size"][number]
+        torch.testing.assert_close(begun.trajectory.proposal.log_density, first.log_density)
+        torch.testing.assert_close(begun.trajectory.proposal.gradient, first.gradient)
+        assert int(begun.counters.leaps) == 0
+        assert (acceptance(2 * size) > 0.8) != (acceptance(size) > 0.8) or (acceptance(size / 2) > 0.8) != (
+            acceptance(size) > 0.8
+        )
+
+
+def test_graphs_are_told_apart_by_what_they_compute() -> None:
+    def words(function: Callable[..., tuple[torch.Tensor, ...]], size: int = 3) -> str:
+        return words_of(trace(function, [torch.ones(size)])[0])
+
+    assert words(lambda x: (x.exp() + 1,)) == words(lambda z: (1 + z.exp(),)) != words(lambda x: (x.exp() + 2,))
+    assert words(lambda x: (x.sin(), x.cos())) != words(lambda x: (x.cos(), x.sin()))
 
 
 @pytest.mark.slow
