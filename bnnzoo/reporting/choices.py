@@ -41,19 +41,28 @@ class Family:
     Attributes
     ----------
     make : callable
-        Returns it, with its default settings.
+        Returns it, with its default settings; of ordered classes, takes their number.
     support : {"class", "count", "positive", "proportion", "real"}
         Values of the target.
     noise : str
         Description.
     num_outputs : int
-        Outputs of the network per target; of classes, one for each.
+        Outputs of the network per target; of classes without an order, one for each.
+    ordered : bool
+        Whether classes have an order, that of the numbers which they are.
     """
 
-    make: Callable[[], Likelihood]
+    make: Callable[..., Likelihood]
     support: Support
     noise: str
     num_outputs: int = 1
+    ordered: bool = False
+
+    def for_classes(self, num_classes: int) -> tuple[Likelihood, int]:
+        """Return the likelihood and the number of outputs of a network for so many classes, 0 for regression."""
+        if self.ordered:
+            return self.make(num_classes), self.num_outputs
+        return self.make(), num_classes or self.num_outputs
 
 
 LIKELIHOODS = {
@@ -84,6 +93,7 @@ LIKELIHOODS = {
     "weibull": Family(likelihoods.weibull, "positive", "Weibull distribution of unknown shape, log link"),
     "beta": Family(likelihoods.beta, "proportion", "beta distribution of unknown precision, logit link"),
     "categorical": Family(likelihoods.categorical, "class", "softmax link"),
+    "ordinal": Family(likelihoods.ordinal, "class", "cumulative logit link, unknown cutpoints", ordered=True),
 }
 VALUES = {
     "count": "whole numbers from 0",
@@ -215,7 +225,7 @@ def infer_likelihood(target: pd.Series, task: Task) -> str:
 
 
 def refuse_outside(target: pd.Series, name: str) -> None:
-    """Refuse values of a target that a likelihood gives no probability.
+    """Refuse values of a target that a likelihood gives no probability, and classes without the order that it needs.
 
     Parameters
     ----------
@@ -229,6 +239,11 @@ def refuse_outside(target: pd.Series, name: str) -> None:
         With the first such row, counted from 1.
     """
     support = LIKELIHOODS[name].support
+    if LIKELIHOODS[name].ordered and not is_numeric_dtype(target):
+        raise TableError(
+            f"The likelihood {name} needs classes in order, but target column {target.name!r} is text such as "
+            f"{target.dropna().iloc[0]!r}; write numbers in its place, 1 for the lowest class, or take categorical."
+        )
     if support not in VALUES or not is_numeric_dtype(target):
         return
     values = target.to_numpy(dtype=float)

@@ -100,13 +100,14 @@ def model_for(table: Table, num_hidden: int, likelihood: str | None = None, prio
         If there is no such prior.
     """
     family = LIKELIHOODS[_name(table, likelihood)]
-    num_inputs, num_outputs = len(table.features), len(table.classes) or family.num_outputs
+    num_inputs, (made, num_outputs) = len(table.features), family.for_classes(len(table.classes))
     net = models.mlp(num_inputs, hidden=(num_hidden,), out_features=num_outputs)
-    made = family.make()
     if family.support == "count":
         made = Shifted(made, math.log(np.asarray(table.y_train, dtype=float).mean()))
     chosen, weights = prior_named(prior, LOGIT_SCALE if table.classes else 1.0)
-    noise = f"{num_outputs} classes" if table.classes else family.noise
+    noise = f"{len(table.classes)} classes" if table.classes else family.noise
+    if family.ordered:
+        noise = f"{noise} in order, {family.noise}"
     layers = f"{num_inputs} inputs, {num_hidden} tanh units, {num_outputs} output{'s' if num_outputs > 1 else ''}"
     return models.supervised(net, chosen, made), f"{layers}; {weights}; {noise}"
 

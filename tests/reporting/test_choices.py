@@ -7,7 +7,7 @@ import torch
 from scipy.stats import beta, gamma, nbinom
 from sklearn.linear_model import PoissonRegressor
 
-from bnnzoo import MAP, MeanFieldVI
+from bnnzoo import MAP, Laplace, MeanFieldVI
 from bnnzoo.reporting import compare, model_for
 from bnnzoo.reporting.baselines import baselines
 from bnnzoo.reporting.choices import (
@@ -34,6 +34,7 @@ def frame(support, num_rows=60):
         "positive": rng.gamma(4.0, 1000 * mean / 4.0),
         "proportion": np.clip(rng.beta(3.0, 2.0, num_rows), 0.01, 0.99),
         "class": np.where(x[:, 0] + rng.normal(size=num_rows) > 0, "hot", "cold"),
+        "order": 1 + np.digitize(2 * x[:, 0] + rng.logistic(size=num_rows), [-2.0, 0.0, 2.0]),
     }[support]
     return pd.DataFrame({"u": x[:, 0], "v": x[:, 1], "y": y})
 
@@ -46,13 +47,13 @@ def table(support, likelihood=None, seed=0, num_rows=60):
 
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_every_likelihood_fits_its_targets(name):
-    found, splitting = table(LIKELIHOODS[name].support, name)
+    found, splitting = table("order" if LIKELIHOODS[name].ordered else LIKELIHOODS[name].support, name)
     assert splitting.likelihood == name
     result = compare(found, {"map": MAP(num_steps=2)}, source="numbers", num_hidden=2, likelihood=name, progress=False)
     assert LIKELIHOODS[name].noise in result.model or name == "categorical"
     (fitted,) = result.fitted
     assert np.isfinite([*fitted.scores.values()][1])
-    if name != "categorical":
+    if LIKELIHOODS[name].support != "class":
         assert np.isfinite([*fitted.scores.values()]).all()
         assert draws_of(fitted.test).shape[0] >= 100
 
@@ -111,6 +112,23 @@ def test_likelihoods_are_inferred_from_the_values(values, expected):
     assert infer_likelihood(pd.Series(values), "classification") == "categorical"
 
 
+def test_an_order_of_classes_is_worth_something():
+    found, _ = table("order", "ordinal", num_rows=80)
+    assert found.classes == ("1", "2", "3", "4")
+    scores = {}
+    for likelihood in ("ordinal", "categorical"):
+        settings = {"source": "", "num_hidden": 3, "likelihood": likelihood, "progress": False}
+        result = compare(found, {"laplace": Laplace()}, **settings)
+        (fitted,) = result.fitted
+        assert fitted.test["conditional"]["probs"].sizes["class_id"] == 4
+        scores[likelihood] = fitted.scores["log density"]
+    assert (
+        "4 classes in order, cumulative logit link"
+        in compare(found, {"map": MAP()}, **settings | {"likelihood": "ordinal"}).model
+    )
+    assert scores["ordinal"] > scores["categorical"]
+
+
 def test_a_likelihood_implies_the_task():
     few = frame("count").assign(y=lambda data: data["y"] % 4)
     assert Splitting("y").resolved(few).task == "classification"
@@ -124,6 +142,10 @@ def test_a_likelihood_implies_the_task():
         (
             lambda: family_named("poisson", "classification"),
             "poisson is not for classification; choose from categorical",
+        ),
+        (
+            lambda: Splitting("y", likelihood="ordinal").resolved(frame("class")),
+            "The likelihood ordinal needs classes in order, but target column 'y' is text such as '(hot|cold)'; write numbers",
         ),
         (lambda: family_named("categorical", "regression"), "categorical is not for regression; choose from gaussian"),
         (lambda: prior_named("flat"), "There is no prior 'flat'; choose from fan_in, normal"),
