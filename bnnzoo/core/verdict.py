@@ -14,6 +14,7 @@ from bnnzoo.core.fit_warnings import (
     DivergenceWarning,
     FewEffectiveDrawsWarning,
     FitWarning,
+    NotConvergedWarning,
     ParetoKWarning,
     StillImprovingWarning,
     TreeDepthWarning,
@@ -148,6 +149,13 @@ def _of_optimisation(posterior: Posterior) -> Iterator[Trouble]:
                 f"The optimisation had not converged: the {name} improved by {rise:.3g} over the last tenth of its {steps} "
                 f"steps. Write a larger num_steps, or a larger learning_rate.",
             )
+        fall = max((_fall(sign * trace) for trace in stats[name]), default=0.0)
+        if fall and not posterior.info.config.get("kl_annealing"):  # which lowers the bound as it goes
+            yield Trouble(
+                NotConvergedWarning,
+                f"The optimisation ended worse than it began: the {name} of its last tenth is worse than that of its first by "
+                f"{fall:.3g}. Write a smaller learning_rate, start at a mode with init=MAP(), or standardise the data.",
+            )
 
 
 def _of_approximation(posterior: Posterior) -> Iterator[Trouble]:
@@ -205,12 +213,27 @@ def _slopes(z: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
 
 def _rise(trace: Tensor) -> float:
     """Return by how much a trace ``[T]`` rises over its last tenth; zero if that is little or noise."""
+    medians, errors = _tenths(trace)
+    rise = float(medians[-1] - medians[-2])
+    enough = max(MIN_RISE, _noise(errors[-2:]), MIN_SHARE * float(medians.max() - medians[0]))
+    return rise if rise > enough else 0.0
+
+
+def _fall(trace: Tensor) -> float:
+    """Return by how much the last tenth of a trace ``[T]`` lies below the first; zero if that is little or noise."""
+    medians, errors = _tenths(trace)
+    fall = float(medians[0] - medians[-1])
+    return fall if fall > max(MIN_RISE, _noise(errors[[0, -1]])) else 0.0
+
+
+def _tenths(trace: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the medians ``[10]`` of the tenths of a trace, and their standard errors; zeros if it is short or not finite."""
     tenth = len(trace) // 10
     if len(trace) < ENOUGH_STEPS or not bool(trace.isfinite().all()):
-        return 0.0
+        return torch.zeros(10), torch.zeros(10)
     parts = trace.double().cpu()[-10 * tenth :].reshape(10, tenth)
-    medians = parts.median(1).values
-    rise = float(medians[-1] - medians[-2])
-    noise = 3.0 * float((parts[-2:].var(1).sum() / tenth).sqrt())
-    enough = max(MIN_RISE, noise, MIN_SHARE * float(medians.max() - medians[0]))
-    return rise if rise > enough else 0.0
+    return parts.median(1).values, (parts.var(1) / tenth).sqrt()
+
+
+def _noise(errors: Tensor) -> float:
+    return 3.0 * float(errors.square().sum().sqrt())

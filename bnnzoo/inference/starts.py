@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,18 +17,35 @@ from bnnzoo.core.trained_weights import with_weights
 from bnnzoo.inference.config import run_method
 from bnnzoo.lowering.lowered import looped_value_and_grad
 
-__all__ = ["Evaluated", "Start", "evaluated_starts", "places_of_starts", "refuse_not_finite", "starting_points"]
+__all__ = [
+    "Evaluated",
+    "Start",
+    "evaluated_starts",
+    "moved_inwards",
+    "places_of_starts",
+    "refuse_not_finite",
+    "starting_points",
+]
 
 type Start = Tensor | Posterior | Method | nn.Module | Mapping[str, Tensor] | None
 
 MAX_ATTEMPTS, FROM_PRIOR = 100, 5
+
+HOPELESS, MAX_HALVINGS = 100.0, 8
+"""Nats per observation by which a start must be worse than one half as far from the middle to be moved there."""
 
 STEEPEST = 1e15
 """Norm of the gradient beyond which a start is drawn again: no step that a sampler's search tries is short enough to leave it."""
 
 
 def starting_points(
-    start: Start, num_chains: int, density: LogDensity, context: FitContext, *, traced: bool = False
+    start: Start,
+    num_chains: int,
+    density: LogDensity,
+    context: FitContext,
+    *,
+    traced: bool = False,
+    trains: bool = False,
 ) -> Tensor:
     """Return one starting point for each chain ``[C, P]`` at which the density and its gradient are finite.
 
@@ -43,6 +60,8 @@ def starting_points(
         As in ``Method.run``.
     traced : bool
         Evaluate the density through its batched graph even for a single start: for callers that need the graph anyway.
+    trains : bool
+        Move the model's own starts inwards where they explain the data hopelessly; see :func:`moved_inwards`.
 
     Raises
     ------
@@ -51,15 +70,22 @@ def starting_points(
     ModelError
         If the density is not finite at a start; the message names the site.
     """
-    return evaluated_starts(start, num_chains, density, context, traced=traced).theta
+    return evaluated_starts(start, num_chains, density, context, traced=traced, trains=trains).theta
 
 
 def evaluated_starts(
-    start: Start, num_chains: int, density: LogDensity, context: FitContext, *, traced: bool = False
+    start: Start,
+    num_chains: int,
+    density: LogDensity,
+    context: FitContext,
+    *,
+    traced: bool = False,
+    trains: bool = False,
 ) -> Evaluated:
     """Return what :func:`starting_points` does, with the density and the gradient evaluated there."""
     if start is None:
-        return _from_model(num_chains, density, context, traced)
+        found = _from_model(num_chains, density, context, traced)
+        return moved_inwards(found, density, traced=traced) if trains else found
     if isinstance(start, nn.Module | Mapping):
         weights = start.state_dict() if isinstance(start, nn.Module) else start
         theta = with_weights(density, density.init(num_chains, context.seed), weights)
@@ -88,6 +114,34 @@ def _from_model(num_chains: int, density: LogDensity, context: FitContext, trace
         theta = density.init(num_chains, context.seed).to(dtype=density.dtype, device=density.device)
         found = _evaluated(theta, density, traced)
     return _drawn_again(found, again, density, traced)
+
+
+def moved_inwards(found: Evaluated, density: LogDensity, *batch: Any, traced: bool = False) -> Evaluated:
+    """Halve the starts ``[C, P]`` of a training that explain the data hopelessly, as long as a half is much better.
+
+    Adam divides by gradients that it saw long ago: from a point where they are a million times those of a trained model, it
+    hardly moves. A sampler has no such memory, and its chains are better far apart.
+
+    Parameters
+    ----------
+    found : Evaluated
+        Starts, and the density there.
+    density : LogDensity
+    *batch
+        The mini-batch at which the density was evaluated. Default: all rows.
+    traced : bool
+        See :func:`starting_points`.
+    """
+    gain = HOPELESS * max(density.num_data, 1)
+    for _ in range(MAX_HALVINGS):
+        if not bool((found.value < -gain).any()):
+            return found
+        halved = _evaluated(found.theta / 2, density, traced, *batch)
+        better = _usable(halved) & (halved.value > found.value + gain)
+        if not bool(better.any()):
+            return found
+        found = _chosen(better, halved, found)
+    return found
 
 
 def _fresh(density: LogDensity, num_chains: int, seed: int, attempt: int) -> Tensor:
@@ -183,10 +237,10 @@ def places_of_starts(draws: Tensor, num_chains: int) -> tuple[Tensor, Tensor]:
     return places // size, places % size
 
 
-def _evaluated(theta: Tensor, density: LogDensity, traced: bool) -> Evaluated:
+def _evaluated(theta: Tensor, density: LogDensity, traced: bool, *batch: Any) -> Evaluated:
     single = len(theta) == 1 and not traced  # tracing would take longer
     evaluate = looped_value_and_grad(density.log_joint) if single else density.value_and_grad
-    return Evaluated(theta, *evaluate(theta, *density.data))
+    return Evaluated(theta, *evaluate(theta, *(batch or density.data)))
 
 
 def _finite(points: Evaluated) -> Tensor:

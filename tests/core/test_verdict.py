@@ -115,6 +115,24 @@ def test_an_objective_that_still_improves_is_told(name, sign):
     assert (kinds(with_trace(0.1 * steps, polish=500)) == []) == (name == "loss")
 
 
+@pytest.mark.parametrize(("name", "sign"), [("elbo", 1.0), ("loss", -1.0)])
+def test_an_objective_that_got_worse_is_told(name, sign):
+    exact, noise = exact_posterior(linear_gaussian()), torch.randn(2000)
+    fall = -3000 * (torch.arange(2000.0) > 500)
+
+    def with_trace(trace, **config):
+        stats = {name: (sign * trace + noise)[None]}
+        return replace(exact, info=replace(exact.info, config={"polish_steps": 0} | config, fit_stats=stats))
+
+    message = only(with_trace(fall), inference.NotConvergedWarning)
+    assert (
+        f"ended worse than it began: the {name} of its last tenth is worse than that of its first by 3e+03" in message
+    )
+    assert "init=MAP()" in message
+    assert kinds(with_trace(fall, kl_annealing=0.2)) == []
+    assert kinds(with_trace(-fall)) == []
+
+
 @pytest.mark.slow
 def test_fit_raises_each_kind_once_at_the_end():
     method = bz.NUTS(num_chains=2, num_warmup=0, num_draws=500, step_size=1.0, max_tree_depth=3)

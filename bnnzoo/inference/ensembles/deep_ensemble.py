@@ -128,7 +128,7 @@ class DeepEnsemble:
             If settings contradict each other, or ask for what the model does not have.
         """
         train_on, held_out = self._checked(density, context.seed)
-        start = starting_points(self.init, self.num_members, train_on, context)
+        start = starting_points(self.init, self.num_members, train_on, context, trains=True)
         team = Team(replace(self, init=None), start, range(self.num_members), context.seed)
         found = _trained(team, train_on, held_out, context)
         info = FitInfo(

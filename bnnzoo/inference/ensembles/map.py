@@ -98,7 +98,7 @@ class MAP:
         ValueError
             If mini-batches are asked for of a model without rows.
         """
-        start = evaluated_starts(self.init, self.num_members, density, context)
+        start = evaluated_starts(self.init, self.num_members, density, context, trains=True)
         search = Members(replace(self, init=None), start, range(self.num_members), context.seed)
         found = _searched(search, density, context)
         info = FitInfo(

@@ -170,7 +170,7 @@ def gaussians(swag: SWAG, num_members: int, density: LogDensity, context: FitCon
     _refuse_batch_norm(density)
     refuse_no_rows(density, "SWAG")
     method = _completed(swag, density.num_data)
-    start = starting_points(_with_members(swag.init, num_members), num_members, density, context)
+    start = starting_points(_with_members(swag.init, num_members), num_members, density, context, trains=True)
     found = _explored(Members(replace(method, init=None), start, range(num_members), context.seed), density, context)
     info = FitInfo(
         sampling="iid",

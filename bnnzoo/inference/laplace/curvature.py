@@ -162,6 +162,9 @@ def _warn_of_hessian(reason: str) -> None:
 def precision(density: LogDensity, theta: Tensor, curvature: Curvature, index: Tensor | None = None) -> Tensor:
     """Return minus the curvature ``[R, R]`` of the log joint density at ``theta[P]``: a Gaussian's precision.
 
+    Added up in double precision: rounding errors of the likelihood's largest eigenvalues, which small noise makes huge, must not
+    hide the prior's, without which the sum is singular.
+
     Parameters
     ----------
     density : LogDensity
@@ -174,7 +177,7 @@ def precision(density: LogDensity, theta: Tensor, curvature: Curvature, index: T
     if curvature == "hessian":
         return negative_hessian(density.log_joint, theta, density.data, index)
     return _prior_precision(density, theta, index) + sum_over_rows(
-        density, theta, curvature, lambda root: root.mT @ root, index
+        density, theta, curvature, lambda root: root.double().mT @ root.double(), index
     )
 
 

@@ -61,7 +61,7 @@ def dense_covariance(
             f"{hierarchical_hint(density)}"
         )
     try:
-        return Dense(scale_tril_of(matrix))
+        return Dense(scale_tril_of(matrix).to(theta.dtype))
     except torch.linalg.LinAlgError:  # type: ignore[attr-defined]  # public, but not in its __all__
         values = torch.linalg.eigvalsh(matrix)
     raise LaplaceError(_indefinite(values, str(curvature)) + hierarchical_hint(density))

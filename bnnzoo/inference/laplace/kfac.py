@@ -282,4 +282,4 @@ def _dense_block(density: LogDensity, theta: Tensor, site: Site, curvature: Curv
         raise LaplaceError(
             f"The precision of site {site.name!r} at the mode has the eigenvalue {float(values[0]):.3g}."
         )
-    return vectors, vectors.new_ones(1, 1), values.rsqrt()[:, None]
+    return vectors.to(theta.dtype), theta.new_ones(1, 1), values.rsqrt()[:, None].to(theta.dtype)

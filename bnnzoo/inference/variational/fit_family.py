@@ -123,7 +123,7 @@ def fit_family(
         If settings contradict each other.
     """
     if start is None:
-        theta = starting_points(method.init, method.num_restarts, density, context)
+        theta = starting_points(method.init, method.num_restarts, density, context, trains=True)
         start = torch.stack([family.start(loc, method.start_scale) for loc in theta])
     members = range(method.num_restarts)
     restarts = Restarts(replace(method, init=None), start, members, context.seed, family, clip)

@@ -15,7 +15,14 @@ __all__ = ["LowRank", "LowRankVI"]
 
 @dataclass(frozen=True)
 class LowRank:
-    """Gaussians with covariance ``F F^T + diag(s^2)``: ``params`` has P means, P log scales and the factor ``[P, rank]``."""
+    r"""Gaussians with a diagonal plus low-rank covariance: ``params`` has P means, P log scales and B, ``[P, rank]``.
+
+    .. math:: \Sigma = F F^\top + \operatorname{diag}(s^2), \qquad F = \operatorname{diag}(s) \sinh(B) / \sqrt{P}
+
+    Rows of the factor are in units of their own scale, and columns are scaled, because an optimiser moves all entries by the
+    same amount in its first steps: unscaled, these add up to a draw's move of far more than a posterior standard deviation
+    where the posterior is narrow. The hyperbolic sine lets large entries grow by factors.
+    """
 
     num_params: int
     rank: int
@@ -23,9 +30,9 @@ class LowRank:
     def start(self, loc: Tensor, scale: float) -> Tensor:
         """Return parameters with the given means ``[P]`` and a small random factor: zeros would stay zero."""
         generator = torch.Generator().manual_seed(0)
-        spread = scale * (0.5 / self.rank) ** 0.5
-        factor = spread * torch.randn(self.num_params * self.rank, generator=generator, dtype=torch.float64).to(loc)
-        return torch.cat([loc, torch.full_like(loc, math.log(scale * 0.5**0.5)), factor])
+        factor = torch.randn(self.num_params * self.rank, generator=generator, dtype=torch.float64).to(loc)
+        spread = (self.num_params / self.rank) ** 0.5  # half of the variance is the factor's
+        return torch.cat([loc, torch.full_like(loc, math.log(scale * 0.5**0.5)), (spread * factor).asinh()])
 
     def noise_size(self, num_params: int) -> int:
         """Return how many standard normal numbers a draw uses."""
@@ -45,7 +52,9 @@ class LowRank:
     def gaussian(self, params: Tensor) -> tuple[Tensor, LowRankPlusDiagonal]:
         """Return mean ``[P]`` and covariance."""
         loc, log_scale, factor = params.split([self.num_params, self.num_params, self.num_params * self.rank])
-        return loc, LowRankPlusDiagonal(factor.reshape(self.num_params, self.rank), log_scale.exp())
+        scale = log_scale.exp()
+        unit = factor.sinh().reshape(self.num_params, self.rank) / math.sqrt(self.num_params)
+        return loc, LowRankPlusDiagonal(scale[:, None] * unit, scale)
 
 
 @dataclass(frozen=True)

@@ -88,11 +88,11 @@ def test_adversarial_training_makes_predictions_flatter() -> None:
     model = models.supervised(models.mlp(1, (10,)), priors.normal(3.0), likelihoods.gaussian(0.1))
     y = (3 * x[:, 0]).sin()
     norms = []
-    for adversarial in (None, FGSM(0.1)):
+    for adversarial in (None, FGSM(0.3)):
         posterior = fit(model, DeepEnsemble(2, num_steps=300, adversarial=adversarial), x, y)
         means = torch.stack([posterior.density.conditional(row, x, y)["mean"] for row in posterior.theta[0]])
         norms.append(float(means.diff(dim=1).abs().max()))
-    assert norms[1] < norms[0]
+    assert norms[1] < 0.7 * norms[0]
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,15 @@ from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext
+from bnnzoo.core.minibatch import select
 from bnnzoo.inference.markov.stochastic.settings import StochasticSettings, rows_of_batch
 from bnnzoo.inference.optimise.batches import AllRows, MemberBatches
 from bnnzoo.inference.optimise.objectives import log_joint_objective
 from bnnzoo.inference.optimise.optimisers import Adam
 from bnnzoo.inference.optimise.schedules import Cosine
 from bnnzoo.inference.optimise.train import train
-from bnnzoo.inference.starts import refuse_not_finite, starting_points
+from bnnzoo.inference.starts import Evaluated, moved_inwards, refuse_not_finite, starting_points
+from bnnzoo.lowering.lowered import looped_value_and_grad
 
 __all__ = ["optimised_starts"]
 
@@ -35,7 +37,7 @@ def optimised_starts(settings: StochasticSettings, density: LogDensity, context:
         Adam(LEARNING_RATE),
         Cosine(),
         AllRows() if rows >= density.num_data else MemberBatches(rows),
-        density.init(settings.num_chains, context.seed).to(dtype=density.dtype, device=density.device),
+        _begun(settings, density, context, rows),
         num_steps=settings.optimise_steps,
         density=density,
         context=context,
@@ -43,3 +45,11 @@ def optimised_starts(settings: StochasticSettings, density: LogDensity, context:
     finite = found.trace[:, -1].isfinite() & found.params.isfinite().all(1)
     refuse_not_finite(found.params, finite, density)
     return found.params
+
+
+def _begun(settings: StochasticSettings, density: LogDensity, context: FitContext, rows: int) -> Tensor:
+    """Return where training begins ``[C, P]``: where the model starts, or further inwards if a mini-batch is hopeless there."""
+    theta = density.init(settings.num_chains, context.seed).to(dtype=density.dtype, device=density.device)
+    batch = select(density.data, slice(rows), density.num_data) if rows < density.num_data else density.data
+    found = Evaluated(theta, *looped_value_and_grad(density.log_joint)(theta, *batch))
+    return moved_inwards(found, density, *batch).theta
