@@ -112,12 +112,12 @@ figure.supxlabel("x")
 figure.supylabel("y")
 
 # %%
-# At this learning rate four of the six members of the Gaussian ensemble have failed, and two of the six with adversarial
-# training: their losses are no better than that of a constant. Their standard deviations swamp the mixture's: 323 at the edge
-# of the data, 7.0 without them. With the Laplace likelihood none failed, and one with adversarial training. Converged members
-# have a lower loss than the noise alone: they have fitted the noise, and are surer than NUTS, whose standard deviations at 4, 5
-# and 6 are 4.7, 27 and 58 (Gaussian) and 4.8, 25 and 56 (Laplace), where theirs are 2.6, 14 and 28, and 2.6, 8.8 and 20.
-# Started at converged networks no chain of NUTS has failed, but the chains have not converged (R-hat of the log density 1.5 and
-# 2.9): its numbers are a rough guide and no reference.
+# At this learning rate three of the six members of the Gaussian ensemble have failed, and two of the six with adversarial
+# training: their losses are no better than that of a constant. Their standard deviations swamp the mixture's: 290 at the edge
+# of the data, 9.6 without them. With the Laplace likelihood none failed, and one with adversarial training. Most converged
+# members have a lower loss than the noise alone: they have fitted the noise. Beyond the data they are surer than NUTS, whose
+# standard deviations at 5 and 6 are 22 and 54 (Gaussian) and 23 and 43 (Laplace), where theirs are 20 and 33, and 7.9 and 16.
+# Started at converged networks no chain of NUTS has failed, but the chains have not converged, as the fit warns: its numbers
+# are a rough guide and no reference.
 
 plt.show()
