@@ -86,11 +86,12 @@ def _divergences(posterior: Draws) -> Iterator[Trouble]:
     count = 0 if diverging is None else int(diverging.sum())
     if diverging is None or not count:
         return
-    target = posterior.info.config.get("target_accept", 0.8)
+    target = posterior.info.config.get("target_accept")
+    shorter = "Take shorter steps, use NUTS()" if target is None else f"Write a larger target_accept (now {target})"
     yield Trouble(
         DivergenceWarning,
         f"{count} of {diverging.numel()} trajectories diverged ({count / diverging.numel():.2g} of all): the draws avoid a part "
-        f"of the posterior. Write a larger target_accept (now {target}), or reparametrise the model, for example a scale and "
+        f"of the posterior. {shorter}, or reparametrise the model, for example a scale and "
         f"what it scales as mean + scale * z with z ~ Normal(0, 1).",
     )
 

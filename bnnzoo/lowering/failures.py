@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from bnnzoo.lowering.modes import DispatchMode
 
-__all__ = ["FailuresAsNaN", "is_numerical", "may_raise", "rescued"]
+__all__ = ["FailuresAsNaN", "Unfailing", "is_numerical", "may_raise", "rescued"]
 
 aten = torch.ops.aten
 LinAlgError: type[Exception] = torch._C._LinAlgError  # type: ignore[attr-defined]
@@ -61,15 +61,26 @@ class FailuresAsNaN(DispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self._last: Sequence[Any] = ()
+        self._run = Unfailing()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self._run(func, args, kwargs or {})
+
+
+class Unfailing:
+    """Runs operations one after the other; what a factorisation that fails returns is NaN, also for the check that follows."""
+
+    def __init__(self) -> None:
+        self._last: Sequence[Any] = ()
+
+    def __call__(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Return the result of an operation of torch."""
         if func is aten._linalg_check_errors.default:
             return self._spoil(args[0])
         try:
-            result = func(*args, **(kwargs or {}))
+            result = func(*args, **kwargs)
         except LinAlgError:
-            return _matrix_by_matrix(lambda matrix: func(matrix, *args[1:], **(kwargs or {})), args[0])
+            return _matrix_by_matrix(lambda matrix: func(matrix, *args[1:], **kwargs), args[0])
         if isinstance(result, tuple | list) and any(_is_info(each) for each in result):
             self._last = result
         return result

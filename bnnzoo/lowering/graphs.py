@@ -17,7 +17,6 @@ from torch.fx.node import map_arg
 
 from bnnzoo.lowering.compiling import static_shapes, written_when_called
 from bnnzoo.lowering.dtypes import with_explicit_dtypes
-from bnnzoo.lowering.failures import FailuresAsNaN
 from bnnzoo.lowering.in_place import without_writes
 from bnnzoo.lowering.layout import turn_products
 from bnnzoo.lowering.simplify import (
@@ -69,10 +68,8 @@ def _pure(
     flat: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor], decompositions: Mapping[Any, Callable[..., Any]]
 ) -> GraphModule:
     """Return a function as a graph that writes into none of its tensors, if it can be."""
-    # the graph does not depend on the inputs, so that it does not matter whether anything fails there
-    with FailuresAsNaN():
-        graph = operations_of(flat, inputs, decompositions)
-        return graph if without_writes(graph) else operations_of(functionalize(graph), inputs, decompositions)
+    graph = operations_of(flat, inputs, decompositions)
+    return graph if without_writes(graph) else operations_of(functionalize(graph), inputs, decompositions)
 
 
 def _without_waste(graph: GraphModule, on_cpu: bool) -> None:

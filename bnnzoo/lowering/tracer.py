@@ -2,7 +2,8 @@
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,6 +11,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx._lazy_graph_module import _make_graph_module
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from bnnzoo.lowering.failures import Unfailing
 from bnnzoo.lowering.modes import DispatchMode
 
 __all__ = ["operations_of"]
@@ -58,12 +60,30 @@ def operations_of(
     return graph
 
 
+class _Known(NamedTuple):
+    """What does not change about an operation, looked up once."""
+
+    is_composite: bool
+    is_random: bool
+    asks_for_value: bool
+    changes_shape: bool
+
+
+@cache
+def _known_of(func: Any) -> _Known:
+    tags = (torch.Tag.nondeterministic_seeded, torch.Tag.data_dependent_output, torch.Tag.inplace_view)
+    return _Known(func._can_decompose(), *(tag in func.tags for tag in tags))
+
+
 class _Tracer(DispatchMode):
     def __init__(self, decompositions: Mapping[Any, Callable[..., Any]]) -> None:
         super().__init__()
         self.graph, self.constants = Graph(), torch.nn.Module()
         self._decompositions = decompositions
-        self._nodes: Any = WeakTensorKeyDictionary()
+        # the graph does not depend on the values of tensors, so that it does not matter whether anything fails at these
+        self._run = Unfailing()
+        self._kept: dict[int, tuple[Tensor, Node]] = {}
+        self._large: Any = WeakTensorKeyDictionary()
         self._varying: set[Node] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -75,26 +95,25 @@ class _Tracer(DispatchMode):
                 result = self._decompositions[func](*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        if func._can_decompose():
+        known = _known_of(func)
+        if known.is_composite:
             with self:
                 return func.decompose(*args, **kwargs)
-        return self._written_down(func, args, kwargs)
+        return self._written_down(func, known, args, kwargs)
 
-    def _written_down(self, func: Any, args: Any, kwargs: Any) -> Any:
+    def _written_down(self, func: Any, known: "_Known", args: Any, kwargs: Any) -> Any:
         if func in LIFTS:  # of a new constant, which later operations may write into
             self.node_of(args[0], args[0].clone())
         new_args, new_kwargs = self.written(args), self.written(kwargs)
-        target = self._as_view(func, args[0]) if torch.Tag.inplace_view in func.tags else func
+        target = self._as_view(func, args[0]) if known.changes_shape else func
         node = self.graph.call_function(target, new_args, new_kwargs)
-        varies = torch.Tag.nondeterministic_seeded in func.tags or any(
-            source in self._varying for source in node.all_input_nodes
-        )
-        if torch.Tag.data_dependent_output in func.tags:
+        varies = known.is_random or not self._varying.isdisjoint(node.all_input_nodes)
+        if known.asks_for_value:
             if varies:
                 raise RuntimeError(f"The value of a tensor that depends on the inputs is asked for ({func}).")
             self.graph.erase_node(node)
             return func(*args, **kwargs)
-        result = func(*args, **kwargs)
+        result = self._run(func, args, kwargs)
         self._keep_all(result, node, varies)
         return result
 
@@ -115,15 +134,20 @@ class _Tracer(DispatchMode):
 
     def keep(self, tensor: Tensor, node: Node, varies: bool = True) -> None:
         """Remember which node a tensor comes from, and whether its values may differ the next time."""
-        self._nodes[tensor] = node
         if varies:
             self._varying.add(node)
-        node.meta["val"] = tensor if tensor.numel() <= SMALL else _described(tensor)
+        if tensor.numel() <= SMALL:
+            self._kept[id(tensor)] = (tensor, node)
+            node.meta["val"] = tensor
+        else:
+            self._large[tensor] = node
+            node.meta["val"] = _described(tensor)
         node.meta["device"] = tensor.device
 
     def node_of(self, tensor: Tensor, value: Tensor | None = None) -> Node:
         """Return where a tensor comes from: one that no operation has made is a constant, of its own or another value."""
-        node: Node | None = self._nodes.get(tensor)
+        kept = self._kept.get(id(tensor))  # which holds the tensor, so that no other one has its number
+        node: Node | None = kept[1] if kept else self._large.get(tensor)
         if node is None:
             name = f"constant{len(self.graph.nodes)}"
             self.constants.register_buffer(name, tensor if value is None else value)

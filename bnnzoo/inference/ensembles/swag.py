@@ -17,15 +17,21 @@ from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.ensembles.moments import IterateMoments
 from bnnzoo.inference.optimise.batches import MemberBatches
 from bnnzoo.inference.optimise.members import Members, joined, trained_in_parts
-from bnnzoo.inference.optimise.objectives import log_joint_objective
+from bnnzoo.inference.optimise.objectives import Inputs, log_joint_objective
 from bnnzoo.inference.optimise.optimisers import SGD
 from bnnzoo.inference.optimise.schedules import DecayToConstant
+from bnnzoo.inference.optimise.stiffness import largest_curvature
+from bnnzoo.inference.optimise.streams import MemberStreams
 from bnnzoo.inference.optimise.train import train
 from bnnzoo.inference.starts import Start, starting_points
+from bnnzoo.lowering.lowered import Lowered
 
 __all__ = ["SWAG", "MultiSWAG"]
 
 MAX_BATCH = 128
+
+LARGEST_RATE, PART_OF_STABLE = 0.001, 0.1
+"""Bounds of the default learning rate: a mini-batch's own curvature may be several times that of another, or of all rows."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +50,10 @@ class SWAG:
     ----------
     num_steps : int
         Steps of SGD, burn-in included.
-    learning_rate : float
-        Of the loss per observation, as usual for SGD: minus the log joint density divided by the number of observations.
+    learning_rate : float, optional
+        Of the loss per observation, as usual for SGD: minus the log joint density divided by the number of observations. Default:
+        0.001, or, if that is less, a tenth of the largest rate at which descent with this momentum is stable near the start.
+        It is in ``posterior.info.config``.
     momentum : float
         Of SGD.
     batch_size : int, optional
@@ -84,7 +92,7 @@ class SWAG:
     """
 
     num_steps: Count = 2000
-    learning_rate: Positive = 0.001
+    learning_rate: Positive | None = None
     momentum: Annotated[float, Range(0, 1, open_high=True)] = 0.9
     batch_size: Count | None = None
     burn_in: Annotated[float, Range(0, 1, open_high=True)] = 0.25
@@ -171,12 +179,19 @@ def gaussians(swag: SWAG, num_members: int, density: LogDensity, context: FitCon
     refuse_no_rows(density, "SWAG")
     method = _completed(swag, density.num_data)
     start = starting_points(_with_members(swag.init, num_members), num_members, density, context, trains=True)
+    if method.learning_rate is None:
+        method = replace(method, learning_rate=_default_rate(method, start, density, context.seed))
     found = _explored(Members(replace(method, init=None), start, range(num_members), context.seed), density, context)
     info = FitInfo(
         sampling="iid",
         num_gradients=found.trace.numel(),
         complete=found.complete,
-        config={"batch_size": method.batch_size, "every": method.every, "num_iterates": found.num_iterates},
+        config={
+            "batch_size": method.batch_size,
+            "every": method.every,
+            "learning_rate": method.learning_rate,
+            "num_iterates": found.num_iterates,
+        },
         fit_stats={"loss": -found.trace},
     )
     parts = zip(found.loc, found.factors, found.scales, strict=True)
@@ -201,6 +216,26 @@ def _completed(method: SWAG, num_data: int) -> SWAG:
     return replace(method, batch_size=size, every=every)
 
 
+def _default_rate(method: SWAG, start: Tensor, density: LogDensity, seed: int) -> float:
+    r"""Return a learning rate at which SGD stays near ``start[C, P]``.
+
+    With momentum :math:`\beta`, gradient descent is stable where the largest eigenvalue of the Hessian of the loss per
+    observation, which is estimated on a mini-batch, is less than :math:`2 (1 + \beta)` over the rate.
+    """
+    assert method.batch_size is not None
+    members = MemberStreams(seed, range(len(start)))
+    batch = next(MemberBatches(method.batch_size).stream(density, members))
+    objective = log_joint_objective(density)
+    both = Lowered(objective.value_and_grad, objective.looped_value_and_grad)
+    noise = torch.randn(start.shape, generator=torch.Generator().manual_seed(seed)).to(start)
+    curvature = largest_curvature(
+        lambda theta: both(theta, Inputs((), (), (), batch))[1], start, torch.ones_like(start), noise
+    )
+    steepest = float(curvature.max()) / density.num_data
+    stable = 2 * (1 + method.momentum) / steepest if steepest > 0 else torch.inf
+    return min(LARGEST_RATE, PART_OF_STABLE * stable) if stable > 0 else LARGEST_RATE
+
+
 def _num_burnt(method: SWAG) -> int:
     return round(method.burn_in * method.num_steps)
 
@@ -222,6 +257,7 @@ def _explored_together(descent: Members[SWAG], density: LogDensity, context: Fit
     method = descent.method
     assert method.batch_size is not None
     assert method.every is not None
+    assert method.learning_rate is not None
     moments = IterateMoments(method.every, _num_burnt(method), method.rank)
     found = train(
         log_joint_objective(density),

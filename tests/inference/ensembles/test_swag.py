@@ -1,5 +1,7 @@
 """SWAG: moments of Gaussian iterates, the covariance between layers, and what is refused."""
 
+from typing import Any
+
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -130,6 +132,37 @@ def test_members_on_an_executor_are_those_of_one_batch() -> None:
     for one, other in zip(apart.components, together.components, strict=True):
         torch.testing.assert_close(one.loc, other.loc, rtol=1e-9, atol=1e-10)
         torch.testing.assert_close(one.covariance.dense(), other.covariance.dense(), rtol=1e-7, atol=1e-12)
+
+
+def regression(noise: float) -> tuple[Any, Tensor, Tensor]:
+    """Return a regression on rows that are all alike, so that every mini-batch has the curvature of all rows."""
+
+    def model(x: Tensor, y: Tensor) -> None:
+        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+        with pyro.plate("rows", len(x)):
+            pyro.sample("y", dist.Normal(x @ w, noise), obs=y)
+
+    x = torch.tensor([3.0, 4.0], dtype=torch.float64).expand(200, 2)
+    noisy = 1.0 + noise * torch.randn(200, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return model, x, noisy
+
+
+def test_the_default_learning_rate_is_a_tenth_of_the_largest_stable_one() -> None:
+    model, x, y = regression(0.01)
+    posterior = fit(model, SWAG(num_steps=400), x, y, seed=0, dtype=torch.float64, progress=False)
+    steepest = 25.0 / 0.01**2 + 1 / 200  # of the loss per observation: |x|^2 / noise^2, and the prior
+    expected = 0.1 * 2 * (1 + 0.9) / steepest
+    assert posterior.info.config["learning_rate"] == pytest.approx(expected, rel=1e-4)
+    mode = torch.linalg.solve(x.mT @ x / 0.01**2 + torch.eye(2), x.mT @ y / 0.01**2)
+    sd = torch.linalg.inv(x.mT @ x / 0.01**2 + torch.eye(2)).diagonal().sqrt()
+    assert bool(((posterior.loc - mode) / sd).abs().max() < 1.0)
+
+
+def test_the_default_learning_rate_is_at_most_a_thousandth() -> None:
+    posterior = fit(TARGET.model, MultiSWAG(2, SWAG(**SHORT)), *TARGET.data)
+    assert {each.info.config["learning_rate"] for each in posterior.components} == {0.001}
+    own = fit(TARGET.model, SWAG(learning_rate=0.002, **SHORT), *TARGET.data)
+    assert own.info.config["learning_rate"] == 0.002
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,15 @@
 """How curved the density is along each parameter: the units in which stochastic-gradient chains take their steps."""
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
 from bnnzoo.inference.markov.stochastic.dynamics import Measured
+from bnnzoo.inference.optimise.stiffness import Gradient, difference, largest_curvature
 
-__all__ = ["NUM_PROBES", "largest_curvature", "measured", "probed_curvature", "scales_from"]
-
-type Gradient = Callable[[Tensor], Tensor]
+__all__ = ["NUM_PROBES", "measured", "probed_curvature", "scales_from"]
 
 NUM_PROBES = 8
-"""Differences of gradients from which rows of the Hessian, or its largest eigenvalue, are estimated."""
+"""Differences of gradients from which rows of the Hessian are estimated."""
 
 LOWEST = 1e-4
 """The curvature of a parameter counts as at least this part of the mean: a gradient that happens to be zero has no scale."""
@@ -31,29 +28,9 @@ def probed_curvature(gradient: Gradient, theta: Tensor, signs: Tensor) -> Tensor
     signs : Tensor [K, C, P]
         Random signs z.
     """
-    here, size = gradient(theta), _difference(theta)
+    here, size = gradient(theta), difference(theta)
     squares = torch.stack([(gradient(theta + size * z) - here) ** 2 for z in signs])
     return squares.mean(0).sqrt() / size
-
-
-def largest_curvature(gradient: Gradient, theta: Tensor, scale: Tensor, start: Tensor) -> Tensor:
-    """Return the size of the largest eigenvalue of the Hessian in units of ``scale[C, P]``, ``[C]``, by power iteration.
-
-    Parameters
-    ----------
-    gradient : callable
-        ``theta[C, P] -> [C, P]``, the same function at each call.
-    theta, scale, start : Tensor [C, P]
-        Where, in which units, and in which direction to begin.
-    """
-    here, size, tiny = gradient(theta), _difference(theta), torch.finfo(theta.dtype).tiny
-    direction, length = start, start.norm(dim=1, keepdim=True)
-    for _ in range(NUM_PROBES):
-        along = scale * direction / length.clamp(min=tiny)
-        step = size / along.abs().amax(1, keepdim=True).clamp(min=tiny)
-        direction = scale * (gradient(theta + step * along) - here) / step
-        length = direction.norm(dim=1, keepdim=True)
-    return length.squeeze(1)
 
 
 def measured(
@@ -80,7 +57,3 @@ def scales_from(curvature: Tensor) -> Tensor:
     usable = torch.where(curvature.isfinite(), curvature, curvature.nan_to_num(0.0, 0.0, 0.0).amax(1, keepdim=True))
     lowest = (LOWEST * usable.mean(1, keepdim=True)).clamp(min=torch.finfo(usable.dtype).tiny)
     return usable.clamp(min=lowest).rsqrt()
-
-
-def _difference(theta: Tensor) -> float:
-    return float(torch.finfo(theta.dtype).eps ** (1 / 3))

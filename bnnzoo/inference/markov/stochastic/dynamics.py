@@ -73,6 +73,10 @@ class StochasticDynamics(Protocol):
         """Return the default step size of each chain ``[C]``."""
         ...
 
+    def reversed(self, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return what a chain carries after a draw that was rejected: what has a direction points back."""
+        ...
+
     def move(
         self, gradient: Tensor, state: tuple[Tensor, ...], step: Step, noise: Tensor
     ) -> tuple[Tensor, tuple[Tensor, ...]]:

@@ -4,11 +4,10 @@ All chains move in one batch of tensors, each with an order of the rows, a step 
 draws do not depend on which others run beside it.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,91 +19,24 @@ from bnnzoo.inference.markov.stochastic.curvature import NUM_PROBES, measured, p
 from bnnzoo.inference.markov.stochastic.dynamics import Measured, Step, StochasticDynamics
 from bnnzoo.inference.markov.stochastic.gradients import Anchor, GradientMoments, Stochastic, no_moments, observed
 from bnnzoo.inference.markov.stochastic.settings import Plan, StochasticSettings, divergence
+from bnnzoo.inference.markov.stochastic.state import StochasticState, first_state
 from bnnzoo.inference.markov.stochastic.target import Target
 from bnnzoo.inference.optimise.batches import Batch
 from bnnzoo.lowering.lowered import LoopStep
 
-__all__ = ["StochasticLoop", "StochasticSampler", "StochasticState", "batched_step"]
+__all__ = ["StochasticLoop", "StochasticSampler", "batched_step"]
 
 STEPS_OF_NOISE = 16
-FIRST_STEP_SIZE = 1e-6
-"""Of a chain that starts where the Hessian cannot be estimated: it hardly moves until a window of gradients has been seen."""
-
 SHORTENED = 0.25
 """Factor of the step size of a chain that has left the region where the density is finite, during warm-up."""
 
 
-class StochasticState(NamedTuple):
-    """Where the chains are, what they have learnt, and counters.
+DEEPEST_FALL, DEEPEST_FALL_OF_A_ROW = 1000.0, 10.0
+"""By how many nats the log density may fall from draw to draw, in all and for each observation, besides one for each parameter.
 
-    Attributes
-    ----------
-    theta : Tensor [C, P]
-    carried : tuple of Tensor [C, P]
-        What the dynamics carry from step to step, such as momenta.
-    moments : GradientMoments
-        Of the gradients of the current window.
-    scale, gradient_noise : Tensor [C, P]
-        Units of the parameters, and variance of the noise of gradients.
-    step_size : Tensor [C]
-    anchor : tuple of Tensor [C, P]
-        Of the control variate, if there is one.
-    value : Tensor [C]
-        Estimate of the log density before the latest step.
-    tuning : tuple of Tensor [C]
-        What a kind of loop learns besides.
-    iteration, num_steps, num_gradients : int
-        Draws, steps and gradients of each chain so far; a gradient on all rows counts as many as it has batches.
-    num_rejected : int
-        How often a chain was taken back from where the log density is not finite.
-    """
-
-    theta: Tensor
-    carried: tuple[Tensor, ...]
-    moments: GradientMoments
-    scale: Tensor
-    gradient_noise: Tensor
-    step_size: Tensor
-    anchor: Anchor
-    value: Tensor
-    tuning: tuple[Tensor, ...] = ()
-    iteration: int = 0
-    num_steps: int = 0
-    num_gradients: int = 0
-    num_rejected: int = 0
-
-    def counted(self, num_gradients: float) -> "StochasticState":
-        """Add to the number of gradients; with a control variate they come in pairs."""
-        pairs = 2 if self.anchor else 1
-        return self._replace(num_gradients=self.num_gradients + pairs * math.ceil(num_gradients))
-
-    def tuned(self, found: Measured, size: Tensor) -> "StochasticState":
-        """Return this state with new units and step sizes ``[C]``; a chain with gradients that overflowed keeps its own."""
-        usable = found.curvature.isfinite().all(1) & found.noise.isfinite().all(1) & size.isfinite()
-        row = usable[:, None]
-        return self._replace(
-            scale=torch.where(row, found.scale, self.scale),
-            gradient_noise=torch.where(row, found.noise, self.gradient_noise),
-            step_size=torch.where(usable, size, self.step_size),
-        )
-
-    def taken_back(self, chains: Tensor, before: "StochasticState") -> "StochasticState":
-        """Return this state with the positions of ``before`` and a shorter step for the marked chains ``[C]``."""
-        pairs = zip((self.theta, *self.carried), (before.theta, *before.carried), strict=True)
-        theta, *carried = (torch.where(chains[:, None], old, new) for new, old in pairs)
-        size = torch.where(chains, SHORTENED * self.step_size, self.step_size)
-        return self._replace(theta=theta, carried=tuple(carried), moments=before.moments, step_size=size)
-
-    def stats(self, num_steps: int) -> Tensor:
-        """Return the statistics ``[C, 3]`` of a draw that took so many steps."""
-        columns = (self.value, torch.full_like(self.value, num_steps), self.step_size)
-        return torch.stack([column.double() for column in columns], 1).cpu()
-
-
-def first_state(theta: Tensor, anchor: Anchor) -> StochasticState:
-    """Return the state of chains at ``theta[C, P]`` before anything is known of the density."""
-    ones, zeros, value = torch.ones_like(theta), torch.zeros_like(theta), torch.zeros_like(theta[:, 0])
-    return StochasticState(theta, (), no_moments(theta), ones, zeros, FIRST_STEP_SIZE + value, anchor, value)
+Steps that have become too long take a chain to where its predictions are absurd long before they overflow. A mode is higher than
+what is typical by half a nat for each parameter.
+"""
 
 
 def batched_step(dynamics: StochasticDynamics, gradient_of: Stochastic) -> Callable[..., Any]:
@@ -143,7 +75,7 @@ class StochasticLoop(ChainLoop):
     """
 
     kind = "stochastic"
-    stats_names = ("log_density_estimate", "n_steps", "step_size")
+    stats_names = ("log_density_estimate", "n_steps", "diverging", "step_size")
 
     def __init__(
         self,
@@ -162,6 +94,8 @@ class StochasticLoop(ChainLoop):
         self._table = torch.stack([plan.factors, plan.noise.to(plan.factors)], 1).to(theta)
         self._row_of_warmup = self._table.new_tensor([plan.factor_of_warmup, 1.0])
         self._offsets = list(accumulate(plan.steps_of_draws, initial=0))
+        hot = max(1.0, settings.temperature) * self.num_params
+        self._deepest_fall = DEEPEST_FALL + DEEPEST_FALL_OF_A_ROW * density.num_data + hot
         self.state = self._begun(theta)
         self.step = _compiled(self)
 
@@ -177,7 +111,7 @@ class StochasticLoop(ChainLoop):
 
     @property
     def num_rejected(self) -> int:
-        """Number of times a chain was taken back, in warm-up."""
+        """Number of times a chain was taken back."""
         return self.state.num_rejected
 
     def advance(self) -> None:
@@ -185,9 +119,9 @@ class StochasticLoop(ChainLoop):
         place, before = self.state.iteration - self._num_warmup, self.state  # a negative place is one of warm-up
         first, end = self._offsets[place : place + 2] if place >= 0 else (0, self.plan.steps_of_warmup)
         self._travel(self._table[first:end] if place >= 0 else self._row_of_warmup.expand(end, 2))
-        self._take_back(before, warm=place < 0)
+        lost = self._taken_back(before, warm=place < 0)
         if place >= 0:
-            self._keep(torch.arange(self.num_chains), self.state.theta, self.state.stats(end - first))
+            self._keep(torch.arange(self.num_chains), self.state.evaluated[0], self.state.stats(end - first, lost))
         self.state = self.state._replace(iteration=self.state.iteration + 1)
         if place < 0:
             self._learn()
@@ -212,9 +146,11 @@ class StochasticLoop(ChainLoop):
         hessian = probed_curvature(self.target.on_a_batch(anchor), theta, signs)
         noise = hessian * (0.0 if anchor else self.target.batches_of_data - 1)
         self.state = first_state(theta, anchor)
-        self.state = self.state.counted((1 + NUM_PROBES) + (self.target.batches_of_data / 2 if anchor else 0))
+        value, _ = self.target.value_and_grad_on_a_batch(anchor)(theta)
+        self.state = self.state.counted((2 + NUM_PROBES) + (self.target.batches_of_data / 2 if anchor else 0))
         found = self._tune(hessian + noise, noise)
-        return self.state._replace(carried=self.dynamics.start(found, self.streams.normals(self.num_params)))
+        carried = self.dynamics.start(found, self.streams.normals(self.num_params))
+        return self.state._replace(carried=carried, evaluated=(theta, *carried), value=value)
 
     def _tune(self, curvature: Tensor, noise: Tensor) -> Measured:
         """Set scales and step sizes by the mean squared gradients ``[C, P]`` and the variance of their noise."""
@@ -245,7 +181,8 @@ class StochasticLoop(ChainLoop):
                 found = self.step(state.theta, *state.carried, *state.moments, *inputs)
             theta, *carried, count, square, difference, previous, value = found
             moments = GradientMoments(count, square, difference, previous)
-            state = state._replace(theta=theta, carried=tuple(carried), moments=moments, value=value)
+            here = (state.theta, *state.carried)
+            state = state._replace(theta=theta, carried=tuple(carried), moments=moments, value=value, evaluated=here)
             self.state = state._replace(num_steps=state.num_steps + 1)
         self.state = self.state.counted(len(numbers))
 
@@ -255,20 +192,25 @@ class StochasticLoop(ChainLoop):
         if self.settings.control_variates == "svrg" and state.num_steps and state.num_steps % target.svrg_period == 0:
             self.state = state.counted(target.batches_of_data / 2)._replace(anchor=target.anchor_at(state.theta))
 
-    def _take_back(self, before: StochasticState, *, warm: bool) -> None:
-        """Take chains back that have left the region where the density is finite, and shorten their steps.
+    def _taken_back(self, before: StochasticState, *, warm: bool) -> Tensor:
+        """Take chains back that have left the region where the density is finite, or fallen far, and mark them ``[C]``.
+
+        They repeat their draw and turn round, as chains do whose proposal is rejected; during warm-up their steps become shorter.
 
         Raises
         ------
         FloatingPointError
-            If the step size is fixed, or warm-up is over.
+            If that happens during warm-up and the step size is fixed.
         """
-        lost = ~self.state.theta.isfinite().all(1)
-        if not bool(lost.any()):
-            return
-        if not warm or self.settings.step_size is not None:
-            raise divergence(self.settings, lost, self.state.iteration, self.state.step_size)
-        self.state = self.state.taken_back(lost, before)._replace(num_rejected=self.num_rejected + int(lost.sum()))
+        fell = self.state.value < before.value - self._deepest_fall
+        lost = fell | ~(self.state.theta.isfinite().all(1) & self.state.value.isfinite())
+        if bool(lost.any()):
+            if warm and self.settings.step_size is not None:
+                raise divergence(self.settings, lost, self.state.iteration, self.state.step_size)
+            place, *carried = before.evaluated
+            before = before._replace(evaluated=(place, *self.dynamics.reversed(tuple(carried))))
+            self.state = self.state.taken_back(lost, before, SHORTENED if warm else 1.0)
+        return lost
 
     @property
     def _steps(self) -> tuple[LoopStep, ...]:

@@ -49,6 +49,10 @@ class RMSPropLangevin:
         """Return V before the first step ``[C, P]``: that of the gradients to be expected."""
         return (measured.curvature / self.num_data**2,)
 
+    def reversed(self, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return V, which has no direction."""
+        return state
+
     def step_size(self, measured: Measured) -> Tensor:
         """Return the step size ``[C]`` by the rule of SGLD, with G in place of its squared scales."""
         root = self._preconditioner(measured.curvature / self.num_data**2)

@@ -119,12 +119,11 @@ def refuse_inconsistent(settings: StochasticSettings, density: LogDensity) -> No
 
 
 def divergence(settings: StochasticSettings, lost: Tensor, iteration: int, step_size: Tensor) -> FloatingPointError:
-    """Return the error for the first of the ``lost[C]`` chains, which came to where the density is not finite."""
+    """Return the error for the first of the ``lost[C]`` chains: warming up, they came to where the density is not finite."""
     chain = int(lost.nonzero()[0])
     size = float(step_size[chain])
-    place = iteration - settings.num_warmup
-    when = f"draw {place}" if place >= 0 else f"draw {iteration} of warm-up"
     return FloatingPointError(
-        f"Chain {chain} left the region where the log density is finite, at {when} with step size {size:.3g}. Lower "
-        f"step_size, warm up longer, start at a mode with init=MAP(num_members={settings.num_chains}), or use NUTS()."
+        f"Chain {chain} left the region where the log density is finite, at draw {iteration} of warm-up with step size "
+        f"{size:.3g}. Lower step_size, leave it out, start at a mode with init=MAP(num_members={settings.num_chains}), or use "
+        f"NUTS()."
     )

@@ -61,6 +61,11 @@ class UnderdampedLangevin:
         """Return the momentum ``[C, P]`` from its stationary distribution."""
         return (self.temperature**0.5 * noise,)
 
+    def reversed(self, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return minus the momentum ``[C, P]``: otherwise it would lead to the same place again."""
+        (momentum,) = state
+        return (-momentum,)
+
     def step_size(self, measured: Measured) -> Tensor:
         r"""Return the step size ``[C]`` at which gradient noise of variance V heats the chain by ``variance_bias``, at most.
 

@@ -43,6 +43,10 @@ class Langevin:
         """Return nothing: a chain is its position."""
         return ()
 
+    def reversed(self, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return nothing."""
+        return ()
+
     def step_size(self, measured: Measured) -> Tensor:
         r"""Return the step size ``[C]`` at which the stationary variance is too large by ``variance_bias``, at most.
 

@@ -64,6 +64,11 @@ class MicrocanonicalLangevin:
         """Return a direction ``[C, P]`` for each chain."""
         return (vmap(DYNAMICS.refresh)(noise),)
 
+    def reversed(self, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Return the opposite direction ``[C, P]``."""
+        (direction,) = state
+        return (-direction,)
+
     def step_size(self, measured: Measured) -> Tensor:
         """Return the step size ``[C]`` with which the tuning begins."""
         num_params = measured.scale.shape[1]

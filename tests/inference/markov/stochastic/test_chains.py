@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.density import build_density
+from bnnzoo.core.fit_warnings import DivergenceWarning
 from bnnzoo.core.method import FitContext
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.sites import ModelError
@@ -108,6 +109,45 @@ def test_a_chain_that_diverges_is_named_with_what_to_change() -> None:
     method = quick(SGLD, step_size=100.0, preconditioning=None, steps_per_draw=300)
     with pytest.raises(FloatingPointError, match=r"Chain 0 left the region .* draw 0 of warm-up .* Lower step_size"):
         fitted(method)
+
+
+def with_a_hole(y: Tensor) -> None:
+    """Stand for a model that cannot be evaluated where its first parameter is above one."""
+    z = pyro.sample("z", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+    pyro.factor("hole", 1e-6 * (1.0 - z[0]).sqrt())
+    with pyro.plate("rows", len(y)):
+        pyro.sample("y", dist.Normal(0.1 * z[1], 1.0), obs=y)
+
+
+@pytest.mark.filterwarnings("ignore::bnnzoo.core.fit_warnings.ChainsApartWarning")
+@pytest.mark.filterwarnings("ignore::bnnzoo.core.fit_warnings.FewEffectiveDrawsWarning")
+@pytest.mark.parametrize("kind", [SGLD, SGHMC])
+def test_a_chain_in_a_hole_repeats_its_draw_and_is_counted(kind: Any) -> None:
+    start = torch.zeros(2, 2, dtype=torch.float64)
+    method = kind(
+        num_chains=2, num_warmup=0, num_draws=600, steps_per_draw=10, step_size=0.2, preconditioning=None, init=start
+    )
+    with pytest.warns(DivergenceWarning, match=r"trajectories diverged .* Take shorter steps, use NUTS\(\), or repar"):
+        posterior = fit(with_a_hole, method, torch.zeros(20, dtype=torch.float64), seed=0, progress=False)
+    z, lost = posterior.draws()[..., 0], posterior.info.sample_stats["diverging"]
+    assert lost.dtype == torch.bool and 10 < int(lost.sum()) == posterior.info.num_rejected
+    assert bool((z < 1.0).all())
+    assert bool((z[:, 1:] == z[:, :-1])[lost[:, 1:]].all()) and not bool((z[:, 1:] == z[:, :-1])[~lost[:, 1:]].any())
+
+
+@pytest.mark.parametrize("kind", [SGLD, SGHMC])
+def test_a_chain_whose_steps_are_too_long_stays_where_the_posterior_is(kind: Any) -> None:
+    mode = fit(TARGET.model, MAP(), *TARGET.data, progress=False, dtype=torch.float64).draws()[:, 0].expand(2, -1)
+    method = kind(
+        num_chains=2, num_warmup=0, num_draws=20, steps_per_draw=10, step_size=5.0, preconditioning=None, init=mode
+    )
+    posterior = fit(TARGET.model, method, *TARGET.data, progress=False, dtype=torch.float64)
+    assert int(posterior.info.sample_stats["diverging"].sum()) > 20
+    density = build_density(TARGET.model, *TARGET.data, dtype=torch.float64)
+    values = torch.tensor(
+        [[float(density.log_joint(theta, *TARGET.data)) for theta in chain] for chain in posterior.draws()]
+    )
+    assert bool((values[:, 1:] > values[:, :-1] - (1000 + 10 * len(TARGET.data[0]) + 3)).all())
 
 
 def test_a_density_that_is_not_finite_names_the_site() -> None:
