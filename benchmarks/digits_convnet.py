@@ -1,15 +1,19 @@
 """A small convolutional network on MNIST: ensembles, SWAG, stochastic gradients, dropout and a last layer against the mode.
 
 Each seed holds out three digits, trains on 1,000 images of the others at 14 x 14 pixels and tests on the rest of them. Every
-method starts from or trains with the same settings of Adam; apart from that it has its defaults. Seconds are processor time of
+method starts from or trains with the same settings of Adam; apart from that it has its defaults. Each method, the mode too,
+has the prior scale with which it best predicts a fifth of the training images of the first seed. Seconds are processor time of
 the fit and of its predictions. A run that was stopped goes on after its last score.
 
-Run: python -m benchmarks.digits_convnet [seeds]     (needs images/mnist_5000.npz in BNNZOO_DATA)
+Run: python -m benchmarks.digits_convnet [seeds] [processes]     (needs images/mnist_5000.npz in BNNZOO_DATA)
 """
 
 import json
+import os
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
 from typing import Any
 
 import numpy as np
@@ -20,6 +24,12 @@ from benchmarks.out_of_distribution import LIKELIHOOD, NUM_DRAWS, Split, area, f
 from benchmarks.pairs import RESULTS, processor_seconds, write
 
 SHAPE, CLASSES = (1, 14, 14), 7
+SCALES = (1.4, 4.0, 10.0, 25.0)
+"""Of the prior, times one over the root of the number of inputs of a layer."""
+
+HELD_OUT = 200
+"""Images of the training part by which the scale is chosen."""
+
 TRAINED: dict[str, Any] = {"num_steps": 1000, "learning_rate": 0.005, "batch_size": 100}
 MODE = bz.MAP(**TRAINED, polish_steps=0)
 METHODS: dict[str, Any] = {
@@ -34,15 +44,33 @@ METHODS: dict[str, Any] = {
 }
 
 
+type Row = dict[str, float]
+type Found = dict[str, dict[str, dict[str, Row]]]
+"""By part ("scales", "seeds"), method, and scale or seed."""
+
+
 def images(data: Split) -> Split:
     """Return the rows as images with one channel."""
     names = ("x", "x_test", "x_unknown", "x_shuffled")
     return replace(data, **{name: getattr(data, name).reshape(-1, *SHAPE) for name in names})
 
 
-def scores(method: Any, data: Split, seed: int) -> dict[str, float]:
+def held_out(data: Split) -> Split:
+    """Return the training part as a part to train on and one to test on."""
+    kept, held = slice(HELD_OUT, None), slice(HELD_OUT)
+    return replace(data, x=data.x[kept], y=data.y[kept], x_test=data.x[held], y_test=data.y[held])
+
+
+def one(name: str, seed: int, scale: float, choosing: bool) -> Row:
+    """Return the scores of one method on one seed; on a fifth of the training part if the scale is to be chosen."""
+    torch.set_num_threads(1)
+    data = images(split(load("mnist"), seed))
+    return scores(METHODS[name], held_out(data) if choosing else data, seed, scale)
+
+
+def scores(method: Any, data: Split, seed: int, scale: float) -> Row:
     """Return what a method scores on the test images, and how well it finds its errors and the digits held out."""
-    model = bz.models.supervised(bz.models.convnet(SHAPE, CLASSES), bz.priors.fan_in(1.4), LIKELIHOOD)
+    model = bz.models.supervised(bz.models.convnet(SHAPE, CLASSES), bz.priors.fan_in(scale), LIKELIHOOD)
     began = processor_seconds()
     posterior = fitted(model, method, data, seed)
     num_draws = None if posterior.info.sampling == "ensemble" else NUM_DRAWS
@@ -61,40 +89,48 @@ def scores(method: Any, data: Split, seed: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Score every method seed by seed, write each score as it is there, and print the table."""
-    torch.set_num_threads(1)
+    """Choose scales, score every method seed by seed, write each score as it is there, and print the table."""
+    seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     found = measured()
-    for seed in range(int(sys.argv[1]) if len(sys.argv) > 1 else 5):
-        data = images(split(load("mnist"), seed))
-        for name, method in METHODS.items():
-            rows = found.setdefault(name, {})
-            if str(seed) not in rows:
-                rows[str(seed)] = scores(method, data, seed)
-                print(seed, name, {key: round(value, 4) for key, value in rows[str(seed)].items()}, flush=True)
-                record(found)
-    for name, rows in found.items():
-        gain = [row["log_density"] - found["MAP"][seed]["log_density"] for seed, row in rows.items()]
-        print(name, summary(list(rows.values())))
+    with ProcessPoolExecutor(int(sys.argv[2]) if len(sys.argv) > 2 else os.cpu_count(), get_context("spawn")) as pool:
+        fill(
+            found, "scales", {(name, str(scale)): (name, 0, scale, True) for name in METHODS for scale in SCALES}, pool
+        )
+        best = {name: max(rows, key=lambda scale: rows[scale]["log_density"]) for name, rows in found["scales"].items()}
+        tasks = {(name, str(seed)): (name, seed, float(best[name]), False) for seed in range(seeds) for name in METHODS}
+        fill(found, "seeds", tasks, pool)
+    for name, rows in found["seeds"].items():
+        gain = [row["log_density"] - found["seeds"]["MAP"][seed]["log_density"] for seed, row in rows.items()]
+        print(name, f"prior scale {best[name]}", summary(list(rows.values())))
         print(f"{name:18} gain in log density over MAP: {np.mean(gain):.4f} (smallest {min(gain):.4f})")
 
 
-def measured() -> dict[str, dict[str, dict[str, float]]]:
-    """Return the scores of each method and seed that an earlier run wrote with the same settings: this one goes on from there."""
+def fill(found: Found, part: str, tasks: dict[tuple[str, str], tuple[Any, ...]], pool: ProcessPoolExecutor) -> None:
+    """Score what an earlier run has not."""
+    missing = {key: task for key, task in tasks.items() if key[1] not in found[part].get(key[0], {})}
+    waiting = {key: pool.submit(one, *task) for key, task in missing.items()}
+    for (name, column), future in waiting.items():
+        found[part].setdefault(name, {})[column] = row = future.result()
+        print(part, name, column, {key: round(value, 4) for key, value in row.items()}, flush=True)
+        record(found)
+
+
+def measured() -> Found:
+    """Return what an earlier run wrote with the same settings: this one goes on from there."""
     path = RESULTS / "digits_convnet.json"
-    earlier = json.loads(path.read_text()) if path.exists() else {"seeds": {}, "settings": {}}
-    return {
-        name: rows for name, rows in earlier["seeds"].items() if earlier["settings"][name] == repr(METHODS.get(name))
-    }
+    earlier = json.loads(path.read_text()) if path.exists() else {"seeds": {}, "scales": {}, "settings": {}}
+    same = [name for name, settings in earlier["settings"].items() if settings == repr(METHODS.get(name))]
+    return {part: {name: earlier[part][name] for name in same if name in earlier[part]} for part in ("scales", "seeds")}
 
 
-def record(found: dict[str, dict[str, dict[str, float]]]) -> None:
+def record(found: Found) -> None:
     """Write all scores so far with their means."""
-    settings = {name: repr(METHODS[name]) for name in found}
-    means = {name: summary(list(rows.values())) for name, rows in found.items()}
-    write("digits_convnet", {"seeds": found, "summary": means, "settings": settings})
+    settings = {name: repr(METHODS[name]) for name in found["scales"]}
+    means = {name: summary(list(rows.values())) for name, rows in found["seeds"].items()}
+    write("digits_convnet", {**found, "summary": means, "settings": settings})
 
 
-def summary(rows: list[dict[str, float]]) -> dict[str, str]:
+def summary(rows: list[Row]) -> dict[str, str]:
     """Return mean and standard error over seeds."""
     columns = {key: np.array([row[key] for row in rows]) for key in rows[0]}
     error = max(len(rows) - 1, 1) ** 0.5

@@ -30,7 +30,7 @@ __all__ = ["SWAG", "MultiSWAG"]
 
 MAX_BATCH = 128
 
-LARGEST_RATE, PART_OF_STABLE = 0.001, 0.1
+LARGEST_RATE, SMALLEST_RATE, PART_OF_STABLE = 0.001, 1e-12, 0.1
 """Bounds of the default learning rate: a mini-batch's own curvature may be several times that of another, or of all rows."""
 
 
@@ -112,7 +112,7 @@ class SWAG:
         Raises
         ------
         ValueError
-            If settings leave no gradient noise or fewer than two iterates, or SGD diverges.
+            If settings leave no gradient noise or fewer than two iterates, SGD starts at a spike, or it diverges.
         ModelError
             If the model has no rows, or its network has BatchNorm.
         """
@@ -220,20 +220,31 @@ def _default_rate(method: SWAG, start: Tensor, density: LogDensity, seed: int) -
     r"""Return a learning rate at which SGD stays near ``start[C, P]``.
 
     With momentum :math:`\beta`, gradient descent is stable where the largest eigenvalue of the Hessian of the loss per
-    observation, which is estimated on a mini-batch, is less than :math:`2 (1 + \beta)` over the rate.
+    observation is less than :math:`2 (1 + \beta)` over the rate.
     """
+    steepest = _steepest(method, start, density, seed)
+    rate = PART_OF_STABLE * 2 * (1 + method.momentum) / max(steepest, 1e-30)
+    if rate < SMALLEST_RATE:
+        raise ValueError(
+            f"SWAG: where SGD starts, the Hessian of the loss per observation has the eigenvalue {steepest:.2g}, and descent "
+            f"would be stable at learning rates below {rate:.2g} only. The mode is a spike, as of scales that are parameters, or "
+            f"the data are not standardised. Write init=... with another start, fix these scales, or use NUTS()."
+        )
+    return min(LARGEST_RATE, rate)
+
+
+def _steepest(method: SWAG, start: Tensor, density: LogDensity, seed: int) -> float:
+    """Return the largest eigenvalue of the Hessian of the loss per observation, of a mini-batch, at the steepest start."""
     assert method.batch_size is not None
-    members = MemberStreams(seed, range(len(start)))
+    members, objective = MemberStreams(seed, range(len(start))), log_joint_objective(density)
     batch = next(MemberBatches(method.batch_size).stream(density, members))
-    objective = log_joint_objective(density)
     both = Lowered(objective.value_and_grad, objective.looped_value_and_grad)
     noise = torch.randn(start.shape, generator=torch.Generator().manual_seed(seed)).to(start)
-    curvature = largest_curvature(
-        lambda theta: both(theta, Inputs((), (), (), batch))[1], start, torch.ones_like(start), noise
-    )
-    steepest = float(curvature.max()) / density.num_data
-    stable = 2 * (1 + method.momentum) / steepest if steepest > 0 else torch.inf
-    return min(LARGEST_RATE, PART_OF_STABLE * stable) if stable > 0 else LARGEST_RATE
+
+    def gradient(theta: Tensor) -> Tensor:
+        return both(theta, Inputs((), (), (), batch))[1]
+
+    return float(largest_curvature(gradient, start, torch.ones_like(start), noise).max()) / density.num_data
 
 
 def _num_burnt(method: SWAG) -> int:

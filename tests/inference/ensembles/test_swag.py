@@ -185,6 +185,14 @@ def test_refuses_impossible_settings(settings, sentence: str) -> None:
         fit(TARGET.model, SWAG(**settings), *TARGET.data)
 
 
+def test_refuses_a_start_at_a_spike() -> None:
+    model, x, y = regression(1e-9)
+    with pytest.raises(
+        ValueError, match=r"SWAG: where SGD starts, .* eigenvalue 2\.5e\+19.*below 1\.5e-20 only.*is a spike"
+    ):
+        fit(model, SWAG(num_steps=400), x, y, seed=0, dtype=torch.float64, progress=False)
+
+
 @pytest.mark.filterwarnings("ignore:Site 'y' is one observation")
 def test_refuses_models_without_rows() -> None:
     def model(y: Tensor) -> None:
