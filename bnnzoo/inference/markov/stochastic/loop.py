@@ -31,14 +31,6 @@ SHORTENED = 0.25
 """Factor of the step size of a chain that has left the region where the density is finite, during warm-up."""
 
 
-DEEPEST_FALL, DEEPEST_FALL_OF_A_ROW = 1000.0, 10.0
-"""By how many nats the log density may fall from draw to draw, in all and for each observation, besides one for each parameter.
-
-Steps that have become too long take a chain to where its predictions are absurd long before they overflow. A mode is higher than
-what is typical by half a nat for each parameter.
-"""
-
-
 def batched_step(dynamics: StochasticDynamics, gradient_of: Stochastic) -> Callable[..., Any]:
     """Return one step of all chains; ``numbers[2]`` are the factor of the step size, and whether there is noise."""
 
@@ -88,14 +80,12 @@ class StochasticLoop(ChainLoop):
         first_chain: int = 0,
     ) -> None:
         super().__init__(density, settings, theta, seed, first_chain, num_uniforms=1)
-        self.dynamics, self.plan, self.settings = dynamics, plan, settings
+        self.dynamics, self.plan, self.settings, self.num_rows = dynamics, plan, settings, density.num_data
         chains = range(first_chain, first_chain + self.num_chains)
         self.target = Target(density, settings, seed, chains, independent=dynamics.counts_noise)
         self._table = torch.stack([plan.factors, plan.noise.to(plan.factors)], 1).to(theta)
         self._row_of_warmup = self._table.new_tensor([plan.factor_of_warmup, 1.0])
         self._offsets = list(accumulate(plan.steps_of_draws, initial=0))
-        hot = max(1.0, settings.temperature) * self.num_params
-        self._deepest_fall = DEEPEST_FALL + DEEPEST_FALL_OF_A_ROW * density.num_data + hot
         self.state = self._begun(theta)
         self.step = _compiled(self)
 
@@ -119,7 +109,7 @@ class StochasticLoop(ChainLoop):
         place, before = self.state.iteration - self._num_warmup, self.state  # a negative place is one of warm-up
         first, end = self._offsets[place : place + 2] if place >= 0 else (0, self.plan.steps_of_warmup)
         self._travel(self._table[first:end] if place >= 0 else self._row_of_warmup.expand(end, 2))
-        lost = self._taken_back(before, warm=place < 0)
+        lost = _taken_back(self, before, warm=place < 0)
         if place >= 0:
             self._keep(torch.arange(self.num_chains), self.state.evaluated[0], self.state.stats(end - first, lost))
         self.state = self.state._replace(iteration=self.state.iteration + 1)
@@ -192,26 +182,6 @@ class StochasticLoop(ChainLoop):
         if self.settings.control_variates == "svrg" and state.num_steps and state.num_steps % target.svrg_period == 0:
             self.state = state.counted(target.batches_of_data / 2)._replace(anchor=target.anchor_at(state.theta))
 
-    def _taken_back(self, before: StochasticState, *, warm: bool) -> Tensor:
-        """Take chains back that have left the region where the density is finite, or fallen far, and mark them ``[C]``.
-
-        They repeat their draw and turn round, as chains do whose proposal is rejected; during warm-up their steps become shorter.
-
-        Raises
-        ------
-        FloatingPointError
-            If that happens during warm-up and the step size is fixed.
-        """
-        fell = self.state.value < before.value - self._deepest_fall
-        lost = fell | ~(self.state.theta.isfinite().all(1) & self.state.value.isfinite())
-        if bool(lost.any()):
-            if warm and self.settings.step_size is not None:
-                raise divergence(self.settings, lost, self.state.iteration, self.state.step_size)
-            place, *carried = before.evaluated
-            before = before._replace(evaluated=(place, *self.dynamics.reversed(tuple(carried))))
-            self.state = self.state.taken_back(lost, before, SHORTENED if warm else 1.0)
-        return lost
-
     @property
     def _steps(self) -> tuple[LoopStep, ...]:
         return (self.step,)
@@ -232,6 +202,27 @@ def _compiled(loop: StochasticLoop) -> LoopStep:
     lowered, looped = (batched_step(loop.dynamics, each) for each in loop.target.estimates)
     rest, sure = (_noise(loop, 1)[0], state.anchor, batch), loop._num_warmup + loop._offsets[-1]
     return LoopStep(lowered, *args, *rest, fallback=looped, at_least=sure)
+
+
+def _taken_back(loop: StochasticLoop, before: StochasticState, *, warm: bool) -> Tensor:
+    """Take chains back that are where the density is not finite, or have fallen far, and mark them ``[C]``.
+
+    They repeat their draw and turn round, as chains do whose proposal is rejected; during warm-up their steps become shorter.
+
+    Raises
+    ------
+    FloatingPointError
+        If that happens during warm-up and the step size is fixed.
+    """
+    state, settings = loop.state, loop.settings
+    lost = state.lost_since(before, loop.num_rows, settings.temperature)
+    if bool(lost.any()):
+        if warm and settings.step_size is not None:
+            raise divergence(settings, lost, state.iteration, state.step_size)
+        place, *carried = before.evaluated
+        turned = before._replace(evaluated=(place, *loop.dynamics.reversed(tuple(carried))))
+        loop.state = state.taken_back(lost, turned, SHORTENED if warm else 1.0)
+    return lost
 
 
 def _noise(loop: StochasticLoop, num_steps: int) -> Tensor:

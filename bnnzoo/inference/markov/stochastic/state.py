@@ -14,6 +14,13 @@ __all__ = ["StochasticState", "first_state"]
 FIRST_STEP_SIZE = 1e-6
 """Of a chain that starts where the Hessian cannot be estimated: it hardly moves until a window of gradients has been seen."""
 
+DEEPEST_FALL, DEEPEST_FALL_OF_A_ROW = 1000.0, 10.0
+"""By how many nats the log density may fall from draw to draw, in all and for each observation, besides one for each parameter.
+
+Steps that have become too long take a chain to where its predictions are absurd long before they overflow. A mode is higher than
+what is typical by half a nat for each parameter.
+"""
+
 
 class StochasticState(NamedTuple):
     """Where the chains are, what they have learnt, and counters.
@@ -71,6 +78,12 @@ class StochasticState(NamedTuple):
             gradient_noise=torch.where(row, found.noise, self.gradient_noise),
             step_size=torch.where(usable, size, self.step_size),
         )
+
+    def lost_since(self, before: "StochasticState", num_rows: int, temperature: float) -> Tensor:
+        """Mark the chains ``[C]`` that are where the density is not finite, or have fallen far since ``before``."""
+        deepest = DEEPEST_FALL + DEEPEST_FALL_OF_A_ROW * num_rows + max(1.0, temperature) * self.theta.shape[1]
+        finite = self.theta.isfinite().all(1) & self.value.isfinite()
+        return (self.value < before.value - deepest) | ~finite
 
     def taken_back(self, chains: Tensor, before: "StochasticState", factor: float) -> "StochasticState":
         """Return this state, with the marked chains ``[C]`` where ``before`` was evaluated, their step size times ``factor``."""
