@@ -20,6 +20,7 @@ from bnnzoo.labelled import (
     refuse_single_draw,
     shannon_entropy,
 )
+from bnnzoo.labelled.kinds import refuse_other_kind
 
 __all__ = ["Batch", "bald", "batch_bald", "least_confidence", "max_entropy", "select", "smallest_margin"]
 
@@ -175,6 +176,7 @@ def select(score: xr.DataArray, batch_size: int) -> NDArray[np.integer]:
     >>> select(xr.DataArray([0.1, 0.7, 0.4], dims="obs_id"), 2)
     array([1, 2])
     """
+    refuse_other_kind(score, xr.DataArray, "score", "a DataArray with one score for each row, as measures return it")
     _refuse_bad_batch_size(batch_size, score.size)
     return np.argsort(-score.to_numpy(), kind="stable")[:batch_size]
 

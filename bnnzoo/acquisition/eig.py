@@ -9,6 +9,7 @@ from scipy.special import logsumexp
 
 from bnnzoo.acquisition.joint_draws import refuse_other_draws
 from bnnzoo.labelled import Labelled, average_probs, moment, plogp, refuse_single_draw
+from bnnzoo.labelled.kinds import refuse_other_kind
 
 __all__ = ["eig_linear_gaussian", "eig_nested_monte_carlo", "epig"]
 
@@ -106,6 +107,7 @@ def eig_nested_monte_carlo(
     >>> bool(abs(result["value"] - 0.5 * np.log(2)) < 4 * result["mcse"])  # the closed form
     True
     """
+    refuse_other_kind(theta, np.ndarray, "theta", "an array with one draw a row")
     count = len(theta)
     if count < 2 or not 1 < num_outer <= count:
         raise ValueError(f"num_outer={num_outer} must be between 2 and the number of draws, which is {count}.")
@@ -152,6 +154,8 @@ def eig_linear_gaussian(design: xr.DataArray, covariance: Array, noise_scale: fl
     >>> eig_linear_gaussian(xr.DataArray([[1.0], [3.0]], dims=("obs_id", "param")), np.eye(1), 1.0).values.round(4)
     array([0.3466, 1.1513])
     """
+    refuse_other_kind(design, xr.DataArray, "design", "a DataArray whose last dim is that of the columns")
+    refuse_other_kind(covariance, np.ndarray, "covariance", "a square array")
     size = design.shape[-1]
     if covariance.shape != (size, size):
         raise ValueError(f"The design has {size} columns, but the covariance has shape {covariance.shape}.")

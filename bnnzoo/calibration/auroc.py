@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
 from bnnzoo.labelled import Labelled, aligned, average_probs, class_indices, observations
+from bnnzoo.labelled.kinds import refuse_other_kind
 
 __all__ = ["aupr", "auroc", "bootstrap", "fpr_at_95", "misclassified", "versus"]
 
@@ -59,6 +60,10 @@ def versus(inside: xr.DataArray, outside: xr.DataArray) -> tuple[xr.DataArray, x
     >>> score.values, target.values
     (array([0.1, 0.9]), array([False,  True]))
     """
+    for argument, value in (("inside", inside), ("outside", outside)):
+        refuse_other_kind(
+            value, xr.DataArray, argument, "a DataArray with one score for each row, as measures return it"
+        )
     parts = [np.asarray(part.to_numpy()).ravel() for part in (inside, outside)]
     target = np.repeat([False, True], [len(part) for part in parts])
     return xr.DataArray(np.concatenate(parts), dims="obs_id"), xr.DataArray(target, dims="obs_id")

@@ -6,6 +6,7 @@ import xarray as xr
 from arviz_stats.sampling_diagnostics import ess, mcse, rhat
 
 from bnnzoo.labelled import SAMPLE_DIMS, num_draws
+from bnnzoo.labelled.kinds import refuse_other_kind
 
 __all__ = ["MIN_DRAWS", "convergence"]
 
@@ -67,6 +68,12 @@ def convergence(quantity: xr.DataArray) -> xr.Dataset:
 
 
 def _refuse_few_draws(quantity: xr.DataArray) -> None:
+    refuse_other_kind(
+        quantity,
+        xr.DataArray,
+        "The quantity",
+        "a DataArray with dims chain and draw, such as tree['posterior']['sigma']",
+    )
     for dim in SAMPLE_DIMS:
         if dim not in quantity.dims:
             raise ValueError(

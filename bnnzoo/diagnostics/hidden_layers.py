@@ -10,6 +10,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from bnnzoo.labelled import SAMPLE_DIMS
+from bnnzoo.labelled.kinds import refuse_other_kind
 
 __all__ = ["Array", "Hidden", "Weights", "flat_weights", "hidden_layers", "labelled_weights"]
 
@@ -76,6 +77,7 @@ def hidden_layers(tree: xr.DataTree) -> list[Hidden]:
     ValueError
         If one is missing, or no network is a chain of linear layers with hidden units.
     """
+    refuse_other_kind(tree, xr.DataTree, "tree", "what bnnzoo.predict returns")
     if "weights" not in tree.children:
         raise ValueError(
             f"Symmetries are those of network weights, but the tree has no group 'weights' (groups: "

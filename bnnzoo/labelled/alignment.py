@@ -8,6 +8,8 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
+from bnnzoo.labelled.kinds import refuse_other_kind
+
 __all__ = ["Observed", "aligned", "as_array"]
 
 type Observed = xr.DataArray | NDArray[Any] | pd.Series | pd.DataFrame | Sequence[Any]
@@ -56,6 +58,9 @@ def aligned(
     >>> aligned(np.array([5.0, 6.0]), rows)["obs_id"].values
     array(['a', 'b'], dtype='<U1')
     """
+    refuse_other_kind(
+        rows, xr.DataArray, of[:1].upper() + of[1:], "a DataArray with one value for each row, as measures return it"
+    )
     dims = [dim for dim in rows.dims if dim not in apart_from]
     array = _with_dims(as_array(values), dims, rows, name, of)
     for dim in dims:

@@ -5,6 +5,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from bnnzoo.labelled.blocks import draw_means, sum_draws
+from bnnzoo.labelled.kinds import refuse_other_kind
 from bnnzoo.labelled.lookup import Labelled, companion, moment, refuse_single_draw
 
 __all__ = ["SMALLEST_PROB", "entropies", "plogp", "shannon_entropy", "sum_plogp"]
@@ -32,6 +33,7 @@ def shannon_entropy(probs: xr.DataArray) -> xr.DataArray:
     >>> float(shannon_entropy(xr.DataArray([0.5, 0.5], dims="class_id")).round(6))
     0.693147
     """
+    refuse_other_kind(probs, xr.DataArray, "probs", "a DataArray with dim class_id")
     return xr.apply_ufunc(lambda p: -plogp(p).sum(-1), probs, input_core_dims=[["class_id"]])
 
 

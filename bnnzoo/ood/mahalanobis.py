@@ -12,6 +12,7 @@ from sklearn.covariance import ledoit_wolf
 from sklearn.neighbors import NearestNeighbors
 
 from bnnzoo.labelled import aligned
+from bnnzoo.labelled.kinds import refuse_other_kind
 from bnnzoo.ood.features import average_score, each_draw, positions
 
 __all__ = ["Mahalanobis", "NearestFeatures", "sum_of_layers"]
@@ -156,6 +157,10 @@ def sum_of_layers(scores: Sequence[xr.DataArray], references: Sequence[xr.DataAr
     >>> sum_of_layers([one, two], [one, two]).values
     array([-2.,  2.])
     """
+    for argument, values in (("scores", scores), ("references", references)):
+        refuse_other_kind(values, list | tuple, argument, "a list with the scores of each layer")
+        for each in values:
+            refuse_other_kind(each, xr.DataArray, f"An entry of {argument}", "what score returns")
     if len(scores) != len(references) or not scores:
         raise ValueError(f"There are scores of {len(scores)} layers, but references of {len(references)}.")
     standardized = [(s - r.mean()) / r.std() for s, r in zip(scores, references, strict=True)]

@@ -10,6 +10,8 @@ from arviz_plots.plot_collection import PlotCollection
 from arviz_plots.visuals import fill_between_y, labelled_title, labelled_x, labelled_y, line_xy, scatter_xy
 from numpy.typing import ArrayLike, NDArray
 
+from bnnzoo.labelled.kinds import refuse_other_kind
+
 __all__ = [
     "Visuals",
     "add_legend",
@@ -45,6 +47,7 @@ def of_each[R](data: xr.DataTree | Mapping[str, xr.DataTree], function: Callable
     """
     if isinstance(data, xr.DataTree):  # which is a mapping, too
         return {"prediction": function(data)}
+    refuse_other_kind(data, Mapping, "data", "a tree, or several by name, as in {'nuts': tree}")
     return {str(name): function(one) for name, one in data.items()}
 
 

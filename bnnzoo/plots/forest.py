@@ -7,6 +7,7 @@ import xarray as xr
 from arviz_plots.plot_collection import PlotCollection, backend_from_object
 from numpy.typing import NDArray
 
+from bnnzoo.labelled.kinds import refuse_other_kind
 from bnnzoo.plots.curves import Visuals, draw_labels, draw_line, draw_points, draw_titles, new_collection
 
 __all__ = ["plot_comparison_forest"]
@@ -61,6 +62,7 @@ def plot_comparison_forest(
     >>> "floor" in plot.viz.children
     True
     """
+    refuse_other_kind(comparison, xr.Dataset, "comparison", "what bnnzoo.diagnostics.compare_posteriors returns")
     metrics = [str(name) for name in comparison.data_vars if f"{name}_floor" in comparison.data_vars]
     if not metrics:
         raise ValueError(

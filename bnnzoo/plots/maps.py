@@ -11,6 +11,7 @@ from arviz_plots.visuals import labelled_title, labelled_x, labelled_y
 from numpy.typing import ArrayLike, NDArray
 
 from bnnzoo.labelled import SAMPLE_DIMS, average_probs, first_moment, moment
+from bnnzoo.labelled.kinds import refuse_other_kind
 from bnnzoo.plots.curves import Visuals, draw_once, figure_settings, of_each, with_size
 from bnnzoo.plots.rasters import draw_scale
 from bnnzoo.uncertainty import decompose
@@ -30,6 +31,8 @@ def grid_inputs(low: Sequence[float], high: Sequence[float], num_points: int = 4
     >>> grid_inputs((0, 0), (1, 2), 2).tolist()
     [[0.0, 0.0], [1.0, 0.0], [0.0, 2.0], [1.0, 2.0]]
     """
+    for argument, value in (("low", low), ("high", high)):
+        refuse_other_kind(value, Sequence | np.ndarray, argument, "two numbers, one for each input")
     x, y = np.meshgrid(*(np.linspace(a, b, num_points) for a, b in zip(low, high, strict=True)))
     return np.column_stack([x.ravel(), y.ravel()])
 

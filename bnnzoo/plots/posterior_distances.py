@@ -6,6 +6,7 @@ import numpy as np
 import xarray as xr
 from arviz_plots.plot_collection import PlotCollection
 
+from bnnzoo.labelled.kinds import refuse_other_kind
 from bnnzoo.plots.curves import Visuals, add_legend, curves, draw_labels, draw_line, new_collection
 
 __all__ = ["plot_posterior_comparison"]
@@ -57,6 +58,7 @@ def plot_posterior_comparison(
     >>> "floor" in plot.viz.children
     True
     """
+    refuse_other_kind(comparison, xr.Dataset, "comparison", "what bnnzoo.diagnostics.compare_posteriors returns")
     known = [str(name) for name in comparison.data_vars if f"{name}_floor" in comparison.data_vars]
     if distance not in known:
         raise ValueError(

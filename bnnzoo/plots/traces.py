@@ -8,6 +8,7 @@ import xarray as xr
 from arviz_plots.plot_collection import PlotCollection
 from numpy.typing import NDArray
 
+from bnnzoo.labelled.kinds import refuse_other_kind
 from bnnzoo.plots.curves import Visuals, add_legend, curves, draw_labels, draw_line, new_collection, of_each
 
 __all__ = ["plot_optimisation"]
@@ -74,6 +75,7 @@ def plot_optimisation(
 
 
 def _fit_stats(tree: xr.DataTree) -> xr.Dataset:
+    refuse_other_kind(tree, xr.DataTree, "data", "what bnnzoo.predict returns")
     return tree["fit_stats"].to_dataset() if "fit_stats" in tree.children else xr.Dataset()
 
 

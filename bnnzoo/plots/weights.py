@@ -9,6 +9,7 @@ from arviz_plots.plot_collection import PlotCollection
 from numpy.typing import NDArray
 
 from bnnzoo.labelled import SAMPLE_DIMS
+from bnnzoo.labelled.kinds import refuse_other_kind
 from bnnzoo.plots.curves import Visuals, curves, draw_labels, draw_line, draw_points, new_collection
 
 __all__ = ["plot_weights"]
@@ -59,6 +60,7 @@ def plot_weights(
     >>> "points" in plot.viz.children
     True
     """
+    refuse_other_kind(data, Mapping, "data", "two trees by name, as in {name: tree, other: tree}")
     if len(data) != 2:
         raise ValueError(
             f"plot_weights compares two methods, but there are {len(data)}: pass {{name: tree, other: tree}}."

@@ -2,43 +2,9 @@
 
 import os
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 
-import xarray as xr
-
-__all__ = ["refuse_bad_reference", "refuse_no_trees", "refuse_unwritable"]
-
-
-def refuse_no_trees(argument: str, trees: object) -> None:
-    """Refuse what is no mapping of names to trees.
-
-    Parameters
-    ----------
-    argument : str
-        Its name in messages.
-    trees : object
-
-    Raises
-    ------
-    TypeError, ValueError
-    """
-    if isinstance(trees, xr.DataTree):
-        raise TypeError(f'{argument} is a single tree: name it, as in {{"nuts": tree}}.')
-    if not isinstance(trees, Mapping):
-        raise TypeError(
-            f'{argument} is of type {type(trees).__name__}: pass trees by name, as in {{"nuts": bnnzoo.predict(posterior, x)}}.'
-        )
-    if not trees:
-        raise ValueError(
-            f'{argument} is empty: pass at least one tree, as in {{"nuts": bnnzoo.predict(posterior, x)}}.'
-        )
-    for name, tree in trees.items():
-        if not isinstance(name, str) or not name:
-            raise TypeError(f"{argument} has the key {name!r}: name each tree by a text, such as 'nuts'.")
-        if not isinstance(tree, xr.DataTree):
-            made = "bnnzoo.predict(posterior, x)" if hasattr(tree, "draws") else "what bnnzoo.predict returns"
-            raise TypeError(f"{argument} holds no tree under {name!r}, but a {type(tree).__name__}: pass {made}.")
+__all__ = ["refuse_bad_reference", "refuse_unwritable"]
 
 
 def refuse_bad_reference(reference: str | None, names: list[str]) -> None:

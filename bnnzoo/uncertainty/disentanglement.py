@@ -4,6 +4,8 @@ import numpy as np
 import xarray as xr
 from scipy.stats import rankdata
 
+from bnnzoo.labelled.kinds import refuse_other_kind
+
 __all__ = ["rank_correlation"]
 
 
@@ -40,6 +42,7 @@ def rank_correlation(split: xr.Dataset, dim: str = "obs_id") -> xr.DataArray:
     >>> float(rank_correlation(split))
     1.0
     """
+    refuse_other_kind(split, xr.Dataset, "split", "what bnnzoo.uncertainty.decompose returns")
     if missing := {"aleatoric", "epistemic"} - set(split.data_vars):
         found = ", ".join(map(str, split.data_vars)) or "none"
         raise ValueError(

@@ -4,6 +4,7 @@ import xarray as xr
 from scipy.special import digamma
 
 from bnnzoo.labelled import SAMPLE_DIMS, aligned, refuse_single_draw, shannon_entropy
+from bnnzoo.labelled.kinds import refuse_other_kind
 
 __all__ = [
     "decompose_dirichlet",
@@ -45,6 +46,7 @@ def decompose_dirichlet(concentration: xr.DataArray) -> xr.Dataset:
     >>> flat.round(6).to_array().values.ravel()
     array([0.693147, 0.5     , 0.193147])
     """
+    refuse_other_kind(concentration, xr.DataArray, "concentration", "a DataArray with dim class_id")
     if "class_id" not in concentration.dims:
         raise ValueError(
             "A Dirichlet needs its classes along 'class_id', but the dims are "
@@ -199,6 +201,7 @@ def _refuse_no_members(values: xr.DataArray, measure: str) -> None:
 
 
 def _refuse_not_above(values: xr.DataArray, name: str, bound: float) -> None:
+    refuse_other_kind(values, xr.DataArray, name, "a DataArray with one value for each row")
     if not bool((values > bound).all()):
         raise ValueError(f"{name} must be above {bound:g}, but its smallest value is {float(values.min()):.4g}.")
 

@@ -12,6 +12,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.layer_chain import layer_chain
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.diagnostics import match_weights
+from bnnzoo.labelled.kinds import refuse_other_kind
 
 __all__ = ["mode_connectivity"]
 
@@ -61,6 +62,7 @@ def mode_connectivity(
     >>> dict(path["matched"].sizes)
     {'fraction': 5}
     """
+    refuse_other_kind(posterior, Posterior, "posterior", "what bnnzoo.fit returns")
     if num_points < 3:
         raise ValueError(f"num_points={num_points}: write 3 or more.")
     theta = posterior.draws().detach()

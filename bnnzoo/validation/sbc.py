@@ -22,6 +22,7 @@ from bnnzoo.core.settings import check_argument, check_settings
 from bnnzoo.core.types import Model
 from bnnzoo.inference.fit import refuse_no_method
 from bnnzoo.inference.progress import progress_for
+from bnnzoo.labelled.kinds import refuse_other_kind
 from bnnzoo.validation.refits import fit_again
 from bnnzoo.validation.simulations import Quantities, Simulation, draws_of, places_of_outcomes
 
@@ -167,6 +168,7 @@ def sbc_verdict(tree: xr.DataTree, prob: float = 0.95) -> pd.DataFrame:
     >>> bool(bz.validation.sbc_verdict(ranks).loc["w[0]", "uniform"])
     True
     """
+    refuse_other_kind(tree, xr.DataTree, "tree", "what sbc returned, as in sbc_verdict(sbc(model, method, x, y))")
     group = next((name for name in ("prior_sbc", "posterior_sbc") if name in tree.children), None)
     if group is None:
         raise ValueError(

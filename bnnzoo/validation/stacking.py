@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from bnnzoo.core.settings import Count, check_argument
 from bnnzoo.diagnostics.loo import loo
 from bnnzoo.labelled import SAMPLE_DIMS
+from bnnzoo.labelled.kinds import refuse_other_kind
 
 __all__ = ["stack", "stack_chains", "stacking_weights"]
 
@@ -48,6 +49,7 @@ def stacking_weights(found: Mapping[str, ELPDData]) -> pd.Series:
     >>> float(bz.validation.stacking_weights({"a": found, "b": found}).sum().round(6))
     1.0
     """
+    refuse_other_kind(found, Mapping, "found", "the results of bnnzoo.diagnostics.loo by name")
     for name, each in found.items():
         if getattr(each, "elpd_i", None) is None:
             raise TypeError(
@@ -165,6 +167,7 @@ def stack_chains(tree: xr.DataTree, num_draws: int = 1000) -> xr.DataTree:
     >>> stacked["posterior_predictive"].sizes["draw"]
     80
     """
+    refuse_other_kind(tree, xr.DataTree, "tree", "what bnnzoo.predict returns")
     chains = tree["posterior"].sizes["chain"] if "posterior" in tree.children else 1
     if chains < 2:
         raise ValueError("stack_chains weighs chains against each other, but the tree has one: fit with num_chains=4.")
@@ -182,6 +185,7 @@ def _chain(tree: xr.DataTree, number: int) -> xr.DataTree:
 
 
 def _refuse_other_rows(trees: Mapping[str, xr.DataTree]) -> None:
+    refuse_other_kind(trees, Mapping, "trees", "trees by name")
     rows: dict[str, NDArray[Any]] = {}
     for name, tree in trees.items():
         if not isinstance(tree, xr.DataTree):
