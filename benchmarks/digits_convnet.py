@@ -26,7 +26,7 @@ from benchmarks.out_of_distribution import LIKELIHOOD, NUM_DRAWS, Split, area, f
 from benchmarks.pairs import RESULTS, processor_seconds, write
 
 SHAPE, CLASSES = (1, 14, 14), 7
-SCALES = (1.4, 2.5, 4.0, 6.0)
+SCALES = (2.5, 4.0, 6.0, 9.0)
 """Of the prior, times one over the root of the number of inputs of a layer."""
 
 RATES = (0.01, 0.05)

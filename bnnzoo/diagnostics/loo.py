@@ -1,6 +1,5 @@
 """Leave-one-out cross-validation, with the importance weights that the kind of draws in a tree asks for."""
 
-import math
 import warnings
 
 import numpy as np
@@ -9,7 +8,7 @@ from arviz_stats.loo.loo import loo as loo_of_chains
 from arviz_stats.loo.loo_approximate_posterior import loo_approximate_posterior
 from arviz_stats.utils import ELPDData
 
-from bnnzoo.diagnostics.pareto import MIN_DRAWS
+from bnnzoo.diagnostics.pareto import MIN_DRAWS, SHORTEST_TAIL, smoothed_log_weights
 from bnnzoo.labelled import SAMPLE_DIMS, num_draws, refuse_no_tree
 
 __all__ = ["UnreliableLooWarning", "loo", "sum_by_row"]
@@ -57,7 +56,8 @@ def loo(tree: xr.DataTree) -> ELPDData:
     Warns
     -----
     UnreliableLooWarning
-        If a k-hat is NaN or above ``good_k``, ``min(1 - 1 / log10(S), 0.7)`` for S draws.
+        If a k-hat is NaN or above ``good_k``, ``min(1 - 1 / log10(S), 0.7)`` for S draws. It is infinite where the largest
+        weights are equal, as in a chain that stands still at the draw that explains an observation worst.
 
     References
     ----------
@@ -170,21 +170,36 @@ def _refuse_single_observation(log_likelihood: xr.DataArray) -> None:
 
 
 def _of_chains(log_likelihood: xr.DataArray, tree: xr.DataTree) -> ELPDData:
-    """Return ArviZ's LOO; where all draws agree on a row, its weights are equal, which ArviZ does not take."""
-    constant = log_likelihood.max(SAMPLE_DIMS) == log_likelihood.min(SAMPLE_DIMS)
+    """Return ArviZ's LOO; rows whose largest weights are equal, as where a chain stands still, it does not take."""
+    ties = (log_likelihood == log_likelihood.min(SAMPLE_DIMS)).sum(SAMPLE_DIMS)
     posterior = {"posterior": tree["posterior"].to_dataset()} if "posterior" in tree.children else {}
-    if not constant.any():
+    if not (ties >= SHORTEST_TAIL).any():
         return loo_of_chains(_with_log_likelihood(log_likelihood, posterior), pointwise=True)
-    noise = np.random.default_rng(0).normal(size=[log_likelihood.sizes[dim] for dim in SAMPLE_DIMS])
-    varied = log_likelihood.where(~constant, xr.DataArray(noise, dims=SAMPLE_DIMS))
-    found = loo_of_chains(_with_log_likelihood(varied, posterior), pointwise=True)
+    log_weights, pareto_k = xr.apply_ufunc(
+        smoothed_log_weights,
+        -log_likelihood,
+        kwargs={"r_eff": _relative_ess(tree)},
+        input_core_dims=[SAMPLE_DIMS],
+        output_core_dims=[SAMPLE_DIMS, ()],
+        vectorize=True,
+    )
     return loo_of_chains(
         _with_log_likelihood(log_likelihood, posterior),
         pointwise=True,
         reff=1.0,  # is in the weights
-        log_weights=found.log_weights.where(~constant, -math.log(num_draws(log_likelihood))),
-        pareto_k=found.pareto_k.where(~constant, -np.inf),
+        log_weights=log_weights.transpose(*log_likelihood.dims),
+        pareto_k=pareto_k,
     )
+
+
+def _relative_ess(tree: xr.DataTree) -> float:
+    """Return the mean ESS of all latent values, per draw; NaN if a chain stands still, for the longest tail."""
+    posterior = tree["posterior"].to_dataset() if "posterior" in tree.children else xr.Dataset()
+    if posterior.sizes.get("chain", 1) == 1 or not posterior.data_vars:
+        return 1.0
+    ess = posterior.azstats.ess(method="mean")
+    draws = posterior.sizes["chain"] * posterior.sizes["draw"]
+    return float(np.concatenate([found.to_numpy().ravel() for found in ess.values()]).mean()) / draws
 
 
 def _of_approximation(log_likelihood: xr.DataArray, tree: xr.DataTree) -> ELPDData:

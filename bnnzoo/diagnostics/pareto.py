@@ -13,6 +13,7 @@ from bnnzoo.labelled import SAMPLE_DIMS, refuse_no_tree
 
 __all__ = ["MIN_DRAWS", "PoorApproximationWarning", "log_ratios", "psis", "psis_resample"]
 
+SHORTEST_TAIL = 5
 MIN_DRAWS = 25  # a fifth of the draws, at least five, is the tail to which a Pareto distribution is fitted
 MAX_GOOD_K = 0.7
 EQUAL_WITHIN = 1e-3  # if log weights differ by less, their tail is rounding error
@@ -65,18 +66,36 @@ def psis(tree: xr.DataTree) -> xr.Dataset:
     (True, 1000)
     """
     ratios = log_ratios(tree)
-    # ArviZ's psislw expects log likelihoods of left-out data, the negative of the log ratios.
-    log_weights, pareto_k = array_stats.psislw(-ratios.to_numpy(), axis=(-2, -1))
-    if np.ptp(ratios.to_numpy()) < EQUAL_WITHIN:
-        pareto_k = -np.inf
+    log_weights, pareto_k = smoothed_log_weights(ratios.to_numpy(), equal_within=EQUAL_WITHIN)
     return xr.Dataset(
         {
             "log_weights": ratios.copy(data=log_weights),
-            "pareto_k": float(pareto_k),
+            "pareto_k": pareto_k,
             "good_k": min(1 - 1 / math.log10(ratios.size), MAX_GOOD_K),
             "ess": float(1 / np.exp(2 * log_weights).sum()),
         }
     )
+
+
+def smoothed_log_weights(
+    log_ratios: NDArray[np.floating], r_eff: float = 1.0, equal_within: float = 0.0
+) -> tuple[NDArray[np.floating], float]:
+    """Return Pareto-smoothed log weights of all draws, and k-hat.
+
+    Equal ratios have no tail, and k-hat is minus infinity. Where only the largest are equal, no distribution fits the tail:
+    the weights stay as they are, and k-hat is infinite.
+    """
+    raw = log_ratios - np.logaddexp.reduce(log_ratios, axis=None)
+    if np.ptp(log_ratios) <= equal_within:
+        return raw, -np.inf
+    try:
+        # ArviZ's psislw expects log likelihoods of left-out data, the negative of the log ratios.
+        log_weights, pareto_k = array_stats.psislw(-log_ratios, r_eff=r_eff, axis=tuple(range(log_ratios.ndim)))
+    except ValueError:
+        if (log_ratios == log_ratios.max()).sum() < SHORTEST_TAIL:
+            raise
+        return raw, np.inf
+    return log_weights, float(pareto_k)
 
 
 def psis_resample(tree: xr.DataTree, num_draws: int | None = None, seed: int = 0) -> xr.DataTree:

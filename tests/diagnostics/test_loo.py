@@ -164,6 +164,23 @@ def test_rows_on_which_all_draws_agree():
     assert (found.elpd_i[0], found.pareto_k[0], found.n_data_points) == (pytest.approx(-1.5), -np.inf, 6)
 
 
+def test_a_chain_that_stands_still_has_no_tail_to_fit():
+    """A sampler that repeats its worst draw: the largest weights are equal, and their k-hat is infinite."""
+    values = some(chains=1)
+    values[:, 100:, 2:] = np.linspace(-5.0, -4.0, 4)
+    with pytest.warns(UnreliableLooWarning, match="of 4 of 6 observations is above 0.57 or NaN"):
+        found = loo(tree_of(values))
+    expected = loo(tree_of(some(chains=1)))
+    assert (found.pareto_k[2:] == np.inf).all()
+    np.testing.assert_allclose(found.elpd_i[:2], expected.elpd_i[:2])  # the others are ArviZ's
+    np.testing.assert_allclose(found.pareto_k[:2], expected.pareto_k[:2])
+    harmonic = -np.log(np.exp(-values[..., 2:]).mean((0, 1)))  # of weights that nothing smooths
+    np.testing.assert_allclose(found.elpd_i[2:], harmonic)
+    two = np.concatenate([values, some(chains=1, seed=3)])
+    with pytest.warns(UnreliableLooWarning, match="of 4 of 6"):
+        assert (loo(tree_of(two)).pareto_k[2:] == np.inf).all()
+
+
 def test_certain_classes_are_observations():
     values = some()
     values[..., 0] = 0.0

@@ -69,6 +69,13 @@ def test_rounding_errors_have_no_tail() -> None:
     assert found["ess"] == pytest.approx(NUM_DRAWS)
 
 
+def test_largest_weights_that_are_equal_have_no_tail_to_fit() -> None:
+    ratios = np.random.default_rng(0).normal(size=(1, NUM_DRAWS)).clip(-9, 0.5)
+    found = psis(tree_of(ratios))
+    assert found["pareto_k"] == np.inf
+    np.testing.assert_allclose(np.exp(found["log_weights"]), np.exp(ratios) / np.exp(ratios).sum())
+
+
 def test_too_narrow_a_gaussian_has_the_tail_of_its_variance_ratio() -> None:
     posterior, _ = approximation(0.6)  # log w is (1 - s^2) / 2 times a chi-square: k tends to 1 - s^2
     narrow = float(psis(bz.to_datatree(posterior, num_draws=NUM_DRAWS))["pareto_k"])
