@@ -2,10 +2,12 @@
 
 `digits`: a network trained on MNIST's digits 0 to 4, adapted to 5 to 9 with few images. `text`: a small transformer trained on
 docstrings of some modules of the standard library, adapted to others; it predicts the next character. All methods have
-the same adapters and the same prior, N(0, scale^2). The scale for digits was chosen for point adapters, from 0.03, 0.1, 0.2 and
-0.5 on a seed that the table does not have; the text has the same. Runs in the file of results are not repeated.
+the same adapters and priors N(0, scale^2). The scale for digits was chosen for point adapters, from 0.03, 0.1, 0.2 and 0.5 on a
+seed that the table does not have. For the text, `scales` chooses one for each method, point adapters too, on such a seed. Runs
+in the file of results are not repeated.
 
 Run: BNNZOO_DATA=... python -m benchmarks.lora digits|text [seeds] [method ...]
+     python -m benchmarks.lora scales [method ...]
      python -m benchmarks.lora table
 """
 
@@ -14,6 +16,7 @@ import sys
 import warnings
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -26,7 +29,7 @@ from bnnzoo import inference
 
 NAME = "lora"
 PROBLEMS = {"digits": digits, "text": text}
-SCALES = {"digits": 0.2, "text": 0.2}
+SCALE, SCALES, OTHER_SEED = 0.2, (0.05, 0.1, 0.2), 9
 NUM_DRAWS = 50
 BATCH, LARGE = 200, 1000  # rows of a mini-batch, where there are more rows than LARGE
 COLUMNS = ("log density", "gain", "error", "ECE", "seconds")
@@ -61,10 +64,10 @@ def problem_of(name: str, seed: int) -> Problem:
 
 
 @cache
-def predicted(name: str, method: str, seed: int) -> Any:
+def predicted(name: str, method: str, seed: int, scale: float) -> Any:
     """Adapt the network of a problem by one method, and predict the test rows."""
     problem = problem_of(name, seed)
-    model = bz.models.supervised(problem.net, bz.priors.normal(SCALES[name]), bz.likelihoods.categorical())
+    model = bz.models.supervised(problem.net, bz.priors.normal(scale), bz.likelihoods.categorical())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", bz.FitWarning)  # budgets are short, and weights mix worse than functions
         posterior = bz.fit(model, methods(problem)[method], problem.x, problem.y, seed=seed, progress=False)
@@ -72,28 +75,57 @@ def predicted(name: str, method: str, seed: int) -> Any:
     return bz.predict(posterior, problem.x_test, problem.y_test, num_draws=num_draws, seed=seed)
 
 
+def scale_of(name: str, method: str) -> float:
+    """Return the prior scale with which a method predicts the other seed's test rows best, if several were tried."""
+    tried = found_so_far("scales").get(name, {}).get(method, {})
+    return float(max(tried, key=lambda scale: tried[scale]["log density"])) if tried else SCALE
+
+
 def run(name: str, method: str, seed: int) -> Row:
     """Judge one method by the test rows, and by its gain in log density over MAP, with the standard error over rows."""
     problem, began = problem_of(name, seed), processor_seconds()
-    tree = predicted(name, method, seed)
+    tree = predicted(name, method, seed, scale_of(name, method))
     seconds = processor_seconds() - began
-    gain = bz.calibration.nll(predicted(name, "MAP", seed)) - bz.calibration.nll(tree)
-    return {
-        "log density": -float(bz.calibration.nll(tree).mean()),
+    gain = bz.calibration.nll(predicted(name, "MAP", seed, scale_of(name, "MAP"))) - bz.calibration.nll(tree)
+    logits = problem.net(problem.x_test)
+    return scores(tree) | {
         "gain": float(gain.mean()),
         "gain_error": float(gain.std(ddof=1)) / gain.size**0.5,
-        "error": float(bz.calibration.misclassified(tree).mean()),
-        "ECE": float(bz.calibration.ece(tree)),
         "seconds": seconds,
         "share": problem.share,
-        "unadapted": float(-torch.nn.functional.cross_entropy(problem.net(problem.x_test), problem.y_test)),
+        "unadapted": float(-torch.nn.functional.cross_entropy(logits, problem.y_test)),
     }
 
 
-def found_so_far() -> dict[str, Any]:
-    """Return the runs in the file of results, by problem, method and seed."""
+def scores(tree: Any) -> Row:
+    """Return log density, error and calibration error of the test rows."""
+    return {
+        "log density": -float(bz.calibration.nll(tree).mean()),
+        "error": float(bz.calibration.misclassified(tree).mean()),
+        "ECE": float(bz.calibration.ece(tree)),
+    }
+
+
+def found_so_far(part: str = "runs") -> dict[str, Any]:
+    """Return the runs in the file of results, by problem, method and seed, or the scales tried."""
     path = RESULTS / f"{NAME}.json"
-    return json.loads(path.read_text())["runs"] if path.exists() else {}
+    found: dict[str, Any] = json.loads(path.read_text()).get(part, {}) if path.exists() else {}
+    return found
+
+
+def record(part: str, name: str, method: str, column: str, row: Row) -> None:
+    """Write one more row into the file of results."""
+    print(part, name, method, column, {key: round(value, 3) for key, value in row.items()}, flush=True)
+    found = {each: found_so_far(each) for each in ("scales", "runs")}
+    found[part].setdefault(name, {}).setdefault(method, {})[column] = row
+    write(NAME, {"num_draws": NUM_DRAWS, **found})
+
+
+def try_scales(chosen: list[str]) -> None:
+    """Fit each method to another seed's text with every scale."""
+    for method, scale in product(chosen, SCALES):
+        if str(scale) not in found_so_far("scales").get("text", {}).get(method, {}):
+            record("scales", "text", method, str(scale), scores(predicted("text", method, OTHER_SEED, scale)))
 
 
 def table(runs: dict[str, Any]) -> None:
@@ -110,7 +142,8 @@ def table(runs: dict[str, Any]) -> None:
             )
 
 
-NO_PROBLEM = Problem(*[torch.nn.Identity(), *[torch.empty(0)] * 4, 0.0])
+NONE = torch.empty(0)
+NO_PROBLEM = Problem(torch.nn.Identity(), NONE, NONE, NONE, NONE, 0.0)
 
 
 def main() -> None:
@@ -119,17 +152,14 @@ def main() -> None:
     name, *rest = sys.argv[1:]
     if name == "table":
         return table(found_so_far())
-    num_seeds, chosen = int(rest[0]) if rest else 3, rest[1:] or list(methods(NO_PROBLEM))
-    for seed, method in ((seed, method) for seed in range(num_seeds) for method in chosen):
-        runs = found_so_far()
-        if str(seed) in runs.get(name, {}).get(method, {}):
-            continue
-        if (name, method) == ("text", "KFACLaplace"):
-            continue  # torch's attention reads its weights, which have no Kronecker factors
-        row = run(name, method, seed)
-        print(f"{name} seed {seed} {method:18}", {key: round(value, 3) for key, value in row.items()}, flush=True)
-        runs.setdefault(name, {}).setdefault(method, {})[str(seed)] = row
-        write(NAME, {"scales": SCALES, "num_draws": NUM_DRAWS, "runs": runs})
+    # torch's attention reads its weights, which have no Kronecker factors
+    possible = [each for each in methods(NO_PROBLEM) if name == "digits" or each != "KFACLaplace"]
+    if name == "scales":
+        return try_scales(rest or possible)
+    num_seeds, chosen = int(rest[0]) if rest else 3, rest[1:] or possible
+    for seed, method in product(range(num_seeds), chosen):
+        if str(seed) not in found_so_far().get(name, {}).get(method, {}):
+            record("runs", name, method, str(seed), run(name, method, seed))
 
 
 if __name__ == "__main__":

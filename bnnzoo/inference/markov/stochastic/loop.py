@@ -27,8 +27,8 @@ from bnnzoo.lowering.lowered import LoopStep
 __all__ = ["StochasticLoop", "StochasticSampler", "batched_step"]
 
 STEPS_OF_NOISE = 16
-SHORTENED = 0.25
-"""Factor of the step size of a chain that has left the region where the density is finite, during warm-up."""
+LOST_FOR_GOOD = 3
+"""Draws in a row at whose end a chain is taken back, after which its steps are too long also outside warm-up."""
 
 
 def batched_step(dynamics: StochasticDynamics, gradient_of: Stochastic) -> Callable[..., Any]:
@@ -207,7 +207,9 @@ def _compiled(loop: StochasticLoop) -> LoopStep:
 def _taken_back(loop: StochasticLoop, before: StochasticState, *, warm: bool) -> Tensor:
     """Take chains back that are where the density is not finite, or have fallen far, and mark them ``[C]``.
 
-    They repeat their draw and turn round, as chains do whose proposal is rejected; during warm-up their steps become shorter.
+    They repeat their draw and turn round, as chains do whose proposal is rejected. During warm-up their steps become shorter, and
+    afterwards only those of chains that do not get away: the step size that suited the end of the warm-up may be unstable
+    elsewhere.
 
     Raises
     ------
@@ -216,12 +218,16 @@ def _taken_back(loop: StochasticLoop, before: StochasticState, *, warm: bool) ->
     """
     state, settings = loop.state, loop.settings
     lost = state.lost_since(before, loop.num_rows, settings.temperature)
+    in_a_row = torch.where(lost, state.in_a_row + 1, 0.0)
     if bool(lost.any()):
-        if warm and settings.step_size is not None:
+        fixed = settings.step_size is not None
+        if warm and fixed:
             raise divergence(settings, lost, state.iteration, state.step_size)
         place, *carried = before.evaluated
         turned = before._replace(evaluated=(place, *loop.dynamics.reversed(tuple(carried))))
-        loop.state = state.taken_back(lost, turned, SHORTENED if warm else 1.0)
+        stays = lost & (in_a_row % LOST_FOR_GOOD == 0) & (not fixed)
+        state = state.taken_back(lost, turned, lost if warm else stays)
+    loop.state = state._replace(in_a_row=in_a_row)
     return lost
 
 

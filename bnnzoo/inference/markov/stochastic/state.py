@@ -14,6 +14,9 @@ __all__ = ["StochasticState", "first_state"]
 FIRST_STEP_SIZE = 1e-6
 """Of a chain that starts where the Hessian cannot be estimated: it hardly moves until a window of gradients has been seen."""
 
+SHORTENED = 0.25
+"""Factor of the step size of a chain that has been taken back."""
+
 DEEPEST_FALL, DEEPEST_FALL_OF_A_ROW = 1000.0, 10.0
 """By how many nats the log density may fall from draw to draw, in all and for each observation, besides one for each parameter.
 
@@ -39,6 +42,8 @@ class StochasticState(NamedTuple):
         Of the control variate, if there is one.
     value : Tensor [C]
         Estimate of the log density before the latest step.
+    in_a_row : Tensor [C]
+        How many of the latest draws ended with the chain being taken back.
     evaluated : tuple of Tensor [C, P]
         Position before the latest step of a draw, and what was carried there: at its end nothing has been evaluated yet.
     tuning : tuple of Tensor [C]
@@ -57,6 +62,7 @@ class StochasticState(NamedTuple):
     step_size: Tensor
     anchor: Anchor
     value: Tensor
+    in_a_row: Tensor
     evaluated: tuple[Tensor, ...] = ()
     tuning: tuple[Tensor, ...] = ()
     iteration: int = 0
@@ -85,8 +91,8 @@ class StochasticState(NamedTuple):
         finite = self.theta.isfinite().all(1) & self.value.isfinite()
         return (self.value < before.value - deepest) | ~finite
 
-    def taken_back(self, chains: Tensor, before: "StochasticState", factor: float) -> "StochasticState":
-        """Return this state, with the marked chains ``[C]`` where ``before`` was evaluated, their step size times ``factor``."""
+    def taken_back(self, chains: Tensor, before: "StochasticState", shortened: Tensor) -> "StochasticState":
+        """Return this state, the marked chains ``[C]`` where ``before`` was evaluated, and some of them with shorter steps."""
         column = chains[:, None]
         pairs = zip((self.theta, *self.carried), before.evaluated, strict=True)
         theta, *carried = (torch.where(column, old, new) for new, old in pairs)
@@ -97,7 +103,7 @@ class StochasticState(NamedTuple):
             evaluated=tuple(torch.where(column, old, new) for new, old in kept),
             moments=before.moments,
             value=torch.where(chains, before.value, self.value),
-            step_size=torch.where(chains, factor * self.step_size, self.step_size),
+            step_size=torch.where(shortened, SHORTENED * self.step_size, self.step_size),
             num_rejected=self.num_rejected + int(chains.sum()),
         )
 
@@ -110,4 +116,5 @@ class StochasticState(NamedTuple):
 def first_state(theta: Tensor, anchor: Anchor) -> StochasticState:
     """Return the state of chains at ``theta[C, P]`` before anything is known of the density."""
     ones, zeros, size = torch.ones_like(theta), torch.zeros_like(theta), torch.full_like(theta[:, 0], FIRST_STEP_SIZE)
-    return StochasticState(theta, (), no_moments(theta), ones, zeros, size, anchor, torch.zeros_like(size))
+    none = torch.zeros_like(size)
+    return StochasticState(theta, (), no_moments(theta), ones, zeros, size, anchor, none, none)

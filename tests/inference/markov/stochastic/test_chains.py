@@ -219,6 +219,22 @@ def test_a_chain_that_diverges_in_warm_up_is_taken_back_with_a_shorter_step() ->
     torch.testing.assert_close(loop.state.step_size, torch.tensor([0.1, 250.0, 0.1]).to(start))
 
 
+def test_a_chain_that_does_not_get_away_after_warm_up_takes_shorter_steps() -> None:
+    """The step size at the end of warm-up was unstable elsewhere, and a chain repeated one draw for ever."""
+    loop = chains_of(SGLD(**QUICK | {"num_warmup": 0, "num_draws": 8}, steps_per_draw=400))
+    start = loop.state.theta
+    loop.state = loop.state._replace(step_size=torch.tensor([0.1, 1e3, 0.1]).to(start))
+    sizes = []
+    for _ in range(7):
+        loop.advance()
+        sizes.append(float(loop.state.step_size[1]))
+    assert sizes == [1e3, 1e3, 250.0, 250.0, 250.0, 62.5, 62.5]
+    assert torch.equal(loop.state.theta[1], start[1]) and not torch.equal(loop.state.theta[0], start[0])
+    loop.state = loop.state._replace(step_size=torch.full_like(loop.state.step_size, 0.1))
+    loop.advance()
+    assert loop.state.in_a_row.tolist() == [0.0, 0.0, 0.0] and not torch.equal(loop.state.theta[1], start[1])
+
+
 def test_gradients_that_overflow_leave_the_step_size_as_it_was() -> None:
     before, ones = chains_of(SGLD(**QUICK)).state, torch.ones(3, 3)
     overflowed = torch.stack([ones[0], torch.inf * ones[0], ones[0]])
