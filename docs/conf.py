@@ -4,6 +4,8 @@ import os
 import warnings
 from pathlib import Path
 
+import torch
+
 import bnnzoo
 from bnnzoo.zoo.pages import write_pages
 from bnnzoo.zoo.table import read_cells
@@ -102,6 +104,11 @@ def in_order(name: str) -> int:
     return [Path(example).name for example in EXAMPLES].index(name)
 
 
+def fresh(gallery_conf: dict[str, object], name: str) -> None:
+    """Undo what one page does to the defaults of torch, before the next one runs in the same process."""
+    torch.set_default_dtype(torch.float32)
+
+
 # The gallery runs every example; with BNNZOO_DOCS_SMOKE=1 in the short form that the tests run, too.
 _smoke = os.environ.get("BNNZOO_DOCS_SMOKE") == "1"
 sphinx_gallery_conf = {
@@ -110,6 +117,7 @@ sphinx_gallery_conf = {
     "filename_pattern": r"/plot_",
     "subsection_order": ["../examples/methods", "../examples/models", "../examples/uncertainty"],
     "within_subsection_order": in_order,
+    "reset_modules": ("matplotlib", "seaborn", fresh),
     "capture_repr": (),  # figures and what is printed, but no object at the end of a block
     "reset_argv": lambda gallery_conf, script_vars: ["--smoke"] if _smoke else [],
     "show_memory": False,

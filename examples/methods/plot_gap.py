@@ -23,7 +23,6 @@ import bnnzoo as bz
 # %%
 # Forty observations in two clusters, with noise 0.1.
 
-torch.set_default_dtype(torch.float64)  # the curvature of a network is ill-conditioned
 rng = np.random.default_rng(0)
 x = np.concatenate([rng.normal(-1.0, 0.1, (20, 2)), rng.normal(1.0, 0.1, (20, 2))])
 y = np.sin(2.5 * x.mean(1)) + 0.1 * rng.normal(size=40)
@@ -59,7 +58,8 @@ figure, axes = plt.subplots(1, 3, figsize=(11, 3.2), sharex=True, sharey=True, c
 for axis, (name, method) in zip(axes, methods.items(), strict=True):
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The mode was not reached")  # ReLU units make kinks in the density
-        posterior = bz.fit(model, method, x, y, seed=0, progress=False)
+        # in double precision, since the curvature of a network is ill-conditioned
+        posterior = bz.fit(model, method, x, y, seed=0, dtype=torch.float64, progress=False)
     function = bz.predict(posterior, grid, num_draws=num_draws)["conditional"]["mean"]
     mean, sd = (function.mean(("chain", "draw")).to_numpy(), function.std(("chain", "draw")).to_numpy())
     spread[name] = sd
