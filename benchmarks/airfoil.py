@@ -31,23 +31,14 @@ METHODS: dict[str, Any] = {
 PUBLISHED = {"deep ensemble": (0.365, 0.176), "microcanonical ensemble": (0.1215, -0.913)}
 """RMSE and negative log density of scikit-learn-contrib's bde (2026) on the same split."""
 
-type Array = NDArray[np.floating]
 
-
-def standardised(train: Array, test: Array) -> tuple[Array, Array, Array, Array]:
-    """Return inputs and target of the two parts in units of the first."""
-    mean, scale = train.mean(0), train.std(0)
-    (x, y), (x_test, y_test) = (((part - mean) / scale, ((part - mean) / scale)[:, -1]) for part in (train, test))
-    return x[:, :-1], y, x_test[:, :-1], y_test
-
-
-def scored(method: Any, activation: Any, train: Array, test: Array) -> dict[str, Any]:
-    """Fit to one part and predict the other."""
-    x, y, x_test, y_test = standardised(train, test)
-    net = bz.models.mlp(x.shape[1], HIDDEN, 2, activation=activation)
+def scored(method: Any, activation: Any, part: bz.datasets.Split) -> dict[str, Any]:
+    """Fit to the training part and predict the other."""
+    x_test, y_test = part.x_test, part.y_test
+    net = bz.models.mlp(x_test.shape[1], HIDDEN, 2, activation=activation)
     model = bz.models.supervised(net, bz.priors.normal(1.0), bz.likelihoods.heteroscedastic_gaussian())
     began = processor_seconds()
-    posterior = bz.fit(model, method, x, y, seed=0, progress=False)
+    posterior = bz.fit(model, method, part.x_train, part.y_train, seed=0, progress=False)
     tree = bz.predict(posterior, x_test, y_test, num_draws=None, seed=0)
     seconds = processor_seconds() - began
     mean = tree["conditional"]["mean"].mean(("chain", "draw")).to_numpy()
@@ -59,19 +50,25 @@ def scored(method: Any, activation: Any, train: Array, test: Array) -> dict[str,
     }
 
 
+def standardised(rows: NDArray[np.floating], seed: int) -> bz.datasets.Split:
+    """Return four fifths of the rows for training and the rest, whose last column is the target, in units of the former."""
+    train, test = train_test_split(rows, test_size=0.2, random_state=seed)
+    return bz.datasets.Split(train[:, :-1], train[:, -1], test[:, :-1], test[:, -1]).standardized()
+
+
 def main() -> None:
     """Choose the activation, score the methods, write the scores and print them."""
     rows = np.loadtxt(Path(os.environ["BNNZOO_DATA"]) / "airfoil.csv", delimiter=",", skiprows=1)
-    train, test = train_test_split(rows, test_size=0.2, random_state=0)
-    kept, held = train_test_split(train, test_size=0.2, random_state=1)
-    choice = {activation: scored(ENSEMBLE, activation, kept, held) for activation in ACTIVATIONS}
+    train, _ = train_test_split(rows, test_size=0.2, random_state=0)
+    inner, part = standardised(train, seed=1), standardised(rows, seed=0)
+    choice = {activation: scored(ENSEMBLE, activation, inner) for activation in ACTIVATIONS}
     activation = min(ACTIVATIONS, key=lambda each: choice[each]["nll"])
     print("chosen by", choice, flush=True)
-    x, y, x_test, y_test = standardised(train, test)
-    floor = np.sqrt(np.mean((LinearRegression().fit(x, y).predict(x_test) - y_test) ** 2))
+    line = LinearRegression().fit(part.x_train, part.y_train).predict(part.x_test)
+    floor = np.sqrt(np.mean((line - part.y_test) ** 2))
     found: dict[str, Any] = {"linear regression": {"rmse": float(floor)}}
     for name in sys.argv[1:] or METHODS:
-        found[name] = scored(METHODS[name], activation, train, test) | {"method": repr(METHODS[name])}
+        found[name] = scored(METHODS[name], activation, part) | {"method": repr(METHODS[name])}
         print(name, activation, {key: value for key, value in found[name].items() if key != "method"}, flush=True)
         write("airfoil", {"activation": activation, "choice": choice, "scores": found, "published": PUBLISHED})
 

@@ -17,10 +17,10 @@ from bnnzoo.labelled import (
     max_probability,
     moment,
     plogp,
+    refuse_other_kind,
     refuse_single_draw,
     shannon_entropy,
 )
-from bnnzoo.labelled.kinds import refuse_other_kind
 
 __all__ = ["Batch", "bald", "batch_bald", "least_confidence", "max_entropy", "select", "smallest_margin"]
 

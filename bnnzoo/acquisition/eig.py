@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from bnnzoo.acquisition.joint_draws import refuse_other_draws
-from bnnzoo.labelled import Labelled, average_probs, moment, plogp, refuse_single_draw
-from bnnzoo.labelled.kinds import refuse_other_kind
+from bnnzoo.labelled import Labelled, average_probs, moment, plogp, refuse_other_kind, refuse_single_draw
 
 __all__ = ["eig_linear_gaussian", "eig_nested_monte_carlo", "epig"]
 

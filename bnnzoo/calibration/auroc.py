@@ -7,8 +7,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
-from bnnzoo.labelled import Labelled, aligned, average_probs, class_indices, observations
-from bnnzoo.labelled.kinds import refuse_other_kind
+from bnnzoo.labelled import Labelled, aligned, average_probs, class_indices, observations, refuse_other_kind
 
 __all__ = ["aupr", "auroc", "bootstrap", "fpr_at_95", "misclassified", "versus"]
 

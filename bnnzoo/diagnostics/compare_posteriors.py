@@ -10,8 +10,7 @@ from bnnzoo.diagnostics.floor import chain_halves, floor_of, limit_of
 from bnnzoo.diagnostics.function_space import function_values
 from bnnzoo.diagnostics.same_rows import refuse_other_rows
 from bnnzoo.diagnostics.split_distances import Array, Distances, Indices, Split, evenly, split_distances
-from bnnzoo.labelled import SAMPLE_DIMS, moment, refuse_single_draw
-from bnnzoo.labelled.kinds import refuse_no_trees
+from bnnzoo.labelled import SAMPLE_DIMS, moment, refuse_no_trees, refuse_single_draw
 
 __all__ = ["compare_posteriors"]
 

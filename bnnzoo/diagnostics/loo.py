@@ -8,7 +8,7 @@ from arviz_stats.loo.loo import loo as loo_of_chains
 from arviz_stats.loo.loo_approximate_posterior import loo_approximate_posterior
 from arviz_stats.utils import ELPDData
 
-from bnnzoo.diagnostics.pareto import MIN_DRAWS, SHORTEST_TAIL, smoothed_log_weights
+from bnnzoo.diagnostics.pareto import MIN_DRAWS, smoothed_log_weights
 from bnnzoo.labelled import SAMPLE_DIMS, num_draws, refuse_no_tree
 
 __all__ = ["UnreliableLooWarning", "loo", "sum_by_row"]
@@ -170,11 +170,7 @@ def _refuse_single_observation(log_likelihood: xr.DataArray) -> None:
 
 
 def _of_chains(log_likelihood: xr.DataArray, tree: xr.DataTree) -> ELPDData:
-    """Return ArviZ's LOO; rows whose largest weights are equal, as where a chain stands still, it does not take."""
-    ties = (log_likelihood == log_likelihood.min(SAMPLE_DIMS)).sum(SAMPLE_DIMS)
-    posterior = {"posterior": tree["posterior"].to_dataset()} if "posterior" in tree.children else {}
-    if not (ties >= SHORTEST_TAIL).any():
-        return loo_of_chains(_with_log_likelihood(log_likelihood, posterior), pointwise=True)
+    """Return ArviZ's LOO with our weights, which allow for rows whose largest are equal, as where a chain stands still."""
     log_weights, pareto_k = xr.apply_ufunc(
         smoothed_log_weights,
         -log_likelihood,
@@ -184,7 +180,7 @@ def _of_chains(log_likelihood: xr.DataArray, tree: xr.DataTree) -> ELPDData:
         vectorize=True,
     )
     return loo_of_chains(
-        _with_log_likelihood(log_likelihood, posterior),
+        _with_log_likelihood(log_likelihood, {}),
         pointwise=True,
         reff=1.0,  # is in the weights
         log_weights=log_weights.transpose(*log_likelihood.dims),

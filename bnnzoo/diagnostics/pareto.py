@@ -85,17 +85,20 @@ def smoothed_log_weights(
     Equal ratios have no tail, and k-hat is minus infinity. Where only the largest are equal, no distribution fits the tail:
     the weights stay as they are, and k-hat is infinite.
     """
-    raw = log_ratios - np.logaddexp.reduce(log_ratios, axis=None)
     if np.ptp(log_ratios) <= equal_within:
-        return raw, -np.inf
+        return _normalised(log_ratios), -np.inf
     try:
         # ArviZ's psislw expects log likelihoods of left-out data, the negative of the log ratios.
         log_weights, pareto_k = array_stats.psislw(-log_ratios, r_eff=r_eff, axis=tuple(range(log_ratios.ndim)))
     except ValueError:
         if (log_ratios == log_ratios.max()).sum() < SHORTEST_TAIL:
             raise
-        return raw, np.inf
+        return _normalised(log_ratios), np.inf
     return log_weights, float(pareto_k)
+
+
+def _normalised(log_weights: NDArray[np.floating]) -> NDArray[np.floating]:
+    return log_weights - np.logaddexp.reduce(log_weights, axis=None)
 
 
 def psis_resample(tree: xr.DataTree, num_draws: int | None = None, seed: int = 0) -> xr.DataTree:

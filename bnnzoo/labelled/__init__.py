@@ -8,6 +8,7 @@ from bnnzoo.labelled.alignment import Observed, aligned
 from bnnzoo.labelled.blocks import average_probs, draw_means, draw_variance, sum_draws, tiles
 from bnnzoo.labelled.confidence import margin, max_probability
 from bnnzoo.labelled.entropy import SMALLEST_PROB, entropies, plogp, shannon_entropy, sum_plogp
+from bnnzoo.labelled.kinds import refuse_no_tree, refuse_no_trees, refuse_other_kind, refuse_other_kinds
 from bnnzoo.labelled.lookup import (
     SAMPLE_DIMS,
     Labelled,
@@ -18,7 +19,6 @@ from bnnzoo.labelled.lookup import (
     num_draws,
     observations,
     refuse_bad_probs,
-    refuse_no_tree,
     refuse_single_draw,
 )
 from bnnzoo.labelled.mixture import gaussian_mixture_entropy, laplace_mixture_entropy
@@ -46,6 +46,9 @@ __all__ = [
     "plogp",
     "refuse_bad_probs",
     "refuse_no_tree",
+    "refuse_no_trees",
+    "refuse_other_kind",
+    "refuse_other_kinds",
     "refuse_single_draw",
     "shannon_entropy",
     "sum_draws",

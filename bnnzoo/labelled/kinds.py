@@ -5,7 +5,7 @@ from types import UnionType
 
 import xarray as xr
 
-__all__ = ["refuse_no_trees", "refuse_other_kind"]
+__all__ = ["refuse_no_tree", "refuse_no_trees", "refuse_other_kind", "refuse_other_kinds"]
 
 
 def refuse_other_kind(value: object, kind: type | UnionType, argument: str, instead: str) -> None:
@@ -33,6 +33,25 @@ def refuse_other_kind(value: object, kind: type | UnionType, argument: str, inst
     """
     if not isinstance(value, kind):
         raise TypeError(f"{argument} is of type {type(value).__name__}: pass {instead}.")
+
+
+def refuse_other_kinds(values: object, kind: type, argument: str, instead: str) -> None:
+    """Refuse what is neither of some kind nor a mapping of names to such objects; see :func:`refuse_other_kind`."""
+    for value in values.values() if isinstance(values, Mapping) and not isinstance(values, kind) else (values,):
+        refuse_other_kind(value, kind, argument, f"{instead}, or several of them by name")
+
+
+def refuse_no_tree(data: object) -> None:
+    """Refuse what is neither a tree nor a part of one, such as a posterior or a plain array.
+
+    Raises
+    ------
+    TypeError
+        Saying what makes a tree of it.
+    """
+    if not isinstance(data, xr.DataTree | xr.Dataset | xr.DataArray):
+        made = "tree = bnnzoo.predict(posterior, x, y)" if hasattr(data, "draws") else "what bnnzoo.predict returns"
+        raise TypeError(f"Measures take trees, but the first argument is of type {type(data).__name__}: pass {made}.")
 
 
 def refuse_no_trees(argument: str, trees: object) -> None:

@@ -7,6 +7,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from bnnzoo.labelled.alignment import Observed, aligned, as_array
+from bnnzoo.labelled.kinds import refuse_no_tree
 
 __all__ = [
     "SAMPLE_DIMS",
@@ -18,7 +19,6 @@ __all__ = [
     "num_draws",
     "observations",
     "refuse_bad_probs",
-    "refuse_no_tree",
     "refuse_single_draw",
 ]
 
@@ -220,19 +220,6 @@ def class_indices(y: Observed, probs: xr.DataArray) -> xr.DataArray:
 def _named(data: xr.DataTree | xr.Dataset, name: str) -> xr.DataArray:
     group = _group(data, (name,))
     return group[_find(group, (name,))]
-
-
-def refuse_no_tree(data: object) -> None:
-    """Refuse what is neither a tree nor a part of one, such as a posterior or a plain array.
-
-    Raises
-    ------
-    TypeError
-        Saying what makes a tree of it.
-    """
-    if not isinstance(data, xr.DataTree | xr.Dataset | xr.DataArray):
-        made = "tree = bnnzoo.predict(posterior, x, y)" if hasattr(data, "draws") else "what bnnzoo.predict returns"
-        raise TypeError(f"Measures take trees, but the first argument is of type {type(data).__name__}: pass {made}.")
 
 
 def _group(data: xr.DataTree | xr.Dataset, names: Sequence[str]) -> xr.Dataset:

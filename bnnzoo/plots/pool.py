@@ -9,7 +9,7 @@ from arviz_plots.plot_collection import PlotCollection
 from numpy.typing import ArrayLike
 
 from bnnzoo.acquisition import select
-from bnnzoo.labelled.kinds import refuse_other_kind
+from bnnzoo.labelled import refuse_other_kinds
 from bnnzoo.plots.curves import Visuals, add_legend, curves, draw_labels, draw_line, draw_points, new_collection
 
 __all__ = ["plot_acquisition"]
@@ -60,10 +60,7 @@ def plot_acquisition(
     >>> "points" in plot.viz.children
     True
     """
-    for each in scores.values() if isinstance(scores, Mapping) else (scores,):
-        refuse_other_kind(
-            each, xr.DataArray, "scores", "what an acquisition function returns, or several of them by name"
-        )
+    refuse_other_kinds(scores, xr.DataArray, "scores", "what an acquisition function returns")
     named = {str(scores.name or "score"): scores} if isinstance(scores, xr.DataArray) else dict(scores)
     first = next(iter(named.values())).to_numpy()
     places = np.argsort(np.argsort(-first, kind="stable")) if x is None else np.asarray(x, float).ravel()

@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 from arviz_plots.plot_collection import PlotCollection
 
-from bnnzoo.labelled.kinds import refuse_other_kind
+from bnnzoo.labelled import refuse_other_kind
 from bnnzoo.plots.curves import Visuals, add_legend, curves, draw_labels, draw_line, new_collection
 
 __all__ = ["plot_posterior_comparison"]

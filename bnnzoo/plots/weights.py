@@ -8,8 +8,7 @@ import xarray as xr
 from arviz_plots.plot_collection import PlotCollection
 from numpy.typing import NDArray
 
-from bnnzoo.labelled import SAMPLE_DIMS
-from bnnzoo.labelled.kinds import refuse_other_kind
+from bnnzoo.labelled import SAMPLE_DIMS, refuse_other_kind
 from bnnzoo.plots.curves import Visuals, curves, draw_labels, draw_line, draw_points, new_collection
 
 __all__ = ["plot_weights"]

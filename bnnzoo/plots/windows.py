@@ -9,7 +9,7 @@ from arviz_base import rcParams
 from arviz_plots.plot_collection import PlotCollection
 from arviz_plots.visuals import labelled_title
 
-from bnnzoo.labelled.kinds import refuse_other_kind
+from bnnzoo.labelled import refuse_other_kinds
 from bnnzoo.plots.curves import (
     Visuals,
     add_legend,
@@ -85,12 +85,7 @@ def plot_windows(
     >>> "band" in plot.viz.children
     True
     """
-    for each in (
-        windows.values() if isinstance(windows, Mapping) and not isinstance(windows, xr.Dataset) else (windows,)
-    ):
-        refuse_other_kind(
-            each, xr.Dataset, "windows", "what bnnzoo.validation.monitor returns, or several of them by name"
-        )
+    refuse_other_kinds(windows, xr.Dataset, "windows", "what bnnzoo.validation.monitor returns")
     found = {"model": windows} if isinstance(windows, xr.Dataset) else {str(k): v for k, v in windows.items()}
     names = _wanted(found, statistics)
     drawn = _curves(found, names, lambda one, name: one[name].to_numpy())

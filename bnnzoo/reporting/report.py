@@ -8,7 +8,7 @@ from pathlib import Path
 import xarray as xr
 
 from bnnzoo.core.posterior import Posterior
-from bnnzoo.labelled.kinds import refuse_no_trees
+from bnnzoo.labelled import refuse_no_trees
 from bnnzoo.reporting.arguments import refuse_bad_reference, refuse_unwritable
 from bnnzoo.reporting.gather import gather
 from bnnzoo.reporting.tree_page import tree_page

@@ -3,8 +3,7 @@
 import xarray as xr
 from scipy.special import digamma
 
-from bnnzoo.labelled import SAMPLE_DIMS, aligned, refuse_single_draw, shannon_entropy
-from bnnzoo.labelled.kinds import refuse_other_kind
+from bnnzoo.labelled import SAMPLE_DIMS, aligned, refuse_other_kind, refuse_single_draw, shannon_entropy
 
 __all__ = [
     "decompose_dirichlet",

@@ -12,7 +12,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.layer_chain import layer_chain
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.diagnostics import match_weights
-from bnnzoo.labelled.kinds import refuse_other_kind
+from bnnzoo.labelled import refuse_other_kind
 
 __all__ = ["mode_connectivity"]
 

@@ -22,7 +22,7 @@ from bnnzoo.core.settings import check_argument, check_settings
 from bnnzoo.core.types import Model
 from bnnzoo.inference.fit import refuse_no_method
 from bnnzoo.inference.progress import progress_for
-from bnnzoo.labelled.kinds import refuse_other_kind
+from bnnzoo.labelled import refuse_other_kind
 from bnnzoo.validation.refits import fit_again
 from bnnzoo.validation.simulations import Quantities, Simulation, draws_of, places_of_outcomes
 

@@ -79,6 +79,13 @@ def test_of_chains_it_is_arvizs():
     assert found.elpd_i.identical(expected.elpd_i.rename(found.elpd_i.name))
 
 
+def test_chains_without_latent_values_count_as_independent_draws():
+    tree = tree_of(some())
+    expected = az.loo(tree, reff=1.0)
+    del tree["posterior"]
+    assert loo(tree).elpd == expected.elpd
+
+
 def test_of_a_fitted_laplace_approximation():
     target = linear_gaussian()
     posterior = bz.fit(target.model, bz.Laplace(), *target.data, progress=False)

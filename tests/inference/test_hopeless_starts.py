@@ -30,7 +30,7 @@ TRAINED: dict[str, Method] = {
 
 def model(prior=None, num_outputs: int = 2):
     net = mlp(3, (24, 24), num_outputs, activation="tanh")
-    likelihood = likelihoods.heteroscedastic_gaussian() if num_outputs == 2 else likelihoods.gaussian(scale=0.5)
+    likelihood = likelihoods.heteroscedastic_gaussian() if num_outputs == 2 else likelihoods.gaussian()
     return supervised(net, prior or priors.normal(1.0), likelihood)
 
 
