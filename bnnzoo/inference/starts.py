@@ -31,7 +31,7 @@ type Start = Tensor | Posterior | Method | nn.Module | Mapping[str, Tensor] | No
 
 MAX_ATTEMPTS, FROM_PRIOR = 100, 5
 
-HOPELESS, MAX_HALVINGS = 100.0, 8
+HOPELESS, MAX_HALVINGS = 10.0, 8
 """Nats per observation by which a start must be worse than one half as far from the middle to be moved there."""
 
 STEEPEST = 1e15

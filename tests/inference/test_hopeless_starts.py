@@ -28,10 +28,10 @@ TRAINED: dict[str, Method] = {
 }
 
 
-def model(prior=None, num_outputs: int = 2):
-    net = mlp(3, (24, 24), num_outputs, activation="tanh")
-    likelihood = likelihoods.heteroscedastic_gaussian() if num_outputs == 2 else likelihoods.gaussian()
-    return supervised(net, prior or priors.normal(1.0), likelihood)
+def model():
+    return supervised(
+        mlp(3, (24, 24), 2, activation="tanh"), priors.normal(1.0), likelihoods.heteroscedastic_gaussian()
+    )
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,8 @@ def test_hopeless_starts_are_moved_towards_the_middle_and_no_further_than_that_h
 
 
 def test_other_starts_stay_where_they_are() -> None:
-    density = build_density(model(priors.fan_in(), 1), *map(torch.from_numpy, (X, Y)))
+    known_noise = supervised(mlp(3, (24, 24)), priors.fan_in(), likelihoods.gaussian(scale=0.5))
+    density = build_density(known_noise, *map(torch.from_numpy, (X, Y)))
     found = starting_points(None, 4, density, FitContext(seed=0), trains=True)
     torch.testing.assert_close(found, density.init(4, 0))
 
