@@ -13,7 +13,7 @@ from bnnzoo.labelled import (
     moment,
     num_draws,
     observations,
-    refuse_no_tree,
+    refuse_parts_of_trees,
 )
 
 __all__ = ["brier", "brier_split", "nll", "nll_of_probs"]
@@ -202,7 +202,7 @@ def _murphy(probs: Array, outcomes: Array, num_bins: int) -> Array:
 
 
 def _log_likelihood(tree: xr.DataTree) -> xr.DataArray:
-    refuse_no_tree(tree)
+    refuse_parts_of_trees(tree)
     for name in ("predictions_log_likelihood", "log_likelihood"):
         if name in tree.children:
             group = tree[name].to_dataset()

@@ -10,7 +10,7 @@ from bnnzoo.diagnostics.floor import chain_halves, floor_of, limit_of
 from bnnzoo.diagnostics.function_space import function_values
 from bnnzoo.diagnostics.same_rows import refuse_other_rows
 from bnnzoo.diagnostics.split_distances import Array, Distances, Indices, Split, evenly, split_distances
-from bnnzoo.labelled import SAMPLE_DIMS, moment, refuse_no_trees, refuse_single_draw
+from bnnzoo.labelled import SAMPLE_DIMS, moment, refuse_no_trees, refuse_other_kind, refuse_single_draw
 
 __all__ = ["compare_posteriors"]
 
@@ -130,6 +130,7 @@ class _Reference:
 
 def _values(trees: Mapping[str, xr.DataTree], reference: str) -> dict[str, xr.DataArray]:
     refuse_no_trees("trees", trees)
+    refuse_other_kind(reference, str, "reference", "the name of one of the trees")
     if reference not in trees:
         raise ValueError(f"The reference {reference!r} is not one of the trees ({', '.join(trees)}).")
     if len(trees) < 2:

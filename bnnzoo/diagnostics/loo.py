@@ -9,7 +9,7 @@ from arviz_stats.loo.loo_approximate_posterior import loo_approximate_posterior
 from arviz_stats.utils import ELPDData
 
 from bnnzoo.diagnostics.pareto import MIN_DRAWS, smoothed_log_weights
-from bnnzoo.labelled import SAMPLE_DIMS, num_draws, refuse_no_tree
+from bnnzoo.labelled import SAMPLE_DIMS, num_draws, refuse_parts_of_trees
 
 __all__ = ["UnreliableLooWarning", "loo", "sum_by_row"]
 
@@ -97,7 +97,7 @@ def _sample_stats(tree: xr.DataTree) -> xr.Dataset:
 
 
 def _refuse_prior_and_ensemble(tree: xr.DataTree) -> None:
-    refuse_no_tree(tree)
+    refuse_parts_of_trees(tree)
     if tree.attrs.get("inference_method") == "prior" or {*tree.children} & {"prior", "posterior"} == {"prior"}:
         raise ValueError(
             "LOO is of a fit, but the draws are those of the prior, which has seen no data to leave out: pass "

@@ -9,7 +9,7 @@ import xarray as xr
 from arviz_stats.base.array import array_stats
 from numpy.typing import NDArray
 
-from bnnzoo.labelled import SAMPLE_DIMS, refuse_no_tree
+from bnnzoo.labelled import SAMPLE_DIMS, refuse_parts_of_trees
 
 __all__ = ["MIN_DRAWS", "PoorApproximationWarning", "log_ratios", "psis", "psis_resample"]
 
@@ -156,7 +156,7 @@ def psis_resample(tree: xr.DataTree, num_draws: int | None = None, seed: int = 0
 
 def log_ratios(tree: xr.DataTree, wanted: str = "Importance weights need") -> xr.DataArray:
     """Return log p - log q ``[chain, draw]``; ``wanted`` begins the sentence that refuses a tree without them."""
-    refuse_no_tree(tree)
+    refuse_parts_of_trees(tree)
     stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else xr.Dataset()
     if tree.attrs.get("has_atoms") == "yes":
         raise ValueError(

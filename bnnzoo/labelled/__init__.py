@@ -8,7 +8,13 @@ from bnnzoo.labelled.alignment import Observed, aligned
 from bnnzoo.labelled.blocks import average_probs, draw_means, draw_variance, sum_draws, tiles
 from bnnzoo.labelled.confidence import margin, max_probability
 from bnnzoo.labelled.entropy import SMALLEST_PROB, entropies, plogp, shannon_entropy, sum_plogp
-from bnnzoo.labelled.kinds import refuse_no_tree, refuse_no_trees, refuse_other_kind, refuse_other_kinds
+from bnnzoo.labelled.kinds import (
+    refuse_no_tree,
+    refuse_no_trees,
+    refuse_other_kind,
+    refuse_other_kinds,
+    refuse_parts_of_trees,
+)
 from bnnzoo.labelled.lookup import (
     SAMPLE_DIMS,
     Labelled,
@@ -49,6 +55,7 @@ __all__ = [
     "refuse_no_trees",
     "refuse_other_kind",
     "refuse_other_kinds",
+    "refuse_parts_of_trees",
     "refuse_single_draw",
     "shannon_entropy",
     "sum_draws",

@@ -5,7 +5,7 @@ from types import UnionType
 
 import xarray as xr
 
-__all__ = ["refuse_no_tree", "refuse_no_trees", "refuse_other_kind", "refuse_other_kinds"]
+__all__ = ["refuse_no_tree", "refuse_no_trees", "refuse_other_kind", "refuse_other_kinds", "refuse_parts_of_trees"]
 
 
 def refuse_other_kind(value: object, kind: type | UnionType, argument: str, instead: str) -> None:
@@ -52,6 +52,26 @@ def refuse_no_tree(data: object) -> None:
     if not isinstance(data, xr.DataTree | xr.Dataset | xr.DataArray):
         made = "tree = bnnzoo.predict(posterior, x, y)" if hasattr(data, "draws") else "what bnnzoo.predict returns"
         raise TypeError(f"Measures take trees, but the first argument is of type {type(data).__name__}: pass {made}.")
+
+
+def refuse_parts_of_trees(data: object, argument: str = "the first argument") -> None:
+    """Refuse what is no whole tree, such as one of its groups.
+
+    Parameters
+    ----------
+    data : object
+    argument : str
+        How the message calls it.
+
+    Raises
+    ------
+    TypeError
+        Saying what to pass.
+    """
+    refuse_no_tree(data)
+    if not isinstance(data, xr.DataTree):
+        found = f"{argument} is a part of one, of type {type(data).__name__}"
+        raise TypeError(f"This measure takes a whole tree, but {found}: pass what bnnzoo.predict returns.")
 
 
 def refuse_no_trees(argument: str, trees: object) -> None:

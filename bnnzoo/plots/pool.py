@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from arviz_plots.plot_collection import PlotCollection
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from bnnzoo.acquisition import select
 from bnnzoo.labelled import refuse_other_kinds
@@ -62,13 +62,7 @@ def plot_acquisition(
     """
     refuse_other_kinds(scores, xr.DataArray, "scores", "what an acquisition function returns")
     named = {str(scores.name or "score"): scores} if isinstance(scores, xr.DataArray) else dict(scores)
-    first = next(iter(named.values())).to_numpy()
-    places = np.argsort(np.argsort(-first, kind="stable")) if x is None else np.asarray(x, float).ravel()
-    for name, score in named.items():
-        if score.shape != places.shape:
-            raise ValueError(
-                f"{name!r} has scores of shape {score.shape}, but there are {len(places)} rows: give one for each."
-            )
+    places = _places(named, x)
     order = np.argsort(places, kind="stable")
     relative = {
         name: score.to_numpy() / max(float(np.abs(score).max()), np.finfo(float).tiny) for name, score in named.items()
@@ -83,3 +77,17 @@ def plot_acquisition(
     draw_labels(collection, drawn, visuals, label, "score over its largest value")
     add_legend(collection, plot_collection, drawn)
     return collection
+
+
+def _places(scores: Mapping[str, xr.DataArray], x: ArrayLike | None) -> NDArray[np.integer | np.floating]:
+    """Return where each row stands on the axis, after refusing what is no score for each row."""
+    if not scores:
+        raise ValueError("scores is empty: pass at least one score, as in {'BALD': bnnzoo.acquisition.bald(tree)}.")
+    first = next(iter(scores.values()))
+    places = np.arange(*first.shape[:1] or (1,)) if x is None else np.ravel(x).astype(float)
+    for name, score in scores.items():
+        if score.shape != places.shape:
+            raise ValueError(
+                f"{name!r} has scores of shape {score.shape}, but there are {len(places)} rows: give one for each."
+            )
+    return np.argsort(np.argsort(-first.to_numpy(), kind="stable")) if x is None else places

@@ -9,7 +9,7 @@ from scipy.stats import binomtest, ks_2samp, norm
 
 from bnnzoo.calibration import misclassified, nll
 from bnnzoo.calibration.draws import predictive_draws, quantiles
-from bnnzoo.labelled import aligned, first_moment, observations
+from bnnzoo.labelled import aligned, first_moment, observations, refuse_parts_of_trees
 from bnnzoo.uncertainty import epistemic_variance, predictive_entropy
 
 __all__ = ["monitor"]
@@ -76,6 +76,8 @@ def monitor(
     >>> found["count"].values, bool((found["unusual_low"] < 0.05).all())
     (array([50, 50, 50, 50]), True)
     """
+    refuse_parts_of_trees(new, "new")
+    refuse_parts_of_trees(reference, "reference")
     is_classes = first_moment(new, "probs", "mean") == "probs"
     score = score or (predictive_entropy if is_classes else epistemic_variance)
     known, values = _rows(score(reference)), _rows(score(new))
