@@ -10,16 +10,18 @@ __all__ = ["ResidualMLP", "SpectralLinear", "residual_mlp"]
 class SpectralLinear(nn.Module):
     r"""Linear layer [..., in_features] to [..., out_features] whose weight is rescaled to a spectral norm of at most `bound`.
 
-    The norm is a function of the weight only, computed at each call by power iteration from a fixed start. So the
-    layer has no state that would become stale when weights are sampled or optimised, and works with `torch.func`.
+    The largest eigenvalue of :math:`A = W^\top W` (or :math:`W W^\top`, if that is smaller) is taken to be
+    :math:`\operatorname{tr} A^{n+1} / \operatorname{tr} A^n`, with :math:`n = 2^{\text{num\_squarings}}`, which tends to it from
+    below. It is a smooth function of the weight alone: the layer has no state that would become stale when weights are
+    sampled or optimised, its gradient is exact however close the largest singular values are, and it works with `torch.func`.
 
     Parameters
     ----------
     in_features, out_features : int
     bound : float
         Largest spectral norm; weights below it are unchanged.
-    num_iterations : int
-        Iterations of the power method.
+    num_squarings : int
+        Of A. Each costs a product of square matrices of the smaller of both sizes.
 
     References
     ----------
@@ -32,27 +34,23 @@ class SpectralLinear(nn.Module):
     True
     """
 
-    start: Tensor
-
-    def __init__(self, in_features: int, out_features: int, bound: float = 0.95, num_iterations: int = 15) -> None:
+    def __init__(self, in_features: int, out_features: int, bound: float = 0.95, num_squarings: int = 6) -> None:
         super().__init__()
-        if not bound > 0 or num_iterations < 1:
-            raise ValueError(f"bound={bound} and num_iterations={num_iterations} must be positive.")
+        if not bound > 0 or num_squarings < 0:
+            raise ValueError(f"bound={bound} must be positive, and num_squarings={num_squarings} not negative.")
         template = nn.Linear(in_features, out_features)
         self.weight, self.bias = template.weight, template.bias
-        self.bound, self.num_iterations = bound, num_iterations
-        # All entries differ, so it is unlikely to be orthogonal to the leading singular vector.
-        self.register_buffer("start", torch.cos(torch.arange(1.0, in_features + 1)))
+        self.bound, self.num_squarings = bound, num_squarings
 
     def bounded_weight(self) -> Tensor:
         """Return the rescaled weight [out_features, in_features]."""
-        fixed, right = self.weight.detach(), self.start.to(self.weight)
-        for _ in range(self.num_iterations):
-            left = _normalized(fixed @ right)
-            right = _normalized(fixed.T @ left)
-        # At the leading singular vectors, the gradient of the norm is that with the vectors held fixed.
-        norm = left @ self.weight @ right
-        return self.weight / torch.clamp(norm / self.bound, min=1.0)
+        is_wide = self.weight.shape[0] < self.weight.shape[1]
+        gram = self.weight @ self.weight.T if is_wide else self.weight.T @ self.weight
+        power = _of_unit_trace(gram)
+        for _ in range(self.num_squarings):
+            power = _of_unit_trace(power @ power)
+        squared_norm = (gram * power).sum()
+        return self.weight / torch.clamp(squared_norm / self.bound**2, min=1.0).sqrt()
 
     def forward(self, x: Tensor) -> Tensor:
         """Map x [..., in_features]."""
@@ -124,5 +122,5 @@ def residual_mlp(
     return ResidualMLP(layer(in_features), [layer(width) for _ in range(num_blocks)], nn.Linear(width, out_features))
 
 
-def _normalized(vector: Tensor) -> Tensor:
-    return vector / torch.clamp(vector.norm(), min=1e-12)
+def _of_unit_trace(matrix: Tensor) -> Tensor:
+    return matrix / torch.clamp(matrix.diagonal().sum(), min=torch.finfo(matrix.dtype).tiny)
