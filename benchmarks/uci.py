@@ -31,16 +31,18 @@ type Candidate = tuple[Any, float]
 
 CANDIDATES: dict[str, list[Candidate]] = {
     "MAP": [(bz.MAP(), 1.0)],
-    "DeepEnsemble": [(bz.DeepEnsemble(num_steps=steps), 1.0) for steps in (500, 2000, 8000)],
+    "DeepEnsemble": [
+        (bz.DeepEnsemble(num_steps=steps), scale) for steps, scale in product((500, 2000, 8000), (1.0, 3.0, 10.0))
+    ],
     "MCDropout": [
         (bz.MCDropout(rate, num_steps=50_000, batch_size=32, num_particles=1), scale)
-        for rate, scale in product((0.005, 0.02), (1.0, 3.0))
+        for rate, scale in product((0.005, 0.02), (1.0, 3.0, 10.0))
     ],
     "ConcreteDropout": [(bz.ConcreteDropout(num_steps=20_000, batch_size=32), 1.0)],
     "MultiSWAG": [(bz.MultiSWAG(), 1.0)],
     "MeanFieldVI": [(bz.MeanFieldVI(), 1.0)],
     "Laplace": [(bz.Laplace(), 1.0)],
-    "SGHMC": [(bz.SGHMC(), 1.0)],
+    "SGHMC": [(bz.SGHMC(), scale) for scale in (1.0, 3.0, 10.0, 30.0)],
     "NUTS": [(bz.NUTS(num_chains=4, num_warmup=300, num_draws=200), 1.0)],
 }
 """The settings among which each split of a method chooses."""

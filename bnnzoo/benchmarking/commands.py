@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table as Grid
 
@@ -85,7 +86,10 @@ def _say(console: Console, score: Score) -> None:
 
 def _grid(name: str, scores: list[Score]) -> Grid:
     """Return a table of a set: mean and standard error over splits, then the published rows of standard splits."""
-    grid = Grid("method", *MEASURES, title=f"{name}, {scores[0].splits} splits")
+    grid = Grid(title=f"{name}, {scores[0].splits} splits", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    grid.add_column("method", no_wrap=True)
+    for measure in MEASURES:
+        grid.add_column(measure.replace("_", " "), overflow="fold")
     for (_, _, method), found in summarise(scores).items():
         grid.add_row(method, *(_written(*found[measure]) for measure in MEASURES))
     for source, rows in PUBLISHED.items():
