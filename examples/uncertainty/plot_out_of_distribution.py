@@ -57,7 +57,6 @@ errors = dict.fromkeys(scores, wrong)
 # %%
 # A single residual network, and the features that enter its last layer. Its prior is wide: under a narrow prior, the
 # mode shrinks weights that no known class needs, and the features no longer reveal out-of-distribution inputs.
-# Spectral normalisation limits feature collapse.
 
 net = bz.models.residual_mlp(64, width=50, num_blocks=num_blocks, out_features=7)
 wide = bz.models.supervised(net, bz.priors.fan_in(5.0), likelihood)
