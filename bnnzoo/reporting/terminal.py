@@ -22,7 +22,7 @@ def show(comparison: Comparison, console: Console) -> None:
     """
     title = f"\nHeld-out predictions of {escape(comparison.table.target)}"
     grid = _new_grid(title)
-    grid.add_column("method", style="bold", vertical="bottom")
+    grid.add_column("method", style="bold", min_width=10, vertical="bottom")  # "linear regression" breaks between words
     for label, _ in columns(comparison, brief=True):
         grid.add_column(label, justify="right", min_width=8, vertical="bottom")
     for name, cells in rows(comparison, brief=True):
@@ -50,4 +50,4 @@ def _show_repeats(comparison: Comparison, console: Console) -> None:
 
 
 def _new_grid(title: str) -> Grid:
-    return Grid(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    return Grid(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=0)
