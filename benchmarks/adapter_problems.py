@@ -21,8 +21,9 @@ import bnnzoo as bz
 
 __all__ = ["Problem", "digits", "text"]
 
-NUM_DIGITS, NUM_TEST = 300, 1000
-CONTEXT, WIDTH, NUM_TEXT = 12, 48, 4000
+NUM_DIGITS, NUM_TEST = 300, 1000  # of images
+CONTEXT, WIDTH = 12, 48
+NUM_TEXT, NUM_OTHER_TEXT = 500, 3000  # characters to adapt with, and to judge by
 LETTERS = "\x00 abcdefghijklmnopqrstuvwxyz0123456789.,;:'\"()[]{}<>=+-*/_\n"
 PACKAGES = ("collections", "argparse", "datetime", "decimal", "logging", "random", "statistics", "pathlib", "socket")
 """Where the transformer learns; `inspect`, `subprocess`, `asyncio` and `unittest` are what it is adapted to."""
@@ -53,7 +54,8 @@ def digits(seed: int) -> Problem:
     train(net, net, x[first], labels[first], num_steps=400, batch_size=128)
     rows = torch.randperm(int((~first).sum()))
     x, y = x[~first][rows], labels[~first][rows] - 5
-    return adapted(net, 4, (x, y), NUM_DIGITS)
+    wanted = slice(NUM_DIGITS + NUM_TEST)
+    return adapted(net, 4, (x[wanted], y[wanted]), NUM_DIGITS)
 
 
 class Transformer(nn.Module):
@@ -105,7 +107,7 @@ def text(seed: int) -> Problem:
     train(net.everywhere, net, x, torch.cat([x[:, 1:], y[:, None]], 1), num_steps=1000, batch_size=64)
     whole = docstrings(OTHERS)
     middle = len(whole) // 2  # what the adapters learn from and what they are judged by are different docstrings
-    halves = (whole[:middle], NUM_TEXT), (whole[middle:], NUM_TEST)
+    halves = (whole[:middle], NUM_TEXT), (whole[middle:], NUM_OTHER_TEXT)
     parts = [pick(windows(half, stride=5), num) for half, num in halves]
     x, y = (torch.cat(each) for each in zip(*parts, strict=True))
     return adapted(net, 2, (x, y), len(parts[0][0]))
@@ -162,11 +164,10 @@ def train(
 
 
 def adapted(net: nn.Module, rank: int, rows: tuple[Tensor, ...], num_train: int) -> Problem:
-    """Return the problem of a trained network with adapters, the first rows for training and the next for tests."""
+    """Return the problem of a trained network with adapters, the first rows for training and the others for tests."""
     x, y = rows
     copy = bz.models.lora(net.eval(), rank=rank)
     share = sum(value.numel() for value in bz.models.adapter_state(copy).values()) / sum(
         map(torch.numel, net.parameters())
     )
-    test = slice(num_train, num_train + NUM_TEST)
-    return Problem(net=copy, x=x[:num_train], y=y[:num_train], x_test=x[test], y_test=y[test], share=share)
+    return Problem(net=copy, x=x[:num_train], y=y[:num_train], x_test=x[num_train:], y_test=y[num_train:], share=share)
