@@ -133,15 +133,24 @@ def moved_inwards(found: Evaluated, density: LogDensity, *batch: Any, traced: bo
         See :func:`starting_points`.
     """
     gain = HOPELESS * max(density.num_data, 1)
+    explained = _log_likelihood(found, density)
     for _ in range(MAX_HALVINGS):
-        if not bool((found.value < -gain).any()):
+        if not bool((explained < -gain).any()):
             return found
         halved = _evaluated(found.theta / 2, density, traced, *batch)
-        better = _usable(halved) & (halved.value > found.value + gain)
+        halved_explained = _log_likelihood(halved, density)
+        better = _usable(halved) & (halved_explained > explained + gain)
         if not bool(better.any()):
             return found
         found = _chosen(better, halved, found)
+        explained = torch.where(better, halved_explained, explained)
     return found
+
+
+def _log_likelihood(points: Evaluated, density: LogDensity) -> Tensor:
+    """Return the log likelihood ``[C]``: the prior of many weights prefers the middle, whatever the data say."""
+    with torch.no_grad():
+        return points.value - torch.stack([density.log_prior(theta) for theta in points.theta])
 
 
 def _fresh(density: LogDensity, num_chains: int, seed: int, attempt: int) -> Tensor:

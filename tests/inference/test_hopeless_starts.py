@@ -67,6 +67,15 @@ def test_other_starts_stay_where_they_are() -> None:
     torch.testing.assert_close(found, density.init(4, 0))
 
 
+def test_the_prior_of_many_weights_moves_no_start() -> None:
+    """It would gain 3,800 nats from half a start, where ten observations may gain 100 before they count as hopeless."""
+    much_noise = supervised(mlp(3, (100, 100), activation="tanh"), priors.normal(1.0), likelihoods.gaussian(scale=20.0))
+    density = build_density(much_noise, *map(torch.from_numpy, (X[:10], Y[:10])))
+    start = density.init(1, 0)
+    assert float(density.log_prior(start[0] / 2) - density.log_prior(start[0])) > 3000
+    torch.testing.assert_close(starting_points(None, 1, density, FitContext(seed=0), trains=True), start)
+
+
 def test_small_noise_does_not_make_the_gauss_newton_matrix_indefinite_in_single_precision() -> None:
     x = torch.linspace(-1.0, 1.0, 50, dtype=torch.float32)[:, None]
     net = mlp(1, (30,), 1)
