@@ -59,7 +59,7 @@ print("functions among the members:", int(found["num_modes"]), found["mode"].val
 # %%
 # The log density along the line from the first member to each of the others, with their weights as found (left) and with their
 # hidden units matched (right). The barrier is how far the path falls below the line between its ends. Here all members are one
-# mode: hundreds of nats lie between them as they are, and nothing once they are matched.
+# mode: hundreds of nats or more lie between them as they are, and nothing once they are matched.
 
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), sharey=True, layout="constrained")
 for other in range(1, len(found["mode"])):

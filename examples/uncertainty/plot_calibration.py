@@ -22,7 +22,7 @@ order = np.random.default_rng(0).permutation(len(digits.data))
 x, y = digits.data[order] / 16, digits.target[order]
 train, held_out, new = slice(0, 150), slice(150, 650), slice(650, None)
 
-model = bz.models.supervised(bz.models.mlp(64, (30,), 10), bz.priors.normal(3.0), bz.likelihoods.categorical())
+model = bz.models.supervised(bz.models.mlp(64, (30,), 10), bz.priors.normal(10.0), bz.likelihoods.categorical())
 method = bz.MAP(num_steps=1500, polish_steps=0)
 # sphinx_gallery_start_ignore
 if "--smoke" in sys.argv:  # smaller settings, for the tests
