@@ -34,6 +34,22 @@ def pytest_configure(config: pytest.Config) -> None:
         register_elsewhere()  # before any module is imported: autograd counts devices once, when it first needs one
 
 
+def _seed() -> None:
+    torch.manual_seed(0)
+    np.random.seed(0)  # noqa: NPY002 - third parties draw from the global stream
+
+
+def pytest_collectstart() -> None:
+    """Seed the streams before a module is imported, so that its tensors do not depend on which were imported before."""
+    _seed()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_fixture_setup() -> None:
+    """Seed them before each fixture too: those of a module are built wherever its first test happens to run."""
+    _seed()
+
+
 @pytest.fixture
 def dtype(request: pytest.FixtureRequest) -> torch.dtype:
     """The default dtype of this run."""
@@ -50,8 +66,7 @@ def device(request: pytest.FixtureRequest) -> torch.device:
 def _fresh_start(dtype: torch.dtype) -> Iterator[None]:
     """Seed every global stream, empty Pyro's parameter store, and put the defaults back afterwards."""
     torch.set_default_dtype(dtype)
-    torch.manual_seed(0)
-    np.random.seed(0)  # noqa: NPY002 - third parties draw from the global stream
+    _seed()
     pyro.clear_param_store()
     yield
     torch.set_default_dtype(dtype)

@@ -13,7 +13,8 @@ from bnnzoo.testing import example_tree
 
 NUM_ROWS = 40
 LABELS = [f"patient {i}" for i in range(NUM_ROWS)]
-rng = np.random.default_rng(0)
+RNG = np.random.default_rng(0)
+ORDER = RNG.permutation(NUM_ROWS)
 
 
 def labelled(tree):
@@ -24,8 +25,8 @@ CLASSES = labelled(example_tree("classification", num_rows=NUM_ROWS))
 TWO_CLASSES = labelled(example_tree("classification", num_rows=NUM_ROWS, num_classes=2))
 REAL = labelled(example_tree("regression", num_rows=NUM_ROWS))
 OUTPUT = xr.concat([REAL["predictions"]["y"]], "output_id").transpose(..., "output_id")
-SCORE = xr.DataArray(rng.normal(size=NUM_ROWS), dims="obs_id", coords={"obs_id": LABELS})
-FEATURES = xr.DataArray(rng.normal(size=(NUM_ROWS, 2)), dims=("obs_id", "feature"), coords={"obs_id": LABELS})
+SCORE = xr.DataArray(RNG.normal(size=NUM_ROWS), dims="obs_id", coords={"obs_id": LABELS})
+FEATURES = xr.DataArray(RNG.normal(size=(NUM_ROWS, 2)), dims=("obs_id", "feature"), coords={"obs_id": LABELS})
 
 
 def probs(fitted, tree=CLASSES):
@@ -98,7 +99,7 @@ def test_the_list_is_complete():
 def test_labels_decide(name):
     measure, y = EVERY[name], y_of(name)
     expected = numbers(measure(y))
-    shuffled = y.isel(obs_id=rng.permutation(NUM_ROWS))
+    shuffled = y.isel(obs_id=ORDER)
     more = xr.concat([shuffled, y[:3].assign_coords(obs_id=["a", "b", "c"])], "obs_id")
     for other in (shuffled, more):
         np.testing.assert_array_equal(numbers(measure(other)), expected)
