@@ -4,7 +4,7 @@ from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.replay import scaled_sum
-from bnnzoo.core.sites import is_factor
+from bnnzoo.core.terms import prior_factors
 
 __all__ = ["log_jacobian", "prior_terms"]
 
@@ -29,8 +29,8 @@ def prior_terms(density: LogDensity, theta: Tensor) -> dict[str, Tensor]:
     if density.priors is not None:
         return {name: scaled_sum({**node, "value": values[name]}) for name, node in density.priors.items()}
     nodes = density.nodes(theta, *density.data)
-    factors = [name for name, node in nodes.items() if is_factor(node) and name not in density.factors]
-    return {name: scaled_sum(nodes[name]) for name in (*(site.name for site in density.sites), *factors)}
+    others = prior_factors(nodes, density.factors)
+    return {name: scaled_sum(nodes[name]) for name in (*(site.name for site in density.sites), *others)}
 
 
 def log_jacobian(density: LogDensity, theta: Tensor) -> Tensor:

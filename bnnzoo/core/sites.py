@@ -22,6 +22,7 @@ __all__ = [
     "is_deterministic",
     "is_factor",
     "is_observation",
+    "is_point_density",
     "is_subsample",
     "latent_sites",
     "plates_of",
@@ -79,6 +80,21 @@ def is_subsample(node: dict[str, Any]) -> bool:
 def is_deterministic(node: dict[str, Any]) -> bool:
     """Tell whether a site is a known function of others: of pyro.deterministic, or left behind by poutine.reparam."""
     return node["type"] == "sample" and node["is_observed"] and isinstance(innermost(node["fn"]), Delta)
+
+
+def is_point_density(node: dict[str, Any]) -> bool:
+    """Tell whether a deterministic site adds a density of its own, as the reparametrisations do that keep a prior there.
+
+    ``Delta(value, log_density=...)`` is what Pyro's ``SplitReparam``, ``NeuTraReparam`` and ``ConjugateReparam`` leave behind.
+    """
+    if not is_deterministic(node) or node["mask"] is False:
+        return False
+    distribution = node["fn"]
+    while hasattr(distribution, "base_dist"):
+        if getattr(distribution, "_mask", None) is False:
+            return False
+        distribution = distribution.base_dist
+    return True
 
 
 def is_factor(node: dict[str, Any]) -> bool:
@@ -163,8 +179,8 @@ def refuse_unsupported(nodes: Iterable[dict[str, Any]]) -> None:
     Raises
     ------
     ModelError
-        For a name that a tree cannot hold, a learnable ``pyro.param``, random subsampling inside the model, a discrete latent
-        site, one made by ``obs_mask=``, or a latent site whose support depends on another latent site.
+        For a name that a tree cannot hold, a learnable ``pyro.param``, random subsampling inside the model, data under a point
+        mass, a discrete latent site, one made by ``obs_mask=``, or a latent site whose support depends on another latent site.
     """
     nodes = list(nodes)
     names = {node["name"] for node in nodes}
@@ -175,6 +191,8 @@ def refuse_unsupported(nodes: Iterable[dict[str, Any]]) -> None:
             _refuse_obs_mask(node["name"].removesuffix("_unobserved"), names)
         if node["type"] == "param":
             _refuse_param(node["name"])
+        elif is_point_density(node):
+            _refuse_point_elsewhere(node)
         elif node["type"] == "sample" and is_subsample(node):
             _refuse_subsampling(node)
         elif node["type"] == "sample" and not node["is_observed"]:
@@ -235,6 +253,17 @@ def _refuse_subsampling(node: dict[str, Any]) -> None:
             f"Plate {node['name']!r} subsamples {plate.subsample_size} of {plate.size} rows inside the model, so its "
             f"density is random. Write pyro.plate({node['name']!r}, len(x)) and let the method do it: batch_size=... "
             f"on methods that take mini-batches."
+        )
+
+
+def _refuse_point_elsewhere(node: dict[str, Any]) -> None:
+    """Refuse data observed under a point mass that lies elsewhere: their density is zero, whatever the latent values."""
+    point, value = innermost(node["fn"]).v, node["value"]
+    if not bool((value == point).all()):
+        raise ModelError(
+            f"Site {node['name']!r} observes data under a point mass (Delta) that lies elsewhere, so that their density is zero. "
+            f"Give the site a distribution with a spread, such as Normal(value, sigma); a value that is computed, and not "
+            f"observed, is pyro.deterministic({node['name']!r}, value)."
         )
 
 

@@ -10,7 +10,7 @@ from bnnzoo.core.network import NETWORK_KEY, Network
 from bnnzoo.core.numerics import Failure, NumericalFailure
 from bnnzoo.core.readout import UnreadableLikelihood, read
 from bnnzoo.core.replay import Node, log_prob, scaled_sum, switch_validation_off
-from bnnzoo.core.sites import is_deterministic, is_factor, is_subsample
+from bnnzoo.core.sites import is_deterministic, is_factor, is_point_density, is_subsample
 from bnnzoo.core.space import ParameterSpace
 from bnnzoo.lowering.compiling import first_line
 from bnnzoo.lowering.failures import is_numerical
@@ -22,10 +22,13 @@ __all__ = [
     "moments_of",
     "networks_of",
     "pointwise_of",
+    "prior_factors",
     "scaled_likelihood_of",
     "static_priors",
     "summed_by_row",
 ]
+
+_PRIOR_KEYS = ("name", "type", "fn", "scale", "mask", "args", "kwargs", "is_observed")
 
 
 def moments_of(nodes: Mapping[str, Node], observed: tuple[str, ...]) -> dict[str, Tensor]:
@@ -58,8 +61,15 @@ def log_prior_of(
     for site in space.sites:
         jacobian = site.transform.log_abs_det_jacobian(free[site.name], nodes[site.name]["value"])
         total = total + jacobian.sum() + scaled_sum(nodes[site.name])
-    others = [node for node in nodes.values() if is_factor(node) and node["name"] not in likelihood]
+    others = [nodes[name] for name in prior_factors(nodes, likelihood)]
     return sum((scaled_sum(node) for node in others), total)
+
+
+def prior_factors(nodes: Mapping[str, Node], likelihood: tuple[str, ...]) -> list[str]:
+    """Return the sites that add to the prior and are not latent: factors, and points that have a density."""
+    return [
+        name for name, node in nodes.items() if (is_factor(node) and name not in likelihood) or is_point_density(node)
+    ]
 
 
 def summed_by_row(terms: list[Tensor], like: Tensor) -> Tensor:
@@ -108,13 +118,14 @@ def static_priors(nodes: list[Node]) -> dict[str, Node] | None:
     """Return the nodes of latent sites if no prior depends on a latent value, else None; None also with factors."""
     found = {}
     for node in nodes:
+        if is_factor(node) or is_point_density(node):
+            return None
         if is_subsample(node) or is_deterministic(node):
             continue
-        detached = {**node, "value": node["value"].detach()}
-        if is_factor(node) or scaled_sum(detached).requires_grad:
+        if scaled_sum({**node, "value": node["value"].detach()}).requires_grad:
             return None
         switch_validation_off(node["fn"])
-        found[node["name"]] = {key: node[key] for key in ("name", "type", "fn", "scale", "mask", "args", "kwargs")}
+        found[node["name"]] = {key: node[key] for key in _PRIOR_KEYS}
     return found
 
 
