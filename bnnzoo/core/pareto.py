@@ -15,7 +15,10 @@ MAX_PARETO_K = 0.7
 
 NUM_DRAWS = 500
 MANY = 10**6  # draws times rows that are evaluated at a time: a model may have many values for each
+MIN_DRAWS = 25  # whose largest fifth is a tail
+LONG = 225  # draws, from which on the tail is three times their square root
 PRIOR_WEIGHT = 10  # of draws whose k is 0.5
+LARGEST_SPAN = 690.0  # of log weights within double precision
 EQUAL_WITHIN = 1e-3  # if log weights differ by less, their tail is rounding error
 
 
@@ -36,7 +39,10 @@ def log_ratios(posterior: Posterior) -> Tensor | None:
 
 
 def pareto_k(log_ratios: Tensor) -> float:
-    """Return the shape of the generalised Pareto distribution that fits the largest ratios; NaN if some are not finite.
+    """Return the shape of the generalised Pareto distribution that fits the largest ratios, as ArviZ computes it.
+
+    NaN if some ratios are not finite, they are fewer than 25, or their tail is that of no such distribution; infinite where the
+    largest are equal or most weights vanish beside them, and minus infinity where all are equal.
 
     Examples
     --------
@@ -49,21 +55,27 @@ def pareto_k(log_ratios: Tensor) -> float:
     Zhang and Stephens (2009), A new and efficient estimation method for the generalized Pareto distribution, Technometrics 51.
     Vehtari, Simpson, Gelman, Yao and Gabry (2024), Pareto smoothed importance sampling, JMLR 25.
     """
-    if not bool(log_ratios.isfinite().all()):
+    if not bool(log_ratios.isfinite().all()) or len(log_ratios) < MIN_DRAWS:
         return math.nan
     if float(log_ratios.max() - log_ratios.min()) < EQUAL_WITHIN:
         return -math.inf
     ordered = (log_ratios - log_ratios.max()).sort().values
-    size = math.floor(min(0.2 * len(ordered), 3 * len(ordered) ** 0.5))
-    excess = ordered[-size:].exp() - ordered[-size - 1].exp()
-    return _shape(excess.clamp(min=torch.finfo(excess.dtype).tiny))
+    size = len(ordered) // 5 if len(ordered) <= LONG else math.floor(3 * len(ordered) ** 0.5)
+    if ordered[-size] == ordered[-1] or ordered[-math.floor(0.75 * size) - 1] < -LARGEST_SPAN:
+        return math.inf
+    return _shape(ordered[-size:].exp() - ordered[-size - 1].exp())
 
 
 def _shape(excess: Tensor) -> float:
-    """Return the posterior mean of the shape over a grid of scales, for exceedances ``[M]`` in ascending order."""
+    """Return the posterior mean of the shape over a grid of scales, for exceedances ``[M]`` in ascending order.
+
+    NaN if a quarter of them are equal: no generalised Pareto distribution has such a tail.
+    """
     size = len(excess)
     grid = torch.arange(1, 31 + math.isqrt(size), dtype=excess.dtype)
     quartile = excess[int(size / 4 + 0.5) - 1]
+    if quartile <= excess[0]:
+        return math.nan
     rate = 1 / excess[-1] + (1 - (len(grid) / (grid - 0.5)).sqrt()) / (3 * quartile)
     shape = torch.log1p(-rate[:, None] * excess).mean(1)
     weight = (size * ((-rate / shape).log() - shape - 1)).softmax(0)

@@ -1,5 +1,6 @@
 """What a posterior says about its own fit: divergences, chains that disagree, optimisations that ended too early."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -19,14 +20,19 @@ from bnnzoo.core.fit_warnings import (
     StillImprovingWarning,
     TreeDepthWarning,
 )
-from bnnzoo.core.mixing import effective_sample_size, rank_normalised, split_rhat
+from bnnzoo.core.mixing import mixing, worst_gap
 from bnnzoo.core.pareto import MAX_PARETO_K, log_ratios, pareto_k
 from bnnzoo.core.posterior import Draws, Posterior
 
-__all__ = ["Trouble", "troubles"]
+__all__ = ["Trouble", "told", "troubles"]
 
 ENOUGH_DRAWS = 1000  # over all chains: with fewer, R-hat and effective sample sizes say little
 ENOUGH_STEPS = 500  # of an optimisation: shorter ones are trials
+MAX_GAP = (
+    1.0  # between means of chains, in standard deviations within them: those farther apart are in different places
+)
+SLIGHT_RHAT = 1.05  # up to which more draws are what it takes
+MOST_DIGITS = 10
 MAX_ENTRIES = 500  # numbers of a site whose chains are compared, evenly spaced
 MANY_ROWS, MANY_PARAMS = 10_000, 1000  # beyond which an approximation is not compared with the posterior
 MAX_SLOPE = 0.5  # of log p - log q, by which the mean of q is off in its own standard deviations
@@ -97,25 +103,52 @@ def _divergences(posterior: Draws) -> Iterator[Trouble]:
 
 
 def _mixing(posterior: Draws) -> Iterator[Trouble]:
-    found = {name: _mixing_of(values) for name, values in _quantities(posterior).items()}
-    rhat = {name: values[0] for name, values in found.items() if values[0] == values[0]}
-    ess = {name: values[1] for name, values in found.items() if values[1] == values[1]}
+    quantities = _quantities(posterior)
+    found = {name: mixing(values) for name, values in quantities.items()}
+    rhat = {name: float(each.rhat.nan_to_num(0.0).max()) for name, each in found.items()}
+    ess = {name: float(each.ess.nan_to_num(math.inf).min()) for name, each in found.items()}
     chains, draws = posterior.theta.shape[:2]
     worst = max(rhat, key=lambda name: rhat[name], default="")
-    if worst and chains > 1 and rhat[worst] > MAX_RHAT:
+    if worst and rhat[worst] > MAX_RHAT:
+        gap = float(worst_gap(quantities[worst]).nan_to_num(0.0).max())
         yield Trouble(
             ChainsApartWarning,
-            f"The chains disagree: R-hat of {worst!r} is {rhat[worst]:.3f}, and should be at most {MAX_RHAT}. Run longer "
-            f"(num_warmup, num_draws: now {posterior.info.config.get('num_warmup')} and {draws}). If that does not help, the "
-            f"posterior has several modes between which chains do not move.",
+            f"The chains disagree: R-hat of {worst!r} is {told(rhat[worst], MAX_RHAT)}, and should be at most {MAX_RHAT}. "
+            f"{_what_to_run(rhat[worst], gap, posterior.info.config.get('num_warmup'), draws)}",
         )
     least = min(ess, key=lambda name: ess[name], default="")
     if least and ess[least] < MIN_ESS:
         yield Trouble(
             FewEffectiveDrawsWarning,
-            f"The {chains * draws} draws of {least!r} are worth {ess[least]:.0f} independent ones; intervals and R-hat need "
-            f"{MIN_ESS}. Write a larger num_draws (now {draws} for each of {chains} chains).",
+            f"The {chains * draws} draws of {least!r} are worth {told(ess[least], MIN_ESS, 0)} independent ones; intervals and "
+            f"R-hat need {MIN_ESS}. Write a larger num_draws (now {draws} for each of {chains} chains).",
         )
+
+
+def _what_to_run(rhat: float, gap: float, num_warmup: object, num_draws: int) -> str:
+    if gap > MAX_GAP:
+        return (
+            f"The means of its chains are up to {gap:.1f} standard deviations apart: the posterior has several modes between "
+            f"which chains do not move, or some chains have not reached it. Look at each chain, write a larger num_warmup (now "
+            f"{num_warmup}), or start elsewhere with init=."
+        )
+    longer = f"Run longer (num_warmup, num_draws: now {num_warmup} and {num_draws})"
+    return f"{longer}." if rhat <= SLIGHT_RHAT else f"{longer}, or reparametrise the model so that chains move faster."
+
+
+def told(value: float, limit: float, digits: int = 3) -> str:
+    """Return a number with as many digits as it takes to see on which side of a limit it lies.
+
+    Examples
+    --------
+    >>> told(1.0104, 1.01), told(1.52, 1.01)
+    ('1.0104', '1.520')
+    """
+    while digits < MOST_DIGITS and (float(f"{value:.{digits}f}") > limit) != (value > limit):
+        digits += 1
+    while digits < MOST_DIGITS and float(f"{value:.{digits}f}") == limit != value:
+        digits += 1
+    return f"{value:.{digits}f}"
 
 
 def _quantities(posterior: Draws) -> Mapping[str, Tensor]:
@@ -129,12 +162,6 @@ def _quantities(posterior: Draws) -> Mapping[str, Tensor]:
 
 def _some(values: Tensor) -> Tensor:
     return values[..., :: -(-values.shape[-1] // MAX_ENTRIES)]
-
-
-def _mixing_of(draws: Tensor) -> tuple[float, float]:
-    """Return the largest R-hat and the smallest effective sample size of the entries."""
-    scores = rank_normalised(draws)
-    return float(split_rhat(scores).max()), float(effective_sample_size(scores).min())
 
 
 def _of_optimisation(posterior: Posterior) -> Iterator[Trouble]:

@@ -16,6 +16,7 @@ __all__ = ["MIN_DRAWS", "PoorApproximationWarning", "log_ratios", "psis", "psis_
 SHORTEST_TAIL = 5
 MIN_DRAWS = 25  # a fifth of the draws, at least five, is the tail to which a Pareto distribution is fitted
 MAX_GOOD_K = 0.7
+LARGEST_SPAN = 690.0  # of log weights within double precision
 EQUAL_WITHIN = 1e-3  # if log weights differ by less, their tail is rounding error
 
 
@@ -83,7 +84,7 @@ def smoothed_log_weights(
     """Return Pareto-smoothed log weights of all draws, and k-hat.
 
     Equal ratios have no tail, and k-hat is minus infinity. Where only the largest are equal, no distribution fits the tail:
-    the weights stay as they are, and k-hat is infinite.
+    the weights stay as they are, and k-hat is infinite. It is, too, where all but a few weights vanish beside the largest.
     """
     if np.ptp(log_ratios) <= equal_within:
         return _normalised(log_ratios), -np.inf
@@ -94,7 +95,14 @@ def smoothed_log_weights(
         if (log_ratios == log_ratios.max()).sum() < SHORTEST_TAIL:
             raise
         return _normalised(log_ratios), np.inf
-    return log_weights, float(pareto_k)
+    return log_weights, np.inf if _underflows(log_ratios) else float(pareto_k)
+
+
+def _underflows(log_ratios: NDArray[np.floating]) -> bool:
+    """Return whether weights vanish beside the largest within the tail: ArviZ's fit to it then is its prior's, near zero."""
+    largest = np.sort(log_ratios, axis=None)[::-1]
+    tail = min(0.2 * largest.size, 3 * largest.size**0.5)
+    return bool(largest[0] - largest[int(0.75 * tail)] > LARGEST_SPAN)
 
 
 def _normalised(log_weights: NDArray[np.floating]) -> NDArray[np.floating]:

@@ -2,21 +2,41 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from arviz_stats.base.array import array_stats
 
 from bnnzoo.core import pareto
 from bnnzoo.core.pareto import pareto_k
+from bnnzoo.diagnostics.pareto import smoothed_log_weights
 from bnnzoo.testing import linear_gaussian
 from tests.helpers.exact import exact_posterior
 
 
-@pytest.mark.parametrize("scale", [0.1, 0.5, 1.0, 2.0])
-def test_it_is_that_of_arviz(scale: float) -> None:
-    ratios = scale * torch.randn(500, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    _, expected = array_stats.psislw(-ratios.numpy()[None], axis=(-2, -1))
-    assert pareto_k(ratios) == pytest.approx(float(expected), abs=1e-6)
+@pytest.mark.parametrize("size", [25, 26, 100, 224, 225, 226, 500, 1000, 4000])
+@pytest.mark.parametrize("kind", ["normal", "pareto", "rounded", "bounded"])
+def test_it_is_that_of_arviz(kind: str, size: int) -> None:
+    rng = np.random.default_rng(size)
+    for scale in (0.1, 1.0, 3.0):
+        noise = rng.normal(size=size)
+        ratios = (
+            scale
+            * {
+                "normal": noise,
+                "pareto": rng.exponential(size=size),
+                "rounded": np.round(noise, 2),
+                "bounded": -(noise**2),
+            }[kind]
+        )
+        _, expected = array_stats.psislw(-ratios[None], axis=(-2, -1))
+        assert pareto_k(torch.from_numpy(ratios)) == pytest.approx(float(expected), abs=1e-10, nan_ok=True)
+
+
+def test_weights_over_hundreds_of_orders_of_magnitude_have_the_heaviest_tail() -> None:
+    ratios = torch.linspace(0.0, 1.0, 1000, dtype=torch.float64) * 1e5
+    assert pareto_k(ratios) == math.inf
+    assert smoothed_log_weights(ratios.numpy())[1] == math.inf
 
 
 def test_equal_weights_have_no_tail_and_infinite_ones_none_that_is_known() -> None:

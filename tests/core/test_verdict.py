@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import arviz_stats
-import numpy as np
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -12,9 +10,8 @@ import torch
 import bnnzoo as bz
 from bnnzoo import inference
 from bnnzoo.core import fit_warnings
-from bnnzoo.core.mixing import effective_sample_size, rank_normalised, split_rhat
 from bnnzoo.core.pareto import log_ratios, pareto_k
-from bnnzoo.core.verdict import troubles
+from bnnzoo.core.verdict import told, troubles
 from bnnzoo.testing import linear_gaussian
 from tests.helpers.exact import chains, exact_posterior, narrow_posterior, network
 
@@ -66,7 +63,41 @@ def test_a_chain_apart_is_told():
     found = {trouble.kind: trouble.message for trouble in troubles(sampled(shift))}
     assert set(found) >= {inference.ChainsApartWarning}
     assert "R-hat of 'w' is" in found[inference.ChainsApartWarning]
-    assert "num_warmup, num_draws: now 500 and 500" in found[inference.ChainsApartWarning]
+    assert "num_warmup (now 500)" in found[inference.ChainsApartWarning]
+
+
+@pytest.mark.parametrize(
+    ("gap", "advice", "silence"),
+    [
+        (0.25, "Run longer (num_warmup, num_draws: now 500 and 500).", "modes"),
+        (0.9, "or reparametrise the model so that chains move faster.", "modes"),
+        (3.0, "standard deviations apart: the posterior has several modes", "Run longer"),
+    ],
+)
+def test_the_advice_is_graded_by_how_far_chains_are_apart(gap, advice, silence):
+    def shift(theta):
+        return theta + gap * theta.std((0, 1)) * torch.tensor([1.0, 0.0, 0.0, 0.0])[:, None, None]
+
+    found = {trouble.kind: trouble.message for trouble in troubles(sampled(shift))}[inference.ChainsApartWarning]
+    assert advice in found and silence not in found
+
+
+def test_chains_of_other_scales_disagree():
+    def widen(theta):
+        centre = theta.mean((0, 1))
+        return centre + (theta - centre) * torch.tensor([3.0, 1.0, 1.0, 1.0])[:, None, None]
+
+    assert inference.ChainsApartWarning in kinds(sampled(widen))
+
+
+def test_a_number_has_the_digits_that_its_limit_needs():
+    assert [told(value, 1.01) for value in (1.0104, 1.00999996, 1.52, 1.01)] == [
+        "1.0104",
+        "1.00999996",
+        "1.520",
+        "1.010",
+    ]
+    assert [told(value, 400, 0) for value in (399.96, 12.0)] == ["399.96", "12"]
 
 
 def test_few_effective_draws_are_told():
@@ -178,22 +209,6 @@ def test_every_kind_of_warning_is_public_and_has_one_base():
     for name in names:
         assert issubclass(getattr(fit_warnings, name), bz.FitWarning)
         assert getattr(inference, name) is getattr(fit_warnings, name)
-
-
-@pytest.mark.parametrize("coefficient", [0.0, 0.5, 0.95])
-def test_rhat_and_effective_sample_size_are_those_of_arviz(coefficient):
-    rng = np.random.default_rng(0)
-    noise = rng.normal(size=(4, 1000, 3))
-    draws = noise.copy()
-    for t in range(1, 1000):
-        draws[:, t] = coefficient * draws[:, t - 1] + noise[:, t]
-    draws[0] += 0.1
-    scores = rank_normalised(torch.from_numpy(draws))
-    array = arviz_stats.base.array_stats
-    ess = [array.ess(draws[..., i], method="bulk", chain_axis=0, draw_axis=1) for i in range(3)]
-    rhat = [array.rhat(draws[..., i], method="z_scale", chain_axis=0, draw_axis=1) for i in range(3)]
-    assert np.allclose(split_rhat(scores), rhat, rtol=1e-6)
-    assert np.allclose(effective_sample_size(scores), ess, rtol=0.05)
 
 
 def funnel():

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.mixing import autocorrelation_time
 from bnnzoo.core.settings import Count, Positive
-from bnnzoo.inference.markov.autocorrelation import autocorrelation_time
 from bnnzoo.inference.markov.chains import ValueAndGrad
 from bnnzoo.inference.markov.lockstep.chains import NativeMotion, native_motion
 from bnnzoo.inference.markov.lockstep.dynamics import Point, arrive, drift
