@@ -33,6 +33,9 @@ __all__ = [
     "whitened_outputs",
 ]
 
+NUM_ASKED = 14
+"""Rows between the first and the last that are asked whether they are the same alone."""
+
 
 def whitened_outputs(
     density: LogDensity,
@@ -90,10 +93,11 @@ def _whitened(node: Node, active: tuple[bool, ...], roots: tuple[Tensor, ...] | 
 def rows_are_independent(
     whole: Tensor, function: Callable[..., Tensor], theta: Tensor, data: Data, num_rows: int
 ) -> bool:
-    """Tell whether the first and the last row have the same ``function(theta, *batch)`` alone as in ``whole[N, K]``."""
+    """Tell whether rows have the same ``function(theta, *batch)`` alone as in ``whole[N, K]``: the ends and some between."""
     if num_rows < 2 or len(whole) != num_rows:
         return False
-    ends = torch.tensor([0, num_rows - 1], device=theta.device)
+    between = torch.randperm(num_rows, generator=torch.Generator().manual_seed(0))[:NUM_ASKED]
+    ends = torch.cat([torch.tensor([0, num_rows - 1]), between]).to(theta.device)
     alone, axes = _one_by_one(function, data, num_rows)
     with torch.no_grad():
         try:

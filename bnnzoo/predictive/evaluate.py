@@ -27,7 +27,7 @@ __all__ = [
     "Results",
     "Tile",
     "Variable",
-    "can_split_rows",
+    "block_length",
     "evaluate",
     "largest_tensor",
     "looped",
@@ -74,21 +74,6 @@ class _LargestTensor(DispatchMode):
         sizes = [leaf.numel() for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
         self.numel = max([self.numel, *sizes])
         return result
-
-
-def can_split_rows(whole: Mapping[str, Tensor], function: Function, theta: Tensor, inputs: Data, num_rows: int) -> bool:
-    """Tell whether a row has the same ``function(theta, *inputs)`` alone as in ``whole``, among all the others.
-
-    Most models' moments do. One that reads the number of rows, or mixes them, does not, and is evaluated on all rows at once.
-    The row in the middle is asked, which has neighbours on both sides.
-    """
-    middle = torch.tensor([num_rows // 2])
-    try:
-        part = function(theta, *select(inputs, middle, num_rows))
-    except Exception:  # the model's own code may raise anything on fewer rows: then they cannot be split
-        return False
-    pairs = [(part[name], whole[name]) for name in whole]
-    return all(a.shape[:1] == (1,) and torch.allclose(a, b[middle], equal_nan=True) for a, b in pairs)
 
 
 def plan(
@@ -235,10 +220,15 @@ def _until_next(slices: Sequence[slice]) -> list[slice]:
     return [slice(each.start, end) for each, end in zip(slices, ends, strict=True)]
 
 
+def block_length(total: int, size: int) -> int:
+    """Return the length, at most ``size``, of the equal slices that cover ``total``."""
+    count = max(1, -(-total // max(size, 1)))
+    return -(-total // count)
+
+
 def _slices(total: int, size: int) -> list[slice]:
     """Cover ``total`` by slices of one length of at most ``size``."""
-    count = max(1, -(-total // max(size, 1)))
-    length = -(-total // count)
+    count, length = max(1, -(-total // max(size, 1))), block_length(total, size)
     return [slice(min(i * length, total - length), min(i * length, total - length) + length) for i in range(count)]
 
 

@@ -17,7 +17,8 @@ from bnnzoo.core.row_source import IndexedRows, LoaderRows, row_source
 from bnnzoo.core.sites import plates_of
 from bnnzoo.core.types import Data
 from bnnzoo.predictive import datatree
-from bnnzoo.predictive.evaluate import Arrays, Results, Tile, Variable, can_split_rows, tiles_of
+from bnnzoo.predictive.evaluate import Arrays, Results, Tile, Variable, block_length, tiles_of
+from bnnzoo.predictive.independence import can_split_rows, probe, row_values
 from bnnzoo.predictive.labels import ROWS, Labels, Plates, row_labels
 from bnnzoo.predictive.latent import Drawn
 from bnnzoo.predictive.random_blocks import RANDOM_ROWS, Job, RandomEvaluation, draw_blocks
@@ -96,7 +97,9 @@ class ManyRows:
             first = select(data, slice(0, min(HEAD, num_rows)), num_rows)
         head = Rows.of(density, theta, first)
         alone = num_rows == 1 and head.num_rows == 1
-        if head.num_rows != min(HEAD, num_rows) or not (alone or (head.splits and _splits(density, theta, head))):
+        if head.num_rows != min(HEAD, num_rows) or not (alone or head.splits):
+            return None
+        if not _splits(density, theta, head, num_rows, data if source is None else source):
             return None
         given = raw if len(raw) == len(data) else data
         return cls(density, data, source, replace(head, raw=given), num_rows, row_labels(raw, num_rows))
@@ -208,16 +211,20 @@ def _deterministics(draws: Drawn, arrays: Arrays, labels: Labels) -> xr.Dataset:
     return datatree.by_draw(draws.per_draw(found), labels)
 
 
-def _splits(density: LogDensity, theta: Tensor, head: Rows) -> bool:
-    """Tell whether deterministic sites of a row, if there are any, are the same without the other rows."""
-    whole = {
-        n: v["value"]
-        for n, v in head.deterministic.items()
-        if len(v["value"].shape) and len(v["value"]) == head.num_rows
-    }
+def _splits(density: LogDensity, theta: Tensor, head: Rows, num_rows: int, where: Data | IndexedRows) -> bool:
+    """Tell whether predictions and deterministic sites of rows are the same in blocks, by some of the rows if they are many."""
+    size = block_length(num_rows, RANDOM_ROWS)
+    index = probe(num_rows, size)
+    data = as_fitted(density, where.take(index)) if isinstance(where, IndexedRows) else select(where, index, num_rows)
+    values, sites = row_values(density), [n for n, v in head.deterministic.items() if _has_rows(v["value"], head)]
 
     def function(theta: Tensor, *data: Any) -> dict[str, Tensor]:
-        found = density.deterministics(theta, *data)
-        return {name: found[name] for name in whole}
+        found = density.deterministics(theta, *data) if sites else {}
+        return values(theta, *data) | {name: found[name] for name in sites}
 
-    return not whole or can_split_rows(whole, function, theta, head.data, head.num_rows)
+    with torch.no_grad():
+        return can_split_rows(function(theta, *data), function, theta, data, len(index), [size])
+
+
+def _has_rows(value: Tensor, head: Rows) -> bool:
+    return value.ndim > 0 and len(value) == head.num_rows

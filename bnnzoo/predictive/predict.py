@@ -123,7 +123,7 @@ def posterior_predictive(
     refuse_not_positive("num_prior_draws", num_prior_draws)
     draws, labels = draw(posterior, num_draws, seed), Labels.of(posterior.density, dims, coords)
     densities = row_densities(posterior, linearized, "training")
-    rows = Rows.of(rows_density(posterior, densities), draws.flat[0], in_order(posterior, data, named))
+    rows = Rows.of(rows_density(posterior, densities), draws.flat[0], in_order(posterior, data, named), chunk_size)
     if missing := [name for name in posterior.density.observed if name not in rows.observed]:
         raise ValueError(
             f"posterior_predictive needs the training data with its observations, but site {missing[0]!r} has none: "
@@ -215,7 +215,7 @@ def predict(
     else:
         if len(draws.flat) * most_rows(raw) > MANY_NUMBERS:
             Prediction(draws, raw, densities, kept, labels).refuse_too_large()
-        rows = Rows.of(rows_density(posterior, densities), draws.flat[0], raw)
+        rows = Rows.of(rows_density(posterior, densities), draws.flat[0], raw, chunk_size)
         about = _all_rows(draws, rows, chunk_size, labels, densities, kept)
     return _tree(draws, _latent(draws, weights, labels, kept) | about, labels, densities)
 

@@ -31,7 +31,7 @@ from bnnzoo.predictive.evaluate import (
 )
 from bnnzoo.predictive.noise import OutOfPlaceRandomness, refuse_unsafe_warnings
 
-__all__ = ["Job", "RandomEvaluation", "draw_blocks", "evaluate_random"]
+__all__ = ["RANDOM_ROWS", "Job", "RandomEvaluation", "draw_blocks", "evaluate_random"]
 
 MAX_RANDOM_ELEMENTS = 2**18  # of the largest tensor inside one block: 2 MiB in float64, which fits a cache
 RANDOM_ROWS = 256  # at most so many rows share a random stream, whatever else is chunked

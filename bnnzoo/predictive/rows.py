@@ -18,11 +18,12 @@ from bnnzoo.core.sizes import refuse_beyond_memory
 from bnnzoo.core.terms import moments_of, pointwise_of
 from bnnzoo.core.types import Data, Model
 from bnnzoo.predictive import datatree
-from bnnzoo.predictive.evaluate import Arrays, Blocks, can_split_rows, evaluate, plan
+from bnnzoo.predictive.evaluate import Arrays, Blocks, block_length, evaluate, plan
+from bnnzoo.predictive.independence import can_split_rows, row_values, values_of
 from bnnzoo.predictive.kept import EVERYTHING, Kept
 from bnnzoo.predictive.labels import Labels, row_labels
 from bnnzoo.predictive.latent import Drawn, deterministic_nodes, numpy_arrays
-from bnnzoo.predictive.random_blocks import draw_blocks, evaluate_random
+from bnnzoo.predictive.random_blocks import RANDOM_ROWS, draw_blocks, evaluate_random
 from bnnzoo.predictive.row_functions import RowFunctions
 
 __all__ = ["Rows", "as_fitted", "as_groups", "new_data", "row_groups"]
@@ -48,19 +49,24 @@ class Rows:
     moments: tuple[str, ...]
 
     @classmethod
-    def of(cls, density: LogDensity, theta: Tensor, raw: Data) -> "Rows":
-        """Convert and inspect the arguments ``raw`` by running the model at ``theta[P]``: on all rows, then on one."""
+    def of(cls, density: LogDensity, theta: Tensor, raw: Data, chunk_size: int | None = None) -> "Rows":
+        """Convert and inspect the arguments ``raw`` by running the model at ``theta[P]``: on all rows, then on blocks of them.
+
+        The blocks have the sizes of those in which rows are predicted, ``chunk_size`` among them.
+        """
         data = new_data(density, raw)
         with explaining_misfits(density.model, data):
             nodes = density.nodes(theta, *data)
             _refuse_absent_sites(density, nodes)
             moments = moments_of(nodes, density.observed)
             terms = pointwise_of(nodes, [name for name in (*density.observed, *density.factors) if name in nodes])
+            whole = values_of(density, nodes)
         observed = {name: nodes[name]["value"] for name in density.observed if nodes[name]["is_observed"]}
         lengths = {v.shape[0] if v.ndim else 0 for v in (moments or terms).values()}
         num_rows = lengths.pop() if len(lengths) == 1 else 0
         splits = bool(moments) and num_rows > 1 and not isinstance(density, PredictiveDensity)  # whose draws are joint
-        splits = splits and can_split_rows(moments, density.conditional, theta, data, num_rows)
+        sizes = [block_length(num_rows, size) for size in (RANDOM_ROWS, chunk_size or num_rows)]
+        splits = splits and can_split_rows(whole, row_values(density), theta, data, num_rows, sizes)
         return cls(data, raw, observed, deterministic_nodes(nodes), num_rows, splits, tuple(moments))
 
     def variables(self, density: LogDensity) -> dict[str, list[str]]:

@@ -7,9 +7,7 @@ from torch import Tensor
 
 from bnnzoo.lowering import cores
 from bnnzoo.predictive import evaluate as module
-from bnnzoo.predictive.evaluate import Blocks, can_split_rows, evaluate, plan
-from bnnzoo.testing import linear_gaussian
-from tests.helpers.exact import exact_posterior, narrow_posterior, standardising
+from bnnzoo.predictive.evaluate import Blocks, evaluate, plan
 
 
 def outer(theta: Tensor, x: Tensor) -> dict[str, Tensor]:
@@ -74,23 +72,6 @@ def test_plan_follows_a_chunk_size(theta, x):
     assert plan(outer, theta[0], (x,), 29, splits=True, chunk_size=58) == Blocks(2, 29)
     assert plan(outer, theta[0], (x,), 29, splits=True, chunk_size=7) == Blocks(1, 7)
     assert plan(outer, theta[0], (x,), 29, splits=False, chunk_size=7) == Blocks(1, None)
-
-
-def splits(posterior, theta, data, num_rows):
-    moments = posterior.density.conditional
-    return can_split_rows(moments(theta, *data), moments, theta, data, num_rows)
-
-
-def test_a_model_whose_rows_are_independent_is_recognised():
-    target = linear_gaussian()
-    posterior = exact_posterior(target)
-    assert splits(posterior, posterior.loc, target.data, 40)
-
-
-def test_a_model_that_mixes_its_rows_is_recognised():
-    data = torch.randn(20), torch.randn(20)
-    posterior = narrow_posterior(standardising, *data)
-    assert not splits(posterior, posterior.loc + 1.0, data, 20)
 
 
 def test_memory_is_bounded_by_a_block_not_by_the_whole(x):
