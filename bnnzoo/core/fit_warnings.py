@@ -5,12 +5,14 @@ __all__ = [
     "MAX_SATURATED",
     "MIN_ESS",
     "ChainsApartWarning",
+    "DegenerateWeightsWarning",
     "DivergenceWarning",
     "FewEffectiveDrawsWarning",
     "FitWarning",
     "NotConvergedWarning",
     "ParetoKWarning",
     "StillImprovingWarning",
+    "TooNarrowWarning",
     "TreeDepthWarning",
     "UnreadableLikelihoodWarning",
 ]
@@ -55,6 +57,14 @@ class NotConvergedWarning(FitWarning):
 
 class ParetoKWarning(FitWarning):
     """The Pareto k of an approximation is above 0.7: it misses a part of the posterior."""
+
+
+class DegenerateWeightsWarning(FitWarning):
+    """One member of an ensemble has nearly all weight."""
+
+
+class TooNarrowWarning(FitWarning):
+    """Draws spread far less than the posterior does, whatever their centre."""
 
 
 class UnreadableLikelihoodWarning(FitWarning):

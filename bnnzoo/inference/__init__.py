@@ -2,12 +2,14 @@
 
 from bnnzoo.core.fit_warnings import (
     ChainsApartWarning,
+    DegenerateWeightsWarning,
     DivergenceWarning,
     FewEffectiveDrawsWarning,
     FitWarning,
     NotConvergedWarning,
     ParetoKWarning,
     StillImprovingWarning,
+    TooNarrowWarning,
     TreeDepthWarning,
     UnreadableLikelihoodWarning,
 )
@@ -61,6 +63,7 @@ __all__ = [
     "ConcreteDropout",
     "CyclicalSGMCMC",
     "DeepEnsemble",
+    "DegenerateWeightsWarning",
     "DiagonalLaplace",
     "DivergenceWarning",
     "FewEffectiveDrawsWarning",
@@ -85,6 +88,7 @@ __all__ = [
     "StochasticMCLMC",
     "SubsetLaplace",
     "SubsetVI",
+    "TooNarrowWarning",
     "TreeDepthWarning",
     "UnreadableLikelihoodWarning",
     "VirtualAdversarial",

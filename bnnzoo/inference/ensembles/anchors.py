@@ -11,9 +11,10 @@ from torch.distributions import Normal, TransformedDistribution
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.minibatch import has_rows
 from bnnzoo.core.outcomes import observed_places
+from bnnzoo.core.replay import Node
 from bnnzoo.core.sites import ModelError
-from bnnzoo.core.types import Data
 from bnnzoo.inference.ensembles.adversarial import MemberFunction
+from bnnzoo.inference.optimise.batches import Batch
 from bnnzoo.inference.optimise.objectives import Inputs
 from bnnzoo.inference.optimise.streams import MemberStreams
 
@@ -26,7 +27,11 @@ class Anchors:
 
     With :math:`\theta_m` drawn from the prior and :math:`\epsilon_m` from N(0, 1), each member maximises
 
-    .. math:: \sum_n \log p(y_n + \sigma_n \epsilon_{mn} \mid \theta) + \log p(\theta - \theta_m + E\theta)
+    .. math:: \sum_n \log p(y_n \mid \theta) + \sum_n \frac{\epsilon_{mn}}{\sigma_n} \mu_n(\theta)
+        + \log p(\theta - \theta_m + E\theta)
+
+    For a known noise scale the second sum is what noise :math:`\sigma_n \epsilon_{mn}` on the observations adds, up to a
+    constant; a noise scale that is inferred sees the observations as they are.
 
     Attributes
     ----------
@@ -52,28 +57,53 @@ class Anchors:
         rows = torch.arange(density.num_data, device=density.device)
         return replace(density, data=(*density.data, rows)) if self.sites else density
 
-    def objective(self, base: MemberFunction, density: LogDensity) -> MemberFunction:
-        """Return the objective of an anchored member, of batches of :meth:`numbered`."""
+    def scaled_at(self, theta: Tensor, density: LogDensity) -> "Anchors":
+        """Return the same with the noise divided by the noise scales at ``theta[C, P]``, for :meth:`objective`."""
+        at = [density.nodes(row, *density.data) for row in theta]
+        found = (
+            torch.stack([z / _sd(nodes[name]).expand(z.shape) for nodes, z in zip(at, noise, strict=True)])
+            for name, noise in zip(self.sites.values(), self.noise, strict=True)
+        )
+        return replace(self, noise=tuple(found))
+
+    def objective(self, base: MemberFunction, density: LogDensity, *, is_scaled: bool = False) -> MemberFunction:
+        """Return the objective of an anchored member, of batches of :meth:`numbered`.
+
+        Unless the noise ``is_scaled``, it is divided by the noise scales at theta, which count as constants.
+        """
 
         def value(theta: Tensor, inputs: Inputs) -> Tensor:
             shift, *noise = inputs.constants
-            data = self._perturbed(theta.detach(), inputs.batch.data, noise, density)
-            there = inputs._replace(batch=inputs.batch._replace(data=data))
-            return base(theta, there) + density.log_prior(theta - shift) - density.log_prior(theta)
+            data = inputs.batch.data[:-1] if self.sites else inputs.batch.data
+            there = inputs._replace(batch=inputs.batch._replace(data=data, dims=inputs.batch.dims[: len(data)]))
+            anchored = base(theta, there) + density.log_prior(theta - shift) - density.log_prior(theta)
+            return anchored + self._pull(theta, inputs.batch, noise, density, is_scaled) if self.sites else anchored
 
         return value
 
-    def _perturbed(self, theta: Tensor, batch: Data, noise: list[Tensor], density: LogDensity) -> Data:
-        """Return the arguments of the model with noise added to the observations, of the size the member now thinks it has."""
-        if not self.sites:
-            return batch
-        *arguments, rows = batch
-        moments = density.conditional(theta, *arguments)
-        for (place, name), epsilon in zip(self.sites.items(), noise, strict=True):
-            variance = moments["variance" if len(density.observed) == 1 else f"{name}.variance"].detach()
-            y = arguments[place]
-            arguments[place] = y + variance.sqrt().reshape(y.shape) * epsilon[rows]
-        return tuple(arguments)
+    def _pull(self, theta: Tensor, batch: Batch, noise: list[Tensor], density: LogDensity, is_scaled: bool) -> Tensor:
+        *arguments, rows = batch.data
+        nodes, total = density.nodes(theta, *arguments), theta.new_zeros(())
+        for name, epsilon in zip(self.sites.values(), noise, strict=True):
+            node, pull = nodes[name], epsilon[rows]
+            mean = node["fn"].mean.expand(pull.shape)
+            terms = torch.where(_mask(node), pull * mean / (1.0 if is_scaled else _sd(node)), 0.0)
+            if batch.row_weights is not None:
+                terms = terms.reshape(len(rows), -1) * batch.row_weights[:, None]
+            total = total + terms.sum()
+        return density.num_data / len(rows) * total
+
+
+def _sd(node: Node) -> Tensor:
+    """Return the standard deviation of a Gaussian site, of which a tempered likelihood sees the power."""
+    return (node["fn"].stddev / torch.as_tensor(node["scale"]).sqrt()).detach()
+
+
+def _mask(node: Node) -> Tensor:
+    """Return which entries of a site's value count, over all dimensions of the value."""
+    mask = node["mask"]
+    found = torch.as_tensor(True if mask is None else mask, device=node["value"].device)
+    return found[(..., *[None] * node["fn"].event_dim)] if found.ndim else found
 
 
 def anchors(density: LogDensity, streams: MemberStreams) -> Anchors:

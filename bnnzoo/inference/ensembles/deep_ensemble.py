@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, ClassVar, Literal
 
 from torch import Tensor
@@ -19,10 +20,12 @@ from bnnzoo.inference.ensembles.held_out import (
     refuse_no_rows,
     split_rows,
     stacking_log_weights,
+    warn_of_one_member,
 )
 from bnnzoo.inference.ensembles.repulsion import FunctionRepulsion, Repulsive
 from bnnzoo.inference.ensembles.weighted import WeightedMembers
-from bnnzoo.inference.optimise.batches import AllRows, Bootstrap, MemberBatches, MiniBatches, RowBatches
+from bnnzoo.inference.optimise.batches import AllRows, Batch, Bootstrap, MemberBatches, MiniBatches, RowBatches
+from bnnzoo.inference.optimise.lbfgs import lbfgs
 from bnnzoo.inference.optimise.members import Members, joined, trained_in_parts
 from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective, Objective, log_joint_objective
 from bnnzoo.inference.optimise.observers import HeldOutStopping
@@ -32,10 +35,14 @@ from bnnzoo.inference.optimise.schedules import ScheduleName, schedule_named
 from bnnzoo.inference.optimise.streams import MemberStreams
 from bnnzoo.inference.optimise.train import train
 from bnnzoo.inference.starts import Start, starting_points
+from bnnzoo.lowering.lowered import Lowered
 
 __all__ = ["DeepEnsemble", "Weights"]
 
 type Weights = Literal["equal", "stacking"]
+
+NUM_SEARCHES, POLISH_STEPS, TOLERANCE = 3, 500, 1e-9
+"""Searches for the modes of anchored members, steps of each at most, and the gradient at which one ends, as in MAP."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,8 @@ class DeepEnsemble:
         Train each member on a bootstrap resample of the rows.
     anchored : bool
         Randomised MAP sampling: give each member a draw of its own from the prior in place of the prior mean, and noise of its
-        own on observations with Gaussian noise. At the mode, members of a linear-Gaussian model are draws from its posterior.
+        own on observations with Gaussian noise. At the mode, members of a linear-Gaussian model are draws from its posterior, so
+        members trained on all rows without another of these settings end with at most 500 steps of L-BFGS.
     repulsion : FunctionRepulsion, optional
         Keep members apart in the space of functions. Mini-batches are then shared by all members.
     init : Tensor, Posterior or Method, optional
@@ -133,12 +141,13 @@ class DeepEnsemble:
         found = _trained(team, train_on, held_out, context)
         info = FitInfo(
             sampling="ensemble",
-            num_gradients=found.trace.numel() * (2 if self.adversarial else 1),
+            num_gradients=found.trace.numel() * (2 if self.adversarial else 1) + found.num_polished,
             complete=found.complete,
             fit_stats={"loss": -found.trace},
         )
         if held_out is not None and self.weights == "stacking":
             log_weights = stacking_log_weights(log_density_of_rows(held_out)(found.theta))
+            warn_of_one_member(log_weights, self.held_out)
             info = replace(info, config={"member_weights": log_weights.exp().tolist()})
             return WeightedMembers(density, info, found.theta, log_weights)
         value, gradient = value_and_grad_over_rows(density, found.theta)
@@ -183,11 +192,12 @@ class Team(Members[DeepEnsemble]):
 
 @dataclass(frozen=True)
 class TrainedTeam:
-    """Where training ended: ``theta[C, P]``, and the objective at every step ``trace[C, num_steps]``."""
+    """Where training ended: ``theta[C, P]``, the objective at every step ``trace[C, num_steps]``, and gradients of L-BFGS."""
 
     theta: Tensor
     trace: Tensor
     complete: bool
+    num_polished: int = 0
 
 
 def _trained(team: Team, density: LogDensity, held_out: LogDensity | None, context: FitContext) -> TrainedTeam:
@@ -217,8 +227,41 @@ def _trained_together(
         noise=noise,
         observe=stop,
     )
-    best = stop is not None and len(stop.params) > 0
-    return TrainedTeam(stop.params if stop is not None and best else found.params, found.trace, found.complete)
+    if stop is not None:
+        return TrainedTeam(stop.params if len(stop.params) else found.params, found.trace, found.complete)
+    if _ends_at_modes(method) and found.complete and bool(found.params.isfinite().all()):
+        theta, count = _at_modes(team, density, found.params)
+        return TrainedTeam(theta, found.trace, found.complete, count * len(theta))
+    return TrainedTeam(found.params, found.trace, found.complete)
+
+
+def _ends_at_modes(method: DeepEnsemble) -> bool:
+    """Tell whether members have objectives that L-BFGS can follow: anchored ones of all rows as they are."""
+    others = (method.batch_size, method.adversarial, method.repulsion)
+    return method.anchored and not method.bootstrap and all(each is None for each in others)
+
+
+def _at_modes(team: Team, density: LogDensity, theta: Tensor) -> tuple[Tensor, int]:
+    """Return the modes ``[C, P]`` of anchored members, and the number of gradients of each.
+
+    Noise on observations has the size that the noise scale has where the search begins; the next search takes that of its mode.
+    """
+    drawn, count = anchors(density, MemberStreams(team.seed, team.members)), 0
+    data = drawn.numbered(density).data
+    everything = Batch(data, (None,) * len(data))
+    for _ in range(NUM_SEARCHES):
+        scaled = drawn.scaled_at(theta, density)
+        objective = MemberObjective(scaled.objective(log_joint_objective(density).function, density, is_scaled=True))
+        inputs = Inputs((), scaled.constants, (), everything)
+        both = Lowered(objective.value_and_grad, objective.looped_value_and_grad)
+        mode = lbfgs(partial(_at, both, inputs), theta, POLISH_STEPS, TOLERANCE)
+        theta, count = mode.theta, count + mode.num_evaluations
+    return theta, count
+
+
+def _at(both: Lowered, inputs: Inputs, theta: Tensor) -> tuple[Tensor, Tensor]:
+    found: tuple[Tensor, Tensor] = both(theta, inputs)
+    return found
 
 
 def _stopping(method: DeepEnsemble, held_out: LogDensity) -> HeldOutStopping:

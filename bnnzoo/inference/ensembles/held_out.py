@@ -1,5 +1,6 @@
 """Rows that members are not trained on: for early stopping, and for weights by predictive score."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -8,6 +9,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.fit_warnings import DegenerateWeightsWarning
 from bnnzoo.core.minibatch import has_rows, select
 from bnnzoo.core.sites import ModelError
 from bnnzoo.core.streamed import num_held
@@ -19,9 +21,11 @@ __all__ = [
     "refuse_no_rows",
     "split_rows",
     "stacking_log_weights",
+    "warn_of_one_member",
 ]
 
 MAX_UPDATES = 2000
+MAX_WEIGHT = 0.95  # of one member, beyond which a mixture is hardly one
 
 
 def refuse_no_rows(density: LogDensity, setting: str) -> None:
@@ -133,9 +137,9 @@ def stacking_log_weights(log_density: Tensor) -> Tensor:
 
     Examples
     --------
-    >>> better = torch.tensor([[-1.0, -1.0], [-3.0, -3.0]])
-    >>> stacking_log_weights(better).exp().round(decimals=3)
-    tensor([1., 0.])
+    >>> each_right_once = torch.tensor([[-1.0, -3.0], [-3.0, -1.0]])
+    >>> stacking_log_weights(each_right_once).exp().round(decimals=3)
+    tensor([0.5000, 0.5000])
     """
     terms = log_density.double().nan_to_num(nan=-torch.inf)
     log_weights = torch.full_like(terms[:, 0], 1 / len(terms)).log()
@@ -148,3 +152,22 @@ def stacking_log_weights(log_density: Tensor) -> Tensor:
         if settled:
             break
     return log_weights.to(log_density.dtype)
+
+
+def warn_of_one_member(log_weights: Tensor, fraction: float) -> None:
+    """Warn of a mixture whose weights leave one of its components; ``fraction`` of the rows were held out to find them.
+
+    Warns
+    -----
+    DegenerateWeightsWarning
+        If one of several components has nearly all weight.
+    """
+    largest = float(log_weights.max().exp())
+    if len(log_weights) > 1 and largest > MAX_WEIGHT:
+        warnings.warn(
+            f"Stacking gives number {int(log_weights.argmax())} of {len(log_weights)} members a weight of {largest:.3f}: the "
+            f"predictions are that member's alone, without the spread between members. The held-out observations may be too few "
+            f'to tell them apart: write weights="equal", or a larger held_out (now {fraction}).',
+            DegenerateWeightsWarning,
+            stacklevel=3,
+        )

@@ -15,7 +15,7 @@ from bnnzoo.core.posterior import FitInfo, Gaussian, Mixture
 from bnnzoo.core.readout import UnreadableLikelihood
 from bnnzoo.core.settings import Count, Range
 from bnnzoo.inference.config import run_method
-from bnnzoo.inference.ensembles.held_out import split_rows, stacking_log_weights
+from bnnzoo.inference.ensembles.held_out import split_rows, stacking_log_weights, warn_of_one_member
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.ensembles.swag import SWAG, MultiSWAG
 from bnnzoo.inference.fit import refuse_unmet_needs
@@ -96,6 +96,7 @@ class MixtureOf:
             log_weights = _evidence_weights(self.method, fits)
         elif by_rows:
             log_weights = stacking_log_weights(torch.stack([_predictive_density(each, held_out) for each in fits]))
+            warn_of_one_member(log_weights, self.held_out)
         else:
             log_weights = None
         info = FitInfo(

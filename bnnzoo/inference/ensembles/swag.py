@@ -12,26 +12,21 @@ from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.posterior import FitInfo, Gaussian, Mixture
 from bnnzoo.core.settings import Count, Fraction, Positive, Range
 from bnnzoo.core.sites import ModelError
+from bnnzoo.inference.ensembles.gradient_noise import default_rate
 from bnnzoo.inference.ensembles.held_out import refuse_no_rows
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.ensembles.moments import IterateMoments
-from bnnzoo.inference.optimise.batches import MemberBatches
+from bnnzoo.inference.optimise.batches import IndependentBatches
 from bnnzoo.inference.optimise.members import Members, joined, trained_in_parts
-from bnnzoo.inference.optimise.objectives import Inputs, log_joint_objective
+from bnnzoo.inference.optimise.objectives import log_joint_objective
 from bnnzoo.inference.optimise.optimisers import SGD
 from bnnzoo.inference.optimise.schedules import DecayToConstant
-from bnnzoo.inference.optimise.stiffness import largest_curvature
-from bnnzoo.inference.optimise.streams import MemberStreams
 from bnnzoo.inference.optimise.train import train
 from bnnzoo.inference.starts import Start, starting_points
-from bnnzoo.lowering.lowered import Lowered
 
 __all__ = ["SWAG", "MultiSWAG"]
 
 MAX_BATCH = 128
-
-LARGEST_RATE, SMALLEST_RATE, PART_OF_STABLE = 0.001, 1e-12, 0.1
-"""Bounds of the default learning rate: a mini-batch's own curvature may be several times that of another, or of all rows."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +38,9 @@ class SWAG:
     .. math:: q(\theta) = N\left(\bar\theta, \; s^2 \left( \tfrac12 \mathrm{diag}(v) + \tfrac12 \frac{D D^T}{K - 1} \right)\right)
 
     One draw takes one vector of noise for the parameters of all layers, so that covariances between layers are kept. Width and
-    shape of the Gaussian are those of the gradient noise: they depend on ``learning_rate`` and ``batch_size``, and ``scale`` is
-    to be tuned on held-out rows if calibration matters.
+    shape of the Gaussian are those of the gradient noise. The default ``learning_rate`` matches the width to the posterior's on
+    average over the directions that the data inform; the shape stays that of the noise, so tune ``scale`` on held-out
+    observations if calibration matters.
 
     Parameters
     ----------
@@ -52,13 +48,14 @@ class SWAG:
         Steps of SGD, burn-in included.
     learning_rate : float, optional
         Of the loss per observation, as usual for SGD: minus the log joint density divided by the number of observations. Default:
-        0.001, or, if that is less, a tenth of the largest rate at which descent with this momentum is stable near the start.
-        It is in ``posterior.info.config``.
+        the rate at which the iterates lose as much log likelihood as draws from the posterior would (Mandt et al. 2017), and at
+        most a quarter of the largest rate at which descent with this momentum is stable near the start. It is in
+        ``posterior.info.config``.
     momentum : float
         Of SGD.
     batch_size : int, optional
-        Rows of a mini-batch, fewer than there are: without gradient noise, iterates do not vary. Default: a quarter of the rows,
-        at most 128.
+        Rows of a mini-batch, drawn with replacement; fewer than there are, since iterates do not vary without gradient noise.
+        Default: a quarter of the rows, at most 128.
     burn_in : float
         Fraction of the steps before the first iterate counts.
     start_rate : float, optional
@@ -180,7 +177,9 @@ def gaussians(swag: SWAG, num_members: int, density: LogDensity, context: FitCon
     method = _completed(swag, density.num_data)
     start = starting_points(_with_members(swag.init, num_members), num_members, density, context, trains=True)
     if method.learning_rate is None:
-        method = replace(method, learning_rate=_default_rate(method, start, density, context.seed))
+        assert method.batch_size is not None
+        rate = default_rate(density, start, method.batch_size, method.momentum, context.seed)
+        method = replace(method, learning_rate=rate)
     found = _explored(Members(replace(method, init=None), start, range(num_members), context.seed), density, context)
     info = FitInfo(
         sampling="iid",
@@ -216,37 +215,6 @@ def _completed(method: SWAG, num_data: int) -> SWAG:
     return replace(method, batch_size=size, every=every)
 
 
-def _default_rate(method: SWAG, start: Tensor, density: LogDensity, seed: int) -> float:
-    r"""Return a learning rate at which SGD stays near ``start[C, P]``.
-
-    With momentum :math:`\beta`, gradient descent is stable where the largest eigenvalue of the Hessian of the loss per
-    observation is less than :math:`2 (1 + \beta)` over the rate.
-    """
-    steepest = _steepest(method, start, density, seed)
-    rate = PART_OF_STABLE * 2 * (1 + method.momentum) / max(steepest, 1e-30)
-    if rate < SMALLEST_RATE:
-        raise ValueError(
-            f"SWAG: where SGD starts, the Hessian of the loss per observation has the eigenvalue {steepest:.2g}, and descent "
-            f"would be stable at learning rates below {rate:.2g} only. The mode is a spike, as of scales that are parameters, or "
-            f"the data are not standardised. Write init=... with another start, fix these scales, or use NUTS()."
-        )
-    return min(LARGEST_RATE, rate)
-
-
-def _steepest(method: SWAG, start: Tensor, density: LogDensity, seed: int) -> float:
-    """Return the largest eigenvalue of the Hessian of the loss per observation, of a mini-batch, at the steepest start."""
-    assert method.batch_size is not None
-    members, objective = MemberStreams(seed, range(len(start))), log_joint_objective(density)
-    batch = next(MemberBatches(method.batch_size).stream(density, members))
-    both = Lowered(objective.value_and_grad, objective.looped_value_and_grad)
-    noise = torch.randn(start.shape, generator=torch.Generator().manual_seed(seed)).to(start)
-
-    def gradient(theta: Tensor) -> Tensor:
-        return both(theta, Inputs((), (), (), batch))[1]
-
-    return float(largest_curvature(gradient, start, torch.ones_like(start), noise).max()) / density.num_data
-
-
 def _num_burnt(method: SWAG) -> int:
     return round(method.burn_in * method.num_steps)
 
@@ -274,7 +242,7 @@ def _explored_together(descent: Members[SWAG], density: LogDensity, context: Fit
         log_joint_objective(density),
         SGD(method.learning_rate / density.num_data, method.momentum),
         DecayToConstant((method.start_rate or method.learning_rate) / method.learning_rate, method.burn_in),
-        MemberBatches(method.batch_size),
+        IndependentBatches(method.batch_size),
         descent.start,
         num_steps=method.num_steps,
         density=density,

@@ -23,6 +23,7 @@ __all__ = [
     "Batch",
     "Batches",
     "Bootstrap",
+    "IndependentBatches",
     "MemberBatches",
     "MiniBatches",
     "RowBatches",
@@ -170,6 +171,26 @@ class MemberBatches(MiniBatches):
             return repeat(None)
         orders = [_epochs(num_data, self.size, generator) for generator in streams.own("order of rows")]
         return (torch.stack(rows) for rows in zip(*orders, strict=True))
+
+
+@dataclass(frozen=True)
+class IndependentBatches(MemberBatches):
+    """Rows drawn with replacement, independently from step to step: gradient noise without memory.
+
+    The errors of batches that go through the data in turn cancel over a pass, so that chains and the iterates of SGD receive less
+    noise than the variance of a single gradient says.
+
+    Parameters
+    ----------
+    size : int
+        Rows of a batch.
+    """
+
+    def indices(self, num_data: int, streams: MemberStreams) -> Iterator[Tensor | None]:
+        """Yield the indices ``[C, B]`` of each step's rows."""
+        generators = streams.own("order of rows")
+        while True:
+            yield torch.stack([torch.randint(num_data, (self.size,), generator=each) for each in generators])
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,12 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from pyro import poutine
 from torch import Tensor
 
 import bnnzoo as bz
 from bnnzoo.core.density import build_density
+from bnnzoo.core.fit_warnings import DegenerateWeightsWarning
 from bnnzoo.inference import FGSM, MAP, DeepEnsemble, fit
 from bnnzoo.inference.ensembles.anchors import anchors
 from bnnzoo.inference.ensembles.held_out import log_density_of_rows, split_rows
@@ -111,6 +113,45 @@ def test_anchored_mini_batches_have_the_noise_of_their_rows() -> None:
     assert float(((posterior.theta[0, 0] - mode) / TARGET.sd["w"]).abs().max()) < 0.3
 
 
+@pytest.mark.parametrize("noise_is_known", [True, False])
+def test_anchored_members_by_default_have_the_moments_of_the_posterior(noise_is_known: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(400, 4, generator=generator)
+    y = x @ torch.tensor([1.0, -2.0, 0.5, 0.0]) + 0.8 * torch.randn(400, generator=generator)
+
+    def model(x: Tensor, y: Tensor) -> None:
+        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([4]).to_event(1))
+        sigma = 0.8 if noise_is_known else pyro.sample("sigma", dist.HalfNormal(1.0))
+        with pyro.plate("rows", len(x)):
+            pyro.sample("y", dist.Normal(x @ w, sigma), obs=y)
+
+    precision = x.mT @ x / 0.8**2 + torch.eye(4)
+    mean, sd = torch.linalg.solve(precision, x.mT @ y / 0.8**2), precision.inverse().diagonal().sqrt()
+    size = 200
+    posterior = fit(model, DeepEnsemble(size, anchored=True), x, y, progress=False)
+    found = posterior.theta[0, :, posterior.density.sites[0].span]
+    assert bool(((found.mean(0) - mean) / sd * size**0.5).abs().max() < 4)
+    assert bool(((found.std(0) / sd - 1) * (2 * size) ** 0.5).abs().max() < 4)
+    if not noise_is_known:
+        residual = float((y - x @ mean).std())
+        assert 0.97 * residual < float(posterior.theta[0, :, 4].exp().mean()) < 1.05 * residual
+
+
+def test_anchored_noise_spares_masked_observations_and_counts_tempered_ones_less() -> None:
+    def model(x: Tensor, seen: Tensor, y: Tensor) -> None:
+        w = pyro.sample("w", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        with pyro.plate("rows", len(x)), poutine.scale(scale=0.25), poutine.mask(mask=seen):
+            pyro.sample("y", dist.Normal(x @ w, 0.5), obs=y)
+
+    seen = torch.arange(len(X)) % 3 > 0
+    posterior = fit(model, DeepEnsemble(3, anchored=True), X, seen, Y, seed=2)
+    drawn = anchors(build_density(model, X, seen, Y), MemberStreams(2, range(3)))
+    precision = 0.25 * X[seen].mT @ X[seen] / 0.5**2 + torch.eye(3)
+    for member, anchor, epsilon in zip(posterior.theta[0], drawn.shift, drawn.noise[0], strict=True):
+        pull = X[seen].mT @ (0.25 * Y[seen] / 0.5**2 + 0.5 * epsilon[seen] / 0.5)  # noise of sd 0.5 / sqrt(0.25)
+        torch.testing.assert_close(member, torch.linalg.solve(precision, pull + anchor), rtol=1e-6, atol=1e-6)
+
+
 def test_anchors_of_other_likelihoods_and_sites() -> None:
     model, data = cases()["regression"]
     density = build_density(model, *data)
@@ -153,6 +194,14 @@ def test_stacked_members_are_drawn_by_their_weights() -> None:
     tree = bz.predict(posterior, X[:4])
     assert tree["sample_stats"]["member"].sizes == {"chain": 1, "draw": 100}
     assert tree["conditional"]["mean"].sizes["draw"] == 100
+
+
+def test_stacking_that_leaves_one_member_says_so() -> None:
+    start = torch.stack([TARGET.mean["w"], TARGET.mean["w"] + 5.0, TARGET.mean["w"] - 5.0])
+    method = DeepEnsemble(3, num_steps=1, learning_rate=1e-6, held_out=0.3, weights="stacking", init=start)
+    sentence = r"Stacking gives number 0 of 3 members a weight of 1\.000: .* that member's alone.* larger held_out \(now 0\.3\)"
+    with pytest.warns(DegenerateWeightsWarning, match=sentence):
+        fit(TARGET.model, method, *TARGET.data)
 
 
 def test_a_tree_can_be_looked_at_member_by_member() -> None:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 import bnnzoo as bz
+from bnnzoo.core.fit_warnings import DegenerateWeightsWarning
 from bnnzoo.core.posterior import Gaussian, Mixture
 from bnnzoo.inference import MAP, NUTS, SWAG, DeepEnsemble, Laplace, MeanFieldVI, MixtureOf, fit
 from bnnzoo.inference.ensembles.mixture import log_evidence, overlaps
@@ -107,7 +108,10 @@ def test_stacking_gives_no_weight_to_a_component_that_predicts_badly() -> None:
     x = torch.linspace(-1, 1, 40)
     y = 3 * x + 2 * torch.randn(40, generator=torch.Generator().manual_seed(0))
     map_ = MAP(init=torch.tensor([[-3.0], [3.0]]))
-    posterior = fit(two_slopes, MixtureOf(Laplace(map_, curvature="hessian"), 2, weights="stacking"), x, y)
+    with pytest.warns(
+        DegenerateWeightsWarning, match=r"Stacking gives number 1 of 2 members a weight of 0\.9.* larger held_out"
+    ):
+        posterior = fit(two_slopes, MixtureOf(Laplace(map_, curvature="hessian"), 2, weights="stacking"), x, y)
     assert posterior.density.num_data == 40
     assert float(posterior.weights[1]) > 0.9
 

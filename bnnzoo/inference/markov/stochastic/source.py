@@ -1,19 +1,17 @@
 """The batches of a chain, which can be taken up again where a killed run stood."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.inference.optimise.batches import AllRows, Batch, MemberBatches
+from bnnzoo.inference.optimise.batches import AllRows, Batch, IndependentBatches, MemberBatches
 from bnnzoo.inference.optimise.streams import MemberStreams
 
-__all__ = ["BatchSource", "Drawn", "IndependentBatches"]
+__all__ = ["BatchSource", "Drawn"]
 
 
 class Drawn(NamedTuple):
@@ -21,26 +19,6 @@ class Drawn(NamedTuple):
 
     batch: Batch
     tensors: list[Tensor]
-
-
-@dataclass(frozen=True)
-class IndependentBatches(MemberBatches):
-    """Rows drawn with replacement, independently from step to step: gradient noise without memory.
-
-    Batches that go through the data in turn have errors that cancel over a pass, so that chains get less heat from them
-    than the variance of a single gradient says.
-
-    Parameters
-    ----------
-    size : int
-        Rows of a batch.
-    """
-
-    def indices(self, num_data: int, streams: MemberStreams) -> Iterator[Tensor | None]:
-        """Yield the indices ``[C, B]`` of each step's rows."""
-        generators = streams.own("order of rows")
-        while True:
-            yield torch.stack([torch.randint(num_data, (self.size,), generator=each) for each in generators])
 
 
 class BatchSource:

@@ -9,8 +9,9 @@ from bnnzoo.inference import SGLD
 from bnnzoo.inference.markov.stochastic import gradients
 from bnnzoo.inference.markov.stochastic.gradients import no_moments, observed
 from bnnzoo.inference.markov.stochastic.settings import StochasticSettings
-from bnnzoo.inference.markov.stochastic.source import BatchSource, IndependentBatches
+from bnnzoo.inference.markov.stochastic.source import BatchSource
 from bnnzoo.inference.markov.stochastic.target import Target
+from bnnzoo.inference.optimise.batches import IndependentBatches
 from bnnzoo.inference.optimise.streams import MemberStreams
 from bnnzoo.models import likelihoods, mlp, priors, supervised
 from bnnzoo.testing import linear_gaussian
