@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -14,9 +15,10 @@ from torch.func import vmap
 
 from bnnzoo.core.arguments import argument_names
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.gradients import Terms, Weighted, ask_gradients, probes
 from bnnzoo.core.minibatch import select
-from bnnzoo.core.replay import Node, discover, isolated, log_prob
-from bnnzoo.core.sites import ModelError, is_factor, is_subsample
+from bnnzoo.core.replay import Node, discover, isolated, log_prob, scaled_sum
+from bnnzoo.core.sites import ModelError, ModelWarning, is_factor, is_subsample
 from bnnzoo.core.types import Data
 from bnnzoo.lowering.lowered import looped_value_and_grad, value_and_grad_of
 
@@ -27,24 +29,13 @@ type Evaluate = Callable[[Tensor], tuple[Tensor, Tensor]]
 TWO_SEEDS = (0, 1)
 OTHER_SEED = 2
 """Of the global random stream, other than the one under which a model is run first."""
-STEPS = {torch.float32: 1e-2}
-STEP = 1e-3
-"""Length of the finite difference's step; a second one of half the length tells how far it can be trusted."""
-
-TRUSTED, FAR = 0.05, 0.5
-"""Relative difference between both steps below which they are believed, and from the gradient above which it is wrong."""
-
 ELSEWHERE = 3.0
 """How far from the known point a model with branches is run again, in unconstrained space."""
 
-MANY = 2**18
-"""Numbers in the data above which a model that is not traced is looked at with its first rows alone."""
+MANY, LITTLE = 2**18, 2**14
+"""Numbers in the data above which a model that is not traced is looked at with some rows, and gradients are in any model."""
 
 FEW_ROWS = 256
-
-
-class ModelWarning(UserWarning):
-    """A model can be fitted, but is probably not what its author meant; the message says what to look at."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +57,8 @@ def refuse_inconsistent(
     """Refuse a model that is random beyond its sites, loses gradients, or pairs observations and distributions wrongly.
 
     The log density at the values of the model's first run is compared with that of the first run, and the gradient at a start
-    with a finite difference in one random direction. All points are evaluated in one batch, so the model runs once more, and
-    twice again only where it is suspected of drawing random numbers.
+    with a finite difference in one random direction for each latent site (:mod:`bnnzoo.core.gradients`). All points are evaluated
+    in one batch, so the model runs once more, and twice again only where it is suspected of drawing random numbers.
 
     Parameters
     ----------
@@ -114,28 +105,52 @@ def _warnings_held_back() -> Iterator[None]:
 def _evaluated_at_starts(
     density: LogDensity, first: Mapping[str, Node], starts: Tensor, traced: bool
 ) -> Evaluated | None:
-    is_whole = traced or is_small(density.data)
-    data = density.data if is_whole else select(density.data, slice(0, FEW_ROWS), density.num_data)
+    few = _few_rows(density, LITTLE)
+    data = density.data if traced or is_small(density.data) else few
     known = density.unconstrain({site.name: first[site.name]["value"].detach() for site in density.sites}).to(starts)
-    direction, step = _direction(known), STEPS.get(density.dtype, STEP)
-    around = [starts[:1] + factor * step * direction for factor in (1, -1, 0.5, -0.5)]
-    points = torch.cat([known[None], *around, starts])
+    terms = Terms.of(density, first)
+    points, asked = torch.cat([known[None], starts]), probes(terms, known, starts[0])
     try:
-        value, gradient = (_in_parts(density, len(starts)) if traced else _at_once(density, data))(points)
+        if traced:
+            value, gradient = _in_parts(density, len(starts))(points)
+            about = Weighted.at(terms, *asked, few)
+        elif data is few:
+            everything = Weighted.at(terms, *_joined(points, *asked), few)
+            value, gradient = everything.value[: len(points)], everything.gradient[: len(points)]
+            about = everything[slice(len(points), None)]
+        else:
+            value, gradient = _at_once(density, data)(points)
+            about = Weighted.at(terms, *asked, few)
+        evaluate = partial(Weighted.at, terms, data=few)
     except ModelError:
         raise
     except Exception:  # the model's own code may raise anything where it cannot be batched, or on fewer rows
-        data, points = density.data, points[:6]
+        data, points = density.data, points[:2]
         _look_elsewhere(density, known)
         try:
             value, gradient = looped_value_and_grad(density.log_joint)(points, *data)
         except (RuntimeError, ValueError):  # at some points only, such as a factorisation that fails: nothing is known
             return None
+        evaluate = partial(Weighted.one_by_one, terms, data=data)
+        about = evaluate(*asked)
     whole = data is density.data
     if not (whole and _is_close(value[0], density.joint_of(known, first).detach())):
         _refuse_chance(*(_nodes(density, known, data, seed) for seed in TWO_SEEDS))
-    _refuse_lost_gradient(value, float(gradient[5].to(direction) @ direction), step)
-    return Evaluated(starts, value[5:], gradient[5:]) if whole and len(points) == 5 + len(starts) else None
+    ask_gradients(terms, known, starts[0], about, evaluate)
+    return Evaluated(starts, value[1:], gradient[1:]) if whole and len(points) == 1 + len(starts) else None
+
+
+def _joined(points: Tensor, others: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Put points at which all terms have the weight one before others."""
+    return torch.cat([points, others]), torch.cat([weights.new_ones(len(points), weights.shape[1]), weights])
+
+
+def _few_rows(density: LogDensity, limit: int) -> Data:
+    """Return the data if they are at most ``limit`` numbers, else random rows of them in their order."""
+    if _size(density.data) <= limit or density.num_data <= FEW_ROWS:
+        return density.data
+    rows = torch.randperm(density.num_data, generator=torch.Generator().manual_seed(0))[:FEW_ROWS]
+    return select(density.data, rows.sort().values.to(density.device), density.num_data)
 
 
 def _look_elsewhere(density: LogDensity, known: Tensor) -> None:
@@ -155,7 +170,11 @@ def _is_close(one: Tensor, other: Tensor) -> bool:
 
 def is_small(data: Data) -> bool:
     """Tell whether the whole of the data is little enough to be looked at in one batch of points."""
-    return sum(value.numel() for value in data if isinstance(value, Tensor)) <= MANY
+    return _size(data) <= MANY
+
+
+def _size(data: Data) -> int:
+    return sum(value.numel() for value in data if isinstance(value, Tensor))
 
 
 def _in_parts(density: LogDensity, size: int) -> Evaluate:
@@ -239,38 +258,22 @@ def _refuse_chance(first: Mapping[str, Node], second: Mapping[str, Node]) -> Non
     """Refuse a model whose density at one point depends on the global random stream."""
     for name in (name for name, node in first.items() if _is_random_variable(node) and name in second):
         one, other = (log_prob(nodes[name]).detach() for nodes in (first, second))
-        if not torch.allclose(one, other, rtol=1000 * torch.finfo(one.dtype).eps, atol=0.0, equal_nan=True):
+        sums = [scaled_sum(nodes[name], terms) for nodes, terms in ((first, one), (second, other))]
+        if not (_are_equal(one, other) and _are_equal(*sums)):
             raise ModelError(
-                f"The log probability of site {name!r} at one and the same point is {float(one.sum()):.6g} in one run of the "
-                f"model and {float(other.sum()):.6g} in the next: the model draws random numbers outside of pyro.sample, such as "
-                f"torch.randn or functional dropout in training mode. Sample them as sites, or switch them off."
+                f"The log probability of site {name!r} at one and the same point is {float(sums[0]):.6g} in one run of the "
+                f"model and {float(sums[1]):.6g} in the next: the model draws random numbers outside of pyro.sample, such as "
+                f"torch.randn or functional dropout in training mode, or changes from run to run, as by a counter. Sample random "
+                f"numbers as sites, or switch them off; pass what changes to the model as an argument."
             )
+
+
+def _are_equal(one: Tensor, other: Tensor) -> bool:
+    return torch.allclose(one, other, rtol=1000 * torch.finfo(one.dtype).eps, atol=0.0, equal_nan=True)
 
 
 def _is_random_variable(node: Node) -> bool:
     return node["type"] == "sample" and not is_subsample(node)
-
-
-def _direction(theta: Tensor) -> Tensor:
-    direction = torch.randn(theta.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(theta)
-    return direction / direction.norm()
-
-
-def _refuse_lost_gradient(value: Tensor, slope: float, step: float) -> None:
-    """Refuse a model that cuts the graph of some latent value, by ``detach``, ``.item()`` or numpy.
-
-    ``value`` is the density at the known point, a step ahead and behind the start, half a step ahead and behind it, and there.
-    """
-    coarse, fine = (float(value[1] - value[2]) / (2 * step), float(value[3] - value[4]) / step)
-    rounding = 100 * torch.finfo(value.dtype).eps * abs(float(value[5])) / step
-    if not all(map(math.isfinite, (coarse, fine, slope))) or abs(coarse - fine) > TRUSTED * abs(fine) + rounding:
-        return  # too rough or too steep there to tell
-    if abs(fine - slope) > FAR * max(abs(fine), abs(slope)) + rounding:
-        raise ModelError(
-            f"The gradient of the log density is not its derivative: along a random direction it is {slope:.4g}, a finite "
-            f"difference gives {fine:.4g}. Somewhere the model takes a latent value out of torch's graph, with .detach(), "
-            f".item() or numpy. Compute it with torch operations."
-        )
 
 
 def _warn_of_single_event(observed: Mapping[str, Node]) -> None:

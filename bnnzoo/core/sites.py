@@ -17,6 +17,7 @@ from bnnzoo.core.network import NETWORK_KEY
 __all__ = [
     "DIMENSIONS",
     "ModelError",
+    "ModelWarning",
     "Site",
     "innermost",
     "is_deterministic",
@@ -38,6 +39,10 @@ DIMENSIONS = frozenset({"chain", "draw", "obs_id", "output_id", "class_id", "mem
 
 class ModelError(ValueError):
     """A Pyro model uses something bnnzoo does not support; the message names the site and the fix."""
+
+
+class ModelWarning(UserWarning):
+    """A model can be fitted, but is probably not what its author meant; the message says what to look at."""
 
 
 @dataclass(frozen=True)
