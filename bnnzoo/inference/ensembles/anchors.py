@@ -18,7 +18,7 @@ from bnnzoo.inference.optimise.batches import Batch
 from bnnzoo.inference.optimise.objectives import Inputs
 from bnnzoo.inference.optimise.streams import MemberStreams
 
-__all__ = ["Anchors", "anchors"]
+__all__ = ["Anchors", "anchors", "is_gaussian"]
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def _prior_scale(density: LogDensity) -> Tensor:
     scale = torch.zeros(density.num_params, dtype=density.dtype, device=density.device)
     for site in density.sites:
         fn = density.priors[site.name]["fn"]
-        if _is_gaussian(fn):
+        if is_gaussian(fn):
             scale[site.span] = fn.stddev.expand(site.shape).reshape(-1).to(scale)
     if not bool((scale > 0).any()):
         raise ModelError(
@@ -151,11 +151,12 @@ def _gaussian_sites(density: LogDensity) -> dict[int, str]:
     return {
         place: name
         for place, name in observed_places(density).items()
-        if has_rows(density.data[place], density.num_data) and _is_gaussian(nodes[name]["fn"])
+        if has_rows(density.data[place], density.num_data) and is_gaussian(nodes[name]["fn"])
     }
 
 
-def _is_gaussian(fn: Any) -> bool:
+def is_gaussian(fn: Any) -> bool:
+    """Tell whether a distribution is normal, or independent or masked normal ones."""
     while hasattr(fn, "base_dist") and not isinstance(
         fn, TransformedDistribution
     ):  # a log-normal has a normal base, too

@@ -22,6 +22,7 @@ from bnnzoo.inference.ensembles.held_out import (
     stacking_log_weights,
     warn_of_one_member,
 )
+from bnnzoo.inference.ensembles.interpolation import warn_of_interpolation
 from bnnzoo.inference.ensembles.repulsion import FunctionRepulsion, Repulsive
 from bnnzoo.inference.ensembles.weighted import WeightedMembers
 from bnnzoo.inference.optimise.batches import AllRows, Batch, Bootstrap, MemberBatches, MiniBatches, RowBatches
@@ -40,6 +41,8 @@ from bnnzoo.lowering.lowered import Lowered
 __all__ = ["DeepEnsemble", "Weights"]
 
 type Weights = Literal["equal", "stacking"]
+
+ENOUGH_STEPS = 500  # shorter runs are trials
 
 NUM_SEARCHES, POLISH_STEPS, TOLERANCE = 3, 500, 1e-9
 """Searches for the modes of anchored members, steps of each at most, and the gradient at which one ends, as in MAP."""
@@ -150,6 +153,8 @@ class DeepEnsemble:
             warn_of_one_member(log_weights, self.held_out)
             info = replace(info, config={"member_weights": log_weights.exp().tolist()})
             return WeightedMembers(density, info, found.theta, log_weights)
+        if found.complete and self.num_steps >= ENOUGH_STEPS:
+            warn_of_interpolation(train_on, found.theta[0])
         value, gradient = value_and_grad_over_rows(density, found.theta)
         stats = {"lp": value[None], "gradient_norm": gradient.norm(dim=1)[None]}
         return Draws(density, replace(info, sample_stats=stats), found.theta[None])

@@ -15,7 +15,7 @@ from bnnzoo.inference.optimise.stiffness import largest_curvature
 from bnnzoo.inference.optimise.streams import MemberStreams
 from bnnzoo.lowering.lowered import Lowered
 
-__all__ = ["default_rate", "posterior_rate"]
+__all__ = ["default_rate", "posterior_rate", "prior_precision"]
 
 SMALLEST_RATE, PART_OF_STABLE = 1e-12, 0.25
 """Bounds of the default learning rate: a mini-batch's own curvature may be several times that of another, or of all rows."""
@@ -116,7 +116,7 @@ def posterior_rate(
     >>> from bnnzoo.testing import linear_gaussian
     >>> target = linear_gaussian()
     >>> density = build_density(target.model, *target.data)
-    >>> 0.01 < posterior_rate(density, target.mean, 10, 0.9, MemberStreams(0, range(1))) < 0.1
+    >>> bool(0.01 < posterior_rate(density, target.mean["w"], 10, 0.9, MemberStreams(0, range(1))) < 0.1)
     True
     """
     held = num_held(density)
@@ -128,7 +128,7 @@ def posterior_rate(
     total = float(deviations.square().sum())
     if not total:
         return float("inf")
-    precision = _prior_precision(density, theta).clamp(min=torch.finfo(theta.dtype).tiny)
+    precision = prior_precision(density, theta).clamp(min=torch.finfo(theta.dtype).tiny)
     spectrum = torch.linalg.eigvalsh((deviations / precision) @ deviations.mT).clamp(min=0.0)
     effective = float((spectrum / (1 + spectrum)).nan_to_num(1.0).sum())
     return 2 * (1 - momentum) * batch_size * effective / total
@@ -140,7 +140,7 @@ def _gradients(density: LogDensity, theta: Tensor, rows: tuple[object, ...], siz
     return jacobians(theta, *rows)[:, 0].double()
 
 
-def _prior_precision(density: LogDensity, theta: Tensor) -> Tensor:
+def prior_precision(density: LogDensity, theta: Tensor) -> Tensor:
     """Return the curvature ``[P]`` of minus the log prior, whose Hessian is diagonal where latent values are independent."""
     gradient = torch.func.grad(density.log_prior)
     return -torch.func.jvp(gradient, (theta,), (torch.ones_like(theta),))[1].double()
