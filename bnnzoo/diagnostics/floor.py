@@ -6,7 +6,15 @@ from itertools import combinations, islice
 
 import numpy as np
 
-from bnnzoo.diagnostics.split_distances import Array, Distances, Indices, Split, evenly, split_distances
+from bnnzoo.diagnostics.split_distances import (
+    Array,
+    Distances,
+    Indices,
+    Split,
+    class_distances,
+    evenly,
+    split_distances,
+)
 
 __all__ = ["LEVEL", "chain_halves", "floor_of", "limit_of"]
 
@@ -14,6 +22,7 @@ MAX_SPLITS = 10  # of the reference's chains into two halves
 NUM_RANDOM, NUM_STRETCHES = 100, 20  # random splits into halves, of so many stretches of draws
 MAX_ROWS, MAX_COLUMNS = 200, 1000  # evenly spaced, that random splits are compared on; columns are rows times classes
 LEVEL = 0.95
+LEVELS = {"disagreement": 0.99}  # of halves, which are alike in the few rows that lie at a boundary
 
 
 def chain_halves(num_chains: int, num_draws: int) -> list[Split]:
@@ -62,21 +71,28 @@ def limit_of(
     most = min(MAX_ROWS, max(1, MAX_COLUMNS // (pool.shape[-1] if is_class else 1)))
     kept = evenly(np.arange(pool.shape[1]), min(most, pool.shape[1]))
     few, own_scale = pool[:, kept], scale if is_class else scale[kept]
-    whole = _averages(few, [(evenly(one, count), evenly(other, count)) for one, other in splits], own_scale)
-    random = _averages(few, _random_halves(chains, count), own_scale)
-    return {name: _limit(random[name], float(whole[name].mean())) for name in random}
+    of_chains = [(evenly(one, count), evenly(other, count)) for one, other in splits]
+    at_random = _random_halves(chains, count)
+    whole, random = (_averages(few, halves, own_scale) for halves in (of_chains, at_random))
+    if is_class:  # a disagreement is an event of a few rows in thousands
+        whole |= _means(class_distances(pool, of_chains))
+        random |= _means(class_distances(pool, at_random))
+    return {name: _limit(random[name], float(whole[name].mean()), LEVELS.get(name, LEVEL)) for name in random}
 
 
 def _averages(pool: Array, splits: Sequence[Split], scale: Array) -> Distances:
     """Return the distances of each split, averaged over the rows that have any."""
-    found = split_distances(pool, splits, scale)
+    return _means(split_distances(pool, splits, scale))
+
+
+def _means(found: Distances) -> Distances:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Mean of empty slice", RuntimeWarning)
         return {name: np.nanmean(values.reshape(len(values), -1), axis=1) for name, values in found.items()}
 
 
-def _limit(random: Array, whole: float) -> float:
-    quantile, usual = float(np.quantile(random, LEVEL, method="higher")), float(random.mean())
+def _limit(random: Array, whole: float, level: float) -> float:
+    quantile, usual = float(np.quantile(random, level, method="higher")), float(random.mean())
     return max(quantile * max(1.0, whole / usual), whole) if usual > 0 else max(quantile, whole)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Array", "Distances", "Indices", "Split", "evenly", "split_distances"]
+__all__ = ["Array", "Distances", "Indices", "Split", "class_distances", "evenly", "split_distances"]
 
 type Array = NDArray[np.floating]
 type Indices = NDArray[np.int64]
@@ -45,9 +45,31 @@ def split_distances(pool: Array, splits: Sequence[Split], scale: Array) -> Dista
     dict of str to ndarray [splits, N, ...]
     """
     wasserstein = _wasserstein(pool, splits)
-    measure = _real_distances if scale.size else _class_distances
-    found = [measure(pool[a], pool[b], apart, scale) for (a, b), apart in zip(splits, wasserstein, strict=True)]
+    if not scale.size:
+        return class_distances(pool, splits) | {"wasserstein": 0.5 * wasserstein.sum(-1)}
+    found = [_real_distances(pool[a], pool[b], apart, scale) for (a, b), apart in zip(splits, wasserstein, strict=True)]
     return {name: np.stack([each[name] for each in found]) for name in found[0]}
+
+
+def class_distances(pool: Array, splits: Sequence[Split]) -> Distances:
+    """Return the distances ``[splits, N, ...]`` between average class probabilities, of draws ``pool[M, N, ..., K]``."""
+    shares = np.zeros((2 * len(splits), len(pool)))
+    for row, group in enumerate(group for pair in splits for group in pair):
+        shares[row, group] = 1 / len(group)
+    rows = pool.reshape(len(pool), -1, pool.shape[-1])
+    width = max(1, MAX_NUMBERS // (len(shares) * pool.shape[-1]))
+    parts = [_between_averages(shares, rows[:, start : start + width]) for start in range(0, rows.shape[1], width)]
+    shape = (len(splits), *pool.shape[1:-1])
+    return {name: np.concatenate([part[name] for part in parts], 1).reshape(shape) for name in parts[0]}
+
+
+def _between_averages(shares: Array, rows: Array) -> Distances:
+    averages = (shares @ rows.reshape(len(rows), -1)).reshape(-1, 2, *rows.shape[1:])
+    one, other = averages[:, 0], averages[:, 1]
+    return {
+        "total_variation": 0.5 * np.abs(one - other).sum(-1),
+        "disagreement": (one.argmax(-1) != other.argmax(-1)).astype(float),
+    }
 
 
 def _real_distances(one: Array, other: Array, wasserstein: Array, scale: Array) -> Distances:
@@ -57,15 +79,6 @@ def _real_distances(one: Array, other: Array, wasserstein: Array, scale: Array) 
             "log_sd_ratio": np.abs(np.log(one.std(0) / other.std(0))),
             "wasserstein": wasserstein / scale,
         }
-
-
-def _class_distances(one: Array, other: Array, wasserstein: Array, scale: Array) -> Distances:
-    average, other_average = one.mean(0), other.mean(0)
-    return {
-        "total_variation": 0.5 * np.abs(average - other_average).sum(-1),
-        "disagreement": (average.argmax(-1) != other_average.argmax(-1)).astype(float),
-        "wasserstein": 0.5 * wasserstein.sum(-1),
-    }
 
 
 def _wasserstein(pool: Array, splits: Sequence[Split]) -> Array:

@@ -9,7 +9,8 @@ import pytest
 import xarray as xr
 
 from bnnzoo.diagnostics import compare_posteriors
-from bnnzoo.diagnostics.split_distances import split_distances
+from bnnzoo.diagnostics import split_distances as split_distances_module
+from bnnzoo.diagnostics.split_distances import class_distances, split_distances
 
 DISTANCES = ("mean_difference", "log_sd_ratio", "wasserstein")
 NUM_COMPARISONS, ROWS = 200, 12
@@ -138,3 +139,38 @@ def test_wasserstein_of_many_columns_is_that_of_sorted_draws(monkeypatch):
     for (one, other), values in zip(splits, found, strict=True):
         exact = np.abs(np.sort(pool[one], axis=0) - np.sort(pool[other], axis=0)).mean(0)
         np.testing.assert_allclose(values, exact, rtol=1e-12)
+
+
+def classes(rng, x, shape=(4, 50)):
+    """Return draws of the probability of two classes, of a logistic regression whose rows move together."""
+    slopes = rng.normal([1.0, -0.5, 0.3], 0.05, size=(*shape, 3))
+    second = 1 / (1 + np.exp(-(slopes @ x.T)))
+    probs = np.stack([1 - second, second], -1)
+    return xr.DataTree.from_dict(
+        {"conditional": xr.Dataset({"probs": (("chain", "draw", "obs_id", "class_id"), probs)})}
+    )
+
+
+@pytest.mark.parametrize("num_comparisons", [8, pytest.param(100, marks=pytest.mark.slow)])
+def test_disagreements_in_a_few_of_thousands_of_rows_are_within_the_limit(num_comparisons):
+    beyond = 0
+    for seed in range(num_comparisons):
+        rng = np.random.default_rng(seed)
+        x = rng.normal(size=(3000, 3))
+        found = compare_posteriors({"one": classes(rng, x), "other": classes(rng, x)}, reference="one")
+        assert (found["disagreement_limit"] >= found["disagreement_floor"].mean()).all()
+        assert 0 < found["disagreement_limit"] < 0.02
+        beyond += not is_within(found, "disagreement")
+    assert beyond <= 0.05 * num_comparisons
+
+
+def test_averages_of_many_rows_are_compared_in_parts(monkeypatch):
+    probs = np.random.default_rng(0).dirichlet(np.ones(3), size=(40, 30))
+    splits = [(np.arange(20), np.arange(20, 40)), (np.arange(0, 40, 2), np.arange(1, 40, 2))]
+    whole = class_distances(probs, splits)
+    one, other = probs[::2].mean(0), probs[1::2].mean(0)
+    assert np.allclose(whole["total_variation"][1], 0.5 * np.abs(one - other).sum(-1))
+    assert (whole["disagreement"][1] == (one.argmax(-1) != other.argmax(-1))).all()
+    monkeypatch.setattr(split_distances_module, "MAX_NUMBERS", 50)
+    for name, values in class_distances(probs, splits).items():
+        assert np.allclose(values, whole[name])
