@@ -7,8 +7,10 @@ from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.fit_warnings import TooNarrowWarning
+from bnnzoo.core.minibatch import select
 from bnnzoo.core.outputs import row_jacobians
-from bnnzoo.core.streamed import num_held, rows_of
+from bnnzoo.core.row_source import LoaderRows
+from bnnzoo.core.streamed import StreamedDensity, num_held, rows_of
 from bnnzoo.inference.optimise.batches import IndependentBatches
 from bnnzoo.inference.optimise.objectives import Inputs, log_joint_objective
 from bnnzoo.inference.optimise.stiffness import largest_curvature
@@ -119,10 +121,11 @@ def posterior_rate(
     >>> bool(0.01 < posterior_rate(density, target.mean["w"], 10, 0.9, MemberStreams(0, range(1))) < 0.1)
     True
     """
-    held = num_held(density)
+    loaded = isinstance(density, StreamedDensity) and isinstance(density.source, LoaderRows)
+    held = num_held(density) if loaded else density.num_data  # a loader gives no rows by number
     size = max(2, min(held, MAX_ROWS, MAX_ELEMENTS // max(1, len(theta))))
     chosen = torch.randperm(held, generator=streams.shared)[:size].to(density.device)
-    rows = rows_of(density, chosen) if held == density.num_data else density.data
+    rows = select(density.data, chosen, held) if loaded else rows_of(density, chosen)
     gradients = _gradients(density, theta, rows, min(size, held))
     deviations = (gradients - gradients.mean(0)) * (density.num_data / len(gradients)) ** 0.5
     total = float(deviations.square().sum())
