@@ -1,11 +1,12 @@
 """The record of a neural network inside a model, by which methods that need layers find them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 
-__all__ = ["NETWORK_KEY", "Network"]
+__all__ = ["NETWORK_KEY", "Network", "evaluating"]
 
 NETWORK_KEY = "bnnzoo_network"
 
@@ -23,9 +24,8 @@ class Network:
     name : str
         As given to `random_module`, or Pyro's name of the module.
     module : torch.nn.Module
-        What the model calls. For `random_module` it is a structural copy of the user's network in eval mode: it is never
-        trained; the values of the parameters in `sites` are unused, those of buffers and of frozen parameters
-        (``requires_grad=False``) are the network's own. Otherwise it is the user's own ``PyroModule``.
+        What the model calls: the user's own network, within :func:`evaluating` and with the values of the sites in place of
+        its parameters, or the user's own ``PyroModule``.
     sites : Mapping[str, str]
         Parameter name in `module` (``"0.weight"``) to the name of its latent site (``"net.0.weight"``), in the order
         of ``module.named_parameters()``, or of sampling for a ``PyroModule``. A parameter that several layers share
@@ -56,3 +56,35 @@ class Network:
     def samples_itself(self) -> bool:
         """Whether calling `module` samples the weights, as Pyro's own modules do."""
         return self.layers is not self.module
+
+
+@contextmanager
+def evaluating(module: torch.nn.Module) -> Iterator[None]:
+    """Within this context a network is in eval mode; afterwards it is in the mode, and has the tensors, that it had before.
+
+    Layers such as those of ``torch.nn.utils.weight_norm`` keep what they compute from their parameters as plain attributes,
+    which would otherwise belong to one run of a model.
+
+    Examples
+    --------
+    >>> import torch
+    >>> module = torch.nn.Dropout()
+    >>> with evaluating(module):
+    ...     module.training
+    False
+    >>> module.training
+    True
+    """
+    before = [(layer, layer.training, dict(vars(layer))) for layer in module.modules()]
+    for layer, _, _ in before:
+        layer.training = False
+    try:
+        yield
+    finally:
+        for layer, training, attributes in before:
+            layer.training, now = training, vars(layer)
+            for name in [name for name, value in now.items() if isinstance(value, torch.Tensor)]:
+                if name not in attributes:
+                    del now[name]
+                elif now[name] is not attributes[name]:
+                    now[name] = attributes[name]

@@ -1,5 +1,6 @@
 """Running a Pyro model with its latent values given, so that nothing random or value-dependent is left in it."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -17,7 +18,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bnnzoo.core.filling import made_in_batches
-from bnnzoo.core.network import Network
+from bnnzoo.core.network import Network, evaluating
 from bnnzoo.core.numerics import NumericalFailure, failure_of
 from bnnzoo.core.pyro_networks import called_modules, mark_weights
 from bnnzoo.core.sites import ModelError, innermost, is_subsample
@@ -37,6 +38,9 @@ __all__ = [
 ]
 
 type Node = dict[str, Any]
+
+TWICE = re.compile(r"Multiple (?:sample|param) sites named '(.*?)'")
+"""What Pyro says of two sites with one name."""
 
 MAX_TRACES = 100
 """Draws from the prior at which a model is tried; some priors reach far beyond what can be computed."""
@@ -246,9 +250,20 @@ def replay(
 
 def _nodes(model: Model, data: Data) -> dict[str, Node]:
     with poutine.trace() as recorder:  # and not get_trace, which puts a table of shapes behind the model's own errors
-        model(*data)
+        try:
+            model(*data)
+        except RuntimeError as error:
+            if found := TWICE.search(str(error)):
+                raise ModelError(_of_name_taken_twice(found[1])) from None
+            raise
     nodes: dict[str, Any] = dict(recorder.trace.nodes)
     return nodes
+
+
+def _of_name_taken_twice(name: str) -> str:
+    prefix = name.split(".")[0]
+    network = f", or {prefix!r} of two networks, where it is the name of a weight" if "." in name else ""
+    return f"Two sites of the model are named {name!r}: give each its own name, in a loop such as f'{prefix}_{{i}}'{network}."
 
 
 def log_prob(node: Node) -> Tensor:
@@ -288,4 +303,5 @@ def call_network(network: Network, values: Mapping[str, Tensor], x: Tensor, obse
     if network.samples_itself:
         replay(network.module, values, (x,), observed, x.device)
     else:
-        functional_call(network.module, {name: values[site] for name, site in network.sites.items()}, (x,))
+        with evaluating(network.module):
+            functional_call(network.module, {name: values[site] for name, site in network.sites.items()}, (x,))

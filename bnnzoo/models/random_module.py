@@ -1,40 +1,26 @@
 """A neural network with random parameters inside an ordinary Pyro model."""
 
-import copy
 import math
-import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakValueDictionary
 
 import pyro
+import torch
 from pyro.poutine.indep_messenger import IndepMessenger
 from pyro.poutine.runtime import _PYRO_STACK
 from torch import Tensor, nn
-from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.func import functional_call
-from torch.utils._python_dispatch import _disable_current_modes
 
-from bnnzoo.core.network import NETWORK_KEY, Network
+from bnnzoo.core.network import NETWORK_KEY, Network, evaluating
 from bnnzoo.models.arguments import refuse_uncalled
 from bnnzoo.models.priors import ByParameter, Prior
 
 __all__ = ["random_module"]
 
 
-@dataclass(frozen=True, eq=False)
-class _Copy:
-    """The copy of a user's network, with everything that stays the same until the network changes."""
-
-    signature: tuple[object, ...]
-    module: nn.Module
-    parameters: dict[str, nn.Parameter]
-    fan_in: dict[str, int]
-    networks: dict[str, Network] = field(default_factory=dict)
-
-
-# A model is called many times: the copy is made at the first call and kept as long as the network exists.
-_COPIES: weakref.WeakKeyDictionary[nn.Module, _Copy] = weakref.WeakKeyDictionary()
+_RECORDS: WeakValueDictionary[tuple[int, str, tuple[str, ...]], Network] = WeakValueDictionary()
+"""A model is called many times and leaves the same record each time, as long as anyone holds it."""
 
 
 def random_module(name: str, net: nn.Module, prior: Prior) -> Callable[..., Any]:
@@ -42,10 +28,11 @@ def random_module(name: str, net: nn.Module, prior: Prior) -> Callable[..., Any]
 
     Use it inside any Pyro model, outside plates. Parameter ``"0.weight"`` of `net` becomes the latent site
     ``f"{name}.0.weight"`` with the parameter's shape. Parameters with ``requires_grad=False`` stay fixed at their
-    values; a parameter shared by several layers is one site. `net` is never changed, and the values of its
-    other parameters are not used: its structure is copied once, and the copy is called with the sampled values. Its
-    dropout layers are inactive there; :class:`bnnzoo.MCDropout` reads its rates from them. The copy computes in
-    the dtype and on the device of its first floating-point input.
+    values; a parameter shared by several layers is one site. The network itself is called, in eval mode and with the sampled
+    values in place of its parameters, whose own values are neither used nor changed: whatever else it is made of, functions,
+    settings, hooks, counts as it is when the model runs. Its dropout layers are inactive there;
+    :class:`bnnzoo.MCDropout` reads its rates from them. It computes in the dtype and on the device of its first floating-point
+    input.
 
     Parameters
     ----------
@@ -59,13 +46,14 @@ def random_module(name: str, net: nn.Module, prior: Prior) -> Callable[..., Any]
     Returns
     -------
     Callable
-        ``forward(*args, **kwargs)`` of the copy with the sampled parameters.
+        ``forward(*args, **kwargs)`` of the network with the sampled parameters.
 
     Raises
     ------
     ValueError
-        If a layer is BatchNorm or a recurrent or attention layer with dropout in training mode, the call is inside a plate,
-        no parameter is trainable, or the prior's distribution does not have the parameter's shape.
+        If a layer is BatchNorm or a recurrent or attention layer with dropout in training mode, changes its own weights, or is
+        compiled by ``torch.jit``; if the call is inside a plate, no parameter is trainable, or the prior's distribution does not
+        have the parameter's shape.
 
     Examples
     --------
@@ -84,17 +72,30 @@ def random_module(name: str, net: nn.Module, prior: Prior) -> Callable[..., Any]
     """
     _refuse_bad_call(name, net)
     refuse_uncalled(f"random_module('{name}'): prior", prior, "bnnzoo.priors.normal(1.0)")
-    copied = _copy_of(name, net)
+    parameters = {param: nn.Parameter(p.detach(), False) for param, p in net.named_parameters() if p.requires_grad}
+    if not parameters:
+        raise ValueError(
+            f"random_module('{name}') has nothing to sample: the network has no parameters with requires_grad=True. "
+            "Call net.requires_grad_(True), or call the network itself in the model."
+        )
     if isinstance(prior, ByParameter):
-        prior.refuse_unmatched_patterns(copied.parameters)
-    network = copied.networks.setdefault(
-        name, Network(name, copied.module, {param: f"{name}.{param}" for param in copied.parameters})
-    )
+        prior.refuse_unmatched_patterns(parameters)
+    network = _record(name, net, tuple(parameters))
     values = {
-        param: _sample(network, param, parameter, prior, copied.fan_in[param])
-        for param, parameter in copied.parameters.items()
+        param: _sample(
+            network, param, parameter, prior, _fan_in(net.get_submodule(param.rpartition(".")[0]), parameter)
+        )
+        for param, parameter in parameters.items()
     }
-    return _callable(copied.module, values)
+    return _callable(net, values)
+
+
+def _record(name: str, net: nn.Module, parameters: tuple[str, ...]) -> Network:
+    key = id(net), name, parameters
+    found = _RECORDS.get(key)
+    if found is None:
+        found = _RECORDS[key] = Network(name, net, {param: f"{name}.{param}" for param in parameters})
+    return found
 
 
 def _sample(network: Network, param: str, parameter: nn.Parameter, prior: Prior, fan_in: int) -> Tensor:
@@ -120,37 +121,14 @@ def _callable(module: nn.Module, values: dict[str, Tensor]) -> Callable[..., Any
         inputs = (a for a in (*args, *kwargs.values()) if isinstance(a, Tensor) and a.is_floating_point())
         like = next(inputs, like_weights)
         moved = {key: _move(value, like) for key, value in state.items()}
-        return functional_call(module, moved, args, kwargs)
+        with evaluating(module):
+            return functional_call(module, moved, args, kwargs)
 
     return forward
 
 
 def _move(value: Tensor, like: Tensor) -> Tensor:
     return value.to(like.device, like.dtype if value.is_floating_point() else value.dtype)
-
-
-def _copy_of(name: str, net: nn.Module) -> _Copy:
-    signature = _signature(net)
-    copied = _COPIES.get(net)
-    if copied is None or copied.signature != signature:
-        copied = _COPIES[net] = _make_copy(name, net, signature)
-    return copied
-
-
-def _make_copy(name: str, net: nn.Module, signature: tuple[object, ...]) -> _Copy:
-    # The copy outlives this call: if the call is being traced, the copy must not contain traced tensors.
-    with temporarily_clear_interpreter_stack(), _disable_current_modes():
-        module = copy.deepcopy(net).eval()
-        parameters = {param: p for param, p in module.named_parameters() if p.requires_grad}
-        module.requires_grad_(False)
-    if not parameters:
-        raise ValueError(
-            f"random_module('{name}') has nothing to sample: the network has no parameters with requires_grad=True. "
-            "Call net.requires_grad_(True), or call the network itself in the model."
-        )
-    layers = {param: module.get_submodule(param.rpartition(".")[0]) for param in parameters}
-    fan_in = {param: _fan_in(layers[param], parameters[param]) for param in parameters}
-    return _Copy(signature, module, parameters, fan_in)
 
 
 def _fan_in(layer: nn.Module, parameter: nn.Parameter) -> int:
@@ -163,23 +141,6 @@ def _fan_in(layer: nn.Module, parameter: nn.Parameter) -> int:
     if isinstance(layer, (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)):
         return layer.in_channels // layer.groups * math.prod(parameter.shape[2:])
     return math.prod(parameter.shape[1:])
-
-
-def _signature(net: nn.Module) -> tuple[object, ...]:
-    """Return everything that the copy depends on: a network that has changed since is copied again."""
-    layers = tuple((id(m), type(m), _settings(m)) for m in net.modules())
-    parameters = tuple((n, p.shape, None if p.requires_grad else _version(p)) for n, p in net.named_parameters())
-    buffers = tuple((n, *_version(b)) for n, b in net.named_buffers())
-    return layers, parameters, buffers
-
-
-def _settings(layer: nn.Module) -> tuple[tuple[str, object], ...]:
-    simple = (bool, int, float, str, tuple, type(None))
-    return tuple((k, v) for k, v in vars(layer).items() if isinstance(v, simple) and k != "training")
-
-
-def _version(tensor: Tensor) -> tuple[int, int]:
-    return id(tensor), 0 if tensor.is_inference() else tensor._version
 
 
 def _refuse_bad_call(name: str, net: nn.Module) -> None:
@@ -201,6 +162,21 @@ def _refuse_bad_call(name: str, net: nn.Module) -> None:
 
 
 def _refuse_layer(where: str, layer: nn.Module) -> None:
+    if isinstance(layer, torch.jit.ScriptModule):
+        raise ValueError(
+            f"{where} was compiled by torch.jit, so that its weights cannot be replaced by sampled ones. Pass the network as it "
+            "was before torch.jit.script or torch.jit.trace."
+        )
+    if isinstance(layer, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        raise ValueError(
+            f"{where} is {type(layer).__name__}, which calls copies of the network that hold other weights than the sampled "
+            "ones. Pass net.module."
+        )
+    if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.max_norm is not None:
+        raise ValueError(
+            f"{where} is {type(layer).__name__} with max_norm={layer.max_norm:g}, which shortens its weights in place when it is "
+            "called, so that the density would be that of others than were sampled. Leave max_norm out: the prior bounds them."
+        )
     if isinstance(layer, nn.modules.batchnorm._BatchNorm):
         kind = type(layer).__name__
         if not layer.track_running_stats:

@@ -148,7 +148,7 @@ def _kronecker_factors(
     density: LogDensity, theta: Tensor, network: Network, curvature: Curvature
 ) -> dict[str, tuple[Tensor, Tensor | None]]:
     """Return for each weight site G ``[out, out]`` and A ``[in, in]``; None instead of A for a bias."""
-    layers = copy.deepcopy(network.layers).to(theta).requires_grad_(True)
+    layers = copy.deepcopy(network.layers).eval().to(theta).requires_grad_(True)
     values = density.constrain(theta)
     with torch.no_grad():
         for parameter, name in network.sites.items():
