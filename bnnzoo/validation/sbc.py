@@ -15,7 +15,7 @@ from torch import Tensor
 from bnnzoo.core.archive import read_archive, write_archive
 from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.core.executors import run_on
-from bnnzoo.core.fingerprint import fingerprint
+from bnnzoo.core.fingerprint import identity
 from bnnzoo.core.method import Method
 from bnnzoo.core.minibatch import as_tensors, usable_device
 from bnnzoo.core.settings import check_argument, check_settings
@@ -263,7 +263,7 @@ def _read(path: Path | None, header: dict[str, Any]) -> dict[str, Tensor]:
 
 def _header(method: Method, density: LogDensity, num_draws: int, around: str, seed: int) -> dict[str, Any]:
     """Return what must agree for ranks to belong together, as plain values."""
-    known = fingerprint(density)
+    known = identity(density)
     return {
         "kind": "simulation-based calibration",
         "method": type(method).__name__,

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.fingerprint import fingerprint
+from bnnzoo.core.fingerprint import VALUES, fingerprint
 from bnnzoo.inference.markov.blocks import Block, pack, read_block, unpack, write_block
 from bnnzoo.inference.markov.protocols import Loop
 from bnnzoo.inference.markov.store import Fingerprint, WriterLock, attributes_of, open_chains
@@ -27,7 +27,10 @@ SECONDS_BETWEEN_BLOCKS = 10.0
 
 def fingerprint_of(config: Mapping[str, Any], density: LogDensity, seed: int) -> Fingerprint:
     """Return what must agree for a store to belong to a fit, in words by name."""
-    found = {name: _as_text(value) for name, value in fingerprint(density).items()}
+    whole = fingerprint(density)
+    found = {name: _as_text(value) for name, value in whole.items() if name != VALUES} | {
+        VALUES: json.dumps(whole[VALUES])
+    }
     return {"settings": json.dumps(config, sort_keys=True), "seed": str(seed), "dtype": str(density.dtype), **found}
 
 
@@ -164,6 +167,4 @@ class Checkpoint:
 
 
 def _as_text(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.6g}"
     return ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else ", ".join(value)

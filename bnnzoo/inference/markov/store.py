@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from bnnzoo.core.fingerprint import VALUES, different_values
 from bnnzoo.inference.markov.blocks import zarr_library
 
 try:
@@ -192,8 +193,19 @@ def _is_same(descriptor: int, file: Path) -> bool:
 
 def _refuse_other_fit(folder: Path, fingerprint: Fingerprint) -> None:
     found: Fingerprint = attributes_of(folder).get("fingerprint", {})
+    if (missing := fingerprint.keys() - found.keys()) and found:
+        raise ValueError(
+            f"The checkpoint {folder} was begun by an older version of bnnzoo, which did not write down {min(missing)}. Go on "
+            f"with that version, or give another folder."
+        )
     for name, value in fingerprint.items():
-        if found.get(name) != value:
+        if name == VALUES:
+            if different := different_values(json.loads(found[name]), json.loads(value)):
+                raise ValueError(
+                    f"The checkpoint {folder} belongs to another fit: {different}. Repeat the call that began it, or give "
+                    f"another folder."
+                )
+        elif found.get(name) != value:
             raise ValueError(
                 f"The checkpoint {folder} belongs to another fit: its {name}: {found.get(name)}; of this one: {value}. Repeat "
                 f"the call that began it, or give another folder."
