@@ -7,10 +7,12 @@ This is the only file that relies on private parts of inductor. It was checked w
 import copy
 import inspect
 import logging
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,6 +22,7 @@ from torch._subclasses import FakeTensorMode
 from torch.fx import GraphModule, Node
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
+from bnnzoo.lowering.files import cache_folder, is_private
 from bnnzoo.lowering.simplify import drop_unused, number_throughout
 
 __all__ = [
@@ -56,7 +59,7 @@ def compile_graph(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Seq
         return found[-1]
 
     on_cpu = all(tensor.device.type == "cpu" for tensor in inputs)
-    settings = {"cpp_wrapper": on_cpu}
+    settings = {"cpp_wrapper": on_cpu, **_kept_to_own_folder()}
     # of the two caches on disk the outer one returns its wrappers only and never calls inner_compile
     inner_cache_only = autograd_config.patch(enable_autograd_cache=False)
     try:
@@ -87,6 +90,7 @@ def compile_loops(graph: GraphModule) -> Callable[..., Any] | None:
     # a loop is a function of the graphs in it, which are part of what the cache on disk goes by
     cached = {"unsafe_marked_cacheable_functions": {"torch.ops.higher_order.while_loop": torch.__version__}}
     settings = {"cpp_wrapper": True, "cpp.threads": 1, "cpp_wrapper_build_separate": True, **on_stack, **cached}
+    settings |= _kept_to_own_folder()
     fakes = [node.meta["val"] for node in graph.graph.nodes if node.op == "placeholder"]
     try:
         for module in graph.modules():
@@ -99,6 +103,22 @@ def compile_loops(graph: GraphModule) -> Callable[..., Any] | None:
         warnings.warn(_cannot_compile(error), LoweringWarning, stacklevel=5)
         return None
     return entry
+
+
+def _kept_to_own_folder() -> dict[str, bool]:
+    """Let inductor keep what it unpickles and runs where nobody else can write, and return settings that go with it.
+
+    Its default is a folder for temporary files with a name that anyone can take first. A folder that the user chose stays.
+    Headers compiled beforehand lie in the default folder all the same, and are used only if it is this user's.
+    """
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+    default = default_cache_dir()
+    if os.environ.get("TORCHINDUCTOR_CACHE_DIR", default) == default:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache_folder("inductor"))
+    with suppress(OSError):
+        Path(default).mkdir(mode=0o700)
+    return {"cpp_cache_precompile_headers": is_private(Path(default))}
 
 
 def decompositions() -> Mapping[Any, Callable[..., Any]]:

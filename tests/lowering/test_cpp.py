@@ -196,15 +196,6 @@ def test_what_is_known_by_its_address_is_not_found_in_another_process() -> None:
     assert loops._name(("kernel", 0.8), [torch.zeros(2)]) == loops._name(("kernel", 0.8), [torch.ones(2)])
 
 
-def test_folder_that_others_may_write_to_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    folder = tmp_path / "bnnzoo" / "native"
-    folder.mkdir(parents=True)
-    folder.chmod(0o777)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(building.tempfile, "gettempdir", lambda: str(tmp_path / "elsewhere"))
-    assert building.kept_libraries().parent == tmp_path / "elsewhere"
-
-
 def test_places_add_up() -> None:
     place = Affine({"i1": 1}).scaled(3).plus(Affine({"i0": 2}, 4))
     assert str(place) == "2 * i0 + 3 * i1 + 4" and str(place.plus(place.scaled(-1))) == "0"

@@ -5,7 +5,6 @@ import hashlib
 import os
 import platform
 import shutil
-import stat
 import subprocess
 import tempfile
 from collections.abc import Callable, Collection, Sequence
@@ -19,6 +18,7 @@ from torch import Tensor
 from torch.fx import GraphModule
 
 from bnnzoo.lowering.cpp.translate import ENTRY, source_of
+from bnnzoo.lowering.files import cache_folder, is_private, sweep, whole_file
 
 __all__ = [
     "Compiled",
@@ -28,6 +28,7 @@ __all__ = [
     "compile_runs",
     "compiled_before",
     "function_of",
+    "is_whole",
     "kept_libraries",
 ]
 
@@ -61,8 +62,8 @@ class Compiled(NamedTuple):
 
     def remember(self, name: str) -> None:
         """Let :func:`compiled_before` find it, in any process, by the name of what it was made from."""
-        with suppress(OSError):
-            _note_of(name).write_text(self.library.name)
+        with suppress(OSError), whole_file(_note_of(name)) as partial:
+            partial.write_text(self.library.name)
 
 
 def compile_in_cpp(graph: GraphModule) -> Compiled | None:
@@ -99,9 +100,10 @@ def compile_runs(graph: GraphModule, moving: Collection[int]) -> Callable[[int, 
 def compiled_before(name: str) -> Callable[..., None] | None:
     """Return the native function of the graph of this name, if there is one on disk."""
     try:
-        library = kept_libraries() / _note_of(name).read_text()
-        return function_of(library) if library.suffix == ".so" and library.parent == kept_libraries() else None
-    except (NoCompiler, OSError, AttributeError):
+        note = _note_of(name)
+        library = note.with_name(note.read_text()) if is_private(note) else None
+        return function_of(library) if library is not None and library.suffix == ".so" and is_whole(library) else None
+    except (NoCompiler, OSError, AttributeError, ValueError):
         return None
 
 
@@ -135,7 +137,7 @@ def built(source: str) -> Path:
     """Return the library of a C++ source, compiled unless that was done before."""
     compiler = _compiler()
     path = kept_libraries() / f"{_digest(source, *FLAGS, compiler, _version(compiler), _machine())}.so"
-    if path.exists():
+    if is_whole(path):
         os.utime(path)
         return path
     _compile(compiler, source, path)
@@ -166,22 +168,20 @@ def _pointers(tensors: Sequence[Tensor]) -> Any:
 
 def kept_libraries() -> Path:
     """Return the folder of compiled libraries, which belongs to this user alone."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bnnzoo"
-    try:
-        return _own(base / "native")
-    except OSError:
-        return _own(Path(tempfile.gettempdir()) / f"bnnzoo-{os.getuid()}")
+    return cache_folder("native")
 
 
-def _own(folder: Path) -> Path:
-    """Make a folder that nobody else may write to."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    found = folder.stat()
-    if found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise PermissionError(f"{folder} can be written to by others")
-    if not os.access(folder, os.W_OK):
-        raise PermissionError(f"{folder} cannot be written to")
-    return folder
+def is_whole(library: Path) -> bool:
+    """Tell whether a library on disk is this user's, and is what was written: code cut short ends the process that runs it."""
+    note = _sum_of(library)
+    if not is_private(library) or not is_private(note):
+        return False
+    return note.read_text() == hashlib.sha256(library.read_bytes()).hexdigest()
+
+
+def _sum_of(library: Path) -> Path:
+    """Return the file that holds a library's checksum."""
+    return library.with_suffix(".sha256")
 
 
 def _compile(compiler: str, source: str, path: Path) -> None:
@@ -193,11 +193,15 @@ def _compile(compiler: str, source: str, path: Path) -> None:
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode:
             raise NoCompiler(f"{compiler}: {result.stderr.strip()[:200]}")
-        library.replace(path)
+        with whole_file(path) as partial:
+            library.rename(partial)
+        with whole_file(_sum_of(path)) as partial:
+            partial.write_text(hashlib.sha256(path.read_bytes()).hexdigest())
 
 
 def _make_room(folder: Path) -> None:
-    for pattern in ("*.so", "*.txt"):
+    sweep(folder, ".*.partial-*")
+    for pattern in ("*.so", "*.sha256", "*.txt"):
         files = sorted(folder.glob(pattern), key=lambda path: path.stat().st_mtime)
         for path in files[: max(len(files) - MOST_LIBRARIES, 0)]:
             path.unlink(missing_ok=True)
