@@ -251,5 +251,5 @@ def _sum_last(values: Tensor, num_dims: int) -> Tensor:
     return values.sum(tuple(range(-num_dims, 0))) if num_dims else values
 
 
-def _expand(found: Moments, old: torch.Size, new: torch.Size) -> Moments:
-    return {name: value.expand(new + value.shape[len(old) :]) for name, value in found.items()}
+def _expand(found: Moments, old: torch.Size, new: tuple[int, ...]) -> Moments:
+    return {name: value.expand(tuple(new) + value.shape[len(old) :]) for name, value in found.items()}

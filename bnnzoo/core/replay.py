@@ -17,11 +17,12 @@ from torch.distributions import Distribution, Multinomial, biject_to
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from bnnzoo.core.broadcasting import broadcast_to_rows, broadcast_to_value
 from bnnzoo.core.filling import made_in_batches
 from bnnzoo.core.network import Network, evaluating
 from bnnzoo.core.numerics import NumericalFailure, failure_of
 from bnnzoo.core.pyro_networks import called_modules, mark_weights
-from bnnzoo.core.sites import ModelError, innermost, is_subsample
+from bnnzoo.core.sites import ModelError, innermost, is_observation, is_subsample
 from bnnzoo.core.types import Data, Model
 from bnnzoo.lowering.failures import is_numerical
 
@@ -52,15 +53,19 @@ class _Given(Messenger):
     The placeholder keeps random numbers out of densities and moments; ``draw=True`` lets those sites be sampled.
     """
 
-    def __init__(self, values: Mapping[str, Tensor], observed: tuple[str, ...], draw: bool) -> None:
+    def __init__(self, values: Mapping[str, Tensor], observed: tuple[str, ...], data: Data, draw: bool) -> None:
         super().__init__()
-        self.values, self.observed, self.draw = values, observed, draw
+        self.values, self.observed, self.data, self.draw = values, observed, data, draw
         self.reached = ""
 
     def _pyro_sample(self, msg: Node) -> None:
         if is_subsample(msg):
             return
         self.reached = msg["name"]
+        if msg["name"] in self.observed and msg["value"] is None:
+            msg["fn"] = broadcast_to_rows(msg["fn"], msg["cond_indep_stack"], self.data)
+        elif msg["name"] in self.observed:
+            msg["fn"] = broadcast_to_value(msg["fn"], msg["value"])
         switch_validation_off(msg["fn"])
         if msg["name"] in self.values:
             msg["value"], msg["done"] = self.values[msg["name"]], True
@@ -90,6 +95,8 @@ class _Discovery(Messenger):
         if not msg["is_observed"] and isinstance(innermost(msg["fn"]), ImproperUniform):
             transform = biject_to(msg["fn"].support)
             msg["value"], msg["done"] = transform(torch.zeros(transform.inverse_shape(msg["fn"].shape()))), True
+        if is_observation(msg):
+            msg["fn"] = broadcast_to_value(msg["fn"], msg["value"])
 
     def _pyro_post_sample(self, msg: Node) -> None:
         if not msg["is_observed"] and not is_subsample(msg) and msg["value"].is_floating_point():
@@ -239,7 +246,7 @@ def replay(
         _batchable_layers(),
         made_in_batches(model, values),
     ):
-        given = _Given(values, observed, draw)
+        given = _Given(values, observed, data, draw)
         try:
             return _nodes(given(model), data)
         except Exception as error:
