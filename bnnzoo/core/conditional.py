@@ -1,5 +1,6 @@
 """Moments of p(y | x, theta), read off the distribution of an observed site."""
 
+import math
 from functools import singledispatch
 from typing import Any
 
@@ -177,6 +178,19 @@ def _(distribution: MixtureSameFamily) -> Moments:
     mean = (weights * parts["mean"]).sum(across)
     spread = (parts["mean"] - mean.unsqueeze(across)) ** 2
     return {"mean": mean, "variance": (weights * (parts["variance"] + spread)).sum(across)}
+
+
+@_moments.register
+def _(distribution: torch.distributions.VonMises) -> Moments:
+    r"""Return the variance of the angle about its mean direction, :math:`E[(y - \mu)^2]` with differences in :math:`(-\pi, \pi]`.
+
+    Torch's is the circular one, :math:`1 - I_1(\kappa) / I_0(\kappa)`, which is no part of a sum of variances.
+    """
+    mean, concentration = torch.broadcast_tensors(distribution.loc, distribution.concentration)
+    width = (12 / concentration.sqrt()).clamp(max=math.pi)  # beyond it lies less than can be told from nothing
+    angles = width[..., None] * torch.linspace(-1, 1, 401, dtype=mean.dtype, device=mean.device)
+    weights = (concentration[..., None] * (angles.cos() - 1)).exp()
+    return {"mean": mean, "variance": torch.trapezoid(weights * angles**2) / torch.trapezoid(weights)}
 
 
 @_moments.register(MaskedMixture)

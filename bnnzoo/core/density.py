@@ -26,9 +26,11 @@ from bnnzoo.core.sites import (
     row_plates,
 )
 from bnnzoo.core.space import ParameterSpace
+from bnnzoo.core.surroundings import refuse_surroundings
 from bnnzoo.core.terms import (
     active_coordinates,
     first_failure,
+    is_constant,
     log_prior_of,
     moments_of,
     networks_of,
@@ -80,8 +82,13 @@ class LogDensity(ParameterSpace):
 
     def __repr__(self) -> str:
         """Count parameters and observations and name the sites; neither the model nor a tensor is printed."""
-        observed = f"{self.num_data} observations of {', '.join((*self.observed, *self.factors)) or 'nothing'}"
+        observed = f"{self.num_data} observations of {', '.join(self.likelihood) or 'nothing'}"
         return f"{type(self).__name__}({self.num_params} parameters in {self.sites_in_short()}; {observed})"
+
+    @property
+    def likelihood(self) -> tuple[str, ...]:
+        """Names of observed sites and factors, whose terms are the likelihood."""
+        return (*self.observed, *self.factors)
 
     @property
     def has_data(self) -> bool:
@@ -91,10 +98,10 @@ class LogDensity(ParameterSpace):
     def log_prior(self, theta: Tensor) -> Tensor:
         """Return the log prior density ``[]`` at ``theta[P]``, log-Jacobian of the constraining transforms included."""
         if self.priors is None:
-            return log_prior_of(self, theta, self.nodes(theta, *self.data), self.factors)
+            return log_prior_of(self, theta, self.nodes(theta, *self.data), self.likelihood)
         values = self.constrain(theta)  # and the model need not run, which is most of the work
         nodes = {name: {**node, "value": values[name]} for name, node in self.priors.items()}
-        return log_prior_of(self, theta, nodes, self.factors)
+        return log_prior_of(self, theta, nodes, self.likelihood)
 
     def log_likelihood(self, theta: Tensor, *batch: Any) -> Tensor:
         """Return the unscaled log likelihood ``[B]`` of each observation, summed over the observed sites."""
@@ -102,7 +109,7 @@ class LogDensity(ParameterSpace):
 
     def pointwise(self, theta: Tensor, *batch: Any) -> dict[str, Tensor]:
         """Return the unscaled log likelihood ``[B, ...]`` of each observed site."""
-        return pointwise_of(self.observed_nodes(theta, *batch), (*self.observed, *self.factors))
+        return pointwise_of(self.observed_nodes(theta, *batch), self.likelihood)
 
     def log_joint(self, theta: Tensor, *batch: Any) -> Tensor:
         """Return log prior plus log likelihood ``[]``; a mini-batch of B of the N observations counts N/B times."""
@@ -111,8 +118,8 @@ class LogDensity(ParameterSpace):
     def joint_of(self, theta: Tensor, nodes: Mapping[str, Node]) -> Tensor:
         """Return the log joint density ``[]`` of one run of the model at ``theta[P]``; refuse one with other latent sites."""
         refuse_other_sites(nodes.values(), (site.name for site in self.sites), self.observed)
-        likelihood = scaled_likelihood_of(nodes, (*self.observed, *self.factors), self.num_data, theta)
-        return (log_prior_of(self, theta, nodes, self.factors) + likelihood).to(theta.dtype)
+        likelihood = scaled_likelihood_of(nodes, self.likelihood, self.num_data, theta)
+        return (log_prior_of(self, theta, nodes, self.likelihood) + likelihood).to(theta.dtype)
 
     def conditional(self, theta: Tensor, *inputs: Any) -> dict[str, Tensor]:
         """Return the moments of p(y | x, theta), ``mean[B, ...]`` and the like; ``"<site>.mean"`` if sites are several."""
@@ -146,10 +153,7 @@ class LogDensity(ParameterSpace):
         return self.nodes(theta, *batch, draw=draw)
 
     def prior_draw(self, given: Mapping[str, Tensor], *batch: Any) -> Tensor:
-        """Return ``theta[P]`` with the constrained values given and all other sites drawn from their prior.
-
-        It uses torch's global random stream.
-        """
+        """Return ``theta[P]`` with all sites but the given ones drawn from their prior, by torch's global random stream."""
         nodes = replay(self.model, given, batch, self.observed, self.device)
         return self.unconstrain({site.name: nodes[site.name]["value"] for site in self.sites})
 
@@ -157,10 +161,7 @@ class LogDensity(ParameterSpace):
     def active(self) -> dict[str, tuple[bool, ...]]:
         """For each observed site, which coordinates of its :class:`~bnnzoo.core.readout.Readout` depend on theta at all.
 
-        Raises
-        ------
-        UnreadableLikelihood
-            If a site's family is not known, or the model has likelihood terms made by ``pyro.factor``.
+        It raises :class:`UnreadableLikelihood` for a family that is not known, and for factors.
         """
         if self.factors:
             raise UnreadableLikelihood(
@@ -182,10 +183,9 @@ class LogDensity(ParameterSpace):
         return value, gradient
 
     def init(self, num_chains: int, seed: int) -> Tensor:
-        """Return starting points ``theta[C, P]``: network weights from their prior, all else uniform on (-2, 2).
+        """Return starting points ``theta[C, P]``: network weights from their prior, whose scale depends on a layer's width.
 
-        The uniform range holds in unconstrained space; it is the convention of Stan and its relatives, and spreads
-        chains widely. Weights of networks start from their prior because its scale depends on the width of a layer.
+        All else is uniform on (-2, 2), the convention of Stan and its relatives, which spreads chains widely.
         """
         with isolated(seed, self.device):
             theta = torch.empty(num_chains, self.num_params, dtype=self.dtype).uniform_(-2.0, 2.0)
@@ -241,6 +241,7 @@ def first_run(
     model: Model, *data: Any, dtype: torch.dtype | None = None, device: torch.device | str = "cpu"
 ) -> tuple[LogDensity, dict[str, Node]]:
     """Return what :func:`build_density` does, and the nodes of the run of the model from which it was read."""
+    refuse_surroundings()
     device, dtype = torch.device(device), dtype or torch.get_default_dtype()
     with explaining_misfits(model, data):
         with fills_in_place() as fills:
@@ -254,7 +255,7 @@ def _density_of(
 ) -> LogDensity:
     refuse_unsupported(nodes.values())
     samples = [node for node in nodes.values() if node["type"] == "sample"]
-    observed = tuple(node["name"] for node in samples if is_observation(node))
+    observed = tuple(node["name"] for node in samples if is_observation(node) and not is_constant(node, samples))
     factors = tuple(node["name"] for node in samples if is_factor(node) and node["cond_indep_stack"])
     terms = [log_prob(nodes[name]).detach() for name in (*observed, *factors)]
     sites = latent_sites(samples)

@@ -213,9 +213,9 @@ def _values(density: LogDensity, points: Sequence[Tensor], *batch: Any, given: b
     for theta in points:
         with isolated(0, density.device), torch.no_grad(), suppress(Exception):
             nodes = density.nodes(theta, *batch)
-            found.setdefault(LOG_PRIOR, []).append(float(log_prior_of(density, theta, nodes, density.factors)))
+            found.setdefault(LOG_PRIOR, []).append(float(log_prior_of(density, theta, nodes, density.likelihood)))
             if given:
-                terms = pointwise_of(nodes, (*density.observed, *density.factors)).values()
+                terms = pointwise_of(nodes, density.likelihood).values()
                 found.setdefault(LOG_LIKELIHOOD, []).append(float(sum(term.sum() for term in terms)))
             for name, value in moments_of(nodes, density.observed).items():
                 entries = value.double().flatten()

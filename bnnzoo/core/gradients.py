@@ -60,8 +60,8 @@ class Terms:
     @classmethod
     def of(cls, density: LogDensity, first: Mapping[str, Node]) -> "Terms":
         """Return the terms of a model, of which ``first`` are the nodes of one run."""
-        factors = prior_factors(first, density.factors)
-        return cls(density, (*(s.name for s in density.sites), *factors, *density.observed, *density.factors))
+        factors = prior_factors(first, density.likelihood)
+        return cls(density, (*(s.name for s in density.sites), *factors, *density.likelihood))
 
     def __call__(self, theta: Tensor, *batch: object) -> Tensor:
         """Return the terms ``[J]`` at ``theta[P]``; those of B of the N observations count N/B times."""
@@ -71,7 +71,7 @@ class Terms:
         for site in density.sites:
             jacobian = site.transform.log_abs_det_jacobian(free[site.name], nodes[site.name]["value"])
             found[site.name] = jacobian.sum() + scaled_sum(nodes[site.name])
-        likelihood = pointwise_of(nodes, (*density.observed, *density.factors))
+        likelihood = pointwise_of(nodes, density.likelihood)
         num_rows = summed_by_row(list(likelihood.values()), theta).numel()
         for name in self.names[len(density.sites) :]:
             share = density.num_data / num_rows if name in likelihood and num_rows else 1.0

@@ -79,5 +79,5 @@ class _Known(Messenger):
     def _pyro_sample(self, msg: Node) -> None:
         if msg["name"] in self._values:
             value = self._values[msg["name"]]
-            msg["fn"] = dist.Delta(value, event_dim=msg["fn"].event_dim)
+            msg["fn"] = dist.Delta(value, event_dim=msg["fn"].event_dim).mask(False)
             msg["value"], msg["is_observed"] = value, True

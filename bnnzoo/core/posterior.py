@@ -14,6 +14,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.guides import guide_of
 from bnnzoo.core.info import FitInfo
 from bnnzoo.core.saving import StoredPosterior
+from bnnzoo.core.seeds import word_of
 
 __all__ = ["Component", "Draws", "FitInfo", "Gaussian", "Mixture", "Posterior", "guide_of", "noise_of_draws"]
 
@@ -235,7 +236,7 @@ class Mixture(StoredPosterior):
         num_draws, count = num_draws or DEFAULT_DRAWS, len(self.components)
         if self._is_equal:
             return torch.arange(count)[:, None].expand(count, num_draws)
-        generator = torch.Generator().manual_seed((self.info.seed if seed is None else seed) + count)
+        generator = torch.Generator().manual_seed(word_of(self.info.seed if seed is None else seed) + count)
         offset = torch.rand((), generator=generator, dtype=torch.float64)
         bounds = self.weights.cpu().double().cumsum(0)
         places = (torch.arange(num_draws) + offset) / num_draws * bounds[-1]
@@ -297,6 +298,6 @@ def _refuse_weights(log_weights: Tensor, count: int) -> None:
 
 def noise_of_draws(like: Tensor, size: int, num_draws: int | None, seed: int) -> Tensor:
     """Return standard normal numbers ``[1, S, size]`` of the type of ``like``, the same for the same seed."""
-    generator = torch.Generator(like.device).manual_seed(seed)
+    generator = torch.Generator(like.device).manual_seed(word_of(seed))
     shape = (1, num_draws or DEFAULT_DRAWS, size)
     return torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)

@@ -29,7 +29,7 @@ def prior_terms(density: LogDensity, theta: Tensor) -> dict[str, Tensor]:
     if density.priors is not None:
         return {name: scaled_sum({**node, "value": values[name]}) for name, node in density.priors.items()}
     nodes = density.nodes(theta, *density.data)
-    others = prior_factors(nodes, density.factors)
+    others = prior_factors(nodes, density.likelihood)
     return {name: scaled_sum(nodes[name]) for name in (*(site.name for site in density.sites), *others)}
 
 

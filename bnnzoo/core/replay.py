@@ -22,7 +22,9 @@ from bnnzoo.core.filling import made_in_batches
 from bnnzoo.core.network import Network, evaluating
 from bnnzoo.core.numerics import NumericalFailure, failure_of
 from bnnzoo.core.pyro_networks import called_modules, mark_weights
+from bnnzoo.core.seeds import word_of
 from bnnzoo.core.sites import ModelError, innermost, is_observation, is_subsample
+from bnnzoo.core.surroundings import GIVEN, alone, is_given
 from bnnzoo.core.types import Data, Model
 from bnnzoo.lowering.failures import is_numerical
 
@@ -92,6 +94,8 @@ class _Discovery(Messenger):
     def _pyro_sample(self, msg: Node) -> None:
         if not is_subsample(msg):
             self.reached = msg["name"]
+        if msg["is_observed"] and is_given(msg["name"]):
+            msg["infer"] = {**(msg["infer"] or {}), GIVEN: True}
         if not msg["is_observed"] and isinstance(innermost(msg["fn"]), ImproperUniform):
             transform = biject_to(msg["fn"].support)
             msg["value"], msg["done"] = transform(torch.zeros(transform.inverse_shape(msg["fn"].shape()))), True
@@ -144,7 +148,7 @@ def _batchable_layers() -> Iterator[None]:
 def isolated(seed: int, device: torch.device) -> Iterator[None]:
     """Run model code with its own random stream and parameter store, and leave the global ones as they were."""
     devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices), pyro.get_param_store().scope(), _on(device):
+    with torch.random.fork_rng(devices), pyro.get_param_store().scope(), _on(device), alone():
         reseed(seed, device)
         yield
 
@@ -152,9 +156,9 @@ def isolated(seed: int, device: torch.device) -> Iterator[None]:
 def reseed(seed: int, device: torch.device) -> None:
     """Begin torch's global random stream for work on ``device`` anew."""
     if device.type == "cuda":
-        torch.manual_seed(seed)
+        torch.manual_seed(word_of(seed))
     else:  # seeds no other device either, and spares what that costs each time where CUDA has not been started: 2 ms
-        torch.default_generator.manual_seed(seed)
+        torch.default_generator.manual_seed(word_of(seed))
 
 
 @contextmanager
@@ -240,6 +244,7 @@ def replay(
     """
     dtypes = [value.dtype for value in values.values() if value.is_floating_point()]
     with (
+        alone(),
         _default_dtype(dtypes[0] if dtypes else torch.get_default_dtype()),
         pyro.validation_enabled(False),
         _on(device),

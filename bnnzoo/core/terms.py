@@ -10,14 +10,16 @@ from bnnzoo.core.network import NETWORK_KEY, Network
 from bnnzoo.core.numerics import Failure, NumericalFailure
 from bnnzoo.core.readout import UnreadableLikelihood, read
 from bnnzoo.core.replay import Node, log_prob, scaled_sum, switch_validation_off
-from bnnzoo.core.sites import is_deterministic, is_factor, is_point_density, is_subsample
+from bnnzoo.core.sites import is_deterministic, is_factor, is_observation, is_point_density, is_subsample
 from bnnzoo.core.space import ParameterSpace
+from bnnzoo.core.surroundings import GIVEN
 from bnnzoo.lowering.compiling import first_line
 from bnnzoo.lowering.failures import is_numerical
 
 __all__ = [
     "active_coordinates",
     "first_failure",
+    "is_constant",
     "log_prior_of",
     "moments_of",
     "networks_of",
@@ -66,10 +68,26 @@ def log_prior_of(
 
 
 def prior_factors(nodes: Mapping[str, Node], likelihood: tuple[str, ...]) -> list[str]:
-    """Return the sites that add to the prior and are not latent: factors, and points that have a density."""
-    return [
-        name for name, node in nodes.items() if (is_factor(node) and name not in likelihood) or is_point_density(node)
-    ]
+    """Return the sites that add to the prior and are not latent: factors, points that have a density, and constants."""
+    samples = {name: node for name, node in nodes.items() if node["type"] == "sample" and name not in likelihood}
+    return [name for name, node in samples.items() if is_factor(node) or is_point_density(node) or is_observation(node)]
+
+
+def is_constant(node: Node, nodes: Iterable[Node]) -> bool:
+    """Tell whether an observed site is a constant that ``poutine.condition`` gives, and no outcome.
+
+    It is where its distribution depends on no latent value, and where it is a single number beside outcomes that the model
+    itself observes. ``nodes`` are those of the first run, in which latent values require a gradient.
+    """
+    if not _is_given(node):
+        return False
+    others = (each for each in nodes if is_observation(each) and not _is_given(each))
+    return not log_prob(node).requires_grad or (not node["fn"].batch_shape and any(True for _ in others))
+
+
+def _is_given(node: Node) -> bool:
+    """Tell whether a handler gave an observed site its value in the first run of a model."""
+    return bool((node["infer"] or {}).get(GIVEN))
 
 
 def summed_by_row(terms: list[Tensor], like: Tensor) -> Tensor:
@@ -118,7 +136,7 @@ def static_priors(nodes: list[Node]) -> dict[str, Node] | None:
     """Return the nodes of latent sites if no prior depends on a latent value, else None; None also with factors."""
     found = {}
     for node in nodes:
-        if is_factor(node) or is_point_density(node):
+        if is_factor(node) or is_point_density(node) or is_observation(node):
             return None
         if is_subsample(node) or is_deterministic(node):
             continue

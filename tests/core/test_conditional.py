@@ -193,3 +193,14 @@ def test_entropy_of_events_is_summed():
 )
 def test_what_is_unknown_is_left_out(distribution):
     assert moments(distribution) == {}
+
+
+@pytest.mark.parametrize("concentration", [1e-3, 0.5, 2.0, 30.0, 1e4])
+def test_the_variance_of_an_angle_is_that_about_its_mean_direction(concentration):
+    loc = torch.tensor([0.0, 3.0])
+    found = moments(torch.distributions.VonMises(loc, torch.tensor(concentration)))
+    grid = torch.linspace(-torch.pi, torch.pi, 2_000_001)
+    weights = (concentration * (grid.cos() - 1)).exp()
+    expected = (weights * grid**2).sum() / weights.sum()
+    torch.testing.assert_close(found["variance"], expected.expand(2), rtol=1e-4, atol=0.0)
+    assert torch.equal(found["mean"], loc)

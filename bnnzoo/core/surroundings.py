@@ -1,0 +1,94 @@
+"""What is going on around a call of bnnzoo, and must not reach the models that it runs."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from pyro.poutine.condition_messenger import ConditionMessenger
+from pyro.poutine.do_messenger import DoMessenger
+from pyro.poutine.lift_messenger import LiftMessenger
+from pyro.poutine.mask_messenger import MaskMessenger
+from pyro.poutine.reparam_messenger import ReparamMessenger
+from pyro.poutine.replay_messenger import ReplayMessenger
+from pyro.poutine.runtime import _DIM_ALLOCATOR, _PYRO_STACK
+from pyro.poutine.scale_messenger import ScaleMessenger
+from pyro.poutine.substitute_messenger import SubstituteMessenger
+from pyro.poutine.uncondition_messenger import UnconditionMessenger
+
+from bnnzoo.core.sites import ModelError
+
+__all__ = ["GIVEN", "alone", "is_given", "refuse_autocast", "refuse_surroundings"]
+
+GIVEN = "bnnzoo_given"
+"""Marks a site whose value comes from ``poutine.condition`` and not from its own statement."""
+
+HANDLERS = {
+    ConditionMessenger: "condition",
+    DoMessenger: "do",
+    LiftMessenger: "lift",
+    MaskMessenger: "mask",
+    ReparamMessenger: "reparam",
+    ReplayMessenger: "replay",
+    ScaleMessenger: "scale",
+    SubstituteMessenger: "substitute",
+    UnconditionMessenger: "uncondition",
+}
+"""Pyro's handlers that make another model of a model, by their names."""
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Run models outside of Pyro's handlers and plates in which bnnzoo was called."""
+    if not (_PYRO_STACK or _DIM_ALLOCATOR._stack):
+        yield
+        return
+    lists: list[list[object]] = [_PYRO_STACK, _DIM_ALLOCATOR._stack]  # type: ignore[list-item]  # of whatever they hold
+    kept = [list(each) for each in lists]
+    for each in lists:
+        each.clear()
+    try:
+        yield
+    finally:
+        for each, before in zip(lists, kept, strict=True):
+            each[:] = before
+
+
+def is_given(name: str) -> bool:
+    """Tell whether a handler of the running model gives a site its value."""
+    return any(isinstance(handler, ConditionMessenger) and name in handler.data for handler in _PYRO_STACK)
+
+
+def refuse_surroundings() -> None:
+    """Refuse to read a model where something around the call would change it, or keeps torch from its gradients.
+
+    Raises
+    ------
+    ModelError
+        Saying where to write it instead.
+    """
+    names = [HANDLERS[type(handler)] for handler in _PYRO_STACK if type(handler) in HANDLERS]
+    if names:
+        raise ModelError(
+            f"poutine.{names[0]} is around the call of bnnzoo, and does not reach the model, which runs by itself. Put it around "
+            f"the model: poutine.{names[0]}(model, ...)."
+        )
+    if torch.is_inference_mode_enabled():
+        raise ModelError(
+            "torch.inference_mode() is on, in which torch keeps no gradients: fit outside of it. Predictions may be made inside."
+        )
+    refuse_autocast()
+
+
+def refuse_autocast() -> None:
+    """Refuse to compute where torch rounds the products of matrices.
+
+    Raises
+    ------
+    ModelError
+        Saying what to write instead.
+    """
+    if any(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")):
+        raise ModelError(
+            "torch.autocast is on, which would round densities and predictions to two or three digits: call bnnzoo outside of "
+            "it, and write fit(..., dtype=torch.float32) for speed."
+        )
