@@ -56,7 +56,14 @@ if TYPE_CHECKING:
         validation,
         zoo,
     )
-    from bnnzoo.predictive import measure_predictions, posterior_predictive, predict, prior_predictive, to_datatree
+    from bnnzoo.predictive import (
+        measure_predictions,
+        posterior_predictive,
+        predict,
+        prior_predictive,
+        save_tree,
+        to_datatree,
+    )
     from bnnzoo.reporting import report
     from bnnzoo.validation import monitor
 
@@ -112,6 +119,7 @@ __all__ = [
     "priors",
     "random_module",
     "report",
+    "save_tree",
     "testing",
     "to_datatree",
     "uncertainty",
@@ -137,7 +145,9 @@ _ON_FIRST_USE = frozenset(
         "zoo",
     }
 )
-_PREDICTIVE = frozenset({"measure_predictions", "posterior_predictive", "predict", "prior_predictive", "to_datatree"})
+_PREDICTIVE = frozenset(
+    {"measure_predictions", "posterior_predictive", "predict", "prior_predictive", "save_tree", "to_datatree"}
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -22,7 +22,7 @@ from bnnzoo.core.sites import ModelError
 from bnnzoo.datasets import diabetes
 from bnnzoo.reporting.choices import prior_named
 from bnnzoo.reporting.methods import compare
-from bnnzoo.reporting.output import new_folder, refuse_unusable_folder, write
+from bnnzoo.reporting.output import new_folder, refuse_unusable_folder, write_or_rescue
 from bnnzoo.reporting.splits import Splitting
 from bnnzoo.reporting.terminal import show
 from bnnzoo.tables import Missing, Table, TableError, Task, prepare, read_table
@@ -267,7 +267,7 @@ def _run(
             announce=lambda name: console.print(f"fitting {name}"),
             **model,
         )
-        write(comparison, folder)
+        write_or_rescue(comparison, folder, out)
     show(comparison, console)
     tables = ["predictions.csv", "effects.csv", *(["splits.csv"] if comparison.repeats else [])]
     files = ", ".join(["report.html", *tables, *(f"{name}.nc" for name in methods)])

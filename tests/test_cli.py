@@ -1,5 +1,13 @@
 """The command line: results that are whole, and one clear sentence for every mistake."""
 
+import errno
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import arviz as az
@@ -219,14 +227,83 @@ def test_an_output_folder_in_a_folder_that_does_not_exist_is_refused(table, tmp_
     refused(result, "for 'b'; create it first", tmp_path)
 
 
-def test_a_failure_in_mid_run_leaves_nothing_behind(table, tmp_path, monkeypatch):
-    def full_disk(comparison: object, folder: Path) -> None:
-        (folder / "half.nc").write_text("half")
-        raise OSError("No space left on device")
+def test_fits_that_cannot_be_written_are_kept_elsewhere(table, tmp_path, monkeypatch):
+    spare = tmp_path / "spare"
+    spare.mkdir()
+    monkeypatch.setattr(output.tempfile, "tempdir", str(spare))
 
-    monkeypatch.setattr("bnnzoo.cli.write", full_disk)
+    def full_disk(comparison: object) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device", "report.html")
+
+    monkeypatch.setattr(output, "render", full_disk)
     result = run("compare", table, "--target", "y", "--drop", "kind", "--out", tmp_path / "results", *FAST)
-    refused(result, "No space left on device", tmp_path)
+    assert result.exit_code == 2 and "Traceback" not in result.output
+    sentence = " ".join(result.stderr.split())
+    assert (
+        "results could not be written ([Errno 28] No space left on device: 'report.html'). The fits are kept"
+        in sentence
+    )
+    (kept,) = spare.glob("results-*")
+    assert f"in {kept}: make room" in sentence
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["data.csv", "spare"]
+    assert "posterior_predictive" in xr.load_datatree(kept / "map.nc")
+
+
+@pytest.fixture
+def small_disk(tmp_path) -> Iterator[Path]:
+    """A disk with room for a quarter of a megabyte."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", folder], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("may not mount a file system")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_a_full_disk_is_named_and_the_fits_are_kept(table, tmp_path, small_disk):
+    out = small_disk / "results"
+    result = run("compare", table, "--target", "y", "--drop", "kind", "--out", out, *FAST)
+    assert result.exit_code == 2 and "Traceback" not in result.output
+    sentence = " ".join(result.stderr.split())
+    found = re.search(r"(\S+) could not be written .*kept, one netCDF file .* in (\S+): make room", sentence)
+    assert found is not None and found[1] == str(out)
+    kept = Path(found[2])
+    assert "posterior_predictive" in xr.load_datatree(kept / "map.nc")
+    shutil.rmtree(kept)
+    assert not list(small_disk.iterdir())
+
+
+def test_what_a_killed_run_left_is_swept_by_the_next(table, tmp_path):
+    with subprocess.Popen([sys.executable, "-c", "pass"]) as ended:
+        ended.wait()
+    left = tmp_path / f".results.partial-{platform.node()}-{ended.pid}-1"
+    left.mkdir()
+    (left / "map.nc").write_text("half")
+    beside = tmp_path / f".results.partial-{platform.node()}-{os.getpid()}-0"  # of a run that goes on
+    beside.mkdir()
+    result = run("compare", table, "--target", "y", "--drop", "kind", "--out", tmp_path / "results", *FAST)
+    assert result.exit_code == 0, result.output
+    assert sorted(each.name for each in tmp_path.iterdir()) == [beside.name, "data.csv", "results"]
+
+
+def test_names_with_dollar_signs_and_cells_that_look_like_formulas(tmp_path):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=30)
+    frame = pd.DataFrame(
+        {"cost_$_per_unit_$": x, "=cmd|x": rng.normal(size=30), "y": np.where(x > 0, "@hot$^{$", "cold")}
+    )
+    frame.to_csv(tmp_path / "data.csv", index=False)
+    out = tmp_path / "results"
+    result = run("compare", tmp_path / "data.csv", "--target", "y", "--out", out, *FAST)
+    assert result.exit_code == 0, result.output
+    for name in ("predictions", "effects"):
+        cells = pd.read_csv(out / f"{name}.csv", dtype=str)
+        texts = [*cells.columns, *(text for column in cells for text in cells[column].dropna())]
+        assert not [text for text in texts if text.startswith(("=", "+", "@"))]
+    assert "'@hot$^{$" in (out / "predictions.csv").read_text()
 
 
 def test_an_interrupt_leaves_nothing_behind(table, tmp_path, monkeypatch):

@@ -20,6 +20,7 @@ from bnnzoo.datasets import Split
 from bnnzoo.inference import fit
 from bnnzoo.inference.config import config_of
 from bnnzoo.lowering.cores import one_core
+from bnnzoo.lowering.files import whole_file
 from bnnzoo.models import likelihoods, mlp, priors, supervised
 from bnnzoo.predictive import predict
 
@@ -188,12 +189,8 @@ def read_scores(path: Path) -> list[Score]:
 
 def write_scores(scores: Iterable[Score], path: Path) -> None:
     """Write scores to a file, whole or not at all."""
-    partial = path.with_name(f".{path.name}.part")
-    try:
+    with whole_file(path) as partial:
         partial.write_text(json.dumps({"scores": [asdict(score) for score in scores]}, indent=1) + "\n")
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 type Key = tuple[str, str, str, str, int]

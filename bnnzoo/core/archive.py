@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+
+from bnnzoo.lowering.files import whole_file
 
 __all__ = ["FORMAT", "read_archive", "write_archive"]
 
@@ -34,20 +35,13 @@ def write_archive(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
         )
     text = json.dumps(header)
     metadata = {"bnnzoo": str(FORMAT), "header": text, "sha256": _checksum(text, tensors)}
-    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
-    try:
-        save_file(dict(tensors), partial, metadata=metadata)
-        with partial.open("rb+") as file:
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except SafetensorError as error:
-        partial.unlink(missing_ok=True)
-        raise OSError(
-            f"{path} cannot be written ({error}). Give a folder where you may write, and make room."
-        ) from None
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    with whole_file(path) as partial:
+        try:
+            save_file(dict(tensors), partial, metadata=metadata)
+        except SafetensorError as error:
+            raise OSError(
+                f"{path} cannot be written ({error}). Give a folder where you may write, and make room."
+            ) from None
 
 
 def read_archive(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

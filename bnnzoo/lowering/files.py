@@ -1,25 +1,33 @@
 """Files written whole or not at all, and folders that belong to one user."""
 
 import atexit
+import glob
 import os
+import platform
 import shutil
 import stat
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-__all__ = ["cache_folder", "is_private", "own_folder", "sweep", "whole_file"]
+__all__ = ["cache_folder", "is_private", "own_folder", "sweep", "whole_file", "whole_folder"]
 
-ABANDONED = 3600.0
-"""Seconds after which what a killed process left half-written is removed."""
+ABANDONED = 86_400.0
+"""Seconds after which what a process on another machine left half-written is removed."""
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """Yield a name to write to; the file takes the place of ``path`` once the body has succeeded, and is on the disk by then.
+
+    Raises
+    ------
+    OSError
+        Naming ``path``, whatever the error of the body names.
 
     Examples
     --------
@@ -30,23 +38,72 @@ def whole_file(path: Path) -> Iterator[Path]:
     ...     path.read_text(), os.listdir(folder)
     ('whole', ['a.txt'])
     """
-    partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
+    partial = _partial(path)
     try:
-        yield partial
-        with partial.open("rb+") as file:
-            os.fsync(file.fileno())
-        partial.replace(path)
+        with _named(path):
+            yield partial
+            with partial.open("rb+") as file:
+                os.fsync(file.fileno())
+            partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
 
 
-def sweep(folder: Path, *patterns: str) -> None:
-    """Remove files that killed processes left half-written in a folder, an hour ago or longer."""
-    for pattern in patterns:
-        for path in folder.glob(pattern):
-            with suppress(OSError):
-                if time.time() - path.stat().st_mtime > ABANDONED:
-                    path.unlink()
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """Yield a folder to write into, which becomes ``path`` once the body has succeeded.
+
+    Raises
+    ------
+    OSError
+        If there is something at ``path`` already.
+    """
+    partial = _partial(path)
+    try:
+        with _named(path):
+            partial.mkdir()
+        yield partial
+        with _named(path):
+            partial.rename(path)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Let errors of writing name the file."""
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        raise type(error)(error.errno or 0, reason, str(path)) from error
+
+
+def _partial(path: Path) -> Path:
+    """Return the name of what becomes ``path``, after removing what killed processes left there."""
+    sweep(path.parent, f".{path.name}.partial-")
+    return path.with_name(f".{path.name}.partial-{platform.node()}-{os.getpid()}-{threading.get_native_id()}")
+
+
+def sweep(folder: Path, start: str) -> None:
+    """Remove from a folder what killed processes left half-written under names that begin with ``start``."""
+    for path in folder.glob(f"{glob.escape(start)}*"):
+        if ".partial-" in path.name and _is_abandoned(path):
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def _is_abandoned(partial: Path) -> bool:
+    """Tell whether the process that wrote this has ended; one on another machine is given a day."""
+    host, *numbers = partial.name.rpartition(".partial-")[2].rsplit("-", 2)
+    try:
+        if host != platform.node() or len(numbers) < 2:
+            return time.time() - partial.stat().st_mtime > ABANDONED
+        os.kill(int(numbers[0]), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return False
 
 
 def cache_folder(name: str) -> Path:

@@ -6,6 +6,7 @@ from bnnzoo.predictive.marginal import marginal_predictive
 from bnnzoo.predictive.measure_predictions import measure_predictions
 from bnnzoo.predictive.predict import posterior_predictive, predict, to_datatree
 from bnnzoo.predictive.prior import prior_predictive
+from bnnzoo.predictive.save_tree import save_tree
 
 __all__ = [
     "features",
@@ -16,5 +17,6 @@ __all__ = [
     "predict",
     "prior_predictive",
     "row_density",
+    "save_tree",
     "to_datatree",
 ]

@@ -1,18 +1,23 @@
 """Results on disk: a complete folder, or nothing."""
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pandas as pd
+
+from bnnzoo.lowering.files import whole_file, whole_folder
+from bnnzoo.predictive.save_tree import save_tree
 from bnnzoo.reporting.comparison_page import render
 from bnnzoo.reporting.effects import effects_frame
 from bnnzoo.reporting.methods import Comparison
 from bnnzoo.reporting.repeats import repeats_frame
 from bnnzoo.reporting.rows import predictions_frame
 
-__all__ = ["new_folder", "refuse_unusable_folder", "write"]
+__all__ = ["new_folder", "refuse_unusable_folder", "without_formulas", "write", "write_or_rescue"]
 
 
 def refuse_unusable_folder(path: Path) -> None:
@@ -65,12 +70,40 @@ def new_folder(path: Path) -> Iterator[Path]:
     ['results']
     """
     refuse_unusable_folder(path)
-    with tempfile.TemporaryDirectory(dir=path.absolute().parent, prefix=f".{path.name}-") as holder:
-        folder = Path(holder) / path.name
-        folder.mkdir()
+    with whole_folder(path.absolute()) as folder:
         yield folder
         refuse_unusable_folder(path)
-        os.replace(folder, path)
+
+
+def write_or_rescue(comparison: Comparison, folder: Path, out: Path) -> None:
+    """Write a comparison into a folder, or, if that fails, its trees into one for temporary files.
+
+    Parameters
+    ----------
+    comparison : Comparison
+    folder : Path
+        An existing folder, such as that of :func:`new_folder`.
+    out : Path
+        What the folder is going to be, for the message.
+
+    Raises
+    ------
+    OSError
+        If something could not be written, saying where the fits are.
+    """
+    try:
+        write(comparison, folder)
+    except Exception as error:
+        kept = Path(tempfile.mkdtemp(prefix=f"{out.name}-"))
+        try:
+            _write_trees(comparison, kept)
+        except OSError as another:
+            shutil.rmtree(kept, ignore_errors=True)
+            raise OSError(f"{out} could not be written ({error}), and neither could {kept} ({another}).") from error
+        raise OSError(
+            f"{out} could not be written ({error}). The fits are kept, one netCDF file for each method, in {kept}: make room, "
+            f"and read them with xarray.open_datatree, or pass them to bnnzoo.report."
+        ) from error
 
 
 def write(comparison: Comparison, folder: Path) -> None:
@@ -84,11 +117,37 @@ def write(comparison: Comparison, folder: Path) -> None:
     folder : Path
         An existing folder, such as that of :func:`new_folder`.
     """
-    for fitted in comparison.fitted:
-        fitted.to_tree().to_netcdf(folder / f"{fitted.name}.nc", engine="h5netcdf")
-    predictions_frame(comparison).to_csv(folder / "predictions.csv", index=False)
+    _write_trees(comparison, folder)
     effects = {fitted.name: fitted.effects for fitted in comparison.fitted}
-    effects_frame(effects, comparison.classes).to_csv(folder / "effects.csv", index=False)
+    frames = {"predictions": predictions_frame(comparison), "effects": effects_frame(effects, comparison.classes)}
     if comparison.repeats:
-        repeats_frame(comparison.repeats).to_csv(folder / "splits.csv", index=False)
-    (folder / "report.html").write_text(render(comparison), encoding="utf-8")
+        frames["splits"] = repeats_frame(comparison.repeats)
+    for name, frame in frames.items():
+        with whole_file(folder / f"{name}.csv") as partial:
+            without_formulas(frame).to_csv(partial, index=False)
+    page = render(comparison)
+    with whole_file(folder / "report.html") as partial:
+        partial.write_text(page, encoding="utf-8")
+
+
+def _write_trees(comparison: Comparison, folder: Path) -> None:
+    for fitted in comparison.fitted:
+        save_tree(fitted.to_tree(), folder / f"{fitted.name}.nc")
+
+
+def without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a frame whose texts no spreadsheet runs: those that begin like a formula have a quote before them.
+
+    Examples
+    --------
+    >>> without_formulas(pd.DataFrame({"class": ["=SUM(A1)", "no"], "p": [-0.5, 0.5]})).values.tolist()
+    [["'=SUM(A1)", -0.5], ['no', 0.5]]
+    """
+    safe = frame.rename(columns=_quoted)
+    for name in safe.select_dtypes(exclude="number"):
+        safe[name] = safe[name].map(_quoted)
+    return safe
+
+
+def _quoted(value: object) -> object:
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value

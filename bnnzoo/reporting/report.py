@@ -1,7 +1,5 @@
 """``report``: any trees of the same rows as one page."""
 
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,6 +7,7 @@ import xarray as xr
 
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.labelled import refuse_no_trees
+from bnnzoo.lowering.files import whole_file
 from bnnzoo.reporting.arguments import refuse_bad_reference, refuse_unwritable
 from bnnzoo.reporting.gather import gather
 from bnnzoo.reporting.tree_page import tree_page
@@ -87,7 +86,9 @@ def report(
     results = gather(ordered, dict(train or {}), site)
     named = {"": windows} if isinstance(windows, xr.Dataset) else dict(windows or {})
     head = title or (f"Predictions of {next(iter(trees))}" if len(trees) == 1 else "Comparison of methods")
-    _write(target, tree_page(results, posterior, named, head, description).html())
+    page = tree_page(results, posterior, named, head, description).html()
+    with whole_file(target) as partial:
+        partial.write_text(page, encoding="utf-8")
     return target
 
 
@@ -111,16 +112,3 @@ def _refuse_bad_companions(
             raise TypeError(
                 f"windows holds a {type(found).__name__} without drift_p_value: pass what bnnzoo.monitor returns."
             )
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    descriptor, name = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

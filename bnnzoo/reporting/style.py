@@ -32,6 +32,7 @@ SETTINGS = {
     "axes.spines.right": False,
     "grid.color": GRID,
     "text.color": INK,
+    "text.parse_math": False,  # names of columns and classes may hold dollar signs
     "xtick.color": INK,
     "ytick.color": INK,
     "legend.frameon": False,

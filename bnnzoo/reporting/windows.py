@@ -63,6 +63,7 @@ def _figure(found: xr.Dataset) -> Figure:
             axes.axhline(float(found[f"reference_{name}"]), color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
         if name == "drift_p_value":
             axes.set_yscale("log")
+            axes.yaxis.set_major_formatter("{x:g}")  # a power of ten would be mathematics, which the style leaves alone
         clean(axes, STATISTICS[name], "window")
     return figure
 

@@ -1,6 +1,5 @@
 """The commands ``bnnzoo zoo``, ``bnnzoo zoo show``, ``bnnzoo zoo run`` and ``bnnzoo zoo table``."""
 
-import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -13,6 +12,7 @@ from rich.table import Table as Grid
 
 from bnnzoo.calibration import nll
 from bnnzoo.diagnostics import function_space
+from bnnzoo.predictive.save_tree import save_tree
 from bnnzoo.zoo.card import Card
 from bnnzoo.zoo.catalogue import list as list_cards
 from bnnzoo.zoo.catalogue import load
@@ -76,7 +76,8 @@ def zoo_commands(console: Console, one_sentence_errors: Callable[[], AbstractCon
             for line in verdict(card, tree, folder=data):
                 say(line)
             if out is not None:
-                _write(tree, out)
+                _refuse_unusable_file(out)
+                save_tree(tree, out)
                 say(f"Written to {out}")
 
     @app.command()
@@ -173,14 +174,3 @@ def _refuse_missing_folder(path: Path) -> None:
         raise FileNotFoundError(
             f"There is no folder {str(path.absolute().parent)!r} for {path.name!r}; create it first."
         )
-
-
-def _write(tree: xr.DataTree, path: Path) -> None:
-    """Write a tree to a file, whole or not at all."""
-    partial = path.with_name(f".{path.name}.part")
-    try:
-        tree.to_netcdf(partial, engine="h5netcdf")
-        _refuse_unusable_file(path)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)

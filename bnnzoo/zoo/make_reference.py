@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from bnnzoo.diagnostics import function_space
 from bnnzoo.inference.config import config_of
 from bnnzoo.labelled import SAMPLE_DIMS
+from bnnzoo.predictive.save_tree import save_tree
 from bnnzoo.zoo.card import Card
 from bnnzoo.zoo.catalogue import load
 from bnnzoo.zoo.data import ZooError, fingerprint
@@ -92,12 +92,7 @@ def write(tree: xr.DataTree, path: Path) -> None:
     encoding = {
         f"/{name}": dict.fromkeys(map(str, group.data_vars), compressed) for name, group in tree.children.items()
     }
-    partial = path.with_name(f".{path.name}.part")
-    try:
-        tree.to_netcdf(partial, engine="h5netcdf", encoding=encoding)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    save_tree(tree, path, encoding=encoding)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

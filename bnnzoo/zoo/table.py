@@ -1,7 +1,6 @@
 """The table of the zoo: every small card by every method that applies to it, measured by the reference posterior."""
 
 import json
-import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -16,6 +15,7 @@ from bnnzoo.core.fit_warnings import FitWarning
 from bnnzoo.core.method import Method
 from bnnzoo.inference.config import config_of
 from bnnzoo.labelled import num_draws
+from bnnzoo.lowering.files import whole_file
 from bnnzoo.zoo.budgets import further_methods, smoke
 from bnnzoo.zoo.card import Card
 from bnnzoo.zoo.catalogue import load
@@ -195,14 +195,9 @@ def read_cells(path: Path) -> list[Cell]:
 
 def write_cells(cells: Iterable[Cell], path: Path) -> None:
     """Write cells to a file, whole or not at all."""
-    partial = path.with_name(f".{path.name}.part")
-    try:
-        partial.write_text(
-            json.dumps({"cells": [asdict(cell) for cell in cells]}, indent=1, allow_nan=False) + "\n", encoding="utf-8"
-        )
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    text = json.dumps({"cells": [asdict(cell) for cell in cells]}, indent=1, allow_nan=False)
+    with whole_file(path) as partial:
+        partial.write_text(text + "\n", encoding="utf-8")
 
 
 def table_rows(cells: Sequence[Cell], value: Callable[[Cell], str]) -> list[list[str]]:

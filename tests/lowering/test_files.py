@@ -1,8 +1,10 @@
 """Files written whole, and folders and libraries that are not this user's, or not what was written."""
 
+import errno
 import getpass
 import os
 import pickle
+import platform
 import subprocess
 import sys
 from contextlib import suppress
@@ -13,7 +15,7 @@ import pytest
 from bnnzoo.lowering import compiling, files
 from bnnzoo.lowering.cpp import building
 from bnnzoo.lowering.cpp.building import built
-from bnnzoo.lowering.files import cache_folder, is_private, sweep, whole_file
+from bnnzoo.lowering.files import cache_folder, is_private, sweep, whole_file, whole_folder
 
 SEVEN = 'extern "C" void bnnzoo_run(void** arguments, void*, void*) { ((double*)arguments[0])[0] = 7; }'
 STRANGER = 65534
@@ -39,12 +41,34 @@ def test_a_file_that_fails_halfway_leaves_the_old_one(tmp_path: Path) -> None:
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["a.txt"]
 
 
-def test_what_a_killed_process_left_is_swept_after_an_hour(tmp_path: Path) -> None:
-    old, new = tmp_path / ".a.partial-1", tmp_path / ".b.partial-2"
-    old.touch(), new.touch()
-    os.utime(old, (0, 0))
-    sweep(tmp_path, ".*.partial-*")
-    assert os.listdir(tmp_path) == [new.name]
+def test_what_killed_processes_left_is_swept(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "pass"]) as ended:
+        ended.wait()
+    here, me = platform.node(), os.getpid()
+    kept = [f".a.partial-{here}-{me}-1", ".a.partial-elsewhere-1-1", ".a", f".ab.partial-{here}-{ended.pid}-1"]
+    gone = [f".a.partial-{here}-{ended.pid}-1", ".a.partial-elsewhere-2-1", ".a.partial-5"]
+    for name in [*kept, *gone]:
+        (tmp_path / name).touch()
+    for name in gone[1:]:
+        os.utime(tmp_path / name, (0, 0))  # that of another machine, or of an older version
+    (tmp_path / ".a.partial-folder").mkdir()
+    os.utime(tmp_path / ".a.partial-folder", (0, 0))
+    sweep(tmp_path, ".a.partial-")
+    assert sorted(os.listdir(tmp_path)) == sorted(kept)
+
+
+def test_errors_of_writing_name_the_file(tmp_path: Path) -> None:
+    def full(partial: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with (
+        pytest.raises(OSError, match=r"No space left on device: '.*/a\.txt'"),
+        whole_file(tmp_path / "a.txt") as partial,
+    ):
+        full(partial)
+    with whole_folder(tmp_path / "folder") as folder:
+        (folder / "b.txt").write_text("b")
+    assert sorted(os.listdir(tmp_path)) == ["folder"]
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "changed", "no sum", "link"])

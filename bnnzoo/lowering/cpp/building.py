@@ -200,7 +200,7 @@ def _compile(compiler: str, source: str, path: Path) -> None:
 
 
 def _make_room(folder: Path) -> None:
-    sweep(folder, ".*.partial-*")
+    sweep(folder, ".")
     for pattern in ("*.so", "*.sha256", "*.txt"):
         files = sorted(folder.glob(pattern), key=lambda path: path.stat().st_mtime)
         for path in files[: max(len(files) - MOST_LIBRARIES, 0)]:
