@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib import import_module
 from inspect import unwrap
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ import xarray as xr
 
 import bnnzoo as bz
 
-module = sys.modules["bnnzoo.predictive.save_tree"]
+module = import_module("bnnzoo.predictive.save_tree")  # the function has its name
 
 
 def tree(size: int = 3) -> xr.DataTree:
