@@ -1,5 +1,7 @@
 """What a fit warns of when it ends, and the thresholds by which it does: those of the report are the same."""
 
+from dataclasses import dataclass
+
 __all__ = [
     "MAX_RHAT",
     "MAX_SATURATED",
@@ -11,10 +13,13 @@ __all__ = [
     "FitWarning",
     "NotConvergedWarning",
     "ParetoKWarning",
+    "RejectedPointsWarning",
     "StillImprovingWarning",
     "TooNarrowWarning",
     "TreeDepthWarning",
+    "Trouble",
     "UnreadableLikelihoodWarning",
+    "told",
 ]
 
 MAX_RHAT = 1.01
@@ -25,6 +30,8 @@ MIN_ESS = 400
 
 MAX_SATURATED = 0.05
 """Share of draws whose trajectories may end at the largest tree depth; beyond it the sampler is slow."""
+
+MOST_DIGITS = 10
 
 
 class FitWarning(UserWarning):
@@ -56,7 +63,11 @@ class NotConvergedWarning(FitWarning):
 
 
 class ParetoKWarning(FitWarning):
-    """The Pareto k of an approximation is above 0.7: it misses a part of the posterior."""
+    """An approximation is not the posterior: a mean is off by 0.3 standard deviations, or a standard deviation by a third."""
+
+
+class RejectedPointsWarning(FitWarning):
+    """The model could not be evaluated at many of the points that an optimisation tried."""
 
 
 class DegenerateWeightsWarning(FitWarning):
@@ -69,3 +80,26 @@ class TooNarrowWarning(FitWarning):
 
 class UnreadableLikelihoodWarning(FitWarning):
     """The likelihood has no parameters that can be read, so its curvature is the exact Hessian."""
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """One kind of trouble and the sentence that says what to do about it."""
+
+    kind: type[FitWarning]
+    message: str
+
+
+def told(value: float, limit: float, digits: int = 3) -> str:
+    """Return a number with as many digits as it takes to see on which side of a limit it lies.
+
+    Examples
+    --------
+    >>> told(1.0104, 1.01), told(1.52, 1.01)
+    ('1.0104', '1.520')
+    """
+    while digits < MOST_DIGITS and (float(f"{value:.{digits}f}") > limit) != (value > limit):
+        digits += 1
+    while digits < MOST_DIGITS and float(f"{value:.{digits}f}") == limit != value:
+        digits += 1
+    return f"{value:.{digits}f}"

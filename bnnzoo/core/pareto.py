@@ -4,38 +4,17 @@ import math
 
 import torch
 from torch import Tensor
-from torch.func import vmap
 
-from bnnzoo.core.posterior import Posterior
-
-__all__ = ["MAX_PARETO_K", "log_ratios", "pareto_k"]
+__all__ = ["MAX_PARETO_K", "pareto_k"]
 
 MAX_PARETO_K = 0.7
 """Pareto k above which importance weights cannot correct an approximation (Vehtari et al. 2024)."""
 
-NUM_DRAWS = 500
-MANY = 10**6  # draws times rows that are evaluated at a time: a model may have many values for each
 MIN_DRAWS = 25  # whose largest fifth is a tail
 LONG = 225  # draws, from which on the tail is three times their square root
 PRIOR_WEIGHT = 10  # of draws whose k is 0.5
 LARGEST_SPAN = 690.0  # of log weights within double precision
 EQUAL_WITHIN = 1e-3  # if log weights differ by less, their tail is rounding error
-
-
-def log_ratios(posterior: Posterior) -> Tensor | None:
-    """Return log p - log q ``[S]`` at independent draws of an approximation; None where q is not known or p fails to batch."""
-    density = posterior.density
-    theta = posterior.draws(NUM_DRAWS).flatten(0, 1)[:NUM_DRAWS]
-    with torch.no_grad():
-        log_q = posterior.log_prob(theta)
-        if log_q is None:
-            return None
-        try:
-            at_once = max(1, MANY // max(1, density.num_data))
-            log_p = vmap(lambda row: density.log_joint(row, *density.data), chunk_size=at_once)(theta)
-        except Exception:  # the model's own code may raise anything where it cannot be batched
-            return None
-    return (log_p - log_q).cpu().double()
 
 
 def pareto_k(log_ratios: Tensor) -> float:

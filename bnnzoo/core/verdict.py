@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from bnnzoo.core.accuracy import MANY_ROWS, Accuracy, accuracy_of, off_its_optimum
 from bnnzoo.core.fit_warnings import (
     MAX_RHAT,
     MAX_SATURATED,
@@ -14,17 +14,21 @@ from bnnzoo.core.fit_warnings import (
     ChainsApartWarning,
     DivergenceWarning,
     FewEffectiveDrawsWarning,
-    FitWarning,
     NotConvergedWarning,
     ParetoKWarning,
+    RejectedPointsWarning,
     StillImprovingWarning,
     TreeDepthWarning,
+    Trouble,
+    told,
 )
 from bnnzoo.core.mixing import mixing, worst_gap
-from bnnzoo.core.pareto import MAX_PARETO_K, log_ratios, pareto_k
-from bnnzoo.core.posterior import Draws, Posterior
+from bnnzoo.core.pareto import MAX_PARETO_K
+from bnnzoo.core.posterior import Draws, Gaussian, Posterior
+from bnnzoo.core.replay import isolated
+from bnnzoo.lowering.failures import is_numerical
 
-__all__ = ["Trouble", "told", "troubles"]
+__all__ = ["troubles"]
 
 ENOUGH_DRAWS = 1000  # over all chains: with fewer, R-hat and effective sample sizes say little
 ENOUGH_STEPS = 500  # of an optimisation: shorter ones are trials
@@ -32,29 +36,22 @@ MAX_GAP = (
     1.0  # between means of chains, in standard deviations within them: those farther apart are in different places
 )
 SLIGHT_RHAT = 1.05  # up to which more draws are what it takes
-MOST_DIGITS = 10
 MAX_ENTRIES = 500  # numbers of a site whose chains are compared, evenly spaced
-MANY_ROWS, MANY_PARAMS = 10_000, 1000  # beyond which an approximation is not compared with the posterior
-MAX_SLOPE = 0.5  # of log p - log q, by which the mean of q is off in its own standard deviations
-DRAWS_A_SLOPE = 10  # at least, for the slopes to be known
 MIN_RISE = 1.0  # of the objective over its last tenth, in nats
-MIN_SHARE = 0.01  # of the whole climb: a smaller rise is the end of one
-
-
-@dataclass(frozen=True)
-class Trouble:
-    """One kind of trouble and the sentence that says what to do about it."""
-
-    kind: type[FitWarning]
-    message: str
+MIN_SHARE = 0.01  # of the whole climb of a network's objective: a smaller rise is the end of one
+MANY_REJECTED, MIN_REJECTED_SHARE = (
+    100,
+    0.005,
+)  # points at which the model could not be evaluated, of those that were tried
+NUM_LIKELIHOODS = 32  # draws of a network's weights whose log likelihood is held against that of their mean
 
 
 def troubles(posterior: Posterior) -> Iterator[Trouble]:
     """Yield what a fit should warn of; only runs that are long enough to judge say anything.
 
     Chains are compared by the latent sites that are not network weights, which may be relabelled, or else by the log density.
-    It costs no evaluation of the model, with one exception: variational fits of models without networks are compared with the
-    posterior at some hundred of their draws.
+    It costs no evaluation of the model, with one exception: approximations are compared with the posterior at some thousand
+    draws, in batches, and those of a network's weights by the log likelihood of a few.
 
     Parameters
     ----------
@@ -66,9 +63,22 @@ def troubles(posterior: Posterior) -> Iterator[Trouble]:
     if isinstance(posterior, Draws) and posterior.info.sampling == "mcmc":
         if posterior.theta.shape[0] * posterior.theta.shape[1] >= ENOUGH_DRAWS:
             yield from _of_chains(posterior)
-    else:
-        found = tuple(_of_optimisation(posterior))
-        yield from found or _of_approximation(posterior)
+        return
+    found = None if _is_trial(posterior) else accuracy_of(posterior)
+    if found is None:
+        yield from _of_optimisation(posterior, MIN_SHARE)
+        yield from _of_likelihood(posterior)
+    elif found.trouble:
+        yield from _of_approximation(posterior, found)
+    yield from _rejected(posterior)
+
+
+def _is_trial(posterior: Posterior) -> bool:
+    """Tell whether an optimisation was not meant to be long enough; Laplace approximations judge their modes themselves."""
+    traces = [trace for name, trace in posterior.info.fit_stats.items() if name in ("elbo", "loss")]
+    if "curvature" in posterior.info.config or not traces:
+        return False
+    return max(traces[0].shape[1], int(posterior.info.config.get("num_steps") or 0)) < ENOUGH_STEPS
 
 
 def _of_chains(posterior: Draws) -> Iterator[Trouble]:
@@ -136,21 +146,6 @@ def _what_to_run(rhat: float, gap: float, num_warmup: object, num_draws: int) ->
     return f"{longer}." if rhat <= SLIGHT_RHAT else f"{longer}, or reparametrise the model so that chains move faster."
 
 
-def told(value: float, limit: float, digits: int = 3) -> str:
-    """Return a number with as many digits as it takes to see on which side of a limit it lies.
-
-    Examples
-    --------
-    >>> told(1.0104, 1.01), told(1.52, 1.01)
-    ('1.0104', '1.520')
-    """
-    while digits < MOST_DIGITS and (float(f"{value:.{digits}f}") > limit) != (value > limit):
-        digits += 1
-    while digits < MOST_DIGITS and float(f"{value:.{digits}f}") == limit != value:
-        digits += 1
-    return f"{value:.{digits}f}"
-
-
 def _quantities(posterior: Draws) -> Mapping[str, Tensor]:
     """Return the unconstrained values ``[C, S, D]`` of the sites that are no weights, or else the log density."""
     sites = [site for site in posterior.density.sites if not site.is_weight]
@@ -164,12 +159,12 @@ def _some(values: Tensor) -> Tensor:
     return values[..., :: -(-values.shape[-1] // MAX_ENTRIES)]
 
 
-def _of_optimisation(posterior: Posterior) -> Iterator[Trouble]:
+def _of_optimisation(posterior: Posterior, min_share: float) -> Iterator[Trouble]:
     stats = posterior.info.fit_stats
     for name, sign in (("elbo", 1.0), ("loss", -1.0)):
         if name not in stats or (name == "loss" and posterior.info.config.get("polish_steps", 1)):
             continue  # L-BFGS goes on where the trace of the loss ends, and a Laplace approximation judges its mode itself
-        rise = max((_rise(sign * trace) for trace in stats[name]), default=0.0)
+        rise = max((_rise(sign * trace, min_share) for trace in stats[name]), default=0.0)
         if rise:
             steps = stats[name].shape[1]
             yield Trouble(
@@ -186,64 +181,82 @@ def _of_optimisation(posterior: Posterior) -> Iterator[Trouble]:
             )
 
 
-def _of_approximation(posterior: Posterior) -> Iterator[Trouble]:
-    """Compare a variational fit with the posterior; that of a network's weights is far from it whatever its predictions are."""
-    density, info = posterior.density, posterior.info
-    is_trial = "elbo" not in info.fit_stats or info.fit_stats["elbo"].shape[1] < ENOUGH_STEPS
-    tempered = info.config.get("temperature", 1.0) != 1.0
-    if info.sampling != "iid" or is_trial or tempered or info.has_atoms or density.networks or not density.has_data:
-        return
-    if density.num_data > MANY_ROWS or density.num_params > MANY_PARAMS:
-        return
-    ratios = log_ratios(posterior)
-    if ratios is None:
-        return
-    on_its_way = list(_off_centre(posterior, ratios))  # which also makes ratios uneven
+def _of_approximation(posterior: Posterior, found: Accuracy) -> Iterator[Trouble]:
+    """Say why an approximation is off: its optimisation had not converged, or its family does not hold the posterior."""
+    on_its_way = tuple(_of_optimisation(posterior, 0.0))
     yield from on_its_way
-    k = pareto_k(ratios)
-    if k > MAX_PARETO_K and not on_its_way:
+    if on_its_way:
+        return
+    if "elbo" in posterior.info.fit_stats and (where := off_its_optimum(posterior, found.drawn)):
+        yield Trouble(
+            StillImprovingWarning,
+            f"The optimisation had not converged: the elbo would rise {where}, and {found.trouble}. Write a larger num_steps, or "
+            f"a larger learning_rate, and standardise the data.",
+        )
+        return
+    k = "none can be computed" if math.isnan(found.k) else told(found.k, MAX_PARETO_K, 2)
+    cannot = "" if found.k <= MAX_PARETO_K else f", and weights can correct it up to {MAX_PARETO_K}"
+    yield Trouble(
+        ParetoKWarning,
+        f"The approximation is not the posterior: {found.trouble} (its Pareto k is {k}{cannot}). Do not trust its intervals: "
+        f"use {_richer(posterior)}.",
+    )
+
+
+def _richer(posterior: Posterior) -> str:
+    if "curvature" in posterior.info.config:
+        return "NUTS(), or HierarchicalLaplace() where the priors of some sites depend on others"
+    richer = {"MeanFieldVI": "FullRankVI(), FlowVI() or ", "LowRankVI": "FlowVI() or ", "FullRankVI": "FlowVI() or "}
+    return f"{richer.get(posterior.info.method, '')}NUTS()"
+
+
+def _of_likelihood(posterior: Posterior) -> Iterator[Trouble]:
+    """Hold the log likelihood of a network's draws against that of their mean, which is better by half a nat for each parameter.
+
+    Draws of which predictions are linearised are none of the model itself.
+    """
+    density = posterior.density
+    is_judged = isinstance(posterior, Gaussian) and posterior.linearize_at is None and not posterior.info.has_atoms
+    if not is_judged or not density.networks or not density.has_data or not 0 < density.num_data <= MANY_ROWS:
+        return
+    assert isinstance(posterior, Gaussian)
+    theta = torch.cat([posterior.loc[None], posterior.draws(NUM_LIKELIHOODS)[0]])
+    try:
+        with torch.no_grad(), isolated(0, density.device):
+            found = [float(density.log_likelihood(row, *density.data).sum()) for row in theta]
+    except Exception as error:
+        if not is_numerical(error):
+            raise
+        return  # where a factorisation fails, draws have no likelihood
+    centre, mean = found[0], sum(found[1:]) / NUM_LIKELIHOODS
+    if centre - mean > 2 * min(density.num_params, density.num_data) + 10:
         yield Trouble(
             ParetoKWarning,
-            f"The approximation misses a part of the posterior: its Pareto k is {k:.2f}, and weights can correct it up "
-            f"to {MAX_PARETO_K}. Do not trust its intervals: use a richer family, such as FullRankVI() or FlowVI(), or NUTS().",
+            f"The draws of the approximation do not fit the data: their mean log likelihood is {mean / density.num_data:.3g} an "
+            f"observation, where their mean has {centre / density.num_data:.3g}. Do not trust its predictions: use "
+            f"LastLayerLaplace(), MeanFieldVI() or NUTS().",
         )
 
 
-def _off_centre(posterior: Posterior, ratios: Tensor) -> Iterator[Trouble]:
-    """Tell a variational fit that stopped on its way: where its bound is highest, log p - log q leans no way in theta."""
-    theta = posterior.draws(len(ratios)).flatten(0, 1)[: len(ratios)].cpu().double()
-    if not bool(ratios.isfinite().all()) or len(theta) < DRAWS_A_SLOPE * theta.shape[1]:
+def _rejected(posterior: Posterior) -> Iterator[Trouble]:
+    info = posterior.info
+    steps = info.fit_stats["elbo"].numel() if "elbo" in info.fit_stats else info.num_gradients
+    if info.num_rejected < max(MANY_REJECTED, MIN_REJECTED_SHARE * steps):
         return
-    slope, error = _slopes((theta - theta.mean(0)) / theta.std(0), ratios)
-    slope = slope.abs() * (slope.abs() > 4 * error)  # of thousands of noisy ones
-    for site in posterior.density.sites:
-        largest = float(slope[site.span].max())
-        if largest > MAX_SLOPE:
-            yield Trouble(
-                StillImprovingWarning,
-                f"The optimisation had not converged: the elbo would rise if {site.name!r} moved by {largest:.1f} of its "
-                f"standard deviations. Write a larger num_steps, or a larger learning_rate, and standardise the data.",
-            )
-            return
+    where = f": {info.rejected_at}" if info.rejected_at else ""
+    yield Trouble(
+        RejectedPointsWarning,
+        f"The model could not be evaluated at {info.num_rejected} of the points that the optimisation tried{where}. The "
+        f"approximation is to the posterior where it can be; a larger jitter on a diagonal, a parametrisation in logs, or "
+        f"narrower priors move it away from there.",
+    )
 
 
-def _slopes(z: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the slopes ``[P]`` of a regression of ``values[S]`` on ``z[S, P]``, and their standard errors.
-
-    By Stein's lemma the slope of log p - log q at Gaussian draws is the gradient of the bound about the mean of q.
-    """
-    design = torch.cat([torch.ones_like(z[:, :1]), z], 1)
-    found = torch.linalg.lstsq(design, values[:, None]).solution[:, 0]
-    residual = values - design @ found
-    leverage = torch.linalg.pinv(design)  # few draws may have most of the variance
-    return found[1:], (leverage * residual).square().sum(1)[1:].sqrt()
-
-
-def _rise(trace: Tensor) -> float:
+def _rise(trace: Tensor, min_share: float) -> float:
     """Return by how much a trace ``[T]`` rises over its last tenth; zero if that is little or noise."""
     medians, errors = _tenths(trace)
     rise = float(medians[-1] - medians[-2])
-    enough = max(MIN_RISE, _noise(errors[-2:]), MIN_SHARE * float(medians.max() - medians[0]))
+    enough = max(MIN_RISE, _noise(errors[-2:]), min_share * float(medians.max() - medians[0]))
     return rise if rise > enough else 0.0
 
 

@@ -1,6 +1,7 @@
 """Leave-one-out cross-validation, with the importance weights that the kind of draws in a tree asks for."""
 
 import warnings
+from collections.abc import Sequence
 
 import numpy as np
 import xarray as xr
@@ -44,7 +45,8 @@ def loo(tree: xr.DataTree) -> ELPDData:
     ELPDData
         ArviZ's, with ``elpd``, ``se``, ``p`` and, for each observation, ``elpd_i`` and ``pareto_k``; ``az.compare`` takes
         it. An entry of the log likelihood counts as one observation, except that several observed sites are summed
-        row by row, since they are left out together. Masked observations, whose log likelihood is exactly zero or NaN
+        row by row, since they are left out together; those in plates of their own (variables with other attributes ``plate``)
+        are observations of their own. Masked observations, whose log likelihood is exactly zero or NaN
         in all draws, are left out of the result.
 
     Raises
@@ -56,8 +58,9 @@ def loo(tree: xr.DataTree) -> ELPDData:
     Warns
     -----
     UnreliableLooWarning
-        If a k-hat is NaN or above ``good_k``, ``min(1 - 1 / log10(S), 0.7)`` for S draws. It is infinite where the largest
-        weights are equal, as in a chain that stands still at the draw that explains an observation worst.
+        If a k-hat is NaN or above ``good_k``, ``min(1 - 1 / log10(S), 0.7)`` for S draws, or the effective number of parameters
+        ``p`` is negative. A k-hat is infinite where the largest weights are equal, as in a chain that stands still at the draw
+        that explains an observation worst.
 
     References
     ----------
@@ -125,10 +128,26 @@ def _by_observation(tree: xr.DataTree) -> xr.DataArray:
             )
         )
     sites = list(tree["log_likelihood"].to_dataset().data_vars.values())
+    plates = {site.attrs.get("plate") for site in sites}
+    if len(plates) > 1 and None not in plates:
+        return _by_plate(sites)
     total = sites[0]
     if len(sites) > 1:
         total = xr.concat([sum_by_row(site) for site in sites], "site").sum("site", skipna=False)
     return total.compute().transpose(*SAMPLE_DIMS, ...).rename("y")
+
+
+def _by_plate(sites: Sequence[xr.DataArray]) -> xr.DataArray:
+    """Return the log likelihood ``[chain, draw, observation]`` of sites in several plates, whose rows have nothing in common.
+
+    Sites of one plate are summed row by row.
+    """
+    found = {}
+    for site in sites:
+        rows = sum_by_row(site).rename(obs_id="observation").drop_vars("observation", errors="ignore")
+        plate = site.attrs["plate"]
+        found[plate] = found[plate] + rows if plate in found else rows
+    return xr.concat(list(found.values()), "observation").compute().transpose(*SAMPLE_DIMS, ...).rename("y")
 
 
 def sum_by_row(site: xr.DataArray) -> xr.DataArray:
@@ -239,16 +258,23 @@ def _with_log_likelihood(log_likelihood: xr.DataArray, groups: dict[str, xr.Data
 
 def _warn_if_unreliable(found: ELPDData, is_approximate: bool) -> None:
     bad = int((~(found.pareto_k <= found.good_k)).sum())
-    if not bad:
-        return
     advice = (
         "The approximation is too far from the posterior: use a richer family, such as FullRankVI, or NUTS, or compare"
         if is_approximate
         else "Refit without each of these observations, or compare"
     )
-    warnings.warn(
-        f"LOO is unreliable: the Pareto k of {bad} of {found.pareto_k.size} observations is above {found.good_k:.2f} or "
-        f"NaN. {advice} held-out log scores, bnnzoo.calibration.nll(bnnzoo.predict(posterior, x_test, y_test)).",
-        UnreliableLooWarning,
-        stacklevel=3,
-    )
+    found_wrong = [
+        *(
+            [f"the Pareto k of {bad} of {found.pareto_k.size} observations is above {found.good_k:.2f} or NaN"]
+            if bad
+            else []
+        ),
+        *([f"its effective number of parameters is negative, {found.p:.2g}"] if found.p < 0 else []),
+    ]
+    if found_wrong:
+        warnings.warn(
+            f"LOO is unreliable: {', and '.join(found_wrong)}. {advice} held-out log scores, "
+            f"bnnzoo.calibration.nll(bnnzoo.predict(posterior, x_test, y_test)).",
+            UnreliableLooWarning,
+            stacklevel=3,
+        )

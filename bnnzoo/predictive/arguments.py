@@ -1,5 +1,6 @@
 """Arguments of a prediction, checked and in the order of the fit."""
 
+from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral
 from typing import Any, Literal
 
@@ -10,12 +11,15 @@ from bnnzoo.core.arguments import argument_names, positional
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.labels import in_fitted_order, refuse_unaligned_rows
 from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.replay import isolated
 from bnnzoo.core.settings import check_argument
+from bnnzoo.core.sites import plates_of
 from bnnzoo.core.types import Data
 
 __all__ = [
     "in_order",
     "most_rows",
+    "plates_of_rows",
     "refuse_factors_alone",
     "refuse_no_posterior",
     "refuse_not_positive",
@@ -85,12 +89,22 @@ def most_rows(data: Data) -> int:
     return max((shape[0] for shape in shapes if shape), default=0)
 
 
+def plates_of_rows(density: LogDensity) -> dict[str, str]:
+    """Return the plate of the rows of each observed site, where there are several such plates; nothing otherwise."""
+    if len(density.row_plates) < 2:
+        return {}
+    with isolated(0, density.device):
+        nodes = density.nodes(
+            torch.zeros(density.num_params, dtype=density.dtype, device=density.device), *density.data
+        )
+    found = {name: plates_of(nodes[name])[:1] for name in density.observed}
+    return {name: first[0] for name, first in found.items() if first and first[0] is not None}
+
+
 def refuse_other_data(density: LogDensity, given: Data) -> None:
     """Refuse rows that the model was not fitted to: leave-one-out cross-validation of a test set means nothing."""
     names = argument_names(density.model, len(given))
-    for name, new, fitted in zip(names, given, density.data, strict=False):
-        if not isinstance(new, Tensor) or not isinstance(fitted, Tensor):
-            continue
+    for name, new, fitted in _tensors_in_both(names, given, density.data):
         if new.shape == fitted.shape and torch.equal(new, fitted):
             continue
         raise ValueError(
@@ -98,6 +112,22 @@ def refuse_other_data(density: LogDensity, given: Data) -> None:
             f"({_difference(new, fitted)}). Use predict(posterior, ...) for other rows: leave-one-out cross-validation "
             f"(az.loo) of rows that were not fitted means nothing."
         )
+
+
+def _tensors_in_both(
+    names: Sequence[str], given: Sequence[Any], fitted: Sequence[Any]
+) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Yield the tensors in two sets of arguments, those within mappings and sequences, too, and how they are called."""
+    for name, new, old in zip(names, given, fitted, strict=False):
+        if isinstance(new, Tensor) and isinstance(old, Tensor):
+            yield name, new, old
+        elif isinstance(new, Mapping) and isinstance(old, Mapping):
+            keys = [key for key in new if key in old]
+            yield from _tensors_in_both(
+                [f"{name}[{key!r}]" for key in keys], [new[k] for k in keys], [old[k] for k in keys]
+            )
+        elif isinstance(new, list | tuple) and isinstance(old, list | tuple):
+            yield from _tensors_in_both([f"{name}[{i}]" for i in range(len(new))], new, old)
 
 
 def _difference(new: Tensor, fitted: Tensor) -> str:

@@ -18,6 +18,7 @@ from bnnzoo.predictive import datatree
 from bnnzoo.predictive.arguments import (
     in_order,
     most_rows,
+    plates_of_rows,
     refuse_factors_alone,
     refuse_no_posterior,
     refuse_not_positive,
@@ -133,6 +134,8 @@ def posterior_predictive(
     about = row_groups(draws, rows, chunk_size, labels, densities)
     latent = {name: rows.labelled(group) for name, group in latent_groups(draws, weights, labels).items()}
     groups = latent | about
+    for name, plate in plates_of_rows(posterior.density).items():
+        groups["log_likelihood"][name].attrs["plate"] = plate
     if num_prior_draws is not None:
         groups |= beside_posterior(posterior.density, rows, num_prior_draws, draws.seed, labels)
     return _tree(draws, groups, labels, densities)

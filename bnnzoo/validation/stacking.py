@@ -16,6 +16,8 @@ from bnnzoo.labelled import SAMPLE_DIMS, refuse_other_kind
 
 __all__ = ["stack", "stack_chains", "stacking_weights"]
 
+MAX_BAD = 0.05  # of observations whose importance weights are too uneven
+
 
 def stacking_weights(found: Mapping[str, ELPDData]) -> pd.Series:
     r"""Return the weights of a mixture of predictive distributions that has the highest LOO score.
@@ -36,7 +38,8 @@ def stacking_weights(found: Mapping[str, ELPDData]) -> pd.Series:
     Raises
     ------
     TypeError, ValueError
-        If something is no pointwise result, or there is none.
+        If something is no pointwise result, there is none, or the Pareto k of more than a twentieth of the observations of one
+        is too high: its LOO is then no estimate, and usually too good.
 
     Examples
     --------
@@ -57,11 +60,24 @@ def stacking_weights(found: Mapping[str, ELPDData]) -> pd.Series:
             )
     if not found:
         raise ValueError("stacking_weights has nothing to weigh: pass the results of two fits or more, by name.")
+    for name, each in found.items():
+        _refuse_unreliable(name, each)
     if len(found) == 1:
         return pd.Series(1.0, index=list(found))
     table = az.compare(dict(found), method="stacking")
     weights = table["weight"].reindex(list(found)).clip(lower=0.0)
     return weights / weights.sum()
+
+
+def _refuse_unreliable(name: str, found: ELPDData) -> None:
+    if getattr(found, "pareto_k", None) is None:  # of cross-validation that refits
+        return
+    bad, count = int((~(found.pareto_k <= found.good_k)).sum()), found.pareto_k.size
+    if bad > MAX_BAD * count:
+        raise ValueError(
+            f"The LOO of {name!r} is unreliable, and so would be its weight: the Pareto k of {bad} of {count} "
+            f"observations is above {found.good_k:.2f} or NaN. Weigh by refits, bnnzoo.validation.kfold(model, method, x, y)."
+        )
 
 
 def stack(

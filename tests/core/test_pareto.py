@@ -7,11 +7,8 @@ import pytest
 import torch
 from arviz_stats.base.array import array_stats
 
-from bnnzoo.core import pareto
 from bnnzoo.core.pareto import pareto_k
 from bnnzoo.diagnostics.pareto import smoothed_log_weights
-from bnnzoo.testing import linear_gaussian
-from tests.helpers.exact import exact_posterior
 
 
 @pytest.mark.parametrize("size", [25, 26, 100, 224, 225, 226, 500, 1000, 4000])
@@ -42,11 +39,3 @@ def test_weights_over_hundreds_of_orders_of_magnitude_have_the_heaviest_tail() -
 def test_equal_weights_have_no_tail_and_infinite_ones_none_that_is_known() -> None:
     assert pareto_k(torch.zeros(100, dtype=torch.float64)) == -math.inf
     assert math.isnan(pareto_k(torch.tensor([0.0, math.inf] * 50, dtype=torch.float64)))
-
-
-def test_draws_are_evaluated_as_many_at_a_time_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    posterior = exact_posterior(linear_gaussian())
-    whole = pareto.log_ratios(posterior)
-    assert whole is not None
-    monkeypatch.setattr(pareto, "MANY", 7 * posterior.density.num_data)
-    torch.testing.assert_close(pareto.log_ratios(posterior), whole)

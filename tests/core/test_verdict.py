@@ -1,5 +1,6 @@
 """What a posterior says about its own fit, and that it says nothing of a good one."""
 
+import re
 from dataclasses import replace
 
 import pyro
@@ -10,8 +11,13 @@ import torch
 import bnnzoo as bz
 from bnnzoo import inference
 from bnnzoo.core import fit_warnings
-from bnnzoo.core.pareto import log_ratios, pareto_k
-from bnnzoo.core.verdict import told, troubles
+from bnnzoo.core.covariance import Diagonal
+from bnnzoo.core.density import build_density
+from bnnzoo.core.fit_warnings import told
+from bnnzoo.core.importance import drawn_from
+from bnnzoo.core.pareto import pareto_k
+from bnnzoo.core.posterior import FitInfo, Gaussian
+from bnnzoo.core.verdict import troubles
 from bnnzoo.testing import linear_gaussian
 from tests.helpers.exact import chains, exact_posterior, narrow_posterior, network
 
@@ -130,15 +136,22 @@ def test_weights_of_networks_are_not_compared_but_the_log_density_is():
     assert inference.ChainsApartWarning in kinds(replace(apart, info=info))
 
 
+def narrow_weights():
+    """An approximation that is judged by its optimisation alone, since that of a network's weights says nothing."""
+    return narrow_posterior(
+        network(bz.likelihoods.categorical(), out_features=3), torch.randn(20, 3), torch.arange(20) % 3
+    )
+
+
 @pytest.mark.parametrize(("name", "sign"), [("elbo", 1.0), ("loss", -1.0)])
 def test_an_objective_that_still_improves_is_told(name, sign):
     steps = torch.arange(2000.0)
     noise = torch.randn(2000)
-    exact = exact_posterior(linear_gaussian())
+    of_weights = narrow_weights()
 
     def with_trace(trace, polish=0):
         stats = {name: (sign * trace + noise)[None]}
-        return replace(exact, info=replace(exact.info, config={"polish_steps": polish}, fit_stats=stats))
+        return replace(of_weights, info=replace(of_weights.info, config={"polish_steps": polish}, fit_stats=stats))
 
     assert f"the {name} improved by " in only(with_trace(0.1 * steps), inference.StillImprovingWarning)
     assert kinds(with_trace(100 * (1 - torch.exp(-steps / 100)))) == []
@@ -148,12 +161,12 @@ def test_an_objective_that_still_improves_is_told(name, sign):
 
 @pytest.mark.parametrize(("name", "sign"), [("elbo", 1.0), ("loss", -1.0)])
 def test_an_objective_that_got_worse_is_told(name, sign):
-    exact, noise = exact_posterior(linear_gaussian()), torch.randn(2000)
+    of_weights, noise = narrow_weights(), torch.randn(2000)
     fall = -3000 * (torch.arange(2000.0) > 500)
 
     def with_trace(trace, **config):
         stats = {name: (sign * trace + noise)[None]}
-        return replace(exact, info=replace(exact.info, config={"polish_steps": 0} | config, fit_stats=stats))
+        return replace(of_weights, info=replace(of_weights.info, config={"polish_steps": 0} | config, fit_stats=stats))
 
     message = only(with_trace(fall), inference.NotConvergedWarning)
     assert (
@@ -218,14 +231,61 @@ def funnel():
 
 def test_a_gaussian_far_from_the_posterior_is_told_and_the_exact_one_is_not():
     with pytest.warns(
-        inference.ParetoKWarning, match=r"its Pareto k is \d\.\d\d, and weights can correct it up to 0\.7"
+        inference.ParetoKWarning, match=r"\(its Pareto k is \d\.\d+, and weights can correct it up to 0\.7\)"
     ):
         bz.fit(funnel, bz.MeanFieldVI(num_steps=1000), progress=False)
     assert kinds(exact_posterior(linear_gaussian())) == []
+
+
+def test_a_laplace_approximation_is_judged_and_names_what_is_there():
+    with pytest.warns(
+        inference.ParetoKWarning, match=r"HierarchicalLaplace\(\) where the priors of some sites depend on others"
+    ):
+        bz.fit(heavy_tailed, bz.Laplace(), progress=False)
+
+
+def heavy_tailed():
+    pyro.sample("x", dist.StudentT(3.0, torch.zeros(3), 1.0).to_event(1))
+
+
+def test_draws_of_a_network_that_do_not_fit_the_data_are_told():
+    x = torch.linspace(-1.0, 1.0, 30)[:, None]
+    density = build_density(exploding, x, torch.zeros(30))
+    loc = torch.zeros(density.num_params)
+
+    def of_scale(scale, **changes):
+        return Gaussian(
+            density, FitInfo("iid", method="Laplace"), loc, Diagonal(torch.full_like(loc, scale)), **changes
+        )
+
+    message = only(of_scale(8.0), inference.ParetoKWarning)
+    assert re.search(r"their mean log likelihood is -\S+ an observation, where their mean has -1.42", message)
+    assert kinds(of_scale(0.1)) == []
+    assert kinds(of_scale(8.0, linearize_at=loc)) == []  # its predictions are not those of these draws
+
+
+def exploding(x, y):
+    net = bz.random_module("net", torch.nn.Linear(1, 1), bz.priors.normal(1.0))
+    log_scale = net(x).squeeze(-1)
+    with pyro.plate("data", len(x)):
+        pyro.sample("y", dist.Normal(1.0, log_scale.exp()), obs=y)
+
+
+def test_many_rejected_points_are_told():
+    exact = exact_posterior(linear_gaussian())
+
+    def with_rejected(count):
+        return replace(
+            exact, info=replace(exact.info, num_rejected=count, num_gradients=2000, rejected_at="site 'y' has nan")
+        )
+
+    message = only(with_rejected(300), inference.RejectedPointsWarning)
+    assert "could not be evaluated at 300 of the points that the optimisation tried: site 'y' has nan." in message
+    assert kinds(with_rejected(9)) == []
 
 
 def test_networks_are_not_judged_by_the_pareto_k_of_their_weights():
     x, y = torch.randn(20, 3), torch.randint(3, (20,))
     posterior = narrow_posterior(network(bz.likelihoods.categorical(), out_features=3), x, y)
     assert kinds(posterior) == []
-    assert pareto_k(log_ratios(posterior)) > 0.7
+    assert pareto_k(drawn_from(posterior).log_ratios) > 0.7

@@ -5,6 +5,8 @@ import warnings
 
 import arviz as az
 import numpy as np
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 import xarray as xr
@@ -136,6 +138,39 @@ def test_several_sites_are_left_out_together():
     wide["b"][0, 0, 4] = np.nan
     with pytest.warns(UnreliableLooWarning, match="of 1 of 6 observations"):
         loo(tree_of(wide))
+
+
+def test_rows_of_two_plates_are_left_out_one_by_one():
+    def model(men, women):
+        a = pyro.sample("a", dist.Normal(0.0, 1.0))
+        with pyro.plate("men", len(men)):
+            pyro.sample("y", dist.Normal(a, 1.0), obs=men)
+            pyro.sample("z", dist.Normal(2 * a, 1.0), obs=men)
+        with pyro.plate("women", len(women)):
+            pyro.sample("w", dist.Normal(-a, 1.0), obs=women)
+
+    data = torch.randn(20), torch.randn(20)
+    tree = bz.posterior_predictive(bz.fit(model, bz.Laplace(), *data, progress=False), *data)
+    found = loo(tree)
+    assert found.n_data_points == 40
+    sites = tree["log_likelihood"]
+    joint = sites["y"] + sites["z"]
+    assert found.elpd_i.size == 40 and joint.sizes["obs_id"] == 20
+    assert found.elpd == pytest.approx(float(found.elpd_i.sum()))
+    assert np.allclose(found.elpd_i[:20], joint.mean(("chain", "draw")), atol=1.0)
+    assert np.allclose(found.elpd_i[20:], sites["w"].mean(("chain", "draw")), atol=1.0)
+
+
+def test_a_negative_number_of_parameters_is_told():
+    """Rows whose log likelihood is higher where the posterior has little mass, to which the weights go."""
+    rng = np.random.default_rng(0)
+    log_q = rng.normal(size=(1, 2000))
+    tree = tree_of(-1.0 + 0.15 * rng.normal(size=(1, 2000, 8)), "iid", log_q)
+    tree["sample_stats"]["lp"] = tree["sample_stats"]["log_q"] + 2.0 * tree["log_likelihood"]["y"].sum("obs_id")
+    with pytest.warns(
+        UnreliableLooWarning, match=r"its effective number of parameters is negative, -\d\S*\. The approx"
+    ):
+        assert loo(tree).p < 0
 
 
 @pytest.mark.parametrize("masked", [0.0, np.nan])

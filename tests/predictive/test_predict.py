@@ -16,6 +16,7 @@ from bnnzoo import models
 from bnnzoo.core import sizes
 from bnnzoo.core.density import build_density
 from bnnzoo.core.posterior import Draws, FitInfo
+from bnnzoo.inference import Laplace, fit
 from bnnzoo.predictive import posterior_predictive, predict, prior_predictive, to_datatree
 from bnnzoo.predictive.arguments import refuse_no_posterior, refuse_not_positive, refuse_words
 from bnnzoo.testing import check_moments, funnel, leaves_no_trace, linear_gaussian
@@ -367,3 +368,18 @@ def test_a_number_of_draws_is_whole(value):
 def test_words_other_than_auto_are_refused(option):
     with pytest.raises((TypeError, ValueError), match=rf"predict\({option}='yes'\): write True or False or 'auto'"):
         refuse_words("predict", **{option: "yes"})
+
+
+def test_rows_in_a_mapping_that_were_not_fitted_are_refused():
+    """Leave-one-out cross-validation of rows that were not fitted would be one call away."""
+
+    def model(batch, y=None):
+        slope = pyro.sample("slope", dist.Normal(0.0, 1.0))
+        with pyro.plate("data", len(batch["x"])):
+            pyro.sample("y", dist.Normal(slope * batch["x"], 1.0), obs=y)
+
+    x, y = torch.randn(10), torch.randn(10)
+    posterior = fit(model, Laplace(), {"x": x}, y, progress=False)
+    assert posterior_predictive(posterior, {"x": x}, y)["log_likelihood"].sizes["obs_id"] == 10
+    with pytest.raises(ValueError, match=r"argument \"batch\['x'\]\" differs from what the fit got \(in 10 of 10 rows"):
+        posterior_predictive(posterior, {"x": x + 1.0}, y)

@@ -1,11 +1,15 @@
 """Stacking of fits and of chains."""
 
+from dataclasses import replace
+
+import arviz as az
 import numpy as np
 import pytest
 import xarray as xr
 
 import bnnzoo as bz
 from bnnzoo.labelled import SAMPLE_DIMS
+from bnnzoo.testing import linear_gaussian
 from bnnzoo.validation import stack, stack_chains, stacking_weights
 
 Y = np.random.default_rng(0).normal(size=200)
@@ -106,3 +110,21 @@ def test_weights_need_pointwise_results():
         stacking_weights({"a": tree([0.0])})
     with pytest.raises(ValueError, match="stacking_weights has nothing to weigh"):
         stacking_weights({})
+
+
+def test_leave_one_out_that_is_unreliable_gets_no_weight():
+    target = linear_gaussian()
+    tree = bz.posterior_predictive(bz.fit(target.model, bz.Laplace(), *target.data, progress=False), *target.data)
+    good = bz.diagnostics.loo(tree)
+    bad_k = good.pareto_k.copy(data=np.where(np.arange(good.n_data_points) < 20, 0.9, 0.1))
+    bad = replace(good, pareto_k=bad_k)
+    with pytest.raises(
+        ValueError,
+        match=r"'mfvi' is unreliable.*Pareto k of 20 of 40 .*bnnzoo\.validation\.kfold\(model, method, x, y\)",
+    ):
+        bz.validation.stacking_weights({"nuts": good, "mfvi": bad})
+    one_of_forty = replace(
+        good, pareto_k=good.pareto_k.copy(data=np.where(np.arange(good.n_data_points) < 1, 0.9, 0.1))
+    )
+    assert bz.validation.stacking_weights({"nuts": good, "other": one_of_forty}).sum() == pytest.approx(1.0)
+    assert "20 k" in az.compare({"nuts": good, "mfvi": bad})["diag_elpd"]["mfvi"]  # which ArviZ's table says, too
