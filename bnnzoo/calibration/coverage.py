@@ -34,7 +34,7 @@ def pit(data: Labelled, y: xr.DataArray | None = None) -> xr.DataArray:
     Raises
     ------
     ValueError
-        If data are missing.
+        If data are missing, or draws or observations are NaN, which lie on neither side of anything.
 
     References
     ----------
@@ -48,7 +48,23 @@ def pit(data: Labelled, y: xr.DataArray | None = None) -> xr.DataArray:
     """
     draws = predictive_draws(data, "pit")
     y = observations(data, y, draws)
+    _refuse_nan(draws, y)
     return (0.5 * (draws < y) + 0.5 * (draws <= y)).mean(SAMPLE_DIMS).rename("pit").assign_attrs(units="1")
+
+
+def _refuse_nan(draws: xr.DataArray, y: xr.DataArray) -> None:
+    failed = draws.isnull().any([dim for dim in draws.dims if dim not in SAMPLE_DIMS])
+    if failed.any():
+        raise ValueError(
+            f"{int(failed.sum())} of {failed.size} draws of y hold NaN, and a draw that is no number lies neither above an "
+            f"observation nor below: leave those draws out, or find where the model fails."
+        )
+    missing = y.isnull().to_numpy().ravel()
+    if missing.any():
+        raise ValueError(
+            f"{int(missing.sum())} of {missing.size} observations are NaN, the first in row {int(missing.argmax())} of them: "
+            f"leave these rows out, as in tree.isel(obs_id=seen)."
+        )
 
 
 def coverage_curve(
@@ -76,7 +92,7 @@ def coverage_curve(
     Raises
     ------
     ValueError
-        If data are missing, or a level is not between 0 and 1.
+        If data are missing or NaN, or a level is not between 0 and 1.
 
     References
     ----------
@@ -119,7 +135,7 @@ def miscalibration_area(data: Labelled, y: xr.DataArray | None = None) -> xr.Dat
     Raises
     ------
     ValueError
-        If data are missing.
+        If data are missing or NaN.
 
     References
     ----------

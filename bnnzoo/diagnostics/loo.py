@@ -142,7 +142,7 @@ def _by_plate(sites: Sequence[xr.DataArray]) -> xr.DataArray:
 
     Sites of one plate are summed row by row.
     """
-    found = {}
+    found: dict[str, xr.DataArray] = {}
     for site in sites:
         rows = sum_by_row(site).rename(obs_id="observation").drop_vars("observation", errors="ignore")
         plate = site.attrs["plate"]

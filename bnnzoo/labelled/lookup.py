@@ -206,6 +206,11 @@ def class_indices(y: Observed, probs: xr.DataArray) -> xr.DataArray:
     classes = probs["class_id"].to_numpy()
     y = aligned(y, probs)
     labels = y.to_numpy()
+    if labels.dtype == bool and len(classes) > 2:
+        raise ValueError(
+            f"Observations are True or False, but there are {len(classes)} classes ({_listed(classes[:20])}): use the labels of "
+            f"the coordinate 'class_id'."
+        )
     matches = labels[..., None] == classes
     unknown = ~matches.any(-1)
     if unknown.any():

@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 
-from bnnzoo.calibration import ece
+from bnnzoo import calibration
 from bnnzoo.labelled import shannon_entropy
 
 __all__ = [
@@ -176,9 +176,7 @@ def r_squared(tree: xr.DataTree) -> float:
 
 def ece_of(tree: xr.DataTree) -> float:
     """Return the expected calibration error of the most probable class, over 15 bins."""
-    # codes of classes and not their names, which the observations do not have
-    probs = xr.DataArray(class_probabilities(tree)[None, None], dims=("chain", "draw", "obs_id", "class_id"))
-    return float(ece(probs, xr.DataArray(observed(tree).astype(int), dims="obs_id")))
+    return float(calibration.ece(*_probabilities_and_codes(tree)))
 
 
 def error_auroc(tree: xr.DataTree) -> float:
@@ -196,21 +194,9 @@ def mean_log_density(tree: xr.DataTree) -> float:
 
 
 def crps(tree: xr.DataTree) -> float:
-    r"""Return the mean continuous ranked probability score of the draws, in units of y.
-
-    .. math:: \frac{1}{M} \sum_i |x_i - y| - \frac{1}{2 M^2} \sum_{i,j} |x_i - x_j|
-
-    References
-    ----------
-    Gneiting, T. and Raftery, A. E. (2007). Strictly proper scoring rules, prediction, and estimation. JASA 102(477).
-    """
-    draws = np.sort(draws_of(tree).astype(np.float64), axis=0)
-    num_draws = len(draws)
-    distance = np.abs(draws - observed(tree)).mean(0)
-    # sum over pairs of |x_i - x_j|, in sorted order, without the M x M matrix
-    ranks = 2 * np.arange(1, num_draws + 1) - num_draws - 1
-    spread = (ranks[:, None] * draws).sum(0) / num_draws**2
-    return float((distance - spread).mean())
+    """Return the mean of :func:`bnnzoo.calibration.crps` over the observations, in units of y."""
+    draws = xr.DataArray(draws_of(tree)[None].astype(np.float64), dims=("chain", "draw", "obs_id"))
+    return float(calibration.crps(draws, xr.DataArray(observed(tree), dims="obs_id")).mean())
 
 
 def coverage(tree: xr.DataTree) -> float:
@@ -227,8 +213,13 @@ def accuracy(tree: xr.DataTree) -> float:
 
 def brier(tree: xr.DataTree) -> float:
     """Return the mean squared distance between class probabilities and the one-hot observation, from 0 to 2."""
-    probs = class_probabilities(tree)
-    return float(np.square(probs - np.eye(probs.shape[1])[observed(tree).astype(int)]).sum(-1).mean())
+    return float(calibration.brier(*_probabilities_and_codes(tree)).mean())
+
+
+def _probabilities_and_codes(tree: xr.DataTree) -> tuple[xr.DataArray, xr.DataArray]:
+    """Return averaged probabilities as a single draw, and observations; neither has the names of classes."""
+    probs = xr.DataArray(class_probabilities(tree)[None, None], dims=("chain", "draw", "obs_id", "class_id"))
+    return probs, xr.DataArray(observed(tree).astype(int), dims="obs_id")
 
 
 def _flat(values: xr.DataArray) -> NDArray[Any]:

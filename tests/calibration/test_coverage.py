@@ -81,3 +81,18 @@ def test_bad_input_is_named():
         coverage_curve(*predicted(), band=2)
     with pytest.raises(ValueError, match="sharpness needs at least 2 draws"):
         sharpness(predicted()[0].isel(draw=[0]))
+
+
+@pytest.mark.parametrize("measure", [pit, coverage_curve, miscalibration_area])
+def test_draws_and_observations_that_are_nan_are_refused(measure):
+    draws, y = predicted(rows=20, draws=50)
+    with pytest.raises(
+        ValueError, match=r"10 of 50 draws of y hold NaN, and a draw that is no number lies neither above"
+    ):
+        measure(
+            draws.where(draws["draw"] >= 10) if "draw" in draws.coords else draws.where(np.arange(50)[:, None] >= 10), y
+        )
+    with pytest.raises(
+        ValueError, match=r"1 of 20 observations are NaN, the first in row 3 of them: leave these rows out"
+    ):
+        measure(draws, y.where(np.arange(20) != 3))

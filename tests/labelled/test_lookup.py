@@ -127,3 +127,10 @@ def test_labels_are_looked_up_among_the_classes():
 def test_a_label_outside_the_classes_is_named():
     with pytest.raises(ValueError, match="Observation 1 has label 3, which is not one of the classes 0, 1, 2"):
         class_indices(xr.DataArray([0, 3, 1, 1], dims="obs_id"), probs_array())
+
+
+def test_truth_values_are_no_labels_of_three_classes():
+    with pytest.raises(ValueError, match=r"Observations are True or False, but there are 3 classes \(0, 1, 2\)"):
+        class_indices(xr.DataArray([True, False, True, True], dims="obs_id"), probs_array())
+    two = xr.DataArray(np.full((4, 2), 0.5), dims=("obs_id", "class_id"))
+    assert class_indices(xr.DataArray([True, False, True, True], dims="obs_id"), two).values.tolist() == [1, 0, 1, 1]
