@@ -19,6 +19,7 @@ from bnnzoo.core.gradients import Terms, Weighted, ask_gradients, probes
 from bnnzoo.core.minibatch import select
 from bnnzoo.core.replay import Node, discover, isolated, log_prob, scaled_sum
 from bnnzoo.core.sites import ModelError, ModelWarning, is_factor, is_subsample
+from bnnzoo.core.statements import of_overwriting
 from bnnzoo.core.types import Data
 from bnnzoo.lowering.lowered import looped_value_and_grad, value_and_grad_of
 
@@ -129,7 +130,12 @@ def _evaluated_at_starts(
         _look_elsewhere(density, known)
         try:
             value, gradient = looped_value_and_grad(density.log_joint)(points, *data)
-        except (RuntimeError, ValueError):  # at some points only, such as a factorisation that fails: nothing is known
+        except (
+            RuntimeError,
+            ValueError,
+        ) as error:  # at some points, such as a factorisation that fails: nothing is known
+            if overwriting := of_overwriting(error):
+                raise overwriting from error
             return None
         evaluate = partial(Weighted.one_by_one, terms, data=data)
         about = evaluate(*asked)

@@ -43,6 +43,40 @@ class FillingModel:
         return self.model(*args, **kwargs)
 
 
+_VIEWS = frozenset(
+    [
+        "__get__",
+        "__getitem__",
+        "chunk",
+        "diagonal",
+        "expand",
+        "expand_as",
+        "flatten",
+        "movedim",
+        "narrow",
+        "permute",
+        "reshape",
+        "select",
+        "split",
+        "squeeze",
+        "swapaxes",
+        "t",
+        "transpose",
+        "unbind",
+        "unflatten",
+        "unsqueeze",
+        "view",
+        "view_as",
+    ]
+)
+"""Names of functions that return parts of a tensor, or one of its attributes, and compute nothing."""
+
+
+def _writes(func: Any) -> bool:
+    name = getattr(func, "__name__", "")
+    return func is Tensor.__setitem__ or (name.endswith("_") and not name.endswith("__"))
+
+
 class _Watch(TorchFunctionMode):
     """Note whether a tensor that depends on a latent value is written into one that does not."""
 
@@ -51,26 +85,46 @@ class _Watch(TorchFunctionMode):
         self.found = False
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = getattr(func, "__name__", "")
-        writes = func is Tensor.__setitem__ or (name.endswith("_") and not name.endswith("__"))
-        if writes and not self.found and args and isinstance(args[0], Tensor) and not args[0].requires_grad:
+        if _writes(func) and not self.found and args and isinstance(args[0], Tensor) and not args[0].requires_grad:
             written = pytree.tree_leaves((args[1:], kwargs or {}))
             self.found = any(isinstance(value, Tensor) and value.requires_grad for value in written)
         return func(*args, **(kwargs or {}))
 
 
 class _InBatches(TorchFunctionMode):
-    """Give every tensor that is made the batch dimensions of another."""
+    """Give every tensor that is made the batch dimensions of another, and compute with copies of it.
+
+    Torch keeps what it computes with until it is differentiated, and refuses tensors that were written into in the meantime, as
+    ``m[t] = a * m[t - 1]`` does.
+    """
 
     def __init__(self, like: Tensor) -> None:
         super().__init__()
         self.nothing = like.detach().reshape(-1)[:1].sum() * 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        if func in _MAKERS and not made.requires_grad:
-            return made + self.nothing.to(made.dtype) if made.is_floating_point() else made
-        return made
+        is_view, kwargs = getattr(func, "__name__", "") in _VIEWS, kwargs or {}
+        is_part = is_view and bool(args) and isinstance(args[0], Tensor) and hasattr(args[0], _FILLED)
+        if not (is_view or _writes(func)):
+            args, kwargs = pytree.tree_map_only(Tensor, _own_copy, (args, kwargs))
+        elif func is Tensor.__setitem__:
+            args = (*args[:2], *pytree.tree_map_only(Tensor, _own_copy, args[2:]))
+        made = func(*args, **kwargs)
+        if func in _MAKERS and not made.requires_grad and made.is_floating_point():
+            return _marked(made + self.nothing.to(made.dtype))
+        return pytree.tree_map_only(Tensor, _marked, made) if is_part else made
+
+
+_FILLED = "_bnnzoo_filled"
+
+
+def _marked(tensor: Tensor) -> Tensor:
+    setattr(tensor, _FILLED, True)
+    return tensor
+
+
+def _own_copy(tensor: Tensor) -> Tensor:
+    return tensor.clone() if hasattr(tensor, _FILLED) else tensor
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """Running a Pyro model with its latent values given, so that nothing random or value-dependent is left in it."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -24,6 +23,7 @@ from bnnzoo.core.numerics import NumericalFailure, failure_of
 from bnnzoo.core.pyro_networks import called_modules, mark_weights
 from bnnzoo.core.seeds import word_of
 from bnnzoo.core.sites import ModelError, innermost, is_observation, is_subsample
+from bnnzoo.core.statements import explained, of_name_taken_twice, refuse_statement
 from bnnzoo.core.surroundings import GIVEN, alone, is_given
 from bnnzoo.core.types import Data, Model
 from bnnzoo.lowering.failures import is_numerical
@@ -41,9 +41,6 @@ __all__ = [
 ]
 
 type Node = dict[str, Any]
-
-TWICE = re.compile(r"Multiple (?:sample|param) sites named '(.*?)'")
-"""What Pyro says of two sites with one name."""
 
 MAX_TRACES = 100
 """Draws from the prior at which a model is tried; some priors reach far beyond what can be computed."""
@@ -93,6 +90,7 @@ class _Discovery(Messenger):
 
     def _pyro_sample(self, msg: Node) -> None:
         if not is_subsample(msg):
+            refuse_statement(msg, self.reached)
             self.reached = msg["name"]
         if msg["is_observed"] and is_given(msg["name"]):
             msg["infer"] = {**(msg["infer"] or {}), GIVEN: True}
@@ -206,7 +204,7 @@ def discover(
                 return nodes
             except Exception as error:
                 if not is_numerical(error):
-                    raise
+                    raise explained(error, found.reached) from error
                 last = error
     raise ModelError(
         f"The model cannot be evaluated at any of {MAX_TRACES} draws from its prior: {failure_of(last, found.reached)}. Narrow "
@@ -265,17 +263,11 @@ def _nodes(model: Model, data: Data) -> dict[str, Node]:
         try:
             model(*data)
         except RuntimeError as error:
-            if found := TWICE.search(str(error)):
-                raise ModelError(_of_name_taken_twice(found[1])) from None
+            if twice := of_name_taken_twice(error):
+                raise twice from None
             raise
     nodes: dict[str, Any] = dict(recorder.trace.nodes)
     return nodes
-
-
-def _of_name_taken_twice(name: str) -> str:
-    prefix = name.split(".")[0]
-    network = f", or {prefix!r} of two networks, where it is the name of a weight" if "." in name else ""
-    return f"Two sites of the model are named {name!r}: give each its own name, in a loop such as f'{prefix}_{{i}}'{network}."
 
 
 def log_prob(node: Node) -> Tensor:

@@ -191,7 +191,7 @@ def refuse_unsupported(nodes: Iterable[dict[str, Any]]) -> None:
     names = {node["name"] for node in nodes}
     for node in nodes:
         if node["type"] == "sample" and not is_subsample(node):
-            _refuse_name(node["name"])
+            _refuse_name(node["name"], in_tree=not is_factor(node) or bool(node["cond_indep_stack"]))
         if node["type"] == "sample" and node["name"].endswith("_unobserved"):
             _refuse_obs_mask(node["name"].removesuffix("_unobserved"), names)
         if node["type"] == "param":
@@ -221,8 +221,8 @@ def refuse_other_sites(nodes: Iterable[dict[str, Any]], latent: Iterable[str], o
         )
 
 
-def _refuse_name(name: str) -> None:
-    if name in DIMENSIONS:
+def _refuse_name(name: str, *, in_tree: bool) -> None:
+    if name in DIMENSIONS and in_tree:
         raise ModelError(
             f"Site {name!r} has the name of a dimension of the tree: rename it, for instance to '{name}_effect'."
         )
@@ -246,8 +246,9 @@ def _refuse_obs_mask(name: str, names: Collection[str]) -> None:
 def _refuse_param(name: str) -> None:
     raise ModelError(
         f"The model holds the learnable parameter {name!r} (pyro.param or an nn.Parameter of a PyroModule), which has no "
-        f"prior. Give it one with pyro.sample({name!r}, ...) or PyroSample(...), sample a whole network with "
-        f"bnnzoo.random_module(...), or fix its value as a buffer."
+        f"prior. Give it one with pyro.sample({name!r}, ...), or, where it belongs to a module m such as those of "
+        f"pyro.contrib.gp, m.{name} = pyro.nn.PyroSample(...); sample a whole network with bnnzoo.random_module(...), or fix its "
+        f"value as a buffer."
     )
 
 

@@ -71,11 +71,13 @@ def by_row(arrays: Arrays, *, draws: bool = True) -> xr.Dataset:
     lead = SAMPLE_DIMS if draws else ()
     _refuse_unequal_rows({name: values.shape[len(lead)] for name, values in arrays.items() if values.ndim > len(lead)})
     dims = {name: (*lead, *_row_dims(values.ndim - len(lead))) for name, values in arrays.items()}
-    return _dataset(dims, arrays)
+    return _dataset(_told_apart(dims, arrays), arrays)
 
 
 def conditional(arrays: Arrays) -> xr.Dataset:
     """Return moments ``[C, S, B, ...]`` of p(y | x, theta); the last dim of ``probs`` is class_id.
+
+    Sites of different numbers of classes share it: those that a site does not have are impossible.
 
     Parameters
     ----------
@@ -87,7 +89,26 @@ def conditional(arrays: Arrays) -> xr.Dataset:
         has_classes = name.rpartition(".")[2] == "probs"
         rows = _row_dims(values.ndim - 2 - has_classes)
         dims[name] = (*SAMPLE_DIMS, *rows, *(("class_id",) if has_classes else ()))
-    return _dataset(dims, arrays)
+    classes = {name for name in arrays if dims[name][-1] == "class_id"}
+    most = max((arrays[name].shape[-1] for name in classes), default=0)
+    found = {name: _padded(values, most) if name in classes else values for name, values in arrays.items()}
+    return _dataset(_told_apart(dims, found), found)
+
+
+def _padded(probs: NDArray[Any], num_classes: int) -> NDArray[Any]:
+    """Add classes of probability zero."""
+    return np.pad(probs, [(0, 0)] * (probs.ndim - 1) + [(0, num_classes - probs.shape[-1])])
+
+
+def _told_apart(dims: Mapping[str, tuple[str, ...]], arrays: Arrays) -> dict[str, tuple[str, ...]]:
+    """Return the dims with the name of the site added where another site has another length there."""
+    lengths: dict[str, int] = {}
+    found = {}
+    for name, values in arrays.items():
+        site = name.rpartition(".")[0] or name
+        pairs = zip(dims[name], values.shape, strict=True)
+        found[name] = tuple(dim if lengths.setdefault(dim, size) == size else f"{dim}_{site}" for dim, size in pairs)
+    return found
 
 
 def constant(

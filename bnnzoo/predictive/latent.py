@@ -13,7 +13,7 @@ from bnnzoo.core.posterior import Draws, Posterior
 from bnnzoo.core.prior_terms import log_jacobian, prior_terms
 from bnnzoo.core.replay import Node
 from bnnzoo.core.settings import Seed, check_argument
-from bnnzoo.core.sites import is_deterministic, plates_of
+from bnnzoo.core.sites import DIMENSIONS, is_deterministic, plates_of
 from bnnzoo.core.sizes import refuse_beyond_memory
 from bnnzoo.core.surroundings import refuse_autocast
 from bnnzoo.core.types import Data
@@ -178,7 +178,10 @@ def _evaluated(draws: Drawn, function: Function, data: Data) -> Arrays:
 
 def _log_priors(draws: Drawn) -> Arrays:
     density = draws.posterior.density
-    return _evaluated(draws, lambda theta, *_: prior_terms(density, theta), density.data) if density.has_data else {}
+    if not density.has_data:
+        return {}
+    found = _evaluated(draws, lambda theta, *_: prior_terms(density, theta), density.data)
+    return {f"{name}_factor" if name in DIMENSIONS else name: values for name, values in found.items()}
 
 
 def _log_jacobians(draws: Drawn) -> Arrays:
