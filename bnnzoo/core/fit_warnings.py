@@ -11,6 +11,7 @@ __all__ = [
     "DivergenceWarning",
     "FewEffectiveDrawsWarning",
     "FitWarning",
+    "JointModeWarning",
     "NotConvergedWarning",
     "ParetoKWarning",
     "RejectedPointsWarning",
@@ -60,6 +61,10 @@ class StillImprovingWarning(FitWarning):
 
 class NotConvergedWarning(FitWarning):
     """An optimisation ended before the mode, so the Gaussian is centred beside it."""
+
+
+class JointModeWarning(FitWarning):
+    """The mode of a hierarchy's scales and effects together is far from where the posterior has its mass."""
 
 
 class ParetoKWarning(FitWarning):

@@ -7,12 +7,86 @@ import pyro.distributions as dist
 import torch
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
+from torch.func import grad
 
 from bnnzoo.core.density import LogDensity, build_density
+from bnnzoo.core.numerics import NumericalFailure
 from bnnzoo.core.replay import Node, discover, log_prob
+from bnnzoo.core.sites import Site
 from bnnzoo.core.types import Model
 
-__all__ = ["given_sites", "hyperparameter_sites"]
+__all__ = ["given_sites", "has_weights", "hyperparameter_sites", "multiplying_sites"]
+
+STEP = 0.5  # in unconstrained space, at which sites are asked what they change
+
+
+def has_weights(density: LogDensity) -> bool:
+    """Tell whether a model holds a network: one of torch or Pyro, or matrices of weights written by hand.
+
+    Such a matrix is a latent site on the real numbers with two axes of its own, which belong to no plate.
+    """
+    if density.networks or any(site.is_weight for site in density.sites):
+        return True
+    own = ((site, [plate for plate in site.plates if plate is None]) for site in density.sites)
+    return any(_is_real(site) and len(axes) > 1 for site, axes in own)
+
+
+def multiplying_sites(density: LogDensity) -> dict[str, tuple[str, ...]]:
+    """Return the latent sites that only matter through others, such as the scale of a non-centred effect, and through which.
+
+    With the effects at zero the likelihood does not depend on them: ``mu + tau * eta`` with ``eta`` zero is ``mu``. The joint
+    density of such sites has its mode at a large scale and small effects, far from the posterior's mass.
+
+    Examples
+    --------
+    >>> import pyro
+    >>> def model(y):
+    ...     tau, eta = pyro.sample("tau", dist.HalfNormal(1.0)), pyro.sample("eta", dist.Normal(torch.zeros(3), 1.0))
+    ...     pyro.sample("y", dist.Normal(tau * eta, 1.0), obs=y)
+    >>> multiplying_sites(build_density(model, torch.ones(3)))
+    {'tau': ('eta',)}
+    """
+    effects = [site for site in density.sites if _is_real(site) and site.span.stop - site.span.start > 1]
+    others = [site for site in density.sites if site not in effects and not site.is_weight]
+    if not effects or not others or has_weights(density) or not (density.observed or density.factors):
+        return {}
+    generator = torch.Generator().manual_seed(0)
+    theta = (STEP * torch.randn(density.num_params, generator=generator, dtype=torch.float64)).to(density.device)
+    theta = theta.to(density.dtype)
+    without = theta.clone()
+    for site in effects:
+        without[site.span] = 0.0
+    at_zero = _slopes(density, without)
+    if at_zero is None:
+        return {}
+    silent = [site for site in others if not bool(at_zero[site.span].any())]
+    found: dict[str, tuple[str, ...]] = {site.name: () for site in silent}
+    for effect in effects if silent else ():
+        with_one = without.clone()
+        with_one[effect.span] = theta[effect.span]
+        slopes = _slopes(density, with_one)
+        if slopes is not None:
+            moved = [site.name for site in silent if bool(slopes[site.span].any())]
+            found |= {name: (*found[name], effect.name) for name in moved}
+    return {name: names for name, names in found.items() if names}
+
+
+def _is_real(site: Site) -> bool:
+    return site.shape == site.unconstrained_shape and site.support.is_discrete is False and _is_identity(site)
+
+
+def _is_identity(site: Site) -> bool:
+    value = torch.linspace(-1.0, 1.0, max(1, site.unconstrained_shape.numel())).reshape(site.unconstrained_shape)
+    return torch.equal(site.transform(value), value)
+
+
+def _slopes(density: LogDensity, theta: Tensor) -> Tensor | None:
+    """Return the gradient ``[P]`` of the log likelihood; None where it is not finite."""
+    try:
+        found = grad(lambda t: density.log_likelihood(t, *density.data).sum())(theta)
+    except NumericalFailure:
+        return None
+    return found if bool(found.isfinite().all()) else None
 
 
 def hyperparameter_sites(density: LogDensity) -> tuple[str, ...]:

@@ -82,7 +82,7 @@ def _whitened(node: Node, active: tuple[bool, ...], roots: tuple[Tensor, ...] | 
     if isinstance(node["mask"], Tensor):
         events = weight.ndim - node["mask"].ndim
         weight = weight * node["mask"].reshape(node["mask"].shape + (1,) * events)
-    parts = []
+    parts = [weight.new_zeros(weight.shape[0] if weight.ndim else 1, 0)]  # for a site that depends on nothing
     for is_active, z, root in zip(active, found.coordinates, roots or found.roots, strict=True):
         if is_active:
             white = (root.detach() * z[..., :, None]).sum(-2)

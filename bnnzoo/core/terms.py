@@ -124,8 +124,12 @@ def active_coordinates(node: Node) -> tuple[bool, ...]:
     Raises
     ------
     UnreadableLikelihood
-        If the site's family is not known.
+        If the site's family is not known, or what it observes depends on latent sites.
     """
+    if node["value"].requires_grad:
+        raise UnreadableLikelihood(
+            f"The likelihood of site {node['name']!r} cannot be read: its value depends on latents."
+        )
     try:
         return tuple(block.requires_grad for block in read(node["fn"]).coordinates)
     except UnreadableLikelihood as error:

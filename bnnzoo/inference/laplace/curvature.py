@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ from torch.func import grad_and_value
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.fit_warnings import UnreadableLikelihoodWarning
+from bnnzoo.core.hierarchy import has_weights
 from bnnzoo.core.minibatch import select
 from bnnzoo.core.outputs import jacobian_in_blocks, linearized, whitened_node, whitened_outputs
 from bnnzoo.core.readout import UnreadableLikelihood, read
@@ -31,6 +32,7 @@ __all__ = [
     "RowCurvature",
     "UnreadableLikelihoodWarning",
     "choose_curvature",
+    "has_gauss_newton",
     "precision",
     "root_of_node",
     "row_function",
@@ -86,8 +88,12 @@ MIN_BLOCKS_TO_LOWER = 64  # tracing takes about as long as so many evaluations
 MAX_ELEMENTS = 2**23  # of a block of Jacobians
 
 
-def choose_curvature(wanted: Curvature | None, density: LogDensity, theta: Tensor) -> Curvature:
+def choose_curvature(
+    wanted: Curvature | None, density: LogDensity, theta: Tensor, *, is_exact: bool = False
+) -> Curvature:
     """Return the curvature to use at ``theta[P]``: the wanted one; else GGN, or the exact Hessian where GGN does not exist.
+
+    With ``is_exact``, for structures that can hold it, the Hessian comes first for models without matrices of weights.
 
     Raises
     ------
@@ -108,6 +114,8 @@ def choose_curvature(wanted: Curvature | None, density: LogDensity, theta: Tenso
         _refuse_censored(density, theta)
     if wanted in ("hessian", "empirical_fisher") or isinstance(wanted, MonteCarloFisher):
         return wanted
+    if wanted is None and is_exact and not has_weights(density):
+        return "hessian"
     try:
         _refuse_unreadable(density, theta)
     except UnreadableLikelihood as error:
@@ -118,6 +126,15 @@ def choose_curvature(wanted: Curvature | None, density: LogDensity, theta: Tenso
         _warn_of_hessian(str(error))
         return "hessian"
     return "ggn" if density.observed else "hessian"
+
+
+def has_gauss_newton(density: LogDensity, theta: Tensor) -> bool:
+    """Tell whether the likelihood has a Gauss-Newton matrix at ``theta[P]``."""
+    try:
+        _refuse_unreadable(density, theta)
+    except UnreadableLikelihood:
+        return False
+    return bool(density.observed)
 
 
 def _refuse_censored(density: LogDensity, theta: Tensor) -> None:
@@ -175,10 +192,21 @@ def precision(density: LogDensity, theta: Tensor, curvature: Curvature, index: T
         Entries of theta. Default: all.
     """
     if curvature == "hessian":
-        return negative_hessian(density.log_joint, theta, density.data, index)
+        return _exact(density, theta, index)
     return _prior_precision(density, theta, index) + sum_over_rows(
         density, theta, curvature, lambda root: root.double().mT @ root.double(), index
     )
+
+
+def _exact(density: LogDensity, theta: Tensor, index: Tensor | None) -> Tensor:
+    """Return minus the exact Hessian ``[R, R]``, in double precision where the model runs in it."""
+    if theta.dtype == torch.float64 or type(density) is not LogDensity:
+        return negative_hessian(density.log_joint, theta, density.data, index)
+    data = tuple(v.double() if isinstance(v, Tensor) and v.is_floating_point() else v for v in density.data)
+    try:
+        return negative_hessian(replace(density, dtype=torch.float64, data=data).log_joint, theta.double(), data, index)
+    except RuntimeError:  # the model holds tensors of its own in single precision
+        return negative_hessian(density.log_joint, theta, density.data, index).double()
 
 
 def _prior_precision(density: LogDensity, theta: Tensor, index: Tensor | None) -> Tensor:

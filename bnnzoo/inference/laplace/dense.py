@@ -1,18 +1,27 @@
 """Dense precision matrices: whether they fit into memory, and the Cholesky factors of their inverses."""
 
 import os
+import warnings
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from bnnzoo.core.covariance import Dense
+from bnnzoo.core.covariance import Dense, Embedded
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.posterior import Gaussian
 from bnnzoo.core.settings import Positive
-from bnnzoo.inference.laplace.curvature import Curvature, precision
-from bnnzoo.inference.laplace.family import LaplaceError, LaplaceSettings, hierarchical_hint
+from bnnzoo.inference.laplace.curvature import Curvature, has_gauss_newton, precision
+from bnnzoo.inference.laplace.family import (
+    LaplaceError,
+    LaplaceSettings,
+    Mode,
+    NotConvergedWarning,
+    hierarchical_hint,
+    laplace_posterior,
+)
 
-__all__ = ["DenseSettings", "dense_covariance", "refuse_too_large", "scale_tril_of"]
+__all__ = ["DenseSettings", "dense_covariance", "dense_posterior", "refuse_too_large", "scale_tril_of"]
 
 DENSE_COPIES = 4  # of the matrix that are alive at once: precision, its factor, the inverse's, one to work with
 
@@ -41,6 +50,39 @@ def refuse_too_large(num_params: int, dtype: torch.dtype, max_bytes: float | Non
             f"A dense covariance of {num_params} parameters needs {needed:.3g} bytes, and there are {available:.3g}. "
             f"Use LastLayerLaplace(), LowRankLaplace(), KFACLaplace() or DiagonalLaplace() instead."
         )
+
+
+def dense_posterior(
+    method: DenseSettings, density: LogDensity, mode: Mode, curvature: Curvature, index: Tensor | None = None
+) -> Gaussian:
+    """Return the Gaussian at a mode, over the entries ``index[R]`` of theta or all.
+
+    Where the exact Hessian was not asked for and is not positive definite, the Gauss-Newton matrix replaces it.
+
+    Raises
+    ------
+    LaplaceError
+        If the precision is not positive definite.
+
+    Warns
+    -----
+    NotConvergedWarning
+        If the Gauss-Newton matrix replaces the Hessian.
+    """
+    try:
+        found = dense_covariance(density, mode.theta, curvature, method.damping, index)
+    except LaplaceError as error:
+        if method.curvature is not None or curvature != "hessian" or not has_gauss_newton(density, mode.theta):
+            raise
+        found, curvature = dense_covariance(density, mode.theta, "ggn", method.damping, index), "ggn"
+        warnings.warn(
+            f"{str(error).partition(':')[0]}: the point that the optimisation found is a saddle or flat, and the Gauss-Newton "
+            f"matrix replaces the Hessian. Compare with NUTS(), or write curvature='ggn' to accept this.",
+            NotConvergedWarning,
+            stacklevel=3,
+        )
+    covariance = found if index is None else Embedded(found, index, density.num_params)
+    return laplace_posterior(density, mode, curvature, covariance)
 
 
 def dense_covariance(

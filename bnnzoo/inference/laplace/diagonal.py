@@ -17,6 +17,7 @@ from bnnzoo.inference.laplace.family import (
     find_modes,
     hierarchical_hint,
     laplace_posterior,
+    warn_of_joint_mode,
 )
 from bnnzoo.inference.laplace.hessian import hessian_diagonal
 
@@ -64,6 +65,7 @@ class DiagonalLaplace(LaplaceSettings):
         """
         modes = find_modes(self, density, context)
         curvature = choose_curvature(self.curvature, density, modes[0].theta)
+        warn_of_joint_mode(density)
         return best_approximation(modes, lambda mode: self._around(density, mode, curvature))[1]
 
     def _around(self, density: LogDensity, mode: Mode, curvature: Curvature) -> Gaussian:

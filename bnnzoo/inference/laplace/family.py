@@ -10,8 +10,8 @@ from torch import Tensor
 
 from bnnzoo.core.covariance import Covariance
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.fit_warnings import NotConvergedWarning
-from bnnzoo.core.hierarchy import hyperparameter_sites
+from bnnzoo.core.fit_warnings import JointModeWarning, NotConvergedWarning
+from bnnzoo.core.hierarchy import hyperparameter_sites, multiplying_sites
 from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.posterior import Draws, Gaussian
 from bnnzoo.core.settings import NonNegative
@@ -21,6 +21,7 @@ from bnnzoo.inference.laplace.curvature import Curvature
 from bnnzoo.lowering.lowered import looped_value_and_grad
 
 __all__ = [
+    "JointModeWarning",
     "LaplaceError",
     "LaplaceMethod",
     "LaplaceSettings",
@@ -35,6 +36,7 @@ __all__ = [
     "refuse_other_methods",
     "refuse_reparametrised",
     "warn_if_not_converged",
+    "warn_of_joint_mode",
 ]
 
 MAX_DISTANCE = 0.1  # from where the optimisation ended to the mode, in posterior standard deviations
@@ -205,3 +207,16 @@ def warn_if_not_converged(density: LogDensity, mode: Mode, covariance: Covarianc
             NotConvergedWarning,
             stacklevel=3,
         )
+
+
+def warn_of_joint_mode(density: LogDensity) -> None:
+    """Warn of a non-centred hierarchy, whose joint mode has a large scale and effects near zero."""
+    for name, effects in multiplying_sites(density).items():
+        warnings.warn(
+            f"Site {name!r} only matters through {', '.join(map(repr, effects))}, which it scales or mixes: the mode of both "
+            f"together has a large {name!r} and small {effects[0]!r}, far from the posterior's mass, and the Gaussian around it "
+            f"says little about either. Use HierarchicalLaplace(), which integrates {effects[0]!r} out, or NUTS().",
+            JointModeWarning,
+            stacklevel=3,
+        )
+        return

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bnnzoo.core.covariance import Covariance, Diagonal, Embedded
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.hierarchy import given_sites, hyperparameter_sites
+from bnnzoo.core.hierarchy import given_sites, hyperparameter_sites, multiplying_sites
 from bnnzoo.core.method import FitContext, Method, Need
 from bnnzoo.core.posterior import Gaussian
 from bnnzoo.core.selection import index_of_sites
@@ -22,13 +22,12 @@ from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.laplace.evidence import log_marginal_likelihood
 from bnnzoo.inference.laplace.family import LaplaceError, LaplaceMethod, NotConvergedWarning, refuse_other_methods
 from bnnzoo.inference.laplace.laplace import Laplace
-from bnnzoo.inference.optimise.lbfgs import Evaluate, lbfgs
+from bnnzoo.inference.laplace.refine import STEPS_PER_UPDATE, preconditioned_lbfgs
+from bnnzoo.inference.optimise.lbfgs import Evaluate
 
 __all__ = ["HierarchicalLaplace"]
 
 MAX_HYPERPARAMETERS = 50  # for a search without gradients
-MODE_TOLERANCE = 1e-4  # largest gradient per posterior sd at a mode, hence also the distance from it in sds
-STEPS_PER_UPDATE = 25  # of L-BFGS with one preconditioner
 FITS_PER_HYPERPARAMETER = 14  # that the search needs, roughly
 
 
@@ -50,7 +49,8 @@ class HierarchicalLaplace:
         Any Laplace approximation, for all sites that are not hyperparameters. Its ``map`` finds the first mode.
     hyperparameters : sequence of str, optional
         Names of latent sites; a name that ends in ``*`` stands for all sites that start like it. Default: every site on
-        which the prior of another site depends. The noise scale may be named, too.
+        which the prior of another site depends, and in models without networks every site that only matters through others, as
+        the scale of a non-centred effect. The noise scale may be named, too.
     tolerance : float
         Absolute tolerance of the hyperparameters in unconstrained space: the search stops when its steps are shorter.
     max_fits : int
@@ -94,7 +94,7 @@ class HierarchicalLaplace:
             If ``laplace`` is not a Laplace method.
         """
         laplace = refuse_other_methods(self.laplace, "HierarchicalLaplace(laplace={})")
-        names = hyperparameter_sites(density) if self.hyperparameters is None else self.hyperparameters
+        names = _default_sites(density) if self.hyperparameters is None else self.hyperparameters
         index = index_of_sites(names, density, "hyperparameters") if names else torch.arange(0, device=density.device)
         _refuse_sites(index, density)
         marginal = _Marginal(laplace, density, context, index)
@@ -186,7 +186,7 @@ class _Marginal:
         evaluate = self._conditional(theta, left)
         converged = False
         while left > 0 and not converged:
-            start, converged, count = _preconditioned_lbfgs(covariance, evaluate, start, min(length, left))
+            start, converged, count = preconditioned_lbfgs(covariance, evaluate, start, min(length, left))
             left -= length
             self.num_gradients += count
             if left > 0 and not converged:
@@ -227,20 +227,10 @@ def _fixed_at(point: Tensor) -> MAP:
     return MAP(init=point[None], num_steps=0, polish_steps=0)
 
 
-def _preconditioned_lbfgs(
-    covariance: Covariance, evaluate: Evaluate, start: Tensor, max_steps: int
-) -> tuple[Tensor, bool, int]:
-    """Return where L-BFGS ends, whether it converged to the mode, and the number of evaluations."""
-
-    def whitened(rows: Tensor) -> tuple[Tensor, Tensor]:
-        value, gradient = evaluate(start + covariance.sqrt_matmul(rows))
-        return value, covariance.sqrt_rmatmul(gradient)
-
-    origin = start.new_zeros(1, covariance.rank)
-    scale = max(1.0, abs(float(whitened(origin)[0])))  # L-BFGS multiplies its tolerance by this
-    found = lbfgs(whitened, origin, max_steps, MODE_TOLERANCE / scale)
-    converged = bool(found.gradient.abs().max() <= MODE_TOLERANCE)
-    return start + covariance.sqrt_matmul(found.theta[0]), converged, 1 + found.num_evaluations
+def _default_sites(density: LogDensity) -> tuple[str, ...]:
+    """Return the sites that set the priors of others, and those that only matter through others."""
+    names = {*hyperparameter_sites(density), *multiplying_sites(density)}
+    return tuple(site.name for site in density.sites if site.name in names)
 
 
 def _refuse_sites(index: Tensor, density: LogDensity) -> None:

@@ -8,14 +8,15 @@ from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.posterior import Gaussian
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.laplace.curvature import choose_curvature
-from bnnzoo.inference.laplace.dense import DenseSettings, dense_covariance, refuse_too_large
+from bnnzoo.inference.laplace.dense import DenseSettings, dense_posterior, refuse_too_large
 from bnnzoo.inference.laplace.family import (
     Mode,
     best_approximation,
     find_modes,
-    laplace_posterior,
     warn_if_not_converged,
+    warn_of_joint_mode,
 )
+from bnnzoo.inference.laplace.refine import refined
 
 __all__ = ["Laplace"]
 
@@ -36,8 +37,9 @@ class Laplace(DenseSettings):
     map : MAP
         How the mode is found. Of several members the one with the highest evidence is used.
     curvature : {"ggn", "hessian", "empirical_fisher"} or MonteCarloFisher, optional
-        Curvature of the likelihood. Default: GGN; the exact Hessian where the likelihood has no parameters that can be
-        read, with a warning. The posterior's ``info.config`` says which it was.
+        Curvature of the likelihood. Default: the exact Hessian for models without networks, that is without matrices of weights,
+        and GGN for networks and where the Hessian is not positive definite, with a warning; the Hessian also for networks
+        whose likelihood has no parameters that can be read, with a warning. The posterior's ``info.config`` says which it was.
     damping : float
         Added to the diagonal of the precision.
     max_bytes : float, optional
@@ -76,12 +78,15 @@ class Laplace(DenseSettings):
         """
         refuse_too_large(density.num_params, density.dtype, self.max_bytes)
         modes = find_modes(self, density, context)
-        curvature = choose_curvature(self.curvature, density, modes[0].theta)
+        curvature = choose_curvature(self.curvature, density, modes[0].theta, is_exact=True)
 
         def around(mode: Mode) -> Gaussian:
-            covariance = dense_covariance(density, mode.theta, curvature, self.damping)
-            return laplace_posterior(density, mode, curvature, covariance)
+            return dense_posterior(self, density, mode, curvature)
 
         mode, found = best_approximation(modes, around)
+        if self.map.polish_steps:
+            is_newton = found.info.config["curvature"] == "hessian"
+            mode, found = refined(density, mode, found, around, is_newton=is_newton)
+        warn_of_joint_mode(density)
         warn_if_not_converged(density, mode, found.covariance)
         return found

@@ -28,6 +28,7 @@ from bnnzoo.inference.laplace.family import (
     hierarchical_hint,
     laplace_posterior,
     warn_if_not_converged,
+    warn_of_joint_mode,
 )
 from bnnzoo.inference.laplace.hessian import hessian_diagonal
 
@@ -105,6 +106,7 @@ class LowRankLaplace(LaplaceSettings):
             return laplace_posterior(density, mode, curvature, covariance)
 
         mode, found = best_approximation(modes, around)
+        warn_of_joint_mode(density)
         warn_if_not_converged(density, mode, found.covariance)
         return found
 

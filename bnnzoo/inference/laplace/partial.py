@@ -6,19 +6,16 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from bnnzoo.core.covariance import Embedded
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.posterior import Gaussian
 from bnnzoo.core.selection import index_of_sites, last_layer_index
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.laplace.curvature import choose_curvature
-from bnnzoo.inference.laplace.dense import DenseSettings, dense_covariance, refuse_too_large
+from bnnzoo.inference.laplace.dense import DenseSettings, dense_posterior, refuse_too_large
 from bnnzoo.inference.laplace.family import (
-    Mode,
     best_approximation,
     find_modes,
-    laplace_posterior,
     refuse_reparametrised,
 )
 
@@ -118,10 +115,5 @@ def _laplace_over(
     """Return the Laplace approximation over the entries ``index[R]`` of theta."""
     refuse_too_large(len(index), density.dtype, method.max_bytes)
     modes = find_modes(method, density, context)
-    curvature = choose_curvature(method.curvature, density, modes[0].theta)
-
-    def around(mode: Mode) -> Gaussian:
-        block = dense_covariance(density, mode.theta, curvature, method.damping, index)
-        return laplace_posterior(density, mode, curvature, Embedded(block, index, density.num_params))
-
-    return best_approximation(modes, around)[1]
+    curvature = choose_curvature(method.curvature, density, modes[0].theta, is_exact=True)
+    return best_approximation(modes, lambda mode: dense_posterior(method, density, mode, curvature, index))[1]
