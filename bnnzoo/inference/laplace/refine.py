@@ -1,5 +1,6 @@
 """From where an optimisation ended to the mode itself, by steps in units of the posterior's own width."""
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -39,12 +40,15 @@ def refined(
         The covariance is that of the exact Hessian: Newton's iteration then converges to rounding error. Otherwise L-BFGS runs
         in units of the covariance, which is renewed every few steps.
     """
-    evaluate = _evaluate(density)
+    evaluate, last = _evaluate(density), math.inf
     for _ in range(MAX_UPDATES):
         gradient = evaluate(mode.theta[None])[1][0]
         distance = float(found.covariance.sqrt_rmatmul(gradient).norm())
         if not distance > (NEWTON.get(density.dtype, MODE_TOLERANCE) if is_newton else MODE_TOLERANCE * 10):
             break
+        if distance > 0.5 * last:  # the mode is far, and the covariance says little about the way to it
+            break
+        last = distance
         moved = _newton_step(evaluate, mode, found.covariance, gradient) if is_newton else None
         moved = moved or _along_gradients(evaluate, mode, found.covariance)
         if moved is None:
