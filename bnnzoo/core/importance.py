@@ -13,9 +13,9 @@ from bnnzoo.core.replay import isolated
 
 __all__ = ["Drawn", "Shift", "drawn_from", "log_weights_of", "shift_by_weights", "site_values"]
 
-NUM_DRAWS, FEW_DRAWS = 4000, 1000  # with 500 and 1000, Pareto k falls on different sides of 0.7 in one fit of six
+NUM_DRAWS, FEW_DRAWS = 4000, 500  # of 500 and 1000 draws, Pareto k falls on different sides of 0.7 in one fit of six
 DRAWS_ONE_BY_ONE = 300  # of a model that cannot be batched
-EVALUATIONS = 4_000_000  # rows times draws, as long as there are FEW_DRAWS: tens of milliseconds
+EVALUATIONS = 6_000_000  # rows times draws, as long as there are FEW_DRAWS: a tenth of a short fit
 MANY = 10**6  # draws times rows that are evaluated at a time: a model may have many values for each
 
 

@@ -204,7 +204,7 @@ def _of_approximation(posterior: Posterior, found: Accuracy) -> Iterator[Trouble
 
 
 def _richer(posterior: Posterior) -> str:
-    if "curvature" in posterior.info.config:
+    if "curvature" in posterior.info.config and posterior.info.method != "HierarchicalLaplace":
         return "NUTS(), or HierarchicalLaplace() where the priors of some sites depend on others"
     richer = {"MeanFieldVI": "FullRankVI(), FlowVI() or ", "LowRankVI": "FlowVI() or ", "FullRankVI": "FlowVI() or "}
     return f"{richer.get(posterior.info.method, '')}NUTS()"

@@ -62,6 +62,10 @@ def stacking_weights(found: Mapping[str, ELPDData]) -> pd.Series:
         raise ValueError("stacking_weights has nothing to weigh: pass the results of two fits or more, by name.")
     for name, each in found.items():
         _refuse_unreliable(name, each)
+    return _weights(found)
+
+
+def _weights(found: Mapping[str, ELPDData]) -> pd.Series:
     if len(found) == 1:
         return pd.Series(1.0, index=list(found))
     table = az.compare(dict(found), method="stacking")
@@ -187,7 +191,9 @@ def stack_chains(tree: xr.DataTree, num_draws: int = 1000) -> xr.DataTree:
     if chains < 2:
         raise ValueError("stack_chains weighs chains against each other, but the tree has one: fit with num_chains=4.")
     parts = {f"chain {i}": _chain(tree, i) for i in range(chains)}
-    return stack(parts, stacking_weights({name: loo(part) for name, part in parts.items()}), num_draws)
+    return stack(
+        parts, _weights({name: loo(part) for name, part in parts.items()}), num_draws
+    )  # loo warns of a bad Pareto k
 
 
 def _chain(tree: xr.DataTree, number: int) -> xr.DataTree:
