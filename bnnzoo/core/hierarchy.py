@@ -92,6 +92,9 @@ def _slopes(density: LogDensity, theta: Tensor) -> Tensor | None:
 def hyperparameter_sites(density: LogDensity) -> tuple[str, ...]:
     """Return the names of the latent sites on which the prior of another one depends, without weights of networks.
 
+    A site that moves the prior of another one and changes nothing else, such as the mean of group effects, is left out: both
+    together are as Gaussian as the effects alone.
+
     Examples
     --------
     >>> import pyro
@@ -105,14 +108,22 @@ def hyperparameter_sites(density: LogDensity) -> tuple[str, ...]:
     latent = [nodes[site.name] for site in density.sites]
     above: set[str] = set()
     for node in latent:
-        # A prior's density at a constant still depends on the values that set the prior.
         with torch.enable_grad():
-            density_of_constant = log_prob({**node, "value": node["value"].detach()}).sum()
-        if density_of_constant.requires_grad:
+            at_centre = log_prob({**node, "value": _centre(node)}).sum()
+        if at_centre.requires_grad:
             values = [other["value"] for other in latent]
-            found = torch.autograd.grad(density_of_constant, values, allow_unused=True)
-            above |= {other["name"] for other, slope in zip(latent, found, strict=True) if slope is not None}
+            found = zip(latent, torch.autograd.grad(at_centre, values, allow_unused=True), strict=True)
+            above |= {other["name"] for other, slope in found if slope is not None and bool((slope != 0).any())}
     return tuple(site.name for site in density.sites if site.name in above and not site.is_weight)
+
+
+def _centre(node: Node) -> Tensor:
+    """Return the mean of a prior, at which its density does not depend on where it is; else a constant."""
+    try:
+        mean: Tensor = node["fn"].mean.expand(node["value"].shape)
+    except (NotImplementedError, AttributeError):
+        return node["value"].detach()
+    return mean if bool(mean.isfinite().all()) else node["value"].detach()
 
 
 def given_sites(density: LogDensity, values: Mapping[str, Tensor]) -> LogDensity:

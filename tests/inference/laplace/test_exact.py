@@ -194,6 +194,27 @@ def test_sites_that_matter_through_others_are_found() -> None:
     assert hyperparameter_sites(build_density(_centred, LINE)) == ("tau",)
 
 
+def _grouped(y: Tensor) -> None:
+    mu, tau = pyro.sample("mu", dist.Normal(0.0, 5.0)), pyro.sample("tau", dist.HalfNormal(1.0))
+    with pyro.plate("group", 8):
+        a = pyro.sample("a", dist.Normal(mu, tau))
+    pyro.sample("y", dist.Normal(a[torch.arange(40) % 8], 0.7), obs=y)
+
+
+def test_mean_of_effects_is_no_hyperparameter_and_keeps_its_width() -> None:
+    groups = torch.tensor([-0.6, 0.1, 0.9, 0.3, -0.2, 0.5, 1.2, -0.9])
+    y = groups[torch.arange(40) % 8] + 0.7 * NOISE
+    assert hyperparameter_sites(build_density(_grouped, y)) == ("tau",)
+    posterior = bz.fit(_grouped, bz.HierarchicalLaplace(bz.Laplace(SHORT), tolerance=0.01), y)
+    assert isinstance(posterior, Gaussian)
+    at = {site.name: site.span.start for site in posterior.density.sites}
+    tau = float(posterior.density.constrain(posterior.loc)["tau"])
+    means = y.reshape(5, 8).mean(0)  # normal about mu with variance tau^2 + 0.7^2 / 5
+    precision = 8 / (tau**2 + 0.49 / 5) + 1 / 25
+    assert abs(float(posterior.loc[at["mu"]]) - float(means.sum() / (tau**2 + 0.49 / 5) / precision)) < 1e-4
+    assert abs(float(posterior.covariance.diagonal()[at["mu"]]) * precision - 1) < 1e-6
+
+
 def test_matrices_of_weights_are_networks() -> None:
     def network(y: Tensor) -> None:
         w = pyro.sample("w", dist.Normal(torch.zeros(2, 5), 1.0).to_event(2))
