@@ -49,8 +49,8 @@ class HierarchicalLaplace:
         Any Laplace approximation, for all sites that are not hyperparameters. Its ``map`` finds the first mode.
     hyperparameters : sequence of str, optional
         Names of latent sites; a name that ends in ``*`` stands for all sites that start like it. Default: every site on
-        which the prior of another site depends (a location that only moves it left out), and in models without networks every site that only matters through others, as
-        the scale of a non-centred effect. The noise scale may be named, too.
+        which the prior of another site depends, a location that only moves it left out, and in models without networks
+        every site that only matters through others, as the scale of a non-centred effect. The noise scale may be named, too.
     tolerance : float
         Absolute tolerance of the hyperparameters in unconstrained space: the search stops when its steps are shorter.
     max_fits : int
