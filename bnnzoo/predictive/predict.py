@@ -30,6 +30,7 @@ from bnnzoo.predictive.kept import ROW_GROUPS, Kept, kept_of, refuse_unknown
 from bnnzoo.predictive.labels import Coords, Dims, Labels
 from bnnzoo.predictive.latent import Drawn, deterministics, draw, latent_groups
 from bnnzoo.predictive.linearized import row_densities, rows_density
+from bnnzoo.predictive.new_rows import check_new_rows
 from bnnzoo.predictive.prior import beside_posterior
 from bnnzoo.predictive.rows import Rows, row_groups
 from bnnzoo.predictive.store import refuse_store
@@ -219,6 +220,7 @@ def predict(
         if len(draws.flat) * most_rows(raw) > MANY_NUMBERS:
             Prediction(draws, raw, densities, kept, labels).refuse_too_large()
         rows = Rows.of(rows_density(posterior, densities), draws.flat[0], raw, chunk_size)
+        check_new_rows(posterior.density, rows)
         about = _all_rows(draws, rows, chunk_size, labels, densities, kept)
     return _tree(draws, _latent(draws, weights, labels, kept) | about, labels, densities)
 

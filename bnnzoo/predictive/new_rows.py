@@ -1,0 +1,58 @@
+"""New rows that a model does not take for new: plates of a fixed size, and latent values of the rows that were fitted."""
+
+import warnings
+
+import torch
+from torch import Tensor
+
+from bnnzoo.core.arguments import argument_names
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.sites import ModelWarning
+from bnnzoo.predictive.rows import Rows
+
+__all__ = ["check_new_rows"]
+
+
+def check_new_rows(density: LogDensity, rows: Rows) -> None:
+    """Refuse a model that predicts as many rows as it was fitted to, whatever it is given, and warn of latents of its rows.
+
+    Raises
+    ------
+    ValueError
+        If a plate has the size of the training data.
+
+    Warns
+    -----
+    ModelWarning
+        If each of the fitted rows has a latent value of its own, which other rows in its place would be given.
+    """
+    if not density.has_data:
+        return
+    names = argument_names(density.model, len(rows.data))
+    pairs = [
+        (name, new, old)
+        for name, new, old in zip(names, rows.data, density.data, strict=False)
+        if isinstance(new, Tensor) and isinstance(old, Tensor) and old.ndim and len(old) == density.num_data
+    ]
+    given = [(name, new, old) for name, new, old in pairs if not _is_outcome(new, rows)]
+    lengths = {len(new) for _, new, _ in given}
+    if len(lengths) == 1 and rows.num_rows == density.num_data and rows.num_rows not in lengths:
+        (found,) = lengths
+        raise ValueError(
+            f"The model predicts {rows.num_rows} rows, as many as it was fitted to, where {given[0][0]} has {found}: the size of "
+            f"a plate is a fixed number. Write pyro.plate('data', len({given[0][0]}))."
+        )
+    own = [site.name for site in density.sites if set(site.plates) & set(density.row_plates)]
+    changed = [name for name, new, old in given if new.shape == old.shape and not torch.equal(new, old)]
+    if own and changed:
+        warnings.warn(
+            f"Site {own[0]!r} has a value for each row that was fitted, and {changed[0]} differs from that of the fit: the first "
+            f"row here is predicted with the value of the first row there, and so on. That is right for new outcomes of the same "
+            f"units, in their order, and wrong for other units.",
+            ModelWarning,
+            stacklevel=3,
+        )
+
+
+def _is_outcome(value: Tensor, rows: Rows) -> bool:
+    return any(value.shape == y.shape and bool((value == y).all()) for y in rows.observed.values())

@@ -1,0 +1,54 @@
+"""New rows in models that know the rows of the fit by their number, or by latent values of their own."""
+
+import warnings
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from torch import Tensor
+
+import bnnzoo as bz
+from bnnzoo.core.density import build_density
+from bnnzoo.core.info import FitInfo
+from bnnzoo.core.posterior import Draws
+from bnnzoo.core.sites import ModelWarning
+
+X = torch.linspace(-1.0, 1.0, 20, dtype=torch.float64)
+
+
+def posterior_of(model) -> Draws:
+    density = build_density(model, X, X)
+    return Draws(density, FitInfo("mcmc"), torch.zeros(1, 2, density.num_params))
+
+
+def fixed_size(x: Tensor, y: Tensor | None = None) -> None:
+    w = pyro.sample("w", dist.Normal(0.0, 1.0))
+    with pyro.plate("data", 20):
+        pyro.sample("y", dist.Normal(w * x, 1.0), obs=y)
+
+
+def own_values(x: Tensor, y: Tensor | None = None) -> None:
+    with pyro.plate("data", len(x)):
+        z = pyro.sample("z", dist.Normal(0.0, 1.0))
+        pyro.sample("y", dist.Normal(z * x, 1.0), obs=y)
+
+
+def test_a_plate_of_fixed_size_is_refused_for_another_number_of_rows() -> None:
+    posterior = posterior_of(fixed_size)
+    with pytest.raises(
+        ValueError, match=r"^The model predicts 20 rows.* where x has 1: .* pyro\.plate\('data', len\(x\)\)"
+    ):
+        bz.predict(posterior, X[:1])
+    assert bz.predict(posterior, X + 1.0)["predictions"].sizes["obs_id"] == 20
+
+
+def test_latent_values_of_the_fitted_rows_are_pointed_out_for_others() -> None:
+    posterior = posterior_of(own_values)
+    sentence = r"^Site 'z' has a value for each row that was fitted, and x differs .* wrong for other units"
+    with pytest.warns(ModelWarning, match=sentence):
+        bz.predict(posterior, X + 1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        bz.predict(posterior, X)
+        bz.predict(posterior, X, X + 3.0)
