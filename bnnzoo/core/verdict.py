@@ -22,6 +22,7 @@ from bnnzoo.core.fit_warnings import (
     Trouble,
     told,
 )
+from bnnzoo.core.hierarchy import hyperparameter_sites, multiplying_sites
 from bnnzoo.core.mixing import mixing, worst_gap
 from bnnzoo.core.pareto import MAX_PARETO_K
 from bnnzoo.core.posterior import Draws, Gaussian, Posterior
@@ -204,8 +205,10 @@ def _of_approximation(posterior: Posterior, found: Accuracy) -> Iterator[Trouble
 
 
 def _richer(posterior: Posterior) -> str:
+    density = posterior.density
     if "curvature" in posterior.info.config and posterior.info.method != "HierarchicalLaplace":
-        return "NUTS(), or HierarchicalLaplace() where the priors of some sites depend on others"
+        is_hierarchy = bool(hyperparameter_sites(density) or multiplying_sites(density))
+        return "HierarchicalLaplace() or NUTS()" if is_hierarchy else "NUTS()"
     richer = {"MeanFieldVI": "FullRankVI(), FlowVI() or ", "LowRankVI": "FlowVI() or ", "FullRankVI": "FlowVI() or "}
     return f"{richer.get(posterior.info.method, '')}NUTS()"
 

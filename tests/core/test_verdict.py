@@ -238,10 +238,22 @@ def test_a_gaussian_far_from_the_posterior_is_told_and_the_exact_one_is_not():
 
 
 def test_a_laplace_approximation_is_judged_and_names_what_is_there():
-    with pytest.warns(
-        inference.ParetoKWarning, match=r"HierarchicalLaplace\(\) where the priors of some sites depend on others"
-    ):
+    with pytest.warns(inference.ParetoKWarning, match=r"Do not trust its intervals: use NUTS\(\)\."):
         bz.fit(heavy_tailed, bz.Laplace(), progress=False)
+    density = build_density(schools, torch.ones(8))
+    info = FitInfo("iid", method="Laplace", config={"curvature": "hessian"})
+    loc = torch.zeros(density.num_params)
+    wide = Gaussian(density, info, loc, Diagonal(torch.full_like(loc, 2.0)))
+    assert "use HierarchicalLaplace() or NUTS()." in only(wide, inference.ParetoKWarning)
+
+
+def schools(y):
+    tau, eta = (
+        pyro.sample("tau", dist.HalfNormal(1.0)),
+        pyro.sample("eta", dist.Normal(torch.zeros(8), 1.0).to_event(1)),
+    )
+    with pyro.plate("data", 8):
+        pyro.sample("y", dist.Normal(tau * eta, 1.0), obs=y)
 
 
 def heavy_tailed():
