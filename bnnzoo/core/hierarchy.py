@@ -7,7 +7,7 @@ import pyro.distributions as dist
 import torch
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
-from torch.func import grad
+from torch.func import grad, vjp
 
 from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.core.numerics import NumericalFailure
@@ -15,7 +15,7 @@ from bnnzoo.core.replay import Node, discover, log_prob
 from bnnzoo.core.sites import Site
 from bnnzoo.core.types import Model
 
-__all__ = ["given_sites", "has_weights", "hyperparameter_sites", "multiplying_sites"]
+__all__ = ["given_sites", "has_weights", "hyperparameter_sites", "multiplying_sites", "scaling_sites"]
 
 STEP = 0.5  # in unconstrained space, at which sites are asked what they change
 
@@ -69,6 +69,35 @@ def multiplying_sites(density: LogDensity) -> dict[str, tuple[str, ...]]:
             moved = [site.name for site in silent if bool(slopes[site.span].any())]
             found |= {name: (*found[name], effect.name) for name in moved}
     return {name: names for name, names in found.items() if names}
+
+
+def scaling_sites(density: LogDensity) -> dict[str, tuple[str, ...]]:
+    """Return those of the `multiplying_sites` that scale their effects: twice the scale and half the effects are the same.
+
+    The prior of the effects then draws the joint mode to a large scale. A rate of decay, which also only matters through the
+    coefficients before it, does nothing of the kind.
+    """
+    found = multiplying_sites(density)
+    if not found:
+        return {}
+    generator = torch.Generator().manual_seed(1)
+    theta = (STEP * torch.randn(density.num_params, generator=generator, dtype=torch.float64)).to(density.device)
+    theta = theta.to(density.dtype)
+    slopes = _slopes(density, theta)
+    spans = {site.name: site.span for site in density.sites}
+    if slopes is None:
+        return {}
+    scales = {}
+    for site in density.sites:
+        if site.name in found and site.shape == site.unconstrained_shape:
+            free = theta[site.span].reshape(site.shape)
+            value, pull = vjp(site.transform, free)[:2]
+            relative = value / pull(torch.ones_like(value))[0]  # what the log of the scale moves theta by
+            up = (slopes[site.span].reshape(site.shape) * relative).sum()
+            down = sum((theta[spans[e]] * slopes[spans[e]]).sum() for e in found[site.name])
+            if torch.allclose(up, torch.as_tensor(down), rtol=1e-3):
+                scales[site.name] = found[site.name]
+    return scales
 
 
 def _is_real(site: Site) -> bool:

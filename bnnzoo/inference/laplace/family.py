@@ -11,7 +11,7 @@ from torch import Tensor
 from bnnzoo.core.covariance import Covariance
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.fit_warnings import JointModeWarning, NotConvergedWarning
-from bnnzoo.core.hierarchy import hyperparameter_sites, multiplying_sites
+from bnnzoo.core.hierarchy import hyperparameter_sites, scaling_sites
 from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.posterior import Draws, Gaussian
 from bnnzoo.core.settings import NonNegative
@@ -211,9 +211,9 @@ def warn_if_not_converged(density: LogDensity, mode: Mode, covariance: Covarianc
 
 def warn_of_joint_mode(density: LogDensity) -> None:
     """Warn of a non-centred hierarchy, whose joint mode has a large scale and effects near zero."""
-    for name, effects in multiplying_sites(density).items():
+    for name, effects in scaling_sites(density).items():
         warnings.warn(
-            f"Site {name!r} only matters through {', '.join(map(repr, effects))}, which it scales or mixes: the mode of both "
+            f"Site {name!r} only matters through {', '.join(map(repr, effects))}, which it scales: the mode of both "
             f"together has a large {name!r} and small {effects[0]!r}, far from the posterior's mass, and the Gaussian around it "
             f"says little about either. Use HierarchicalLaplace(), which integrates {effects[0]!r} out, or NUTS().",
             JointModeWarning,

@@ -12,7 +12,7 @@ from torch.autograd.functional import hessian
 
 import bnnzoo as bz
 from bnnzoo.core.density import build_density
-from bnnzoo.core.hierarchy import has_weights, hyperparameter_sites, multiplying_sites
+from bnnzoo.core.hierarchy import has_weights, hyperparameter_sites, multiplying_sites, scaling_sites
 from bnnzoo.core.method import Method
 from bnnzoo.core.posterior import Gaussian
 from bnnzoo.inference.laplace.family import JointModeWarning, NotConvergedWarning
@@ -180,6 +180,18 @@ def _slopes(y: Tensor) -> None:
     pyro.sample("y", dist.Normal(effects[group, 0] + effects[group, 1] * X[:, 0], sigma), obs=y)
 
 
+def _decays(y: Tensor) -> None:
+    b, k = pyro.sample("b", dist.Normal(torch.zeros(4), 3.0).to_event(1)), pyro.sample("k", dist.LogNormal(0.0, 1.0))
+    pyro.sample("y", dist.Normal(b[torch.arange(40) % 4] * torch.exp(-k * X[:, 0].abs()), 0.5), obs=y)
+
+
+def _uniform(y: Tensor) -> None:
+    tau, s = pyro.sample("tau", dist.Uniform(0.0, 100.0)), pyro.sample("s", dist.Uniform(0.0, 100.0))
+    with pyro.plate("group", 8):
+        e = pyro.sample("e", dist.Normal(0.0, 1.0))
+    pyro.sample("y", dist.Normal(pyro.sample("mu", dist.Normal(0.0, 5.0)) + tau * e[torch.arange(40) % 8], s), obs=y)
+
+
 def _centred(y: Tensor) -> None:
     tau = pyro.sample("tau", dist.HalfNormal(1.0))
     a = pyro.sample("a", dist.Normal(torch.zeros(40), tau).to_event(1))
@@ -191,6 +203,11 @@ def test_sites_that_matter_through_others_are_found() -> None:
     assert multiplying_sites(build_density(_slopes, LINE)) == {"tau": ("z",), "L": ("z",)}
     for model, y in ((_linear, LINE), (_probit, NOISE.sign().clamp(min=0.0)), (_decay, LINE), (_centred, LINE)):
         assert multiplying_sites(build_density(model, y)) == {}
+    assert multiplying_sites(build_density(_decays, LINE)) == {"k": ("b",)}
+    found = {name: scaling_sites(build_density(model, LINE)) for name, model in (("d", _decays), ("s", _slopes))}
+    assert found == {"d": {}, "s": {"tau": ("z",)}}  # a rate of decay and a correlation have no mode at infinity
+    assert scaling_sites(build_density(_uniform, LINE)) == {"tau": ("e",)}
+    assert scaling_sites(build_density(_schools, Y.float(), dtype=torch.float32)) == {"tau": ("eta",)}
     assert hyperparameter_sites(build_density(_centred, LINE)) == ("tau",)
 
 
