@@ -15,7 +15,7 @@ from torch import Tensor
 
 __all__ = ["NUM_GROUPS", "NUM_ROWS", "Latent", "Outcome", "SmallModel", "data_of", "small_models"]
 
-NUM_ROWS, NUM_GROUPS = 12, 3
+NUM_ROWS, NUM_GROUPS, NUM_COLUMNS = 12, 3, 2
 
 SCALARS: dict[str, Callable[[], Any]] = {
     "normal": lambda: dist.Normal(0.3, 0.7),
@@ -58,7 +58,7 @@ VECTORS: dict[str, Callable[[], Any]] = {
 """An event of several numbers."""
 
 PLATES = ("none", "sized", "two", "outer", "loop")
-ROW_PLATES = ("sized", "unsized", "none", "subsampling", "dim")
+ROW_PLATES = ("sized", "unsized", "none", "subsampling", "dim", "grid")
 OUTCOMES: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "normal": lambda f, s: dist.Normal(f, s),
     "Student": lambda f, s: dist.StudentT(5.0, f, s),
@@ -170,6 +170,8 @@ class SmallModel:
                 return _first(value, fn)[g]
 
     def _observe(self, name: str, outcome: Outcome, f: Tensor, s: Tensor, x: Tensor, y: Tensor | None) -> None:
+        if outcome.plate == "grid":  # rows by columns
+            f, x = f[:, None].expand(-1, NUM_COLUMNS), x[:, :, None]
         fn = OUTCOMES[outcome.family](f, s)
         scale: Any = outcome.scale * (1 + (x[:, 1] > 0).to(f)) if outcome.weights else outcome.scale
         mask: Any = x[:, 1] > -1.0 if outcome.mask else True
@@ -191,6 +193,10 @@ def _sampled(name: str, fn: Any, y: Tensor | None, plate: str, num_rows: int) ->
     }
 
     def run() -> None:
+        if plate == "grid":
+            with pyro.plate(f"{name} columns", NUM_COLUMNS, dim=-1), pyro.plate(f"{name} rows", num_rows, dim=-2):
+                pyro.sample(name, fn, obs=y)
+            return
         with plates[plate]():
             pyro.sample(name, fn, obs=y)
 
@@ -264,9 +270,15 @@ def data_of(model: SmallModel, seed: int, num_rows: int = NUM_ROWS) -> tuple[Ten
     g = torch.randint(NUM_GROUPS, (num_rows,), generator=generator)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        drawn = [OUTCOMES[each.family](0.3 * x[:, 0], torch.tensor(1.0)) for each in model.outcomes]
-        outcomes = tuple(_within(fn.expand(x.shape[:1]).sample()) for fn in drawn)
+        outcomes = tuple(_within(_drawn(each, x)) for each in model.outcomes)
     return x, g, outcomes
+
+
+def _drawn(outcome: Outcome, x: Tensor) -> Tensor:
+    shape = (len(x), NUM_COLUMNS) if outcome.plate == "grid" else (len(x),)
+    f = (0.3 * x[:, 0]).reshape(-1, *(1,) * (len(shape) - 1)).expand(shape)
+    y: Tensor = OUTCOMES[outcome.family](f, torch.tensor(1.0)).expand(shape).sample()
+    return y
 
 
 def _within(y: Tensor) -> Tensor:

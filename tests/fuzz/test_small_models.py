@@ -88,7 +88,8 @@ def _mean(fn: Any, value: Tensor) -> dict[str, Tensor]:
 def _terms(node: Any) -> Tensor:
     """Return Pyro's log density of each row; one scale of all rows is none of their weights."""
     term, scale = node["log_prob"], node["scale"]
-    return (term if isinstance(scale, Tensor) and scale.ndim else term / scale).expand(node["value"].shape[:1])
+    entries = node["value"].shape[: node["value"].ndim - node["fn"].event_dim]
+    return (term if isinstance(scale, Tensor) and scale.ndim else term / scale).expand(entries)
 
 
 SPLIT = SmallModel((Latent("multivariate", "sized", 1.0, "none", "split"),), (Outcome("normal"),))
