@@ -2,9 +2,10 @@
 
 Run: python -m benchmarks.warm_up [seeds] [model ...]      (needs numpyro, and posteriordb's data below BNNZOO_DATA)
 
-Default settings, four chains, 1,000 draws of warm-up and 1,000 kept, double precision. Effective draws are the minimum over scalars of
-bulk and tail; gradients are the leapfrog steps of the kept draws. Moments are held against posteriordb's, or against a long run of
-NumPyro on a form of the model that is easy to sample. A chain is frozen if it stays at one place for 100 draws on end.
+Default settings, four chains, 1,000 draws of warm-up and 1,000 kept, double precision. Effective draws are the minimum over
+scalars of bulk and tail; gradients are the leapfrog steps of the kept draws. Moments are held against posteriordb's, or against
+a long run of NumPyro on a form of the model that is easy to sample. A chain is frozen if it stays at one
+place for 100 draws on end.
 """
 
 import json
@@ -220,7 +221,9 @@ def run_bnnzoo(problem: Problem, seed: int) -> Measured:
         posterior = bz.fit(problem.pyro_model, bz.NUTS(), *data, seed=seed, dtype=torch.float64, progress=False)
     sites = {name: value.numpy() for name, value in posterior.density.constrain(posterior.draws()).items()}
     stats = posterior.info.sample_stats
-    names = sorted({warning.category.__name__ for warning in caught if warning.category.__module__.startswith("bnnzoo")})
+    names = sorted(
+        {warning.category.__name__ for warning in caught if warning.category.__module__.startswith("bnnzoo")}
+    )
     return Measured(sites, int(stats["n_steps"].sum()), int(stats["diverging"].sum()), names)
 
 
