@@ -1,4 +1,4 @@
-"""Columns of data so large that neither usual priors nor steps of an optimiser reach them."""
+"""Warning of columns so large that neither usual priors of a network nor steps of an optimiser reach them."""
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence

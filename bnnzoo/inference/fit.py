@@ -126,7 +126,8 @@ def fit(
     _refuse_beyond_memory(method, density)
     _warn_unused_executor(method, executor)
     columns = columns_of(data, names)
-    warn_of_scales(density.data, argument_names(model, len(density.data)), columns)
+    if density.networks:  # other posteriors are searched in units of their own
+        warn_of_scales(density.data, argument_names(model, len(density.data)), columns)
     bar = progress_for(progress)
     store = None if checkpoint is None else Path(checkpoint)
     context = FitContext(seed, bar, executor, store, columns, _look(method, density, first, seed))

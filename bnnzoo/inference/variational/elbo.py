@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -55,6 +55,7 @@ class InvertibleFamily(GaussianFamily, Protocol):
     """Gaussians whose draws are an invertible function of ``noise[P]``."""
 
     def whiten(self, params: Tensor, theta: Tensor) -> Tensor: ...
+    def at(self, params: Tensor, frame: Any) -> Tensor: ...
 
 
 @runtime_checkable

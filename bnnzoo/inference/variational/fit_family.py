@@ -21,10 +21,23 @@ from bnnzoo.inference.optimise.schedules import schedule_named
 from bnnzoo.inference.optimise.train import train
 from bnnzoo.inference.starts import starting_points
 from bnnzoo.inference.variational.elbo import Bound, GaussianFamily, Reparametrised, mean_over_particles
+from bnnzoo.inference.variational.frame import (
+    Frame,
+    Framed,
+    FramedGaussian,
+    frame_of,
+    frames_near,
+    has_settled,
+    mean_bound,
+    stacked,
+)
 from bnnzoo.inference.variational.noise import Noise
 from bnnzoo.inference.variational.settings import BoundSettings, VISettings
 
 __all__ = ["GaussianVI", "fit_family", "fit_gaussian"]
+
+SEARCHES = (500, 1000, 2000, 4000, 8000)
+"""Steps of the searches that follow each other until the bound has settled."""
 
 
 class GaussianVI(VISettings):
@@ -59,14 +72,22 @@ class Restarts(Members[BoundSettings]):
     family : Reparametrised
     clip : float or None
         See :class:`bnnzoo.inference.optimise.optimisers.Adam`.
+    frame : Frame, optional
+        That of each restart ``[C, ...]``, in which parameters are given.
     """
 
     family: Reparametrised
     clip: float | None
+    frame: Frame | None
 
     def split(self) -> Sequence[Members[BoundSettings]]:
         """Return the restarts that are independent of each other one by one; those that stop together stay together."""
-        return [self] if self.method.tolerance is not None else super().split()
+        if self.method.tolerance is not None:
+            return [self]
+        parts = [replace(self, start=self.start[m : m + 1], members=range(m, m + 1)) for m in self.members]
+        if self.frame is None:
+            return parts
+        return [replace(part, frame=Frame(*(x[m : m + 1] for x in self.frame))) for m, part in enumerate(parts)]
 
 
 @dataclass(frozen=True)
@@ -99,6 +120,7 @@ def fit_family(
     density: LogDensity,
     context: FitContext,
     start: Tensor | None = None,
+    frame: Frame | None = None,
     clip: float | None = None,
 ) -> tuple[Tensor, FitInfo]:
     """Return the parameters ``[C, Q]`` of the restarts that are kept, and how they came about.
@@ -111,7 +133,9 @@ def fit_family(
     density, context
         As in ``Method.run``.
     start : Tensor [C, Q], optional
-        Parameters to start from; default: those of the family at the method's starting points.
+        Parameters to start from; default: those of the family near the posterior, or at the method's starting points.
+    frame : Frame, optional
+        That in which ``start`` is given, for each restart.
     clip : float, optional
         See :class:`bnnzoo.inference.optimise.optimisers.Adam`.
 
@@ -123,42 +147,106 @@ def fit_family(
         If settings contradict each other.
     """
     if start is None:
-        theta = starting_points(method.init, method.num_restarts, density, context, trains=True)
-        start = torch.stack([family.start(loc, method.start_scale) for loc in theta])
-    members = range(method.num_restarts)
-    restarts = Restarts(replace(method, init=None), start, members, context.seed, family, clip)
-    found = joined(trained_in_parts(restarts, _maximised_together, density, context, "restarts"))
-    num_rejected = int(found.trace.isnan().sum())
-    kept = _kept(found.trace, method)
-    rejected_at = why_rejected(density, _draws_of(family, found.params, density), num_rejected)
-    _refuse_stuck(found.trace, rejected_at)
+        start, frame = _start(method, family, density, context)
+    restarts = Restarts(
+        replace(method, init=None), start, range(method.num_restarts), context.seed, family, clip, frame
+    )
+    params, trace, complete, settled = _maximised(restarts, density, context)
+    num_rejected = int(trace.isnan().sum())
+    kept = _kept(trace, method)
+    rejected_at = why_rejected(density, _draws_of(family, params, density), num_rejected)
+    _refuse_stuck(trace, rejected_at)
     info = FitInfo(
         sampling="iid",
-        num_gradients=found.trace.shape[1] * method.num_restarts * method.num_particles,
-        complete=found.complete,
+        num_gradients=trace.shape[1] * method.num_restarts * method.num_particles,
+        complete=complete,
         num_rejected=num_rejected,
         rejected_at=rejected_at,
-        fit_stats={"elbo": found.trace[kept]},
+        config={} if settled is None else {"num_steps": trace.shape[1], "converged": settled},
+        fit_stats={"elbo": trace[kept]},
     )
-    return found.params[kept], info
+    return params[kept], info
+
+
+def _start(
+    method: BoundSettings, family: Reparametrised, density: LogDensity, context: FitContext
+) -> tuple[Tensor, Frame | None]:
+    theta = starting_points(method.init, method.num_restarts, density, context, trains=True)
+    own_scale = isinstance(method, VISettings) and method.init_scale is not None
+    frame = None
+    if isinstance(family, Framed) and not own_scale and method.batch_size is None:
+        frame = frames_near(density, theta)
+    if frame is None:
+        return torch.stack([family.start(loc, method.start_scale) for loc in theta]), None
+    return torch.stack([family.start(torch.zeros_like(loc), 1.0) for loc in theta]), frame
+
+
+def _maximised(
+    restarts: Restarts, density: LogDensity, context: FitContext
+) -> tuple[Tensor, Tensor, bool, bool | None]:
+    """Return parameters ``[C, Q]`` without a frame, the bound at every step, and whether all steps were taken and it settled.
+
+    Without a number of steps, searches follow each other, each twice as long as the one before and in the units of what that
+    found, until one of them no longer raises the bound.
+    """
+    method, family, frame = restarts.method, restarts.family, restarts.frame
+    framed = family if isinstance(family, FramedGaussian) and frame is not None else None
+    if method.num_steps is not None or method.tolerance is not None or method.entropy_weight != 1.0:
+        framed = None
+    traces: list[Tensor] = []
+    settled: bool | None = None
+    params = _out_of_frame(family, restarts.start, frame)
+    bound = None if framed is None else mean_bound(density, framed, params)
+    for number, steps in enumerate((method.steps,) if framed is None else SEARCHES):
+        annealing = 0.0 if number else method.kl_annealing
+        search = replace(restarts, method=replace(method, num_steps=steps, kl_annealing=annealing), frame=frame)
+        if number:
+            assert framed is not None
+            before = zip(params, _rows(frame), strict=True)
+            frame = stacked([frame_of(*framed.gaussian(row), each) for row, each in before])
+            origin = torch.stack([family.start(torch.zeros_like(frame.loc[0]), 1.0)] * len(params))
+            search = replace(search, frame=frame, start=origin)
+        found = joined(trained_in_parts(search, _maximised_together, density, context, "restarts"))
+        traces.append(found.trace)
+        params = _out_of_frame(family, found.params, frame)
+        if not found.complete:
+            return params, torch.cat(traces, 1), False, settled
+        if framed is not None and bound is not None:
+            now = mean_bound(density, framed, params)
+            settled, bound = has_settled(bound, now), now
+            if settled:
+                break
+    return params, torch.cat(traces, 1), True, settled
+
+
+def _out_of_frame(family: Reparametrised, params: Tensor, frame: Frame | None) -> Tensor:
+    if frame is None or not isinstance(family, Framed):
+        return params
+    return torch.stack([family.at(row, each) for row, each in zip(params, _rows(frame), strict=True)])
+
+
+def _rows(frame: Frame | None) -> list[Frame]:
+    assert frame is not None
+    return [Frame(*parts) for parts in zip(*frame, strict=True)]
 
 
 def _maximised_together(restarts: Restarts, density: LogDensity, context: FitContext) -> Found:
     method, family = restarts.method, restarts.family
     bound, weights = method.bound(density, family), method.kl_weights(density.num_data)
     shape = (method.num_restarts, method.num_particles, family.noise_size(density.num_params))
-    average = IterateAverage(method.window, method.num_steps)
+    average = IterateAverage(method.window, method.steps)
     found = train(
-        _objective(bound, method.entropy_weight, method.num_particles),
+        _objective(bound, family, method.entropy_weight, method.num_particles),
         Adam(method.learning_rate, clip=restarts.clip),
         schedule_named(method.schedule),
         batches_of(method.batch_size),
         restarts.start,
-        num_steps=method.num_steps,
+        num_steps=method.steps,
         density=density,
         context=context,
         members=restarts.members,
         scalars=None if weights is None else weights[:, None],
+        constants=() if restarts.frame is None else tuple(restarts.frame),
         noise=Noise(shape, restarts.start, context.seed, bound.num_extra, restarts.members),
         observe=all_of(average, _stopping(method)),
         name="elbo",
@@ -169,12 +257,14 @@ def _maximised_together(restarts: Restarts, density: LogDensity, context: FitCon
 def _stopping(method: BoundSettings) -> PlateauStopping | None:
     if method.tolerance is None:
         return None
-    return PlateauStopping(method.tolerance, method.window, method.num_steps)
+    return PlateauStopping(method.tolerance, method.window, method.steps)
 
 
-def _objective(bound: Bound, temperature: float, num_particles: int) -> MemberObjective:
+def _objective(bound: Bound, family: Reparametrised, temperature: float, num_particles: int) -> MemberObjective:
     def value(params: Tensor, inputs: Inputs, looped: bool = False) -> Tensor:
         (noise,) = inputs.noise
+        if inputs.constants and isinstance(family, Framed):
+            params = family.at(params, Frame(*inputs.constants))
         weight = inputs.scalars[0] if inputs.scalars else None
         data = inputs.batch.data
         return mean_over_particles(lambda row: bound(params, row, data, weight, temperature), noise, looped)

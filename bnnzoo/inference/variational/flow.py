@@ -16,6 +16,7 @@ from bnnzoo.core.replay import isolated
 from bnnzoo.core.saving import StoredPosterior
 from bnnzoo.core.stored import Owner
 from bnnzoo.inference.variational.elbo import InvertibleFamily
+from bnnzoo.inference.variational.frame import Frame
 
 __all__ = ["Flow", "FlowPosterior", "SinhArcsinh", "coupling_layers"]
 
@@ -100,6 +101,11 @@ class Flow:
     def noise_size(self, num_params: int) -> int:
         """Return how many standard normal numbers a draw uses."""
         return num_params
+
+    def at(self, params: Tensor, frame: Frame) -> Tensor:
+        """Return the parameters ``[Q]`` of what ``params[Q]`` are in a frame of the Gaussian."""
+        base, weights = params.split([self.num_base, len(params) - self.num_base])
+        return torch.cat([self.base.at(base, frame), weights])
 
     def draw(self, params: Tensor, noise: Tensor) -> Tensor:
         """Return ``theta[P]`` for ``noise[P]``."""

@@ -11,6 +11,7 @@ from bnnzoo.core.settings import Count, Positive
 from bnnzoo.inference.variational.elbo import InvertibleFamily
 from bnnzoo.inference.variational.fit_family import GaussianVI, fit_family
 from bnnzoo.inference.variational.flow import Flow, FlowPosterior, coupling_layers
+from bnnzoo.inference.variational.frame import frame_of, stacked
 from bnnzoo.inference.variational.full_rank_vi import FullRankVI
 from bnnzoo.inference.variational.settings import VISettings
 
@@ -62,7 +63,7 @@ class FlowVI(VISettings):
     torch.Size([1, 10, 3])
     """
 
-    base: Method = field(default_factory=lambda: FullRankVI(num_steps=1000))
+    base: Method = field(default_factory=lambda: FullRankVI())
     num_layers: Count = 3
     num_hidden: Count = 32
     _: KW_ONLY
@@ -84,9 +85,13 @@ class FlowVI(VISettings):
         layers = coupling_layers(density, self.num_layers, self.num_hidden, context.seed)
         params, before = fit_family(base, family, density, context)
         flow = Flow(family, params.shape[1], layers)
-        start = torch.stack([flow.start_from(row) for row in params])
+        start, frame = torch.stack([flow.start_from(row) for row in params]), None
+        if "converged" in before.config:  # the Gaussians have units, in which they stand at the origin
+            frame = stacked([frame_of(*family.gaussian(row)) for row in params])
+            origin = family.start(torch.zeros_like(frame.loc[0]), 1.0)
+            start = torch.stack([flow.start_from(origin)] * len(params))
         flowing = replace(self, kl_annealing=0.0)
-        params, info = fit_family(flowing, flow, density, context, start=start, clip=CLIP)
+        params, info = fit_family(flowing, flow, density, context, start=start, frame=frame, clip=CLIP)
         info = _joined(before, info)
         components = tuple(FlowPosterior(density, info, flow, row) for row in params)
         return components[0] if len(components) == 1 else Mixture(density, info, components)

@@ -2,14 +2,15 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from bnnzoo.core.covariance import Dense
-from bnnzoo.core.settings import Count
 from bnnzoo.core.stored import Stored
 from bnnzoo.inference.variational.fit_family import GaussianVI
+from bnnzoo.inference.variational.frame import Frame
 
 __all__ = ["FullRank", "FullRankVI"]
 
@@ -53,6 +54,15 @@ class FullRank(Stored):
         centred = (theta - params[: self.num_params])[:, None]
         return torch.linalg.solve_triangular(self._scale_tril(params), centred, upper=False)[:, 0]
 
+    def at(self, params: Tensor, frame: Frame) -> Tensor:
+        """Return the parameters ``[Q]`` of what ``params[Q]`` are in a frame."""
+        size = self.num_params
+        tril = frame.root @ self._scale_tril(params)
+        diagonal = tril.diagonal()
+        rows, columns = torch.tril_indices(size, size, -1, device=params.device)
+        below = (tril / diagonal[:, None]).reshape(-1).index_select(0, rows * size + columns)
+        return torch.cat([frame.loc + frame.root @ params[:size], diagonal.log(), (below * math.sqrt(size)).asinh()])
+
     def gaussian(self, params: Tensor) -> tuple[Tensor, Dense]:
         """Return mean ``[P]`` and covariance."""
         return params[: self.num_params], Dense(self._scale_tril(params))
@@ -91,7 +101,7 @@ class FullRankVI(GaussianVI):
     True
     """
 
-    num_steps: Count = 3000
+    default_steps: ClassVar[int] = 3000
 
     def family(self, num_params: int) -> FullRank:
         """Return the family of approximations to ``num_params`` parameters."""

@@ -1,7 +1,8 @@
 """Low-rank variational inference: Gaussians whose entries are correlated along a few directions."""
 
 import math
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -9,6 +10,7 @@ from torch import Tensor
 from bnnzoo.core.covariance import LowRankPlusDiagonal
 from bnnzoo.core.settings import Count
 from bnnzoo.inference.variational.fit_family import GaussianVI
+from bnnzoo.inference.variational.frame import Frame
 
 __all__ = ["LowRank", "LowRankVI"]
 
@@ -49,6 +51,11 @@ class LowRank:
         constant = self.num_params * math.log(2 * math.pi)
         return -0.5 * (covariance.mahalanobis(theta - loc) + covariance.logdet() + constant)
 
+    def at(self, params: Tensor, frame: Frame) -> Tensor:
+        """Return the parameters ``[Q]`` of what ``params[Q]`` are in a frame."""
+        loc, log_scale, factor = params.split([self.num_params, self.num_params, self.num_params * self.rank])
+        return torch.cat([frame.loc + frame.root @ loc, frame.scale.log() + log_scale, factor])
+
     def gaussian(self, params: Tensor) -> tuple[Tensor, LowRankPlusDiagonal]:
         """Return mean ``[P]`` and covariance."""
         loc, log_scale, factor = params.split([self.num_params, self.num_params, self.num_params * self.rank])
@@ -86,8 +93,8 @@ class LowRankVI(GaussianVI):
     """
 
     rank: Count = 10
-    _: KW_ONLY
-    num_steps: Count = 3000
+
+    default_steps: ClassVar[int] = 3000
 
     def family(self, num_params: int) -> LowRank:
         """Return the family of approximations to ``num_params`` parameters."""

@@ -16,6 +16,8 @@ from bnnzoo.inference.variational.elbo import Bound, Family, PathwiseBound, Repa
 
 __all__ = ["BoundSettings", "Keep", "VISettings", "annealed", "pass_weights"]
 
+DEFAULT_SCALE = 0.1
+
 type Keep = Literal["all", "best"]
 type KLWeighting = Literal["uniform", "geometric"]
 
@@ -27,7 +29,7 @@ class BoundSettings(ABC):
     :class:`bnnzoo.inference.MeanFieldVI` explains each setting.
     """
 
-    num_steps: Count = 2000
+    num_steps: Count | None = 2000
     num_particles: Count = 8
     learning_rate: Positive = 0.03
     schedule: ScheduleName = "cosine"
@@ -41,6 +43,7 @@ class BoundSettings(ABC):
     init: Start = None
 
     needs: ClassVar[frozenset[Need]] = frozenset()
+    default_steps: ClassVar[int] = 2000
 
     @property
     def window(self) -> int:
@@ -51,10 +54,15 @@ class BoundSettings(ABC):
         ValueError
             If there are fewer steps.
         """
-        window = max(1, self.num_steps // 5) if self.num_averaged is None else self.num_averaged
-        if window > self.num_steps:
-            raise ValueError(f"num_averaged={window}: write 1 to num_steps={self.num_steps}.")
+        window = max(1, self.steps // 5) if self.num_averaged is None else self.num_averaged
+        if window > self.steps:
+            raise ValueError(f"num_averaged={window}: write 1 to num_steps={self.steps}.")
         return window
+
+    @property
+    def steps(self) -> int:
+        """Number of steps of one search."""
+        return self.default_steps if self.num_steps is None else self.num_steps
 
     def kl_weights(self, num_data: int) -> Tensor | None:
         """Return the weight of the divergence at each step ``[num_steps]``; None for 1 throughout.
@@ -64,7 +72,7 @@ class BoundSettings(ABC):
         ValueError
             If weights within a pass are asked for without mini-batches.
         """
-        rising = annealed(self.num_steps, self.kl_annealing) if self.kl_annealing else None
+        rising = annealed(self.steps, self.kl_annealing) if self.kl_annealing else None
         if self.kl_weighting == "uniform":
             return rising
         if self.batch_size is None:
@@ -73,7 +81,7 @@ class BoundSettings(ABC):
                 'kl_weighting="uniform".'
             )
         within = pass_weights(max(1, num_data // self.batch_size))
-        repeated = within.repeat(-(-self.num_steps // len(within)))[: self.num_steps]
+        repeated = within.repeat(-(-self.steps // len(within)))[: self.steps]
         return repeated if rising is None else repeated * rising
 
     @property
@@ -98,8 +106,9 @@ class VISettings(BoundSettings):
     :class:`bnnzoo.inference.MeanFieldVI` explains each setting.
     """
 
+    num_steps: Count | None = None
     temperature: Positive = 1.0
-    init_scale: Positive = 0.1
+    init_scale: Positive | None = None
 
     @property
     def entropy_weight(self) -> float:
@@ -108,8 +117,8 @@ class VISettings(BoundSettings):
 
     @property
     def start_scale(self) -> float:
-        """The initial standard deviation."""
-        return self.init_scale
+        """The initial standard deviation in unconstrained space; there are no others where curvature says nothing."""
+        return DEFAULT_SCALE if self.init_scale is None else self.init_scale
 
     def bound(self, density: LogDensity, family: Reparametrised) -> Bound:
         """Return how the bound is estimated; default: from reparametrised draws alone."""

@@ -57,8 +57,6 @@ class Schedule(NamedTuple):
     ----------
     num_warmup : Tensor
         Draws of warm-up.
-    settle_from : Tensor
-        At which the step size begins to settle.
     collect_from, collect_until : Tensor
         At which moments begin and end to be collected.
     until : Tensor
@@ -68,7 +66,6 @@ class Schedule(NamedTuple):
     """
 
     num_warmup: Tensor
-    settle_from: Tensor
     collect_from: Tensor
     collect_until: Tensor
     until: Tensor
@@ -168,7 +165,7 @@ def _kept(chain: Chain, plan: Plan, target: float) -> Chain:
     count = counters.draws
     stages = (
         count < schedule.num_warmup,
-        count >= schedule.settle_from,
+        count == schedule.num_warmup - 1,
         (count >= schedule.collect_from) & (count < schedule.collect_until),
     )
     learnt, stats = learn(chain.end, chain.trajectory, plan.metric, chain.adaptation, *stages, target)

@@ -1,0 +1,213 @@
+"""Units in which a bound is maximised: a centre and scales near the posterior, from curvature or from an earlier fit."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+from torch.func import grad, jvp, vmap
+
+from bnnzoo.core.covariance import Covariance, Diagonal
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.streamed import StreamedDensity
+from bnnzoo.inference.optimise.lbfgs import lbfgs
+from bnnzoo.inference.variational.elbo import Family, GaussianFamily
+
+__all__ = ["Frame", "Framed", "FramedGaussian", "frame_of", "frames_near", "has_settled", "mean_bound", "stacked"]
+
+MAX_PARAMS, MAX_ELEMENTS = 300, 2**24
+"""Beyond which curvature is not computed: parameters, and parameters times observations."""
+
+LBFGS_STEPS, NEWTON_STEPS, TOLERANCE = 200, 30, 1e-7
+NUM_CANDIDATES, NUM_DRAWS = 8, 64
+"""Points of the way to the mode at which a Gaussian is tried, and draws of each."""
+
+CLOSE = 0.5
+"""Standard deviation of log p - log q, in nats, at which a Gaussian needs no comparison with others."""
+
+NUM_PAIRS, SETTLED = 256, 0.02
+"""Pairs of draws by which the bound is compared before and after a search, and the nats by which it may still rise."""
+
+LEAST_CURVATURE = 1e-12
+"""Smallest eigenvalue of a Hessian, relative to the largest."""
+
+
+class Frame(NamedTuple):
+    """Coordinates for the parameters of a Gaussian family.
+
+    Attributes
+    ----------
+    loc : Tensor [P] or [C, P]
+        Where means are zero.
+    root : Tensor [P, P] or [C, P, P]
+        Lower triangular: the means are ``loc + root m``.
+    scale : Tensor [P] or [C, P]
+        Unit of the scales of single entries, given all others.
+    """
+
+    loc: Tensor
+    root: Tensor
+    scale: Tensor
+
+
+@runtime_checkable
+class Framed(Family, Protocol):
+    """Families whose parameters can be given relative to a frame."""
+
+    def at(self, params: Tensor, frame: Frame) -> Tensor:
+        """Return the parameters ``[Q]`` of what ``params[Q]`` are in a frame of one fit."""
+        ...
+
+
+@runtime_checkable
+class FramedGaussian(Framed, GaussianFamily, Protocol):
+    """Gaussian families of that kind, whose members are frames themselves."""
+
+
+def frame_of(loc: Tensor, covariance: Covariance, before: Frame | None = None) -> Frame:
+    """Return the frame ``[P]`` of a fitted Gaussian; its directions stay those of the frame before where it has none."""
+    dense = covariance.dense()
+    if isinstance(covariance, Diagonal) and before is not None:
+        return Frame(loc, before.root, dense.diagonal().sqrt())
+    root = torch.linalg.cholesky(dense)
+    return Frame(loc, root, torch.cholesky_inverse(root).diagonal().rsqrt())
+
+
+def stacked(frames: Sequence[Frame]) -> Frame:
+    """Return frames of single fits as one ``[C, ...]``."""
+    return Frame(*(torch.stack(parts) for parts in zip(*frames, strict=True)))
+
+
+def frames_near(density: LogDensity, start: Tensor) -> Frame | None:
+    """Return a frame ``[C, ...]`` for each start ``[C, P]``: the Gaussian with the highest bound on the way to the mode.
+
+    At each of some points of the way the Gaussian has the inverse of the Hessian for its covariance, in which eigenvalues count
+    by their size. The mode itself is not always best: that of a hierarchy lies in the throat of a funnel.
+
+    Returns
+    -------
+    Frame or None
+        None for networks, whose posterior no Gaussian describes, for data that are not in memory, for more than 300 parameters,
+        and if the Hessian cannot be computed.
+
+    References
+    ----------
+    Zhang, Carpenter, Gelman and Vehtari (2022), Pathfinder: parallel quasi-Newton variational inference, JMLR 23.
+    """
+    size = density.num_params
+    if density.networks or isinstance(density, StreamedDensity) or size > MAX_PARAMS:
+        return None
+    if size * density.num_data > MAX_ELEMENTS:
+        return None
+    evaluate = density.value_and_grad.specialize(start[:1], *density.data, num_calls=2 * LBFGS_STEPS)
+    found = [_frame(density, lambda theta: evaluate(theta, *density.data), row) for row in start]
+    frames = [frame for frame in found if frame is not None]
+    return stacked(frames) if len(frames) == len(found) else None
+
+
+def mean_bound(density: LogDensity, family: FramedGaussian, params: Tensor) -> Tensor:
+    """Return estimates of the bound ``[C, S]`` at ``params[C, Q]``, one for each pair of antithetic draws, always the same."""
+    generator = torch.Generator().manual_seed(1)
+    half = torch.randn(NUM_PAIRS, family.noise_size(density.num_params), generator=generator, dtype=torch.float64)
+    noise = torch.cat([half, -half]).to(params)
+
+    def terms(row: Tensor, z: Tensor) -> Tensor:
+        theta = family.draw(row, z)
+        return density.log_joint(theta, *density.data) - family.log_prob(row, theta)
+
+    size = max(1, MAX_ELEMENTS // (4 * max(1, density.num_data)))
+    found = torch.stack([vmap(lambda z, row=row: terms(row, z), chunk_size=size)(noise) for row in params])
+    return found.nan_to_num(-torch.inf).unflatten(1, (2, NUM_PAIRS)).mean(1).detach()
+
+
+def has_settled(before: Tensor, now: Tensor) -> bool:
+    """Tell whether a search raised no bound ``[C, S]`` by more than 0.02 nats and three of its standard errors."""
+    rise = now - before
+    error = rise.std(1) / rise.shape[1] ** 0.5
+    return bool((rise.mean(1) <= torch.maximum(3 * error, torch.full_like(error, SETTLED))).all())
+
+
+type _Evaluate = Callable[[Tensor], tuple[Tensor, Tensor]]
+
+
+def _frame(density: LogDensity, evaluate: _Evaluate, start: Tensor) -> Frame | None:
+    noise = torch.randn(NUM_DRAWS // 2, len(start), generator=torch.Generator().manual_seed(0)).to(start)
+    noise = torch.cat([noise, -noise])
+    path = _path(evaluate, start)
+    best, highest = None, -float("inf")
+    for theta in [_newton(density, evaluate, path[-1]), *reversed(path)]:
+        frame = _laplace(density, theta)
+        if frame is None:
+            continue
+        value, _ = density.value_and_grad(frame.loc + noise @ frame.root.mT, *density.data)
+        ratios = value.nan_to_num(-torch.inf) + 0.5 * noise.square().sum(1)  # of the densities, up to a constant
+        bound = float(ratios.mean() + frame.root.diagonal().log().sum())
+        if bound > highest or best is None:
+            best, highest = frame, bound
+        if float(ratios.std()) < CLOSE:
+            break
+    return best
+
+
+def _path(evaluate: _Evaluate, start: Tensor) -> list[Tensor]:
+    """Return some points of the way from a start ``[P]`` uphill, each higher than the one before."""
+    rising: list[Tensor] = [start]
+    highest = -float("inf")
+
+    def remembered(theta: Tensor) -> tuple[Tensor, Tensor]:
+        nonlocal highest
+        value, gradient = evaluate(theta)
+        if bool(value.isfinite().all()) and float(value[0]) > highest:
+            rising.append(theta[0])
+            highest = float(value[0])
+        return value, gradient
+
+    end = lbfgs(remembered, start[None], LBFGS_STEPS, TOLERANCE)
+    places = torch.linspace(0, len(rising) - 1, min(NUM_CANDIDATES, len(rising))).round().long().unique()
+    return [*(rising[int(place)] for place in places), end.theta[0]]
+
+
+def _newton(density: LogDensity, evaluate: _Evaluate, theta: Tensor) -> Tensor:
+    """Return where Newton's method, with eigenvalues by their size and halved steps, ends from ``theta[P]``."""
+    value, gradient = evaluate(theta[None])
+    for _ in range(NEWTON_STEPS):
+        frame = _laplace(density, theta)
+        if frame is None:
+            break
+        step = frame.root @ (frame.root.mT @ gradient[0])
+        if not float(step @ gradient[0]) > 1e-10:  # nats that another step would gain
+            break
+        for _ in range(30):
+            trial = evaluate((theta + step)[None])
+            if bool(trial[0].isfinite()) and float(trial[0]) >= float(value) and bool(trial[1].isfinite().all()):
+                break
+            step = step / 2
+        else:
+            break
+        theta, (value, gradient) = theta + step, trial
+    return theta
+
+
+def _laplace(density: LogDensity, theta: Tensor) -> Frame | None:
+    """Return the Gaussian at ``theta[P]`` whose precision is minus the Hessian, eigenvalues by their size; None without one."""
+    gradient = grad(lambda at: density.log_joint(at, *density.data))
+    unit = torch.eye(len(theta), dtype=theta.dtype, device=theta.device)
+    try:
+        hessian = vmap(lambda v: jvp(gradient, (theta,), (v,))[1], chunk_size=64)(unit)
+    except Exception:  # the model may hold operations without a second derivative, or that cannot be batched
+        return None
+    if not bool(hessian.isfinite().all()):
+        return None
+    size = (
+        hessian.diagonal().abs().clamp(min=torch.finfo(theta.dtype).tiny).rsqrt()
+    )  # columns of data may differ in scale
+    values, vectors = torch.linalg.eigh(0.5 * (hessian + hessian.mT) * size * size[:, None])
+    values = values.abs()
+    values = values.clamp(min=float(values.max()) * LEAST_CURVATURE)
+    half = size[:, None] * vectors * values.rsqrt()
+    covariance = half @ half.mT
+    root, failed = torch.linalg.cholesky_ex(covariance)
+    if int(failed) or not bool(root.isfinite().all()):
+        return None
+    precision = ((vectors / size[:, None]) ** 2 * values).sum(1)
+    return Frame(theta.detach(), root, precision.rsqrt())
