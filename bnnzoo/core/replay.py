@@ -146,7 +146,7 @@ def _batchable_layers() -> Iterator[None]:
 def isolated(seed: int, device: torch.device) -> Iterator[None]:
     """Run model code with its own random stream and parameter store, and leave the global ones as they were."""
     devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices), pyro.get_param_store().scope(), _on(device), alone():
+    with torch.random.fork_rng(devices), pyro.get_param_store().scope(), _on(device):
         reseed(seed, device)
         yield
 
@@ -195,7 +195,13 @@ def discover(
     dtype = dtype or torch.get_default_dtype()
     for attempt in range(MAX_TRACES):
         found = _Discovery()
-        with _default_dtype(dtype), isolated(seed + attempt, device), torch.enable_grad(), called_modules() as modules:
+        with (
+            alone(),
+            _default_dtype(dtype),
+            isolated(seed + attempt, device),
+            torch.enable_grad(),
+            called_modules() as modules,
+        ):
             try:
                 with found:
                     nodes = _nodes(model, data)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import RLock
 
 import torch
 from pyro.poutine.condition_messenger import ConditionMessenger
@@ -36,9 +37,18 @@ HANDLERS = {
 """Pyro's handlers that make another model of a model, by their names."""
 
 
+_LOCK = RLock()
+
+
 @contextmanager
 def alone() -> Iterator[None]:
-    """Run models outside of Pyro's handlers and plates in which bnnzoo was called."""
+    """Run a model outside of Pyro's handlers and plates in which bnnzoo was called, one thread at a time: they belong to all."""
+    with _LOCK, _emptied():
+        yield
+
+
+@contextmanager
+def _emptied() -> Iterator[None]:
     if not (_PYRO_STACK or _DIM_ALLOCATOR._stack):
         yield
         return

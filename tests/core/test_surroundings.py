@@ -1,5 +1,7 @@
 """What is around a call of bnnzoo does not reach the model; what a condition gives is an outcome or a constant."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pyro
 import pyro.distributions as dist
@@ -44,6 +46,19 @@ def test_fits_and_predictions_inside_of_pyros_own_contexts_are_those_outside() -
     for other in (inside, scaled):
         for group in ("posterior_predictive", "log_likelihood", "conditional", "sample_stats"):
             assert other[group].to_dataset().identical(tree[group].to_dataset())
+
+
+def test_models_run_one_thread_at_a_time() -> None:
+    posterior = fitted()
+    theta = posterior.draws(8)[0]
+    expected = torch.stack([posterior.density.log_joint(point, Y) for point in theta])
+
+    def evaluate(_: int) -> Tensor:
+        return torch.stack([posterior.density.log_joint(point, Y) for point in theta])
+
+    with ThreadPoolExecutor(4) as executor:
+        for found in executor.map(evaluate, range(24)):
+            assert torch.equal(found, expected)
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from bnnzoo.core.settings import Count, Positive
 from bnnzoo.core.sites import ModelError, is_subsample
 from bnnzoo.core.stored import Owner
 from bnnzoo.core.streamed import num_held
+from bnnzoo.core.surroundings import alone
 from bnnzoo.core.types import Model
 from bnnzoo.inference.optimise.batches import batches_of
 from bnnzoo.inference.optimise.observers import StepProgress
@@ -98,7 +99,7 @@ class GuidePosterior(StoredPosterior):
         """
         density = owner.density
         validation = nullcontext() if density.has_data else pyro.validation_enabled(False)
-        with isolated(owner.info.seed, density.device), validation:
+        with alone(), isolated(owner.info.seed, density.device), validation:
             guide = SVI(guide=_guide_to_rebuild(state["guide"], owner))._own_guide(density.model)
             guide(*density.data)
             params = pyro.get_param_store().get_state()
@@ -108,7 +109,7 @@ class GuidePosterior(StoredPosterior):
 
     @contextmanager
     def _store(self) -> Iterator[None]:
-        with pyro.get_param_store().scope(self.params):
+        with alone(), pyro.get_param_store().scope(self.params):
             yield
 
     def _draw(self) -> Tensor:
@@ -181,7 +182,7 @@ class SVI:
         ValueError
             If mini-batches are asked for of a model without rows.
         """
-        with isolated(context.seed, density.device):
+        with alone(), isolated(context.seed, density.device):
             guide = self._own_guide(density.model)
             guide(*density.data)
             _refuse_missing_sites(guide, density)

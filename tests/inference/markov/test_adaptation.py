@@ -16,7 +16,10 @@ from bnnzoo.inference.markov.adaptation import (
     observe,
     pooled_moments,
     restart_step_size,
+    retuned_step_size,
     search_step_size,
+    settle_step_size,
+    settling_from,
     update_step_size,
     window_ends,
 )
@@ -94,6 +97,43 @@ def test_dual_averaging_restarts_at_its_average() -> None:
     assert float(again.count) == 0.0
 
 
+@pytest.mark.parametrize("limit", [0.005, 0.3, 1.0, 20.0])
+@pytest.mark.parametrize("num_draws", [150, 300])
+def test_the_step_follows_a_mass_matrix_that_changes_in_the_last_window(limit: float, num_draws: int) -> None:
+    """Acceptance falls from 1 to 0 around a step of ``limit``, 1 until the last window; it is noisy, as trajectories are."""
+
+    def rate(step: Tensor, limit: float) -> Tensor:
+        return 1 / (1 + (step / limit) ** 4)
+
+    generator = torch.Generator().manual_seed(0)
+    state = initial_step_size(torch.tensor(0.1, dtype=torch.float64))
+    for edge, number in ((1.0, 400), (limit, num_draws)):
+        for draw in range(number):
+            settling = edge is limit and draw >= number * 2 // 3
+            step = (state.log_average if settling else state.log_step).exp()
+            noise = 0.15 * torch.randn((), generator=generator, dtype=torch.float64)
+            acceptance = (rate(step, edge) + noise).clamp(0, 1)
+            state = (settle_step_size if settling else update_step_size)(state, acceptance, 0.8)
+        state = retuned_step_size(state, torch.tensor(3.0), first=False) if edge is not limit else state
+    assert float(rate(state.log_average.exp(), limit)) == pytest.approx(0.85, abs=0.06)
+
+
+def test_only_the_first_mass_matrix_rescales_the_step() -> None:
+    state = update_step_size(initial_step_size(torch.tensor(0.1)), torch.tensor(0.9), 0.8)
+    for first, factor in ((True, 3.0), (False, 1.0)):
+        again = retuned_step_size(state, torch.tensor(3.0), first)
+        torch.testing.assert_close(again.log_step.exp(), factor * state.log_average.exp())
+        assert float(again.count) == 0.0
+
+
+def test_a_chain_that_stands_still_is_given_ever_shorter_steps() -> None:
+    state = initial_step_size(torch.tensor(0.1, dtype=torch.float64))._replace(log_average=torch.tensor(0.0).double())
+    for _ in range(50):
+        state = settle_step_size(state, torch.tensor(0.0), 0.8)
+    assert float(state.log_average) == pytest.approx(-50 * 0.1 * 0.85)
+    assert float(settle_step_size(state, torch.tensor(0.85), 0.8).log_average) == pytest.approx(-50 * 0.1 * 0.85)
+
+
 @pytest.mark.parametrize("begin", [1e-4, 0.1, 50.0])
 @pytest.mark.parametrize("shape", [(), (2,)])
 def test_the_search_ends_within_a_factor_of_two(begin: float, shape: tuple[int, ...]) -> None:
@@ -109,3 +149,11 @@ def test_windows_cover_warm_up_and_leave_room_at_both_ends(num_warmup: int) -> N
         assert ends == ()
         return
     assert list(ends) == sorted(set(ends)) and ends[0] > 0 and ends[-1] < num_warmup
+    assert num_warmup - ends[-1] >= 0.15 * num_warmup - 1
+
+
+@pytest.mark.parametrize("num_warmup", [0, 1, 2, 10, 19, 20, 60, 149, 150, 500, 1000, 2000])
+def test_the_step_size_settles_at_the_end_of_warm_up_and_after_dual_averaging(num_warmup: int) -> None:
+    last = max(window_ends(num_warmup), default=0)
+    assert last < settling_from(num_warmup)
+    assert num_warmup < 2 or settling_from(num_warmup) < num_warmup

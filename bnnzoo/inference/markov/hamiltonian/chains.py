@@ -232,7 +232,7 @@ def _close_window(chain: Chain, plan: Plan, ends: tuple[int, ...]) -> None:
     """Give a chain the mass matrix estimated in the window that ends now, and forget the window."""
     learnt, new = chain.adaptation, metric_from(chain.adaptation.moments)
     growth = growth_of_narrowest(plan.metric, new)
-    step = retuned_step_size(learnt.step, growth, ends.index(int(chain.counters.draws)), len(ends) - 1)
+    step = retuned_step_size(learnt.step, growth, int(chain.counters.draws) == ends[1])
     empty = pytree.tree_map(torch.zeros_like, learnt.moments)
     _write(plan.metric, new)
     _write(learnt, Adaptation(step.log_step.exp(), step, empty))

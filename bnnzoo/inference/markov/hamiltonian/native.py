@@ -57,6 +57,8 @@ class Schedule(NamedTuple):
     ----------
     num_warmup : Tensor
         Draws of warm-up.
+    settle_from : Tensor
+        At which the step size begins to settle.
     collect_from, collect_until : Tensor
         At which moments begin and end to be collected.
     until : Tensor
@@ -66,6 +68,7 @@ class Schedule(NamedTuple):
     """
 
     num_warmup: Tensor
+    settle_from: Tensor
     collect_from: Tensor
     collect_until: Tensor
     until: Tensor
@@ -165,7 +168,7 @@ def _kept(chain: Chain, plan: Plan, target: float) -> Chain:
     count = counters.draws
     stages = (
         count < schedule.num_warmup,
-        count == schedule.num_warmup - 1,
+        count >= schedule.settle_from,
         (count >= schedule.collect_from) & (count < schedule.collect_until),
     )
     learnt, stats = learn(chain.end, chain.trajectory, plan.metric, chain.adaptation, *stages, target)

@@ -7,7 +7,13 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from bnnzoo.inference.markov.adaptation import identity_metric, initial_adaptation, search_step_size, window_ends
+from bnnzoo.inference.markov.adaptation import (
+    identity_metric,
+    initial_adaptation,
+    search_step_size,
+    settling_from,
+    window_ends,
+)
 from bnnzoo.inference.markov.chains import INITIAL_STEP_SIZE
 from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Phase, energy
 from bnnzoo.inference.markov.hamiltonian.native import Chain, Counters, Plan, Schedule
@@ -117,7 +123,8 @@ def _schedule(settings: HamiltonianSettings) -> Schedule:
     ends, total = window_ends(settings.num_warmup), settings.num_warmup + settings.num_draws
     first, last = (ends[0], ends[-1]) if ends else (0, 0)
     until = ends[0] if ends else total
-    return Schedule(*(torch.tensor(n) for n in (settings.num_warmup, first, last, until, settings.num_warmup)))
+    settle = settling_from(settings.num_warmup)
+    return Schedule(*(torch.tensor(n) for n in (settings.num_warmup, settle, first, last, until, settings.num_warmup)))
 
 
 def _of_one(state: Any) -> Any:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.func import vmap
 from torch.utils import _pytree as pytree
 
-from bnnzoo.inference.markov.adaptation import Adaptation, observe, update_step_size
+from bnnzoo.inference.markov.adaptation import Adaptation, observe, settle_step_size, settling_from, update_step_size
 from bnnzoo.inference.markov.hamiltonian.kernel import (
     Kernel,
     Metric,
@@ -70,17 +70,20 @@ def learn(
     metric: Metric,
     state: Adaptation,
     warm: Tensor,
-    last: Tensor,
+    settling: Tensor,
     collecting: Tensor,
     target: float,
 ) -> tuple[Adaptation, Tensor]:
     """Return the adaptation of one chain after a finished trajectory, and the statistics ``[7]`` of its draw.
 
-    ``warm`` says whether the step size adapts, ``last`` whether for the last time, ``collecting`` whether moments are updated.
+    ``warm`` says whether the step size adapts, ``settling`` whether it is dual averaging's average that moves, ``collecting``
+    whether moments are updated.
     """
     proposal, acceptance = trajectory.proposal, end.sum_acceptance / end.num_steps
-    step = _where(warm, update_step_size(state.step, acceptance, target), state.step)
-    tuned = torch.where(last, step.log_average, step.log_step).exp()
+    settled = settle_step_size(state.step, acceptance, target)
+    step = _where(settling, settled, update_step_size(state.step, acceptance, target))
+    step = _where(warm, step, state.step)
+    tuned = torch.where(settling, step.log_average, step.log_step).exp()
     moments = _where(collecting, observe(state.moments, proposal.theta, proposal.gradient), state.moments)
     learnt = Adaptation(torch.where(warm, tuned, state.step_size), step, moments)
     path = end.num_steps, trajectory.depth, end.diverging
@@ -133,7 +136,7 @@ def _where(condition: Tensor, yes: Any, no: Any) -> Any:
 def stages_of(
     counts: Tensor, num_warmup: int, ends: tuple[int, ...], device: torch.device
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return which chains adapt their step size, which do so for the last time, and which collect moments."""
+    """Return which chains adapt their step size, which settle it, and which collect moments."""
     first, last = (ends[0], ends[-1]) if ends else (0, 0)
-    stages = counts < num_warmup, counts == num_warmup - 1, (counts >= first) & (counts < last)
+    stages = counts < num_warmup, counts >= settling_from(num_warmup), (counts >= first) & (counts < last)
     return stages[0].to(device), stages[1].to(device), stages[2].to(device)

@@ -24,15 +24,15 @@ def close_windows(
     latest = counts[chains]
     ends_window = torch.isin(latest, torch.tensor(ends[1:], dtype=latest.dtype))
     for chain in chains[ends_window].tolist():
-        _close_window(metric, adaptation, chain, ends.index(int(counts[chain])), len(ends) - 1)
+        _close_window(metric, adaptation, chain, int(counts[chain]) == ends[1])
 
 
-def _close_window(metric: Metric, adaptation: Adaptation, chain: int, window: int, last: int) -> None:
+def _close_window(metric: Metric, adaptation: Adaptation, chain: int, first: bool) -> None:
     """Give one chain the mass matrix estimated in the window that ends now, and forget the window."""
     learnt: Adaptation = _of_chain(adaptation, chain)
     new = metric_from(learnt.moments)
     growth = growth_of_narrowest(_of_chain(metric, chain), new)
-    step = retuned_step_size(learnt.step, growth, window=window, last=last)
+    step = retuned_step_size(learnt.step, growth, first)
     empty = pytree.tree_map(torch.zeros_like, learnt.moments)
     _write_chain(metric, chain, new)
     _write_chain(adaptation, chain, Adaptation(step.log_step.exp(), step, empty))

@@ -18,7 +18,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.inference.markov.adaptation import (
     StepSize,
     initial_step_size,
-    restart_step_size,
+    retuned_step_size,
     search_step_size,
     update_step_size,
 )
@@ -187,12 +187,11 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
 
     def _rescale(self, scale: Tensor) -> None:
         """Restart the tuning of the step size and, after the first window, of the length."""
-        first, last = self._in_first_window(), self.state.iteration == self._ends[-1]
-        step_size = self.state.step_size
-        if first or not last:
-            growth = (self.state.scale / scale).max() if first else torch.ones_like(step_size)
-            self.tuning = self.tuning._replace(tuner=restart_step_size(self.tuning.tuner, growth))
-            self.state = self.state._replace(step_size=self.tuning.tuner.log_step.exp())
+        first = self._in_first_window()
+        growth = (self.state.scale / scale).max()
+        tuner = retuned_step_size(self.tuning.tuner, growth, first)
+        self.tuning = self.tuning._replace(tuner=tuner)
+        self.state = self.state._replace(step_size=tuner.log_step.exp())
         if first and self.settings.trajectory_length is None:  # lengths in the old units carry little information
             length = initial_length(self.dynamics.quarter_period(self.num_params))
             self.tuning = self.tuning._replace(length=length)
