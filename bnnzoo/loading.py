@@ -12,6 +12,7 @@ from bnnzoo.core.minibatch import usable_device
 from bnnzoo.core.posterior import Draws, Gaussian, Mixture, Posterior
 from bnnzoo.core.saving import open_fit
 from bnnzoo.core.stored import Stored
+from bnnzoo.core.surroundings import one_at_a_time
 from bnnzoo.core.types import Model
 from bnnzoo.inference.ensembles.weighted import WeightedMembers
 from bnnzoo.inference.variational.dropout import DropoutPosterior
@@ -42,6 +43,7 @@ KINDS: tuple[type[Stored], ...] = (
 """What a file may hold, by the names of the classes: a file never says what to import."""
 
 
+@one_at_a_time
 def load(
     path: str | Path,
     model: Model,

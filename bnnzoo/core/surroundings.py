@@ -1,7 +1,9 @@
 """What is going on around a call of bnnzoo, and must not reach the models that it runs."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from threading import RLock
 
 import torch
@@ -18,7 +20,7 @@ from pyro.poutine.uncondition_messenger import UnconditionMessenger
 
 from bnnzoo.core.sites import ModelError
 
-__all__ = ["GIVEN", "alone", "is_given", "refuse_autocast", "refuse_surroundings"]
+__all__ = ["GIVEN", "alone", "is_given", "one_at_a_time", "refuse_autocast", "refuse_surroundings"]
 
 GIVEN = "bnnzoo_given"
 """Marks a site whose value comes from ``poutine.condition`` and not from its own statement."""
@@ -37,7 +39,32 @@ HANDLERS = {
 """Pyro's handlers that make another model of a model, by their names."""
 
 
-_LOCK = RLock()
+_LOCK, _CALLS = RLock(), RLock()
+
+
+def _renew() -> None:
+    """Make new locks in a process that was forked while another thread held them."""
+    global _LOCK, _CALLS
+    _LOCK, _CALLS = RLock(), RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
+
+
+def one_at_a_time[**Arguments, Result](function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Let threads take turns with the calls of a function: torch's random stream, default dtype and transforms belong to all.
+
+    A call inside a call goes on. Workers of an executor are not called through such functions, so that none waits for its
+    caller.
+    """
+
+    @wraps(function)
+    def in_turn(*args: Arguments.args, **named: Arguments.kwargs) -> Result:
+        with _CALLS:
+            return function(*args, **named)
+
+    return in_turn
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from bnnzoo.core.scales import warn_of_scales
 from bnnzoo.core.settings import Seed, check_argument, check_settings
 from bnnzoo.core.sites import ModelError
 from bnnzoo.core.sizes import refuse_beyond_memory
+from bnnzoo.core.surroundings import one_at_a_time
 from bnnzoo.core.types import Model
 from bnnzoo.core.verdict import troubles
 from bnnzoo.inference.config import run_method
@@ -34,6 +35,7 @@ SPREAD = frozenset({"num_chains", "num_members", "num_restarts"})
 """Settings that count independent parts of a fit: what a method with one of them sends to an executor."""
 
 
+@one_at_a_time
 def fit(
     model: Model,
     method: Method,

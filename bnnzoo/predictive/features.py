@@ -13,10 +13,12 @@ from bnnzoo.core.network import Network
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.replay import call_network
 from bnnzoo.core.selection import last_layer
+from bnnzoo.core.surroundings import one_at_a_time
 
 __all__ = ["features"]
 
 
+@one_at_a_time
 def features(
     posterior: Posterior,
     x: Any,

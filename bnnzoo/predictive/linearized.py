@@ -11,6 +11,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.outputs import linearized
 from bnnzoo.core.posterior import Gaussian, Mixture, Posterior
 from bnnzoo.core.readout import UnreadableLikelihood, read
+from bnnzoo.core.surroundings import one_at_a_time
 from bnnzoo.predictive.rows import new_data
 
 __all__ = ["function_moments", "row_densities", "row_density", "rows_density"]
@@ -87,6 +88,7 @@ def rows_density(posterior: Posterior, densities: tuple[LogDensity, ...]) -> Log
     return densities[0] if isinstance(densities[0], PredictiveDensity) else posterior.density
 
 
+@one_at_a_time
 def function_moments(posterior: Gaussian, *inputs: Any) -> tuple[Tensor, Tensor]:
     r"""Return mean ``[B, K]`` and covariance ``[B, K, B, K]`` of the linearised outputs: a Gaussian process.
 

@@ -18,6 +18,7 @@ from bnnzoo.core.posterior import Gaussian, Posterior
 from bnnzoo.core.readout import UnreadableLikelihood, read
 from bnnzoo.core.restricted import restricted
 from bnnzoo.core.sites import innermost
+from bnnzoo.core.surroundings import one_at_a_time
 from bnnzoo.core.types import Data
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.latent import numpy_arrays
@@ -41,6 +42,7 @@ class _Block:
         return self.mean[..., 0], self.covariance[..., 0, 0]
 
 
+@one_at_a_time
 def marginal_predictive(posterior: Posterior, *inputs: Any) -> xr.DataTree:
     r"""Return p(y | x, data) of a model linearised at its Laplace approximation's mode, in closed form.
 

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import xarray as xr
 
 from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.surroundings import one_at_a_time
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.arguments import (
     in_order,
@@ -23,6 +24,7 @@ from bnnzoo.predictive.linearized import row_densities
 __all__ = ["measure_predictions"]
 
 
+@one_at_a_time
 def measure_predictions(
     posterior: Posterior,
     measure: Callable[[xr.DataTree], xr.Dataset | xr.DataArray],

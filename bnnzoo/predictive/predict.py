@@ -14,6 +14,7 @@ from bnnzoo.core.layer_chain import layer_chain
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.row_source import is_out_of_memory
 from bnnzoo.core.streamed import StreamedDensity
+from bnnzoo.core.surroundings import one_at_a_time
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.arguments import (
     in_order,
@@ -41,6 +42,7 @@ MANY_NUMBERS = 2**24
 """Draws x rows from which on the size of a tree is compared with the memory that is free."""
 
 
+@one_at_a_time
 def posterior_predictive(
     posterior: Posterior,
     *data: Any,
@@ -142,6 +144,7 @@ def posterior_predictive(
     return _tree(draws, groups, labels, densities)
 
 
+@one_at_a_time
 def predict(
     posterior: Posterior,
     *data: Any,
@@ -225,6 +228,7 @@ def predict(
     return _tree(draws, _latent(draws, weights, labels, kept) | about, labels, densities)
 
 
+@one_at_a_time
 def to_datatree(
     posterior: Posterior,
     *,

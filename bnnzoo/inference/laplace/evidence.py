@@ -12,6 +12,7 @@ from torch import Tensor
 from bnnzoo.core.method import Method
 from bnnzoo.core.posterior import Gaussian
 from bnnzoo.core.settings import Count, Positive, check_argument
+from bnnzoo.core.surroundings import one_at_a_time
 from bnnzoo.core.types import Model
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.fit import fit
@@ -28,6 +29,7 @@ __all__ = ["EvidenceMaximum", "log_marginal_likelihood", "maximise_evidence"]
 FIRST_FACTOR = 4.0  # by which a hyperparameter is first multiplied and divided
 
 
+@one_at_a_time
 def log_marginal_likelihood(posterior: Gaussian) -> Tensor:
     r"""Return the Laplace estimate of the log evidence ``[]``.
 
@@ -77,6 +79,7 @@ class EvidenceMaximum:
     path: tuple[tuple[Mapping[str, float], float], ...]
 
 
+@one_at_a_time
 def maximise_evidence(
     model_of: Callable[..., Model],
     method: Method,

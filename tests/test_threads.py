@@ -1,0 +1,51 @@
+"""Threads that fit and predict at the same time get what one thread gets, bit by bit."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import bnnzoo as bz
+
+NUM_THREADS = 8
+GENERATOR = torch.Generator().manual_seed(0)
+DATA = [(torch.randn(40, 2 + k % 2, generator=GENERATOR), torch.randn(40, generator=GENERATOR)) for k in range(4)]
+MODELS = [
+    bz.models.supervised(bz.models.mlp(2 + k % 2, (3,)), bz.priors.normal(1.0), bz.likelihoods.gaussian())
+    for k in range(4)
+]
+
+
+def fitted(k: int, seed: int) -> list[NDArray[np.floating]]:
+    method = (bz.MAP(num_steps=20, polish_steps=5), bz.MeanFieldVI(num_steps=20))[seed % 2]
+    return [bz.fit(MODELS[k], method, *DATA[k], seed=seed, progress=False).draws().numpy()]
+
+
+def test_fits_and_predictions_in_threads_are_those_of_one_thread() -> None:
+    method = bz.Laplace(bz.MAP(num_steps=30))
+    posteriors = [bz.fit(model, method, *data, progress=False) for model, data in zip(MODELS, DATA, strict=True)]
+
+    def predicted(k: int, seed: int) -> list[NDArray[np.floating]]:
+        tree = bz.predict(posteriors[k], DATA[k][0][:5], num_draws=20, seed=seed)
+        return [tree["predictions"]["y"].to_numpy(), tree["conditional"]["mean"].to_numpy()]
+
+    jobs = [(predicted, number % 4, number % 3) for number in range(64)] + [
+        (fitted, number % 4, number % 2) for number in range(8)
+    ]
+    order = np.random.default_rng(0).permutation(len(jobs))
+    jobs = [jobs[number] for number in order]
+    expected = {job: job[0](*job[1:]) for job in dict.fromkeys(jobs)}
+    state, dtype = torch.get_rng_state(), torch.get_default_dtype()
+    with ThreadPoolExecutor(NUM_THREADS) as pool:
+        found = list(pool.map(lambda job: job[0](*job[1:]), jobs))
+    for job, arrays in zip(jobs, found, strict=True):
+        assert all(np.array_equal(a, b) for a, b in zip(arrays, expected[job], strict=True)), job[1:]
+    assert torch.equal(torch.get_rng_state(), state) and torch.get_default_dtype() == dtype
+
+
+def test_a_fit_inside_a_pool_of_threads_does_not_wait_for_itself() -> None:
+    method = bz.MAP(num_members=2, num_steps=10, polish_steps=0)
+    with ThreadPoolExecutor(2) as pool:
+        posterior = bz.fit(MODELS[0], method, *DATA[0], executor=pool, progress=False)
+    assert posterior.theta.shape[1] == 2
