@@ -26,6 +26,7 @@ __all__ = [
     "pointwise_of",
     "prior_factors",
     "scaled_likelihood_of",
+    "scales_itself",
     "static_priors",
     "summed_by_row",
 ]
@@ -46,12 +47,23 @@ def pointwise_of(nodes: Mapping[str, Node], names: Iterable[str]) -> dict[str, T
 
 
 def scaled_likelihood_of(nodes: Mapping[str, Node], names: Iterable[str], num_data: int, like: Tensor) -> Tensor:
-    """Return the log likelihood ``[]`` of the named sites, scaled up from the B rows seen to all ``num_data``."""
+    """Return the log likelihood ``[]`` of the named sites, scaled up from the B rows seen to all ``num_data``.
+
+    Sites that their plate's ``subsample_size`` scales up are not scaled again.
+    """
     terms = pointwise_of(nodes, names)
-    scaled = [scaled_sum(nodes[name], value) for name, value in terms.items()]
     num_rows = summed_by_row(list(terms.values()), like).numel()
     factor = num_data / num_rows if num_rows else 1.0
-    return factor * sum(scaled, like.new_zeros(()))
+    scaled = [
+        (1.0 if scales_itself(nodes[name]) else factor) * scaled_sum(nodes[name], value)
+        for name, value in terms.items()
+    ]
+    return sum(scaled, like.new_zeros(()))
+
+
+def scales_itself(node: Node) -> bool:
+    """Tell whether a plate scales a site up from some rows to all, by Pyro's ``subsample_size``."""
+    return any(frame.full_size not in (None, frame.size) for frame in node["cond_indep_stack"])
 
 
 def log_prior_of(

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold
 
 from bnnzoo.core.method import Method
+from bnnzoo.core.parts import refuse_dependent_parts
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.settings import check_argument
 from bnnzoo.core.types import Data, Model
@@ -92,6 +93,8 @@ def kfold(
     """
     posterior, refits = _fitted(model, method, data, num_draws, seed, options)
     labels = _folds(posterior.density.num_data, num_folds, folds, stratify_by, group_by, seed)
+    smallest = int(np.unique(labels, return_counts=True)[1].min())
+    refuse_dependent_parts(posterior.density, len(labels) - smallest, "kfold", may_scale=False)
     refits.prepare([np.flatnonzero(labels == label) for label in np.unique(labels)], executor)
     return loo_kfold(refits.idata_orig, refits, pointwise=True, folds=labels)
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext, Need
+from bnnzoo.core.parts import refuse_dependent_parts
 from bnnzoo.core.posterior import Draws, FitInfo
 from bnnzoo.core.settings import Count, Positive, Range, check_settings
 from bnnzoo.core.streamed import value_and_grad_over_rows
@@ -173,6 +174,8 @@ class DeepEnsemble:
             raise ValueError("DeepEnsemble(repulsion=...) keeps members apart, but num_members=1: write 2 or more.")
         parts = split_rows(density, self.held_out, seed) if self.held_out else (density, None)
         refuse_batch_size("DeepEnsemble", self.batch_size, parts[0])
+        if self.anchored and self.batch_size is not None:  # whose batches also hold the numbers of the rows
+            refuse_dependent_parts(parts[0], self.batch_size, f"batch_size={self.batch_size}")
         if self.bootstrap:
             refuse_no_rows(parts[0], "bootstrap=True")
         return parts

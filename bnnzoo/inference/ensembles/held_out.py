@@ -11,6 +11,7 @@ from torch.func import vmap
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.fit_warnings import DegenerateWeightsWarning
 from bnnzoo.core.minibatch import has_rows, select
+from bnnzoo.core.parts import refuse_dependent_parts
 from bnnzoo.core.sites import ModelError
 from bnnzoo.core.streamed import num_held
 from bnnzoo.lowering.lowered import Lowered
@@ -83,7 +84,9 @@ def split_rows(density: LogDensity, fraction: float, seed: int) -> tuple[LogDens
         )
     order = torch.randperm(size, generator=torch.Generator().manual_seed(seed)).to(density.device)
     num_held_out = min(size - 1, max(1, round(fraction * size)))
-    return _part(density, order[num_held_out:].sort().values), _part(density, order[:num_held_out].sort().values)
+    parts = _part(density, order[num_held_out:].sort().values), _part(density, order[:num_held_out].sort().values)
+    refuse_dependent_parts(density, size - num_held_out, f"held_out={fraction}", may_scale=False)
+    return parts
 
 
 def _part(density: LogDensity, rows: Tensor) -> LogDensity:

@@ -12,6 +12,7 @@ from torch import Tensor
 from bnnzoo.core.conditioned import refuse_dependent_rows
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.minibatch import has_rows
+from bnnzoo.core.parts import refuse_dependent_parts
 from bnnzoo.core.row_source import LoaderRows
 from bnnzoo.core.settings import Count
 from bnnzoo.core.streamed import StreamedDensity, num_held, rows_of
@@ -278,3 +279,5 @@ def _refuse_no_rows(size: int, density: LogDensity) -> None:
             f"batch_size={size}, but no argument of the model has one row for each of its "
             f"{density.num_data} observations. Leave batch_size out."
         )
+    if size < density.num_data:
+        refuse_dependent_parts(density, size, f"batch_size={size}")
