@@ -1,13 +1,15 @@
 """Units in which a bound is maximised: a centre and scales near the posterior, from curvature or from an earlier fit."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
-from torch.func import grad, jvp, vmap
+from torch.func import grad, vjp, vmap
 
-from bnnzoo.core.covariance import Covariance, Diagonal
+from bnnzoo.core.covariance import Covariance, Dense, Diagonal
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.streamed import StreamedDensity
 from bnnzoo.inference.optimise.lbfgs import lbfgs
@@ -28,8 +30,8 @@ CLOSE = 0.5
 NUM_PAIRS, SETTLED = 256, 0.02
 """Pairs of draws by which the bound is compared before and after a search, and the nats by which it may still rise."""
 
-LEAST_CURVATURE = 1e-12
-"""Smallest eigenvalue of a Hessian, relative to the largest."""
+LEAST_CURVATURE = 1e4
+"""Smallest eigenvalue of a Hessian, relative to the largest and in rounding errors."""
 
 
 class Frame(NamedTuple):
@@ -66,11 +68,21 @@ class FramedGaussian(Framed, GaussianFamily, Protocol):
 
 def frame_of(loc: Tensor, covariance: Covariance, before: Frame | None = None) -> Frame:
     """Return the frame ``[P]`` of a fitted Gaussian; its directions stay those of the frame before where it has none."""
-    dense = covariance.dense()
     if isinstance(covariance, Diagonal) and before is not None:
-        return Frame(loc, before.root, dense.diagonal().sqrt())
-    root = torch.linalg.cholesky(dense)
-    return Frame(loc, root, torch.cholesky_inverse(root).diagonal().rsqrt())
+        return Frame(loc, before.root, covariance.diagonal().sqrt())
+    double = covariance.scale_tril.double() if isinstance(covariance, Dense) else _root(covariance.dense())
+    return Frame(loc, double.to(loc), torch.cholesky_inverse(double).diagonal().rsqrt().to(loc))
+
+
+def _root(covariance: Tensor) -> Tensor:
+    """Return the Cholesky factor of ``covariance[P, P]`` in double precision, even if rounding has left it singular."""
+    size = covariance.double().diagonal().sqrt()
+    correlation = covariance.double() / (size * size[:, None])
+    values, vectors = torch.linalg.eigh(correlation)
+    values = values.clamp(min=float(values.max()) * torch.finfo(covariance.dtype).eps)
+    # The R of a QR decomposition of half a covariance is its Cholesky factor, which needs no square of the rounding errors.
+    upper = torch.linalg.qr((size[:, None] * vectors * values.sqrt()).mT).R
+    return upper.mT * upper.diagonal().sign()
 
 
 def stacked(frames: Sequence[Frame]) -> Frame:
@@ -190,24 +202,41 @@ def _newton(density: LogDensity, evaluate: _Evaluate, theta: Tensor) -> Tensor:
 
 def _laplace(density: LogDensity, theta: Tensor) -> Frame | None:
     """Return the Gaussian at ``theta[P]`` whose precision is minus the Hessian, eigenvalues by their size; None without one."""
-    gradient = grad(lambda at: density.log_joint(at, *density.data))
-    unit = torch.eye(len(theta), dtype=theta.dtype, device=theta.device)
-    try:
-        hessian = vmap(lambda v: jvp(gradient, (theta,), (v,))[1], chunk_size=64)(unit)
-    except Exception:  # the model may hold operations without a second derivative, or that cannot be batched
+    hessian = _hessian(density, theta)
+    if hessian is None or not bool(hessian.isfinite().all()):
         return None
-    if not bool(hessian.isfinite().all()):
-        return None
+    least = LEAST_CURVATURE * torch.finfo(hessian.dtype).eps
+    hessian = hessian.double()
     size = (
         hessian.diagonal().abs().clamp(min=torch.finfo(theta.dtype).tiny).rsqrt()
     )  # columns of data may differ in scale
     values, vectors = torch.linalg.eigh(0.5 * (hessian + hessian.mT) * size * size[:, None])
     values = values.abs()
-    values = values.clamp(min=float(values.max()) * LEAST_CURVATURE)
-    half = size[:, None] * vectors * values.rsqrt()
-    covariance = half @ half.mT
-    root, failed = torch.linalg.cholesky_ex(covariance)
-    if int(failed) or not bool(root.isfinite().all()):
+    values = values.clamp(min=float(values.max()) * least)
+    # The R of a QR decomposition of half a covariance is its Cholesky factor, which needs no square of the rounding errors.
+    upper = torch.linalg.qr((size[:, None] * vectors * values.rsqrt()).mT).R
+    root = (upper.mT * upper.diagonal().sign()).to(theta)
+    scale = ((vectors / size[:, None]) ** 2 * values).sum(1).rsqrt().to(theta)
+    if not bool(root.isfinite().all() and scale.isfinite().all() and (root.diagonal() > 0).all() and (scale > 0).all()):
         return None
-    precision = ((vectors / size[:, None]) ** 2 * values).sum(1)
-    return Frame(theta.detach(), root, precision.rsqrt())
+    return Frame(theta.detach(), root, scale)
+
+
+def _hessian(density: LogDensity, theta: Tensor) -> Tensor | None:
+    """Return the Hessian ``[P, P]`` of the log joint density, in double precision unless the model holds tensors in single."""
+    data = tuple(v.double() if isinstance(v, Tensor) and v.is_floating_point() else v for v in density.data)
+    double = replace(density, dtype=torch.float64, data=data) if type(density) is LogDensity else density
+    for each, at in ((double, theta.double()), (density, theta)):
+        try:
+            # Reverse mode twice: in forward mode torch promotes single precision to double halfway.
+            _, transposed = vjp(grad(partial(_log_joint, each)), at)[:2]
+            unit = torch.eye(len(at), dtype=at.dtype, device=at.device)
+            (hessian,) = vmap(transposed, chunk_size=64)(unit)
+            return hessian.detach()
+        except Exception:  # no second derivative, no batch, or tensors of the model's own in single precision
+            continue
+    return None
+
+
+def _log_joint(density: LogDensity, theta: Tensor) -> Tensor:
+    return density.log_joint(theta, *density.data)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import bnnzoo as bz
+from bnnzoo.core.covariance import Dense, LowRankPlusDiagonal
 from bnnzoo.core.density import build_density
 from bnnzoo.inference import FlowVI, FullRankVI, LowRankVI, MeanFieldVI, fit
 from bnnzoo.inference.variational.frame import Frame, frame_of, frames_near, has_settled, mean_bound
@@ -67,6 +68,40 @@ def test_the_first_model_of_every_course() -> None:
         assert float(draws["mu"].std()) == pytest.approx(float(y.std()) / 20, rel=0.06)
         assert float(draws["sigma"].mean()) == pytest.approx(float(y.std()), rel=0.01)
         assert posterior.info.config["converged"] and posterior.info.config["num_steps"] <= 3500
+
+
+def regression(x: Tensor, y: Tensor) -> None:
+    w = pyro.sample("w", dist.Normal(0.0, 1000.0).expand([2]).to_event(1))
+    sigma = pyro.sample("sigma", dist.HalfCauchy(20.0))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Normal(w[0] + w[1] * x, sigma), obs=y)
+
+
+def test_single_precision_finds_what_double_precision_finds() -> None:
+    x = 1960 + 20 * torch.randn(80, generator=generator())
+    y = 154 + 0.2 * (x - 1960) + 8 * torch.randn(80, generator=generator().manual_seed(1))
+    double = frames_near(build_density(regression, x, y), torch.zeros(1, 3))
+    torch.set_default_dtype(torch.float32)  # that of most users; tests run in double precision
+    single = frames_near(build_density(regression, x.float(), y.float()), torch.zeros(1, 3))
+    assert double is not None and single is not None and single.root.dtype == torch.float32
+    unit = torch.eye(3, dtype=torch.float64)
+    torch.testing.assert_close(torch.linalg.solve(double.root[0], single.root[0].double()), unit, rtol=0, atol=0.01)
+    torch.testing.assert_close(single.scale.double(), double.scale, rtol=0.01, atol=0)
+    away = torch.linalg.solve(double.root[0], (single.loc - double.loc)[0])
+    assert float(away.abs().max()) < 0.05
+    posterior = fit(regression, MeanFieldVI(), x.float(), y.float(), progress=False)
+    assert posterior.loc.dtype == torch.float32 and posterior.info.config["converged"]
+    torch.testing.assert_close(posterior.covariance.diagonal().sqrt().double(), double.scale[0], rtol=0.03, atol=0)
+
+
+def test_a_fitted_gaussian_is_a_frame_in_single_precision_too() -> None:
+    x = torch.stack([torch.ones(100), torch.arange(1900.0, 2000.0), torch.arange(1900.0, 2000.0) ** 2], 1)
+    root = torch.linalg.cholesky(torch.linalg.inv(x.mT @ x / 9.0 + torch.eye(3) * 1e-6)).float()
+    loc = torch.zeros(3, dtype=torch.float32)
+    frame = frame_of(loc, Dense(root))
+    assert torch.equal(frame.root, root) and bool(frame.scale.isfinite().all())
+    low_rank = frame_of(loc, LowRankPlusDiagonal(root, root.diagonal() * 1e-6))  # its sum is singular after rounding
+    assert bool(low_rank.root.isfinite().all()) and bool((low_rank.scale > 0).all())
 
 
 def counts(x: Tensor, y: Tensor) -> None:
