@@ -192,7 +192,7 @@ def test_a_variational_fit_that_is_too_short_warns_and_a_long_one_does_not():
     with pytest.warns(inference.StillImprovingWarning, match="the elbo improved by"):
         bz.fit(
             target.model,
-            bz.MeanFieldVI(num_steps=500, learning_rate=1e-3, schedule="constant"),
+            bz.MeanFieldVI(num_steps=500, learning_rate=1e-3, schedule="constant", init_scale=0.1),
             *target.data,
             progress=False,
         )
@@ -212,8 +212,8 @@ def test_a_variational_fit_that_stopped_on_its_way_is_told():
     with pytest.warns(
         inference.StillImprovingWarning, match=r"the elbo would rise if 'mean' moved by \d+\.\d of its standard"
     ):
-        short = bz.fit(on_its_own_scale, bz.MeanFieldVI(), y, progress=False)
-    longer = bz.fit(on_its_own_scale, bz.MeanFieldVI(num_steps=10_000), y, progress=False)
+        short = bz.fit(on_its_own_scale, bz.MeanFieldVI(num_steps=2000, init_scale=0.1), y, progress=False)
+    longer = bz.fit(on_its_own_scale, bz.MeanFieldVI(num_steps=10_000, init_scale=0.1), y, progress=False)
     assert float(short.loc[0]) < 10 < 19 < float(longer.loc[0]) < 21
 
 

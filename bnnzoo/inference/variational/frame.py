@@ -134,7 +134,7 @@ def mean_bound(density: LogDensity, family: FramedGaussian, params: Tensor) -> T
 
 def has_settled(before: Tensor, now: Tensor) -> bool:
     """Tell whether a search raised no bound ``[C, S]`` by more than 0.02 nats and three of its standard errors."""
-    rise = now - before
+    rise = (now - before).nan_to_num(0.0)  # of minus infinity from minus infinity
     error = rise.std(1) / rise.shape[1] ** 0.5
     return bool((rise.mean(1) <= torch.maximum(3 * error, torch.full_like(error, SETTLED))).all())
 
@@ -158,7 +158,7 @@ def _frame(density: LogDensity, evaluate: _Evaluate, start: Tensor) -> Frame | N
             best, highest = frame, bound
         if float(ratios.std()) < CLOSE:
             break
-    return best
+    return best if highest > -float("inf") else None  # the density ends beside all of them
 
 
 def _path(evaluate: _Evaluate, start: Tensor) -> list[Tensor]:
