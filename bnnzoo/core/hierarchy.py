@@ -15,7 +15,7 @@ from bnnzoo.core.replay import Node, discover, log_prob
 from bnnzoo.core.sites import Site
 from bnnzoo.core.types import Model
 
-__all__ = ["given_sites", "has_weights", "hyperparameter_sites", "multiplying_sites", "scaling_sites"]
+__all__ = ["given_sites", "has_weights", "hyperparameter_sites", "is_real", "multiplying_sites", "scaling_sites"]
 
 STEP = 0.5  # in unconstrained space, at which sites are asked what they change
 
@@ -28,7 +28,7 @@ def has_weights(density: LogDensity) -> bool:
     if density.networks or any(site.is_weight for site in density.sites):
         return True
     own = ((site, [plate for plate in site.plates if plate is None]) for site in density.sites)
-    return any(_is_real(site) and len(axes) > 1 for site, axes in own)
+    return any(is_real(site) and len(axes) > 1 for site, axes in own)
 
 
 def multiplying_sites(density: LogDensity) -> dict[str, tuple[str, ...]]:
@@ -46,7 +46,7 @@ def multiplying_sites(density: LogDensity) -> dict[str, tuple[str, ...]]:
     >>> multiplying_sites(build_density(model, torch.ones(3)))
     {'tau': ('eta',)}
     """
-    effects = [site for site in density.sites if _is_real(site) and site.span.stop - site.span.start > 1]
+    effects = [site for site in density.sites if is_real(site) and site.span.stop - site.span.start > 1]
     others = [site for site in density.sites if site not in effects and not site.is_weight]
     if not effects or not others or has_weights(density) or not (density.observed or density.factors):
         return {}
@@ -100,7 +100,8 @@ def scaling_sites(density: LogDensity) -> dict[str, tuple[str, ...]]:
     return scales
 
 
-def _is_real(site: Site) -> bool:
+def is_real(site: Site) -> bool:
+    """Tell whether a site has the real numbers as support, so that its values are its unconstrained ones."""
     return site.shape == site.unconstrained_shape and site.support.is_discrete is False and _is_identity(site)
 
 

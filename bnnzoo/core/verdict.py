@@ -22,7 +22,7 @@ from bnnzoo.core.fit_warnings import (
     Trouble,
     told,
 )
-from bnnzoo.core.hierarchy import hyperparameter_sites, multiplying_sites
+from bnnzoo.core.hierarchy import hyperparameter_sites, multiplying_sites, scaling_sites
 from bnnzoo.core.mixing import mixing, worst_gap
 from bnnzoo.core.pareto import MAX_PARETO_K
 from bnnzoo.core.posterior import Draws, Gaussian, Posterior
@@ -195,6 +195,8 @@ def _of_approximation(posterior: Posterior, found: Accuracy) -> Iterator[Trouble
             f"a larger learning_rate, and standardise the data.",
         )
         return
+    if _is_told_of_its_joint_mode(posterior):
+        return
     k = "none can be computed" if math.isnan(found.k) else told(found.k, MAX_PARETO_K, 2)
     cannot = "" if found.k <= MAX_PARETO_K else f", and weights can correct it up to {MAX_PARETO_K}"
     yield Trouble(
@@ -204,9 +206,15 @@ def _of_approximation(posterior: Posterior, found: Accuracy) -> Iterator[Trouble
     )
 
 
+def _is_told_of_its_joint_mode(posterior: Posterior) -> bool:
+    """Tell whether a Laplace approximation of a non-centred hierarchy has said of itself what is wrong."""
+    config = posterior.info.config
+    return "curvature" in config and "integrated_over" not in config and bool(scaling_sites(posterior.density))
+
+
 def _richer(posterior: Posterior) -> str:
-    density = posterior.density
-    if "curvature" in posterior.info.config and posterior.info.method != "HierarchicalLaplace":
+    density, config = posterior.density, posterior.info.config
+    if "curvature" in config and "integrated_over" not in config and posterior.info.method != "HierarchicalLaplace":
         is_hierarchy = bool(hyperparameter_sites(density) or multiplying_sites(density))
         return "HierarchicalLaplace() or NUTS()" if is_hierarchy else "NUTS()"
     richer = {"MeanFieldVI": "FullRankVI(), FlowVI() or ", "LowRankVI": "FlowVI() or ", "FullRankVI": "FlowVI() or "}

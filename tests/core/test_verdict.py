@@ -240,11 +240,21 @@ def test_a_gaussian_far_from_the_posterior_is_told_and_the_exact_one_is_not():
 def test_a_laplace_approximation_is_judged_and_names_what_is_there():
     with pytest.warns(inference.ParetoKWarning, match=r"Do not trust its intervals: use NUTS\(\)\."):
         bz.fit(heavy_tailed, bz.Laplace(), progress=False)
-    density = build_density(schools, torch.ones(8))
     info = FitInfo("iid", method="Laplace", config={"curvature": "hessian"})
-    loc = torch.zeros(density.num_params)
-    wide = Gaussian(density, info, loc, Diagonal(torch.full_like(loc, 2.0)))
-    assert "use HierarchicalLaplace() or NUTS()." in only(wide, inference.ParetoKWarning)
+    wide = []
+    for model in (centred_schools, schools):
+        density = build_density(model, torch.ones(8))
+        loc = torch.zeros(density.num_params)
+        wide.append(Gaussian(density, info, loc, Diagonal(torch.full_like(loc, 2.0))))
+    assert "use HierarchicalLaplace() or NUTS()." in only(wide[0], inference.ParetoKWarning)
+    assert kinds(wide[1]) == []  # its JointModeWarning has said so
+
+
+def centred_schools(y):
+    tau = pyro.sample("tau", dist.HalfNormal(1.0))
+    eta = pyro.sample("eta", dist.Normal(torch.zeros(8), tau).to_event(1))
+    with pyro.plate("data", 8):
+        pyro.sample("y", dist.Normal(eta, 1.0), obs=y)
 
 
 def schools(y):

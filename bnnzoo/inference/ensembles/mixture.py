@@ -138,6 +138,8 @@ def started_at(method: Method, theta: Tensor, *, keep: bool) -> Method:
             f"MixtureOf({type(method).__name__}()): the method cannot start at a given point. Write Laplace(), MeanFieldVI(), "
             f"SWAG() or one like them."
         )
+    if "integrate" in names:
+        here["integrate"] = False  # one Gaussian for each member
     return replace(method, **here)  # type: ignore[type-var]  # methods are dataclasses
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.method import Method
-from bnnzoo.core.posterior import Gaussian
+from bnnzoo.core.posterior import Gaussian, Mixture
 from bnnzoo.core.settings import Count, Positive, check_argument
 from bnnzoo.core.surroundings import one_at_a_time
 from bnnzoo.core.types import Model
@@ -30,7 +30,7 @@ FIRST_FACTOR = 4.0  # by which a hyperparameter is first multiplied and divided
 
 
 @one_at_a_time
-def log_marginal_likelihood(posterior: Gaussian) -> Tensor:
+def log_marginal_likelihood(posterior: Gaussian | Mixture) -> Tensor:
     r"""Return the Laplace estimate of the log evidence ``[]``.
 
     .. math:: \log p(y) \approx \log p(y, \theta^*) + \frac{R}{2} \log 2 \pi + \frac{1}{2} \log |\Sigma|
@@ -39,8 +39,13 @@ def log_marginal_likelihood(posterior: Gaussian) -> Tensor:
 
     Parameters
     ----------
-    posterior : Gaussian
-        From a Laplace method.
+    posterior : Gaussian or Mixture
+        From a Laplace method. Where it is integrated over hyperparameters, so is the evidence.
+
+    Raises
+    ------
+    ValueError
+        If it is a mixture of another kind, which has no evidence.
 
     Examples
     --------
@@ -52,6 +57,12 @@ def log_marginal_likelihood(posterior: Gaussian) -> Tensor:
     True
     """
     density = posterior.density
+    if isinstance(posterior, Mixture):
+        if "log_evidence" not in posterior.info.config:
+            raise ValueError(
+                f"log_marginal_likelihood takes the posterior of a Laplace method, not the mixture of {posterior.info.method}."
+            )
+        return torch.tensor(posterior.info.config["log_evidence"], dtype=density.dtype, device=density.device)
     with torch.no_grad():
         joint = density.log_joint(posterior.loc, *density.data)
     return laplace_evidence(joint, posterior.covariance)

@@ -13,7 +13,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.fit_warnings import JointModeWarning, NotConvergedWarning
 from bnnzoo.core.hierarchy import hyperparameter_sites, scaling_sites
 from bnnzoo.core.method import FitContext, Need
-from bnnzoo.core.posterior import Draws, Gaussian
+from bnnzoo.core.posterior import Draws, Gaussian, Mixture
 from bnnzoo.core.settings import NonNegative
 from bnnzoo.core.sites import ModelError
 from bnnzoo.inference.ensembles.map import MAP
@@ -61,7 +61,7 @@ class LaplaceMethod(Protocol):
     def map(self) -> MAP: ...
     @property
     def curvature(self) -> Curvature | None: ...
-    def run(self, density: LogDensity, context: FitContext) -> Gaussian: ...
+    def run(self, density: LogDensity, context: FitContext) -> Gaussian | Mixture: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +159,7 @@ def laplace_posterior(density: LogDensity, mode: Mode, curvature: Curvature, cov
 
 
 def refuse_other_methods(method: object, argument: str) -> LaplaceMethod:
-    """Return a method if it is a Laplace approximation; ``argument`` is how a caller names it.
+    """Return a method if it is a Laplace approximation, around one mode; ``argument`` is how a caller names it.
 
     Raises
     ------
@@ -167,7 +167,7 @@ def refuse_other_methods(method: object, argument: str) -> LaplaceMethod:
         If it is not.
     """
     if isinstance(method, LaplaceMethod) and not isinstance(method, type):
-        return method
+        return replace(method, integrate=False) if "integrate" in method.__dataclass_fields__ else method
     name = method.__name__ if isinstance(method, type) else f"{type(method).__name__}()"
     raise ValueError(f"{argument.format(name)}: write Laplace() or one like it.")
 

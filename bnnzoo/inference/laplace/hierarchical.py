@@ -1,4 +1,4 @@
-"""Laplace approximation of a hierarchical model: hyperparameters at the mode of their marginal posterior, the rest given them."""
+"""Laplace approximation of a hierarchical model: the marginal posterior of its hyperparameters, and the rest given them."""
 
 import warnings
 from collections.abc import Sequence
@@ -12,20 +12,22 @@ from torch import Tensor
 
 from bnnzoo.core.covariance import Covariance, Diagonal, Embedded
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.hierarchy import given_sites, hyperparameter_sites, multiplying_sites
+from bnnzoo.core.fit_warnings import TooNarrowWarning
+from bnnzoo.core.hierarchy import given_sites, has_weights, hyperparameter_sites, is_real, multiplying_sites
 from bnnzoo.core.method import FitContext, Method, Need
-from bnnzoo.core.posterior import Gaussian
+from bnnzoo.core.posterior import Gaussian, Mixture
 from bnnzoo.core.selection import index_of_sites
 from bnnzoo.core.settings import Count, Positive
 from bnnzoo.core.sites import ModelError
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.laplace.evidence import log_marginal_likelihood
 from bnnzoo.inference.laplace.family import LaplaceError, LaplaceMethod, NotConvergedWarning, refuse_other_methods
+from bnnzoo.inference.laplace.integration import MAX_INTEGRATED, MAX_OTHERS, integrated
 from bnnzoo.inference.laplace.laplace import Laplace
 from bnnzoo.inference.laplace.refine import STEPS_PER_UPDATE, preconditioned_lbfgs
 from bnnzoo.inference.optimise.lbfgs import Evaluate
 
-__all__ = ["HierarchicalLaplace"]
+__all__ = ["HierarchicalLaplace", "over_scales"]
 
 MAX_HYPERPARAMETERS = 50  # for a search without gradients
 FITS_PER_HYPERPARAMETER = 14  # that the search needs, roughly
@@ -33,15 +35,17 @@ FITS_PER_HYPERPARAMETER = 14  # that the search needs, roughly
 
 @dataclass(frozen=True)
 class HierarchicalLaplace:
-    r"""Laplace approximation given the hyperparameters, which are set to the mode of their approximate marginal posterior.
+    r"""Laplace approximation given the hyperparameters, which are integrated over or set to the mode of their marginal posterior.
 
-    .. math::
-        \phi^* = \arg\max_\phi \; \log p(\phi) + \log \hat p(y \mid \phi), \qquad q(w) = \hat p(w \mid y, \phi^*)
+    .. math:: \hat p(\phi \mid y) \propto p(\phi) \, \hat p(y \mid \phi), \qquad
+        q(\phi, w) = \sum_i \omega_i \, N(\phi; \phi_i, K_i) \, \hat p(w \mid y, \phi)
 
     with the Laplace estimate of the evidence. The joint mode of weights and prior scale is no substitute: the joint
     density of a centred model is unbounded towards scale zero (no useful mode). Hyperparameters are unconstrained here
-    as everywhere, so :math:`\log p(\phi)` includes the Jacobian; their uncertainty is ignored. The search uses no
-    gradients: each step finds the mode of the weights, starting from the best one so far, and the curvature there.
+    as everywhere, so :math:`p(\phi)` includes the Jacobian. The search for the mode of the marginal uses no gradients: each step
+    finds the mode of the weights, starting from the best one so far, and the curvature there. Around that mode the marginal is
+    integrated: points :math:`\phi_i` on a grid along the axes of its curvature, or quasi-random from four dimensions on, each
+    with the mode and the curvature of the weights found anew, and their means corrected for skewness. The posterior is a mixture.
 
     Parameters
     ----------
@@ -50,7 +54,12 @@ class HierarchicalLaplace:
     hyperparameters : sequence of str, optional
         Names of latent sites; a name that ends in ``*`` stands for all sites that start like it. Default: every site on
         which the prior of another site depends, a location that only moves it left out, and in models without networks
-        every site that only matters through others, as the scale of a non-centred effect. The noise scale may be named, too.
+        every site that only matters through others, as the scale of a non-centred effect. Where they are integrated over,
+        scales of noise and other sites of bounded support, too, if that makes six numbers or fewer.
+    integrate : bool, optional
+        Integrate over the hyperparameters; False sets them to the mode, so that their uncertainty is ignored and the posterior is
+        one Gaussian. Default: integrate for models without networks, under ``laplace=Laplace()`` with the exact Hessian, six
+        numbers or fewer, and 500 other parameters or fewer.
     tolerance : float
         Absolute tolerance of the hyperparameters in unconstrained space: the search stops when its steps are shorter.
     max_fits : int
@@ -59,8 +68,8 @@ class HierarchicalLaplace:
     References
     ----------
     MacKay (1992), Bayesian interpolation, Neural Computation 4. Rue, Martino and Chopin (2009), Approximate Bayesian
-    inference for latent Gaussian models by using integrated nested Laplace approximations, JRSS B 71. Ragonneau and
-    Zhang (2024), COBYQA (the search).
+    inference for latent Gaussian models by using integrated nested Laplace approximations, JRSS B 71. van Niekerk and Rue
+    (2024), Low-rank variational Bayes correction to the Laplace method, JMLR 25. Ragonneau and Zhang (2024), COBYQA (the search).
 
     Examples
     --------
@@ -76,13 +85,14 @@ class HierarchicalLaplace:
 
     laplace: Method = field(default_factory=Laplace)
     hyperparameters: Sequence[str] | None = None
+    integrate: bool | None = None
     tolerance: Positive = 1e-3
     max_fits: Count = 500
 
     needs: ClassVar[frozenset[Need]] = frozenset()
 
-    def run(self, density: LogDensity, context: FitContext) -> Gaussian:
-        """Search the hyperparameters, then approximate the rest given them; see :func:`bnnzoo.fit`.
+    def run(self, density: LogDensity, context: FitContext) -> Gaussian | Mixture:
+        """Search the hyperparameters, approximate the rest given them, and integrate; see :func:`bnnzoo.fit`.
 
         Raises
         ------
@@ -91,13 +101,43 @@ class HierarchicalLaplace:
         LaplaceError
             If there is no Laplace approximation at the start of the search.
         ValueError
-            If ``laplace`` is not a Laplace method.
+            If ``laplace`` is not a Laplace method, or ``integrate=True`` is not possible.
+
+        Warns
+        -----
+        TooNarrowWarning
+            If the hyperparameters of a model without a network are left at their mode.
         """
         laplace = refuse_other_methods(self.laplace, "HierarchicalLaplace(laplace={})")
-        names = _default_sites(density) if self.hyperparameters is None else self.hyperparameters
+        names = self._names(laplace, density)
         index = index_of_sites(names, density, "hyperparameters") if names else torch.arange(0, device=density.device)
         _refuse_sites(index, density)
+        obstacle = _obstacle(laplace, density, index)
+        if self.integrate and obstacle:
+            raise ValueError(f"HierarchicalLaplace(integrate=True): {obstacle}. Leave integrate out, or write NUTS().")
         marginal = _Marginal(laplace, density, context, index)
+        best = self._at_mode(marginal, index)
+        found = None
+        if len(index) and self.integrate is not False and not obstacle:
+            assert isinstance(laplace, Laplace)
+            found = integrated(density, best, index, marginal.others, laplace.damping)
+            obstacle = "their marginal posterior has no peak"
+        if found is None:
+            if len(index) and self.integrate is None and not has_weights(density):
+                _warn_of_no_spread(density, index, obstacle)
+            return best
+        config = {"integrated_over": [s.name for s in density.sites if bool((index == s.span.start).any())]}
+        info = replace(found.info, config={**found.info.config, **config})
+        return replace(found, info=info)
+
+    def _names(self, laplace: LaplaceMethod, density: LogDensity) -> Sequence[str]:
+        if self.hyperparameters is not None:
+            return self.hyperparameters
+        is_integrated = self.integrate is not False and _is_exact(laplace, density)
+        return (_integrated_sites(density) if is_integrated else ()) or _default_sites(density)
+
+    def _at_mode(self, marginal: "_Marginal", index: Tensor) -> Gaussian:
+        """Return the approximation of the others at the mode of the hyperparameters' marginal density."""
         point = np.zeros(len(index))
         marginal(point, first=True)
         if len(index):
@@ -108,12 +148,8 @@ class HierarchicalLaplace:
             found = minimize(marginal, point, method="COBYQA", options={**options, "maxfev": self.max_fits})
             _warn_if_not_converged(bool(found.success), self.max_fits)
         best = marginal.at_best()
-        info = replace(
-            best.info,
-            num_gradients=marginal.num_gradients,
-            fit_stats={"log_evidence": torch.tensor([marginal.trace], dtype=density.dtype)},
-        )
-        return replace(best, info=info)
+        trace = {"log_evidence": torch.tensor([marginal.trace], dtype=best.loc.dtype)}
+        return replace(best, info=replace(best.info, num_gradients=marginal.num_gradients, fit_stats=trace))
 
 
 class _Marginal:
@@ -123,7 +159,7 @@ class _Marginal:
         self._density, self._context, self._index = density, context, index
         is_other = torch.ones(density.num_params, dtype=torch.bool, device=index.device)
         is_other[index] = False
-        self._others = is_other.nonzero()[:, 0]
+        self.others = is_other.nonzero()[:, 0]
         self._names = [site.name for site in density.sites if not is_other[site.span.start]]
         self._method = method
         self._best: Gaussian | None = None
@@ -161,14 +197,15 @@ class _Marginal:
         found = self._approximate(self._mode_search(theta, inner), inner)
         covariance: Covariance = found.covariance
         if self._names:
-            covariance = Embedded(covariance, self._others, self._density.num_params)
-        whole = theta.index_copy(0, self._others, found.loc)
+            covariance = Embedded(covariance, self.others, self._density.num_params)
+        whole = theta.index_copy(0, self.others, found.loc)
         linearize_at = None if found.linearize_at is None else whole
         return Gaussian(self._density, found.info, whole, covariance, linearize_at)
 
     def _approximate(self, mode_search: MAP, inner: LogDensity) -> Gaussian:
         """Return the approximation of all but the hyperparameters at the mode that ``mode_search`` finds."""
         found = replace(self._method, map=mode_search).run(inner, self._context)
+        assert isinstance(found, Gaussian)  # scales are not integrated over inside
         self.num_gradients += found.info.num_gradients
         return found
 
@@ -181,7 +218,7 @@ class _Marginal:
         own = self._method.map
         if self._best is None:
             return own
-        start, left = self._best.loc[self._others], max(own.polish_steps, 1)
+        start, left = self._best.loc[self.others], max(own.polish_steps, 1)
         covariance, length = self._preconditioner(self._best.covariance, left)
         evaluate = self._conditional(theta, left)
         converged = False
@@ -199,7 +236,7 @@ class _Marginal:
             assert isinstance(covariance, Embedded)
             covariance = covariance.covariance
         if isinstance(covariance, Embedded):  # some weights only, where the optimisation is over all of them
-            ones = torch.ones(len(self._others), dtype=self._density.dtype, device=self._density.device)
+            ones = torch.ones(len(self.others), dtype=self._density.dtype, device=self._density.device)
             return Diagonal(ones), max_steps
         return covariance, STEPS_PER_UPDATE
 
@@ -209,8 +246,8 @@ class _Marginal:
         whole = self._density.value_and_grad.specialize(theta[None], *self._density.data, num_calls=num_calls)
 
         def evaluate(rows: Tensor) -> tuple[Tensor, Tensor]:
-            value, gradient = whole(theta.index_copy(0, self._others, rows[0])[None], *self._density.data)
-            return value, gradient[:, self._others]
+            value, gradient = whole(theta.index_copy(0, self.others, rows[0])[None], *self._density.data)
+            return value, gradient[:, self.others]
 
         return evaluate
 
@@ -231,6 +268,57 @@ def _default_sites(density: LogDensity) -> tuple[str, ...]:
     """Return the sites that set the priors of others, and those that only matter through others."""
     names = {*hyperparameter_sites(density), *multiplying_sites(density)}
     return tuple(site.name for site in density.sites if site.name in names)
+
+
+def _integrated_sites(density: LogDensity) -> tuple[str, ...]:
+    """Return the sites over which to integrate: hyperparameters, and noise scales and the like, whose modes are no means.
+
+    Empty for models without a hierarchy, and with networks.
+    """
+    first = () if has_weights(density) else _default_sites(density)
+    more = tuple(s.name for s in density.sites if s.name in first or not is_real(s)) if first else ()
+    sizes = {site.name: site.span.stop - site.span.start for site in density.sites}
+    return more if sum(sizes[name] for name in more) <= MAX_INTEGRATED else first
+
+
+def over_scales(method: Laplace, density: LogDensity, context: FitContext) -> Mixture | None:
+    """Return the posterior integrated over the scales of a hierarchy; None without one, or where that is not possible."""
+    names = _integrated_sites(density)
+    sizes = {site.name: site.span.stop - site.span.start for site in density.sites}
+    size = sum(sizes[name] for name in names)
+    if not 0 < size <= MAX_INTEGRATED or not 0 < density.num_params - size <= MAX_OTHERS:
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", NotConvergedWarning)
+            found = HierarchicalLaplace(method).run(density, context)
+    except (LaplaceError, ModelError, NotConvergedWarning):  # the joint mode says what is wrong
+        return None
+    return found if isinstance(found, Mixture) else None
+
+
+def _is_exact(laplace: LaplaceMethod, density: LogDensity) -> bool:
+    return isinstance(laplace, Laplace) and laplace.curvature in (None, "hessian") and not has_weights(density)
+
+
+def _obstacle(laplace: LaplaceMethod, density: LogDensity, index: Tensor) -> str:
+    """Return why hyperparameters ``index[H]`` cannot be integrated over; empty if they can."""
+    others = density.num_params - len(index)
+    if not _is_exact(laplace, density):
+        return "it takes laplace=Laplace() with the exact Hessian, and a model without a network"
+    if len(index) > MAX_INTEGRATED:
+        return f"it takes {MAX_INTEGRATED} hyperparameters or fewer, and there are {len(index)}"
+    return f"it takes {MAX_OTHERS} other parameters or fewer, and there are {others}" if others > MAX_OTHERS else ""
+
+
+def _warn_of_no_spread(density: LogDensity, index: Tensor, obstacle: str) -> None:
+    names = ", ".join(repr(s.name) for s in density.sites if bool((index == s.span.start).any()))
+    warnings.warn(
+        f"{names} are set to their mode and have no spread, since integration over them is not possible: {obstacle}. Write "
+        f"integrate=False to accept this, name fewer with hyperparameters=(...,), or use NUTS().",
+        TooNarrowWarning,
+        stacklevel=3,
+    )
 
 
 def _refuse_sites(index: Tensor, density: LogDensity) -> None:

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext, Need
-from bnnzoo.core.posterior import Gaussian
+from bnnzoo.core.posterior import Gaussian, Mixture
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.laplace.curvature import choose_curvature
 from bnnzoo.inference.laplace.dense import DenseSettings, dense_posterior, refuse_too_large
@@ -40,6 +40,11 @@ class Laplace(DenseSettings):
         Curvature of the likelihood. Default: the exact Hessian for models without networks, that is without matrices of weights,
         and GGN for networks and where the Hessian is not positive definite, with a warning; the Hessian also for networks
         whose likelihood has no parameters that can be read, with a warning. The posterior's ``info.config`` says which it was.
+    integrate : bool
+        Integrate over the scales of a hierarchy, as :class:`HierarchicalLaplace` does, where the model has one and no network, up
+        to six of them: the mode of scales and effects together is far from the posterior's mass. The posterior is then a mixture,
+        and its ``info.config["integrated_over"]`` names the sites. False, ``map`` with an ``init``, and a ``curvature`` that is
+        asked for give the Gaussian at the joint mode.
     damping : float
         Added to the diagonal of the precision.
     max_bytes : float, optional
@@ -65,17 +70,28 @@ class Laplace(DenseSettings):
     """
 
     map: MAP = field(default_factory=MAP)
+    integrate: bool = field(default=True, kw_only=True)
 
     needs: ClassVar[frozenset[Need]] = frozenset()
 
-    def run(self, density: LogDensity, context: FitContext) -> Gaussian:
-        """Find the mode and the curvature there; see :func:`bnnzoo.fit`.
+    def run(self, density: LogDensity, context: FitContext) -> Gaussian | Mixture:
+        """Find the mode and the curvature there, given scales of a hierarchy if there are any; see :func:`bnnzoo.fit`.
 
         Raises
         ------
         LaplaceError
             If the matrix does not fit into memory or is not positive definite.
         """
+        if self.integrate and self.curvature is None and self.map.init is None:
+            # a hierarchy is searched with this method inside
+            from bnnzoo.inference.laplace.hierarchical import over_scales  # noqa: PLC0415
+
+            found = over_scales(self, density, context)
+            if found is not None:
+                return found
+        return self._at_joint_mode(density, context)
+
+    def _at_joint_mode(self, density: LogDensity, context: FitContext) -> Gaussian:
         refuse_too_large(density.num_params, density.dtype, self.max_bytes)
         modes = find_modes(self, density, context)
         curvature = choose_curvature(self.curvature, density, modes[0].theta, is_exact=True)
