@@ -76,7 +76,11 @@ def integrated(density: LogDensity, best: Gaussian, index: Tensor, others: Tenso
     info = replace(
         best.info,
         num_gradients=best.info.num_gradients + conditionals.num_gradients,
-        config={**best.info.config, "log_evidence": float(evidence)},
+        config={
+            **best.info.config,
+            "integrated_over": [site.name for site in density.sites if bool((index == site.span.start).any())],
+            "log_evidence": float(evidence),
+        },
     )
     roots = _joint_roots(covariance, slope, kernel, index, others)
     parts = tuple(

@@ -16,6 +16,7 @@ from bnnzoo.inference.laplace.family import (
     warn_if_not_converged,
     warn_of_joint_mode,
 )
+from bnnzoo.inference.laplace.marginal import over_scales
 from bnnzoo.inference.laplace.refine import refined
 
 __all__ = ["Laplace"]
@@ -83,10 +84,7 @@ class Laplace(DenseSettings):
             If the matrix does not fit into memory or is not positive definite.
         """
         if self.integrate and self.curvature is None and self.map.init is None:
-            # a hierarchy is searched with this method inside
-            from bnnzoo.inference.laplace.hierarchical import over_scales  # noqa: PLC0415
-
-            found = over_scales(self, density, context)
+            found = over_scales(self, self.damping, density, context)
             if found is not None:
                 return found
         return self._at_joint_mode(density, context)
