@@ -263,6 +263,9 @@ def _outcomes(distribution: Distribution, z: Tensor) -> tuple[Tensor, Tensor]:
     with isolated(0, z.device), torch.no_grad():
         try:
             draws = distribution.sample(torch.Size([NUM_DRAWS]))
-        except NotImplementedError:
-            raise UnreadableLikelihood(f"{type(distribution).__name__} cannot be drawn from") from None
+        except (NotImplementedError, AssertionError):  # a hidden Markov model asserts that its duration is known
+            name = type(distribution).__name__
+            raise UnreadableLikelihood(
+                f"{name} cannot be drawn from, so its Fisher information is not known."
+            ) from None
     return draws, torch.full((NUM_DRAWS, *z.shape[:-1]), 1 / NUM_DRAWS).to(z)

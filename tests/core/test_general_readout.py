@@ -194,3 +194,9 @@ def test_refusals() -> None:
         read(Forgetful(torch.zeros(3), torch.ones(3)))
     with pytest.raises(UnreadableLikelihood, match=r"TruncatedPolyaGamma declares no continuous parameters"):
         read(dist.TruncatedPolyaGamma(torch.ones(1)))
+
+
+def test_a_hidden_markov_model_without_a_duration_is_said_to_be_unreadable() -> None:
+    hidden = dist.DiscreteHMM(torch.zeros(2), torch.eye(2), dist.Normal(torch.tensor([-1.0, 1.0]), 1.0))
+    with pytest.raises(UnreadableLikelihood, match=r"DiscreteHMM cannot be drawn from, so its Fisher information"):
+        _ = general_read(hidden, read).roots
