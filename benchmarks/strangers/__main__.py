@@ -1,0 +1,30 @@
+"""Strangers' models: references, fits, table.
+
+Run: python -m benchmarks.strangers references|run|table [model ...]      (references need numpyro)
+"""
+
+import json
+import sys
+
+from benchmarks.strangers import course  # noqa: F401
+
+if __name__ == "__main__":
+    command, *names = sys.argv[1:]
+    if command == "references":
+        from benchmarks.strangers.references import references
+
+        references(names)
+    elif command == "run":
+        from benchmarks.strangers.runner import run
+
+        run(names)
+    elif command == "worker":
+        from benchmarks.strangers.runner import work
+
+        work([(name, method) for name, method in json.loads(names[0])])
+    elif command == "table":
+        from benchmarks.strangers.table import table
+
+        table()
+    else:
+        raise SystemExit(__doc__)

@@ -1,0 +1,106 @@
+"""NumPyro's long run of the same text: means, standard deviations, quantiles and their Monte Carlo errors."""
+
+import json
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.strangers.catalogue import STRANGERS, Stranger
+from benchmarks.strangers.namespaces import numpyro_names
+
+REFERENCES = Path(__file__).parents[1] / "results" / "strangers_references.json"
+SETTINGS = ({"warmup": 1000, "target": 0.9}, {"warmup": 3000, "target": 0.95})
+"""Tried in turn, until R-hat is below 1.01 and 400 draws are effective."""
+
+
+def references(names: list[str]) -> None:
+    """Write the reference of every model that has none yet, after each model."""
+    for name in names or list(STRANGERS):
+        if name not in stored():
+            try:
+                found = reference(STRANGERS[name])
+            except Exception as error:
+                print(f"{name}: {type(error).__name__}: {str(error)[:200]}", flush=True)
+                continue
+            REFERENCES.write_text(json.dumps(stored() | {name: found}, indent=0) + "\n")
+            facts = {key: found[key] for key in ("rhat", "ess", "divergences", "seconds", "good")}
+            print(name, facts, flush=True)
+
+
+def stored() -> dict[str, Any]:
+    """Return the references that are there."""
+    found: dict[str, Any] = json.loads(REFERENCES.read_text()) if REFERENCES.exists() else {}
+    return found
+
+
+def reference(stranger: Stranger) -> dict[str, Any]:
+    """Run NumPyro's NUTS, four chains of 2,000 draws in double precision, and describe the draws."""
+    import jax
+    import jax.numpy as jnp
+    import numpyro
+
+    jax.config.update("jax_enable_x64", True)
+    names, data = numpyro_names(), [jnp.asarray(each) for each in stranger.data]
+    data = [each.astype("float64") if each.dtype.kind == "f" else each for each in data]
+    found: dict[str, Any] = {}
+    for setting in SETTINGS:
+        start = time.process_time()
+        kernel = numpyro.infer.NUTS(lambda *data: stranger.text(names, *data), target_accept_prob=setting["target"])
+        sampler = numpyro.infer.MCMC(
+            kernel,
+            num_warmup=int(setting["warmup"]),
+            num_samples=2000,
+            num_chains=4,
+            chain_method="vectorized",
+            progress_bar=False,
+        )
+        sampler.run(jax.random.PRNGKey(0), *data, extra_fields=("diverging",))
+        draws = {name: np.asarray(each) for name, each in sampler.get_samples(group_by_chain=True).items()}
+        found = described(draws) | {
+            "divergences": int(sampler.get_extra_fields()["diverging"].sum()),
+            "seconds": round(time.process_time() - start, 1),
+            "how": f"NumPyro NUTS, 4 x 2,000 after {setting['warmup']}, target {setting['target']}",
+            "versions": {name: version(name) for name in ("numpyro", "jax")},
+        }
+        found["good"] = found["rhat"] < 1.01 and found["ess"] > 400
+        if found["good"]:
+            break
+    return found
+
+
+def described(draws: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Return the moments of every entry ``[chain, draw, ...]``, constant entries left out, and the worst R-hat and ESS."""
+    import arviz as az
+
+    sites: dict[str, Any] = {}
+    worst, fewest = 0.0, np.inf
+    for name, values in draws.items():
+        flat = values.reshape(*values.shape[:2], -1).astype(float)
+        sd = flat.std((0, 1))
+        varies = sd > 1e-9 * (1e-300 + np.abs(flat).max((0, 1)))
+        ess = np.array([_ess(flat[:, :, i]) if varies[i] else np.nan for i in range(flat.shape[2])])
+        sites[name] = {
+            "mean": _numbers(flat.mean((0, 1))),
+            "sd": _numbers(np.where(varies, sd, 0.0)),
+            "ess": _numbers(ess, 4),
+            "mcse": _numbers(sd / np.sqrt(ess)),
+            "quantiles": [_numbers(np.quantile(flat, q, axis=(0, 1))) for q in (0.05, 0.5, 0.95)],
+        }
+        if varies.any():
+            rhats = [float(az.rhat(flat[:, :, i])) for i in range(flat.shape[2]) if varies[i]] if len(flat) > 1 else [1.0]
+            worst, fewest = max(worst, *rhats), min(fewest, float(np.nanmin(ess)))
+    return {"sites": sites, "rhat": round(worst, 4), "ess": round(float(fewest), 1)}
+
+
+def _ess(values: np.ndarray) -> float:
+    """Return the smaller of the effective sample sizes of the mean and of the square."""
+    import arviz as az
+
+    return min(float(az.ess(values)), float(az.ess((values - values.mean()) ** 2)))
+
+
+def _numbers(values: np.ndarray, digits: int = 7) -> list[float | None]:
+    return [float(f"{value:.{digits}g}") if np.isfinite(value) else None for value in values]
