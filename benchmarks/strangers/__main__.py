@@ -6,7 +6,7 @@ Run: python -m benchmarks.strangers references|run|table [model ...]      (refer
 import json
 import sys
 
-from benchmarks.strangers import course  # noqa: F401
+from benchmarks.strangers import counts, course, dynamics, hierarchies  # noqa: F401 (each enters its models)
 
 if __name__ == "__main__":
     command, *names = sys.argv[1:]
