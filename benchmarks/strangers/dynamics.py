@@ -137,13 +137,18 @@ def kernel(z: Any, x: Any, amplitude: Any, length: Any, noise: Any) -> Any:
 
 @stranger("Gaussian process, marginal", "Gaussian process", PLACES, normal_draws(99, np.sin(2 * PLACES), scale=0.3))
 def process(z: Any, x: Any, y: Any) -> None:
-    amplitude, length = z.sample("amplitude", z.dist.LogNormal(0.0, 1.0)), z.sample("length", z.dist.InverseGamma(5.0, 5.0))
+    amplitude, length = (
+        z.sample("amplitude", z.dist.LogNormal(0.0, 1.0)),
+        z.sample("length", z.dist.InverseGamma(5.0, 5.0)),
+    )
     sigma = z.sample("sigma", z.dist.HalfNormal(1.0))
     covariance = kernel(z, x, amplitude, length, sigma**2 + 1e-4)
     z.sample("y", z.dist.MultivariateNormal(z.zeros(len(y)), covariance), obs=y)
 
 
-@stranger("Gaussian process, Poisson", "Gaussian process", PLACES, rng(100).poisson(np.exp(1 + np.sin(2 * PLACES))) * 1.0)
+@stranger(
+    "Gaussian process, Poisson", "Gaussian process", PLACES, rng(100).poisson(np.exp(1 + np.sin(2 * PLACES))) * 1.0
+)
 def poisson_process(z: Any, x: Any, y: Any) -> None:
     amplitude, length = z.sample("amplitude", z.dist.HalfNormal(2.0)), z.sample("length", z.dist.Gamma(4.0, 4.0))
     factor = z.cholesky(kernel(z, x, amplitude, length, 1e-3))

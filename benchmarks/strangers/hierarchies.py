@@ -83,9 +83,7 @@ def cafes_raw(z: Any, cafe: Any, afternoon: Any, y: Any) -> None:
 
 RAT = np.repeat(np.arange(15), 5)
 DAYS = np.tile([8.0, 15, 22, 29, 36], 15)
-GRAMMES = normal_draws(
-    46, (106 + 11 * rng(47).randn(15))[RAT], (6.2 + 0.5 * rng(48).randn(15))[RAT] * DAYS, scale=6.0
-)
+GRAMMES = normal_draws(46, (106 + 11 * rng(47).randn(15))[RAT], (6.2 + 0.5 * rng(48).randn(15))[RAT] * DAYS, scale=6.0)
 
 
 @stranger("rats", "hierarchy", RAT, DAYS, GRAMMES)
@@ -155,9 +153,10 @@ def pumps(z: Any, t: Any, y: Any) -> None:
 SEED_X = np.repeat([0.0, 0, 1, 1], 5)
 SEED_EXTRACT = np.tile([0.0, 1], 10)
 PLATED = rng(51).randint(10, 80, 20) * 1.0
-GERMINATED = rng(52).binomial(
-    PLATED.astype(int), sigmoid(-0.5 + 0.1 * SEED_X + 1.3 * SEED_EXTRACT + 0.3 * rng(53).randn(20))
-) * 1.0
+GERMINATED = (
+    rng(52).binomial(PLATED.astype(int), sigmoid(-0.5 + 0.1 * SEED_X + 1.3 * SEED_EXTRACT + 0.3 * rng(53).randn(20)))
+    * 1.0
+)
 
 
 @stranger("seeds", "binomial hierarchy", SEED_X, SEED_EXTRACT, PLATED, GERMINATED)
@@ -210,6 +209,9 @@ def two_parameters(z: Any, pupil: Any, item: Any, y: Any) -> None:
     with z.plate("pupils", 20):
         ability = z.sample("ability", z.dist.Normal(0.0, 1.0))
     with z.plate("items", 8):
-        slope, difficulty = z.sample("slope", z.dist.LogNormal(0.0, 0.5)), z.sample("difficulty", z.dist.Normal(0.0, 2.0))
+        slope, difficulty = (
+            z.sample("slope", z.dist.LogNormal(0.0, 0.5)),
+            z.sample("difficulty", z.dist.Normal(0.0, 2.0)),
+        )
     with z.plate("answers", len(y)):
         z.sample("y", z.dist.Bernoulli(logits=slope[item] * (ability[pupil] - difficulty[item])), obs=y)

@@ -13,7 +13,20 @@ def pyro_names() -> SimpleNamespace:
     def stack(values: Any, axis: int = 0) -> torch.Tensor:
         return torch.stack(list(values), axis)
 
-    operations = ("exp", "log", "sqrt", "tanh", "sigmoid", "where", "ones", "zeros", "eye", "lgamma", "cumsum", "softmax")
+    operations = (
+        "exp",
+        "log",
+        "sqrt",
+        "tanh",
+        "sigmoid",
+        "where",
+        "ones",
+        "zeros",
+        "eye",
+        "lgamma",
+        "cumsum",
+        "softmax",
+    )
     return SimpleNamespace(
         **{name: getattr(torch, name) for name in operations},
         sample=pyro.sample,

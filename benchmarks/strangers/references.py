@@ -90,7 +90,9 @@ def described(draws: dict[str, np.ndarray]) -> dict[str, Any]:
             "quantiles": [_numbers(np.quantile(flat, q, axis=(0, 1))) for q in (0.05, 0.5, 0.95)],
         }
         if varies.any():
-            rhats = [float(az.rhat(flat[:, :, i])) for i in range(flat.shape[2]) if varies[i]] if len(flat) > 1 else [1.0]
+            rhats = (
+                [float(az.rhat(flat[:, :, i])) for i in range(flat.shape[2]) if varies[i]] if len(flat) > 1 else [1.0]
+            )
             worst, fewest = max(worst, *rhats), min(fewest, float(np.nanmin(ess)))
     return {"sites": sites, "rhat": round(worst, 4), "ess": round(float(fewest), 1)}
 

@@ -82,8 +82,11 @@ def fitted(name: str, method: str) -> dict[str, Any]:
         except Exception as error:
             return found | {"error": f"{type(error).__name__}: {error}"[:500]}
     found |= {"wall_seconds": round(time.perf_counter() - wall, 2), "cpu_seconds": round(time.process_time() - cpu, 2)}
-    found["warnings"] = sorted({each.category.__name__ for each in caught if each.category.__module__.startswith("bnnzoo")})
+    found["warnings"] = sorted(
+        {each.category.__name__ for each in caught if each.category.__module__.startswith("bnnzoo")}
+    )
     found["sentences"] = [str(each.message)[:300] for each in caught]
+    found["gradients"] = posterior.info.num_gradients
     try:
         tree = bz.to_datatree(posterior)
         found |= described({site: tree["posterior"][site].values for site in tree["posterior"].data_vars})
@@ -91,7 +94,6 @@ def fitted(name: str, method: str) -> dict[str, Any]:
             found["pareto_k"] = round(float(bz.diagnostics.psis(tree).pareto_k), 3)
     except Exception as error:
         found["error"] = f"after the fit: {type(error).__name__}: {error}"[:500]
-    found["gradients"] = posterior.stats.get("gradients") if isinstance(getattr(posterior, "stats", None), dict) else None
     return found
 
 

@@ -1,0 +1,92 @@
+"""Verdicts: which fits agree with the reference, and which of the others said so."""
+
+import json
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks.strangers import references, runner
+
+RESULTS = Path(__file__).parents[1] / "results" / "strangers.json"
+MEAN, RATIO = 0.3, 1.33
+"""A fit is off if a mean is further away, in posterior sds, or an sd by a larger factor, beyond three Monte Carlo errors."""
+NOT_OF_THE_FIT = {"ModelWarning"}
+"""What is said about the model, such as that a factor has no observations, and not about its approximation."""
+MIXED = 100
+"""Chains with fewer effective draws for any entry are off whatever their means."""
+
+
+def table() -> None:
+    """Print and write the verdicts of all fits that have a reference."""
+    known = references.stored()
+    fits = {(each["model"], each["method"]): each for each in runner.stored()}
+    rows = [judged(fit, known[name]) for (name, _), fit in fits.items() if name in known and known[name]["good"]]
+    found = {method: counted([row for row in rows if row["method"] == method]) for method in runner.METHODS}
+    found["all"] = counted(rows)
+    left_out = sorted({name for name, _ in fits} - {name for name in known if known[name]["good"]})
+    RESULTS.write_text(json.dumps({"methods": found, "without_reference": left_out, "fits": rows}, indent=1) + "\n")
+    print(markdown(found))
+    for row in rows:
+        if row["verdict"] in ("off, silent", "right, warned", "failed"):
+            print(f"{row['verdict']}: {row['model']}, {row['method']}: {row}")
+    print("Without a reference:", left_out)
+
+
+def judged(fit: dict[str, Any], reference: dict[str, Any]) -> dict[str, Any]:
+    """Return how far a fit is from its reference, and the verdict."""
+    kept = ("model", "method", "warnings", "pareto_k", "gradients", "wall_seconds", "cpu_seconds", "error")
+    row = {key: fit[key] for key in kept if fit.get(key) is not None}
+    if "sites" not in fit:
+        return row | {"verdict": "out of time" if "seconds" in fit.get("error", "") else "failed"}
+    distance, ratio, off = compared(fit, reference)
+    if fit["method"] in ("NUTS", "MAMS") and fit["ess"] < MIXED:
+        off = True
+    said = "warned" if set(fit["warnings"]) - NOT_OF_THE_FIT else "silent"
+    return row | {"mean": distance, "sd_ratio": ratio, "verdict": f"{'off' if off else 'right'}, {said}"}
+
+
+def compared(fit: dict[str, Any], reference: dict[str, Any]) -> tuple[float, float, bool]:
+    """Return the worst distance of the means in sds, the worst ratio of the sds, and whether either is off."""
+    distances, logs, off = [0.0], [0.0], False
+    for name, site in reference["sites"].items():
+        mean, sd, ess = (np.array(site[key], float) for key in ("mean", "sd", "ess"))
+        found = fit["sites"][name]
+        mean_of, sd_of, ess_of = (np.array(found[key], float) for key in ("mean", "sd", "ess"))
+        varies = sd > 0
+        mean, sd, ess, mean_of, sd_of, ess_of = (each[varies] for each in (mean, sd, ess, mean_of, sd_of, ess_of))
+        ess_of = np.where(np.isfinite(ess_of), ess_of, 1e9)
+        distance = np.abs(mean_of - mean) / sd
+        log = np.log(np.maximum(sd_of / sd, 1e-9))
+        off |= bool(((distance > MEAN) & (distance > 3 * np.sqrt(1 / ess + (sd_of / sd) ** 2 / ess_of))).any())
+        off |= bool(((np.abs(log) > np.log(RATIO)) & (np.abs(log) > 3 * np.sqrt(0.5 / ess + 0.5 / ess_of))).any())
+        off |= not np.isfinite(distance).all() or not np.isfinite(log).all()
+        distances.extend(distance)
+        logs.extend(log)
+    worst = max(logs, key=abs)
+    return round(float(max(distances)), 3), round(float(np.exp(worst)), 3), off
+
+
+def counted(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return how often each verdict was given, the rates of warnings, and median seconds."""
+    kinds = ("right, silent", "right, warned", "off, warned", "off, silent", "failed", "out of time")
+    found: dict[str, Any] = {kind: sum(row["verdict"] == kind for row in rows) for kind in kinds}
+    off, right = found["off, warned"] + found["off, silent"], found["right, silent"] + found["right, warned"]
+    seconds = [row["cpu_seconds"] for row in rows if "cpu_seconds" in row]
+    return found | {
+        "fits": len(rows),
+        "announced": round(found["off, warned"] / off, 3) if off else None,
+        "false_alarms": round(found["right, warned"] / right, 3) if right else None,
+        "median_cpu_seconds": median(seconds) if seconds else None,
+    }
+
+
+def markdown(found: dict[str, Any]) -> str:
+    """Return the table of the documentation."""
+    columns = ("right, silent", "right, warned", "off, warned", "off, silent", "failed", "out of time")
+    lines = ["| method | fits | " + " | ".join(columns) + " | processor seconds |", "|---" * (len(columns) + 3) + "|"]
+    for method, row in found.items():
+        counts = " | ".join(str(row[column]) for column in columns)
+        lines.append(f"| {method} | {row['fits']} | {counts} | {row['median_cpu_seconds']} |")
+    return "\n".join(lines)
