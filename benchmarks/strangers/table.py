@@ -1,5 +1,6 @@
 """Verdicts: which fits agree with the reference, and which of the others said so."""
 
+import builtins
 import json
 from pathlib import Path
 from statistics import median
@@ -39,12 +40,20 @@ def judged(fit: dict[str, Any], reference: dict[str, Any]) -> dict[str, Any]:
     kept = ("model", "method", "warnings", "pareto_k", "gradients", "wall_seconds", "cpu_seconds", "error")
     row = {key: fit[key] for key in kept if fit.get(key) is not None}
     if "sites" not in fit:
-        return row | {"verdict": "out of time" if "seconds" in fit.get("error", "") else "failed"}
+        return row | {"verdict": failure(fit["error"])}
     distance, ratio, off = compared(fit, reference)
     if fit["method"] in ("NUTS", "MAMS") and fit["ess"] < MIXED:
         off = True
     said = "warned" if set(fit["warnings"]) - NOT_OF_THE_FIT else "silent"
     return row | {"mean": distance, "sd_ratio": ratio, "verdict": f"{'off' if off else 'right'}, {said}"}
+
+
+def failure(error: str) -> str:
+    """Return whether a fit ran out of time, was refused in the library's own words, or failed."""
+    if error.startswith("more than"):
+        return "out of time"
+    kind = error.split(":")[0]
+    return "failed" if kind in dir(builtins) or not kind.endswith("Error") else "refused"
 
 
 def compared(fit: dict[str, Any], reference: dict[str, Any]) -> tuple[float, float, bool]:
@@ -70,7 +79,7 @@ def compared(fit: dict[str, Any], reference: dict[str, Any]) -> tuple[float, flo
 
 def counted(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return how often each verdict was given, the rates of warnings, and median seconds."""
-    kinds = ("right, silent", "right, warned", "off, warned", "off, silent", "failed", "out of time")
+    kinds = ("right, silent", "right, warned", "off, warned", "off, silent", "refused", "failed", "out of time")
     found: dict[str, Any] = {kind: sum(row["verdict"] == kind for row in rows) for kind in kinds}
     off, right = found["off, warned"] + found["off, silent"], found["right, silent"] + found["right, warned"]
     seconds = [row["cpu_seconds"] for row in rows if "cpu_seconds" in row]
@@ -84,7 +93,7 @@ def counted(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def markdown(found: dict[str, Any]) -> str:
     """Return the table of the documentation."""
-    columns = ("right, silent", "right, warned", "off, warned", "off, silent", "failed", "out of time")
+    columns = ("right, silent", "right, warned", "off, warned", "off, silent", "refused", "failed", "out of time")
     lines = ["| method | fits | " + " | ".join(columns) + " | processor seconds |", "|---" * (len(columns) + 3) + "|"]
     for method, row in found.items():
         counts = " | ".join(str(row[column]) for column in columns)

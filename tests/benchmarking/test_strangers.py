@@ -30,6 +30,19 @@ def test_a_fit_as_typed_is_right_or_warned(name: str, method: str) -> None:
     assert row["verdict"] in ("right, silent", "right, warned", "off, warned"), row
 
 
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [
+        ("LaplaceError: no mode", "refused"),
+        ("RuntimeError: addmv", "failed"),
+        ("died: -11", "failed"),
+        ("more than 90 seconds", "out of time"),
+    ],
+)
+def test_fits_without_a_result_are_told_apart(error: str, verdict: str) -> None:
+    assert judged({"model": "m", "method": "NUTS", "error": error}, {})["verdict"] == verdict
+
+
 def a_fit(mean: float, sd: float, warned: bool = False) -> dict[str, object]:
     site = {"mean": [mean], "sd": [sd], "ess": [1000.0]}
     said = ["ParetoKWarning"] if warned else []
