@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 import xarray as xr
 from torch import Tensor
 
 from bnnzoo.core.arguments import argument_names
 from bnnzoo.core.conditioned import PredictiveDensity
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.minibatch import as_tensors
+from bnnzoo.core.minibatch import as_tensors, select
 from bnnzoo.core.misfits import explaining_misfits, refuse_no_rows
 from bnnzoo.core.reading import conformed
 from bnnzoo.core.replay import Node
@@ -29,8 +30,8 @@ from bnnzoo.predictive.row_functions import RowFunctions
 __all__ = ["Rows", "as_fitted", "as_groups", "new_data", "row_groups"]
 
 
-ARRAYS = 4
-"""Draws x rows in the tree, at the least: an outcome, its mean, variance and entropy."""
+FEW_ROWS = 64
+"""Rows by which the size of a tree is known."""
 
 FEW_DRAWS = 64
 """Draws whose factors are evaluated together."""
@@ -126,7 +127,7 @@ def row_groups(
     if not density.observed:
         return _by_factors(draws, rows, labels)
     if kept is EVERYTHING:
-        _refuse_beyond_memory(len(draws.flat), rows.num_rows, density.dtype.itemsize)
+        _refuse_beyond_memory(len(draws.flat), rows, densities[0] if densities else density, draws.flat[0])
     functions = [RowFunctions.of(each, rows.observed, kept) for each in densities or (density,)]
     if len(functions) == 1:
         found = _evaluated(functions[0], draws.flat, rows, draws.seed, chunk_size)
@@ -135,10 +136,17 @@ def row_groups(
     return {name: rows.labelled(group) for name, group in as_groups(draws, rows, found, labels, kept).items()}
 
 
-def _refuse_beyond_memory(num_draws: int, num_rows: int, itemsize: int) -> None:
+def _refuse_beyond_memory(num_draws: int, rows: Rows, density: LogDensity, theta: Tensor) -> None:
+    """Refuse what does not fit: an outcome for each draw, its moments, class probabilities among them, and its log density."""
+    few = select(rows.data, slice(0, FEW_ROWS), rows.num_rows) if rows.splits else rows.data
+    with torch.no_grad():
+        moments = density.conditional(theta, *few).values()
+    share = rows.num_rows / min(rows.num_rows, FEW_ROWS) if rows.splits else 1.0
+    numbers = share * sum(each.numel() for each in moments)
+    numbers += float(rows.num_rows) * (len(density.observed) + len(rows.observed))
     refuse_beyond_memory(
-        float(num_draws) * num_rows * itemsize * ARRAYS,
-        f"{num_draws} draws x {num_rows} rows",
+        float(num_draws) * numbers * theta.element_size(),
+        f"{num_draws} draws x {rows.num_rows} rows",
         "Choose a smaller num_draws, write the tree to disk with predict(..., store='run.zarr'), or predict some of the rows "
         "at a time with measure_predictions",
     )

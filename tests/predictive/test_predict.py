@@ -12,6 +12,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
+import bnnzoo as bz
 from bnnzoo import models
 from bnnzoo.core import sizes
 from bnnzoo.core.density import build_density
@@ -383,3 +384,16 @@ def test_rows_in_a_mapping_that_were_not_fitted_are_refused():
     assert posterior_predictive(posterior, {"x": x}, y)["log_likelihood"].sizes["obs_id"] == 10
     with pytest.raises(ValueError, match=r"argument \"batch\['x'\]\" differs from what the fit got \(in 10 of 10 rows"):
         posterior_predictive(posterior, {"x": x + 1.0}, y)
+
+
+def test_the_size_of_class_probabilities_counts(monkeypatch):
+    model = bz.models.supervised(bz.models.mlp(2, (3,), 10), bz.priors.normal(1.0), bz.likelihoods.categorical())
+    x, y = torch.randn(200, 2), torch.arange(200) % 10
+    posterior = bz.fit(model, bz.MAP(num_steps=2, polish_steps=0), x, y, progress=False)
+    tree = predict(posterior, x)
+    made = sum(group.nbytes for name, group in tree.children.items() if name in ("conditional", "predictions"))
+    monkeypatch.setattr(sizes, "_physical_memory", lambda: round(0.9 * made))
+    with pytest.raises(ValueError, match=r"1 draws x 200 rows take .* GB, but"):
+        predict(posterior, x)
+    monkeypatch.setattr(sizes, "_physical_memory", lambda: 2 * made)
+    predict(posterior, x)
