@@ -1,5 +1,6 @@
 """What a fit warns of when it ends, and the thresholds by which it does: those of the report are the same."""
 
+import math
 from dataclasses import dataclass
 
 __all__ = [
@@ -95,6 +96,10 @@ class Trouble:
     message: str
 
 
+LARGEST = 1e4
+"""Beyond which powers of ten say more than digits."""
+
+
 def told(value: float, limit: float, digits: int = 3) -> str:
     """Return a number with as many digits as it takes to see on which side of a limit it lies.
 
@@ -103,6 +108,8 @@ def told(value: float, limit: float, digits: int = 3) -> str:
     >>> told(1.0104, 1.01), told(1.52, 1.01)
     ('1.0104', '1.520')
     """
+    if value > LARGEST:
+        return f"{value:.1e}" if math.isfinite(value) else "infinite"
     while digits < MOST_DIGITS and (float(f"{value:.{digits}f}") > limit) != (value > limit):
         digits += 1
     while digits < MOST_DIGITS and float(f"{value:.{digits}f}") == limit != value:

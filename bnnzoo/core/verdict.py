@@ -45,6 +45,7 @@ MANY_REJECTED, MIN_REJECTED_SHARE = (
     0.005,
 )  # points at which the model could not be evaluated, of those that were tried
 NUM_LIKELIHOODS = 32  # draws of a network's weights whose log likelihood is held against that of their mean
+STANDING_STILL = 1e4  # standard deviations of chains that hardly have one
 
 
 def troubles(posterior: Posterior) -> Iterator[Trouble]:
@@ -116,12 +117,12 @@ def _divergences(posterior: Draws) -> Iterator[Trouble]:
 def _mixing(posterior: Draws) -> Iterator[Trouble]:
     quantities = _quantities(posterior)
     found = {name: mixing(values) for name, values in quantities.items()}
-    rhat = {name: float(each.rhat.nan_to_num(0.0).max()) for name, each in found.items()}
+    rhat = {name: float(each.rhat.nan_to_num(0.0, posinf=math.inf).max()) for name, each in found.items()}
     ess = {name: float(each.ess.nan_to_num(math.inf).min()) for name, each in found.items()}
     chains, draws = posterior.theta.shape[:2]
     worst = max(rhat, key=lambda name: rhat[name], default="")
     if worst and rhat[worst] > MAX_RHAT:
-        gap = float(worst_gap(quantities[worst]).nan_to_num(0.0).max())
+        gap = float(worst_gap(quantities[worst]).nan_to_num(0.0, posinf=math.inf).max())
         yield Trouble(
             ChainsApartWarning,
             f"The chains disagree: R-hat of {worst!r} is {told(rhat[worst], MAX_RHAT)}, and should be at most {MAX_RHAT}. "
@@ -138,8 +139,10 @@ def _mixing(posterior: Draws) -> Iterator[Trouble]:
 
 def _what_to_run(rhat: float, gap: float, num_warmup: object, num_draws: int) -> str:
     if gap > MAX_GAP:
+        means = f"The means of its chains are up to {gap:.1f} standard deviations apart"
+        apart = f"{means if gap < STANDING_STILL else 'Its chains stand still in different places'}:"
         return (
-            f"The means of its chains are up to {gap:.1f} standard deviations apart: the posterior has several modes between "
+            f"{apart} the posterior has several modes between "
             f"which chains do not move, or some chains have not reached it. Look at each chain, write a larger num_warmup (now "
             f"{num_warmup}), or start elsewhere with init=."
         )

@@ -311,3 +311,7 @@ def test_networks_are_not_judged_by_the_pareto_k_of_their_weights():
     posterior = narrow_posterior(network(bz.likelihoods.categorical(), out_features=3), x, y)
     assert kinds(posterior) == []
     assert pareto_k(drawn_from(posterior).log_ratios) > 0.7
+
+
+def test_an_r_hat_without_bound_is_told_in_a_word() -> None:
+    assert fit_warnings.told(float("inf"), 1.01) == "infinite" and fit_warnings.told(3.2e7, 1.01) == "3.2e+07"
