@@ -87,7 +87,7 @@ def counted(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "fits": len(rows),
         "announced": round(found["off, warned"] / off, 3) if off else None,
         "false_alarms": round(found["right, warned"] / right, 3) if right else None,
-        "median_cpu_seconds": median(seconds) if seconds else None,
+        "median_cpu_seconds": round(median(seconds), 2) if seconds else None,
     }
 
 
