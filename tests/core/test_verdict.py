@@ -72,14 +72,6 @@ def test_a_chain_apart_is_told():
     assert "num_warmup (now 500)" in found[inference.ChainsApartWarning]
 
 
-def test_chains_that_do_not_move_have_an_infinite_rhat():
-    found = {
-        trouble.kind: trouble.message for trouble in troubles(sampled(lambda theta: theta[:, :1].expand_as(theta)))
-    }
-    assert "R-hat of 'w' is inf, and should be at most 1.01" in found[inference.ChainsApartWarning]
-    assert "are worth 4 independent ones" in found[inference.FewEffectiveDrawsWarning]
-
-
 @pytest.mark.parametrize(
     ("gap", "advice", "silence"),
     [
