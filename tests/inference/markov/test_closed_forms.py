@@ -1,0 +1,92 @@
+"""Means and variances of what every sampler draws, in native code and in one batch, on a density that is known in closed form."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from bnnzoo.inference import HMC, MAMS, MCLMC, NUTS, ChEESHMC, fit
+from bnnzoo.inference.markov.hamiltonian.hmc import HMCKernel
+from bnnzoo.inference.markov.hamiltonian.kernel import Kernel
+from bnnzoo.inference.markov.hamiltonian.loop import HamiltonianSampler
+from bnnzoo.inference.markov.hamiltonian.nuts import NUTSKernel
+from bnnzoo.inference.markov.lockstep.dynamics import Dynamics, Microcanonical, Newtonian
+from bnnzoo.inference.markov.lockstep.langevin import LangevinSampler, LangevinSettings
+from bnnzoo.inference.markov.lockstep.loop import LockstepSampler
+from bnnzoo.inference.markov.protocols import Loop, Sampler
+from bnnzoo.inference.markov.settings import HamiltonianSettings, LockstepSettings
+from bnnzoo.inference.markov.trajectory_length import squared_jump
+from tests.helpers.closed_forms import COVARIANCE, check_draws, closed_form, density, exact_draws
+from tests.helpers.native import when_native_pays
+
+VARIANCES = COVARIANCE.diagonal()
+LENGTHS = {"native": (4, 20_000), "batched": (256, 60)}
+"""Chains and draws, about as many gradients as a second allows."""
+
+
+def run(sampler: Sampler, how: str, kinds: Mapping[str, str], **tuning: Any) -> Loop:
+    """Run chains from exact draws, with the tuning given: what is tested is the sampler, whatever its warm-up does."""
+    num_chains, num_draws = LENGTHS[how]
+    loop = sampler.begin(density(), exact_draws(num_chains), 1, 0, kinds[how])
+    assert loop.kind == kinds[how]
+    loop.adopt({name: torch.as_tensor(value).double().expand(num_chains, *torch.as_tensor(value).shape).clone() for name, value in tuning.items()})  # fmt: skip
+    while int(loop.counts.min()) < num_draws:
+        loop.advance()
+    return loop
+
+
+def settings_of(how: str) -> dict[str, int]:
+    num_chains, num_draws = LENGTHS[how]
+    return {"num_chains": num_chains, "num_warmup": 0, "num_draws": num_draws}
+
+
+@pytest.mark.parametrize("how", LENGTHS)
+@pytest.mark.parametrize("kernel", [NUTSKernel(10), HMCKernel(1.5, 0.5, 1000)])
+@pytest.mark.parametrize(
+    ("mass", "inverse_mass", "step_size"), [("diagonal", VARIANCES, 0.35), ("dense", COVARIANCE, 0.7)]
+)
+def test_hamiltonian(kernel: Kernel, mass: Any, inverse_mass: Tensor, step_size: float, how: str) -> None:
+    settings = HamiltonianSettings(**settings_of(how), mass_matrix=mass, step_size=step_size)
+    sampler = HamiltonianSampler(kernel, settings)
+    kinds = {"native": "native", "batched": "batched"}
+    check_draws(run(sampler, how, kinds, step_size=step_size, inverse_mass=inverse_mass).draws)
+
+
+@pytest.mark.parametrize("how", LENGTHS)
+@pytest.mark.parametrize(("dynamics", "step_size", "length"), [(Newtonian(), 0.4, 1.5), (Microcanonical(), 1.0, 4.0)])
+def test_trajectories_in_lockstep(dynamics: Dynamics, step_size: float, length: float, how: str) -> None:
+    settings = LockstepSettings(**settings_of(how), step_size=step_size, trajectory_length=length)
+    sampler = LockstepSampler(dynamics, squared_jump, settings)
+    kinds = {"native": "native lockstep", "batched": "lockstep"}
+    check_draws(run(sampler, how, kinds, step_size=step_size, scale=VARIANCES.sqrt(), trajectory_length=length).draws)
+
+
+@pytest.mark.parametrize("how", LENGTHS)
+def test_langevin(how: str) -> None:
+    """Short steps: nothing is rejected, so that a bias remains."""
+    settings = LangevinSettings(**settings_of(how), step_size=0.25, decoherence_length=3.0, steps_per_draw=10)
+    kinds = {"native": "native langevin", "batched": "langevin"}
+    tuning = {"step_size": 0.25, "scale": VARIANCES.sqrt(), "decoherence_length": 3.0, "steps_per_draw": 10}
+    check_draws(run(LangevinSampler(settings), how, kinds, **tuning).draws, accuracy=0.01)
+
+
+LONG: dict[str, Any] = {"num_chains": 4, "num_warmup": 500, "num_draws": 10_000}
+
+
+@pytest.mark.parametrize(
+    ("method", "accuracy"),
+    [
+        (NUTS(**LONG), 0.0),
+        (NUTS(**LONG, mass_matrix="dense"), 0.0),
+        (HMC(**LONG), 0.0),
+        (ChEESHMC(**LONG), 0.0),
+        (MAMS(**LONG), 0.0),
+        (MCLMC(**LONG, energy_variance=1e-5), 0.02),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, float) else "",
+)
+def test_after_warm_up(method: Any, accuracy: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    when_native_pays(monkeypatch, 0)
+    check_draws(fit(closed_form, method, seed=1, dtype=torch.float64).draws(), accuracy=accuracy)
