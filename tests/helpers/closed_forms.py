@@ -1,4 +1,4 @@
-"""A density whose moments are known: correlated normal, skewed, bounded and heavy-tailed parameters in one, with draws from it."""
+"""A density whose moments are known, with correlated normal, skewed, bounded and heavy-tailed parameters, and draws from it."""
 
 from functools import cache
 

@@ -31,7 +31,8 @@ def run(sampler: Sampler, how: str, kinds: Mapping[str, str], **tuning: Any) -> 
     num_chains, num_draws = LENGTHS[how]
     loop = sampler.begin(density(), exact_draws(num_chains), 1, 0, kinds[how])
     assert loop.kind == kinds[how]
-    loop.adopt({name: torch.as_tensor(value).double().expand(num_chains, *torch.as_tensor(value).shape).clone() for name, value in tuning.items()})  # fmt: skip
+    numbers = {name: torch.as_tensor(value).double() for name, value in tuning.items()}
+    loop.adopt({name: value.expand(num_chains, *value.shape).clone() for name, value in numbers.items()})
     while int(loop.counts.min()) < num_draws:
         loop.advance()
     return loop

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from bnnzoo.inference import NUTS, DivergenceWarning, fit
-from bnnzoo.inference.markov.hamiltonian.nuts import _stack_places
+from bnnzoo.inference.markov.hamiltonian.kernel import Metric, Phase
+from bnnzoo.inference.markov.hamiltonian.nuts import NUTSKernel, _stack_places
 from bnnzoo.testing import funnel, linear_gaussian
 
 
@@ -89,3 +90,90 @@ def test_a_higher_acceptance_asked_for_gives_shorter_steps() -> None:
 def test_short_run_without_windows() -> None:
     posterior = fit(linear_gaussian().model, NUTS(num_chains=1, num_warmup=10, num_draws=5), *linear_gaussian().data)
     assert np.isfinite(posterior.draws().numpy()).all()
+
+
+P, HEIGHT = 3, 4
+MASS = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
+
+
+def turned(momenta: torch.Tensor) -> bool:
+    """Tell whether a trajectory of these momenta ``[L, P]`` turns: their sum, less half of both ends', opposes an end's velocity."""
+    rho = momenta.sum(0) - 0.5 * (momenta[0] + momenta[-1])
+    return bool((rho @ (momenta[0] / MASS) <= 0) | (rho @ (momenta[-1] / MASS) <= 0))
+
+
+def phase(momentum: torch.Tensor) -> Phase:
+    zero = torch.zeros(P, dtype=torch.float64)
+    return Phase(zero, momentum, zero, zero.sum())
+
+
+def walk(num: int, seed: int) -> torch.Tensor:
+    """Return momenta ``[num, P]`` of which some parts turn and others do not, whatever their length."""
+    generator = torch.Generator().manual_seed(seed)
+    noise, steps = torch.randn(2, num, P, generator=generator, dtype=torch.float64)
+    return noise + 0.6 * steps.cumsum(0)
+
+
+@pytest.mark.parametrize("direction", [1.0, -1.0])
+def test_a_subtree_turns_where_one_of_its_balanced_parts_does(direction: float) -> None:
+    kernel, metric = NUTSKernel(HEIGHT + 1), Metric(1 / MASS, MASS.sqrt())
+    half, found = torch.tensor(0.5, dtype=torch.float64), []
+    for seed in range(30):
+        momenta = walk(2**HEIGHT, seed)
+        subtree, tree = kernel.finished_trajectory(phase(momenta[0]))
+        control = tree.control._replace(direction=half.sign() * direction, length=torch.tensor(2**HEIGHT))
+        for leaf, momentum in enumerate(momenta):
+            subtree = kernel.leap(subtree, control, phase(momentum), metric, half)
+            expected = any(turned(momenta[first : leaf + 1]) for first in balanced_parts(leaf))
+            assert bool(subtree.turning) == expected, (seed, leaf)
+            found.append(expected)
+    assert 30 < sum(found) < len(found) - 30
+
+
+def test_a_tree_turns_where_the_whole_trajectory_does() -> None:
+    kernel, metric = NUTSKernel(6), Metric(1 / MASS, MASS.sqrt())
+    one, turns = torch.tensor(1.0, dtype=torch.float64), []
+    for seed in range(40):
+        momenta, direction = walk(4, seed), 1.0 if seed % 2 else -1.0
+        old, new = (momenta[:2], momenta[2:]) if direction > 0 else (momenta[2:].flip(0), momenta[:2].flip(0))
+        subtree, tree = kernel.finished_trajectory(phase(old[0]))
+        left, right = (old[0], old[1]) if direction > 0 else (old[1], old[0])
+        tree = tree._replace(
+            control=tree.control._replace(direction=direction * one),
+            left=phase(left),
+            right=phase(right),
+            momentum_sum=old.sum(0),
+            depth=torch.tensor(1),
+        )
+        subtree = subtree._replace(phase=phase(new[1]), momentum_sum=new.sum(0), log_weight=0 * one)
+        _, grown = kernel.propose(subtree, tree, metric, torch.tensor([0.5, 0.5], dtype=torch.float64))
+        assert bool(grown.done) == turned(momenta), seed
+        assert torch.equal(grown.left.momentum, momenta[0]) and torch.equal(grown.right.momentum, momenta[-1])
+        turns.append(turned(momenta))
+    assert 5 < sum(turns) < 35
+
+
+@pytest.mark.parametrize("broken", ["turning", "diverging"])
+def test_a_subtree_that_turns_or_diverges_is_discarded(broken: str) -> None:
+    kernel, metric = NUTSKernel(6), Metric(1 / MASS, MASS.sqrt())
+    one, momenta = torch.ones(P, dtype=torch.float64), walk(2, 0)
+    subtree, tree = kernel.finished_trajectory(phase(momenta[0]))
+    elsewhere = phase(momenta[1])._replace(theta=one)
+    heavy = subtree._replace(proposal=elsewhere, phase=elsewhere, log_weight=100 * one.sum(), stop=torch.tensor(True))
+    uniforms = torch.tensor([0.5, 0.5], dtype=torch.float64)
+    _, kept = kernel.propose(heavy._replace(**{broken: torch.tensor(True)}), tree, metric, uniforms)
+    _, taken = kernel.propose(heavy, tree, metric, uniforms)
+    assert bool(kept.done) and bool((kept.proposal.theta == 0).all()) and bool((taken.proposal.theta == 1).all())
+
+
+def test_a_direction_does_not_depend_on_whether_the_subtree_was_accepted() -> None:
+    """The first number decides on the proposal, the second on where the tree grows next."""
+    kernel, metric = NUTSKernel(6), Metric(1 / MASS, MASS.sqrt())
+    subtree, tree = kernel.finished_trajectory(phase(MASS))
+    subtree = subtree._replace(log_weight=tree.log_weight - 0.7, proposal=phase(MASS)._replace(theta=MASS))
+    for first in (0.1, 0.9):
+        for second in (0.1, 0.9):
+            uniforms = torch.tensor([first, second], dtype=torch.float64)
+            _, grown = kernel.propose(subtree, tree, metric, uniforms)
+            assert float(grown.control.direction) == (1.0 if second > 0.5 else -1.0)
+            assert bool((grown.proposal.theta == MASS).all()) == (first < 0.49)

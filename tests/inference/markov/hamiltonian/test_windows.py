@@ -1,5 +1,7 @@
 """Warm-up of whole chains: the last mass matrix may be far from the one before, and the step size follows it."""
 
+from itertools import pairwise
+
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -7,15 +9,19 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.density import build_density
-from bnnzoo.inference.markov.adaptation import settling_from
+from bnnzoo.inference.markov.adaptation import Moments, settling_from, window_ends
+from bnnzoo.inference.markov.hamiltonian import chains as native_chains
+from bnnzoo.inference.markov.hamiltonian import windows
+from bnnzoo.inference.markov.hamiltonian.chains import NativeChains
 from bnnzoo.inference.markov.hamiltonian.hmc import HMCKernel
-from bnnzoo.inference.markov.hamiltonian.kernel import Kernel
-from bnnzoo.inference.markov.hamiltonian.loop import HamiltonianSampler
+from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Metric
+from bnnzoo.inference.markov.hamiltonian.loop import HamiltonianLoop, HamiltonianSampler
 from bnnzoo.inference.markov.hamiltonian.nuts import NUTSKernel
 from bnnzoo.inference.markov.hamiltonian.starting import _schedule
 from bnnzoo.inference.markov.hamiltonian.steps import STATS, stages_of
 from bnnzoo.inference.markov.protocols import Loop
 from bnnzoo.inference.markov.settings import HamiltonianSettings
+from tests.helpers.native import traced
 
 WIDTHS = torch.tensor([0.1, 1.0, 3.0], dtype=torch.float64)
 
@@ -78,3 +84,38 @@ def test_both_loops_settle_the_step_size_over_the_same_draws() -> None:
     assert warm.tolist() == (counts < 200).tolist()
     assert int(schedule.collect_from) == int(collecting.nonzero()[0])
     assert int(schedule.collect_until) == int(collecting.nonzero()[-1]) + 1
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_window_collects_the_draws_between_its_ends(native: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as it is wide, those and no others, and none after the last window."""
+    density, kernel = build_density(widths, dtype=torch.float64), HMCKernel(0.3, 0.0, 2)
+    settings, start = HamiltonianSettings(num_warmup=200, num_draws=5, step_size=0.1), density.init(1, 0)
+    loop: Loop = (
+        NativeChains(kernel, traced(density), settings, start, 0, 0, compiles=False)
+        if native
+        else HamiltonianLoop(kernel, density, settings, start, 0, 0)
+    )
+    module = native_chains if native else windows
+    metric_from, collected = module.metric_from, []
+
+    def recorded(moments: Moments) -> Metric:
+        collected.append((int(moments.count), moments.mean.clone()))
+        return metric_from(moments)
+
+    monkeypatch.setattr(module, "metric_from", recorded)
+    thetas: list[Tensor] = []
+    while int(loop.counts.min()) < 205:
+        if isinstance(loop, NativeChains):
+            loop._budget = 1  # a proposal at a time, so that every draw is seen
+        loop.advance()
+        state = loop._chains[0].counters.draws if isinstance(loop, NativeChains) else loop.counts[0]
+        if int(state) > len(thetas):
+            trajectory = loop._chains[0].trajectory if isinstance(loop, NativeChains) else loop.state.trajectory.value
+            thetas.append(trajectory.proposal.theta.flatten().clone())
+    ends = window_ends(200)
+    assert len(ends) > 2 and [number for number, _ in collected] == [b - a for a, b in pairwise(ends)]
+    for (_, mean), (begin, end) in zip(collected, pairwise(ends), strict=True):
+        torch.testing.assert_close(mean.flatten(), torch.stack(thetas[begin:end]).mean(0))
+    learnt = loop._chains[0].adaptation if isinstance(loop, NativeChains) else loop.state.adaptation.value
+    assert float(learnt.moments.count.sum()) == 0

@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from bnnzoo.inference import PSGLD, SGHMC, SGLD, CyclicalSGMCMC, StochasticMCLMC, fit
+from bnnzoo.inference.markov.stochastic.dynamics import Step
+from bnnzoo.inference.markov.stochastic.sghmc import UnderdampedLangevin
 from bnnzoo.testing import linear_gaussian
 from bnnzoo.testing.monte_carlo import check_moments, mean_z_score, variance_z_score
 from tests.helpers.samplers import values
@@ -88,6 +90,63 @@ def test_sghmc_corrected_for_its_gradient_noise_keeps_the_variance_at_steps_that
     budget: dict[str, Any] = {"num_chains": 16, "num_draws": 500, "batch_size": 10, "steps_per_draw": 10}
     ratio, error = variance_of(fitted(SGHMC(**budget, noise_correction=True, optimise_steps=200)))
     assert np.all(np.abs(ratio - 1) < 0.1 + 5 * error)
+
+
+def test_psgld_has_the_variance_of_its_own_preconditioner() -> None:
+    """V tends to the mean squared gradient ``H r / N^2``, r the factor of the variance, so that ``r = 1 + c sqrt(r)``.
+
+    G is ``N / sqrt(H r)`` then, and ``c = e N sqrt(H) / 4`` the first-order bias at its own step size ``e G``.
+    """
+    size = 1.2 * float(SD.max()) / ALL_ROWS
+    budget: dict[str, Any] = {name: value for name, value in PLAIN.items() if name != "preconditioning"}
+    method = PSGLD(**budget | {"num_warmup": 200}, step_size=size, steps_per_draw=5, decay=0.997, damping=1e-12)
+    ratio, error = variance_of(fitted(method))
+    c = size * ALL_ROWS / SD / 4
+    expected = ((c + np.sqrt(c**2 + 4)) / 2) ** 2
+    assert np.all(expected > 1.2)
+    assert np.all(np.abs(ratio - expected) < 5 * error + 0.01 * expected)  # G varies a little with the gradient
+
+
+def test_stochastic_mclmc_with_exact_gradients_and_short_steps_has_the_exact_moments() -> None:
+    length = float(SD.mean() * len(SD) ** 0.5)
+    method = StochasticMCLMC(
+        **PLAIN, step_size=0.3 * float(SD.min()), steps_per_draw=8, decoherence_length=length, temperature=1.5
+    )
+    check_moments("w", values(fitted(method), "w"), MEAN, SD * 1.5**0.5, accuracy=0.01)
+
+
+def test_cyclical_draws_have_the_variance_of_their_place_in_the_cycle() -> None:
+    """``v <- (1 - e H / 2)^2 v + e`` with noise, and without it where the cycle explores; draws precede their last step."""
+    size, cycles, per_cycle, steps = 0.8 * float(SD.min() ** 2), 40, 6, 5
+    budget = PLAIN | {"num_draws": cycles * per_cycle, "steps_per_draw": steps}
+    method = CyclicalSGMCMC(**budget, num_cycles=cycles, step_size=size, exploration=0.75)
+    draws = (values(fitted(method), "w") - MEAN).reshape(16 * cycles, per_cycle, -1)
+    length, variance, expected = 4 * per_cycle * steps, SD**2, []
+    exploring = length - per_cycle * steps
+    for k in np.arange(2 * length):  # the second cycle begins where the first one ends
+        place = k % length
+        if place >= exploring and (place - exploring) % steps == steps - 1:
+            expected.append(variance)
+        epsilon = size * 0.5 * (1 + np.cos(np.pi * place / length))
+        variance = (1 - epsilon / SD**2 / 2) ** 2 * variance + epsilon * (place >= exploring)
+    wanted = np.array(expected[per_cycle:])
+    assert wanted.min() < 0.8 * float(SD.min() ** 2)
+    assert np.all(np.abs((draws**2).mean(0) / wanted - 1) < 5 * (2 / len(draws)) ** 0.5)
+    assert np.all(np.abs(draws.mean(0)) < 5 * np.sqrt(wanted / len(draws)))
+
+
+@pytest.mark.parametrize(("counts_noise", "temperature"), [(True, 1.0), (True, 2.0), (False, 1.0)])
+def test_the_momentum_of_sghmc_keeps_its_variance(counts_noise: bool, temperature: float) -> None:
+    """A step adds the gradient's noise, loses a part, and adds as much thermal noise as is missing, the gradient's deducted."""
+    generator, num = torch.Generator().manual_seed(0), 200_000
+    momentum, gradient, noise = torch.randn(3, 1, num, generator=generator, dtype=torch.float64)
+    known = 4.0 if counts_noise else 0.0
+    dynamics = UnderdampedLangevin(temperature, 0.025, True, 0.3, counts_noise)
+    size, scale = torch.tensor([[0.1]]).double(), torch.tensor([[2.0]]).double()
+    step = Step(size, scale, torch.full((1, num), 4.0).double(), torch.tensor(1.0).double())
+    _, (after,) = dynamics.move(known**0.5 * gradient, (temperature**0.5 * momentum,), step, noise)
+    assert float(after.var()) == pytest.approx(temperature, rel=5 * (2 / num) ** 0.5)
+    assert float(after.mean()) == pytest.approx(0.0, abs=5 * (temperature / num) ** 0.5)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,198 @@
+"""Steps of the samplers as they run, in native code and in one batch: reversible, of second order, turned as often as said."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from torch import Tensor
+
+from bnnzoo.core.density import build_density
+from bnnzoo.inference.markov.hamiltonian.chains import NativeChains
+from bnnzoo.inference.markov.hamiltonian.hmc import HMCKernel
+from bnnzoo.inference.markov.hamiltonian.kernel import Metric, Phase, energy
+from bnnzoo.inference.markov.hamiltonian.loop import HamiltonianLoop
+from bnnzoo.inference.markov.lockstep.chains import NativeMotion
+from bnnzoo.inference.markov.lockstep.dynamics import Dynamics, Microcanonical, Newtonian, Point
+from bnnzoo.inference.markov.lockstep.langevin import LangevinLoop, LangevinSettings
+from bnnzoo.inference.markov.lockstep.loop import LockstepLoop
+from bnnzoo.inference.markov.lockstep.motions import Common, Langevin, Trajectories
+from bnnzoo.inference.markov.settings import HamiltonianSettings, LockstepSettings
+from bnnzoo.inference.markov.streams import ChainStreams
+from bnnzoo.inference.markov.trajectory_length import squared_jump
+from bnnzoo.lowering.packed import Packed
+from tests.helpers.closed_forms import COVARIANCE, density, exact_draws
+from tests.helpers.native import traced
+
+NUM_PARAMS = len(COVARIANCE)
+KERNEL = HMCKernel(1.5, 0.5, 1000)
+METRICS = {"diagonal": COVARIANCE.diagonal(), "dense": COVARIANCE}
+TIME, NUM_STEPS = 2.0, 40
+
+type Travel[State] = Callable[[State, int, float], State]
+"""``(state, number of steps, step size) -> state``; a negative size goes backward in time."""
+
+
+def noise(seed: int = 1) -> Tensor:
+    return torch.randn(NUM_PARAMS, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def native_leaps(mass: Any) -> Travel[Phase]:
+    """Return leapfrog steps by the native code of a chain."""
+    settings = HamiltonianSettings(num_warmup=0, num_draws=1, step_size=0.1, mass_matrix=mass)
+    loop = NativeChains(KERNEL, traced(density()), settings, exact_draws(1), 0, 0)
+    assert loop.stretch.how == "compiled"
+    loop.adopt({"step_size": torch.ones(1).double(), "inverse_mass": METRICS[mass][None]})
+
+    def travelled(phase: Phase, num_steps: int, step_size: float) -> Phase:
+        def begun(chain: Any) -> Any:
+            end, trajectory = KERNEL.finished_trajectory(phase)
+            going = without_end(trajectory.control, step_size)
+            return chain._replace(
+                end=end,
+                trajectory=trajectory._replace(control=going, done=torch.tensor(False)),
+                adaptation=chain.adaptation._replace(step_size=torch.tensor(abs(step_size)).double()),
+                counters=chain.counters._replace(budget=torch.tensor(num_steps)),
+            )
+
+        loop.stretch.change(loop._states[0], begun)
+        loop.stretch(loop._states[0], loop._plans[0])
+        return Phase(*(part.clone() for part in loop.stretch.unpack(loop._states[0]).end.phase))
+
+    return travelled
+
+
+def batched_leaps(mass: Any) -> Travel[Phase]:
+    """Return leapfrog steps by the loop over a batch, of one chain."""
+    settings = HamiltonianSettings(num_warmup=0, num_draws=1, step_size=0.1, mass_matrix=mass)
+    loop = HamiltonianLoop(KERNEL, density(), settings, exact_draws(1), 0, 0)
+    loop.adopt({"step_size": torch.ones(1).double(), "inverse_mass": METRICS[mass][None]})
+
+    def travelled(phase: Phase, num_steps: int, step_size: float) -> Phase:
+        end, trajectory = loop.state.end.value, loop.state.trajectory.value
+        groups = Packed(end._replace(phase=Phase(*(part[None] for part in phase)))).groups
+        fixed = Packed(trajectory._replace(control=without_end(trajectory.control, step_size))).groups
+        size = torch.full((1,), abs(step_size), dtype=torch.float64)
+        for _ in range(num_steps):
+            *groups, _ = loop.steps.leap(*groups, *fixed, *loop.state.metric.groups, size, torch.ones(1).double())
+        return Phase(*(part[0] for part in loop.state.end.with_groups(groups).value.phase))
+
+    return travelled
+
+
+def without_end(control: Any, step_size: float) -> Any:
+    """Return the control of a trajectory that goes on however far it has come."""
+    return control._replace(
+        energy=torch.full_like(control.energy, torch.inf),
+        direction=torch.full_like(control.direction, 1.0 if step_size > 0 else -1.0),
+        length=torch.full_like(control.length, 1 << 30),
+    )
+
+
+LEAPS = {"native": native_leaps, "batched": batched_leaps}
+
+
+@pytest.mark.parametrize("how", LEAPS)
+@pytest.mark.parametrize("mass", METRICS)
+def test_leapfrog_steps_are_reversible_and_of_second_order(mass: str, how: str) -> None:
+    travelled, inverse_mass = LEAPS[how](mass), METRICS[mass]
+    (theta,) = exact_draws(1, seed=1)
+    value, gradient = density().value_and_grad(theta[None])
+    begin = Phase(theta, noise(), gradient[0], value[0])
+    metric = Metric(inverse_mass, inverse_mass)
+    end = travelled(begin, NUM_STEPS, TIME / NUM_STEPS)
+    assert float((end.theta - begin.theta).abs().max()) > 0.5
+    back = travelled(end, NUM_STEPS, -TIME / NUM_STEPS)
+    torch.testing.assert_close(back.theta, begin.theta, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(back.momentum, begin.momentum, rtol=1e-10, atol=1e-10)
+    wrong, right = (float(energy(metric, travelled(begin, n, TIME / n)) - energy(metric, begin)) for n in (80, 160))
+    assert 0 < abs(right) < 0.01 and wrong / right == pytest.approx(4.0, rel=0.05)
+
+
+def native_steps(dynamics: Dynamics) -> Travel[Point]:
+    """Return steps of chains in lockstep by their native code."""
+    native = NativeMotion(Trajectories(dynamics), traced(density()), exact_draws(1))
+    assert native.stretch.how == "compiled"
+    streams = ChainStreams(0, 0, 1, 1, torch.float64, torch.device("cpu"))
+    scale = COVARIANCE.diagonal().sqrt()
+
+    def travelled(point: Point, num_steps: int, step_size: float) -> Point:
+        common = Common(scale, torch.tensor(step_size).double(), torch.zeros(()).double())
+        # a trajectory begins with a new momentum, so this one goes on with one that has begun
+        native._prepare(point, common, [num_steps], streams)
+        native._chains.moving.squares.zero_()
+        for view, part in zip(native._chains.moving.point, point, strict=True):
+            view.copy_(part)
+        native._chains.counters.left.fill_(num_steps)
+        native._run(num_steps)
+        return Point(*(part.clone() for part in native._chains.moving.point))
+
+    return travelled
+
+
+def batched_steps(dynamics: Dynamics) -> Travel[Point]:
+    """Return steps of chains in lockstep by the loop over a batch."""
+    settings = LockstepSettings(num_warmup=0, num_draws=1, step_size=0.1, trajectory_length=1.0)
+    loop = LockstepLoop(dynamics, squared_jump, density(), settings, exact_draws(1), 0)
+    loop.state = loop.state._replace(scale=COVARIANCE.diagonal().sqrt())
+    return lambda point, num_steps, step_size: loop._travel(point, num_steps, torch.tensor(step_size).double())
+
+
+STEPS = {"native": native_steps, "batched": batched_steps}
+
+
+def started(dynamics: Dynamics) -> Point:
+    theta = exact_draws(1, seed=1)
+    value, gradient = density().value_and_grad(theta)
+    return Point(theta, dynamics.refresh(noise())[None], gradient, value, torch.zeros_like(value))
+
+
+@pytest.mark.parametrize("how", STEPS)
+@pytest.mark.parametrize(("dynamics", "time"), [(Newtonian(), 2.0), (Microcanonical(), 5.0)])
+def test_steps_in_lockstep_are_reversible_and_of_second_order(dynamics: Dynamics, time: float, how: str) -> None:
+    travelled, begin = STEPS[how](dynamics), started(dynamics)
+    end = travelled(begin, NUM_STEPS, time / NUM_STEPS)
+    assert float((end.theta - begin.theta).abs().max()) > 0.5
+    back = travelled(end._replace(momentum=-end.momentum, work=0 * end.work), NUM_STEPS, time / NUM_STEPS)
+    torch.testing.assert_close(back.theta, begin.theta, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(-back.momentum, begin.momentum, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(back.work, -end.work, rtol=1e-9, atol=1e-9)
+
+    def error(num_steps: int) -> float:
+        found = travelled(begin, num_steps, time / num_steps)
+        return float(found.work - (found.log_density - begin.log_density))
+
+    assert 0 < abs(error(160)) < 0.01 and error(80) / error(160) == pytest.approx(4.0, rel=0.05)
+
+
+@pytest.mark.parametrize("how", ["native", "batched"])
+def test_langevin_steps_without_noise_have_energy_errors_of_third_order(how: str) -> None:
+    begin, scale = started(Microcanonical()), COVARIANCE.diagonal().sqrt()
+    motion = NativeMotion(Langevin(), traced(density()), exact_draws(1)) if how == "native" else None
+    settings = LangevinSettings(num_warmup=0, num_draws=1, step_size=0.1, decoherence_length=1e300)
+    loop = LangevinLoop(density(), settings, exact_draws(1), 0, 0, motion)
+
+    def error(step_size: float) -> float:
+        size = torch.tensor(step_size).double()
+        loop.state = loop.state._replace(point=begin, scale=scale, step_size=size)
+        return float(loop._travel(1).squares.sqrt())
+
+    assert float(loop._common().nu) == 0
+    assert error(0.1) / error(0.05) == pytest.approx(8.0, rel=0.1)
+
+
+def test_directions_decohere_over_the_length_that_is_asked_for() -> None:
+    """Without a force the cosine falls to 1 / e over the decoherence length: by ``exp(-time / length)``."""
+
+    def flat() -> None:
+        pyro.sample("z", dist.Normal(0.0, 1e9).expand([100]).to_event(1))
+
+    length, num_chains = 3.0, 40
+    settings = LangevinSettings(num_warmup=0, num_draws=1, step_size=0.1, decoherence_length=length)
+    loop = LangevinLoop(build_density(flat, dtype=torch.float64), settings, torch.zeros(num_chains, 100).double(), 0)
+    before = loop.state.point.momentum
+    cosines = (loop._travel(30).point.momentum * before).sum(1)
+    error = float(cosines.std()) / num_chains**0.5
+    assert error < 0.02 and abs(float(cosines.mean()) - torch.tensor(-1.0).exp()) < 5 * error
