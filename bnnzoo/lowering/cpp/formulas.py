@@ -173,15 +173,12 @@ COMPARISONS: dict[Any, Formula] = {
 }
 """Operations whose arguments meet in a type of their own."""
 
-BITWISE = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^", "__rshift__": ">>", "__lshift__": "<<"}
-
 FORMULAS: dict[Any, Formula] = {
     **TRANSCENDENTAL,
     aten.add.Tensor: _of("{0} + {1}"),
     aten.add.Scalar: _of("{0} + {1}"),
     aten.sub.Tensor: _of("{0} - {1}"),
     aten.sub.Scalar: _of("{0} - {1}"),
-    aten.rsub.Scalar: _of("{1} - {0}"),
     aten.mul.Tensor: _of("{0} * {1}"),
     aten.mul.Scalar: _of("{0} * {1}"),
     aten.div.Tensor: _of("{0} / {1}"),
@@ -204,9 +201,7 @@ FORMULAS: dict[Any, Formula] = {
     aten.remainder.Tensor: _of("mod_<{t}>({0}, {1})"),
     aten.clone.default: _of("{0}"),
     aten.alias.default: _of("{0}"),
-    aten.detach.default: _of("{0}"),
     prims.convert_element_type.default: _of("{0}"),
-    aten._to_copy.default: _of("{0}"),
     aten.bitwise_not.default: lambda t, a, raw: f"!{a[0]}" if t == "bool" else f"~{a[0]}",
     **{
         getattr(getattr(aten, name), kind): _of(f"{{0}} {sign} {{1}}")

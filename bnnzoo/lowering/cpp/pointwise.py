@@ -11,7 +11,7 @@ from bnnzoo.lowering.cpp.scope import Scope, Value, converted
 from bnnzoo.lowering.cpp.values import TYPES, Affine, Body, Cannot, Lazy, Shape
 from bnnzoo.lowering.cpp.views import broadcast
 
-__all__ = ["FILLS", "chosen", "clamped", "counted", "filled", "pointwise", "shape_of"]
+__all__ = ["FILLS", "chosen", "counted", "filled", "pointwise", "shape_of"]
 
 aten, prims = torch.ops.aten, torch.ops.prims
 
@@ -19,12 +19,8 @@ COST_OF_A_FUNCTION = 20
 
 FILLS: dict[Any, Callable[[tuple[Any, ...]], Any]] = {
     aten.full.default: lambda args: args[1],
-    aten.full_like.default: lambda args: args[1],
-    aten.new_full.default: lambda args: args[2],
     aten.scalar_tensor.default: lambda args: args[0],
     aten.empty.memory_format: lambda args: 0,
-    **dict.fromkeys((aten.zeros.default, aten.zeros_like.default, aten.new_zeros.default), lambda args: 0),
-    **dict.fromkeys((aten.ones.default, aten.ones_like.default, aten.new_ones.default), lambda args: 1),
 }
 """Tensors that are one number throughout, and which."""
 
@@ -64,23 +60,6 @@ def chosen(scope: Scope, node: Node) -> Value:
         return body.let(result, f"{condition} ? {yes} : {no}")
 
     return scope.kept(node, _joined(shape, result, emit, operands, 1))
-
-
-def clamped(scope: Scope, node: Node) -> Value:
-    """Write ``clamp`` between two numbers."""
-    value, result = scope.lazy(node.args[0]), node.meta["val"].dtype
-    low, high = (*node.args[1:], None, None)[:2]
-    if not all(each is None or isinstance(each, int | float) for each in (low, high)):
-        raise Cannot("clamp between tensors")
-
-    def emit(body: Body, index: tuple[Affine, ...]) -> str:
-        name = converted(body, value, result, index)
-        for bound, function in ((low, "most_"), (high, "least_")):
-            if bound is not None:
-                name = body.let(result, f"{function}<{TYPES[result]}>({name}, {literal(bound, result)})")
-        return name
-
-    return scope.kept(node, _joined(value.shape, result, emit, [value], 2))
 
 
 def filled(scope: Scope, node: Node) -> Lazy:

@@ -47,8 +47,6 @@ REDUCTIONS: dict[Any, Rule] = {
     aten.any.default: Rule("0", "{0} | {1}"),
     aten.any.dim: Rule("0", "{0} | {1}"),
     aten.any.dims: Rule("0", "{0} | {1}"),
-    aten.all.default: Rule("1", "{0} & {1}"),
-    aten.all.dim: Rule("1", "{0} & {1}"),
     aten.amax.default: Rule("-std::numeric_limits<{t}>::infinity()", "most_<{t}>({0}, {1})"),
     aten.amin.default: Rule("std::numeric_limits<{t}>::infinity()", "least_<{t}>({0}, {1})"),
 }

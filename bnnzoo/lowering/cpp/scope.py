@@ -238,7 +238,7 @@ def effective_users(node: Node) -> list[Node]:
 
 
 def _is_view(node: Node) -> bool:
-    return getattr(node.target, "is_view", False) or node.target in (torch.ops.aten.reshape.default,)
+    return getattr(node.target, "is_view", False)
 
 
 def _size(node: Node) -> int:

@@ -8,7 +8,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from bnnzoo.lowering.cpp.formulas import COMPARISONS, FORMULAS, HEADER
-from bnnzoo.lowering.cpp.pointwise import FILLS, chosen, clamped, counted, filled, pointwise
+from bnnzoo.lowering.cpp.pointwise import FILLS, chosen, counted, filled, pointwise
 from bnnzoo.lowering.cpp.products import affine, product
 from bnnzoo.lowering.cpp.reductions import MEANS, REDUCTIONS, averaged, reduced
 from bnnzoo.lowering.cpp.scope import ALIGNMENT, Handler, Program, Scope
@@ -33,11 +33,7 @@ def _part(scope: Scope, node: Node) -> Any:
 
 SEEN = [
     aten.view.default,
-    aten.reshape.default,
-    aten._unsafe_view.default,
     aten.permute.default,
-    aten.transpose.int,
-    aten.t.default,
     aten.expand.default,
     aten.unsqueeze.default,
     aten.squeeze.default,
@@ -58,8 +54,6 @@ HANDLERS: dict[Any, Handler] = {
     **dict.fromkeys(MEANS, averaged),
     **dict.fromkeys(SEEN, seen),
     aten.where.self: chosen,
-    aten.where.Scalar: chosen,
-    aten.clamp.default: clamped,
     prims.iota.default: counted,
     aten.mm.default: product,
     aten.addmm.default: affine,

@@ -29,7 +29,7 @@ def _seen(value: Value, node: Node) -> Any:
     """Let torch say how ``node`` sees memory of the strides of ``value``; None if it cannot see it so."""
     strides = value.strides if isinstance(value, View) else contiguous_strides(value.shape)
     like = torch.empty_strided(value.shape, strides, dtype=value.dtype, device="meta")
-    target: Any = aten.view.default if node.target is aten.reshape.default else node.target
+    target: Any = node.target
     try:
         found = target(like, *node.args[1:], **node.kwargs)
     except RuntimeError:

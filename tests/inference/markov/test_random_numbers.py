@@ -25,8 +25,8 @@ from bnnzoo.inference.markov.stochastic.loop import StochasticLoop
 from bnnzoo.inference.markov.stochastic.settings import plan_of
 from bnnzoo.inference.markov.stochastic.sghmc import UnderdampedLangevin
 from tests.helpers.closed_forms import density, exact_draws
-from tests.helpers.native import TARGET, traced
 from tests.helpers.native import density as linear
+from tests.helpers.native import traced
 
 NUM_PARAMS = density().num_params
 KEYS, WORDS = 2**20, 2000

@@ -97,7 +97,7 @@ MASS = torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
 
 
 def turned(momenta: torch.Tensor) -> bool:
-    """Tell whether a trajectory of these momenta ``[L, P]`` turns: their sum, less half of both ends', opposes an end's velocity."""
+    """Tell whether the sum of momenta ``[L, P]``, less half of both ends', points against the velocity of an end."""
     rho = momenta.sum(0) - 0.5 * (momenta[0] + momenta[-1])
     return bool((rho @ (momenta[0] / MASS) <= 0) | (rho @ (momenta[-1] / MASS) <= 0))
 
@@ -169,11 +169,11 @@ def test_a_subtree_that_turns_or_diverges_is_discarded(broken: str) -> None:
 def test_a_direction_does_not_depend_on_whether_the_subtree_was_accepted() -> None:
     """The first number decides on the proposal, the second on where the tree grows next."""
     kernel, metric = NUTSKernel(6), Metric(1 / MASS, MASS.sqrt())
-    subtree, tree = kernel.finished_trajectory(phase(MASS))
-    subtree = subtree._replace(log_weight=tree.log_weight - 0.7, proposal=phase(MASS)._replace(theta=MASS))
-    for first in (0.1, 0.9):
+    (subtree, tree), half = kernel.finished_trajectory(phase(MASS)), torch.tensor(0.5, dtype=torch.float64)
+    subtree = subtree._replace(log_weight=tree.log_weight + half.log(), proposal=phase(MASS)._replace(theta=MASS))
+    for first in (0.45, 0.55):  # the subtree has half the weight of the tree
         for second in (0.1, 0.9):
             uniforms = torch.tensor([first, second], dtype=torch.float64)
             _, grown = kernel.propose(subtree, tree, metric, uniforms)
             assert float(grown.control.direction) == (1.0 if second > 0.5 else -1.0)
-            assert bool((grown.proposal.theta == MASS).all()) == (first < 0.49)
+            assert bool((grown.proposal.theta == MASS).all()) == (first < 0.5)
