@@ -1,8 +1,11 @@
 """Threads that fit and predict at the same time get what one thread gets, bit by bit."""
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pytest
 import torch
 from numpy.typing import NDArray
 
@@ -42,6 +45,25 @@ def test_fits_and_predictions_in_threads_are_those_of_one_thread() -> None:
     for job, arrays in zip(jobs, found, strict=True):
         assert all(np.array_equal(a, b) for a, b in zip(arrays, expected[job], strict=True)), job[1:]
     assert torch.equal(torch.get_rng_state(), state) and torch.get_default_dtype() == dtype
+
+
+@pytest.mark.parametrize(
+    "method", ["MAP(num_steps=5)", "SGLD(num_warmup=5, num_draws=5)", "NUTS(num_warmup=10, num_draws=10)"]
+)
+def test_the_first_fit_of_a_process_leaves_every_global_stream_alone(method: str) -> None:
+    """Torch's compiler and others draw random numbers when they are imported."""
+    program = (
+        "import random, numpy as np, torch, bnnzoo as bz, warnings\n"
+        "from bnnzoo.testing import linear_gaussian\n"
+        "warnings.simplefilter('ignore')\n"
+        "target = linear_gaussian()\n"
+        "before = random.getstate(), repr(np.random.get_state()), torch.get_rng_state()\n"
+        f"bz.fit(target.model, bz.{method}, *target.data)\n"
+        "assert random.getstate() == before[0]\n"
+        "assert repr(np.random.get_state()) == before[1]\n"
+        "assert torch.equal(torch.get_rng_state(), before[2])\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
 
 
 def test_a_fit_inside_a_pool_of_threads_does_not_wait_for_itself() -> None:

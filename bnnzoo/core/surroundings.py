@@ -1,11 +1,13 @@
 """What is going on around a call of bnnzoo, and must not reach the models that it runs."""
 
 import os
+import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from threading import RLock
 
+import numpy as np
 import torch
 from pyro.poutine.condition_messenger import ConditionMessenger
 from pyro.poutine.do_messenger import DoMessenger
@@ -20,7 +22,15 @@ from pyro.poutine.uncondition_messenger import UnconditionMessenger
 
 from bnnzoo.core.sites import ModelError
 
-__all__ = ["GIVEN", "alone", "is_given", "one_at_a_time", "refuse_autocast", "refuse_surroundings"]
+__all__ = [
+    "GIVEN",
+    "alone",
+    "global_streams_kept",
+    "is_given",
+    "one_at_a_time",
+    "refuse_autocast",
+    "refuse_surroundings",
+]
 
 GIVEN = "bnnzoo_given"
 """Marks a site whose value comes from ``poutine.condition`` and not from its own statement."""
@@ -52,16 +62,28 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
 
 
+@contextmanager
+def global_streams_kept() -> Iterator[None]:
+    """Leave the global streams of torch, numpy and Python as they are, from which some libraries draw when they are imported."""
+    states = torch.get_rng_state(), np.random.get_state(legacy=False), random.getstate()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        torch.set_rng_state(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
+        random.setstate(states[2])
+
+
 def one_at_a_time[**Arguments, Result](function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Let threads take turns with the calls of a function: torch's random stream, default dtype and transforms belong to all.
 
-    A call inside a call goes on. Workers of an executor are not called through such functions, so that none waits for its
-    caller.
+    Global random streams are left as they were. A call inside a call goes on. Workers of an executor are not called through such
+    functions, so that none waits for its caller.
     """
 
     @wraps(function)
     def in_turn(*args: Arguments.args, **named: Arguments.kwargs) -> Result:
-        with _CALLS:
+        with _CALLS, global_streams_kept():
             return function(*args, **named)
 
     return in_turn

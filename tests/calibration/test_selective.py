@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import xarray as xr
+from scipy.stats import binom
 
 from bnnzoo.calibration import aurc, risk_coverage_curve, risk_threshold
 
@@ -71,6 +72,27 @@ def test_threshold_with_a_guarantee_keeps_the_risk():
         failures += float(found["threshold"]) / 2 > 0.3
         assert float(found["coverage"]) == 0 or float(found["risk"]) < float(found["bound"]) <= 0.3
     assert failures <= 20
+
+
+def bound(lost, kept, confidence):
+    """Return the bound of a risk of which one threshold has kept so many rows, and lost some of them."""
+    found = risk_threshold(rows(np.zeros(kept)), rows(np.arange(kept) < lost), 1.0, confidence=confidence)
+    return float(found["bound"])
+
+
+@pytest.mark.parametrize(("lost", "kept"), [(0, 30), (3, 20), (19, 20), (7, 200)])
+def test_the_bound_is_the_risk_at_which_so_few_errors_would_be_a_surprise(lost, kept):
+    assert binom.cdf(lost, kept, bound(lost, kept, 0.9)) == pytest.approx(0.1)
+    assert bound(kept, kept, 0.9) == 1.0
+
+
+@pytest.mark.parametrize("confidence", [0.8, 0.95])
+def test_the_guarantee_covers_every_risk_and_none_much_more_often_than_asked_for(confidence):
+    """Exactly, over all numbers of errors: the bound is below the true risk with probability one minus the confidence at most."""
+    bounds = np.array([bound(lost, 50, confidence) for lost in range(51)])
+    misses = [binom.pmf(np.flatnonzero(bounds < p), 50, p).sum() for p in np.linspace(0.1, 0.95, 200)]
+    assert max(misses) <= 1 - confidence + 1e-12
+    assert max(misses) > 0.95 * (1 - confidence) and np.mean(misses) > 0.5 * (1 - confidence)
 
 
 def test_a_guarantee_needs_errors():

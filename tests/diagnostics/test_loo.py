@@ -251,13 +251,26 @@ def test_linearised_predictions_are_corrected_by_the_linearised_density():
     tree = bz.posterior_predictive(factorised(target, 1.3 * target.sd["w"]), *target.data)
     expected = loo(tree)
     lp, log_likelihood = tree["sample_stats"]["lp"], tree["log_likelihood"]["y"]
-    tree["log_prior"] = xr.DataTree(xr.Dataset({"w": lp - log_likelihood.sum("obs_id")}))
-    stats = tree["sample_stats"].to_dataset().assign(lp=lp**2)
+    log_jacobian = lp.copy(data=np.random.default_rng(0).normal(size=lp.shape))
+    tree["log_prior"] = xr.DataTree(xr.Dataset({"w": lp - log_likelihood.sum("obs_id") - log_jacobian}))
+    stats = tree["sample_stats"].to_dataset().assign(lp=lp**2, log_jacobian=log_jacobian)
     other = tree.assign({"sample_stats": xr.DataTree(stats)})
     other.attrs = tree.attrs | {"linearized": "yes"}
     assert loo(other).elpd == pytest.approx(expected.elpd)
     other.attrs["linearized"] = "no"
     assert loo_quietly(other).elpd != pytest.approx(expected.elpd)
+
+
+def test_constrained_parameters_of_a_linearised_model_count_with_their_jacobian():
+    """The density of a model that is linear, but for a scale that is not linearised, is that of its linearisation."""
+    x, generator = torch.randn(30, 2), torch.Generator().manual_seed(1)
+    y = x[:, 0] + torch.randn(30, generator=generator)
+    model = bz.models.supervised(torch.nn.Linear(2, 1), bz.priors.normal(1.0), bz.likelihoods.gaussian())
+    tree = bz.posterior_predictive(bz.fit(model, bz.Laplace(), x, y, seed=0), x, y, num_draws=200)
+    assert tree.attrs["linearized"] == "yes" and float(tree["sample_stats"]["log_jacobian"].std()) > 0.05
+    as_it_is = tree.copy()
+    as_it_is.attrs = tree.attrs | {"linearized": "no"}
+    assert loo_quietly(tree).elpd == pytest.approx(loo_quietly(as_it_is).elpd, abs=1e-6)
 
 
 def test_what_has_no_leave_one_out_is_refused():

@@ -83,6 +83,9 @@ def test_other_families_are_near_many_draws(name: str) -> None:
     if name == "poisson":
         error = draws["mean"].std(("chain", "draw")) / 2000**0.5
         assert (abs(draws["mean"].mean(("chain", "draw")) - found["mean"]) < 5 * error).all()
+        epistemic, noise = draws["mean"].var(("chain", "draw")), draws["variance"].mean(("chain", "draw"))
+        np.testing.assert_allclose(found["epistemic_variance"], epistemic, rtol=0.5)
+        np.testing.assert_allclose(found["variance"] - found["epistemic_variance"], noise, rtol=0.1)
     else:
         assert found["probs"].dims == ("obs_id", "class_id")
         assert abs(draws["probs"].mean(("chain", "draw")) - found["probs"]).max() < 0.05
