@@ -1,5 +1,6 @@
 """From whatever holds numbers to a tensor of finite numbers: lists, arrays, frames, labelled arrays."""
 
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,8 @@ from torch.utils.data import DataLoader, Dataset
 __all__ = ["DataError", "as_tensor"]
 
 NUMERIC = "fiub"
-NARROW = {"f": np.float64, "u": np.int64}
-"""What torch does not know or hardly computes with is widened: long doubles, unsigned integers."""
+SMALL = (torch.int8, torch.int16, torch.uint8)
+"""Integers whose squares and differences would soon leave their range: they are widened."""
 
 
 class DataError(ValueError):
@@ -26,17 +27,18 @@ def as_tensor(value: Any, argument: str, dtype: torch.dtype, device: torch.devic
     ----------
     value : Any
         A tensor, a numpy array, a list of numbers, or an object with ``to_numpy`` or ``__array__``, as those of pandas, polars
-        and xarray. Anything else, tuples included, is returned as it is.
+        and xarray. Within mappings, tuples and lists, such arrays are converted in place of the originals, however deep; anything
+        else is returned as it is.
     argument : str
         Its name in messages, such as ``"argument 1 of the model"``.
     dtype : torch.dtype
-        For floating-point values; integers and booleans keep their kind.
+        For floating-point values; integers and booleans keep their kind, small integers are widened.
     device : torch.device
 
     Raises
     ------
     DataError
-        If a value is missing or infinite, or the values are not numbers.
+        If a value is missing or infinite, the values are not numbers, or a whole number has more than 63 bits.
 
     Examples
     --------
@@ -48,11 +50,31 @@ def as_tensor(value: Any, argument: str, dtype: torch.dtype, device: torch.devic
     else:
         _refuse_containers(value, argument)
         if not _holds_numbers(value):
-            return value
+            return _with_tensors_within(value, argument, dtype, device)
         tensor = torch.from_numpy(_numbers(value, argument))
-    tensor = tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else None)
+    kind = dtype if tensor.is_floating_point() else torch.int64 if tensor.dtype in SMALL else None
+    tensor = tensor.to(device=device, dtype=kind)
     _refuse_not_finite(tensor, value, argument)
     return tensor
+
+
+def _with_tensors_within(value: Any, argument: str, dtype: torch.dtype, device: torch.device) -> Any:
+    """Return a mapping, tuple or list whose arrays are tensors; the value itself where there is nothing to convert."""
+    if isinstance(value, dict):
+        found = {key: as_tensor(each, f"{argument}[{key!r}]", dtype, device) for key, each in value.items()}
+        if all(found[key] is each for key, each in value.items()):
+            return value
+        converted = copy(value)  # keeps its kind, an OrderedDict for instance
+        converted.update(found)
+        return converted
+    if not isinstance(value, list | tuple):
+        return value
+    fields = getattr(value, "_fields", None)
+    names = [f".{name}" for name in fields] if fields else [f"[{place}]" for place in range(len(value))]
+    items = [as_tensor(each, f"{argument}{name}", dtype, device) for name, each in zip(names, value, strict=True)]
+    if all(new is old for new, old in zip(items, value, strict=True)):
+        return value
+    return type(value)(*items) if fields else type(value)(items)
 
 
 def _holds_numbers(value: Any) -> bool:
@@ -103,8 +125,15 @@ def _numbers(value: Any, argument: str) -> NDArray[Any]:
         array = _of_objects(array, value, argument)
     if array.dtype.kind not in NUMERIC:
         raise _non_numeric(argument, value, array)
-    narrow = array.dtype.itemsize == 1 or (array.dtype.kind == "f" and array.dtype.itemsize <= 8)
-    kind = array.dtype if narrow else NARROW.get(array.dtype.kind, array.dtype)
+    kind: Any = array.dtype
+    if array.dtype.kind == "u":
+        if array.size and int(array.max()) > np.iinfo(np.int64).max:
+            raise _refused(
+                argument, f"holds {array.max()}, beyond 64-bit integers", "Pass it as floating-point numbers"
+            )
+        kind = np.int64
+    elif array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        kind = np.float64  # torch has no long doubles
     return np.array(array, dtype=np.dtype(kind).newbyteorder("="))
 
 
@@ -152,7 +181,7 @@ def _advice(array: NDArray[Any]) -> str:
         return "Write dates as numbers, such as days since the first"
     if array.dtype.kind == "c":
         return "Pass real and imaginary parts as columns"
-    return "Encode it as numbers, for example with pandas.get_dummies"
+    return "Encode it as numbers: labels of groups or classes with pandas.factorize, columns of a matrix with pandas.get_dummies"
 
 
 def _refuse_not_finite(tensor: Tensor, value: Any, argument: str) -> None:

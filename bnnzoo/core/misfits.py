@@ -8,17 +8,30 @@ from typing import Any
 from torch import Tensor, nn
 
 from bnnzoo.core.arguments import argument_names
+from bnnzoo.core.codes import code_out_of_range
 from bnnzoo.core.conversion import DataError
 from bnnzoo.core.minibatch import unequal_rows
 from bnnzoo.core.sites import ModelError
 from bnnzoo.core.types import Data, Model
 from bnnzoo.lowering.failures import is_numerical
 
-__all__ = ["explaining_misfits", "is_own", "refuse_no_rows"]
+__all__ = ["explaining_misfits", "is_about_types", "is_own", "refuse_no_rows"]
 
 ABOUT_SHAPES = ("shape", "size", "dimension", "broadcast", "dtype", "out of range", "out of bounds")
 """Words by which an error of torch or Pyro is taken to be about shapes or types of the data."""
 
+ABOUT_TYPES = (
+    "dtype",
+    "scalar type",
+    "data type",
+    "can't be cast",
+    "indices must be",
+    "must be long",
+    "'long'",
+    "'float'",
+    "bool",
+)
+"""Words by which an error of torch is taken to be about types alone."""
 
 PASSING_ON = ("__torch_function__", "__torch_dispatch__")
 """Functions through which torch calls its own operations, so that errors pass them without being theirs."""
@@ -41,11 +54,24 @@ def explaining_misfits(model: Model, data: Data) -> Iterator[None]:
         if is_numerical(error):
             raise
         names = argument_names(model, len(data))
+        if reason := code_out_of_range(error, data, names):
+            raise DataError(reason) from None
         if reason := _by_layer(error, data, names) or (None if is_own(error) else _no_rows(data, names)):
             raise DataError(reason) from None
         if reason := unequal_rows(data) or (None if is_own(error) else _by_shapes(error, data, names)):
             raise DataError(reason) from error
         raise
+
+
+def is_about_types(error: BaseException) -> bool:
+    """Tell whether a model failed on the types of its data, whole numbers where it needs others or the reverse.
+
+    Sentences that name an argument by themselves are about more than that.
+    """
+    if isinstance(error, DataError) and error.__cause__ is None:
+        return False
+    said = str(error.__cause__ or error).lower()
+    return any(word in said for word in ABOUT_TYPES)
 
 
 def is_own(error: BaseException) -> bool:

@@ -1,19 +1,24 @@
 """Reading a model from the data as a user passes them: conversion, and one sentence where they do not fit."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import combinations
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from bnnzoo.core.codes import refusing_negative_codes
 from bnnzoo.core.conversion import DataError
 from bnnzoo.core.density import LogDensity, first_run
 from bnnzoo.core.minibatch import as_tensors
-from bnnzoo.core.misfits import is_own, refuse_no_rows
+from bnnzoo.core.misfits import is_about_types, is_own, refuse_no_rows
 from bnnzoo.core.replay import Node
 from bnnzoo.core.types import Data, Model
 
 __all__ = ["conformed", "read_model"]
+
+MAX_CHOSEN = 4
+"""Arguments of whole numbers up to which every choice of those to convert is tried."""
 
 
 def read_model(
@@ -22,7 +27,8 @@ def read_model(
     """Return the density of a model given its data, and the nodes of its first run.
 
     Whole numbers and booleans stay what they are where the model takes them, as labels, counts or indices of groups. Where it
-    fails on them, as a network does, they are converted to ``dtype``: matrices first, then all.
+    fails on them, as a network does, they are converted to ``dtype``: matrices first, then as few arguments as possible, so that
+    codes of groups stay whole beside outcomes of 0 and 1. Where nothing helps, the error is that of the data as they are.
 
     Parameters
     ----------
@@ -49,16 +55,18 @@ def read_model(
     """
     tensors = as_tensors(data, dtype, device)
     refuse_no_rows(model, tensors)
-    attempts = [tensors, *_with_whole_numbers_converted(tensors, dtype)]
-    for converted in attempts[:-1]:
+    errors: list[Exception] = []
+    for converted in (tensors, *_with_whole_numbers_converted(tensors, dtype)):
         try:
-            return first_run(model, *converted, dtype=dtype, device=device)
-        except DataError:
-            continue
-        except (RuntimeError, TypeError, ValueError) as error:
+            with refusing_negative_codes(model, converted):
+                return first_run(model, *converted, dtype=dtype, device=device)
+        except DataError as error:
+            errors.append(error)
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
             if is_own(error):
                 raise
-    return first_run(model, *attempts[-1], dtype=dtype, device=device)
+            errors.append(error)
+    raise next((error for error in errors if not is_about_types(error)), errors[0])
 
 
 def conformed(data: Data, fitted: Data) -> Data:
@@ -73,11 +81,17 @@ def _conformed(new: Any, old: Any) -> Any:
     return converted if old.is_floating_point() or bool((converted == new).all()) else new
 
 
-def _with_whole_numbers_converted(data: Data, dtype: torch.dtype) -> list[Data]:
-    """Return the data with matrices of whole numbers as floating-point numbers, and with all of them, where that differs."""
-    found: list[Data] = []
-    for at_least in (2, 1):
-        is_whole = [isinstance(v, Tensor) and v.ndim >= at_least and not v.is_floating_point() for v in data]
-        if any(is_whole):
-            found.append(tuple(v.to(dtype) if whole else v for v, whole in zip(data, is_whole, strict=True)))
-    return found
+def _with_whole_numbers_converted(data: Data, dtype: torch.dtype) -> Iterator[Data]:
+    """Yield the data with some of their whole numbers as floating-point numbers: matrices, then as few arguments as possible.
+
+    What indexes something else has to stay whole, so that each argument is tried by itself; of more than a few, all.
+    """
+    whole = [i for i, v in enumerate(data) if isinstance(v, Tensor) and v.ndim and not v.is_floating_point()]
+    matrices = tuple(i for i in whole if data[i].ndim >= 2)
+    largest = len(whole) if len(whole) <= MAX_CHOSEN else 1
+    chosen = [places for count in range(1, largest + 1) for places in combinations(reversed(whole), count)]
+    tried = set()
+    for places in (matrices, *chosen, tuple(whole)):
+        if places and frozenset(places) not in tried:
+            tried.add(frozenset(places))
+            yield tuple(v.to(dtype) if i in places else v for i, v in enumerate(data))

@@ -69,7 +69,7 @@ def test_numbers_become_a_tensor_of_the_type_of_the_fit(value) -> None:
         ([1, 2], torch.int64),
         ([True, False], torch.bool),
         (np.array([1, 2], dtype=np.uint16), torch.int64),
-        (np.array([1, 2], dtype=np.int8), torch.int8),
+        (np.array([1, 2], dtype=np.int8), torch.int64),
         (np.array([1, 2], dtype=object), torch.int64),
         (pd.Series([1, 2], dtype="Int64"), torch.int64),
         (np.array([True, False]), torch.bool),

@@ -1,0 +1,117 @@
+"""Whole numbers keep their kind: codes of groups beside outcomes of 0 and 1, codes out of range, arrays within mappings."""
+
+from collections import namedtuple
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from torch import Tensor
+
+import bnnzoo as bz
+from bnnzoo.core.density import build_density
+from bnnzoo.core.minibatch import as_tensors
+
+CODES = torch.arange(40) % 5
+X = torch.linspace(-1, 1, 40)
+METHOD = bz.MAP(num_steps=2, polish_steps=0)
+
+
+def clinics(clinic: Tensor, x: Tensor, y: Tensor) -> None:
+    with pyro.plate("clinics", 5):
+        effect = pyro.sample("effect", dist.Normal(0.0, 1.0))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Bernoulli(logits=effect[clinic] + x), obs=y)
+
+
+@pytest.mark.parametrize("kind", [bool, int, np.int8, np.uint8, float])
+def test_outcomes_of_any_kind_stand_beside_codes(kind: Any) -> None:
+    y = (X > 0).numpy().astype(kind)
+    posterior = bz.fit(clinics, METHOD, CODES, X, y, progress=False)
+    assert not posterior.density.data[0].is_floating_point()
+    data = CODES, X.double(), (X > 0).double()
+    expected = build_density(clinics, *data).log_joint(torch.ones(5, dtype=torch.float64), *data)
+    found = posterior.density.log_joint(torch.ones(5).to(posterior.theta), *posterior.density.data)
+    assert float(found) == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("codes", "sentence"),
+    [
+        (
+            CODES + 1,
+            r"argument 1 \('clinic'\) holds the code 5 in row 4, .* indexes 5 groups by it.*Subtract 1: codes begin at 0",
+        ),
+        (torch.where(CODES == 3, 9, CODES), r"holds the code 9 in row 3, .* codes run from 0 to 4\. Number the groups"),
+        (torch.where(CODES == 2, -1, CODES), r"holds the code -1 in row 2, .* would count from the last group"),
+    ],
+)
+def test_codes_out_of_range_are_named(codes: Tensor, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        bz.fit(clinics, METHOD, codes, X, (X > 0).int(), progress=False)
+
+
+Rows = namedtuple("Rows", ["x", "weights"])
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        {"x": X.numpy(), "extra": {"deeper": np.arange(3)}},
+        {"x": pd.Series(X.numpy(), index=range(100, 140))},
+        {"x": X.tolist()},
+        {"x": pd.DataFrame({"x": X.numpy()})["x"]},
+    ],
+)
+def test_arrays_within_mappings_are_converted(held: dict[str, Any]) -> None:
+    def model(data: dict[str, Tensor], y: Tensor) -> None:
+        w = pyro.sample("w", dist.Normal(0.0, 1.0))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Normal(w * data["x"], 1.0), obs=y)
+
+    posterior = bz.fit(model, METHOD, held, X, progress=False)
+    assert isinstance(posterior.density.data[0]["x"], Tensor)
+    assert not isinstance(held["x"], Tensor)  # the user's own mapping is as it was
+
+
+def test_arrays_within_named_tuples_are_converted_and_what_is_missing_in_them_is_named() -> None:
+    def model(data: Any, y: Tensor) -> None:
+        w = pyro.sample("w", dist.Normal(0.0, 1.0))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Normal(w * data.x, 1.0), obs=y)
+
+    posterior = bz.fit(model, METHOD, Rows(X.numpy(), None), X, progress=False)
+    assert isinstance(posterior.density.data[0], Rows)
+    gaps = X.clone()
+    gaps[7] = torch.nan
+    with pytest.raises(ValueError, match=r"argument 1 of the model\.x holds nan at row 7"):
+        bz.fit(model, METHOD, Rows(gaps, None), X, progress=False)
+    with pytest.raises(ValueError, match=r"argument 1 of the model\['x'\] holds nan at row 7"):
+        bz.fit(model, METHOD, {"x": gaps}, X, progress=False)
+
+
+def squares(y: Tensor) -> None:
+    mu = pyro.sample("mu", dist.Normal(0.0, 100.0))
+    with pyro.plate("rows", len(y)):
+        pyro.sample("y", dist.Normal(mu, 1.0), obs=(y * y - 128.0 * (y > 250)).float())
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.int16, np.uint8])
+def test_small_integers_do_not_wrap(kind: Any) -> None:
+    density = build_density(
+        squares, *as_tensors((np.array([20, 100], dtype=kind),), torch.float64, torch.device("cpu"))
+    )
+    assert density.data[0].dtype == torch.int64 and (density.data[0] ** 2).tolist() == [400, 10000]
+
+
+def test_integers_beyond_64_bits_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"holds 18446744073709551615, beyond 64-bit integers.*floating-point"):
+        bz.fit(squares, METHOD, np.array([1, 2**64 - 1], dtype=np.uint64), progress=False)
+
+
+def test_labels_as_text_name_factorize() -> None:
+    with pytest.raises(ValueError, match=r"labels of groups or classes with pandas\.factorize"):
+        bz.fit(squares, METHOD, np.array(["a", "b"]), progress=False)
