@@ -8,7 +8,7 @@ from torch import nn
 
 from bnnzoo.core.types import Data, Model
 
-__all__ = ["argument_names", "positional"]
+__all__ = ["argument_names", "positional", "refuse_names_of_settings"]
 
 BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -61,6 +61,40 @@ def positional(model: Model, args: Data, kwargs: Mapping[str, Any]) -> Data:
         values.append(value)
     _refuse_missing(model, len(values))
     return tuple(values)
+
+
+def refuse_names_of_settings(
+    function: str, model: Model, args: Data, kwargs: Mapping[str, Any], changed: Mapping[str, bool]
+) -> None:
+    """Refuse a call by name in which a setting of ``function`` may be meant for an argument of the model.
+
+    Parameters
+    ----------
+    function : str
+        Its name in the message.
+    model : callable
+    args, kwargs
+        Arguments of the model by position and by name.
+    changed : Mapping[str, bool]
+        The settings of the function, and whether each is other than its default.
+
+    Raises
+    ------
+    TypeError
+        If the model has an argument with the name of a setting that was passed, or that would get its default in passing.
+
+    Examples
+    --------
+    >>> refuse_names_of_settings("fit", lambda x, seed=0: None, (1, 7), {}, {"seed": True})
+    """
+    names = argument_names(model, len(_parameters(model)))
+    last = max((names.index(name) for name in kwargs if name in names), default=-1)
+    for place, name in enumerate(names[len(args) :], len(args)):
+        if name in changed and (changed[name] or place < last):
+            raise TypeError(
+                f"{name!r} is an argument of the model and a setting of {function}, which takes {name}= for itself. Pass the "
+                f"model's arguments up to {name!r} by position, or give it another name in the model."
+            )
 
 
 def _refuse_missing(model: Model, count: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, WeightedRandomSampler, default_collate
 
 from bnnzoo.core.minibatch import DataError, as_tensors, has_rows, select
 from bnnzoo.core.types import Data
@@ -234,12 +234,35 @@ def _from_torch(data: Data, value: Any, dtype: torch.dtype, device: torch.device
         return DatasetRows(value, dtype, device)
     if value.batch_size is None:
         raise DataError("Data refused: the DataLoader has batch_size=None. Write DataLoader(dataset, batch_size=256).")
-    if value.batch_size > len(dataset) > 0:
+    num_rows = _rows_of_a_pass(value)
+    if value.batch_size > num_rows > 0:
+        whose = "its dataset" if num_rows == len(dataset) else "its sampler"
         raise DataError(
-            f"Data refused: the DataLoader has batch_size={value.batch_size}, but its dataset has {len(dataset)} rows. Write at "
-            f"most {len(dataset)}."
+            f"Data refused: the DataLoader has batch_size={value.batch_size}, but {whose} has {num_rows} rows. Write at most "
+            f"{num_rows}."
         )
-    return LoaderRows(value, len(dataset), value.batch_size, dtype, device)
+    return LoaderRows(value, num_rows, value.batch_size, dtype, device)
+
+
+def _rows_of_a_pass(loader: Any) -> int:
+    """Return how many rows a pass of a loader has, each of them once."""
+    sampler, num_rows = loader.sampler, len(loader.dataset)
+    if isinstance(sampler, WeightedRandomSampler) or getattr(sampler, "replacement", False):
+        raise DataError(
+            f"Data refused: the loader's {type(sampler).__name__} draws rows with weights or with replacement, so that some rows "
+            f"would count more often than others. Write DataLoader(dataset, batch_size, shuffle=True)."
+        )
+    if not hasattr(sampler, "__len__"):
+        raise DataError(
+            f"Data refused: the loader's {type(sampler).__name__} has no length, and a mini-batch counts N/B times for N rows. "
+            f"Give it __len__, the number of rows of a pass."
+        )
+    if isinstance(sampler, RandomSampler) and len(sampler) != num_rows:
+        raise DataError(
+            f"Data refused: the loader's RandomSampler has num_samples={len(sampler)} for {num_rows} rows, others in each pass. "
+            f"Leave num_samples out."
+        )
+    return len(sampler)
 
 
 def _read(value: Any, index: Tensor | slice) -> Any:

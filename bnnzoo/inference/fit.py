@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from bnnzoo.core.arguments import argument_names, positional
+from bnnzoo.core.arguments import argument_names, positional, refuse_names_of_settings
 from bnnzoo.core.consistency import Evaluated, is_small, refuse_inconsistent
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.labels import columns_of, refuse_unaligned_rows
@@ -58,7 +58,8 @@ def fit(
         What to run, with all its settings: ``NUTS()``, ``MeanFieldVI()``, ``Laplace()``, ...
     *data
         Arguments of the model: tensors, numpy arrays, lists of numbers, frames and series of pandas or polars, labelled arrays of
-        xarray, and anything else it takes. Whole numbers are converted to ``dtype`` where the model fails on them as they are.
+        xarray, mappings and sequences of these, and anything else it takes. Whole numbers are converted to ``dtype`` where the
+        model fails on them as they are.
         Methods that take mini-batches leave memory-mapped and zarr arrays on disk, and take a torch ``Dataset`` or
         ``DataLoader`` of tuples of the model's arguments instead.
     seed : int
@@ -117,6 +118,15 @@ def fit(
     seed = int(seed)  # numpy's integers, too
     _refuse_dtype(dtype)
     _refuse_checkpoint(method, checkpoint)
+    changed = {
+        "seed": seed != 0,
+        "executor": executor is not None,
+        "checkpoint": checkpoint is not None,
+        "progress": progress is not True,
+        "device": device is not None,
+        "dtype": dtype is not None,
+    }
+    refuse_names_of_settings("fit", model, data, named, changed)
     target = usable_device(device)
     dtype = dtype or torch.get_default_dtype()
     data = positional(model, data, named)

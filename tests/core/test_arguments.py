@@ -1,9 +1,12 @@
 """Arguments by name reach the model in its own order."""
 
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 from torch import nn
 
+import bnnzoo as bz
 from bnnzoo.core.arguments import argument_names, positional
 
 
@@ -39,3 +42,28 @@ def test_names_of_arguments() -> None:
 def test_what_does_not_fit_is_refused(args, kwargs, sentence) -> None:
     with pytest.raises(TypeError, match=sentence):
         positional(model, args, kwargs)
+
+
+def _seeded(x, seed=0, y=None):
+    w = pyro.sample("w", dist.Normal(0.0, 1.0))
+    with pyro.plate("data", len(x)):
+        pyro.sample("y", dist.Normal(w * x + seed, 1.0), obs=y)
+
+
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [((), {"x": torch.ones(3), "seed": 7, "y": torch.ones(3)}), ((torch.ones(3),), {"y": torch.ones(3)})],
+)
+def test_an_argument_named_like_a_setting_is_not_taken_for_it(args, named) -> None:
+    with pytest.raises(
+        TypeError, match=r"'seed' is an argument of the model and a setting of fit, which takes seed= for"
+    ):
+        bz.fit(_seeded, bz.MAP(num_steps=2, polish_steps=0), *args, progress=False, **named)
+
+
+def test_a_setting_is_the_fits_once_the_models_argument_of_that_name_is_given() -> None:
+    method = bz.MAP(num_steps=2, polish_steps=0)
+    data = torch.ones(3), 5, torch.ones(3)
+    first, other = (bz.fit(_seeded, method, *data, seed=seed, progress=False) for seed in (0, 7))
+    assert first.density.data[1] == other.density.data[1] == 5
+    assert not torch.equal(first.draws(), other.draws())

@@ -5,12 +5,14 @@ import inspect
 from collections.abc import Callable
 
 import numpy as np
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 
 from bnnzoo.core.method import Method
 from bnnzoo.core.settings import Seed, check_argument
-from bnnzoo.inference import MAP, NUTS, SVI, Laplace, MeanFieldVI, SubsetVI, fit
+from bnnzoo.inference import MAMS, MAP, NUTS, SVI, Laplace, MeanFieldVI, SubsetVI, fit
 from bnnzoo.inference.fit import _refuse_checkpoint, _refuse_dtype, _refuse_wrong_kinds, refuse_no_method
 from bnnzoo.testing import check_method, check_model, linear_gaussian
 from tests.helpers.executors import InProcess
@@ -123,3 +125,19 @@ def test_results_beyond_the_memory_are_refused_with_their_size(method: Method) -
         ValueError, match=r"=100000000000000 of 3 parameters take [\d,]+ GB, but this machine has [\d,]+ GB\. Choose"
     ):
         fit(TARGET.model, method, *TARGET.data)
+
+
+@pytest.mark.parametrize("method", [NUTS(num_draws=10, num_warmup=10, num_chains=2), MAMS(num_draws=10, num_warmup=10)])
+def test_chains_take_their_data_from_a_dict_as_from_arguments(method) -> None:
+    def model(x, clinic, y):
+        a = pyro.sample("a", dist.Normal(0.0, 1.0).expand([3]).to_event(1))
+        with pyro.plate("data", len(x)):
+            pyro.sample("y", dist.Normal(a[clinic] + x, 1.0), obs=y)
+
+    def of_dict(data, y):
+        model(data["x"], data["more"]["clinic"], y)
+
+    x, clinic, y = torch.linspace(-1.0, 1.0, 12), torch.arange(12) % 3, torch.ones(12)
+    found = fit(of_dict, method, {"x": x, "more": {"clinic": clinic}}, y, progress=False)
+    expected = fit(model, method, x, clinic, y, progress=False)
+    torch.testing.assert_close(found.draws(), expected.draws())

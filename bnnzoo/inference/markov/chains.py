@@ -12,7 +12,7 @@ from bnnzoo.inference.markov.adaptation import window_ends
 from bnnzoo.inference.markov.settings import ChainSettings, typical_num_steps
 from bnnzoo.inference.markov.snapshots import from_arrays, to_arrays
 from bnnzoo.inference.markov.streams import ChainStreams
-from bnnzoo.lowering.lowered import LoopStep, looped_value_and_grad
+from bnnzoo.lowering.lowered import LoopStep, looped_value_and_grad, tensors_of
 
 __all__ = ["INITIAL_STEP_SIZE", "ChainLoop", "ValueAndGrad"]
 
@@ -63,7 +63,7 @@ class ChainLoop(ABC):
         self.draws = theta.new_zeros(self.num_chains, self._num_draws, self.num_params)
         self.stats = torch.zeros(self.num_chains, self._num_draws, len(self.stats_names), dtype=torch.float64)
         self._ends = window_ends(self._num_warmup if adapted_draws is None else adapted_draws)
-        self._tensors = [value for value in density.data if isinstance(value, Tensor)]
+        self._tensors = tensors_of(density.data)  # those within mappings and sequences, too
 
     @property
     @abstractmethod

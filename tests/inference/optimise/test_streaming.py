@@ -6,11 +6,19 @@ import numpy as np
 import pytest
 import torch
 import zarr
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    RandomSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+)
 
 import bnnzoo as bz
 from bnnzoo.core import sizes
 from bnnzoo.core.minibatch import DataError
+from bnnzoo.core.row_source import row_source
 from bnnzoo.testing import linear_gaussian
 
 TARGET = linear_gaussian(num_data=203)
@@ -156,6 +164,11 @@ def test_work_grows_with_steps_and_batches_and_not_with_rows():
     assert 70 <= rows.count <= 70 + 64
 
 
+def test_a_loader_counts_the_rows_of_its_sampler() -> None:
+    loader = DataLoader(TensorDataset(X, Y), batch_size=5, sampler=SubsetRandomSampler(range(20)))
+    assert row_source((loader,), torch.float64, torch.device("cpu")).num_rows == 20
+
+
 class EndsEarly(DataLoader):
     def __iter__(self):
         for number, batch in enumerate(super().__iter__()):
@@ -203,6 +216,22 @@ def with_nan():
         (TooShort(), "the TooShort has no item 5, although len\\(\\) gives 203"),
         (DataLoader(TensorDataset(X, Y), batch_size=204), "batch_size=204, but its dataset has 203 rows. Write at most 203"),
         (DataLoader(TensorDataset(X, Y), batch_size=None), "the DataLoader has batch_size=None"),
+        (
+            DataLoader(TensorDataset(X, Y), batch_size=20, sampler=WeightedRandomSampler(Y.abs() + 1.0, 203)),
+            "the loader's WeightedRandomSampler draws rows with weights or with replacement",
+        ),
+        (
+            DataLoader(TensorDataset(X, Y), batch_size=20, sampler=RandomSampler(X, replacement=True)),
+            "the loader's RandomSampler draws rows with weights or with replacement",
+        ),
+        (
+            DataLoader(TensorDataset(X, Y), batch_size=20, sampler=RandomSampler(X, num_samples=60)),
+            "the loader's RandomSampler has num_samples=60 for 203 rows, others in each pass",
+        ),
+        (
+            DataLoader(TensorDataset(X, Y), batch_size=20, sampler=SubsetRandomSampler(range(10))),
+            "batch_size=20, but its sampler has 10 rows. Write at most 10",
+        ),
         (WithDicts(), "the loader gives dictionaries"),
         (TensorDataset(X[:0], Y[:0]), "there are no rows"),
     ],
