@@ -24,7 +24,7 @@ from benchmarks.pairs import ONE_THREAD, StepClock, as_typed, in_turn, microseco
 from benchmarks.regression import Problem, numpyro_model, problem, pyro_model
 from bnnzoo.core.density import build_density
 from bnnzoo.core.method import FitContext
-from bnnzoo.lowering.cores import one_core
+from bnnzoo.engine.cores import one_core
 
 MEMBERS = 10
 LEARNING_RATE = 0.03

@@ -16,7 +16,7 @@ REPOSITORY = Path(__file__).parents[1]
 DEFAULT_DATA = REPOSITORY.parent / "shared" / "data"
 
 # Arguments and results of these packages are checked against their annotations while testing, at no cost to users.
-CHECKED = ("bnnzoo.lowering", "bnnzoo.core", "bnnzoo.inference", "bnnzoo.predictive")
+CHECKED = ("bnnzoo.engine", "bnnzoo.core", "bnnzoo.inference", "bnnzoo.predictive")
 check_types_of(CHECKED)
 
 

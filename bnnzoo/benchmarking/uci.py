@@ -19,8 +19,8 @@ from bnnzoo.core.method import Method
 from bnnzoo.datasets import Split
 from bnnzoo.inference import fit
 from bnnzoo.inference.config import config_of
-from bnnzoo.lowering.cores import one_core
-from bnnzoo.lowering.files import whole_file
+from bnnzoo.engine.cores import one_core
+from bnnzoo.engine.files import whole_file
 from bnnzoo.models import likelihoods, mlp, priors, supervised
 from bnnzoo.predictive import predict
 

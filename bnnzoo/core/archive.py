@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from bnnzoo.lowering.files import whole_file
+from bnnzoo.engine.files import whole_file
 
 __all__ = ["FORMAT", "read_archive", "write_archive"]
 

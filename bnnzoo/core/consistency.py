@@ -21,7 +21,7 @@ from bnnzoo.core.replay import Node, discover, isolated, log_prob, scaled_sum
 from bnnzoo.core.sites import ModelError, ModelWarning, is_factor, is_subsample
 from bnnzoo.core.statements import of_overwriting
 from bnnzoo.core.types import Data
-from bnnzoo.lowering.lowered import looped_value_and_grad, value_and_grad_of
+from bnnzoo.engine.lowered import looped_value_and_grad, value_and_grad_of
 
 __all__ = ["Evaluated", "ModelWarning", "is_small", "refuse_inconsistent"]
 

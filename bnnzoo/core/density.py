@@ -40,7 +40,7 @@ from bnnzoo.core.terms import (
     summed_by_row,
 )
 from bnnzoo.core.types import Data, Model
-from bnnzoo.lowering.lowered import Lowered, looped_value_and_grad
+from bnnzoo.engine.lowered import Lowered, looped_value_and_grad
 
 __all__ = ["LogDensity", "build_density", "first_run"]
 

@@ -9,7 +9,7 @@ import cloudpickle
 
 from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.core.streamed import StreamedDensity
-from bnnzoo.lowering.cores import one_core
+from bnnzoo.engine.cores import one_core
 
 __all__ = ["run_on"]
 

@@ -2,7 +2,7 @@
 
 ``vmap`` refuses to write values that have a batch dimension into a tensor that has none. So every tensor that such a model
 makes or copies gets the batch dimension of its latent values; the graph is then freed of writes, see
-:func:`bnnzoo.lowering.graphs.trace`.
+:func:`bnnzoo.engine.graphs.trace`.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -13,7 +13,7 @@ from bnnzoo.core.conversion import DataError
 from bnnzoo.core.minibatch import unequal_rows
 from bnnzoo.core.sites import ModelError
 from bnnzoo.core.types import Data, Model
-from bnnzoo.lowering.failures import is_numerical
+from bnnzoo.engine.failures import is_numerical
 
 __all__ = ["explaining_misfits", "is_about_types", "is_own", "refuse_no_rows"]
 

@@ -26,7 +26,7 @@ from bnnzoo.core.sites import ModelError, innermost, is_observation, is_subsampl
 from bnnzoo.core.statements import explained, of_name_taken_twice, refuse_statement
 from bnnzoo.core.surroundings import GIVEN, alone, is_given
 from bnnzoo.core.types import Data, Model
-from bnnzoo.lowering.failures import is_numerical
+from bnnzoo.engine.failures import is_numerical
 
 __all__ = [
     "call_network",

@@ -12,7 +12,7 @@ from bnnzoo.core.reading import conformed, read_model
 from bnnzoo.core.replay import Node
 from bnnzoo.core.row_source import IndexedRows, LoaderRows, RowSource, num_rows_of
 from bnnzoo.core.types import Data, Model
-from bnnzoo.lowering.lowered import looped_value_and_grad
+from bnnzoo.engine.lowered import looped_value_and_grad
 
 __all__ = [
     "StreamedDensity",

@@ -27,7 +27,7 @@ from bnnzoo.core.mixing import mixing, worst_gap
 from bnnzoo.core.pareto import MAX_PARETO_K
 from bnnzoo.core.posterior import Draws, Gaussian, Posterior
 from bnnzoo.core.replay import isolated
-from bnnzoo.lowering.failures import is_numerical
+from bnnzoo.engine.failures import is_numerical
 
 __all__ = ["troubles"]
 

@@ -15,7 +15,7 @@ from bnnzoo.core.replay import discover
 from bnnzoo.core.sites import ModelError
 from bnnzoo.core.trained_weights import with_weights
 from bnnzoo.inference.config import run_method
-from bnnzoo.lowering.lowered import looped_value_and_grad
+from bnnzoo.engine.lowered import looped_value_and_grad
 
 __all__ = [
     "Evaluated",

@@ -15,10 +15,10 @@ from bnnzoo.core.minibatch import select
 from bnnzoo.core.numerics import NumericalFailure
 from bnnzoo.core.replay import isolated
 from bnnzoo.core.types import Data
-from bnnzoo.lowering.cores import in_threads
-from bnnzoo.lowering.failures import FailuresAsNaN, is_numerical
-from bnnzoo.lowering.lowered import Lowered
-from bnnzoo.lowering.modes import DispatchMode
+from bnnzoo.engine.cores import in_threads
+from bnnzoo.engine.failures import FailuresAsNaN, is_numerical
+from bnnzoo.engine.lowered import Lowered
+from bnnzoo.engine.modes import DispatchMode
 
 __all__ = [
     "Arrays",

@@ -13,7 +13,7 @@ from torch import Tensor
 from bnnzoo.core.numerics import NumericalFailure
 from bnnzoo.core.replay import isolated, reseed
 from bnnzoo.core.types import Data
-from bnnzoo.lowering.cores import in_threads, one_arithmetic_thread
+from bnnzoo.engine.cores import in_threads, one_arithmetic_thread
 from bnnzoo.predictive.block_graphs import block_graph
 from bnnzoo.predictive.evaluate import (
     MIN_TILES_TO_LOWER,

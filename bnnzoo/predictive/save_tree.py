@@ -8,7 +8,7 @@ from typing import Any
 
 import xarray as xr
 
-from bnnzoo.lowering.files import whole_file
+from bnnzoo.engine.files import whole_file
 
 __all__ = ["save_tree"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from bnnzoo.lowering.files import whole_file, whole_folder
+from bnnzoo.engine.files import whole_file, whole_folder
 from bnnzoo.predictive.save_tree import save_tree
 from bnnzoo.reporting.comparison_page import render
 from bnnzoo.reporting.effects import effects_frame

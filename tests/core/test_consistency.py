@@ -207,7 +207,7 @@ def test_every_method_refuses_a_model_that_is_no_function(model, sentence, metho
         fit(model, method, X, Y, dtype=dtype)
 
 
-@pytest.mark.filterwarnings("ignore::bnnzoo.lowering.lowered.LoweringWarning")
+@pytest.mark.filterwarnings("ignore::bnnzoo.engine.lowered.LoweringWarning")
 def test_a_site_drawn_by_the_toss_of_a_coin_is_refused_by_name_whenever_it_is_noticed() -> None:
     for seed in range(20):
         np.random.seed(seed)  # noqa: NPY002
@@ -255,7 +255,7 @@ def test_an_error_leaves_warnings_out() -> None:
     assert caught == []
 
 
-@pytest.mark.filterwarnings("ignore::bnnzoo.lowering.compiling.LoweringWarning", "ignore::UserWarning")
+@pytest.mark.filterwarnings("ignore::bnnzoo.engine.compiling.LoweringWarning", "ignore::UserWarning")
 @pytest.mark.parametrize("seed", range(4))
 def test_a_site_behind_a_branch_on_a_latent_value_is_found_wherever_the_first_run_was(seed: int) -> None:
     def model(y: Tensor) -> None:

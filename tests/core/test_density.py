@@ -10,7 +10,7 @@ from torch import Tensor
 from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.core.minibatch import DataError
 from bnnzoo.core.sites import DIMENSIONS, ModelError
-from bnnzoo.lowering.lowered import looped_value_and_grad
+from bnnzoo.engine.lowered import looped_value_and_grad
 from bnnzoo.models import random_module
 from bnnzoo.models.priors import normal
 from tests.helpers.densities import cases

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Bernoulli, Categorical, Normal, Poisson
 
-from bnnzoo.lowering import cores
+from bnnzoo.engine import cores
 from bnnzoo.predictive import block_graphs, random_blocks
 from bnnzoo.predictive.block_graphs import block_graph
 from bnnzoo.predictive.evaluate import Arrays, Blocks, Results, tiles_of

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bnnzoo.lowering import cores
+from bnnzoo.engine import cores
 from bnnzoo.predictive import evaluate as module
 from bnnzoo.predictive.evaluate import Blocks, evaluate, plan
 

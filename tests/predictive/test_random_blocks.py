@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Dirichlet, Distribution, Gamma, Normal, Uniform
 
-from bnnzoo.lowering.lowered import Specialized
+from bnnzoo.engine.lowered import Specialized
 from bnnzoo.predictive import random_blocks as module
 from bnnzoo.predictive.block_graphs import block_graph
 from bnnzoo.predictive.evaluate import Arrays, Blocks
@@ -77,7 +77,7 @@ def test_equal_distributions_are_drawn_from_independently(x, distribution, monke
 
 
 def test_operations_that_torchs_compiler_would_merge_are_not_compiled_by_it(x, monkeypatch):
-    monkeypatch.setattr("bnnzoo.lowering.lowered.COMPILE_SECONDS", 0.0)
+    monkeypatch.setattr("bnnzoo.engine.lowered.COMPILE_SECONDS", 0.0)
     monkeypatch.setattr(Specialized, "compiled", lambda self, inputs: pytest.fail("compiled"))
     found = block_graph(draws_of(dirichlet, dirichlet), (torch.zeros(16, 3), x[:8]), 1000)
     assert found is None or found.draws_from_generator
@@ -99,7 +99,7 @@ def test_a_pure_function_besides_sees_the_same_parameters(x, is_traced, monkeypa
 @pytest.mark.slow
 def test_a_graph_worth_compiling_draws_the_same(x, monkeypatch):
     eager = evaluated(draws_of(normal), x, monkeypatch, traced=False)["y0"]
-    monkeypatch.setattr("bnnzoo.lowering.lowered.COMPILE_SECONDS", 0.0)
+    monkeypatch.setattr("bnnzoo.engine.lowered.COMPILE_SECONDS", 0.0)
     assert np.allclose(evaluated(draws_of(normal), x, monkeypatch, traced=True)["y0"], eager, rtol=1e-12)
 
 

@@ -37,7 +37,7 @@ from bnnzoo.inference.optimise.schedules import ScheduleName, schedule_named
 from bnnzoo.inference.optimise.streams import MemberStreams
 from bnnzoo.inference.optimise.train import train
 from bnnzoo.inference.starts import Start, starting_points
-from bnnzoo.lowering.lowered import Lowered
+from bnnzoo.engine.lowered import Lowered
 
 __all__ = ["DeepEnsemble", "Weights"]
 

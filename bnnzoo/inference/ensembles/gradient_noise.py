@@ -15,7 +15,7 @@ from bnnzoo.inference.optimise.batches import IndependentBatches
 from bnnzoo.inference.optimise.objectives import Inputs, log_joint_objective
 from bnnzoo.inference.optimise.stiffness import largest_curvature
 from bnnzoo.inference.optimise.streams import MemberStreams
-from bnnzoo.lowering.lowered import Lowered
+from bnnzoo.engine.lowered import Lowered
 
 __all__ = ["default_rate", "posterior_rate", "prior_precision"]
 

@@ -14,7 +14,7 @@ from bnnzoo.core.minibatch import has_rows, select
 from bnnzoo.core.parts import refuse_dependent_parts
 from bnnzoo.core.sites import ModelError
 from bnnzoo.core.streamed import num_held
-from bnnzoo.lowering.lowered import Lowered
+from bnnzoo.engine.lowered import Lowered
 
 __all__ = [
     "log_density_of_rows",

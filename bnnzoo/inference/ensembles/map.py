@@ -21,7 +21,7 @@ from bnnzoo.inference.optimise.runs import Trained
 from bnnzoo.inference.optimise.schedules import ScheduleName, schedule_named
 from bnnzoo.inference.optimise.train import train
 from bnnzoo.inference.starts import Evaluated, Start, evaluated_starts
-from bnnzoo.lowering.lowered import looped_value_and_grad
+from bnnzoo.engine.lowered import looped_value_and_grad
 
 __all__ = ["MAP"]
 

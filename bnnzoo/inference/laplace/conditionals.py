@@ -10,7 +10,7 @@ from torch.func import grad, vmap
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.inference.laplace.hessian import negative_hessian
-from bnnzoo.lowering.failures import is_numerical
+from bnnzoo.engine.failures import is_numerical
 
 __all__ = ["Conditionals", "Given"]
 

@@ -24,7 +24,7 @@ from bnnzoo.core.sites import ModelError
 from bnnzoo.core.survival import is_censored
 from bnnzoo.core.types import Data
 from bnnzoo.inference.laplace.hessian import diagonal_if_diagonal, negative_hessian
-from bnnzoo.lowering.lowered import Lowered
+from bnnzoo.engine.lowered import Lowered
 
 __all__ = [
     "Curvature",

@@ -18,7 +18,7 @@ from bnnzoo.core.settings import NonNegative
 from bnnzoo.core.sites import ModelError
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.laplace.curvature import Curvature
-from bnnzoo.lowering.lowered import looped_value_and_grad
+from bnnzoo.engine.lowered import looped_value_and_grad
 
 __all__ = [
     "JointModeWarning",

@@ -9,8 +9,8 @@ from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.lowering.lowered import value_and_grad_of
-from bnnzoo.lowering.stretches import inner_graph
+from bnnzoo.engine.lowered import value_and_grad_of
+from bnnzoo.engine.stretches import inner_graph
 
 __all__ = ["Gradient", "gradient_of"]
 

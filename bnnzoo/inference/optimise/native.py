@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bnnzoo.inference.optimise.optimisers import Optimiser, State
 from bnnzoo.inference.optimise.runs import STEPS_PER_LOOK
-from bnnzoo.lowering.stretches import Inner
+from bnnzoo.engine.stretches import Inner
 
 __all__ = ["Counters", "Layout", "Member", "Plan", "member_loop"]
 

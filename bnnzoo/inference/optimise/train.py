@@ -19,7 +19,7 @@ from bnnzoo.inference.optimise.optimisers import Optimiser, State
 from bnnzoo.inference.optimise.runs import STEPS_PER_LOOK, NoiseSource, Run, Steps, Trained, tensors_of
 from bnnzoo.inference.optimise.schedules import Schedule
 from bnnzoo.inference.optimise.streams import MemberStreams
-from bnnzoo.lowering.lowered import Lowered
+from bnnzoo.engine.lowered import Lowered
 
 __all__ = ["train"]
 

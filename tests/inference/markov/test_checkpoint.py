@@ -27,7 +27,7 @@ from bnnzoo.inference.markov.hamiltonian import loop as hamiltonian_loop
 from bnnzoo.inference.markov.hamiltonian.loop import HamiltonianLoop
 from bnnzoo.inference.markov.lockstep import chains as native_motion
 from bnnzoo.inference.markov.lockstep.loop import LockstepLoop
-from bnnzoo.lowering import stretches
+from bnnzoo.engine import stretches
 from tests.helpers.checkpointing import METHODS, QUICK, TARGET, blocks_of, fitted, killed
 from tests.helpers.native import when_native_pays
 
@@ -369,7 +369,7 @@ import os, random, shutil, time
 from bnnzoo.inference import HMC, MAMS, MCLMC, NUTS
 from bnnzoo.inference.markov.lockstep.langevin import LangevinSettings
 from bnnzoo.inference.markov.settings import HamiltonianSettings, LockstepSettings
-from bnnzoo.lowering import lowered
+from bnnzoo.engine import lowered
 setting, seconds, wanted, path = sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
 if setting == "compiled":
     lowered.COMPILE_SECONDS = 0.0

@@ -22,7 +22,7 @@ from bnnzoo.inference.markov.lockstep.motions import Common, Langevin, Trajector
 from bnnzoo.inference.markov.settings import HamiltonianSettings, LockstepSettings
 from bnnzoo.inference.markov.streams import ChainStreams
 from bnnzoo.inference.markov.trajectory_length import squared_jump
-from bnnzoo.lowering.packed import Packed
+from bnnzoo.engine.packed import Packed
 from tests.helpers.closed_forms import COVARIANCE, density, exact_draws
 from tests.helpers.native import traced
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.inference.markov.snapshots import from_arrays, to_arrays
-from bnnzoo.lowering.packed import Packed
+from bnnzoo.engine.packed import Packed
 
 
 class State(NamedTuple):

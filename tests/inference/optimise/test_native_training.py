@@ -27,7 +27,7 @@ from bnnzoo.inference.optimise.runs import Given, Run, Trained
 from bnnzoo.inference.optimise.schedules import Constant, Cosine
 from bnnzoo.inference.optimise.streams import MemberStreams
 from bnnzoo.inference.optimise.train import train
-from bnnzoo.lowering import cores, lowered
+from bnnzoo.engine import cores, lowered
 from bnnzoo.testing import linear_gaussian
 
 TARGET = linear_gaussian()

@@ -33,9 +33,9 @@ from bnnzoo.inference.markov.native import gradient_of
 from bnnzoo.inference.markov.protocols import Loop
 from bnnzoo.inference.markov.settings import HamiltonianSettings, even_groups, typical_num_steps
 from bnnzoo.inference.markov.store import not_compiled_here
-from bnnzoo.lowering.lowered import LoopStep
-from bnnzoo.lowering.packed import Packed
-from bnnzoo.lowering.stretches import compiled_or_none
+from bnnzoo.engine.lowered import LoopStep
+from bnnzoo.engine.packed import Packed
+from bnnzoo.engine.stretches import compiled_or_none
 
 __all__ = ["HamiltonianLoop", "HamiltonianSampler"]
 

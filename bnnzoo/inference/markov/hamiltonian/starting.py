@@ -21,7 +21,7 @@ from bnnzoo.inference.markov.hamiltonian.steps import STATS
 from bnnzoo.inference.markov.native import Gradient
 from bnnzoo.inference.markov.noise import normals
 from bnnzoo.inference.markov.settings import HamiltonianSettings
-from bnnzoo.lowering.loops import Stretch
+from bnnzoo.engine.loops import Stretch
 
 __all__ = ["begin", "started"]
 

@@ -20,7 +20,7 @@ from bnnzoo.inference.markov.hamiltonian.kernel import (
     energy,
     is_finite,
 )
-from bnnzoo.lowering.packed import Packed
+from bnnzoo.engine.packed import Packed
 
 __all__ = ["STATS", "batched_begin", "batched_leap", "batched_learn", "batched_propose", "learn", "stages_of"]
 

@@ -17,9 +17,9 @@ from bnnzoo.inference.markov.native import Gradient, gradient_of
 from bnnzoo.inference.markov.settings import ChainSettings
 from bnnzoo.inference.markov.store import not_compiled_here
 from bnnzoo.inference.markov.streams import ChainStreams
-from bnnzoo.lowering.cores import in_threads, num_cores, one_arithmetic_thread, threads_worth
-from bnnzoo.lowering.loops import Stretch
-from bnnzoo.lowering.stretches import FIRST_BUDGET, compiled_or_none, next_budget, words_of
+from bnnzoo.engine.cores import in_threads, num_cores, one_arithmetic_thread, threads_worth
+from bnnzoo.engine.loops import Stretch
+from bnnzoo.engine.stretches import FIRST_BUDGET, compiled_or_none, next_budget, words_of
 
 __all__ = ["Drawn", "NativeMotion", "native_kind", "native_motion"]
 

@@ -18,7 +18,7 @@ from bnnzoo.inference.markov.lockstep.dynamics import Point, arrive, drift
 from bnnzoo.inference.markov.lockstep.motions import DYNAMICS, Common, Langevin, Moving, turned
 from bnnzoo.inference.markov.lockstep.synchronous import SynchronousLoop, groups_of_chains
 from bnnzoo.inference.markov.settings import MAX_LOCKSTEP_CHAINS, NATIVE_PAYS_FROM, ChainSettings
-from bnnzoo.lowering.packed import Packed
+from bnnzoo.engine.packed import Packed
 
 __all__ = ["LangevinLoop", "LangevinSampler", "LangevinSettings", "batched_langevin_step"]
 

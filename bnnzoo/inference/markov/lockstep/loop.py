@@ -29,7 +29,7 @@ from bnnzoo.inference.markov.lockstep.motions import Trajectories, metropolis, s
 from bnnzoo.inference.markov.lockstep.synchronous import SynchronousLoop, groups_of_chains
 from bnnzoo.inference.markov.settings import LockstepSettings
 from bnnzoo.inference.markov.trajectory_length import Jump, Length, initial_length, update_length
-from bnnzoo.lowering.packed import Packed
+from bnnzoo.engine.packed import Packed
 
 __all__ = ["LockstepLoop", "LockstepSampler", "MicrocanonicalLoop", "batched_step"]
 

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 from bnnzoo.inference.markov.lockstep.dynamics import Point, arrive, drift, is_finite
 from bnnzoo.inference.markov.lockstep.motions import Common, Motion, Moving
 from bnnzoo.inference.markov.noise import normals, uniforms
-from bnnzoo.lowering.loops import while_loop
+from bnnzoo.engine.loops import while_loop
 
 __all__ = ["Chain", "Counters", "Plan", "chain_loop"]
 

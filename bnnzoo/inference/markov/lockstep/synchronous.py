@@ -15,8 +15,8 @@ from bnnzoo.inference.markov.lockstep.chains import NativeMotion, native_kind
 from bnnzoo.inference.markov.lockstep.dynamics import Point, is_finite
 from bnnzoo.inference.markov.lockstep.motions import Common
 from bnnzoo.inference.markov.settings import ChainSettings, even_groups
-from bnnzoo.lowering.lowered import LoopStep
-from bnnzoo.lowering.packed import Packed
+from bnnzoo.engine.lowered import LoopStep
+from bnnzoo.engine.packed import Packed
 
 __all__ = ["SynchronousLoop", "SynchronousState", "groups_of_chains"]
 

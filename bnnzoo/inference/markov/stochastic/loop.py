@@ -22,7 +22,7 @@ from bnnzoo.inference.markov.stochastic.settings import Plan, StochasticSettings
 from bnnzoo.inference.markov.stochastic.state import StochasticState, first_state
 from bnnzoo.inference.markov.stochastic.target import Target
 from bnnzoo.inference.optimise.batches import Batch
-from bnnzoo.lowering.lowered import LoopStep
+from bnnzoo.engine.lowered import LoopStep
 
 __all__ = ["StochasticLoop", "StochasticSampler", "batched_step"]
 

@@ -12,7 +12,7 @@ from bnnzoo.inference.optimise.optimisers import Adam
 from bnnzoo.inference.optimise.schedules import Cosine
 from bnnzoo.inference.optimise.train import train
 from bnnzoo.inference.starts import Evaluated, moved_inwards, refuse_not_finite, starting_points
-from bnnzoo.lowering.lowered import looped_value_and_grad
+from bnnzoo.engine.lowered import looped_value_and_grad
 
 __all__ = ["optimised_starts"]
 

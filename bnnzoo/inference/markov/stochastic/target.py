@@ -10,7 +10,7 @@ from bnnzoo.inference.markov.stochastic.gradients import Anchor, full_gradient, 
 from bnnzoo.inference.markov.stochastic.settings import StochasticSettings, rows_of_batch
 from bnnzoo.inference.markov.stochastic.source import BatchSource
 from bnnzoo.inference.optimise.objectives import log_joint_objective
-from bnnzoo.lowering.lowered import Lowered
+from bnnzoo.engine.lowered import Lowered
 
 __all__ = ["Target"]
 

@@ -18,9 +18,9 @@ from bnnzoo.inference.markov.hamiltonian.nuts import NUTSKernel
 from bnnzoo.inference.markov.noise import keys_of, normals
 from bnnzoo.inference.markov.protocols import Loop
 from bnnzoo.inference.markov.settings import HamiltonianSettings
-from bnnzoo.lowering import loops as lowered_loops
-from bnnzoo.lowering.graphs import trace
-from bnnzoo.lowering.stretches import words_of
+from bnnzoo.engine import loops as lowered_loops
+from bnnzoo.engine.graphs import trace
+from bnnzoo.engine.stretches import words_of
 from bnnzoo.testing.monte_carlo import check_moments
 from tests.helpers.native import GRADIENT, TARGET, density, traced, when_native_pays
 

@@ -16,7 +16,7 @@ from bnnzoo.inference.markov.hamiltonian.steps import (
     batched_learn,
     batched_propose,
 )
-from bnnzoo.lowering.packed import Packed
+from bnnzoo.engine.packed import Packed
 from tests.helpers.samplers import log_density, log_density_gradient
 
 KERNEL = HMCKernel(trajectory_length=1.0, jitter=0.5, max_steps=100)

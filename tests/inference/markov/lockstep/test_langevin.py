@@ -17,7 +17,7 @@ from bnnzoo.inference.markov.lockstep.langevin import (
     _updated,
     batched_langevin_step,
 )
-from bnnzoo.lowering.packed import Packed
+from bnnzoo.engine.packed import Packed
 from bnnzoo.testing import linear_gaussian
 from tests.helpers.samplers import log_density, log_density_gradient
 

@@ -1,0 +1,238 @@
+"""Compiling C++ into a library, kept on disk, and calling it."""
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule
+
+from bnnzoo.engine.cpp.translate import ENTRY, source_of
+from bnnzoo.engine.files import cache_folder, is_private, sweep, whole_file
+
+__all__ = [
+    "Compiled",
+    "NoCompiler",
+    "built",
+    "compile_in_cpp",
+    "compile_runs",
+    "compiled_before",
+    "function_of",
+    "is_whole",
+    "kept_libraries",
+]
+
+FLAGS = [
+    "-std=c++17",
+    "-O3",
+    "-march=native",
+    "-shared",
+    "-fPIC",
+    "-fopenmp-simd",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fwrapv",
+    "-w",
+]
+"""Arithmetic keeps NaN and infinity; only sums marked in the source may be added up in another order."""
+
+MOST_LIBRARIES = 256
+"""Libraries kept on disk; those not used for longest make room."""
+
+
+class NoCompiler(Exception):
+    """There is no C++ compiler, or it refused the source."""
+
+
+class Compiled(NamedTuple):
+    """A graph with loops as a native function, and the library it lies in."""
+
+    call: Callable[..., None]
+    library: Path
+
+    def remember(self, name: str) -> None:
+        """Let :func:`compiled_before` find it, in any process, by the name of what it was made from."""
+        with suppress(OSError), whole_file(_note_of(name)) as partial:
+            partial.write_text(self.library.name)
+
+
+def compile_in_cpp(graph: GraphModule) -> Compiled | None:
+    """Return a graph with loops, which changes its arguments, as a native function, or None where that cannot be done."""
+    devices = {node.meta["val"].device.type for node in graph.graph.nodes if node.op == "placeholder"}
+    if devices != {"cpu"}:
+        return None
+    try:
+        library = built(source_of(graph))
+        return Compiled(function_of(library), library)
+    except Exception:  # whatever is not foreseen here: torch's own compiler may know more, and says so if it does not
+        return None
+
+
+def compile_runs(graph: GraphModule, moving: Collection[int]) -> Callable[[int, Sequence[Tensor]], None]:
+    """Return a graph that changes its arguments as a native function of how often to run it, and of its arguments.
+
+    Those in ``moving`` hold a value for each run, along their first dimension; the others are the same in all of them.
+
+    Raises
+    ------
+    Exception
+        If the graph cannot be written in C++, or not be compiled.
+    """
+    entry, products = _entry(built(source_of(graph, moving)))
+
+    def call(num_runs: int, tensors: Sequence[Tensor]) -> None:
+        steps = [each.stride(0) * each.element_size() if i in moving else 0 for i, each in enumerate(tensors)]
+        entry(_pointers(tensors), *products, ctypes.c_int64(num_runs), (ctypes.c_int64 * len(steps))(*steps))
+
+    return call
+
+
+def compiled_before(name: str) -> Callable[..., None] | None:
+    """Return the native function of the graph of this name, if there is one on disk."""
+    try:
+        note = _note_of(name)
+        library = note.with_name(note.read_text()) if is_private(note) else None
+        return function_of(library) if library is not None and library.suffix == ".so" and is_whole(library) else None
+    except (NoCompiler, OSError, AttributeError, ValueError):
+        return None
+
+
+def _note_of(name: str) -> Path:
+    """Return the file that says which library a graph became: what this package, torch or the compiler makes of it may change."""
+    compiler = _compiler()
+    words = [
+        name,
+        str(torch.get_default_dtype()),
+        torch.__version__,
+        _sources(),
+        compiler,
+        _version(compiler),
+        _machine(),
+    ]
+    return kept_libraries() / f"{_digest(*words)}.txt"
+
+
+@cache
+def _sources() -> str:
+    """Return a digest of this package, all of which may have a say in what a loop is."""
+    package = Path(__file__).parents[2]
+    return _digest(*(path.read_text() for path in sorted(package.rglob("*.py"))))
+
+
+def _digest(*words: str) -> str:
+    return hashlib.sha256("\0".join(words).encode()).hexdigest()
+
+
+def built(source: str) -> Path:
+    """Return the library of a C++ source, compiled unless that was done before."""
+    compiler = _compiler()
+    path = kept_libraries() / f"{_digest(source, *FLAGS, compiler, _version(compiler), _machine())}.so"
+    if is_whole(path):
+        os.utime(path)
+        return path
+    _compile(compiler, source, path)
+    _make_room(path.parent)
+    return path
+
+
+def function_of(library: Path) -> Callable[..., None]:
+    """Return a library's function of tensors, which it changes in place; calls let go of the interpreter lock."""
+    entry, products = _entry(library)
+
+    def call(*tensors: Tensor) -> None:
+        entry(_pointers(tensors), *products)
+
+    return call
+
+
+def _entry(library: Path) -> tuple[Any, list[ctypes.c_void_p]]:
+    """Return a library's function and the matrix products that it is to be passed."""
+    entry = getattr(ctypes.CDLL(str(library)), ENTRY)
+    entry.restype = None
+    return entry, [ctypes.cast(getattr(_torch(), name), ctypes.c_void_p) for name in ("sgemm_", "dgemm_")]
+
+
+def _pointers(tensors: Sequence[Tensor]) -> Any:
+    return (ctypes.c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
+
+
+def kept_libraries() -> Path:
+    """Return the folder of compiled libraries, which belongs to this user alone."""
+    return cache_folder("native")
+
+
+def is_whole(library: Path) -> bool:
+    """Tell whether a library on disk is this user's, and is what was written: code cut short ends the process that runs it."""
+    note = _sum_of(library)
+    if not is_private(library) or not is_private(note):
+        return False
+    return note.read_text() == hashlib.sha256(library.read_bytes()).hexdigest()
+
+
+def _sum_of(library: Path) -> Path:
+    """Return the file that holds a library's checksum."""
+    return library.with_suffix(".sha256")
+
+
+def _compile(compiler: str, source: str, path: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+        written = Path(folder) / "loop.cpp"
+        written.write_text(source)
+        library = Path(folder) / "loop.so"
+        command = [compiler, *FLAGS, str(written), "-o", str(library)]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        if result.returncode:
+            raise NoCompiler(f"{compiler}: {result.stderr.strip()[:200]}")
+        with whole_file(path) as partial:
+            library.rename(partial)
+        with whole_file(_sum_of(path)) as partial:
+            partial.write_text(hashlib.sha256(path.read_bytes()).hexdigest())
+
+
+def _make_room(folder: Path) -> None:
+    sweep(folder, ".")
+    for pattern in ("*.so", "*.sha256", "*.txt"):
+        files = sorted(folder.glob(pattern), key=lambda path: path.stat().st_mtime)
+        for path in files[: max(len(files) - MOST_LIBRARIES, 0)]:
+            path.unlink(missing_ok=True)
+
+
+@cache
+def _compiler() -> str:
+    names = [os.environ.get("CXX", ""), "g++", "c++", "clang++"]
+    found = next((path for name in names if name and (path := shutil.which(name))), None)
+    if found is None:
+        raise NoCompiler("no g++, c++ or clang++ on the path")
+    return found
+
+
+@cache
+def _version(compiler: str) -> str:
+    return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
+
+
+@cache
+def _machine() -> str:
+    """Return what the compiler makes of "native": a folder may be shared between machines."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    flags = [line for line in lines if line.startswith(("model name", "flags", "Features"))]
+    return "\n".join([platform.machine(), platform.processor(), *dict.fromkeys(flags)])
+
+
+@cache
+def _torch() -> Any:
+    """Return the library that holds torch's matrix products."""
+    folder = Path(torch.__file__).parent / "lib"
+    names = [path for path in folder.glob("libtorch_cpu.*") if path.suffix in (".so", ".dylib")]
+    return ctypes.CDLL(str(names[0]))

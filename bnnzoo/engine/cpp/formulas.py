@@ -1,0 +1,218 @@
+"""Operations entry by entry, as C++."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from bnnzoo.engine.cpp.values import TYPES, Cannot
+
+__all__ = ["COMPARISONS", "FORMULAS", "HEADER", "TRANSCENDENTAL", "literal"]
+
+aten, prims = torch.ops.aten, torch.ops.prims
+
+HEADER = r"""
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+template <typename T> static inline T exp_(T x);
+
+// exp(x) = 2^n exp(r) with |r| <= log(2) / 2 and the Taylor polynomial of exp(r); compilers vectorise it.
+template <> inline float exp_(float x) {
+  float c = x < -104.0f ? -104.0f : x;
+  c = c > 89.0f ? 89.0f : c;
+  const float n = std::nearbyintf(c * 0x1.715476p+0f);
+  const float r = (c - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;
+  float p = 1.0f / 5040;
+  p = p * r + 1.0f / 720; p = p * r + 1.0f / 120; p = p * r + 1.0f / 24;
+  p = p * r + 1.0f / 6; p = p * r + 0.5f; p = p * r + 1.0f; p = p * r + 1.0f;
+  const int32_t k = (int32_t)n, low = k >> 1, high = k - low;
+  const int32_t a = (low + 127) << 23, b = (high + 127) << 23;
+  float f, g;
+  std::memcpy(&f, &a, 4); std::memcpy(&g, &b, 4);
+  return p * f * g;
+}
+template <> inline double exp_(double x) {
+  double c = x < -746.0 ? -746.0 : x;
+  c = c > 710.0 ? 710.0 : c;
+  const double n = std::nearbyint(c * 0x1.71547652b82fep+0);
+  const double r = (c - n * 0x1.62e42feep-1) - n * 0x1.a39ef35793c76p-33;
+  double p = 1.0 / 6227020800.0;
+  p = p * r + 1.0 / 479001600; p = p * r + 1.0 / 39916800; p = p * r + 1.0 / 3628800; p = p * r + 1.0 / 362880;
+  p = p * r + 1.0 / 40320; p = p * r + 1.0 / 5040; p = p * r + 1.0 / 720; p = p * r + 1.0 / 120;
+  p = p * r + 1.0 / 24; p = p * r + 1.0 / 6; p = p * r + 0.5; p = p * r + 1.0; p = p * r + 1.0;
+  const int64_t k = (int64_t)n, low = k >> 1, high = k - low;
+  const int64_t a = (low + 1023) << 52, b = (high + 1023) << 52;
+  double f, g;
+  std::memcpy(&f, &a, 8); std::memcpy(&g, &b, 8);
+  return p * f * g;
+}
+
+// tanh(x) = 1 - 2 / (exp(2 x) + 1), where 2 x needs no more than +-80: the exponent is added to that of the polynomial. What is
+// added to round to a whole number leaves that number in the last binary digits.
+template <typename T> static inline T tanh_(T x);
+template <> inline float tanh_(float x) {
+  float c = x < -20.0f ? -20.0f : x;
+  c = c > 20.0f ? 20.0f : c;
+  const float t = c * 0x1.715476p+1f + 0x1.8p+23f, n = t - 0x1.8p+23f;
+  const float r = (2 * c - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;
+  float p = 1.0f / 5040;
+  p = p * r + 1.0f / 720; p = p * r + 1.0f / 120; p = p * r + 1.0f / 24;
+  p = p * r + 1.0f / 6; p = p * r + 0.5f; p = p * r + 1.0f; p = p * r + 1.0f;
+  uint32_t a, b;
+  std::memcpy(&a, &p, 4); std::memcpy(&b, &t, 4);
+  a += b << 23;
+  std::memcpy(&p, &a, 4);
+  return 1 - 2 / (p + 1);
+}
+template <> inline double tanh_(double x) {
+  double c = x < -40.0 ? -40.0 : x;
+  c = c > 40.0 ? 40.0 : c;
+  const double t = c * 0x1.71547652b82fep+1 + 0x1.8p+52, n = t - 0x1.8p+52;
+  const double r = (2 * c - n * 0x1.62e42feep-1) - n * 0x1.a39ef35793c76p-33;
+  double p = 1.0 / 6227020800.0;
+  p = p * r + 1.0 / 479001600; p = p * r + 1.0 / 39916800; p = p * r + 1.0 / 3628800; p = p * r + 1.0 / 362880;
+  p = p * r + 1.0 / 40320; p = p * r + 1.0 / 5040; p = p * r + 1.0 / 720; p = p * r + 1.0 / 120;
+  p = p * r + 1.0 / 24; p = p * r + 1.0 / 6; p = p * r + 0.5; p = p * r + 1.0; p = p * r + 1.0;
+  uint64_t a, b;
+  std::memcpy(&a, &p, 8); std::memcpy(&b, &t, 8);
+  a += b << 52;
+  std::memcpy(&p, &a, 8);
+  return 1 - 2 / (p + 1);
+}
+template <typename T> static inline T mod_(T a, T b) {
+  if constexpr (std::is_floating_point_v<T>) {
+    const T m = std::fmod(a, b);
+    return m != 0 && ((m < 0) != (b < 0)) ? m + b : m;
+  } else {
+    const T m = a % b;
+    return m != 0 && ((m < 0) != (b < 0)) ? m + b : m;
+  }
+}
+template <typename T> static inline T most_(T a, T b) { return a != a || a > b ? a : b; }
+template <typename T> static inline T least_(T a, T b) { return a != a || a < b ? a : b; }
+"""
+"""What every file begins with. Constants are log2(e) and log(2) in two parts, the first of which has few digits."""
+
+type Formula = Callable[[str, list[str], Any], str]
+"""``(type of the result, arguments converted to it, the arguments as they are in the graph) -> expression``."""
+
+
+def literal(value: Any, dtype: torch.dtype) -> str:
+    """Return a number in C++."""
+    name = TYPES[dtype]
+    if not dtype.is_floating_point:
+        if isinstance(value, float) and not value.is_integer():
+            raise Cannot(f"{value} as {dtype}")
+        return f"({name})({int(value)}LL)" if int(value) > -(1 << 63) else f"std::numeric_limits<{name}>::min()"
+    value = float(value)
+    if math.isnan(value):
+        return f"std::numeric_limits<{name}>::quiet_NaN()"
+    if math.isinf(value):
+        return f"({'-' if value < 0 else ''}std::numeric_limits<{name}>::infinity())"
+    return f"({name})({value.hex()})"
+
+
+def _of(template: str) -> Formula:
+    return lambda t, a, raw: template.format(*a, t=t)
+
+
+def _power(t: str, a: list[str], raw: Any) -> str:
+    exponent = raw[1] if isinstance(raw[1], int | float) else None
+    simple: dict[Any, str] = {
+        2: "{0} * {0}",
+        1: "{0}",
+        0: "({t})1",
+        3: "{0} * {0} * {0}",
+        0.5: "std::sqrt({0})",
+        -1: "1 / {0}",
+        -2: "1 / ({0} * {0})",
+        -0.5: "1 / std::sqrt({0})",
+    }
+    return simple[exponent].format(*a, t=t) if exponent in simple else f"std::pow({a[0]}, {a[1]})"
+
+
+TRANSCENDENTAL: dict[Any, Formula] = {
+    aten.exp.default: _of("exp_<{t}>({0})"),
+    aten.expm1.default: _of("std::expm1({0})"),
+    aten.log.default: _of("std::log({0})"),
+    aten.log1p.default: _of("std::log1p({0})"),
+    aten.log2.default: _of("std::log2({0})"),
+    aten.sin.default: _of("std::sin({0})"),
+    aten.cos.default: _of("std::cos({0})"),
+    aten.tan.default: _of("std::tan({0})"),
+    aten.atan.default: _of("std::atan({0})"),
+    aten.sinh.default: _of("std::sinh({0})"),
+    aten.cosh.default: _of("std::cosh({0})"),
+    aten.tanh.default: _of("tanh_<{t}>({0})"),
+    aten.sigmoid.default: _of("1 / (exp_<{t}>(-{0}) + 1)"),
+    aten.erf.default: _of("std::erf({0})"),
+    aten.erfc.default: _of("std::erfc({0})"),
+    aten.lgamma.default: _of("std::lgamma({0})"),
+    aten.pow.Tensor_Scalar: _power,
+    aten.pow.Tensor_Tensor: _of("std::pow({0}, {1})"),
+    aten.pow.Scalar: _of("std::pow({0}, {1})"),
+}
+
+COMPARISONS: dict[Any, Formula] = {
+    getattr(getattr(aten, name), kind): _of(f"{{0}} {sign} {{1}}")
+    for name, sign in {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}.items()
+    for kind in ("Scalar", "Tensor")
+} | {
+    aten.isnan.default: _of("{0} != {0}"),
+    aten.isinf.default: _of("std::isinf({0})"),
+    aten.logical_not.default: _of("!{0}"),
+    aten.logical_and.default: _of("({0} != 0) & ({1} != 0)"),
+    aten.logical_or.default: _of("({0} != 0) | ({1} != 0)"),
+    aten.logical_xor.default: _of("({0} != 0) != ({1} != 0)"),
+}
+"""Operations whose arguments meet in a type of their own."""
+
+FORMULAS: dict[Any, Formula] = {
+    **TRANSCENDENTAL,
+    aten.add.Tensor: _of("{0} + {1}"),
+    aten.add.Scalar: _of("{0} + {1}"),
+    aten.sub.Tensor: _of("{0} - {1}"),
+    aten.sub.Scalar: _of("{0} - {1}"),
+    aten.mul.Tensor: _of("{0} * {1}"),
+    aten.mul.Scalar: _of("{0} * {1}"),
+    aten.div.Tensor: _of("{0} / {1}"),
+    aten.div.Scalar: _of("{0} / {1}"),
+    aten.neg.default: _of("-{0}"),
+    aten.reciprocal.default: _of("1 / {0}"),
+    aten.sqrt.default: _of("std::sqrt({0})"),
+    aten.rsqrt.default: _of("1 / std::sqrt({0})"),
+    aten.abs.default: _of("({0} < 0 ? -{0} : {0} + 0)"),
+    aten.sign.default: _of("({t})(({0} > 0) - ({0} < 0))"),
+    aten.floor.default: _of("std::floor({0})"),
+    aten.ceil.default: _of("std::ceil({0})"),
+    aten.trunc.default: _of("std::trunc({0})"),
+    aten.relu.default: _of("({0} < 0 ? ({t})0 : {0})"),
+    aten.maximum.default: _of("most_<{t}>({0}, {1})"),
+    aten.minimum.default: _of("least_<{t}>({0}, {1})"),
+    aten.clamp_min.default: _of("most_<{t}>({0}, {1})"),
+    aten.clamp_max.default: _of("least_<{t}>({0}, {1})"),
+    aten.remainder.Scalar: _of("mod_<{t}>({0}, {1})"),
+    aten.remainder.Tensor: _of("mod_<{t}>({0}, {1})"),
+    aten.clone.default: _of("{0}"),
+    aten.alias.default: _of("{0}"),
+    prims.convert_element_type.default: _of("{0}"),
+    aten.bitwise_not.default: lambda t, a, raw: f"!{a[0]}" if t == "bool" else f"~{a[0]}",
+    **{
+        getattr(getattr(aten, name), kind): _of(f"{{0}} {sign} {{1}}")
+        for name, sign in {
+            "bitwise_and": "&",
+            "bitwise_or": "|",
+            "bitwise_xor": "^",
+            "__rshift__": ">>",
+            "__lshift__": "<<",
+        }.items()
+        for kind in ("Scalar", "Tensor")
+    },
+}
+"""Operations whose arguments are converted to the type of the result."""

@@ -1,0 +1,138 @@
+"""Statements of C++: plain lines, and nests of loops that take up others over the same range."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from bnnzoo.engine.cpp.values import Access, Body, Shape
+
+__all__ = ["Nest", "Reduction", "Statement", "Statements"]
+
+VECTOR_FROM = 4
+"""Steps of an innermost loop from which on it is worth a SIMD register."""
+
+LANES = 8
+LONG = ("exp_<", "tanh_<")
+"""Functions of which many entries at a time are best."""
+
+
+@dataclass
+class Statement:
+    """Lines that stand where they are."""
+
+    lines: list[str]
+    uses: list[Access] = field(default_factory=list)
+    defines: list[Access] = field(default_factory=list)
+
+    def render(self) -> list[str]:
+        """Return its lines."""
+        return self.lines
+
+
+@dataclass
+class Reduction:
+    """A number that adds up over the inner loops of a nest, from loop ``depth`` on."""
+
+    name: str
+    type: str
+    depth: int
+    start: str
+    last: str
+
+
+class Nest:
+    """Nested loops with one body.
+
+    Parameters
+    ----------
+    sizes : tuple of int
+        Steps of each loop, outermost first.
+    vectorises : bool
+        Whether steps of the innermost loop may be taken in any order.
+    """
+
+    def __init__(self, sizes: Shape, vectorises: bool = True) -> None:
+        self.sizes, self.vectorises = sizes, vectorises
+        self.body = Body()
+        self.uses: list[Access] = []
+        self.defines: list[Access] = []
+        self.before: list[str] = []
+        self.reductions: list[Reduction] = []
+
+    def render(self) -> list[str]:
+        """Return its lines."""
+        lines = [*self.before, *self._starts(0)]
+        if not self.sizes:
+            return [*lines, "{", *self.body.lines, "}", *self._lasts(0)]
+        for depth, size in enumerate(self.sizes):
+            innermost = depth == len(self.sizes) - 1
+            if innermost and self.vectorises and size >= VECTOR_FROM:
+                lines.append(f"#pragma omp simd{self._clause()}")
+            lines.append(f"for (int64_t i{depth} = 0; i{depth} < {size}; ++i{depth}) {{")
+            lines += [] if innermost else self._starts(depth + 1)
+        lines += self.body.lines
+        for depth in reversed(range(len(self.sizes))):
+            lines += ["}", *self._lasts(depth)]
+        return lines
+
+    def _clause(self) -> str:
+        names = ", ".join(each.name for each in self.reductions)
+        return f"{self._lanes()} reduction(+ : {names})" if names else ""
+
+    def _lanes(self) -> str:
+        """Return how many steps a sum takes at a time, if not as many as a register holds.
+
+        Sixteen make a loop of 600 steps, whose rest is taken one by one, twice as slow as eight. Functions need them all.
+        """
+        adds_floats = all(each.type == "float" for each in self.reductions)
+        calls = any(function in line for line in self.body.lines for function in LONG)
+        return f" simdlen({LANES})" if adds_floats and not calls else ""
+
+    def _starts(self, depth: int) -> list[str]:
+        return [f"{each.type} {each.name} = {each.start};" for each in self.reductions if each.depth == depth]
+
+    def _lasts(self, depth: int) -> list[str]:
+        return [each.last for each in self.reductions if each.depth == depth and each.last]
+
+
+class Statements:
+    """The statements of one scope, in an order that keeps what depends on each other in order."""
+
+    def __init__(self) -> None:
+        self._all: list[Statement | Nest] = []
+
+    def add(self, statement: Statement | Nest) -> None:
+        """Put a statement behind all others."""
+        self._all.append(statement)
+
+    def nest_for(self, sizes: Shape, uses: Sequence[Access], defines: Sequence[Access]) -> Nest:
+        """Return a nest over ``sizes`` into which such a loop may go: an earlier one, or a new one at the end."""
+        nest = self._open_to(sizes, uses, defines) if sizes else None
+        if nest is None:
+            nest = Nest(sizes)
+            self.add(nest)
+        nest.uses += uses
+        nest.defines += defines
+        return nest
+
+    def render(self) -> list[str]:
+        """Return all lines."""
+        return [line for each in self._all for line in each.render()]
+
+    def _open_to(self, sizes: Shape, uses: Sequence[Access], defines: Sequence[Access]) -> Nest | None:
+        """Return the last nest that a loop may join, as far back as the loop may be moved."""
+        for each in reversed(self._all):
+            pairs = list(_meetings(each, uses, defines))
+            alike = isinstance(each, Nest) and each.vectorises and each.sizes == sizes
+            if isinstance(each, Nest) and alike and all(a.place and a.place == b.place for a, b in pairs):
+                return each
+            if pairs:
+                return None
+        return None
+
+
+def _meetings(
+    earlier: Statement | Nest, uses: Sequence[Access], defines: Sequence[Access]
+) -> Iterable[tuple[Access, Access]]:
+    """Yield what both touch and one of them writes."""
+    for left, right in ((earlier.defines, uses), (earlier.uses, defines), (earlier.defines, defines)):
+        yield from ((a, b) for a in left for b in right if a.meets(b))

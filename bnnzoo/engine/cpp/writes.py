@@ -1,0 +1,175 @@
+"""Operations that write into tensors, and loops."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.fx import Node
+
+from bnnzoo.engine.cpp.nests import Nest, Statement
+from bnnzoo.engine.cpp.scope import Scope, Value, converted, effective_users, index_over
+from bnnzoo.engine.cpp.values import Affine, Body, Cannot, Lazy, Shape, View, contiguous_strides, count
+from bnnzoo.engine.cpp.views import broadcast
+
+__all__ = ["copied", "gathered", "joined", "looped", "put", "put_in_place", "taken"]
+
+
+def joined(scope: Scope, node: Node) -> View:
+    """Write tensors one behind the other, along a dimension."""
+    shape = tuple(node.meta["val"].shape)
+    given: Any = node.args[1] if len(node.args) > 1 else 0
+    dim = given % len(shape)
+    whole = View(scope.buffer(node.meta["val"].dtype, count(shape)), shape, contiguous_strides(shape))
+    place = 0
+    for each in node.args[0]:  # type: ignore[union-attr]
+        value = scope.lazy(each)
+        offset = whole.offset + place * whole.strides[dim]
+        if count(value.shape):
+            scope.store(View(whole.buffer, value.shape, whole.strides, offset), value)
+            place += value.shape[dim]
+    return whole
+
+
+def copied(scope: Scope, node: Node) -> View:
+    """Write a tensor over another."""
+    target = scope.of(node.args[0])
+    if not isinstance(target, View):
+        if len(effective_users(node.args[0])) > 1:  # type: ignore[arg-type]
+            raise Cannot("a write into what was not in memory")
+        target = scope.values[node.args[0]] = scope.memory(target)  # type: ignore[index]
+    value = broadcast(scope.lazy(node.args[1]), target.shape)
+    order = sorted(range(len(target.shape)), key=lambda dim: -target.strides[dim])
+    index, _ = index_over(order, target.shape)
+    written = target.read.access(index)
+    scope.before_writing(node, [written])
+    if any(each.meets(written) and each.place != written.place for each in value.accesses(index)):
+        value = scope.memory(value).lazy()  # it reads what it is about to overwrite
+    scope.store(target, value, order)
+    return target
+
+
+def put_in_place(scope: Scope, node: Node) -> View:
+    """Write or add rows, named by their numbers, in a tensor."""
+    target = scope.of(node.args[0])
+    if not isinstance(target, View):
+        raise Cannot("rows written into what was not in memory")
+    _put(scope, node, target)
+    return target
+
+
+def put(scope: Scope, node: Node) -> View:
+    """Write or add rows in a copy of a tensor."""
+    target = scope.memory(scope.lazy(node.args[0]), in_order=True)
+    _put(scope, node, target)
+    return target
+
+
+def _put(scope: Scope, node: Node, target: View) -> None:
+    places = [each for each in node.args[1] if each is not None]  # type: ignore[union-attr]
+    if len(places) != len(node.args[1]):  # type: ignore[arg-type]
+        raise Cannot("rows of an inner dimension")
+    adds = len(node.args) > 3 and bool(node.args[3])
+    rest = target.shape[len(places) :]
+    common = _common_shape([scope.lazy(each).shape for each in places])
+    shape = (*common, *rest)
+    values = broadcast(scope.lazy(node.args[2]), shape)
+    scope.before_writing(node, [target.read.access()])
+    index, sizes = index_over(range(len(shape)), shape)
+    numbers = [broadcast(scope.lazy(each), common) for each in places]
+    uses = [use for each in numbers for use in each.accesses()]
+    if any(a.meets(target.read.access()) for a in (*uses, *values.accesses())):
+        raise Cannot("rows that are read where they are written")
+    nest = Nest(sizes, vectorises=count(common) == 1)
+    nest.uses, nest.defines = [*uses, *values.accesses(index), target.read.access()], [target.read.access()]
+    scope.statements.add(nest)
+    body, inner = nest.body, index[len(common) :]
+    rows = [_row(body, each, index[: len(common)], size) for each, size in zip(numbers, target.shape, strict=False)]
+    place = target.read.place((*rows, *inner))
+    entry = converted(body, values, target.dtype, index)
+    body.lines.append(f"{target.buffer.name}[{place}] {'+=' if adds else '='} {entry};")
+
+
+def taken(scope: Scope, node: Node) -> Value:
+    """Take rows by their numbers."""
+    places = list(node.args[1])  # type: ignore[arg-type]
+    if any(each is None for each in places):
+        raise Cannot("rows of an inner dimension")
+    source = scope.memory(scope.of(node.args[0]))
+    numbers = [scope.lazy(each) for each in places]
+    common = _common_shape([each.shape for each in numbers])
+    numbers = [broadcast(each, common) for each in numbers]
+    rest = source.shape[len(places) :]
+
+    def emit(body: Body, index: tuple[Affine, ...]) -> str:
+        rows = [_row(body, each, index[: len(common)], size) for each, size in zip(numbers, source.shape, strict=False)]
+        return body.load(source.buffer, source.read.place((*rows, *index[len(common) :])))
+
+    return scope.kept(node, _by_numbers(source, numbers, (*common, *rest), emit))
+
+
+def gathered(scope: Scope, node: Node) -> Value:
+    """Take entries by their numbers along a dimension."""
+    source, number = scope.memory(scope.of(node.args[0])), scope.lazy(node.args[2])
+    given: Any = node.args[1]
+    dim = given % max(len(source.shape), 1)
+
+    def emit(body: Body, index: tuple[Affine, ...]) -> str:
+        row = _row(body, number, index, source.shape[dim])
+        return body.load(source.buffer, source.read.place((*index[:dim], row, *index[dim + 1 :])))
+
+    return scope.kept(node, _by_numbers(source, [number], number.shape, emit))
+
+
+def _by_numbers(source: View, numbers: Sequence[Lazy], shape: Shape, emit: Any) -> Lazy:
+    """Return entries found by their numbers, any of which may be read at any step."""
+    uses = [source.read.access(), *(access for each in numbers for access in each.accesses())]
+    return Lazy(shape, source.dtype, emit, uses=tuple(uses), cost=4)
+
+
+def _row(body: Body, number: Lazy, index: tuple[Affine, ...], size: int) -> Affine:
+    """Return the number of a row, counted from the end if it is negative."""
+    name = converted(body, number, torch.int64, index)
+    return Affine({body.let(torch.int64, f"{name} < 0 ? {name} + {size} : {name}"): 1})
+
+
+def _common_shape(shapes: Sequence[Shape]) -> Shape:
+    return tuple(np.broadcast_shapes(*shapes))
+
+
+def looped(scope: Scope, node: Node) -> tuple[View, ...]:
+    """Write a loop, whose body changes what it carries in place."""
+    going, body, carried, fixed = node.args
+    views = [_whole(scope, each) for each in carried]  # type: ignore[union-attr]
+    rest = [_passed(scope, each) for each in fixed]  # type: ignore[union-attr]
+    written = [view.read.access() for view in views]
+    scope.before_writing(node, written)
+    arguments = [*views, *rest]
+    condition = Scope(scope.program, scope.of(going), arguments, scope.handlers)
+    (ahead,) = condition.run()
+    inner = Body()
+    name = (ahead.lazy() if isinstance(ahead, View) else ahead).emit(inner, (Affine(),) * len(ahead.shape))
+    step = Scope(scope.program, scope.of(body), arguments, scope.handlers)
+    for view, found in zip(views, step.run(), strict=True):
+        if not (isinstance(found, View) and found.buffer is view.buffer and found.offset == view.offset):
+            raise Cannot("a loop that does not change what it carries in place")
+    lines = ["while (true) {", *condition.render(), *inner.lines, f"if (!{name}) break;", *step.render(), "}"]
+    uses = [each.read.access() for each in arguments if isinstance(each, View)]
+    uses += [use for each in rest if isinstance(each, Lazy) for use in each.uses]
+    scope.statements.add(Statement(lines, uses, written))
+    return tuple(views)
+
+
+def _whole(scope: Scope, argument: Any) -> View:
+    value = scope.of(argument)
+    view = scope.memory(value, in_order=True)
+    if isinstance(argument, Node) and not isinstance(value, View):
+        scope.values[argument] = view
+    if not view.is_contiguous():
+        raise Cannot("a loop that carries a tensor with gaps")
+    return view
+
+
+def _passed(scope: Scope, argument: Any) -> Value:
+    value = scope.of(argument)
+    return value if isinstance(value, View) or not value.reads else scope.memory(value)

@@ -1,0 +1,138 @@
+"""Numerical failures at single points: which errors they are, and linear algebra that returns NaN where it would raise."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
+from torch.fx import GraphModule
+from torch.utils import _pytree as pytree
+
+from bnnzoo.engine.modes import DispatchMode
+
+__all__ = ["FailuresAsNaN", "Unfailing", "is_numerical", "may_raise", "rescued"]
+
+aten = torch.ops.aten
+LinAlgError: type[Exception] = torch._C._LinAlgError  # type: ignore[attr-defined]
+
+MESSAGES = (
+    "but found invalid values",  # an argument of a torch distribution outside its support
+    "math domain error",
+    "expected a positive input",
+    "expects all elements of std >= 0.0",
+    "probability tensor contains either",
+    "failed to converge",
+)
+"""What libraries say of a point at which they cannot compute, in errors whose types say nothing."""
+
+RAISING = {
+    aten._linalg_eigh.default,
+    aten._linalg_svd.default,
+    aten.linalg_eig.default,
+    aten._linalg_eigvals.default,
+}
+"""Decompositions that check for convergence themselves, where factorisations leave the check to an operation of its own."""
+
+
+def is_numerical(error: BaseException) -> bool:
+    """Tell whether an error says that numbers, and not the code, are at fault: another point may do.
+
+    Examples
+    --------
+    >>> is_numerical(OverflowError("math range error")), is_numerical(TypeError("unsupported operand"))
+    (True, False)
+    """
+    if isinstance(error, LinAlgError | np.linalg.LinAlgError | ArithmeticError):
+        return True
+    return isinstance(error, ValueError | RuntimeError) and any(message in str(error) for message in MESSAGES)
+
+
+class FailuresAsNaN(DispatchMode):
+    """Let factorisations and decompositions that fail return NaN, matrix by matrix, where they would raise.
+
+    Examples
+    --------
+    >>> with FailuresAsNaN():
+    ...     torch.linalg.cholesky(torch.tensor([[[4.0]], [[-1.0]]])).flatten().tolist()
+    [2.0, nan]
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._run = Unfailing()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return self._run(func, args, kwargs or {})
+
+
+class Unfailing:
+    """Runs operations one after the other; what a factorisation that fails returns is NaN, also for the check that follows."""
+
+    def __init__(self) -> None:
+        self._last: Sequence[Any] = ()
+
+    def __call__(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Return the result of an operation of torch."""
+        if func is aten._linalg_check_errors.default:
+            return self._spoil(args[0])
+        try:
+            result = func(*args, **kwargs)
+        except LinAlgError:
+            return _matrix_by_matrix(lambda matrix: func(matrix, *args[1:], **kwargs), args[0])
+        if isinstance(result, tuple | list) and any(_is_info(each) for each in result):
+            self._last = result
+        return result
+
+    def _spoil(self, info: Tensor) -> None:
+        """Fill in NaN where the factorisation that a check belongs to failed."""
+        failed = info != 0
+        if any(each is info for each in self._last):
+            for each in self._last:
+                if isinstance(each, Tensor) and each.is_floating_point():
+                    # autograd has kept the factor for its derivative, which is to be NaN as well
+                    with torch.no_grad(), _unsafe_preserve_version_counter(each):
+                        each.masked_fill_(failed.reshape(*failed.shape, *(1,) * (each.ndim - failed.ndim)), torch.nan)
+
+
+def may_raise(graph: GraphModule) -> bool:
+    """Tell whether a graph holds decompositions that raise where they do not converge."""
+    return any(node.target in RAISING for node in graph.graph.nodes)
+
+
+def rescued(function: Callable[..., Sequence[Tensor]], graph: GraphModule) -> Callable[..., Sequence[Tensor]]:
+    """Return ``function``, evaluated by ``graph`` with NaN for what fails where it raises; as it is if it cannot raise."""
+    if not may_raise(graph):
+        return function
+
+    def guarded(*tensors: Tensor) -> Sequence[Tensor]:
+        try:
+            return function(*tensors)
+        except LinAlgError:
+            with FailuresAsNaN():
+                found: Sequence[Tensor] = graph(*tensors)
+            return found
+
+    return guarded
+
+
+def _is_info(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dtype == torch.int32
+
+
+def _matrix_by_matrix(decompose: Callable[[Tensor], Any], matrices: Tensor) -> Any:
+    """Decompose ``matrices[..., N, M]`` one by one, with NaN for those that fail."""
+    batch, size = matrices.shape[:-2], matrices.shape[-2:]
+    expected, spec = pytree.tree_flatten(decompose(torch.eye(*size, dtype=matrices.dtype, device=matrices.device)))
+    nothing = [torch.full_like(each, torch.nan) for each in expected]
+
+    def leaves(matrix: Tensor) -> list[Tensor]:
+        try:
+            return pytree.tree_leaves(decompose(matrix))
+        except LinAlgError:
+            return nothing
+
+    found = zip(*map(leaves, matrices.reshape(-1, *size)), strict=True)
+    stacked = [torch.stack(each).reshape(*batch, *each[0].shape) for each in found]
+    return pytree.tree_unflatten(stacked, spec)

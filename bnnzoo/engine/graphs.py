@@ -1,0 +1,192 @@
+"""Tracing a function into a graph of tensor operations, and taking out what a graph does not need."""
+
+import gc
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._guards import TracingContext, tracing
+from torch._ops import OpOverload
+from torch.func import functionalize
+from torch.fx import GraphModule, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.node import map_arg
+
+from bnnzoo.engine.compiling import static_shapes, written_when_called
+from bnnzoo.engine.dtypes import with_explicit_dtypes
+from bnnzoo.engine.in_place import without_writes
+from bnnzoo.engine.layout import turn_products
+from bnnzoo.engine.simplify import (
+    drop_dead,
+    drop_unused,
+    filled,
+    is_filled,
+    is_random,
+    number_throughout,
+    share,
+    simplify,
+    spoil_failures,
+)
+from bnnzoo.engine.tracer import operations_of
+
+__all__ = ["estimated_seconds", "fold_constants", "lift_constants", "trace", "trace_loops"]
+
+SECONDS_PER_NODE = 1.2e-5
+SECONDS_PER_ELEMENT = 0.5e-9
+"""Rough cost of a traced graph on a CPU, so that the choice to compile never depends on a clock.
+
+Measured 4 us a node where a graph runs over and over, and 13 where others run in between, as in a loop of several steps.
+"""
+
+MANY = 4096
+"""Entries above which a constant that is one number throughout is kept as one number."""
+
+
+def trace(
+    flat: Callable[..., tuple[Tensor, ...]],
+    inputs: list[Tensor],
+    decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+) -> tuple[GraphModule, float]:
+    """Return a function of flat tensors as a graph without waste, and roughly how many seconds one evaluation takes.
+
+    ``decompositions`` say how some operations are written with others.
+    """
+    with _no_collector(), written_when_called():
+        graph = _pure(flat, inputs, decompositions or {})
+        _without_waste(graph, all(tensor.device.type == "cpu" for tensor in inputs))
+        seconds = _estimated_seconds(graph)
+        graph.recompile()
+        for node in graph.graph.nodes:
+            node.meta.clear()  # tensors of several tracing levels in the metadata make inductor refuse the graph
+    return graph, seconds
+
+
+def _pure(
+    flat: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor], decompositions: Mapping[Any, Callable[..., Any]]
+) -> GraphModule:
+    """Return a function as a graph that writes into none of its tensors, if it can be."""
+    graph = operations_of(flat, inputs, decompositions)
+    return graph if without_writes(graph) else operations_of(functionalize(graph), inputs, decompositions)
+
+
+def _without_waste(graph: GraphModule, on_cpu: bool) -> None:
+    spoil_failures(graph)
+    with_explicit_dtypes(graph)
+    drop_dead(graph)
+    fold_constants(graph)
+    simplify(graph)
+    if on_cpu:
+        turn_products(graph)
+    share(graph)
+    drop_unused(graph)
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Leave garbage lie for a while: tracing makes many objects that stay, and looking through them takes a tenth of the time."""
+    before = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if before:
+            gc.enable()
+
+
+def fold_constants(graph: GraphModule) -> None:
+    """Evaluate once, in place, whatever in ``graph`` depends on no input: bounds, scales, factorisations of constants."""
+    values: dict[Node, Any] = {}
+    for node in list(graph.graph.nodes):
+        if node.op == "get_attr":
+            values[node] = getattr(graph, node.target)
+        elif is_filled(node):
+            values[node] = filled(node)
+        elif node.op == "call_function" and _is_constant(node, values):
+            args, kwargs = map_arg((node.args, node.kwargs), lambda n: values[n])
+            values[node] = node.target(*args, **kwargs)
+    folded = [node for node in values if node.op == "call_function"]
+    for node in folded:
+        if isinstance(values[node], Tensor) and any(user not in values for user in node.users):
+            _replace_by_attribute(graph, node, values[node])
+    for node in reversed(folded):  # some, such as checks of errors, are never dead code to the graph itself
+        if not node.users:
+            graph.graph.erase_node(node)
+    drop_dead(graph)
+
+
+def _is_constant(node: Node, values: dict[Node, Any]) -> bool:
+    """Tell whether a node can be evaluated now: it is pure, not random, and all it takes is known."""
+    if isinstance(node.target, OpOverload):
+        pure = not is_random(node.target) and not node.target._schema.is_mutable
+    else:
+        pure = node.target is operator.getitem
+    return pure and all(argument in values for argument in node.all_input_nodes)
+
+
+def _replace_by_attribute(graph: GraphModule, node: Node, value: Tensor) -> None:
+    name = f"_folded_{node.name}"
+    number = number_throughout(value.detach()) if value.numel() > MANY else None
+    graph.register_buffer(name, value.detach().clone() if number is None else number.clone())
+    with graph.graph.inserting_before(node):
+        constant = graph.graph.get_attr(name)
+        if number is not None:
+            constant = graph.graph.call_function(torch.ops.aten.expand.default, (constant, list(value.shape)))
+    constant.meta["val"] = value.detach()
+    node.replace_all_uses_with(constant)
+
+
+def _estimated_seconds(graph: GraphModule) -> float:
+    nodes = [node for node in graph.graph.nodes if node.op == "call_function" and node.target is not operator.getitem]
+    elements = sum(node.meta["val"].numel() for node in nodes if isinstance(node.meta.get("val"), Tensor))
+    return estimated_seconds(len(nodes), elements)
+
+
+def estimated_seconds(num_operations: int, num_elements: int) -> float:
+    """Return roughly how long so many operations take on a CPU, given the number of elements of all their results."""
+    return num_operations * SECONDS_PER_NODE + num_elements * SECONDS_PER_ELEMENT
+
+
+def trace_loops(
+    flat: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor], decompositions: Mapping[Any, Callable[..., Any]]
+) -> GraphModule:
+    """Return a function of flat tensors that holds loops and changes its arguments as a graph with graphs inside.
+
+    Operations are those left by ``decompositions``; what is written back row by row is written in place.
+    """
+    mode = static_shapes()
+    with torch.no_grad(), tracing(TracingContext(mode)), mode, _no_collector():
+        fakes = [mode.from_tensor(tensor) for tensor in inputs]
+        graph = make_fx(flat, decomposition_table=decompositions)(*fakes)
+    for module in graph.modules():
+        if isinstance(module, GraphModule):
+            _write_rows_in_place(module)
+    return graph
+
+
+def _write_rows_in_place(graph: GraphModule) -> None:
+    """Write rows into the buffers themselves where a changed copy would be written back over the whole of them."""
+    for node in graph.graph.nodes:
+        if node.target is not torch.ops.aten.copy_.default:
+            continue
+        buffer, changed = node.args[:2]
+        if changed.target is torch.ops.aten.index_put.default and changed.args[0] is buffer and len(changed.users) == 1:
+            node.target, node.args = torch.ops.aten.index_put_.default, changed.args
+            graph.graph.erase_node(changed)
+    graph.recompile()
+
+
+def lift_constants(graph: GraphModule) -> list[Tensor]:
+    """Turn the constants of a graph, in place, into its first arguments, and return them."""
+    fetched = [node for node in graph.graph.nodes if node.op == "get_attr"]
+    names = list(dict.fromkeys(str(node.target) for node in fetched))
+    first = next(iter(graph.graph.nodes))
+    with graph.graph.inserting_before(first):
+        places = {name: graph.graph.placeholder(f"constant{i}") for i, name in enumerate(names)}
+    for node in fetched:
+        node.replace_all_uses_with(places[str(node.target)])
+        graph.graph.erase_node(node)
+    graph.recompile()
+    return [getattr(graph, name) for name in names]

@@ -1,0 +1,246 @@
+"""Loops that run natively: many steps of a pure function become one call of compiled code, which Python only starts."""
+
+import warnings
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
+from torch.utils import _pytree as pytree
+
+from bnnzoo.engine.compiling import LoweringWarning, compile_loops, decompositions, first_line
+from bnnzoo.engine.cpp.building import compile_in_cpp, compiled_before
+from bnnzoo.engine.graphs import trace_loops
+from bnnzoo.engine.registers import Registers, holding
+
+__all__ = ["Stretch", "alike", "while_loop"]
+
+type Going = Callable[[Any, Any], Tensor]
+type Body = Callable[[Any, Any], Any]
+type How = Literal["compiled", "traced", "eager"]
+type Compiles = bool | Literal["cpp"]
+
+ROUNDING = 1e-3
+"""Difference between native code and the graph, relative to a tensor's largest entry, from which on it cannot be rounding."""
+
+COMPILED: dict[Hashable, tuple[How, Callable[..., Any]]] = {}
+"""Native code of this process by what it was made from, so that an equal loop is neither traced nor compiled again."""
+
+
+def while_loop(going: Going, body: Body, state: Any, fixed: Any = ()) -> Any:
+    """Return ``state`` after ``state = body(state, fixed)`` as long as ``going(state, fixed)``.
+
+    Loops nest, and may stand in a :class:`Stretch`. All that changes is in ``state`` and all that does not in ``fixed``,
+    pytrees of tensors; the functions capture no tensor. Called outside a stretch, it runs as Python.
+
+    Parameters
+    ----------
+    going : callable
+        ``(state, fixed) -> bool tensor []``.
+    body : callable
+        ``(state, fixed) -> state``, pure. A row written by ``index_put`` into a matrix of the state is written in place.
+    state, fixed : pytree of Tensor
+
+    Examples
+    --------
+    >>> import torch
+    >>> doubled = while_loop(lambda x, last: x < last, lambda x, last: 2 * x, torch.tensor(1), torch.tensor(100))
+    >>> int(doubled)
+    128
+    """
+    leaves, spec = pytree.tree_flatten(state)
+    registers, memory, loop = _prepare(going, body, state, fixed)
+    go = torch.ones((), dtype=torch.bool, device=leaves[0].device)
+    carried = registers.pack(leaves)
+    found = loop(*carried, go, *memory.pack(pytree.tree_leaves(fixed)))[:-1]
+    # a buffer was changed in place: handed back as what it was, it need not be written over itself
+    ended = [
+        old if old is leaf else new for old, leaf, new in zip(carried, _alone(registers, leaves), found, strict=True)
+    ]
+    return pytree.tree_unflatten(registers.unpack(ended), spec)
+
+
+class Stretch:
+    """A loop whose state stays in a few tensors, and which runs on these in place, compiled where that can be done.
+
+    Parameters
+    ----------
+    going, body : callable
+        As in :func:`while_loop`.
+    state, fixed : pytree of Tensor
+        Examples of what the loop will run on: shapes and types count, values do not.
+    key : hashable, optional
+        What stands for ``going`` and ``body``: two stretches of equal keys and shapes share their native code.
+    compiles : bool or "cpp"
+        False to run the traced graph, "cpp" to run it where it holds what is not written in C++ here: torch's compiler, which
+        takes over otherwise, needs some ten times as long.
+
+    Attributes
+    ----------
+    how : {"compiled", "traced", "eager"}
+        How it runs: as native code, as graphs called from a loop in Python, or as the Python functions themselves.
+
+    Examples
+    --------
+    >>> import torch
+    >>> stretch = Stretch(lambda x, last: x < last, lambda x, last: 2 * x, torch.tensor(1), torch.tensor(9), compiles=False)
+    >>> state = stretch.pack(torch.tensor(1))
+    >>> stretch(state, stretch.pack_fixed(torch.tensor(100)))
+    >>> int(stretch.unpack(state))
+    128
+    """
+
+    def __init__(
+        self, going: Going, body: Body, state: Any, fixed: Any = (), key: Hashable = None, compiles: Compiles = True
+    ) -> None:
+        leaves, self._spec = _dense(state), pytree.tree_structure(state)
+        constants, self._fixed_spec = _dense(fixed), pytree.tree_structure(fixed)
+        self._registers, self._memory, loop = _prepare(going, body, state, fixed)
+        self._go = torch.ones((), dtype=torch.bool, device=leaves[0].device)
+        inputs = [*self._registers.pack(leaves), self._go, *self._memory.pack(constants)]
+        kinds = tuple((tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in inputs)
+        found = COMPILED.get((key, kinds, compiles)) if key is not None else None
+        self.how: How
+        self.how, self._function = found or _lowered(loop, inputs, compiles, _name(key, inputs))
+        if key is not None:
+            COMPILED[key, kinds, compiles] = self.how, self._function
+
+    def pack(self, state: Any) -> list[Tensor]:
+        """Return new tensors that hold ``state``."""
+        return self._registers.pack(_dense(state))
+
+    def pack_fixed(self, fixed: Any) -> list[Tensor]:
+        """Return tensors that hold ``fixed``; large ones whose rows lie one behind the other are not copied."""
+        return self._memory.pack(_dense(fixed))
+
+    def change(self, tensors: Sequence[Tensor], change: Callable[[Any], Any]) -> None:
+        """Let ``tensors`` hold ``change(state)``, where ``state`` is what they hold; only what differs is written."""
+        old = self._registers.unpack(tensors)
+        new = change(pytree.tree_unflatten(old, self._spec))
+        self._registers.store(tensors, old, pytree.tree_leaves(new))
+
+    def unpack(self, tensors: Sequence[Tensor]) -> Any:
+        """Return the state that tensors hold, as views of them; truth values are copies."""
+        return pytree.tree_unflatten(self._registers.unpack(tensors), self._spec)
+
+    def unpack_fixed(self, tensors: Sequence[Tensor]) -> Any:
+        """Return what does not change, as views."""
+        return pytree.tree_unflatten(self._memory.unpack(tensors), self._fixed_spec)
+
+    def __call__(self, state: Sequence[Tensor], fixed: Sequence[Tensor]) -> None:
+        """Run the loop to its end; ``state`` is changed in place. Native code lets go of the interpreter lock."""
+        with torch.no_grad():
+            self._function(*state, self._go.clone(), *fixed)
+
+
+def _name(key: Hashable, inputs: list[Tensor]) -> str | None:
+    """Return words that stand for a loop in any process, None if there are none: an object may be known by its address."""
+    words = repr((key, [(tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in inputs]))
+    return None if key is None or " at 0x" in words else words
+
+
+def _lowered(
+    loop: Callable[..., Any], inputs: list[Tensor], compiles: Compiles, name: str | None
+) -> tuple[How, Callable[..., Any]]:
+    before = compiled_before(name) if compiles and name is not None else None
+    if before is not None:
+        return "compiled", before
+    try:
+        graph = trace_loops(lambda *tensors: loop(*tensors)[-1:], inputs, decompositions())
+    except Exception as error:  # what cannot be traced runs as Python, whatever the reason
+        warnings.warn(
+            f"A loop could not be traced and runs as Python ({first_line(error)}).", LoweringWarning, stacklevel=4
+        )
+        return "eager", loop
+    native = _native(graph, inputs, name, torch_too=compiles != "cpp") if compiles else None
+    return ("traced", graph) if native is None else ("compiled", native)
+
+
+def _native(graph: GraphModule, inputs: list[Tensor], name: str | None, torch_too: bool) -> Callable[..., Any] | None:
+    """Return native code of a graph: C++ written here if it does to the example what the graph does, else torch's."""
+    found = compile_in_cpp(graph)
+    if found is None or not _agree(found.call, graph, inputs):
+        return compile_loops(graph) if torch_too else None
+    if name is not None:
+        found.remember(name)
+    return found.call
+
+
+def _agree(native: Callable[..., Any], graph: GraphModule, inputs: list[Tensor]) -> bool:
+    """Tell whether native code leaves copies of tensors as a graph does, but for rounding."""
+    ours, theirs = ([tensor.clone() for tensor in inputs] for _ in range(2))
+    with torch.no_grad():
+        native(*ours)
+        graph(*theirs)
+    return all(map(alike, ours, theirs))
+
+
+def alike(a: Tensor, b: Tensor) -> bool:
+    """Tell whether two tensors differ by rounding at most."""
+    if not a.is_floating_point():
+        return torch.equal(a, b)
+    largest = max(1.0, float(b.nan_to_num(0.0, 0.0, 0.0).abs().amax())) if b.numel() else 1.0
+    return torch.allclose(a, b, rtol=ROUNDING, atol=ROUNDING * largest, equal_nan=True)
+
+
+def _prepare(
+    going: Going, body: Body, state: Any, fixed: Any
+) -> tuple[Registers, Registers, Callable[..., tuple[Tensor, ...]]]:
+    """Return how state and constants are packed, and the loop as a function of the packed tensors, which it changes."""
+    spec, fixed_spec = pytree.tree_structure(state), pytree.tree_structure(fixed)
+    registers, memory = Registers(_parts(state)), Registers([pytree.tree_leaves(fixed)])
+    num = registers.num_tensors
+
+    def trees(tensors: Sequence[Tensor]) -> tuple[list[Tensor], Any]:
+        return registers.unpack(tensors[:num]), pytree.tree_unflatten(memory.unpack(tensors[num:]), fixed_spec)
+
+    def flat_going(*tensors: Tensor) -> Tensor:
+        return tensors[num]
+
+    def flat_body(*tensors: Tensor) -> tuple[Tensor, ...]:
+        carried, go, rest = tensors[:num], tensors[num], tensors[num + 1 :]
+        old, constants = trees((*carried, *rest))
+        with holding(registers.held(carried, old)):
+            state = body(pytree.tree_unflatten(old, spec), constants)
+        ahead = going(state, constants)
+        registers.store(carried, old, pytree.tree_leaves(state))
+        return (*carried, go.copy_(ahead))
+
+    def loop(*tensors: Tensor) -> tuple[Tensor, ...]:
+        carried, go, rest = tensors[:num], tensors[num], tensors[num + 1 :]
+        old, constants = trees((*carried, *rest))
+        go.copy_(going(pytree.tree_unflatten(old, spec), constants))
+        return _run(flat_going, flat_body, (*carried, go), rest)
+
+    return registers, memory, loop
+
+
+def _dense(tree: Any) -> list[Tensor]:
+    """Return the leaves of a tree, row by row in memory: native code relies on strides."""
+    return [leaf.contiguous() for leaf in pytree.tree_leaves(tree)]
+
+
+def _alone(registers: Registers, leaves: Sequence[Tensor]) -> list[Tensor | None]:
+    """Return of each tensor the leaf that it is, if it is one."""
+    return [leaves[group[0]] if len(group) == 1 else None for group in registers.groups]
+
+
+def _parts(state: Any) -> list[list[Tensor]]:
+    """Return the leaves of a state part by part: parts are packed apart, so that an inner loop can take over one of them."""
+    return [pytree.tree_leaves(part) for part in (state if isinstance(state, tuple) else (state,))]
+
+
+def _run(
+    going: Callable[..., Tensor],
+    body: Callable[..., tuple[Tensor, ...]],
+    carried: tuple[Tensor, ...],
+    rest: Sequence[Tensor],
+) -> tuple[Tensor, ...]:
+    if get_proxy_mode() is not None:
+        found: tuple[Tensor, ...] = torch.ops.higher_order.while_loop(going, body, carried, tuple(rest))
+        return found
+    while bool(carried[-1]):
+        carried = body(*carried, *rest)
+    return carried

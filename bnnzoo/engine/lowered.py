@@ -1,0 +1,279 @@
+"""From a pure function to a plain tensor graph, compiled where that pays for itself."""
+
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule
+from torch.utils import _pytree as pytree
+
+from bnnzoo.engine.compiling import LoweringWarning, compile_graph, first_line
+from bnnzoo.engine.failures import is_numerical, rescued
+from bnnzoo.engine.graphs import trace
+from bnnzoo.engine.recording import record
+
+__all__ = [
+    "LoopStep",
+    "Lowered",
+    "LoweringWarning",
+    "Specialized",
+    "clones",
+    "eager_value_and_grad",
+    "flattened",
+    "looped_value_and_grad",
+    "tensors_of",
+    "value_and_grad_of",
+]
+
+COMPILE_SECONDS = 5.0
+"""Assumed time to compile: measured 0.5 to 4 s for a graph it has seen before, 4 to 9 s for a new one."""
+
+
+class Specialized:
+    """A function lowered for fixed shapes; call it with the arguments it was lowered for, or with other values of them.
+
+    Attributes
+    ----------
+    how : {"recorded", "compiled", "traced", "eager"}
+        How it runs: as a CUDA graph, through inductor, as a tensor graph, or as the Python function itself.
+    flat : callable
+        The same on flat lists of tensors, for loops in which flattening would cost: ``(*tensors) -> sequence of tensors``.
+    worth_compiling_after : float
+        Number of calls after which compiling pays; infinite where nothing is left to compile.
+    graph : GraphModule or None
+        The tensor graph, unless it runs as Python.
+    """
+
+    def __init__(
+        self,
+        how: str,
+        flat: Callable[..., Sequence[Tensor]],
+        spec: pytree.TreeSpec,
+        worth_compiling_after: float = math.inf,
+        graph: GraphModule | None = None,
+    ) -> None:
+        self.how, self._spec, self.worth_compiling_after, self.graph = how, spec, worth_compiling_after, graph
+        self.flat = flat if graph is None else rescued(flat, graph)
+
+    def __call__(self, *args: Any) -> Any:
+        """Evaluate with torch's autograd off."""
+        with torch.no_grad():
+            return self.tree(self.flat(*tensors_of(args)))
+
+    def tree(self, leaves: Sequence[Tensor]) -> Any:
+        """Return the result of ``flat`` as the function returns it."""
+        return pytree.tree_unflatten(list(leaves), self._spec)
+
+    def compiled(self, inputs: list[Tensor]) -> "Specialized":
+        """Return the compiled form of a traced graph, on a GPU recorded, or the graph as it is where neither can be done."""
+        assert self.graph is not None
+        function = compile_graph(self.graph, inputs)
+        how, function = ("traced", self.graph) if function is None else ("compiled", function)
+        recorded = record(function, self.graph, inputs)
+        return Specialized(how if recorded is function else "recorded", recorded, self._spec, graph=self.graph)
+
+
+class Lowered:
+    """A pure function that is traced, and if need be compiled, once for each combination of static shapes.
+
+    Parameters
+    ----------
+    function : callable
+        Pure function of tensors, pytrees of tensors, and constants such as numbers and None.
+    fallback : callable, optional
+        What to run where ``function`` cannot be traced.
+
+    Examples
+    --------
+    >>> import torch
+    >>> square = Lowered(lambda x: {"y": x * x})
+    >>> square(torch.tensor([1.0, 3.0]))["y"].tolist()
+    [1.0, 9.0]
+    """
+
+    def __init__(self, function: Callable[..., Any], fallback: Callable[..., Any] | None = None) -> None:
+        self._function = function
+        self._fallback = fallback or function
+        self._cache: dict[tuple[Any, ...], Specialized] = {}
+
+    def __call__(self, *args: Any) -> Any:
+        """Evaluate through the graph for these shapes, tracing it if there is none yet."""
+        return self.specialize(*args)(*args)
+
+    def specialize(self, *args: Any, num_calls: float = 1) -> Specialized:
+        """Return the function lowered for the shapes and constants of ``args``.
+
+        A loop of unknown length asks again now and then with the number of calls so far: it then spends on compiling at
+        most about what it has spent on running.
+
+        Parameters
+        ----------
+        *args
+            Example arguments. Tensors stand for any values of the same shape; everything else is a constant.
+        num_calls : float
+            How often it is going to be, or has been, called: decides whether compiling pays.
+        """
+        key = tuple(_signature(leaf) for leaf in pytree.tree_leaves(args))
+        if key not in self._cache:
+            self._cache[key] = _lower(self._function, self._fallback, args)
+        found = self._cache[key]
+        if num_calls > found.worth_compiling_after:
+            self._cache[key] = found = found.compiled(clones(args))
+        return found
+
+
+class LoopStep:
+    """A function called over and over in a loop, on flat tensors; it compiles itself once it has run long enough.
+
+    A loop that is sure to be long compiles at once; else at most about as much time is spent on compiling as on running. The
+    choice depends on numbers of calls alone, so that a run can be repeated; ``num_calls`` is set where a run goes on that was
+    broken off.
+
+    Parameters
+    ----------
+    function : callable
+        Pure function of pytrees of tensors.
+    *args
+        Example arguments.
+    fallback : callable, optional
+        What to run where ``function`` cannot be traced.
+    at_least : int
+        Number of calls there will be, if all goes well.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], *args: Any, fallback: Callable[..., Any] | None = None, at_least: int = 0
+    ) -> None:
+        self._specialized = Lowered(function, fallback).specialize(*args)
+        worth = self._specialized.worth_compiling_after
+        self._compiles_after = 0 if at_least > worth else worth
+        self.num_calls = 0
+
+    def __call__(self, *tensors: Tensor) -> Sequence[Tensor]:
+        """Evaluate at the leaves of the arguments and return the leaves of the result."""
+        self.num_calls += 1
+        if self.num_calls > self._compiles_after:
+            self._specialized, self._compiles_after = self._specialized.compiled(clones(tensors)), math.inf
+        return self._specialized.flat(*tensors)
+
+
+def looped_value_and_grad(log_joint: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:
+    """Return ``(theta[C, P], *batch) -> ([C], [C, P])`` by a loop over chains, for models that cannot be batched.
+
+    The value is minus infinity where the log density cannot be computed; see :func:`eager_value_and_grad`.
+    """
+
+    def value_and_grad(theta: Tensor, *batch: Any) -> tuple[Tensor, Tensor]:
+        pairs = [eager_value_and_grad(lambda leaf: log_joint(leaf, *batch), row) for row in theta]
+        return torch.stack([value for value, _ in pairs]), torch.stack([gradient for _, gradient in pairs])
+
+    return value_and_grad
+
+
+def eager_value_and_grad(function: Callable[[Tensor], Tensor], theta: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the value ``[]`` of a function and its gradient at ``theta[P]``, minus infinity and NaN where it fails numerically.
+
+    Examples
+    --------
+    >>> eager_value_and_grad(lambda x: torch.linalg.cholesky(x.diag()).sum(), torch.tensor([4.0, -1.0]))
+    (tensor(-inf), tensor([nan, nan]))
+    """
+    try:
+        return value_and_grad_of(function, theta)
+    except Exception as error:
+        if not is_numerical(error):
+            raise
+        return theta.new_full((), -torch.inf), torch.full_like(theta, torch.nan)
+
+
+def value_and_grad_of(function: Callable[[Tensor], Tensor], theta: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the values of a function, and the gradient of their sum at ``theta``, by torch's autograd.
+
+    ``torch.func.grad`` does the same, and imports torch's compiler, which takes more than a second.
+
+    Examples
+    --------
+    >>> value_and_grad_of(lambda x: x.square(), torch.tensor([1.0, 3.0]))
+    (tensor([1., 9.]), tensor([2., 6.]))
+    """
+    with torch.enable_grad():
+        leaf = theta.detach().requires_grad_()
+        value = function(leaf)
+        (gradient,) = torch.autograd.grad(value.sum(), leaf, materialize_grads=True)
+    return value.detach(), gradient
+
+
+@cache
+def _keep_freed_memory() -> None:
+    """Let the C library keep what a step frees for the next one; it would hand it back, and fetch it page by page again.
+
+    glibc does so for blocks no larger than the largest one freed so far, up to 32 MiB: this frees one, never touched.
+    """
+    torch.empty(31 * 2**20, dtype=torch.uint8)
+
+
+def _lower(function: Callable[..., Any], fallback: Callable[..., Any], args: tuple[Any, ...]) -> Specialized:
+    flat, spec_of = flattened(function, args)
+    inputs = clones(args)
+    _keep_freed_memory()
+    try:
+        graph, seconds = trace(flat, inputs)
+    except Exception as error:  # a model may fail to trace in any way; what it means is the same
+        warnings.warn(_cannot_trace(error), LoweringWarning, stacklevel=4)
+        flat, spec_of = flattened(fallback, args)
+        flat(*inputs)
+        return Specialized("eager", flat, spec_of[0])
+    return Specialized("traced", graph, spec_of[0], COMPILE_SECONDS / seconds, graph)
+
+
+def clones(args: Any) -> list[Tensor]:
+    """Copy every tensor: tracing tells inputs apart by identity, and one passed twice would become one input."""
+    return [_clone(leaf.detach()) for leaf in tensors_of(args)]
+
+
+def _clone(tensor: Tensor) -> Tensor:
+    """Copy a tensor with its strides, which compiled code relies on: a column of a matrix keeps its gaps."""
+    if tensor.is_contiguous():
+        return tensor.clone()
+    extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.as_strided((extent,), (1,)).clone().as_strided(tensor.shape, tensor.stride())
+
+
+def flattened(
+    function: Callable[..., Any], args: tuple[Any, ...]
+) -> tuple[Callable[..., tuple[Tensor, ...]], list[pytree.TreeSpec]]:
+    """Turn ``function`` into one of flat tensors with its constants bound; its output's structure is left in the list."""
+    leaves, spec = pytree.tree_flatten(args)
+    places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+    constants = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+    spec_of: list[pytree.TreeSpec] = []
+
+    def flat(*tensors: Tensor) -> tuple[Tensor, ...]:
+        values = list(constants)
+        for place, tensor in zip(places, tensors, strict=True):
+            values[place] = tensor
+        outputs, out_spec = pytree.tree_flatten(function(*pytree.tree_unflatten(values, spec)))
+        spec_of[:] = [out_spec]
+        return tuple(outputs)
+
+    return flat, spec_of
+
+
+def tensors_of(args: Any) -> list[Tensor]:
+    """Return the tensors in a tree."""
+    return [leaf for leaf in pytree.tree_leaves(args) if isinstance(leaf, Tensor)]
+
+
+def _signature(leaf: Any) -> Any:
+    return (leaf.shape, leaf.stride(), leaf.dtype, leaf.device) if isinstance(leaf, Tensor) else leaf
+
+
+def _cannot_trace(error: Exception) -> str:
+    return (
+        f"The model could not be traced into a tensor graph and runs as Python, one chain after the other "
+        f"({first_line(error)}). Replace .item(), if-statements on tensor values and numpy calls by torch operations."
+    )

@@ -1,0 +1,110 @@
+"""Recording what a function does on a GPU as a CUDA graph: a call then launches one graph, not a kernel after the other."""
+
+import warnings
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule
+
+from bnnzoo.engine.compiling import LoweringWarning, first_line
+from bnnzoo.engine.simplify import is_random
+
+__all__ = ["Recording", "record"]
+
+Function = Callable[..., Sequence[Tensor]]
+
+WARM_UP = 3
+"""Calls before recording: libraries choose their kernels and set up their workspaces in the first ones."""
+
+ROUNDING = 1e-3
+"""Relative difference between two runs of the same kernels, some of which add up in any order."""
+
+
+class Recording:
+    """A function of flat tensors whose kernels were recorded once, and are replayed on the memory of that call.
+
+    Parameters
+    ----------
+    replay : callable
+        Runs the kernels again.
+    inputs, outputs : sequence of Tensor
+        The memory that they read and write.
+    """
+
+    def __init__(self, replay: Callable[[], None], inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+        self._replay, self._inputs, self._outputs = replay, inputs, outputs
+        self._last: list[tuple[Tensor, int] | None] = [None] * len(inputs)
+
+    def __call__(self, *tensors: Tensor) -> list[Tensor]:
+        """Evaluate at other values, and return tensors that the next call leaves alone."""
+        for place, tensor in enumerate(tensors):
+            self._take(place, tensor)
+        self._replay()
+        return [output.clone() for output in self._outputs]
+
+    def _take(self, place: int, tensor: Tensor) -> None:
+        """Copy an argument, unless it is the one of the last call and nothing was written into it since: data stay."""
+        last = self._last[place]
+        if last is None or last[0] is not tensor or last[1] != tensor._version:
+            self._inputs[place].copy_(tensor)
+            self._last[place] = (tensor, tensor._version)
+
+
+def record(function: Function, graph: GraphModule, inputs: list[Tensor]) -> Function:
+    """Return ``function`` as a recording where that can be done, else as it is.
+
+    Parameters
+    ----------
+    function : callable
+        Pure function of flat tensors of fixed shapes.
+    graph : GraphModule
+        What it computes.
+    inputs : list of Tensor
+        Example arguments, which the recording keeps.
+    """
+    if not _are_on_gpu(inputs) or _draws_random_numbers(graph):
+        return function
+    try:
+        expected = [output.clone() for output in function(*inputs)]
+        recording = Recording(*_captured(function, inputs))
+        found = recording(*inputs)
+    except RuntimeError as error:  # an operation that waits for the GPU, or chooses its work by values
+        warnings.warn(_cannot_record(first_line(error)), LoweringWarning, stacklevel=4)
+        return function
+    if not all(map(_alike, found, expected)):
+        warnings.warn(_cannot_record("replayed, it gave other numbers"), LoweringWarning, stacklevel=4)
+        return function
+    return recording
+
+
+def _captured(function: Function, inputs: list[Tensor]) -> tuple[Callable[[], None], list[Tensor], Sequence[Tensor]]:
+    """Record one call of ``function``; return how to replay it, and the memory that it reads and writes."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.no_grad(), torch.cuda.device(inputs[0].device):
+        aside = torch.cuda.Stream()  # recording is not possible on the stream of everything else
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            for _ in range(WARM_UP):
+                function(*inputs)
+        torch.cuda.current_stream().wait_stream(aside)
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads may go on using the GPU
+            outputs = function(*inputs)
+    return graph.replay, inputs, outputs
+
+
+def _are_on_gpu(tensors: list[Tensor]) -> bool:
+    return bool(tensors) and all(tensor.is_cuda for tensor in tensors)
+
+
+def _draws_random_numbers(graph: GraphModule) -> bool:
+    """Tell whether a graph draws its own noise: recorded, it would not follow the seeds set between calls."""
+    return any(is_random(node.target) for node in graph.graph.nodes)
+
+
+def _alike(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and torch.allclose(a, b, rtol=ROUNDING, atol=ROUNDING, equal_nan=True)
+
+
+def _cannot_record(reason: str) -> str:
+    return f"A step could not be recorded as a CUDA graph, and launches its kernels one by one, which is slower ({reason})."

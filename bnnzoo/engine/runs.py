@@ -1,0 +1,113 @@
+"""Functions of a point that run in native code at one point after another."""
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._guards import TracingContext, tracing
+from torch._subclasses import FakeTensorMode
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from bnnzoo.engine.compiling import decompositions, for_compiling
+from bnnzoo.engine.cpp.building import compile_runs
+from bnnzoo.engine.graphs import lift_constants
+
+__all__ = ["FOR_NATIVE", "NativeRuns"]
+
+aten = torch.ops.aten
+
+
+def _var_mean(
+    x: Tensor, dim: Sequence[int] | None = None, *, correction: float | int | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    dims = list(range(x.ndim)) if not dim else list(dim)
+    mean = x.mean(dims, keepdim=True)
+    squares = (x - mean).square().sum(dims, keepdim=keepdim)
+    number = math.prod(x.shape[each] for each in dims) - (1 if correction is None else correction)
+    return squares / number, mean if keepdim else mean.squeeze(dims)
+
+
+FOR_NATIVE: dict[Any, Callable[..., Any]] = {aten.var_mean.correction: _var_mean}
+"""How to trace what is to become native code: without operations that are not written in C++."""
+
+
+class NativeRuns:
+    """A graph as native code that runs at one point after another.
+
+    Parameters
+    ----------
+    graph : GraphModule
+        ``(*tensors) -> tensors``, without random numbers; its constants are taken out of it.
+    inputs : list of Tensor
+        Examples at one point: shapes and types count, values do not.
+    moving : collection of int
+        Inputs with a value of their own at each point.
+
+    Raises
+    ------
+    Exception
+        If there is no compiler, or an operation of the graph is not written in C++.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from bnnzoo.engine.graphs import trace
+    >>> x, theta = torch.arange(3.0), torch.tensor(1.0)
+    >>> runs = NativeRuns(trace(lambda theta, x: (theta * x,), [theta, x])[0], [theta, x], moving={0})
+    >>> runs(torch.tensor([1.0, 10.0]), x)[0].tolist()
+    [[0.0, 1.0, 2.0], [0.0, 10.0, 20.0]]
+    """
+
+    def __init__(self, graph: GraphModule, inputs: list[Tensor], moving: Collection[int]) -> None:
+        self._moving = frozenset(moving)
+        if not self._moving:
+            raise ValueError("NativeRuns needs an input that moves.")
+        for_compiling(graph)
+        self._constants = [each.contiguous() for each in lift_constants(graph)]
+        tensors = [*self._constants, *(each.contiguous() for each in inputs)]
+        with torch.no_grad():
+            self._outputs = [each.contiguous() for each in graph(*tensors)]
+        offset, num = len(self._constants), len(tensors)
+        places = {*(offset + i for i in self._moving), *range(num, num + len(self._outputs))}
+        self._call = compile_runs(_writing(graph, tensors, self._outputs), places)
+
+    def __call__(self, *inputs: Tensor, into: Sequence[Tensor | None] = ()) -> list[Tensor]:
+        """Return the values at all points, ``[M, ...]`` each; native code lets go of the interpreter lock.
+
+        Parameters
+        ----------
+        *inputs : Tensor
+        into : sequence of Tensor or None
+            Where to write the first of the values, if not to new tensors: entries ``[i]`` lie one behind the other in memory.
+        """
+        dense = [each.contiguous() for each in inputs]
+        num_runs = len(dense[min(self._moving)])
+        places = [*into, *(None for _ in self._outputs[len(into) :])]
+        found = [
+            each.new_empty((num_runs, *each.shape)) if place is None else place
+            for each, place in zip(self._outputs, places, strict=True)
+        ]
+        self._call(num_runs, [*self._constants, *dense, *found])
+        return found
+
+    def fits(self, number: int, place: Tensor) -> bool:
+        """Tell whether a value can be written to a tensor: it has its shape and type, entries one behind the other."""
+        like = self._outputs[number]
+        return place.shape[1:] == like.shape and place.dtype == like.dtype and place[:1].is_contiguous()
+
+
+def _writing(graph: Callable[..., Sequence[Tensor]], inputs: list[Tensor], outputs: list[Tensor]) -> GraphModule:
+    """Return a graph as one that writes its outputs into further arguments."""
+
+    def writes(*tensors: Tensor) -> list[Tensor]:
+        values = graph(*tensors[: len(inputs)])
+        return [place.copy_(value) for place, value in zip(tensors[len(inputs) :], values, strict=True)]
+
+    mode = FakeTensorMode()
+    apart = [each.clone() for each in (*inputs, *outputs)]  # tracing tells inputs apart by identity
+    with torch.no_grad(), tracing(TracingContext(mode)), mode:
+        fakes = [mode.from_tensor(each) for each in apart]
+        return make_fx(writes, decomposition_table={**decompositions(), **FOR_NATIVE})(*fakes)

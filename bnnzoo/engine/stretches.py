@@ -1,0 +1,87 @@
+"""What loops in native code share, whatever they run: the function inside as a graph, the length of stretches, the way back."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+from torch.fx import GraphModule
+from torch.utils.flop_counter import FlopCounterMode
+
+from bnnzoo.engine.compiling import LoweringWarning, for_compiling
+from bnnzoo.engine.failures import may_raise
+from bnnzoo.engine.graphs import lift_constants, trace
+
+__all__ = ["FIRST_BUDGET", "Inner", "compiled_or_none", "inner_graph", "next_budget", "words_of"]
+
+SECONDS_PER_STRETCH = 0.1
+"""Time that a stretch should take: interrupts and progress bars wait for its end."""
+
+FIRST_BUDGET, MAX_GROWTH = 64, 4
+
+
+class Inner(NamedTuple):
+    """A function inside a loop: ``graph(*constants, *inputs)``.
+
+    Attributes
+    ----------
+    graph : GraphModule
+    constants : sequence of Tensor
+    flops : int
+        Multiplications and additions of its matrix products and convolutions, if they were to be counted.
+    """
+
+    graph: GraphModule
+    constants: Sequence[Tensor]
+    flops: int
+
+
+def inner_graph(
+    function: Callable[..., tuple[Tensor, ...]], inputs: Sequence[Tensor], *, counts_flops: bool = False
+) -> Inner | None:
+    """Return a pure function of tensors as a graph to stand in a loop, or None where it cannot be traced, or may raise."""
+    try:
+        graph, _ = trace(function, [tensor.detach().clone() for tensor in inputs])
+        if may_raise(graph):  # out of the middle of a loop, whose state would be lost
+            return None
+        flops = _flops(graph, inputs) if counts_flops else 0
+        for_compiling(graph)
+        return Inner(graph, lift_constants(graph), flops)
+    except Exception:  # a model may fail to trace in any way; the loop in Python says what to change
+        return None
+
+
+def words_of(graph: GraphModule) -> str:
+    """Return words that two graphs share if they compute the same: its operations, in a fraction of the time of its code."""
+    parts = (module.graph.nodes for module in graph.modules() if isinstance(module, GraphModule))
+    return "\n".join(f"{node} {node.op} {node.target} {node.args} {node.kwargs}" for nodes in parts for node in nodes)
+
+
+def _flops(graph: GraphModule, inputs: Sequence[Tensor]) -> int:
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        graph(*inputs)
+    return counter.get_total_flops()
+
+
+@runtime_checkable
+class _Native(Protocol):
+    def is_native(self) -> bool: ...
+
+
+def compiled_or_none[Inside, N: _Native](inside: Inside | None, make: Callable[[Inside], N]) -> N | None:
+    """Return what runs in native code, or None where it cannot be compiled: graphs run from Python would be slower."""
+    if inside is None:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LoweringWarning)  # the loop that takes over warns if it is slow, too
+        try:
+            found = make(inside)
+            return found if found.is_native() else None
+        except Exception:  # a compiler may fail in any way, and the fit goes on without it
+            return None
+
+
+def next_budget(budget: int, num_steps: int, seconds: float) -> int:
+    """Return the number of steps of the next stretch, after one in which ``num_steps`` took so many seconds."""
+    return max(1, min(int(num_steps * SECONDS_PER_STRETCH / seconds), budget * MAX_GROWTH))

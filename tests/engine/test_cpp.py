@@ -1,0 +1,215 @@
+"""Graphs written in C++ give what torch gives, operation by operation, and what they cannot hold is left to torch's compiler."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from bnnzoo.engine import loops
+from bnnzoo.engine.compiling import decompositions
+from bnnzoo.engine.cpp import building
+from bnnzoo.engine.cpp.building import NoCompiler, built, compile_in_cpp, function_of
+from bnnzoo.engine.cpp.translate import source_of
+from bnnzoo.engine.cpp.values import Affine, Cannot
+from bnnzoo.engine.graphs import trace_loops
+from bnnzoo.engine.loops import Stretch
+
+ROUNDING = {torch.float32: 2e-5, torch.float64: 1e-12}
+
+
+def inputs(dtype: torch.dtype) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=dtype)
+
+    return [normal(40, 3), normal(3, 5), normal(40), torch.tensor([2, 0, -1, 1]), normal(40, 30)]
+
+
+type Function = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+
+FUNCTIONS: dict[str, Function] = {
+    "products": lambda x, w, y, k, z: torch.tanh(x @ w) @ w.T @ w,
+    "product of the long dimension": lambda x, w, y, k, z: x.T @ (torch.sin(x @ w)),
+    "products with few rows": lambda x, w, y, k, z: (
+        (z[0, :4].outer(z[:, 1]) @ z.sin()).sum(0) * (torch.cos(z).T[:3] @ z).sum()
+        + (z.T @ torch.tanh(z @ z[:30, :2]))[:, 1]
+    ),
+    "product of square matrices": lambda x, w, y, k, z: z.T @ z @ z.T,
+    "products and what is added": lambda x, w, y, k, z: (
+        torch.addmm(w[0], x, w).sin()
+        + torch.addmm(y[:, None], z, z[:30, :5])
+        + torch.addmm(x.T[:, :1], x.T, z[:, :3])[0, 0]
+    ),
+    "row sums": lambda x, w, y, k, z: torch.exp(x).sum(1) * y,
+    "column sums": lambda x, w, y, k, z: (torch.exp(z) * y[:, None]).sum(0),
+    "sum of everything": lambda x, w, y, k, z: z.square().sum() + y.abs().sum(),
+    "means": lambda x, w, y, k, z: (z.mean(1) * y + z.T.mean() * 2)[:, None] - z.mean(0, keepdim=True) + y[k].mean(),
+    "largest": lambda x, w, y, k, z: torch.logsumexp(z, 1) + z.amax(0).amin(),
+    "shapes": lambda x, w, y, k, z: torch.cat([z.T.reshape(-1)[5:100:3], x[::2, 1], (x.T[None] + 1).reshape(-1)]),
+    "shape of an expression": lambda x, w, y, k, z: (2 * z).view(20, 60).T.sum(1) + (3 * x).reshape(-1)[7:67],
+    "rows by number": lambda x, w, y, k, z: (2 * x)[k] + z[k, :3],
+    "entries by number": lambda x, w, y, k, z: x.gather(1, (k % 3)[:, None]).square(),
+    "rows added by number": lambda x, w, y, k, z: torch.zeros_like(x).index_put((k % 2,), x[:4], accumulate=True),
+    "comparisons": lambda x, w, y, k, z: torch.where((x > 0) & ~(x > 1) | x.isnan(), x, -1.0) + (y[:, None] <= 0),
+    "whole numbers": lambda x, w, y, k, z: ((k * -7046029254386353131) ^ (k >> 3)) % 1000 + torch.arange(4) * k,
+    "functions": lambda x, w, y, k, z: (
+        torch.log1p(x.square()) + x.sigmoid() + x.clamp(-0.5, 0.3) + x.cos() + x.abs().sqrt() + x**3 + torch.erf(x) / 2
+    ),
+    "infinite": lambda x, w, y, k, z: (
+        torch.logaddexp(torch.full_like(y, -math.inf), y) + torch.exp(y * 1e30).clamp(max=1)
+    ),
+    "old values": lambda x, w, y, k, z: torch.stack([y + 1, y * 2]) + y.new_full((), 3.0),
+}
+
+
+def native(function: Function, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return what a function gives in C++, and what it gives in torch."""
+    tensors = inputs(dtype)
+    expected = function(*tensors)
+    out = torch.zeros_like(expected)
+    graph = trace_loops(lambda *t: (t[0].copy_(function(*t[1:])),), [out, *tensors], decompositions())
+    compiled = compile_in_cpp(graph)
+    assert compiled is not None, source_of(graph)
+    compiled.call(out, *tensors)
+    return out, expected
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_gives_what_torch_gives(name: str, dtype: torch.dtype) -> None:
+    found, expected = native(FUNCTIONS[name], dtype)
+    torch.testing.assert_close(found, expected, rtol=ROUNDING[dtype], atol=ROUNDING[dtype])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_exponential(dtype: torch.dtype) -> None:
+    """Two units in the last place, and the right thing beyond the range, at infinity and where there is no number."""
+    special = torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan, 89.0, -104.0, 710.0, -746.0, 1000.0, -1000.0])
+    points = torch.cat([special.to(dtype), torch.linspace(-85, 85, 10_001, dtype=dtype)])
+    out = torch.zeros_like(points)
+    graph = trace_loops(lambda out, x: (out.copy_(x.exp()),), [out, points], decompositions())
+    compiled = compile_in_cpp(graph)
+    assert compiled is not None
+    compiled.call(out, points)
+    precise = points.double().exp()
+    finite = precise.to(dtype).isfinite() & (precise > torch.finfo(dtype).tiny)
+    error = (out.double() - precise).abs()[finite] / precise[finite]
+    assert float(error.max()) < 2 * torch.finfo(dtype).eps
+    torch.testing.assert_close(out[~finite], precise.to(dtype)[~finite], equal_nan=True, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_hyperbolic_tangent(dtype: torch.dtype) -> None:
+    """To an absolute rounding error, one at infinity, and no number where there is none."""
+    special = torch.tensor([0.0, math.inf, -math.inf, math.nan, 1e30, -1e30], dtype=dtype)
+    points = torch.cat([special, torch.linspace(-30, 30, 10_001, dtype=dtype)])
+    out = torch.zeros_like(points)
+    compiled = compile_in_cpp(trace_loops(lambda out, x: (out.copy_(x.tanh()),), [out, points], decompositions()))
+    assert compiled is not None
+    compiled.call(out, points)
+    expected = points.double().tanh().to(dtype)
+    torch.testing.assert_close(out, expected, rtol=0, atol=2 * torch.finfo(dtype).eps, equal_nan=True)
+
+
+def test_what_is_overwritten_is_read_before() -> None:
+    def swapped(a: Tensor, b: Tensor) -> tuple[Tensor, ...]:
+        total, shifted = a + b, a.flip(0) if False else torch.cat([a[1:], a[:1]])
+        before = 2 * a
+        a.copy_(shifted * 2)
+        b.copy_(total + before)
+        return (a,)
+
+    a, b = torch.arange(6.0), torch.ones(6)
+    compiled = compile_in_cpp(trace_loops(swapped, [a, b], decompositions()))
+    assert compiled is not None
+    compiled.call(a, b)
+    assert a.tolist() == [2.0, 4.0, 6.0, 8.0, 10.0, 0.0]
+    assert b.tolist() == [1.0, 4.0, 7.0, 10.0, 13.0, 16.0]
+
+
+def test_unknown_operation_is_left_to_torchs_compiler() -> None:
+    matrix = torch.eye(3)
+    graph = trace_loops(
+        lambda out, a: (out.copy_(torch.linalg.inv_ex(a)[0]),), [matrix, matrix.clone()], decompositions()
+    )
+    with pytest.raises(Cannot, match="inv_ex"):
+        source_of(graph)
+    assert compile_in_cpp(graph) is None
+
+
+def test_without_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(building, "_compiler", lambda: "false")
+    building._version.cache_clear()
+    with pytest.raises(NoCompiler, match="false"):
+        built("int main() {}")
+
+
+def test_library_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    source = 'extern "C" void bnnzoo_run(void** arguments, void*, void*) { ((double*)arguments[0])[0] = 7; }'
+    library = built(source)
+    assert library.parent == tmp_path / "bnnzoo" / "native"
+    monkeypatch.setattr(building, "_compile", lambda *args: pytest.fail("compiled again"))
+    assert built(source) == library
+    tensor = torch.zeros(1, dtype=torch.float64)
+    function_of(library)(tensor)
+    assert float(tensor) == 7
+
+
+def test_another_process_finds_the_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    states = torch.tensor(0.0), torch.tensor(5.0)
+
+    def doubled(key: object) -> Stretch:
+        return Stretch(lambda x, last: x < last, lambda x, last: 2 * x + 1, *states, key=key)
+
+    assert doubled("doubling").how == "compiled"
+    loops.COMPILED.clear()  # as in another process
+    monkeypatch.setattr(loops, "trace_loops", lambda *args: pytest.fail("traced again"))
+    again = doubled("doubling")
+    state = again.pack(torch.tensor(0.0))
+    again(state, again.pack_fixed(torch.tensor(100.0)))
+    assert again.how == "compiled" and float(again.unpack(state)) == 127.0
+    monkeypatch.setattr(building, "_sources", lambda: "another version of the package")
+    loops.COMPILED.clear()
+    with pytest.raises(pytest.fail.Exception, match="traced again"):
+        doubled("doubling")
+
+
+def test_code_that_does_something_else_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = built('extern "C" void bnnzoo_run(void** arguments, void*, void*) { ((float*)arguments[0])[0] = 7; }')
+    wrong = building.Compiled(function_of(library), library)
+    monkeypatch.setattr(loops, "compile_in_cpp", lambda graph: wrong)
+    monkeypatch.setattr(loops, "compile_loops", lambda graph: None)
+    states = torch.tensor(3.0), torch.tensor(5.0)
+    assert Stretch(lambda x, last: x < last, lambda x, last: 2 * x + 1, *states).how == "traced"
+
+
+def test_what_is_known_by_its_address_is_not_found_in_another_process() -> None:
+    assert loops._name(object(), []) is None and loops._name(None, []) is None
+    assert loops._name(("kernel", 0.8), [torch.zeros(2)]) == loops._name(("kernel", 0.8), [torch.ones(2)])
+
+
+def test_places_add_up() -> None:
+    place = Affine({"i1": 1}).scaled(3).plus(Affine({"i0": 2}, 4))
+    assert str(place) == "2 * i0 + 3 * i1 + 4" and str(place.plus(place.scaled(-1))) == "0"
+
+
+def test_library_product() -> None:
+    """Large products are those of torch's own library, whichever way the matrices lie."""
+    left, right = torch.randn(70, 90), torch.randn(80, 90)
+
+    def twice(state: Any, fixed: Any) -> Any:
+        return state[0] + 1, fixed[0] @ fixed[1].T + state[1].T.T
+
+    state = torch.tensor(0), torch.zeros(70, 80)
+    stretch = Stretch(lambda s, f: s[0] < 2, twice, state, (left, right))
+    packed, fixed = stretch.pack(state), stretch.pack_fixed((left, right))
+    stretch(packed, fixed)
+    torch.testing.assert_close(stretch.unpack(packed)[1], 2 * left @ right.T)

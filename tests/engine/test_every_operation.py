@@ -1,0 +1,247 @@
+"""Every operation of the C++ generator, at numbers, infinities and NaN, gives what torch gives.
+
+Graphs are compiled directly: a loop whose C++ goes wrong falls back on torch's compiler, and nobody sees it.
+"""
+
+import operator
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from bnnzoo.engine.compiling import decompositions
+from bnnzoo.engine.cpp.building import built, function_of
+from bnnzoo.engine.cpp.products import GEMM_FROM
+from bnnzoo.engine.cpp.translate import HANDLERS, source_of
+from bnnzoo.engine.graphs import trace_loops
+from bnnzoo.engine.loops import while_loop
+
+aten = torch.ops.aten
+INF, NAN = float("inf"), float("nan")
+
+
+class Inputs(NamedTuple):
+    """Numbers ``[6, 4]`` of every kind, others to meet them, positive ones; whole numbers, rows, truth values."""
+
+    x: Tensor
+    y: Tensor
+    p: Tensor
+    i: Tensor
+    k: Tensor
+    b: Tensor
+    w: Tensor
+
+
+def inputs(dtype: torch.dtype) -> Inputs:
+    generator = torch.Generator().manual_seed(0)
+    special = [[NAN, INF, -INF, 0.0], [-0.0, 1.0, -1.0, 2.5], [0.5, -2.5, 3.0, -3.0], [NAN, 1e-3, 7.0, -7.0]]
+    x = torch.cat([torch.tensor(special), torch.randn(2, 4, generator=generator)]).to(dtype)
+    y = torch.tensor([1.0, NAN, 0.0, -0.7, INF, 2.0, -INF, 0.3, -2.5]).to(dtype)
+    p = torch.rand(6, 4, generator=generator, dtype=torch.float64).to(dtype) + 0.1
+    i = torch.tensor([[7, -7, 0, 3], [-1, 2, 5, -4]]).repeat(3, 1)
+    w = torch.randn(100, 120, generator=generator, dtype=torch.float64).to(dtype)
+    b = torch.tensor([[True], [False]] * 3)
+    return Inputs(x, y.repeat(3)[:24].view(6, 4), p, i, torch.tensor([2, 0, -1, 1]), b, w)
+
+
+type Case = Callable[[Inputs], Tensor]
+
+NUMBERS: dict[str, Case] = {
+    **{
+        name: lambda t, f=getattr(torch, name): f(t.x)  # type: ignore[misc]
+        for name in (
+            *("exp", "expm1", "log", "log1p", "log2", "sin", "cos", "tan", "atan", "sinh", "cosh", "tanh", "sigmoid", "erf"),
+            *("erfc", "neg", "reciprocal", "sqrt", "rsqrt", "abs", "sign", "floor", "ceil", "trunc", "relu", "isnan", "isinf"),
+        )
+    },
+    "lgamma": lambda t: torch.lgamma(t.p) + torch.lgamma(-t.p),
+    **{f"power {each}": lambda t, e=each: t.x**e for each in (2, 1, 0, 3, 0.5, -1, -2, -0.5, 1.7, -3)},  # type: ignore[misc]
+    "power of tensors": lambda t: t.p**t.y,
+    "power of a number": lambda t: 0.3**t.x,
+    "sum": lambda t: t.x + t.y,
+    "sum with a number": lambda t: aten.add.Scalar(t.x, 2.5),
+    "sum with a factor": lambda t: torch.add(t.x, t.y, alpha=1),
+    "difference": lambda t: t.x - t.y,
+    "difference with a number": lambda t: aten.sub.Scalar(t.x, 2.5),
+    "difference from a number": lambda t: (2.5 - t.x) + torch.rsub(t.p, 0.3),
+    "product": lambda t: t.x * t.y,
+    "product with a number": lambda t: aten.mul.Scalar(t.x, -1.5),
+    "quotient": lambda t: t.x / t.y,
+    "quotient by a number": lambda t: aten.div.Scalar(t.x, -1.5),
+    "quotient of a number": lambda t: 2.0 / t.x,
+    "maximum": lambda t: torch.maximum(t.x, t.y),
+    "maximum, turned": lambda t: torch.maximum(t.y, t.x),
+    "minimum": lambda t: torch.minimum(t.x, t.y),
+    "minimum, turned": lambda t: torch.minimum(t.y, t.x),
+    "clamp": lambda t: t.x.clamp(-0.5, 1.5),
+    "clamp from below": lambda t: t.x.clamp(min=0.5),
+    "clamp from above": lambda t: t.x.clamp(max=0.5),
+    "remainder": lambda t: t.x % 2.0 + t.p % -0.3,
+    "remainder of tensors": lambda t: torch.remainder(t.x, t.y),
+    "where": lambda t: torch.where(t.b, t.x, t.y) + torch.where(t.b, 1.0, t.p),
+    "copies": lambda t: torch.stack([t.x.clone(), aten.alias(t.x), t.x.detach()]).sum(0),
+    "other types": lambda t: t.x.double() * 2 + t.i.float() + t.b.double() + t.p.to(torch.int64),
+    "filled": lambda t: t.p * torch.full((4,), 2.0) + torch.ones(4) + torch.zeros(4),
+    "empty": lambda t: torch.empty(6, 4).copy_(t.p),
+    "counted": lambda t: torch.arange(3, 11, 2) * t.i,
+}  # fmt: skip
+
+CHOICES: dict[str, Case] = {
+    **{
+        f"{name} {what}": lambda t, f=getattr(torch, name), g=other: f(t.x, g(t))  # type: ignore[misc]
+        for name in ("eq", "ne", "lt", "le", "gt", "ge")
+        for what, other in {"a number": lambda t: 1.0, "tensors": lambda t: t.y, "whole numbers": lambda t: t.i}.items()
+    },
+    "not": lambda t: torch.logical_not(t.x),
+    "and": lambda t: torch.logical_and(t.x, t.y),
+    "or": lambda t: torch.logical_or(t.x, t.y),
+    "either": lambda t: torch.logical_xor(t.x, t.y),
+    "whole numbers": lambda t: t.i * 3 - (5 - t.i) + -t.i + t.i.abs() + t.i.sign() + t.i**2,
+    "whole numbers in bounds": lambda t: torch.maximum(t.i, -t.i) + torch.minimum(t.i, 2 - t.i) + t.i.clamp(-1, 4) + t.i.relu(),
+    "remainders of whole numbers": lambda t: t.i % 3 + t.i % -4 + torch.remainder(t.i, t.i.abs() + 2),
+    "quotients of whole numbers": lambda t: t.i / 3,
+    "bits": lambda t: (t.i & 6) + (t.i | 1) + (t.i ^ 5) + (t.i >> 1) + (t.i << 2) + ~t.i,
+    "bits of tensors": lambda t: (t.i & t.k) + (t.i | t.k) + (t.i ^ t.k) + (t.i >> t.k.abs()) + (t.i << t.k.abs()),
+    "truth values": lambda t: (t.b & (t.x > 0)) | (~t.b ^ (t.y > 0)),
+    "small whole numbers": lambda t: t.i.to(torch.int32) * 2 + t.i.to(torch.int32) % 5,
+}  # fmt: skip
+
+REDUCED: dict[str, Case] = {
+    **{
+        f"{name} {how}": lambda t, f=getattr(torch, name), d=dims: f(t.p - 0.5, *d)  # type: ignore[misc]
+        for name in ("sum", "mean", "amax", "amin")
+        for how, dims in {"of all": (), "by row": (1,), "by column": (0,), "of a list": ([0, 1],), "of no list": ([],)}.items()
+        if dims or name in ("sum", "mean")
+    },
+    "largest of NaN": lambda t: torch.cat([t.x.amax(0), t.x.amax(1), t.x.amax()[None], t.x[1:3].amax(1)]),
+    "smallest of NaN": lambda t: torch.cat([t.y.amin(0), t.y.amin(1), t.y.amin()[None], t.x[1:3].amin(1)]),
+    "kept dimensions": lambda t: t.p.sum(1, keepdim=True) + t.p.mean(0, keepdim=True) - t.p.amax((0, 1), keepdim=True),
+    "product": lambda t: t.p.prod() + t.i[:, 3].prod(),
+    "any": lambda t: torch.cat([(t.x > 0).any(0), (t.p > 9).any()[None], (t.x > 2).any((0, 1))[None], (t.x > 2).any(1)]),
+    "all": lambda t: torch.cat([(t.x > -9).all(0), (t.p > 0).all()[None], (t.p > 0).all((0, 1))[None], (t.x > 0).all(1)]),
+    "counts": lambda t: (t.x > 0).sum(0) + t.i.sum(0) + t.i.sum(),
+}  # fmt: skip
+
+SHAPES: dict[str, Case] = {
+    "views": lambda t: t.x.view(8, 3).reshape(4, 6).T.reshape(24) + t.p.permute(1, 0).reshape(24),
+    "unsqueezed": lambda t: (t.x[None, :, None] + t.p[:, None][None].squeeze(0)).squeeze(),
+    "squeezed": lambda t: (t.x[:, None] * 2).squeeze(1) + (t.x[None, :, None] * 2).squeeze((0, 2)) + (t.p[None] * 3).squeeze(),
+    "expanded": lambda t: t.x[:1].expand(6, 4) * t.p[:, :1],
+    "selected": lambda t: t.x[2] + t.x[1:4:2, 3].sum() + t.p[-1],
+    "split": lambda t: t.x.split(2)[1] * t.p.split([1, 3, 2])[2] + t.y.unbind(1)[2][:2, None] + t.p.chunk(2)[1][:2],
+    "diagonal": lambda t: t.x.diagonal() + t.p.diagonal(1)[0] + t.p.diagonal(-2),
+    "joined": lambda t: torch.cat([t.x, t.p[:0], 2 * t.p, t.y[:1]]) + torch.cat([t.p[:, 1:], t.p[:, :1]], 1).sum(),
+    "rows by number": lambda t: t.x[t.k] + t.p[t.k, t.k.abs()][:, None],
+    "entries by number": lambda t: t.x.gather(1, (t.i % 4)) + t.p.gather(0, t.i[:2].abs() % 6).sum(),
+    "rows put": lambda t: t.p.index_put((t.k,), t.x[:4]) + t.p.index_put((t.k % 2,), t.p[:4], accumulate=True),
+}  # fmt: skip
+
+
+def looped(t: Inputs) -> Tensor:
+    """Double numbers until one of them is large."""
+    (found,) = while_loop(lambda s, f: s[0].sum() < 100.0, lambda s, f: (s[0] * 2 + f,), (t.p,), t.p)
+    return found
+
+
+CASES = {**NUMBERS, **CHOICES, **REDUCED, **SHAPES, "loop": looped}
+
+
+def natively(
+    function: Callable[..., list[Tensor]], given: tuple[Tensor, ...]
+) -> tuple[Any, list[Tensor], list[Tensor]]:
+    """Return the graph of a function, what its C++ gives, and what torch gives; whatever cannot be written is an error."""
+    expected = function(*[each.clone() for each in given])
+    outs = [torch.zeros_like(each).contiguous() for each in expected]
+
+    def written(*tensors: Tensor) -> list[Tensor]:
+        return [out.copy_(value) for out, value in zip(tensors, function(*tensors[len(outs) :]), strict=False)]
+
+    graph = trace_loops(written, [*outs, *(each.clone() for each in given)], decompositions())  # type: ignore[arg-type]
+    function_of(built(source_of(graph)))(*outs, *(each.clone() for each in given))
+    return graph, outs, expected
+
+
+@cache
+def all_cases(dtype: torch.dtype) -> tuple[Any, list[Tensor], list[Tensor]]:
+    """Return the graph of all cases at once, since most of the time goes into starting a compiler, and both results."""
+    torch.set_default_dtype(dtype)
+    return natively(lambda *t: [case(Inputs(*t)) for case in CASES.values()], inputs(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", CASES)
+def test_gives_what_torch_gives(name: str, dtype: torch.dtype) -> None:
+    _, found, expected = all_cases(dtype)
+    place = list(CASES).index(name)
+    tolerance = 2e-5 if dtype == torch.float32 else 1e-12
+    torch.testing.assert_close(found[place], expected[place], rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+def rows_in_place(x: Tensor, k: Tensor) -> list[Tensor]:
+    x.copy_(x.index_put((k,), 2 * torch.ones(4, x.shape[1])))
+    return [x]
+
+
+def products_of_two(a: Tensor, b: Tensor) -> list[Tensor]:
+    return [a @ b, torch.addmm(b[0, :1], a, b)]
+
+
+def operations(graph: Any) -> set[Any]:
+    modules = [module for module in graph.modules() if isinstance(module, torch.fx.GraphModule)]
+    return {node.target for module in modules for node in module.graph.nodes if node.op == "call_function"}
+
+
+def test_every_operation_of_the_generator_is_reached() -> None:
+    """An entry of its table without a case here is untested or dead."""
+    t, reached = inputs(torch.float64), operations(all_cases(torch.float64)[0])
+    for function, given in ((rows_in_place, (t.p, t.k)), (products_of_two, (t.p, t.p.T.contiguous()))):
+        graph, found, expected = natively(function, given)
+        torch.testing.assert_close(found, expected)
+        reached |= operations(graph)
+    missing = {str(each) for each in HANDLERS if each not in reached and each is not operator.getitem}
+    assert not missing, sorted(missing)
+
+
+SIZES = {
+    "written out": (7, 5, 9),
+    "written out, high": (9, 5, 7),
+    "few rows": (3, 40, 30),
+    "few columns": (30, 40, 3),
+    "some rows": (9, 40, 30),
+    "some columns": (30, 40, 9),
+    "loops": (20, 30, 25),
+    "library": (70, 90, 80),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_products(dtype: torch.dtype) -> None:
+    """Of matrices that are not square, whichever way they lie, parts of larger ones and expressions, with what is added."""
+    generator, given, names = torch.Generator().manual_seed(0), [], []
+    for name, (rows, terms, columns) in SIZES.items():
+        assert (rows * terms * columns >= GEMM_FROM) == (name == "library")
+        for left_turned in (False, True):
+            for right_turned in (False, True):
+                left = torch.randn(*((terms, rows) if left_turned else (rows, terms)), generator=generator, dtype=dtype)
+                right = torch.randn(
+                    *((columns, terms) if right_turned else (terms, columns)), generator=generator, dtype=dtype
+                )
+                given += [left, right]
+                names.append((name, left_turned, right_turned))
+
+    def products(*tensors: Tensor) -> list[Tensor]:
+        found = []
+        for (name, left_turned, right_turned), left, right in zip(names, tensors[::2], tensors[1::2], strict=True):
+            a, b = left.T if left_turned else left, right.T if right_turned else right
+            found += [a @ b]
+            if name == "library" or left_turned < right_turned:  # each kind once
+                found += [(2 * a) @ b.sin(), a[1:, :-2] @ b[2:, 1:], torch.addmm(b[0], a, b, alpha=2.0, beta=-3.0)]
+        return found
+
+    _, found, expected = natively(products, tuple(given))
+    tolerance = 1e-4 if dtype == torch.float32 else 1e-11
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
