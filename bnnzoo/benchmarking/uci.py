@@ -17,10 +17,10 @@ from bnnzoo.calibration import coverage_curve, miscalibration_area, nll
 from bnnzoo.core.fit_warnings import FitWarning
 from bnnzoo.core.method import Method
 from bnnzoo.datasets import Split
-from bnnzoo.inference import fit
-from bnnzoo.inference.config import config_of
 from bnnzoo.engine.cores import one_core
 from bnnzoo.engine.files import whole_file
+from bnnzoo.inference import fit
+from bnnzoo.inference.config import config_of
 from bnnzoo.models import likelihoods, mlp, priors, supervised
 from bnnzoo.predictive import predict
 

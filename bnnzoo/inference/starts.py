@@ -14,8 +14,8 @@ from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.replay import discover
 from bnnzoo.core.sites import ModelError
 from bnnzoo.core.trained_weights import with_weights
-from bnnzoo.inference.config import run_method
 from bnnzoo.engine.lowered import looped_value_and_grad
+from bnnzoo.inference.config import run_method
 
 __all__ = [
     "Evaluated",

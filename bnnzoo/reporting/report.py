@@ -6,8 +6,8 @@ from pathlib import Path
 import xarray as xr
 
 from bnnzoo.core.posterior import Posterior
-from bnnzoo.labelled import refuse_no_trees
 from bnnzoo.engine.files import whole_file
+from bnnzoo.labelled import refuse_no_trees
 from bnnzoo.reporting.arguments import refuse_bad_reference, refuse_unwritable
 from bnnzoo.reporting.gather import gather
 from bnnzoo.reporting.tree_page import tree_page

@@ -13,9 +13,9 @@ import xarray as xr
 from bnnzoo.calibration import ece, miscalibration_area, nll
 from bnnzoo.core.fit_warnings import FitWarning
 from bnnzoo.core.method import Method
+from bnnzoo.engine.files import whole_file
 from bnnzoo.inference.config import config_of
 from bnnzoo.labelled import num_draws
-from bnnzoo.engine.files import whole_file
 from bnnzoo.zoo.budgets import further_methods, smoke
 from bnnzoo.zoo.card import Card
 from bnnzoo.zoo.catalogue import load

@@ -13,6 +13,7 @@ from bnnzoo.core.parts import refuse_dependent_parts
 from bnnzoo.core.posterior import Draws, FitInfo
 from bnnzoo.core.settings import Count, Positive, Range, check_settings
 from bnnzoo.core.streamed import value_and_grad_over_rows
+from bnnzoo.engine.lowered import Lowered
 from bnnzoo.inference.ensembles.adversarial import FGSM, Adversary, VirtualAdversarial, input_space
 from bnnzoo.inference.ensembles.anchors import anchors
 from bnnzoo.inference.ensembles.held_out import (
@@ -37,7 +38,6 @@ from bnnzoo.inference.optimise.schedules import ScheduleName, schedule_named
 from bnnzoo.inference.optimise.streams import MemberStreams
 from bnnzoo.inference.optimise.train import train
 from bnnzoo.inference.starts import Start, starting_points
-from bnnzoo.engine.lowered import Lowered
 
 __all__ = ["DeepEnsemble", "Weights"]
 

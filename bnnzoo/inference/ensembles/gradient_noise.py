@@ -11,11 +11,11 @@ from bnnzoo.core.minibatch import select
 from bnnzoo.core.outputs import row_jacobians
 from bnnzoo.core.row_source import LoaderRows
 from bnnzoo.core.streamed import StreamedDensity, num_held, rows_of
+from bnnzoo.engine.lowered import Lowered
 from bnnzoo.inference.optimise.batches import IndependentBatches
 from bnnzoo.inference.optimise.objectives import Inputs, log_joint_objective
 from bnnzoo.inference.optimise.stiffness import largest_curvature
 from bnnzoo.inference.optimise.streams import MemberStreams
-from bnnzoo.engine.lowered import Lowered
 
 __all__ = ["default_rate", "posterior_rate", "prior_precision"]
 

@@ -12,6 +12,7 @@ from bnnzoo.core.posterior import Draws, FitInfo
 from bnnzoo.core.rejections import why_rejected
 from bnnzoo.core.settings import Count, NonNegative, NonNegativeCount, Positive
 from bnnzoo.core.streamed import value_and_grad_over_rows
+from bnnzoo.engine.lowered import looped_value_and_grad
 from bnnzoo.inference.optimise.batches import batches_of
 from bnnzoo.inference.optimise.lbfgs import LBFGSResult, lbfgs
 from bnnzoo.inference.optimise.members import Members, joined, trained_in_parts
@@ -21,7 +22,6 @@ from bnnzoo.inference.optimise.runs import Trained
 from bnnzoo.inference.optimise.schedules import ScheduleName, schedule_named
 from bnnzoo.inference.optimise.train import train
 from bnnzoo.inference.starts import Evaluated, Start, evaluated_starts
-from bnnzoo.engine.lowered import looped_value_and_grad
 
 __all__ = ["MAP"]
 

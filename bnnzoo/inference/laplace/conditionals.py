@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.func import grad, vmap
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.inference.laplace.hessian import negative_hessian
 from bnnzoo.engine.failures import is_numerical
+from bnnzoo.inference.laplace.hessian import negative_hessian
 
 __all__ = ["Conditionals", "Given"]
 

@@ -23,8 +23,8 @@ from bnnzoo.core.settings import Count, NonNegativeCount, check_settings
 from bnnzoo.core.sites import ModelError
 from bnnzoo.core.survival import is_censored
 from bnnzoo.core.types import Data
-from bnnzoo.inference.laplace.hessian import diagonal_if_diagonal, negative_hessian
 from bnnzoo.engine.lowered import Lowered
+from bnnzoo.inference.laplace.hessian import diagonal_if_diagonal, negative_hessian
 
 __all__ = [
     "Curvature",

@@ -16,9 +16,9 @@ from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.posterior import Draws, Gaussian, Mixture
 from bnnzoo.core.settings import NonNegative
 from bnnzoo.core.sites import ModelError
+from bnnzoo.engine.lowered import looped_value_and_grad
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.laplace.curvature import Curvature
-from bnnzoo.engine.lowered import looped_value_and_grad
 
 __all__ = [
     "JointModeWarning",

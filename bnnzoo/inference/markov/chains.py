@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
+from bnnzoo.engine.lowered import LoopStep, looped_value_and_grad, tensors_of
 from bnnzoo.inference.markov.adaptation import window_ends
 from bnnzoo.inference.markov.settings import ChainSettings, typical_num_steps
 from bnnzoo.inference.markov.snapshots import from_arrays, to_arrays
 from bnnzoo.inference.markov.streams import ChainStreams
-from bnnzoo.engine.lowered import LoopStep, looped_value_and_grad, tensors_of
 
 __all__ = ["INITIAL_STEP_SIZE", "ChainLoop", "ValueAndGrad"]
 

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from bnnzoo.engine.stretches import Inner
 from bnnzoo.inference.optimise.optimisers import Optimiser, State
 from bnnzoo.inference.optimise.runs import STEPS_PER_LOOK
-from bnnzoo.engine.stretches import Inner
 
 __all__ = ["Counters", "Layout", "Member", "Plan", "member_loop"]
 

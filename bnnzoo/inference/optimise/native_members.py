@@ -10,13 +10,13 @@ from torch import Tensor
 from torch.func import vmap
 from torch.utils import _pytree as pytree
 
+from bnnzoo.engine.cores import in_threads, num_cores, one_arithmetic_thread, threads_worth
+from bnnzoo.engine.loops import Stretch
+from bnnzoo.engine.stretches import FIRST_BUDGET, Inner, next_budget, words_of
 from bnnzoo.inference.optimise.feed import Feed, shapes_of
 from bnnzoo.inference.optimise.native import Counters, Layout, Member, Plan, member_loop
 from bnnzoo.inference.optimise.objectives import Inputs, inputs_of_member
 from bnnzoo.inference.optimise.runs import STEPS_PER_LOOK, Given, Run, Trained, tensors_of
-from bnnzoo.engine.cores import in_threads, num_cores, one_arithmetic_thread, threads_worth
-from bnnzoo.engine.loops import Stretch
-from bnnzoo.engine.stretches import FIRST_BUDGET, Inner, next_budget, words_of
 
 __all__ = ["NativeMembers"]
 

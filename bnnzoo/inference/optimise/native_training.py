@@ -5,11 +5,11 @@ from torch import Tensor
 from torch.func import grad_and_value
 from torch.utils import _pytree as pytree
 
+from bnnzoo.engine.stretches import Inner, compiled_or_none, inner_graph
 from bnnzoo.inference.optimise.native_members import NativeMembers
 from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective, inputs_of_member
 from bnnzoo.inference.optimise.observers import StepProgress
 from bnnzoo.inference.optimise.runs import Given, Run, Steps, Trained
-from bnnzoo.engine.stretches import Inner, compiled_or_none, inner_graph
 
 __all__ = ["member_gradient", "native_members", "trained_natively"]
 

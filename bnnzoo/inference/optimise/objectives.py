@@ -10,8 +10,8 @@ from torch.func import grad_and_value, vmap
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.replay import common_scale, log_prob
-from bnnzoo.inference.optimise.batches import Batch
 from bnnzoo.engine.lowered import eager_value_and_grad
+from bnnzoo.inference.optimise.batches import Batch
 
 __all__ = ["Inputs", "MemberObjective", "Objective", "inputs_of_member", "log_joint_objective"]
 

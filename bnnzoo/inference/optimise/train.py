@@ -11,6 +11,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext
 from bnnzoo.core.settings import check_settings
 from bnnzoo.core.streamed import StreamedDensity
+from bnnzoo.engine.lowered import Lowered
 from bnnzoo.inference.optimise.batches import Batch, Batches, RowBatches
 from bnnzoo.inference.optimise.native_training import native_members, trained_natively
 from bnnzoo.inference.optimise.objectives import Inputs, Objective
@@ -19,7 +20,6 @@ from bnnzoo.inference.optimise.optimisers import Optimiser, State
 from bnnzoo.inference.optimise.runs import STEPS_PER_LOOK, NoiseSource, Run, Steps, Trained, tensors_of
 from bnnzoo.inference.optimise.schedules import Schedule
 from bnnzoo.inference.optimise.streams import MemberStreams
-from bnnzoo.engine.lowered import Lowered
 
 __all__ = ["train"]
 

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from bnnzoo.core.method import Method
 from bnnzoo.core.posterior import Posterior
+from bnnzoo.engine import stretches
 from bnnzoo.inference import MAMS, NUTS, Laplace, fit
 from bnnzoo.inference.markov import checkpoint as checkpoints
 from bnnzoo.inference.markov.blocks import Block
@@ -27,7 +28,6 @@ from bnnzoo.inference.markov.hamiltonian import loop as hamiltonian_loop
 from bnnzoo.inference.markov.hamiltonian.loop import HamiltonianLoop
 from bnnzoo.inference.markov.lockstep import chains as native_motion
 from bnnzoo.inference.markov.lockstep.loop import LockstepLoop
-from bnnzoo.engine import stretches
 from tests.helpers.checkpointing import METHODS, QUICK, TARGET, blocks_of, fitted, killed
 from tests.helpers.native import when_native_pays
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.density import build_density
+from bnnzoo.engine.packed import Packed
 from bnnzoo.inference.markov.hamiltonian.chains import NativeChains
 from bnnzoo.inference.markov.hamiltonian.hmc import HMCKernel
 from bnnzoo.inference.markov.hamiltonian.kernel import Metric, Phase, energy
@@ -22,7 +23,6 @@ from bnnzoo.inference.markov.lockstep.motions import Common, Langevin, Trajector
 from bnnzoo.inference.markov.settings import HamiltonianSettings, LockstepSettings
 from bnnzoo.inference.markov.streams import ChainStreams
 from bnnzoo.inference.markov.trajectory_length import squared_jump
-from bnnzoo.engine.packed import Packed
 from tests.helpers.closed_forms import COVARIANCE, density, exact_draws
 from tests.helpers.native import traced
 

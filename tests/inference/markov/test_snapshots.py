@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bnnzoo.inference.markov.snapshots import from_arrays, to_arrays
 from bnnzoo.engine.packed import Packed
+from bnnzoo.inference.markov.snapshots import from_arrays, to_arrays
 
 
 class State(NamedTuple):

@@ -15,6 +15,7 @@ from torch import Tensor
 import bnnzoo as bz
 from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.core.method import FitContext
+from bnnzoo.engine import cores, lowered
 from bnnzoo.inference.optimise import native_members, native_training
 from bnnzoo.inference.optimise.batches import AllRows, Batch, Bootstrap, MemberBatches, MiniBatches
 from bnnzoo.inference.optimise.feed import Feed
@@ -27,7 +28,6 @@ from bnnzoo.inference.optimise.runs import Given, Run, Trained
 from bnnzoo.inference.optimise.schedules import Constant, Cosine
 from bnnzoo.inference.optimise.streams import MemberStreams
 from bnnzoo.inference.optimise.train import train
-from bnnzoo.engine import cores, lowered
 from bnnzoo.testing import linear_gaussian
 
 TARGET = linear_gaussian()

@@ -8,6 +8,9 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from bnnzoo.engine.cores import in_threads, num_cores, one_arithmetic_thread
+from bnnzoo.engine.loops import Stretch
+from bnnzoo.engine.stretches import FIRST_BUDGET, next_budget, words_of
 from bnnzoo.inference.markov.adaptation import (
     Adaptation,
     growth_of_narrowest,
@@ -30,9 +33,6 @@ from bnnzoo.inference.markov.native import Gradient
 from bnnzoo.inference.markov.noise import keys_of
 from bnnzoo.inference.markov.settings import HamiltonianSettings
 from bnnzoo.inference.markov.snapshots import from_arrays, to_arrays
-from bnnzoo.engine.cores import in_threads, num_cores, one_arithmetic_thread
-from bnnzoo.engine.loops import Stretch
-from bnnzoo.engine.stretches import FIRST_BUDGET, next_budget, words_of
 
 __all__ = ["NativeChains"]
 

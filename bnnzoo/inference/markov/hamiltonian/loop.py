@@ -10,6 +10,9 @@ from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.core.density import LogDensity
+from bnnzoo.engine.lowered import LoopStep
+from bnnzoo.engine.packed import Packed
+from bnnzoo.engine.stretches import compiled_or_none
 from bnnzoo.inference.markov.adaptation import (
     Adaptation,
     identity_metric,
@@ -33,9 +36,6 @@ from bnnzoo.inference.markov.native import gradient_of
 from bnnzoo.inference.markov.protocols import Loop
 from bnnzoo.inference.markov.settings import HamiltonianSettings, even_groups, typical_num_steps
 from bnnzoo.inference.markov.store import not_compiled_here
-from bnnzoo.engine.lowered import LoopStep
-from bnnzoo.engine.packed import Packed
-from bnnzoo.engine.stretches import compiled_or_none
 
 __all__ = ["HamiltonianLoop", "HamiltonianSampler"]
 

@@ -8,11 +8,11 @@ from torch import Tensor
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
+from bnnzoo.engine.loops import while_loop
 from bnnzoo.inference.markov.adaptation import Adaptation
 from bnnzoo.inference.markov.hamiltonian.kernel import Control, Kernel, Metric, Phase, drift, is_finite
 from bnnzoo.inference.markov.hamiltonian.steps import learn
 from bnnzoo.inference.markov.noise import normals, uniforms
-from bnnzoo.engine.loops import while_loop
 
 __all__ = ["NUM_STREAMS", "Chain", "Counters", "Plan", "Schedule", "begun", "chain_loop"]
 

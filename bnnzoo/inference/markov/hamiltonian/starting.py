@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from bnnzoo.engine.loops import Stretch
 from bnnzoo.inference.markov.adaptation import (
     identity_metric,
     initial_adaptation,
@@ -21,7 +22,6 @@ from bnnzoo.inference.markov.hamiltonian.steps import STATS
 from bnnzoo.inference.markov.native import Gradient
 from bnnzoo.inference.markov.noise import normals
 from bnnzoo.inference.markov.settings import HamiltonianSettings
-from bnnzoo.engine.loops import Stretch
 
 __all__ = ["begin", "started"]
 

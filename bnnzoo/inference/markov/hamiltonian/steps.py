@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.func import vmap
 from torch.utils import _pytree as pytree
 
+from bnnzoo.engine.packed import Packed
 from bnnzoo.inference.markov.adaptation import Adaptation, observe, settle_step_size, settling_from, update_step_size
 from bnnzoo.inference.markov.hamiltonian.kernel import (
     Kernel,
@@ -20,7 +21,6 @@ from bnnzoo.inference.markov.hamiltonian.kernel import (
     energy,
     is_finite,
 )
-from bnnzoo.engine.packed import Packed
 
 __all__ = ["STATS", "batched_begin", "batched_leap", "batched_learn", "batched_propose", "learn", "stages_of"]
 

@@ -10,6 +10,9 @@ from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.core.density import LogDensity
+from bnnzoo.engine.cores import in_threads, num_cores, one_arithmetic_thread, threads_worth
+from bnnzoo.engine.loops import Stretch
+from bnnzoo.engine.stretches import FIRST_BUDGET, compiled_or_none, next_budget, words_of
 from bnnzoo.inference.markov.lockstep.dynamics import Point
 from bnnzoo.inference.markov.lockstep.motions import Common, Motion, Moving
 from bnnzoo.inference.markov.lockstep.native import Chain, Counters, Plan, chain_loop
@@ -17,9 +20,6 @@ from bnnzoo.inference.markov.native import Gradient, gradient_of
 from bnnzoo.inference.markov.settings import ChainSettings
 from bnnzoo.inference.markov.store import not_compiled_here
 from bnnzoo.inference.markov.streams import ChainStreams
-from bnnzoo.engine.cores import in_threads, num_cores, one_arithmetic_thread, threads_worth
-from bnnzoo.engine.loops import Stretch
-from bnnzoo.engine.stretches import FIRST_BUDGET, compiled_or_none, next_budget, words_of
 
 __all__ = ["Drawn", "NativeMotion", "native_kind", "native_motion"]
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.core.density import LogDensity
+from bnnzoo.engine.packed import Packed
 from bnnzoo.inference.markov.adaptation import (
     StepSize,
     initial_step_size,
@@ -29,7 +30,6 @@ from bnnzoo.inference.markov.lockstep.motions import Trajectories, metropolis, s
 from bnnzoo.inference.markov.lockstep.synchronous import SynchronousLoop, groups_of_chains
 from bnnzoo.inference.markov.settings import LockstepSettings
 from bnnzoo.inference.markov.trajectory_length import Jump, Length, initial_length, update_length
-from bnnzoo.engine.packed import Packed
 
 __all__ = ["LockstepLoop", "LockstepSampler", "MicrocanonicalLoop", "batched_step"]
 

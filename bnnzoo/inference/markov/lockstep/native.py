@@ -8,10 +8,10 @@ from torch import Tensor
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
+from bnnzoo.engine.loops import while_loop
 from bnnzoo.inference.markov.lockstep.dynamics import Point, arrive, drift, is_finite
 from bnnzoo.inference.markov.lockstep.motions import Common, Motion, Moving
 from bnnzoo.inference.markov.noise import normals, uniforms
-from bnnzoo.engine.loops import while_loop
 
 __all__ = ["Chain", "Counters", "Plan", "chain_loop"]
 

@@ -8,9 +8,9 @@ from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.streamed import StreamedDensity, rows_in_blocks
+from bnnzoo.engine.lowered import Lowered
 from bnnzoo.inference.optimise.batches import Batch
 from bnnzoo.inference.optimise.objectives import Inputs
-from bnnzoo.engine.lowered import Lowered
 
 __all__ = ["Anchor", "GradientMoments", "Stochastic", "full_gradient", "no_moments", "observed", "stochastic_gradient"]
 

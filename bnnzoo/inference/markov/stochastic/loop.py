@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
+from bnnzoo.engine.lowered import LoopStep
 from bnnzoo.inference.markov.chains import ChainLoop
 from bnnzoo.inference.markov.settings import even_groups
 from bnnzoo.inference.markov.stochastic.curvature import NUM_PROBES, measured, probed_curvature
@@ -22,7 +23,6 @@ from bnnzoo.inference.markov.stochastic.settings import Plan, StochasticSettings
 from bnnzoo.inference.markov.stochastic.state import StochasticState, first_state
 from bnnzoo.inference.markov.stochastic.target import Target
 from bnnzoo.inference.optimise.batches import Batch
-from bnnzoo.engine.lowered import LoopStep
 
 __all__ = ["StochasticLoop", "StochasticSampler", "batched_step"]
 

@@ -5,6 +5,7 @@ from torch import Tensor
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext
 from bnnzoo.core.minibatch import select
+from bnnzoo.engine.lowered import looped_value_and_grad
 from bnnzoo.inference.markov.stochastic.settings import StochasticSettings, rows_of_batch
 from bnnzoo.inference.optimise.batches import AllRows, MemberBatches
 from bnnzoo.inference.optimise.objectives import log_joint_objective
@@ -12,7 +13,6 @@ from bnnzoo.inference.optimise.optimisers import Adam
 from bnnzoo.inference.optimise.schedules import Cosine
 from bnnzoo.inference.optimise.train import train
 from bnnzoo.inference.starts import Evaluated, moved_inwards, refuse_not_finite, starting_points
-from bnnzoo.engine.lowered import looped_value_and_grad
 
 __all__ = ["optimised_starts"]
 

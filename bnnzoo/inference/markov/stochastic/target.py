@@ -6,11 +6,11 @@ from collections.abc import Callable
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
+from bnnzoo.engine.lowered import Lowered
 from bnnzoo.inference.markov.stochastic.gradients import Anchor, full_gradient, stochastic_gradient
 from bnnzoo.inference.markov.stochastic.settings import StochasticSettings, rows_of_batch
 from bnnzoo.inference.markov.stochastic.source import BatchSource
 from bnnzoo.inference.optimise.objectives import log_joint_objective
-from bnnzoo.engine.lowered import Lowered
 
 __all__ = ["Target"]
 

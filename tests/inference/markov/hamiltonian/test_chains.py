@@ -7,6 +7,9 @@ import pytest
 import torch
 
 from bnnzoo.core.density import build_density
+from bnnzoo.engine import loops as lowered_loops
+from bnnzoo.engine.graphs import trace
+from bnnzoo.engine.stretches import words_of
 from bnnzoo.inference.markov.hamiltonian import loop as loop_module
 from bnnzoo.inference.markov.hamiltonian import starting
 from bnnzoo.inference.markov.hamiltonian.chains import NativeChains
@@ -18,9 +21,6 @@ from bnnzoo.inference.markov.hamiltonian.nuts import NUTSKernel
 from bnnzoo.inference.markov.noise import keys_of, normals
 from bnnzoo.inference.markov.protocols import Loop
 from bnnzoo.inference.markov.settings import HamiltonianSettings
-from bnnzoo.engine import loops as lowered_loops
-from bnnzoo.engine.graphs import trace
-from bnnzoo.engine.stretches import words_of
 from bnnzoo.testing.monte_carlo import check_moments
 from tests.helpers.native import GRADIENT, TARGET, density, traced, when_native_pays
 

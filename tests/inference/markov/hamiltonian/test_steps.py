@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
+from bnnzoo.engine.packed import Packed
 from bnnzoo.inference.markov.adaptation import identity_metric, initial_adaptation
 from bnnzoo.inference.markov.hamiltonian.hmc import HMCKernel
 from bnnzoo.inference.markov.hamiltonian.kernel import Phase, energy
@@ -16,7 +17,6 @@ from bnnzoo.inference.markov.hamiltonian.steps import (
     batched_learn,
     batched_propose,
 )
-from bnnzoo.engine.packed import Packed
 from tests.helpers.samplers import log_density, log_density_gradient
 
 KERNEL = HMCKernel(trajectory_length=1.0, jitter=0.5, max_steps=100)

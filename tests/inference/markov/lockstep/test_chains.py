@@ -7,6 +7,8 @@ import pyro.distributions as dist
 import pytest
 import torch
 
+from bnnzoo.engine import cores
+from bnnzoo.engine import loops as lowered_loops
 from bnnzoo.inference import MAMS, MCLMC, ChEESHMC, fit
 from bnnzoo.inference.markov.lockstep import chains as native_chains
 from bnnzoo.inference.markov.lockstep.chains import NativeMotion
@@ -17,8 +19,6 @@ from bnnzoo.inference.markov.lockstep.motions import Langevin, Motion, Trajector
 from bnnzoo.inference.markov.lockstep.synchronous import SynchronousLoop
 from bnnzoo.inference.markov.settings import LockstepSettings
 from bnnzoo.inference.markov.trajectory_length import jump_of_spread, squared_jump
-from bnnzoo.engine import cores
-from bnnzoo.engine import loops as lowered_loops
 from bnnzoo.testing import funnel, ill_conditioned, linear_gaussian, skewed
 from bnnzoo.testing.monte_carlo import check_moments
 from tests.helpers.executors import InProcess

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.density import build_density
+from bnnzoo.engine.packed import Packed
 from bnnzoo.inference import MCLMC, fit
 from bnnzoo.inference.markov.lockstep.dynamics import Microcanonical, Point, arrive, drift
 from bnnzoo.inference.markov.lockstep.langevin import (
@@ -17,7 +18,6 @@ from bnnzoo.inference.markov.lockstep.langevin import (
     _updated,
     batched_langevin_step,
 )
-from bnnzoo.engine.packed import Packed
 from bnnzoo.testing import linear_gaussian
 from tests.helpers.samplers import log_density, log_density_gradient
 
