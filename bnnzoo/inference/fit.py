@@ -25,6 +25,7 @@ from bnnzoo.core.sizes import refuse_beyond_memory
 from bnnzoo.core.surroundings import one_at_a_time
 from bnnzoo.core.types import Model
 from bnnzoo.core.verdict import troubles
+from bnnzoo.engine.choose import asked_for
 from bnnzoo.inference.config import run_method
 from bnnzoo.inference.optimise.streaming import read_for, refuse_checkpoint_of_loader
 from bnnzoo.inference.progress import progress_for
@@ -46,6 +47,7 @@ def fit(
     progress: bool = True,
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
+    engine: str = "auto",
     **named: Any,
 ) -> Posterior:
     """Fit a Pyro model to data with any inference method and return its posterior over ``theta[P]``.
@@ -75,7 +77,10 @@ def fit(
         Where to compute; the CPU unless given.
     dtype : torch.dtype, optional
         Of floating-point data and parameters; torch's default dtype unless given.
-
+    engine : {"auto", "native", "graph", "python"}
+        How arithmetic is run: as native code, as traced tensor graphs (compiled by torch where that pays), or as Python. The
+        results differ by rounding only. "auto" chooses what is fastest, or what the environment variable ``BNNZOO_ENGINE``
+        names.
     **named
         Arguments of the model by name, as in ``fit(model, method, x=x, y=y)``.
 
@@ -125,6 +130,7 @@ def fit(
         "progress": progress is not True,
         "device": device is not None,
         "dtype": dtype is not None,
+        "engine": engine != "auto",
     }
     refuse_names_of_settings("fit", model, data, named, changed)
     target = usable_device(device)
@@ -142,7 +148,7 @@ def fit(
         warn_of_scales(density.data, argument_names(model, len(density.data)), columns)
     bar = progress_for(progress)
     store = None if checkpoint is None else Path(checkpoint)
-    context = FitContext(seed, bar, executor, store, columns, _look(method, density, first, seed))
+    context = FitContext(seed, bar, executor, store, asked_for(engine), columns, _look(method, density, first, seed))
     try:
         posterior = run_method(method, density, context)
     finally:
