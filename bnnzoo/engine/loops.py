@@ -7,13 +7,13 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 from torch.fx import GraphModule
-from torch.fx.experimental.proxy_tensor import get_proxy_mode
-from torch.utils import _pytree as pytree
 
-from bnnzoo.engine.compiling import LoweringWarning, compile_loops, decompositions, first_line
+from bnnzoo.engine import pytree
+from bnnzoo.engine.compiling import compile_loops, first_line
 from bnnzoo.engine.cpp.building import compile_in_cpp, compiled_before
 from bnnzoo.engine.graphs import trace_loops
 from bnnzoo.engine.registers import Registers, holding
+from bnnzoo.engine.torch_private import WHILE_LOOP, LoweringWarning, decompositions, is_tracing_loops
 
 __all__ = ["Stretch", "alike", "while_loop"]
 
@@ -238,8 +238,8 @@ def _run(
     carried: tuple[Tensor, ...],
     rest: Sequence[Tensor],
 ) -> tuple[Tensor, ...]:
-    if get_proxy_mode() is not None:
-        found: tuple[Tensor, ...] = torch.ops.higher_order.while_loop(going, body, carried, tuple(rest))
+    if is_tracing_loops():
+        found: tuple[Tensor, ...] = WHILE_LOOP(going, body, carried, tuple(rest))
         return found
     while bool(carried[-1]):
         carried = body(*carried, *rest)

@@ -9,12 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.fx import GraphModule
-from torch.utils import _pytree as pytree
 
-from bnnzoo.engine.compiling import LoweringWarning, compile_graph, first_line
+from bnnzoo.engine import pytree
+from bnnzoo.engine.compiling import compile_graph, first_line
 from bnnzoo.engine.failures import is_numerical, rescued
 from bnnzoo.engine.graphs import trace
 from bnnzoo.engine.recording import record
+from bnnzoo.engine.torch_private import LoweringWarning, Missing
 
 __all__ = [
     "LoopStep",
@@ -223,7 +224,8 @@ def _lower(function: Callable[..., Any], fallback: Callable[..., Any], args: tup
     try:
         graph, seconds = trace(flat, inputs)
     except Exception as error:  # a model may fail to trace in any way; what it means is the same
-        warnings.warn(_cannot_trace(error), LoweringWarning, stacklevel=4)
+        if not isinstance(error, Missing):  # of which a warning was given when bnnzoo was imported
+            warnings.warn(_cannot_trace(error), LoweringWarning, stacklevel=4)
         flat, spec_of = flattened(fallback, args)
         flat(*inputs)
         return Specialized("eager", flat, spec_of[0])

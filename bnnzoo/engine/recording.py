@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
-from bnnzoo.engine.compiling import LoweringWarning, first_line
+from bnnzoo.engine.compiling import first_line
 from bnnzoo.engine.simplify import is_random
+from bnnzoo.engine.torch_private import LoweringWarning, version_of
 
 __all__ = ["Recording", "record"]
 
@@ -34,7 +35,7 @@ class Recording:
 
     def __init__(self, replay: Callable[[], None], inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         self._replay, self._inputs, self._outputs = replay, inputs, outputs
-        self._last: list[tuple[Tensor, int] | None] = [None] * len(inputs)
+        self._last: list[tuple[Tensor, object] | None] = [None] * len(inputs)
 
     def __call__(self, *tensors: Tensor) -> list[Tensor]:
         """Evaluate at other values, and return tensors that the next call leaves alone."""
@@ -46,9 +47,9 @@ class Recording:
     def _take(self, place: int, tensor: Tensor) -> None:
         """Copy an argument, unless it is the one of the last call and nothing was written into it since: data stay."""
         last = self._last[place]
-        if last is None or last[0] is not tensor or last[1] != tensor._version:
+        if last is None or last[0] is not tensor or last[1] != version_of(tensor):
             self._inputs[place].copy_(tensor)
-            self._last[place] = (tensor, tensor._version)
+            self._last[place] = (tensor, version_of(tensor))
 
 
 def record(function: Function, graph: GraphModule, inputs: list[Tensor]) -> Function:

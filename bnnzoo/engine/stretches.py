@@ -9,9 +9,10 @@ from torch import Tensor
 from torch.fx import GraphModule
 from torch.utils.flop_counter import FlopCounterMode
 
-from bnnzoo.engine.compiling import LoweringWarning, for_compiling
+from bnnzoo.engine.compiling import for_compiling
 from bnnzoo.engine.failures import may_raise
 from bnnzoo.engine.graphs import lift_constants, trace
+from bnnzoo.engine.torch_private import LoweringWarning
 
 __all__ = ["FIRST_BUDGET", "Inner", "compiled_or_none", "inner_graph", "next_budget", "words_of"]
 

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from bnnzoo.engine import loops
-from bnnzoo.engine.compiling import decompositions
 from bnnzoo.engine.cpp import building
 from bnnzoo.engine.cpp.building import NoCompiler, built, compile_in_cpp, function_of
 from bnnzoo.engine.cpp.translate import source_of
 from bnnzoo.engine.cpp.values import Affine, Cannot
 from bnnzoo.engine.graphs import trace_loops
 from bnnzoo.engine.loops import Stretch
+from bnnzoo.engine.torch_private import decompositions
 
 ROUNDING = {torch.float32: 2e-5, torch.float64: 1e-12}
 

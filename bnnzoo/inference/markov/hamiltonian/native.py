@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.fx import GraphModule
-from torch.utils import _pytree as pytree
 
+from bnnzoo.engine import pytree
 from bnnzoo.engine.loops import while_loop
 from bnnzoo.inference.markov.adaptation import Adaptation
 from bnnzoo.inference.markov.hamiltonian.kernel import Control, Kernel, Metric, Phase, drift, is_finite

@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
+from bnnzoo.engine import pytree
 from bnnzoo.engine.loops import Stretch
 from bnnzoo.inference.markov.adaptation import (
     identity_metric,

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.func import vmap
-from torch.utils import _pytree as pytree
 
+from bnnzoo.engine import pytree
 from bnnzoo.engine.packed import Packed
 from bnnzoo.inference.markov.adaptation import Adaptation, observe, settle_step_size, settling_from, update_step_size
 from bnnzoo.inference.markov.hamiltonian.kernel import (
