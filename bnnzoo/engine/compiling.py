@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.fx import GraphModule, Node
 
 from bnnzoo.engine.files import cache_folder, is_private
+from bnnzoo.engine.reports import EngineLog, first_line
 from bnnzoo.engine.simplify import drop_unused, number_throughout
 from bnnzoo.engine.torch_private import (
     LoweringWarning,
@@ -33,7 +34,6 @@ from bnnzoo.engine.torch_private import (
 __all__ = [
     "compile_graph",
     "compile_loops",
-    "first_line",
     "for_compiling",
     "torchs_random_numbers",
 ]
@@ -41,8 +41,11 @@ __all__ = [
 aten = torch.ops.aten
 
 
-def compile_graph(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Sequence[Tensor]] | None:
+def compile_graph(
+    graph: GraphModule, inputs: list[Tensor], log: EngineLog | None = None
+) -> Callable[..., Sequence[Tensor]] | None:
     """Compile a graph and return what inductor made of it, without the layers of bookkeeping around each call."""
+    log = log or EngineLog()
     found: list[Any] = []
 
     def remember(*args: Any, **kwargs: Any) -> Any:
@@ -59,16 +62,18 @@ def compile_graph(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Seq
         if on_cpu:
             _expand_tanh(graph)
         mode = fake_tensors(static=True)
-        with torch.no_grad(), inductor().config.patch(settings), inner_cache_only, tracing(mode), _quiet():
+        patched = inductor().config.patch(settings)
+        with log.timed("compiling"), torch.no_grad(), patched, inner_cache_only, tracing(mode), _quiet():
             wrapped: Any = inductor().compile_fx(graph, inputs, inner_compile=remember)
             expected = wrapped(*inputs)
             return _without_wrappers(wrapped, found, inputs, expected)
     except Exception as error:  # no compiler on the machine, or an operation inductor does not know
+        log.refused("torch's compiler", error)
         warnings.warn(_cannot_compile(error), LoweringWarning, stacklevel=4)
         return None
 
 
-def compile_loops(graph: GraphModule) -> Callable[..., Any] | None:
+def compile_loops(graph: GraphModule, log: EngineLog) -> Callable[..., Any] | None:
     """Compile a graph with loops inside, which changes its arguments, into one C++ function of the same arguments.
 
     Temporaries lie on the stack, and the function computes on the thread that calls it.
@@ -88,8 +93,11 @@ def compile_loops(graph: GraphModule) -> Callable[..., Any] | None:
             found: Any = inductor().compile_fx_inner(graph, fakes, cpp_wrapper=True)
         entry = _entry(found.current_callable, [])
     except Exception as error:
+        log.refused("torch's compiler", error)
         warnings.warn(_cannot_compile(error), LoweringWarning, stacklevel=5)
         return None
+    if entry is None:
+        log.refused("torch's compiler", "its code cannot be called directly")
     return entry
 
 
@@ -223,11 +231,6 @@ def _quiet() -> Iterator[None]:
         finally:
             for logger, level in zip(loggers, levels, strict=True):
                 logger.setLevel(level)
-
-
-def first_line(error: Exception) -> str:
-    """Return the kind of an error and the first line of what it says."""
-    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
 
 
 def _cannot_compile(error: Exception) -> str:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
-from bnnzoo.engine.compiling import first_line
+from bnnzoo.engine.reports import EngineLog, first_line
 from bnnzoo.engine.simplify import is_random
 from bnnzoo.engine.torch_private import LoweringWarning, version_of
 
@@ -52,7 +52,7 @@ class Recording:
             self._last[place] = (tensor, version_of(tensor))
 
 
-def record(function: Function, graph: GraphModule, inputs: list[Tensor]) -> Function:
+def record(function: Function, graph: GraphModule, inputs: list[Tensor], log: EngineLog | None = None) -> Function:
     """Return ``function`` as a recording where that can be done, else as it is.
 
     Parameters
@@ -63,6 +63,7 @@ def record(function: Function, graph: GraphModule, inputs: list[Tensor]) -> Func
         What it computes.
     inputs : list of Tensor
         Example arguments, which the recording keeps.
+    log : EngineLog
     """
     if not _are_on_gpu(inputs) or _draws_random_numbers(graph):
         return function
@@ -71,11 +72,9 @@ def record(function: Function, graph: GraphModule, inputs: list[Tensor]) -> Func
         recording = Recording(*_captured(function, inputs))
         found = recording(*inputs)
     except RuntimeError as error:  # an operation that waits for the GPU, or chooses its work by values
-        warnings.warn(_cannot_record(first_line(error)), LoweringWarning, stacklevel=4)
-        return function
+        return _unrecorded(function, first_line(error), log)
     if not all(map(_alike, found, expected)):
-        warnings.warn(_cannot_record("replayed, it gave other numbers"), LoweringWarning, stacklevel=4)
-        return function
+        return _unrecorded(function, "replayed, it gave other numbers", log)
     return recording
 
 
@@ -107,5 +106,8 @@ def _alike(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and torch.allclose(a, b, rtol=ROUNDING, atol=ROUNDING, equal_nan=True)
 
 
-def _cannot_record(reason: str) -> str:
-    return f"A step could not be recorded as a CUDA graph, and launches its kernels one by one, which is slower ({reason})."
+def _unrecorded(function: Function, reason: str, log: EngineLog | None) -> Function:
+    message = "A step could not be recorded as a CUDA graph, and launches its kernels one by one, which is slower"
+    warnings.warn(f"{message} ({reason}).", LoweringWarning, stacklevel=5)
+    (log or EngineLog()).refused("CUDA graph", reason)
+    return function

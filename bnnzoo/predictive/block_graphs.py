@@ -13,10 +13,10 @@ from torch.fx import GraphModule
 from bnnzoo.core.numerics import NumericalFailure
 from bnnzoo.core.replay import isolated
 from bnnzoo.engine import pytree
+from bnnzoo.engine.agreement import alike
 from bnnzoo.engine.compiling import for_compiling, torchs_random_numbers
 from bnnzoo.engine.failures import rescued
 from bnnzoo.engine.graphs import estimated_seconds, lift_constants, trace
-from bnnzoo.engine.loops import alike
 from bnnzoo.engine.lowered import Lowered, clones, flattened, tensors_of
 from bnnzoo.engine.random_graphs import draws_from_generator, split_at_random
 from bnnzoo.engine.runs import FOR_NATIVE, NativeRuns
