@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from bnnzoo.engine.fleet import Batch, NativeCopies, Runner
-from bnnzoo.engine.lowered import LoweringWarning, flattened, tensors_of
+from bnnzoo.engine.lowered import flattened, tensors_of
 from bnnzoo.engine.program import GradientFunction, Program
-from bnnzoo.engine.stretches import Inner, inner_graph
+from bnnzoo.engine.reports import EngineLog
+from bnnzoo.engine.stretches import NATIVE, inner_graph
+from bnnzoo.engine.torch_private import LoweringWarning
 
 __all__ = ["NATIVE_PAYS_FROM", "Engine", "asked_for", "runner"]
 
@@ -64,57 +66,59 @@ def runner(
     native_pays: bool = True,
     num_steps: int = 0,
     num_cycles: int = 0,
+    log: EngineLog | None = None,
 ) -> Runner:
     """Return what runs copies of a program, by the engine asked for or by the one that pays.
 
     Parameters
     ----------
     program, gradient, moving, resting, row
-        As in :class:`bnnzoo.engine.fleet.NativeCopies`.
+        As in :class:`bnnzoo.engine.fleet.NativeCopies`; the first tensor of a row has the shape of theta.
     engine : {"auto", "native", "graph", "python"}
     native_pays : bool
         Whether "auto" should try native code.
     num_steps, num_cycles : int
         As in :class:`bnnzoo.engine.fleet.Batch`.
+    log : EngineLog, optional
+        Takes down which engine runs, and why.
 
     Warns
     -----
     LoweringWarning
         If native code was asked for, and the program cannot be compiled here.
     """
+    log = log or EngineLog()
     if engine == "native" or (engine == "auto" and native_pays):
-        found = _native(program, gradient, moving, resting, row, engine == "native")
+        found = _native(program, gradient, moving, resting, row, log)
         if found is not None:
             return found
-    return Batch(program, gradient, moving, resting, num_steps, num_cycles, traces=engine != "python")
+        if engine == "native":
+            reasons = "; ".join(log.report().reasons) or "it cannot be compiled here"
+            warnings.warn(f"engine='native' runs as traced graphs instead: {reasons}.", LoweringWarning, stacklevel=3)
+    return Batch(program, gradient, moving, resting, num_steps, num_cycles, traces=engine != "python", log=log)
 
 
 def _native(
-    program: Program, gradient: GradientFunction, moving: Any, resting: Any, row: tuple[Tensor, ...], asked: bool
+    program: Program,
+    gradient: GradientFunction,
+    moving: Any,
+    resting: Any,
+    row: tuple[Tensor, ...],
+    log: EngineLog,
 ) -> NativeCopies | None:
     """Return copies in native code, or None where they cannot be compiled: graphs run from Python would be slower."""
-    theta = torch.zeros_like(row[0]) if row else torch.zeros(())
-    inner = inner_of(gradient, theta)
+    flat, _ = flattened(gradient.single, (torch.zeros_like(row[0]), *gradient.data))
+    inner = inner_graph(flat, [torch.zeros_like(row[0]), *tensors_of(gradient.data)], log=log)
     if inner is None:
-        return _refused("the gradient cannot be traced, or may fail in the middle of a run", asked)
+        return None
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LoweringWarning)
+        warnings.simplefilter("ignore", LoweringWarning)  # the batch that takes over warns if it is slow, too
         try:
-            found = NativeCopies(program, gradient, moving, resting, inner, row)
-            if found.how == "compiled":
-                found.check()
-                return found
+            found = NativeCopies(program, gradient, moving, resting, inner, row, log=log)
+            if found.how != "compiled":
+                return None
+            found.check()
         except Exception as error:  # a compiler may fail in any way, and the fit goes on without it
-            return _refused(f"{type(error).__name__}: {error}", asked)
-    return _refused("it could not be compiled", asked)
-
-
-def inner_of(gradient: GradientFunction, theta: Tensor) -> Inner | None:
-    """Return a gradient function at one point ``theta[P]`` as a graph of tensors, or None where it cannot be traced."""
-    flat, _ = flattened(gradient.single, (theta, *gradient.data))
-    return inner_graph(flat, [theta, *tensors_of(gradient.data)])
-
-
-def _refused(reason: str, asked: bool) -> None:
-    if asked:
-        warnings.warn(f"engine='native' runs as traced graphs instead: {reason}.", LoweringWarning, stacklevel=5)
+            log.refused(NATIVE, error)
+            return None
+    return found
