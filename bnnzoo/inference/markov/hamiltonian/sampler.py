@@ -153,7 +153,10 @@ class HamiltonianChains:
     def _at_rest(self, theta: Tensor, keys: Tensor) -> tuple[Moving, Resting]:
         """Return the state of chains before they know the log density where they are."""
         settings = self.settings
-        zeros, noise = theta.new_zeros(self.num_chains), normals(keys[:, :1], torch.arange(theta.shape[1]).to(keys), theta.dtype)
+        zeros, noise = (
+            theta.new_zeros(self.num_chains),
+            normals(keys[:, :1], torch.arange(theta.shape[1]).to(keys), theta.dtype),
+        )
         end, trajectory = vmap(self.kernel.finished_trajectory)(Phase(theta, noise, torch.zeros_like(theta), zeros))
         counts = [torch.zeros_like(keys[:, 0]) for _ in Counters._fields]
         adaptation = initial_adaptation(theta, zeros + (settings.step_size or INITIAL_STEP_SIZE), settings.mass_matrix)
