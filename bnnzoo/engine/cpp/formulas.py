@@ -94,6 +94,21 @@ template <typename T> static inline T mod_(T a, T b) {
     return m != 0 && ((m < 0) != (b < 0)) ? m + b : m;
   }
 }
+// By the recurrence up to ten, and the asymptotic series from there; by reflection below zero.
+template <typename T> static inline T digamma_(T given) {
+  double x = given, sum = 0;
+  if (x == 0) return (T)std::copysign(std::numeric_limits<double>::infinity(), -x);
+  if (x < 0) {
+    if (x == std::trunc(x)) return std::numeric_limits<T>::quiet_NaN();
+    const double pi = 3.141592653589793238463;
+    sum = -pi / std::tan(pi * (x - std::trunc(x)));
+    x = 1 - x;
+  }
+  for (; x < 10; x += 1) sum -= 1 / x;
+  const double y = 1 / (x * x);
+  const double series = 1.0 / 12 - y * (1.0 / 120 - y * (1.0 / 252 - y * (1.0 / 240 - y * (1.0 / 132 - y * (691.0 / 32760)))));
+  return (T)(sum + std::log(x) - 0.5 / x - y * series);
+}
 template <typename T> static inline T most_(T a, T b) { return a != a || a > b ? a : b; }
 template <typename T> static inline T least_(T a, T b) { return a != a || a < b ? a : b; }
 """
@@ -154,6 +169,14 @@ TRANSCENDENTAL: dict[Any, Formula] = {
     aten.erf.default: _of("std::erf({0})"),
     aten.erfc.default: _of("std::erfc({0})"),
     aten.lgamma.default: _of("std::lgamma({0})"),
+    aten.digamma.default: _of("digamma_<{t}>({0})"),
+    aten.asin.default: _of("std::asin({0})"),
+    aten.acos.default: _of("std::acos({0})"),
+    aten.asinh.default: _of("std::asinh({0})"),
+    aten.acosh.default: _of("std::acosh({0})"),
+    aten.atanh.default: _of("std::atanh({0})"),
+    aten.atan2.default: _of("std::atan2({0}, {1})"),
+    aten.exp2.default: _of("std::exp2({0})"),
     aten.pow.Tensor_Scalar: _power,
     aten.pow.Tensor_Tensor: _of("std::pow({0}, {1})"),
     aten.pow.Scalar: _of("std::pow({0}, {1})"),
@@ -192,6 +215,7 @@ FORMULAS: dict[Any, Formula] = {
     aten.floor.default: _of("std::floor({0})"),
     aten.ceil.default: _of("std::ceil({0})"),
     aten.trunc.default: _of("std::trunc({0})"),
+    aten.round.default: _of("std::nearbyint({0})"),
     aten.relu.default: _of("({0} < 0 ? ({t})0 : {0})"),
     aten.maximum.default: _of("most_<{t}>({0}, {1})"),
     aten.minimum.default: _of("least_<{t}>({0}, {1})"),
