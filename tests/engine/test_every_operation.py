@@ -124,6 +124,7 @@ REDUCED: dict[str, Case] = {
     "smallest of NaN": lambda t: torch.cat([t.y.amin(0), t.y.amin(1), t.y.amin()[None], t.x[1:3].amin(1)]),
     "kept dimensions": lambda t: t.p.sum(1, keepdim=True) + t.p.mean(0, keepdim=True) - t.p.amax((0, 1), keepdim=True),
     "product": lambda t: t.p.prod() + t.i[:, 3].prod(),
+    "of nothing": lambda t: t.p[:0].sum(0) + t.p[:, :0].prod() + t.p[:0].sum() + (t.p[:0] > 0).any(0),
     "any": lambda t: torch.cat([(t.x > 0).any(0), (t.p > 9).any()[None], (t.x > 2).any((0, 1))[None], (t.x > 2).any(1)]),
     "all": lambda t: torch.cat([(t.x > -9).all(0), (t.p > 0).all()[None], (t.p > 0).all((0, 1))[None], (t.x > 0).all(1)]),
     **{

@@ -12,6 +12,22 @@ from bnnzoo.engine.cpp.values import TYPES, Affine, Cannot, View, contiguous_str
 __all__ = ["FUNCTIONS", "factorised", "products", "solved"]
 
 FUNCTIONS = r"""
+// Where torch's library hides its matrix products: column by column in memory, as there.
+template <typename T>
+static void gemm_(bool a_lies, bool b_lies, int m, int n, int k, const T* a, int lda, const T* b, int ldb, T* c, int ldc) {
+  for (int64_t j = 0; j < n; ++j) {
+    T* const column = c + j * ldc;
+    for (int64_t i = 0; i < m; ++i) column[i] = 0;
+    for (int64_t l = 0; l < k; ++l) {
+      const T factor = b_lies ? b[l + j * ldb] : b[j + l * ldb];
+      const T* const other = a_lies ? a + l * lda : a + l;
+      const int64_t step = a_lies ? 1 : lda;
+      #pragma omp simd
+      for (int64_t i = 0; i < m; ++i) column[i] += other[i * step] * factor;
+    }
+  }
+}
+
 // Turns the lower part of a[n, n], row by row in memory, into its Cholesky factor; returns the order of a minor that is not
 // positive, or 0.
 template <typename T> static int cholesky_(T* a, int64_t n) {
@@ -24,7 +40,7 @@ template <typename T> static int cholesky_(T* a, int64_t n) {
       for (int64_t k = 0; k < j; ++k) sum += row[k] * other[k];
       const T left = row[j] - sum;
       if (i != j) row[j] = left / other[j];
-      else if (left > 0) row[j] = std::sqrt(left);
+      else if (left > 0) row[j] = m::sqrt(left);
       else return (int)i + 1;
     }
     for (int64_t j = i + 1; j < n; ++j) row[j] = 0;

@@ -47,8 +47,8 @@ REDUCTIONS: dict[Any, Rule] = {
     aten.any.default: Rule("0", "{0} | {1}"),
     aten.any.dim: Rule("0", "{0} | {1}"),
     aten.any.dims: Rule("0", "{0} | {1}"),
-    aten.amax.default: Rule("-std::numeric_limits<{t}>::infinity()", "most_<{t}>({0}, {1})"),
-    aten.amin.default: Rule("std::numeric_limits<{t}>::infinity()", "least_<{t}>({0}, {1})"),
+    aten.amax.default: Rule("-infinity_<{t}>()", "most_<{t}>({0}, {1})"),
+    aten.amin.default: Rule("infinity_<{t}>()", "least_<{t}>({0}, {1})"),
 }
 
 
@@ -75,8 +75,11 @@ def reduced(scope: Scope, node: Node) -> Value:
     """Write a reduction over some dimensions."""
     value, dtype = scope.lazy(node.args[0]), node.meta["val"].dtype
     rank, rule = len(value.shape), REDUCTIONS[node.target]
-    if 0 in value.shape or ("infinity" in rule.start and not dtype.is_floating_point):
+    if "infinity" in rule.start and (0 in value.shape or not dtype.is_floating_point):
         raise Cannot(f"{node.target} of a tensor of shape {value.shape}")
+    if 0 in value.shape:  # what a sum or a product starts from
+        text = f"({TYPES[dtype]}){rule.start}"
+        return scope.kept(node, Lazy(tuple(node.meta["val"].shape), dtype, lambda body, index: body.let(dtype, text)))
     given: Any = node.args[1] if len(node.args) > 1 else None
     dims = range(rank) if given is None or given == [] else [given] if isinstance(given, int) else given
     over = frozenset(dim % rank for dim in dims if rank)

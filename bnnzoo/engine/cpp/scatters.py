@@ -101,8 +101,9 @@ def _moved(value: Lazy, start: Sequence[int], shape: Shape) -> Lazy:
 def reversed_along(scope: Scope, node: Node) -> Value:
     """Write a tensor with some of its dimensions turned round."""
     source = scope.memory(scope.of(node.args[0]))
-    rank, given = len(source.shape), node.args[1]
-    dims = {dim % rank for dim in given}  # type: ignore[union-attr]
+    rank = len(source.shape)
+    given: Any = node.args[1]
+    dims = {dim % rank for dim in given}
 
     def emit(body: Body, index: tuple[Affine, ...]) -> str:
         ends = enumerate(zip(index, source.shape, strict=True))

@@ -138,9 +138,12 @@ def _function(lines: list[str], arena_size: int, more: str = "") -> str:
         f"const {kind}*, const int*, const {kind}*, const int*, const {kind}*, {kind}*, const int*);"
         for letter, kind in (("s", "float"), ("d", "double"))
     ]
-    begin = [f'extern "C" void {ENTRY}(void** arguments, void* sgemm, void* dgemm{more}) {{']
-    memory = [f"char* const arena = (char*)std::aligned_alloc({ALIGNMENT}, {max(arena_size, ALIGNMENT)});"]
-    return "\n".join([HEADER, FUNCTIONS, *kinds, *begin, *memory, *lines, "std::free(arena);", "}", ""])
+    begin = [f'extern "C" EXPORTED void {ENTRY}(void** arguments, void* sgemm, void* dgemm{more}) {{']
+    memory = [
+        f"char* const memory = (char*)malloc({arena_size + ALIGNMENT});",
+        f"char* const arena = memory + ({ALIGNMENT} - (uintptr_t)memory % {ALIGNMENT});",
+    ]
+    return "\n".join([HEADER, FUNCTIONS, *kinds, *begin, *memory, *lines, "free(memory);", "}", ""])
 
 
 def _argument(number: int, node: Node, is_constant: bool) -> View:
