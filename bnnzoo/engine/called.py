@@ -67,7 +67,24 @@ _OF_TORCH = (
     ),
     *("rsub.Scalar", "select.int", "sigmoid.default", "sign.default", "sin.default", "sqrt.default", "square.default"),
     *("squeeze.dim", "stack.default", "sub.Tensor", "sum.default", "sum.dim_IntList", "t.default", "tanh.default"),
-    *("transpose.int", "unsqueeze.default", "where.self", "xlogy.Tensor"),
+    *(
+        "transpose.int",
+        "unsqueeze.default",
+        "where.self",
+        "xlogy.Tensor",
+        "all.dim",
+        "bitwise_and.Scalar",
+        "cat.default",
+    ),
+    *(
+        "bitwise_or.Scalar",
+        "bitwise_xor.Scalar",
+        "bitwise_xor.Tensor",
+        "index_put.default",
+        "logaddexp.default",
+        "mul.Scalar",
+    ),
+    *("remainder.Scalar", "split_with_sizes.default", "unbind.int"),
 )
 _OF_TENSORS = ("expand.default", "view.default")
 

@@ -6,6 +6,7 @@ import torch
 from bnnzoo.engine.called import FUNCTIONS, as_called
 from bnnzoo.engine.graphs import trace
 from bnnzoo.engine.lowered import Lowered
+from bnnzoo.engine.pytree import tree_leaves
 
 X = torch.linspace(0.1, 2.0, 12, dtype=torch.float64).reshape(3, 4)
 WHOLE = torch.arange(12).reshape(3, 4)
@@ -15,7 +16,13 @@ OTHERS = {  # what an operation takes besides X, where that is not X again
     "mm": (X, X.T),
     "bitwise_and": (WHOLE, WHOLE + 1),
     "bitwise_or": (WHOLE, WHOLE + 1),
+    "bitwise_xor": (WHOLE, WHOLE + 1),
     "bitwise_not": (WHOLE,),
+    "all": (X > 1, 1),
+    "cat": ([X, X + 1], 1),
+    "index_put": (X, [torch.tensor([1, 0])], X[:2]),
+    "split_with_sizes": (X, [1, 2], 0),
+    "unbind": (X, 1),
     "gather": (X, 1, WHOLE % 4),
     "where": (X > 1, X, -X),
     "stack": ([X, X + 1], 1),
@@ -50,12 +57,15 @@ def test_a_function_does_what_its_operation_does(operation: object) -> None:
         given = tuple(
             0.7 if str(each.type) == "number" else [1] if "List" in str(each.type) else X for each in required
         )
+    if overload == "Scalar" and name.startswith("bitwise"):
+        given = (WHOLE, 6)
     if overload == "dim":
         given = (X > 1, 1) if name == "any" else OTHERS.get(name, (X, [1]))
     if overload == "dim_IntList":
         given = (X, [1], True)
-    found, expected = FUNCTIONS[operation](*given), operation(*given)  # type: ignore[operator]
-    assert torch.equal(found, expected) and found.dtype == expected.dtype and found.stride() == expected.stride()
+    found, expected = (tree_leaves(each(*given)) for each in (FUNCTIONS[operation], operation))  # type: ignore[operator]
+    for a, b in zip(found, expected, strict=True):
+        assert torch.equal(a, b) and a.dtype == b.dtype and a.stride() == b.stride()
 
 
 def test_graph_is_the_same_to_the_bit() -> None:
