@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from bnnzoo.core.arguments import argument_names, positional
+from bnnzoo.core.arguments import argument_names
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.labels import in_fitted_order, refuse_unaligned_rows
 from bnnzoo.core.posterior import Posterior
@@ -55,10 +55,9 @@ def refuse_not_positive(name: str, value: object) -> None:
         raise ValueError(f"{name}={value}; write a positive number.")
 
 
-def in_order(posterior: Posterior, data: Data, named: dict[str, Any]) -> Data:
-    """Return arguments in the order of the model's, with the columns of data frames in the order of the fit."""
+def in_order(posterior: Posterior, data: Data) -> Data:
+    """Return arguments by position with the columns of data frames in the order of the fit."""
     model = posterior.density.model
-    data = positional(model, data, named)
     names = argument_names(model, len(data))
     refuse_unaligned_rows(data, names)
     _refuse_left_out(posterior.density, data)

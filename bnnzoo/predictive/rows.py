@@ -13,6 +13,7 @@ from bnnzoo.core.conditioned import PredictiveDensity
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.minibatch import as_tensors, select
 from bnnzoo.core.misfits import explaining_misfits, refuse_no_rows
+from bnnzoo.core.outcomes import not_observed
 from bnnzoo.core.reading import conformed
 from bnnzoo.core.replay import Node
 from bnnzoo.core.sizes import refuse_beyond_memory
@@ -228,6 +229,8 @@ def _inputs(model: Model, rows: Rows) -> tuple[Arrays, dict[str, list[str]]]:
     columns: dict[str, list[str]] = {}
     for name, value, raw in zip(argument_names(model, len(rows.data)), rows.data, rows.raw, strict=True):
         if not isinstance(value, Tensor) or any(_same(value, y) for y in rows.observed.values()):
+            continue
+        if name in not_observed(model):
             continue
         arrays[name] = value.detach().cpu().numpy()
         if hasattr(raw, "columns"):

@@ -13,7 +13,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.streamed import StreamedDensity
 from bnnzoo.inference.optimise.lbfgs import lbfgs
 
-__all__ = ["MAX_ELEMENTS", "Frame", "frames_near", "stacked"]
+__all__ = ["MAX_ELEMENTS", "Frame", "frames_near", "gaussian_at", "stacked"]
 
 MAX_PARAMS, MAX_ELEMENTS = 300, 2**24
 """Beyond which curvature is not computed: parameters, and parameters times observations."""
@@ -68,15 +68,29 @@ def frames_near(density: LogDensity, start: Tensor) -> Frame | None:
     ----------
     Zhang, Carpenter, Gelman and Vehtari (2022), Pathfinder: parallel quasi-Newton variational inference, JMLR 23.
     """
-    size = density.num_params
-    if density.networks or isinstance(density, StreamedDensity) or size > MAX_PARAMS:
-        return None
-    if size * density.num_data > MAX_ELEMENTS:
+    if not _has_curvature(density):
         return None
     evaluate = density.value_and_grad.specialize(start[:1], *density.data, num_calls=2 * LBFGS_STEPS)
     found = [_frame(density, lambda theta: evaluate(theta, *density.data), row) for row in start]
     frames = [frame for frame in found if frame is not None]
     return stacked(frames) if len(frames) == len(found) else None
+
+
+def gaussian_at(density: LogDensity, theta: Tensor) -> Frame | None:
+    """Return the Gaussian at ``theta[P]`` whose precision is minus the Hessian, eigenvalues by their size.
+
+    Returns
+    -------
+    Frame or None
+        None where :func:`frames_near` would return it.
+    """
+    return _laplace(density, theta) if _has_curvature(density) else None
+
+
+def _has_curvature(density: LogDensity) -> bool:
+    size = density.num_params
+    is_small = size <= MAX_PARAMS and size * density.num_data <= MAX_ELEMENTS
+    return is_small and not density.networks and not isinstance(density, StreamedDensity)
 
 
 type _Evaluate = Callable[[Tensor], tuple[Tensor, Tensor]]

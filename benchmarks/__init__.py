@@ -1,0 +1,1 @@
+"""Scripts that measure, and their results."""
