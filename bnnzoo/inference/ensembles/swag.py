@@ -178,7 +178,9 @@ def gaussians(swag: SWAG, num_members: int, density: LogDensity, context: FitCon
     method = _completed(swag, density.num_data)
     if swag.batch_size is None:  # a number that the user has not written
         assert method.batch_size is not None
-        refuse_dependent_parts(density, method.batch_size, f"SWAG, whose default is batch_size={method.batch_size} here,")
+        refuse_dependent_parts(
+            density, method.batch_size, f"SWAG, whose default is batch_size={method.batch_size} here,"
+        )
     start = starting_points(_with_members(swag.init, num_members), num_members, density, context, trains=True)
     if method.learning_rate is None:
         assert method.batch_size is not None

@@ -13,7 +13,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.streamed import StreamedDensity
 from bnnzoo.inference.optimise.lbfgs import lbfgs
 
-__all__ = ["MAX_ELEMENTS", "Frame", "frames_near", "gaussian_at", "stacked"]
+__all__ = ["MAX_ELEMENTS", "Frame", "frames_near", "gaussian_at", "stacked", "uphill"]
 
 MAX_PARAMS, MAX_ELEMENTS = 300, 2**24
 """Beyond which curvature is not computed: parameters, and parameters times observations."""
@@ -85,6 +85,16 @@ def gaussian_at(density: LogDensity, theta: Tensor) -> Frame | None:
         None where :func:`frames_near` would return it.
     """
     return _laplace(density, theta) if _has_curvature(density) else None
+
+
+def uphill(density: LogDensity, theta: Tensor) -> Tensor:
+    """Return where Newton's method ends from ``theta[P]``, uphill also where the Hessian is indefinite.
+
+    ``theta`` itself where :func:`frames_near` would return None.
+    """
+    if not _has_curvature(density):
+        return theta
+    return _newton(density, lambda rows: density.value_and_grad(rows, *density.data), theta)
 
 
 def _has_curvature(density: LogDensity) -> bool:

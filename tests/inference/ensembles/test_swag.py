@@ -274,5 +274,7 @@ def test_a_default_batch_that_cuts_what_is_no_row_is_told_as_such() -> None:
         eta = pyro.sample("eta", dist.Normal(torch.zeros(8), 1.0).to_event(1))
         pyro.sample("y", dist.Normal(mu + tau * eta, 10.0), obs=y)
 
-    with pytest.raises(ModelError, match=r"SWAG, whose default is batch_size=2 here, cuts the rows of the model's arguments"):
+    with pytest.raises(
+        ModelError, match=r"SWAG, whose default is batch_size=2 here, cuts the rows of the model's arguments"
+    ):
         fit(schools, SWAG(), torch.linspace(-3, 28, 8))
