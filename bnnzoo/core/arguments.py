@@ -8,7 +8,7 @@ from torch import nn
 
 from bnnzoo.core.types import Data, Model
 
-__all__ = ["argument_names", "positional", "refuse_names_of_settings"]
+__all__ = ["argument_names", "parameters_of", "positional", "refuse_names_of_settings"]
 
 BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -21,7 +21,7 @@ def argument_names(model: Model, count: int) -> list[str]:
     >>> argument_names(lambda x, y=None: None, 2)
     ['x', 'y']
     """
-    names = [parameter.name for parameter in _parameters(model) if parameter.kind in BY_POSITION]
+    names = [parameter.name for parameter in parameters_of(model)]
     return [*names, *(f"argument_{i}" for i in range(len(names), count))][:count]
 
 
@@ -41,7 +41,7 @@ def positional(model: Model, args: Data, kwargs: Mapping[str, Any]) -> Data:
     if not kwargs:
         _refuse_missing(model, len(args))
         return args
-    parameters = [parameter for parameter in _parameters(model) if parameter.kind in BY_POSITION]
+    parameters = parameters_of(model)
     names = [parameter.name for parameter in parameters]
     for name in kwargs:
         if name not in names:
@@ -87,7 +87,7 @@ def refuse_names_of_settings(
     --------
     >>> refuse_names_of_settings("fit", lambda x, seed=0: None, (1, 7), {}, {"seed": True})
     """
-    names = argument_names(model, len(_parameters(model)))
+    names = argument_names(model, len(parameters_of(model)))
     last = max((names.index(name) for name in kwargs if name in names), default=-1)
     for place, name in enumerate(names[len(args) :], len(args)):
         if name in changed and (changed[name] or place < last):
@@ -98,7 +98,7 @@ def refuse_names_of_settings(
 
 
 def _refuse_missing(model: Model, count: int) -> None:
-    parameters = [parameter for parameter in _parameters(model) if parameter.kind in BY_POSITION]
+    parameters = parameters_of(model)
     missing = [repr(each.name) for each in parameters[count:] if each.default is inspect.Parameter.empty]
     if missing:
         raise TypeError(
@@ -108,8 +108,10 @@ def _refuse_missing(model: Model, count: int) -> None:
         )
 
 
-def _parameters(model: Model) -> list[inspect.Parameter]:
+def parameters_of(model: Model) -> list[inspect.Parameter]:
+    """Return the arguments that a model takes by position."""
     try:
-        return list(inspect.signature(model.forward if isinstance(model, nn.Module) else model).parameters.values())
+        found = inspect.signature(model.forward if isinstance(model, nn.Module) else model).parameters.values()
     except (TypeError, ValueError):  # a callable without a signature, such as one written in C
         return []
+    return [parameter for parameter in found if parameter.kind in BY_POSITION]

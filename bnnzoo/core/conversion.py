@@ -20,7 +20,7 @@ class DataError(ValueError):
     """An argument of the model holds data it cannot be fitted to; the message names the argument, row and column."""
 
 
-def as_tensor(value: Any, argument: str, dtype: torch.dtype, device: torch.device) -> Any:
+def as_tensor(value: Any, argument: str, dtype: torch.dtype, device: torch.device, *, gaps: bool = False) -> Any:
     """Return a tensor of finite numbers, detached; or the value itself if it is nothing that holds numbers.
 
     Parameters
@@ -34,6 +34,8 @@ def as_tensor(value: Any, argument: str, dtype: torch.dtype, device: torch.devic
     dtype : torch.dtype
         For floating-point values; integers and booleans keep their kind, small integers are widened.
     device : torch.device
+    gaps : bool
+        Whether values may be missing, for a model that fills or masks them itself.
 
     Raises
     ------
@@ -50,18 +52,18 @@ def as_tensor(value: Any, argument: str, dtype: torch.dtype, device: torch.devic
     else:
         _refuse_containers(value, argument)
         if not _holds_numbers(value):
-            return _with_tensors_within(value, argument, dtype, device)
+            return _with_tensors_within(value, argument, dtype, device, gaps)
         tensor = torch.from_numpy(_numbers(value, argument))
     kind = dtype if tensor.is_floating_point() else torch.int64 if tensor.dtype in SMALL else None
     tensor = tensor.to(device=device, dtype=kind)
-    _refuse_not_finite(tensor, value, argument)
+    _refuse_not_finite(tensor, value, argument, gaps)
     return tensor
 
 
-def _with_tensors_within(value: Any, argument: str, dtype: torch.dtype, device: torch.device) -> Any:
+def _with_tensors_within(value: Any, argument: str, dtype: torch.dtype, device: torch.device, gaps: bool) -> Any:
     """Return a mapping, tuple or list whose arrays are tensors; the value itself where there is nothing to convert."""
     if isinstance(value, dict):
-        found = {key: as_tensor(each, f"{argument}[{key!r}]", dtype, device) for key, each in value.items()}
+        found = {key: as_tensor(each, f"{argument}[{key!r}]", dtype, device, gaps=gaps) for key, each in value.items()}
         if all(found[key] is each for key, each in value.items()):
             return value
         converted = copy(value)  # keeps its kind, an OrderedDict for instance
@@ -71,7 +73,9 @@ def _with_tensors_within(value: Any, argument: str, dtype: torch.dtype, device: 
         return value
     fields = getattr(value, "_fields", None)
     names = [f".{name}" for name in fields] if fields else [f"[{place}]" for place in range(len(value))]
-    items = [as_tensor(each, f"{argument}{name}", dtype, device) for name, each in zip(names, value, strict=True)]
+    items = [
+        as_tensor(each, f"{argument}{name}", dtype, device, gaps=gaps) for name, each in zip(names, value, strict=True)
+    ]
     if all(new is old for new, old in zip(items, value, strict=True)):
         return value
     return type(value)(*items) if fields else type(value)(items)
@@ -184,17 +188,22 @@ def _advice(array: NDArray[Any]) -> str:
     return "Encode it as numbers: labels of groups or classes with pandas.factorize, columns of a matrix with pandas.get_dummies"
 
 
-def _refuse_not_finite(tensor: Tensor, value: Any, argument: str) -> None:
-    if not tensor.is_floating_point() or bool(torch.isfinite(tensor).all()):
+def _refuse_not_finite(tensor: Tensor, value: Any, argument: str, gaps: bool) -> None:
+    if not tensor.is_floating_point():
         return
-    where = torch.nonzero(~torch.isfinite(tensor))[0].tolist()
+    bad = torch.isinf(tensor) if gaps else ~torch.isfinite(tensor)
+    if not bool(bad.any()):
+        return
+    where = torch.nonzero(bad)[0].tolist()
     names = ["row", "column", *(f"axis {i}" for i in range(2, len(where)))]
     spot = ", ".join(f"{name} {index}" for name, index in zip(names, where, strict=False))
     if len(where) == 2 and hasattr(value, "columns"):
         spot += f" ({str(list(value.columns)[where[1]])!r})"
     number = tensor[tuple(where)].item()
     raise _refused(
-        argument, f"holds {number} at {spot or 'its only entry'}", "Remove or impute missing values before fitting"
+        argument,
+        f"holds {number} at {spot or 'its only entry'}",
+        "Remove or impute missing values before fitting, or let the model fill or mask them",
     )
 
 

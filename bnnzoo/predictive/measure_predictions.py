@@ -19,6 +19,7 @@ from bnnzoo.predictive.bands import Prediction, measured
 from bnnzoo.predictive.kept import kept_of
 from bnnzoo.predictive.labels import Labels
 from bnnzoo.predictive.latent import draw
+from bnnzoo.predictive.left_out import completed
 from bnnzoo.predictive.linearized import row_densities
 
 __all__ = ["measure_predictions"]
@@ -80,7 +81,8 @@ def measure_predictions(
         )
     refuse_not_positive("num_draws", num_draws)
     refuse_factors_alone(posterior.density)
-    raw, draws = in_order(posterior, data, named), draw(posterior, num_draws, seed)
+    posterior, data = completed(posterior, data, named)
+    raw, draws = in_order(posterior, data), draw(posterior, num_draws, seed)
     labels = Labels.of(posterior.density)
     rows = Prediction(draws, raw, row_densities(posterior, linearized), kept_of(keep), labels)
     return measured(rows, measure, datatree.fit_attributes(posterior.info, draws.seed))

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import xarray as xr
 
+from bnnzoo.core.arguments import positional
 from bnnzoo.core.conditioned import PredictiveDensity
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.layer_chain import layer_chain
@@ -30,6 +31,7 @@ from bnnzoo.predictive.bands import Prediction, renamed
 from bnnzoo.predictive.kept import ROW_GROUPS, Kept, kept_of, refuse_unknown
 from bnnzoo.predictive.labels import Coords, Dims, Labels
 from bnnzoo.predictive.latent import Drawn, deterministics, draw, latent_groups
+from bnnzoo.predictive.left_out import completed
 from bnnzoo.predictive.linearized import row_densities, rows_density
 from bnnzoo.predictive.new_rows import check_new_rows
 from bnnzoo.predictive.prior import beside_posterior
@@ -127,7 +129,8 @@ def posterior_predictive(
     refuse_not_positive("num_prior_draws", num_prior_draws)
     draws, labels = draw(posterior, num_draws, seed), Labels.of(posterior.density, dims, coords)
     densities = row_densities(posterior, linearized, "training")
-    rows = Rows.of(rows_density(posterior, densities), draws.flat[0], in_order(posterior, data, named), chunk_size)
+    training = in_order(posterior, positional(posterior.density.model, data, named))
+    rows = Rows.of(rows_density(posterior, densities), draws.flat[0], training, chunk_size)
     if missing := [name for name in posterior.density.observed if name not in rows.observed]:
         raise ValueError(
             f"posterior_predictive needs the training data with its observations, but site {missing[0]!r} has none: "
@@ -166,9 +169,10 @@ def predict(
     posterior : Posterior
         From :func:`bnnzoo.fit`.
     *data
-        The arguments of the model for new rows. Leave the observations out, or pass None for them where the model has
-        no default; with observations the tree also has their log density. Memory-mapped and zarr arrays and torch datasets
-        are read some rows at a time.
+        The arguments of the model for new rows. Leave the observations out: a model without a default for them gets None or, if
+        it cannot take None, observations of the fit that it does not observe. So may numbers of rows be left out. With
+        observations the tree also has their log density. Memory-mapped and zarr arrays and torch datasets are read some rows at
+        a time.
     num_draws, seed, weights, chunk_size, linearized, dims, coords
         As for :func:`posterior_predictive`.
     store : str or Path, optional
@@ -191,8 +195,8 @@ def predict(
     Raises
     ------
     ValueError
-        If an argument is out of range, the likelihood is made of ``pyro.factor`` sites alone, the store exists, or the tree would
-        not fit into the memory that is free.
+        If an argument is out of range, the likelihood is made of ``pyro.factor`` sites alone, the store exists, the tree would
+        not fit into the memory that is free, or a model without a default for observations computes with them.
 
     Examples
     --------
@@ -209,7 +213,8 @@ def predict(
     refuse_not_positive("num_draws", num_draws)
     refuse_not_positive("chunk_size", chunk_size)
     refuse_factors_alone(posterior.density)
-    kept, raw = kept_of(keep), in_order(posterior, data, named)
+    posterior, data = completed(posterior, data, named)
+    kept, raw = kept_of(keep), in_order(posterior, data)
     if store is not None:
         refuse_store(Path(store))
     draws, labels = draw(posterior, num_draws, seed), Labels.of(posterior.density, dims, coords)

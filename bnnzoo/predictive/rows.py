@@ -13,7 +13,8 @@ from bnnzoo.core.conditioned import PredictiveDensity
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.minibatch import as_tensors, select
 from bnnzoo.core.misfits import explaining_misfits, refuse_no_rows
-from bnnzoo.core.reading import conformed
+from bnnzoo.core.outcomes import not_observed
+from bnnzoo.core.reading import conformed, has_gaps
 from bnnzoo.core.replay import Node
 from bnnzoo.core.sizes import refuse_beyond_memory
 from bnnzoo.core.terms import moments_of, pointwise_of
@@ -89,7 +90,7 @@ class Rows:
 
 def new_data(density: LogDensity, raw: Data) -> Data:
     """Return arguments for new rows as tensors; refuse inputs of another width than those the model was fitted to."""
-    return as_fitted(density, as_tensors(raw, density.dtype, density.device))
+    return as_fitted(density, as_tensors(raw, density.dtype, density.device, gaps=has_gaps(density.data)))
 
 
 def as_fitted(density: LogDensity, given: Data) -> Data:
@@ -229,6 +230,8 @@ def _inputs(model: Model, rows: Rows) -> tuple[Arrays, dict[str, list[str]]]:
     for name, value, raw in zip(argument_names(model, len(rows.data)), rows.data, rows.raw, strict=True):
         if not isinstance(value, Tensor) or any(_same(value, y) for y in rows.observed.values()):
             continue
+        if name in not_observed(model):
+            continue
         arrays[name] = value.detach().cpu().numpy()
         if hasattr(raw, "columns"):
             columns[name] = [str(column) for column in raw.columns]
@@ -237,7 +240,7 @@ def _inputs(model: Model, rows: Rows) -> tuple[Arrays, dict[str, list[str]]]:
 
 def _same(a: Tensor, b: Tensor) -> bool:
     # a likelihood may have cast the observation, so the kinds need not agree
-    return a.shape == b.shape and bool((a == b).all())
+    return a.shape == b.shape and bool((a.nan_to_num() == b.nan_to_num()).all())
 
 
 def _refuse_other_widths(data: Data, fitted: Data) -> None:
