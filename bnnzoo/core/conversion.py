@@ -20,7 +20,7 @@ class DataError(ValueError):
     """An argument of the model holds data it cannot be fitted to; the message names the argument, row and column."""
 
 
-def as_tensor(value: Any, argument: str, dtype: torch.dtype, device: torch.device) -> Any:
+def as_tensor(value: Any, argument: str, dtype: torch.dtype, device: torch.device, *, owned: bool = False) -> Any:
     """Return a tensor of finite numbers, detached; or the value itself if it is nothing that holds numbers.
 
     Parameters
@@ -34,6 +34,8 @@ def as_tensor(value: Any, argument: str, dtype: torch.dtype, device: torch.devic
     dtype : torch.dtype
         For floating-point values; integers and booleans keep their kind, small integers are widened.
     device : torch.device
+    owned : bool
+        Copy tensors that need no conversion, too, so that a change in place does not reach the result.
 
     Raises
     ------
@@ -50,18 +52,20 @@ def as_tensor(value: Any, argument: str, dtype: torch.dtype, device: torch.devic
     else:
         _refuse_containers(value, argument)
         if not _holds_numbers(value):
-            return _with_tensors_within(value, argument, dtype, device)
+            return _with_tensors_within(value, argument, dtype, device, owned)
         tensor = torch.from_numpy(_numbers(value, argument))
     kind = dtype if tensor.is_floating_point() else torch.int64 if tensor.dtype in SMALL else None
-    tensor = tensor.to(device=device, dtype=kind)
+    tensor = tensor.to(device=device, dtype=kind, copy=owned and isinstance(value, Tensor))
     _refuse_not_finite(tensor, value, argument)
     return tensor
 
 
-def _with_tensors_within(value: Any, argument: str, dtype: torch.dtype, device: torch.device) -> Any:
+def _with_tensors_within(value: Any, argument: str, dtype: torch.dtype, device: torch.device, owned: bool) -> Any:
     """Return a mapping, tuple or list whose arrays are tensors; the value itself where there is nothing to convert."""
     if isinstance(value, dict):
-        found = {key: as_tensor(each, f"{argument}[{key!r}]", dtype, device) for key, each in value.items()}
+        found = {
+            key: as_tensor(each, f"{argument}[{key!r}]", dtype, device, owned=owned) for key, each in value.items()
+        }
         if all(found[key] is each for key, each in value.items()):
             return value
         converted = copy(value)  # keeps its kind, an OrderedDict for instance
@@ -71,7 +75,10 @@ def _with_tensors_within(value: Any, argument: str, dtype: torch.dtype, device: 
         return value
     fields = getattr(value, "_fields", None)
     names = [f".{name}" for name in fields] if fields else [f"[{place}]" for place in range(len(value))]
-    items = [as_tensor(each, f"{argument}{name}", dtype, device) for name, each in zip(names, value, strict=True)]
+    items = [
+        as_tensor(each, f"{argument}{name}", dtype, device, owned=owned)
+        for name, each in zip(names, value, strict=True)
+    ]
     if all(new is old for new, old in zip(items, value, strict=True)):
         return value
     return type(value)(*items) if fields else type(value)(items)

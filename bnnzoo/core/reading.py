@@ -53,7 +53,7 @@ def read_model(
     >>> [value.dtype for value in density.data]
     [torch.float32, torch.int64]
     """
-    tensors = as_tensors(data, dtype, device)
+    tensors = as_tensors(data, dtype, device, owned=True)
     refuse_no_rows(model, tensors)
     errors: list[Exception] = []
     for converted in (tensors, *_with_whole_numbers_converted(tensors, dtype)):

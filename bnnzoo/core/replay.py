@@ -59,6 +59,8 @@ class _Given(Messenger):
 
     def _pyro_sample(self, msg: Node) -> None:
         if is_subsample(msg):
+            if msg["value"] is None:  # the rows are those that are given: a random choice could not be batched
+                msg["value"], msg["done"] = torch.arange(_plate_rows(msg["fn"])), True
             return
         self.reached = msg["name"]
         if msg["name"] in self.observed and msg["value"] is None:
@@ -76,6 +78,11 @@ class _Given(Messenger):
             "is_observed"
         ]:  # torch draws normal numbers in place where gradients may follow, which vmap refuses
             msg["value"], msg["done"] = msg["fn"].sample(), True
+
+
+def _plate_rows(plate: Any) -> int:
+    """Return how many rows a plate sees: all, or Pyro's ``subsample_size`` of them."""
+    return plate.size if plate.subsample_size is None else min(plate.size, plate.subsample_size)
 
 
 class _Discovery(Messenger):

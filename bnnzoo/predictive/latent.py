@@ -8,6 +8,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
+from bnnzoo.core.changes import warn_of_changed_model
 from bnnzoo.core.conditioned import PredictsGivenData
 from bnnzoo.core.posterior import Draws, Posterior
 from bnnzoo.core.prior_terms import log_jacobian, prior_terms
@@ -73,6 +74,7 @@ def draw(posterior: Posterior, num_draws: int | None, seed: int | None) -> Drawn
         check_argument("predict", "seed", seed, Seed)
     seed = posterior.info.seed if seed is None else seed
     density = posterior.density
+    warn_of_changed_model(density)
     if num_draws is not None:
         refuse_beyond_memory(
             float(num_draws) * density.num_params * density.dtype.itemsize,
