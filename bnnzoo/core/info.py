@@ -43,8 +43,8 @@ class FitInfo(Stored):
     seconds : float
         Wall time of the fit.
     columns : mapping of str to tuple of str
-        Names of the columns of frames, of series, and of the dimensions of labelled arrays: at a prediction, columns and dimensions
-        are put in the same order by name.
+        Names of the columns of frames, of series, and of the dimensions of labelled arrays, which are put in the same order
+        by name at a prediction.
     has_atoms : bool
         Whether the posterior has point masses, as that of dropout does, and hence no density.
     """

@@ -1,11 +1,12 @@
 """Names of rows, columns and dimensions that come with frames and labelled arrays: kept at the fit, compared at predictions."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import Any
 
 import numpy as np
 
+from bnnzoo.core.arguments import leaves, parts_of
 from bnnzoo.core.minibatch import DataError
 from bnnzoo.core.types import Data
 
@@ -128,32 +129,12 @@ def _shown(label: Any) -> str:
 
 
 def _all_leaves(data: Data, names: Sequence[str]) -> list[tuple[str, Any]]:
-    return [leaf for name, value in zip(names, data, strict=True) for leaf in _leaves(name, value)]
-
-
-def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    parts = _parts(path, value)
-    if parts is None:
-        yield path, value
-        return
-    for inner, _, part in parts:
-        yield from _leaves(inner, part)
-
-
-def _parts(path: str, value: Any) -> list[tuple[str, Any, Any]] | None:
-    """Return what a mapping or sequence holds, with paths and keys; None for anything else, and for lists of numbers."""
-    if isinstance(value, dict):
-        return [(f"{path}[{key!r}]", key, part) for key, part in value.items()]
-    if isinstance(value, list | tuple) and not all(isinstance(part, int | float | list | None) for part in value):
-        fields = getattr(value, "_fields", None) or range(len(value))
-        paths = [f"{path}.{field}" if isinstance(field, str) else f"{path}[{field}]" for field in fields]
-        return list(zip(paths, range(len(value)), value, strict=True))
-    return None
+    return [leaf for name, value in zip(names, data, strict=True) for leaf in leaves(name, value)]
 
 
 def _mapped(path: str, value: Any, function: Callable[[str, Any], Any]) -> Any:
     """Return a value in which every leaf is replaced; the value itself where nothing changes."""
-    parts = _parts(path, value)
+    parts = parts_of(path, value)
     if parts is None:
         return function(path, value)
     found = [(key, _mapped(inner, part, function)) for inner, key, part in parts]

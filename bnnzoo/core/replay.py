@@ -20,7 +20,7 @@ from bnnzoo.core.broadcasting import broadcast_to_rows, broadcast_to_value
 from bnnzoo.core.filling import made_in_batches
 from bnnzoo.core.network import Network, evaluating
 from bnnzoo.core.numerics import NumericalFailure, failure_of
-from bnnzoo.core.pyro_networks import called_modules, mark_weights
+from bnnzoo.core.pyro_networks import called_modules, mark_weights, warn_of_attributes_of_rows
 from bnnzoo.core.seeds import word_of
 from bnnzoo.core.sites import ModelError, innermost, is_observation, is_subsample
 from bnnzoo.core.statements import explained, of_name_taken_twice, refuse_statement
@@ -214,6 +214,7 @@ def discover(
                     nodes = _nodes(model, data)
                 mark_weights(nodes, modules)
                 check(nodes)
+                warn_of_attributes_of_rows(nodes, modules)
                 return nodes
             except Exception as error:
                 if not is_numerical(error):

@@ -273,8 +273,8 @@ def _rows_of_a_pass(loader: Any) -> int:
         )
     if len(set(numbers := _numbers_of_rows(sampler))) < len(numbers):
         raise DataError(
-            f"Data refused: the loader's {type(sampler).__name__} gives some rows more than once a pass, so that they would count "
-            f"more often than others. Give it each row once."
+            f"Data refused: the loader's {type(sampler).__name__} gives some rows more than once a pass, so that they would "
+            f"count more often than others. Give it each row once."
         )
     if loader.drop_last and isinstance(sampler, SequentialSampler):  # which leaves the same rows out of every pass
         return len(sampler) // loader.batch_size * int(loader.batch_size)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from bnnzoo.core.arguments import argument_names, positional
+from bnnzoo.core.arguments import argument_names, positional, refuse_names_of_settings
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.labels import in_fitted_order, refuse_unaligned_rows
 from bnnzoo.core.posterior import Posterior
@@ -55,9 +55,14 @@ def refuse_not_positive(name: str, value: object) -> None:
         raise ValueError(f"{name}={value}; write a positive number.")
 
 
-def in_order(posterior: Posterior, data: Data, named: dict[str, Any]) -> Data:
-    """Return arguments in the order of the model's, with the columns of data frames in the order of the fit."""
+def in_order(posterior: Posterior, data: Data, named: dict[str, Any], function: str, **settings: object) -> Data:
+    """Return arguments in the order of the model's, with the columns of data frames in the order of the fit.
+
+    ``settings`` are those of the function that was called, which a model may have arguments of the name of.
+    """
     model = posterior.density.model
+    changed = {name: not (value is None or isinstance(value, str)) for name, value in settings.items()}
+    refuse_names_of_settings(function, model, data, named, changed)
     data = positional(model, data, named)
     names = argument_names(model, len(data))
     refuse_unaligned_rows(data, names)

@@ -80,7 +80,9 @@ def measure_predictions(
         )
     refuse_not_positive("num_draws", num_draws)
     refuse_factors_alone(posterior.density)
-    raw, draws = in_order(posterior, data, named), draw(posterior, num_draws, seed)
+    settings = {"measure": None, "num_draws": num_draws, "seed": seed, "linearized": linearized, "keep": keep}
+    raw = in_order(posterior, data, named, "measure_predictions", **settings)
+    draws = draw(posterior, num_draws, seed)
     labels = Labels.of(posterior.density)
     rows = Prediction(draws, raw, row_densities(posterior, linearized), kept_of(keep), labels)
     return measured(rows, measure, datatree.fit_attributes(posterior.info, draws.seed))

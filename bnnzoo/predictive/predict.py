@@ -125,9 +125,12 @@ def posterior_predictive(
             "bnnzoo.load(path, model, *data), or use predict(posterior, ...) for new data."
         )
     refuse_not_positive("num_prior_draws", num_prior_draws)
+    settings = {"num_draws": num_draws, "seed": seed, "weights": weights, "chunk_size": chunk_size, "dims": dims}
+    settings |= {"linearized": linearized, "coords": coords, "num_prior_draws": num_prior_draws}
+    raw = in_order(posterior, data, named, "posterior_predictive", **settings)
     draws, labels = draw(posterior, num_draws, seed), Labels.of(posterior.density, dims, coords)
     densities = row_densities(posterior, linearized, "training")
-    rows = Rows.of(rows_density(posterior, densities), draws.flat[0], in_order(posterior, data, named), chunk_size)
+    rows = Rows.of(rows_density(posterior, densities), draws.flat[0], raw, chunk_size)
     if missing := [name for name in posterior.density.observed if name not in rows.observed]:
         raise ValueError(
             f"posterior_predictive needs the training data with its observations, but site {missing[0]!r} has none: "
@@ -209,7 +212,14 @@ def predict(
     refuse_not_positive("num_draws", num_draws)
     refuse_not_positive("chunk_size", chunk_size)
     refuse_factors_alone(posterior.density)
-    kept, raw = kept_of(keep), in_order(posterior, data, named)
+    settings = {"num_draws": num_draws, "seed": seed, "weights": weights, "chunk_size": chunk_size, "dims": dims}
+    settings |= {
+        "linearized": linearized,
+        "coords": coords,
+        "store": None if store is None else Path(store),
+        "keep": keep,
+    }
+    kept, raw = kept_of(keep), in_order(posterior, data, named, "predict", **settings)
     if store is not None:
         refuse_store(Path(store))
     draws, labels = draw(posterior, num_draws, seed), Labels.of(posterior.density, dims, coords)

@@ -85,7 +85,7 @@ def test_predictions_through_a_network_that_has_changed_warn(change: Callable[[S
         bz.predict(posterior, X[:3, None])
     change(net)
     for call in (lambda: bz.predict(posterior, X[:3, None]), lambda: bz.to_datatree(posterior)):
-        with pytest.warns(ModelWarning, match=r"no longer what was fitted: the log likelihood .* was .* Fit again, change a copy"):
+        with pytest.warns(ModelWarning, match=r"no longer what was fitted: the log likelihood .* change a copy"):
             call()
     again = bz.fit(supervised, method, X[:, None], Y, progress=False, dtype=torch.float64)
     with quiet():
