@@ -125,7 +125,8 @@ def posterior_predictive(
             "bnnzoo.load(path, model, *data), or use predict(posterior, ...) for new data."
         )
     refuse_not_positive("num_prior_draws", num_prior_draws)
-    settings = {"num_draws": num_draws, "seed": seed, "weights": weights, "chunk_size": chunk_size, "dims": dims}
+    settings: dict[str, object] = {"num_draws": num_draws, "seed": seed, "weights": weights}
+    settings |= {"chunk_size": chunk_size, "dims": dims}
     settings |= {"linearized": linearized, "coords": coords, "num_prior_draws": num_prior_draws}
     raw = in_order(posterior, data, named, "posterior_predictive", **settings)
     draws, labels = draw(posterior, num_draws, seed), Labels.of(posterior.density, dims, coords)
@@ -212,7 +213,8 @@ def predict(
     refuse_not_positive("num_draws", num_draws)
     refuse_not_positive("chunk_size", chunk_size)
     refuse_factors_alone(posterior.density)
-    settings = {"num_draws": num_draws, "seed": seed, "weights": weights, "chunk_size": chunk_size, "dims": dims}
+    settings: dict[str, object] = {"num_draws": num_draws, "seed": seed, "weights": weights}
+    settings |= {"chunk_size": chunk_size, "dims": dims}
     settings |= {
         "linearized": linearized,
         "coords": coords,

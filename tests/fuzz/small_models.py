@@ -52,8 +52,8 @@ SCALARS: dict[str, Callable[[], Any]] = {
     "Cauchy": lambda: dist.Cauchy(0.0, 0.3),
     "chi-squared": lambda: dist.Chi2(3.0),
     "asymmetric Laplace": lambda: dist.AsymmetricLaplace(torch.tensor(0.0), torch.tensor(0.5), torch.tensor(1.5)),
-    "shifted": lambda: dist.TransformedDistribution(
-        dist.Normal(0.0, 0.5), [dist.transforms.ExpTransform(), dist.transforms.AffineTransform(0.2, 1.5)]
+    "scaled log-normal": lambda: dist.TransformedDistribution(
+        dist.Normal(0.0, 0.5), [dist.transforms.AffineTransform(0.2, 1.5), dist.transforms.ExpTransform()]
     ),
     "logit-normal": lambda: dist.TransformedDistribution(dist.Normal(0.0, 1.0), [dist.transforms.SigmoidTransform()]),
     "masked mixture": lambda: dist.MaskedMixture(
@@ -296,7 +296,7 @@ REPARAMETRISED = {
     "centred": ("normal", "independent", "expanded"),
     "non-centred": ("normal", "independent", "expanded"),
     "half": ("normal", "independent", "expanded"),
-    "transform": ("log-normal", "transformed", "shifted", "logit-normal"),
+    "transform": ("log-normal", "transformed", "scaled log-normal", "logit-normal"),
     "split": ("independent", "expanded", "multivariate"),
     "haar": ("independent", "expanded", "multivariate"),
     "cosine": ("independent", "expanded", "multivariate"),
@@ -367,6 +367,6 @@ def _drawn(outcome: Outcome, x: Tensor) -> Tensor:
 
 
 def _within(y: Tensor) -> Tensor:
-    if y.ndim > 1 and torch.allclose(y.sum(-1), torch.ones(())):  # of a simplex
+    if y.ndim > 1 and torch.allclose(y.sum(-1).double(), torch.ones((), dtype=torch.float64)):  # of a simplex
         return y
     return y.clamp(1e-3, 1 - 1e-3) if bool(((y >= 0) & (y <= 1)).all()) and bool((y != y.round()).any()) else y
