@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from bnnzoo.core.arguments import positional
+from bnnzoo.core.changes import remember_model
 from bnnzoo.core.covariance import Dense, Diagonal, Embedded, Kronecker, LowRankPlusDiagonal, LowRankPrecision
 from bnnzoo.core.minibatch import usable_device
 from bnnzoo.core.posterior import Draws, Gaussian, Mixture, Posterior
@@ -103,5 +104,6 @@ def load(
     fit = open_fit(Path(path))
     given = positional(model, data, named) if data or named else ()  # a file may be loaded without its data
     density = fit.density(model, given, usable_device(device))
+    remember_model(density)
     found: Posterior = fit.posterior(density, KINDS, guide)
     return found

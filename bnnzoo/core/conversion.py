@@ -20,7 +20,9 @@ class DataError(ValueError):
     """An argument of the model holds data it cannot be fitted to; the message names the argument, row and column."""
 
 
-def as_tensor(value: Any, argument: str, dtype: torch.dtype, device: torch.device, *, gaps: bool = False) -> Any:
+def as_tensor(
+    value: Any, argument: str, dtype: torch.dtype, device: torch.device, *, gaps: bool = False, owned: bool = False
+) -> Any:
     """Return a tensor of finite numbers, detached; or the value itself if it is nothing that holds numbers.
 
     Parameters
@@ -36,6 +38,8 @@ def as_tensor(value: Any, argument: str, dtype: torch.dtype, device: torch.devic
     device : torch.device
     gaps : bool
         Whether values may be missing, for a model that fills or masks them itself.
+    owned : bool
+        Copy tensors that need no conversion, too, so that a change in place does not reach the result.
 
     Raises
     ------
@@ -52,18 +56,23 @@ def as_tensor(value: Any, argument: str, dtype: torch.dtype, device: torch.devic
     else:
         _refuse_containers(value, argument)
         if not _holds_numbers(value):
-            return _with_tensors_within(value, argument, dtype, device, gaps)
+            return _with_tensors_within(value, argument, dtype, device, gaps, owned)
         tensor = torch.from_numpy(_numbers(value, argument))
     kind = dtype if tensor.is_floating_point() else torch.int64 if tensor.dtype in SMALL else None
-    tensor = tensor.to(device=device, dtype=kind)
+    tensor = tensor.to(device=device, dtype=kind, copy=owned and isinstance(value, Tensor))
     _refuse_not_finite(tensor, value, argument, gaps)
     return tensor
 
 
-def _with_tensors_within(value: Any, argument: str, dtype: torch.dtype, device: torch.device, gaps: bool) -> Any:
+def _with_tensors_within(
+    value: Any, argument: str, dtype: torch.dtype, device: torch.device, gaps: bool, owned: bool
+) -> Any:
     """Return a mapping, tuple or list whose arrays are tensors; the value itself where there is nothing to convert."""
     if isinstance(value, dict):
-        found = {key: as_tensor(each, f"{argument}[{key!r}]", dtype, device, gaps=gaps) for key, each in value.items()}
+        found = {
+            key: as_tensor(each, f"{argument}[{key!r}]", dtype, device, gaps=gaps, owned=owned)
+            for key, each in value.items()
+        }
         if all(found[key] is each for key, each in value.items()):
             return value
         converted = copy(value)  # keeps its kind, an OrderedDict for instance
@@ -74,7 +83,8 @@ def _with_tensors_within(value: Any, argument: str, dtype: torch.dtype, device: 
     fields = getattr(value, "_fields", None)
     names = [f".{name}" for name in fields] if fields else [f"[{place}]" for place in range(len(value))]
     items = [
-        as_tensor(each, f"{argument}{name}", dtype, device, gaps=gaps) for name, each in zip(names, value, strict=True)
+        as_tensor(each, f"{argument}{name}", dtype, device, gaps=gaps, owned=owned)
+        for name, each in zip(names, value, strict=True)
     ]
     if all(new is old for new, old in zip(items, value, strict=True)):
         return value

@@ -44,7 +44,8 @@ class FitInfo(Stored):
     seconds : float
         Wall time of the fit.
     columns : mapping of str to tuple of str
-        Column names of the arguments that were data frames: at a prediction, frames are put in the same order by name.
+        Names of the columns of frames, of series, and of the dimensions of labelled arrays, which are put in the same order
+        by name at a prediction.
     engine : EngineReport, optional
         How the arithmetic was run: in native code, as graphs or as Python, why, and how long tracing, compiling and running took.
     has_atoms : bool

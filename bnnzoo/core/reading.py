@@ -59,7 +59,7 @@ def read_model(
     [torch.float32, torch.int64]
     """
     try:
-        tensors = as_tensors(data, dtype, device)
+        tensors = as_tensors(data, dtype, device, owned=True)
     except DataError as error:
         return _read_with_gaps(model, data, dtype, device, error)
     return _read(model, data, tensors, dtype, device)
@@ -81,7 +81,7 @@ def _read_with_gaps(
         The given one, if they are not.
     """
     try:
-        found = _read(model, data, as_tensors(data, dtype, device, gaps=True), dtype, device)
+        found = _read(model, data, as_tensors(data, dtype, device, gaps=True, owned=True), dtype, device)
         density, _ = found
         value, gradient = looped_value_and_grad(density.log_joint)(density.init(NUM_TRIED, 0), *density.data)
     except Exception:  # the user's model may raise anything where values are missing

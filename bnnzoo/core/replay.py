@@ -20,7 +20,7 @@ from bnnzoo.core.broadcasting import broadcast_to_rows, broadcast_to_value
 from bnnzoo.core.filling import made_in_batches
 from bnnzoo.core.network import Network, evaluating
 from bnnzoo.core.numerics import NumericalFailure, failure_of
-from bnnzoo.core.pyro_networks import called_modules, mark_weights
+from bnnzoo.core.pyro_networks import called_modules, mark_weights, warn_of_attributes_of_rows
 from bnnzoo.core.seeds import word_of
 from bnnzoo.core.sites import ModelError, innermost, is_observation, is_subsample
 from bnnzoo.core.statements import explained, of_name_taken_twice, refuse_statement
@@ -59,6 +59,8 @@ class _Given(Messenger):
 
     def _pyro_sample(self, msg: Node) -> None:
         if is_subsample(msg):
+            if msg["value"] is None:  # the rows are those that are given: a random choice could not be batched
+                msg["value"], msg["done"] = torch.arange(_plate_rows(msg["fn"])), True
             return
         self.reached = msg["name"]
         if msg["name"] in self.observed and msg["value"] is None:
@@ -76,6 +78,11 @@ class _Given(Messenger):
             "is_observed"
         ]:  # torch draws normal numbers in place where gradients may follow, which vmap refuses
             msg["value"], msg["done"] = msg["fn"].sample(), True
+
+
+def _plate_rows(plate: Any) -> int:
+    """Return how many rows a plate sees: all, or Pyro's ``subsample_size`` of them."""
+    return plate.size if plate.subsample_size is None else min(plate.size, plate.subsample_size)
 
 
 class _Discovery(Messenger):
@@ -207,6 +214,7 @@ def discover(
                     nodes = _nodes(model, data)
                 mark_weights(nodes, modules)
                 check(nodes)
+                warn_of_attributes_of_rows(nodes, modules)
                 return nodes
             except Exception as error:
                 if not is_numerical(error):

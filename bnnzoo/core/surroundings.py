@@ -31,6 +31,7 @@ __all__ = [
     "one_at_a_time",
     "plates_around",
     "refuse_autocast",
+    "refuse_handlers",
     "refuse_surroundings",
 ]
 
@@ -136,17 +137,28 @@ def refuse_surroundings() -> None:
     ModelError
         Saying where to write it instead.
     """
+    refuse_handlers()
+    if torch.is_inference_mode_enabled():
+        raise ModelError(
+            "torch.inference_mode() is on, in which torch keeps no gradients: fit outside of it. Predictions may be made inside."
+        )
+    refuse_autocast()
+
+
+def refuse_handlers() -> None:
+    """Refuse a call inside Pyro's handlers that would make another model of the model.
+
+    Raises
+    ------
+    ModelError
+        Saying where to write it instead.
+    """
     names = [HANDLERS[type(handler)] for handler in _PYRO_STACK if type(handler) in HANDLERS]
     if names:
         raise ModelError(
             f"poutine.{names[0]} is around the call of bnnzoo, and does not reach the model, which runs by itself. Put it around "
             f"the model: poutine.{names[0]}(model, ...)."
         )
-    if torch.is_inference_mode_enabled():
-        raise ModelError(
-            "torch.inference_mode() is on, in which torch keeps no gradients: fit outside of it. Predictions may be made inside."
-        )
-    refuse_autocast()
 
 
 def refuse_autocast() -> None:

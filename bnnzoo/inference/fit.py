@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from bnnzoo.core.arguments import argument_names, positional, refuse_names_of_settings
+from bnnzoo.core.changes import remember_model
 from bnnzoo.core.consistency import Evaluated, is_small, refuse_inconsistent
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.labels import columns_of, refuse_unaligned_rows
@@ -153,6 +154,7 @@ def fit(
         posterior = run_method(method, density, context)
     finally:
         bar.stop()
+    remember_model(posterior.density)
     for trouble in troubles(posterior):
         warnings.warn(trouble.message, trouble.kind, stacklevel=2)
     return posterior

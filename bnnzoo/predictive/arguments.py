@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from bnnzoo.core.arguments import argument_names
+from bnnzoo.core.arguments import argument_names, refuse_names_of_settings
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.labels import in_fitted_order, refuse_unaligned_rows
 from bnnzoo.core.posterior import Posterior
@@ -24,6 +24,7 @@ __all__ = [
     "refuse_no_posterior",
     "refuse_not_positive",
     "refuse_other_data",
+    "refuse_settings",
     "refuse_words",
 ]
 
@@ -53,6 +54,14 @@ def refuse_not_positive(name: str, value: object) -> None:
         raise TypeError(f"{name}={value!r}: write a whole number.")
     if value is not None and int(value) < 1:
         raise ValueError(f"{name}={value}; write a positive number.")
+
+
+def refuse_settings(
+    posterior: Posterior, data: Data, named: Mapping[str, Any], function: str, **settings: object
+) -> None:
+    """Refuse a call in which a setting of the function may be meant for an argument of the model."""
+    changed = {name: not (value is None or isinstance(value, str)) for name, value in settings.items()}
+    refuse_names_of_settings(function, posterior.density.model, data, named, changed)
 
 
 def in_order(posterior: Posterior, data: Data) -> Data:

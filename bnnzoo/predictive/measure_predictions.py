@@ -13,6 +13,7 @@ from bnnzoo.predictive.arguments import (
     refuse_factors_alone,
     refuse_no_posterior,
     refuse_not_positive,
+    refuse_settings,
     refuse_words,
 )
 from bnnzoo.predictive.bands import Prediction, measured
@@ -81,6 +82,8 @@ def measure_predictions(
         )
     refuse_not_positive("num_draws", num_draws)
     refuse_factors_alone(posterior.density)
+    settings = {"measure": None, "num_draws": num_draws, "seed": seed, "linearized": linearized, "keep": keep}
+    refuse_settings(posterior, data, named, "measure_predictions", **settings)
     posterior, data = completed(posterior, data, named)
     raw, draws = in_order(posterior, data), draw(posterior, num_draws, seed)
     labels = Labels.of(posterior.density)

@@ -25,6 +25,7 @@ from bnnzoo.predictive.arguments import (
     refuse_no_posterior,
     refuse_not_positive,
     refuse_other_data,
+    refuse_settings,
     refuse_words,
 )
 from bnnzoo.predictive.bands import Prediction, renamed
@@ -127,10 +128,14 @@ def posterior_predictive(
             "bnnzoo.load(path, model, *data), or use predict(posterior, ...) for new data."
         )
     refuse_not_positive("num_prior_draws", num_prior_draws)
+    settings: dict[str, object] = {"num_draws": num_draws, "seed": seed, "weights": weights}
+    settings |= {"chunk_size": chunk_size, "dims": dims}
+    settings |= {"linearized": linearized, "coords": coords, "num_prior_draws": num_prior_draws}
+    refuse_settings(posterior, data, named, "posterior_predictive", **settings)
+    raw = in_order(posterior, positional(posterior.density.model, data, named))
     draws, labels = draw(posterior, num_draws, seed), Labels.of(posterior.density, dims, coords)
     densities = row_densities(posterior, linearized, "training")
-    training = in_order(posterior, positional(posterior.density.model, data, named))
-    rows = Rows.of(rows_density(posterior, densities), draws.flat[0], training, chunk_size)
+    rows = Rows.of(rows_density(posterior, densities), draws.flat[0], raw, chunk_size)
     if missing := [name for name in posterior.density.observed if name not in rows.observed]:
         raise ValueError(
             f"posterior_predictive needs the training data with its observations, but site {missing[0]!r} has none: "
@@ -213,6 +218,10 @@ def predict(
     refuse_not_positive("num_draws", num_draws)
     refuse_not_positive("chunk_size", chunk_size)
     refuse_factors_alone(posterior.density)
+    settings: dict[str, object] = {"num_draws": num_draws, "seed": seed, "weights": weights}
+    settings |= {"chunk_size": chunk_size, "dims": dims, "linearized": linearized, "coords": coords, "keep": keep}
+    settings["store"] = None if store is None else Path(store)
+    refuse_settings(posterior, data, named, "predict", **settings)
     posterior, data = completed(posterior, data, named)
     kept, raw = kept_of(keep), in_order(posterior, data)
     if store is not None:

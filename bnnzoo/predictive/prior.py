@@ -7,7 +7,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from bnnzoo.core.arguments import positional
+from bnnzoo.core.arguments import positional, refuse_names_of_settings
 from bnnzoo.core.conditioned import predictive_density
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.posterior import Draws, FitInfo
@@ -86,6 +86,14 @@ def prior_predictive(
     """
     check_argument("prior_predictive", "num_draws", num_draws, Count)
     check_argument("prior_predictive", "seed", seed, Seed)
+    changed = {
+        "num_draws": num_draws != 500,
+        "seed": seed != 0,
+        "weights": weights != "auto",
+        "dtype": dtype is not None,
+    }
+    changed |= {"dims": dims is not None, "coords": coords is not None}
+    refuse_names_of_settings("prior_predictive", model, data, named, changed)
     data = positional(model, data, named)
     density, _ = read_model(model, data, dtype or torch.get_default_dtype(), torch.device("cpu"))
     if not density.observed:

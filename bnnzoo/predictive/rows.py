@@ -9,6 +9,7 @@ import xarray as xr
 from torch import Tensor
 
 from bnnzoo.core.arguments import argument_names
+from bnnzoo.core.codes import refusing_negative_codes
 from bnnzoo.core.conditioned import PredictiveDensity
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.minibatch import as_tensors, select
@@ -57,7 +58,7 @@ class Rows:
         The blocks have the sizes of those in which rows are predicted, ``chunk_size`` among them.
         """
         data = new_data(density, raw)
-        with explaining_misfits(density.model, data):
+        with explaining_misfits(density.model, data), refusing_negative_codes(density.model, data):
             nodes = density.nodes(theta, *data)
             _refuse_absent_sites(density, nodes)
             moments = moments_of(nodes, density.observed)

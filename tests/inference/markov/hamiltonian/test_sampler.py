@@ -111,7 +111,9 @@ def test_engines_agree_on_networks_and_where_points_are_rejected(model: str, dty
     """In single precision rounding grows faster: a few draws are the same, and then both are draws."""
     how: dict[str, Any] = {"target": models(dtype)[model], "num_warmup": 0, "num_draws": 10, "step_size": 0.2}
     how["kernel"] = NUTSKernel(5)
-    graph, other = (finished(chains(engine, **how)) for engine in ("graph", "native" if model == "network" else "python"))
+    graph, other = (
+        finished(chains(engine, **how)) for engine in ("graph", "native" if model == "network" else "python")
+    )
     few = 10 if dtype == torch.float64 else 3
     accuracy = 1e-6 if dtype == torch.float64 else 1e-2
     torch.testing.assert_close(graph.draws[:, :few], other.draws[:, :few], rtol=accuracy, atol=accuracy)
