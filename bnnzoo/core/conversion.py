@@ -54,6 +54,7 @@ def as_tensor(value: Any, argument: str, dtype: torch.dtype, device: torch.devic
         tensor = torch.from_numpy(_numbers(value, argument))
     kind = dtype if tensor.is_floating_point() else torch.int64 if tensor.dtype in SMALL else None
     tensor = tensor.to(device=device, dtype=kind)
+    tensor = tensor.clone() if tensor.is_inference() else tensor  # what inference mode made cannot be differentiated by
     _refuse_not_finite(tensor, value, argument)
     return tensor
 

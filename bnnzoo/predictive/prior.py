@@ -13,7 +13,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.posterior import Draws, FitInfo
 from bnnzoo.core.reading import read_model
 from bnnzoo.core.settings import Count, Seed, check_argument
-from bnnzoo.core.surroundings import one_at_a_time
+from bnnzoo.core.turns import one_at_a_time
 from bnnzoo.core.types import Model
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.labels import Coords, Dims, Labels

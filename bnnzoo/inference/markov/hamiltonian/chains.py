@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from bnnzoo.core.turns import aside
 from bnnzoo.engine.cores import in_threads, num_cores, one_arithmetic_thread
 from bnnzoo.engine.loops import Stretch
 from bnnzoo.engine.stretches import FIRST_BUDGET, next_budget, words_of
@@ -132,7 +133,8 @@ class NativeChains:
         began, leaps = time.perf_counter(), self._leaps()
         under_way = [c for c in range(self.num_chains) if int(self._chains[c].counters.draws) < self._total]
         try:
-            in_threads(self._run, under_way, self.num_threads)
+            with aside():
+                in_threads(self._run, under_way, self.num_threads)
         finally:  # an interrupt has waited for the stretches under way: their draws are kept, too
             for chain in under_way:
                 _end_stretch(self, chain)
