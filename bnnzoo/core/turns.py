@@ -87,6 +87,13 @@ def _begin() -> None:
     _OWN.has_turn, _OWN.kept, _OWN.filters = True, _Streams.now(), warnings.filters
 
 
+def _end() -> None:
+    if _OWN.kept is not None:
+        _OWN.kept.restore()
+    _OWN.has_turn, _OWN.kept = False, None
+    _TURN.release()
+
+
 def _renew() -> None:
     """Make a new lock in a process that was forked while another thread held it."""
     global _TURN
@@ -126,9 +133,7 @@ def one_at_a_time[**Arguments, Result](function: Callable[Arguments, Result]) ->
             try:
                 return function(*args, **named)
             finally:
-                _OWN.kept.restore()
-                _OWN.has_turn, _OWN.kept = False, None
-                _TURN.release()
+                _end()
 
     return in_turn
 
@@ -140,14 +145,12 @@ def aside() -> Iterator[None]:
     They find the random streams as they were before this thread's call, and this thread finds its own when it goes on. Inside of
     :func:`staying` nothing happens.
     """
-    if not _OWN.has_turn or _OWN.stays or _OWN.kept is None:
+    if not _OWN.has_turn or _OWN.stays:
         yield
         return
     mine, filters = _Streams.now(), warnings.filters
-    _OWN.kept.restore()
     warnings.filters = _OWN.filters
-    _OWN.has_turn, _OWN.kept = False, None
-    _TURN.release()
+    _end()
     try:
         yield
     finally:

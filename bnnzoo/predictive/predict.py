@@ -288,7 +288,7 @@ def _begun(
     if len(draws.flat) * most_rows(raw) > MANY_NUMBERS:
         Prediction(draws, raw, densities, kept, labels).refuse_too_large()
     density, theta = rows_density(posterior, densities), draws.flat[0]
-    rows = Rows.of(density, theta, raw, options.chunk_size, lambda data: (s := common.sweep_for(data)) and s.rows)
+    rows = Rows.of(density, theta, raw, options.chunk_size, common.traced)
     sweep = common.sweep_for(rows.data)
     if sweep is not None and not sweep.holds(theta, rows):  # the model was changed
         forget(posterior)

@@ -19,7 +19,7 @@ from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.replay import Node
 from bnnzoo.core.types import Data
 from bnnzoo.engine.lowered import Lowered
-from bnnzoo.predictive.evaluate import Arrays, Results, Tile, Variable, plan, rows_of, tiles_of
+from bnnzoo.predictive.evaluate import Arrays, Function, Results, Tile, Variable, plan, rows_of, tiles_of
 from bnnzoo.predictive.independence import are_close, values_of
 from bnnzoo.predictive.labels import Labels
 from bnnzoo.predictive.latent import Drawn
@@ -97,13 +97,13 @@ class Sweep:
             return None
         return cls(latent, probe, names, parts)
 
-    def rows(self, theta: Tensor, *data: Any) -> dict[str, Tensor]:
+    def rows(self, theta: Tensor, *data: Any) -> dict[Any, Tensor]:
         """Return moments and log densities of rows at ``theta[P]``."""
         return {name: value for name, value in self.probe(theta, *data).items() if not isinstance(name, Variable)}
 
     def holds(self, theta: Tensor, rows: Rows) -> bool:
         """Tell whether the model still gives what was traced, by what it has just given at ``theta[P]`` for these rows."""
-        expected = rows.whole | _sites(self.names, rows.deterministic)
+        expected = {**rows.whole, **_sites(self.names, rows.deterministic)}
         found = self.probe(theta, *rows.data)
         return found.keys() == expected.keys() and all(are_close(found[name], expected[name]) for name in expected)
 
@@ -118,7 +118,7 @@ class Sweep:
         return found
 
 
-@dataclass
+@dataclass(frozen=True)
 class Common:
     """Draws of a posterior and how they predict, for calls with the same options.
 
@@ -135,11 +135,16 @@ class Common:
     draws: Drawn
     labels: Labels
     densities: tuple[LogDensity, ...]
-    sweeps: "OrderedDict[Hashable, Sweep | None]" = field(default_factory=OrderedDict)
+    sweeps: OrderedDict[Hashable, Sweep | None] = field(default_factory=OrderedDict)
 
     def sweep_for(self, data: Data) -> Sweep | None:
         """Return what is kept for arguments of these shapes."""
         return self.sweeps.get(_signature(data))
+
+    def traced(self, data: Data) -> Function | None:
+        """Return what is kept of the model itself for arguments of these shapes."""
+        found = self.sweep_for(data)
+        return found.rows if found else None
 
     def learn(self, functions: RowFunctions, rows: Rows, latent: Groups, are_right: Callable[[Arrays], bool]) -> None:
         """Note that rows were predicted; the second time that rows of a shape are, trace what is wanted of them.
@@ -156,7 +161,10 @@ class Common:
             _put(self.sweeps, key, replace(sweep, latent=next(shared, latent)))
 
 
-_KEPT: dict[int, "OrderedDict[Hashable, Common]"] = {}
+type _Parts = tuple[Tensor, int, Tensor | None, Labels, tuple[LogDensity, ...], OrderedDict[Hashable, Sweep | None]]
+"""Of a :class:`Common`, but for the posterior, which what is kept must not keep."""
+
+_KEPT: dict[int, OrderedDict[Hashable, _Parts]] = {}
 
 
 def kept_common(posterior: Posterior, options: Hashable | None, make: Callable[[], Common]) -> Common:
@@ -165,15 +173,17 @@ def kept_common(posterior: Posterior, options: Hashable | None, make: Callable[[
     versions = tuple(each._version for each in tensors if isinstance(each, Tensor) and not each.is_inference())
     key, kept = (options, versions), _KEPT.get(id(posterior))
     if kept is not None and key in kept:
-        return kept[key]
+        theta, seed, members, labels, densities, sweeps = kept[key]
+        return Common(Drawn(posterior, theta, seed, members), labels, densities, sweeps)
     found = make()
-    if options is None:
+    if options is None or len(found.densities) > 1 or not found.densities[0].observed:
         return found
-    if len(found.densities) == 1 and found.densities[0].observed and found.draws.theta.nbytes <= MAX_BYTES:
+    if found.draws.theta.nbytes <= MAX_BYTES and found.draws.posterior is posterior:
         if kept is None:
             weakref.finalize(posterior, _KEPT.pop, id(posterior), None)
             kept = _KEPT.setdefault(id(posterior), OrderedDict())
-        _put(kept, key, found)
+        draws = found.draws
+        _put(kept, key, (draws.theta, draws.seed, draws.members, found.labels, found.densities, found.sweeps))
     return found
 
 
@@ -183,7 +193,7 @@ def forget(posterior: Posterior) -> None:
         _KEPT[id(posterior)] = OrderedDict()
 
 
-def _put[Value](kept: "OrderedDict[Hashable, Value]", key: Hashable, value: Value) -> None:
+def _put[Value](kept: OrderedDict[Hashable, Value], key: Hashable, value: Value) -> None:
     kept[key] = value
     while len(kept) > MOST:
         kept.popitem(last=False)
