@@ -94,6 +94,10 @@ def _first_leaf_is_number(value: Any) -> bool:
 
 
 def _dense(value: Tensor, argument: str) -> Tensor:
+    if value.is_nested:
+        raise _refused(argument, "is a nested tensor", "Pass one of rows of equal length, .to_padded_tensor(0.0)")
+    if value.is_quantized:
+        raise _refused(argument, "is a quantised tensor", "Pass its numbers, .dequantize()")
     if value.layout is not torch.strided:
         raise _refused(argument, "is a sparse tensor", "Pass the dense one, .to_dense()")
     if value.is_complex():

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from pyro.distributions import ImproperUniform
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 
@@ -17,6 +18,7 @@ from bnnzoo.core.readout import UnreadableLikelihood
 from bnnzoo.core.replay import Node, discover, isolated, log_prob, replay
 from bnnzoo.core.sites import (
     ModelError,
+    innermost,
     is_deterministic,
     is_factor,
     is_observation,
@@ -262,6 +264,12 @@ def _density_of(
     if not sites:
         raise ModelError(
             "The model has no latent sites: there is nothing to infer. Sample its unknowns with pyro.sample(...)."
+        )
+    flat = [site.name for site in sites if isinstance(innermost(nodes[site.name]["fn"]), ImproperUniform)]
+    if flat and not terms and not any(is_factor(node) for node in samples):
+        raise ModelError(
+            f"Site {flat[0]!r} has an improper prior and the model observes nothing, so that there is no posterior: pass the "
+            f"observations, or give {flat[0]!r} a proper prior such as dist.Normal(0.0, 10.0)."
         )
     return LogDensity(
         model=model,

@@ -69,7 +69,7 @@ def draw(posterior: Posterior, num_draws: int | None, seed: int | None) -> Drawn
     """Draw from a posterior, with the seed of its fit by default."""
     if seed is not None:
         check_argument("predict", "seed", seed, Seed)
-    seed = posterior.info.seed if seed is None else seed
+    seed = posterior.info.seed if seed is None else int(seed)  # numpy's integers, too
     density = posterior.density
     if num_draws is not None:
         refuse_beyond_memory(

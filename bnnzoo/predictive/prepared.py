@@ -112,7 +112,8 @@ class Sweep:
         found: Arrays = {}
         for evaluation, tiles, split in self.parts:
             out = Results(num_draws, split)
-            jobs = [Job(n, rows_of(rows.data, tile.rows, rows.num_rows), tile) for n, tile in enumerate(tiles)]
+            parts = [rows_of(rows.data, tile.rows, rows.num_rows) if split else rows.data for tile in tiles]
+            jobs = [Job(n, part, tile) for n, (part, tile) in enumerate(zip(parts, tiles, strict=True))]
             evaluation.fill(out, jobs)
             found |= out.arrays
         return found

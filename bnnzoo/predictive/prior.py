@@ -95,7 +95,7 @@ def prior_predictive(
             "too, prior_predictive(model, x, y)."
         )
     labels = Labels.of(density, dims, coords)
-    draws = _drawn(density, num_draws, seed)
+    draws = _drawn(density, num_draws, int(seed))  # numpy's integers, too
     rows = Rows.of(predictive_density(density, "prior"), draws.flat[0], data)
     found = _groups(draws, rows, weights, labels)
     wanted = {name: found[old] for old, name in _PRIOR_NAMES.items() if old in found}

@@ -108,7 +108,7 @@ class RandomEvaluation:
         *,
         is_repeated: bool = False,
     ) -> None:
-        self._theta, self._seed = theta, seed % 2**63
+        self._theta, self._seed = theta, int(seed) % 2**63
 
         def both(*args: Any) -> dict[Any, Tensor]:
             return function(*args) | (besides(*args) if besides else {})
