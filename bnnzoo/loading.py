@@ -13,7 +13,7 @@ from bnnzoo.core.minibatch import usable_device
 from bnnzoo.core.posterior import Draws, Gaussian, Mixture, Posterior
 from bnnzoo.core.saving import open_fit
 from bnnzoo.core.stored import Stored
-from bnnzoo.core.surroundings import one_at_a_time
+from bnnzoo.core.turns import one_at_a_time
 from bnnzoo.core.types import Model
 from bnnzoo.inference.ensembles.weighted import WeightedMembers
 from bnnzoo.inference.variational.dropout import DropoutPosterior

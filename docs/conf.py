@@ -80,6 +80,7 @@ EXAMPLES = [
     "methods/plot_symmetries.py",
     "models/plot_own_pyro_model.py",
     "models/plot_pyro_module.py",
+    "models/plot_serving.py",
     "models/plot_eight_schools.py",
     "models/plot_outcomes.py",
     "models/plot_priors.py",

@@ -60,6 +60,7 @@ def as_tensor(
         tensor = torch.from_numpy(_numbers(value, argument))
     kind = dtype if tensor.is_floating_point() else torch.int64 if tensor.dtype in SMALL else None
     tensor = tensor.to(device=device, dtype=kind, copy=owned and isinstance(value, Tensor))
+    tensor = tensor.clone() if tensor.is_inference() else tensor  # what inference mode made cannot be differentiated by
     _refuse_not_finite(tensor, value, argument, gaps)
     return tensor
 
@@ -107,6 +108,10 @@ def _first_leaf_is_number(value: Any) -> bool:
 
 
 def _dense(value: Tensor, argument: str) -> Tensor:
+    if value.is_nested:
+        raise _refused(argument, "is a nested tensor", "Pass one of rows of equal length, .to_padded_tensor(0.0)")
+    if value.is_quantized:
+        raise _refused(argument, "is a quantised tensor", "Pass its numbers, .dequantize()")
     if value.layout is not torch.strided:
         raise _refused(argument, "is a sparse tensor", "Pass the dense one, .to_dense()")
     if value.is_complex():

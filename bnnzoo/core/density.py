@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from pyro.distributions import ImproperUniform
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 
@@ -17,6 +18,7 @@ from bnnzoo.core.readout import UnreadableLikelihood
 from bnnzoo.core.replay import Node, discover, isolated, log_prob, replay
 from bnnzoo.core.sites import (
     ModelError,
+    innermost,
     is_deterministic,
     is_factor,
     is_observation,
@@ -26,7 +28,7 @@ from bnnzoo.core.sites import (
     row_plates,
 )
 from bnnzoo.core.space import ParameterSpace
-from bnnzoo.core.surroundings import refuse_surroundings
+from bnnzoo.core.surroundings import refuse_handlers
 from bnnzoo.core.terms import (
     active_coordinates,
     first_failure,
@@ -241,7 +243,7 @@ def first_run(
     model: Model, *data: Any, dtype: torch.dtype | None = None, device: torch.device | str = "cpu"
 ) -> tuple[LogDensity, dict[str, Node]]:
     """Return what :func:`build_density` does, and the nodes of the run of the model from which it was read."""
-    refuse_surroundings()
+    refuse_handlers()
     device, dtype = torch.device(device), dtype or torch.get_default_dtype()
     with explaining_misfits(model, data):
         with fills_in_place() as fills:
@@ -262,6 +264,12 @@ def _density_of(
     if not sites:
         raise ModelError(
             "The model has no latent sites: there is nothing to infer. Sample its unknowns with pyro.sample(...)."
+        )
+    flat = [site.name for site in sites if isinstance(innermost(nodes[site.name]["fn"]), ImproperUniform)]
+    if flat and not terms and not any(is_factor(node) for node in samples):
+        raise ModelError(
+            f"Site {flat[0]!r} has an improper prior and the model observes nothing, so that there is no posterior: pass the "
+            f"observations, or give {flat[0]!r} a proper prior such as dist.Normal(0.0, 10.0)."
         )
     return LogDensity(
         model=model,

@@ -25,6 +25,7 @@ from bnnzoo.core.seeds import word_of
 from bnnzoo.core.sites import ModelError, innermost, is_observation, is_subsample
 from bnnzoo.core.statements import explained, of_name_taken_twice, refuse_statement
 from bnnzoo.core.surroundings import GIVEN, alone, is_given
+from bnnzoo.core.turns import staying
 from bnnzoo.core.types import Data, Model
 from bnnzoo.engine.failures import is_numerical
 
@@ -153,7 +154,7 @@ def _batchable_layers() -> Iterator[None]:
 def isolated(seed: int, device: torch.device) -> Iterator[None]:
     """Run model code with its own random stream and parameter store, and leave the global ones as they were."""
     devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices), pyro.get_param_store().scope(), _on(device):
+    with staying(), torch.random.fork_rng(devices), pyro.get_param_store().scope(), _on(device):
         reseed(seed, device)
         yield
 

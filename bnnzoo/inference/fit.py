@@ -23,13 +23,13 @@ from bnnzoo.core.scales import warn_of_scales
 from bnnzoo.core.settings import Seed, check_argument, check_settings
 from bnnzoo.core.sites import ModelError
 from bnnzoo.core.sizes import refuse_beyond_memory
-from bnnzoo.core.surroundings import one_at_a_time
+from bnnzoo.core.turns import one_at_a_time
 from bnnzoo.core.types import Model
 from bnnzoo.core.verdict import troubles
 from bnnzoo.engine.choose import asked_for
 from bnnzoo.inference.config import run_method
 from bnnzoo.inference.optimise.streaming import read_for, refuse_checkpoint_of_loader
-from bnnzoo.inference.progress import progress_for
+from bnnzoo.inference.progress import Considerate, progress_for
 
 __all__ = ["fit", "refuse_no_method", "refuse_unmet_needs"]
 
@@ -148,6 +148,7 @@ def fit(
     if density.networks:  # other posteriors are searched in units of their own
         warn_of_scales(density.data, argument_names(model, len(density.data)), columns)
     bar = progress_for(progress)
+    bar = Considerate(bar) if executor is None else bar  # workers run models, beside which no other thread may
     store = None if checkpoint is None else Path(checkpoint)
     context = FitContext(seed, bar, executor, store, asked_for(engine), columns, _look(method, density, first, seed))
     try:

@@ -16,7 +16,7 @@ from bnnzoo.core.replay import Node
 from bnnzoo.core.settings import Seed, check_argument
 from bnnzoo.core.sites import DIMENSIONS, is_deterministic, plates_of
 from bnnzoo.core.sizes import refuse_beyond_memory
-from bnnzoo.core.surroundings import refuse_autocast, refuse_handlers
+from bnnzoo.core.surroundings import refuse_handlers
 from bnnzoo.core.types import Data
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.evaluate import Arrays, Function, evaluate, plan
@@ -69,11 +69,10 @@ class Drawn:
 
 def draw(posterior: Posterior, num_draws: int | None, seed: int | None) -> Drawn:
     """Draw from a posterior, with the seed of its fit by default."""
-    refuse_autocast()
     refuse_handlers()
     if seed is not None:
         check_argument("predict", "seed", seed, Seed)
-    seed = posterior.info.seed if seed is None else seed
+    seed = posterior.info.seed if seed is None else int(seed)  # numpy's integers, too
     density = posterior.density
     warn_of_changed_model(density)
     if num_draws is not None:

@@ -16,12 +16,14 @@ from bnnzoo.core.outcomes import Unobserved
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.replay import isolated
 from bnnzoo.core.row_source import is_out_of_memory
+from bnnzoo.core.turns import one_at_a_time
 from bnnzoo.core.types import Data, Model
 from bnnzoo.predictive.rows import new_data
 
 __all__ = ["completed"]
 
 
+@one_at_a_time
 def completed(posterior: Posterior, data: Data, named: Mapping[str, Any]) -> tuple[Posterior, Data]:
     """Return arguments for new rows by position, with those that the model needs and that were left out.
 

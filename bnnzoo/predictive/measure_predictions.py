@@ -6,7 +6,7 @@ from typing import Any, Literal
 import xarray as xr
 
 from bnnzoo.core.posterior import Posterior
-from bnnzoo.core.surroundings import one_at_a_time
+from bnnzoo.core.turns import one_at_a_time
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.arguments import (
     in_order,

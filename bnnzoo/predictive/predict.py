@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import xarray as xr
 
@@ -14,8 +14,10 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.layer_chain import layer_chain
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.row_source import is_out_of_memory
+from bnnzoo.core.sites import plates_of
 from bnnzoo.core.streamed import StreamedDensity
-from bnnzoo.core.surroundings import one_at_a_time
+from bnnzoo.core.turns import one_at_a_time, plain_torch
+from bnnzoo.core.types import Data
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.arguments import (
     in_order,
@@ -29,14 +31,17 @@ from bnnzoo.predictive.arguments import (
     refuse_words,
 )
 from bnnzoo.predictive.bands import Prediction, renamed
+from bnnzoo.predictive.evaluate import Arrays
 from bnnzoo.predictive.kept import ROW_GROUPS, Kept, kept_of, refuse_unknown
 from bnnzoo.predictive.labels import Coords, Dims, Labels
 from bnnzoo.predictive.latent import Drawn, deterministics, draw, latent_groups
 from bnnzoo.predictive.left_out import completed
 from bnnzoo.predictive.linearized import row_densities, rows_density
 from bnnzoo.predictive.new_rows import check_new_rows
+from bnnzoo.predictive.prepared import Common, Sweep, are_same, forget, kept_common
 from bnnzoo.predictive.prior import beside_posterior
-from bnnzoo.predictive.rows import Rows, row_groups
+from bnnzoo.predictive.row_functions import RowFunctions
+from bnnzoo.predictive.rows import Rows, as_groups, row_groups
 from bnnzoo.predictive.store import refuse_store
 
 __all__ = ["posterior_predictive", "predict", "to_datatree"]
@@ -152,7 +157,7 @@ def posterior_predictive(
     return _tree(draws, groups, labels, densities)
 
 
-@one_at_a_time
+@plain_torch()
 def predict(
     posterior: Posterior,
     *data: Any,
@@ -224,22 +229,92 @@ def predict(
     refuse_settings(posterior, data, named, "predict", **settings)
     posterior, data = completed(posterior, data, named)
     kept, raw = kept_of(keep), in_order(posterior, data)
+    options = _Options(num_draws, seed, weights, linearized, chunk_size, kept)
     if store is not None:
         refuse_store(Path(store))
-    draws, labels = draw(posterior, num_draws, seed), Labels.of(posterior.density, dims, coords)
-    densities = row_densities(posterior, linearized)
+    if store is None and not is_out_of_memory(raw):
+        return _all_at_once(posterior, raw, options, dims, coords)
+    return _by_bands(posterior, raw, options, dims, coords, store)
+
+
+class _Options(NamedTuple):
+    """How rows are to be predicted."""
+
+    num_draws: int | None
+    seed: int | None
+    weights: bool | Literal["auto"]
+    linearized: bool | Literal["auto"]
+    chunk_size: int | None
+    kept: Kept
+
+    def common(self, posterior: Posterior, dims: Dims | None, coords: Coords | None) -> Common:
+        """Draw from a posterior."""
+        draws = draw(posterior, self.num_draws, self.seed)
+        return Common(draws, Labels.of(posterior.density, dims, coords), row_densities(posterior, self.linearized))
+
+    def latent(self, common: Common) -> dict[str, xr.Dataset]:
+        """Return the wanted groups that are not about rows, after refusing names that they do not have."""
+        groups = latent_groups(common.draws, self.weights, common.labels)
+        for name, group in groups.items():
+            refuse_unknown(self.kept, name, [str(each) for each in group.data_vars])
+        return {name: self.kept.of(name, group) for name, group in groups.items()}
+
+
+@one_at_a_time
+def _by_bands(
+    posterior: Posterior,
+    raw: Data,
+    options: _Options,
+    dims: Dims | None,
+    coords: Coords | None,
+    store: str | Path | None,
+) -> xr.DataTree:
+    common = options.common(posterior, dims, coords)
+    rows = Prediction(common.draws, raw, common.densities, options.kept, common.labels)
     if store is not None:
-        latent, attributes = _latent(draws, weights, labels, kept), _attributes(draws, densities)
-        return Prediction(draws, raw, densities, kept, labels).stored(Path(store), latent, attributes)
-    if is_out_of_memory(raw):
-        about = dict(Prediction(draws, raw, densities, kept, labels).in_memory())
-    else:
-        if len(draws.flat) * most_rows(raw) > MANY_NUMBERS:
-            Prediction(draws, raw, densities, kept, labels).refuse_too_large()
-        rows = Rows.of(rows_density(posterior, densities), draws.flat[0], raw, chunk_size)
-        check_new_rows(posterior.density, rows)
-        about = _all_rows(draws, rows, chunk_size, labels, densities, kept)
-    return _tree(draws, _latent(draws, weights, labels, kept) | about, labels, densities)
+        return rows.stored(Path(store), options.latent(common), _attributes(common.draws, common.densities))
+    about = rows.in_memory()
+    return _tree(common.draws, options.latent(common) | dict(about), common.labels, common.densities)
+
+
+def _all_at_once(
+    posterior: Posterior, raw: Data, options: _Options, dims: Dims | None, coords: Coords | None
+) -> xr.DataTree:
+    """Predict rows in memory; the model itself runs in turn, graphs kept from calls before beside other threads."""
+    found = _begun(posterior, raw, options, dims, coords)
+    if isinstance(found, xr.DataTree):
+        return found
+    common, rows, sweep = found
+    about = _about(common, rows, sweep(rows, len(common.draws.flat)), options.kept)
+    latent = {name: group.copy(deep=True) for name, group in sweep.latent.items()}
+    return _tree(common.draws, latent | about, common.labels, common.densities)
+
+
+@one_at_a_time
+def _begun(
+    posterior: Posterior, raw: Data, options: _Options, dims: Dims | None, coords: Coords | None
+) -> xr.DataTree | tuple[Common, Rows, Sweep]:
+    """Return the tree, or what makes it without the model."""
+    keeps = dims is None and coords is None and options.chunk_size is None
+    key = options if keeps else None
+    common = kept_common(posterior, key, lambda: options.common(posterior, dims, coords))
+    draws, labels, densities, kept = common.draws, common.labels, common.densities, options.kept
+    if len(draws.flat) * most_rows(raw) > MANY_NUMBERS:
+        Prediction(draws, raw, densities, kept, labels).refuse_too_large()
+    density, theta = rows_density(posterior, densities), draws.flat[0]
+    rows = Rows.of(density, theta, raw, options.chunk_size, common.traced)
+    sweep = common.sweep_for(rows.data)
+    if sweep is not None and not sweep.holds(theta, rows):  # the model was changed
+        forget(posterior)
+        return _begun(posterior, raw, options, dims, coords)
+    check_new_rows(posterior.density, rows)
+    if sweep is not None:
+        return common, rows, sweep
+    about, latent = _all_rows(draws, rows, options.chunk_size, labels, densities, kept), options.latent(common)
+    if keeps and rows.num_rows and kept.has_any(*ROW_GROUPS):
+        functions = RowFunctions.of(densities[0], rows.observed, kept)
+        common.learn(functions, rows, latent, lambda found: are_same(_about(common, rows, found, kept), about))
+    return _tree(draws, latent | about, labels, densities)
 
 
 @one_at_a_time
@@ -282,12 +357,14 @@ def to_datatree(
     return _tree(draws, latent_groups(draws, weights, labels), labels)
 
 
-def _latent(draws: Drawn, weights: bool | Literal["auto"], labels: Labels, kept: Kept) -> dict[str, xr.Dataset]:
-    """Return the wanted groups that are not about rows, after refusing names that they do not have."""
-    groups = latent_groups(draws, weights, labels)
-    for name, group in groups.items():
-        refuse_unknown(kept, name, [str(each) for each in group.data_vars])
-    return {name: kept.of(name, group) for name, group in groups.items()}
+def _about(common: Common, rows: Rows, found: Arrays, kept: Kept) -> dict[str, xr.Dataset]:
+    """Return values at all draws as groups, under their names for new data."""
+    draws, labels = common.draws, common.labels
+    about = as_groups(draws, rows, found, labels, kept)
+    sites = {each.name: values for each, values in found.items() if each.group == "deterministic"}
+    plates = {name: plates_of(rows.deterministic[name]) for name in sites}
+    about["deterministic"] = datatree.by_draw(draws.per_draw(sites), replace(labels, plates=plates))
+    return renamed({name: rows.labelled(group) for name, group in about.items()})
 
 
 def _all_rows(

@@ -13,7 +13,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.posterior import Draws, FitInfo
 from bnnzoo.core.reading import read_model
 from bnnzoo.core.settings import Count, Seed, check_argument
-from bnnzoo.core.surroundings import one_at_a_time
+from bnnzoo.core.turns import one_at_a_time
 from bnnzoo.core.types import Model
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.labels import Coords, Dims, Labels
@@ -103,7 +103,7 @@ def prior_predictive(
             "too, prior_predictive(model, x, y)."
         )
     labels = Labels.of(density, dims, coords)
-    draws = _drawn(density, num_draws, seed)
+    draws = _drawn(density, num_draws, int(seed))  # numpy's integers, too
     rows = Rows.of(predictive_density(density, "prior"), draws.flat[0], data)
     found = _groups(draws, rows, weights, labels)
     wanted = {name: found[old] for old, name in _PRIOR_NAMES.items() if old in found}

@@ -1,6 +1,6 @@
 """Predictions for rows of data as labelled arrays: draws of y, their moments and log densities."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,7 @@ from bnnzoo.core.sizes import refuse_beyond_memory
 from bnnzoo.core.terms import moments_of, pointwise_of
 from bnnzoo.core.types import Data, Model
 from bnnzoo.predictive import datatree
-from bnnzoo.predictive.evaluate import Arrays, Blocks, block_length, evaluate, plan
+from bnnzoo.predictive.evaluate import Arrays, Blocks, Function, block_length, evaluate, plan
 from bnnzoo.predictive.independence import can_split_rows, row_values, values_of
 from bnnzoo.predictive.kept import EVERYTHING, Kept
 from bnnzoo.predictive.labels import Labels, row_labels
@@ -41,7 +41,10 @@ FEW_DRAWS = 64
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows to be predicted: the model's arguments, what it observes and computes there, and whether rows can be split."""
+    """Rows to be predicted: the model's arguments, what it observes and computes there, and whether rows can be split.
+
+    ``whole`` are moments and log densities at the draw at which the model was run.
+    """
 
     data: Data
     raw: Data
@@ -50,12 +53,21 @@ class Rows:
     num_rows: int
     splits: bool
     moments: tuple[str, ...]
+    whole: Mapping[str, Tensor]
 
     @classmethod
-    def of(cls, density: LogDensity, theta: Tensor, raw: Data, chunk_size: int | None = None) -> "Rows":
+    def of(
+        cls,
+        density: LogDensity,
+        theta: Tensor,
+        raw: Data,
+        chunk_size: int | None = None,
+        traced: Callable[[Data], Function | None] = lambda _: None,
+    ) -> "Rows":
         """Convert and inspect the arguments ``raw`` by running the model at ``theta[P]``: on all rows, then on blocks of them.
 
-        The blocks have the sizes of those in which rows are predicted, ``chunk_size`` among them.
+        The blocks have the sizes of those in which rows are predicted, ``chunk_size`` among them. Where ``traced`` returns what
+        the model gives for rows, the model need not run on blocks.
         """
         data = new_data(density, raw)
         with explaining_misfits(density.model, data), refusing_negative_codes(density.model, data):
@@ -69,8 +81,8 @@ class Rows:
         num_rows = lengths.pop() if len(lengths) == 1 else 0
         splits = bool(moments) and num_rows > 1 and not isinstance(density, PredictiveDensity)  # whose draws are joint
         sizes = [block_length(num_rows, size) for size in (RANDOM_ROWS, chunk_size or num_rows)]
-        splits = splits and can_split_rows(whole, row_values(density), theta, data, num_rows, sizes)
-        return cls(data, raw, observed, deterministic_nodes(nodes), num_rows, splits, tuple(moments))
+        splits = splits and can_split_rows(whole, traced(data) or row_values(density), theta, data, num_rows, sizes)
+        return cls(data, raw, observed, deterministic_nodes(nodes), num_rows, splits, tuple(moments), whole)
 
     def variables(self, density: LogDensity) -> dict[str, list[str]]:
         """Return the names of the variables in each group that can be told beforehand."""

@@ -1,6 +1,7 @@
 """Chains of HMC and NUTS: their start, the step size they begin with, windows of adaptation, and their draws."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.turns import aside
 from bnnzoo.engine import pytree
 from bnnzoo.engine.choose import Engine, runner
 from bnnzoo.engine.reports import EngineLog
@@ -125,7 +127,7 @@ class HamiltonianChains:
     def advance(self) -> None:
         """Run the chains for a while, keep their draws, and close the windows of adaptation that have ended."""
         try:
-            with self.log.timed("running"):
+            with self.log.timed("running"), aside() if self.fleet.how == "compiled" else nullcontext():
                 self.fleet.advance()
         finally:  # an interrupt waits for the chains under way in native code: their draws are kept, too
             self.fleet.gather((self.draws, self.stats), self._num_kept)
