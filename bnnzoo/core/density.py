@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 
+from bnnzoo.core.enumeration import enumerated, summing
 from bnnzoo.core.filling import FillingModel, fills_in_place
 from bnnzoo.core.misfits import explaining_misfits
 from bnnzoo.core.network import Network
@@ -87,8 +88,9 @@ class LogDensity(ParameterSpace):
 
     @property
     def likelihood(self) -> tuple[str, ...]:
-        """Names of observed sites and factors, whose terms are the likelihood."""
-        return (*self.observed, *self.factors)
+        """Names of observed sites and factors whose terms are the likelihood; one of them where discrete sites join several."""
+        own = enumerated(self.model)
+        return tuple(name for name in (*self.observed, *self.factors) if own is None or name not in own.absorbed)
 
     @property
     def has_data(self) -> bool:
@@ -247,6 +249,8 @@ def first_run(
         with fills_in_place() as fills:
             nodes = discover(model, data, device, dtype, check=_check_observations)
         model = FillingModel(model) if fills() and not isinstance(model, FillingModel) else model
+        if (summed := summing(model, nodes)) is not None:
+            model, nodes = summed, discover(summed, data, device, dtype, check=_check_observations)
         return _density_of(model, data, nodes, dtype, device), nodes
 
 
@@ -257,7 +261,9 @@ def _density_of(
     samples = [node for node in nodes.values() if node["type"] == "sample"]
     observed = tuple(node["name"] for node in samples if is_observation(node) and not is_constant(node, samples))
     factors = tuple(node["name"] for node in samples if is_factor(node) and node["cond_indep_stack"])
-    terms = [log_prob(nodes[name]).detach() for name in (*observed, *factors)]
+    own = enumerated(model)
+    counted = [name for name in (*observed, *factors) if own is None or name not in own.absorbed]
+    terms = [log_prob(nodes[name]).detach() for name in counted]
     sites = latent_sites(samples)
     if not sites:
         raise ModelError(

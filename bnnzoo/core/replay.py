@@ -17,6 +17,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bnnzoo.core.broadcasting import broadcast_to_rows, broadcast_to_value
+from bnnzoo.core.enumeration import Enumerated, enumerated, in_parallel, is_enumerated, plain, summed_out, with_values
 from bnnzoo.core.filling import made_in_batches
 from bnnzoo.core.network import Network, evaluating
 from bnnzoo.core.numerics import NumericalFailure, failure_of
@@ -29,6 +30,7 @@ from bnnzoo.core.types import Data, Model
 from bnnzoo.engine.failures import is_numerical
 
 __all__ = [
+    "all_at_once",
     "call_network",
     "common_scale",
     "discover",
@@ -72,9 +74,8 @@ class _Given(Messenger):
             msg["value"], msg["is_observed"] = None, False
         elif msg["name"] in self.observed and msg["value"] is None:
             msg["value"], msg["done"] = torch.zeros(msg["fn"].shape()), True
-        elif not msg[
-            "is_observed"
-        ]:  # torch draws normal numbers in place where gradients may follow, which vmap refuses
+        elif not (msg["is_observed"] or msg["done"]):
+            # torch draws normal numbers in place where gradients may follow, which vmap refuses
             msg["value"], msg["done"] = msg["fn"].sample(), True
 
 
@@ -101,7 +102,7 @@ class _Discovery(Messenger):
             msg["fn"] = broadcast_to_value(msg["fn"], msg["value"])
 
     def _pyro_post_sample(self, msg: Node) -> None:
-        if not msg["is_observed"] and not is_subsample(msg) and msg["value"].is_floating_point():
+        if not (msg["is_observed"] or is_subsample(msg) or is_enumerated(msg)) and msg["value"].is_floating_point():
             msg["value"] = msg["value"].detach().requires_grad_()
 
 
@@ -205,6 +206,8 @@ def discover(
             try:
                 with found:
                     nodes = _nodes(model, data)
+                    if own := enumerated(model):
+                        nodes = summed_out(own, _nodes(with_values(own, nodes), data))
                 mark_weights(nodes, modules)
                 check(nodes)
                 return nodes
@@ -253,15 +256,32 @@ def replay(
         pyro.validation_enabled(False),
         _on(device),
         _batchable_layers(),
-        made_in_batches(model, values),
+        made_in_batches(plain(model), values),
     ):
         given = _Given(values, observed, data, draw)
         try:
-            return _nodes(given(model), data)
+            return _replayed(model, given, data)
         except Exception as error:
             if not is_numerical(error):
                 raise
             raise NumericalFailure(failure_of(error, given.reached)) from error
+
+
+def _replayed(model: Model, given: _Given, data: Data) -> dict[str, Node]:
+    """Return the nodes of a run; discrete sites are summed out where all others are known, and drawn with what is drawn."""
+    own = enumerated(model)
+    if own is None or not given.values.keys() >= set(own.latent):
+        return _nodes(given(model), data)
+    nodes = summed_out(own, all_at_once(own, given.values, data, given.observed))
+    if given.draw:
+        drawn = _nodes(given(own.model), data)
+        nodes |= {name: {**nodes[name], "value": drawn[name]["value"]} for name in given.observed}
+    return nodes
+
+
+def all_at_once(model: Enumerated, values: Mapping[str, Tensor], data: Data, observed: tuple[str, ...]) -> dict[str, Node]:
+    """Run a model with continuous latent ``values`` given and all values of its discrete sites at once."""
+    return _nodes(_Given(values, observed, data, draw=False)(in_parallel(model)), data)
 
 
 def _nodes(model: Model, data: Data) -> dict[str, Node]:

@@ -1,0 +1,240 @@
+"""Sums of products of log factors over discrete variables in plates, by variable elimination."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from bnnzoo.core.sites import ModelError
+
+__all__ = ["Eliminated", "Factor", "Variable", "aligned", "draw_back", "eliminate", "log_sum_exp"]
+
+type Name = str | int
+"""Of a dimension: a plate's name, or the number of a variable."""
+
+MAX_STATES = 2**24
+"""Joint states, plates included, that a single factor may have."""
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A discrete variable: the site it belongs to, its number of values, and the plates it is in."""
+
+    site: str
+    size: int
+    plates: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A log factor whose dimensions have names.
+
+    Attributes
+    ----------
+    value : Tensor
+    names : tuple
+        Of each dimension.
+    plates : frozenset of str
+        Plates it is in, also those along which it does not vary.
+    sites : frozenset of str
+        Sites whose densities it holds.
+    """
+
+    value: Tensor
+    names: tuple[Name, ...]
+    plates: frozenset[str]
+    sites: frozenset[str]
+
+    @property
+    def variables(self) -> frozenset[int]:
+        """Numbers of the variables on which it depends."""
+        return frozenset(name for name in self.names if isinstance(name, int))
+
+
+@dataclass
+class Eliminated:
+    """What remains once variables are summed out.
+
+    Attributes
+    ----------
+    factors : list of Factor
+        One for each group of sites that share variables; it depends on the kept variables alone.
+    steps : list
+        Each variable with the factor from which it was summed out, in that order.
+    """
+
+    factors: list[Factor] = field(default_factory=list)
+    steps: list[tuple[int, Factor]] = field(default_factory=list)
+
+
+def log_sum_exp(value: Tensor, dim: int) -> Tensor:
+    """Return the log of a sum of exponentials along a dimension; where all are zero, with a gradient of zero."""
+    largest = value.detach().amax(dim, keepdim=True)
+    shift = torch.where(largest == -torch.inf, 0.0, largest)
+    total = (value - shift).exp().sum(dim)
+    is_zero = total == 0
+    return torch.where(is_zero, -torch.inf, torch.where(is_zero, 1.0, total).log() + shift.squeeze(dim))
+
+
+def aligned(factor: Factor, names: Sequence[Name]) -> Tensor:
+    """Return a factor's value with dimensions in the order of ``names``, of size one where it does not vary."""
+    order = [factor.names.index(name) for name in names if name in factor.names]
+    value = factor.value.permute(order)
+    for place, name in enumerate(names):
+        if name not in factor.names:
+            value = value.unsqueeze(place)
+    return value
+
+
+def eliminate(
+    factors: Iterable[Factor],
+    variables: Mapping[int, Variable],
+    sizes: Mapping[str, int],
+    keep: frozenset[int] = frozenset(),
+) -> Eliminated:
+    """Sum a product of factors over their variables.
+
+    Variables are summed out from the innermost plates outwards; what depends on outer variables is then multiplied over the plate.
+
+    Parameters
+    ----------
+    factors : iterable of Factor
+    variables : mapping of int to Variable
+    sizes : mapping of str to int
+        Of the plates.
+    keep : frozenset of int
+        Variables that stay, where all factors and variables are in one set of plates.
+
+    Raises
+    ------
+    ModelError
+        If there are too many joint states, or plates cross each other.
+
+    References
+    ----------
+    Obermeyer et al. (2019), Tensor variable elimination for plated factor graphs, ICML.
+    """
+    pending, out = list(factors), Eliminated()
+    while pending:
+        deepest = max(pending, key=lambda factor: len(factor.plates)).plates
+        group = [factor for factor in pending if factor.plates == deepest]
+        pending = [factor for factor in pending if factor.plates != deepest]
+        local = {v for factor in group for v in factor.variables if variables[v].plates == deepest} - keep
+        left = _without(group, local, variables, sizes, out)
+        for remaining in _joined(left) if keep else left:
+            outer = remaining.variables - keep
+            if not outer:
+                out.factors.append(remaining)
+                continue
+            around = frozenset().union(*(variables[v].plates for v in outer))
+            if around == deepest:
+                raise ModelError(_of_crossing(outer, variables, sizes, deepest))
+            pending.append(_multiplied_over(remaining, around, sizes))
+    return out
+
+
+def _without(
+    group: list[Factor],
+    local: set[int],
+    variables: Mapping[int, Variable],
+    sizes: Mapping[str, int],
+    out: Eliminated,
+) -> list[Factor]:
+    """Sum variables out of the factors of one set of plates, each time the one that makes the smallest factor."""
+    while local:
+        about = {v: [factor for factor in group if v in factor.variables] for v in local}
+        cost = {v: _num_states(set().union(*(f.names for f in about[v])), variables, sizes) for v in local}
+        chosen = min(local, key=lambda v: (cost[v], v))
+        if cost[chosen] > MAX_STATES:
+            raise ModelError(_of_too_many(set().union(*(f.names for f in about[chosen])), variables, cost[chosen]))
+        product = _product(about[chosen])
+        out.steps.append((chosen, product))
+        dim = product.names.index(chosen)
+        names = (*product.names[:dim], *product.names[dim + 1 :])
+        group = [factor for factor in group if chosen not in factor.variables]
+        group.append(replace(product, value=log_sum_exp(product.value, dim), names=names))
+        local.remove(chosen)
+    return group
+
+
+def _joined(group: list[Factor]) -> list[Factor]:
+    """Return the product of the factors that depend on variables, and the others."""
+    dependent = [factor for factor in group if factor.variables]
+    return [*([_product(dependent)] if dependent else []), *(factor for factor in group if not factor.variables)]
+
+
+def _product(factors: Sequence[Factor]) -> Factor:
+    names = tuple(dict.fromkeys(name for factor in factors for name in factor.names))
+    value = aligned(factors[0], names)
+    for factor in factors[1:]:
+        value = value + aligned(factor, names)
+    plates = frozenset().union(*(factor.plates for factor in factors))
+    return Factor(value, names, plates, frozenset().union(*(factor.sites for factor in factors)))
+
+
+def _multiplied_over(factor: Factor, around: frozenset[str], sizes: Mapping[str, int]) -> Factor:
+    """Return the product of a factor over the plates that are not around it."""
+    inner = factor.plates - around
+    dims = [place for place, name in enumerate(factor.names) if name in inner]
+    repeats = math.prod(sizes.get(plate, 1) for plate in inner if plate not in factor.names)
+    value = factor.value.sum(dims) if dims else factor.value
+    names = tuple(name for name in factor.names if name not in inner)
+    return Factor(value * repeats if repeats != 1 else value, names, around, factor.sites)
+
+
+def draw_back(
+    found: Eliminated, variables: Mapping[int, Variable], sizes: Mapping[str, int]
+) -> dict[int, tuple[Tensor, tuple[str, ...]]]:
+    """Draw every variable that was summed out from its distribution given all factors, by torch's global random stream.
+
+    The last variable to be summed out is drawn first; each other one given those on which its factor depends.
+
+    Returns
+    -------
+    dict of int to (Tensor, tuple of str)
+        Places among the values of each variable, and the plates of the dimensions.
+    """
+    drawn: dict[int, tuple[Tensor, tuple[str, ...]]] = {}
+    for variable, factor in reversed(found.steps):
+        plates = tuple(sorted(p for p in factor.plates if p in sizes and sizes[p] > 1))
+        others = tuple(name for name in factor.names if isinstance(name, int) and name != variable)
+        value = aligned(factor, (*plates, variable, *others))
+        shape = [sizes[plate] for plate in plates]
+        value = value.expand(*shape, *value.shape[len(plates) :])
+        for other in reversed(others):  # the last dimension is that of the last one
+            index, own = drawn[other]
+            index = aligned(Factor(index, own, frozenset(own), frozenset()), plates)
+            index = index.reshape(*index.shape, *(1 for _ in range(value.ndim - len(plates))))
+            value = value.gather(-1, index.expand(*value.shape[:-1], 1)).squeeze(-1)
+        uniform = torch.rand(value.shape, dtype=value.dtype, device=value.device)
+        tiny = torch.finfo(value.dtype).tiny
+        gumbel = -(-uniform.clamp_min(tiny).log()).clamp_min(tiny).log()
+        drawn[variable] = ((value + gumbel).argmax(-1), plates)
+    return drawn
+
+
+def _num_states(names: Iterable[Name], variables: Mapping[int, Variable], sizes: Mapping[str, int]) -> int:
+    return math.prod(variables[n].size if isinstance(n, int) else max(1, sizes.get(n, 1)) for n in names)
+
+
+def _of_too_many(names: Iterable[Name], variables: Mapping[int, Variable], count: int) -> str:
+    sites = [variables[name].site for name in names if isinstance(name, int)]
+    return (
+        f"The discrete sites {', '.join(sorted(sites)[:4])} depend on one another, and summing them out takes {count:.3g} joint "
+        f"states at a time; {MAX_STATES:.3g} can be held. Put independent rows into pyro.plate, steps of time into pyro.markov, "
+        f"or give the sites fewer values."
+    )
+
+
+def _of_crossing(
+    outer: Iterable[int], variables: Mapping[int, Variable], sizes: Mapping[str, int], plates: Iterable[str]
+) -> str:
+    sites = sorted({variables[v].site for v in outer})
+    each = [f"{variables[v].size}**{math.prod(sizes.get(p, 1) for p in variables[v].plates)}" for v in outer]
+    return (
+        f"The discrete sites {', '.join(sites)} lie in plates that cross each other ({', '.join(sorted(plates))}), so that all "
+        f"their entries depend on one another: {' x '.join(each)} joint states. Make one of the sites continuous, or pass it as "
+        f"data."
+    )
