@@ -57,6 +57,8 @@ class Enumerated:
         Names of the continuous latent sites: the sum is possible where all of them are known.
     absorbed : set of str
         Observed sites and factors whose density is part of another site's term.
+    dependent : set of str
+        Deterministic sites that depend on discrete ones.
     """
 
     model: Model
@@ -64,6 +66,7 @@ class Enumerated:
     depth: int
     latent: tuple[str, ...]
     absorbed: set[str] = field(default_factory=set)
+    dependent: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         update_wrapper(self, self.model, updated=())  # its name and its arguments
@@ -343,6 +346,7 @@ def summed_out(model: Enumerated, nodes: Mapping[str, Node], observed: Iterable[
     """
     graph, out = FactorGraph.of(model, nodes), {n: node for n, node in nodes.items() if n not in model.discrete}
     for name in [n for n, node in out.items() if is_deterministic(node) and graph.variables_of(node)]:
+        model.dependent.add(name)
         del out[name]
     for group in graph.groups():
         seen = [n for n in group if n in observed or nodes[n]["is_observed"]]

@@ -17,7 +17,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bnnzoo.core.broadcasting import broadcast_to_rows, broadcast_to_value
-from bnnzoo.core.enumeration import Enumerated, enumerated, in_parallel, is_enumerated, plain, summed_out, with_values
+from bnnzoo.core.enumeration import enumerated, in_parallel, is_enumerated, plain, summed_out, with_values
 from bnnzoo.core.filling import made_in_batches
 from bnnzoo.core.network import Network, evaluating
 from bnnzoo.core.numerics import NumericalFailure, failure_of
@@ -30,7 +30,6 @@ from bnnzoo.core.types import Data, Model
 from bnnzoo.engine.failures import is_numerical
 
 __all__ = [
-    "all_at_once",
     "call_network",
     "common_scale",
     "discover",
@@ -230,6 +229,7 @@ def replay(
     device: torch.device,
     *,
     draw: bool = False,
+    summed: bool = True,
 ) -> dict[str, Node]:
     """Run ``model`` with its latent ``values`` given and return the nodes of its trace.
 
@@ -243,6 +243,8 @@ def replay(
         Names of the observed sites.
     draw : bool
         Draw the observed sites from the model, also where data is given.
+    summed : bool
+        Return the nodes with discrete sites summed out, and not with all of their values.
 
     Raises
     ------
@@ -260,28 +262,27 @@ def replay(
     ):
         given = _Given(values, observed, data, draw)
         try:
-            return _replayed(model, given, data)
+            return _replayed(model, given, data, summed)
         except Exception as error:
             if not is_numerical(error):
                 raise
             raise NumericalFailure(failure_of(error, given.reached)) from error
 
 
-def _replayed(model: Model, given: _Given, data: Data) -> dict[str, Node]:
+def _replayed(model: Model, given: _Given, data: Data, summed: bool) -> dict[str, Node]:
     """Return the nodes of a run; discrete sites are summed out where all others are known, and drawn with what is drawn."""
     own = enumerated(model)
     if own is None or not given.values.keys() >= set(own.latent):
         return _nodes(given(model), data)
-    nodes = summed_out(own, all_at_once(own, given.values, data, given.observed))
+    once = _Given(given.values, given.observed, data, draw=False)
+    nodes = _nodes(once(in_parallel(own)), data)
+    if not summed:
+        return nodes
+    nodes = summed_out(own, nodes, given.observed)
     if given.draw:
         drawn = _nodes(given(own.model), data)
         nodes |= {name: {**nodes[name], "value": drawn[name]["value"]} for name in given.observed}
     return nodes
-
-
-def all_at_once(model: Enumerated, values: Mapping[str, Tensor], data: Data, observed: tuple[str, ...]) -> dict[str, Node]:
-    """Run a model with continuous latent ``values`` given and all values of its discrete sites at once."""
-    return _nodes(_Given(values, observed, data, draw=False)(in_parallel(model)), data)
 
 
 def _nodes(model: Model, data: Data) -> dict[str, Node]:
