@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 
-from bnnzoo.core.enumeration import enumerated, summing
+from bnnzoo.core.discrete_sites import summing
+from bnnzoo.core.enumeration import enumerated
 from bnnzoo.core.filling import FillingModel, fills_in_place
 from bnnzoo.core.misfits import explaining_misfits
 from bnnzoo.core.network import Network

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bnnzoo.core.sites import ModelError
 
-__all__ = ["Eliminated", "Factor", "Variable", "aligned", "draw_back", "eliminate", "log_sum_exp"]
+__all__ = ["Eliminated", "Factor", "Variable", "aligned", "at_values", "draw_back", "eliminate", "log_sum_exp"]
 
 type Name = str | int
 """Of a dimension: a plate's name, or the number of a variable."""
@@ -184,35 +184,41 @@ def _multiplied_over(factor: Factor, around: frozenset[str], sizes: Mapping[str,
     return Factor(value * repeats if repeats != 1 else value, names, around, factor.sites)
 
 
+type Drawn = Mapping[int, tuple[Tensor, tuple[str, ...]]]
+"""Places among the values of each variable, and the plates of the dimensions."""
+
+
 def draw_back(
     found: Eliminated, variables: Mapping[int, Variable], sizes: Mapping[str, int]
 ) -> dict[int, tuple[Tensor, tuple[str, ...]]]:
     """Draw every variable that was summed out from its distribution given all factors, by torch's global random stream.
 
     The last variable to be summed out is drawn first; each other one given those on which its factor depends.
-
-    Returns
-    -------
-    dict of int to (Tensor, tuple of str)
-        Places among the values of each variable, and the plates of the dimensions.
     """
     drawn: dict[int, tuple[Tensor, tuple[str, ...]]] = {}
     for variable, factor in reversed(found.steps):
-        plates = tuple(sorted(p for p in factor.plates if p in sizes and sizes[p] > 1))
-        others = tuple(name for name in factor.names if isinstance(name, int) and name != variable)
-        value = aligned(factor, (*plates, variable, *others))
-        shape = [sizes[plate] for plate in plates]
-        value = value.expand(*shape, *value.shape[len(plates) :])
-        for other in reversed(others):  # the last dimension is that of the last one
-            index, own = drawn[other]
-            index = aligned(Factor(index, own, frozenset(own), frozenset()), plates)
-            index = index.reshape(*index.shape, *(1 for _ in range(value.ndim - len(plates))))
-            value = value.gather(-1, index.expand(*value.shape[:-1], 1)).squeeze(-1)
+        value, plates = at_values(factor, drawn, sizes, but=variable)
         uniform = torch.rand(value.shape, dtype=value.dtype, device=value.device)
         tiny = torch.finfo(value.dtype).tiny
         gumbel = -(-uniform.clamp_min(tiny).log()).clamp_min(tiny).log()
         drawn[variable] = ((value + gumbel).argmax(-1), plates)
     return drawn
+
+
+def at_values(
+    factor: Factor, drawn: Drawn, sizes: Mapping[str, int], but: int | None = None
+) -> tuple[Tensor, tuple[str, ...]]:
+    """Return a factor at the values of its variables, and the plates of the dimensions; one variable may stay, as the last."""
+    plates = tuple(sorted(p for p in factor.plates if sizes.get(p, 1) > 1))
+    others = tuple(name for name in factor.names if isinstance(name, int) and name != but)
+    value = aligned(factor, (*plates, *(() if but is None else (but,)), *others))
+    value = value.expand(*(sizes[plate] for plate in plates), *value.shape[len(plates) :])
+    for other in reversed(others):  # the last dimension is that of the last one
+        index, own = drawn[other]
+        index = aligned(Factor(index, own, frozenset(own), frozenset()), plates)
+        index = index.reshape(*index.shape, *(1 for _ in range(value.ndim - len(plates))))
+        value = value.gather(-1, index.expand(*value.shape[:-1], 1)).squeeze(-1)
+    return value, plates
 
 
 def _num_states(names: Iterable[Name], variables: Mapping[int, Variable], sizes: Mapping[str, int]) -> int:

@@ -7,6 +7,7 @@ from functools import cached_property, lru_cache, partial, update_wrapper
 from typing import Any
 
 import torch
+from pyro import poutine
 from pyro.distributions import Unit
 from pyro.poutine.enum_messenger import EnumMessenger
 from pyro.poutine.messenger import Messenger
@@ -15,17 +16,18 @@ from torch import Tensor
 from bnnzoo.core.conditional import moments
 from bnnzoo.core.elimination import Factor, Variable, aligned, eliminate
 from bnnzoo.core.marginal_sites import Marginal, mixture_moments
-from bnnzoo.core.sites import ModelError, innermost, is_deterministic, is_factor, is_subsample
+from bnnzoo.core.sites import ModelError, is_deterministic, is_factor, is_subsample
 from bnnzoo.core.types import Model
 
 __all__ = [
     "Enumerated",
     "FactorGraph",
-    "discrete_sites",
     "cached",
+    "continuous",
     "enumerated",
     "in_parallel",
     "is_enumerated",
+    "marked",
     "plain",
     "summed_out",
     "with_values",
@@ -74,55 +76,6 @@ class Enumerated:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model."""
         return self.model(*args, **kwargs)
-
-
-def discrete_sites(nodes: Iterable[Node]) -> tuple[str, ...]:
-    """Return the latent sites of finite support: those over whose values a density can be summed.
-
-    Raises
-    ------
-    ModelError
-        For a site whose values cannot be listed, and for a batch of them that is not a plate.
-    """
-    found = []
-    for node in nodes:
-        if node["type"] != "sample" or node["is_observed"] or is_subsample(node) or is_factor(node):
-            continue
-        name, distribution = node["name"], node["fn"]
-        if not distribution.support.is_discrete:
-            continue
-        kind = type(innermost(distribution)).__name__
-        if not innermost(distribution).has_enumerate_support:
-            raise ModelError(
-                f"Latent site {name!r} is discrete ({kind}) with infinitely many values, and a density can be summed over finitely "
-                f"many only. Take a family with an end, such as Binomial or Categorical up to a largest value, integrate the site "
-                f"out by hand, or pass it as data."
-            )
-        try:
-            size = len(distribution.enumerate_support(expand=False))
-        except NotImplementedError as error:
-            inner = innermost(distribution).enumerate_support(expand=False)
-            entries = node["value"].numel()
-            raise ModelError(
-                f"Latent site {name!r} is one vector of {entries} discrete values ({kind}), which has {len(inner)}**{entries} joint "
-                f"states. Leave .to_event() out and put its entries into a plate: with pyro.plate('{name}_plate', {entries})."
-            ) from error
-        _refuse_batch(node, size)
-        found.append(name)
-    return tuple(found)
-
-
-def _refuse_batch(node: Node, size: int) -> None:
-    """Refuse several discrete values at one site that no plate declares independent."""
-    dims = {frame.dim for frame in node["cond_indep_stack"]}
-    shape = node["fn"].batch_shape
-    loose = {dim: shape[dim] for dim in range(-len(shape), 0) if shape[dim] > 1 and dim not in dims}
-    if loose:
-        name, count = node["name"], math.prod(loose.values())
-        raise ModelError(
-            f"Latent site {name!r} holds {count} discrete values outside of a plate, which may depend on one another: "
-            f"{size}**{count} joint states. Where they do not, write with pyro.plate('{name}_plate', {count}): around it."
-        )
 
 
 def enumerated(model: Model) -> Enumerated | None:
@@ -179,6 +132,27 @@ class _Same(Messenger):
     def _pyro_sample(self, msg: Node) -> None:
         if msg["name"] in self.values:
             msg["value"], msg["done"] = self.values[msg["name"]], True
+
+
+def continuous(model: Model) -> Model:
+    """Return a model without its discrete sites, as the guides of Pyro see it."""
+    if not isinstance(model, Enumerated):
+        return model
+    rest: Model = poutine.block(model, hide=list(model.discrete))
+    return rest
+
+
+def marked(model: Model) -> Model:
+    """Return a model whose discrete sites are marked for Pyro's own enumeration."""
+    if not isinstance(model, Enumerated):
+        return model
+
+    def config(site: Node) -> dict[str, Any]:
+        is_discrete = site["name"] in model.discrete and not site["is_observed"]
+        return {"enumerate": "parallel", "expand": False} if is_discrete else {}
+
+    found: Model = poutine.infer_config(model, config_fn=config)
+    return found
 
 
 def in_parallel(model: Enumerated) -> Model:
@@ -345,9 +319,7 @@ def summed_out(model: Enumerated, nodes: Mapping[str, Node], observed: Iterable[
         Sites that count as observed, beside those that are.
     """
     graph, out = FactorGraph.of(model, nodes), {n: node for n, node in nodes.items() if n not in model.discrete}
-    for name in [n for n, node in out.items() if is_deterministic(node) and graph.variables_of(node)]:
-        model.dependent.add(name)
-        del out[name]
+    out = {name: node for name, node in out.items() if name not in model.dependent}
     for group in graph.groups():
         seen = [n for n in group if n in observed or nodes[n]["is_observed"]]
         latent = [n for n in group if n not in seen and n not in model.discrete]
@@ -446,17 +418,3 @@ def _moments_of(
         return {key: value.reshape(batch + value.shape[len(shape) - len(left) :]) for key, value in found.items()}
 
     return compute
-
-
-def summing(model: Model, nodes: Mapping[str, Node]) -> Enumerated | None:
-    """Return a model whose discrete sites are summed out, given its first run; None if it has none."""
-    if isinstance(model, Enumerated):
-        return None
-    discrete = discrete_sites(nodes.values())
-    if not discrete:
-        return None
-    samples = [node for node in nodes.values() if node["type"] == "sample" and not is_subsample(node)]
-    plates = [-frame.dim for node in samples for frame in node["cond_indep_stack"] if frame.dim is not None]
-    depth = max([0, *plates, *(len(node["fn"].batch_shape) for node in samples)])
-    latent = tuple(node["name"] for node in samples if not node["is_observed"] and node["name"] not in discrete)
-    return Enumerated(model, discrete, depth, latent)

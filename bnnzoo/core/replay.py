@@ -8,7 +8,7 @@ from typing import Any
 import pyro
 import torch
 from pyro import poutine
-from pyro.distributions import ImproperUniform
+from pyro.distributions import DiscreteHMM, ImproperUniform
 from pyro.distributions.util import scale_and_mask
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
@@ -17,8 +17,10 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bnnzoo.core.broadcasting import broadcast_to_rows, broadcast_to_value
-from bnnzoo.core.enumeration import enumerated, in_parallel, is_enumerated, plain, summed_out, with_values
+from bnnzoo.core.discrete_sites import explaining_enumeration, refuse_disagreement
+from bnnzoo.core.enumeration import Enumerated, enumerated, in_parallel, is_enumerated, plain, summed_out, with_values
 from bnnzoo.core.filling import made_in_batches
+from bnnzoo.core.hidden_markov import hidden_markov_log_prob
 from bnnzoo.core.network import Network, evaluating
 from bnnzoo.core.numerics import NumericalFailure, failure_of
 from bnnzoo.core.pyro_networks import called_modules, mark_weights
@@ -113,6 +115,8 @@ def switch_validation_off(distribution: Any) -> None:
     distribution._validate_args = False
     if isinstance(distribution, Multinomial):
         distribution.log_prob = partial(_multinomial_log_prob, distribution)  # type: ignore[method-assign]
+    if isinstance(distribution, DiscreteHMM):
+        distribution.log_prob = partial(hidden_markov_log_prob, distribution)
     for value in vars(distribution).values():
         if isinstance(value, Distribution):
             switch_validation_off(value)
@@ -205,8 +209,8 @@ def discover(
             try:
                 with found:
                     nodes = _nodes(model, data)
-                    if own := enumerated(model):
-                        nodes = summed_out(own, _nodes(with_values(own, nodes), data))
+                if own := enumerated(model):
+                    nodes = _agreed(own, nodes, found, data)
                 mark_weights(nodes, modules)
                 check(nodes)
                 return nodes
@@ -219,6 +223,15 @@ def discover(
         f"the priors before it, or check its code there: matrices to be factorised may need a larger diagonal, arguments and "
         f"observations may be outside of what the distribution allows."
     ) from last
+
+
+def _agreed(own: Enumerated, single: dict[str, Node], found: _Discovery, data: Data) -> dict[str, Node]:
+    """Return the nodes with discrete sites summed out, of a run with the same continuous values as that with single ones."""
+    with explaining_enumeration(own, lambda: found.reached):
+        with found:
+            together = _nodes(with_values(own, single), data)
+        refuse_disagreement(own, single, together)
+        return summed_out(own, together)
 
 
 def replay(

@@ -185,7 +185,7 @@ def refuse_unsupported(nodes: Iterable[dict[str, Any]]) -> None:
     ------
     ModelError
         For a name that a tree cannot hold, a learnable ``pyro.param``, random subsampling inside the model, data under a point
-        mass, a discrete latent site, one made by ``obs_mask=``, or a latent site whose support depends on another latent site.
+        mass, one made by ``obs_mask=``, or a latent site whose support depends on another latent site.
     """
     nodes = list(nodes)
     names = {node["name"] for node in nodes}
@@ -277,11 +277,6 @@ def _refuse_latent(name: str, distribution: TorchDistributionMixin) -> None:
     if isinstance(distribution, Delta):
         raise ModelError(
             f"Latent site {name!r} is a point mass (Delta), which has no density. Write pyro.deterministic({name!r}, value)."
-        )
-    if distribution.has_enumerate_support or distribution.support.is_discrete:
-        raise ModelError(
-            f"Latent site {name!r} is discrete ({type(innermost(distribution)).__name__}), and every method here needs "
-            f"continuous latent variables. Sum it out, for example with dist.MixtureSameFamily, or pass it as data."
         )
     _refuse_unknown_support(name, distribution)
     if _depends_on_latents(distribution.support):

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pyro
 import torch
 from pyro import poutine
-from pyro.infer import ELBO, Trace_ELBO, autoguide
+from pyro.infer import ELBO, Trace_ELBO, TraceEnum_ELBO, autoguide
 from pyro.infer import SVI as PyroSVI
 from pyro.infer.autoguide import AutoContinuous, AutoDiagonalNormal
 from pyro.optim import ClippedAdam, PyroOptim
@@ -17,6 +17,7 @@ from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.enumeration import continuous, enumerated, marked
 from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.minibatch import has_rows
 from bnnzoo.core.posterior import DEFAULT_DRAWS, FitInfo
@@ -100,7 +101,7 @@ class GuidePosterior(StoredPosterior):
         density = owner.density
         validation = nullcontext() if density.has_data else pyro.validation_enabled(False)
         with alone(), isolated(owner.info.seed, density.device), validation:
-            guide = SVI(guide=_guide_to_rebuild(state["guide"], owner))._own_guide(density.model)
+            guide = SVI(guide=_guide_to_rebuild(state["guide"], owner))._own_guide(continuous(density.model))
             guide(*density.data)
             params = pyro.get_param_store().get_state()
             _restore(params["params"], state["params"], "parameter")
@@ -142,7 +143,8 @@ class SVI:
         A guide ``guide(*data)`` with ``pyro.param``, an autoguide class such as ``AutoMultivariateNormal`` or any
         function ``model -> guide``, or a fresh autoguide object, which is copied and not changed.
     elbo : pyro.infer.ELBO, optional
-        The bound, such as ``RenyiELBO(alpha=0.5)``; default: ``Trace_ELBO``.
+        The bound, such as ``RenyiELBO(alpha=0.5)``; default: ``Trace_ELBO``, or ``TraceEnum_ELBO`` for a model with discrete
+        latent sites, which are summed out.
     optimiser : pyro.optim.PyroOptim, optional
         Default: ClippedAdam with a learning rate that falls to a hundredth of ``learning_rate``.
     num_steps : int
@@ -183,10 +185,10 @@ class SVI:
             If mini-batches are asked for of a model without rows.
         """
         with alone(), isolated(context.seed, density.device):
-            guide = self._own_guide(density.model)
+            guide = self._own_guide(continuous(density.model))
             guide(*density.data)
             _refuse_missing_sites(guide, density)
-            svi = PyroSVI(_ScaledModel(density), guide, self._own_optimiser(), self.elbo or Trace_ELBO())
+            svi = PyroSVI(_ScaledModel(density), guide, self._own_optimiser(), self._own_elbo(density))
             losses, complete = self._loop(svi, density, context)
             params = copy.deepcopy(pyro.get_param_store().get_state())
         info = FitInfo(
@@ -216,6 +218,12 @@ class SVI:
             guide: Guide = self.guide(model)
             return guide
         return _copied(self.guide) if isinstance(self.guide, torch.nn.Module) else self.guide
+
+    def _own_elbo(self, density: LogDensity) -> ELBO:
+        own = enumerated(density.model)
+        if self.elbo is not None or own is None:
+            return self.elbo or Trace_ELBO()
+        return TraceEnum_ELBO(max_plate_nesting=own.depth)
 
     def _own_optimiser(self) -> PyroOptim:
         if self.optimiser is not None:
@@ -268,7 +276,7 @@ class _ScaledModel:
         pairs, count = zip(density.data, batch, strict=True), num_held(density)
         sizes = [len(part) for whole, part in pairs if has_rows(whole, count)]
         with _ScaleLikelihood({*density.observed, *density.factors}, density.num_data / sizes[0] if sizes else 1.0):
-            return density.model(*batch)
+            return marked(density.model)(*batch)
 
 
 class _ScaleLikelihood(Messenger):
