@@ -118,7 +118,7 @@ def _probabilities(graph: FactorGraph, factors: Mapping[str, Factor]) -> dict[st
             order = tuple(dict.fromkeys((*own.names, *names)))
             added = aligned(Factor(field, names, own.plates, own.sites), order)
             moved[name] = Factor(aligned(own, order) + added, order, own.plates, own.sites)
-        parts = eliminate(moved.values(), graph.variables, graph.sizes).factors
+        parts = eliminate(moved.values(), graph.variables, graph.sizes, chains=True).factors
         return torch.stack([part.value.sum() for part in parts]).sum()
 
     like = next(iter(factors.values())).value

@@ -1,18 +1,22 @@
 """Sums of products of log factors over discrete variables in plates, by variable elimination."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
+from bnnzoo.core.log_sums import chain_product, log_sum_exp
 from bnnzoo.core.sites import ModelError
 
-__all__ = ["Eliminated", "Factor", "Variable", "aligned", "at_values", "draw_back", "eliminate", "log_sum_exp"]
+__all__ = ["Eliminated", "Factor", "Variable", "aligned", "at_values", "draw_back", "eliminate"]
 
 type Name = str | int
 """Of a dimension: a plate's name, or the number of a variable."""
+
+MIN_CHAIN = 8
+"""Variables of a chain from which on it is summed by a parallel scan."""
 
 MAX_STATES = 2**24
 """Joint states, plates included, that a single factor may have."""
@@ -33,19 +37,28 @@ class Factor:
 
     Attributes
     ----------
-    value : Tensor
+    whole : Tensor
+        The factor, or several like it one behind the other.
     names : tuple
         Of each dimension.
     plates : frozenset of str
         Plates it is in, also those along which it does not vary.
     sites : frozenset of str
         Sites whose densities it holds.
+    place : int, optional
+        Of the factor among several.
     """
 
-    value: Tensor
+    whole: Tensor
     names: tuple[Name, ...]
     plates: frozenset[str]
     sites: frozenset[str]
+    place: int | None = None
+
+    @property
+    def value(self) -> Tensor:
+        """The factor itself."""
+        return self.whole if self.place is None else self.whole.select(0, self.place)
 
     @property
     def variables(self) -> frozenset[int]:
@@ -69,15 +82,6 @@ class Eliminated:
     steps: list[tuple[int, Factor]] = field(default_factory=list)
 
 
-def log_sum_exp(value: Tensor, dim: int) -> Tensor:
-    """Return the log of a sum of exponentials along a dimension; where all are zero, with a gradient of zero."""
-    largest = value.detach().amax(dim, keepdim=True)
-    shift = torch.where(largest == -torch.inf, 0.0, largest)
-    total = (value - shift).exp().sum(dim)
-    is_zero = total == 0
-    return torch.where(is_zero, -torch.inf, torch.where(is_zero, 1.0, total).log() + shift.squeeze(dim))
-
-
 def aligned(factor: Factor, names: Sequence[Name]) -> Tensor:
     """Return a factor's value with dimensions in the order of ``names``, of size one where it does not vary."""
     order = [factor.names.index(name) for name in names if name in factor.names]
@@ -93,6 +97,8 @@ def eliminate(
     variables: Mapping[int, Variable],
     sizes: Mapping[str, int],
     keep: frozenset[int] = frozenset(),
+    *,
+    chains: bool = False,
 ) -> Eliminated:
     """Sum a product of factors over their variables.
 
@@ -106,6 +112,8 @@ def eliminate(
         Of the plates.
     keep : frozenset of int
         Variables that stay, where all factors and variables are in one set of plates.
+    chains : bool
+        Sum variables of which each depends on the one before by a parallel scan, which leaves no steps behind.
 
     Raises
     ------
@@ -122,7 +130,8 @@ def eliminate(
         group = [factor for factor in pending if factor.plates == deepest]
         pending = [factor for factor in pending if factor.plates != deepest]
         local = {v for factor in group for v in factor.variables if variables[v].plates == deepest} - keep
-        left = _without(group, local, variables, sizes, out)
+        left = [*_scanned(group, local, variables, sizes)] if chains and not keep else group
+        left = _without(left, local.intersection(*[frozenset().union(*(f.variables for f in left))]), variables, sizes, out)
         for remaining in _joined(left) if keep else left:
             outer = remaining.variables - keep
             if not outer:
@@ -136,27 +145,109 @@ def eliminate(
 
 
 def _without(
-    group: list[Factor],
+    group: Iterable[Factor],
     local: set[int],
     variables: Mapping[int, Variable],
     sizes: Mapping[str, int],
     out: Eliminated,
 ) -> list[Factor]:
     """Sum variables out of the factors of one set of plates, each time the one that makes the smallest factor."""
-    while local:
-        about = {v: [factor for factor in group if v in factor.variables] for v in local}
-        cost = {v: _num_states(set().union(*(f.names for f in about[v])), variables, sizes) for v in local}
-        chosen = min(local, key=lambda v: (cost[v], v))
-        if cost[chosen] > MAX_STATES:
-            raise ModelError(_of_too_many(set().union(*(f.names for f in about[chosen])), variables, cost[chosen]))
-        product = _product(about[chosen])
+    factors, about = dict(enumerate(group)), {v: set[int]() for v in local}
+
+    def cost(variable: int) -> int:
+        return _num_states({n for place in about[variable] for n in factors[place].names}, variables, sizes)
+
+    for place, factor in factors.items():
+        for variable in factor.variables & local:
+            about[variable].add(place)
+    costs = {variable: cost(variable) for variable in local}
+    for place in range(len(factors), len(factors) + len(local)):
+        chosen = min(costs, key=lambda v: (costs[v], v))
+        if costs.pop(chosen) > MAX_STATES:
+            names = {name for each in about[chosen] for name in factors[each].names}
+            raise ModelError(_of_too_many(names, variables, cost(chosen)))
+        used = sorted(about.pop(chosen))
+        product = _product([factors.pop(each) for each in used])
         out.steps.append((chosen, product))
         dim = product.names.index(chosen)
         names = (*product.names[:dim], *product.names[dim + 1 :])
-        group = [factor for factor in group if chosen not in factor.variables]
-        group.append(replace(product, value=log_sum_exp(product.value, dim), names=names))
-        local.remove(chosen)
-    return group
+        factors[place] = replace(product, whole=log_sum_exp(product.value, dim), names=names)
+        for variable in frozenset(names) & costs.keys():
+            about[variable] = about[variable].difference(used) | {place}
+            costs[variable] = cost(variable)
+    return list(factors.values())
+
+
+def _scanned(
+    group: list[Factor], local: set[int], variables: Mapping[int, Variable], sizes: Mapping[str, int]
+) -> Iterator[Factor]:
+    """Yield the factors of one set of plates, each long chain of variables as the factor that its sum is."""
+    for factors in _connected(group, local):
+        order = sorted(local.intersection(*[frozenset().union(*(factor.variables for factor in factors))]))
+        scanned = _chain_sum(factors, order, variables, sizes) if len(order) >= MIN_CHAIN else None
+        yield from factors if scanned is None else [scanned]
+
+
+def _connected(group: list[Factor], local: set[int]) -> list[list[Factor]]:
+    """Return factors in groups that share local variables, directly or by others."""
+    found: list[tuple[list[Factor], frozenset[int]]] = []
+    for factor in group:
+        own = factor.variables & local
+        same = [each for each in found if each[1] & own]
+        found = [each for each in found if not each[1] & own]
+        joined = [f for each in same for f in each[0]]
+        found.append(([*joined, factor], own.union(*(each[1] for each in same))))
+    return [factors for factors, _ in found]
+
+
+def _chain_sum(
+    factors: list[Factor], order: list[int], variables: Mapping[int, Variable], sizes: Mapping[str, int]
+) -> Factor | None:
+    """Sum out variables of which each depends on the one before; None where some do not."""
+    place = {variable: t for t, variable in enumerate(order)}
+    at: list[list[Factor]] = [[] for _ in order]
+    for factor in factors:
+        places = sorted(place.get(v, -2) for v in factor.variables)
+        if not places or places[0] < 0 or places[-1] - places[0] > 1:
+            return None
+        at[places[-1]].append(factor)
+    size = variables[order[0]].size
+    plates = tuple(sorted({name for factor in factors for name in factor.names if isinstance(name, str)}))
+    if any(variables[v].size != size for v in order) or not all(at):
+        return None
+    if _num_states(plates, variables, sizes) * size**3 * len(order) > MAX_STATES:
+        return None
+    if len({len(each) for each in at[1:]}) > 1:
+        at = [[_product(each)] for each in at]
+    steps = [_in_time(list(role), order[1:], order, plates) for role in zip(*at[1:], strict=True)]
+    shape = torch.broadcast_shapes(*(step.shape for step in steps))
+    matrices = sum(steps[1:], steps[0]).expand(len(order) - 1, *shape[1:-2], size, size).movedim(0, -3)
+    first = aligned(_product(at[0]), (*plates, order[0]))
+    start = first.expand(*first.shape[:-1], size).unsqueeze(-1)
+    total = log_sum_exp(log_sum_exp(start + chain_product(matrices), -2), -1)
+    sites = frozenset().union(*(factor.sites for factor in factors))
+    return Factor(total, plates, factors[0].plates, sites)
+
+
+def _in_time(role: list[Factor], order: list[int], every: list[int], plates: tuple[str, ...]) -> Tensor:
+    """Return factors of successive steps as ``[T, *plates, K, K]``, from the variable before into the step's own."""
+    starts: dict[tuple[int, bool, tuple[Name, ...]], int] = {}
+    parts, places, length = [], [], 0
+    for factor, (before, own) in zip(role, zip(every, order, strict=False), strict=True):
+        names = tuple({before: -2, own: -1}.get(n, n) if isinstance(n, int) else n for n in factor.names)
+        key = (id(factor.whole), factor.place is None, names)
+        if key not in starts:
+            whole = factor.whole if factor.place is not None else factor.whole[None]
+            part = aligned(Factor(whole, (0, *names), factor.plates, factor.sites), (0, *plates, -2, -1))
+            starts[key] = length
+            parts.append(part)
+            length += len(part)
+        places.append(starts[key] + (factor.place or 0))
+    shape = torch.broadcast_shapes(*(part.shape[1:] for part in parts))
+    joined = torch.cat([part.expand(len(part), *shape) for part in parts]) if len(parts) > 1 else parts[0]
+    if length == 1:
+        return joined
+    return joined if places == [*range(length)] else joined[torch.tensor(places, device=joined.device)]
 
 
 def _joined(group: list[Factor]) -> list[Factor]:

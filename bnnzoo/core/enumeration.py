@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial, update_wrapper
 from typing import Any
 
+import pyro.distributions as dist
 import torch
 from pyro import poutine
-from pyro.distributions import Unit
 from pyro.poutine.enum_messenger import EnumMessenger
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
@@ -16,7 +16,8 @@ from torch import Tensor
 from bnnzoo.core.conditional import moments
 from bnnzoo.core.elimination import Factor, Variable, aligned, eliminate
 from bnnzoo.core.marginal_sites import Marginal, mixture_moments
-from bnnzoo.core.sites import ModelError, is_deterministic, is_factor, is_subsample
+from bnnzoo.core.repeated import Memory, alike, log_densities
+from bnnzoo.core.sites import ModelError, innermost, is_deterministic, is_factor, is_subsample
 from bnnzoo.core.types import Model
 
 __all__ = [
@@ -37,6 +38,12 @@ type Node = dict[str, Any]
 
 MAX_DIMS = 48
 """Dimensions of enumeration that live at once; torch's tensors have at most 64."""
+
+SAME_VALUES = (dist.Bernoulli, dist.Binomial, dist.Categorical, dist.OneHotCategorical)
+"""Families whose values are known from their number."""
+
+MEMORY = "_bnnzoo_memory"
+"""Marks a discrete site with the memory of the run that it belongs to."""
 
 MANY_OUTCOMES = 16
 """Observed sites of one group beyond which no moments are given: each takes a sum of its own."""
@@ -96,14 +103,20 @@ class _InParallel(EnumMessenger):
 
     def __init__(self, model: Enumerated) -> None:
         super().__init__(first_available_dim=-1 - model.depth)
-        self.model = model
+        self.model, self.memory = model, Memory()
 
     def _pyro_sample(self, msg: Node) -> None:
         if msg["name"] in self.model.discrete and not msg["is_observed"]:
             msg["infer"].update(enumerate="parallel", num_samples=None, expand=False)
         super()._pyro_sample(msg)
         dim = msg["infer"].get("_enumerate_dim")
-        if dim is not None and -dim - self.model.depth > MAX_DIMS:
+        if dim is None:
+            return
+        msg["infer"][MEMORY] = self.memory
+        family = type(innermost(msg["fn"]))
+        if family in SAME_VALUES:
+            self.memory.same(msg["value"], ("values", family, tuple(msg["value"].shape)))
+        if -dim - self.model.depth > MAX_DIMS:
             raise ModelError(
                 f"Site {msg['name']!r} is one of more than {MAX_DIMS} discrete sites that may depend on one another, which is "
                 f"2**{MAX_DIMS} joint states or more. Write independent rows as with pyro.plate('rows', n): and not as a loop, "
@@ -134,6 +147,18 @@ class _Same(Messenger):
             msg["value"], msg["done"] = self.values[msg["name"]], True
 
 
+@dataclass(frozen=True)
+class _Once:
+    """A model whose equal operations are carried out once."""
+
+    model: Model
+    memory: Memory
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with self.memory:
+            return self.model(*args, **kwargs)
+
+
 def continuous(model: Model) -> Model:
     """Return a model without its discrete sites, as the guides of Pyro see it."""
     if not isinstance(model, Enumerated):
@@ -157,7 +182,8 @@ def marked(model: Model) -> Model:
 
 def in_parallel(model: Enumerated) -> Model:
     """Return the model as it is run with all values of its discrete sites at once."""
-    parallel: Model = _InParallel(model)(model.model)
+    handler = _InParallel(model)
+    parallel: Model = handler(_Once(model.model, handler.memory))
     return parallel
 
 
@@ -186,6 +212,8 @@ class FactorGraph:
         Values of each variable, ``[size, *event]``.
     sizes, dims : dict of str to int
         Sizes and dimensions of the plates.
+    memory : Memory
+        Of the operations of the run.
     """
 
     depth: int
@@ -194,11 +222,12 @@ class FactorGraph:
     supports: dict[int, Tensor]
     sizes: dict[str, int]
     dims: dict[str, int]
+    memory: Memory
 
     @classmethod
     def of(cls, model: Enumerated, nodes: Mapping[str, Node]) -> "FactorGraph":
         """Read the trace of a run with all values."""
-        graph = cls(model.depth, {}, {}, {}, {}, {})
+        graph = cls(model.depth, {}, {}, {}, {}, {}, memory_of(nodes))
         samples = [node for node in nodes.values() if node["type"] == "sample" and not is_subsample(node)]
         for node in samples:
             for frame in node["cond_indep_stack"]:
@@ -233,18 +262,25 @@ class FactorGraph:
     @cached_property
     def factors(self) -> dict[str, Factor]:
         """The masked log density of each site, without its scale."""
-        return {name: self._factor(node) for name, node in self.nodes.items()}
+        found = {}
+        with self.memory:
+            for names in alike(self.nodes, self.memory):
+                nodes = [self.nodes[name] for name in names]
+                parts = log_densities(nodes, self.memory, self._absent)
+                for node, (value, place) in zip(nodes, parts, strict=True):
+                    found[node["name"]] = self._factor(node, value, place)
+        return {name: found[name] for name in self.nodes}
 
-    def _factor(self, node: Node) -> Factor:
-        value, mask = node["fn"].log_prob(node["value"], *node["args"], **node["kwargs"]), node["mask"]
-        if mask is not None:
-            # a site that is masked has no say: each of its values is as probable
-            absent = -math.log(self.variables[self.own(node)].size) if is_enumerated(node) else 0.0
-            value = torch.where(torch.as_tensor(mask, device=value.device), value, absent)
+    def _absent(self, node: Node) -> float:
+        """Return the log density of a site that is masked, which has no say: each of its values is as probable."""
+        return -math.log(self.variables[self.own(node)].size) if is_enumerated(node) else 0.0
+
+    def _factor(self, node: Node, value: Tensor, place: int | None) -> Factor:
+        """Return one of several log densities ``value[T, ...]`` with names for its dimensions, or a single one."""
         plates = {self.dims[name]: name for name in _plates(node)}
         names: list[str | int] = []
         outside = []
-        for dim in range(-value.ndim, 0):
+        for dim in range(-value.ndim + (place is not None), 0):
             if value.shape[dim] > 1 and dim < -self.depth:
                 names.append(node["infer"]["_dim_to_id"][dim])
             elif value.shape[dim] > 1 and dim in plates:
@@ -253,7 +289,7 @@ class FactorGraph:
             else:
                 outside.append(dim)  # a batch outside of plates is one event
         value = value.sum(outside) if outside else value
-        return Factor(value, tuple(names), _plates(node), frozenset({node["name"]}))
+        return Factor(value, tuple(names), _plates(node), frozenset({node["name"]}), place)
 
     def groups(self) -> list[list[str]]:
         """Return the sites that share variables, directly or by others."""
@@ -269,7 +305,7 @@ class FactorGraph:
 
     def summed(self, names: Iterable[str]) -> list[Factor]:
         """Sum the product of the named sites' factors over the discrete sites; return one factor for each group."""
-        return eliminate([self.factors[name] for name in names], self.variables, self.sizes).factors
+        return eliminate([self.factors[name] for name in names], self.variables, self.sizes, chains=True).factors
 
     def weights(self, kept: frozenset[int], continuous: Iterable[str]) -> Factor | None:
         """Return the log probabilities of the kept variables before anything is observed; None where they are not at hand."""
@@ -298,6 +334,11 @@ class FactorGraph:
             if dim not in {each for each, _ in present} and any(each > dim for each, _ in present):
                 value = value.unsqueeze(dim)
         return value
+
+
+def memory_of(nodes: Mapping[str, Node]) -> Memory:
+    """Return the memory of the run that left nodes behind."""
+    return next(node["infer"][MEMORY] for node in nodes.values() if is_enumerated(node))
 
 
 def _plates(node: Node) -> frozenset[str]:
@@ -348,7 +389,7 @@ def _term(graph: FactorGraph, names: list[str]) -> Factor:
         return whole
     ordered = tuple(sorted(common & {name for part in parts for name in part.names if isinstance(name, str)}))
     empty = Factor(whole.value.new_zeros((1,) * len(ordered)), ordered, common, frozenset())
-    return replace(empty, value=sum((_within(part, empty, graph) for part in parts), empty.value))
+    return replace(empty, whole=sum((_within(part, empty, graph) for part in parts), empty.value))
 
 
 def _given(graph: FactorGraph, whole: Callable[[], Factor], prior: Callable[[], Factor] | None) -> Tensor:
@@ -356,7 +397,7 @@ def _given(graph: FactorGraph, whole: Callable[[], Factor], prior: Callable[[], 
     total = whole()
     if prior is None:
         return graph.as_term(total)
-    return graph.as_term(replace(total, value=total.value - _within(prior(), total, graph)))
+    return graph.as_term(replace(total, whole=total.value - _within(prior(), total, graph)))
 
 
 def _within(part: Factor, whole: Factor, graph: FactorGraph) -> Tensor:
@@ -374,7 +415,7 @@ def _put(
     for place, name in enumerate(own):
         node = out[name]
         if is_factor(node):
-            out[name] = {**node, "fn": Unit(term()), "mask": None, "value": term().new_empty((*term().shape, 0))}
+            out[name] = {**node, "fn": dist.Unit(term()), "mask": None, "value": term().new_empty((*term().shape, 0))}
             continue
         outcome, batch = _without_components(node, graph.depth)
         compute = _moments_of(graph, node, batch, graph.depth, latent, len(own))

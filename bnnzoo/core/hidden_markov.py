@@ -2,12 +2,11 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from bnnzoo.core.elimination import log_sum_exp
+from bnnzoo.core.log_sums import chain_product, log_sum_exp
 
-__all__ = ["chain_product", "hidden_markov_log_prob"]
+__all__ = ["hidden_markov_log_prob"]
 
 
 def hidden_markov_log_prob(distribution: Any, value: Tensor) -> Tensor:
@@ -25,13 +24,3 @@ def hidden_markov_log_prob(distribution: Any, value: Tensor) -> Tensor:
     if rest.shape[-3]:
         alpha = log_sum_exp(alpha.unsqueeze(-1) + chain_product(rest), -2)
     return log_sum_exp(alpha, -1)
-
-
-def chain_product(steps: Tensor) -> Tensor:
-    """Return the product ``[..., K, K]`` of matrices ``steps[..., T, K, K]`` of logs, in log(T) steps."""
-    while (length := steps.shape[-3]) > 1:
-        half = length // 2
-        left, right = steps[..., : 2 * half : 2, :, :], steps[..., 1 : 2 * half : 2, :, :]
-        joined = log_sum_exp(left.unsqueeze(-1) + right.unsqueeze(-3), -2)
-        steps = torch.cat([joined, steps[..., -1:, :, :]], -3) if length % 2 else joined
-    return steps.squeeze(-3)
