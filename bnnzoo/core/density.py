@@ -12,6 +12,7 @@ from torch.func import grad_and_value, vmap
 from bnnzoo.core.discrete_sites import summing
 from bnnzoo.core.enumeration import enumerated
 from bnnzoo.core.filling import FillingModel, fills_in_place
+from bnnzoo.core.learnable import learning
 from bnnzoo.core.misfits import explaining_misfits
 from bnnzoo.core.network import Network
 from bnnzoo.core.numerics import Failure, NumericalFailure
@@ -222,7 +223,7 @@ def build_density(
     Raises
     ------
     ModelError
-        If the model has no latent sites, a discrete one, a learnable parameter, subsamples inside, or is not finite
+        If the model has no latent sites, one of infinitely many discrete values, subsamples inside, or is not finite
         in the way :func:`bnnzoo.core.sites.refuse_unsupported` describes.
 
     Examples
@@ -250,6 +251,7 @@ def first_run(
         with fills_in_place() as fills:
             nodes = discover(model, data, device, dtype, check=_check_observations)
         model = FillingModel(model) if fills() and not isinstance(model, FillingModel) else model
+        model = learning(model, nodes.values())
         if (summed := summing(model, nodes)) is not None:
             model, nodes = summed, discover(summed, data, device, dtype, check=_check_observations)
         return _density_of(model, data, nodes, dtype, device), nodes

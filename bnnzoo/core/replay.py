@@ -21,6 +21,7 @@ from bnnzoo.core.discrete_sites import explaining_enumeration, refuse_disagreeme
 from bnnzoo.core.enumeration import Enumerated, enumerated, in_parallel, is_enumerated, plain, summed_out, with_values
 from bnnzoo.core.filling import made_in_batches
 from bnnzoo.core.hidden_markov import hidden_markov_log_prob
+from bnnzoo.core.learnable import CONSTRAINT, constraint_of
 from bnnzoo.core.network import Network, evaluating
 from bnnzoo.core.numerics import NumericalFailure, failure_of
 from bnnzoo.core.pyro_networks import called_modules, mark_weights
@@ -101,6 +102,9 @@ class _Discovery(Messenger):
             msg["value"], msg["done"] = transform(torch.zeros(transform.inverse_shape(msg["fn"].shape()))), True
         if is_observation(msg):
             msg["fn"] = broadcast_to_value(msg["fn"], msg["value"])
+
+    def _pyro_post_param(self, msg: Node) -> None:
+        msg[CONSTRAINT] = constraint_of(msg)
 
     def _pyro_post_sample(self, msg: Node) -> None:
         if not (msg["is_observed"] or is_subsample(msg) or is_enumerated(msg)) and msg["value"].is_floating_point():

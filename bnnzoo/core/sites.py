@@ -184,7 +184,7 @@ def refuse_unsupported(nodes: Iterable[dict[str, Any]]) -> None:
     Raises
     ------
     ModelError
-        For a name that a tree cannot hold, a learnable ``pyro.param``, random subsampling inside the model, data under a point
+        For a name that a tree cannot hold, random subsampling inside the model, data under a point
         mass, one made by ``obs_mask=``, or a latent site whose support depends on another latent site.
     """
     nodes = list(nodes)
@@ -194,9 +194,7 @@ def refuse_unsupported(nodes: Iterable[dict[str, Any]]) -> None:
             _refuse_name(node["name"], in_tree=not is_factor(node) or bool(node["cond_indep_stack"]))
         if node["type"] == "sample" and node["name"].endswith("_unobserved"):
             _refuse_obs_mask(node["name"].removesuffix("_unobserved"), names)
-        if node["type"] == "param":
-            _refuse_param(node["name"])
-        elif is_point_density(node):
+        if is_point_density(node):
             _refuse_point_elsewhere(node)
         elif node["type"] == "sample" and is_subsample(node):
             _refuse_subsampling(node)
@@ -241,15 +239,6 @@ def _refuse_obs_mask(name: str, names: Collection[str]) -> None:
             f"instead: with pyro.poutine.mask(mask=seen): pyro.sample({name!r}, ..., obs=y), where y holds any number that is "
             f"not seen. The posterior is the same, and predict() gives the missing outcomes."
         )
-
-
-def _refuse_param(name: str) -> None:
-    raise ModelError(
-        f"The model holds the learnable parameter {name!r} (pyro.param or an nn.Parameter of a PyroModule), which has no "
-        f"prior. Give it one with pyro.sample({name!r}, ...), or, where it belongs to a module m such as those of "
-        f"pyro.contrib.gp, m.{name} = pyro.nn.PyroSample(...); sample a whole network with bnnzoo.random_module(...), or fix its "
-        f"value as a buffer."
-    )
 
 
 def _refuse_subsampling(node: dict[str, Any]) -> None:
