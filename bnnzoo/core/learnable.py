@@ -171,8 +171,22 @@ class FlatPriors:
 
 
 class _Flat(Messenger):
+    """Sample a parameter where it is first read, and return its value where it is read again."""
+
+    def __enter__(self) -> Any:
+        self.known: dict[str, Tensor | None] = {}
+        return super().__enter__()
+
+    def _pyro_post_sample(self, msg: Node) -> None:
+        if msg["name"] in self.known:
+            self.known[msg["name"]] = msg["value"]
+
     def _pyro_param(self, msg: Node) -> None:
         name = msg["name"]
+        if name in self.known:
+            msg.update(value=self.known[name], done=True, stop=True)
+            return
+        self.known[name] = None
         if OF_MODULE in name:
             module, _, weight = name.partition(OF_MODULE)
             raise ModelError(

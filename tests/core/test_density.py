@@ -179,9 +179,7 @@ def _nothing() -> None:
 @pytest.mark.parametrize(
     ("model", "sentence"),
     [
-        (_discrete, r"Latent site 'k' is discrete \(Categorical\).*MixtureSameFamily"),
         (_counts, r"Latent site 'count' is discrete \(Poisson\)"),
-        (_param, r"learnable parameter 'loc' \(pyro\.param.*pyro\.sample\('loc', \.\.\.\)"),
         (_point_mass, r"Latent site 'fixed' is a point mass \(Delta\).*pyro\.deterministic\('fixed', value\)"),
         (_subsampled, r"Plate 'rows' subsamples 3 of 10 rows inside the model.*batch_size"),
         (_moving_support, r"support of latent site 'z' depends on another latent site.*Uniform\(0, 1\)"),
