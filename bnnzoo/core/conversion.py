@@ -9,18 +9,32 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-__all__ = ["DataError", "as_tensor"]
+__all__ = ["DataError", "MissingValuesError", "as_tensor"]
 
 NUMERIC = "fiub"
 SMALL = (torch.int8, torch.int16, torch.uint8)
 """Integers whose squares and differences would soon leave their range: they are widened."""
 
 
+IMPUTING = (
+    "A model can impute them: gaps = torch.isnan(x); seen = x.nan_to_num(); "
+    "pyro.sample('x', dist.Normal(m, s).mask(~gaps), obs=seen); "
+    "fill = pyro.sample('x_missing', dist.Normal(m, s).expand([int(gaps.sum())]).to_event(1)); "
+    "x = seen.masked_scatter(gaps, fill)."
+)
+
+
 class DataError(ValueError):
     """An argument of the model holds data it cannot be fitted to; the message names the argument, row and column."""
 
 
-def as_tensor(value: Any, argument: str, dtype: torch.dtype, device: torch.device) -> Any:
+class MissingValuesError(DataError):
+    """An argument of the model holds NaN, and the model does not say what it makes of it."""
+
+
+def as_tensor(
+    value: Any, argument: str, dtype: torch.dtype, device: torch.device, *, gaps: bool = False
+) -> Any:
     """Return a tensor of finite numbers, detached; or the value itself if it is nothing that holds numbers.
 
     Parameters
@@ -34,11 +48,13 @@ def as_tensor(value: Any, argument: str, dtype: torch.dtype, device: torch.devic
     dtype : torch.dtype
         For floating-point values; integers and booleans keep their kind, small integers are widened.
     device : torch.device
+    gaps : bool
+        Whether values may be missing, and are NaN.
 
     Raises
     ------
     DataError
-        If a value is missing or infinite, the values are not numbers, or a whole number has more than 63 bits.
+        If a value is missing, as :class:`MissingValuesError`, or infinite, the values are not numbers, or a whole number has more than 63 bits.
 
     Examples
     --------
@@ -50,18 +66,20 @@ def as_tensor(value: Any, argument: str, dtype: torch.dtype, device: torch.devic
     else:
         _refuse_containers(value, argument)
         if not _holds_numbers(value):
-            return _with_tensors_within(value, argument, dtype, device)
+            return _with_tensors_within(value, argument, dtype, device, gaps)
         tensor = torch.from_numpy(_numbers(value, argument))
     kind = dtype if tensor.is_floating_point() else torch.int64 if tensor.dtype in SMALL else None
     tensor = tensor.to(device=device, dtype=kind)
-    _refuse_not_finite(tensor, value, argument)
+    _refuse_not_finite(tensor, value, argument, gaps)
     return tensor
 
 
-def _with_tensors_within(value: Any, argument: str, dtype: torch.dtype, device: torch.device) -> Any:
+def _with_tensors_within(value: Any, argument: str, dtype: torch.dtype, device: torch.device, gaps: bool) -> Any:
     """Return a mapping, tuple or list whose arrays are tensors; the value itself where there is nothing to convert."""
     if isinstance(value, dict):
-        found = {key: as_tensor(each, f"{argument}[{key!r}]", dtype, device) for key, each in value.items()}
+        found = {
+            key: as_tensor(each, f"{argument}[{key!r}]", dtype, device, gaps=gaps) for key, each in value.items()
+        }
         if all(found[key] is each for key, each in value.items()):
             return value
         converted = copy(value)  # keeps its kind, an OrderedDict for instance
@@ -71,7 +89,8 @@ def _with_tensors_within(value: Any, argument: str, dtype: torch.dtype, device: 
         return value
     fields = getattr(value, "_fields", None)
     names = [f".{name}" for name in fields] if fields else [f"[{place}]" for place in range(len(value))]
-    items = [as_tensor(each, f"{argument}{name}", dtype, device) for name, each in zip(names, value, strict=True)]
+    pairs = zip(names, value, strict=True)
+    items = [as_tensor(each, f"{argument}{name}", dtype, device, gaps=gaps) for name, each in pairs]
     if all(new is old for new, old in zip(items, value, strict=True)):
         return value
     return type(value)(*items) if fields else type(value)(items)
@@ -184,18 +203,22 @@ def _advice(array: NDArray[Any]) -> str:
     return "Encode it as numbers: labels of groups or classes with pandas.factorize, columns of a matrix with pandas.get_dummies"
 
 
-def _refuse_not_finite(tensor: Tensor, value: Any, argument: str) -> None:
+def _refuse_not_finite(tensor: Tensor, value: Any, argument: str, gaps: bool) -> None:
     if not tensor.is_floating_point() or bool(torch.isfinite(tensor).all()):
         return
-    where = torch.nonzero(~torch.isfinite(tensor))[0].tolist()
+    bad = torch.isinf(tensor) if gaps or bool(torch.isinf(tensor).any()) else torch.isnan(tensor)
+    if not bool(bad.any()):
+        return
+    where = torch.nonzero(bad)[0].tolist()
     names = ["row", "column", *(f"axis {i}" for i in range(2, len(where)))]
     spot = ", ".join(f"{name} {index}" for name, index in zip(names, where, strict=False))
     if len(where) == 2 and hasattr(value, "columns"):
         spot += f" ({str(list(value.columns)[where[1]])!r})"
     number = tensor[tuple(where)].item()
-    raise _refused(
+    refused = _refused(
         argument, f"holds {number} at {spot or 'its only entry'}", "Remove or impute missing values before fitting"
     )
+    raise MissingValuesError(f"{refused} {IMPUTING}") if number != number else refused
 
 
 def _refused(argument: str, what: str, advice: str) -> DataError:

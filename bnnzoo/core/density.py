@@ -12,6 +12,7 @@ from torch.func import grad_and_value, vmap
 from bnnzoo.core.discrete_sites import summing
 from bnnzoo.core.enumeration import enumerated
 from bnnzoo.core.filling import FillingModel, fills_in_place
+from bnnzoo.core.gaps import with_gaps
 from bnnzoo.core.learnable import learning
 from bnnzoo.core.misfits import explaining_misfits
 from bnnzoo.core.network import Network
@@ -249,7 +250,10 @@ def first_run(
     device, dtype = torch.device(device), dtype or torch.get_default_dtype()
     with explaining_misfits(model, data):
         with fills_in_place() as fills:
+            model = with_gaps(model, data, {})
             nodes = discover(model, data, device, dtype, check=_check_observations)
+            if (whole := with_gaps(model, data, nodes)) is not model:
+                model, nodes = whole, discover(whole, data, device, dtype, check=_check_observations)
         model = FillingModel(model) if fills() and not isinstance(model, FillingModel) else model
         model = learning(model, nodes.values())
         if (summed := summing(model, nodes)) is not None:

@@ -14,6 +14,7 @@ from torch.distributions import biject_to
 
 from bnnzoo.core.enumeration import Enumerated
 from bnnzoo.core.filling import FillingModel
+from bnnzoo.core.gaps import WithGaps
 from bnnzoo.core.sites import ModelError
 from bnnzoo.core.types import Model
 
@@ -110,7 +111,7 @@ def _rebuilt(model: Model, change: Any) -> Model:
     if isinstance(model, Learnable):
         found: Model = change(model)
         return found
-    if isinstance(model, Enumerated | FillingModel):
+    if isinstance(model, Enumerated | FillingModel | WithGaps):
         return replace(model, model=_rebuilt(model.model, change))
     return model
 
@@ -129,7 +130,7 @@ def with_learned(model: Model, store: Mapping[str, Tensor]) -> Model:
 
 def names_of(model: Model) -> tuple[str, ...]:
     """Return the names of a model's learnable parameters."""
-    while isinstance(model, Enumerated | FillingModel):
+    while isinstance(model, Enumerated | FillingModel | WithGaps):
         model = model.model
     return tuple(model.values) if isinstance(model, Learnable) else ()
 

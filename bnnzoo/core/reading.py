@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.codes import refusing_negative_codes
-from bnnzoo.core.conversion import DataError
+from bnnzoo.core.conversion import DataError, MissingValuesError
 from bnnzoo.core.density import LogDensity, first_run
 from bnnzoo.core.minibatch import as_tensors
 from bnnzoo.core.misfits import is_about_types, is_own, refuse_no_rows
@@ -53,7 +53,10 @@ def read_model(
     >>> [value.dtype for value in density.data]
     [torch.float32, torch.int64]
     """
-    tensors = as_tensors(data, dtype, device)
+    try:
+        tensors = as_tensors(data, dtype, device)
+    except MissingValuesError as error:
+        return _with_gaps(model, as_tensors(data, dtype, device, gaps=True), dtype, device, error)
     refuse_no_rows(model, tensors)
     errors: list[Exception] = []
     for converted in (tensors, *_with_whole_numbers_converted(tensors, dtype)):
@@ -67,6 +70,20 @@ def read_model(
                 raise
             errors.append(error)
     raise next((error for error in errors if not is_about_types(error)), errors[0])
+
+
+def _with_gaps(
+    model: Model, data: Data, dtype: torch.dtype, device: torch.device, missing: MissingValuesError
+) -> tuple[LogDensity, Mapping[str, Node]]:
+    """Read a model from data with gaps, or say where these are if it does not fill or mask them itself."""
+    try:
+        density, nodes = first_run(model, *data, dtype=dtype, device=device)
+        gradient, value = torch.func.grad_and_value(density.log_joint)(density.init(1, 0)[0], *density.data)
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        raise missing from error
+    if bool(value.isnan()) or bool(gradient.isnan().any()):
+        raise missing
+    return density, nodes
 
 
 def conformed(data: Data, fitted: Data) -> Data:

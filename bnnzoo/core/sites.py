@@ -185,15 +185,11 @@ def refuse_unsupported(nodes: Iterable[dict[str, Any]]) -> None:
     ------
     ModelError
         For a name that a tree cannot hold, random subsampling inside the model, data under a point
-        mass, one made by ``obs_mask=``, or a latent site whose support depends on another latent site.
+        mass, or a latent site whose support depends on another latent site.
     """
-    nodes = list(nodes)
-    names = {node["name"] for node in nodes}
     for node in nodes:
         if node["type"] == "sample" and not is_subsample(node):
             _refuse_name(node["name"], in_tree=not is_factor(node) or bool(node["cond_indep_stack"]))
-        if node["type"] == "sample" and node["name"].endswith("_unobserved"):
-            _refuse_obs_mask(node["name"].removesuffix("_unobserved"), names)
         if is_point_density(node):
             _refuse_point_elsewhere(node)
         elif node["type"] == "sample" and is_subsample(node):
@@ -228,16 +224,6 @@ def _refuse_name(name: str, *, in_tree: bool) -> None:
         raise ModelError(
             f"Site {name!r} has a name that a tree of results cannot hold. Names are not empty, begin and end without a space, "
             f"and have no '/', which Pyro's scope() puts between prefix and name: write a name such as 'group.effect'."
-        )
-
-
-def _refuse_obs_mask(name: str, names: Collection[str]) -> None:
-    """Refuse what ``pyro.sample(..., obs_mask=)`` makes: a latent value also where the outcome was seen, without a density."""
-    if f"{name}_observed" in names:
-        raise ModelError(
-            f"Site {name!r} is sampled with obs_mask=, which makes outcomes latent, also those that were seen. Mask the others "
-            f"instead: with pyro.poutine.mask(mask=seen): pyro.sample({name!r}, ..., obs=y), where y holds any number that is "
-            f"not seen. The posterior is the same, and predict() gives the missing outcomes."
         )
 
 

@@ -145,16 +145,8 @@ def test_starts_do_not_touch_the_global_stream() -> None:
     assert torch.equal(before, torch.get_rng_state())
 
 
-def _discrete() -> None:
-    pyro.sample("k", dist.Categorical(torch.ones(3)))
-
-
 def _counts() -> None:
     pyro.sample("count", dist.Poisson(3.0))
-
-
-def _param() -> None:
-    pyro.sample("z", dist.Normal(pyro.param("loc", torch.tensor(0.0)), 1.0))
 
 
 def _point_mass() -> None:
