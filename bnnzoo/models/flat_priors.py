@@ -34,7 +34,7 @@ def flat_priors(model: Model) -> Model:
     ...     with pyro.plate("data", len(y)):
     ...         pyro.sample("y", dist.Poisson(rate), obs=y)
     >>> y = torch.tensor([2.0, 3.0, 4.0])
-    >>> posterior = bz.fit(bz.models.flat_priors(model), bz.MAP(num_restarts=1), y, dtype=torch.float64, progress=False)
+    >>> posterior = bz.fit(bz.models.flat_priors(model), bz.MAP(), y, dtype=torch.float64, progress=False)
     >>> round(float(posterior.density.constrain(posterior.draws()[0, 0])["rate"]), 1)
     3.0
     """
