@@ -32,9 +32,7 @@ class MissingValuesError(DataError):
     """An argument of the model holds NaN, and the model does not say what it makes of it."""
 
 
-def as_tensor(
-    value: Any, argument: str, dtype: torch.dtype, device: torch.device, *, gaps: bool = False
-) -> Any:
+def as_tensor(value: Any, argument: str, dtype: torch.dtype, device: torch.device, *, gaps: bool = False) -> Any:
     """Return a tensor of finite numbers, detached; or the value itself if it is nothing that holds numbers.
 
     Parameters
@@ -54,7 +52,8 @@ def as_tensor(
     Raises
     ------
     DataError
-        If a value is missing, as :class:`MissingValuesError`, or infinite, the values are not numbers, or a whole number has more than 63 bits.
+        If a value is missing, as :class:`MissingValuesError`, or infinite, the values are not numbers, or a whole number has more
+        than 63 bits.
 
     Examples
     --------
@@ -77,9 +76,7 @@ def as_tensor(
 def _with_tensors_within(value: Any, argument: str, dtype: torch.dtype, device: torch.device, gaps: bool) -> Any:
     """Return a mapping, tuple or list whose arrays are tensors; the value itself where there is nothing to convert."""
     if isinstance(value, dict):
-        found = {
-            key: as_tensor(each, f"{argument}[{key!r}]", dtype, device, gaps=gaps) for key, each in value.items()
-        }
+        found = {key: as_tensor(each, f"{argument}[{key!r}]", dtype, device, gaps=gaps) for key, each in value.items()}
         if all(found[key] is each for key, each in value.items()):
             return value
         converted = copy(value)  # keeps its kind, an OrderedDict for instance

@@ -44,9 +44,9 @@ def discrete_sites(nodes: Iterable[Node]) -> tuple[str, ...]:
         kind = type(innermost(distribution)).__name__
         if not innermost(distribution).has_enumerate_support:
             raise ModelError(
-                f"Latent site {name!r} is discrete ({kind}) with infinitely many values, and a density can be summed over finitely "
-                f"many only. Take a family with an end, such as Binomial or Categorical up to a largest value, integrate the site "
-                f"out by hand, or pass it as data."
+                f"Latent site {name!r} is discrete ({kind}) with infinitely many values, and a density can be summed over "
+                f"finitely many only. Take a family with an end, such as Binomial or Categorical up to a largest value, integrate "
+                f"the site out by hand, or pass it as data."
             )
         try:
             size = len(distribution.enumerate_support(expand=False))
@@ -54,8 +54,8 @@ def discrete_sites(nodes: Iterable[Node]) -> tuple[str, ...]:
             inner = innermost(distribution).enumerate_support(expand=False)
             entries = node["value"].numel()
             raise ModelError(
-                f"Latent site {name!r} is one vector of {entries} discrete values ({kind}), which has {len(inner)}**{entries} joint "
-                f"states. Leave .to_event() out and put its entries into a plate: with pyro.plate('{name}_plate', {entries})."
+                f"Latent site {name!r} is one vector of {entries} discrete values ({kind}), which has {len(inner)}**{entries} "
+                f"joint states. Leave .to_event() out and put its entries into a plate: with pyro.plate('{name}_plate', {entries})."
             ) from error
         _refuse_batch(node, size)
         found.append(name)
@@ -193,8 +193,8 @@ def _refuse_scales(graph: FactorGraph, group: list[str]) -> None:
         one, other = (torch.as_tensor(each, dtype=torch.float64) for each in (first, scale))
         if not (torch.broadcast_tensors(one, other)[0] == torch.broadcast_tensors(one, other)[1]).all():
             raise ModelError(
-                f"poutine.scale weighs site {name!r} otherwise than {group[0]!r}, and a discrete site joins both into one sum. Put "
-                f"the scale around all of {_listed(group)}, or leave it out."
+                f"poutine.scale weighs site {name!r} otherwise than {group[0]!r}, and a discrete site joins both into one sum. "
+                f"Put the scale around all of {_listed(group)}, or leave it out."
             )
 
 

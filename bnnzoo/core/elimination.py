@@ -102,7 +102,8 @@ def eliminate(
 ) -> Eliminated:
     """Sum a product of factors over their variables.
 
-    Variables are summed out from the innermost plates outwards; what depends on outer variables is then multiplied over the plate.
+    Variables are summed out from the innermost plates outwards; what depends on outer variables is then multiplied over the
+    plate.
 
     Parameters
     ----------
@@ -131,7 +132,9 @@ def eliminate(
         pending = [factor for factor in pending if factor.plates != deepest]
         local = {v for factor in group for v in factor.variables if variables[v].plates == deepest} - keep
         left = [*_scanned(group, local, variables, sizes)] if chains and not keep else group
-        left = _without(left, local.intersection(*[frozenset().union(*(f.variables for f in left))]), variables, sizes, out)
+        left = _without(
+            left, local.intersection(*[frozenset().union(*(f.variables for f in left))]), variables, sizes, out
+        )
         for remaining in _joined(left) if keep else left:
             outer = remaining.variables - keep
             if not outer:

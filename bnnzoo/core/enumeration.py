@@ -310,9 +310,10 @@ class FactorGraph:
     def weights(self, kept: frozenset[int], continuous: Iterable[str]) -> Factor | None:
         """Return the log probabilities of the kept variables before anything is observed; None where they are not at hand."""
         needed, numbers = set(kept), {v.site: number for number, v in self.variables.items()}
-        while more := {
-            v for name, number in numbers.items() if number in needed for v in self.factors[name].variables
-        } - needed:
+        while (
+            more := {v for name, number in numbers.items() if number in needed for v in self.factors[name].variables}
+            - needed
+        ):
             needed |= more
         if any(self.variables_of(self.nodes[name]) & needed for name in continuous):
             return None

@@ -18,7 +18,17 @@ from bnnzoo.core.gaps import WithGaps
 from bnnzoo.core.sites import ModelError
 from bnnzoo.core.types import Model
 
-__all__ = ["CONSTRAINT", "FlatPriors", "Learnable", "constraint_of", "learning", "refuse_learnable", "trainable", "with_learned", "with_reference"]
+__all__ = [
+    "CONSTRAINT",
+    "FlatPriors",
+    "Learnable",
+    "constraint_of",
+    "learning",
+    "refuse_learnable",
+    "trainable",
+    "with_learned",
+    "with_reference",
+]
 
 type Node = dict[str, Any]
 
@@ -123,9 +133,7 @@ def trainable(model: Model) -> Model:
 
 def with_learned(model: Model, store: Mapping[str, Tensor]) -> Model:
     """Return a model whose learnable parameters have the values of a parameter store."""
-    return _rebuilt(
-        model, lambda own: replace(own, values={name: store[name].detach().clone() for name in own.values})
-    )
+    return _rebuilt(model, lambda own: replace(own, values={name: store[name].detach().clone() for name in own.values}))
 
 
 def names_of(model: Model) -> tuple[str, ...]:
@@ -151,8 +159,8 @@ def refuse_learnable(model: Model, method: object) -> None:
         f"The model holds the learnable parameter {name!r} (pyro.param or an nn.Parameter of a PyroModule), which has no "
         f"prior. Give it one with pyro.sample({name!r}, ...), or, where it belongs to a module m such as those of "
         f"pyro.contrib.gp, m.{name} = pyro.nn.PyroSample(...); sample a whole network with bnnzoo.random_module(...), or fix its "
-        f"value as a buffer. SVI() learns such parameters with those of the guide; MAP(), Laplace() and others take them as latent "
-        f"sites with a flat prior if the model is bnnzoo.models.flat_priors(model)."
+        f"value as a buffer. SVI() learns such parameters with those of the guide; MAP(), Laplace() and others take them as "
+        f"latent sites with a flat prior if the model is bnnzoo.models.flat_priors(model)."
     )
 
 
@@ -191,8 +199,8 @@ class _Flat(Messenger):
         if OF_MODULE in name:
             module, _, weight = name.partition(OF_MODULE)
             raise ModelError(
-                f"The parameter {weight!r} belongs to the module {module!r}, which computes with its own tensors, so that it cannot "
-                f"be a latent site. Write net = bnnzoo.random_module({module!r}, net, prior) and call net(x)."
+                f"The parameter {weight!r} belongs to the module {module!r}, which computes with its own tensors, so that it "
+                f"cannot be a latent site. Write net = bnnzoo.random_module({module!r}, net, prior) and call net(x)."
             )
         if len(msg["args"]) < 2 and name not in pyro.get_param_store():
             raise ModelError(

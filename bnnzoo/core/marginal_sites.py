@@ -30,7 +30,11 @@ class Marginal(TorchDistribution):
     has_rsample = False
 
     def __init__(
-        self, component: Any, terms: Callable[[], Tensor], batch_shape: torch.Size, moments: Callable[[], dict[str, Tensor]]
+        self,
+        component: Any,
+        terms: Callable[[], Tensor],
+        batch_shape: torch.Size,
+        moments: Callable[[], dict[str, Tensor]],
     ) -> None:
         self.component, self.terms, self.moments = component, terms, moments
         super().__init__(batch_shape, component.event_shape, validate_args=False)

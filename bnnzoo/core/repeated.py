@@ -15,13 +15,102 @@ type Node = dict[str, Any]
 
 PURE = frozenset(
     {
-        *("__getitem__", "select", "narrow", "index_select", "gather", "reshape", "view", "expand", "expand_as", "unsqueeze"),
-        *("squeeze", "transpose", "permute", "flatten", "unflatten", "movedim", "t", "clone", "detach", "to", "double", "float"),
-        *("long", "type_as", "add", "sub", "mul", "div", "true_divide", "neg", "pow", "exp", "log", "log1p", "expm1", "sqrt"),
-        *("__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__truediv__", "__rtruediv__", "__neg__"),
-        *("__pow__", "__rpow__", "rsub", "__matmul__", "__rmatmul__", "matmul", "sum", "mean", "amax", "logsumexp", "softmax"),
-        *("log_softmax", "sigmoid", "clamp", "clip", "tanh", "where", "stack", "cat", "concat", "square", "reciprocal", "abs"),
-        *("broadcast_tensors", "lgamma", "eq", "ne", "lt", "le", "gt", "ge", "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"),
+        *(
+            "__getitem__",
+            "select",
+            "narrow",
+            "index_select",
+            "gather",
+            "reshape",
+            "view",
+            "expand",
+            "expand_as",
+            "unsqueeze",
+        ),
+        *(
+            "squeeze",
+            "transpose",
+            "permute",
+            "flatten",
+            "unflatten",
+            "movedim",
+            "t",
+            "clone",
+            "detach",
+            "to",
+            "double",
+            "float",
+        ),
+        *(
+            "long",
+            "type_as",
+            "add",
+            "sub",
+            "mul",
+            "div",
+            "true_divide",
+            "neg",
+            "pow",
+            "exp",
+            "log",
+            "log1p",
+            "expm1",
+            "sqrt",
+        ),
+        *(
+            "__add__",
+            "__radd__",
+            "__sub__",
+            "__rsub__",
+            "__mul__",
+            "__rmul__",
+            "__truediv__",
+            "__rtruediv__",
+            "__neg__",
+        ),
+        *(
+            "__pow__",
+            "__rpow__",
+            "rsub",
+            "__matmul__",
+            "__rmatmul__",
+            "matmul",
+            "sum",
+            "mean",
+            "amax",
+            "logsumexp",
+            "softmax",
+        ),
+        *(
+            "log_softmax",
+            "sigmoid",
+            "clamp",
+            "clip",
+            "tanh",
+            "where",
+            "stack",
+            "cat",
+            "concat",
+            "square",
+            "reciprocal",
+            "abs",
+        ),
+        *(
+            "broadcast_tensors",
+            "lgamma",
+            "eq",
+            "ne",
+            "lt",
+            "le",
+            "gt",
+            "ge",
+            "__eq__",
+            "__ne__",
+            "__lt__",
+            "__le__",
+            "__gt__",
+            "__ge__",
+        ),
     }
 )
 """Names of functions whose result is the same for the same tensors."""
@@ -177,7 +266,11 @@ def _slice_of_base(values: Sequence[Tensor]) -> Tensor | None:
     for dim in range(base.ndim):
         rest = [d for d in range(base.ndim) if d != dim]
         is_row = values[0].shape == tuple(base.shape[d] for d in rest) and offsets[0] % max(1, base.stride(dim)) == 0
-        if is_row and values[0].stride() == tuple(base.stride(d) for d in rest) and step % max(1, base.stride(dim)) == 0:
+        if (
+            is_row
+            and values[0].stride() == tuple(base.stride(d) for d in rest)
+            and step % max(1, base.stride(dim)) == 0
+        ):
             first, by = offsets[0] // base.stride(dim), step // base.stride(dim)
             if first + by * (len(values) - 1) < base.shape[dim]:
                 return base.movedim(dim, 0)[first : first + by * (len(values) - 1) + 1 : by]

@@ -1,6 +1,6 @@
 """Latent sites of a Pyro model and their places in the flat unconstrained vector."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 

@@ -145,8 +145,8 @@ def _of_labels(posterior: Draws, gap: float) -> str:
     if own is None or gap <= MAX_GAP:
         return ""
     return (
-        f" The values of the discrete site {own.discrete[0]!r} may have exchanged their roles (label switching): chains then differ "
-        f"in labels only, and predictions agree. Order the components to tell them apart, as by a prior on "
+        f" The values of the discrete site {own.discrete[0]!r} may have exchanged their roles (label switching): chains then "
+        f"differ in labels only, and predictions agree. Order the components to tell them apart, as by a prior on "
         f"constraints.ordered_vector or by init=."
     )
 

@@ -19,9 +19,7 @@ MAX_NUMBERS = 10_000_000
 """Of all draws of the discrete sites; probabilities beyond it are left out, and then the draws."""
 
 
-def discrete_groups(
-    density: LogDensity, theta: Tensor, data: Data, seed: int, labels: Labels
-) -> dict[str, xr.Dataset]:
+def discrete_groups(density: LogDensity, theta: Tensor, data: Data, seed: int, labels: Labels) -> dict[str, xr.Dataset]:
     """Return the groups ``discrete`` and ``discrete_probs``; nothing for a model without such sites.
 
     Parameters

@@ -48,7 +48,9 @@ def test_a_gap_that_makes_the_density_nan_is_refused_with_its_row_and_what_imput
     def model(x: object, y: Tensor) -> None:
         plain(x["x"] if isinstance(x, dict) else x, y)
 
-    with pytest.raises(DataError, match=r"holds nan at row 0\. Remove or impute.*pyro\.sample\('x_missing', .*masked_scatter"):
+    with pytest.raises(
+        DataError, match=r"holds nan at row 0\. Remove or impute.*pyro\.sample\('x_missing', .*masked_scatter"
+    ):
         bz.fit(model, bz.MAP(), *data)
 
 
@@ -61,7 +63,10 @@ def test_infinite_values_are_refused_whatever_the_model() -> None:
 def test_masked_gaps_leave_the_density_of_what_was_seen(model: object) -> None:
     density, _ = read_model(model, (X, NAN), torch.float64, CPU)
     whole, _ = read_model(plain, (X[~NAN.isnan()], Y[~NAN.isnan()]), torch.float64, CPU)
-    theta, place = torch.zeros(density.num_params, dtype=torch.float64), next(s.span for s in density.sites if s.name == "b")
+    theta, place = (
+        torch.zeros(density.num_params, dtype=torch.float64),
+        next(s.span for s in density.sites if s.name == "b"),
+    )
     found, expected = grad(density.log_joint)(theta, *density.data), grad(whole.log_joint)(torch.zeros(1), *whole.data)
     seen = [n for n in density.observed if n.startswith("y")]
     likelihood = density.pointwise(theta, *density.data)[seen[0]]

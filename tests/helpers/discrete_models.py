@@ -245,9 +245,7 @@ def by_hand(name: str, v: dict[str, Tensor], *data: Tensor) -> Tensor:
         "chain": lambda: _forward(v, y)[None],
         "long chain": lambda: _forward(v, y)[None],
         "scan": lambda: _forward(v, y)[None],
-        "sequences": lambda: torch.stack(
-            [_forward(v, row[: int(n)]) for row, n in zip(y, data[-1], strict=True)]
-        ),
+        "sequences": lambda: torch.stack([_forward(v, row[: int(n)]) for row, n in zip(y, data[-1], strict=True)]),
         "factorial": lambda: _factorial_by_hand(v, y),
         "slab": lambda: dist.Normal(y @ v["b"], v["s"]).log_prob(data[-1]),
         "groups": lambda: _groups_by_hand(v, y),

@@ -48,9 +48,7 @@ def test_the_tree_holds_the_draws_and_the_probabilities_of_each_row(posterior) -
     error = np.sqrt(expected * (1 - expected) / 300) + 1e-3
     assert bool((abs(share - expected) <= 4.5 * error).all())
     z = tree["posterior"]["z"].values
-    np.testing.assert_allclose(
-        tree["posterior"]["m"], np.take_along_axis(tree["posterior"]["mu"].values, z, -1)
-    )
+    np.testing.assert_allclose(tree["posterior"]["m"], np.take_along_axis(tree["posterior"]["mu"].values, z, -1))
 
 
 def test_a_tree_is_the_same_for_the_same_seed_and_for_any_block(posterior) -> None:
@@ -72,9 +70,7 @@ def test_new_rows_have_discrete_sites_given_what_is_known_of_them(posterior) -> 
 
 def test_leave_one_out_is_that_of_the_marginal_model(posterior) -> None:
     same = bz.fit(marginal, bz.Laplace(), Y, progress=False)
-    rows = [
-        bz.posterior_predictive(each, Y, num_draws=1000)["log_likelihood"]["y"] for each in (posterior, same)
-    ]
+    rows = [bz.posterior_predictive(each, Y, num_draws=1000)["log_likelihood"]["y"] for each in (posterior, same)]
     scores = [bz.diagnostics.loo(bz.posterior_predictive(each, Y, num_draws=1000)).elpd for each in (posterior, same)]
     assert abs(scores[0] - scores[1]) < 0.1
     assert rows[0].dims == rows[1].dims == ("chain", "draw", "obs_id")
@@ -114,7 +110,8 @@ def test_a_posterior_is_loaded_with_its_discrete_sites(posterior, tmp_path) -> N
     posterior.save(tmp_path / "mixture.bnn")
     loaded = bz.load(tmp_path / "mixture.bnn", mixture, Y)
     np.testing.assert_array_equal(
-        bz.to_datatree(loaded, num_draws=20)["posterior"]["z"], bz.to_datatree(posterior, num_draws=20)["posterior"]["z"]
+        bz.to_datatree(loaded, num_draws=20)["posterior"]["z"],
+        bz.to_datatree(posterior, num_draws=20)["posterior"]["z"],
     )
 
 

@@ -141,7 +141,9 @@ class SVI:
 
     Parameters without a prior (``pyro.param``, ``pyro.module``, parameters of a ``PyroModule``) are learned with those of the
     guide, and predictions use what was learned. The weights of a network that ``pyro.module`` registers are those of the
-    network itself, as in Pyro: it holds those of the posterior that was used last. For guides without a method of their own in bnnzoo. It is slower than :class:`bnnzoo.inference.MeanFieldVI`, which runs the
+    network itself, as in Pyro: it holds those of the posterior that was used last.
+
+    For guides without a method of their own in bnnzoo. It is slower than :class:`bnnzoo.inference.MeanFieldVI`, which runs the
     family of AutoDiagonalNormal on the compiled density.
 
     Parameters
