@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from bnnzoo.core.elimination import at_values
-from bnnzoo.core.enumeration import Enumerated, FactorGraph
+from bnnzoo.core.enumeration import Enumerated
+from bnnzoo.core.factor_graph import FactorGraph
 from bnnzoo.core.sites import ModelError, innermost, is_deterministic, is_factor, is_subsample
 from bnnzoo.core.types import Model
 from bnnzoo.engine.failures import is_numerical
@@ -45,8 +46,8 @@ def discrete_sites(nodes: Iterable[Node]) -> tuple[str, ...]:
         if not innermost(distribution).has_enumerate_support:
             raise ModelError(
                 f"Latent site {name!r} is discrete ({kind}) with infinitely many values, and a density can be summed over "
-                f"finitely many only. Take a family with an end, such as Binomial or Categorical up to a largest value, integrate "
-                f"the site out by hand, or pass it as data."
+                f"finitely many only. Take a family with an end, such as Binomial or Categorical up to a largest value, "
+                f"integrate the site out by hand, or pass it as data."
             )
         try:
             size = len(distribution.enumerate_support(expand=False))
@@ -55,7 +56,8 @@ def discrete_sites(nodes: Iterable[Node]) -> tuple[str, ...]:
             entries = node["value"].numel()
             raise ModelError(
                 f"Latent site {name!r} is one vector of {entries} discrete values ({kind}), which has {len(inner)}**{entries} "
-                f"joint states. Leave .to_event() out and put its entries into a plate: with pyro.plate('{name}_plate', {entries})."
+                f"joint states. Leave .to_event() out and put its entries into a plate: "
+                f"with pyro.plate('{name}_plate', {entries})."
             ) from error
         _refuse_batch(node, size)
         found.append(name)

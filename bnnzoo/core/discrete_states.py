@@ -9,7 +9,8 @@ from torch.func import grad
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.elimination import Factor, aligned, draw_back, eliminate
-from bnnzoo.core.enumeration import Enumerated, FactorGraph, enumerated
+from bnnzoo.core.enumeration import Enumerated, enumerated
+from bnnzoo.core.factor_graph import FactorGraph
 from bnnzoo.core.replay import replay
 from bnnzoo.core.sites import plates_of
 from bnnzoo.core.types import Data
@@ -79,16 +80,16 @@ def drawn_states(density: LogDensity, theta: Tensor, *data: Any) -> dict[Place, 
     return found | {("discrete_probs", name): value for name, value in _probabilities(graph, factors).items()}
 
 
-def _graph(density: LogDensity, own: Enumerated, theta: Tensor, data: Data) -> FactorGraph:
-    nodes = replay(own, density.constrain(theta), data, density.observed, density.device, summed=False)
+def _graph(density: LogDensity, own: Enumerated, theta: Tensor, batch: Data) -> FactorGraph:
+    nodes = replay(own, density.constrain(theta), batch, density.observed, density.device, summed=False)
     return FactorGraph.of(own, nodes)
 
 
 def _given(
-    density: LogDensity, own: Enumerated, values: Mapping[str, Tensor], states: Mapping[str, Tensor], data: Data
+    density: LogDensity, own: Enumerated, values: Mapping[str, Tensor], states: Mapping[str, Tensor], batch: Data
 ) -> dict[str, Any]:
     """Return the nodes of deterministic sites that depend on discrete ones, given values of all."""
-    nodes = replay(own.model, {**values, **states}, data, density.observed, density.device)
+    nodes = replay(own.model, {**values, **states}, batch, density.observed, density.device)
     return {name: nodes[name] for name in own.dependent if name in nodes}
 
 
@@ -113,7 +114,7 @@ def _probabilities(graph: FactorGraph, factors: Mapping[str, Factor]) -> dict[st
     def total(fields: Mapping[str, Tensor]) -> Tensor:
         moved = dict(factors)
         for name, field in fields.items():
-            names = (*_ordered(graph, numbers[name]), numbers[name])
+            names: tuple[str | int, ...] = (*_ordered(graph, numbers[name]), numbers[name])
             own = factors[name]
             order = tuple(dict.fromkeys((*own.names, *names)))
             added = aligned(Factor(field, names, own.plates, own.sites), order)

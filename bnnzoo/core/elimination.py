@@ -167,15 +167,15 @@ def _without(
     for place in range(len(factors), len(factors) + len(local)):
         chosen = min(costs, key=lambda v: (costs[v], v))
         if costs.pop(chosen) > MAX_STATES:
-            names = {name for each in about[chosen] for name in factors[each].names}
-            raise ModelError(_of_too_many(names, variables, cost(chosen)))
+            involved = {name for each in about[chosen] for name in factors[each].names}
+            raise ModelError(_of_too_many(involved, variables, cost(chosen)))
         used = sorted(about.pop(chosen))
         product = _product([factors.pop(each) for each in used])
         out.steps.append((chosen, product))
         dim = product.names.index(chosen)
         names = (*product.names[:dim], *product.names[dim + 1 :])
         factors[place] = replace(product, whole=log_sum_exp(product.value, dim), names=names)
-        for variable in frozenset(names) & costs.keys():
+        for variable in product.variables & costs.keys():
             about[variable] = about[variable].difference(used) | {place}
             costs[variable] = cost(variable)
     return list(factors.values())

@@ -1,7 +1,7 @@
 """Distributions of sites that depend on discrete variables which are summed out."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from pyro.distributions import TorchDistribution
@@ -26,7 +26,7 @@ class Marginal(TorchDistribution):
         Returns the moments of the site given the continuous variables alone.
     """
 
-    arg_constraints: dict[str, constraints.Constraint] = {}
+    arg_constraints: ClassVar[dict[str, constraints.Constraint]] = {}
     has_rsample = False
 
     def __init__(

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
 from torch.overrides import TorchFunctionMode
 
 __all__ = ["Memory", "alike", "log_densities"]
@@ -200,7 +199,7 @@ def _description(node: Node, memory: Memory) -> Any:
     return parameters, memory.standing.get(id(value)), tuple(value.shape), value.dtype, masked
 
 
-def _parameters(distribution: Distribution, memory: Memory) -> Any:
+def _parameters(distribution: Any, memory: Memory) -> Any:
     """Return what two equal distributions share; None for those that hold others in an unknown way."""
     if type(distribution).__name__ == "Independent":
         inner = _parameters(distribution.base_dist, memory)

@@ -18,7 +18,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bnnzoo.core.broadcasting import broadcast_to_rows, broadcast_to_value
 from bnnzoo.core.discrete_sites import explaining_enumeration, refuse_disagreement
-from bnnzoo.core.enumeration import Enumerated, enumerated, in_parallel, is_enumerated, plain, summed_out, with_values
+from bnnzoo.core.enumeration import Enumerated, enumerated, in_parallel, is_enumerated, plain, with_values
 from bnnzoo.core.filling import made_in_batches
 from bnnzoo.core.hidden_markov import hidden_markov_log_prob
 from bnnzoo.core.learnable import CONSTRAINT, constraint_of
@@ -28,6 +28,7 @@ from bnnzoo.core.pyro_networks import called_modules, mark_weights
 from bnnzoo.core.seeds import word_of
 from bnnzoo.core.sites import ModelError, innermost, is_observation, is_subsample
 from bnnzoo.core.statements import explained, of_name_taken_twice, refuse_statement
+from bnnzoo.core.summing_out import summed_out
 from bnnzoo.core.surroundings import GIVEN, alone, is_given
 from bnnzoo.core.types import Data, Model
 from bnnzoo.engine.failures import is_numerical
@@ -120,7 +121,7 @@ def switch_validation_off(distribution: Any) -> None:
     if isinstance(distribution, Multinomial):
         distribution.log_prob = partial(_multinomial_log_prob, distribution)  # type: ignore[method-assign]
     if isinstance(distribution, DiscreteHMM):
-        distribution.log_prob = partial(hidden_markov_log_prob, distribution)
+        distribution.log_prob = partial(hidden_markov_log_prob, distribution)  # type: ignore[method-assign]
     for value in vars(distribution).values():
         if isinstance(value, Distribution):
             switch_validation_off(value)

@@ -10,6 +10,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.discrete_states import Described, described, drawn_states
 from bnnzoo.core.types import Data
 from bnnzoo.predictive import datatree
+from bnnzoo.predictive.evaluate import Arrays
 from bnnzoo.predictive.labels import Labels
 from bnnzoo.predictive.random_blocks import draw_blocks, evaluate_random
 
@@ -19,24 +20,26 @@ MAX_NUMBERS = 10_000_000
 """Of all draws of the discrete sites; probabilities beyond it are left out, and then the draws."""
 
 
-def discrete_groups(density: LogDensity, theta: Tensor, data: Data, seed: int, labels: Labels) -> dict[str, xr.Dataset]:
+def discrete_groups(
+    density: LogDensity, theta: Tensor, batch: Data, seed: int, labels: Labels
+) -> dict[str, xr.Dataset]:
     """Return the groups ``discrete`` and ``discrete_probs``; nothing for a model without such sites.
 
     Parameters
     ----------
     density : LogDensity
     theta : Tensor [C, S, P]
-    data : tuple
+    batch : tuple
         Arguments of the model, with the observations given which discrete sites are drawn, or without.
     seed : int
     labels : Labels
     """
     flat = theta.flatten(0, 1)
     with torch.no_grad():
-        known = described(density, flat[0], *data)
+        known = described(density, flat[0], *batch)
         if not known:
             return {}
-        once = drawn_states(density, flat[0], *data)
+        once = drawn_states(density, flat[0], *batch)
     groups = ("discrete", "discrete_probs")
     sizes = {group: sum(v.numel() for (own, _), v in once.items() if own == group) * len(flat) for group in groups}
     wanted = {group for group, size in sizes.items() if size <= MAX_NUMBERS}
@@ -46,8 +49,8 @@ def discrete_groups(density: LogDensity, theta: Tensor, data: Data, seed: int, l
     def function(theta: Tensor, *data: object) -> dict[tuple[str, str], Tensor]:
         return {place: v for place, v in drawn_states(density, theta, *data).items() if place[0] in wanted}
 
-    blocks = draw_blocks(function, flat[0], data, 0, splits=False)
-    found = evaluate_random(function, flat, data, 0, blocks, seed)
+    blocks = draw_blocks(function, flat[0], batch, 0, splits=False)
+    found = evaluate_random(function, flat, batch, 0, blocks, seed)
     arrays = {place: array.reshape(*theta.shape[:2], *array.shape[1:]) for place, array in found.items()}
     return {
         group: _dataset({n: a for (own, n), a in arrays.items() if own == group}, known, labels, group)
@@ -55,10 +58,9 @@ def discrete_groups(density: LogDensity, theta: Tensor, data: Data, seed: int, l
     }
 
 
-def _dataset(arrays: dict[str, object], known: dict[str, Described], labels: Labels, group: str) -> xr.Dataset:
+def _dataset(arrays: Arrays, known: dict[str, Described], labels: Labels, group: str) -> xr.Dataset:
     has_values = group == "discrete_probs"
-    ends = (None,) if has_values else ()
-    plates = {name: (*known[name].plates, *ends) for name in arrays}
+    plates = {name: known[name].plates for name in arrays}
     if has_values:  # one probability for each value, also of a vector
         plates = {name: (*(p for p in known[name].plates if p is not None), None) for name in arrays}
     dataset = datatree.by_draw(arrays, replace(labels, plates={**labels.plates, **plates}))

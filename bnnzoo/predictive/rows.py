@@ -64,7 +64,7 @@ class Rows:
             terms = pointwise_of(nodes, [name for name in (*density.observed, *density.factors) if name in nodes])
             whole = values_of(density, nodes)
         seen = {name: nodes[name] for name in density.observed if nodes[name]["is_observed"]}
-        observed = {name: node.get(SEEN, node["value"]) for name, node in seen.items()}
+        observed = {name: node[SEEN if SEEN in node else "value"] for name, node in seen.items()}
         lengths = {v.shape[0] if v.ndim else 0 for v in (moments or terms).values()}
         num_rows = lengths.pop() if len(lengths) == 1 else 0
         splits = bool(moments) and num_rows > 1 and not isinstance(density, PredictiveDensity)  # whose draws are joint

@@ -244,7 +244,7 @@ class SVI:
 
 def _with_learned(density: LogDensity) -> LogDensity:
     """Return a density whose model has the learnable parameters of the parameter store."""
-    return replace(density, model=with_learned(density.model, pyro.get_param_store()))
+    return replace(density, model=with_learned(density.model, dict(pyro.get_param_store().items())))
 
 
 def _guide_to_rebuild(name: str, owner: Owner) -> Guide:
