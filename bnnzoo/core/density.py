@@ -13,7 +13,7 @@ from bnnzoo.core.discrete_sites import summing
 from bnnzoo.core.enumeration import enumerated
 from bnnzoo.core.filling import FillingModel, fills_in_place
 from bnnzoo.core.gaps import with_gaps
-from bnnzoo.core.learnable import learning
+from bnnzoo.core.learnable import learning, refuse_learnable
 from bnnzoo.core.misfits import explaining_misfits
 from bnnzoo.core.network import Network
 from bnnzoo.core.numerics import Failure, NumericalFailure
@@ -273,6 +273,7 @@ def _density_of(
     terms = [log_prob(nodes[name]).detach() for name in counted]
     sites = latent_sites(samples)
     if not sites:
+        refuse_learnable(model, None)
         raise ModelError(
             "The model has no latent sites: there is nothing to infer. Sample its unknowns with pyro.sample(...)."
         )
