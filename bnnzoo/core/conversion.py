@@ -9,15 +9,27 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-__all__ = ["DataError", "as_tensor"]
+__all__ = ["DataError", "MissingValuesError", "as_tensor"]
 
 NUMERIC = "fiub"
 SMALL = (torch.int8, torch.int16, torch.uint8)
 """Integers whose squares and differences would soon leave their range: they are widened."""
 
 
+IMPUTING = (
+    "A model can impute them: gaps = torch.isnan(x); seen = x.nan_to_num(); "
+    "pyro.sample('x', dist.Normal(m, s).mask(~gaps), obs=seen); "
+    "fill = pyro.sample('x_missing', dist.Normal(m, s).expand([int(gaps.sum())]).to_event(1)); "
+    "x = seen.masked_scatter(gaps, fill)."
+)
+
+
 class DataError(ValueError):
     """An argument of the model holds data it cannot be fitted to; the message names the argument, row and column."""
+
+
+class MissingValuesError(DataError):
+    """An argument of the model holds NaN, and the model does not say what it makes of it."""
 
 
 def as_tensor(
@@ -44,7 +56,8 @@ def as_tensor(
     Raises
     ------
     DataError
-        If a value is missing or infinite, the values are not numbers, or a whole number has more than 63 bits.
+        If a value is missing, as :class:`MissingValuesError`, or infinite, the values are not numbers, or a whole number has more
+        than 63 bits.
 
     Examples
     --------
@@ -204,9 +217,9 @@ def _advice(array: NDArray[Any]) -> str:
 
 
 def _refuse_not_finite(tensor: Tensor, value: Any, argument: str, gaps: bool) -> None:
-    if not tensor.is_floating_point():
+    if not tensor.is_floating_point() or bool(torch.isfinite(tensor).all()):
         return
-    bad = torch.isinf(tensor) if gaps else ~torch.isfinite(tensor)
+    bad = torch.isinf(tensor) if gaps or bool(torch.isinf(tensor).any()) else torch.isnan(tensor)
     if not bool(bad.any()):
         return
     where = torch.nonzero(bad)[0].tolist()
@@ -215,11 +228,12 @@ def _refuse_not_finite(tensor: Tensor, value: Any, argument: str, gaps: bool) ->
     if len(where) == 2 and hasattr(value, "columns"):
         spot += f" ({str(list(value.columns)[where[1]])!r})"
     number = tensor[tuple(where)].item()
-    raise _refused(
+    refused = _refused(
         argument,
         f"holds {number} at {spot or 'its only entry'}",
         "Remove or impute missing values before fitting, or let the model fill or mask them",
     )
+    raise MissingValuesError(f"{refused} {IMPUTING}") if number != number else refused
 
 
 def _refused(argument: str, what: str, advice: str) -> DataError:

@@ -10,7 +10,11 @@ from pyro.distributions import ImproperUniform
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 
+from bnnzoo.core.discrete_sites import summing
+from bnnzoo.core.enumeration import enumerated
 from bnnzoo.core.filling import FillingModel, fills_in_place
+from bnnzoo.core.gaps import with_gaps
+from bnnzoo.core.learnable import learning, refuse_learnable
 from bnnzoo.core.misfits import explaining_misfits
 from bnnzoo.core.network import Network
 from bnnzoo.core.numerics import Failure, NumericalFailure
@@ -89,8 +93,9 @@ class LogDensity(ParameterSpace):
 
     @property
     def likelihood(self) -> tuple[str, ...]:
-        """Names of observed sites and factors, whose terms are the likelihood."""
-        return (*self.observed, *self.factors)
+        """Names of observed sites and factors whose terms are the likelihood; one of them where discrete sites join several."""
+        own = enumerated(self.model)
+        return tuple(name for name in (*self.observed, *self.factors) if own is None or name not in own.absorbed)
 
     @property
     def has_data(self) -> bool:
@@ -221,7 +226,7 @@ def build_density(
     Raises
     ------
     ModelError
-        If the model has no latent sites, a discrete one, a learnable parameter, subsamples inside, or is not finite
+        If the model has no latent sites, one of infinitely many discrete values, subsamples inside, or is not finite
         in the way :func:`bnnzoo.core.sites.refuse_unsupported` describes.
 
     Examples
@@ -247,8 +252,14 @@ def first_run(
     device, dtype = torch.device(device), dtype or torch.get_default_dtype()
     with explaining_misfits(model, data):
         with fills_in_place() as fills:
+            model = with_gaps(model, data, {})
             nodes = discover(model, data, device, dtype, check=_check_observations)
+            if (whole := with_gaps(model, data, nodes)) is not model:
+                model, nodes = whole, discover(whole, data, device, dtype, check=_check_observations)
         model = FillingModel(model) if fills() and not isinstance(model, FillingModel) else model
+        model = learning(model, nodes.values())
+        if (summed := summing(model, nodes)) is not None:
+            model, nodes = summed, discover(summed, data, device, dtype, check=_check_observations)
         return _density_of(model, data, nodes, dtype, device), nodes
 
 
@@ -259,9 +270,12 @@ def _density_of(
     samples = [node for node in nodes.values() if node["type"] == "sample"]
     observed = tuple(node["name"] for node in samples if is_observation(node) and not is_constant(node, samples))
     factors = tuple(node["name"] for node in samples if is_factor(node) and node["cond_indep_stack"])
-    terms = [log_prob(nodes[name]).detach() for name in (*observed, *factors)]
+    own = enumerated(model)
+    counted = [name for name in (*observed, *factors) if own is None or name not in own.absorbed]
+    terms = [log_prob(nodes[name]).detach() for name in counted]
     sites = latent_sites(samples)
     if not sites:
+        refuse_learnable(model, None)
         raise ModelError(
             "The model has no latent sites: there is nothing to infer. Sample its unknowns with pyro.sample(...)."
         )

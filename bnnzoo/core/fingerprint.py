@@ -4,12 +4,14 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.learnable import with_reference
 from bnnzoo.core.replay import isolated
 from bnnzoo.core.space import ParameterSpace
 from bnnzoo.core.terms import log_prior_of, moments_of, pointwise_of
@@ -70,6 +72,7 @@ def fingerprint(density: LogDensity) -> Fingerprint:
     >>> found["latent sites"], found["observed sites"]
     ({'w': '[3] Real'}, ['y'])
     """
+    density = replace(density, model=with_reference(density.model))
     scales = _scales(density)
     points = _points(density, scales)
     given = {"with data": values_at(density, points, *density.data, given=True)}
@@ -152,6 +155,7 @@ def different_values(saved: Mapping[str, Any], found: Mapping[str, Any], kind: s
 
 
 def _different_now(saved: Mapping[str, Any], density: LogDensity) -> str | None:
+    density = replace(density, model=with_reference(density.model))
     points = _points(density, saved["scales"])
     if density.has_data:
         return different_values(saved, {"with data": values_at(density, points, *density.data, given=True)})

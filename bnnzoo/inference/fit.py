@@ -15,6 +15,7 @@ from bnnzoo.core.changes import remember_model
 from bnnzoo.core.consistency import Evaluated, is_small, refuse_inconsistent
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.labels import columns_of, refuse_unaligned_rows
+from bnnzoo.core.learnable import refuse_learnable
 from bnnzoo.core.method import FitContext, Method, Need
 from bnnzoo.core.minibatch import usable_device
 from bnnzoo.core.posterior import Posterior
@@ -56,7 +57,7 @@ def fit(
     Parameters
     ----------
     model : callable
-        Any Pyro model with continuous latent variables, called as ``model(*data)``.
+        Any Pyro model, called as ``model(*data)``. Discrete latent variables of finitely many values are summed out.
     method : Method
         What to run, with all its settings: ``NUTS()``, ``MeanFieldVI()``, ``Laplace()``, ...
     *data
@@ -142,6 +143,7 @@ def fit(
     method, density, first = read_for(method, model, data, dtype, target)
     refuse_checkpoint_of_loader(density, checkpoint)
     refuse_unmet_needs(method, density)
+    refuse_learnable(density.model, method)
     _refuse_beyond_memory(method, density)
     _warn_unused_executor(method, executor)
     columns = columns_of(data, names)

@@ -19,6 +19,7 @@ from bnnzoo.core.sizes import refuse_beyond_memory
 from bnnzoo.core.surroundings import refuse_handlers
 from bnnzoo.core.types import Data
 from bnnzoo.predictive import datatree
+from bnnzoo.predictive.discrete import discrete_groups
 from bnnzoo.predictive.evaluate import Arrays, Function, evaluate, plan
 from bnnzoo.predictive.labels import Labels, Plates
 
@@ -112,11 +113,14 @@ def latent_groups(draws: Drawn, weights: bool | Literal["auto"], labels: Labels)
     known, plates = _known_deterministics(draws)
     labels = replace(labels, plates={**labels.plates, **plates})
     latent = {name: array for name, array in values.items() if not is_weight[name]} | known
+    discrete = discrete_groups(density, draws.theta, density.data, draws.seed, labels) if density.has_data else {}
     kept = {name: array for name, array in values.items() if is_weight[name]}
     too_many = sum(array.size for array in kept.values()) > MAX_LATENT_NUMBERS
     stats = _sample_stats(draws)
+    of_sites = datatree.by_draw(latent or _weight_norms(draws), labels)
     return {
-        "posterior": datatree.by_draw(latent or _weight_norms(draws), labels),
+        "posterior": of_sites.merge(discrete.pop("discrete")) if discrete else of_sites,
+        **discrete,
         "weights": datatree.by_draw({} if weights is False or (weights == "auto" and too_many) else kept, labels),
         "log_prior": datatree.by_draw(_log_priors(draws)),
         "sample_stats": datatree.by_draw(stats | (_log_jacobians(draws) if "log_q" in stats else {})),

@@ -31,6 +31,7 @@ from bnnzoo.predictive.arguments import (
     refuse_words,
 )
 from bnnzoo.predictive.bands import Prediction, renamed
+from bnnzoo.predictive.discrete import discrete_groups
 from bnnzoo.predictive.evaluate import Arrays
 from bnnzoo.predictive.kept import ROW_GROUPS, Kept, kept_of, refuse_unknown
 from bnnzoo.predictive.labels import Coords, Dims, Labels
@@ -384,6 +385,9 @@ def _all_rows(
     nodes = {name: node for name, node in rows.deterministic.items() if kept.has("deterministic", name)}
     values, plates = deterministics(draws, rows.data, nodes)
     wanted = {name: array for name, array in values.items() if name in nodes}
+    if kept.has_any("discrete", "discrete_probs"):
+        found = discrete_groups(draws.posterior.density, draws.theta, rows.data, draws.seed, labels)
+        about |= {name: rows.labelled(kept.of(name, group)) for name, group in found.items()}
     about["deterministic"] = rows.labelled(datatree.by_draw(wanted, replace(labels, plates=plates)))
     return renamed(about)
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import xarray as xr
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.replay import Node
 from bnnzoo.core.types import Data
+from bnnzoo.engine import pytree
 from bnnzoo.engine.lowered import Lowered
 from bnnzoo.predictive.evaluate import Arrays, Function, Results, Tile, Variable, plan, rows_of, tiles_of
 from bnnzoo.predictive.independence import are_close, values_of

@@ -12,10 +12,11 @@ from bnnzoo.core.arguments import argument_names
 from bnnzoo.core.codes import refusing_negative_codes
 from bnnzoo.core.conditioned import PredictiveDensity
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.gaps import SEEN, has_gaps
 from bnnzoo.core.minibatch import as_tensors, select
 from bnnzoo.core.misfits import explaining_misfits, refuse_no_rows
 from bnnzoo.core.outcomes import not_observed
-from bnnzoo.core.reading import conformed, has_gaps
+from bnnzoo.core.reading import conformed
 from bnnzoo.core.replay import Node
 from bnnzoo.core.sizes import refuse_beyond_memory
 from bnnzoo.core.terms import moments_of, pointwise_of
@@ -76,7 +77,8 @@ class Rows:
             moments = moments_of(nodes, density.observed)
             terms = pointwise_of(nodes, [name for name in (*density.observed, *density.factors) if name in nodes])
             whole = values_of(density, nodes)
-        observed = {name: nodes[name]["value"] for name in density.observed if nodes[name]["is_observed"]}
+        seen = {name: nodes[name] for name in density.observed if nodes[name]["is_observed"]}
+        observed = {name: node[SEEN if SEEN in node else "value"] for name, node in seen.items()}
         lengths = {v.shape[0] if v.ndim else 0 for v in (moments or terms).values()}
         num_rows = lengths.pop() if len(lengths) == 1 else 0
         splits = bool(moments) and num_rows > 1 and not isinstance(density, PredictiveDensity)  # whose draws are joint
@@ -253,7 +255,7 @@ def _inputs(model: Model, rows: Rows) -> tuple[Arrays, dict[str, list[str]]]:
 
 def _same(a: Tensor, b: Tensor) -> bool:
     # a likelihood may have cast the observation, so the kinds need not agree
-    return a.shape == b.shape and bool((a.nan_to_num() == b.nan_to_num()).all())
+    return a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan())).all())
 
 
 def _refuse_other_widths(data: Data, fitted: Data) -> None:
