@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         validation,
         zoo,
     )
+    from bnnzoo.models.formula import formula
     from bnnzoo.predictive import (
         measure_predictions,
         posterior_predictive,
@@ -105,6 +106,7 @@ __all__ = [
     "datasets",
     "diagnostics",
     "fit",
+    "formula",
     "likelihoods",
     "load",
     "maximise_evidence",
@@ -155,6 +157,8 @@ def __getattr__(name: str) -> Any:
         return import_module(f"bnnzoo.{name}")
     if name in _PREDICTIVE:
         return getattr(import_module("bnnzoo.predictive"), name)
+    if name == "formula":
+        return import_module("bnnzoo.models.formula").formula
     if name == "monitor":
         return import_module("bnnzoo.validation").monitor
     if name == "report":

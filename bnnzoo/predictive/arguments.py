@@ -55,10 +55,13 @@ def refuse_not_positive(name: str, value: object) -> None:
         raise ValueError(f"{name}={value}; write a positive number.")
 
 
-def in_order(posterior: Posterior, data: Data, named: dict[str, Any]) -> Data:
-    """Return arguments in the order of the model's, with the columns of data frames in the order of the fit."""
+def in_order(posterior: Posterior, data: Data, named: dict[str, Any], *, new: bool = True) -> Data:
+    """Return arguments in the order of the model's, with the columns of data frames in the order of the fit.
+
+    ``new`` tells rows to be predicted from those of the fit.
+    """
     model = posterior.density.model
-    data = positional(model, data, named)
+    data = positional(model, data, named, new=new)
     names = argument_names(model, len(data))
     refuse_unaligned_rows(data, names)
     _refuse_left_out(posterior.density, data)

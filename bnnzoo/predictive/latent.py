@@ -94,7 +94,9 @@ def _with_functions(posterior: Posterior, num_draws: int | None) -> Posterior:
 
 
 def latent_groups(draws: Drawn, weights: bool | Literal["auto"], labels: Labels) -> dict[str, xr.Dataset]:
-    """Return the groups ``posterior``, ``weights``, ``log_prior``, ``sample_stats`` and ``fit_stats``.
+    """Return the groups ``posterior``, ``weights``, ``auxiliary``, ``log_prior``, ``sample_stats`` and ``fit_stats``.
+
+    ``auxiliary`` holds latent sites from which a model only computes others, if it names such sites as ``hidden``.
 
     Parameters
     ----------
@@ -109,13 +111,15 @@ def latent_groups(draws: Drawn, weights: bool | Literal["auto"], labels: Labels)
     is_weight = {site.name: site.is_weight for site in density.sites}
     known, plates = _known_deterministics(draws)
     labels = replace(labels, plates={**labels.plates, **plates})
-    latent = {name: array for name, array in values.items() if not is_weight[name]} | known
+    hidden = {name: array for name, array in values.items() if name in getattr(density.model, "hidden", ())}
+    latent = {name: array for name, array in values.items() if not (is_weight[name] or name in hidden)} | known
     kept = {name: array for name, array in values.items() if is_weight[name]}
     too_many = sum(array.size for array in kept.values()) > MAX_LATENT_NUMBERS
     stats = _sample_stats(draws)
     return {
         "posterior": datatree.by_draw(latent or _weight_norms(draws), labels),
         "weights": datatree.by_draw({} if weights is False or (weights == "auto" and too_many) else kept, labels),
+        "auxiliary": datatree.by_draw(hidden, labels),
         "log_prior": datatree.by_draw(_log_priors(draws)),
         "sample_stats": datatree.by_draw(stats | (_log_jacobians(draws) if "log_q" in stats else {})),
         "fit_stats": datatree.fit_stats(numpy_arrays(draws.posterior.info.fit_stats), len(draws.theta)),

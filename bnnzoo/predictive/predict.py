@@ -127,7 +127,8 @@ def posterior_predictive(
     refuse_not_positive("num_prior_draws", num_prior_draws)
     draws, labels = draw(posterior, num_draws, seed), Labels.of(posterior.density, dims, coords)
     densities = row_densities(posterior, linearized, "training")
-    rows = Rows.of(rows_density(posterior, densities), draws.flat[0], in_order(posterior, data, named), chunk_size)
+    raw = in_order(posterior, data, named, new=False)
+    rows = Rows.of(rows_density(posterior, densities), draws.flat[0], raw, chunk_size)
     if missing := [name for name in posterior.density.observed if name not in rows.observed]:
         raise ValueError(
             f"posterior_predictive needs the training data with its observations, but site {missing[0]!r} has none: "

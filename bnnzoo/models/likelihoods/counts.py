@@ -165,6 +165,8 @@ def _probability(where: str, value: Unknown | None) -> Unknown | None:
             raise ValueError(
                 f"{where}: the prior of zeros must be on probabilities, such as Beta(1.0, 1.0), not {value}."
             )
+    elif isinstance(value, Tensor):
+        return value  # which a model has computed
     elif value is not None and not (isinstance(value, int | float) and 0 < value < 1):
         raise ValueError(f"{where}: zeros must be a probability strictly between 0 and 1, but is {value!r}.")
     return value
