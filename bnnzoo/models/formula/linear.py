@@ -87,7 +87,7 @@ def linear(
         centred = f"{name}_c" if kept else name
         prior = f"dist.StudentT(3.0, {numbers(intercept.loc)}, {numbers(intercept.scale)})"
         unit = (intercept.loc, intercept.scale / 2.5)
-        site = Site(centred, place.variable(centred), prior, intercept.rule, unit)
+        site = Site(centred, place.variable(centred), prior, intercept.rule, unit, hidden=bool(kept))
         statements.append(site)
         summands.append(site.variable)
         if kept:

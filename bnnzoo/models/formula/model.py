@@ -158,7 +158,7 @@ class Formula:
         DataFrame
             One row for each site, with columns ``prior`` and ``rule``.
         """
-        shown = [site for site in self.sites if not site.hidden]
+        shown = [site for site in self.sites if not site.rule.startswith("standardised")]
         rows = {"prior": [site.prior for site in shown], "rule": [site.rule for site in shown]}
         return pd.DataFrame(rows, index=pd.Index([site.name for site in shown], name="site"))
 
