@@ -154,12 +154,16 @@ def _refuse_censoring(family: Family, first: Parsed, found: list[str]) -> None:
 
 def _others(others: Sequence[Parsed], family: Family, first: Parsed) -> dict[str, Parsed]:
     """Return further formulas by the site of a parameter, or by the covariate that they impute."""
-    gaps = {call.variables[0] for each in (first, *others) for call in each.calls if call.name == "mi" and call.variables}
+    gaps = {
+        call.variables[0] for each in (first, *others) for call in each.calls if call.name == "mi" and call.variables
+    }
     found: dict[str, Parsed] = {}
     for parsed in others:
         name = parsed.outcome if parsed.outcome in gaps else family.parameter(parsed.outcome, parsed.text)
         if name in found:
-            raise FormulaError(f"There are two formulas of {parsed.outcome!r}: {found[name].text!r} and {parsed.text!r}.")
+            raise FormulaError(
+                f"There are two formulas of {parsed.outcome!r}: {found[name].text!r} and {parsed.text!r}."
+            )
         if parsed.additions:
             raise FormulaError(f"{parsed.text!r} has weights or censoring, which belong to the formula of the outcome.")
         found[name] = parsed
@@ -258,7 +262,9 @@ def _add_parameters(
             _add_parameter(program, name, parameter, extra[name], scale)
         elif by_name:
             text = parameter.prior.format(rate=numbers(1 / scale))
-            program.statements.append(Site(name, name, text, parameter.rule, (0.0, scale) if parameter.in_units else None))
+            program.statements.append(
+                Site(name, name, text, parameter.rule, (0.0, scale) if parameter.in_units else None)
+            )
         if by_name or name in extra:
             given.append(f"{parameter.keyword if by_name else parameter.attribute or parameter.keyword}={name}")
     if by_name and family.name == "multivariate_gaussian":
@@ -275,7 +281,9 @@ def _add_parameter(program: Program, name: str, parameter: Parameter, parsed: Pa
     place = Place(f"{name}_", 1.0, SLOPE_OF_PARAMETER, program.names)
     words = "the logarithm of the outcome's scale" if parameter.in_units else f"{centre:g}"
     variable = place.variable(f"predictor_{name}")
-    add_predictor(program, parsed, place, variable, Intercept(centre, 2.5, f"Student-t(3), {words}, 2.5"), has_rows=False)
+    add_predictor(
+        program, parsed, place, variable, Intercept(centre, 2.5, f"Student-t(3), {words}, 2.5"), has_rows=False
+    )
     program.statements.append(f"{name} = {parameter.link}({variable})")
 
 
@@ -348,7 +356,9 @@ def _columns(program: Program, outcome: Outcome, encoders: Sequence[Any]) -> lis
     for encoder in encoders:
         texts += [*getattr(encoder, "texts", ()), *getattr(encoder, "variables", ())]
         texts += [encoder.variable] if hasattr(encoder, "variable") else []
-        found |= set(encoder.levels.columns) if hasattr(encoder, "levels") and hasattr(encoder.levels, "columns") else set()
+        found |= (
+            set(encoder.levels.columns) if hasattr(encoder, "levels") and hasattr(encoder.levels, "columns") else set()
+        )
         if getattr(encoder, "design", None) is not None:
             found |= {str(name) for name in encoder.design.spec.required_variables}
     for text in texts:
@@ -367,7 +377,9 @@ def _with_priors(
             hint = f" Did you mean {close[0]!r}?" if close else ""
             raise FormulaError(f"priors has {name!r}, and the model has no such site; it has {', '.join(found)}.{hint}")
         if not isinstance(prior, TorchDistributionMixin):
-            raise FormulaError(f"priors[{name!r}] must be a Pyro distribution, such as dist.Normal(0.0, 1.0), not {prior!r}.")
+            raise FormulaError(
+                f"priors[{name!r}] must be a Pyro distribution, such as dist.Normal(0.0, 1.0), not {prior!r}."
+            )
         site, shape = found[name], prior.batch_shape + prior.event_shape
         if shape not in ((), site.shape):
             raise FormulaError(

@@ -15,7 +15,16 @@ from numpy.typing import NDArray
 from bnnzoo.core.conversion import DataError
 from bnnzoo.models.formula.parsing import FormulaError
 
-__all__ = ["Design", "Levels", "as_frame", "is_frame", "matrix_of", "numbers_of", "refuse_missing_columns", "variables_of"]
+__all__ = [
+    "Design",
+    "Levels",
+    "as_frame",
+    "is_frame",
+    "matrix_of",
+    "numbers_of",
+    "refuse_missing_columns",
+    "variables_of",
+]
 
 type Array = NDArray[np.floating[Any]]
 
@@ -75,6 +84,7 @@ class Design:
     @classmethod
     def of(cls, text: str, frame: pd.DataFrame) -> "Design":
         """Return the design of a part of a formula; its transforms learn from the frame."""
+        refuse_missing_columns(frame, variables_of(text, frame), f"{text!r} in the formula")
         spec = _evaluated(text, frame, text).model_spec
         levels = {
             str(name): list(state["categories"])
@@ -233,7 +243,9 @@ def _refuse_not_finite(values: Array, names: list[str], frame: pd.DataFrame) -> 
         return
     row, place = (int(each) for each in np.argwhere(bad)[0])
     found = "is missing" if np.isnan(values[row, place]) else "is infinite"
-    raise DataError(f"Data refused: {names[place]!r} {found} at row {row} ({frame.index[row]!r}). {_dropping(names[place])}")
+    raise DataError(
+        f"Data refused: {names[place]!r} {found} at row {row} ({frame.index[row]!r}). {_dropping(names[place])}"
+    )
 
 
 def _dropping(name: str) -> str:

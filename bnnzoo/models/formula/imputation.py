@@ -14,7 +14,7 @@ from bnnzoo.models.formula.frames import numbers_of
 from bnnzoo.models.formula.groups import noise_of_draw
 from bnnzoo.models.formula.linear import spread_of
 from bnnzoo.models.formula.parsing import Call, FormulaError, plain_name
-from bnnzoo.models.formula.sites import Place, Term, numbers
+from bnnzoo.models.formula.sites import Place, Site, Term, numbers
 
 __all__ = ["Gaps", "completed", "covariate_scale", "imputed"]
 
@@ -86,7 +86,8 @@ def imputed(call: Call, frame: pd.DataFrame, place: Place, sd: str, mean: str) -
     values, gaps, new = (place.argument(f"{kind}_{label}", "mi") for kind in ("mi", "gap", "newgap"))
     count = int(np.isnan(numbers_of(variable, frame, missing=True)).sum())
     prior = f"dist.Normal(0.0, 1.0).expand([{count}]).to_event(1)"
-    z = place.site("zmi", label, prior, "standardised missing values", shape=(count,), hidden=True)
+    name = f"zmi_{label}"
+    z = Site(name, place.variable(name), prior, "standardised missing values", shape=(count,), hidden=True)
     full = place.variable(f"completed_{label}")
     dims = (f"{label}_gap",)
     site = f"mi_{label}"

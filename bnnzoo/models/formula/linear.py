@@ -79,7 +79,9 @@ def linear(
     means = matrix.mean(0) if "1" in terms else np.zeros(matrix.shape[1])
     spreads, columns = spread_of(matrix), np.arange(matrix.shape[1])
     found = {term: list(columns[where]) for term, where in terms.items() if term != "1"}
-    sites = {term: _coefficients(term, [design.names[c] for c in own], spreads[own], place) for term, own in found.items()}
+    sites = {
+        term: _coefficients(term, [design.names[c] for c in own], spreads[own], place) for term, own in found.items()
+    }
     statements: list[Site | str] = list(sites.values())
     summands = []
     if has_intercept:

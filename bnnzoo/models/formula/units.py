@@ -10,13 +10,13 @@ from torch import Tensor
 from torch.distributions import biject_to, constraints
 from torch.distributions.transforms import AffineTransform, ComposeTransform, ExpTransform, Transform
 
+from bnnzoo.core.families import ONE, Shape
+
 __all__ = ["InUnits", "Unit", "in_units"]
 
 type Unit = tuple[float | tuple[float, ...], float | tuple[float, ...]]
 """Where the unconstrained coordinate of a site is zero, and by how much the site changes when it changes by one."""
 
-Shape = torch.Size | tuple[int, ...]
-ONE = torch.Size()
 
 
 class InUnits(dist.TorchDistribution):
