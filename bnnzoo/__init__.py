@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         calibration,
         datasets,
         diagnostics,
+        effects,
         ood,
         plots,
         testing,
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
         to_datatree,
     )
     from bnnzoo.reporting import report
+    from bnnzoo.uncertainty import summarise
     from bnnzoo.validation import monitor
 
 __all__ = [
@@ -105,6 +107,7 @@ __all__ = [
     "calibration",
     "datasets",
     "diagnostics",
+    "effects",
     "fit",
     "formula",
     "likelihoods",
@@ -122,6 +125,7 @@ __all__ = [
     "random_module",
     "report",
     "save_tree",
+    "summarise",
     "testing",
     "to_datatree",
     "uncertainty",
@@ -138,6 +142,7 @@ _ON_FIRST_USE = frozenset(
         "calibration",
         "datasets",
         "diagnostics",
+        "effects",
         "ood",
         "plots",
         "predictive",
@@ -161,6 +166,8 @@ def __getattr__(name: str) -> Any:
         return import_module("bnnzoo.models.formula").formula
     if name == "monitor":
         return import_module("bnnzoo.validation").monitor
+    if name == "summarise":
+        return import_module("bnnzoo.uncertainty").summarise
     if name == "report":
         return import_module("bnnzoo.reporting").report
     raise AttributeError(f"module 'bnnzoo' has no attribute {name!r}")

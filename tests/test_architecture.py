@@ -64,6 +64,7 @@ ABOVE_ALL = {
     "benchmarking",
     "cli",
     "demo",
+    "effects",
     "loading",
     "reporting",
     "sklearn",

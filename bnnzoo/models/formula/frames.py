@@ -60,7 +60,8 @@ def refuse_missing_columns(frame: pd.DataFrame, names: Iterable[str], what: str)
     for name in names:
         if name not in frame.columns:
             columns = [str(column) for column in frame.columns]
-            close = get_close_matches(name, columns, 1)
+            folded = {column.lower(): column for column in columns}
+            close = [folded[each] for each in get_close_matches(name.lower(), folded, 1)]
             hint = f" Did you mean {close[0]!r}?" if close else ""
             raise DataError(
                 f"Data refused: {what} needs a column {name!r}, and the frame has {', '.join(columns) or 'none'}.{hint}"
