@@ -1,6 +1,7 @@
 """Plots of measures on ArviZ's PlotCollection, with matplotlib, bokeh or plotly."""
 
 from bnnzoo.plots.coverage import plot_coverage
+from bnnzoo.plots.effects import plot_comparisons, plot_predictions, plot_slopes
 from bnnzoo.plots.embedding import plot_embedding
 from bnnzoo.plots.forest import plot_comparison_forest
 from bnnzoo.plots.function import plot_function
@@ -23,6 +24,7 @@ __all__ = [
     "line_inputs",
     "plot_acquisition",
     "plot_comparison_forest",
+    "plot_comparisons",
     "plot_coverage",
     "plot_embedding",
     "plot_function",
@@ -30,10 +32,12 @@ __all__ = [
     "plot_members",
     "plot_optimisation",
     "plot_posterior_comparison",
+    "plot_predictions",
     "plot_reliability",
     "plot_rhat",
     "plot_risk_coverage",
     "plot_simplex",
+    "plot_slopes",
     "plot_uncertainty_histogram",
     "plot_uncertainty_map",
     "plot_weights",
