@@ -1,5 +1,6 @@
 """Bayesian neural networks in Pyro: write the model once, fit it with any method, get one DataTree for ArviZ."""
 
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -170,7 +171,20 @@ def __getattr__(name: str) -> Any:
         return import_module("bnnzoo.uncertainty").summarise
     if name == "report":
         return import_module("bnnzoo.reporting").report
-    raise AttributeError(f"module 'bnnzoo' has no attribute {name!r}")
+    raise AttributeError(f"module 'bnnzoo' has no attribute {name!r}{_suggestion(name)}", name=name, obj=None)
+
+
+def _suggestion(name: str) -> str:
+    """Return public names like one that does not exist, those of the packages below among them, as part of a sentence."""
+    if name.startswith("_"):
+        return ""
+    places = {each: f"bnnzoo.{each}" for each in __all__}
+    for package in ("models", "inference", "predictive", *sorted(_ON_FIRST_USE)):
+        for each in import_module(f"bnnzoo.{package}").__all__:
+            places.setdefault(each, f"bnnzoo.{package}.{each}")
+    folded = {each.lower(): where for each, where in places.items()}
+    close = [folded[each] for each in get_close_matches(name.lower(), folded, 3, 0.7)]
+    return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
 def __dir__() -> list[str]:

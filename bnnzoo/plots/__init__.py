@@ -1,5 +1,8 @@
 """Plots of measures on ArviZ's PlotCollection, with matplotlib, bokeh or plotly."""
 
+from difflib import get_close_matches
+from typing import Any
+
 from bnnzoo.plots.coverage import plot_coverage
 from bnnzoo.plots.effects import plot_comparisons, plot_predictions, plot_slopes
 from bnnzoo.plots.embedding import plot_embedding
@@ -43,3 +46,9 @@ __all__ = [
     "plot_weights",
     "plot_windows",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    close = [] if name.startswith("_") else get_close_matches(name, __all__, 3, 0.55)
+    hint = f"; did you mean {' or '.join(close)}?" if close else f"; it has {', '.join(__all__)}."
+    raise AttributeError(f"module 'bnnzoo.plots' has no attribute {name!r}{hint}", name=name)

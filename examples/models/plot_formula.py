@@ -40,7 +40,7 @@ print(model.priors["prior"])
 # %%
 # Any method fits it.
 
-posterior = bz.fit(model, bz.NUTS(num_warmup=500, num_draws=500), frame, seed=0, progress=False)
+posterior = bz.fit(model, bz.NUTS(), frame, seed=0, progress=False)
 print(posterior)
 
 # %%

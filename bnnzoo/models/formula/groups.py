@@ -100,7 +100,8 @@ def grouped(group: Group, frame: pd.DataFrame, place: Place, *, draws_new: bool)
         lines.append(f"{variable} = pyro.deterministic({effects!r}, {sd.variable} * {z.variable})")
         summand = f"at_levels({variable}, {codes}, {new}, {sd.variable})"
         summand = summand if only_intercept else f"{covariates}[:, 0] * {summand}"
-        return Term(tuple(lines), (summand,), encoder, (codes, covariates, new), dims={effects: dims}, coords=coords)
+        names_of = (codes, new) if only_intercept else (codes, covariates, new)
+        return Term(tuple(lines), (summand,), encoder, names_of, dims={effects: dims}, coords=coords)
     coefficient = f"{place.prefix}{label}_coefficient"
     coords |= {coefficient: names}
     sd = _several(place, label, names, spreads, coefficient)
