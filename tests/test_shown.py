@@ -11,7 +11,9 @@ from bnnzoo.testing import linear_gaussian
 
 def test_priors_and_likelihoods_print_as_they_were_written() -> None:
     assert repr(bz.priors.fan_in(1.0)) == "fan_in(1.0)"
-    assert repr(bz.priors.layerwise(dist.HalfNormal(2.0), by_fan_in=True)) == "layerwise(HalfNormal(2.0), by_fan_in=True)"
+    assert (
+        repr(bz.priors.layerwise(dist.HalfNormal(2.0), by_fan_in=True)) == "layerwise(HalfNormal(2.0), by_fan_in=True)"
+    )
     nested = bz.priors.by_parameter({"0.weight": bz.priors.ard()}, bz.priors.normal())
     assert repr(nested) == "by_parameter({'0.weight': ard()}, normal())"
     assert repr(bz.likelihoods.student_t(df=dist.Gamma(2.0, 0.1))) == "student_t(df=Gamma(2.0, 0.1))"
@@ -33,7 +35,9 @@ def test_posteriors_of_chains_say_how_they_mixed() -> None:
     target = linear_gaussian()
     posterior = bz.fit(target.model, bz.HMC(num_warmup=50, num_draws=100), *target.data, progress=False)
     text = repr(posterior)
-    assert "R-hat 1.0" in text and "ESS " in text and "R-hat" not in repr(bz.fit(target.model, bz.Laplace(), *target.data))
+    assert (
+        "R-hat 1.0" in text and "ESS " in text and "R-hat" not in repr(bz.fit(target.model, bz.Laplace(), *target.data))
+    )
     apart = type(posterior)(posterior.density, posterior.info, torch.arange(4.0)[:, None, None].expand(4, 100, 3))
     assert "R-hat" not in repr(apart) or "without bound" in repr(apart)
 

@@ -28,8 +28,8 @@ def argument_names(model: Model, count: int) -> list[str]:
 def positional(model: Model, args: Data, kwargs: Mapping[str, Any], *, new: bool = False) -> Data:
     """Return positional and keyword arguments of a model as positional ones; gaps are filled with the model's defaults.
 
-    A model with a method ``from_data``, such as that of a formula, may take other things in place of its arguments; ``new`` tells it
-    that rows are to be predicted.
+    A model with a method ``from_data``, such as that of a formula, may take other things in place of its arguments; ``new``
+    tells it that rows are to be predicted.
 
     Raises
     ------

@@ -46,7 +46,13 @@ class Split:
         parts += [f"{len(self.x_calibration)} for calibration"] if len(self.x_calibration) else []
         inputs = " x ".join(str(size) for size in self.x_train.shape[1:]) or "1"
         is_standardised = (self.y_loc, self.y_scale) != (0.0, 1.0)
-        kind = "integers" if self.y_train.dtype.kind in "iub" else "standardised" if is_standardised else "in original units"
+        kind = (
+            "integers"
+            if self.y_train.dtype.kind in "iub"
+            else "standardised"
+            if is_standardised
+            else "in original units"
+        )
         return f"{type(self).__name__}({', '.join(parts)}, {inputs} inputs, targets {kind})"
 
     def standardized(self) -> "Split":

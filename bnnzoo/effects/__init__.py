@@ -1,4 +1,4 @@
-"""Effects of variables on expected outcomes, with all draws: predictions, comparisons and slopes, in the words of marginaleffects."""
+"""Marginal effects with all draws: predictions, comparisons and slopes, in the vocabulary of marginaleffects."""
 
 from bnnzoo.effects.accumulated import accumulated, individual
 from bnnzoo.effects.comparisons import avg_comparisons, avg_slopes, comparisons, slopes

@@ -68,8 +68,8 @@ def accumulated(
 ) -> Effects:
     """Return accumulated local effects of a numeric variable, centred at zero.
 
-    Within bins of the variable, differences between the bin's ends are averaged over the rows of the bin, and then added up. Unlike
-    averages over all rows, they use no combination of inputs far from those that occurred.
+    Within bins of the variable, differences between the bin's ends are averaged over the rows of the bin, and then added up.
+    Unlike averages over all rows, they use no combination of inputs far from those that occurred.
 
     Parameters
     ----------

@@ -55,13 +55,14 @@ def comparisons(
         Of a formula, or of a model whose first argument was a frame.
     variables : str, list or mapping, optional
         Names, or a mapping to what is compared. For numbers a gap around the observed value, two values, or one of ``"iqr"``,
-        ``"sd"``, ``"2sd"``, ``"minmax"``. For categories two levels, or ``"reference"``, ``"sequential"``, ``"pairwise"``, ``"all"``,
+        ``"sd"``, ``"2sd"``, ``"minmax"``. For categories two levels, or ``"reference"``, ``"sequential"``, ``"pairwise"``,
+        ``"all"``,
         ``"minmax"``, and ``"rev..."`` of these. Default: all inputs; a gap of one, and every level against the first.
     newdata : DataFrame or "mean", optional
         Rows at which to compare. Default: the training data.
     comparison : str
-        ``"difference"``, ``"ratio"``, ``"lnratio"``, ``"lnor"`` (of odds), ``"lift"``. Averages are of differences; the others are
-        of averages.
+        ``"difference"``, ``"ratio"``, ``"lnratio"``, ``"lnor"`` (of odds), ``"lift"``. Averages are of differences; the others
+        are of averages.
     by : bool, str or list of str
         Average over all rows, or over those with equal values of some columns.
     wts, num_draws, seed, encode
@@ -112,7 +113,7 @@ def avg_comparisons(posterior: Posterior, *args: Any, by: By = True, **settings:
     >>> len(bz.effects.avg_comparisons(posterior, {"dose": [0, 2]}, num_draws=50))
     1
     """
-    return comparisons(posterior, *args, by=by, **settings)
+    return comparisons(posterior, *args, **{**settings, "by": by})
 
 
 def slopes(
@@ -186,7 +187,7 @@ def avg_slopes(posterior: Posterior, *args: Any, by: By = True, **settings: Any)
     >>> len(bz.effects.avg_slopes(posterior, num_draws=50))
     1
     """
-    return slopes(posterior, *args, by=by, **settings)
+    return slopes(posterior, *args, **{**settings, "by": by})
 
 
 def _compared(
@@ -195,17 +196,24 @@ def _compared(
     function = COMPARISONS[comparison]
     for contrast in contrasts_of(name, wanted, rows, subject.frame):
         high, low = subject.expected(contrast.high), subject.expected(contrast.low)
-        about = {"term": name, "contrast": contrast.label if comparison == "difference" else _worded(contrast.label, comparison)}
+        about = {
+            "term": name,
+            "contrast": contrast.label if comparison == "difference" else _worded(contrast.label, comparison),
+        }
         if by is False or comparison == "difference":
             yield effects_of_groups("comparisons", _combined(high, low, function), rows, by, wts, about)
             continue
         table, cells = cells_of(rows, by)
         weights = None if wts is None else rows[wts].to_numpy(dtype=float)
-        means = [
-            replace(each, mean=np.moveaxis(mean_of_cells(np.moveaxis(each.mean, 2, -1), cells, weights), -1, 2), variance=None)
+        high, low = (
+            replace(
+                each,
+                mean=np.moveaxis(mean_of_cells(np.moveaxis(each.mean, 2, -1), cells, weights), -1, 2),
+                variance=None,
+            )
             for each in (high, low)
-        ]
-        yield effects_of_groups("comparisons", _combined(*means, function), table, False, None, about)
+        )
+        yield effects_of_groups("comparisons", _combined(high, low, function), table, False, None, about)
 
 
 def _combined(high: Expected, low: Expected, function: Callable[[Array, Array], Array]) -> Expected:

@@ -61,7 +61,7 @@ class Subject:
         tree = predict(
             self.posterior, *arguments, num_draws=self.num_draws, seed=self.seed, keep=("conditional",), weights=False
         )
-        moments = tree["conditional"]
+        moments = tree["conditional"].to_dataset()
         if "probs" in moments:
             return _of_classes(self.posterior, moments["probs"])
         if "mean" not in moments:

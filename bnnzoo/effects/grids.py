@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-__all__ = ["Contrast", "contrasts_of", "datagrid", "inputs_of", "is_numeric", "refuse_unknown_column", "rows_of", "typical"]
+__all__ = [
+    "Contrast",
+    "contrasts_of",
+    "datagrid",
+    "inputs_of",
+    "is_numeric",
+    "refuse_unknown_column",
+    "rows_of",
+    "typical",
+]
 
 PAIRS = ("reference", "sequential", "pairwise", "all", "minmax", "revreference", "revsequential", "revpairwise")
 SPREADS = ("iqr", "sd", "2sd", "minmax")
@@ -128,7 +137,9 @@ def contrasts_of(variable: str, wanted: Any, rows: pd.DataFrame, frame: pd.DataF
     elif is_numeric(column):
         yield _of_numbers(variable, wanted, rows, column)
     else:
-        levels = list(column.cat.categories) if isinstance(column.dtype, pd.CategoricalDtype) else sorted(column.unique())
+        levels = (
+            list(column.cat.categories) if isinstance(column.dtype, pd.CategoricalDtype) else sorted(column.unique())
+        )
         for low, high in _pairs(variable, "reference" if wanted is None else wanted, levels):
             yield _contrast(variable, rows, low, high)
 
@@ -138,10 +149,15 @@ def _of_numbers(variable: str, wanted: Any, rows: pd.DataFrame, column: "pd.Seri
     if wanted is None or (isinstance(wanted, int | float) and not isinstance(wanted, bool)):
         gap = 1 if wanted is None else wanted
         return Contrast(
-            variable, f"+{gap:g}", rows.assign(**{variable: values - gap / 2}), rows.assign(**{variable: values + gap / 2})
+            variable,
+            f"+{gap:g}",
+            rows.assign(**{variable: values - gap / 2}),
+            rows.assign(**{variable: values + gap / 2}),
         )
     if wanted not in SPREADS:
-        raise ValueError(f"variables[{variable!r}]={wanted!r}: write a number, two values, or one of {', '.join(SPREADS)}.")
+        raise ValueError(
+            f"variables[{variable!r}]={wanted!r}: write a number, two values, or one of {', '.join(SPREADS)}."
+        )
     mean, sd = float(column.mean()), float(column.std(ddof=1))
     ends = {
         "iqr": (column.quantile(0.25), column.quantile(0.75), "Q3 - Q1"),
@@ -177,4 +193,8 @@ def _pairs(variable: str, wanted: Any, levels: list[Any]) -> list[tuple[Any, Any
 
 
 def _listed(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, Mapping | Sequence | np.ndarray | pd.Series) and not isinstance(value, str) else [value]
+    return (
+        list(value)
+        if isinstance(value, Mapping | Sequence | np.ndarray | pd.Series) and not isinstance(value, str)
+        else [value]
+    )

@@ -18,7 +18,17 @@ __all__ = ["hypotheses"]
 type Array = NDArray[np.floating[Any]]
 
 FUNCTIONS = {"abs": np.abs, "exp": np.exp, "log": np.log, "sqrt": np.sqrt}
-ALLOWED = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.Call, ast.Name, ast.Constant, ast.operator, ast.unaryop, ast.Load)
+ALLOWED = (
+    ast.Expression,
+    ast.BinOp,
+    ast.UnaryOp,
+    ast.Call,
+    ast.Name,
+    ast.Constant,
+    ast.operator,
+    ast.unaryop,
+    ast.Load,
+)
 PAIRS = ("pairwise", "reference", "sequential")
 
 
@@ -30,8 +40,8 @@ def hypotheses(
     Parameters
     ----------
     effects : Effects or Posterior
-        Effects are called ``b0``, ``b1``, ... in the order of their rows; parameters by their names, and entries of vectors by their
-        labels, as in ``"b_sex[m]"``.
+        Effects are called ``b0``, ``b1``, ... in the order of their rows; parameters by their names, and entries of vectors by
+        their labels, as in ``"b_sex[m]"``.
     hypothesis : str or sequence of str
         An equation or expression, such as ``"b1 - b0 = 0"``, ``"b0 = 2 * b1"``, ``"exp(b_dose)"``; or ``"pairwise"``,
         ``"reference"``, ``"sequential"``, the differences between rows. The two sides of an equation are subtracted.
@@ -121,7 +131,9 @@ def _evaluated(side: str, values: dict[str, Array], text: str, names: dict[str, 
         raise ValueError(f"The hypothesis {text!r} cannot be read: write 'b1 - b0 = 0'.") from None
     for node in ast.walk(tree):
         if not isinstance(node, ALLOWED):
-            raise ValueError(f"The hypothesis {text!r} has more than sums, products, powers and {', '.join(FUNCTIONS)}.")
+            raise ValueError(
+                f"The hypothesis {text!r} has more than sums, products, powers and {', '.join(FUNCTIONS)}."
+            )
         if isinstance(node, ast.Name) and node.id not in {*values, *FUNCTIONS}:
             shown = ", ".join(list(names)[:12]) + (", ..." if len(names) > 12 else "")
             raise ValueError(f"The hypothesis {text!r} has {node.id!r}, which is not known; there are {shown}.")

@@ -40,8 +40,8 @@ def predictions(
     posterior : Posterior
         Of a formula, or of a model whose first argument was a frame.
     variables : str, list or mapping, optional
-        Variables to be set, in every row, to each of some values, other variables being left as they were: a mapping to values, or
-        names, whose values are the levels or five quantiles.
+        Variables to be set, in every row, to each of some values, other variables being left as they were: a mapping to
+        values, or names, whose values are the levels or five quantiles.
     newdata : DataFrame or "mean", optional
         Rows to predict; "mean" is one row at the means and modes. Default: the training data. See also `datagrid`.
     by : bool, str or list of str
@@ -96,7 +96,7 @@ def avg_predictions(posterior: Posterior, *args: Any, by: By = True, **settings:
     >>> len(bz.effects.avg_predictions(posterior, num_draws=50))
     1
     """
-    return predictions(posterior, *args, by=by, **settings)
+    return predictions(posterior, *args, **{**settings, "by": by})
 
 
 def effects_of_groups(
@@ -125,7 +125,7 @@ def effects_of_groups(
     parts = []
     for place, group in enumerate(groups):
         named = table.assign(group=group) if expected.groups else table.copy()
-        for name, value in reversed(about.items()):
+        for name, value in reversed(list(about.items())):
             named.insert(0, name, value)
         aleatoric = None if spread is None else spread[..., place].mean((0, 1))
         parts.append((values[..., place], named, aleatoric))

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 import xarray as xr
-from arviz_stats import hdi
+from arviz_stats.visualization import hdi
 from numpy.typing import NDArray
 
 __all__ = ["Effects", "interval", "joined"]
@@ -79,14 +79,14 @@ class Effects:
         centre : {"median", "mean"}
             Of the draws, as the estimate.
         parts : bool
-            Whether to add the standard deviations of new outcomes: ``epistemic``, which more data would narrow, ``aleatoric``, which they
-            would not, and ``total``.
+            Whether to add the standard deviations of new outcomes: ``epistemic``, which more data would narrow, ``aleatoric``,
+            which they would not, and ``total``.
 
         Returns
         -------
         DataFrame
-            Columns of ``rows``, ``estimate``, ``sd``, ``conf_low``, ``conf_high``, and ``prob_positive``, the posterior probability of
-            a positive effect, other than for predictions.
+            Columns of ``rows``, ``estimate``, ``sd``, ``conf_low``, ``conf_high``, and ``prob_positive``, the posterior
+            probability of a positive effect, other than for predictions.
 
         Raises
         ------

@@ -18,7 +18,9 @@ class Written:
         """Return the call, or the fields of an object that was made otherwise."""
         if call := vars(self).get("_call"):
             return str(call)
-        values = [f"{each.name}={shown(getattr(self, each.name))}" for each in fields(self)] if is_dataclass(self) else []
+        values: list[str] = (
+            [f"{each.name}={shown(getattr(self, each.name))}" for each in fields(self)] if is_dataclass(self) else []
+        )
         return f"{type(self).__name__}({', '.join(values)})"
 
 

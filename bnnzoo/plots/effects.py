@@ -55,8 +55,8 @@ def plot_predictions(
     Parameters
     ----------
     effects : Effects or DataTree
-        Of `bnnzoo.effects.predictions` at values of the variable, such as ``variables={"dose": grid}`` averaged ``by="dose"``; or its
-        tree. Effects with equal values of `x` and `hue` are averaged.
+        Of `bnnzoo.effects.predictions` at values of the variable, such as ``variables={"dose": grid}`` averaged ``by="dose"``;
+        or its tree. Effects with equal values of `x` and `hue` are averaged.
     x : str
         Variable along the axis.
     hue : str, optional
@@ -90,7 +90,9 @@ def plot_predictions(
     >>> "points" in plot.viz.children
     True
     """
-    return _along(effects, x, hue, "expected outcome", prob, None, observed, plot_collection, backend, visuals, pc_kwargs)
+    return _along(
+        effects, x, hue, "expected outcome", prob, None, observed, plot_collection, backend, visuals, pc_kwargs
+    )
 
 
 def plot_comparisons(
@@ -207,7 +209,9 @@ def _along(
     draw_observed(collection, observed, names, visuals)
     draw_labels(collection, middle, visuals, x, label)
     if labels is not None:
-        draw_once(collection, _name_ticks, "ticks", middle.isel(model=0, drop=True), visuals, {"names": labels, "axis": "x"})
+        draw_once(
+            collection, _name_ticks, "ticks", middle.isel(model=0, drop=True), visuals, {"names": labels, "axis": "x"}
+        )
     if hue is not None and plot_collection is None and len(names) > 1:
         collection.add_legend("model", title=hue)
     return collection
@@ -245,7 +249,8 @@ def _estimates(effects: HasTree | xr.DataTree) -> xr.DataArray:
     groups = [group for group in tree.children.values() if "estimate" in group.data_vars]
     if len(groups) != 1:
         raise ValueError("The tree holds no effects: make it with bnnzoo.effects, such as predictions(...).to_tree().")
-    return groups[0]["estimate"]
+    found: xr.DataArray = groups[0].to_dataset()["estimate"]
+    return found
 
 
 def _summary(array: xr.DataArray, names: list[str], prob: float) -> pd.DataFrame:
@@ -263,7 +268,9 @@ def _summary(array: xr.DataArray, names: list[str], prob: float) -> pd.DataFrame
     matrix = np.zeros((len(table), grouped.ngroups))
     matrix[np.arange(len(table)), cells] = 1.0
     means = values @ (matrix / matrix.sum(0))
-    first = table.iloc[[int(np.flatnonzero(cells == cell)[0]) for cell in range(grouped.ngroups)]].reset_index(drop=True)
+    first = table.iloc[[int(np.flatnonzero(cells == cell)[0]) for cell in range(grouped.ngroups)]].reset_index(
+        drop=True
+    )
     low, middle, high = np.quantile(means, [(1 - prob) / 2, 0.5, (1 + prob) / 2], axis=0)
     found = first.assign(estimate=middle, low=low, high=high)
     return found.sort_values(names[0], kind="stable") if pd.api.types.is_numeric_dtype(found[names[0]]) else found

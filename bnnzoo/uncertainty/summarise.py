@@ -2,10 +2,9 @@
 
 from typing import Any, Literal
 
-import numpy as np
 import pandas as pd
 import xarray as xr
-from arviz_stats import hdi
+from arviz_stats.visualization import hdi
 
 __all__ = ["summarise"]
 
@@ -31,7 +30,8 @@ def summarise(
     Returns
     -------
     DataFrame
-        Indexed by the labels of rows (for several outcomes or outputs, by these, too), with columns ``mean``, ``sd``, ``lower`` and
+        Indexed by the labels of rows (for several outcomes or outputs, by these, too), with columns ``mean``, ``sd``,
+        ``lower`` and
         ``upper``, credible intervals of outcomes; for classes the most probable one, ``class``, and ``p(<class>)`` of each.
 
     Raises
@@ -51,7 +51,9 @@ def summarise(
         raise ValueError(f"kind={kind!r}: write 'eti' or 'hdi'.")
     found = [name for name in ([group] if group else GROUPS) if name in tree.children]
     if not found:
-        raise ValueError(f"The tree has no group {group or ' or '.join(GROUPS)}; it has {', '.join(tree.children) or 'none'}.")
+        raise ValueError(
+            f"The tree has no group {group or ' or '.join(GROUPS)}; it has {', '.join(tree.children) or 'none'}."
+        )
     outcomes = tree[found[0]].to_dataset()
     conditional = tree["conditional"].to_dataset() if "conditional" in tree.children else xr.Dataset()
     frames = {}
@@ -69,7 +71,9 @@ def _of_numbers(draws: xr.DataArray, prob: float, kind: str) -> pd.DataFrame:
         ends = hdi(draws, prob=prob, dim=list(dims))
         low, high = ends.isel(ci_bound=0, drop=True), ends.isel(ci_bound=1, drop=True)
     else:
-        low, high = (draws.quantile(q, dims, keep_attrs=False).drop_vars("quantile") for q in ((1 - prob) / 2, (1 + prob) / 2))
+        low, high = (
+            draws.quantile(q, dims, keep_attrs=False).drop_vars("quantile") for q in ((1 - prob) / 2, (1 + prob) / 2)
+        )
     parts = {"mean": draws.mean(dims), "sd": draws.std(dims, ddof=1), "lower": low, "upper": high}
     table: pd.DataFrame = xr.Dataset(parts).to_dataframe()
     return table[list(parts)]

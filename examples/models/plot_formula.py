@@ -2,8 +2,8 @@
 From a formula to an effect
 ===========================
 
-A day with a data frame: a trial in twelve clinics, in which the response to a dose is curved. The model is a formula, with an effect that varies
-among clinics and a spline; the answer is a comparison with its interval.
+A day with a data frame: a trial in twelve clinics, in which the response to a dose is curved. The model is a formula, with an
+effect that varies among clinics and a spline; the answer is a comparison with its interval.
 """
 
 import matplotlib.pyplot as plt
@@ -53,9 +53,12 @@ bz.plots.plot_comparisons(effects, backend="matplotlib")
 # %%
 # The curve of the dose in both arms, for a typical patient. The band is epistemic: of the expected score, not of single patients.
 
+faint = {"observed": {"alpha": 0.3, "size": 8}}
 grid = {"dose": np.linspace(0.0, 100.0, 41), "arm": ["control", "treated"]}
 curve = bz.effects.predictions(posterior, grid, newdata="mean")
-bz.plots.plot_predictions(curve, "dose", hue="arm", observed=(frame.dose, frame.score), backend="matplotlib")
+bz.plots.plot_predictions(
+    curve, "dose", hue="arm", observed=(frame.dose, frame.score), backend="matplotlib", visuals=faint
+)
 
 # %%
 # Where does more dose still help? The slope along the dose, with its interval.

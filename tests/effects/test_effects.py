@@ -100,7 +100,8 @@ def test_categories_are_compared_with_the_first_or_as_asked(linear: Any) -> None
     found = bz.effects.avg_comparisons(posterior, "g", **SETTINGS)
     assert found.rows["contrast"].tolist() == ["b - a", "c - a"]
     ends = [
-        bz.predict(posterior, frame.assign(g=level), **SETTINGS)["conditional"]["mean"].to_numpy().mean(-1) for level in "abc"
+        bz.predict(posterior, frame.assign(g=level), **SETTINGS)["conditional"]["mean"].to_numpy().mean(-1)
+        for level in "abc"
     ]
     np.testing.assert_allclose(found.draws[..., 0], ends[1] - ends[0], atol=1e-6)
     labels = {
@@ -158,7 +159,11 @@ def test_hypotheses_are_functions_of_effects_and_parameters(linear: Any) -> None
     values = coefficients(posterior)
     of_parameters = bz.effects.hypotheses(posterior, "b_g[b] - b_g[c] > 0", **SETTINGS)
     np.testing.assert_allclose(of_parameters.draws[..., 0], values["b_g"][..., 0] - values["b_g"][..., 1])
-    for bad, sentence in (("b9 = 0", "'b9', which is not known"), ("b0 = b1 = b2", "several signs"), ("b0.x", "no|more than")):
+    for bad, sentence in (
+        ("b9 = 0", "'b9', which is not known"),
+        ("b0 = b1 = b2", "several signs"),
+        ("b0.x", "no|more than"),
+    ):
         with pytest.raises(ValueError, match=sentence):
             bz.effects.hypotheses(effects, bad)
 
@@ -196,7 +201,9 @@ def test_posteriors_of_frames_have_effects_without_a_formula() -> None:
     )
     np.testing.assert_allclose(found.draws, (high - low) / (2 * step), atol=1e-6)
     assert len(bz.effects.avg_comparisons(posterior)) == 2
-    bare = bz.fit(model, bz.MAP(num_steps=2), torch.tensor(inputs.to_numpy()), torch.tensor(frame.y.to_numpy()), progress=False)
+    bare = bz.fit(
+        model, bz.MAP(num_steps=2), torch.tensor(inputs.to_numpy()), torch.tensor(frame.y.to_numpy()), progress=False
+    )
     with pytest.raises(ValueError, match="was not fitted to a frame with named columns"):
         bz.effects.slopes(bare, "x")
 
@@ -232,7 +239,11 @@ def test_predictions_are_a_frame(linear: Any) -> None:
     np.testing.assert_allclose(found["upper"], np.quantile(draws, 0.9, axis=0))
     widths = bz.summarise(tree, prob=0.8, kind="hdi").eval("upper - lower")
     assert widths.mean() < 1.02 * found.eval("upper - lower").mean()
-    for settings, sentence in (({"prob": 1.5}, "between 0 and 1"), ({"kind": "x"}, "'eti' or 'hdi'"), ({"group": "q"}, "no group q")):
+    for settings, sentence in (
+        ({"prob": 1.5}, "between 0 and 1"),
+        ({"kind": "x"}, "'eti' or 'hdi'"),
+        ({"group": "q"}, "no group q"),
+    ):
         with pytest.raises(ValueError, match=sentence):
             bz.summarise(tree, **settings)
     with pytest.raises(ValueError, match="The tree has no group predictions"):

@@ -21,7 +21,10 @@ LEVELS = tree("slopes", arm=["a", "b", "c", "a", "b", "c"], sex=["f"] * 3 + ["m"
 ROWS = tree("comparisons", term=["dose", "arm", "arm"], contrast=["+1", "b - a", "c - a"])
 
 PLOTS = {
-    "curve": (lambda **kw: plot_predictions(CURVES, "dose", "sex", observed=([1, 2], [3, 4]), **kw), {"line", "band", "observed"}),
+    "curve": (
+        lambda **kw: plot_predictions(CURVES, "dose", "sex", observed=([1, 2], [3, 4]), **kw),
+        {"line", "band", "observed"},
+    ),
     "levels": (lambda **kw: plot_slopes(LEVELS, "arm", "sex", **kw), {"points", "interval", "ref_line", "ticks"}),
     "forest": (lambda **kw: plot_comparisons(ROWS, **kw), {"points", "interval", "ref_line", "ticks"}),
 }

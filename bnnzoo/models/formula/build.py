@@ -41,13 +41,15 @@ def formula(
     Terms are those of R and lme4. Population-level terms, with their contrasts, interactions and transforms, are read by
     formulaic: ``age + sex``, ``age * sex``, ``log(dose)``, ``C(site, contr.sum)``. Beside them stand
 
-    - ``(1 + x | g)``: effects that vary among the levels of g, correlated; ``(x || g)`` without correlation, ``(1 | a/b)`` nested,
+    - ``(1 + x | g)``: effects that vary among the levels of g, correlated; ``(x || g)`` without correlation, ``(1 | a/b)``
+    nested,
       ``(1 | a:b)`` of combinations;
     - ``s(x, k=10)``: a penalised cubic spline; ``gp(x, k=20, c=1.5)``: a Gaussian process;
     - ``nn(x1, x2, hidden=(20,))``: a Bayesian network, orthogonal to linear effects of its inputs in the same formula;
     - ``offset(log(time))``; ``mi(x)`` for a numeric covariate with missing values.
 
-    The outcome is a column or a function of columns, ``cens(time, event)`` for event times, or ``y | weights(w)``. Further formulas
+    The outcome is a column or a function of columns, ``cens(time, event)`` for event times, or ``y | weights(w)``. Further
+    formulas
     are of parameters of the likelihood, as in ``"sigma ~ age"``, on the scale of their links, or of covariates in ``mi(x)``.
 
     Coefficients and predictions are in the units of the data. Inside, columns are centred and coordinates have the scale of
@@ -383,7 +385,8 @@ def _with_priors(
         site, shape = found[name], prior.batch_shape + prior.event_shape
         if shape not in ((), site.shape):
             raise FormulaError(
-                f"priors[{name!r}] has shape {tuple(shape)}, and the site {tuple(site.shape)}: write a distribution of one number, "
+                f"priors[{name!r}] has shape {tuple(shape)}, and the site {tuple(site.shape)}: write a distribution "
+                f"of one number, "
                 f"or of that shape."
             )
         text = written(prior)

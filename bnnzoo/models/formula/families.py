@@ -85,7 +85,8 @@ class Family:
                 return site
         known = ", ".join(self.parameters) or "none besides its mean"
         raise FormulaError(
-            f"{formula!r} is a formula of {name!r}, which is neither a parameter of likelihood {self.name!r} (it has {known}) nor "
+            f"{formula!r} is a formula of {name!r}, which is neither a parameter of likelihood {self.name!r} (it has "
+            f"{known}) nor "
             f"a covariate in mi({name})."
         )
 
@@ -147,7 +148,8 @@ def family_of(likelihood: str | Likelihood) -> Family:
     if name.startswith("heteroscedastic_"):
         base = name.removeprefix("heteroscedastic_")
         raise FormulaError(
-            f"likelihood={name!r}: write likelihood={base!r} and a formula of sigma, such as formula(['y ~ x', 'sigma ~ x'], ...)."
+            f"likelihood={name!r}: write likelihood={base!r} and a formula of sigma, such as formula(['y ~ x', 'sigma "
+            f"~ x'], ...)."
         )
     close = get_close_matches(name, FAMILIES, 1)
     hint = f"did you mean {close[0]!r}? " if close else ""

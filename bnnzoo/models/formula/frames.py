@@ -233,7 +233,8 @@ def _refuse_new_categories(frame: pd.DataFrame, name: str, known: list[Any]) -> 
     new = [level for level in pd.unique(found) if level not in known]
     if new:
         raise DataError(
-            f"Data refused: {column!r} is {new[0]!r} at row {int(np.flatnonzero(frame[column] == new[0])[0])}, which the training "
+            f"Data refused: {column!r} is {new[0]!r} at row {int(np.flatnonzero(frame[column] == new[0])[0])}, which "
+            f"the training "
             f"data did not have; they had {', '.join(map(str, known))}."
         )
 

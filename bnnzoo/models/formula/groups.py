@@ -52,7 +52,8 @@ class Membership:
         codes, unknown = self.levels.codes(frame)
         if unknown and not (new and self.draws_new):
             raise DataError(
-                f"Data refused: the group {self.levels.text!r} has the level {unknown[0]!r}, which the training data did not have. "
+                f"Data refused: the group {self.levels.text!r} has the level {unknown[0]!r}, which the training data "
+                f"did not have. "
                 f"Write formula(..., new_levels='draw') to draw the effects of new levels from their distribution."
             )
         count = len(self.levels.known)

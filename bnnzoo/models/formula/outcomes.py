@@ -140,7 +140,8 @@ def _levels(text: str, family: Family, frame: pd.DataFrame) -> tuple[Any, ...]:
             pd.api.types.is_numeric_dtype(frame[name]) or pd.api.types.is_bool_dtype(frame[name])
         ):
             raise DataError(
-                f"Data refused: the outcome {name!r} holds text or categories, and likelihood {family.name!r} needs numbers: write "
+                f"Data refused: the outcome {name!r} holds text or categories, and likelihood {family.name!r} needs "
+                f"numbers: write "
                 f"likelihood='bernoulli' for two classes, 'categorical' or 'ordinal' for more."
             )
         return ()
@@ -154,7 +155,8 @@ def _levels(text: str, family: Family, frame: pd.DataFrame) -> tuple[Any, ...]:
             return (0, 1)
         raise DataError(
             f"Data refused: the outcome {name!r} has {len(found)} different values ({', '.join(map(str, found[:4]))}"
-            f"{', ...' if len(found) > 4 else ''}), and likelihood 'bernoulli' needs two: write likelihood='categorical' or 'ordinal'."
+            f"{', ...' if len(found) > 4 else ''}), and likelihood 'bernoulli' needs two: write "
+            f"likelihood='categorical' or 'ordinal'."
         )
     if len(found) < 2:
         raise DataError(f"Data refused: the outcome {name!r} has one value only, {found[0]!r}.")

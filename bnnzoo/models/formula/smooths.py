@@ -129,7 +129,8 @@ class Eigenfunctions:
             row = int(np.flatnonzero(outside)[0])
             ends = (self.centre - self.half_width, self.centre + self.half_width)
             raise DataError(
-                f"Data refused: {self.variable!r} is {x[row] + self.centre:.6g} at row {row}, and gp({self.variable}) reaches from "
+                f"Data refused: {self.variable!r} is {x[row] + self.centre:.6g} at row {row}, and gp({self.variable}) "
+                f"reaches from "
                 f"{ends[0]:.6g} to {ends[1]:.6g}. Write a larger factor, such as gp({self.variable}, c=3.0), or s(...), which "
                 f"continues as a straight line."
             )
@@ -143,8 +144,8 @@ def gaussian_process(call: Call, frame: pd.DataFrame, place: Place) -> Term:
 
     References
     ----------
-    Riutort-Mayol, Bürkner, Andersen, Solin and Vehtari (2023), Practical Hilbert space approximate Bayesian Gaussian processes for
-    probabilistic programming, Statistics and Computing 33.
+    Riutort-Mayol, Bürkner, Andersen, Solin and Vehtari (2023), Practical Hilbert space approximate Bayesian Gaussian processes
+    for probabilistic programming, Statistics and Computing 33.
     """
     x, text, settings = _one(call, frame, {"k": 20, "c": 1.5})
     count = _whole(call, settings["k"], 1, MAX_KNOTS)

@@ -18,11 +18,11 @@ type Unit = tuple[float | tuple[float, ...], float | tuple[float, ...]]
 """Where the unconstrained coordinate of a site is zero, and by how much the site changes when it changes by one."""
 
 
-
 class InUnits(dist.TorchDistribution):
     r"""A distribution whose unconstrained coordinates have another origin and another unit; its density is unchanged.
 
-    On the real line the site is :math:`x = m + s \theta`, on the positive numbers :math:`x = s e^\theta`. Step sizes, starting points
+    On the real line the site is :math:`x = m + s \theta`, on the positive numbers :math:`x = s e^\theta`. Step sizes, starting
+    points
     and the defaults of optimisers are made for coordinates of about one, while coefficients have the units of the data.
 
     Parameters
@@ -65,7 +65,7 @@ class InUnits(dist.TorchDistribution):
         return found
 
 
-class in_units(Messenger):  # noqa: N801  # a context manager, named like those of Pyro
+class in_units(Messenger):  # a context manager, named like those of Pyro
     """Give latent sites that are sampled within coordinates in their units.
 
     Parameters

@@ -282,7 +282,7 @@ def test_frames_with_text_are_refused_elsewhere_with_the_name_of_formula() -> No
     frame = kinds_of_columns()[["x", "sex"]]
     model = bz.models.supervised(bz.models.mlp(2), bz.priors.fan_in(), bz.likelihoods.gaussian())
     with pytest.raises(
-        DataError, match="by formula, which takes frames as they are: bnnzoo.formula\\('y ~ x', frame\\)"
+        DataError, match=r"by formula, which takes frames as they are: bnnzoo\.formula\('y ~ x', frame\)"
     ):
         bz.fit(model, bz.MAP(num_steps=1), frame, torch.zeros(60), progress=False)
 

@@ -1,5 +1,6 @@
 """Terms of formulas: splines, processes, networks, groups and covariates with gaps."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ def test_the_penalty_of_a_spline_is_its_integrated_curvature() -> None:
     u, v = np.random.default_rng(1).normal(size=(2, 4))
     first, second = (CubicSpline(knots, rotation @ each, bc_type="natural") for each in (u, v))
     ratio = [
-        sum(quad(lambda t, f=f, g=g: float(f(t, 2) * g(t, 2)), a, b)[0] for a, b in zip(knots, knots[1:], strict=False))
+        sum(quad(lambda t, f=f, g=g: float(f(t, 2) * g(t, 2)), a, b)[0] for a, b in pairwise(knots))
         for f, g in ((first, first), (first, second))
     ]
     assert ratio[1] / ratio[0] == pytest.approx(float(u @ v) / float(u @ u), rel=1e-6)
