@@ -1,8 +1,12 @@
 """Bayesian neural networks in Pyro: write the model once, fit it with any method, get one DataTree for ArviZ."""
 
+import sys
 from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+if sys.version_info < (3, 12):  # noqa: UP036 - pip does not stop everybody; before anything that older versions cannot read
+    raise ImportError(f"bnnzoo needs Python 3.12 or newer, and this is {sys.version.split()[0]}.")
 
 from bnnzoo import models
 from bnnzoo.inference import (
