@@ -234,7 +234,7 @@ def methods_from(text: str, budget: Budget = DEFAULT_BUDGET) -> dict[str, Method
 def _closest(name: str, known: Collection[str]) -> str:
     """Return the rest of a sentence about a method that there is not: those with similar names, and the usual ones."""
     close = [each for each in sorted(known, key=len, reverse=True) if len(name) > 2 and (name in each or each in name)]
-    close = get_close_matches(name, known, 2, 0.6) or close[:2]
+    close = get_close_matches(name, known, 2, 0.7) or close[:2]
     hint = f"; did you mean {' or '.join(close)}?" if close else "."
     return f"{hint} The usual ones are {', '.join(USUAL_METHODS)}; the documentation lists all {len(set(known))} names."
 
