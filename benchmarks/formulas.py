@@ -1,15 +1,14 @@
-"""Ten textbook analyses by formula, next to R: lme4, survival, MASS and glm.
-
-Each is fitted by NUTS with the default priors. R's estimates are maximum-likelihood (REML for linear mixed models), so
-differences of a
-fraction of a posterior standard deviation are expected, most of them in standard deviations of groups, whose likelihood is
+"""Ten textbook analyses by formula, next to R: lme4, survival, MASS and glm. "
+"
+Each is fitted by NUTS with the default priors. R's estimates are maximum-likelihood (REML for linear mixed models), so differences
+of a fraction of a posterior standard deviation are expected, most of them in standard deviations of groups, whose likelihood is
 skewed.
 
     python benchmarks/formulas.py --bike hour.csv --out benchmarks/results/formulas.json
 
 needs Rscript with lme4, MASS and survival, and the package palmerpenguins.
-"""
-
+""" "
+"
 import argparse
 import json
 import subprocess
@@ -92,8 +91,8 @@ ANALYSES = (
         "bernoulli",
         "set.seed(1); n <- 1500; d <- data.frame(female=rbinom(n, 1, .52), black=rbinom(n, 1, .12), "
         "state=paste0('s', sprintf('%02d', sample(40, n, TRUE)))); "
-        "a <- rnorm(40, 0, .5); d$vote <- rbinom(n, 1, plogis(.4 - .1 * d$female - 1.6 * d$black + a[as.integer(substr(d$state,
-        2, 3))]))", LME4
+        "a <- rnorm(40, 0, .5); d$vote <- rbinom(n, 1, plogis(.4 - .1 * d$female - 1.6 * d$black + a[as.integer(substr(d$state, "
+        "2, 3))]))", LME4
         + "fit <- glmer(vote ~ female + black + (1 | state), d, binomial); "
         + SDS
         + "e <- c(fixef(fit), sds$sdcor); "
@@ -118,8 +117,8 @@ ANALYSES = (
         "negative_binomial",
         "bike",
         "fit <- MASS::glm.nb(cnt ~ temp + hum + workingday + season, d); e <- c(coef(fit), fit$theta); "
-        "names(e) <- c('Intercept', 'b_temp', 'b_hum', 'b_workingday', 'b_season[b]', 'b_season[c]', 'b_season[d]',
-        'concentration')",
+        "names(e) <- c('Intercept', 'b_temp', 'b_hum', 'b_workingday', 'b_season[b]', 'b_season[c]', 'b_season[d]', "
+        "'concentration')",
     ),
     Analysis(
         "dose response (ToothGrowth)",
@@ -168,8 +167,8 @@ def from_r(analysis: Analysis, bike: Path) -> tuple[pd.DataFrame, dict[str, floa
             frame.to_csv(data, index=False)
             code = f"d <- read.csv('{data}', stringsAsFactors=TRUE); "
         library = "suppressMessages(library(survival)); " if analysis.name == "kidney" else ""
-        code += f"{library}{analysis.fit}; write.csv(data.frame(name=names(e), value=as.numeric(e)), '{estimates}',
-        row.names=FALSE)" subprocess.run(["Rscript", "-e", code], check=True, capture_output=True)
+        code += f"{library}{analysis.fit}; "
+        code += f"write.csv(data.frame(name=names(e), value=as.numeric(e)), '{estimates}', row.names=FALSE)" subprocess.run(["Rscript", "-e", code], check=True, capture_output=True)
         found = pd.read_csv(estimates)
         return pd.read_csv(data), dict(zip(found.name, found.value, strict=True))
 
