@@ -1,14 +1,14 @@
 """Ten textbook analyses by formula, next to R: lme4, survival, MASS and glm. "
 "
-Each is fitted by NUTS with the default priors. R's estimates are maximum-likelihood (REML for linear mixed models), so differences
-of a fraction of a posterior standard deviation are expected, most of them in standard deviations of groups, whose likelihood is
+Each is fitted by NUTS with the default priors. R's estimates are maximum-likelihood (REML for linear mixed models), so
+differences of a fraction of a posterior standard deviation are expected, most of them in standard deviations of groups, whose likelihood is
 skewed.
 
     python benchmarks/formulas.py --bike hour.csv --out benchmarks/results/formulas.json
 
 needs Rscript with lme4, MASS and survival, and the package palmerpenguins.
-""" "
-"
+"""
+
 import argparse
 import json
 import subprocess
@@ -92,7 +92,8 @@ ANALYSES = (
         "set.seed(1); n <- 1500; d <- data.frame(female=rbinom(n, 1, .52), black=rbinom(n, 1, .12), "
         "state=paste0('s', sprintf('%02d', sample(40, n, TRUE)))); "
         "a <- rnorm(40, 0, .5); d$vote <- rbinom(n, 1, plogis(.4 - .1 * d$female - 1.6 * d$black + a[as.integer(substr(d$state, "
-        "2, 3))]))", LME4
+        "2, 3))]))",
+        LME4
         + "fit <- glmer(vote ~ female + black + (1 | state), d, binomial); "
         + SDS
         + "e <- c(fixef(fit), sds$sdcor); "
@@ -168,7 +169,8 @@ def from_r(analysis: Analysis, bike: Path) -> tuple[pd.DataFrame, dict[str, floa
             code = f"d <- read.csv('{data}', stringsAsFactors=TRUE); "
         library = "suppressMessages(library(survival)); " if analysis.name == "kidney" else ""
         code += f"{library}{analysis.fit}; "
-        code += f"write.csv(data.frame(name=names(e), value=as.numeric(e)), '{estimates}', row.names=FALSE)" subprocess.run(["Rscript", "-e", code], check=True, capture_output=True)
+        code += f"write.csv(data.frame(name=names(e), value=as.numeric(e)), '{estimates}', row.names=FALSE)"
+        subprocess.run(["Rscript", "-e", code], check=True, capture_output=True)
         found = pd.read_csv(estimates)
         return pd.read_csv(data), dict(zip(found.name, found.value, strict=True))
 
