@@ -17,7 +17,8 @@ class Written:
     def __repr__(self) -> str:
         """Return the call, or the fields of an object that was made otherwise."""
         if call := vars(self).get("_call"):
-            return str(call)
+            name, args, kwargs = call
+            return f"{name}({', '.join([*map(shown, args), *(f'{each}={shown(value)}' for each, value in kwargs.items())])})"
         values: list[str] = (
             [f"{each.name}={shown(getattr(self, each.name))}" for each in fields(self)] if is_dataclass(self) else []
         )
@@ -38,8 +39,8 @@ def remembers_call[**P, R](function: Callable[P, R]) -> Callable[P, R]:
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
         found = function(*args, **kwargs)
         if isinstance(found, Written):
-            inside = [*map(shown, args), *(f"{name}={shown(value)}" for name, value in kwargs.items())]
-            object.__setattr__(found, "_call", f"{function.__name__}({', '.join(inside)})")  # most are frozen
+            call = (function.__name__, args, kwargs)  # written out when asked: values may be of a trace
+            object.__setattr__(found, "_call", call)  # most are frozen
         return found
 
     return called
@@ -60,5 +61,5 @@ def shown(value: Any) -> str:
         known = [number for number in numbers if isinstance(number, Tensor) and number.numel() == 1]
         return f"{type(value).__name__}({', '.join(repr(float(f'{float(number):.6g}')) for number in known)})"
     if isinstance(value, Tensor):
-        return f"tensor{list(value.shape)}" if value.numel() > 1 else repr(value.item())
+        return f"tensor{list(value.shape)}"
     return str(value.__name__) if hasattr(value, "__name__") else repr(value)

@@ -9,6 +9,7 @@ import xarray as xr
 from arviz_plots.plot_collection import PlotCollection, backend_from_object
 from numpy.typing import ArrayLike, NDArray
 
+from bnnzoo.labelled import refuse_other_kind
 from bnnzoo.plots.curves import (
     Visuals,
     bands,
@@ -245,6 +246,10 @@ def _forest(
 
 
 def _estimates(effects: HasTree | xr.DataTree) -> xr.DataArray:
+    if not hasattr(effects, "to_tree"):
+        refuse_other_kind(
+            effects, xr.DataTree, "effects", "what a function of bnnzoo.effects returns, or its to_tree()"
+        )
     tree = effects if isinstance(effects, xr.DataTree) else effects.to_tree()
     groups = [group for group in tree.children.values() if "estimate" in group.data_vars]
     if len(groups) != 1:

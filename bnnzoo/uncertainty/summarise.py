@@ -6,6 +6,8 @@ import pandas as pd
 import xarray as xr
 from arviz_stats.visualization import hdi
 
+from bnnzoo.labelled import refuse_other_kind
+
 __all__ = ["summarise"]
 
 GROUPS = ("predictions", "posterior_predictive", "prior_predictive")
@@ -45,6 +47,7 @@ def summarise(
     >>> summarise(xr.DataTree.from_dict({"predictions": draws}), prob=0.9).round(2).to_dict("list")
     {'mean': [100.0, 101.0], 'sd': [58.6, 58.6], 'lower': [10.0, 11.0], 'upper': [190.0, 191.0]}
     """
+    refuse_other_kind(tree, xr.DataTree, "tree", "what bnnzoo.predict or bnnzoo.posterior_predictive returns")
     if not 0 < prob < 1:
         raise ValueError(f"prob={prob}: write a probability between 0 and 1, such as 0.95.")
     if kind not in ("eti", "hdi"):

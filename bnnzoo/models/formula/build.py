@@ -119,6 +119,7 @@ def formula(
     if censoring := sorted({"event", "censored"} & first.additions.keys()):
         _refuse_censoring(family, first, censoring)
     rows = _with_outcome(outcome, rows)
+    _refuse_outcome_among_inputs(outcome, first, rows)
     extra = _others(others, family, first)
     names = Names({*NAMESPACE, *ARGUMENTS, "model", "rows", "mu", "likelihood"})
     names.taken.update(family.parameters)
@@ -142,6 +143,11 @@ def _with_outcome(outcome: Outcome, frame: pd.DataFrame) -> pd.DataFrame:
             stacklevel=3,
         )
     return frame[seen]
+
+
+def _refuse_outcome_among_inputs(outcome: Outcome, first: Parsed, frame: pd.DataFrame) -> None:
+    if twice := set(outcome.needed) & set(variables_of(first.linear, frame)):
+        raise FormulaError(f"{first.text!r} has the outcome {min(twice)!r} among its covariates.")
 
 
 def _refuse_censoring(family: Family, first: Parsed, found: list[str]) -> None:

@@ -58,8 +58,10 @@ def refuse_missing_columns(frame: pd.DataFrame, names: Iterable[str], what: str)
         Naming the column, those that there are, and one with a similar name.
     """
     for name in names:
-        if name not in frame.columns:
-            columns = [str(column) for column in frame.columns]
+        columns = [str(column) for column in frame.columns]
+        if name not in columns and not any(
+            column.startswith(f"{name}.") for column in columns
+        ):  # formulaic's `a.b` is a
             folded = {column.lower(): column for column in columns}
             close = [folded[each] for each in get_close_matches(name.lower(), folded, 1)]
             hint = f" Did you mean {close[0]!r}?" if close else ""
@@ -86,6 +88,12 @@ class Design:
     def of(cls, text: str, frame: pd.DataFrame) -> "Design":
         """Return the design of a part of a formula; its transforms learn from the frame."""
         refuse_missing_columns(frame, variables_of(text, frame), f"{text!r} in the formula")
+        for name in variables_of(text, frame):
+            if name in frame.columns and pd.api.types.is_datetime64_any_dtype(frame[name]):
+                raise DataError(
+                    f"Data refused: {name!r} holds dates. Write them as numbers, such as the days since the first: "
+                    f"(frame[{name!r}] - frame[{name!r}].min()).dt.days."
+                )
         spec = _evaluated(text, frame, text).model_spec
         levels = {
             str(name): list(state["categories"])
@@ -184,6 +192,8 @@ def variables_of(text: str, frame: pd.DataFrame) -> list[str]:
     """Return the names of the columns that a part of a formula uses."""
     if (name := text.strip().strip("`")) in frame.columns:
         return [name]
+    if name == "." or "+ ." in text:
+        raise FormulaError("'.' stands for no columns here: write the names of those that are meant.")
     try:
         return sorted(ModelSpec(formula=f"0 + {text}").required_variables)
     except (FormulaicError, SyntaxError) as error:

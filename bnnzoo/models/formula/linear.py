@@ -1,5 +1,6 @@
 """Population-level terms: an intercept, and coefficients of the columns that formulaic makes."""
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from bnnzoo.core.sites import ModelWarning
 from bnnzoo.models.formula.frames import Design
 from bnnzoo.models.formula.parsing import plain_name
 from bnnzoo.models.formula.sites import Place, Site, Term, numbers
@@ -78,6 +80,7 @@ def linear(
     kept = tuple(each for each in range(matrix.shape[1]) if "1" not in terms or each != terms["1"].start)
     means = matrix.mean(0) if "1" in terms else np.zeros(matrix.shape[1])
     spreads, columns = spread_of(matrix), np.arange(matrix.shape[1])
+    _warn_of_constants(matrix, design.names, kept, has_intercept=has_intercept)
     found = {term: list(columns[where]) for term, where in terms.items() if term != "1"}
     sites = {
         term: _coefficients(term, [design.names[c] for c in own], spreads[own], place) for term, own in found.items()
@@ -120,6 +123,19 @@ def _coefficients(term: str, columns: list[str], spreads: Array, place: Place) -
         dims=(dim,),
         coords={dim: [_level(column, term) for column in columns]},
     )
+
+
+def _warn_of_constants(matrix: Array, names: list[str], kept: tuple[int, ...], *, has_intercept: bool) -> None:
+    constant = [
+        names[place] for place in kept if np.ptp(matrix[:, place]) == 0 and (has_intercept or matrix[0, place] == 0)
+    ]
+    if constant:
+        warnings.warn(
+            f"Column {constant[0]!r} of the formula is the same in every row, so that its coefficient is not identified, and its "
+            f"posterior is its prior: leave it out, or remove the category that does not occur.",
+            ModelWarning,
+            stacklevel=5,
+        )
 
 
 def _level(column: str, term: str) -> str:

@@ -248,12 +248,16 @@ def test_trees_have_levels_as_coordinates_and_hide_what_only_serves() -> None:
         ("y ~ x", {"priors": {"b_x": 1.0}}, "must be a Pyro distribution"),
         ("y ~ x", {"new_levels": "ask"}, "write 'refuse' or 'draw'"),
         ("y ~ nothing(x)", {}, "'nothing\\(x\\)' in the formula needs a column 'nothing'"),
+        ("y ~ .", {}, "write the names of those that are meant"),
+        ("y ~ x + y", {}, "has the outcome 'y' among its covariates"),
+        ("y ~ date", {}, "'date' holds dates. Write them as numbers"),
         ("y ~ log(sex)", {}, "'log\\(sex\\)' cannot be evaluated on the frame"),
     ],
 )
 def test_what_does_not_fit_is_refused(text: Any, settings: dict[str, Any], sentence: str) -> None:
     frame = kinds_of_columns()
     frame.loc["row 0", "y"] = -1.5
+    frame["date"] = pd.date_range("2024-01-01", periods=len(frame))
     with pytest.raises((FormulaError, DataError), match=sentence):
         bz.formula(text, frame, **settings)
 
@@ -285,6 +289,15 @@ def test_frames_with_text_are_refused_elsewhere_with_the_name_of_formula() -> No
         DataError, match=r"by formula, which takes frames as they are: bnnzoo\.formula\('y ~ x', frame\)"
     ):
         bz.fit(model, bz.MAP(num_steps=1), frame, torch.zeros(60), progress=False)
+
+
+def test_columns_without_information_are_told() -> None:
+    frame = kinds_of_columns()
+    with pytest.warns(ModelWarning, match="'time' of the formula is the same in every row"):
+        bz.formula("y ~ x + time", frame.assign(time=2.0))
+    with pytest.warns(ModelWarning, match="remove the category that does not occur"):
+        bz.formula("y ~ o", frame[frame.o != "mid"])
+    assert bz.formula("y ~ `a.b`", frame.rename(columns={"z": "a.b"})).priors.index[0] == "b_a.b"
 
 
 def test_warnings_of_libraries_do_not_reach_the_user() -> None:
