@@ -1,8 +1,7 @@
-"""Ten textbook analyses by formula, next to R: lme4, survival, MASS and glm. "
-"
-Each is fitted by NUTS with the default priors. R's estimates are maximum-likelihood (REML for linear mixed models), so
-differences of a fraction of a posterior standard deviation are expected, most of them in standard deviations of groups, whose likelihood is
-skewed.
+"""Ten textbook analyses by formula, next to R: lme4, survival, MASS and lm.
+
+Each is fitted by NUTS with the default priors. R's estimates are maximum likelihood (REML for linear mixed models), so they
+differ by a fraction of a posterior standard deviation, mostly in the scales of groups, whose likelihood is skewed.
 
     python benchmarks/formulas.py --bike hour.csv --out benchmarks/results/formulas.json
 

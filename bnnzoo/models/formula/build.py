@@ -2,8 +2,6 @@
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any, Literal
 
 import numpy as np
@@ -19,12 +17,12 @@ from bnnzoo.models.formula.model import NAMESPACE, Formula
 from bnnzoo.models.formula.outcomes import Outcome
 from bnnzoo.models.formula.parsing import Call, FormulaError, Parsed, parse
 from bnnzoo.models.formula.predictors import Program, add_predictor, offset_of
-from bnnzoo.models.formula.sites import Names, Place, Site, numbers, written
+from bnnzoo.models.formula.sites import Names, Place, Site, numbers
+from bnnzoo.models.formula.writing import ARGUMENTS, write_model
 from bnnzoo.models.likelihoods.likelihood import Likelihood
 
 __all__ = ["formula"]
 
-ARGUMENTS = ("y", "row_weights", "censored")
 SLOPE, SLOPE_OF_PARAMETER = 2.5, 1.0
 
 
@@ -128,7 +126,7 @@ def formula(
     predictor = _add_location(program, first, outcome, likelihood)
     made = _add_parameters(program, outcome, likelihood, extra)
     returned = f"return sample_outcome({made}, {predictor}, y{_beside(first)})"
-    return _formula(program, texts, outcome, returned, priors or {}, likelihood)
+    return write_model(program, texts, outcome, returned, priors or {}, likelihood)
 
 
 def _with_outcome(outcome: Outcome, frame: pd.DataFrame) -> pd.DataFrame:
@@ -317,91 +315,3 @@ def _add_scales(program: Program, outcome: Outcome) -> str:
 def _beside(first: Parsed) -> str:
     weights = ", row_weights" if "weights" in first.additions else ""
     return weights + (", censored=censored" if {"event", "censored"} & first.additions.keys() else "")
-
-
-def _formula(
-    program: Program,
-    texts: tuple[str, ...],
-    outcome: Outcome,
-    returned: str,
-    priors: Mapping[str, TorchDistributionMixin],
-    likelihood: str | Likelihood,
-) -> Formula:
-    sites, constants = _with_priors([each for each in program.statements if isinstance(each, Site)], priors)
-    constants |= {name: value for term in program.terms for name, value in term.constants.items()}
-    if not isinstance(likelihood, str):
-        constants["LIKELIHOOD"] = likelihood
-    lines = [sites[each.name].statement() if isinstance(each, Site) else each for each in program.statements]
-    code = _code(program, texts, [*lines, returned])
-    dims = {site.name: site.dims for site in sites.values() if site.dims}
-    coords = {dim: labels for site in sites.values() for dim, labels in site.coords.items()}
-    for term in program.terms:
-        dims |= term.dims
-        coords |= term.coords
-    encoders = {id(term.encoder): term.encoder for term in program.terms}
-    used = _columns(program, outcome, (outcome, *encoders.values()))
-    kept = program.frame[used].copy()
-    return Formula(texts, outcome, code, kept, tuple(sites.values()), tuple(encoders.values()), constants, dims, coords)
-
-
-def _code(program: Program, texts: tuple[str, ...], lines: Sequence[str]) -> str:
-    found = list(dict.fromkeys(name for term in program.terms for name in term.names))
-    optional = [name for name in found if name.startswith(("new", "gap"))]
-    needed = [name for name in found if name not in optional]
-    if any("rows" in line.split(" = ", 1)[-1].split(" + ") for line in lines):
-        needed.append("rows")
-    uses = [name for name in ARGUMENTS if name == "y" or name in lines[-1]]
-    signature = ", ".join([*needed, *(f"{name}=None" for name in [*uses, *optional])])
-    shown = "; ".join(texts).replace("\\", "").replace('"', "'")
-    body = "\n".join(f"    {line}" for line in lines)
-    return f'def model({signature}):\n    """{shown}"""\n{body}\n'
-
-
-def _columns(program: Program, outcome: Outcome, encoders: Sequence[Any]) -> list[str]:
-    """Return the columns of the frame that a formula uses, in the order of the frame."""
-    texts: list[str] = [*outcome.texts, *outcome.additions.values()]
-    found: set[str] = set()
-    for encoder in encoders:
-        texts += [*getattr(encoder, "texts", ()), *getattr(encoder, "variables", ())]
-        texts += [encoder.variable] if hasattr(encoder, "variable") else []
-        found |= (
-            set(encoder.levels.columns) if hasattr(encoder, "levels") and hasattr(encoder.levels, "columns") else set()
-        )
-        if getattr(encoder, "design", None) is not None:
-            found |= {str(name) for name in encoder.design.spec.required_variables}
-    for text in texts:
-        found |= set(variables_of(text, program.frame))
-    return [str(name) for name in program.frame.columns if name in found]
-
-
-def _with_priors(
-    sites: Sequence[Site], priors: Mapping[str, TorchDistributionMixin]
-) -> tuple[dict[str, Site], dict[str, Any]]:
-    """Return the sites with the user's priors in place of the default ones, and priors that cannot be written as code."""
-    found, constants = {site.name: site for site in sites}, {}
-    for name, prior in priors.items():
-        if name not in found:
-            close = get_close_matches(name, found, 1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
-            raise FormulaError(f"priors has {name!r}, and the model has no such site; it has {', '.join(found)}.{hint}")
-        if not isinstance(prior, TorchDistributionMixin):
-            raise FormulaError(
-                f"priors[{name!r}] must be a Pyro distribution, such as dist.Normal(0.0, 1.0), not {prior!r}."
-            )
-        site, shape = found[name], prior.batch_shape + prior.event_shape
-        if shape not in ((), site.shape):
-            raise FormulaError(
-                f"priors[{name!r}] has shape {tuple(shape)}, and the site {tuple(site.shape)}: write a distribution "
-                f"of one number, "
-                f"or of that shape."
-            )
-        text = written(prior)
-        if text is None:
-            text = f"PRIOR_{site.variable}"
-            constants[text] = prior
-        if site.shape:
-            event = len(site.shape) - len(prior.event_shape)
-            text += f".expand({list(site.shape)})" if shape == () else ""
-            text += f".to_event({event})" if event else ""
-        found[name] = replace(site, prior=text, rule="given")
-    return found, constants
