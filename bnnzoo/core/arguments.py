@@ -26,8 +26,11 @@ def argument_names(model: Model, count: int) -> list[str]:
     return [*names, *(f"argument_{i}" for i in range(len(names), count))][:count]
 
 
-def positional(model: Model, args: Data, kwargs: Mapping[str, Any]) -> Data:
+def positional(model: Model, args: Data, kwargs: Mapping[str, Any], *, new: bool = False) -> Data:
     """Return positional and keyword arguments of a model as positional ones; gaps are filled with the model's defaults.
+
+    A model with a method ``from_data``, such as that of a formula, may take other things in place of its arguments; ``new``
+    tells it that rows are to be predicted.
 
     Raises
     ------
@@ -41,6 +44,8 @@ def positional(model: Model, args: Data, kwargs: Mapping[str, Any]) -> Data:
     """
     if any(isinstance(value, DataLoader | Dataset) for value in args):
         return args  # which gives all arguments of the model
+    if not kwargs and hasattr(model, "from_data") and (encoded := model.from_data(args, new=new)) is not None:
+        return tuple(encoded)
     if not kwargs:
         _refuse_missing(model, len(args))
         return args

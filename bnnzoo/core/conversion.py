@@ -213,7 +213,11 @@ def _advice(array: NDArray[Any]) -> str:
         return "Write dates as numbers, such as days since the first"
     if array.dtype.kind == "c":
         return "Pass real and imaginary parts as columns"
-    return "Encode it as numbers: labels of groups or classes with pandas.factorize, columns of a matrix with pandas.get_dummies"
+    return (
+        "Encode it as numbers: labels of groups or classes with pandas.factorize, columns of a matrix with "
+        "pandas.get_dummies; or write the model by formula, which takes frames as they are: bnnzoo.formula('y ~ "
+        "x', frame)"
+    )
 
 
 def _refuse_not_finite(tensor: Tensor, value: Any, argument: str, gaps: bool) -> None:

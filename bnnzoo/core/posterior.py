@@ -13,12 +13,16 @@ from bnnzoo.core.covariance import Covariance
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.guides import guide_of
 from bnnzoo.core.info import FitInfo
+from bnnzoo.core.mixing import mixing
 from bnnzoo.core.saving import StoredPosterior
 from bnnzoo.core.seeds import word_of
 
 __all__ = ["Component", "Draws", "FitInfo", "Gaussian", "Mixture", "Posterior", "guide_of", "noise_of_draws"]
 
 DEFAULT_DRAWS = 1000
+MAX_ENTRIES = 500
+"""Parameters whose chains are compared to describe a posterior, evenly spaced."""
+MAX_SHOWN = 1e4
 
 
 @runtime_checkable
@@ -118,6 +122,20 @@ class Draws(StoredPosterior):
         return [
             f"{chains} chain{'s' if chains != 1 else ''} x {draws} draw{'s' if draws != 1 else ''}",
             *([f"{divergences} divergence{'s' if divergences != 1 else ''}"] if divergences else []),
+            *self._mixed(),
+        ]
+
+    def _mixed(self) -> list[str]:
+        """Return the worst R-hat and the fewest effective draws of the sites that are no weights."""
+        sites = [site for site in self.density.sites if not site.is_weight]
+        if self.info.sampling != "mcmc" or not sites:
+            return []
+        values = torch.cat([self.theta[..., site.span] for site in sites], -1)
+        found = mixing(values[..., :: -(-values.shape[-1] // MAX_ENTRIES)])
+        rhat, ess = float(found.rhat.nan_to_num(0.0).max()), float(found.ess.nan_to_num(math.inf).min())
+        return [
+            *([f"R-hat {rhat:.2f}" if rhat < MAX_SHOWN else "R-hat without bound"] if rhat else []),
+            *([f"ESS {ess:.0f}"] if math.isfinite(ess) else []),
         ]
 
 

@@ -97,7 +97,9 @@ def _with_functions(posterior: Posterior, num_draws: int | None) -> Posterior:
 
 
 def latent_groups(draws: Drawn, weights: bool | Literal["auto"], labels: Labels) -> dict[str, xr.Dataset]:
-    """Return the groups ``posterior``, ``weights``, ``log_prior``, ``sample_stats`` and ``fit_stats``.
+    """Return the groups ``posterior``, ``weights``, ``auxiliary``, ``log_prior``, ``sample_stats`` and ``fit_stats``.
+
+    ``auxiliary`` holds latent sites from which a model only computes others, if it names such sites as ``hidden``.
 
     Parameters
     ----------
@@ -112,7 +114,8 @@ def latent_groups(draws: Drawn, weights: bool | Literal["auto"], labels: Labels)
     is_weight = {site.name: site.is_weight for site in density.sites}
     known, plates = _known_deterministics(draws)
     labels = replace(labels, plates={**labels.plates, **plates})
-    latent = {name: array for name, array in values.items() if not is_weight[name]} | known
+    hidden = {name: array for name, array in values.items() if name in getattr(density.model, "hidden", ())}
+    latent = {name: array for name, array in values.items() if not (is_weight[name] or name in hidden)} | known
     discrete = discrete_groups(density, draws.theta, density.data, draws.seed, labels) if density.has_data else {}
     kept = {name: array for name, array in values.items() if is_weight[name]}
     too_many = sum(array.size for array in kept.values()) > MAX_LATENT_NUMBERS
@@ -122,6 +125,7 @@ def latent_groups(draws: Drawn, weights: bool | Literal["auto"], labels: Labels)
         "posterior": of_sites.merge(discrete.pop("discrete")) if discrete else of_sites,
         **discrete,
         "weights": datatree.by_draw({} if weights is False or (weights == "auto" and too_many) else kept, labels),
+        "auxiliary": datatree.by_draw(hidden, labels),
         "log_prior": datatree.by_draw(_log_priors(draws)),
         "sample_stats": datatree.by_draw(stats | (_log_jacobians(draws) if "log_q" in stats else {})),
         "fit_stats": datatree.fit_stats(numpy_arrays(draws.posterior.info.fit_stats), len(draws.theta)),

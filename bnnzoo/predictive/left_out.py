@@ -50,6 +50,8 @@ def completed(posterior: Posterior, data: Data, named: Mapping[str, Any]) -> tup
     data : tuple
     """
     density = posterior.density
+    if hasattr(density.model, "from_data"):  # a formula knows what it needs of a frame
+        return posterior, positional(density.model, data, named, new=True)
     given = _by_name(density, data, named)
     missing = [name for name in _required(density.model) if name not in given]
     fitted = dict(zip(_names(density.model), density.data, strict=False))

@@ -138,7 +138,7 @@ def posterior_predictive(
     settings |= {"chunk_size": chunk_size, "dims": dims}
     settings |= {"linearized": linearized, "coords": coords, "num_prior_draws": num_prior_draws}
     refuse_settings(posterior, data, named, "posterior_predictive", **settings)
-    raw = in_order(posterior, positional(posterior.density.model, data, named))
+    raw = in_order(posterior, positional(posterior.density.model, data, named, new=False))
     draws, labels = draw(posterior, num_draws, seed), Labels.of(posterior.density, dims, coords)
     densities = row_densities(posterior, linearized, "training")
     rows = Rows.of(rows_density(posterior, densities), draws.flat[0], raw, chunk_size)
