@@ -307,7 +307,7 @@ def _finite(rows: Data, dtype: torch.dtype, device: torch.device, place: str) ->
     try:
         return as_tensors(rows, dtype, device)
     except DataError as error:
-        what, _, advice = str(error).rpartition(". ")
+        what, _, advice = str(error).partition(". ")
         raise DataError(f"{what} of {place}. {advice}") from None
 
 
