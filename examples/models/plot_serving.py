@@ -33,9 +33,9 @@ x = rng.normal(size=(200, 2))
 bz.fit(model, method, x, np.sin(2 * x[:, 0]) + 0.2 * rng.normal(size=200), progress=False).save(path)
 
 # %%
-# The service. It loads the posterior when it starts and warms up with the shape that it will be asked for: the first calls trace
-# the model, later ones run the graph. Predictions are made in threads, so that the event loop stays free. ``keep`` leaves out what
-# nobody asked for. Whatever a client sends that is no row is answered with the sentence that says so.
+# The service. It loads the posterior when it starts and warms up with the shape that it will be asked for: the first calls
+# trace the model, later ones run the graph. Predictions are made in threads, so that the event loop stays free. ``keep`` leaves
+# out what nobody asked for. Whatever a client sends that is no row is answered with the sentence that says so.
 
 posterior = bz.load(path, model)
 OPTIONS = {"num_draws": 1000, "keep": ("predictions", "conditional")}

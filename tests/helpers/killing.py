@@ -24,7 +24,7 @@ from bnnzoo.cli import app
 from bnnzoo.testing import example_tree, linear_gaussian
 
 TARGET = linear_gaussian()
-NUTS = bz.NUTS(num_chains=2, num_warmup=100, num_draws=200)
+NUTS = bz.NUTS(num_chains=2, num_warmup=50, num_draws=50)
 TABLE = [{"x": 0.1 * i, "y": float(np.sin(i))} for i in range(60)]
 
 
@@ -112,7 +112,7 @@ class Sbc:
 
     def study(self, path: Path | None) -> xr.DataTree:
         return bz.validation.sbc(
-            TARGET.model, bz.Laplace(), *TARGET.data, num_simulations=12, num_draws=9, path=path, progress=False
+            TARGET.model, bz.Laplace(), *TARGET.data, num_simulations=5, num_draws=9, path=path, progress=False
         )
 
     def work(self) -> None:
