@@ -1,6 +1,6 @@
 """The draws of a posterior as labelled arrays: latent sites, weights and statistics of the draws."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bnnzoo.core.changes import warn_of_changed_model
 from bnnzoo.core.conditioned import PredictsGivenData
-from bnnzoo.core.posterior import Draws, Posterior
+from bnnzoo.core.posterior import MANY_NUMBERS, Draws, Posterior
 from bnnzoo.core.prior_terms import log_jacobian, prior_terms
 from bnnzoo.core.replay import Node
 from bnnzoo.core.settings import Seed, check_argument
@@ -139,12 +139,23 @@ def _weight_norms(draws: Drawn) -> Arrays:
     relative efficiency, from the group ``posterior`` and fails where that is empty.
     """
     density = draws.posterior.density
-    values = density.constrain(draws.theta)
-    norms = {
-        network.name: [values[site].flatten(2).square().sum(-1) for site in network.sites.values()]
-        for network in density.networks
-    }
-    return numpy_arrays({f"{name}.norm": torch.stack(squares).sum(0).sqrt() for name, squares in norms.items()})
+
+    def norms(theta: Tensor) -> Tensor:
+        values = density.constrain(theta)
+        squares = [
+            torch.stack([values[site].flatten(2).square().sum(-1) for site in network.sites.values()]).sum(0)
+            for network in density.networks
+        ]
+        return torch.stack(squares, -1).sqrt()
+
+    found = _in_parts(norms, draws.theta).unbind(-1)
+    return numpy_arrays({f"{network.name}.norm": each for network, each in zip(density.networks, found, strict=True)})
+
+
+def _in_parts(function: Callable[[Tensor], Tensor], theta: Tensor) -> Tensor:
+    """Return a function of draws ``theta[C, S, P]`` with values ``[C, S, ...]``, evaluated at some of many draws at a time."""
+    num_draws = max(1, MANY_NUMBERS // (len(theta) * max(1, theta.shape[-1])))
+    return torch.cat([function(part) for part in theta.split(num_draws, 1)], 1)
 
 
 def _known_deterministics(draws: Drawn) -> tuple[Arrays, Plates]:
@@ -210,8 +221,14 @@ def _sample_stats(draws: Drawn) -> Arrays:
     ):  # chains may be the members, or one all
         known["member"] = draws.members
     with torch.no_grad():
-        log_q = posterior.log_prob(draws.theta)
+        log_q = _log_q(posterior, draws.theta)
     return numpy_arrays(known if log_q is None else known | {"log_q": log_q})
+
+
+def _log_q(posterior: Posterior, theta: Tensor) -> Tensor | None:
+    if posterior.log_prob(theta[:1, :1]) is None:
+        return None
+    return _in_parts(lambda part: posterior.log_prob(part), theta)  # type: ignore[arg-type,return-value]  # it is none of None
 
 
 def _like_draws(posterior: Posterior, statistic: Tensor, draws: Drawn) -> Tensor | None:

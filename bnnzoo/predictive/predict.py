@@ -315,6 +315,7 @@ def _begun(
     if keeps and rows.num_rows and kept.has_any(*ROW_GROUPS):
         functions = RowFunctions.of(densities[0], rows.observed, kept)
         common.learn(functions, rows, latent, lambda found: are_same(_about(common, rows, found, kept), about))
+        latent = {name: group.copy(deep=True) for name, group in latent.items()}  # what is kept is not the caller's
     return _tree(draws, latent | about, labels, densities)
 
 

@@ -105,11 +105,10 @@ def test_a_model_that_decides_by_its_data_is_never_taken_for_another() -> None:
 
 def test_what_a_caller_does_to_a_tree_does_not_reach_the_next_one() -> None:
     posterior = fitted()
-    for x in (NEW[0], NEW[0], NEW[0]):
-        tree = bz.predict(posterior, x)
-    for group in tree.subtree:
-        for values in group.data_vars.values():
-            values.to_numpy()[...] = 0
+    for _ in range(3):
+        for group in bz.predict(posterior, NEW[0]).subtree:
+            for values in group.data_vars.values():
+                values.to_numpy()[...] = 0
     assert are_equal(bz.predict(posterior, NEW[0]), afresh(posterior, NEW[0]))
 
 
