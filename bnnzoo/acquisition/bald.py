@@ -16,6 +16,7 @@ from bnnzoo.labelled import (
     max_probability,
     moment,
     plogp,
+    refuse_no_count,
     refuse_other_kind,
     refuse_single_draw,
 )
@@ -201,6 +202,7 @@ def batch_bald(data: Labelled, batch_size: int, *, num_configurations: int = 10_
     probs = moment(data, "probs").transpose("chain", "draw", "obs_id", "class_id")
     refuse_single_draw(probs, "batch_bald")
     values = probs.to_numpy().astype(float).reshape(-1, probs.sizes["obs_id"], probs.sizes["class_id"])
+    refuse_no_count("num_configurations", num_configurations)
     _refuse_bad_batch_size(batch_size, values.shape[1])
     expected: Array = -plogp(values).sum(-1).mean(0)
     rng = np.random.default_rng(seed)
@@ -245,7 +247,8 @@ def _extended(
 
 
 def _refuse_bad_batch_size(batch_size: int, pool: int) -> None:
-    if not 1 <= batch_size <= pool:
+    refuse_no_count("batch_size", batch_size)
+    if batch_size > pool:
         raise ValueError(
             f"batch_size={batch_size}, but the pool has {pool} observations: write a number from 1 to {pool}."
         )

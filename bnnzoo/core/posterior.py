@@ -13,12 +13,29 @@ from bnnzoo.core.covariance import Covariance
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.guides import guide_of
 from bnnzoo.core.info import FitInfo
+from bnnzoo.core.mixing import mixing
 from bnnzoo.core.saving import StoredPosterior
 from bnnzoo.core.seeds import word_of
 
-__all__ = ["Component", "Draws", "FitInfo", "Gaussian", "Mixture", "Posterior", "guide_of", "noise_of_draws"]
+__all__ = [
+    "MANY_NUMBERS",
+    "Component",
+    "Draws",
+    "FitInfo",
+    "Gaussian",
+    "Mixture",
+    "Posterior",
+    "guide_of",
+    "noise_of_draws",
+]
 
 DEFAULT_DRAWS = 1000
+MAX_ENTRIES = 500
+"""Parameters whose chains are compared to describe a posterior, evenly spaced."""
+MAX_SHOWN = 1e4
+
+MANY_NUMBERS = 2**22
+"""Numbers beyond which draws are made some at a time: what is computed on the way is then small beside them."""
 
 
 @runtime_checkable
@@ -118,6 +135,20 @@ class Draws(StoredPosterior):
         return [
             f"{chains} chain{'s' if chains != 1 else ''} x {draws} draw{'s' if draws != 1 else ''}",
             *([f"{divergences} divergence{'s' if divergences != 1 else ''}"] if divergences else []),
+            *self._mixed(),
+        ]
+
+    def _mixed(self) -> list[str]:
+        """Return the worst R-hat and the fewest effective draws of the sites that are no weights."""
+        sites = [site for site in self.density.sites if not site.is_weight]
+        if self.info.sampling != "mcmc" or not sites:
+            return []
+        values = torch.cat([self.theta[..., site.span] for site in sites], -1)
+        found = mixing(values[..., :: -(-values.shape[-1] // MAX_ENTRIES)])
+        rhat, ess = float(found.rhat.nan_to_num(0.0).max()), float(found.ess.nan_to_num(math.inf).min())
+        return [
+            *([f"R-hat {rhat:.2f}" if rhat < MAX_SHOWN else "R-hat without bound"] if rhat else []),
+            *([f"ESS {ess:.0f}"] if math.isfinite(ess) else []),
         ]
 
 
@@ -146,7 +177,13 @@ class Gaussian(StoredPosterior):
     def draws(self, num_draws: int | None = None, seed: int | None = None) -> Tensor:
         """Return independent draws ``[1, S, P]``; the same for the same seed, which is the fit's by default."""
         noise = noise_of_draws(self.loc, self.covariance.rank, num_draws, self.info.seed if seed is None else seed)
-        return self.loc + self.covariance.sqrt_matmul(noise)
+        if noise.numel() <= MANY_NUMBERS or noise.shape[-1] != len(self.loc):
+            return self.loc + self.covariance.sqrt_matmul(noise)
+        for part in noise.split(
+            max(1, MANY_NUMBERS // len(self.loc)), 1
+        ):  # in place of the noise: no second copy is held
+            part.copy_(self.loc + self.covariance.sqrt_matmul(part))
+        return noise
 
     def log_prob(self, theta: Tensor) -> Tensor:
         """Return the log density ``[...]`` of ``theta[..., P]`` under the Gaussian."""

@@ -29,7 +29,7 @@ from bnnzoo.engine.simplify import (
 from bnnzoo.engine.torch_private import OpOverload, fake_tensors, make_fx, schema, tracing, written_when_called
 from bnnzoo.engine.tracer import operations_of
 
-__all__ = ["estimated_seconds", "fold_constants", "lift_constants", "trace", "trace_loops"]
+__all__ = ["estimated_seconds", "fold_constants", "lift_constants", "literal", "trace", "trace_loops"]
 
 SECONDS_PER_NODE = 1.2e-5
 SECONDS_PER_ELEMENT = 0.5e-9
@@ -59,6 +59,17 @@ def trace(
         for node in graph.graph.nodes:
             node.meta.clear()  # tensors of several tracing levels in the metadata make inductor refuse the graph
     return graph, seconds
+
+
+def literal(flat: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor]) -> GraphModule:
+    """Return a function of flat tensors as the graph of its operations as they are: it gives the same numbers, bit by bit."""
+    with _no_collector(), written_when_called():
+        graph = _pure(flat, inputs, {})
+        drop_unused(graph)
+        graph.recompile()
+        for node in graph.graph.nodes:
+            node.meta.clear()
+    return graph
 
 
 def _pure(

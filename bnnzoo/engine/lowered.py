@@ -161,6 +161,8 @@ class LoopStep:
         What to run where ``function`` cannot be traced.
     at_least : int
         Number of calls there will be, if all goes well.
+    traces : bool
+        False to run the function as Python.
     log : EngineLog, optional
         Takes down how it runs, and why.
     """
@@ -171,13 +173,23 @@ class LoopStep:
         *args: Any,
         fallback: Callable[..., Any] | None = None,
         at_least: int = 0,
+        traces: bool = True,
         log: EngineLog | None = None,
     ) -> None:
         self.log = log or EngineLog()
-        self._specialized = Lowered(function, fallback, self.log).specialize(*args)
+        self._specialized = (
+            Lowered(function, fallback, self.log).specialize(*args)
+            if traces
+            else _as_python(function, fallback or function, args)
+        )
         worth = self._specialized.worth_compiling_after
         self._compiles_after = 0 if at_least > worth else worth
         self.num_calls = 0
+
+    @property
+    def how(self) -> str:
+        """How it runs now; see :class:`Specialized`."""
+        return self._specialized.how
 
     def __call__(self, *tensors: Tensor) -> Sequence[Tensor]:
         """Evaluate at the leaves of the arguments and return the leaves of the result."""
@@ -185,6 +197,17 @@ class LoopStep:
         if self.num_calls > self._compiles_after:
             self._specialized, self._compiles_after = self._specialized.compiled(clones(tensors), self.log), math.inf
         return self._specialized.flat(*tensors)
+
+
+def _as_python(function: Callable[..., Any], fallback: Callable[..., Any], args: tuple[Any, ...]) -> Specialized:
+    """Return a function that is never traced, or its fallback where it cannot be evaluated."""
+    flat, spec_of = flattened(function, args)
+    try:
+        flat(*clones(args))
+    except Exception:  # what a model refuses under vmap may be anything
+        flat, spec_of = flattened(fallback, args)
+        flat(*clones(args))
+    return Specialized("eager", flat, spec_of[0])
 
 
 def looped_value_and_grad(log_joint: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:

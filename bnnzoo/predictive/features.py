@@ -13,7 +13,7 @@ from bnnzoo.core.network import Network
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.replay import call_network
 from bnnzoo.core.selection import last_layer
-from bnnzoo.core.surroundings import one_at_a_time
+from bnnzoo.core.turns import one_at_a_time
 
 __all__ = ["features"]
 

@@ -4,13 +4,13 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from bnnzoo.inference.markov.hamiltonian.chains import NativeChains
 from torch import Tensor
 
 import bnnzoo as bz
 from bnnzoo.core.density import build_density
 from bnnzoo.engine import loops
 from bnnzoo.engine.agreement import alike, disagreement
-from bnnzoo.inference.markov.hamiltonian.chains import NativeChains
 from bnnzoo.inference.markov.hamiltonian.nuts import NUTSKernel
 from bnnzoo.inference.markov.settings import HamiltonianSettings
 from tests.helpers.native import traced

@@ -15,8 +15,8 @@ from bnnzoo.core.posterior import FitInfo, guide_of, noise_of_draws
 from bnnzoo.core.replay import isolated
 from bnnzoo.core.saving import StoredPosterior
 from bnnzoo.core.stored import Owner
+from bnnzoo.inference.optimise.pathfinder import Frame
 from bnnzoo.inference.variational.elbo import InvertibleFamily
-from bnnzoo.inference.variational.frame import Frame
 
 __all__ = ["Flow", "FlowPosterior", "SinhArcsinh", "coupling_layers"]
 
