@@ -95,7 +95,10 @@ def _named(of: Any, names: tuple[str, ...]) -> dict[Any, Any]:
 
 
 FUNCTIONS: dict[Any, Any] = {**_named(torch, _OF_TORCH), **_named(Tensor, _OF_TENSORS)}
-"""The function of torch that takes the arguments of an operation in the same order, and does the same with them."""
+"""The function of torch that takes the arguments of an operation in the same order, and does the same with them.
+
+Not all of them take None where the operation does.
+"""
 
 
 def as_called(graph: GraphModule) -> GraphModule:
@@ -112,6 +115,11 @@ def as_called(graph: GraphModule) -> GraphModule:
     new, made = Graph(), dict[Node, Node]()
     for node in graph.graph.nodes:
         made[node] = new.node_copy(node, lambda each: made[each])
-        made[node].target = FUNCTIONS.get(node.target, node.target) if node.op == "call_function" else node.target
+        if node.op == "call_function" and not _holds_none(node.args):
+            made[node].target = FUNCTIONS.get(node.target, node.target)
     with written_when_called():
         return graph_module(graph, new)
+
+
+def _holds_none(argument: Any) -> bool:
+    return any(map(_holds_none, argument)) if isinstance(argument, list | tuple) else argument is None

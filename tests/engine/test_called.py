@@ -81,6 +81,18 @@ def test_graph_is_the_same_to_the_bit() -> None:
     assert lowered.graph is not None and lowered.graph is not lowered.flat  # what is compiled are operations
 
 
+def test_what_torchs_functions_do_not_take_is_left_to_operations() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        columns = x.clone()
+        columns[:, torch.tensor([2, 0])] = x[:, :2]
+        return columns, x.clamp(max=1.0), torch.ops.aten.sum.dim_IntList(x, None)
+
+    graph, _ = trace(function, [X.clone()])
+    called = as_called(graph)
+    assert any(None in node.args[1] for node in called.graph.nodes if node.target is torch.ops.aten.index_put.default)
+    assert all(torch.equal(a, b) for a, b in zip(called(X), function(X), strict=True))
+
+
 def test_constants_are_shared() -> None:
     constant = torch.arange(4.0, dtype=torch.float64) ** 2
     graph, _ = trace(lambda x: (x + constant,), [X.clone()])

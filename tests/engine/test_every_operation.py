@@ -264,6 +264,59 @@ def products_of_two(a: Tensor, b: Tensor) -> list[Tensor]:
     return [a @ b, torch.addmm(b[0, :1], a, b)]
 
 
+OVER_THEMSELVES: dict[str, Callable[[Tensor], Tensor]] = {
+    "turned round": lambda x: x.flip(0, 1),
+    "sums so far": lambda x: x.cumsum(0),
+    "products so far": lambda x: x.cumprod(1),
+    "with a row of its own": lambda x: x.select_scatter(x[2], 0, 1),
+    "with rows of its own": lambda x: x.slice_scatter(x[:3], 0, 1, 4),
+    "with its diagonal": lambda x: x.diagonal_scatter(x[0].flip(0)),
+    "entries added": lambda x: x.scatter_add(1, (x > 0).to(torch.int64), x),
+    "moved": lambda x: torch.nn.functional.pad(x, (1, -1, -1, 1)),
+    "columns by number": lambda x: x[:, (x[0] > 0).to(torch.int64)],
+    "largest": lambda x: x.max(1, keepdim=True)[0] + x,
+    "repeated": lambda x: x[:2].repeat(2, 1),
+    "Cholesky factor": lambda x: torch.linalg.cholesky_ex(x @ x.T + torch.eye(4, dtype=x.dtype))[0],
+    "system": lambda x: torch.linalg.solve_triangular(x.diagonal_scatter(x.diagonal().abs() + 2), x.flip(1), upper=True),
+    "products": lambda x: torch.bmm(x.view(2, 2, 4), x[:2].expand(2, 2, 4).mT).reshape(4, 2).repeat(1, 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_is_written_over_what_it_was_made_from(dtype: torch.dtype) -> None:
+    """Each operation reads a tensor, and its result is written over that tensor, twice."""
+    generator = torch.Generator().manual_seed(0)
+    given = [torch.randn(4, 4, generator=generator, dtype=torch.float64).to(dtype) for _ in OVER_THEMSELVES]
+
+    def over(*tensors: Tensor) -> list[Tensor]:
+        for tensor, function in zip(tensors, OVER_THEMSELVES.values(), strict=True):
+            tensor.copy_(function(tensor))
+            tensor.copy_(function(tensor))
+        return list(tensors)
+
+    _, found, expected = natively(over, tuple(given))
+    tolerance = 1e-3 if dtype == torch.float32 else 1e-11
+    for name, a, b in zip(OVER_THEMSELVES, found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance, msg=lambda text, name=name: f"{name}: {text}")  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_factors_and_systems_of_what_is_not_a_number(dtype: torch.dtype) -> None:
+    matrix = torch.eye(3, dtype=dtype).repeat(3, 1, 1)
+    matrix[1, 1, 1], matrix[2, 2, 0] = NAN, NAN
+    sides = torch.ones(3, 3, 2, dtype=dtype)
+    sides[0, 1, 1] = INF
+
+    def function(a: Tensor, b: Tensor) -> list[Tensor]:
+        factor, info = torch.linalg.cholesky_ex(a)
+        spoilt = torch.where((info != 0)[:, None, None], torch.nan, factor)
+        return [info, spoilt, torch.linalg.solve_triangular(a, b, upper=False)]
+
+    _, found, expected = natively(function, (matrix, sides))
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, equal_nan=True)
+
+
 def operations(graph: Any) -> set[Any]:
     modules = [module for module in graph.modules() if isinstance(module, torch.fx.GraphModule)]
     return {node.target for module in modules for node in module.graph.nodes if node.op == "call_function"}

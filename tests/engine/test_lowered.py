@@ -13,9 +13,11 @@ from torch import Tensor
 from torch.fx import Node
 
 from bnnzoo.core.density import build_density
+from bnnzoo.engine import compiling
 from bnnzoo.engine import lowered as module
 from bnnzoo.engine.lowered import LoopStep, Lowered, LoweringWarning
 from bnnzoo.engine.packed import Packed
+from bnnzoo.engine.torch_private import inductor
 from tests.helpers.densities import cases
 
 
@@ -254,7 +256,7 @@ def test_without_a_compiler_the_traced_graph_runs(monkeypatch: pytest.MonkeyPatc
     def no_compiler(*args: object, **kwargs: object) -> None:
         raise RuntimeError("no C++ compiler found")
 
-    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", no_compiler)
+    monkeypatch.setattr(compiling, "inductor", lambda: inductor()._replace(compile_fx=no_compiler))
     lowered = Lowered(lambda x: x + 1)
     with pytest.warns(LoweringWarning, match=r"could not be compiled .* \(RuntimeError: no C\+\+ compiler found\)"):
         result = lowered.specialize(torch.zeros(2), num_calls=10**9)(torch.zeros(2))
