@@ -126,6 +126,7 @@ def interval(draws: Array, prob: float, kind: str) -> tuple[Array, Array]:
 
     Examples
     --------
+    >>> import numpy as np
     >>> low, high = interval(np.arange(101.0).reshape(1, 101, 1), 0.9, "eti")
     >>> float(low[0]), float(high[0])
     (5.0, 95.0)

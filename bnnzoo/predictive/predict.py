@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import xarray as xr
 
 from bnnzoo.core.arguments import positional
+from bnnzoo.core.changes import warn_of_changed_model
 from bnnzoo.core.conditioned import PredictiveDensity
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.layer_chain import layer_chain
@@ -311,6 +312,7 @@ def _begun(
     check_new_rows(posterior.density, rows)
     if sweep is not None:
         return common, rows, sweep
+    warn_of_changed_model(posterior.density)  # the draws may be those of an earlier call
     about, latent = _all_rows(draws, rows, options.chunk_size, labels, densities, kept), options.latent(common)
     if keeps and rows.num_rows and kept.has_any(*ROW_GROUPS):
         functions = RowFunctions.of(densities[0], rows.observed, kept)

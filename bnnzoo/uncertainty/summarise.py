@@ -43,6 +43,8 @@ def summarise(
 
     Examples
     --------
+    >>> import numpy as np
+    >>> import xarray as xr
     >>> draws = xr.Dataset({"y": (("chain", "draw", "obs_id"), np.arange(202.0).reshape(1, 101, 2))})
     >>> summarise(xr.DataTree.from_dict({"predictions": draws}), prob=0.9).round(2).to_dict("list")
     {'mean': [100.0, 101.0], 'sd': [58.6, 58.6], 'lower': [10.0, 11.0], 'upper': [190.0, 191.0]}
