@@ -128,7 +128,7 @@ def interval(draws: Array, prob: float, kind: str) -> tuple[Array, Array]:
     --------
     >>> import numpy as np
     >>> low, high = interval(np.arange(101.0).reshape(1, 101, 1), 0.9, "eti")
-    >>> float(low[0]), float(high[0])
+    >>> round(float(low[0]), 1), round(float(high[0]), 1)
     (5.0, 95.0)
     """
     if not 0 < prob < 1:
