@@ -71,6 +71,7 @@ def test_many_rows_observations_and_deterministic_sites_are_prepared_as_well() -
             assert are_equal(tree, afresh(posterior, *each, num_draws=40))
 
 
+@pytest.mark.filterwarnings("ignore:.*no longer what was fitted")
 def test_a_network_that_is_changed_predicts_as_it_is_now() -> None:
     class Net(nn.Module):
         def __init__(self) -> None:
