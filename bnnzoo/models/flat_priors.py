@@ -10,8 +10,8 @@ def flat_priors(model: Model) -> Model:
     """Return a model whose learnable parameters are latent sites with a flat prior.
 
     ``pyro.param`` sites and parameters of a ``PyroModule``, such as the lengthscale of a kernel of ``pyro.contrib.gp``, get an
-    improper uniform prior on their constraint. Any method takes the model, if the posterior is proper; :class:`~bnnzoo.inference.MAP`
-    finds the mode in unconstrained coordinates, such as the logarithm of a scale.
+    improper uniform prior on their constraint. Any method takes the model, if the posterior is proper;
+    :class:`~bnnzoo.inference.MAP` finds the mode in unconstrained coordinates, such as the logarithm of a scale.
 
     Parameters
     ----------
