@@ -97,7 +97,7 @@ def test_drawn_labels_estimate_the_listed_ones():
 def test_bad_input_is_named():
     with pytest.raises(ValueError, match="batch_size=9, but the pool has 5 observations"):
         batch_bald(pool(), 9)
-    with pytest.raises(ValueError, match="batch_size=0, but the pool has 5"):
+    with pytest.raises(ValueError, match="batch_size=0"):
         select(bald(pool()), 0)
     with pytest.raises(ValueError, match="batch_bald compares draws"):
         batch_bald(pool(draws=1), 2)
