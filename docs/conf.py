@@ -82,6 +82,7 @@ EXAMPLES = [
     "models/plot_own_pyro_model.py",
     "models/plot_pyro_module.py",
     "models/plot_serving.py",
+    "models/plot_discrete.py",
     "models/plot_eight_schools.py",
     "models/plot_formula.py",
     "models/plot_outcomes.py",

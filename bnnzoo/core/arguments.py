@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
+from bnnzoo.core.described import described
 from bnnzoo.core.types import Data, Model
 
 __all__ = ["argument_names", "leaves", "parameters_of", "parts_of", "positional", "refuse_names_of_settings"]
@@ -29,8 +30,7 @@ def argument_names(model: Model, count: int) -> list[str]:
 def positional(model: Model, args: Data, kwargs: Mapping[str, Any], *, new: bool = False) -> Data:
     """Return positional and keyword arguments of a model as positional ones; gaps are filled with the model's defaults.
 
-    A model with a method ``from_data``, such as that of a formula, may take other things in place of its arguments; ``new``
-    tells it that rows are to be predicted.
+    The model of a formula takes a data frame in place of its arguments; ``new`` tells it that rows are to be predicted.
 
     Raises
     ------
@@ -44,7 +44,7 @@ def positional(model: Model, args: Data, kwargs: Mapping[str, Any], *, new: bool
     """
     if any(isinstance(value, DataLoader | Dataset) for value in args):
         return args  # which gives all arguments of the model
-    if not kwargs and hasattr(model, "from_data") and (encoded := model.from_data(args, new=new)) is not None:
+    if not kwargs and (encoded := described(model).from_data(args, new=new)) is not None:
         return tuple(encoded)
     if not kwargs:
         _refuse_missing(model, len(args))

@@ -16,6 +16,7 @@ from bnnzoo.core.info import FitInfo
 from bnnzoo.core.mixing import mixing
 from bnnzoo.core.saving import StoredPosterior
 from bnnzoo.core.seeds import word_of
+from bnnzoo.core.types import Whole
 
 __all__ = [
     "MANY_NUMBERS",
@@ -46,7 +47,7 @@ class Posterior(Protocol):
     def density(self) -> LogDensity: ...
     @property
     def info(self) -> FitInfo: ...
-    def draws(self, num_draws: int | None = None, seed: int | None = None) -> Tensor: ...
+    def draws(self, num_draws: int | None = None, seed: Whole | None = None) -> Tensor: ...
     def log_prob(self, theta: Tensor) -> Tensor | None: ...
     def as_guide(self) -> Callable[..., dict[str, Tensor]]: ...
     def save(self, path: str | Path) -> None: ...
@@ -68,7 +69,7 @@ class Draws(StoredPosterior):
     info: FitInfo
     theta: Tensor
 
-    def draws(self, num_draws: int | None = None, seed: int | None = None) -> Tensor:
+    def draws(self, num_draws: int | None = None, seed: Whole | None = None) -> Tensor:
         """Return ``num_draws`` evenly spaced draws of every chain ``[C, S, P]``, all of them by default.
 
         Raises
@@ -174,7 +175,7 @@ class Gaussian(StoredPosterior):
     covariance: Covariance
     linearize_at: Tensor | None = None
 
-    def draws(self, num_draws: int | None = None, seed: int | None = None) -> Tensor:
+    def draws(self, num_draws: int | None = None, seed: Whole | None = None) -> Tensor:
         """Return independent draws ``[1, S, P]``; the same for the same seed, which is the fit's by default."""
         noise = noise_of_draws(self.loc, self.covariance.rank, num_draws, self.info.seed if seed is None else seed)
         if noise.numel() <= MANY_NUMBERS or noise.shape[-1] != len(self.loc):
@@ -242,7 +243,7 @@ class Mixture(StoredPosterior):
         like = torch.zeros(len(self.components), dtype=self.density.dtype, device=self.density.device)
         return (like if self.log_weights is None else self.log_weights.to(like)).softmax(0)
 
-    def draws(self, num_draws: int | None = None, seed: int | None = None) -> Tensor:
+    def draws(self, num_draws: int | None = None, seed: Whole | None = None) -> Tensor:
         """Return independent, equally weighted draws of ``theta``; the same for the same seed.
 
         With equal weights they are ``[C, S, P]``, one component in each chain. With others they are one chain ``[1, S, P]``,
@@ -259,7 +260,7 @@ class Mixture(StoredPosterior):
             theta[members == i] = rows[: int((members == i).sum())]
         return theta[None]
 
-    def members(self, num_draws: int | None = None, seed: int | None = None) -> Tensor:
+    def members(self, num_draws: int | None = None, seed: Whole | None = None) -> Tensor:
         r"""Return the number ``[C, S]`` of the component from which each of :meth:`draws` comes.
 
         Components of unequal weight get numbers of draws by systematic resampling, :math:`S w_c` rounded up or down, in an
@@ -333,7 +334,7 @@ def _refuse_weights(log_weights: Tensor, count: int) -> None:
         )
 
 
-def noise_of_draws(like: Tensor, size: int, num_draws: int | None, seed: int) -> Tensor:
+def noise_of_draws(like: Tensor, size: int, num_draws: int | None, seed: Whole) -> Tensor:
     """Return standard normal numbers ``[1, S, size]`` of the type of ``like``, the same for the same seed."""
     generator = torch.Generator(like.device).manual_seed(word_of(seed))
     shape = (1, num_draws or DEFAULT_DRAWS, size)

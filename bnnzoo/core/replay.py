@@ -31,7 +31,7 @@ from bnnzoo.core.statements import explained, of_name_taken_twice, refuse_statem
 from bnnzoo.core.summing_out import summed_out
 from bnnzoo.core.surroundings import GIVEN, alone, is_given
 from bnnzoo.core.turns import staying
-from bnnzoo.core.types import Data, Model
+from bnnzoo.core.types import Data, Model, Whole
 from bnnzoo.engine.failures import is_numerical
 
 __all__ = [
@@ -160,7 +160,7 @@ def _batchable_layers() -> Iterator[None]:
 
 
 @contextmanager
-def isolated(seed: int, device: torch.device) -> Iterator[None]:
+def isolated(seed: Whole, device: torch.device) -> Iterator[None]:
     """Run model code with its own random stream and parameter store, and leave the global ones as they were."""
     devices = [device] if device.type == "cuda" else []
     with staying(), torch.random.fork_rng(devices), pyro.get_param_store().scope(), _on(device):
@@ -168,7 +168,7 @@ def isolated(seed: int, device: torch.device) -> Iterator[None]:
         yield
 
 
-def reseed(seed: int, device: torch.device) -> None:
+def reseed(seed: Whole, device: torch.device) -> None:
     """Begin torch's global random stream for work on ``device`` anew."""
     if device.type == "cuda":
         torch.manual_seed(word_of(seed))

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.types import Whole
 from bnnzoo.effects.expectations import Encode, Subject
 from bnnzoo.effects.grids import is_numeric, refuse_unknown_column, rows_of
 from bnnzoo.effects.predictions import predictions
@@ -63,7 +64,7 @@ def accumulated(
     *,
     num_bins: int = 20,
     num_draws: int | None = None,
-    seed: int | None = None,
+    seed: Whole | None = None,
     encode: Encode | None = None,
 ) -> Effects:
     """Return accumulated local effects of a numeric variable, centred at zero.

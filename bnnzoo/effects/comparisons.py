@@ -10,11 +10,13 @@ import torch
 from numpy.typing import NDArray
 
 from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.types import Whole
 from bnnzoo.effects.averages import By, cells_of, mean_of_cells
 from bnnzoo.effects.expectations import Encode, Expected, Subject
 from bnnzoo.effects.grids import contrasts_of, inputs_of, is_numeric, refuse_unknown_column, rows_of
 from bnnzoo.effects.predictions import effects_of_groups
 from bnnzoo.effects.results import Effects, joined
+from bnnzoo.models.formula.model import Formula
 
 __all__ = ["avg_comparisons", "avg_slopes", "comparisons", "slopes"]
 
@@ -44,7 +46,7 @@ def comparisons(
     *,
     wts: str | None = None,
     num_draws: int | None = None,
-    seed: int | None = None,
+    seed: Whole | None = None,
     encode: Encode | None = None,
 ) -> Effects:
     """Return comparisons of the expected outcome at two values of each variable, other variables being left as they were.
@@ -125,7 +127,7 @@ def slopes(
     *,
     wts: str | None = None,
     num_draws: int | None = None,
-    seed: int | None = None,
+    seed: Whole | None = None,
     encode: Encode | None = None,
 ) -> Effects:
     """Return derivatives of the expected outcome by each numeric variable, and differences between levels of others.
@@ -247,8 +249,8 @@ def _wanted(variables: Any, subject: Subject) -> dict[str, Any]:
     if isinstance(variables, Mapping):
         found = dict(variables)
     elif variables is None:
-        outcome = getattr(subject.posterior.density.model, "outcome", None)
-        apart = (*getattr(outcome, "needed", ()), *getattr(outcome, "additions", {}).values())
+        model = subject.posterior.density.model
+        apart = (*model.outcome.needed, *model.outcome.additions.values()) if isinstance(model, Formula) else ()
         found = dict.fromkeys(inputs_of(subject.frame, apart))
     else:
         found = dict.fromkeys([variables] if isinstance(variables, str) else variables)

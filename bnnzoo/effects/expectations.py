@@ -1,6 +1,6 @@
 """Expected outcomes of the rows of a frame, for each draw of a posterior."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from bnnzoo.core.arguments import argument_names
 from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.types import Whole
+from bnnzoo.models.formula.model import Formula
 from bnnzoo.predictive import predict
 
 __all__ = ["Expected", "Subject", "frame_of"]
@@ -38,12 +40,12 @@ class Subject:
     posterior: Posterior
     frame: pd.DataFrame
     num_draws: int | None = None
-    seed: int | None = None
+    seed: Whole | None = None
     encode: Encode | None = None
 
     @classmethod
     def of(
-        cls, posterior: Posterior, num_draws: int | None, seed: int | None, newdata: Any, encode: Encode | None = None
+        cls, posterior: Posterior, num_draws: int | None, seed: Whole | None, newdata: Any, encode: Encode | None = None
     ) -> "Subject":
         """Return the subject; ``newdata`` stands for the training frame of a posterior that has none."""
         known = frame_of(posterior)
@@ -72,8 +74,8 @@ class Subject:
         mean = moments["mean"].to_numpy()
         variance = moments["variance"].to_numpy() if "variance" in moments else None
         if mean.ndim > 3:
-            outputs = getattr(getattr(self.posterior.density.model, "outcome", None), "texts", None)
-            names = tuple(outputs or (str(k) for k in range(mean.shape[3])))
+            model = self.posterior.density.model
+            names = model.outcome.texts if isinstance(model, Formula) else tuple(map(str, range(mean.shape[3])))
             return Expected(mean, variance, names)
         return Expected(mean[..., None], None if variance is None else variance[..., None], ())
 
@@ -81,9 +83,8 @@ class Subject:
 def frame_of(posterior: Posterior) -> pd.DataFrame | None:
     """Return the frame of the training data: that of a formula, or the first argument of the model if it was a frame."""
     density = posterior.density
-    frame = getattr(density.model, "frame", None)
-    if isinstance(frame, pd.DataFrame):
-        return frame
+    if isinstance(density.model, Formula):
+        return density.model.frame
     names = argument_names(density.model, len(density.data))
     if not names or names[0] not in posterior.info.columns or not density.has_data:
         return None
@@ -94,7 +95,8 @@ def frame_of(posterior: Posterior) -> pd.DataFrame | None:
 def _of_classes(posterior: Posterior, probs: xr.DataArray) -> Expected:
     values = probs.to_numpy()
     spread = values * (1 - values)
-    levels: Sequence[Any] = getattr(posterior.density.model, "levels", ())
+    model = posterior.density.model
+    levels = model.levels if isinstance(model, Formula) else ()
     count = values.shape[-1]
     if count == 2:
         return Expected(values[..., 1:], spread[..., 1:], ())

@@ -9,6 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.types import Whole
 from bnnzoo.effects.averages import By, cells_of, mean_of_cells
 from bnnzoo.effects.expectations import Encode, Expected, Subject
 from bnnzoo.effects.grids import is_numeric, refuse_unknown_column, rows_of
@@ -30,7 +31,7 @@ def predictions(
     *,
     wts: str | None = None,
     num_draws: int | None = None,
-    seed: int | None = None,
+    seed: Whole | None = None,
     encode: Encode | None = None,
 ) -> Effects:
     r"""Return expected outcomes :math:`E[y \mid x, \theta]`, or probabilities of classes, for each draw of a posterior.

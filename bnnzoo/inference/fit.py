@@ -25,7 +25,7 @@ from bnnzoo.core.settings import Seed, check_argument, check_settings
 from bnnzoo.core.sites import ModelError
 from bnnzoo.core.sizes import refuse_beyond_memory
 from bnnzoo.core.turns import one_at_a_time
-from bnnzoo.core.types import Model
+from bnnzoo.core.types import Model, Whole
 from bnnzoo.core.verdict import troubles
 from bnnzoo.engine.choose import asked_for
 from bnnzoo.inference.config import run_method
@@ -43,7 +43,7 @@ def fit(
     model: Model,
     method: Method,
     *data: Any,
-    seed: int = 0,
+    seed: Whole = 0,
     executor: Executor | None = None,
     checkpoint: str | Path | None = None,
     progress: bool = True,

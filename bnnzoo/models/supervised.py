@@ -3,10 +3,11 @@
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor, nn
 
+from bnnzoo.core.described import Described
 from bnnzoo.models.arguments import refuse_uncalled
 from bnnzoo.models.likelihoods import Likelihood
 from bnnzoo.models.likelihoods.weighting import weighted_rows
@@ -18,18 +19,15 @@ __all__ = ["Supervised", "supervised"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Supervised:
+class Supervised(Described):
     """The Pyro model ``model(x, y=None, offset=None, row_weights=None, censored=None)``; made by `supervised`."""
 
     net: nn.Module
     prior: Prior
     likelihood: Likelihood
 
-    observes: ClassVar[str] = "y"
-    """Name of the site without whose observation a fit is a mistake."""
-
-    needed_at_new_rows: ClassVar[tuple[str, ...]] = ("offset",)
-    """Arguments without which new rows cannot be predicted, if the fit had them."""
+    observes = "y"
+    needed_at_new_rows = ("offset",)
 
     def __repr__(self) -> str:
         """Show the prior and the likelihood as they were written, and the size of the network."""

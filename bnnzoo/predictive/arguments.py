@@ -9,6 +9,7 @@ from torch import Tensor
 
 from bnnzoo.core.arguments import argument_names, refuse_names_of_settings
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.described import described
 from bnnzoo.core.labels import in_fitted_order, refuse_unaligned_rows
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.replay import isolated
@@ -75,7 +76,7 @@ def in_order(posterior: Posterior, data: Data) -> Data:
 
 def _refuse_left_out(density: LogDensity, given: Data) -> None:
     """Refuse rows without an argument that the fit had, and without which the model means something else."""
-    needed = getattr(density.model, "needed_at_new_rows", ())
+    needed = described(density.model).needed_at_new_rows
     for place, name in enumerate(argument_names(density.model, len(density.data))):
         is_there = place < len(given) and given[place] is not None
         if name in needed and density.data[place] is not None and not is_there:

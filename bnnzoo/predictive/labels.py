@@ -10,6 +10,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.described import described
 from bnnzoo.core.types import Data
 
 __all__ = ["ROWS", "Coords", "Dims", "Labels", "Plates", "own_dims", "row_labels"]
@@ -53,8 +54,8 @@ class Labels:
         for name, names in (dims or {}).items():
             _refuse_dims(density, name, names)
         plates = {site.name: site.plates for site in density.sites}
-        own = (getattr(density.model, "dims", {}), getattr(density.model, "coords", {}))
-        return cls(dims or {}, coords or {}, plates, density.row_plates, *own)
+        own = described(density.model)
+        return cls(dims or {}, coords or {}, plates, density.row_plates, own.dims, own.coords)
 
     def of_sites(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, tuple[str, ...]]:
         """Return the dims of sites ``[C, S, ...]`` after chain and draw.

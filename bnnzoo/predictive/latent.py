@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bnnzoo.core.changes import warn_of_changed_model
 from bnnzoo.core.conditioned import PredictsGivenData
+from bnnzoo.core.described import described
 from bnnzoo.core.posterior import MANY_NUMBERS, Draws, Posterior
 from bnnzoo.core.prior_terms import log_jacobian, prior_terms
 from bnnzoo.core.replay import Node
@@ -17,7 +18,7 @@ from bnnzoo.core.settings import Seed, check_argument
 from bnnzoo.core.sites import DIMENSIONS, is_deterministic, plates_of
 from bnnzoo.core.sizes import refuse_beyond_memory
 from bnnzoo.core.surroundings import refuse_handlers
-from bnnzoo.core.types import Data
+from bnnzoo.core.types import Data, Whole
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.discrete import discrete_groups
 from bnnzoo.predictive.evaluate import Arrays, Function, evaluate, plan
@@ -36,7 +37,7 @@ NUM_FUNCTIONS = 1000
 class HasMembers(Protocol):
     """A posterior made of several: a mixture, or an ensemble with weights."""
 
-    def members(self, num_draws: int | None = None, seed: int | None = None) -> Tensor: ...
+    def members(self, num_draws: int | None = None, seed: Whole | None = None) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Drawn:
         return {name: array.reshape(chains, draws, *array.shape[1:]) for name, array in values.items()}
 
 
-def draw(posterior: Posterior, num_draws: int | None, seed: int | None) -> Drawn:
+def draw(posterior: Posterior, num_draws: int | None, seed: Whole | None) -> Drawn:
     """Draw from a posterior, with the seed of its fit by default."""
     refuse_handlers()
     if seed is not None:
@@ -114,7 +115,8 @@ def latent_groups(draws: Drawn, weights: bool | Literal["auto"], labels: Labels)
     is_weight = {site.name: site.is_weight for site in density.sites}
     known, plates = _known_deterministics(draws)
     labels = replace(labels, plates={**labels.plates, **plates})
-    hidden = {name: array for name, array in values.items() if name in getattr(density.model, "hidden", ())}
+    auxiliary = described(density.model).auxiliary
+    hidden = {name: array for name, array in values.items() if name in auxiliary}
     latent = {name: array for name, array in values.items() if not (is_weight[name] or name in hidden)} | known
     discrete = discrete_groups(density, draws.theta, density.data, draws.seed, labels) if density.has_data else {}
     kept = {name: array for name, array in values.items() if is_weight[name]}

@@ -11,6 +11,7 @@ from torch import Tensor
 from bnnzoo.core.arguments import parameters_of, positional
 from bnnzoo.core.conditioned import PredictsGivenData
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.described import described
 from bnnzoo.core.filling import FillingModel
 from bnnzoo.core.outcomes import Unobserved
 from bnnzoo.core.posterior import Posterior
@@ -50,7 +51,7 @@ def completed(posterior: Posterior, data: Data, named: Mapping[str, Any]) -> tup
     data : tuple
     """
     density = posterior.density
-    if hasattr(density.model, "from_data"):  # a formula knows what it needs of a frame
+    if described(density.model).takes_frames:  # a formula knows what it needs of a frame
         return posterior, positional(density.model, data, named, new=True)
     given = _by_name(density, data, named)
     missing = [name for name in _required(density.model) if name not in given]

@@ -7,6 +7,7 @@ import xarray as xr
 
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.turns import one_at_a_time
+from bnnzoo.core.types import Whole
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.arguments import (
     in_order,
@@ -32,7 +33,7 @@ def measure_predictions(
     measure: Callable[[xr.DataTree], xr.Dataset | xr.DataArray],
     *data: Any,
     num_draws: int | None = None,
-    seed: int | None = None,
+    seed: Whole | None = None,
     linearized: bool | Literal["auto"] = "auto",
     keep: Sequence[str] | None = None,
     **named: Any,

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -15,10 +14,9 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.layer_chain import layer_chain
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.row_source import is_out_of_memory
-from bnnzoo.core.sites import plates_of
 from bnnzoo.core.streamed import StreamedDensity
 from bnnzoo.core.turns import one_at_a_time, plain_torch
-from bnnzoo.core.types import Data
+from bnnzoo.core.types import Data, Whole
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.arguments import (
     in_order,
@@ -31,19 +29,18 @@ from bnnzoo.predictive.arguments import (
     refuse_settings,
     refuse_words,
 )
-from bnnzoo.predictive.bands import Prediction, renamed
-from bnnzoo.predictive.discrete import discrete_groups
-from bnnzoo.predictive.evaluate import Arrays
+from bnnzoo.predictive.bands import Prediction
 from bnnzoo.predictive.kept import ROW_GROUPS, Kept, kept_of, refuse_unknown
 from bnnzoo.predictive.labels import Coords, Dims, Labels
-from bnnzoo.predictive.latent import Drawn, deterministics, draw, latent_groups
+from bnnzoo.predictive.latent import Drawn, draw, latent_groups
 from bnnzoo.predictive.left_out import completed
 from bnnzoo.predictive.linearized import row_densities, rows_density
+from bnnzoo.predictive.new_row_groups import groups_at_draws, groups_of_new_rows
 from bnnzoo.predictive.new_rows import check_new_rows
 from bnnzoo.predictive.prepared import Common, Sweep, are_same, forget, kept_common
 from bnnzoo.predictive.prior import beside_posterior
 from bnnzoo.predictive.row_functions import RowFunctions
-from bnnzoo.predictive.rows import Rows, as_groups, row_groups
+from bnnzoo.predictive.rows import Rows, row_groups
 from bnnzoo.predictive.store import refuse_store
 
 __all__ = ["posterior_predictive", "predict", "to_datatree"]
@@ -57,7 +54,7 @@ def posterior_predictive(
     posterior: Posterior,
     *data: Any,
     num_draws: int | None = None,
-    seed: int | None = None,
+    seed: Whole | None = None,
     weights: bool | Literal["auto"] = "auto",
     chunk_size: int | None = None,
     linearized: bool | Literal["auto"] = "auto",
@@ -164,7 +161,7 @@ def predict(
     posterior: Posterior,
     *data: Any,
     num_draws: int | None = None,
-    seed: int | None = None,
+    seed: Whole | None = None,
     weights: bool | Literal["auto"] = "auto",
     chunk_size: int | None = None,
     linearized: bool | Literal["auto"] = "auto",
@@ -243,7 +240,7 @@ class _Options(NamedTuple):
     """How rows are to be predicted."""
 
     num_draws: int | None
-    seed: int | None
+    seed: Whole | None
     weights: bool | Literal["auto"]
     linearized: bool | Literal["auto"]
     chunk_size: int | None
@@ -287,7 +284,7 @@ def _all_at_once(
     if isinstance(found, xr.DataTree):
         return found
     common, rows, sweep = found
-    about = _about(common, rows, sweep(rows, len(common.draws.flat)), options.kept)
+    about = groups_at_draws(common, rows, sweep(rows, len(common.draws.flat)), options.kept)
     latent = {name: group.copy(deep=True) for name, group in sweep.latent.items()}
     return _tree(common.draws, latent | about, common.labels, common.densities)
 
@@ -313,10 +310,10 @@ def _begun(
     if sweep is not None:
         return common, rows, sweep
     warn_of_changed_model(posterior.density)  # the draws may be those of an earlier call
-    about, latent = _all_rows(draws, rows, options.chunk_size, labels, densities, kept), options.latent(common)
+    about, latent = groups_of_new_rows(draws, rows, options.chunk_size, labels, densities, kept), options.latent(common)
     if keeps and rows.num_rows and kept.has_any(*ROW_GROUPS):
         functions = RowFunctions.of(densities[0], rows.observed, kept)
-        common.learn(functions, rows, latent, lambda found: are_same(_about(common, rows, found, kept), about))
+        common.learn(functions, rows, latent, lambda found: are_same(groups_at_draws(common, rows, found, kept), about))
         latent = {name: group.copy(deep=True) for name, group in latent.items()}  # what is kept is not the caller's
     return _tree(draws, latent | about, labels, densities)
 
@@ -326,7 +323,7 @@ def to_datatree(
     posterior: Posterior,
     *,
     num_draws: int | None = None,
-    seed: int | None = None,
+    seed: Whole | None = None,
     weights: bool | Literal["auto"] = "auto",
     dims: Dims | None = None,
     coords: Coords | None = None,
@@ -359,40 +356,6 @@ def to_datatree(
     refuse_not_positive("num_draws", num_draws)
     draws, labels = draw(posterior, num_draws, seed), Labels.of(posterior.density, dims, coords)
     return _tree(draws, latent_groups(draws, weights, labels), labels)
-
-
-def _about(common: Common, rows: Rows, found: Arrays, kept: Kept) -> dict[str, xr.Dataset]:
-    """Return values at all draws as groups, under their names for new data."""
-    draws, labels = common.draws, common.labels
-    about = as_groups(draws, rows, found, labels, kept)
-    sites = {each.name: values for each, values in found.items() if each.group == "deterministic"}
-    plates = {name: plates_of(rows.deterministic[name]) for name in sites}
-    about["deterministic"] = datatree.by_draw(draws.per_draw(sites), replace(labels, plates=plates))
-    return renamed({name: rows.labelled(group) for name, group in about.items()})
-
-
-def _all_rows(
-    draws: Drawn,
-    rows: Rows,
-    chunk_size: int | None,
-    labels: Labels,
-    densities: Sequence[LogDensity],
-    kept: Kept,
-) -> dict[str, xr.Dataset]:
-    """Return the groups about rows in memory, under their names for new data."""
-    if not kept.has_any(*ROW_GROUPS):
-        return {}
-    for group, variables in rows.variables(draws.posterior.density).items():
-        refuse_unknown(kept, group, variables)
-    about = row_groups(draws, rows, chunk_size, labels, densities, kept)
-    nodes = {name: node for name, node in rows.deterministic.items() if kept.has("deterministic", name)}
-    values, plates = deterministics(draws, rows.data, nodes)
-    wanted = {name: array for name, array in values.items() if name in nodes}
-    if kept.has_any("discrete", "discrete_probs"):
-        found = discrete_groups(draws.posterior.density, draws.theta, rows.data, draws.seed, labels)
-        about |= {name: rows.labelled(kept.of(name, group)) for name, group in found.items()}
-    about["deterministic"] = rows.labelled(datatree.by_draw(wanted, replace(labels, plates=plates)))
-    return renamed(about)
 
 
 def _attributes(draws: Drawn, densities: Sequence[LogDensity]) -> dict[str, str | int | float]:

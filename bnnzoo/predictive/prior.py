@@ -14,7 +14,7 @@ from bnnzoo.core.posterior import Draws, FitInfo
 from bnnzoo.core.reading import read_model
 from bnnzoo.core.settings import Count, Seed, check_argument
 from bnnzoo.core.turns import one_at_a_time
-from bnnzoo.core.types import Model
+from bnnzoo.core.types import Model, Whole
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.labels import Coords, Dims, Labels
 from bnnzoo.predictive.latent import Drawn, latent_groups
@@ -38,7 +38,7 @@ def prior_predictive(
     model: Model,
     *data: Any,
     num_draws: int = 500,
-    seed: int = 0,
+    seed: Whole = 0,
     weights: bool | Literal["auto"] = "auto",
     dtype: torch.dtype | None = None,
     dims: Dims | None = None,
@@ -107,7 +107,7 @@ def prior_predictive(
     rows = Rows.of(predictive_density(density, "prior"), draws.flat[0], data)
     found = _groups(draws, rows, weights, labels)
     wanted = {name: found[old] for old, name in _PRIOR_NAMES.items() if old in found}
-    return datatree.from_groups(labels.applied(wanted), datatree.fit_attributes(draws.posterior.info, seed))
+    return datatree.from_groups(labels.applied(wanted), datatree.fit_attributes(draws.posterior.info, draws.seed))
 
 
 def beside_posterior(

@@ -6,6 +6,8 @@ Discrete latent sites are summed out of the density, and drawn afterwards. A mix
 write them.
 """
 
+import sys
+
 import matplotlib.pyplot as plt
 import pyro
 import pyro.distributions as dist
@@ -46,7 +48,11 @@ print(bz.diagnostics.loo(tree))
 # of the data.
 
 steps = 60
-states = (torch.arange(steps) // 15) % 2
+# sphinx_gallery_start_ignore
+if "--smoke" in sys.argv:  # a shorter series, for the tests
+    steps = 12
+# sphinx_gallery_end_ignore
+states = (torch.arange(steps) // (steps // 4)) % 2
 series = 2.0 * states + 0.7 * torch.randn(steps, generator=generator)
 
 

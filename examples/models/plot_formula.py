@@ -6,6 +6,8 @@ A day with a data frame: a trial in twelve clinics, in which the response to a d
 effect that varies among clinics and a spline; the answer is a comparison with its interval.
 """
 
+import sys
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -40,7 +42,12 @@ print(model.priors["prior"])
 # %%
 # Any method fits it.
 
-posterior = bz.fit(model, bz.NUTS(), frame, seed=0, progress=False)
+method = bz.NUTS()
+# sphinx_gallery_start_ignore
+if "--smoke" in sys.argv:  # smaller settings, for the tests
+    method = bz.NUTS(num_chains=2, num_warmup=200, num_draws=100)
+# sphinx_gallery_end_ignore
+posterior = bz.fit(model, method, frame, seed=0, progress=False)
 print(posterior)
 
 # %%

@@ -29,7 +29,7 @@ from bnnzoo.core.sites import ModelError, is_subsample
 from bnnzoo.core.stored import Owner
 from bnnzoo.core.streamed import num_held
 from bnnzoo.core.surroundings import alone
-from bnnzoo.core.types import Model
+from bnnzoo.core.types import Model, Whole
 from bnnzoo.inference.optimise.batches import batches_of
 from bnnzoo.inference.optimise.observers import StepProgress
 from bnnzoo.inference.optimise.streams import MemberStreams
@@ -58,7 +58,7 @@ class GuidePosterior(StoredPosterior):
     guide: Guide
     params: Any
 
-    def draws(self, num_draws: int | None = None, seed: int | None = None) -> Tensor:
+    def draws(self, num_draws: int | None = None, seed: Whole | None = None) -> Tensor:
         """Return independent draws ``[1, S, P]``; the same for the same seed, which is the fit's by default."""
         with isolated(self.info.seed if seed is None else seed, self.density.device), self._store(), torch.no_grad():
             return torch.stack([self._draw() for _ in range(num_draws or DEFAULT_DRAWS)])[None]

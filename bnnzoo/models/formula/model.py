@@ -5,7 +5,7 @@ import linecache
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import pandas as pd
 import pyro
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.conversion import DataError
+from bnnzoo.core.described import Described
 from bnnzoo.models import likelihoods
 from bnnzoo.models.formula.frames import as_frame, is_frame
 from bnnzoo.models.formula.groups import at_levels
@@ -61,7 +62,7 @@ NAMESPACE: dict[str, Any] = {
 
 
 @dataclass(eq=False, repr=False)
-class Formula:
+class Formula(Described):
     """The Pyro model of a formula; made by `formula`.
 
     It is called with a frame, or with the arguments into which a frame is encoded. ``print(model)`` shows it as code.
@@ -92,11 +93,11 @@ class Formula:
     sites: tuple[Site, ...]
     encoders: tuple[Encoder, ...]
     constants: Mapping[str, Any]
-    dims: Mapping[str, tuple[str, ...]]
+    dims: Mapping[str, tuple[str, ...]] = field()
     coords: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
-    observes: ClassVar[str] = "y"
-    """Name of the site without whose observation a fit is a mistake."""
+    observes = "y"
+    takes_frames = True
 
     def __call__(self, *arguments: Any, **named: Any) -> Tensor:
         """Run the model on a frame, or on the arguments that a frame is encoded into."""
@@ -140,7 +141,7 @@ class Formula:
         return inspect.signature(self.function)
 
     @property
-    def hidden(self) -> frozenset[str]:
+    def auxiliary(self) -> frozenset[str]:  # type: ignore[override]
         """Latent sites that only serve to compute others."""
         return frozenset(site.name for site in self.sites if site.hidden)
 
