@@ -281,7 +281,7 @@ def _run(
         )
         write_or_rescue(comparison, folder, out)
     show(comparison, console)
-    tables = ["predictions.csv", "effects.csv", *(["splits.csv"] if comparison.repeats else [])]
+    tables = ["predictions.csv", "effects.csv", "verdicts.json", *(["splits.csv"] if comparison.repeats else [])]
     files = ", ".join(["report.html", *tables, *(f"{name}.nc" for name in methods)])
     console.print(f"\nWritten to [bold]{out}[/bold]: {files}", highlight=False, soft_wrap=True)
 

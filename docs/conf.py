@@ -35,7 +35,7 @@ html_static_path = ["_static"]
 mathjax_path = "mathjax/tex-chtml.js"  # MathJax 3.2.2, Apache-2.0: formulas display without a network
 html_theme = "pydata_sphinx_theme"
 html_title = "bnnzoo"
-html_search_scorer = "_static/scorer.js"
+html_search_scorer = str(Path(__file__).parent / "_static" / "scorer.js")
 html_theme_options = {
     "navigation_with_keys": False,
     "header_links_before_dropdown": 7,

@@ -61,6 +61,7 @@ def test_compare_writes_a_report_and_trees_that_arviz_reads(table, tmp_path):
         "mfvi.nc",
         "predictions.csv",
         "report.html",
+        "verdicts.json",
     ]
     assert "data.csv" in (out / "report.html").read_text()
     with xr.open_datatree(out / "mfvi.nc", engine="h5netcdf") as tree:

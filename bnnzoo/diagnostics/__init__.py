@@ -9,10 +9,13 @@ from bnnzoo.diagnostics.modes import function_modes
 from bnnzoo.diagnostics.pareto import PoorApproximationWarning, psis, psis_resample
 from bnnzoo.diagnostics.prior_functions import prior_functions
 from bnnzoo.diagnostics.symmetry import canonical_weights, match_weights, weight_rhat
+from bnnzoo.diagnostics.verdicts import Finding, Verdict, verdicts
 
 __all__ = [
+    "Finding",
     "PoorApproximationWarning",
     "UnreliableLooWarning",
+    "Verdict",
     "canonical_weights",
     "compare_posteriors",
     "convergence",
@@ -25,5 +28,6 @@ __all__ = [
     "prior_functions",
     "psis",
     "psis_resample",
+    "verdicts",
     "weight_rhat",
 ]

@@ -8,6 +8,7 @@ import xarray as xr
 from bnnzoo.diagnostics import convergence, function_values
 from bnnzoo.diagnostics.same_rows import refuse_other_rows
 from bnnzoo.labelled import class_indices
+from bnnzoo.reporting.against_reference import against_reference
 from bnnzoo.reporting.reading import held_out_of, is_of_new_rows, normalised, site_of, training_of
 from bnnzoo.reporting.results import Fitted, TreeResults
 from bnnzoo.reporting.scores import CLASSIFICATION, REGRESSION, Score, can_be_drawn
@@ -55,7 +56,9 @@ def gather(trees: Mapping[str, xr.DataTree], train: Mapping[str, xr.DataTree], s
     ]
     rows = "training" if is_training else "new"
     target = next((name for name in sites.values() if name), "y")
-    return TreeResults(tuple(fitted), scores, target, classes, rows, notes=tuple(notes))
+    return TreeResults(
+        tuple(fitted), scores, target, classes, rows, notes=tuple(notes), verdicts=against_reference(fitted)
+    )
 
 
 def some_rows(tree: xr.DataTree) -> xr.DataTree:

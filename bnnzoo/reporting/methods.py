@@ -13,8 +13,10 @@ from bnnzoo import models
 from bnnzoo.core.method import Method
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.types import Model
+from bnnzoo.diagnostics.verdicts import Verdict
 from bnnzoo.inference.fit import fit
 from bnnzoo.predictive import datatree, posterior_predictive, predict
+from bnnzoo.reporting.against_reference import against_reference
 from bnnzoo.reporting.baselines import baselines
 from bnnzoo.reporting.choices import LIKELIHOODS, Shifted, prior_named
 from bnnzoo.reporting.effects import effects_of
@@ -52,6 +54,8 @@ class Comparison:
         Name of the likelihood.
     repeats : tuple of Repeat
         Scores of all splits if there are several, this one first.
+    verdicts : tuple of Verdict
+        On each method but the first.
     """
 
     table: Table
@@ -63,6 +67,7 @@ class Comparison:
     baselines: tuple[Baseline, ...] = ()
     likelihood: str = "gaussian"
     repeats: tuple[Repeat, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
     rows: ClassVar[str] = "held-out"
 
     @property
@@ -164,10 +169,11 @@ def compare(
     repeats = [Repeat.of(seed, table, [*fitted, *simple])]
     for number, other in enumerate(others, 1):
         announce(f"split {number + 1}")
-        found = _scores_of(other, methods, num_hidden, name, prior, seed + number, progress)
-        repeats.append(Repeat(seed + number, len(other.y_train), len(other.y_test), found))
+        of_split = _scores_of(other, methods, num_hidden, name, prior, seed + number, progress)
+        repeats.append(Repeat(seed + number, len(other.y_train), len(other.y_test), of_split))
     kept = tuple(repeats) if len(repeats) > 1 else ()
-    return Comparison(table, source, description, seed, tuple(fitted), scores, simple, name, kept)
+    found = against_reference(fitted)
+    return Comparison(table, source, description, seed, tuple(fitted), scores, simple, name, kept, found)
 
 
 def _scores_of(

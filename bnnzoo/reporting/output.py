@@ -1,5 +1,6 @@
 """Results on disk: a complete folder, or nothing."""
 
+import json
 import os
 import shutil
 import tempfile
@@ -107,9 +108,10 @@ def write_or_rescue(comparison: Comparison, folder: Path, out: Path) -> None:
 
 
 def write(comparison: Comparison, folder: Path) -> None:
-    """Write ``report.html``, ``predictions.csv``, ``effects.csv`` and one netCDF file per method into a folder.
+    """Write a comparison into a folder: a page, tables and trees.
 
-    With several splits there is also ``splits.csv``.
+    They are ``report.html``, ``predictions.csv``, ``effects.csv``, ``verdicts.json`` and one netCDF file per method; with several
+    splits also ``splits.csv``.
 
     Parameters
     ----------
@@ -125,6 +127,10 @@ def write(comparison: Comparison, folder: Path) -> None:
     for name, frame in frames.items():
         with whole_file(folder / f"{name}.csv") as partial:
             without_formulas(frame).to_csv(partial, index=False)
+    with whole_file(folder / "verdicts.json") as partial:
+        partial.write_text(
+            json.dumps([each.to_dict() for each in comparison.verdicts], indent=1) + "\n", encoding="utf-8"
+        )
     page = render(comparison)
     with whole_file(folder / "report.html") as partial:
         partial.write_text(page, encoding="utf-8")

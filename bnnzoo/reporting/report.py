@@ -6,13 +6,26 @@ from pathlib import Path
 import xarray as xr
 
 from bnnzoo.core.posterior import Posterior
+from bnnzoo.diagnostics.verdicts import Verdict
 from bnnzoo.engine.files import whole_file
 from bnnzoo.labelled import refuse_no_trees
 from bnnzoo.reporting.arguments import refuse_bad_reference, refuse_unwritable
 from bnnzoo.reporting.gather import gather
 from bnnzoo.reporting.tree_page import tree_page
 
-__all__ = ["report"]
+__all__ = ["Report", "report"]
+
+
+class Report(Path):
+    """The file of a report, with what it says.
+
+    Attributes
+    ----------
+    verdicts : tuple of Verdict
+        On each method but the reference.
+    """
+
+    verdicts: tuple[Verdict, ...] = ()
 
 
 def report(
@@ -26,7 +39,7 @@ def report(
     site: str | None = None,
     title: str = "",
     description: str = "",
-) -> Path:
+) -> Report:
     """Write a report of one or several methods that predict the same rows: one HTML file that needs no network.
 
     It shows what the groups of the trees allow, and says in one sentence for each tree what is missing: data, methods with
@@ -57,8 +70,8 @@ def report(
 
     Returns
     -------
-    Path
-        Of the file.
+    Report
+        The file, a path; its ``verdicts`` are those of :func:`bnnzoo.diagnostics.verdicts`.
 
     Raises
     ------
@@ -89,7 +102,9 @@ def report(
     page = tree_page(results, posterior, named, head, description).html()
     with whole_file(target) as partial:
         partial.write_text(page, encoding="utf-8")
-    return target
+    written = Report(target)
+    written.verdicts = results.verdicts
+    return written
 
 
 def _refuse_bad_companions(

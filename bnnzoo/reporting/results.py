@@ -6,6 +6,7 @@ from typing import Protocol, runtime_checkable
 
 import xarray as xr
 
+from bnnzoo.diagnostics.verdicts import Verdict
 from bnnzoo.reporting.effects import Effect
 from bnnzoo.reporting.scores import Score
 
@@ -97,6 +98,8 @@ class Results(Protocol):
     def classes(self) -> tuple[str, ...]: ...
     @property
     def rows(self) -> str: ...
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,8 @@ class TreeResults:
         See :class:`Results`.
     notes : tuple of str
         What was left out or replaced, one sentence each.
+    verdicts : tuple of Verdict
+        On each method but the first.
     """
 
     fitted: tuple[Fitted, ...]
@@ -118,3 +123,4 @@ class TreeResults:
     rows: str
     baselines: tuple[Baseline, ...] = ()
     notes: tuple[str, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()

@@ -86,7 +86,7 @@ def findings(comparison: Comparison) -> list[str]:
     """Return a summary of the results in a few sentences, with their limitations."""
     skewed = _skewed_target(comparison.table) if LIKELIHOODS[comparison.likelihood].support == "real" else []
     of_scores = repeat_findings(comparison.repeats) or differences(comparison)
-    sentences = [*of_scores, *skewed]
+    sentences = [*(each.paragraph(score=False) for each in comparison.verdicts), *of_scores, *skewed]
     sentences += [text for fitted in comparison.fitted if (text := warning(fitted, command=True))]
     num_rows = len(comparison.table.y_test)
     if not comparison.repeats:

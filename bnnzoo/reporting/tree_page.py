@@ -84,7 +84,7 @@ def _facts(results: TreeResults) -> tuple[tuple[str, str], ...]:
 
 
 def _findings(results: TreeResults) -> tuple[str, ...]:
-    sentences = differences(results)
+    sentences = [*(each.paragraph(score=False) for each in results.verdicts), *differences(results)]
     sentences += [text for one in results.fitted if (text := warning(one))]
     if results.rows == "training":
         sentences.append(

@@ -58,3 +58,9 @@ for name in ("mean_difference", "log_sd_ratio", "wasserstein"):
         found = comparison.sel(model=method)
         print(f"{name:16} {method:14} {float(found[name].mean()):.3f}, limit {float(found[f'{name}_limit']):.3f}")
 plt.show()
+
+# %%
+# The same in words: where each method differs, in which direction, by how much, and what to do.
+
+for verdict in bz.diagnostics.verdicts(trees, reference="NUTS").values():
+    print(verdict)

@@ -40,15 +40,14 @@ def formula(
     formulaic: ``age + sex``, ``age * sex``, ``log(dose)``, ``C(site, contr.sum)``. Beside them stand
 
     - ``(1 + x | g)``: effects that vary among the levels of g, correlated; ``(x || g)`` without correlation, ``(1 | a/b)``
-    nested,
-      ``(1 | a:b)`` of combinations;
+      nested, ``(1 | a:b)`` of combinations;
     - ``s(x, k=10)``: a penalised cubic spline; ``gp(x, k=20, c=1.5)``: a Gaussian process;
     - ``nn(x1, x2, hidden=(20,))``: a Bayesian network, orthogonal to linear effects of its inputs in the same formula;
     - ``offset(log(time))``; ``mi(x)`` for a numeric covariate with missing values.
 
     The outcome is a column or a function of columns, ``cens(time, event)`` for event times, or ``y | weights(w)``. Further
-    formulas
-    are of parameters of the likelihood, as in ``"sigma ~ age"``, on the scale of their links, or of covariates in ``mi(x)``.
+    formulas are of parameters of the likelihood, as in ``"sigma ~ age"``, on the scale of their links, or of covariates in
+    ``mi(x)``.
 
     Coefficients and predictions are in the units of the data. Inside, columns are centred and coordinates have the scale of
     the data. Rows without an outcome are left out of a fit and can be predicted.

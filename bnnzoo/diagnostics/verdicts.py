@@ -1,0 +1,353 @@
+"""Verdicts in words on posteriors that are compared with a reference."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+from scipy.special import logsumexp
+
+from bnnzoo.diagnostics.contrasts import Contrast, contrast, lost_mode
+from bnnzoo.diagnostics.convergence import convergence
+from bnnzoo.diagnostics.function_space import function_values
+from bnnzoo.diagnostics.same_rows import refuse_other_rows
+from bnnzoo.labelled import SAMPLE_DIMS, refuse_no_trees, refuse_other_kind
+
+__all__ = ["Finding", "Verdict", "verdicts"]
+
+MAX_MARGINS = 60
+"""Entries of a site, and rows, that are compared; evenly spaced where there are more."""
+MAX_RHAT, MIN_ESS = 1.05, 100
+"""Of a reference that can be one."""
+MIN_DRAWS = 100
+"""Of both, over all chains: tails are quantiles at 1% and 99%."""
+MAX_NAMED = 3
+WORDS = {
+    "location": ("shifted upwards", "shifted downwards"),
+    "spread": ("too wide", "too narrow"),
+    "tails": ("long in the tails", "short in the tails"),
+}
+ADVICE = {
+    "mode": "Start from several points: MixtureOf, or NUTS with more chains.",
+    "spread": "Take a method that keeps the dependence between sites: FullRankVI, FlowVI or NUTS.",
+    "tails": "Correct the draws by importance weights (diagnostics.psis_resample), or take FlowVI or NUTS.",
+    "location": "Correct the draws by importance weights (diagnostics.psis_resample), or take FlowVI or NUTS.",
+    "chains": "Run the chains longer, and look at their divergences.",
+    "members": "Members are points and not draws from the posterior: judge them by their scores.",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One way in which draws differ from those of the reference.
+
+    Attributes
+    ----------
+    kind : {"mode", "spread", "tails", "location"}
+    where : str
+        The site, or the predictions, with the share of rows.
+    size : float
+        In units of the reference's scale for ``location``, logarithm of a ratio for ``spread`` and ``tails``, the share of the
+        reference's draws for ``mode``.
+    error : float
+        Monte Carlo standard error of ``size``; 0 for ``mode``.
+    sentence : str
+    """
+
+    kind: str
+    where: str
+    size: float
+    error: float
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a comparison says of one method, in words.
+
+    Attributes
+    ----------
+    method, reference : str
+    agrees : bool or None
+        None where nothing can be said.
+    findings : tuple of Finding
+        Gravest first.
+    score : str
+        Whether it matters for the log density of observations; empty if that is not known.
+    decision : str
+        Whether it matters for what is decided; empty if that is not known.
+    advice : str
+        What to do; empty if the method agrees.
+    """
+
+    method: str
+    reference: str
+    agrees: bool | None
+    findings: tuple[Finding, ...]
+    score: str
+    decision: str
+    advice: str
+    opening: str
+
+    def __str__(self) -> str:
+        """Return the verdict as a paragraph."""
+        return self.paragraph()
+
+    def paragraph(self, *, score: bool = True) -> str:
+        """Return the verdict as a paragraph, with or without what it says of the log density."""
+        scores = (self.score,) if score else ()
+        parts = (self.opening, *(each.sentence for each in self.findings), *scores, self.decision, self.advice)
+        return " ".join(part for part in parts if part)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what JSON can hold."""
+        return asdict(self) | {"text": str(self)}
+
+
+def verdicts(trees: Mapping[str, xr.DataTree], reference: str) -> dict[str, Verdict]:
+    """Say of each method whether it agrees with a reference, where not, in which direction, by how much, and what to do.
+
+    Margins of sites and of predictions are compared by their centre, the width of their central 68%, that of their central 98%,
+    and their modes. A difference is said if it is material (0.15 of the reference's scale, 10% in width, 15% in the tails) and
+    beyond Monte Carlo error; of equal posteriors one comparison in a thousand is told apart. Differences of margins are
+    all that is looked at: dependence between sites shows in predictions, not in sites.
+
+    Parameters
+    ----------
+    trees : mapping of str to DataTree
+        Predictions of each method for the same observations, from :func:`bnnzoo.predict` or
+        :func:`bnnzoo.posterior_predictive`, or posteriors alone.
+    reference : str
+        Key of the tree to compare with, such as long NUTS chains.
+
+    Returns
+    -------
+    dict of str to Verdict
+        Without the reference. ``print`` shows a paragraph, ``to_dict`` is for JSON.
+
+    Raises
+    ------
+    ValueError
+        If the reference is not among the trees, or rows differ.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> def tree(scale):
+    ...     mu = (("chain", "draw"), scale * rng.normal(size=(4, 500)))
+    ...     return xr.DataTree.from_dict({"posterior": xr.Dataset({"mu": mu})})
+    >>> print(verdicts({"nuts": tree(1.0), "mfvi": tree(0.6)}, "nuts")["mfvi"])
+    mfvi differs from nuts. mu is too narrow by 40% (Monte Carlo error 4%). Take a method that keeps the dependence between \
+sites: FullRankVI, FlowVI or NUTS.
+    """
+    refuse_no_trees("trees", trees)
+    refuse_other_kind(reference, str, "reference", "the name of one of the trees")
+    if reference not in trees:
+        raise ValueError(f"The reference {reference!r} is not one of the trees ({', '.join(trees)}).")
+    base = _margins(trees[reference])
+    doubt = _doubt(base, reference, trees[reference])
+    return {
+        name: _verdict(name, tree, reference, trees[reference], base, doubt)
+        for name, tree in trees.items()
+        if name != reference
+    }
+
+
+type Margins = dict[str, xr.DataArray]
+PREDICTIONS = "its predictions"
+
+
+def _margins(tree: xr.DataTree) -> Margins:
+    """Return what is compared: sites and predictions, as arrays whose first dims are chain and draw."""
+    found: Margins = {}
+    if "posterior" in tree.children:
+        sites = tree["posterior"].to_dataset().data_vars.items()
+        found = {str(key): each for key, each in sites if {*SAMPLE_DIMS} <= {*each.dims} and each.dtype.kind == "f"}
+    if "conditional" in tree.children and {"mean", "probs"} & {*tree["conditional"].data_vars}:
+        found[PREDICTIONS] = function_values(tree)
+    return {key: each.transpose(*SAMPLE_DIMS, ...) for key, each in found.items()}
+
+
+def _flat(values: xr.DataArray) -> np.ndarray[Any, Any]:
+    """Return draws ``[C, S, K]`` of evenly spaced entries."""
+    flat = values.to_numpy().astype(float).reshape(*values.shape[:2], -1)
+    return flat[..., _kept(flat.shape[-1])]
+
+
+def _kept(size: int) -> np.ndarray[Any, Any]:
+    return np.linspace(0, size - 1, min(size, MAX_MARGINS)).round().astype(int)
+
+
+def _doubt(base: Margins, reference: str, tree: xr.DataTree) -> str:
+    """Return why nothing can be held against a reference, empty if it can."""
+    for where, values in base.items():
+        count = values.sizes["chain"] * values.sizes["draw"]
+        if count < MIN_DRAWS:
+            return f"{reference} has {count} draws, too few to compare with (at least {MIN_DRAWS})"
+        if tree.attrs.get("sampling", "mcmc") != "mcmc" or values.sizes["draw"] < 4:
+            continue
+        found = convergence(xr.DataArray(_flat(values), dims=(*SAMPLE_DIMS, "entry")))
+        rhat, ess = float(found["rhat"].max()), float(found["ess_bulk"].min())
+        if rhat > MAX_RHAT or ess < MIN_ESS:
+            what = f"R-hat {rhat:.2f}" if rhat > MAX_RHAT else f"{ess:.0f} effective draws"
+            return f"{reference} itself has not converged ({what} for {where})"
+    return ""
+
+
+def _verdict(
+    name: str, tree: xr.DataTree, reference: str, base_tree: xr.DataTree, base: Margins, doubt: str
+) -> Verdict:
+    own = _margins(tree)
+    shared = [key for key in base if key in own and own[key].shape[2:] == base[key].shape[2:]]
+    if PREDICTIONS in base and PREDICTIONS in own:
+        refuse_other_rows(name, tree, own[PREDICTIONS], reference, base_tree, base[PREDICTIONS])
+    few = min((own[key].sizes["chain"] * own[key].sizes["draw"] for key in shared), default=0)
+    score, decision = _score(name, tree, reference, base_tree), _decision(own, base, shared, reference)
+    is_ensemble = tree.attrs.get("sampling") == "ensemble"
+    if doubt or few < MIN_DRAWS:
+        why = doubt or (
+            f"{name} has {few} draw{'s' * (few > 1)}" if shared else f"{name} and {reference} have no site in common"
+        )
+        advice = ADVICE["chains"] if doubt else ADVICE["members"] if is_ensemble else ""
+        return Verdict(name, reference, None, (), score, decision, advice, f"{name} cannot be judged: {why}.")
+    pairs = {key: (_flat(own[key]), _flat(base[key])) for key in shared}
+    count = sum(draws.shape[-1] + 1 for draws, _ in pairs.values())
+    found = [each for key, pair in pairs.items() for each in _findings(key, *pair, own[key], reference, count)]
+    found.sort(key=lambda each: (each.kind != "mode", -abs(each.size)))
+    if not found:
+        opening = f"{name} agrees with {reference}: no difference beyond Monte Carlo error."
+        return Verdict(name, reference, True, (), score, "", "", opening)
+    named, more = found[:MAX_NAMED], len(found) - MAX_NAMED
+    opening = f"{name} differs from {reference}" + (f", in {more} more ways than these:" if more > 0 else ".")
+    kind = "chains" if tree.attrs.get("sampling") == "mcmc" else "members" if is_ensemble else _gravest(found)
+    return Verdict(name, reference, False, tuple(named), score, decision, ADVICE[kind], opening)
+
+
+def _gravest(found: list[Finding]) -> str:
+    first = found[0]
+    return "tails" if first.kind == "spread" and first.size > 0 else first.kind
+
+
+def _findings(
+    key: str,
+    draws: np.ndarray[Any, Any],
+    base: np.ndarray[Any, Any],
+    values: xr.DataArray,
+    reference: str,
+    count: int,
+) -> list[Finding]:
+    """Return how one site, or the predictions, differ."""
+    is_rows = key == PREDICTIONS
+    names = [key] * draws.shape[-1] if is_rows else _names(key, values)
+    lost = [lost_mode(draws[..., k].ravel(), base[..., k].ravel()) for k in range(draws.shape[-1])]
+    found = []
+    places = [k for k, each in enumerate(lost) if each is not None]
+    if places:
+        k = max(places, key=lambda place: lost[place].share)  # type: ignore[union-attr]
+        mode = lost[k]
+        assert mode is not None
+        found.append(
+            Finding(
+                "mode",
+                names[k],
+                mode.share,
+                0.0,
+                f"{_sentence_case(names[k])} {'lack' if is_rows else 'lacks'} the mode near {mode.place:.3g}, which holds "
+                f"{100 * mode.share:.0f}% of {reference}'s draws.",
+            )
+        )
+    contrasts = contrast(draws, base, average=draws.shape[-1] > 1, num_margins=count)
+    for kind in () if places else WORDS:
+        if is_rows:
+            found.extend(_of_rows(kind, contrasts, values))
+        else:
+            beyond = np.flatnonzero(contrasts.beyond(kind)[: draws.shape[-1]])
+            found.extend(_finding(kind, names[k], contrasts, int(k)) for k in beyond)
+    return found
+
+
+def _of_rows(kind: str, contrasts: Contrast, values: xr.DataArray) -> list[Finding]:
+    """Return what rows have in common: the direction of most of those that differ, and their share."""
+    size, error = getattr(contrasts, kind), contrasts.errors[kind]
+    beyond = contrasts.beyond(kind)
+    rows = beyond[:-1] if len(beyond) > 1 else beyond
+    if rows.any():
+        places = np.flatnonzero(rows)
+        upwards = (size[places] > 0).mean() >= 0.5
+        alike = places[(size[places] > 0) == upwards]
+        share = len(alike) / len(rows)
+        where = "its predictions" if share > 0.95 else f"{100 * share:.0f}% of its predictions"
+        value, spread = float(np.median(size[alike])), float(np.median(error[alike]))
+        return [_words(kind, where, value, spread, plural=True)]
+    if len(beyond) > 1 and beyond[-1] and kind != "location":
+        return [_words(kind, "its predictions on average", float(size[-1]), float(error[-1]), plural=True)]
+    return []
+
+
+def _finding(kind: str, name: str, contrasts: Contrast, k: int) -> Finding:
+    return _words(kind, name, float(getattr(contrasts, kind)[k]), float(contrasts.errors[kind][k]), plural=False)
+
+
+def _words(kind: str, where: str, size: float, error: float, *, plural: bool) -> Finding:
+    above, below = WORDS[kind]
+    if kind == "location":
+        amount, floor = f"{abs(size):.2f} sd", f"{error:.2f}"
+    else:
+        amount, floor = f"{100 * abs(np.expm1(size)):.0f}%", f"{100 * error:.0f}%"
+    verb = "are" if plural else "is"
+    text = f"{_sentence_case(where)} {verb} {above if size > 0 else below} by {amount} (Monte Carlo error {floor})."
+    return Finding(kind, where, size, error, text)
+
+
+def _sentence_case(text: str) -> str:
+    return "Its" + text[3:] if text.startswith("its ") else text
+
+
+def _names(key: str, values: xr.DataArray) -> list[str]:
+    dims = values.dims[2:]
+    if not dims:
+        return [key]
+    labels = [values[dim].to_numpy() if dim in values.coords else np.arange(values.sizes[dim]) for dim in dims]
+    grid = np.stack([each.ravel() for each in np.meshgrid(*map(np.asarray, labels), indexing="ij")], -1)
+    return [f"{key}[{', '.join(map(str, row))}]" for row in grid[_kept(len(grid))]]
+
+
+def _score(name: str, tree: xr.DataTree, reference: str, base: xr.DataTree) -> str:
+    """Say whether the log densities of observations differ."""
+    group = "predictions_log_likelihood"
+    if not all(group in each.children for each in (tree, base)):
+        return ""
+    own, other = (_log_density(each[group].to_dataset()) for each in (tree, base))
+    if own.shape != other.shape or len(own) < 2:
+        return ""
+    gaps = own - other
+    gap, error = float(gaps.mean()), float(gaps.std(ddof=1) / np.sqrt(len(gaps)))
+    numbers = f"({gap:+.3f}, standard error {error:.3f}, {len(gaps)} observations)"
+    if not abs(gap) > 2 * error:
+        return f"It makes no clear difference to the log density of observations {numbers}."
+    return f"The log density of observations is {'higher' if gap > 0 else 'lower'} than under {reference} {numbers}."
+
+
+def _log_density(group: xr.Dataset) -> np.ndarray[Any, Any]:
+    values = next(iter(group.data_vars.values())).transpose(*SAMPLE_DIMS, ...).to_numpy()
+    flat = values.reshape(values.shape[0] * values.shape[1], -1)
+    found: np.ndarray[Any, Any] = logsumexp(flat, axis=0) - np.log(len(flat))
+    return found
+
+
+def _decision(own: Margins, base: Margins, shared: list[str], reference: str) -> str:
+    """Say of classes how often another one is the most probable."""
+    if PREDICTIONS not in shared or "class_id" not in own[PREDICTIONS].dims:
+        return ""
+    chosen = [_chosen(each[PREDICTIONS].mean(SAMPLE_DIMS)) for each in (own, base)]
+    share = float((chosen[0] != chosen[1]).mean())
+    if not share:
+        return f"The most probable class is {reference}'s in every row."
+    return f"The most probable class is another than {reference}'s in {100 * share:.1f}% of rows."
+
+
+def _chosen(probs: xr.DataArray) -> np.ndarray[Any, Any]:
+    values = probs.transpose(..., "class_id").to_numpy()
+    found: np.ndarray[Any, Any] = values[..., 0] > 0.5 if values.shape[-1] == 1 else values.argmax(-1)
+    return found

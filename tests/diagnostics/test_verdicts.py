@@ -1,0 +1,138 @@
+"""Verdicts in words: posteriors that were distorted on purpose get the right sentence, equal ones none."""
+
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from bnnzoo.diagnostics import verdicts
+
+ROWS = 12
+
+
+def draws_of(rng: np.random.Generator, kind: str, distorted: bool, shape=(4, 1000), phi: float = 0.4) -> np.ndarray:
+    """Return draws ``[C, S]`` of a margin from autocorrelated chains, as they should be or distorted in one way."""
+    noise = rng.normal(size=shape)
+    z = np.empty(shape)
+    z[:, 0] = noise[:, 0]
+    for i in range(1, shape[1]):
+        z[:, i] = phi * z[:, i - 1] + np.sqrt(1 - phi**2) * noise[:, i]
+    if kind == "mode":
+        apart = np.where(rng.random(shape) < (0.0 if distorted else rng.uniform(0.2, 0.5)), 3.5, -3.5)
+        return z + apart
+    if kind == "tails":
+        heavy = z / np.sqrt(rng.chisquare(3, shape) / 3)
+        return np.where(np.abs(heavy) > 2.2, rng.uniform(-2.2, 2.2, shape), heavy) if distorted else heavy
+    return {"narrow": 0.7 * z, "shift": z + 0.5, "same": z}[kind] if distorted else z
+
+
+def tree_of(rng: np.random.Generator, kind: str, distorted: bool, scale: float, *, iid: bool = False) -> xr.DataTree:
+    shape, phi = ((1, 1000), 0.0) if iid else ((4, 1000), 0.4)
+    mu, tau = (scale * draws_of(rng, each, distorted, shape, phi) for each in (kind, "same"))
+    x = np.linspace(-1.0, 1.0, ROWS)
+    groups = {
+        "posterior": xr.Dataset({"mu": (("chain", "draw"), mu), "tau": (("chain", "draw"), tau)}),
+        "conditional": xr.Dataset({"mean": (("chain", "draw", "obs_id"), mu[..., None] + tau[..., None] * x)}),
+    }
+    tree = xr.DataTree.from_dict(groups)
+    tree.attrs["sampling"] = "iid" if iid else "mcmc"
+    return tree
+
+
+SENTENCES = {
+    "narrow": "mu is too narrow by",
+    "shift": "mu is shifted upwards by",
+    "mode": "mu lacks the mode near 3",
+    "tails": "mu is short in the tails by",
+}
+
+
+def right_sentences(kind: str, number: int) -> int:
+    found = 0
+    for seed in range(number):
+        rng = np.random.default_rng([seed, *map(ord, kind)])
+        trees = {"nuts": tree_of(rng, kind, False, 1.0), "vi": tree_of(rng, kind, True, 1.0, iid=True)}
+        text = str(verdicts(trees, "nuts")["vi"])
+        found += SENTENCES[kind] in text and "tau" not in text
+    return found
+
+
+@pytest.mark.parametrize("kind", SENTENCES)
+def test_a_distortion_is_said(kind: str) -> None:
+    assert right_sentences(kind, 3) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", SENTENCES)
+def test_a_distortion_is_said_in_95_of_100(kind: str) -> None:
+    assert right_sentences(kind, 50) >= 48
+
+
+def test_equal_posteriors_are_not_told_apart() -> None:
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        kind = ("same", "mode", "tails")[seed % 3]
+        trees = {name: tree_of(rng, kind, False, 1.0, iid=name == "b") for name in ("a", "b")}
+        if kind == "mode":  # of one posterior, whose weights are random otherwise
+            trees["b"] = trees["a"]
+        found = verdicts(trees, "a")["b"]
+        assert found.agrees, str(found)
+        assert str(found) == "b agrees with a: no difference beyond Monte Carlo error."
+
+
+@pytest.mark.slow
+def test_of_200_equal_posteriors_at_most_a_few_are_told_apart() -> None:
+    told = 0
+    for seed in range(200):
+        rng = np.random.default_rng([seed, 1])
+        trees = {name: tree_of(rng, "same", False, 1.0, iid=name == "b") for name in ("a", "b")}
+        told += not verdicts(trees, "a")["b"].agrees
+    assert told <= 4  # 2 to be expected
+
+
+def test_a_reference_that_has_not_converged_is_no_reference() -> None:
+    rng = np.random.default_rng(0)
+    trees = {name: tree_of(rng, "same", False, 1.0) for name in ("nuts", "vi")}
+    trees["nuts"]["posterior"] = (
+        trees["nuts"]["posterior"]
+        .to_dataset()
+        .assign(mu=lambda group: group.mu + xr.DataArray([0.0, 0.0, 3.0, 3.0], dims="chain"))
+    )
+    found = verdicts(trees, "nuts")["vi"]
+    assert found.agrees is None
+    assert str(found).startswith("vi cannot be judged: nuts itself has not converged (R-hat 1.")
+    assert str(found).endswith("for mu). Run the chains longer, and look at their divergences.")
+
+
+def test_too_few_draws_and_unlike_sites_are_said() -> None:
+    rng = np.random.default_rng(0)
+    tree = tree_of(rng, "same", False, 1.0)
+    few = tree.isel(chain=[0], draw=slice(20))
+    assert str(verdicts({"a": tree, "b": few}, "a")["b"]) == "b cannot be judged: b has 20 draws."
+    other = xr.DataTree.from_dict({"posterior": tree["posterior"].to_dataset().rename(mu="nu")[["nu"]]})
+    assert str(verdicts({"a": tree, "b": other}, "a")["b"]) == "b cannot be judged: b and a have no site in common."
+    with pytest.raises(ValueError, match=r"^The reference 'c' is not one of the trees \(a, b\)\.$"):
+        verdicts({"a": tree, "b": tree}, "c")
+
+
+def test_scores_and_decisions_are_weighed() -> None:
+    rng = np.random.default_rng(0)
+
+    def tree(sharpness: float, level: float) -> xr.DataTree:
+        odds = sharpness * np.linspace(-2, 2, 40) + 0.1 * rng.normal(size=(4, 100, 40))
+        p = 1 / (1 + np.exp(-odds))
+        probs = xr.DataArray(np.stack([1 - p, p], -1), dims=("chain", "draw", "obs_id", "class_id"))
+        logs = xr.DataArray(level + 0.01 * rng.normal(size=(4, 100, 40)), dims=("chain", "draw", "obs_id"))
+        groups = {"conditional": xr.Dataset({"probs": probs}), "predictions_log_likelihood": xr.Dataset({"y": logs})}
+        return xr.DataTree.from_dict(groups)
+
+    found = verdicts({"a": tree(1.0, -0.5), "b": tree(3.0, -0.7), "c": tree(1.0, -0.5)}, "a")
+    assert "its predictions" in str(found["b"]).lower()
+    assert "The log density of observations is lower than under a (-0.200, standard error 0.000, 40" in found["b"].score
+    assert found["b"].decision == "The most probable class is a's in every row."
+    assert (
+        found["c"].score.startswith("It makes no clear difference")
+        or abs(float(found["c"].score.split("(")[1][:6])) < 0.01
+    )
+    assert json.loads(json.dumps(found["b"].to_dict()))["text"] == str(found["b"])
