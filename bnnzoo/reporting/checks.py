@@ -10,7 +10,7 @@ from arviz_stats.utils import ELPDData
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from bnnzoo.diagnostics import loo
-from bnnzoo.reporting.blocks import Grid
+from bnnzoo.reporting.blocks import Cell, Grid
 from bnnzoo.reporting.results import Fitted, Results
 from bnnzoo.reporting.scores import class_probabilities, observed
 
@@ -68,19 +68,19 @@ def loo_grid(results: Results) -> Grid | None:
     unreliable = {name: int((~(result.pareto_k <= GOOD_K)).sum()) for name, result in usable.items()}
     reliable = [name for name, result in usable.items() if unreliable[name] <= MAX_BAD * result.pareto_k.size]
     best = max(reliable, key=lambda name: usable[name].elpd, default=None)
-    rows = []
-    for name, result in found.items():
+    rows: list[tuple[str | Cell, ...]] = []
+    for name, result in sorted(found.items(), key=lambda each: each[0] not in reliable):
         if isinstance(result, str):
             rows.append((name, *["–"] * 4, result))
             continue
         difference = _difference(usable[best], result) if best and name in reliable else "unreliable"
         bad = f"{unreliable[name]} of {result.pareto_k.size}"
-        cells = f"{result.elpd:.1f}", f"{result.se:.1f}", f"{result.p:.1f}"
+        cells = (f"{result.elpd:.1f}", f"{result.se:.1f}", f"{result.p:.1f}") if name in reliable else ("–",) * 3
         rows.append((name, *cells, "best" if name == best else difference, bad))
     note = (
         "Expected log predictive density of the training data, each observation predicted without itself (PSIS-LOO), as by "
-        f"bnnzoo.diagnostics.loo. Where Pareto k is above {GOOD_K} for more than a few observations, the estimate is unreliable, "
-        "and the held-out scores are to be trusted."
+        f"bnnzoo.diagnostics.loo. Where Pareto k is above {GOOD_K} for more than a few observations, the estimate is unreliable "
+        "and not shown: look at held-out scores, or use bnnzoo.validation.kfold."
     )
     columns = (
         "method",

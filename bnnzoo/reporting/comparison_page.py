@@ -39,9 +39,9 @@ def render(comparison: Comparison) -> str:
     """
     table = comparison.table
     sections = (
+        Section("Findings", (Sentences(tuple(findings(comparison))),)),
         Section("Scores of held-out predictions", (score_grid(comparison),)),
         *_repeated(comparison),
-        Section("Findings", (Sentences(tuple(findings(comparison))),)),
         *(Section(grid.title, (grid,)) for grid in (loo_grid(comparison), sampler_grid(comparison)) if grid),
         *_by_class(comparison),
         *(Section(each.title, (each,)) for each in (*pictures(comparison), *effect_pictures(comparison))),

@@ -47,7 +47,7 @@ def plot_distances(results: Results, found: xr.Dataset) -> Figure:
             axes.plot(np.nanmean(values), place, "o", color=colour[name], markersize=8)
             axes.plot(np.nanmean(floor), place, "|", color=INK, markersize=16, markeredgewidth=2)
             limit = float(found[f"{distance}_limit"].sel(model=name))
-            axes.hlines(place, np.nanmean(floor), limit, color=INK, linewidth=1, linestyle=":")
+            axes.plot(limit, place, "x", color=INK, markersize=8, markeredgewidth=1.5)
         axes.set_yticks(range(len(others)), others if axes is panels[0] or is_narrow() else [""] * len(others))
         axes.set(ylim=(len(others) - 0.4, -0.6), xlim=(0, None))
         axes.grid(visible=False, axis="y")

@@ -144,13 +144,15 @@ def distance_grid(found: xr.Dataset) -> Grid:
             )
             for name in names
         ]
-        rows.append((str(model), *cells))
+        ratio = [f"{float(own['sd_ratio'].mean()):.2f}"] if "sd_ratio" in own else []
+        rows.append((str(model), *cells, *ratio))
     note = (
         f"Means over at most two hundred rows, of the distance from {found.attrs['reference']} and of its Monte Carlo floor: the "
         "distance between two halves of the reference. Distances are marked if they are above their limit, which 95% of "
         "mean distances between equal distributions do not exceed."
     )
-    return Grid("", note, ("method", *(TITLES.get(name, name) for name in names)), tuple(rows))
+    ratio = ["sd over that of the reference"] if "sd_ratio" in found else []
+    return Grid("", note, ("method", *(TITLES.get(name, name) for name in names), *ratio), tuple(rows))
 
 
 def _is_far(own: xr.Dataset, name: str) -> bool:

@@ -29,9 +29,9 @@ MAX_CLASSES = 6  # whose probabilities are plotted against the inputs
 
 _DISTANCES = (
     "Distance of each method's predictions from those of the first method: mean (dot) and interquartile range (band) over "
-    "observations. The black tick is the same distance between two halves of the reference, its Monte Carlo floor. The dotted "
-    "line ends at the limit that 95% of mean distances between equal distributions do not exceed: a dot to its left is no "
-    "evidence of a difference."
+    "observations. The black tick is the same distance between two halves of the reference, its Monte Carlo floor. The "
+    "cross is the limit that 95% of mean distances between equal distributions do not exceed: a dot to the left of its cross "
+    "is no evidence of a difference."
 )
 _REPLICATES = (
     "Targets of the training data, and data of the same size drawn from the fitted model. Systematic differences, such as "

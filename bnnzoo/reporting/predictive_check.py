@@ -1,5 +1,7 @@
 """Figure that compares the training data with data drawn from the fitted model."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -22,12 +24,13 @@ def plot_predictive_check(results: Results) -> Figure:
     replicated = [fitted for fitted in results.fitted if _is_replicated(fitted)]
     figure, panels = new_figure(len(replicated), share=True)
     colour = colours(f.name for f in results.fitted)
-    for axes, fitted in zip(panels, replicated, strict=True):
-        y, replicates = _data(fitted)
-        if results.classes:
+    data = [_data(fitted) for fitted in replicated]
+    edges = None if results.classes else _edges(data)
+    for axes, fitted, (y, replicates) in zip(panels, replicated, data, strict=True):
+        if edges is None:
             _counts(axes, y, replicates, results.classes, colour[fitted.name])
         else:
-            _histograms(axes, y, replicates, colour[fitted.name])
+            _histograms(axes, y, replicates, edges, colour[fitted.name])
         clean(axes, fitted.name, results.target)
     panels[0].set_ylabel("observations")
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
@@ -47,9 +50,13 @@ def _data(fitted: Fitted) -> tuple[np.ndarray, np.ndarray]:
     return y.to_numpy().ravel()[seen], chosen[:, seen]
 
 
-def _histograms(axes: Axes, y: np.ndarray, replicates: np.ndarray, colour: str) -> None:
-    low, high = np.quantile(replicates, [0.002, 0.998])
-    edges = np.linspace(min(low, y.min()), max(high, y.max()), 31)
+def _edges(data: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """Return bins for all methods, so that the data look alike beside each."""
+    ends = [np.quantile(replicates, [0.002, 0.998]) for _, replicates in data] + [[y.min(), y.max()] for y, _ in data]
+    return np.linspace(min(low for low, _ in ends), max(high for _, high in ends), 31)
+
+
+def _histograms(axes: Axes, y: np.ndarray, replicates: np.ndarray, edges: np.ndarray, colour: str) -> None:
     for i, values in enumerate(replicates):
         label = "replicates of the fitted model" if i == 0 else None
         axes.stairs(np.histogram(values, edges)[0], edges, color=colour, alpha=0.18, linewidth=0.8, label=label)

@@ -88,7 +88,7 @@ def test_of_200_equal_posteriors_at_most_a_few_are_told_apart() -> None:
         rng = np.random.default_rng([seed, 1])
         trees = {name: tree_of(rng, "same", False, 1.0, iid=name == "b") for name in ("a", "b")}
         told += not verdicts(trees, "a")["b"].agrees
-    assert told <= 4  # 2 to be expected
+    assert told <= 1  # 0.2 to be expected
 
 
 def test_a_reference_that_has_not_converged_is_no_reference() -> None:
