@@ -44,8 +44,8 @@ def run(kind: str, rows: str, draws: str, classes: str) -> None:
 
     torch.set_default_dtype(torch.float32)
     rng, num_rows, num_draws, num_classes = np.random.default_rng(0), int(rows), int(draws), int(classes)
-    likelihood = bz.likelihoods.categorical(num_classes) if num_classes > 1 else bz.likelihoods.gaussian()
-    network = bz.models.mlp(8, WEIGHTS if kind == "weights" else (16,))
+    likelihood = bz.likelihoods.categorical() if num_classes > 1 else bz.likelihoods.gaussian()
+    network = bz.models.mlp(8, WEIGHTS if kind == "weights" else (16,), num_classes)
     model = bz.models.supervised(network, bz.priors.fan_in(2.0), likelihood)
     x = rng.normal(size=(num_classes + 20, 8)).astype("f")
     y = np.arange(len(x)) % num_classes if num_classes > 1 else np.sin(x[:, 0])

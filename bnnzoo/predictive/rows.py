@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 import xarray as xr
 from torch import Tensor
 
@@ -13,7 +12,7 @@ from bnnzoo.core.codes import refusing_negative_codes
 from bnnzoo.core.conditioned import PredictiveDensity
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.gaps import SEEN, has_gaps
-from bnnzoo.core.minibatch import as_tensors, select
+from bnnzoo.core.minibatch import as_tensors
 from bnnzoo.core.misfits import explaining_misfits, refuse_no_rows
 from bnnzoo.core.outcomes import not_observed
 from bnnzoo.core.reading import conformed
@@ -31,10 +30,6 @@ from bnnzoo.predictive.random_blocks import RANDOM_ROWS, draw_blocks, evaluate_r
 from bnnzoo.predictive.row_functions import RowFunctions
 
 __all__ = ["Rows", "as_fitted", "as_groups", "new_data", "row_groups"]
-
-
-FEW_ROWS = 64
-"""Rows by which the size of a tree is known."""
 
 FEW_DRAWS = 64
 """Draws whose factors are evaluated together."""
@@ -142,8 +137,7 @@ def row_groups(
     density = draws.posterior.density
     if not density.observed:
         return _by_factors(draws, rows, labels)
-    if kept is EVERYTHING:
-        _refuse_beyond_memory(len(draws.flat), rows, densities[0] if densities else density, draws.flat[0])
+    _refuse_beyond_memory(draws.flat, rows, kept, len(density.observed))
     functions = [RowFunctions.of(each, rows.observed, kept) for each in densities or (density,)]
     if len(functions) == 1:
         found = _evaluated(functions[0], draws.flat, rows, draws.seed, chunk_size)
@@ -152,17 +146,15 @@ def row_groups(
     return {name: rows.labelled(group) for name, group in as_groups(draws, rows, found, labels, kept).items()}
 
 
-def _refuse_beyond_memory(num_draws: int, rows: Rows, density: LogDensity, theta: Tensor) -> None:
+def _refuse_beyond_memory(theta: Tensor, rows: Rows, kept: Kept, num_sites: int) -> None:
     """Refuse what does not fit: an outcome for each draw, its moments, class probabilities among them, and its log density."""
-    few = select(rows.data, slice(0, FEW_ROWS), rows.num_rows) if rows.splits else rows.data
-    with torch.no_grad():
-        moments = density.conditional(theta, *few).values()
-    share = rows.num_rows / min(rows.num_rows, FEW_ROWS) if rows.splits else 1.0
-    numbers = share * sum(each.numel() for each in moments)
-    numbers += float(rows.num_rows) * (len(density.observed) + len(rows.observed))
+    groups = {name: "conditional" if name in rows.moments else "log_likelihood" for name in rows.whole}
+    num_bytes = sum(rows.whole[name].nbytes for name, group in groups.items() if kept.has_any(group))
+    if kept.has_any("posterior_predictive"):
+        num_bytes += rows.num_rows * num_sites * theta.element_size()
     refuse_beyond_memory(
-        float(num_draws) * numbers * theta.element_size(),
-        f"{num_draws} draws x {rows.num_rows} rows",
+        float(len(theta)) * num_bytes,
+        f"{len(theta)} draws x {rows.num_rows} rows",
         "Choose a smaller num_draws, write the tree to disk with predict(..., store='run.zarr'), or predict some of the rows "
         "at a time with measure_predictions",
     )
