@@ -47,7 +47,7 @@ class Prediction:
     def __init__(self, draws: Drawn, raw: Data, densities: Sequence[LogDensity], kept: Kept, labels: Labels) -> None:
         density = rows_density(draws.posterior, tuple(densities))
         self._draws, self._densities, self._kept, self._labels = draws, densities, kept, labels
-        self._many = ManyRows.of(density, draws.flat[0], raw) if density.observed else None
+        self._many = ManyRows.of(density, draws.flat, raw) if density.observed else None
         for group, variables in (self._many.head.variables(density) if self._many else {}).items():
             refuse_unknown(kept, group, variables)
 

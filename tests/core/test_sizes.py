@@ -26,7 +26,9 @@ def test_a_container_has_what_its_limit_leaves(
     for name, text in ((limit, "20000000\n"), (usage, "15000000\n"), ("memory.stat", f"anon 1\n{cached} 3000000\n")):
         (own / name).write_text(text)
     assert free_memory() == 8_000_000
-    with pytest.raises(ValueError, match=r"^Two arrays take 0\.01 GB, but this machine has 0\.008 GB free\. Do less\.$"):
+    with pytest.raises(
+        ValueError, match=r"^Two arrays take 0\.01 GB, but this machine has 0\.008 GB free\. Do less\.$"
+    ):
         refuse_beyond_memory(1e7, "Two arrays", "Do less")
     (own / limit).write_text("max\n")
     assert free_memory() > 2**24
