@@ -2,8 +2,8 @@
 
 Run: python -m benchmarks.memory      (needs zarr, and 6 GiB of disk)
 
-Every case is a process of its own that has predicted a few rows before: what the call adds to its memory is compared with the tree
-that it returns, and the whole peak, with Python and all libraries, with what a store may take.
+Every case is a process of its own that has predicted a few rows before. What the call adds to its memory is compared with the
+tree that it returns, and the whole peak, with Python and all libraries, with what a store may take.
 """
 
 import json
