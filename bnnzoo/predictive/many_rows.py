@@ -27,7 +27,7 @@ from bnnzoo.predictive.rows import Rows, as_fitted, as_groups, new_data
 
 __all__ = ["Band", "ManyRows"]
 
-BAND_BYTES = 2**25
+BAND_BYTES = 2**24
 """Of the values of one band; a measure makes copies of them, some in double precision."""
 
 HEAD = 64
@@ -123,12 +123,23 @@ class ManyRows:
         for first in range(0, len(blocks), per_band):
             part = blocks[first : first + per_band]
             rows = slice(part[0].kept.start, part[-1].kept.stop)  # the last blocks overlap those before
-            data, arrays = self._values(evaluation, part, len(draws.flat))
-            band = replace(self.head, data=data, observed=self._observed(data, draws), num_rows=rows.stop - rows.start)
-            groups = as_groups(draws, band, arrays, labels, functions.kept)
-            groups["deterministic"] = _deterministics(draws, arrays, replace(labels, plates=sites))
-            del arrays, data  # the groups have them
-            yield Band(rows, self._numbered(groups, rows))
+            yield self._band(*self._values(evaluation, part, len(draws.flat)), rows, draws, functions, labels, sites)
+
+    def _band(
+        self,
+        data: Data,
+        arrays: Arrays,
+        rows: slice,
+        draws: Drawn,
+        functions: RowFunctions,
+        labels: Labels,
+        sites: Plates,
+    ) -> Band:
+        """Return values as groups; in a function of its own, since what makes the next band must not hold this one."""
+        band = replace(self.head, data=data, observed=self._observed(data, draws), num_rows=rows.stop - rows.start)
+        groups = as_groups(draws, band, arrays, labels, functions.kept)
+        groups["deterministic"] = _deterministics(draws, arrays, replace(labels, plates=sites))
+        return Band(rows, self._numbered(groups, rows))
 
     def _sites_by_row(self, functions: RowFunctions, labels: Labels) -> Plates:
         """Return the deterministic sites that are wanted and have one value for each row, with their plates."""

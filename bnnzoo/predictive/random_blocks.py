@@ -36,7 +36,7 @@ __all__ = ["BLOCK_BYTES", "RANDOM_ROWS", "Job", "RandomEvaluation", "draw_blocks
 
 MAX_RANDOM_ELEMENTS = 2**18  # of the largest tensor inside one block: 2 MiB in float64, which fits a cache
 RANDOM_ROWS = 256  # at most so many rows share a random stream, whatever else is chunked
-BLOCK_BYTES = 2**25  # of the values of such rows at all draws: a prediction to a store holds no fewer
+BLOCK_BYTES = 2**24  # of the values of such rows at all draws: a prediction to a store holds no fewer
 FEW = 16  # blocks that a thread takes at a time
 
 
@@ -165,7 +165,7 @@ def rows_together(moments: Mapping[str, Tensor], num_rows: int, num_draws: int) 
     Examples
     --------
     >>> rows_together({"mean": torch.zeros(500)}, 500, 1000), rows_together({"probs": torch.zeros(500, 1000)}, 500, 1000)
-    (256, 8)
+    (256, 4)
     """
     per_row = num_draws * sum(each.nbytes for each in moments.values()) // max(num_rows, 1)
     return max(1, min(RANDOM_ROWS, BLOCK_BYTES // max(per_row, 1)))
