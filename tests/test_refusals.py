@@ -80,6 +80,7 @@ def test_tensors_of_other_kinds_are_named() -> None:
     for value, what in (
         (quantised, r"quantised tensor.*\.dequantize\(\)"),
         (torch.nested.nested_tensor([X, X[:3]]), "nested tensor"),
+        (X.to("meta"), "'meta', which has no values"),
     ):
         with pytest.raises(DataError, match=what):
             bz.fit(model, bz.MAP(), value, Y, progress=False)

@@ -121,6 +121,8 @@ def _first_leaf_is_number(value: Any) -> bool:
 
 
 def _dense(value: Tensor, argument: str) -> Tensor:
+    if value.is_meta:
+        raise _refused(argument, "is a tensor on the device 'meta', which has no values", "Pass one with values")
     if value.is_nested:
         raise _refused(argument, "is a nested tensor", "Pass one of rows of equal length, .to_padded_tensor(0.0)")
     if value.is_quantized:

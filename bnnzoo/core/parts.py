@@ -13,15 +13,35 @@ from bnnzoo.core.minibatch import select
 from bnnzoo.core.numerics import NumericalFailure
 from bnnzoo.core.replay import Node, common_scale, log_prob, scaled_sum
 from bnnzoo.core.sites import ModelError, is_deterministic, is_subsample
-from bnnzoo.core.streamed import num_held
-from bnnzoo.core.terms import scales_itself
+from bnnzoo.core.streamed import StreamedDensity, num_held
+from bnnzoo.core.terms import scales_itself, summed_by_row
 
-__all__ = ["refuse_dependent_parts"]
+__all__ = ["observations_in_words", "refuse_dependent_parts"]
 
 MAX_ROWS = 2048
 """Rows that stand for all: a part is compared with them."""
 
 TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-8}
+
+
+def observations_in_words(density: LogDensity) -> str:
+    """Return how many observations a model has, and of which sites if there are several.
+
+    Examples
+    --------
+    >>> from bnnzoo.core.density import build_density
+    >>> from bnnzoo.testing import linear_gaussian
+    >>> observations_in_words(build_density(linear_gaussian().model, *linear_gaussian().data))
+    '40 observations'
+    """
+    found = f"{density.num_data} observations"
+    if isinstance(density, StreamedDensity) or len(density.likelihood) < 2:
+        return found
+    with torch.no_grad():
+        terms = density.pointwise(density.init(1, 0)[0], *density.data)
+    return (
+        f"{found} ({', '.join(f'{summed_by_row([term], term).numel()} of {name!r}' for name, term in terms.items())})"
+    )
 
 
 def refuse_dependent_parts(density: LogDensity, size: int, what: str, *, may_scale: bool = True) -> None:

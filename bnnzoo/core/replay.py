@@ -27,7 +27,7 @@ from bnnzoo.core.numerics import NumericalFailure, failure_of
 from bnnzoo.core.pyro_networks import called_modules, mark_weights, warn_of_attributes_of_rows
 from bnnzoo.core.seeds import word_of
 from bnnzoo.core.sites import ModelError, innermost, is_observation, is_subsample
-from bnnzoo.core.statements import explained, of_name_taken_twice, refuse_statement
+from bnnzoo.core.statements import explained, of_impossible_value, of_name_taken_twice, refuse_statement
 from bnnzoo.core.summing_out import summed_out
 from bnnzoo.core.surroundings import GIVEN, alone, is_given
 from bnnzoo.core.turns import staying
@@ -98,7 +98,7 @@ class _Discovery(Messenger):
 
     def __init__(self) -> None:
         super().__init__()
-        self.reached = ""
+        self.reached, self.observed = "", list[Node]()
 
     def _pyro_sample(self, msg: Node) -> None:
         if not is_subsample(msg):
@@ -111,6 +111,7 @@ class _Discovery(Messenger):
             msg["value"], msg["done"] = transform(torch.zeros(transform.inverse_shape(msg["fn"].shape()))), True
         if is_observation(msg):
             msg["fn"] = broadcast_to_value(msg["fn"], msg["value"])
+            self.observed.append(msg)
 
     def _pyro_post_param(self, msg: Node) -> None:
         msg[CONSTRAINT] = constraint_of(msg)
@@ -232,7 +233,7 @@ def discover(
                 if not is_numerical(error):
                     raise explained(error, found.reached) from error
                 last = error
-    raise ModelError(
+    raise of_impossible_value(found.observed) or ModelError(
         f"The model cannot be evaluated at any of {MAX_TRACES} draws from its prior: {failure_of(last, found.reached)}. Narrow "
         f"the priors before it, or check its code there: matrices to be factorised may need a larger diagonal, arguments and "
         f"observations may be outside of what the distribution allows."

@@ -1,6 +1,7 @@
 """Posteriors in files: what is written about a fit, and how a file is matched with a model and its data."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -21,6 +22,7 @@ from bnnzoo.core.row_source import source_of
 from bnnzoo.core.stored import Owner, Stored, decode, encode
 from bnnzoo.core.streamed import StreamedDensity, read_streamed
 from bnnzoo.core.types import Data, Model
+from bnnzoo.engine.reports import first_line
 
 __all__ = ["SavedFit", "StoredPosterior", "open_fit"]
 
@@ -121,25 +123,40 @@ class SavedFit:
         ValueError
             If the model or the data are not those of the fit.
         """
-        dtype: torch.dtype = getattr(torch, self.header["dtype"])
-        arguments, saved = self.header["arguments"], self.header["fingerprint"]
+        with self._reading(ValueError, RuntimeError):
+            dtype, arguments, saved = _dtype(self.header["dtype"]), self.header["arguments"], self.header["fingerprint"]
+            shapes = [_shaped(each) for each in arguments]
+            _ = dict(saved["latent sites"]), list(saved["observed sites"]), list(saved["data"])
         if arguments and not data:
             density: LogDensity = density_without_data(model, arguments, dtype, device)
         elif self.header.get("streamed"):
             density, _ = read_streamed(model, source_of(data, dtype, device), dtype, device)
             self._refuse(different_data(saved, density.data))
         else:
-            types = (torch.empty(0, dtype=getattr(torch, a["dtype"])) if "dtype" in a else None for a in arguments)
-            tensors = conformed(as_tensors(data, dtype, device, gaps=True, owned=True), tuple(types))
+            tensors = conformed(as_tensors(data, dtype, device, gaps=True, owned=True), tuple(shapes))
             self._refuse(different_data(saved, tensors))
             density = build_density(model, *tensors, dtype=dtype, device=device)
-        self._refuse(different_model(saved, density))
+        with self._reading():
+            found = different_model(saved, density)
+        self._refuse(found)
         return density
 
     def posterior(self, density: LogDensity, kinds: Sequence[type[Stored]], guide: Callable[..., Any] | None) -> Any:
         """Return the posterior, whose parts are of the given classes."""
-        info = decode(self.header["info"], self.tensors, [FitInfo], Owner(density))
-        return decode(self.header["posterior"], self.tensors, kinds, Owner(density, info, guide))
+        with self._reading():
+            info = decode(self.header["info"], self.tensors, [FitInfo], Owner(density))
+            return decode(self.header["posterior"], self.tensors, kinds, Owner(density, info, guide))
+
+    @contextmanager
+    def _reading(self, *errors: type[Exception]) -> Iterator[None]:
+        """Refuse a header that is not as bnnzoo writes it, whatever its checksum says; ``errors`` say so, too."""
+        try:
+            yield
+        except (AttributeError, LookupError, TypeError, *errors) as error:
+            raise ValueError(
+                f"{self.path} was not saved by bnnzoo, or was changed since: its header cannot be read ({first_line(error)}). "
+                f"Restore it from a copy."
+            ) from error
 
     def _refuse(self, found: str | None) -> None:
         if found:
@@ -157,6 +174,23 @@ def open_fit(path: Path) -> SavedFit:
         If the file is damaged, has a newer format, or was not written by bnnzoo.
     """
     return SavedFit(path, *read_archive(path))
+
+
+def _dtype(name: object) -> torch.dtype:
+    """Return a type by its name; any other attribute of torch is none."""
+    found = getattr(torch, str(name), None)
+    if not isinstance(found, torch.dtype):
+        raise TypeError(f"{name!r} is no type of tensors")
+    return found
+
+
+def _shaped(argument: Mapping[str, Any]) -> Tensor | None:
+    """Return a tensor of an argument's shape and type, without values; None for other arguments."""
+    if not {"shape", "dtype"} & argument.keys():
+        if "value" not in argument and "type" not in argument:
+            raise KeyError("an argument without its kind")
+        return None
+    return torch.empty(argument["shape"], dtype=_dtype(argument["dtype"]), device="meta")
 
 
 @cache

@@ -1,13 +1,15 @@
 """Statements of a model that torch or Pyro refuse in words of their own: one sentence that names the site."""
 
 import re
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from pyro.distributions import Distribution
 
-from bnnzoo.core.sites import ModelError
+from bnnzoo.core.sites import ModelError, innermost
 
-__all__ = ["explained", "of_name_taken_twice", "of_overwriting", "refuse_statement"]
+__all__ = ["explained", "of_impossible_value", "of_name_taken_twice", "of_overwriting", "refuse_statement"]
 
 OVERWRITTEN = "modified by an inplace operation"
 
@@ -58,6 +60,32 @@ def explained(error: Exception, reached: str) -> Exception:
             f"value = value.clone()."
         )
     return error
+
+
+def of_impossible_value(messages: Iterable[dict[str, Any]]) -> ModelError | None:
+    """Return which observation no draw from the prior allows; None if all are within the supports of their distributions.
+
+    Parameters
+    ----------
+    messages : iterable of dict
+        What Pyro's handlers see of observed sites.
+    """
+    for message in messages:
+        name, distribution, value = message["name"], message["fn"], message["value"]
+        with suppress(NotImplementedError, RuntimeError):  # some have no support, or one for values of other shapes
+            is_possible = distribution.support.check(value)
+            if bool(is_possible.all()):
+                continue
+            place = tuple((~is_possible).nonzero()[0].tolist())
+            where = f" in row {', '.join(map(str, place))}" if place else ""
+            found = value[place]
+            said = f"{found.item():.6g}" if found.numel() == 1 else str(found.tolist())
+            hint = " (labels count from 0)" if distribution.support.is_discrete else ""
+            return ModelError(
+                f"Site {name!r} observes {said}{where}, which {type(innermost(distribution)).__name__} does not allow: its "
+                f"support is {distribution.support}. Correct the observation{hint}, or choose another distribution."
+            )
+    return None
 
 
 def of_overwriting(error: Exception) -> ModelError | None:

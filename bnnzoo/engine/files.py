@@ -24,8 +24,14 @@ ABANDONED = 86_400.0
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
+def whole_file(path: Path, *, private: bool = False) -> Iterator[Path]:
     """Yield a name to write to; the file takes the place of ``path`` once the body has succeeded, and is on the disk by then.
+
+    Parameters
+    ----------
+    path : Path
+    private : bool
+        Close the file to others, whatever the process allows them.
 
     Raises
     ------
@@ -45,6 +51,8 @@ def whole_file(path: Path) -> Iterator[Path]:
     try:
         with _named(path):
             yield partial
+            if private:
+                partial.chmod(0o600)
             with partial.open("rb+") as file:
                 os.fsync(file.fileno())
             partial.replace(path)
@@ -139,14 +147,11 @@ def own_folder(base: Path, name: str) -> Path:
         If one of the two is not this user's own folder.
     """
     base.mkdir(parents=True, exist_ok=True, mode=0o700)
-    folder = base / name
-    folder.mkdir(exist_ok=True, mode=0o700)
-    for each in (base, folder):
-        if not stat.S_ISDIR(each.lstat().st_mode) or each.lstat().st_uid != _user():
-            raise PermissionError(f"{each} is not this user's own folder")
-    if not is_private(folder) or not os.access(folder, os.W_OK):
-        raise PermissionError(f"{folder} can be written to by others, or cannot be written to")
-    return folder
+    for each in (base, base / name):
+        each.mkdir(exist_ok=True, mode=0o700)  # the second one only once the first is known to be no link
+        if not is_private(each) or not each.is_dir() or not os.access(each, os.W_OK):
+            raise PermissionError(f"{each} is not this user's own folder, or can be written to by others")
+    return base / name
 
 
 def is_private(path: Path) -> bool:

@@ -1,16 +1,19 @@
 """Starting points of chains, members and restarts: from the model, from another method, or given."""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.func import vmap
 
 from bnnzoo.core.consistency import Evaluated
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext, Method
-from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.numerics import NumericalFailure
+from bnnzoo.core.posterior import MANY_NUMBERS, Posterior
 from bnnzoo.core.replay import discover
 from bnnzoo.core.sites import ModelError
 from bnnzoo.core.trained_weights import with_weights
@@ -150,7 +153,18 @@ def moved_inwards(found: Evaluated, density: LogDensity, *batch: Any, traced: bo
 def _log_likelihood(points: Evaluated, density: LogDensity) -> Tensor:
     """Return the log likelihood ``[C]``: the prior of many weights prefers the middle, whatever the data say."""
     with torch.no_grad():
-        return points.value - torch.stack([density.log_prior(theta) for theta in points.theta])
+        return points.value - _log_priors(points.theta, density)
+
+
+def _log_priors(theta: Tensor, density: LogDensity) -> Tensor:
+    """Return the log prior density ``[C]`` at points ``[C, P]``, of several together where the model allows it."""
+    if len(theta) > 1:
+        together = max(1, MANY_NUMBERS // max(1, theta.shape[1]))
+        with suppress(
+            RuntimeError, NumericalFailure
+        ):  # an operation unknown to vmap, or a point at which the model fails
+            return vmap(density.log_prior, chunk_size=together)(theta)
+    return torch.stack([density.log_prior(each) for each in theta])
 
 
 def _fresh(density: LogDensity, num_chains: int, seed: int, attempt: int) -> Tensor:

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import xarray as xr
@@ -47,7 +49,7 @@ class Prediction:
     def __init__(self, draws: Drawn, raw: Data, densities: Sequence[LogDensity], kept: Kept, labels: Labels) -> None:
         density = rows_density(draws.posterior, tuple(densities))
         self._draws, self._densities, self._kept, self._labels = draws, densities, kept, labels
-        self._many = ManyRows.of(density, draws.flat[0], raw) if density.observed else None
+        self._many = ManyRows.of(density, draws.flat, raw) if density.observed else None
         for group, variables in (self._many.head.variables(density) if self._many else {}).items():
             refuse_unknown(kept, group, variables)
 
@@ -82,7 +84,7 @@ class Prediction:
         if not self._kept.has_any(*ROW_GROUPS):
             return iter(())
         found = self._many.bands(self._draws, self._functions(self._many), self._labels)
-        return (Band(band.rows, renamed(band.groups)) for band in found)
+        return map(_under_new_names, found)  # which, unlike a generator, holds no band while the next one is made
 
     def stored(self, path: Path, latent: Groups, attributes: Mapping[str, str | int | float]) -> xr.DataTree:
         """Write the tree to a store and return it, not loaded."""
@@ -90,7 +92,8 @@ class Prediction:
         first = next(bands, None)
         if first is not None:
             latent = {name: group for name, group in self._applied(first, latent).items() if name in latent}
-        parts = (Band(band.rows, self._own(band, latent)) for band in _with_first(first, bands))
+        parts = map(partial(self._own, latent), chain(() if first is None else (first,), bands))
+        del first  # so that it goes once it is written
         write_store(path, parts, self.num_rows, latent, attributes)
         return open_store(path)
 
@@ -146,13 +149,18 @@ class Prediction:
             coords[ROWS] = coords[ROWS][band.rows]
         return replace(self._labels, coords=coords).applied({**latent, **band.groups})
 
-    def _own(self, band: Band, latent: Groups) -> Groups:
-        return {name: group for name, group in self._applied(band, latent).items() if name in band.groups}
+    def _own(self, latent: Groups, band: Band) -> Band:
+        groups = self._applied(band, latent).items()
+        return Band(band.rows, {name: group for name, group in groups if name in band.groups})
 
 
 def renamed(groups: Groups) -> dict[str, xr.Dataset]:
     """Return groups under their names for new data."""
     return {NEW_DATA_NAMES.get(name, name): group for name, group in groups.items()}
+
+
+def _under_new_names(band: Band) -> Band:
+    return Band(band.rows, renamed(band.groups))
 
 
 def measured(
@@ -199,9 +207,3 @@ def _of_rows(measure: Callable[..., object], found: object) -> xr.Dataset:
             f"the tree of predict, or use a measure with the dim {ROWS}."
         )
     return dataset
-
-
-def _with_first(first: Band | None, rest: Iterator[Band]) -> Iterator[Band]:
-    if first is not None:
-        yield first
-    yield from rest

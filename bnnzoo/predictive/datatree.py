@@ -96,7 +96,9 @@ def conditional(arrays: Arrays) -> xr.Dataset:
 
 
 def _padded(probs: NDArray[Any], num_classes: int) -> NDArray[Any]:
-    """Add classes of probability zero."""
+    """Add classes of probability zero; probabilities of as many classes are not copied."""
+    if probs.shape[-1] == num_classes:
+        return probs
     return np.pad(probs, [(0, 0)] * (probs.ndim - 1) + [(0, num_classes - probs.shape[-1])])
 
 

@@ -21,13 +21,13 @@ from bnnzoo.predictive.evaluate import Arrays, Results, Tile, Variable, block_le
 from bnnzoo.predictive.independence import can_split_rows, probe, row_values
 from bnnzoo.predictive.labels import ROWS, Labels, Plates, row_labels
 from bnnzoo.predictive.latent import Drawn
-from bnnzoo.predictive.random_blocks import RANDOM_ROWS, Job, RandomEvaluation, draw_blocks
+from bnnzoo.predictive.random_blocks import Job, RandomEvaluation, draw_blocks
 from bnnzoo.predictive.row_functions import RowFunctions
 from bnnzoo.predictive.rows import Rows, as_fitted, as_groups, new_data
 
 __all__ = ["Band", "ManyRows"]
 
-BAND_BYTES = 2**25
+BAND_BYTES = 2**24
 """Of the values of one band; a measure makes copies of them, some in double precision."""
 
 HEAD = 64
@@ -76,7 +76,7 @@ class ManyRows:
 
     @classmethod
     def of(cls, density: LogDensity, theta: Tensor, raw: Data) -> "ManyRows | None":
-        """Inspect the first rows at ``theta[P]``; None if rows cannot be predicted a part at a time.
+        """Inspect the first rows at the first of ``theta[M, P]``; None if rows cannot be predicted a part at a time.
 
         Raises
         ------
@@ -99,7 +99,7 @@ class ManyRows:
         alone = num_rows == 1 and head.num_rows == 1
         if head.num_rows != min(HEAD, num_rows) or not (alone or head.splits):
             return None
-        if not _splits(density, theta, head, num_rows, data if source is None else source):
+        if not _splits(density, theta[0], head, num_rows, data if source is None else source):
             return None
         given = raw if len(raw) == len(data) else data
         return cls(density, data, source, replace(head, raw=given), num_rows, row_labels(raw, num_rows))
@@ -123,12 +123,23 @@ class ManyRows:
         for first in range(0, len(blocks), per_band):
             part = blocks[first : first + per_band]
             rows = slice(part[0].kept.start, part[-1].kept.stop)  # the last blocks overlap those before
-            data, arrays = self._values(evaluation, part, len(draws.flat))
-            band = replace(self.head, data=data, observed=self._observed(data, draws), num_rows=rows.stop - rows.start)
-            groups = as_groups(draws, band, arrays, labels, functions.kept)
-            groups["deterministic"] = _deterministics(draws, arrays, replace(labels, plates=sites))
-            del arrays, data  # the groups have them
-            yield Band(rows, self._numbered(groups, rows))
+            yield self._band(*self._values(evaluation, part, len(draws.flat)), rows, draws, functions, labels, sites)
+
+    def _band(
+        self,
+        data: Data,
+        arrays: Arrays,
+        rows: slice,
+        draws: Drawn,
+        functions: RowFunctions,
+        labels: Labels,
+        sites: Plates,
+    ) -> Band:
+        """Return values as groups; in a function of its own, since what makes the next band must not hold this one."""
+        band = replace(self.head, data=data, observed=self._observed(data, draws), num_rows=rows.stop - rows.start)
+        groups = as_groups(draws, band, arrays, labels, functions.kept)
+        groups["deterministic"] = _deterministics(draws, arrays, replace(labels, plates=sites))
+        return Band(rows, self._numbered(groups, rows))
 
     def _sites_by_row(self, functions: RowFunctions, labels: Labels) -> Plates:
         """Return the deterministic sites that are wanted and have one value for each row, with their plates."""
@@ -148,12 +159,12 @@ class ManyRows:
             return functions.pure(theta, *data) | {Variable("deterministic", name): found[name] for name in sites}
 
         drawn, besides = (functions.drawn, with_sites) if sites else functions.parts()
-        theta, count = draws.flat, min(self.num_rows, RANDOM_ROWS)
+        theta, count = draws.flat, min(self.num_rows, self.head.together)
         where = (theta[0], self._read(slice(0, count)), count)
         tiles = tiles_of(
             len(theta),
             self.num_rows,
-            draw_blocks(functions.drawn_and_moments, *where, splits=self.head.splits),
+            draw_blocks(functions.drawn_and_moments, *where, splits=self.head.splits, together=self.head.together),
         )
         by_rows: dict[int, list[tuple[int, Tile]]] = {}
         for number, tile in enumerate(tiles):
@@ -213,7 +224,7 @@ def _deterministics(draws: Drawn, arrays: Arrays, labels: Labels) -> xr.Dataset:
 
 def _splits(density: LogDensity, theta: Tensor, head: Rows, num_rows: int, where: Data | IndexedRows) -> bool:
     """Tell whether predictions and deterministic sites of rows are the same in blocks, by some of the rows if they are many."""
-    size = block_length(num_rows, RANDOM_ROWS)
+    size = block_length(num_rows, head.together)
     index = probe(num_rows, size)
     data = as_fitted(density, where.take(index)) if isinstance(where, IndexedRows) else select(where, index, num_rows)
     values, sites = row_values(density), [n for n, v in head.deterministic.items() if _has_rows(v["value"], head)]

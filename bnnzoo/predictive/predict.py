@@ -139,7 +139,7 @@ def posterior_predictive(
     raw = in_order(posterior, positional(posterior.density.model, data, named, new=False))
     draws, labels = draw(posterior, num_draws, seed), Labels.of(posterior.density, dims, coords)
     densities = row_densities(posterior, linearized, "training")
-    rows = Rows.of(rows_density(posterior, densities), draws.flat[0], raw, chunk_size)
+    rows = Rows.of(rows_density(posterior, densities), draws.flat, raw, chunk_size)
     if missing := [name for name in posterior.density.observed if name not in rows.observed]:
         raise ValueError(
             f"posterior_predictive needs the training data with its observations, but site {missing[0]!r} has none: "
@@ -301,7 +301,7 @@ def _begun(
     if len(draws.flat) * most_rows(raw) > MANY_NUMBERS:
         Prediction(draws, raw, densities, kept, labels).refuse_too_large()
     density, theta = rows_density(posterior, densities), draws.flat[0]
-    rows = Rows.of(density, theta, raw, options.chunk_size, common.traced)
+    rows = Rows.of(density, draws.flat, raw, options.chunk_size, common.traced)
     sweep = common.sweep_for(rows.data)
     if sweep is not None and not sweep.holds(theta, rows):  # the model was changed
         forget(posterior)

@@ -72,7 +72,7 @@ class Sweep:
         density, theta, seed = common.draws.posterior.density, common.draws.flat, common.draws.seed
         names = tuple(name for name in rows.deterministic if functions.kept.has("deterministic", name))
         where = (theta[0], rows.data, rows.num_rows)
-        blocks = draw_blocks(functions.drawn_and_moments, *where, splits=rows.splits)
+        blocks = draw_blocks(functions.drawn_and_moments, *where, splits=rows.splits, together=rows.together)
         tiles = tiles_of(len(theta), rows.num_rows, blocks)
         first = rows_of(rows.data, tiles[0].rows, rows.num_rows)
         drawn, besides = functions.parts()

@@ -104,7 +104,7 @@ def prior_predictive(
         )
     labels = Labels.of(density, dims, coords)
     draws = _drawn(density, num_draws, int(seed))  # numpy's integers, too
-    rows = Rows.of(predictive_density(density, "prior"), draws.flat[0], data)
+    rows = Rows.of(predictive_density(density, "prior"), draws.flat, data)
     found = _groups(draws, rows, weights, labels)
     wanted = {name: found[old] for old, name in _PRIOR_NAMES.items() if old in found}
     return datatree.from_groups(labels.applied(wanted), datatree.fit_attributes(draws.posterior.info, draws.seed))

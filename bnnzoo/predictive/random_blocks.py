@@ -1,7 +1,7 @@
 """Draws of y from a model at many draws of ``theta`` and rows, one block at a time."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple
@@ -32,10 +32,11 @@ from bnnzoo.predictive.evaluate import (
 )
 from bnnzoo.predictive.noise import OutOfPlaceRandomness, refuse_unsafe_warnings
 
-__all__ = ["RANDOM_ROWS", "Job", "RandomEvaluation", "draw_blocks", "evaluate_random"]
+__all__ = ["BLOCK_BYTES", "RANDOM_ROWS", "Job", "RandomEvaluation", "draw_blocks", "evaluate_random", "rows_together"]
 
 MAX_RANDOM_ELEMENTS = 2**18  # of the largest tensor inside one block: 2 MiB in float64, which fits a cache
 RANDOM_ROWS = 256  # at most so many rows share a random stream, whatever else is chunked
+BLOCK_BYTES = 2**24  # of the values of such rows at all draws: a prediction to a store holds no fewer
 FEW = 16  # blocks that a thread takes at a time
 
 
@@ -158,15 +159,31 @@ class RandomEvaluation:
         return int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0])
 
 
-def draw_blocks(function: Function, theta: Tensor, data: Data, num_rows: int, *, splits: bool) -> Blocks:
-    """Return the blocks in which random numbers are drawn; they depend on the model and its data alone.
+def rows_together(moments: Mapping[str, Tensor], num_rows: int, num_draws: int) -> int:
+    """Return how many rows share a random stream: fewer where their moments ``[B, ...]`` at all draws take much memory.
+
+    Examples
+    --------
+    >>> rows_together({"mean": torch.zeros(500)}, 500, 1000), rows_together({"probs": torch.zeros(500, 1000)}, 500, 1000)
+    (256, 4)
+    """
+    per_row = num_draws * sum(each.nbytes for each in moments.values()) // max(num_rows, 1)
+    return max(1, min(RANDOM_ROWS, BLOCK_BYTES // max(per_row, 1)))
+
+
+def draw_blocks(
+    function: Function, theta: Tensor, data: Data, num_rows: int, *, splits: bool, together: int = RANDOM_ROWS
+) -> Blocks:
+    """Return the blocks in which random numbers are drawn; they depend on the model, its data and the number of draws alone.
 
     Parameters
     ----------
     function, theta, data, num_rows, splits
         As for :func:`plan`.
+    together : int
+        From :func:`rows_together`.
     """
-    rows = min(num_rows, RANDOM_ROWS) if splits else num_rows
+    rows = min(num_rows, together) if splits else num_rows
     draws = MAX_RANDOM_ELEMENTS // largest_tensor(function, theta, data, rows, num_rows)
     return Blocks(max(1, draws), rows if splits else None)
 

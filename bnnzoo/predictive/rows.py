@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 import xarray as xr
 from torch import Tensor
 
@@ -13,7 +12,7 @@ from bnnzoo.core.codes import refusing_negative_codes
 from bnnzoo.core.conditioned import PredictiveDensity
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.gaps import SEEN, has_gaps
-from bnnzoo.core.minibatch import as_tensors, select
+from bnnzoo.core.minibatch import as_tensors
 from bnnzoo.core.misfits import explaining_misfits, refuse_no_rows
 from bnnzoo.core.outcomes import not_observed
 from bnnzoo.core.reading import conformed
@@ -27,14 +26,10 @@ from bnnzoo.predictive.independence import can_split_rows, row_values, values_of
 from bnnzoo.predictive.kept import EVERYTHING, Kept
 from bnnzoo.predictive.labels import Labels, row_labels
 from bnnzoo.predictive.latent import Drawn, deterministic_nodes, numpy_arrays
-from bnnzoo.predictive.random_blocks import RANDOM_ROWS, draw_blocks, evaluate_random
+from bnnzoo.predictive.random_blocks import RANDOM_ROWS, draw_blocks, evaluate_random, rows_together
 from bnnzoo.predictive.row_functions import RowFunctions
 
 __all__ = ["Rows", "as_fitted", "as_groups", "new_data", "row_groups"]
-
-
-FEW_ROWS = 64
-"""Rows by which the size of a tree is known."""
 
 FEW_DRAWS = 64
 """Draws whose factors are evaluated together."""
@@ -44,7 +39,8 @@ FEW_DRAWS = 64
 class Rows:
     """Rows to be predicted: the model's arguments, what it observes and computes there, and whether rows can be split.
 
-    ``whole`` are moments and log densities at the draw at which the model was run.
+    ``whole`` are moments and log densities at the draw at which the model was run, and ``together`` how many rows share a random
+    stream.
     """
 
     data: Data
@@ -55,6 +51,7 @@ class Rows:
     splits: bool
     moments: tuple[str, ...]
     whole: Mapping[str, Tensor]
+    together: int = RANDOM_ROWS
 
     @classmethod
     def of(
@@ -65,14 +62,14 @@ class Rows:
         chunk_size: int | None = None,
         traced: Callable[[Data], Function | None] = lambda _: None,
     ) -> "Rows":
-        """Convert and inspect the arguments ``raw`` by running the model at ``theta[P]``: on all rows, then on blocks of them.
+        """Convert and inspect the arguments ``raw`` by running the model at the first of ``theta[M, P]``, on all rows and blocks.
 
-        The blocks have the sizes of those in which rows are predicted, ``chunk_size`` among them. Where ``traced`` returns what
+        These have the sizes of those in which rows are predicted, ``chunk_size`` among them. Where ``traced`` returns what
         the model gives for rows, the model need not run on blocks.
         """
         data = new_data(density, raw)
         with explaining_misfits(density.model, data), refusing_negative_codes(density.model, data):
-            nodes = density.nodes(theta, *data)
+            nodes = density.nodes(theta[0], *data)
             _refuse_absent_sites(density, nodes)
             moments = moments_of(nodes, density.observed)
             terms = pointwise_of(nodes, [name for name in (*density.observed, *density.factors) if name in nodes])
@@ -82,9 +79,10 @@ class Rows:
         lengths = {v.shape[0] if v.ndim else 0 for v in (moments or terms).values()}
         num_rows = lengths.pop() if len(lengths) == 1 else 0
         splits = bool(moments) and num_rows > 1 and not isinstance(density, PredictiveDensity)  # whose draws are joint
-        sizes = [block_length(num_rows, size) for size in (RANDOM_ROWS, chunk_size or num_rows)]
-        splits = splits and can_split_rows(whole, traced(data) or row_values(density), theta, data, num_rows, sizes)
-        return cls(data, raw, observed, deterministic_nodes(nodes), num_rows, splits, tuple(moments), whole)
+        together = rows_together(moments, num_rows, len(theta))
+        sizes = [block_length(num_rows, size) for size in (together, chunk_size or num_rows)]
+        splits = splits and can_split_rows(whole, traced(data) or row_values(density), theta[0], data, num_rows, sizes)
+        return cls(data, raw, observed, deterministic_nodes(nodes), num_rows, splits, tuple(moments), whole, together)
 
     def variables(self, density: LogDensity) -> dict[str, list[str]]:
         """Return the names of the variables in each group that can be told beforehand."""
@@ -142,8 +140,7 @@ def row_groups(
     density = draws.posterior.density
     if not density.observed:
         return _by_factors(draws, rows, labels)
-    if kept is EVERYTHING:
-        _refuse_beyond_memory(len(draws.flat), rows, densities[0] if densities else density, draws.flat[0])
+    _refuse_beyond_memory(draws.flat, rows, kept, len(density.observed))
     functions = [RowFunctions.of(each, rows.observed, kept) for each in densities or (density,)]
     if len(functions) == 1:
         found = _evaluated(functions[0], draws.flat, rows, draws.seed, chunk_size)
@@ -152,17 +149,15 @@ def row_groups(
     return {name: rows.labelled(group) for name, group in as_groups(draws, rows, found, labels, kept).items()}
 
 
-def _refuse_beyond_memory(num_draws: int, rows: Rows, density: LogDensity, theta: Tensor) -> None:
+def _refuse_beyond_memory(theta: Tensor, rows: Rows, kept: Kept, num_sites: int) -> None:
     """Refuse what does not fit: an outcome for each draw, its moments, class probabilities among them, and its log density."""
-    few = select(rows.data, slice(0, FEW_ROWS), rows.num_rows) if rows.splits else rows.data
-    with torch.no_grad():
-        moments = density.conditional(theta, *few).values()
-    share = rows.num_rows / min(rows.num_rows, FEW_ROWS) if rows.splits else 1.0
-    numbers = share * sum(each.numel() for each in moments)
-    numbers += float(rows.num_rows) * (len(density.observed) + len(rows.observed))
+    groups = {name: "conditional" if name in rows.moments else "log_likelihood" for name in rows.whole}
+    num_bytes = sum(rows.whole[name].nbytes for name, group in groups.items() if kept.has_any(group))
+    if kept.has_any("posterior_predictive"):
+        num_bytes += rows.num_rows * num_sites * theta.element_size()
     refuse_beyond_memory(
-        float(num_draws) * numbers * theta.element_size(),
-        f"{num_draws} draws x {rows.num_rows} rows",
+        float(len(theta)) * num_bytes,
+        f"{len(theta)} draws x {rows.num_rows} rows",
         "Choose a smaller num_draws, write the tree to disk with predict(..., store='run.zarr'), or predict some of the rows "
         "at a time with measure_predictions",
     )
@@ -187,7 +182,7 @@ def as_groups(
 def _evaluated(functions: RowFunctions, theta: Tensor, rows: Rows, seed: int, chunk_size: int | None) -> Arrays:
     """Return draws of y, moments and log densities at ``theta[M, P]``; each run of the model gives as much as it can."""
     where = (theta[0], rows.data, rows.num_rows)
-    tiles = draw_blocks(functions.drawn_and_moments, *where, splits=rows.splits)
+    tiles = draw_blocks(functions.drawn_and_moments, *where, splits=rows.splits, together=rows.together)
     if chunk_size is None or functions.draws_functions:
         drawn, besides = functions.parts()
         return evaluate_random(drawn, theta, *where[1:], tiles, seed, besides=besides)

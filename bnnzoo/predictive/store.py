@@ -1,6 +1,6 @@
 """Trees of predictions on disk, written some rows at a time."""
 
-import shutil
+import functools
 from collections.abc import Hashable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from bnnzoo.engine.files import whole_folder
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.labels import ROWS
 from bnnzoo.predictive.many_rows import Band
@@ -56,15 +57,9 @@ def write_store(
     attributes : mapping
         Of the root.
     """
-    partial = path.with_name(f".{path.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
-        datatree.from_groups(latent, attributes).to_zarr(partial, mode="w-", consolidated=False)
+    with whole_folder(path) as partial:
+        datatree.from_groups(latent, attributes).to_zarr(partial, mode="w", consolidated=False)
         _write_bands(partial, bands, num_rows)
-        partial.rename(path)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
 
 
 def open_store(path: Path) -> xr.DataTree:
@@ -80,18 +75,25 @@ def _write_bands(partial: Path, bands: Iterator[Band], num_rows: int) -> None:
     root = zarr.open_group(store=str(partial), mode="r+")
     names: list[Any] = []
     groups: set[str] = set()
-    for band in bands:
-        filled = {name: group for name, group in band.groups.items() if group.data_vars}
-        for name, group in filled.items():
-            _write(root.require_group(name), group, band.rows, num_rows)
-            if band.rows.start == 0 and (labels := _labels(group)):
-                group.coords.to_dataset()[labels].to_zarr(partial, group=name, mode="a", consolidated=False)
-        by_row = {name: group for name, group in filled.items() if _names_rows(group)}
-        groups |= by_row.keys()
-        names += [group[ROWS].to_numpy() for group in list(by_row.values())[:1]]
+    for own, labels in map(
+        functools.partial(_write_band, partial, root, num_rows), bands
+    ):  # no band outlives its writing
+        groups |= own
+        names += labels
     for name in sorted(groups):
         labels_of_rows = xr.Dataset(coords={ROWS: np.concatenate(names)})
         labels_of_rows.to_zarr(partial, group=name, mode="a", consolidated=False)
+
+
+def _write_band(folder: Path, root: Any, num_rows: int, band: Band) -> tuple[set[str], list[Any]]:
+    """Write the groups of a band; return which of them name their rows, and these names."""
+    filled = {name: group for name, group in band.groups.items() if group.data_vars}
+    for name, group in filled.items():
+        _write(root.require_group(name), group, band.rows, num_rows)
+        if band.rows.start == 0 and (labels := _labels(group)):
+            group.coords.to_dataset()[labels].to_zarr(folder, group=name, mode="a", consolidated=False)
+    by_row = {name: group for name, group in filled.items() if _names_rows(group)}
+    return {*by_row}, [group[ROWS].to_numpy() for group in list(by_row.values())[:1]]
 
 
 def _write(zarr_group: Any, group: xr.Dataset, rows: slice, num_rows: int) -> None:

@@ -56,6 +56,32 @@ def test_a_model_that_fails_at_every_draw_is_refused_by_site_and_reason() -> Non
         build_density(model, X)
 
 
+@pytest.mark.parametrize(
+    ("distribution", "y", "sentence"),
+    [
+        (
+            lambda a: dist.Gamma(a.exp(), 1.0),
+            [0.5, -0.25, 1.0],
+            r"-0\.25 in row 1, which Gamma does not allow: its support is Gr",
+        ),
+        (
+            lambda a: dist.Categorical(logits=torch.stack([a, a, -a])),
+            [1.0, 2.0, 3.0],
+            r"3 in row 2, which Categorical does not allow: .*\. Correct the observation \(labels count from 0\), or choose",
+        ),
+        (lambda a: dist.Poisson(a.exp()), [0.0, 0.5, 1.0], r"0\.5 in row 1, which Poisson does not allow"),
+    ],
+)
+def test_an_observation_that_no_draw_allows_is_named_by_its_row(distribution, y: list[float], sentence: str) -> None:
+    def model(y: Tensor) -> None:
+        a = pyro.sample("a", dist.Normal(0.0, 1.0))
+        with pyro.plate("data", len(y)):
+            pyro.sample("y", distribution(a), obs=y)
+
+    with pytest.raises(ModelError, match=rf"^Site 'y' observes {sentence}"):
+        build_density(model, torch.tensor(y))
+
+
 def test_errors_of_code_are_not_drawn_again() -> None:
     def model() -> None:
         pyro.sample("z", dist.Normal(0.0, 1.0))

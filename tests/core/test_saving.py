@@ -12,6 +12,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 import bnnzoo as bz
+from bnnzoo.core.archive import read_archive, write_archive
 from bnnzoo.core.density import build_density
 from bnnzoo.core.info import FitInfo
 from bnnzoo.core.posterior import Draws, Gaussian, Mixture
@@ -361,3 +362,27 @@ def test_a_folder_that_does_not_exist_is_named(tmp_path):
     posterior = exact_posterior(TARGET)
     with pytest.raises(FileNotFoundError, match=r"There is no folder .*nowhere to write fit\.bnn into\. Make it"):
         posterior.save(tmp_path / "nowhere" / "fit.bnn")
+
+
+FORGED = {
+    "type": lambda header: header.update(dtype="nothing"),
+    "no type of tensors": lambda header: header.update(dtype="matmul"),
+    "fingerprint": lambda header: header["fingerprint"].clear(),
+    "argument": lambda header: header["arguments"][0].update(dtype=3),
+    "shape": lambda header: header["arguments"][1].update(shape=[-1]),
+    "no dtype": lambda header: header["arguments"][1].pop("dtype"),
+    "posterior": lambda header: header.update(posterior={"class": "Laplace"}),
+    "info": lambda header: header.pop("info"),
+}
+
+
+@pytest.mark.parametrize("what", FORGED)
+@pytest.mark.parametrize("data", [TARGET.data, ()], ids=["data", "shapes"])
+def test_a_forged_header_is_refused_whatever_its_checksum(path, what, data):
+    tensors, header = read_archive(path)
+    FORGED[what](header)
+    write_archive(path, tensors, header)
+    with pytest.raises(
+        ValueError, match=r"fit\.bnn was not saved by bnnzoo, or was changed since: its header cannot be read"
+    ):
+        bz.load(path, TARGET.model, *data)

@@ -5,16 +5,19 @@ import getpass
 import os
 import pickle
 import platform
+import shutil
 import subprocess
 import sys
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import torch
 
 from bnnzoo.engine import compiling, files
 from bnnzoo.engine.cpp import building
-from bnnzoo.engine.cpp.building import built
+from bnnzoo.engine.cpp.building import Compiled, built
 from bnnzoo.engine.files import cache_folder, is_private, sweep, whole_file, whole_folder
 
 SEVEN = 'extern "C" void bnnzoo_run(void** arguments, void*, void*) { ((double*)arguments[0])[0] = 7; }'
@@ -146,6 +149,59 @@ def test_a_library_of_another_user_is_not_loaded(home: Path) -> None:
     os.chown(library, 0, 0)
     library.chmod(0o666)
     assert not is_private(library)
+
+
+PLANTING = """
+import hashlib, os, pathlib, sys
+folder, user, kind, name, code = sys.argv[1:]
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+taken, trap = pathlib.Path(folder, f"bnnzoo-{user}"), pathlib.Path(folder, "trap")
+if kind == "link":
+    trap.mkdir()
+    taken.symlink_to(trap)
+else:
+    (taken / "native").mkdir(parents=True)
+    (taken / "native" / f"{name}.so").write_bytes(pathlib.Path(code).read_bytes())
+    (taken / "native" / f"{name}.sha256").write_text(hashlib.sha256(pathlib.Path(code).read_bytes()).hexdigest())
+for each in [trap] if kind == "link" else [taken, taken / "native"]:
+    each.chmod(0o777)
+"""
+"""What another user does in a folder for everybody's temporary files, before this user's first fit."""
+
+
+@as_root
+@pytest.mark.parametrize("kind", ["link", "folder"])
+def test_what_another_user_planted_is_neither_loaded_nor_written_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    evil = built(SEVEN.replace("7", "666"))
+    name = built(SEVEN).stem
+    with tempfile.TemporaryDirectory() as common:
+        Path(common).chmod(0o1777)
+        shutil.copy(evil, f"{common}/evil")
+        Path(common, "evil").chmod(0o644)
+        command = [sys.executable, "-c", PLANTING, common, str(os.getuid()), kind, name, f"{common}/evil"]
+        subprocess.run(command, check=True)
+        monkeypatch.setenv("XDG_CACHE_HOME", f"{common}/evil/below-a-file")
+        monkeypatch.setattr(files.tempfile, "gettempdir", lambda: common)
+        library = built(SEVEN)
+        assert is_private(library) and building.is_whole(library) and common not in str(library)
+        value = torch.zeros(1, dtype=torch.float64)
+        building.function_of(library)(value)
+        assert float(value) == 7.0
+        assert kind == "folder" or not list(Path(common, "trap").iterdir())
+
+
+def test_libraries_are_found_again_where_a_group_may_write_by_default(home: Path) -> None:
+    before = os.umask(0o002)
+    try:
+        library = built(SEVEN)
+        assert building.is_whole(library)
+        Compiled(print, library).remember("seven")
+        assert building.compiled_before("seven") is not None
+    finally:
+        os.umask(before)
 
 
 def test_torchs_compiler_keeps_to_a_folder_of_this_user(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,7 +122,8 @@ def test_seeds_of_all_kinds_are_refused_before_anything_runs(seed: object) -> No
 @pytest.mark.parametrize("method", [NUTS(num_draws=10**14), MAP(num_members=10**14)], ids=["NUTS", "MAP"])
 def test_results_beyond_the_memory_are_refused_with_their_size(method: Method) -> None:
     with pytest.raises(
-        ValueError, match=r"=100000000000000 of 3 parameters take [\d,]+ GB, but this machine has [\d,]+ GB\. Choose"
+        ValueError,
+        match=r"=100000000000000 of 3 parameters take [\d,]+ GB, but this machine has [\d.,]+ GB free\. Choose",
     ):
         fit(TARGET.model, method, *TARGET.data)
 

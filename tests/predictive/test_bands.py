@@ -1,6 +1,7 @@
 """Predictions some rows at a time: the same numbers, in a store or measured, and refusals before anything is computed."""
 
 import inspect
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import bnnzoo as bz
 from bnnzoo.core.minibatch import DataError
-from bnnzoo.predictive import bands, many_rows
+from bnnzoo.predictive import bands, many_rows, random_blocks
 from bnnzoo.testing import linear_gaussian
 
 TARGET = linear_gaussian(num_inputs=2)
@@ -45,6 +46,28 @@ def test_a_store_holds_the_same_tree(posterior, small_bands, tmp_path):
     assert_same(found, expected)
     assert found.attrs == expected.attrs
     assert [path.name for path in tmp_path.iterdir()] == ["run.zarr"]
+
+
+@pytest.mark.parametrize("num_bytes", [1, 5_000, 20_000])
+def test_a_store_holds_the_same_tree_where_few_rows_are_drawn_together(
+    posterior, small_bands, num_bytes, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(random_blocks, "BLOCK_BYTES", num_bytes)
+    x, y, posterior = X[:150], Y[:150], replace(posterior)  # for which nothing is kept yet
+    expected = bz.predict(posterior, x, y, num_draws=50)
+    assert_same(bz.predict(posterior, x, y, num_draws=50, store=tmp_path / "run.zarr"), expected)
+    again = [bz.predict(posterior, x, y, num_draws=50) for _ in range(2)][-1]
+    assert again.identical(expected)
+    assert len(np.unique(expected["predictions"]["y"])) == 50 * 150  # no stream is used twice
+
+
+def test_a_store_holds_the_same_tree_where_the_inputs_are_the_largest_tensor(tmp_path, monkeypatch):
+    monkeypatch.setattr(random_blocks, "MAX_RANDOM_ELEMENTS", 20_000)
+    target = linear_gaussian(num_inputs=6)
+    posterior = bz.fit(target.model, bz.Laplace(), *target.data, dtype=torch.float64, progress=False)
+    x = X[:600].repeat(1, 3)
+    expected = bz.predict(posterior, x, num_draws=200)
+    assert_same(bz.predict(posterior, x, num_draws=200, store=tmp_path / "run.zarr"), expected)
 
 
 def test_column_names_are_stored(posterior, tmp_path):

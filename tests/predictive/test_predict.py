@@ -345,7 +345,7 @@ def test_predictions_beyond_the_memory_are_refused_with_their_size(monkeypatch):
         ValueError, match=r"num_draws=100000000000000 of 3 parameters take .* GB, .* Choose a smaller num_draws"
     ):
         predict(posterior, data[0], num_draws=10**14)
-    monkeypatch.setattr(sizes, "_physical_memory", lambda: 10**4)
+    monkeypatch.setattr(sizes, "free_memory", lambda: 10**4)
     with pytest.raises(
         ValueError, match=r"50 draws x 40 rows take .* GB, but .* or predict some of the rows at a time"
     ):
@@ -391,8 +391,8 @@ def test_the_size_of_class_probabilities_counts(monkeypatch):
     x, y = torch.randn(200, 2), torch.arange(200) % 10
     posterior = bz.fit(model, bz.MAP(num_steps=2, polish_steps=0), x, y, progress=False)
     made = 200 * (10 + 1 + 1) * posterior.theta.element_size()  # probabilities, entropy, outcome
-    monkeypatch.setattr(sizes, "_physical_memory", lambda: round(0.9 * made))
+    monkeypatch.setattr(sizes, "free_memory", lambda: round(0.9 * made))
     with pytest.raises(ValueError, match=r"1 draws x 200 rows take .* GB, but"):
         predict(posterior, x)
-    monkeypatch.setattr(sizes, "_physical_memory", lambda: round(1.1 * made))
+    monkeypatch.setattr(sizes, "free_memory", lambda: round(1.1 * made))
     predict(posterior, x)

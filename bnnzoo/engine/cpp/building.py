@@ -45,7 +45,7 @@ class Compiled(NamedTuple):
 
     def remember(self, name: str) -> None:
         """Let :func:`compiled_before` find it, in any process, by the name of what it was made from."""
-        with suppress(OSError), whole_file(_note_of(name)) as partial:
+        with suppress(OSError), whole_file(_note_of(name), private=True) as partial:
             partial.write_text(self.library.name)
 
 
@@ -182,9 +182,9 @@ def _compile(source: str, path: Path) -> None:
         result = subprocess.run(command, capture_output=True, text=True, check=False, env=toolchain.environment())
         if result.returncode:
             raise NoCompiler(f"{' '.join(compiler)}: {result.stderr.strip()[:200]}")
-        with whole_file(path) as partial:
+        with whole_file(path, private=True) as partial:
             library.rename(partial)
-        with whole_file(_sum_of(path)) as partial:
+        with whole_file(_sum_of(path), private=True) as partial:
             partial.write_text(hashlib.sha256(path.read_bytes()).hexdigest())
 
 

@@ -11,7 +11,7 @@ from torch.func import vmap
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.fit_warnings import DegenerateWeightsWarning
 from bnnzoo.core.minibatch import has_rows, select
-from bnnzoo.core.parts import refuse_dependent_parts
+from bnnzoo.core.parts import observations_in_words, refuse_dependent_parts
 from bnnzoo.core.sites import ModelError
 from bnnzoo.core.streamed import num_held
 from bnnzoo.engine.lowered import Lowered
@@ -39,7 +39,7 @@ def refuse_no_rows(density: LogDensity, setting: str) -> None:
     """
     if not any(has_rows(value, num_held(density)) for value in density.data):
         raise ModelError(
-            f"{setting} needs rows, but no argument of the model has one row for each of its {density.num_data} observations. "
+            f"{setting} needs rows, but no argument of the model has one row for each of its {observations_in_words(density)}. "
             f"Leave it out, or put the observations into a plate: pyro.sample(..., obs=y)."
         )
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from bnnzoo.core.conditioned import refuse_dependent_rows
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.minibatch import has_rows
-from bnnzoo.core.parts import refuse_dependent_parts
+from bnnzoo.core.parts import observations_in_words, refuse_dependent_parts
 from bnnzoo.core.row_source import LoaderRows
 from bnnzoo.core.settings import Count
 from bnnzoo.core.streamed import StreamedDensity, num_held, rows_of
@@ -277,7 +277,7 @@ def _refuse_no_rows(size: int, density: LogDensity) -> None:
     if not any(has_rows(value, num_held(density)) for value in density.data):
         raise ValueError(
             f"batch_size={size}, but no argument of the model has one row for each of its "
-            f"{density.num_data} observations. Leave batch_size out."
+            f"{observations_in_words(density)}. Leave batch_size out."
         )
     if size < density.num_data:
         refuse_dependent_parts(density, size, f"batch_size={size}")

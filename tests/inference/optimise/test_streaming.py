@@ -117,7 +117,7 @@ def test_methods_that_look_at_all_rows_load_arrays(on_disk):
 
 
 def test_arrays_that_do_not_fit_are_refused_before_they_are_read(on_disk, monkeypatch):
-    monkeypatch.setattr(sizes, "_physical_memory", lambda: 100)
+    monkeypatch.setattr(sizes, "free_memory", lambda: 100)
     with pytest.raises(
         ValueError, match=r"The arrays on disk, all rows of which are looked at, take .* GB, but this machine"
     ):

@@ -105,6 +105,19 @@ def test_mini_batches_of_a_model_without_rows_are_refused() -> None:
         fit(model, SGLD(batch_size=5), {"y": torch.zeros(20)})
 
 
+def test_mini_batches_of_sites_of_other_numbers_of_rows_are_refused_by_their_numbers() -> None:
+    def model(x: Tensor, y: Tensor) -> None:
+        z = pyro.sample("z", dist.Normal(0.0, 1.0).expand([2]).to_event(1))
+        pyro.sample("total", dist.Normal(z.sum(), 1.0), obs=torch.tensor(0.5))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Normal(z.sum() * x, 1.0), obs=y)
+
+    with pytest.raises(
+        ValueError, match=r"for each of its 21 observations \(1 of 'total', 20 of 'y'\)\. Leave batch_size out"
+    ):
+        fit(model, SGLD(batch_size=5), torch.zeros(20), torch.zeros(20))
+
+
 def test_a_chain_that_diverges_is_named_with_what_to_change() -> None:
     method = quick(SGLD, step_size=100.0, preconditioning=None, steps_per_draw=300)
     with pytest.raises(FloatingPointError, match=r"Chain 0 left the region .* draw 0 of warm-up .* Lower step_size"):
