@@ -17,7 +17,7 @@ from benchmarks.strangers.references import described
 
 METHODS = ("NUTS", "MAMS", "Laplace", "MeanFieldVI", "FullRankVI")
 FITS = Path(__file__).parents[1] / "results" / "strangers_fits.jsonl"
-LIMIT = 90
+LIMIT = 240
 """Seconds a fit may take before its process is ended."""
 
 
