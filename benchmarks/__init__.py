@@ -1,1 +1,1 @@
-"""Scripts that measure, and their results."""
+"""Measurements against other libraries and earlier commits, each a module that runs by itself."""

@@ -10,6 +10,7 @@ from typing import ClassVar, Protocol, runtime_checkable
 from bnnzoo.core.consistency import Evaluated
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.posterior import Posterior
+from bnnzoo.engine.choose import Engine
 
 __all__ = ["FitContext", "Method", "Need", "Progress", "Silent"]
 
@@ -51,6 +52,7 @@ class FitContext:
     progress: Progress = field(default_factory=Silent)
     executor: Executor | None = None
     checkpoint: Path | None = None
+    engine: Engine = "auto"
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     looked_at: tuple[LogDensity, Evaluated] | None = None
     """The density and its values at starting points of this seed, from the look that ``fit`` takes at the model."""

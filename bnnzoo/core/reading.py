@@ -9,15 +9,15 @@ from torch import Tensor
 
 from bnnzoo.core.arguments import argument_names
 from bnnzoo.core.codes import refusing_negative_codes
-from bnnzoo.core.conversion import DataError
+from bnnzoo.core.conversion import DataError, MissingValuesError
 from bnnzoo.core.density import LogDensity, first_run
 from bnnzoo.core.minibatch import as_tensors
 from bnnzoo.core.misfits import is_about_types, is_own, refuse_no_rows
 from bnnzoo.core.replay import Node
 from bnnzoo.core.types import Data, Model
-from bnnzoo.engine.lowered import looped_value_and_grad, tensors_of
+from bnnzoo.engine.lowered import looped_value_and_grad
 
-__all__ = ["conformed", "has_gaps", "read_model"]
+__all__ = ["conformed", "read_model"]
 
 MAX_CHOSEN = 4
 """Arguments of whole numbers up to which every choice of those to convert is tried."""
@@ -59,15 +59,10 @@ def read_model(
     [torch.float32, torch.int64]
     """
     try:
-        tensors = as_tensors(data, dtype, device)
-    except DataError as error:
+        tensors = as_tensors(data, dtype, device, owned=True)
+    except MissingValuesError as error:
         return _read_with_gaps(model, data, dtype, device, error)
     return _read(model, data, tensors, dtype, device)
-
-
-def has_gaps(data: Data) -> bool:
-    """Tell whether values are missing in the tensors of a fit, so that they may be in those of a prediction."""
-    return any(each.is_floating_point() and bool(each.isnan().any()) for each in tensors_of(data))
 
 
 def _read_with_gaps(
@@ -81,7 +76,7 @@ def _read_with_gaps(
         The given one, if they are not.
     """
     try:
-        found = _read(model, data, as_tensors(data, dtype, device, gaps=True), dtype, device)
+        found = _read(model, data, as_tensors(data, dtype, device, gaps=True, owned=True), dtype, device)
         density, _ = found
         value, gradient = looped_value_and_grad(density.log_joint)(density.init(NUM_TRIED, 0), *density.data)
     except Exception:  # the user's model may raise anything where values are missing

@@ -10,7 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Registers", "holding"]
+from bnnzoo.engine import pytree
+
+__all__ = ["Registers", "Stacks", "TreeRegisters", "holding"]
 
 HELD: ContextVar[Mapping[tuple[int, ...], Tensor]] = ContextVar("HELD", default=MappingProxyType({}))
 """Tensors of the loop around that hold leaves of its state, by the leaves' identities."""
@@ -51,13 +53,19 @@ class Registers:
         groups = [[leaves[i] for i in group] for group in self.groups]
         return [found if (found := held.get(_ids(group))) is not None else self._joined(group) for group in groups]
 
-    def unpack(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return the leaves as views; truth values, which are held as integers, are computed."""
-        found = dict(
-            pair for tensor, group in zip(tensors, self.groups, strict=True) for pair in self._views(tensor, group)
-        )
+    def unpack(self, tensors: Sequence[Tensor], lead: int = 0) -> list[Tensor]:
+        """Return the leaves as views; truth values, which are held as integers, are computed.
+
+        ``lead`` is the number of dimensions before those of one copy.
+        """
+        found = self.views(tensors, lead)
         kinds = enumerate(self._dtypes)
         return [found[i] != 0 if dtype == torch.bool else found[i] for i, dtype in kinds]
+
+    def views(self, tensors: Sequence[Tensor], lead: int = 0) -> dict[int, Tensor]:
+        """Return the leaves by number as views, truth values as the integers that hold them."""
+        pairs = zip(tensors, self.groups, strict=True)
+        return dict(pair for tensor, group in pairs for pair in self._views(tensor, group, lead))
 
     def held(self, tensors: Sequence[Tensor], leaves: Sequence[Tensor]) -> dict[tuple[int, ...], Tensor]:
         """Return which tensor holds which leaves."""
@@ -74,19 +82,108 @@ class Registers:
                 if values[i] is not old[i]:
                     view.copy_(values[i])
 
-    def _joined(self, leaves: list[Tensor]) -> Tensor:
-        if not _is_short(leaves[0].shape):
-            return leaves[0]
-        parts = [leaf.to(_held_as(leaf.dtype)).reshape(-1) for leaf in leaves]
+    def _joined(self, leaves: list[Tensor], lead: int = 0) -> Tensor:
+        if not _is_short(leaves[0].shape[lead:]):
+            return leaves[0].to(_held_as(leaves[0].dtype))
+        ahead = leaves[0].shape[:lead]
+        parts = [leaf.to(_held_as(leaf.dtype)).reshape(*ahead, -1) for leaf in leaves]
         # joined with something, since a lone vector would reach a compiled loop as a view, which it takes for its own
-        return torch.cat(parts if len(parts) > 1 else [parts[0], parts[0].new_zeros(1)])
+        return torch.cat(parts if len(parts) > 1 else [parts[0], parts[0].new_zeros(*ahead, 1)], -1)
 
-    def _views(self, tensor: Tensor, group: list[int]) -> list[tuple[int, Tensor]]:
+    def _views(self, tensor: Tensor, group: list[int], lead: int = 0) -> list[tuple[int, Tensor]]:
         if not _is_short(self._shapes[group[0]]):
             return [(group[0], tensor)]
         sizes = [math.prod(self._shapes[i]) for i in group]
-        parts = tensor.split(sizes if len(sizes) > 1 else [*sizes, 1])
-        return [(i, part.reshape(self._shapes[i])) for i, part in zip(group, parts, strict=False)]
+        parts = tensor.split(sizes if len(sizes) > 1 else [*sizes, 1], -1)
+        ahead = tensor.shape[:lead]
+        return [(i, part.reshape((*ahead, *self._shapes[i]))) for i, part in zip(group, parts, strict=False)]
+
+
+class TreeRegisters(Registers):
+    """How a pytree of one copy's tensors is held in few tensors, and those of many copies in tensors ``[C, ...]``.
+
+    Parameters
+    ----------
+    example : pytree of Tensor
+        Of one copy: shapes and types count, values do not.
+
+    Examples
+    --------
+    >>> import torch
+    >>> registers = TreeRegisters({"a": torch.zeros(3), "on": torch.tensor(True)})
+    >>> held = registers.packed({"a": torch.ones(2, 3), "on": torch.tensor([True, False])}, lead=1)
+    >>> [tuple(tensor.shape) for tensor in held]
+    [(2, 4), (2, 2)]
+    >>> registers.tree(held, lead=1)["on"].tolist()
+    [True, False]
+    """
+
+    def __init__(self, example: Any) -> None:
+        leaves, self._spec = pytree.tree_flatten(example)
+        super().__init__([leaves])
+
+    def tree(self, tensors: Sequence[Tensor], lead: int = 0) -> Any:
+        """Return the tree as views of the tensors; truth values are copies."""
+        return pytree.tree_unflatten(self.unpack(tensors, lead), self._spec)
+
+    def packed(self, tree: Any, lead: int = 0) -> list[Tensor]:
+        """Return the tensors that hold a tree."""
+        leaves = pytree.tree_leaves(tree)
+        return [self._joined([leaves[i] for i in group], lead) for group in self.groups]
+
+    def write(self, tensors: Sequence[Tensor], tree: Any, lead: int = 0) -> None:
+        """Write a tree into the tensors that hold one."""
+        leaves = pytree.tree_leaves(tree)
+        for i, view in self.views(tensors, lead).items():
+            view.copy_(leaves[i])
+
+
+class Stacks:
+    """How the tensors ``[C, ...]`` of many copies are held in few: those of one shape and type are stacked.
+
+    A graph pays for every tensor that passes its border, and for every operation that takes a tensor apart: here it is one for
+    each shape.
+
+    Parameters
+    ----------
+    example : pytree of Tensor
+        Of all copies: shapes and types count, values do not.
+
+    Examples
+    --------
+    >>> import torch
+    >>> stacks = Stacks({"a": torch.zeros(2, 3), "b": torch.ones(2, 3), "n": torch.tensor([1, 2])})
+    >>> held = stacks.packed({"a": torch.zeros(2, 3), "b": torch.ones(2, 3), "n": torch.tensor([1, 2])})
+    >>> [tuple(tensor.shape) for tensor in held], stacks.tree(held)["n"].tolist()
+    ([(2, 2, 3), (2,)], [1, 2])
+    """
+
+    def __init__(self, example: Any) -> None:
+        leaves, self._spec = pytree.tree_flatten(example)
+        kinds = [(leaf.shape, leaf.dtype) for leaf in leaves]
+        self._groups = [[i for i, each in enumerate(kinds) if each == kind] for kind in dict.fromkeys(kinds)]
+
+    def tree(self, tensors: Sequence[Tensor]) -> Any:
+        """Return the tree as views of the tensors."""
+        leaves: dict[int, Tensor] = {}
+        for tensor, group in zip(tensors, self._groups, strict=True):
+            leaves.update(zip(group, tensor.unbind() if len(group) > 1 else (tensor,), strict=True))
+        return pytree.tree_unflatten([leaves[i] for i in range(len(leaves))], self._spec)
+
+    def packed(self, tree: Any) -> list[Tensor]:
+        """Return the tensors that hold a tree."""
+        leaves = pytree.tree_leaves(tree)
+        return [
+            torch.stack([leaves[i] for i in group]) if len(group) > 1 else leaves[group[0]] for group in self._groups
+        ]
+
+    def chosen(self, condition: Tensor, yes: Sequence[Tensor], no: Sequence[Tensor]) -> list[Tensor]:
+        """Return for each copy the tensors of ``yes`` where ``condition[C]`` holds, else those of ``no``."""
+        found = []
+        for a, b, group in zip(yes, no, self._groups, strict=True):
+            after = a.ndim - (2 if len(group) > 1 else 1)
+            found.append(b if a is b else torch.where(condition.view(-1, *(1,) * after), a, b))
+        return found
 
 
 def _ids(leaves: Sequence[Tensor]) -> tuple[int, ...]:

@@ -7,8 +7,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from bnnzoo.core.arguments import argument_names
+from bnnzoo.core.arguments import argument_names, refuse_names_of_settings
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.described import described
 from bnnzoo.core.labels import in_fitted_order, refuse_unaligned_rows
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.replay import isolated
@@ -24,6 +25,7 @@ __all__ = [
     "refuse_no_posterior",
     "refuse_not_positive",
     "refuse_other_data",
+    "refuse_settings",
     "refuse_words",
 ]
 
@@ -55,6 +57,14 @@ def refuse_not_positive(name: str, value: object) -> None:
         raise ValueError(f"{name}={value}; write a positive number.")
 
 
+def refuse_settings(
+    posterior: Posterior, data: Data, named: Mapping[str, Any], function: str, **settings: object
+) -> None:
+    """Refuse a call in which a setting of the function may be meant for an argument of the model."""
+    changed = {name: not (value is None or isinstance(value, str)) for name, value in settings.items()}
+    refuse_names_of_settings(function, posterior.density.model, data, named, changed)
+
+
 def in_order(posterior: Posterior, data: Data) -> Data:
     """Return arguments by position with the columns of data frames in the order of the fit."""
     model = posterior.density.model
@@ -66,7 +76,7 @@ def in_order(posterior: Posterior, data: Data) -> Data:
 
 def _refuse_left_out(density: LogDensity, given: Data) -> None:
     """Refuse rows without an argument that the fit had, and without which the model means something else."""
-    needed = getattr(density.model, "needed_at_new_rows", ())
+    needed = described(density.model).needed_at_new_rows
     for place, name in enumerate(argument_names(density.model, len(density.data))):
         is_there = place < len(given) and given[place] is not None
         if name in needed and density.data[place] is not None and not is_there:

@@ -11,17 +11,20 @@ from torch import Tensor
 from bnnzoo.core.arguments import parameters_of, positional
 from bnnzoo.core.conditioned import PredictsGivenData
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.described import described
 from bnnzoo.core.filling import FillingModel
 from bnnzoo.core.outcomes import Unobserved
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.replay import isolated
 from bnnzoo.core.row_source import is_out_of_memory
+from bnnzoo.core.turns import one_at_a_time
 from bnnzoo.core.types import Data, Model
 from bnnzoo.predictive.rows import new_data
 
 __all__ = ["completed"]
 
 
+@one_at_a_time
 def completed(posterior: Posterior, data: Data, named: Mapping[str, Any]) -> tuple[Posterior, Data]:
     """Return arguments for new rows by position, with those that the model needs and that were left out.
 
@@ -48,6 +51,8 @@ def completed(posterior: Posterior, data: Data, named: Mapping[str, Any]) -> tup
     data : tuple
     """
     density = posterior.density
+    if described(density.model).takes_frames:  # a formula knows what it needs of a frame
+        return posterior, positional(density.model, data, named, new=True)
     given = _by_name(density, data, named)
     missing = [name for name in _required(density.model) if name not in given]
     fitted = dict(zip(_names(density.model), density.data, strict=False))

@@ -1,125 +1,107 @@
-"""Data with missing values, which a model fills or masks itself, and frames of which it asks for columns by name."""
+"""Data with gaps: refused where the density becomes NaN with them, fitted where the model fills or masks them."""
 
-import math
-from collections.abc import Callable
-
-import pandas as pd
 import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from pyro import poutine
 from torch import Tensor
+from torch.func import grad
 
 import bnnzoo as bz
-from bnnzoo.core.conversion import DataError
+from bnnzoo.core.minibatch import DataError
+from bnnzoo.core.reading import read_model
+from bnnzoo.inference import Laplace
 
-X = torch.randn(60, generator=torch.Generator().manual_seed(0))
-Y = 0.5 * X + torch.randn(60, generator=torch.Generator().manual_seed(1))
-WITH_GAPS = X.clone()
-WITH_GAPS[::7] = math.nan
-REFUSED = r"argument 1 of the model{} holds nan at row 0\. Remove or impute missing values before fitting, or let the model fill"
+X = torch.randn(20, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+Y = 1.0 + 2.0 * X
+NAN = torch.where(torch.arange(20) % 4 == 0, torch.nan, Y)
+CPU = torch.device("cpu")
+
+
+def plain(x: Tensor, y: Tensor) -> None:
+    b = pyro.sample("b", dist.Normal(0.0, 1.0))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Normal(1.0 + b * x, 0.5), obs=y)
+
+
+def masked(x: Tensor, y: Tensor) -> None:
+    with poutine.mask(mask=~torch.isnan(y)):
+        plain(x, y)
+
+
+def partly_seen(x: Tensor, y: Tensor) -> None:
+    b = pyro.sample("b", dist.Normal(0.0, 1.0))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Normal(1.0 + b * x, 0.5), obs=y, obs_mask=~torch.isnan(y))
 
 
 def imputing(x: Tensor, y: Tensor) -> None:
-    """The standard model of covariates that are missing at random."""
-    gaps = x.isnan()
-    values = pyro.sample("values", dist.Normal(0.0, 1.0).expand([int(gaps.sum())]).to_event(1))
-    filled = x.clone()
-    filled[gaps] = values
-    a = pyro.sample("a", dist.Normal(0.0, 0.5))
-    with pyro.plate("rows", len(y)):
-        pyro.sample("y", dist.Normal(a * filled, 1.0), obs=y)
+    gaps, seen = torch.isnan(x), x.nan_to_num()
+    pyro.sample("x", dist.Normal(0.0, 1.0).expand(x.shape).mask(~gaps).to_event(1), obs=seen)
+    fill = pyro.sample("x_missing", dist.Normal(0.0, 1.0).expand([int(gaps.sum())]).to_event(1))
+    plain(seen.masked_scatter(gaps, fill), y)
 
 
-def masking(x: Tensor, y: Tensor) -> None:
-    a = pyro.sample("a", dist.Normal(0.0, 0.5))
-    seen = ~x.isnan()
-    with pyro.plate("rows", len(y)), pyro.poutine.mask(mask=seen):
-        pyro.sample("y", dist.Normal(a * torch.where(seen, x, 0.0), 1.0), obs=y)
+@pytest.mark.parametrize("data", [(NAN, Y), (X, NAN), ({"x": NAN}, Y)], ids=["covariate", "outcome", "mapping"])
+def test_a_gap_that_makes_the_density_nan_is_refused_with_its_row_and_what_imputes(data: tuple[object, ...]) -> None:
+    def model(x: object, y: Tensor) -> None:
+        plain(x["x"] if isinstance(x, dict) else x, y)
 
-
-def careless(x: Tensor, y: Tensor) -> None:
-    a = pyro.sample("a", dist.Normal(0.0, 0.5))
-    with pyro.plate("rows", len(y)):
-        pyro.sample("y", dist.Normal(a * x, 1.0), obs=y)
-
-
-def masking_too_late(x: Tensor, y: Tensor) -> None:
-    """Its log density is finite, and the gradient is not."""
-    a = pyro.sample("a", dist.Normal(0.0, 0.5))
-    mean = torch.where(x.isnan(), 0.0, a * x)
-    with pyro.plate("rows", len(y)):
-        pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
-
-
-def in_a_mapping(model: Callable[..., None]) -> Callable[..., None]:
-    return lambda data: model(data["x"], data["y"])
-
-
-def exact() -> tuple[float, float]:
-    """Return mean and sd of the slope where rows with a gap are left out."""
-    x, y = WITH_GAPS[~WITH_GAPS.isnan()].double(), Y[~WITH_GAPS.isnan()].double()
-    precision = float(x @ x) + 4.0
-    return float(x @ y) / precision, precision**-0.5
-
-
-def test_gaps_that_a_model_masks_are_data() -> None:
-    posterior = bz.fit(masking, bz.Laplace(), WITH_GAPS, Y, progress=False)
-    mean, sd = exact()
-    assert posterior.loc[0].item() == pytest.approx(mean, abs=1e-4)
-    assert posterior.covariance.diagonal()[0].sqrt().item() == pytest.approx(sd, rel=1e-3)
-    assert dict(bz.posterior_predictive(posterior, WITH_GAPS, Y, num_draws=5)["log_likelihood"].sizes)["obs_id"] == 60
-    assert bz.predict(posterior, WITH_GAPS[:3], num_draws=5)["predictions"].sizes["obs_id"] == 3
-
-
-@pytest.mark.filterwarnings("ignore::bnnzoo.engine.compiling.LoweringWarning")  # the number of gaps is asked for
-@pytest.mark.parametrize(
-    "data", [(WITH_GAPS, Y), ({"x": WITH_GAPS.numpy(), "y": Y.numpy()},)], ids=["tensor", "mapping"]
-)
-def test_gaps_that_a_model_fills_are_parameters(data: tuple[object, ...]) -> None:
-    model = imputing if len(data) == 2 else in_a_mapping(imputing)
-    posterior = bz.fit(model, bz.FullRankVI(num_steps=50), *data, progress=False)
-    assert [site.name for site in posterior.density.sites] == ["values", "a"]
-    assert posterior.density.num_params == 10
-
-
-@pytest.mark.parametrize("model", [careless, masking_too_late], ids=lambda m: m.__name__)
-def test_gaps_that_reach_the_density_are_refused(model: Callable[..., None]) -> None:
-    with pytest.raises(DataError, match=REFUSED.format("")):
-        bz.fit(model, bz.Laplace(), WITH_GAPS, Y)
-    with pytest.raises(DataError, match=REFUSED.format(r"\['x'\]")):
-        bz.fit(in_a_mapping(model), bz.Laplace(), {"x": WITH_GAPS, "y": Y})
-
-
-def test_rows_without_gaps_at_the_fit_have_none_in_predictions() -> None:
-    posterior = bz.fit(masking, bz.Laplace(), X, Y, progress=False)
-    with pytest.raises(DataError, match="holds nan at row 0"):
-        bz.predict(posterior, WITH_GAPS)
-
-
-def test_infinite_values_are_refused_where_gaps_are_not() -> None:
-    infinite = WITH_GAPS.clone()
-    infinite[1] = math.inf
-    with pytest.raises(DataError, match="holds nan at row 0"):
-        bz.fit(masking, bz.Laplace(), infinite, Y)
-
-
-@pytest.mark.parametrize("column", [lambda d: d["x"], lambda d: d.x], ids=["by name", "by attribute"])
-@pytest.mark.filterwarnings("ignore:Using a non-tuple sequence")
-def test_a_frame_has_no_columns_by_name(column: Callable[..., Tensor]) -> None:
-    def model(data: Tensor) -> None:
-        a = pyro.sample("a", dist.Normal(0.0, 0.5))
-        with pyro.plate("rows", len(data)):
-            pyro.sample("y", dist.Normal(a, 1.0), obs=column(data))
-
-    frame = pd.DataFrame({"x": X.numpy(), "y": Y.numpy()})
     with pytest.raises(
-        DataError, match=r"'data' is a data frame, which the model gets as a tensor of 2 columns.*dict\(data\)"
+        DataError, match=r"holds nan at row 0\. Remove or impute.*pyro\.sample\('x_missing', .*masked_scatter"
     ):
-        bz.fit(model, bz.Laplace(), frame)
+        bz.fit(model, bz.MAP(), *data)
 
 
-def test_a_frame_as_a_mapping_has() -> None:
-    frame = pd.DataFrame({"x": X.numpy(), "y": Y.numpy()}, index=range(5, 65))
-    posterior = bz.fit(in_a_mapping(careless), bz.Laplace(), dict(frame), progress=False)
-    assert posterior.density.num_data == 60
+def test_infinite_values_are_refused_whatever_the_model() -> None:
+    with pytest.raises(DataError, match=r"holds inf at row 3"):
+        bz.fit(masked, bz.MAP(), X.index_fill(0, torch.tensor([3]), torch.inf), Y)
+
+
+@pytest.mark.parametrize("model", [masked, partly_seen])
+def test_masked_gaps_leave_the_density_of_what_was_seen(model: object) -> None:
+    density, _ = read_model(model, (X, NAN), torch.float64, CPU)
+    whole, _ = read_model(plain, (X[~NAN.isnan()], Y[~NAN.isnan()]), torch.float64, CPU)
+    theta, place = (
+        torch.zeros(density.num_params, dtype=torch.float64),
+        next(s.span for s in density.sites if s.name == "b"),
+    )
+    found, expected = grad(density.log_joint)(theta, *density.data), grad(whole.log_joint)(torch.zeros(1), *whole.data)
+    seen = [n for n in density.observed if n.startswith("y")]
+    likelihood = density.pointwise(theta, *density.data)[seen[0]]
+    torch.testing.assert_close(likelihood[~NAN.isnan()], whole.log_likelihood(torch.zeros(1), *whole.data))
+    assert bool((likelihood[NAN.isnan()] == 0).all())
+    if model is masked:
+        torch.testing.assert_close(found[place], expected)
+
+
+def test_what_pyros_obs_mask_imputes_is_in_the_tree_and_right() -> None:
+    found = bz.fit(partly_seen, Laplace(), X, NAN, dtype=torch.float64, progress=False)
+    others = bz.fit(plain, Laplace(), X[~NAN.isnan()], Y[~NAN.isnan()], dtype=torch.float64, progress=False)
+    tree = bz.to_datatree(found, num_draws=400)["posterior"]
+    b = others.loc
+    assert abs(float(tree["b"].mean()) - float(b)) < 4 * 0.13 / 20
+    gaps = NAN.isnan().numpy()
+    imputed = tree["y"].mean(("chain", "draw")).values
+    assert abs(imputed[gaps] - (1.0 + float(b) * X.numpy()[gaps])).max() < 5 * 0.6 / 20
+    torch.testing.assert_close(torch.from_numpy(imputed[~gaps]), Y[~NAN.isnan()])
+
+
+def test_a_model_that_imputes_its_covariates_has_the_density_of_the_filled_ones() -> None:
+    x = torch.where(torch.arange(6) == 2, torch.nan, X[:6])
+    density, _ = read_model(imputing, (x, Y[:6]), torch.float64, CPU)
+    theta = torch.tensor([0.4, 1.5])  # the missing covariate, the slope
+    values = density.constrain(theta)
+    filled = torch.where(x.isnan(), values["x_missing"], x)
+    expected = (
+        dist.Normal(0.0, 1.0).log_prob(torch.cat([filled, values["b"][None]])).sum()
+        + dist.Normal(1.0 + values["b"] * filled, 0.5).log_prob(Y[:6]).sum()
+    )
+    torch.testing.assert_close(density.log_joint(theta, *density.data), expected)
+
+
+def test_observed_data_keep_their_gaps() -> None:
+    found = bz.fit(masked, Laplace(), X, NAN, dtype=torch.float64, progress=False)
+    tree = bz.posterior_predictive(found, X, NAN, num_draws=10)
+    assert bool((tree["observed_data"]["y"].isnull().values == NAN.isnan().numpy()).all())

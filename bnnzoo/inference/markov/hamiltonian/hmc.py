@@ -19,7 +19,7 @@ from bnnzoo.inference.markov.hamiltonian.kernel import (
     energy,
     momentum_from,
 )
-from bnnzoo.inference.markov.hamiltonian.loop import HamiltonianSampler
+from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianSampler
 from bnnzoo.inference.markov.sampling import sample_chains
 from bnnzoo.inference.markov.settings import HamiltonianSettings, without_init
 
@@ -143,4 +143,4 @@ class HMC(HamiltonianSettings):
     def run(self, density: LogDensity, context: FitContext) -> Draws:
         """Draw from the posterior; see :func:`bnnzoo.fit`."""
         kernel = HMCKernel(self.trajectory_length, self.jitter, self.max_steps)
-        return sample_chains(self, HamiltonianSampler(kernel, without_init(self)), density, context)
+        return sample_chains(self, HamiltonianSampler(kernel, without_init(self), context.engine), density, context)

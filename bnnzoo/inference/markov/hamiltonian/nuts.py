@@ -20,7 +20,7 @@ from bnnzoo.inference.markov.hamiltonian.kernel import (
     momentum_from,
     velocity,
 )
-from bnnzoo.inference.markov.hamiltonian.loop import HamiltonianSampler
+from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianSampler
 from bnnzoo.inference.markov.sampling import sample_chains
 from bnnzoo.inference.markov.settings import HamiltonianSettings, without_init
 
@@ -201,7 +201,7 @@ class NUTS(HamiltonianSettings):
 
     def run(self, density: LogDensity, context: FitContext) -> Draws:
         """Draw from the posterior; see :func:`bnnzoo.fit`."""
-        sampler = HamiltonianSampler(NUTSKernel(self.max_tree_depth), without_init(self))
+        sampler = HamiltonianSampler(NUTSKernel(self.max_tree_depth), without_init(self), context.engine)
         return sample_chains(self, sampler, density, context)
 
 

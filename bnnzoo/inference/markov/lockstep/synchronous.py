@@ -73,6 +73,7 @@ class SynchronousLoop[Tuning: tuple[Any, ...]](ChainLoop):
         self._layout, self._all_chains, self.native = Packed(point), torch.arange(self.num_chains), native
         if native is not None:
             self.kind = native_kind(self.kind)
+            self.log = native.stretch.log
 
     @property
     def counts(self) -> Tensor:

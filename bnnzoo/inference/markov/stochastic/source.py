@@ -5,9 +5,9 @@ from itertools import islice
 from typing import NamedTuple
 
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from bnnzoo.core.density import LogDensity
+from bnnzoo.engine import pytree
 from bnnzoo.inference.optimise.batches import AllRows, Batch, IndependentBatches, MemberBatches
 from bnnzoo.inference.optimise.streams import MemberStreams
 

@@ -1,0 +1,344 @@
+"""The runner: many copies of a program, in native code, as a batch of traced graphs, or as Python."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from bnnzoo.engine import pytree
+from bnnzoo.engine.cores import in_threads, num_cores
+from bnnzoo.engine.loops import Stretch
+from bnnzoo.engine.lowered import LoopStep, tensors_of
+from bnnzoo.engine.program import Copy, GradientFunction, Program, batched_stage, batched_step, native_loop
+from bnnzoo.engine.registers import Stacks, TreeRegisters
+from bnnzoo.engine.reports import EngineLog
+from bnnzoo.engine.stretches import FIRST_BUDGET, SECONDS_PER_STRETCH, Inner, next_budget, words_of
+
+__all__ = ["Batch", "Fleet", "NativeCopies", "Runner"]
+
+MAX_ROWS, MAX_ENTRIES = 1024, 1 << 20
+"""Rows, and entries of rows, that a copy in native code keeps before Python fetches them."""
+
+STEPS_TRIED = 3
+"""Steps after which newly compiled code must be where the graph is that it was made from."""
+
+
+class Fleet(ABC):
+    """Copies of a program and their state, held in few tensors.
+
+    Parameters
+    ----------
+    program : Program
+    gradient : GradientFunction
+    num_copies : int
+    log : EngineLog
+        Takes down how the copies run, and why.
+    """
+
+    def __init__(self, program: Program, gradient: GradientFunction, num_copies: int, log: EngineLog) -> None:
+        self.program, self.gradient, self.num_copies, self.log = program, gradient, num_copies, log
+
+    @property
+    @abstractmethod
+    def how(self) -> str:
+        """How a step runs: "compiled", "recorded" as a CUDA graph, "traced" or "eager"."""
+
+    @property
+    @abstractmethod
+    def moving(self) -> Any:
+        """What changes at every step, ``[C, ...]``; views, truth values may be copies."""
+
+    @property
+    @abstractmethod
+    def resting(self) -> Any:
+        """What changes in stages, ``[C, ...]``; views, truth values may be copies."""
+
+    @abstractmethod
+    def write(self, moving: Any = None, resting: Any = None) -> None:
+        """Replace the state of all copies."""
+
+    @abstractmethod
+    def advance(self) -> None:
+        """Run the copies that are going for about a tenth of a second, or until one of them waits."""
+
+    @abstractmethod
+    def gather(self, into: Sequence[Tensor], counts: Tensor) -> None:
+        """Write the rows kept since the last time to ``into[C, S, ...]`` behind the first ``counts[C]``, which grow."""
+
+    @abstractmethod
+    def tried(self, moving: Any, resting: Any) -> Any:
+        """Return what moves, after one step from another state ``[C, ...]``; the fleet is left as it is."""
+
+
+class NativeCopies(Fleet):
+    """Copies that run one by one in native code, side by side in threads.
+
+    Results depend on neither the number of threads nor the lengths of runs.
+
+    Parameters
+    ----------
+    program, gradient, moving, resting
+        As in :class:`Fleet`.
+    inner : Inner
+        The gradient as a graph.
+    row : tuple of Tensor
+        Example of a row that the program keeps; empty if it keeps none.
+    num_threads : int, optional
+        Copies that run at a time. Default: one for each core that this process may use.
+    compiles : bool
+        False to run the traced graphs, whose results differ by rounding only.
+    log : EngineLog, optional
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        gradient: GradientFunction,
+        moving: Any,
+        resting: Any,
+        inner: Inner,
+        row: tuple[Tensor, ...],
+        num_threads: int | None = None,
+        compiles: bool = True,
+        log: EngineLog | None = None,
+    ) -> None:
+        example = Copy(
+            of_copy(moving, 0), of_copy(resting, 0), torch.tensor(STEPS_TRIED), torch.tensor(0), _buffers(row)
+        )
+        self._moving, self._resting = TreeRegisters(example.moving), TreeRegisters(example.resting)
+        super().__init__(program, gradient, len(pytree.tree_leaves(resting)[0]), log or EngineLog())
+        self.num_threads = min(num_threads or num_cores(), self.num_copies)
+        going, body = native_loop(program, inner.graph)
+        data = inner.constants, tensors_of(gradient.data)
+        self.stretch = Stretch(going, body, example, data, (program.key, words_of(inner.graph)), compiles, self.log)
+        self._data = self.stretch.pack_fixed(data)
+        packed = self.stretch.pack(example)
+        self._memory = [each.expand(self.num_copies, *each.shape).clone() for each in packed]
+        self.write(moving, resting)
+        *_, budget, num_rows = self._memory[: len(packed) - len(row)]
+        self._left, self.num_rows, self.rows = budget[:, 0], num_rows[:, 0], self._memory[len(packed) - len(row) :]
+        self._budget = FIRST_BUDGET
+
+    @property
+    def how(self) -> str:
+        """How the loop of one copy runs, as :class:`bnnzoo.engine.loops.Stretch` says."""
+        return self.stretch.how
+
+    @property
+    def moving(self) -> Any:
+        """What changes at every step, ``[C, ...]``; views, but for truth values."""
+        return self._moving.tree(self._memory[: self._moving.num_tensors], lead=1)
+
+    @property
+    def resting(self) -> Any:
+        """What changes in stages, ``[C, ...]``; views, but for truth values."""
+        return self._resting.tree(self._memory[self._of_resting], lead=1)
+
+    def write(self, moving: Any = None, resting: Any = None) -> None:
+        """Replace the state of all copies."""
+        self._write(self._memory, moving, resting)
+
+    def check(self) -> None:
+        """Take a step on a copy of the first state; raises if the compiled code fails."""
+        self.tried(self.moving, self.resting, [0])
+
+    def advance(self) -> None:
+        """Let every copy that is going run for a while. An interrupt waits until these runs end."""
+        self._begin()
+        going = vmap(self.program.going)(self.moving, self.resting).nonzero()[:, 0].tolist()
+        began = time.perf_counter()
+        self._left.fill_(self._budget)
+        in_threads(self._run, going, self.num_threads)
+        rounds = -(-len(going) // self.num_threads)
+        seconds = max((time.perf_counter() - began) / max(rounds, 1), 1e-9)
+        taken = int((self._budget - self._left[going]).max()) if going else 0
+        self._budget = next_budget(self._budget, max(taken, 1), seconds)
+
+    def gather(self, into: Sequence[Tensor], counts: Tensor) -> None:
+        """Write the rows kept since the last time to ``into[C, S, ...]`` behind the first ``counts[C]``, which grow."""
+        for copy in self.num_rows.nonzero()[:, 0].tolist():
+            start = int(counts[copy])
+            stop = min(start + int(self.num_rows[copy]), into[0].shape[1])
+            for place, buffer in zip(into, self.rows, strict=True):
+                place[copy, start:stop] = buffer[copy, : stop - start]
+            counts[copy] = stop
+        self.num_rows.zero_()
+
+    def tried(self, moving: Any, resting: Any, copies: Sequence[int] | None = None) -> Any:
+        """Return what moves, after one step from another state ``[C, ...]``, the fleet left as it is."""
+        memory = [each.clone() for each in self._memory]
+        self._write(memory, moving, resting)
+        budget, num_rows = memory[len(memory) - len(self.rows) - 2 : len(memory) - len(self.rows)]
+        budget.fill_(1)
+        num_rows.zero_()
+
+        def run(copy: int) -> None:
+            self.stretch([each[copy] for each in memory], self._data)
+
+        in_threads(run, range(self.num_copies) if copies is None else copies, self.num_threads)
+        return self._moving.tree(memory[: self._moving.num_tensors], lead=1)
+
+    @property
+    def _of_resting(self) -> slice:
+        return slice(self._moving.num_tensors, self._moving.num_tensors + self._resting.num_tensors)
+
+    def _write(self, memory: Sequence[Tensor], moving: Any, resting: Any) -> None:
+        if moving is not None:
+            self._moving.write(memory[: self._moving.num_tensors], moving, lead=1)
+        if resting is not None:
+            self._resting.write(memory[self._of_resting], resting, lead=1)
+
+    def _begin(self) -> None:
+        """Begin the next cycle of copies that waited before it; others begin theirs in native code."""
+        state, begin = (self.moving, self.resting), self.program.begin
+        due = vmap(begin.applies)(*state) & vmap(self.program.going)(*state)
+        if bool(due.any()):
+            found = vmap(begin.update)(*state)
+            self.write(*pytree.tree_map(lambda new, old: _chosen(due, new, old), found, state))
+
+    def _run(self, copy: int) -> None:
+        self.stretch([each[copy] for each in self._memory], self._data)
+
+
+class Batch(Fleet):
+    """Copies in one batch, none of which waits for another: a stage runs where it is due in any of them.
+
+    Parameters
+    ----------
+    program, gradient, moving, resting
+        As in :class:`Fleet`.
+    num_steps, num_cycles : int
+        How many there will be in all, if all goes well: what decides whether a stage is compiled at once.
+    traces : bool
+        False to run stages as Python.
+    log : EngineLog, optional
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        gradient: GradientFunction,
+        moving: Any,
+        resting: Any,
+        num_steps: int = 0,
+        num_cycles: int = 0,
+        traces: bool = True,
+        log: EngineLog | None = None,
+    ) -> None:
+        super().__init__(program, gradient, len(pytree.tree_leaves(resting)[0]), log or EngineLog())
+        self._moving, self._resting = Stacks(moving), Stacks(resting)
+        self.write(moving, resting)
+        state = self._moved, self._rested
+        step, fallback = (
+            batched_step(program, function, self._moving, self._resting)
+            for function in (gradient.batched, gradient.looped)
+        )
+        self._step = LoopStep(
+            step, *state, *gradient.data, fallback=fallback, at_least=num_steps, traces=traces, log=self.log
+        )
+        self._tensors = tensors_of(gradient.data)
+        stages, following = (program.begin, *program.stages), (None, *program.stages[1:], None)
+        self._begin, *self._stages = [
+            LoopStep(
+                batched_stage(program, stage, after, self._moving, self._resting),
+                *state,
+                at_least=num_cycles,
+                traces=traces,
+                log=EngineLog(),
+            )
+            for stage, after in zip(stages, following, strict=True)
+        ]
+        self._kept: list[Sequence[Tensor]] = []
+
+    @property
+    def how(self) -> str:
+        """How a step of all copies runs, as :class:`bnnzoo.engine.lowered.Specialized` says."""
+        return self._step.how
+
+    @property
+    def moving(self) -> Any:
+        """What changes at every step, ``[C, ...]``, as views."""
+        return self._moving.tree(self._moved)
+
+    @property
+    def resting(self) -> Any:
+        """What changes in stages, ``[C, ...]``, as views."""
+        return self._resting.tree(self._rested)
+
+    def write(self, moving: Any = None, resting: Any = None) -> None:
+        """Replace the state of all copies."""
+        if moving is not None:
+            self._moved = [each.clone() for each in self._moving.packed(moving)]
+        if resting is not None:
+            self._rested = [each.clone() for each in self._resting.packed(resting)]
+
+    def advance(self) -> None:
+        """Run for about a tenth of a second, or until a copy waits; those that have ended go on beside the others."""
+        until = time.monotonic() + SECONDS_PER_STRETCH
+        with torch.no_grad():
+            while True:
+                self._apply(self._begin)
+                *row, waits = self._cycle()
+                if row:
+                    self._kept.append(row)
+                if bool(waits) or time.monotonic() >= until:
+                    return
+
+    def gather(self, into: Sequence[Tensor], counts: Tensor) -> None:
+        """Write the rows kept since the last time to ``into[C, S, ...]`` behind the first ``counts[C]``, which grow."""
+        for *row, kept in self._kept:
+            copies = kept.cpu().nonzero()[:, 0]
+            copies = copies[counts[copies] < into[0].shape[1]]
+            for place, values in zip(into, row, strict=True):
+                here, there = copies.to(place.device), copies.to(values.device)
+                place[here, counts[copies].to(place.device)] = values[there].to(place.device)
+            counts[copies] += 1
+        self._kept = []
+
+    def tried(self, moving: Any, resting: Any) -> Any:
+        """Return what moves, after one step from another state ``[C, ...]``; the fleet is left as it is."""
+        with torch.no_grad():
+            *moved, _ = self._step(*self._moving.packed(moving), *self._resting.packed(resting), *self._tensors)
+        return self._moving.tree(moved)
+
+    def _cycle(self) -> Sequence[Tensor]:
+        """Take steps until a copy has ended its cycle, and return what the last stage found."""
+        while True:
+            due = False
+            while not due:
+                *self._moved, any_due = self._step(*self._moved, *self._rested, *self._tensors)
+                due = bool(any_due)
+            for stage in self._stages[:-1]:
+                if not bool(self._apply(stage)[-1]):
+                    break
+            else:
+                return self._apply(self._stages[-1])
+
+    def _apply(self, stage: LoopStep) -> Sequence[Tensor]:
+        """Run a stage, and return what it found besides the states."""
+        found = list(stage(*self._moved, *self._rested))
+        first, second = len(self._moved), len(self._moved) + len(self._rested)
+        self._moved, self._rested = found[:first], found[first:second]
+        return found[second:]
+
+
+type Runner = NativeCopies | Batch
+
+
+def of_copy(tree: Any, copy: int) -> Any:
+    """Return the state of one copy, cloned."""
+    return pytree.tree_map(lambda value: value[copy].clone(), tree)
+
+
+def _buffers(row: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    largest = max((each.numel() for each in row), default=1)
+    number = min(MAX_ROWS, max(1, MAX_ENTRIES // max(largest, 1))) + 1
+    return tuple(each.new_zeros(number, *each.shape) for each in row)
+
+
+def _chosen(condition: Tensor, yes: Tensor, no: Tensor) -> Tensor:
+    return torch.where(condition.view(-1, *(1,) * (yes.ndim - 1)), yes, no)

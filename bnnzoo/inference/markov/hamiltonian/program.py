@@ -1,0 +1,182 @@
+"""One chain of a Hamiltonian kernel as a program of the engine: leapfrog steps, proposals, adaptation and draws."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from bnnzoo.engine.program import Stage, where
+from bnnzoo.inference.markov.adaptation import Adaptation, observe, settle_step_size, update_step_size
+from bnnzoo.inference.markov.hamiltonian.kernel import Control, Kernel, Metric, Phase, drift, energy, is_finite
+from bnnzoo.inference.markov.noise import normals, uniforms
+
+__all__ = ["NUM_STREAMS", "STATS", "Counters", "HamiltonianProgram", "Moving", "Resting", "Schedule"]
+
+NUM_STREAMS = 4
+"""Random streams of a chain: momenta, starts of trajectories, proposals, leapfrog steps."""
+
+STATS = ("lp", "energy", "acceptance_rate", "n_steps", "tree_depth", "diverging", "step_size")
+"""Columns of the statistics kept of every draw."""
+
+
+class Moving(NamedTuple):
+    """What changes at every leapfrog step: the moving end of the trajectory, and the number of steps so far."""
+
+    end: Any
+    num_leapfrog: Tensor
+
+
+class Counters(NamedTuple):
+    """Numbers ``[]`` of a chain's draws and proposals so far, and of points at which the log density could not be computed."""
+
+    draws: Tensor
+    proposals: Tensor
+    rejected: Tensor
+
+
+class Schedule(NamedTuple):
+    """Numbers of draws ``[]`` that say what happens when.
+
+    Attributes
+    ----------
+    num_warmup : Tensor
+        Draws of warm-up.
+    settle_from : Tensor
+        At which the step size begins to settle.
+    collect_from, collect_until : Tensor
+        At which moments begin and end to be collected.
+    until : Tensor
+        At which a window of the adaptation, or the chain, ends.
+    """
+
+    num_warmup: Tensor
+    settle_from: Tensor
+    collect_from: Tensor
+    collect_until: Tensor
+    until: Tensor
+
+
+class Resting(NamedTuple):
+    """What changes in stages: the trajectory, what the chain has learnt, its counters, schedule and keys ``[4]``."""
+
+    trajectory: Any
+    metric: Metric
+    adaptation: Adaptation
+    counters: Counters
+    schedule: Schedule
+    keys: Tensor
+
+
+class Held(NamedTuple):
+    """What a leapfrog step uses besides the moving end."""
+
+    metric: Metric
+    step_size: Tensor
+    control: Control
+    key: Tensor
+
+
+@dataclass(frozen=True)
+class HamiltonianProgram:
+    """A chain of a Hamiltonian kernel; see :class:`bnnzoo.engine.program.Program`.
+
+    A step is a leapfrog step. Where the moving end stops, the trajectory and its proposal are updated. Where the trajectory is
+    done, its proposal is the next draw, from which the chain learns during warm-up. A chain waits at the end of each window of
+    the adaptation, and after its last draw.
+    """
+
+    kernel: Kernel
+    target_accept: float
+
+    @property
+    def key(self) -> tuple[Kernel, float]:
+        """What stands for the program."""
+        return self.kernel, self.target_accept
+
+    @property
+    def begin(self) -> Stage:
+        """Start the next trajectory at the last draw."""
+        return Stage(_is_done, self._begun)
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """Propose, and keep the draw."""
+        return Stage(_has_stopped, self._proposed), Stage(_is_done, self._learnt, _is_kept)
+
+    def going(self, moving: Moving, resting: Resting) -> Tensor:
+        """Return whether the window, or the chain, has draws left."""
+        return resting.counters.draws < resting.schedule.until
+
+    def is_moving(self, moving: Moving) -> Tensor:
+        """Return whether the trajectory goes on."""
+        return ~moving.end.stop
+
+    def held(self, resting: Resting) -> Held:
+        """Return metric, step size and control of the trajectory, and the key of the leapfrog steps' numbers."""
+        return Held(resting.metric, resting.adaptation.step_size, resting.trajectory.control, resting.keys[3])
+
+    def point(self, moving: Moving, held: Held) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Take the first half of a leapfrog step."""
+        signed = held.step_size * held.control.direction
+        theta, momentum = drift(held.metric, moving.end.phase, signed)
+        return theta, (theta, momentum, signed)
+
+    def step(self, moving: Moving, held: Held, ahead: tuple[Tensor, ...], value: Tensor, gradient: Tensor) -> Moving:
+        """Complete the leapfrog step with the second half of the kick."""
+        theta, momentum, signed = ahead
+        phase = Phase(theta, momentum + 0.5 * signed * gradient, gradient, value)
+        uniform = uniforms(held.key, moving.num_leapfrog, theta.dtype)
+        return Moving(self.kernel.leap(moving.end, held.control, phase, held.metric, uniform), moving.num_leapfrog + 1)
+
+    def _begun(self, moving: Moving, resting: Resting) -> tuple[Moving, Resting]:
+        count, theta = resting.counters.draws, resting.trajectory.proposal.theta
+        places = torch.arange(len(theta), device=theta.device)
+        noise = normals(resting.keys[0], count * len(theta) + places, theta.dtype)
+        uniform = _pair(resting.keys[1], count, theta)
+        step_size = resting.adaptation.step_size
+        end, trajectory = self.kernel.begin(moving.end, resting.trajectory, resting.metric, step_size, noise, uniform)
+        return moving._replace(end=end), resting._replace(trajectory=trajectory)
+
+    def _proposed(self, moving: Moving, resting: Resting) -> tuple[Moving, Resting]:
+        counters, phase = resting.counters, moving.end.phase
+        uniform = _pair(resting.keys[2], counters.proposals, phase.theta)
+        end, trajectory = self.kernel.propose(moving.end, resting.trajectory, resting.metric, uniform)
+        counters = counters._replace(proposals=counters.proposals + 1, rejected=counters.rejected + ~is_finite(phase))
+        return moving._replace(end=end), resting._replace(trajectory=trajectory, counters=counters)
+
+    def _learnt(self, moving: Moving, resting: Resting) -> tuple[Moving, Resting, tuple[Tensor, Tensor]]:
+        count, schedule, state = resting.counters.draws, resting.schedule, resting.adaptation
+        warm, settling = count < schedule.num_warmup, count >= schedule.settle_from
+        collecting = (count >= schedule.collect_from) & (count < schedule.collect_until)
+        proposal, end = resting.trajectory.proposal, moving.end
+        acceptance = end.sum_acceptance / end.num_steps
+        settled = settle_step_size(state.step, acceptance, self.target_accept)
+        step = where(settling, settled, update_step_size(state.step, acceptance, self.target_accept))
+        step = where(warm, step, state.step)
+        tuned = torch.where(settling, step.log_average, step.log_step).exp()
+        moments = where(collecting, observe(state.moments, proposal.theta, proposal.gradient), state.moments)
+        learnt = Adaptation(torch.where(warm, tuned, state.step_size), step, moments)
+        path = end.num_steps, resting.trajectory.depth, end.diverging
+        stats = proposal.log_density, energy(resting.metric, proposal), acceptance, *path, state.step_size
+        counters = resting.counters._replace(draws=count + 1)
+        row = proposal.theta, torch.stack([value.double() for value in stats])
+        return moving, resting._replace(adaptation=learnt, counters=counters), row
+
+
+def _has_stopped(moving: Moving, resting: Resting) -> Tensor:
+    stop: Tensor = moving.end.stop
+    return stop
+
+
+def _is_done(moving: Moving, resting: Resting) -> Tensor:
+    done: Tensor = resting.trajectory.done
+    return done
+
+
+def _is_kept(moving: Moving, resting: Resting) -> Tensor:
+    return resting.counters.draws >= resting.schedule.num_warmup
+
+
+def _pair(key: Tensor, count: Tensor, theta: Tensor) -> Tensor:
+    return uniforms(key, 2 * count + torch.arange(2, device=theta.device), theta.dtype)

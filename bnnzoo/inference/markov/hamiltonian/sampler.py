@@ -1,0 +1,260 @@
+"""Chains of HMC and NUTS: their start, the step size they begin with, windows of adaptation, and their draws."""
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.turns import aside
+from bnnzoo.engine import pytree
+from bnnzoo.engine.choose import Engine, runner
+from bnnzoo.engine.reports import EngineLog
+from bnnzoo.inference.markov.adaptation import (
+    Adaptation,
+    growth_of_narrowest,
+    identity_metric,
+    initial_adaptation,
+    metric_from,
+    metric_of,
+    retuned_step_size,
+    search_step_size,
+    settling_from,
+    window_ends,
+)
+from bnnzoo.inference.markov.density_gradient import density_gradient
+from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Phase, energy
+from bnnzoo.inference.markov.hamiltonian.program import (
+    NUM_STREAMS,
+    STATS,
+    Counters,
+    HamiltonianProgram,
+    Moving,
+    Resting,
+    Schedule,
+)
+from bnnzoo.inference.markov.noise import keys_of, normals
+from bnnzoo.inference.markov.settings import HamiltonianSettings, even_groups, typical_num_steps
+from bnnzoo.inference.markov.snapshots import from_arrays, to_arrays
+
+__all__ = ["HamiltonianChains", "HamiltonianSampler"]
+
+INITIAL_STEP_SIZE = 0.1
+"""Where the search for a step size begins."""
+
+
+class HamiltonianChains:
+    """Chains of one Hamiltonian kernel, each of which adapts by itself; a :class:`bnnzoo.inference.markov.protocols.Loop`.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    density : LogDensity
+    settings : HamiltonianSettings
+    theta : Tensor
+        Starting points ``[C, P]`` at which the density is finite.
+    seed : int
+    first_chain : int
+        Number of the first chain among all chains of the fit: its random numbers depend on it and the seed alone.
+    engine : {"auto", "native", "graph", "python"}
+    """
+
+    kind, stats_names = "hamiltonian", STATS
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        density: LogDensity,
+        settings: HamiltonianSettings,
+        theta: Tensor,
+        seed: int,
+        first_chain: int,
+        engine: Engine = "auto",
+    ) -> None:
+        self.kernel, self.settings, self.log = kernel, settings, EngineLog()
+        self.num_chains, size = theta.shape
+        self._ends, self._total = window_ends(settings.num_warmup), settings.num_warmup + settings.num_draws
+        self.draws = theta.new_zeros(self.num_chains, settings.num_draws, size)
+        self.stats = torch.zeros(self.num_chains, settings.num_draws, len(STATS), dtype=torch.float64)
+        self._num_kept = torch.zeros(self.num_chains, dtype=torch.int64)
+        keys = torch.stack([keys_of(seed, first_chain + c, NUM_STREAMS) for c in range(self.num_chains)])
+        steps, draws = typical_num_steps(size), self._total
+        self.fleet = runner(
+            HamiltonianProgram(kernel, settings.target_accept),
+            density_gradient(density),
+            *self._at_rest(theta, keys.to(theta.device)),
+            (self.draws[0, 0].clone(), self.stats[0, 0].to(theta.device)),
+            engine=engine,
+            native_pays=settings.in_native_code(density),
+            num_steps=steps * draws,
+            num_cycles=min(steps, kernel.num_proposals(steps) * self.num_chains) * draws,
+            log=self.log,
+        )
+        self._look_around()
+
+    @property
+    def counts(self) -> Tensor:
+        """Number of draws ``[C]`` of each chain, warm-up included, that have reached ``draws``."""
+        return torch.minimum(self.fleet.resting.counters.draws.cpu(), self.settings.num_warmup + self._num_kept)
+
+    @property
+    def num_gradients(self) -> int:
+        """Number of leapfrog steps that all chains have taken together."""
+        return int(self.fleet.moving.num_leapfrog.sum())
+
+    @property
+    def num_rejected(self) -> int:
+        """Number of proposed points at which the log density could not be computed."""
+        return int(self.fleet.resting.counters.rejected.sum())
+
+    @property
+    def tuned(self) -> dict[str, Tensor]:
+        """Step size ``[C]`` and inverse mass ``[C, P]`` or ``[C, P, P]`` of each chain."""
+        resting = self.fleet.resting
+        found = {"step_size": resting.adaptation.step_size, "inverse_mass": resting.metric.inverse_mass}
+        return {name: value.clone() for name, value in found.items()}
+
+    def adopt(self, tuning: Mapping[str, Tensor]) -> None:
+        """Start with step sizes and mass matrices found before."""
+        resting = self.fleet.resting
+        adaptation = resting.adaptation._replace(step_size=tuning["step_size"])
+        self.fleet.write(resting=resting._replace(metric=metric_of(tuning["inverse_mass"]), adaptation=adaptation))
+
+    def advance(self) -> None:
+        """Run the chains for a while, keep their draws, and close the windows of adaptation that have ended."""
+        try:
+            with self.log.timed("running"), aside() if self.fleet.how == "compiled" else nullcontext():
+                self.fleet.advance()
+        finally:  # an interrupt waits for the chains under way in native code: their draws are kept, too
+            self.fleet.gather((self.draws, self.stats), self._num_kept)
+        self._close_windows()
+
+    def progress_fields(self) -> dict[str, float]:
+        """Return the mean acceptance probability of the latest trajectories and the mean step size."""
+        end = self.fleet.moving.end
+        rates = end.sum_acceptance / end.num_steps.clamp(min=1)
+        return {"acceptance": float(rates.mean()), "step size": float(self.fleet.resting.adaptation.step_size.mean())}
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return everything :meth:`restore` needs to continue with the very next step, as arrays."""
+        return to_arrays(self._resumable())
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Continue where the same chains were when ``snapshot`` was taken, by whatever engine."""
+        found = from_arrays(snapshot, like=self._resumable())
+        self.fleet.write(found["moving"], found["resting"])
+        self._num_kept = found["kept"]
+
+    def _resumable(self) -> dict[str, Any]:
+        return {"moving": self.fleet.moving, "resting": self.fleet.resting, "kept": self._num_kept}
+
+    def _at_rest(self, theta: Tensor, keys: Tensor) -> tuple[Moving, Resting]:
+        """Return the state of chains before they know the log density where they are."""
+        settings = self.settings
+        zeros, noise = (
+            theta.new_zeros(self.num_chains),
+            normals(keys[:, :1], torch.arange(theta.shape[1]).to(keys), theta.dtype),
+        )
+        end, trajectory = vmap(self.kernel.finished_trajectory)(Phase(theta, noise, torch.zeros_like(theta), zeros))
+        counts = [torch.zeros_like(keys[:, 0]) for _ in Counters._fields]
+        adaptation = initial_adaptation(theta, zeros + (settings.step_size or INITIAL_STEP_SIZE), settings.mass_matrix)
+        resting = Resting(
+            trajectory=trajectory,
+            metric=identity_metric(theta, settings.mass_matrix),
+            adaptation=adaptation,
+            counters=Counters(*counts),
+            schedule=Schedule(*(torch.full_like(keys[:, 0], number) for number in self._schedule())),
+            keys=keys,
+        )
+        return Moving(end, torch.zeros_like(keys[:, 0])), resting
+
+    def _schedule(self) -> tuple[int, ...]:
+        warmup, ends = self.settings.num_warmup, self._ends
+        first, last = (ends[0], ends[-1]) if ends else (0, 0)
+        return warmup, settling_from(warmup), first, last, ends[0] if ends else self._total
+
+    def _look_around(self) -> None:
+        """Find the log density where the chains are, and a step size for each: the given one, or by doubling or halving."""
+        moving, resting = self.fleet.moving, self.fleet.resting
+        here, step_size = moving.end.phase, resting.adaptation.step_size.clone()
+        still = self._leapt(here, torch.zeros_like(step_size))  # a step of size zero
+        phase = here._replace(gradient=still.gradient.clone(), log_density=still.log_density.clone())
+        if self.settings.step_size is None:
+            before = vmap(energy)(resting.metric, phase)
+
+            def acceptance(size: Tensor) -> Tensor:
+                return (before - vmap(energy)(resting.metric, self._leapt(phase, size))).exp()
+
+            step_size = search_step_size(acceptance, step_size)
+        end, trajectory = vmap(self.kernel.finished_trajectory)(phase)
+        adaptation = initial_adaptation(phase.theta, step_size, self.settings.mass_matrix)
+        self.fleet.write(moving._replace(end=end), resting._replace(trajectory=trajectory, adaptation=adaptation))
+
+    def _leapt(self, phase: Phase, step_size: Tensor) -> Phase:
+        """Return where one leapfrog step leads: not the last of its trajectory, and one that cannot diverge."""
+        end, trajectory = vmap(self.kernel.finished_trajectory)(phase)
+        control = trajectory.control
+        control = control._replace(
+            energy=torch.full_like(control.energy, torch.inf), length=torch.full_like(control.length, 2)
+        )
+        trajectory = trajectory._replace(control=control, done=torch.zeros_like(trajectory.done))
+        resting = self.fleet.resting
+        adaptation = resting.adaptation._replace(step_size=step_size)
+        moving = self.fleet.tried(
+            self.fleet.moving._replace(end=end), resting._replace(trajectory=trajectory, adaptation=adaptation)
+        )
+        found: Phase = moving.end.phase
+        return found
+
+    def _close_windows(self) -> None:
+        """Give chains at the end of a window the mass matrix estimated in it, and open the next window."""
+        resting = self.fleet.resting
+        counts, until = resting.counters.draws, resting.schedule.until
+        for chain in ((counts == until) & (counts < self._total)).nonzero()[:, 0].tolist():
+            count = int(counts[chain])
+            if count in self._ends[1:]:
+                _close_window(resting, chain, first=count == self._ends[1])
+            until[chain] = min(end for end in (*self._ends, self._total) if end > count)
+
+
+def _close_window(resting: Resting, chain: int, first: bool) -> None:
+    """Give one chain the mass matrix estimated in the window that ends now, and forget the window; views are written."""
+    learnt = _of_chain(resting.adaptation, chain)
+    metric = metric_from(learnt.moments)
+    growth = growth_of_narrowest(_of_chain(resting.metric, chain), metric)
+    step = retuned_step_size(learnt.step, growth, first)
+    empty = pytree.tree_map(torch.zeros_like, learnt.moments)
+    _write(resting.metric, chain, metric)
+    _write(resting.adaptation, chain, Adaptation(step.log_step.exp(), step, empty))
+
+
+def _of_chain(state: Any, chain: int) -> Any:
+    return pytree.tree_map(lambda value: value[chain].clone(), state)
+
+
+def _write(views: Any, chain: int, values: Any) -> None:
+    for view, value in zip(pytree.tree_leaves(views), pytree.tree_leaves(values), strict=True):
+        view[chain] = value
+
+
+@dataclass(frozen=True)
+class HamiltonianSampler:
+    """What starts chains of a Hamiltonian kernel; see :class:`bnnzoo.inference.markov.protocols.Sampler`."""
+
+    kernel: Kernel
+    settings: HamiltonianSettings
+    engine: Engine = "auto"
+
+    def groups(self, num_chains: int, spread: bool) -> list[range]:
+        """Return all chains as one group in this process, and on workers ``num_groups``: chains adapt by themselves."""
+        return even_groups(num_chains, (self.settings.num_groups or num_chains) if spread else 1)
+
+    def begin(
+        self, density: LogDensity, theta: Tensor, seed: int, first_chain: int, kind: str | None = None
+    ) -> HamiltonianChains:
+        """Start chains at ``theta[C, P]``."""
+        return HamiltonianChains(self.kernel, density, self.settings, theta, seed, first_chain, self.engine)
