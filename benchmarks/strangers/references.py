@@ -44,12 +44,13 @@ def reference(stranger: Stranger) -> dict[str, Any]:
 
     jax.config.update("jax_enable_x64", True)
     names, data = numpyro_names(), [jnp.asarray(each) for each in stranger.data]
+    text = stranger.for_reference or stranger.text
     data = [each.astype("float64") if each.dtype.kind == "f" else each for each in data]
     found: dict[str, Any] = {}
     for setting in SETTINGS:
         start = time.process_time()
         kernel = numpyro.infer.NUTS(
-            lambda *data: stranger.text(names, *data),
+            lambda *data: text(names, *data),
             target_accept_prob=setting["target"],
             dense_mass=bool(setting["dense"]),
             init_strategy=(numpyro.infer.init_to_median if setting["dense"] else numpyro.infer.init_to_uniform)(),
@@ -66,11 +67,13 @@ def reference(stranger: Stranger) -> dict[str, Any]:
             sampler.run(jax.random.PRNGKey(0), *data, extra_fields=("diverging",))
         except ValueError:  # a start at which the model cannot be evaluated
             continue
-        draws = {name: np.asarray(each) for name, each in sampler.get_samples(group_by_chain=True).items()}
+        draws = sampler.get_samples(group_by_chain=True)
+        draws = {name: np.asarray(each) for name, each in draws.items() if not name.startswith("_")}
         found = described(draws) | {
             "divergences": int(sampler.get_extra_fields()["diverging"].sum()),
             "seconds": round(time.process_time() - start, 1),
-            "how": f"NumPyro NUTS, 4 x 2,000 after {setting['warmup']}, target {setting['target']}, dense: {setting['dense']}",
+            "how": f"NumPyro NUTS, 4 x 2,000 after {setting['warmup']}, target {setting['target']}, dense: {setting['dense']}"
+            + (", in another parametrisation" if stranger.for_reference else ""),
             "versions": {name: version(name) for name in ("numpyro", "jax")},
         }
         found["good"] = found["rhat"] < 1.01 and found["ess"] > 400

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.strangers import references, runner
+from benchmarks.strangers.catalogue import STRANGERS
 
 RESULTS = Path(__file__).parents[1] / "results" / "strangers.json"
 MEAN, RATIO = 0.3, 1.33
@@ -57,24 +58,42 @@ def failure(error: str) -> str:
 
 
 def compared(fit: dict[str, Any], reference: dict[str, Any]) -> tuple[float, float, bool]:
-    """Return the worst distance of the means in sds, the worst ratio of the sds, and whether either is off."""
+    """Return the worst distance in units of scale, the worst ratio of the scales, and whether either is off."""
+    known = STRANGERS.get(fit["model"])
     distances, logs, off = [0.0], [0.0], False
     for name, site in reference["sites"].items():
-        mean, sd, ess = (np.array(site[key], float) for key in ("mean", "sd", "ess"))
-        found = fit["sites"][name]
-        mean_of, sd_of, ess_of = (np.array(found[key], float) for key in ("mean", "sd", "ess"))
-        varies = sd > 0
-        mean, sd, ess, mean_of, sd_of, ess_of = (each[varies] for each in (mean, sd, ess, mean_of, sd_of, ess_of))
-        ess_of = np.where(np.isfinite(ess_of), ess_of, 1e9)
+        place_and_scale = quantiles_of if known and name in known.without_variance else moments_of
+        varies = np.array(site["sd"], float) > 0
+        (mean, sd, errors), (mean_of, sd_of, errors_of) = (
+            [each[..., varies] for each in place_and_scale(one)] for one in (site, fit["sites"][name])
+        )
         distance = np.abs(mean_of - mean) / sd
         log = np.log(np.maximum(sd_of / sd, 1e-9))
-        off |= bool(((distance > MEAN) & (distance > 3 * np.sqrt(1 / ess + (sd_of / sd) ** 2 / ess_of))).any())
-        off |= bool(((np.abs(log) > np.log(RATIO)) & (np.abs(log) > 3 * np.sqrt(0.5 / ess + 0.5 / ess_of))).any())
+        off |= bool(((distance > MEAN) & (distance > 3 * np.hypot(errors[0], sd_of / sd * errors_of[0]))).any())
+        off |= bool(((np.abs(log) > np.log(RATIO)) & (np.abs(log) > 3 * np.hypot(errors[1], errors_of[1]))).any())
         off |= not np.isfinite(distance).all() or not np.isfinite(log).all()
         distances.extend(distance)
         logs.extend(log)
     worst = max(logs, key=abs)
     return round(float(max(distances)), 3), round(float(np.exp(worst)), 3), off
+
+
+def moments_of(site: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """Return mean, standard deviation, and the errors ``[2, D]`` of the mean in sds and of the logarithm of the sd."""
+    mean, sd = (np.array(site[key], float) for key in ("mean", "sd"))
+    return mean, sd, np.sqrt(np.array([[1.0], [0.5]]) / effective(site))
+
+
+def quantiles_of(site: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """Return the median, the width of the 90% interval over that of a normal one, and their errors as those of a normal one."""
+    low, median_, high = (np.array(each, float) for each in site["quantiles"])
+    return median_, (high - low) / 3.29, np.sqrt(np.array([[1.57], [0.78]]) / effective(site))
+
+
+def effective(site: dict[str, Any]) -> Any:
+    """Return the numbers ``[D]`` of effective draws, of which independent ones have as good as infinitely many."""
+    ess = np.array(site["ess"], float)
+    return np.where(np.isfinite(ess), ess, 1e9)
 
 
 def counted(rows: list[dict[str, Any]]) -> dict[str, Any]:
