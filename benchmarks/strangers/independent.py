@@ -29,11 +29,12 @@ NUM_DRAWS = 256
 
 @dataclass(frozen=True)
 class Site:
-    """A latent site, its transform from unconstrained space, its shape there, and its place in the flat vector."""
+    """A latent site, its transform from unconstrained space, its shapes there and as the model has it, and its place in theta."""
 
     name: str
     transform: Any
     shape: torch.Size
+    value_shape: torch.Size
     span: slice
 
 
@@ -52,7 +53,8 @@ class Unconstrained:
             if node["type"] == "sample" and not node["is_observed"] and not site_is_subsample(node):
                 transform = biject_to(node["fn"].support)
                 shape = transform.inv(node["value"]).shape
-                self.sites.append(Site(node["name"], transform, shape, slice(self.size, self.size + prod(shape))))
+                span = slice(self.size, self.size + prod(shape))
+                self.sites.append(Site(node["name"], transform, shape, node["value"].shape, span))
 
     @property
     def size(self) -> int:
@@ -157,17 +159,25 @@ def nearest_factorised(density: Callable[[Tensor], Tensor], loc: Tensor, scale: 
         shift, log_scale = free.chunk(2)
         theta = loc.double() + unit * shift + unit * log_scale.exp() * points
         with double_precision():
-            bound = vmap(density)(theta).mean() + log_scale.sum()
+            bound = at_each(density, theta).mean() + log_scale.sum()
         (gradient,) = torch.autograd.grad(-bound, free)
         if not bool(bound.isfinite()) or not bool(gradient.isfinite().all()):
             return 1e30, np.zeros_like(flat)
-        return -float(bound), gradient.numpy()
+        return -bound.item(), gradient.numpy()
 
     found = minimize(
         loss, np.zeros(2 * len(loc)), jac=True, method="L-BFGS-B", options={"maxiter": 1000, "ftol": 1e-13}
     )
     shift, log_scale = torch.as_tensor(found.x).chunk(2)
     return Factorised(loc.double() + unit * shift, unit * log_scale.exp(), -float(found.fun) + float(unit.log().sum()))
+
+
+def at_each(density: Callable[[Tensor], Tensor], theta: Tensor) -> Tensor:
+    """Return a density ``[M]`` at each row of ``theta[M, P]``, in one batch where the model can be batched."""
+    try:
+        return vmap(density)(theta)
+    except RuntimeError:
+        return torch.stack([density(row) for row in theta])
 
 
 def normal_points(count: int, size: int, seed: int) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.strangers import references, runner
+from benchmarks.strangers import factorised, references, runner
 from benchmarks.strangers.catalogue import STRANGERS
 
 RESULTS = Path(__file__).parents[1] / "results" / "strangers.json"
@@ -16,6 +16,8 @@ MEAN, RATIO = 0.3, 1.33
 """A fit is off if a mean is further away, in posterior sds, or an sd by a larger factor, beyond three Monte Carlo errors."""
 NOT_OF_THE_FIT = {"ModelWarning"}
 """What is said about the model, such as that a factor has no observations, and not about its approximation."""
+FULL_RANK_K, FULL_RANK = 0.5, (0.2, 1.2)
+"""Pareto k below which means and sds of a full-rank Gaussian should be this near, and how near."""
 MIXED = 100
 """Chains with fewer effective draws for any entry are off whatever their means."""
 
@@ -27,12 +29,15 @@ def table() -> None:
     rows = [judged(fit, known[name]) for (name, _), fit in fits.items() if name in known and known[name]["good"]]
     found = {method: counted([row for row in rows if row["method"] == method]) for method in runner.METHODS}
     found["all"] = counted(rows)
+    families = {"FullRankVI": full_rank(rows), "MeanFieldVI": mean_field(rows, fits, factorised.stored())}
     left_out = sorted({name for name, _ in fits} - {name for name in known if known[name]["good"]})
-    RESULTS.write_text(json.dumps({"methods": found, "without_reference": left_out, "fits": rows}, indent=1) + "\n")
+    facts = {"methods": found, "families": families, "without_reference": left_out, "fits": rows}
+    RESULTS.write_text(json.dumps(facts, indent=1) + "\n")
     print(markdown(found))
     for row in rows:
         if row["verdict"] in ("off, silent", "right, warned", "failed"):
             print(f"{row['verdict']}: {row['model']}, {row['method']}: {row}")
+    print(families)
     print("Without a reference:", left_out)
 
 
@@ -94,6 +99,35 @@ def effective(site: dict[str, Any]) -> Any:
     """Return the numbers ``[D]`` of effective draws, of which independent ones have as good as infinitely many."""
     ess = np.array(site["ess"], float)
     return np.where(np.isfinite(ess), ess, 1e9)
+
+
+def full_rank(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return how many full-rank Gaussians with a small Pareto k are near, and which of them are not."""
+    small = [row for row in rows if row["method"] == "FullRankVI" and row.get("pareto_k", np.inf) < FULL_RANK_K]
+    far = [row for row in small if row["mean"] > FULL_RANK[0] or abs(np.log(row["sd_ratio"])) > np.log(FULL_RANK[1])]
+    return {"small_k": len(small), "far": [[row["model"], row["mean"], row["sd_ratio"], row["verdict"]] for row in far]}
+
+
+def mean_field(rows: list[dict[str, Any]], fits: dict[Any, Any], best: dict[str, Any]) -> dict[str, Any]:
+    """Return how many factorised Gaussians have the means of the nearest one, and which of the others do not warn."""
+    found: dict[str, Any] = {"known": 0, "near": 0, "far_warned": 0, "far_silent": []}
+    for row in rows:
+        if row["method"] != "MeanFieldVI" or row["model"] not in best or "mean" not in row:
+            continue
+        sites, distances = fits[row["model"], "MeanFieldVI"]["sites"], [0.0]
+        for name, site in best[row["model"]]["sites"].items():
+            mean, sd = (np.array(site[key], float) for key in ("mean", "sd"))
+            varies = sd > 0
+            distances.extend((np.abs(np.array(sites[name]["mean"], float) - mean)[varies] / sd[varies]).tolist())
+        row["from_nearest"] = round(max(distances), 3)
+        found["known"] += 1
+        if row["from_nearest"] <= MEAN:
+            found["near"] += 1
+        elif row["verdict"].endswith("warned"):
+            found["far_warned"] += 1
+        else:
+            found["far_silent"].append([row["model"], row["from_nearest"]])
+    return found
 
 
 def counted(rows: list[dict[str, Any]]) -> dict[str, Any]:
