@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyro
@@ -25,6 +25,10 @@ from benchmarks.strangers.namespaces import pyro_names
 
 NUM_DRAWS = 256
 """Quasi-random draws over which the bound of a factorised Gaussian is averaged."""
+
+
+DEGREES = 5
+"""Degrees of freedom of the proposal of importance sampling."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,16 @@ class Unconstrained:
     def size(self) -> int:
         """Length of the flat vector."""
         return self.sites[-1].span.stop if self.sites else 0
+
+    def prior_median(self, count: int = 101) -> Tensor:
+        """Return the medians ``[P]`` of prior draws."""
+        rows = []
+        with torch.random.fork_rng(), double_precision():
+            torch.manual_seed(0)
+            for _ in range(count):
+                nodes = poutine.trace(self.model).get_trace(*self.data).nodes
+                rows.append(torch.cat([s.transform.inv(nodes[s.name]["value"]).flatten() for s in self.sites]))
+        return torch.stack(rows).median(0).values
 
     def values(self, theta: Tensor) -> dict[str, Tensor]:
         """Return the sites' values at ``theta[..., P]``."""
@@ -129,6 +143,13 @@ def value_and_gradient(density: Callable[[Tensor], Tensor], theta: Tensor) -> tu
     return value.detach(), gradient
 
 
+class Importance(NamedTuple):
+    """Draws ``[S, P]`` and their normalised weights ``[S]``."""
+
+    theta: Tensor
+    weights: Tensor
+
+
 @dataclass(frozen=True)
 class Factorised:
     """A Gaussian of independent coordinates, and its bound on the log evidence."""
@@ -170,6 +191,22 @@ def nearest_factorised(density: Callable[[Tensor], Tensor], loc: Tensor, scale: 
     )
     shift, log_scale = torch.as_tensor(found.x).chunk(2)
     return Factorised(loc.double() + unit * shift, unit * log_scale.exp(), -float(found.fun) + float(unit.log().sum()))
+
+
+def importance_draws(density: Callable[[Tensor], Tensor], mode: Tensor, precision: Tensor, count: int) -> Importance:
+    """Draw ``[count, P]`` from Student's t with five degrees of freedom around a mode, and weigh the draws by the density."""
+    generator = torch.Generator().manual_seed(0)
+    normal = torch.randn(count, len(mode), generator=generator, dtype=torch.float64)
+    chi = torch.distributions.Chi2(torch.tensor(float(DEGREES), dtype=torch.float64))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        z = normal * (DEGREES / chi.sample((count, 1))).sqrt()
+    theta = mode + torch.linalg.solve_triangular(torch.linalg.cholesky(precision).mT, z.mT, upper=True).mT
+    log_q = -0.5 * (DEGREES + len(mode)) * torch.log1p(z.square().sum(1) / DEGREES)
+    with double_precision(), torch.no_grad():
+        log_p = torch.cat([at_each(density, part) for part in theta.split(1000)])
+    log_ratios = (log_p - log_q).nan_to_num(-torch.inf, -torch.inf, -torch.inf)
+    return Importance(theta, (log_ratios - log_ratios.logsumexp(0)).exp())
 
 
 def at_each(density: Callable[[Tensor], Tensor], theta: Tensor) -> Tensor:
