@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from benchmarks.strangers.catalogue import STRANGERS, Stranger
 from benchmarks.strangers.independent import Unconstrained, importance_draws, newton
