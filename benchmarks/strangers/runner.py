@@ -26,7 +26,7 @@ def run(names: list[str], methods: tuple[str, ...] = METHODS) -> None:
     done = {(each["model"], each["method"]) for each in stored()}
     todo = [(name, method) for name in names or list(STRANGERS) for method in methods if (name, method) not in done]
     while todo:
-        for line in answers(todo):
+        for line in answers(tuple(todo)):
             todo.pop(0)
             with FITS.open("a") as file:
                 file.write(json.dumps(line) + "\n")
@@ -34,7 +34,7 @@ def run(names: list[str], methods: tuple[str, ...] = METHODS) -> None:
             print(line["model"], line["method"], said, line.get("cpu_seconds"), flush=True)
 
 
-def answers(todo: list[tuple[str, str]]) -> Any:
+def answers(todo: tuple[tuple[str, str], ...]) -> Any:
     """Yield a line for each of the fits until one runs out of time or ends its process."""
     command = [sys.executable, "-m", "benchmarks.strangers", "worker", json.dumps(todo)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
