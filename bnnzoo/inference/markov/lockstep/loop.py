@@ -116,7 +116,8 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
     def progress_fields(self) -> dict[str, float]:
         """Return what a progress bar shows besides the number of draws."""
         size = float(self.state.step_size)
-        return {"acceptance": self.tuning.acceptance, "step size": size, "steps": self.tuning.length.value / size}
+        steps = self.tuning.length.value / size if size else math.inf  # which rounds to zero where nothing is accepted
+        return {"acceptance": self.tuning.acceptance, "step size": size, "steps": steps}
 
     def _initial_momentum(self, theta: Tensor) -> Tensor:
         return torch.zeros_like(theta)
