@@ -225,7 +225,6 @@ def discover(
                 if own := enumerated(model):
                     nodes = _agreed(own, nodes, found, data)
                 mark_weights(nodes, modules)
-                _check_latents(nodes)
                 check(nodes)
                 warn_of_attributes_of_rows(nodes, modules)
                 return nodes
@@ -311,17 +310,6 @@ def _replayed(model: Model, given: _Given, data: Data, summed: bool) -> dict[str
         drawn = _nodes(given(own.model), data)
         nodes |= {name: {**nodes[name], "value": drawn[name]["value"]} for name in given.observed}
     return nodes
-
-
-def _check_latents(nodes: Mapping[str, Node]) -> None:
-    """Evaluate the priors, which raise where rounding has put a draw outside its support: two ordered values become equal."""
-    for node in nodes.values():
-        if node["type"] == "sample" and not node["is_observed"] and not is_subsample(node):
-            try:
-                log_prob({**node, "value": node["value"].detach()})
-            except Exception as error:  # what else a prior cannot do is refused elsewhere, by its name
-                if is_numerical(error):
-                    raise
 
 
 def _nodes(model: Model, data: Data) -> dict[str, Node]:

@@ -185,7 +185,7 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
         tuner = update_step_size(tuner, harmonic, self.settings.target_accept)
         weight = max(1 / (state.iteration + 1), MIN_WEIGHT)
         mean = (1 - weight) * mean + weight * state.point.theta
-        if not float(tuner.log_step.exp()) > torch.finfo(tuner.log_step.dtype).tiny:
+        if not float(tuner.log_step.exp()) > torch.finfo(state.point.theta.dtype).tiny:
             raise self._standstill(acceptance)
         self.state = state._replace(step_size=tuner.log_step.exp())
         self.tuning = self.tuning._replace(mean=mean, tuner=tuner, length=length)
