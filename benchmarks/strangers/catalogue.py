@@ -12,24 +12,37 @@ type Text = Callable[..., None]
 
 @dataclass(frozen=True)
 class Stranger:
-    """A model's text, which takes a namespace before the data, and its data."""
+    """A model's text, which takes a namespace before the data, and its data.
+
+    Attributes
+    ----------
+    for_reference : callable, optional
+        The same posterior in a form that is easy to sample, for the long run; its own sites begin with an underscore.
+    without_variance : tuple of str
+        Sites whose posterior has no variance, as its tails show on paper: medians and quantiles are compared.
+    """
 
     name: str
     kind: str
     text: Text
     data: tuple[Any, ...]
+    for_reference: Text | None = None
+    without_variance: tuple[str, ...] = ()
 
 
 STRANGERS: dict[str, Stranger] = {}
 
 
-def stranger(name: str, kind: str, *data: Any) -> Callable[[Text], Text]:
+def stranger(
+    name: str, kind: str, *data: Any, for_reference: Text | None = None, without_variance: tuple[str, ...] = ()
+) -> Callable[[Text], Text]:
     """Enter a function into the list, its data in single precision, as PyTorch's users type them."""
 
     def enter(text: Text) -> Text:
         if name in STRANGERS:
             raise ValueError(f"There are two models with the name {name!r}.")
-        STRANGERS[name] = Stranger(name, kind, text, tuple(as_typed(each) for each in data))
+        typed = tuple(as_typed(each) for each in data)
+        STRANGERS[name] = Stranger(name, kind, text, typed, for_reference, without_variance)
         return text
 
     return enter

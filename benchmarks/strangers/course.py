@@ -203,7 +203,16 @@ VOTERS, DOLLARS = rng(30).uniform(18, 90, 400), rng(31).lognormal(10.5, 0.6, 400
 VOTE = (rng(32).rand(400) < sigmoid(-2 + 0.03 * VOTERS + 1e-5 * DOLLARS)) * 1.0
 
 
-@stranger("votes by age and dollars", "logistic", VOTERS, DOLLARS, VOTE)
+def votes_in_units(z: Any, age: Any, dollars: Any, y: Any) -> None:
+    b = z.deterministic("age", z.sample("_b", z.dist.Normal(0.0, 5.0 * age.std())) / age.std())
+    c = z.deterministic("dollars", z.sample("_c", z.dist.Normal(0.0, 5.0 * dollars.std())) / dollars.std())
+    middle = b * age.mean() + c * dollars.mean()
+    a = z.deterministic("a", z.sample("_a", z.dist.Normal(middle, 5.0)) - middle)
+    with z.plate("plate", len(y)):
+        z.sample("y", z.dist.Bernoulli(logits=a + b * age + c * dollars), obs=y)
+
+
+@stranger("votes by age and dollars", "logistic", VOTERS, DOLLARS, VOTE, for_reference=votes_in_units)
 def votes(z: Any, age: Any, dollars: Any, y: Any) -> None:
     a, b, c = (z.sample(name, z.dist.Normal(0.0, 5.0)) for name in ("a", "age", "dollars"))
     with z.plate("plate", len(y)):
@@ -225,7 +234,14 @@ def softmax(z: Any, x: Any, y: Any) -> None:
 SPARSE = rng(35).randn(60, 10)
 
 
-@stranger("horseshoe", "shrinkage", SPARSE, normal_draws(36, 2 * SPARSE[:, 0] - 1.5 * SPARSE[:, 1]))
+# A coefficient stays in place as its scale grows and raw shrinks: the density of the scale falls as its third power.
+@stranger(
+    "horseshoe",
+    "shrinkage",
+    SPARSE,
+    normal_draws(36, 2 * SPARSE[:, 0] - 1.5 * SPARSE[:, 1]),
+    without_variance=("scales",),
+)
 def horseshoe(z: Any, x: Any, y: Any) -> None:
     tau = z.sample("tau", z.dist.HalfCauchy(0.5))
     scales = z.sample("scales", z.dist.HalfCauchy(1.0).expand([10]).to_event(1))

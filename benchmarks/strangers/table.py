@@ -8,13 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.strangers import references, runner
+from benchmarks.strangers import factorised, references, runner
+from benchmarks.strangers.catalogue import STRANGERS
 
 RESULTS = Path(__file__).parents[1] / "results" / "strangers.json"
 MEAN, RATIO = 0.3, 1.33
 """A fit is off if a mean is further away, in posterior sds, or an sd by a larger factor, beyond three Monte Carlo errors."""
-NOT_OF_THE_FIT = {"ModelWarning"}
-"""What is said about the model, such as that a factor has no observations, and not about its approximation."""
+NOT_OF_THE_FIT = {"ModelWarning", "TreeDepthWarning"}
+"""What is said about the model, such as that a factor has no observations, or about costs: that draws are right but slow."""
+FULL_RANK_K, FULL_RANK = 0.5, (0.2, 1.2)
+"""Pareto k below which means and sds of a full-rank Gaussian should be this near, and how near."""
 MIXED = 100
 """Chains with fewer effective draws for any entry are off whatever their means."""
 
@@ -26,12 +29,15 @@ def table() -> None:
     rows = [judged(fit, known[name]) for (name, _), fit in fits.items() if name in known and known[name]["good"]]
     found = {method: counted([row for row in rows if row["method"] == method]) for method in runner.METHODS}
     found["all"] = counted(rows)
+    families = {"FullRankVI": full_rank(rows), "MeanFieldVI": mean_field(rows, fits, factorised.stored())}
     left_out = sorted({name for name, _ in fits} - {name for name in known if known[name]["good"]})
-    RESULTS.write_text(json.dumps({"methods": found, "without_reference": left_out, "fits": rows}, indent=1) + "\n")
+    facts = {"methods": found, "families": families, "without_reference": left_out, "fits": rows}
+    RESULTS.write_text(json.dumps(facts, indent=1) + "\n")
     print(markdown(found))
     for row in rows:
         if row["verdict"] in ("off, silent", "right, warned", "failed"):
             print(f"{row['verdict']}: {row['model']}, {row['method']}: {row}")
+    print(families)
     print("Without a reference:", left_out)
 
 
@@ -49,32 +55,82 @@ def judged(fit: dict[str, Any], reference: dict[str, Any]) -> dict[str, Any]:
 
 
 def failure(error: str) -> str:
-    """Return whether a fit ran out of time, was refused in the library's own words, or failed."""
+    """Return whether a fit ran out of time, was refused in the library's own words, or failed.
+
+    FloatingPointError is the library's, too: torch raises none.
+    """
     if error.startswith("more than"):
         return "out of time"
     kind = error.split(":")[0]
-    return "failed" if kind in dir(builtins) or not kind.endswith("Error") else "refused"
+    return "failed" if kind in set(dir(builtins)) - {"FloatingPointError"} or not kind.endswith("Error") else "refused"
 
 
 def compared(fit: dict[str, Any], reference: dict[str, Any]) -> tuple[float, float, bool]:
-    """Return the worst distance of the means in sds, the worst ratio of the sds, and whether either is off."""
+    """Return the worst distance in units of scale, the worst ratio of the scales, and whether either is off."""
+    known = STRANGERS.get(fit["model"])
     distances, logs, off = [0.0], [0.0], False
     for name, site in reference["sites"].items():
-        mean, sd, ess = (np.array(site[key], float) for key in ("mean", "sd", "ess"))
-        found = fit["sites"][name]
-        mean_of, sd_of, ess_of = (np.array(found[key], float) for key in ("mean", "sd", "ess"))
-        varies = sd > 0
-        mean, sd, ess, mean_of, sd_of, ess_of = (each[varies] for each in (mean, sd, ess, mean_of, sd_of, ess_of))
-        ess_of = np.where(np.isfinite(ess_of), ess_of, 1e9)
+        place_and_scale = quantiles_of if known and name in known.without_variance else moments_of
+        varies = np.array(site["sd"], float) > 0
+        (mean, sd, errors), (mean_of, sd_of, errors_of) = (
+            [each[..., varies] for each in place_and_scale(one)] for one in (site, fit["sites"][name])
+        )
         distance = np.abs(mean_of - mean) / sd
         log = np.log(np.maximum(sd_of / sd, 1e-9))
-        off |= bool(((distance > MEAN) & (distance > 3 * np.sqrt(1 / ess + (sd_of / sd) ** 2 / ess_of))).any())
-        off |= bool(((np.abs(log) > np.log(RATIO)) & (np.abs(log) > 3 * np.sqrt(0.5 / ess + 0.5 / ess_of))).any())
+        off |= bool(((distance > MEAN) & (distance > 3 * np.hypot(errors[0], sd_of / sd * errors_of[0]))).any())
+        off |= bool(((np.abs(log) > np.log(RATIO)) & (np.abs(log) > 3 * np.hypot(errors[1], errors_of[1]))).any())
         off |= not np.isfinite(distance).all() or not np.isfinite(log).all()
         distances.extend(distance)
         logs.extend(log)
     worst = max(logs, key=abs)
     return round(float(max(distances)), 3), round(float(np.exp(worst)), 3), off
+
+
+def moments_of(site: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """Return mean, standard deviation, and the errors ``[2, D]`` of the mean in sds and of the logarithm of the sd."""
+    mean, sd = (np.array(site[key], float) for key in ("mean", "sd"))
+    return mean, sd, np.sqrt(np.array([[1.0], [0.5]]) / effective(site))
+
+
+def quantiles_of(site: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """Return the median, the width of the 90% interval over that of a normal one, and their errors as those of a normal one."""
+    low, median_, high = (np.array(each, float) for each in site["quantiles"])
+    return median_, (high - low) / 3.29, np.sqrt(np.array([[1.57], [0.78]]) / effective(site))
+
+
+def effective(site: dict[str, Any]) -> Any:
+    """Return the numbers ``[D]`` of effective draws, of which independent ones have as good as infinitely many."""
+    ess = np.array(site["ess"], float)
+    return np.where(np.isfinite(ess), ess, 1e9)
+
+
+def full_rank(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return how many full-rank Gaussians with a small Pareto k are near, and which of them are not."""
+    small = [row for row in rows if row["method"] == "FullRankVI" and row.get("pareto_k", np.inf) < FULL_RANK_K]
+    far = [row for row in small if row["mean"] > FULL_RANK[0] or abs(np.log(row["sd_ratio"])) > np.log(FULL_RANK[1])]
+    return {"small_k": len(small), "far": [[row["model"], row["mean"], row["sd_ratio"], row["verdict"]] for row in far]}
+
+
+def mean_field(rows: list[dict[str, Any]], fits: dict[Any, Any], best: dict[str, Any]) -> dict[str, Any]:
+    """Return how many factorised Gaussians have the means of the nearest one, and which of the others do not warn."""
+    found: dict[str, Any] = {"known": 0, "near": 0, "far_warned": 0, "far_silent": []}
+    for row in rows:
+        if row["method"] != "MeanFieldVI" or row["model"] not in best or "mean" not in row:
+            continue
+        sites, distances = fits[row["model"], "MeanFieldVI"]["sites"], [0.0]
+        for name, site in best[row["model"]]["sites"].items():
+            mean, sd = (np.array(site[key], float) for key in ("mean", "sd"))
+            varies = sd > 0
+            distances.extend((np.abs(np.array(sites[name]["mean"], float) - mean)[varies] / sd[varies]).tolist())
+        row["from_nearest"] = round(max(distances), 3)
+        found["known"] += 1
+        if row["from_nearest"] <= MEAN:
+            found["near"] += 1
+        elif row["verdict"].endswith("warned"):
+            found["far_warned"] += 1
+        else:
+            found["far_silent"].append([row["model"], row["from_nearest"]])
+    return found
 
 
 def counted(rows: list[dict[str, Any]]) -> dict[str, Any]:

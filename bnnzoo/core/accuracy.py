@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.importance import Drawn, Shift, drawn_from, shift_by_weights, site_values
+from bnnzoo.core.importance import Drawn, Shift, drawn_from, many_draws_of, shift_by_weights, site_values
 from bnnzoo.core.pareto import MAX_PARETO_K, pareto_k
 from bnnzoo.core.posterior import Gaussian, Posterior
 from bnnzoo.core.short_chains import moved, shift_by_chains
@@ -77,12 +77,12 @@ def accuracy_of(posterior: Posterior) -> Accuracy | None:
     if share > MAX_FAILED:
         clause = f"the posterior density is zero or cannot be computed at {share:.0%} of its draws"
         return Accuracy(k if share < 1 else math.nan, clause, drawn)
-    return Accuracy(
-        k, _trouble(density, k, Drawn(drawn.theta[(~failed).to(drawn.theta.device)], drawn.log_ratios[~failed])), drawn
-    )
+    kept = Drawn(drawn.theta[(~failed).to(drawn.theta.device)], drawn.log_ratios[~failed])
+    return Accuracy(k, _trouble(posterior, k, kept), drawn)
 
 
-def _trouble(density: LogDensity, k: float, drawn: Drawn) -> str:
+def _trouble(posterior: Posterior, k: float, drawn: Drawn) -> str:
+    density = posterior.density
     values = site_values(density, drawn.theta)
     by_weights = shift_by_weights(values, drawn.log_ratios)
     if k < SURE_K:
@@ -94,7 +94,7 @@ def _trouble(density: LogDensity, k: float, drawn: Drawn) -> str:
     if found is None or found.acceptance < MIN_ACCEPTANCE:
         is_fine = found is None and k <= MAX_PARETO_K
         return _worst(density, by_weights, by_weights) if is_fine else "it misses a part of the posterior"
-    by_chains = shift_by_chains(density, values, found)
+    by_chains = shift_by_chains(density, site_values(density, many_draws_of(posterior)), found)
     return _worst(density, _both(by_weights, by_chains) if k <= MAX_PARETO_K else by_chains, by_chains)
 
 

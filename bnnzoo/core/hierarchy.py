@@ -11,7 +11,7 @@ from torch.func import grad, vjp
 
 from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.core.numerics import NumericalFailure
-from bnnzoo.core.replay import Node, discover, log_prob
+from bnnzoo.core.replay import Node, discover, log_prob, switch_validation_off
 from bnnzoo.core.sites import Site
 from bnnzoo.core.types import Model
 
@@ -138,6 +138,7 @@ def hyperparameter_sites(density: LogDensity) -> tuple[str, ...]:
     latent = [nodes[site.name] for site in density.sites]
     above: set[str] = set()
     for node in latent:
+        switch_validation_off(node["fn"])
         with torch.enable_grad():
             at_centre = log_prob({**node, "value": _centre(node)}).sum()
         if at_centre.requires_grad:

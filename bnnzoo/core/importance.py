@@ -11,9 +11,10 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.replay import isolated
 
-__all__ = ["Drawn", "Shift", "drawn_from", "log_weights_of", "shift_by_weights", "site_values"]
+__all__ = ["Drawn", "Shift", "drawn_from", "log_weights_of", "many_draws_of", "shift_by_weights", "site_values"]
 
 NUM_DRAWS, FEW_DRAWS = 4000, 500  # of 500 and 1000 draws, Pareto k falls on different sides of 0.7 in one fit of six
+MANY_DRAWS, MANY_NUMBERS = 50_000, 2_000_000  # for moments of an approximation itself, which cost no evaluation
 DRAWS_ONE_BY_ONE = 300  # of a model that cannot be batched
 EVALUATIONS = 6_000_000  # rows times draws, as long as there are FEW_DRAWS: a tenth of a short fit
 MANY = 10**6  # draws times rows that are evaluated at a time: a model may have many values for each
@@ -57,6 +58,13 @@ def drawn_from(posterior: Posterior) -> Drawn | None:
     assert log_q is not None
     ratios = (log_p - log_q).cpu().double()
     return Drawn(theta, ratios.masked_fill(ratios.isnan(), -math.inf))
+
+
+def many_draws_of(posterior: Posterior) -> Tensor:
+    """Return so many draws ``[S, P]`` that moments have little error even where values are skewed, as chances near zero are."""
+    count = max(NUM_DRAWS, min(MANY_DRAWS, MANY_NUMBERS // posterior.density.num_params))
+    theta = posterior.draws(count)
+    return theta[:, : -(-count // len(theta))].flatten(0, 1)
 
 
 def _log_joint(density: LogDensity, theta: Tensor) -> tuple[Tensor, Tensor]:

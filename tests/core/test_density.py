@@ -8,6 +8,7 @@ from pyro.infer.mcmc.util import initialize_model
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity, build_density
+from bnnzoo.core.hierarchy import hyperparameter_sites
 from bnnzoo.core.minibatch import DataError
 from bnnzoo.core.sites import DIMENSIONS, ModelError
 from bnnzoo.engine.lowered import looped_value_and_grad
@@ -292,3 +293,15 @@ def test_which_coordinates_of_a_likelihood_depend_on_theta_is_found_once() -> No
     assert density.active == density.active == {"y": (True, False)}
     assert calls == 1
     assert build_density(independent, torch.tensor([0.5, -1.0])).active == {"y": (True, True)}
+
+
+def test_a_draw_of_the_prior_that_rounding_puts_outside_its_support_is_read_as_any_other() -> None:
+    """Gaps of ordered values are exp(N(0, 50)), which is below their rounding error in two draws of five."""
+
+    def model() -> None:
+        base = dist.Normal(torch.zeros(6), 50.0).to_event(1)
+        pyro.sample("means", dist.TransformedDistribution(base, dist.transforms.OrderedTransform()))
+
+    density = build_density(model, dtype=torch.float32)
+    assert hyperparameter_sites(density) == ()
+    assert density.log_joint(torch.zeros(6)).isfinite()

@@ -210,13 +210,15 @@ def _shrunk(places: Tensor, weights: Tensor, spread: Tensor) -> Tensor:
 
 
 def _joint_roots(covariance: Tensor, slope: Tensor, kernel: Tensor, index: Tensor, others: Tensor) -> Tensor:
-    """Return the Cholesky factors ``[M, P, P]`` of hyperparameters with ``kernel[M, H, H]`` as root and others given them."""
-    own = kernel @ kernel.mT
-    across = slope @ own
-    size = len(index) + len(others)
-    joint = covariance.new_zeros(len(covariance), size, size)
-    joint[:, index[:, None], index] = own
-    joint[:, others[:, None], index] = across
-    joint[:, index[:, None], others] = across.mT
-    joint[:, others[:, None], others] = covariance + across @ slope.mT
-    return torch.linalg.cholesky(joint)
+    """Return the Cholesky factors ``[M, P, P]`` of hyperparameters with ``kernel[M, H, H]`` as root and others given them.
+
+    They come from roots, and not from the joint covariances: others that follow their hyperparameters closely, as effects do
+    where their scale is small, are correlated beyond what its entries hold.
+    """
+    num_given, size = len(index), len(index) + len(others)
+    root = covariance.new_zeros(len(covariance), size, size)
+    root[:, index, :num_given] = kernel
+    root[:, others, :num_given] = slope @ kernel
+    root[:, others, num_given:] = torch.linalg.cholesky(covariance)
+    factor = torch.linalg.qr(root.mT, mode="r").R.mT
+    return factor * factor.diagonal(dim1=1, dim2=2).sign()[:, None, :]

@@ -15,6 +15,7 @@ from bnnzoo.core.fit_warnings import TooNarrowWarning
 from bnnzoo.core.posterior import Gaussian, Mixture, Posterior
 from bnnzoo.engine.torch_private import LoweringWarning
 from bnnzoo.inference import MAP, HierarchicalLaplace, Laplace, log_marginal_likelihood
+from bnnzoo.inference.laplace.integration import _joint_roots
 
 Y = torch.tensor([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0], dtype=torch.float64)
 SIGMA = torch.tensor([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0], dtype=torch.float64)
@@ -182,3 +183,20 @@ def test_what_cannot_be_integrated_over_is_said() -> None:
         bz.fit(batteries, HierarchicalLaplace(integrate=True), y, progress=False)
     with pytest.raises(ValueError, match=r"integrate=True\): it takes laplace=Laplace\(\) with the exact Hessian"):
         bz.fit(grouped, HierarchicalLaplace(bz.DiagonalLaplace(), integrate=True), NOISE[:15], progress=False)
+
+
+@pytest.mark.parametrize("narrow", [1.0, 1e-10])
+def test_roots_of_hyperparameters_and_others_are_those_of_their_joint_covariance(narrow: float) -> None:
+    """In single precision, too, where others follow so closely that their joint covariance is singular by rounding."""
+    generator = torch.Generator().manual_seed(0)
+    slope, kernel = torch.randn(2, 3, 2, generator=generator), torch.randn(2, 2, 2, generator=generator)
+    half = torch.randn(2, 3, 3, generator=generator)
+    covariance, index, others = narrow * (half @ half.mT), torch.tensor([0, 3]), torch.tensor([1, 2, 4])
+    root = _joint_roots(covariance, slope, kernel, index, others)
+    assert bool((root.diagonal(dim1=1, dim2=2) > 0).all()) and torch.equal(root, root.tril())
+    exact = [each.double() for each in (covariance, slope, kernel)]
+    joint, own = (root.double() @ root.double().mT), exact[2] @ exact[2].mT
+    torch.testing.assert_close(joint[:, index[:, None], index], own, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(joint[:, others[:, None], index], exact[1] @ own, rtol=1e-5, atol=1e-5)
+    expected = exact[0] + exact[1] @ own @ exact[1].mT
+    torch.testing.assert_close(joint[:, others[:, None], others], expected, rtol=1e-5, atol=1e-5)

@@ -185,9 +185,21 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
         tuner = update_step_size(tuner, harmonic, self.settings.target_accept)
         weight = max(1 / (state.iteration + 1), MIN_WEIGHT)
         mean = (1 - weight) * mean + weight * state.point.theta
+        if not float(tuner.log_step.exp()) > torch.finfo(state.point.theta.dtype).tiny:
+            raise self._standstill(acceptance)
         self.state = state._replace(step_size=tuner.log_step.exp())
         self.tuning = self.tuning._replace(mean=mean, tuner=tuner, length=length)
         self._observe()
+
+    def _standstill(self, acceptance: Tensor) -> FloatingPointError:
+        """Return the error for chains one of which accepts no step, however short: its density is rounding error there."""
+        dtype = self.state.point.theta.dtype
+        wider = "" if dtype is torch.float64 else f"fit in double precision with dtype=torch.float64 (now {dtype}), "
+        return FloatingPointError(
+            f"Chain {int(acceptance.argmin())} accepts no step, however short, at draw {self.state.iteration} of warm-up: where "
+            f"it is, the log density is lost in rounding error. Write a narrower prior, {wider}or use NUTS(), whose chains have "
+            f"steps of their own."
+        )
 
     def _rescale(self, scale: Tensor) -> None:
         """Restart the tuning of the step size and, after the first window, of the length."""

@@ -1,6 +1,8 @@
 """The loop over chains in lockstep: its Metropolis step, and what it learns during warm-up."""
 
 import math
+from collections import deque
+from functools import partial
 
 import pyro
 import pyro.distributions as dist
@@ -81,3 +83,18 @@ def test_a_snapshot_goes_on_with_the_very_next_draw() -> None:
         loop.advance()
     assert torch.equal(loops[0].state.point.theta, loops[1].state.point.theta)
     assert loops[0].num_leaps == loops[1].num_leaps and loops[0].tuning.length == loops[1].tuning.length
+
+
+def test_a_chain_that_accepts_no_step_however_short_ends_the_fit_with_a_sentence() -> None:
+    settings = LockstepSettings(num_warmup=150, num_draws=0)
+    density = build_density(model, dtype=torch.float32)
+    loop = LockstepLoop(
+        Microcanonical(), squared_jump, density, settings, torch.zeros(4, 30, dtype=torch.float32), seed=0
+    )
+    start = loop._refreshed()
+    said = (
+        r"Chain 2 accepts no step, however short, at draw 0 of warm-up: .* in double precision .*\(now torch.float32\)"
+    )
+    learn = partial(loop._learn, start, start, torch.tensor([0.9, 0.8, 0.0, 0.9]), 1)
+    with pytest.raises(FloatingPointError, match=said):
+        deque(iter(learn, "never"), 0)
