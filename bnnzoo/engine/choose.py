@@ -1,13 +1,13 @@
 """The choice of engine: native code, a batch of traced graphs, or Python, and what each has to repay."""
 
+import math
 import os
 import warnings
 from typing import Any, Literal, get_args
 
-import torch
 from torch import Tensor
 
-from bnnzoo.engine.fleet import Batch, NativeCopies, Runner
+from bnnzoo.engine.fleet import Batch, NativeCopies, Runner, of_copy
 from bnnzoo.engine.lowered import LoweringWarning, flattened, tensors_of
 from bnnzoo.engine.program import GradientFunction, Program
 from bnnzoo.engine.stretches import Inner, inner_graph
@@ -62,6 +62,7 @@ def runner(
     *,
     engine: Engine = "auto",
     native_pays: bool = True,
+    max_flops: float = math.inf,
     num_steps: int = 0,
     num_cycles: int = 0,
 ) -> Runner:
@@ -74,6 +75,8 @@ def runner(
     engine : {"auto", "native", "graph", "python"}
     native_pays : bool
         Whether "auto" should try native code.
+    max_flops : float
+        Multiplications and additions of a gradient up to which "auto" takes native code: larger ones share them among cores.
     num_steps, num_cycles : int
         As in :class:`bnnzoo.engine.fleet.Batch`.
 
@@ -83,18 +86,27 @@ def runner(
         If native code was asked for, and the program cannot be compiled here.
     """
     if engine == "native" or (engine == "auto" and native_pays):
-        found = _native(program, gradient, moving, resting, row, engine == "native")
+        asked = engine == "native"
+        found = _native(program, gradient, moving, resting, row, math.inf if asked else max_flops, asked)
         if found is not None:
             return found
     return Batch(program, gradient, moving, resting, num_steps, num_cycles, traces=engine != "python")
 
 
 def _native(
-    program: Program, gradient: GradientFunction, moving: Any, resting: Any, row: tuple[Tensor, ...], asked: bool
+    program: Program,
+    gradient: GradientFunction,
+    moving: Any,
+    resting: Any,
+    row: tuple[Tensor, ...],
+    max_flops: float,
+    asked: bool,
 ) -> NativeCopies | None:
     """Return copies in native code, or None where they cannot be compiled: graphs run from Python would be slower."""
-    theta = torch.zeros_like(row[0]) if row else torch.zeros(())
-    inner = inner_of(gradient, theta)
+    theta, inputs, _ = program.point(of_copy(moving, 0), program.held(of_copy(resting, 0)))
+    inner = inner_of(gradient, theta, *inputs, counts_flops=max_flops < math.inf)
+    if inner is not None and inner.flops > max_flops:
+        return None
     if inner is None:
         return _refused("the gradient cannot be traced, or may fail in the middle of a run", asked)
     with warnings.catch_warnings():
@@ -109,10 +121,11 @@ def _native(
     return _refused("it could not be compiled", asked)
 
 
-def inner_of(gradient: GradientFunction, theta: Tensor) -> Inner | None:
+def inner_of(gradient: GradientFunction, theta: Tensor, *inputs: Any, counts_flops: bool = False) -> Inner | None:
     """Return a gradient function at one point ``theta[P]`` as a graph of tensors, or None where it cannot be traced."""
-    flat, _ = flattened(gradient.single, (theta, *gradient.data))
-    return inner_graph(flat, [theta, *tensors_of(gradient.data)])
+    args = theta, *inputs, *gradient.data
+    flat, _ = flattened(gradient.single, args)
+    return inner_graph(flat, tensors_of(args), counts_flops=counts_flops)
 
 
 def _refused(reason: str, asked: bool) -> None:

@@ -17,7 +17,7 @@ from bnnzoo.engine.program import Copy, GradientFunction, Program, batched_stage
 from bnnzoo.engine.registers import Stacks, TreeRegisters
 from bnnzoo.engine.stretches import FIRST_BUDGET, SECONDS_PER_STRETCH, Inner, next_budget, words_of
 
-__all__ = ["Batch", "Fleet", "NativeCopies", "Runner"]
+__all__ = ["Batch", "Fleet", "NativeCopies", "Runner", "of_copy"]
 
 MAX_ROWS, MAX_ENTRIES = 1024, 1 << 20
 """Rows, and entries of rows, that a copy in native code keeps before Python fetches them."""
@@ -101,7 +101,9 @@ class NativeCopies(Fleet):
         num_threads: int | None = None,
         compiles: bool = True,
     ) -> None:
-        example = Copy(of_copy(moving, 0), of_copy(resting, 0), torch.tensor(STEPS_TRIED), torch.tensor(0), _buffers(row))
+        example = Copy(
+            of_copy(moving, 0), of_copy(resting, 0), torch.tensor(STEPS_TRIED), torch.tensor(0), _buffers(row)
+        )
         self._moving, self._resting = TreeRegisters(example.moving), TreeRegisters(example.resting)
         super().__init__(program, gradient, len(optree.tree_leaves(resting)[0]))
         self.num_threads = min(num_threads or num_cores(), self.num_copies)
@@ -225,14 +227,18 @@ class Batch(Fleet):
         self.write(moving, resting)
         state = self._moved, self._rested
         step, fallback = (
-            batched_step(program, function, self._moving, self._resting) for function in (gradient.batched, gradient.looped)
+            batched_step(program, function, self._moving, self._resting)
+            for function in (gradient.batched, gradient.looped)
         )
         self._step = LoopStep(step, *state, *gradient.data, fallback=fallback, at_least=num_steps, traces=traces)
         self._tensors = tensors_of(gradient.data)
         stages, following = (program.begin, *program.stages), (None, *program.stages[1:], None)
         self._begin, *self._stages = [
             LoopStep(
-                batched_stage(program, stage, after, self._moving, self._resting), *state, at_least=num_cycles, traces=traces
+                batched_stage(program, stage, after, self._moving, self._resting),
+                *state,
+                at_least=num_cycles,
+                traces=traces,
             )
             for stage, after in zip(stages, following, strict=True)
         ]
@@ -271,6 +277,10 @@ class Batch(Fleet):
                     self._kept.append(row)
                 if bool(waits) or time.monotonic() >= until:
                     return
+
+    def feed(self, data: Sequence[Tensor]) -> None:
+        """Let steps see other tensors of the same shapes in place of those of the gradient function."""
+        self._tensors = list(data)
 
     def gather(self, into: Sequence[Tensor], counts: Tensor) -> None:
         """Write the rows kept since the last time to ``into[C, S, ...]`` behind the first ``counts[C]``, which grow."""

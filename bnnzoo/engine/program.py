@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 from torch.fx import GraphModule
+from torch.utils import _pytree as pytree
 
 from bnnzoo.engine.loops import while_loop
 from bnnzoo.engine.registers import Stacks
@@ -37,10 +38,10 @@ class Stage(NamedTuple):
 class Program(Protocol):
     """An iterative algorithm for one copy: a chain, a member or a data set.
 
-    The state has two parts, pytrees of tensors: ``moving`` changes at every step, ``resting`` in stages only. A cycle is ``begin``
-    where it applies, steps as long as ``is_moving``, and then the ``stages``, each of which applies only where the one before it
-    did; the last one may keep a row. A copy that is not ``going`` waits for the caller. Random numbers are functions of keys and
-    counters in the state. Programs of equal ``key`` are the same algorithm.
+    The state has two parts, pytrees of tensors: ``moving`` changes at every step, ``resting`` in stages only. A cycle is
+    ``begin`` where it applies, steps as long as ``is_moving``, and then the ``stages``, each of which applies only where the one
+    before it did; the last one may keep a row. A copy that is not ``going`` waits for the caller. Random numbers are functions of
+    keys and counters in the state. Programs of equal ``key`` are the same algorithm.
     """
 
     @property
@@ -55,8 +56,11 @@ class Program(Protocol):
         """Return the part of ``resting`` that a step uses."""
         ...
 
-    def point(self, moving: Any, held: Any) -> tuple[Tensor, Any]:
-        """Return the point ``theta[P]`` at which a step needs the gradient, and what else it has computed by then."""
+    def point(self, moving: Any, held: Any) -> tuple[Tensor, tuple[Any, ...], Any]:
+        """Return the point ``theta[P]`` at which a step needs the gradient, its other inputs, and what else is computed by then.
+
+        The inputs are trees of tensors of this copy, such as numbers of rows.
+        """
         ...
 
     def step(self, moving: Any, held: Any, ahead: Any, value: Tensor, gradient: Tensor) -> Any:
@@ -65,7 +69,9 @@ class Program(Protocol):
 
 
 class GradientFunction(NamedTuple):
-    """A function and its gradient, ``(theta, *data) -> (value, gradient)``, at one point and at many.
+    """A function and its gradient, ``(theta, *inputs, *data) -> (value, gradient)``, at one point and at many.
+
+    The ``inputs`` are what :meth:`Program.point` returns besides theta: of one copy, or of all of them, ``[C, ...]`` each.
 
     Attributes
     ----------
@@ -110,13 +116,14 @@ def native_loop(
     ----------
     program : Program
     graph : GraphModule
-        The gradient function, ``(*constants, theta, *data) -> (value, gradient)``, where ``(constants, data)`` are the data.
+        The gradient function, ``(*constants, theta, *inputs, *data) -> (value, gradient)``, where ``(constants, data)`` are the
+        data, all of them leaves.
     """
 
     def step(state: tuple[Any, Tensor], given: Any) -> tuple[Any, Tensor]:
         (moving, budget), (held, (constants, data)) = state, given
-        theta, ahead = program.point(moving, held)
-        value, gradient = graph(*constants, theta, *data)
+        theta, inputs, ahead = program.point(moving, held)
+        value, gradient = graph(*constants, theta, *pytree.tree_leaves(inputs), *data)
         return program.step(moving, held, ahead, value, gradient), budget - 1
 
     def is_moving(state: tuple[Any, Tensor], given: Any) -> Tensor:
@@ -160,8 +167,8 @@ def batched_step(
     def step(moved: list[Tensor], rested: list[Tensor], *data: Any) -> tuple[list[Tensor], Tensor]:
         now, rest = moving.tree(moved), resting.tree(rested)
         held = vmap(program.held)(rest)
-        theta, ahead = vmap(program.point)(now, held)
-        value, gradient = value_and_grad(theta, *data)
+        theta, inputs, ahead = vmap(program.point)(now, held)
+        value, gradient = value_and_grad(theta, *inputs, *data)
         now = vmap(program.step)(now, held, ahead, value, gradient)
         return moving.packed(now), vmap(program.stages[0].applies)(now, rest).any()
 

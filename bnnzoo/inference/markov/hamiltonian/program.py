@@ -116,11 +116,11 @@ class HamiltonianProgram:
         """Return metric, step size and control of the trajectory, and the key of the leapfrog steps' numbers."""
         return Held(resting.metric, resting.adaptation.step_size, resting.trajectory.control, resting.keys[3])
 
-    def point(self, moving: Moving, held: Held) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def point(self, moving: Moving, held: Held) -> tuple[Tensor, tuple[()], tuple[Tensor, ...]]:
         """Take the first half of a leapfrog step."""
         signed = held.step_size * held.control.direction
         theta, momentum = drift(held.metric, moving.end.phase, signed)
-        return theta, (theta, momentum, signed)
+        return theta, (), (theta, momentum, signed)
 
     def step(self, moving: Moving, held: Held, ahead: tuple[Tensor, ...], value: Tensor, gradient: Tensor) -> Moving:
         """Complete the leapfrog step with the second half of the kick."""
@@ -135,18 +135,14 @@ class HamiltonianProgram:
         noise = normals(resting.keys[0], count * len(theta) + places, theta.dtype)
         uniform = _pair(resting.keys[1], count, theta)
         step_size = resting.adaptation.step_size
-        end, trajectory = self.kernel.begin(
-            moving.end, resting.trajectory, resting.metric, step_size, noise, uniform
-        )
+        end, trajectory = self.kernel.begin(moving.end, resting.trajectory, resting.metric, step_size, noise, uniform)
         return moving._replace(end=end), resting._replace(trajectory=trajectory)
 
     def _proposed(self, moving: Moving, resting: Resting) -> tuple[Moving, Resting]:
         counters, phase = resting.counters, moving.end.phase
         uniform = _pair(resting.keys[2], counters.proposals, phase.theta)
         end, trajectory = self.kernel.propose(moving.end, resting.trajectory, resting.metric, uniform)
-        counters = counters._replace(
-            proposals=counters.proposals + 1, rejected=counters.rejected + ~is_finite(phase)
-        )
+        counters = counters._replace(proposals=counters.proposals + 1, rejected=counters.rejected + ~is_finite(phase))
         return moving._replace(end=end), resting._replace(trajectory=trajectory, counters=counters)
 
     def _learnt(self, moving: Moving, resting: Resting) -> tuple[Moving, Resting, tuple[Tensor, Tensor]]:
