@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree as pytree
 
 from bnnzoo.core.types import Model
+from bnnzoo.engine import pytree
 
 __all__ = ["FillingModel", "fills_in_place", "made_in_batches"]
 

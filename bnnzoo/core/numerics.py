@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from bnnzoo.engine.compiling import first_line
+from bnnzoo.engine.reports import first_line
 
 __all__ = ["Failure", "NumericalFailure", "failure_of"]
 

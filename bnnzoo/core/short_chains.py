@@ -10,9 +10,9 @@ from torch.func import vmap
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.importance import Drawn, Shift, site_values
-from bnnzoo.engine.compiling import LoweringWarning
 from bnnzoo.engine.failures import FailuresAsNaN
 from bnnzoo.engine.lowered import Lowered, value_and_grad_of
+from bnnzoo.engine.torch_private import LoweringWarning
 
 __all__ = ["Moved", "moved", "shift_by_chains"]
 

@@ -9,13 +9,14 @@ from threading import RLock
 
 import numpy as np
 import torch
+from pyro.poutine import runtime
 from pyro.poutine.condition_messenger import ConditionMessenger
 from pyro.poutine.do_messenger import DoMessenger
+from pyro.poutine.indep_messenger import IndepMessenger
 from pyro.poutine.lift_messenger import LiftMessenger
 from pyro.poutine.mask_messenger import MaskMessenger
 from pyro.poutine.reparam_messenger import ReparamMessenger
 from pyro.poutine.replay_messenger import ReplayMessenger
-from pyro.poutine.runtime import _DIM_ALLOCATOR, _PYRO_STACK
 from pyro.poutine.scale_messenger import ScaleMessenger
 from pyro.poutine.substitute_messenger import SubstituteMessenger
 from pyro.poutine.uncondition_messenger import UnconditionMessenger
@@ -28,6 +29,7 @@ __all__ = [
     "global_streams_kept",
     "is_given",
     "one_at_a_time",
+    "plates_around",
     "refuse_autocast",
     "refuse_surroundings",
 ]
@@ -48,6 +50,10 @@ HANDLERS = {
 }
 """Pyro's handlers that make another model of a model, by their names."""
 
+
+_PYRO_STACK: list[object] = getattr(runtime, "_PYRO_STACK", [])
+_PLATES: list[object] = getattr(getattr(runtime, "_DIM_ALLOCATOR", None), "_stack", [])
+"""Private parts of Pyro: the handlers and plates that are active. Without them, those around a call are not seen."""
 
 _LOCK, _CALLS = RLock(), RLock()
 
@@ -98,10 +104,10 @@ def alone() -> Iterator[None]:
 
 @contextmanager
 def _emptied() -> Iterator[None]:
-    if not (_PYRO_STACK or _DIM_ALLOCATOR._stack):
+    if not (_PYRO_STACK or _PLATES):
         yield
         return
-    lists: list[list[object]] = [_PYRO_STACK, _DIM_ALLOCATOR._stack]  # type: ignore[list-item]  # of whatever they hold
+    lists = [_PYRO_STACK, _PLATES]
     kept = [list(each) for each in lists]
     for each in lists:
         each.clear()
@@ -115,6 +121,11 @@ def _emptied() -> Iterator[None]:
 def is_given(name: str) -> bool:
     """Tell whether a handler of the running model gives a site its value."""
     return any(isinstance(handler, ConditionMessenger) and name in handler.data for handler in _PYRO_STACK)
+
+
+def plates_around() -> list[str]:
+    """Return the names of the plates that a call stands in."""
+    return [handler.name for handler in _PYRO_STACK if isinstance(handler, IndepMessenger)]
 
 
 def refuse_surroundings() -> None:

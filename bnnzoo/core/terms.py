@@ -13,8 +13,8 @@ from bnnzoo.core.replay import Node, log_prob, scaled_sum, switch_validation_off
 from bnnzoo.core.sites import is_deterministic, is_factor, is_observation, is_point_density, is_subsample
 from bnnzoo.core.space import ParameterSpace
 from bnnzoo.core.surroundings import GIVEN
-from bnnzoo.engine.compiling import first_line
 from bnnzoo.engine.failures import is_numerical
+from bnnzoo.engine.reports import first_line
 
 __all__ = [
     "active_coordinates",

@@ -8,9 +8,11 @@ from typing import Any, Literal, get_args
 from torch import Tensor
 
 from bnnzoo.engine.fleet import Batch, NativeCopies, Runner, of_copy
-from bnnzoo.engine.lowered import LoweringWarning, flattened, tensors_of
+from bnnzoo.engine.lowered import flattened, tensors_of
 from bnnzoo.engine.program import GradientFunction, Program
-from bnnzoo.engine.stretches import Inner, inner_graph
+from bnnzoo.engine.reports import EngineLog
+from bnnzoo.engine.stretches import NATIVE, inner_graph
+from bnnzoo.engine.torch_private import LoweringWarning
 
 __all__ = ["NATIVE_PAYS_FROM", "Engine", "asked_for", "runner"]
 
@@ -65,6 +67,7 @@ def runner(
     max_flops: float = math.inf,
     num_steps: int = 0,
     num_cycles: int = 0,
+    log: EngineLog | None = None,
 ) -> Runner:
     """Return what runs copies of a program, by the engine asked for or by the one that pays.
 
@@ -79,18 +82,24 @@ def runner(
         Multiplications and additions of a gradient up to which "auto" takes native code: larger ones share them among cores.
     num_steps, num_cycles : int
         As in :class:`bnnzoo.engine.fleet.Batch`.
+    log : EngineLog, optional
+        Takes down which engine runs, and why.
 
     Warns
     -----
     LoweringWarning
         If native code was asked for, and the program cannot be compiled here.
     """
+    log = log or EngineLog()
     if engine == "native" or (engine == "auto" and native_pays):
-        asked = engine == "native"
-        found = _native(program, gradient, moving, resting, row, math.inf if asked else max_flops, asked)
+        most = math.inf if engine == "native" else max_flops
+        found = _native(program, gradient, moving, resting, row, most, log)
         if found is not None:
             return found
-    return Batch(program, gradient, moving, resting, num_steps, num_cycles, traces=engine != "python")
+        if engine == "native":
+            reasons = "; ".join(log.report().reasons) or "it cannot be compiled here"
+            warnings.warn(f"engine='native' runs as traced graphs instead: {reasons}.", LoweringWarning, stacklevel=3)
+    return Batch(program, gradient, moving, resting, num_steps, num_cycles, traces=engine != "python", log=log)
 
 
 def _native(
@@ -100,34 +109,26 @@ def _native(
     resting: Any,
     row: tuple[Tensor, ...],
     max_flops: float,
-    asked: bool,
+    log: EngineLog,
 ) -> NativeCopies | None:
     """Return copies in native code, or None where they cannot be compiled: graphs run from Python would be slower."""
     theta, inputs, _ = program.point(of_copy(moving, 0), program.held(of_copy(resting, 0)))
-    inner = inner_of(gradient, theta, *inputs, counts_flops=max_flops < math.inf)
-    if inner is not None and inner.flops > max_flops:
-        return None
-    if inner is None:
-        return _refused("the gradient cannot be traced, or may fail in the middle of a run", asked)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LoweringWarning)
-        try:
-            found = NativeCopies(program, gradient, moving, resting, inner, row)
-            if found.how == "compiled":
-                found.check()
-                return found
-        except Exception as error:  # a compiler may fail in any way, and the fit goes on without it
-            return _refused(f"{type(error).__name__}: {error}", asked)
-    return _refused("it could not be compiled", asked)
-
-
-def inner_of(gradient: GradientFunction, theta: Tensor, *inputs: Any, counts_flops: bool = False) -> Inner | None:
-    """Return a gradient function at one point ``theta[P]`` as a graph of tensors, or None where it cannot be traced."""
     args = theta, *inputs, *gradient.data
     flat, _ = flattened(gradient.single, args)
-    return inner_graph(flat, tensors_of(args), counts_flops=counts_flops)
-
-
-def _refused(reason: str, asked: bool) -> None:
-    if asked:
-        warnings.warn(f"engine='native' runs as traced graphs instead: {reason}.", LoweringWarning, stacklevel=5)
+    inner = inner_graph(flat, tensors_of(args), counts_flops=max_flops < math.inf, log=log)
+    if inner is None:
+        return None
+    if inner.flops > max_flops:
+        log.refused(NATIVE, f"a gradient takes {inner.flops} operations, which torch shares among cores")
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LoweringWarning)  # the batch that takes over warns if it is slow, too
+        try:
+            found = NativeCopies(program, gradient, moving, resting, inner, row, log=log)
+            if found.how != "compiled":
+                return None
+            found.check()
+        except Exception as error:  # a compiler may fail in any way, and the fit goes on without it
+            log.refused(NATIVE, error)
+            return None
+    return found

@@ -1,6 +1,5 @@
 """Compiling a graph with inductor, or warning once why that failed.
 
-This is the only file that relies on private parts of inductor. It was checked with torch 2.14;
 ``tests/engine/test_lowered.py`` fails if a compiled graph is no longer called directly.
 """
 
@@ -9,99 +8,96 @@ import inspect
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._guards import TracingContext, tracing
-from torch._subclasses import FakeTensorMode
 from torch.fx import GraphModule, Node
-from torch.fx._lazy_graph_module import _use_lazy_graph_module
 
 from bnnzoo.engine.files import cache_folder, is_private
+from bnnzoo.engine.reports import EngineLog, first_line
 from bnnzoo.engine.simplify import drop_unused, number_throughout
+from bnnzoo.engine.torch_private import (
+    LoweringWarning,
+    Missing,
+    fake_tensors,
+    from_pointers,
+    inductor,
+    to_pointers,
+    tracing,
+)
 
 __all__ = [
-    "LoweringWarning",
     "compile_graph",
     "compile_loops",
-    "decompositions",
-    "first_line",
     "for_compiling",
-    "known_random_operations",
-    "static_shapes",
     "torchs_random_numbers",
-    "written_when_called",
 ]
 
 aten = torch.ops.aten
 
 
-class LoweringWarning(UserWarning):
-    """A function runs, but slower than it could: it could not be compiled or not even be traced."""
-
-
-def compile_graph(graph: GraphModule, inputs: list[Tensor]) -> Callable[..., Sequence[Tensor]] | None:
+def compile_graph(
+    graph: GraphModule, inputs: list[Tensor], log: EngineLog | None = None
+) -> Callable[..., Sequence[Tensor]] | None:
     """Compile a graph and return what inductor made of it, without the layers of bookkeeping around each call."""
-    # imported here: inductor takes longer to import than everything else, and many runs never compile
-    from torch._functorch import config as autograd_config
-    from torch._inductor import config
-    from torch._inductor.compile_fx import compile_fx, compile_fx_inner
-
+    log = log or EngineLog()
     found: list[Any] = []
 
     def remember(*args: Any, **kwargs: Any) -> Any:
-        found.append(compile_fx_inner(*args, **kwargs))
+        found.append(inductor().compile_fx_inner(*args, **kwargs))
         return found[-1]
 
     on_cpu = all(tensor.device.type == "cpu" for tensor in inputs)
-    settings = {"cpp_wrapper": on_cpu, **_kept_to_own_folder()}
-    # of the two caches on disk the outer one returns its wrappers only and never calls inner_compile
-    inner_cache_only = autograd_config.patch(enable_autograd_cache=False)
     try:
+        settings = {"cpp_wrapper": on_cpu, **_kept_to_own_folder()}
+        # of the two caches on disk the outer one returns its wrappers only and never calls inner_compile
+        inner_cache_only = inductor().autograd_config.patch(enable_autograd_cache=False)
         graph = copy.deepcopy(graph)
         _write_numbers(graph)
         if on_cpu:
             _expand_tanh(graph)
-        context = TracingContext(static_shapes())
-        with torch.no_grad(), config.patch(settings), inner_cache_only, tracing(context), _quiet():
-            wrapped: Any = compile_fx(graph, inputs, inner_compile=remember)
+        mode = fake_tensors(static=True)
+        patched = inductor().config.patch(settings)
+        with log.timed("compiling"), torch.no_grad(), patched, inner_cache_only, tracing(mode), _quiet():
+            wrapped: Any = inductor().compile_fx(graph, inputs, inner_compile=remember)
             expected = wrapped(*inputs)
+            return _without_wrappers(wrapped, found, inputs, expected)
     except Exception as error:  # no compiler on the machine, or an operation inductor does not know
+        log.refused("torch's compiler", error)
         warnings.warn(_cannot_compile(error), LoweringWarning, stacklevel=4)
         return None
-    return _without_wrappers(wrapped, found, inputs, expected)
 
 
-def compile_loops(graph: GraphModule) -> Callable[..., Any] | None:
+def compile_loops(graph: GraphModule, log: EngineLog) -> Callable[..., Any] | None:
     """Compile a graph with loops inside, which changes its arguments, into one C++ function of the same arguments.
 
     Temporaries lie on the stack, and the function computes on the thread that calls it.
     """
-    from torch._inductor import config
-    from torch._inductor.compile_fx import compile_fx_inner
-
     # what is allocated costs more than what is computed; buffers on the stack are not reused for one another
     on_stack = {"aot_inductor.allow_stack_allocation": True, "allow_buffer_reuse": False}
     # a loop is a function of the graphs in it, which are part of what the cache on disk goes by
     cached = {"unsafe_marked_cacheable_functions": {"torch.ops.higher_order.while_loop": torch.__version__}}
     settings = {"cpp_wrapper": True, "cpp.threads": 1, "cpp_wrapper_build_separate": True, **on_stack, **cached}
-    settings |= _kept_to_own_folder()
     fakes = [node.meta["val"] for node in graph.graph.nodes if node.op == "placeholder"]
     try:
+        settings |= _kept_to_own_folder()
         for module in graph.modules():
             if isinstance(module, GraphModule):
                 _expand_tanh(module)
-        with torch.no_grad(), config.patch(settings), tracing(TracingContext(fakes[0].fake_mode)), _quiet():
-            found: Any = compile_fx_inner(graph, fakes, cpp_wrapper=True)
+        with torch.no_grad(), inductor().config.patch(settings), tracing(fakes[0].fake_mode), _quiet():
+            found: Any = inductor().compile_fx_inner(graph, fakes, cpp_wrapper=True)
         entry = _entry(found.current_callable, [])
     except Exception as error:
+        log.refused("torch's compiler", error)
         warnings.warn(_cannot_compile(error), LoweringWarning, stacklevel=5)
         return None
+    if entry is None:
+        log.refused("torch's compiler", "its code cannot be called directly")
     return entry
 
 
@@ -111,9 +107,7 @@ def _kept_to_own_folder() -> dict[str, bool]:
     Its default is a folder for temporary files with a name that anyone can take first. A folder that the user chose stays.
     Headers compiled beforehand lie in the default folder all the same, and are used only if it is this user's.
     """
-    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
-
-    default = default_cache_dir()
+    default = inductor().default_cache_dir()
     if os.environ.get("TORCHINDUCTOR_CACHE_DIR", default) == default:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(cache_folder("inductor"))
     with suppress(OSError):
@@ -121,44 +115,15 @@ def _kept_to_own_folder() -> dict[str, bool]:
     return {"cpp_cache_precompile_headers": is_private(Path(default))}
 
 
-def decompositions() -> Mapping[Any, Callable[..., Any]]:
-    """Return how operations that inductor does not know are written with those that it does."""
-    from torch._inductor.decomposition import select_decomp_table
-
-    found: Mapping[Any, Callable[..., Any]] = select_decomp_table()
-    return found
-
-
 def for_compiling(graph: GraphModule) -> None:
     """Write the constants of a traced graph, in place, as compilers like them best."""
     _write_numbers(graph)
 
 
-def static_shapes() -> FakeTensorMode:
-    """Return a mode of tensors without values, whose shapes are numbers."""
-    from torch.fx.experimental.symbolic_shapes import ShapeEnv
-
-    return FakeTensorMode(shape_env=ShapeEnv(), static_shapes=True)
-
-
-def written_when_called() -> AbstractContextManager[None]:
-    """Let graphs made here become Python code when they are first called, rather than after each change."""
-    return _use_lazy_graph_module(True)
-
-
-def known_random_operations() -> frozenset[Any]:
-    """Return the operations that torch's optimisers of graphs know to be random, and neither merge nor reorder."""
-    from torch._functorch.compile_utils import rand_ops
-
-    return frozenset(rand_ops)
-
-
 @contextmanager
 def torchs_random_numbers() -> Iterator[None]:
     """Let graphs compiled here draw the random numbers that torch draws uncompiled, rather than inductor's own."""
-    from torch._inductor import config
-
-    with config.patch(fallback_random=True):
+    with inductor().config.patch(fallback_random=True):
         yield
 
 
@@ -206,11 +171,11 @@ def _entry(inner: Callable[..., Any], constants: list[Any]) -> Callable[..., Seq
     if cells.keys() != {"f"}:
         return None
     entry = cells["f"]
-    to_pointers, from_pointers = (
-        torch._C._aoti.unsafe_alloc_void_ptrs_from_tensors,
-        torch._C._aoti.alloc_tensors_by_stealing_from_void_ptrs,
-    )
-    return lambda *tensors: from_pointers(entry(to_pointers([*constants, *tensors])))
+    try:
+        give, take = to_pointers(), from_pointers()
+    except Missing:
+        return None
+    return lambda *tensors: take(entry(give([*constants, *tensors])))
 
 
 def _write_numbers(graph: GraphModule) -> None:
@@ -266,11 +231,6 @@ def _quiet() -> Iterator[None]:
         finally:
             for logger, level in zip(loggers, levels, strict=True):
                 logger.setLevel(level)
-
-
-def first_line(error: Exception) -> str:
-    """Return the kind of an error and the first line of what it says."""
-    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
 
 
 def _cannot_compile(error: Exception) -> str:

@@ -2,8 +2,9 @@
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
+
+from bnnzoo.engine.torch_private import OpOverload, schema
 
 __all__ = ["with_explicit_dtypes"]
 
@@ -28,7 +29,7 @@ def with_explicit_dtypes(graph: GraphModule) -> None:
     for node in list(graph.graph.nodes):
         value = node.meta.get("val")
         if isinstance(node.target, OpOverload) and isinstance(value, Tensor) and value.is_floating_point():
-            if any(argument.name == "dtype" for argument in node.target._schema.arguments):
+            if any(argument.name == "dtype" for argument in schema(node.target).arguments):
                 _name_dtype(node, value.dtype)
             elif torch.Tag.pointwise in node.target.tags:
                 _convert_whole_numbers(graph, node, value.dtype)

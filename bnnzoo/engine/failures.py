@@ -6,16 +6,15 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.fx import GraphModule
-from torch.utils import _pytree as pytree
 
-from bnnzoo.engine.modes import DispatchMode
+from bnnzoo.engine import pytree
+from bnnzoo.engine.torch_private import DispatchMode
 
 __all__ = ["FailuresAsNaN", "Unfailing", "is_numerical", "may_raise", "rescued"]
 
 aten = torch.ops.aten
-LinAlgError: type[Exception] = torch._C._LinAlgError  # type: ignore[attr-defined]
+LinAlgError: type[Exception] = torch.linalg.LinAlgError  # type: ignore[attr-defined]  # public, but not in its __all__
 
 MESSAGES = (
     "but found invalid values",  # an argument of a torch distribution outside its support
@@ -91,9 +90,8 @@ class Unfailing:
         if any(each is info for each in self._last):
             for each in self._last:
                 if isinstance(each, Tensor) and each.is_floating_point():
-                    # autograd has kept the factor for its derivative, which is to be NaN as well
-                    with torch.no_grad(), _unsafe_preserve_version_counter(each):
-                        each.masked_fill_(failed.reshape(*failed.shape, *(1,) * (each.ndim - failed.ndim)), torch.nan)
+                    # autograd has kept the factor for its derivative, which is to be NaN as well, and not to be refused
+                    each.data.masked_fill_(failed.reshape(*failed.shape, *(1,) * (each.ndim - failed.ndim)), torch.nan)
 
 
 def may_raise(graph: GraphModule) -> bool:

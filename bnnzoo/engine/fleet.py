@@ -5,16 +5,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-import optree
 import torch
 from torch import Tensor
 from torch.func import vmap
 
+from bnnzoo.engine import pytree
 from bnnzoo.engine.cores import in_threads, num_cores
 from bnnzoo.engine.loops import Stretch
 from bnnzoo.engine.lowered import LoopStep, tensors_of
 from bnnzoo.engine.program import Copy, GradientFunction, Program, batched_stage, batched_step, native_loop
 from bnnzoo.engine.registers import Stacks, TreeRegisters
+from bnnzoo.engine.reports import EngineLog
 from bnnzoo.engine.stretches import FIRST_BUDGET, SECONDS_PER_STRETCH, Inner, next_budget, words_of
 
 __all__ = ["Batch", "Fleet", "NativeCopies", "Runner", "of_copy"]
@@ -34,10 +35,12 @@ class Fleet(ABC):
     program : Program
     gradient : GradientFunction
     num_copies : int
+    log : EngineLog
+        Takes down how the copies run, and why.
     """
 
-    def __init__(self, program: Program, gradient: GradientFunction, num_copies: int) -> None:
-        self.program, self.gradient, self.num_copies = program, gradient, num_copies
+    def __init__(self, program: Program, gradient: GradientFunction, num_copies: int, log: EngineLog) -> None:
+        self.program, self.gradient, self.num_copies, self.log = program, gradient, num_copies, log
 
     @property
     @abstractmethod
@@ -88,6 +91,7 @@ class NativeCopies(Fleet):
         Copies that run at a time. Default: one for each core that this process may use.
     compiles : bool
         False to run the traced graphs, whose results differ by rounding only.
+    log : EngineLog, optional
     """
 
     def __init__(
@@ -100,16 +104,15 @@ class NativeCopies(Fleet):
         row: tuple[Tensor, ...],
         num_threads: int | None = None,
         compiles: bool = True,
+        log: EngineLog | None = None,
     ) -> None:
-        example = Copy(
-            of_copy(moving, 0), of_copy(resting, 0), torch.tensor(STEPS_TRIED), torch.tensor(0), _buffers(row)
-        )
+        example = Copy(of_copy(moving, 0), of_copy(resting, 0), torch.tensor(STEPS_TRIED), torch.tensor(0), _buffers(row))
         self._moving, self._resting = TreeRegisters(example.moving), TreeRegisters(example.resting)
-        super().__init__(program, gradient, len(optree.tree_leaves(resting)[0]))
+        super().__init__(program, gradient, len(pytree.tree_leaves(resting)[0]), log or EngineLog())
         self.num_threads = min(num_threads or num_cores(), self.num_copies)
         going, body = native_loop(program, inner.graph)
         data = inner.constants, tensors_of(gradient.data)
-        self.stretch = Stretch(going, body, example, data, (program.key, words_of(inner.graph)), compiles)
+        self.stretch = Stretch(going, body, example, data, (program.key, words_of(inner.graph)), compiles, self.log)
         self._data = self.stretch.pack_fixed(data)
         packed = self.stretch.pack(example)
         self._memory = [each.expand(self.num_copies, *each.shape).clone() for each in packed]
@@ -193,7 +196,7 @@ class NativeCopies(Fleet):
         due = vmap(begin.applies)(*state) & vmap(self.program.going)(*state)
         if bool(due.any()):
             found = vmap(begin.update)(*state)
-            self.write(*optree.tree_map(lambda new, old: _chosen(due, new, old), found, state))
+            self.write(*pytree.tree_map(lambda new, old: _chosen(due, new, old), found, state))
 
     def _run(self, copy: int) -> None:
         self.stretch([each[copy] for each in self._memory], self._data)
@@ -210,6 +213,7 @@ class Batch(Fleet):
         How many there will be in all, if all goes well: what decides whether a stage is compiled at once.
     traces : bool
         False to run stages as Python.
+    log : EngineLog, optional
     """
 
     def __init__(
@@ -221,16 +225,16 @@ class Batch(Fleet):
         num_steps: int = 0,
         num_cycles: int = 0,
         traces: bool = True,
+        log: EngineLog | None = None,
     ) -> None:
-        super().__init__(program, gradient, len(optree.tree_leaves(resting)[0]))
+        super().__init__(program, gradient, len(pytree.tree_leaves(resting)[0]), log or EngineLog())
         self._moving, self._resting = Stacks(moving), Stacks(resting)
         self.write(moving, resting)
         state = self._moved, self._rested
         step, fallback = (
-            batched_step(program, function, self._moving, self._resting)
-            for function in (gradient.batched, gradient.looped)
+            batched_step(program, function, self._moving, self._resting) for function in (gradient.batched, gradient.looped)
         )
-        self._step = LoopStep(step, *state, *gradient.data, fallback=fallback, at_least=num_steps, traces=traces)
+        self._step = LoopStep(step, *state, *gradient.data, fallback=fallback, at_least=num_steps, traces=traces, log=self.log)
         self._tensors = tensors_of(gradient.data)
         stages, following = (program.begin, *program.stages), (None, *program.stages[1:], None)
         self._begin, *self._stages = [
@@ -239,6 +243,7 @@ class Batch(Fleet):
                 *state,
                 at_least=num_cycles,
                 traces=traces,
+                log=EngineLog(),
             )
             for stage, after in zip(stages, following, strict=True)
         ]
@@ -325,7 +330,7 @@ type Runner = NativeCopies | Batch
 
 def of_copy(tree: Any, copy: int) -> Any:
     """Return the state of one copy, cloned."""
-    return optree.tree_map(lambda value: value[copy].clone(), tree)
+    return pytree.tree_map(lambda value: value[copy].clone(), tree)
 
 
 def _buffers(row: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

@@ -8,14 +8,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._guards import TracingContext, tracing
-from torch._ops import OpOverload
 from torch.func import functionalize
 from torch.fx import GraphModule, Node
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 
-from bnnzoo.engine.compiling import static_shapes, written_when_called
 from bnnzoo.engine.dtypes import with_explicit_dtypes
 from bnnzoo.engine.in_place import without_writes
 from bnnzoo.engine.layout import turn_products
@@ -30,6 +26,7 @@ from bnnzoo.engine.simplify import (
     simplify,
     spoil_failures,
 )
+from bnnzoo.engine.torch_private import OpOverload, fake_tensors, make_fx, schema, tracing, written_when_called
 from bnnzoo.engine.tracer import operations_of
 
 __all__ = ["estimated_seconds", "fold_constants", "lift_constants", "trace", "trace_loops"]
@@ -120,7 +117,7 @@ def fold_constants(graph: GraphModule) -> None:
 def _is_constant(node: Node, values: dict[Node, Any]) -> bool:
     """Tell whether a node can be evaluated now: it is pure, not random, and all it takes is known."""
     if isinstance(node.target, OpOverload):
-        pure = not is_random(node.target) and not node.target._schema.is_mutable
+        pure = not is_random(node.target) and not schema(node.target).is_mutable
     else:
         pure = node.target is operator.getitem
     return pure and all(argument in values for argument in node.all_input_nodes)
@@ -156,10 +153,10 @@ def trace_loops(
 
     Operations are those left by ``decompositions``; what is written back row by row is written in place.
     """
-    mode = static_shapes()
-    with torch.no_grad(), tracing(TracingContext(mode)), mode, _no_collector():
+    mode = fake_tensors(static=True)
+    with torch.no_grad(), tracing(mode), mode, _no_collector():
         fakes = [mode.from_tensor(tensor) for tensor in inputs]
-        graph = make_fx(flat, decomposition_table=decompositions)(*fakes)
+        graph = make_fx(flat, decompositions)(*fakes)
     for module in graph.modules():
         if isinstance(module, GraphModule):
             _write_rows_in_place(module)

@@ -5,11 +5,11 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
 from bnnzoo.engine.simplify import is_random
+from bnnzoo.engine.torch_private import OpOverload, overload_name, schema
 
 __all__ = ["without_writes"]
 
@@ -35,7 +35,7 @@ def without_writes(graph: GraphModule) -> bool:
 
 
 def _writes(node: Node) -> bool:
-    return isinstance(node.target, OpOverload) and node.target._schema.is_mutable and not is_random(node.target)
+    return isinstance(node.target, OpOverload) and schema(node.target).is_mutable and not is_random(node.target)
 
 
 def _seen_through(node: Node) -> Node | None:
@@ -44,7 +44,7 @@ def _seen_through(node: Node) -> Node | None:
         return node.args[0] if isinstance(node.args[0], Node) else None
     if not isinstance(node.target, OpOverload):
         return None
-    shares = any(result.alias_info is not None for result in node.target._schema.returns)
+    shares = any(result.alias_info is not None for result in schema(node.target).returns)
     return node.args[0] if shares and node.args and isinstance(node.args[0], Node) else None
 
 
@@ -69,11 +69,11 @@ def _rewritten(graph: GraphModule, node: Node, origin: dict[Node, Node]) -> bool
 def _returning_new(node: Node) -> Any:
     """Return the operation that gives the same values in a new tensor, or None: it may have another type or shape."""
     operation: Any = node.target
-    namespace, _, name = operation._schema.name.partition("::")
+    namespace, _, name = schema(operation).name.partition("::")
     found = getattr(getattr(torch.ops, namespace), name.removesuffix("_"), None)
-    if not name.endswith("_") or found is None or operation._overloadname not in found.overloads():
+    if not name.endswith("_") or found is None or overload_name(operation) not in found.overloads():
         return None
-    target = getattr(found, operation._overloadname)
+    target = getattr(found, overload_name(operation))
     is_large = any(source.meta["val"].is_meta for source in node.all_input_nodes)
     stand_in = _of_one_entry if is_large else lambda value: value
     args, kwargs = cast(tuple[Any, Any], map_arg((node.args, node.kwargs), lambda each: stand_in(each.meta["val"])))

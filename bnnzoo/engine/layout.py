@@ -5,10 +5,10 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 
 from bnnzoo.engine.simplify import drop_dead
+from bnnzoo.engine.torch_private import OpOverload
 
 __all__ = ["turn_products"]
 

@@ -2,30 +2,40 @@
 
 import warnings
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.fx import GraphModule
-from torch.fx.experimental.proxy_tensor import get_proxy_mode
-from torch.utils import _pytree as pytree
 
-from bnnzoo.engine.compiling import LoweringWarning, compile_loops, decompositions, first_line
+from bnnzoo.engine import pytree
+from bnnzoo.engine.agreement import Leaves, disagreement
+from bnnzoo.engine.compiling import compile_loops
 from bnnzoo.engine.cpp.building import compile_in_cpp, compiled_before
 from bnnzoo.engine.graphs import trace_loops
 from bnnzoo.engine.registers import Registers, holding
+from bnnzoo.engine.reports import Engine, EngineLog, EngineReport, first_line
+from bnnzoo.engine.torch_private import WHILE_LOOP, LoweringWarning, decompositions, is_tracing_loops
 
-__all__ = ["Stretch", "alike", "while_loop"]
+__all__ = ["Stretch", "while_loop"]
 
 type Going = Callable[[Any, Any], Tensor]
 type Body = Callable[[Any, Any], Any]
 type How = Literal["compiled", "traced", "eager"]
 type Compiles = bool | Literal["cpp"]
 
-ROUNDING = 1e-3
-"""Difference between native code and the graph, relative to a tensor's largest entry, from which on it cannot be rounding."""
+ENGINES: dict[How, Engine] = {"compiled": "native", "traced": "graph", "eager": "python"}
 
-COMPILED: dict[Hashable, tuple[How, Callable[..., Any]]] = {}
+
+class Lowering(NamedTuple):
+    """How a loop runs, the function of packed tensors that runs it, and how it came to that."""
+
+    how: How
+    function: Callable[..., Any]
+    report: EngineReport
+
+
+COMPILED: dict[Hashable, Lowering] = {}
 """Native code of this process by what it was made from, so that an equal loop is neither traced nor compiled again."""
 
 
@@ -76,6 +86,8 @@ class Stretch:
     compiles : bool or "cpp"
         False to run the traced graph, "cpp" to run it where it holds what is not written in C++ here: torch's compiler, which
         takes over otherwise, needs some ten times as long.
+    log : EngineLog, optional
+        Takes down how it runs, and why.
 
     Attributes
     ----------
@@ -93,7 +105,14 @@ class Stretch:
     """
 
     def __init__(
-        self, going: Going, body: Body, state: Any, fixed: Any = (), key: Hashable = None, compiles: Compiles = True
+        self,
+        going: Going,
+        body: Body,
+        state: Any,
+        fixed: Any = (),
+        key: Hashable = None,
+        compiles: Compiles = True,
+        log: EngineLog | None = None,
     ) -> None:
         leaves, self._spec = _dense(state), pytree.tree_structure(state)
         constants, self._fixed_spec = _dense(fixed), pytree.tree_structure(fixed)
@@ -101,11 +120,14 @@ class Stretch:
         self._go = torch.ones((), dtype=torch.bool, device=leaves[0].device)
         inputs = [*self._registers.pack(leaves), self._go, *self._memory.pack(constants)]
         kinds = tuple((tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in inputs)
+        self.log = log or EngineLog()
         found = COMPILED.get((key, kinds, compiles)) if key is not None else None
-        self.how: How
-        self.how, self._function = found or _lowered(loop, inputs, compiles, _name(key, inputs))
+        lowering = found or _lowered(loop, inputs, compiles, _name(key, inputs), self._leaves)
+        self.how, self._function = lowering.how, lowering.function
+        self.log.include(lowering.report, counts_seconds=found is None)
+        self.log.chose(ENGINES[self.how])
         if key is not None:
-            COMPILED[key, kinds, compiles] = self.how, self._function
+            COMPILED[key, kinds, compiles] = lowering
 
     def pack(self, state: Any) -> list[Tensor]:
         """Return new tensors that hold ``state``."""
@@ -129,6 +151,11 @@ class Stretch:
         """Return what does not change, as views."""
         return pytree.tree_unflatten(self._memory.unpack(tensors), self._fixed_spec)
 
+    def _leaves(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Return all that tensors of state, flag and constants hold, leaf by leaf."""
+        num = self._registers.num_tensors
+        return [*self._registers.unpack(tensors[:num]), tensors[num], *self._memory.unpack(tensors[num + 1 :])]
+
     def __call__(self, state: Sequence[Tensor], fixed: Sequence[Tensor]) -> None:
         """Run the loop to its end; ``state`` is changed in place. Native code lets go of the interpreter lock."""
         with torch.no_grad():
@@ -142,47 +169,43 @@ def _name(key: Hashable, inputs: list[Tensor]) -> str | None:
 
 
 def _lowered(
-    loop: Callable[..., Any], inputs: list[Tensor], compiles: Compiles, name: str | None
-) -> tuple[How, Callable[..., Any]]:
+    loop: Callable[..., Any], inputs: list[Tensor], compiles: Compiles, name: str | None, leaves: Leaves
+) -> Lowering:
+    """Return how a loop runs: as code of an earlier process, as native code made now, as a graph, or as Python."""
     before = compiled_before(name) if compiles and name is not None else None
+    log = EngineLog()
     if before is not None:
-        return "compiled", before
+        return Lowering("compiled", before, log.report())
     try:
-        graph = trace_loops(lambda *tensors: loop(*tensors)[-1:], inputs, decompositions())
+        with log.timed("tracing"):
+            graph = trace_loops(lambda *tensors: loop(*tensors)[-1:], inputs, decompositions())
     except Exception as error:  # what cannot be traced runs as Python, whatever the reason
+        log.refused("graph", error)
         warnings.warn(
             f"A loop could not be traced and runs as Python ({first_line(error)}).", LoweringWarning, stacklevel=4
         )
-        return "eager", loop
-    native = _native(graph, inputs, name, torch_too=compiles != "cpp") if compiles else None
-    return ("traced", graph) if native is None else ("compiled", native)
+        return Lowering("eager", loop, log.report())
+    native = _native(graph, inputs, name, leaves, compiles != "cpp", log) if compiles else None
+    return Lowering("traced", graph, log.report()) if native is None else Lowering("compiled", native, log.report())
 
 
-def _native(graph: GraphModule, inputs: list[Tensor], name: str | None, torch_too: bool) -> Callable[..., Any] | None:
+def _native(
+    graph: GraphModule, inputs: list[Tensor], name: str | None, leaves: Leaves, torch_too: bool, log: EngineLog
+) -> Callable[..., Any] | None:
     """Return native code of a graph: C++ written here if it does to the example what the graph does, else torch's."""
-    found = compile_in_cpp(graph)
-    if found is None or not _agree(found.call, graph, inputs):
-        return compile_loops(graph) if torch_too else None
+    try:
+        with log.timed("compiling"):
+            found = compile_in_cpp(graph)
+        reason = disagreement(found.call, graph, inputs, leaves)
+    except Exception as error:  # whatever is not foreseen here: torch's own compiler may know more
+        reason = first_line(error)
+    if reason is not None:
+        log.refused("native code", reason)
+        with log.timed("compiling"):
+            return compile_loops(graph, log) if torch_too else None
     if name is not None:
         found.remember(name)
     return found.call
-
-
-def _agree(native: Callable[..., Any], graph: GraphModule, inputs: list[Tensor]) -> bool:
-    """Tell whether native code leaves copies of tensors as a graph does, but for rounding."""
-    ours, theirs = ([tensor.clone() for tensor in inputs] for _ in range(2))
-    with torch.no_grad():
-        native(*ours)
-        graph(*theirs)
-    return all(map(alike, ours, theirs))
-
-
-def alike(a: Tensor, b: Tensor) -> bool:
-    """Tell whether two tensors differ by rounding at most."""
-    if not a.is_floating_point():
-        return torch.equal(a, b)
-    largest = max(1.0, float(b.nan_to_num(0.0, 0.0, 0.0).abs().amax())) if b.numel() else 1.0
-    return torch.allclose(a, b, rtol=ROUNDING, atol=ROUNDING * largest, equal_nan=True)
 
 
 def _prepare(
@@ -238,8 +261,8 @@ def _run(
     carried: tuple[Tensor, ...],
     rest: Sequence[Tensor],
 ) -> tuple[Tensor, ...]:
-    if get_proxy_mode() is not None:
-        found: tuple[Tensor, ...] = torch.ops.higher_order.while_loop(going, body, carried, tuple(rest))
+    if is_tracing_loops():
+        found: tuple[Tensor, ...] = WHILE_LOOP(going, body, carried, tuple(rest))
         return found
     while bool(carried[-1]):
         carried = body(*carried, *rest)

@@ -9,12 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.fx import GraphModule
-from torch.utils import _pytree as pytree
 
-from bnnzoo.engine.compiling import LoweringWarning, compile_graph, first_line
+from bnnzoo.engine import pytree
+from bnnzoo.engine.compiling import compile_graph
 from bnnzoo.engine.failures import is_numerical, rescued
 from bnnzoo.engine.graphs import trace
 from bnnzoo.engine.recording import record
+from bnnzoo.engine.reports import Engine, EngineLog, first_line
+from bnnzoo.engine.torch_private import LoweringWarning, Missing
 
 __all__ = [
     "LoopStep",
@@ -28,6 +30,13 @@ __all__ = [
     "tensors_of",
     "value_and_grad_of",
 ]
+
+ENGINES: dict[str, Engine] = {
+    "recorded": "cuda graph",
+    "compiled": "compiled graph",
+    "traced": "graph",
+    "eager": "python",
+}
 
 COMPILE_SECONDS = 5.0
 """Assumed time to compile: measured 0.5 to 4 s for a graph it has seen before, 4 to 9 s for a new one."""
@@ -68,13 +77,16 @@ class Specialized:
         """Return the result of ``flat`` as the function returns it."""
         return pytree.tree_unflatten(list(leaves), self._spec)
 
-    def compiled(self, inputs: list[Tensor]) -> "Specialized":
+    def compiled(self, inputs: list[Tensor], log: EngineLog | None = None) -> "Specialized":
         """Return the compiled form of a traced graph, on a GPU recorded, or the graph as it is where neither can be done."""
         assert self.graph is not None
-        function = compile_graph(self.graph, inputs)
+        log = log or EngineLog()
+        function = compile_graph(self.graph, inputs, log)
         how, function = ("traced", self.graph) if function is None else ("compiled", function)
-        recorded = record(function, self.graph, inputs)
-        return Specialized(how if recorded is function else "recorded", recorded, self._spec, graph=self.graph)
+        recorded = record(function, self.graph, inputs, log)
+        how = how if recorded is function else "recorded"
+        log.chose(ENGINES[how])
+        return Specialized(how, recorded, self._spec, graph=self.graph)
 
 
 class Lowered:
@@ -86,6 +98,8 @@ class Lowered:
         Pure function of tensors, pytrees of tensors, and constants such as numbers and None.
     fallback : callable, optional
         What to run where ``function`` cannot be traced.
+    log : EngineLog, optional
+        Takes down how it runs, and why.
 
     Examples
     --------
@@ -95,9 +109,12 @@ class Lowered:
     [1.0, 9.0]
     """
 
-    def __init__(self, function: Callable[..., Any], fallback: Callable[..., Any] | None = None) -> None:
+    def __init__(
+        self, function: Callable[..., Any], fallback: Callable[..., Any] | None = None, log: EngineLog | None = None
+    ) -> None:
         self._function = function
         self._fallback = fallback or function
+        self.log = log or EngineLog()
         self._cache: dict[tuple[Any, ...], Specialized] = {}
 
     def __call__(self, *args: Any) -> Any:
@@ -119,10 +136,10 @@ class Lowered:
         """
         key = tuple(_signature(leaf) for leaf in pytree.tree_leaves(args))
         if key not in self._cache:
-            self._cache[key] = _lower(self._function, self._fallback, args)
+            self._cache[key] = _lower(self._function, self._fallback, args, self.log)
         found = self._cache[key]
         if num_calls > found.worth_compiling_after:
-            self._cache[key] = found = found.compiled(clones(args))
+            self._cache[key] = found = found.compiled(clones(args), self.log)
         return found
 
 
@@ -145,6 +162,8 @@ class LoopStep:
         Number of calls there will be, if all goes well.
     traces : bool
         False to run the function as Python.
+    log : EngineLog, optional
+        Takes down how it runs, and why.
     """
 
     def __init__(
@@ -154,9 +173,13 @@ class LoopStep:
         fallback: Callable[..., Any] | None = None,
         at_least: int = 0,
         traces: bool = True,
+        log: EngineLog | None = None,
     ) -> None:
+        self.log = log or EngineLog()
         self._specialized = (
-            Lowered(function, fallback).specialize(*args) if traces else _as_python(function, fallback or function, args)
+            Lowered(function, fallback, self.log).specialize(*args)
+            if traces
+            else _as_python(function, fallback or function, args)
         )
         worth = self._specialized.worth_compiling_after
         self._compiles_after = 0 if at_least > worth else worth
@@ -171,7 +194,7 @@ class LoopStep:
         """Evaluate at the leaves of the arguments and return the leaves of the result."""
         self.num_calls += 1
         if self.num_calls > self._compiles_after:
-            self._specialized, self._compiles_after = self._specialized.compiled(clones(tensors)), math.inf
+            self._specialized, self._compiles_after = self._specialized.compiled(clones(tensors), self.log), math.inf
         return self._specialized.flat(*tensors)
 
 
@@ -241,17 +264,24 @@ def _keep_freed_memory() -> None:
     torch.empty(31 * 2**20, dtype=torch.uint8)
 
 
-def _lower(function: Callable[..., Any], fallback: Callable[..., Any], args: tuple[Any, ...]) -> Specialized:
+def _lower(
+    function: Callable[..., Any], fallback: Callable[..., Any], args: tuple[Any, ...], log: EngineLog
+) -> Specialized:
     flat, spec_of = flattened(function, args)
     inputs = clones(args)
     _keep_freed_memory()
     try:
-        graph, seconds = trace(flat, inputs)
+        with log.timed("tracing"):
+            graph, seconds = trace(flat, inputs)
     except Exception as error:  # a model may fail to trace in any way; what it means is the same
-        warnings.warn(_cannot_trace(error), LoweringWarning, stacklevel=4)
+        log.refused("graph", error)
+        log.chose("python")
+        if not isinstance(error, Missing):  # of which a warning was given when bnnzoo was imported
+            warnings.warn(_cannot_trace(error), LoweringWarning, stacklevel=4)
         flat, spec_of = flattened(fallback, args)
         flat(*inputs)
         return Specialized("eager", flat, spec_of[0])
+    log.chose("graph")
     return Specialized("traced", graph, spec_of[0], COMPILE_SECONDS / seconds, graph)
 
 

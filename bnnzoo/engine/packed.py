@@ -5,7 +5,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
+
+from bnnzoo.engine import pytree
 
 __all__ = ["Packed"]
 

@@ -3,13 +3,12 @@
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-import optree
 import torch
 from torch import Tensor
 from torch.func import vmap
 from torch.fx import GraphModule
-from torch.utils import _pytree as pytree
 
+from bnnzoo.engine import pytree
 from bnnzoo.engine.loops import while_loop
 from bnnzoo.engine.registers import Stacks
 
@@ -38,10 +37,10 @@ class Stage(NamedTuple):
 class Program(Protocol):
     """An iterative algorithm for one copy: a chain, a member or a data set.
 
-    The state has two parts, pytrees of tensors: ``moving`` changes at every step, ``resting`` in stages only. A cycle is
-    ``begin`` where it applies, steps as long as ``is_moving``, and then the ``stages``, each of which applies only where the one
-    before it did; the last one may keep a row. A copy that is not ``going`` waits for the caller. Random numbers are functions of
-    keys and counters in the state. Programs of equal ``key`` are the same algorithm.
+    The state has two parts, pytrees of tensors: ``moving`` changes at every step, ``resting`` in stages. A cycle is ``begin``
+    where it applies, steps as long as ``is_moving``, and then the ``stages``, each of which applies only where the one before it
+    did; the last one may keep a row. A copy that is not ``going`` waits for the caller. Random numbers are functions of keys and
+    counters in the state. Programs of equal ``key`` are the same algorithm.
     """
 
     @property
@@ -104,7 +103,7 @@ class Copy(NamedTuple):
 
 def where(condition: Tensor, yes: Any, no: Any) -> Any:
     """Return ``yes`` or ``no``, trees of one copy, for a condition ``[]``; leaves that are the same object are left alone."""
-    return optree.tree_map(lambda a, b: a if a is b else torch.where(condition, a, b), yes, no)
+    return pytree.tree_map(lambda a, b: a if a is b else torch.where(condition, a, b), yes, no)
 
 
 def native_loop(

@@ -7,6 +7,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from bnnzoo.engine.simplify import is_random
+from bnnzoo.engine.torch_private import overload_name, schema
 
 __all__ = ["Split", "draws_from_generator", "split_at_random"]
 
@@ -93,10 +94,10 @@ def draws_from_generator(graph: GraphModule) -> bool:
 
 def _with_generator(operation: Any) -> Any:
     """Return the form of a random operation that takes a generator, None if there is none."""
-    packet, name = operation.overloadpacket, operation._overloadname
+    packet, name = operation.overloadpacket, overload_name(operation)
     for each in (name, "generator" if name == "default" else f"{name}_generator"):
         found = getattr(packet, each, None)
-        if found is not None and any(argument.name == "generator" for argument in found._schema.arguments):
+        if found is not None and any(argument.name == "generator" for argument in schema(found).arguments):
             return found
     return None
 

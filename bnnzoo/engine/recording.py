@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
-from bnnzoo.engine.compiling import LoweringWarning, first_line
+from bnnzoo.engine.reports import EngineLog, first_line
 from bnnzoo.engine.simplify import is_random
+from bnnzoo.engine.torch_private import LoweringWarning, version_of
 
 __all__ = ["Recording", "record"]
 
@@ -34,7 +35,7 @@ class Recording:
 
     def __init__(self, replay: Callable[[], None], inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         self._replay, self._inputs, self._outputs = replay, inputs, outputs
-        self._last: list[tuple[Tensor, int] | None] = [None] * len(inputs)
+        self._last: list[tuple[Tensor, object] | None] = [None] * len(inputs)
 
     def __call__(self, *tensors: Tensor) -> list[Tensor]:
         """Evaluate at other values, and return tensors that the next call leaves alone."""
@@ -46,12 +47,12 @@ class Recording:
     def _take(self, place: int, tensor: Tensor) -> None:
         """Copy an argument, unless it is the one of the last call and nothing was written into it since: data stay."""
         last = self._last[place]
-        if last is None or last[0] is not tensor or last[1] != tensor._version:
+        if last is None or last[0] is not tensor or last[1] != version_of(tensor):
             self._inputs[place].copy_(tensor)
-            self._last[place] = (tensor, tensor._version)
+            self._last[place] = (tensor, version_of(tensor))
 
 
-def record(function: Function, graph: GraphModule, inputs: list[Tensor]) -> Function:
+def record(function: Function, graph: GraphModule, inputs: list[Tensor], log: EngineLog | None = None) -> Function:
     """Return ``function`` as a recording where that can be done, else as it is.
 
     Parameters
@@ -62,6 +63,7 @@ def record(function: Function, graph: GraphModule, inputs: list[Tensor]) -> Func
         What it computes.
     inputs : list of Tensor
         Example arguments, which the recording keeps.
+    log : EngineLog
     """
     if not _are_on_gpu(inputs) or _draws_random_numbers(graph):
         return function
@@ -70,11 +72,9 @@ def record(function: Function, graph: GraphModule, inputs: list[Tensor]) -> Func
         recording = Recording(*_captured(function, inputs))
         found = recording(*inputs)
     except RuntimeError as error:  # an operation that waits for the GPU, or chooses its work by values
-        warnings.warn(_cannot_record(first_line(error)), LoweringWarning, stacklevel=4)
-        return function
+        return _unrecorded(function, first_line(error), log)
     if not all(map(_alike, found, expected)):
-        warnings.warn(_cannot_record("replayed, it gave other numbers"), LoweringWarning, stacklevel=4)
-        return function
+        return _unrecorded(function, "replayed, it gave other numbers", log)
     return recording
 
 
@@ -106,5 +106,8 @@ def _alike(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and torch.allclose(a, b, rtol=ROUNDING, atol=ROUNDING, equal_nan=True)
 
 
-def _cannot_record(reason: str) -> str:
-    return f"A step could not be recorded as a CUDA graph, and launches its kernels one by one, which is slower ({reason})."
+def _unrecorded(function: Function, reason: str, log: EngineLog | None) -> Function:
+    message = "A step could not be recorded as a CUDA graph, and launches its kernels one by one, which is slower"
+    warnings.warn(f"{message} ({reason}).", LoweringWarning, stacklevel=5)
+    (log or EngineLog()).refused("CUDA graph", reason)
+    return function

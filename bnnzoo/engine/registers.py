@@ -7,9 +7,10 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any
 
-import optree
 import torch
 from torch import Tensor
+
+from bnnzoo.engine import pytree
 
 __all__ = ["Registers", "Stacks", "TreeRegisters", "holding"]
 
@@ -118,21 +119,21 @@ class TreeRegisters(Registers):
     """
 
     def __init__(self, example: Any) -> None:
-        leaves, self._spec = optree.tree_flatten(example)
+        leaves, self._spec = pytree.tree_flatten(example)
         super().__init__([leaves])
 
     def tree(self, tensors: Sequence[Tensor], lead: int = 0) -> Any:
         """Return the tree as views of the tensors; truth values are copies."""
-        return optree.tree_unflatten(self._spec, self.unpack(tensors, lead))
+        return pytree.tree_unflatten(self.unpack(tensors, lead), self._spec)
 
     def packed(self, tree: Any, lead: int = 0) -> list[Tensor]:
         """Return the tensors that hold a tree."""
-        leaves = optree.tree_leaves(tree)
+        leaves = pytree.tree_leaves(tree)
         return [self._joined([leaves[i] for i in group], lead) for group in self.groups]
 
     def write(self, tensors: Sequence[Tensor], tree: Any, lead: int = 0) -> None:
         """Write a tree into the tensors that hold one."""
-        leaves = optree.tree_leaves(tree)
+        leaves = pytree.tree_leaves(tree)
         for i, view in self.views(tensors, lead).items():
             view.copy_(leaves[i])
 
@@ -158,7 +159,7 @@ class Stacks:
     """
 
     def __init__(self, example: Any) -> None:
-        leaves, self._spec = optree.tree_flatten(example)
+        leaves, self._spec = pytree.tree_flatten(example)
         kinds = [(leaf.shape, leaf.dtype) for leaf in leaves]
         self._groups = [[i for i, each in enumerate(kinds) if each == kind] for kind in dict.fromkeys(kinds)]
 
@@ -167,11 +168,11 @@ class Stacks:
         leaves: dict[int, Tensor] = {}
         for tensor, group in zip(tensors, self._groups, strict=True):
             leaves.update(zip(group, tensor.unbind() if len(group) > 1 else (tensor,), strict=True))
-        return optree.tree_unflatten(self._spec, [leaves[i] for i in range(len(leaves))])
+        return pytree.tree_unflatten([leaves[i] for i in range(len(leaves))], self._spec)
 
     def packed(self, tree: Any) -> list[Tensor]:
         """Return the tensors that hold a tree."""
-        leaves = optree.tree_leaves(tree)
+        leaves = pytree.tree_leaves(tree)
         return [
             torch.stack([leaves[i] for i in group]) if len(group) > 1 else leaves[group[0]] for group in self._groups
         ]

@@ -6,14 +6,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._guards import TracingContext, tracing
-from torch._subclasses import FakeTensorMode
 from torch.fx import GraphModule
-from torch.fx.experimental.proxy_tensor import make_fx
 
-from bnnzoo.engine.compiling import decompositions, for_compiling
+from bnnzoo.engine.compiling import for_compiling
 from bnnzoo.engine.cpp.building import compile_runs
 from bnnzoo.engine.graphs import lift_constants
+from bnnzoo.engine.torch_private import decompositions, fake_tensors, make_fx, tracing
 
 __all__ = ["FOR_NATIVE", "NativeRuns"]
 
@@ -106,8 +104,8 @@ def _writing(graph: Callable[..., Sequence[Tensor]], inputs: list[Tensor], outpu
         values = graph(*tensors[: len(inputs)])
         return [place.copy_(value) for place, value in zip(tensors[len(inputs) :], values, strict=True)]
 
-    mode = FakeTensorMode()
+    mode = fake_tensors()
     apart = [each.clone() for each in (*inputs, *outputs)]  # tracing tells inputs apart by identity
-    with torch.no_grad(), tracing(TracingContext(mode)), mode:
+    with torch.no_grad(), tracing(mode), mode:
         fakes = [mode.from_tensor(each) for each in apart]
-        return make_fx(writes, decomposition_table={**decompositions(), **FOR_NATIVE})(*fakes)
+        return make_fx(writes, {**decompositions(), **FOR_NATIVE})(*fakes)

@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
+
+from bnnzoo.engine.torch_private import OpOverload, schema
 
 __all__ = [
     "drop_dead",
@@ -162,7 +163,7 @@ def _key(argument: Any) -> Any:
 
 
 def _writes(graph: GraphModule) -> bool:
-    return any(isinstance(node.target, OpOverload) and node.target._schema.is_mutable for node in graph.graph.nodes)
+    return any(isinstance(node.target, OpOverload) and schema(node.target).is_mutable for node in graph.graph.nodes)
 
 
 def simplify(graph: GraphModule) -> None:

@@ -9,9 +9,11 @@ from torch import Tensor
 from torch.fx import GraphModule
 from torch.utils.flop_counter import FlopCounterMode
 
-from bnnzoo.engine.compiling import LoweringWarning, for_compiling
+from bnnzoo.engine.compiling import for_compiling
 from bnnzoo.engine.failures import may_raise
 from bnnzoo.engine.graphs import lift_constants, trace
+from bnnzoo.engine.reports import EngineLog
+from bnnzoo.engine.torch_private import LoweringWarning
 
 __all__ = ["FIRST_BUDGET", "Inner", "compiled_or_none", "inner_graph", "next_budget", "words_of"]
 
@@ -19,6 +21,8 @@ SECONDS_PER_STRETCH = 0.1
 """Time that a stretch should take: interrupts and progress bars wait for its end."""
 
 FIRST_BUDGET, MAX_GROWTH = 64, 4
+
+NATIVE = "native code"
 
 
 class Inner(NamedTuple):
@@ -38,17 +42,28 @@ class Inner(NamedTuple):
 
 
 def inner_graph(
-    function: Callable[..., tuple[Tensor, ...]], inputs: Sequence[Tensor], *, counts_flops: bool = False
+    function: Callable[..., tuple[Tensor, ...]],
+    inputs: Sequence[Tensor],
+    *,
+    counts_flops: bool = False,
+    log: EngineLog | None = None,
 ) -> Inner | None:
-    """Return a pure function of tensors as a graph to stand in a loop, or None where it cannot be traced, or may raise."""
+    """Return a pure function of tensors as a graph to stand in a loop, or None where it cannot be traced, or may raise.
+
+    ``log`` takes down the reason.
+    """
+    log = log or EngineLog()
     try:
-        graph, _ = trace(function, [tensor.detach().clone() for tensor in inputs])
-        if may_raise(graph):  # out of the middle of a loop, whose state would be lost
+        with log.timed("tracing"):
+            graph, _ = trace(function, [tensor.detach().clone() for tensor in inputs])
+        if may_raise(graph):
+            log.refused(NATIVE, "a decomposition may raise out of the middle of a loop, whose state would be lost")
             return None
         flops = _flops(graph, inputs) if counts_flops else 0
         for_compiling(graph)
         return Inner(graph, lift_constants(graph), flops)
-    except Exception:  # a model may fail to trace in any way; the loop in Python says what to change
+    except Exception as error:  # a model may fail to trace in any way; the loop in Python says what to change
+        log.refused(NATIVE, error)
         return None
 
 
@@ -69,8 +84,14 @@ class _Native(Protocol):
     def is_native(self) -> bool: ...
 
 
-def compiled_or_none[Inside, N: _Native](inside: Inside | None, make: Callable[[Inside], N]) -> N | None:
-    """Return what runs in native code, or None where it cannot be compiled: graphs run from Python would be slower."""
+def compiled_or_none[Inside, N: _Native](
+    inside: Inside | None, make: Callable[[Inside], N], log: EngineLog | None = None
+) -> N | None:
+    """Return what runs in native code, or None where it cannot be compiled: graphs run from Python would be slower.
+
+    ``log`` takes down the reason; what ``make`` builds takes down its own.
+    """
+    log = log or EngineLog()
     if inside is None:
         return None
     with warnings.catch_warnings():
@@ -78,7 +99,8 @@ def compiled_or_none[Inside, N: _Native](inside: Inside | None, make: Callable[[
         try:
             found = make(inside)
             return found if found.is_native() else None
-        except Exception:  # a compiler may fail in any way, and the fit goes on without it
+        except Exception as error:  # a compiler may fail in any way, and the fit goes on without it
+            log.refused(NATIVE, error)
             return None
 
 

@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
-from torch.fx._lazy_graph_module import _make_graph_module
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from bnnzoo.engine.failures import Unfailing
-from bnnzoo.engine.modes import DispatchMode
+from bnnzoo.engine.torch_private import DispatchMode, can_decompose, graph_module, require_graphs, schema
 
 __all__ = ["operations_of"]
 
@@ -50,14 +49,14 @@ def operations_of(
     >>> [node.name for node in graph.graph.nodes if node.op == "call_function"], graph(torch.zeros(2))[0].tolist()
     (['exp_default', 'add_tensor'], [2.0, 2.0])
     """
+    require_graphs()
     tracer = _Tracer(decompositions)
     for i, tensor in enumerate(inputs):
         tracer.keep(tensor, tracer.graph.placeholder(f"input{i}"))
     with tracer:
         outputs = flat(*inputs)
     tracer.graph.output(tracer.written(tuple(outputs)))
-    graph: GraphModule = _make_graph_module(tracer.constants, tracer.graph)
-    return graph
+    return graph_module(tracer.constants, tracer.graph)
 
 
 class _Known(NamedTuple):
@@ -72,7 +71,7 @@ class _Known(NamedTuple):
 @cache
 def _known_of(func: Any) -> _Known:
     tags = (torch.Tag.nondeterministic_seeded, torch.Tag.data_dependent_output, torch.Tag.inplace_view)
-    return _Known(func._can_decompose(), *(tag in func.tags for tag in tags))
+    return _Known(can_decompose(func), *(tag in func.tags for tag in tags))
 
 
 class _Tracer(DispatchMode):
@@ -109,9 +108,9 @@ class _Tracer(DispatchMode):
         node = self.graph.call_function(target, new_args, new_kwargs)
         varies = known.is_random or not self._varying.isdisjoint(node.all_input_nodes)
         if known.asks_for_value:
+            self.graph.erase_node(node)  # a caller that can do without the value may go on
             if varies:
                 raise RuntimeError(f"The value of a tensor that depends on the inputs is asked for ({func}).")
-            self.graph.erase_node(node)
             return func(*args, **kwargs)
         result = self._run(func, args, kwargs)
         self._keep_all(result, node, varies)
@@ -120,7 +119,7 @@ class _Tracer(DispatchMode):
     def _as_view(self, func: Any, tensor: Tensor) -> Any:
         """Return the operation that gives a view of the shape which ``func`` is about to give the tensor itself."""
         self.node_of(tensor).meta["val"] = tensor.detach()
-        of = getattr(torch.ops.aten, func._schema.name.removeprefix("aten::").removesuffix("_"))
+        of = getattr(torch.ops.aten, schema(func).name.removeprefix("aten::").removesuffix("_"))
         found = (getattr(of, name) for name in of.overloads())
         return next(each for each in found if _argument_types(each) == _argument_types(func))
 
@@ -171,4 +170,4 @@ def _described(tensor: Tensor) -> Tensor:
 
 
 def _argument_types(operation: Any) -> list[str]:
-    return [str(argument.type) for argument in operation._schema.arguments]
+    return [str(argument.type) for argument in schema(operation).arguments]

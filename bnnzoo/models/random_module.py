@@ -7,12 +7,11 @@ from weakref import WeakValueDictionary
 
 import pyro
 import torch
-from pyro.poutine.indep_messenger import IndepMessenger
-from pyro.poutine.runtime import _PYRO_STACK
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from bnnzoo.core.network import NETWORK_KEY, Network, evaluating
+from bnnzoo.core.surroundings import plates_around
 from bnnzoo.models.arguments import refuse_uncalled
 from bnnzoo.models.priors import ByParameter, Prior
 
@@ -150,12 +149,11 @@ def _refuse_bad_call(name: str, net: nn.Module) -> None:
         )
     if not isinstance(net, nn.Module):
         raise TypeError(f"random_module('{name}') needs a torch.nn.Module, but got {type(net).__name__}.")
-    for frame in _PYRO_STACK:
-        if isinstance(frame, IndepMessenger):
-            raise ValueError(
-                f"random_module('{name}') is called inside plate '{frame.name}', so every row of the plate would "
-                "get its own network: call it before entering the plate."
-            )
+    for plate in plates_around():
+        raise ValueError(
+            f"random_module('{name}') is called inside plate '{plate}', so every row of the plate would "
+            "get its own network: call it before entering the plate."
+        )
     for path, layer in net.named_modules():
         place = f"layer '{path}'" if path else "the network"
         _refuse_layer(f"random_module('{name}'): {place}", layer)

@@ -9,19 +9,19 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 from torch.fx import GraphModule
-from torch.utils import _pytree as pytree
 
 from bnnzoo.core.numerics import NumericalFailure
 from bnnzoo.core.replay import isolated
-from bnnzoo.engine.compiling import for_compiling, known_random_operations, torchs_random_numbers
+from bnnzoo.engine import pytree
+from bnnzoo.engine.agreement import alike
+from bnnzoo.engine.compiling import for_compiling, torchs_random_numbers
 from bnnzoo.engine.failures import rescued
 from bnnzoo.engine.graphs import estimated_seconds, lift_constants, trace
-from bnnzoo.engine.loops import alike
 from bnnzoo.engine.lowered import Lowered, clones, flattened, tensors_of
-from bnnzoo.engine.modes import DispatchMode
 from bnnzoo.engine.random_graphs import draws_from_generator, split_at_random
 from bnnzoo.engine.runs import FOR_NATIVE, NativeRuns
 from bnnzoo.engine.simplify import is_random
+from bnnzoo.engine.torch_private import DispatchMode, known_random_operations
 from bnnzoo.predictive.evaluate import Function, vmapped
 from bnnzoo.predictive.noise import OutOfPlaceRandomness, refuse_unsafe_warnings
 

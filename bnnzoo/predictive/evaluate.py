@@ -9,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import vmap
-from torch.utils._pytree import tree_leaves
 
 from bnnzoo.core.minibatch import select
 from bnnzoo.core.numerics import NumericalFailure
@@ -18,7 +17,8 @@ from bnnzoo.core.types import Data
 from bnnzoo.engine.cores import in_threads
 from bnnzoo.engine.failures import FailuresAsNaN, is_numerical
 from bnnzoo.engine.lowered import Lowered
-from bnnzoo.engine.modes import DispatchMode
+from bnnzoo.engine.pytree import tree_leaves
+from bnnzoo.engine.torch_private import DispatchMode
 
 __all__ = [
     "Arrays",

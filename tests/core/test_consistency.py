@@ -255,7 +255,7 @@ def test_an_error_leaves_warnings_out() -> None:
     assert caught == []
 
 
-@pytest.mark.filterwarnings("ignore::bnnzoo.engine.compiling.LoweringWarning", "ignore::UserWarning")
+@pytest.mark.filterwarnings("ignore::bnnzoo.engine.lowered.LoweringWarning", "ignore::UserWarning")
 @pytest.mark.parametrize("seed", range(4))
 def test_a_site_behind_a_branch_on_a_latent_value_is_found_wherever_the_first_run_was(seed: int) -> None:
     def model(y: Tensor) -> None:

@@ -16,7 +16,7 @@ from bnnzoo.core.density import build_density
 from bnnzoo.core.gradients import Terms
 from bnnzoo.core.replay import discover
 from bnnzoo.core.sites import ModelError, ModelWarning
-from bnnzoo.engine.compiling import LoweringWarning
+from bnnzoo.engine.torch_private import LoweringWarning
 from tests.helpers.densities import cases
 
 T = torch.linspace(0.0, 1.0, 50)

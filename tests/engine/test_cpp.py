@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from bnnzoo.engine import loops
-from bnnzoo.engine.compiling import decompositions
 from bnnzoo.engine.cpp import building
 from bnnzoo.engine.cpp.building import NoCompiler, built, compile_in_cpp, function_of
 from bnnzoo.engine.cpp.translate import source_of
 from bnnzoo.engine.cpp.values import Affine, Cannot
 from bnnzoo.engine.graphs import trace_loops
 from bnnzoo.engine.loops import Stretch
+from bnnzoo.engine.torch_private import decompositions
 
 ROUNDING = {torch.float32: 2e-5, torch.float64: 1e-12}
 
@@ -139,7 +139,8 @@ def test_unknown_operation_is_left_to_torchs_compiler() -> None:
     )
     with pytest.raises(Cannot, match="inv_ex"):
         source_of(graph)
-    assert compile_in_cpp(graph) is None
+    with pytest.raises(Cannot, match="inv_ex"):
+        compile_in_cpp(graph)
 
 
 def test_without_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -186,9 +187,13 @@ def test_code_that_does_something_else_is_not_used(monkeypatch: pytest.MonkeyPat
     library = built('extern "C" void bnnzoo_run(void** arguments, void*, void*) { ((float*)arguments[0])[0] = 7; }')
     wrong = building.Compiled(function_of(library), library)
     monkeypatch.setattr(loops, "compile_in_cpp", lambda graph: wrong)
-    monkeypatch.setattr(loops, "compile_loops", lambda graph: None)
+    monkeypatch.setattr(loops, "compile_loops", lambda graph, log: None)
     states = torch.tensor(3.0), torch.tensor(5.0)
-    assert Stretch(lambda x, last: x < last, lambda x, last: 2 * x + 1, *states).how == "traced"
+    stretch = Stretch(lambda x, last: x < last, lambda x, last: 2 * x + 1, *states)
+    assert stretch.how == "traced" and stretch.log.report().engine == "graph"
+    assert stretch.log.report().reasons == (
+        "native code: leaf 0 of shape [] is off by 4.0e+00, and has moved by 4.0e+00",
+    )
 
 
 def test_what_is_known_by_its_address_is_not_found_in_another_process() -> None:

@@ -12,12 +12,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from bnnzoo.engine.compiling import decompositions
 from bnnzoo.engine.cpp.building import built, function_of
 from bnnzoo.engine.cpp.products import GEMM_FROM
 from bnnzoo.engine.cpp.translate import HANDLERS, source_of
 from bnnzoo.engine.graphs import trace_loops
 from bnnzoo.engine.loops import while_loop
+from bnnzoo.engine.torch_private import decompositions
 
 aten = torch.ops.aten
 INF, NAN = float("inf"), float("nan")

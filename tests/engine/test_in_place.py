@@ -5,17 +5,16 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor
-from torch._guards import TracingContext, tracing
-from torch._subclasses import FakeTensorMode
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from bnnzoo.engine.graphs import trace
 from bnnzoo.engine.in_place import without_writes
+from bnnzoo.engine.torch_private import fake_tensors, tracing
 
 
 def graph_of(function: Callable[[Tensor], Tensor], x: Tensor) -> GraphModule:
-    with tracing(TracingContext(FakeTensorMode())):
+    with tracing(fake_tensors()):
         return make_fx(function)(x.clone())
 
 

@@ -164,7 +164,7 @@ def fitted(case: str, method: Method) -> Any:
     return posterior
 
 
-@pytest.mark.filterwarnings("ignore::bnnzoo.engine.compiling.LoweringWarning")
+@pytest.mark.filterwarnings("ignore::bnnzoo.engine.lowered.LoweringWarning")
 @pytest.mark.parametrize(("case", "method"), table(SAMPLERS))
 def test_samplers_find_the_moments_on_the_grid(case: str, method: str) -> None:
     sampler: Any = SAMPLERS[method]
@@ -273,7 +273,7 @@ def untraceable(y: Tensor) -> None:
         pyro.sample("y", dist.Normal(z.sum(), 1.0), obs=y)
 
 
-@pytest.mark.filterwarnings("ignore::bnnzoo.engine.compiling.LoweringWarning")
+@pytest.mark.filterwarnings("ignore::bnnzoo.engine.lowered.LoweringWarning")
 @pytest.mark.parametrize(
     "method",
     [

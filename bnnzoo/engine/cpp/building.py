@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.fx import GraphModule
 
 from bnnzoo.engine.cpp.translate import ENTRY, source_of
+from bnnzoo.engine.cpp.values import Cannot
 from bnnzoo.engine.files import cache_folder, is_private, sweep, whole_file
 
 __all__ = [
@@ -66,16 +67,21 @@ class Compiled(NamedTuple):
             partial.write_text(self.library.name)
 
 
-def compile_in_cpp(graph: GraphModule) -> Compiled | None:
-    """Return a graph with loops, which changes its arguments, as a native function, or None where that cannot be done."""
+def compile_in_cpp(graph: GraphModule) -> Compiled:
+    """Return a graph with loops, which changes its arguments, as a native function.
+
+    Raises
+    ------
+    Cannot
+        If the graph cannot be written in C++.
+    NoCompiler
+        If it cannot be compiled.
+    """
     devices = {node.meta["val"].device.type for node in graph.graph.nodes if node.op == "placeholder"}
     if devices != {"cpu"}:
-        return None
-    try:
-        library = built(source_of(graph))
-        return Compiled(function_of(library), library)
-    except Exception:  # whatever is not foreseen here: torch's own compiler may know more, and says so if it does not
-        return None
+        raise Cannot(f"tensors on {', '.join(sorted(devices))}")
+    library = built(source_of(graph))
+    return Compiled(function_of(library), library)
 
 
 def compile_runs(graph: GraphModule, moving: Collection[int]) -> Callable[[int, Sequence[Tensor]], None]:

@@ -15,11 +15,11 @@ from bnnzoo.engine.cpp.scope import ALIGNMENT, Handler, Program, Scope
 from bnnzoo.engine.cpp.values import TYPES, Buffer, Cannot, View
 from bnnzoo.engine.cpp.views import seen
 from bnnzoo.engine.cpp.writes import copied, gathered, joined, looped, put, put_in_place, taken
+from bnnzoo.engine.torch_private import WHILE_LOOP, OpOverload, schema
 
 __all__ = ["ENTRY", "source_of"]
 
 aten, prims = torch.ops.aten, torch.ops.prims
-WHILE_LOOP = torch.ops.higher_order.while_loop
 
 ENTRY = "bnnzoo_run"
 
@@ -148,5 +148,4 @@ def _changed(graph: GraphModule) -> set[Node]:
 
 
 def _is_write(node: Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and schema.is_mutable
+    return isinstance(node.target, OpOverload) and bool(schema(node.target).is_mutable)

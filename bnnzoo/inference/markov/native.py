@@ -6,9 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.fx import GraphModule
-from torch.utils import _pytree as pytree
 
 from bnnzoo.core.density import LogDensity
+from bnnzoo.engine import pytree
 from bnnzoo.engine.lowered import value_and_grad_of
 from bnnzoo.engine.stretches import inner_graph
 

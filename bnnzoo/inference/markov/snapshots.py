@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils import _pytree as pytree
+
+from bnnzoo.engine import pytree
 
 __all__ = ["from_arrays", "to_arrays"]
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
+from bnnzoo.engine import pytree
 from bnnzoo.inference.optimise.batches import Batch
 from bnnzoo.inference.optimise.runs import Given, tensors_of
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.func import vmap
-from torch.utils import _pytree as pytree
 
+from bnnzoo.engine import pytree
 from bnnzoo.engine.cores import in_threads, num_cores, one_arithmetic_thread, threads_worth
 from bnnzoo.engine.loops import Stretch
 from bnnzoo.engine.stretches import FIRST_BUDGET, Inner, next_budget, words_of

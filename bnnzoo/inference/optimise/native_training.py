@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 from torch.func import grad_and_value
-from torch.utils import _pytree as pytree
 
+from bnnzoo.engine import pytree
 from bnnzoo.engine.stretches import Inner, compiled_or_none, inner_graph
 from bnnzoo.inference.optimise.native_members import NativeMembers
 from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective, inputs_of_member

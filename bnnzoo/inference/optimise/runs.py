@@ -6,9 +6,9 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
 from bnnzoo.core.method import Progress
+from bnnzoo.engine import pytree
 from bnnzoo.inference.optimise.batches import Batch
 from bnnzoo.inference.optimise.objectives import Objective
 from bnnzoo.inference.optimise.observers import Observer

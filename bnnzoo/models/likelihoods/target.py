@@ -177,19 +177,18 @@ def _refuse_wrong_shape(
 
 
 def _refuse_bad_rows(where: str, y: Tensor, bad: Tensor, hint: str, name: str = "y") -> None:
-    if is_placeholder(y) or not _is_concrete(bad) or not bool(bad.any()):
+    if is_placeholder(y) or not _is_known(bad.any()):
         return
     row = int(bad.reshape(len(y), -1).any(-1).nonzero()[0])
     value = y[row].reshape(-1)[bad[row].reshape(-1)][0].item()
     raise ValueError(f"{where}: {name} is {value} in row {row}, {hint}.")
 
 
-def _is_concrete(tensor: Tensor) -> bool:
-    """Tell whether the values can be read: not while a function is traced, compiled, or batched over this tensor."""
-    tracing = (
-        torch.compiler.is_compiling()
-        or torch._C._get_tracing_state() is not None
-        or torch._C._len_torch_dispatch_stack() > 0
-    )
-    wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
-    return not tracing and not wrapped and type(tensor) is Tensor and tensor.device.type != "meta"
+def _is_known(truth: Tensor) -> bool:
+    """Tell whether something is known to be true: nothing is while a function is traced, compiled, or batched over its value."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing() or truth.is_meta:  # type: ignore[attr-defined]
+        return False
+    try:
+        return bool(truth)
+    except RuntimeError:  # what torch says of a value that is not there
+        return False

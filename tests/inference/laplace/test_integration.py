@@ -13,7 +13,7 @@ from torch.distributions import HalfCauchy, HalfNormal, MultivariateNormal, Norm
 import bnnzoo as bz
 from bnnzoo.core.fit_warnings import TooNarrowWarning
 from bnnzoo.core.posterior import Gaussian, Mixture, Posterior
-from bnnzoo.engine.compiling import LoweringWarning
+from bnnzoo.engine.torch_private import LoweringWarning
 from bnnzoo.inference import MAP, HierarchicalLaplace, Laplace, log_marginal_likelihood
 
 Y = torch.tensor([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0], dtype=torch.float64)

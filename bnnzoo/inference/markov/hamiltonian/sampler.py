@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import optree
 import torch
 from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.core.density import LogDensity
+from bnnzoo.engine import pytree
 from bnnzoo.engine.choose import Engine, runner
+from bnnzoo.engine.reports import EngineLog
 from bnnzoo.inference.markov.adaptation import (
     Adaptation,
     growth_of_narrowest,
@@ -72,7 +73,7 @@ class HamiltonianChains:
         first_chain: int,
         engine: Engine = "auto",
     ) -> None:
-        self.kernel, self.settings = kernel, settings
+        self.kernel, self.settings, self.log = kernel, settings, EngineLog()
         self.num_chains, size = theta.shape
         self._ends, self._total = window_ends(settings.num_warmup), settings.num_warmup + settings.num_draws
         self.draws = theta.new_zeros(self.num_chains, settings.num_draws, size)
@@ -89,6 +90,7 @@ class HamiltonianChains:
             native_pays=settings.in_native_code(density),
             num_steps=steps * draws,
             num_cycles=min(steps, kernel.num_proposals(steps) * self.num_chains) * draws,
+            log=self.log,
         )
         self._look_around()
 
@@ -123,7 +125,8 @@ class HamiltonianChains:
     def advance(self) -> None:
         """Run the chains for a while, keep their draws, and close the windows of adaptation that have ended."""
         try:
-            self.fleet.advance()
+            with self.log.timed("running"):
+                self.fleet.advance()
         finally:  # an interrupt waits for the chains under way in native code: their draws are kept, too
             self.fleet.gather((self.draws, self.stats), self._num_kept)
         self._close_windows()
@@ -219,17 +222,17 @@ def _close_window(resting: Resting, chain: int, first: bool) -> None:
     metric = metric_from(learnt.moments)
     growth = growth_of_narrowest(_of_chain(resting.metric, chain), metric)
     step = retuned_step_size(learnt.step, growth, first)
-    empty = optree.tree_map(torch.zeros_like, learnt.moments)
+    empty = pytree.tree_map(torch.zeros_like, learnt.moments)
     _write(resting.metric, chain, metric)
     _write(resting.adaptation, chain, Adaptation(step.log_step.exp(), step, empty))
 
 
 def _of_chain(state: Any, chain: int) -> Any:
-    return optree.tree_map(lambda value: value[chain].clone(), state)
+    return pytree.tree_map(lambda value: value[chain].clone(), state)
 
 
 def _write(views: Any, chain: int, values: Any) -> None:
-    for view, value in zip(optree.tree_leaves(views), optree.tree_leaves(values), strict=True):
+    for view, value in zip(pytree.tree_leaves(views), pytree.tree_leaves(values), strict=True):
         view[chain] = value
 
 

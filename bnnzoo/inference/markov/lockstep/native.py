@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.fx import GraphModule
-from torch.utils import _pytree as pytree
 
+from bnnzoo.engine import pytree
 from bnnzoo.engine.loops import while_loop
 from bnnzoo.inference.markov.lockstep.dynamics import Point, arrive, drift, is_finite
 from bnnzoo.inference.markov.lockstep.motions import Common, Motion, Moving

@@ -16,6 +16,7 @@ from bnnzoo.core.posterior import Draws
 from bnnzoo.engine.choose import Engine, runner
 from bnnzoo.engine.fleet import Batch as Fleet
 from bnnzoo.engine.lowered import tensors_of
+from bnnzoo.engine.reports import EngineLog
 from bnnzoo.inference.markov.noise import keys_of
 from bnnzoo.inference.markov.sampling import sample_chains
 from bnnzoo.inference.markov.settings import even_groups, without_init
@@ -106,6 +107,7 @@ class StochasticChains:
         fixed, num_steps = settings.step_size is not None, plan.num_steps(settings.num_warmup)
         program = StochasticProgram(dynamics, order, self._chunk_of(plan), deepest, fixed)
         on_cpu, few = theta.device.type == "cpu", settings.num_chains <= settings.max_native_chains
+        self.log = EngineLog()
         self.fleet = runner(
             program,
             self.target.gradient_function(),
@@ -116,6 +118,7 @@ class StochasticChains:
             max_flops=MAX_FLOPS,
             num_steps=num_steps,
             num_cycles=num_steps // program.chunk,
+            log=self.log,
         )
 
     @property

@@ -202,8 +202,8 @@ def refuse(*args: Any, **kwargs: Any) -> Any:
     ("place", "name", "failing"),
     [
         (lowered_loops, "trace_loops", refuse),
-        pytest.param(lowered_loops, "compile_loops", lambda graph: None, marks=pytest.mark.slow),
-        (lowered_loops, "compile_loops", lambda graph: refuse),
+        pytest.param(lowered_loops, "compile_loops", lambda *args: None, marks=pytest.mark.slow),
+        (lowered_loops, "compile_loops", lambda *args: refuse),
         (loop_module, "gradient_of", lambda density: None),
         pytest.param(loop_module, "NativeChains", refuse, marks=pytest.mark.slow),
     ],

@@ -131,8 +131,8 @@ def refuse(*args: Any, **kwargs: Any) -> Any:
     ("place", "name", "failing"),
     [
         (lowered_loops, "trace_loops", refuse),
-        (lowered_loops, "compile_loops", lambda graph: None),
-        (lowered_loops, "compile_loops", lambda graph: refuse),
+        (lowered_loops, "compile_loops", lambda *args: None),
+        (lowered_loops, "compile_loops", lambda *args: refuse),
         (native_chains, "gradient_of", lambda density: None),
         (native_chains, "NativeMotion", refuse),
     ],
