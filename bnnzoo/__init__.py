@@ -1,7 +1,12 @@
 """Bayesian neural networks in Pyro: write the model once, fit it with any method, get one DataTree for ArviZ."""
 
+import sys
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+if sys.version_info < (3, 12):  # noqa: UP036 - pip does not stop everybody; before anything that older versions cannot read
+    raise ImportError(f"bnnzoo needs Python 3.12 or newer, and this is {sys.version.split()[0]}.")
 
 from bnnzoo import models
 from bnnzoo.inference import (
@@ -49,6 +54,7 @@ if TYPE_CHECKING:
         calibration,
         datasets,
         diagnostics,
+        effects,
         ood,
         plots,
         testing,
@@ -56,6 +62,7 @@ if TYPE_CHECKING:
         validation,
         zoo,
     )
+    from bnnzoo.models.formula import formula
     from bnnzoo.predictive import (
         measure_predictions,
         posterior_predictive,
@@ -65,6 +72,7 @@ if TYPE_CHECKING:
         to_datatree,
     )
     from bnnzoo.reporting import report
+    from bnnzoo.uncertainty import summarise
     from bnnzoo.validation import monitor
 
 __all__ = [
@@ -104,7 +112,9 @@ __all__ = [
     "calibration",
     "datasets",
     "diagnostics",
+    "effects",
     "fit",
+    "formula",
     "likelihoods",
     "load",
     "maximise_evidence",
@@ -120,6 +130,7 @@ __all__ = [
     "random_module",
     "report",
     "save_tree",
+    "summarise",
     "testing",
     "to_datatree",
     "uncertainty",
@@ -136,6 +147,7 @@ _ON_FIRST_USE = frozenset(
         "calibration",
         "datasets",
         "diagnostics",
+        "effects",
         "ood",
         "plots",
         "predictive",
@@ -155,11 +167,28 @@ def __getattr__(name: str) -> Any:
         return import_module(f"bnnzoo.{name}")
     if name in _PREDICTIVE:
         return getattr(import_module("bnnzoo.predictive"), name)
+    if name == "formula":
+        return import_module("bnnzoo.models.formula").formula
     if name == "monitor":
         return import_module("bnnzoo.validation").monitor
+    if name == "summarise":
+        return import_module("bnnzoo.uncertainty").summarise
     if name == "report":
         return import_module("bnnzoo.reporting").report
-    raise AttributeError(f"module 'bnnzoo' has no attribute {name!r}")
+    raise AttributeError(f"module 'bnnzoo' has no attribute {name!r}{_suggestion(name)}", name=name, obj=None)
+
+
+def _suggestion(name: str) -> str:
+    """Return public names like one that does not exist, those of the packages below among them, as part of a sentence."""
+    if name.startswith("_"):
+        return ""
+    places = {each: f"bnnzoo.{each}" for each in __all__}
+    for package in ("models", "inference", "predictive", *sorted(_ON_FIRST_USE)):
+        for each in import_module(f"bnnzoo.{package}").__all__:
+            places.setdefault(each, f"bnnzoo.{package}.{each}")
+    folded = {each.lower(): where for each, where in places.items()}
+    close = [folded[each] for each in get_close_matches(name.lower(), folded, 3, 0.7)]
+    return f"; did you mean {' or '.join(close)}?" if close else ""
 
 
 def __dir__() -> list[str]:

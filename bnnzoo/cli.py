@@ -1,8 +1,9 @@
 """The commands ``bnnzoo demo``, ``bnnzoo compare``, ``bnnzoo zoo`` and ``bnnzoo benchmark``."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from difflib import get_close_matches
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any, get_args
@@ -196,6 +197,9 @@ def method_names() -> dict[str, type[Method]]:
     return names
 
 
+USUAL_METHODS = ("nuts", "mfvi", "laplace", "deepensemble", "map")
+
+
 def methods_from(text: str, budget: Budget = DEFAULT_BUDGET) -> dict[str, Method]:
     """Return methods by name from a comma-separated list.
 
@@ -218,13 +222,21 @@ def methods_from(text: str, budget: Budget = DEFAULT_BUDGET) -> dict[str, Method
     known = method_names()
     names = [name.strip().lower() for name in text.split(",") if name.strip()]
     if not names:
-        raise CommandError(f"--methods is empty; choose from {', '.join(sorted(known))}.")
+        raise CommandError(f"--methods is empty; choose from {', '.join(USUAL_METHODS)}, or others.")
     for name in names:
         if name not in known:
-            raise CommandError(f"There is no inference method {name!r}; choose from {', '.join(sorted(known))}.")
+            raise CommandError(f"There is no inference method {name!r}{_closest(name, known)}")
         if names.count(name) > 1:
             raise CommandError(f"Method {name!r} is listed {names.count(name)} times; once is enough.")
     return {name: _with_budget(known[name], budget) for name in names}
+
+
+def _closest(name: str, known: Collection[str]) -> str:
+    """Return the rest of a sentence about a method that there is not: those with similar names, and the usual ones."""
+    close = [each for each in sorted(known, key=len, reverse=True) if len(name) > 2 and (name in each or each in name)]
+    close = get_close_matches(name, known, 2, 0.7) or close[:2]
+    hint = f"; did you mean {' or '.join(close)}?" if close else "."
+    return f"{hint} The usual ones are {', '.join(USUAL_METHODS)}; the documentation lists all {len(set(known))} names."
 
 
 def _with_budget(kind: type[Any], budget: Budget) -> Method:

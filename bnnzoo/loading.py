@@ -7,12 +7,13 @@ from typing import Any
 import torch
 
 from bnnzoo.core.arguments import positional
+from bnnzoo.core.changes import remember_model
 from bnnzoo.core.covariance import Dense, Diagonal, Embedded, Kronecker, LowRankPlusDiagonal, LowRankPrecision
 from bnnzoo.core.minibatch import usable_device
 from bnnzoo.core.posterior import Draws, Gaussian, Mixture, Posterior
 from bnnzoo.core.saving import open_fit
 from bnnzoo.core.stored import Stored
-from bnnzoo.core.surroundings import one_at_a_time
+from bnnzoo.core.turns import one_at_a_time
 from bnnzoo.core.types import Model
 from bnnzoo.inference.ensembles.weighted import WeightedMembers
 from bnnzoo.inference.variational.dropout import DropoutPosterior
@@ -103,5 +104,6 @@ def load(
     fit = open_fit(Path(path))
     given = positional(model, data, named) if data or named else ()  # a file may be loaded without its data
     density = fit.density(model, given, usable_device(device))
+    remember_model(density)
     found: Posterior = fit.posterior(density, KINDS, guide)
     return found

@@ -35,6 +35,7 @@ html_static_path = ["_static"]
 mathjax_path = "mathjax/tex-chtml.js"  # MathJax 3.2.2, Apache-2.0: formulas display without a network
 html_theme = "pydata_sphinx_theme"
 html_title = "bnnzoo"
+html_search_scorer = "_static/scorer.js"
 html_theme_options = {
     "navigation_with_keys": False,
     "header_links_before_dropdown": 7,
@@ -44,8 +45,8 @@ html_theme_options = {
 
 # Pages without a section of their own need no navigation on the left.
 _alone = (
-    "adding_a_method architecture arviz benchmarks changelog cli conformance contributing models predictive quickstart "
-    "report saving scikit_learn"
+    "adding_a_method architecture arviz benchmarks changelog cli conformance contributing effects formulas installation models "
+    "predictive quickstart report saving scikit_learn serving"
 )
 html_sidebars = {page: [] for page in _alone.split()}
 
@@ -80,7 +81,10 @@ EXAMPLES = [
     "methods/plot_symmetries.py",
     "models/plot_own_pyro_model.py",
     "models/plot_pyro_module.py",
+    "models/plot_serving.py",
+    "models/plot_discrete.py",
     "models/plot_eight_schools.py",
+    "models/plot_formula.py",
     "models/plot_outcomes.py",
     "models/plot_priors.py",
     "models/plot_evidence.py",

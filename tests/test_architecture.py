@@ -51,7 +51,7 @@ class Layer:
 LAYERS = {
     "engine": Layer(frozenset(), frozenset({"numpy", "optree", "torch"})),
     "core": Layer(frozenset({"engine"}), TENSORS | {"cloudpickle", "pandas", "safetensors"}),
-    "models": Layer(frozenset({"core"}), TENSORS),
+    "models": Layer(frozenset({"core"}), TENSORS | {"formulaic", "pandas", "scipy"}),
     "inference": Layer(frozenset({"core", "engine"}), frozenset({"cloudpickle", "numpy", "rich", "scipy", "torch"})),
     "predictive": Layer(frozenset({"core", "engine"}), frozenset({"numpy", "torch", "xarray", "arviz_base"})),
     "labelled": Layer(frozenset(), LABELLED),
@@ -64,6 +64,7 @@ ABOVE_ALL = {
     "benchmarking",
     "cli",
     "demo",
+    "effects",
     "loading",
     "reporting",
     "sklearn",

@@ -145,8 +145,11 @@ def test_the_same_seed_gives_the_same_numbers(table, tmp_path):
         (["--target", "z"], "There is no target column 'z' among the columns x, group, y, kind."),
         (["--target", "y", "--task", "ranking"], "--task must be regression or classification, not 'ranking'."),
         (["--target", "group", "--task", "regression"], "Target column 'group' contains text"),
-        (["--target", "y", "--methods", "magic"], "There is no inference method 'magic'; choose from "),
-        (["--target", "y", "--methods", ","], "--methods is empty; choose from "),
+        (
+            ["--target", "y", "--methods", "magic"],
+            "There is no inference method 'magic'. The usual ones are nuts, mfvi, ",
+        ),
+        (["--target", "y", "--methods", ","], "--methods is empty; choose from nuts, mfvi, "),
         (["--target", "y", "--methods", "map,map"], "Method 'map' is listed 2 times; once is enough."),
         (["--target", "y", "--test-size", "1.5"], "test_size must lie strictly between 0 and 1, not 1.5."),
         (["--target", "y", "--drop", "w"], "Column 'w' cannot be dropped"),
@@ -373,6 +376,14 @@ def test_version_is_shown():
     assert run("--version").output.startswith("bnnzoo ")
 
 
+@pytest.mark.parametrize(("name", "close"), [("ensemble", "deepensemble"), ("nutz", "nuts"), ("laplacee", "laplace")])
+def test_a_method_with_a_similar_name_is_suggested(name, close):
+    with pytest.raises(
+        CommandError, match=f"There is no inference method '{name}'; did you mean .*{close}.*The usual ones are"
+    ):
+        methods_from(name)
+
+
 def test_methods_are_known_by_name_and_by_capitals():
     names = method_names()
     assert names["mfvi"] is names["meanfieldvi"] is MeanFieldVI
@@ -385,5 +396,5 @@ def test_budgets_reach_the_methods_that_have_them():
 
 
 def test_an_unknown_method_is_refused():
-    with pytest.raises(CommandError, match="There is no inference method 'gibbs'; choose from "):
+    with pytest.raises(CommandError, match="There is no inference method 'gibbs'"):
         methods_from("gibbs")

@@ -152,6 +152,15 @@ def test_code_of_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.Monkey
     assert list(tmp_path.glob("*.nc"))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["formulas.md", "effects.md"])
+def test_code_of_pages_on_formulas_runs(page: str) -> None:
+    mpl.use("agg")
+    torch.set_default_dtype(torch.float32)
+    exec("\n".join(blocks((DOCS / page).read_text(), "python")), {"__name__": "page"})
+    plt.close("all")
+
+
 def test_every_name_at_the_top_exists() -> None:
     assert set(bnnzoo.__all__) <= set(dir(bnnzoo))
     for name in bnnzoo.__all__:

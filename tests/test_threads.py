@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -10,6 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 import bnnzoo as bz
+from bnnzoo.core import turns
+from bnnzoo.core.turns import aside, let_others, one_at_a_time, staying
 
 NUM_THREADS = 8
 GENERATOR = torch.Generator().manual_seed(0)
@@ -21,7 +25,8 @@ MODELS = [
 
 
 def fitted(k: int, seed: int) -> list[NDArray[np.floating]]:
-    method = (bz.MAP(num_steps=20, polish_steps=5), bz.MeanFieldVI(num_steps=20))[seed % 2]
+    quick = bz.NUTS(num_chains=2, num_warmup=20, num_draws=12)
+    method = (bz.MAP(num_steps=20, polish_steps=5), bz.MeanFieldVI(num_steps=20), quick)[seed % 3]
     return [bz.fit(MODELS[k], method, *DATA[k], seed=seed, progress=False).draws().numpy()]
 
 
@@ -34,7 +39,7 @@ def test_fits_and_predictions_in_threads_are_those_of_one_thread() -> None:
         return [tree["predictions"]["y"].to_numpy(), tree["conditional"]["mean"].to_numpy()]
 
     jobs = [(predicted, number % 4, number % 3) for number in range(64)] + [
-        (fitted, number % 4, number % 2) for number in range(8)
+        (fitted, number % 4, number % 3) for number in range(12)
     ]
     order = np.random.default_rng(0).permutation(len(jobs))
     jobs = [jobs[number] for number in order]
@@ -64,6 +69,66 @@ def test_the_first_fit_of_a_process_leaves_every_global_stream_alone(method: str
         "assert torch.equal(torch.get_rng_state(), before[2])\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("method", [bz.MeanFieldVI(num_steps=4000), bz.NUTS(num_warmup=1000, num_draws=2000)])
+def test_predictions_are_answered_while_a_fit_goes_on(method) -> None:
+    posterior = bz.fit(MODELS[0], bz.MAP(num_steps=20, polish_steps=0), *DATA[0], progress=False)
+    expected = [bz.predict(posterior, DATA[0][0][:3]) for _ in range(3)][-1]
+    with ThreadPoolExecutor(1) as pool:
+        fit = pool.submit(bz.fit, MODELS[1], method, *DATA[1], seed=1, progress=False)
+        answered = 0
+        while not fit.done():
+            assert bz.predict(posterior, DATA[0][0][:3]).identical(expected)
+            answered += not fit.done()
+    assert answered >= 3
+    assert torch.equal(fit.result().draws(5), bz.fit(MODELS[1], method, *DATA[1], seed=1, progress=False).draws(5))
+
+
+def test_a_thread_that_runs_a_model_keeps_its_turn() -> None:
+    seen: list[str] = []
+
+    @one_at_a_time
+    def other() -> None:
+        seen.append("other")
+
+    @one_at_a_time
+    def first(pool: ThreadPoolExecutor) -> None:
+        waiting = pool.submit(other)
+        while not turns._TURN.has_waiting:
+            time.sleep(0.001)
+        with staying():
+            let_others()
+        seen.append("first")
+        let_others()
+        waiting.result()
+
+    with ThreadPoolExecutor(1) as pool:
+        first(pool)
+    assert seen == ["first", "other"]
+
+
+def test_global_streams_and_filters_of_two_calls_do_not_mix() -> None:
+    states = torch.get_rng_state(), repr(np.random.get_state())  # noqa: NPY002
+    found: list[float] = []
+
+    @one_at_a_time
+    def drawing(seed: int) -> None:
+        torch.manual_seed(seed)
+        found.append(seed)
+        for _ in range(20):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                with aside():
+                    time.sleep(0.001)
+            torch.rand(1)
+        assert float(torch.rand(1)) == float(torch.rand(21, generator=torch.Generator().manual_seed(seed))[-1])
+
+    filters = list(warnings.filters)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(drawing, range(4)))
+    assert torch.equal(torch.get_rng_state(), states[0]) and repr(np.random.get_state()) == states[1]  # noqa: NPY002
+    assert warnings.filters == filters and len(found) == 4
 
 
 def test_a_fit_inside_a_pool_of_threads_does_not_wait_for_itself() -> None:

@@ -5,7 +5,6 @@ from bnnzoo.acquisition.bald import (
     bald,
     batch_bald,
     least_confidence,
-    max_entropy,
     select,
     smallest_margin,
 )
@@ -19,7 +18,6 @@ __all__ = [
     "eig_nested_monte_carlo",
     "epig",
     "least_confidence",
-    "max_entropy",
     "select",
     "smallest_margin",
 ]

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 
 from bnnzoo.labelled import (
     Labelled,
-    average_probs,
     entropies,
     first_moment,
     gaussian_mixture_entropy,
@@ -17,12 +16,12 @@ from bnnzoo.labelled import (
     max_probability,
     moment,
     plogp,
+    refuse_no_count,
     refuse_other_kind,
     refuse_single_draw,
-    shannon_entropy,
 )
 
-__all__ = ["Batch", "bald", "batch_bald", "least_confidence", "max_entropy", "select", "smallest_margin"]
+__all__ = ["Batch", "bald", "batch_bald", "least_confidence", "select", "smallest_margin"]
 
 type Array = NDArray[np.floating]
 
@@ -74,32 +73,6 @@ def bald(
             f"noise={noise!r}: write {' or '.join(map(repr, MIXTURES))}, as in the likelihood of the model."
         )
     return MIXTURES[noise](data, tolerance)["epistemic"].rename("bald")
-
-
-def max_entropy(data: Labelled) -> xr.DataArray:
-    r"""Predictive entropy in nats of each pool observation, which is also high for noisy labels.
-
-    Parameters
-    ----------
-    data : DataTree, Dataset or DataArray
-        With ``probs[chain, draw, obs_id, class_id]`` of the pool.
-
-    Returns
-    -------
-    DataArray [obs_id]
-        Higher means more informative.
-
-    References
-    ----------
-    B. Settles, Active learning literature survey, 2009.
-
-    Examples
-    --------
-    >>> probs = xr.DataArray([[[[0.9, 0.1]], [[0.1, 0.9]]]], dims=("chain", "draw", "obs_id", "class_id"))
-    >>> max_entropy(probs).values.round(6)
-    array([0.693147])
-    """
-    return shannon_entropy(average_probs(data)).rename("max_entropy").assign_attrs(units="nats")
 
 
 def least_confidence(data: Labelled) -> xr.DataArray:
@@ -229,6 +202,7 @@ def batch_bald(data: Labelled, batch_size: int, *, num_configurations: int = 10_
     probs = moment(data, "probs").transpose("chain", "draw", "obs_id", "class_id")
     refuse_single_draw(probs, "batch_bald")
     values = probs.to_numpy().astype(float).reshape(-1, probs.sizes["obs_id"], probs.sizes["class_id"])
+    refuse_no_count("num_configurations", num_configurations)
     _refuse_bad_batch_size(batch_size, values.shape[1])
     expected: Array = -plogp(values).sum(-1).mean(0)
     rng = np.random.default_rng(seed)
@@ -273,7 +247,8 @@ def _extended(
 
 
 def _refuse_bad_batch_size(batch_size: int, pool: int) -> None:
-    if not 1 <= batch_size <= pool:
+    refuse_no_count("batch_size", batch_size)
+    if batch_size > pool:
         raise ValueError(
             f"batch_size={batch_size}, but the pool has {pool} observations: write a number from 1 to {pool}."
         )

@@ -8,7 +8,15 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from bnnzoo.acquisition.joint_draws import refuse_other_draws
-from bnnzoo.labelled import Labelled, average_probs, moment, plogp, refuse_other_kind, refuse_single_draw
+from bnnzoo.labelled import (
+    Labelled,
+    average_probs,
+    moment,
+    plogp,
+    refuse_no_count,
+    refuse_other_kind,
+    refuse_single_draw,
+)
 
 __all__ = ["eig_linear_gaussian", "eig_nested_monte_carlo", "epig"]
 
@@ -108,6 +116,7 @@ def eig_nested_monte_carlo(
     """
     refuse_other_kind(theta, np.ndarray, "theta", "an array with one draw a row")
     count = len(theta)
+    refuse_no_count("num_outer", num_outer)
     if count < 2 or not 1 < num_outer <= count:
         raise ValueError(f"num_outer={num_outer} must be between 2 and the number of draws, which is {count}.")
     rng = np.random.default_rng(seed)

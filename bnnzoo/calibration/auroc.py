@@ -7,7 +7,15 @@ import xarray as xr
 from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
-from bnnzoo.labelled import Labelled, aligned, average_probs, class_indices, observations, refuse_other_kind
+from bnnzoo.labelled import (
+    Labelled,
+    aligned,
+    average_probs,
+    class_indices,
+    observations,
+    refuse_no_count,
+    refuse_other_kind,
+)
 
 __all__ = ["aupr", "auroc", "bootstrap", "fpr_at_95", "misclassified", "versus"]
 
@@ -223,6 +231,7 @@ def bootstrap(
 def _checked(
     score: xr.DataArray, target: xr.DataArray, num_resamples: int, level: float
 ) -> tuple[Array, NDArray[np.bool_]]:
+    refuse_no_count("num_resamples", num_resamples)
     target = aligned(target, score, "target", "the scores", apart_from=())
     values, positive = score.to_numpy().ravel(), target.to_numpy().ravel().astype(bool)
     if not np.isfinite(values).all():
@@ -232,8 +241,8 @@ def _checked(
     if positive.all() or not positive.any():
         kind = "positive (True)" if not positive.any() else "negative (False)"
         raise ValueError(f"No observation has a {kind} target, so there is nothing to detect.")
-    if num_resamples < 1 or not 0 < level < 1:
-        raise ValueError(f"num_resamples={num_resamples} must be positive, and level={level} between 0 and 1.")
+    if not 0 < level < 1:
+        raise ValueError(f"level={level}: write a number between 0 and 1.")
     return values, positive
 
 

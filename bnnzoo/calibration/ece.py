@@ -5,7 +5,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from bnnzoo.labelled import Labelled, average_probs, class_indices, observations
+from bnnzoo.labelled import Labelled, average_probs, class_indices, observations, refuse_no_count
 
 __all__ = ["classwise_ece", "ece", "reliability_curve"]
 
@@ -164,8 +164,7 @@ def _assessed(probs: Array, labels: NDArray[np.integer], class_index: int | None
 
 
 def _curve(confidence: Array, outcome: Array, num_bins: int, equal_mass: bool) -> xr.Dataset:
-    if num_bins < 1:
-        raise ValueError(f"num_bins={num_bins}: write a positive number.")
+    refuse_no_count("num_bins", num_bins)
     levels = np.linspace(0, 1, num_bins + 1)[1:-1]
     edges = np.quantile(confidence, levels) if equal_mass else levels
     bins = np.searchsorted(edges, confidence)  # bins are open on the left and closed on the right

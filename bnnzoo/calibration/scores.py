@@ -13,6 +13,7 @@ from bnnzoo.labelled import (
     moment,
     num_draws,
     observations,
+    refuse_no_count,
     refuse_parts_of_trees,
 )
 
@@ -165,8 +166,7 @@ def brier_split(data: Labelled, y: xr.DataArray | None = None, num_bins: int = 1
     >>> brier_split(probs, xr.DataArray([1, 0], dims="obs_id")).round(3).to_array().values
     array([0.68, 0.18, 0.  , 0.5 , 0.  ])
     """
-    if num_bins < 1:
-        raise ValueError(f"num_bins={num_bins}: write a positive number.")
+    refuse_no_count("num_bins", num_bins)
     probs = average_probs(data)
     outcomes = one_hot(observations(data, y), probs).transpose(*probs.dims).to_numpy()
     sums = np.sum([_murphy(p, o, num_bins) for p, o in zip(probs.to_numpy().T, outcomes.T, strict=True)], axis=0)

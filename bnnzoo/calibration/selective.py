@@ -5,7 +5,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.stats import beta
 
-from bnnzoo.labelled import aligned
+from bnnzoo.labelled import aligned, refuse_no_count
 
 __all__ = ["aurc", "risk_coverage_curve", "risk_threshold"]
 
@@ -88,7 +88,8 @@ def aurc(
     0.0
     """
     scores, losses = _checked(uncertainty, loss)
-    if num_resamples < 1 or not 0 < level < 1:
+    refuse_no_count("num_resamples", num_resamples)
+    if not 0 < level < 1:
         raise ValueError(f"num_resamples={num_resamples} must be positive, and level={level} between 0 and 1.")
     rng = np.random.default_rng(seed)
     rows = (rng.integers(len(losses), size=len(losses)) for _ in range(num_resamples))

@@ -1,14 +1,16 @@
 """The arguments of a model as its user passes them, by position or by name, in the order in which the model takes them."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch import nn
+from torch.utils.data import DataLoader, Dataset
 
+from bnnzoo.core.described import described
 from bnnzoo.core.types import Data, Model
 
-__all__ = ["argument_names", "positional", "refuse_names_of_settings"]
+__all__ = ["argument_names", "leaves", "parameters_of", "parts_of", "positional", "refuse_names_of_settings"]
 
 BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -21,12 +23,14 @@ def argument_names(model: Model, count: int) -> list[str]:
     >>> argument_names(lambda x, y=None: None, 2)
     ['x', 'y']
     """
-    names = [parameter.name for parameter in _parameters(model) if parameter.kind in BY_POSITION]
+    names = [parameter.name for parameter in parameters_of(model)]
     return [*names, *(f"argument_{i}" for i in range(len(names), count))][:count]
 
 
-def positional(model: Model, args: Data, kwargs: Mapping[str, Any]) -> Data:
+def positional(model: Model, args: Data, kwargs: Mapping[str, Any], *, new: bool = False) -> Data:
     """Return positional and keyword arguments of a model as positional ones; gaps are filled with the model's defaults.
+
+    The model of a formula takes a data frame in place of its arguments; ``new`` tells it that rows are to be predicted.
 
     Raises
     ------
@@ -38,10 +42,14 @@ def positional(model: Model, args: Data, kwargs: Mapping[str, Any]) -> Data:
     >>> positional(lambda x, mask=None, y=None: None, (1,), {"y": 3})
     (1, None, 3)
     """
+    if any(isinstance(value, DataLoader | Dataset) for value in args):
+        return args  # which gives all arguments of the model
+    if not kwargs and (encoded := described(model).from_data(args, new=new)) is not None:
+        return tuple(encoded)
     if not kwargs:
         _refuse_missing(model, len(args))
         return args
-    parameters = [parameter for parameter in _parameters(model) if parameter.kind in BY_POSITION]
+    parameters = parameters_of(model)
     names = [parameter.name for parameter in parameters]
     for name in kwargs:
         if name not in names:
@@ -87,7 +95,7 @@ def refuse_names_of_settings(
     --------
     >>> refuse_names_of_settings("fit", lambda x, seed=0: None, (1, 7), {}, {"seed": True})
     """
-    names = argument_names(model, len(_parameters(model)))
+    names = argument_names(model, len(parameters_of(model)))
     last = max((names.index(name) for name in kwargs if name in names), default=-1)
     for place, name in enumerate(names[len(args) :], len(args)):
         if name in changed and (changed[name] or place < last):
@@ -97,8 +105,35 @@ def refuse_names_of_settings(
             )
 
 
+def leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield what an argument holds, however deep in mappings and sequences, and how it is called.
+
+    Examples
+    --------
+    >>> list(leaves("d", {"x": 1, "more": (2, {"y": 3})}))
+    [("d['x']", 1), ("d['more'][0]", 2), ("d['more'][1]['y']", 3)]
+    """
+    parts = parts_of(path, value)
+    if parts is None:
+        yield path, value
+        return
+    for inner, _, part in parts:
+        yield from leaves(inner, part)
+
+
+def parts_of(path: str, value: Any) -> list[tuple[str, Any, Any]] | None:
+    """Return what a mapping or sequence holds, with paths and keys; None for anything else, and for lists of numbers."""
+    if isinstance(value, dict):
+        return [(f"{path}[{key!r}]", key, part) for key, part in value.items()]
+    if isinstance(value, list | tuple) and not all(isinstance(part, int | float | list | None) for part in value):
+        fields = getattr(value, "_fields", None) or range(len(value))
+        paths = [f"{path}.{field}" if isinstance(field, str) else f"{path}[{field}]" for field in fields]
+        return list(zip(paths, range(len(value)), value, strict=True))
+    return None
+
+
 def _refuse_missing(model: Model, count: int) -> None:
-    parameters = [parameter for parameter in _parameters(model) if parameter.kind in BY_POSITION]
+    parameters = parameters_of(model)
     missing = [repr(each.name) for each in parameters[count:] if each.default is inspect.Parameter.empty]
     if missing:
         raise TypeError(
@@ -108,8 +143,10 @@ def _refuse_missing(model: Model, count: int) -> None:
         )
 
 
-def _parameters(model: Model) -> list[inspect.Parameter]:
+def parameters_of(model: Model) -> list[inspect.Parameter]:
+    """Return the arguments that a model takes by position."""
     try:
-        return list(inspect.signature(model.forward if isinstance(model, nn.Module) else model).parameters.values())
+        found = inspect.signature(model.forward if isinstance(model, nn.Module) else model).parameters.values()
     except (TypeError, ValueError):  # a callable without a signature, such as one written in C
         return []
+    return [parameter for parameter in found if parameter.kind in BY_POSITION]

@@ -4,10 +4,13 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import pyro.distributions as dist
 import torch
 from pyro.distributions import ExpandedDistribution
 from torch import Tensor
+from torch.distributions import MixtureSameFamily
 
+from bnnzoo.core.arguments import leaves
 from bnnzoo.core.types import Data
 
 __all__ = ["broadcast_to_rows", "broadcast_to_value"]
@@ -27,6 +30,7 @@ def broadcast_to_value(distribution: Any, value: Any) -> Any:
     >>> broadcast_to_value(dist.Normal(0.0, 1.0), torch.zeros(3)).batch_shape
     torch.Size([3])
     """
+    distribution = _with_weights_of_each(distribution)
     if not isinstance(value, Tensor):
         return distribution
     return _expanded(distribution, value.shape[: value.ndim - len(distribution.event_shape)])
@@ -43,7 +47,9 @@ def broadcast_to_rows(distribution: Any, plates: Iterable[Any], data: Data) -> A
     data : tuple
         Arguments of the model. Where those that have rows differ in their number, the distribution is left as it is.
     """
-    lengths = {len(value) for value in data if isinstance(value, Tensor) and value.ndim}
+    distribution = _with_weights_of_each(distribution)
+    parts = [value for argument in data for _, value in leaves("", argument)]
+    lengths = {len(value) for value in parts if isinstance(value, Tensor) and value.ndim}
     dims = [plate.dim for plate in plates if plate.size == -1 and plate.dim is not None]
     if len(lengths) != 1 or not dims:
         return distribution
@@ -53,6 +59,16 @@ def broadcast_to_rows(distribution: Any, plates: Iterable[Any], data: Data) -> A
         if wanted[dim] == 1:
             wanted[dim] = min(lengths)
     return _expanded(distribution, tuple(wanted))
+
+
+def _with_weights_of_each(distribution: Any) -> Any:
+    """Return a mixture whose weights have the shape of its components': torch has a density of others, but no draws."""
+    if not isinstance(distribution, MixtureSameFamily):
+        return distribution
+    weights, shape = distribution.mixture_distribution, distribution.component_distribution.batch_shape[:-1]
+    if weights.batch_shape == shape:
+        return distribution
+    return dist.MixtureSameFamily(weights.expand(shape), distribution.component_distribution, validate_args=False)
 
 
 def _expanded(distribution: Any, shape: tuple[int, ...]) -> Any:

@@ -25,6 +25,7 @@ from torch.distributions import (
     TransformedDistribution,
 )
 
+from bnnzoo.core.marginal_sites import Marginal
 from bnnzoo.core.survival import RightCensored
 from bnnzoo.core.weighted import Weighted
 
@@ -178,6 +179,12 @@ def _(distribution: MixtureSameFamily) -> Moments:
     mean = (weights * parts["mean"]).sum(across)
     spread = (parts["mean"] - mean.unsqueeze(across)) ** 2
     return {"mean": mean, "variance": (weights * (parts["variance"] + spread)).sum(across)}
+
+
+@_moments.register(Marginal)
+def _(distribution: Any) -> Moments:
+    found: Moments = distribution.moments()
+    return found
 
 
 @_moments.register

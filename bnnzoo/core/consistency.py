@@ -15,6 +15,7 @@ from torch.func import vmap
 
 from bnnzoo.core.arguments import argument_names
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.described import described
 from bnnzoo.core.gradients import Terms, Weighted, ask_gradients, probes
 from bnnzoo.core.minibatch import select
 from bnnzoo.core.replay import Node, discover, isolated, log_prob, scaled_sum
@@ -219,7 +220,7 @@ def _look_for_observations(density: LogDensity, first: Mapping[str, Node]) -> No
         return
     names = argument_names(density.model, len(density.data))
     given = ", ".join(names[place] for place in arrays)
-    needed = getattr(density.model, "observes", None)
+    needed = described(density.model).observes
     if needed:
         raise ModelError(
             f"The model was given {given} and observes nothing, so that {needed!r} would be latent and the fit would return the "

@@ -9,18 +9,32 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-__all__ = ["DataError", "as_tensor"]
+__all__ = ["DataError", "MissingValuesError", "as_tensor"]
 
 NUMERIC = "fiub"
 SMALL = (torch.int8, torch.int16, torch.uint8)
 """Integers whose squares and differences would soon leave their range: they are widened."""
 
 
+IMPUTING = (
+    "A model can impute them: gaps = torch.isnan(x); seen = x.nan_to_num(); "
+    "pyro.sample('x', dist.Normal(m, s).mask(~gaps), obs=seen); "
+    "fill = pyro.sample('x_missing', dist.Normal(m, s).expand([int(gaps.sum())]).to_event(1)); "
+    "x = seen.masked_scatter(gaps, fill)."
+)
+
+
 class DataError(ValueError):
     """An argument of the model holds data it cannot be fitted to; the message names the argument, row and column."""
 
 
-def as_tensor(value: Any, argument: str, dtype: torch.dtype, device: torch.device) -> Any:
+class MissingValuesError(DataError):
+    """An argument of the model holds NaN, and the model does not say what it makes of it."""
+
+
+def as_tensor(
+    value: Any, argument: str, dtype: torch.dtype, device: torch.device, *, gaps: bool = False, owned: bool = False
+) -> Any:
     """Return a tensor of finite numbers, detached; or the value itself if it is nothing that holds numbers.
 
     Parameters
@@ -34,11 +48,16 @@ def as_tensor(value: Any, argument: str, dtype: torch.dtype, device: torch.devic
     dtype : torch.dtype
         For floating-point values; integers and booleans keep their kind, small integers are widened.
     device : torch.device
+    gaps : bool
+        Whether values may be missing, for a model that fills or masks them itself.
+    owned : bool
+        Copy tensors that need no conversion, too, so that a change in place does not reach the result.
 
     Raises
     ------
     DataError
-        If a value is missing or infinite, the values are not numbers, or a whole number has more than 63 bits.
+        If a value is missing, as :class:`MissingValuesError`, or infinite, the values are not numbers, or a whole number has more
+        than 63 bits.
 
     Examples
     --------
@@ -50,18 +69,24 @@ def as_tensor(value: Any, argument: str, dtype: torch.dtype, device: torch.devic
     else:
         _refuse_containers(value, argument)
         if not _holds_numbers(value):
-            return _with_tensors_within(value, argument, dtype, device)
+            return _with_tensors_within(value, argument, dtype, device, gaps, owned)
         tensor = torch.from_numpy(_numbers(value, argument))
     kind = dtype if tensor.is_floating_point() else torch.int64 if tensor.dtype in SMALL else None
-    tensor = tensor.to(device=device, dtype=kind)
-    _refuse_not_finite(tensor, value, argument)
+    tensor = tensor.to(device=device, dtype=kind, copy=owned and isinstance(value, Tensor))
+    tensor = tensor.clone() if tensor.is_inference() else tensor  # what inference mode made cannot be differentiated by
+    _refuse_not_finite(tensor, value, argument, gaps)
     return tensor
 
 
-def _with_tensors_within(value: Any, argument: str, dtype: torch.dtype, device: torch.device) -> Any:
+def _with_tensors_within(
+    value: Any, argument: str, dtype: torch.dtype, device: torch.device, gaps: bool, owned: bool
+) -> Any:
     """Return a mapping, tuple or list whose arrays are tensors; the value itself where there is nothing to convert."""
     if isinstance(value, dict):
-        found = {key: as_tensor(each, f"{argument}[{key!r}]", dtype, device) for key, each in value.items()}
+        found = {
+            key: as_tensor(each, f"{argument}[{key!r}]", dtype, device, gaps=gaps, owned=owned)
+            for key, each in value.items()
+        }
         if all(found[key] is each for key, each in value.items()):
             return value
         converted = copy(value)  # keeps its kind, an OrderedDict for instance
@@ -71,7 +96,10 @@ def _with_tensors_within(value: Any, argument: str, dtype: torch.dtype, device: 
         return value
     fields = getattr(value, "_fields", None)
     names = [f".{name}" for name in fields] if fields else [f"[{place}]" for place in range(len(value))]
-    items = [as_tensor(each, f"{argument}{name}", dtype, device) for name, each in zip(names, value, strict=True)]
+    items = [
+        as_tensor(each, f"{argument}{name}", dtype, device, gaps=gaps, owned=owned)
+        for name, each in zip(names, value, strict=True)
+    ]
     if all(new is old for new, old in zip(items, value, strict=True)):
         return value
     return type(value)(*items) if fields else type(value)(items)
@@ -93,6 +121,10 @@ def _first_leaf_is_number(value: Any) -> bool:
 
 
 def _dense(value: Tensor, argument: str) -> Tensor:
+    if value.is_nested:
+        raise _refused(argument, "is a nested tensor", "Pass one of rows of equal length, .to_padded_tensor(0.0)")
+    if value.is_quantized:
+        raise _refused(argument, "is a quantised tensor", "Pass its numbers, .dequantize()")
     if value.layout is not torch.strided:
         raise _refused(argument, "is a sparse tensor", "Pass the dense one, .to_dense()")
     if value.is_complex():
@@ -181,21 +213,31 @@ def _advice(array: NDArray[Any]) -> str:
         return "Write dates as numbers, such as days since the first"
     if array.dtype.kind == "c":
         return "Pass real and imaginary parts as columns"
-    return "Encode it as numbers: labels of groups or classes with pandas.factorize, columns of a matrix with pandas.get_dummies"
+    return (
+        "Encode it as numbers: labels of groups or classes with pandas.factorize, columns of a matrix with "
+        "pandas.get_dummies; or write the model by formula, which takes frames as they are: bnnzoo.formula('y ~ "
+        "x', frame)"
+    )
 
 
-def _refuse_not_finite(tensor: Tensor, value: Any, argument: str) -> None:
+def _refuse_not_finite(tensor: Tensor, value: Any, argument: str, gaps: bool) -> None:
     if not tensor.is_floating_point() or bool(torch.isfinite(tensor).all()):
         return
-    where = torch.nonzero(~torch.isfinite(tensor))[0].tolist()
+    bad = torch.isinf(tensor) if gaps or bool(torch.isinf(tensor).any()) else torch.isnan(tensor)
+    if not bool(bad.any()):
+        return
+    where = torch.nonzero(bad)[0].tolist()
     names = ["row", "column", *(f"axis {i}" for i in range(2, len(where)))]
     spot = ", ".join(f"{name} {index}" for name, index in zip(names, where, strict=False))
     if len(where) == 2 and hasattr(value, "columns"):
         spot += f" ({str(list(value.columns)[where[1]])!r})"
     number = tensor[tuple(where)].item()
-    raise _refused(
-        argument, f"holds {number} at {spot or 'its only entry'}", "Remove or impute missing values before fitting"
+    refused = _refused(
+        argument,
+        f"holds {number} at {spot or 'its only entry'}",
+        "Remove or impute missing values before fitting, or let the model fill or mask them",
     )
+    raise MissingValuesError(f"{refused} {IMPUTING}") if number != number else refused
 
 
 def _refused(argument: str, what: str, advice: str) -> DataError:

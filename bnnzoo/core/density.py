@@ -6,10 +6,15 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from pyro.distributions import ImproperUniform
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 
+from bnnzoo.core.discrete_sites import summing
+from bnnzoo.core.enumeration import enumerated
 from bnnzoo.core.filling import FillingModel, fills_in_place
+from bnnzoo.core.gaps import with_gaps
+from bnnzoo.core.learnable import learning, refuse_learnable
 from bnnzoo.core.misfits import explaining_misfits
 from bnnzoo.core.network import Network
 from bnnzoo.core.numerics import Failure, NumericalFailure
@@ -17,6 +22,7 @@ from bnnzoo.core.readout import UnreadableLikelihood
 from bnnzoo.core.replay import Node, discover, isolated, log_prob, replay
 from bnnzoo.core.sites import (
     ModelError,
+    innermost,
     is_deterministic,
     is_factor,
     is_observation,
@@ -26,7 +32,7 @@ from bnnzoo.core.sites import (
     row_plates,
 )
 from bnnzoo.core.space import ParameterSpace
-from bnnzoo.core.surroundings import refuse_surroundings
+from bnnzoo.core.surroundings import refuse_handlers
 from bnnzoo.core.terms import (
     active_coordinates,
     first_failure,
@@ -87,8 +93,9 @@ class LogDensity(ParameterSpace):
 
     @property
     def likelihood(self) -> tuple[str, ...]:
-        """Names of observed sites and factors, whose terms are the likelihood."""
-        return (*self.observed, *self.factors)
+        """Names of observed sites and factors whose terms are the likelihood; one of them where discrete sites join several."""
+        own = enumerated(self.model)
+        return tuple(name for name in (*self.observed, *self.factors) if own is None or name not in own.absorbed)
 
     @property
     def has_data(self) -> bool:
@@ -219,7 +226,7 @@ def build_density(
     Raises
     ------
     ModelError
-        If the model has no latent sites, a discrete one, a learnable parameter, subsamples inside, or is not finite
+        If the model has no latent sites, one of infinitely many discrete values, subsamples inside, or is not finite
         in the way :func:`bnnzoo.core.sites.refuse_unsupported` describes.
 
     Examples
@@ -241,12 +248,18 @@ def first_run(
     model: Model, *data: Any, dtype: torch.dtype | None = None, device: torch.device | str = "cpu"
 ) -> tuple[LogDensity, dict[str, Node]]:
     """Return what :func:`build_density` does, and the nodes of the run of the model from which it was read."""
-    refuse_surroundings()
+    refuse_handlers()
     device, dtype = torch.device(device), dtype or torch.get_default_dtype()
     with explaining_misfits(model, data):
         with fills_in_place() as fills:
+            model = with_gaps(model, data, {})
             nodes = discover(model, data, device, dtype, check=_check_observations)
+            if (whole := with_gaps(model, data, nodes)) is not model:
+                model, nodes = whole, discover(whole, data, device, dtype, check=_check_observations)
         model = FillingModel(model) if fills() and not isinstance(model, FillingModel) else model
+        model = learning(model, nodes.values())
+        if (summed := summing(model, nodes)) is not None:
+            model, nodes = summed, discover(summed, data, device, dtype, check=_check_observations)
         return _density_of(model, data, nodes, dtype, device), nodes
 
 
@@ -257,11 +270,20 @@ def _density_of(
     samples = [node for node in nodes.values() if node["type"] == "sample"]
     observed = tuple(node["name"] for node in samples if is_observation(node) and not is_constant(node, samples))
     factors = tuple(node["name"] for node in samples if is_factor(node) and node["cond_indep_stack"])
-    terms = [log_prob(nodes[name]).detach() for name in (*observed, *factors)]
+    own = enumerated(model)
+    counted = [name for name in (*observed, *factors) if own is None or name not in own.absorbed]
+    terms = [log_prob(nodes[name]).detach() for name in counted]
     sites = latent_sites(samples)
     if not sites:
+        refuse_learnable(model, None)
         raise ModelError(
             "The model has no latent sites: there is nothing to infer. Sample its unknowns with pyro.sample(...)."
+        )
+    flat = [site.name for site in sites if isinstance(innermost(nodes[site.name]["fn"]), ImproperUniform)]
+    if flat and not terms and not any(is_factor(node) for node in samples):
+        raise ModelError(
+            f"Site {flat[0]!r} has an improper prior and the model observes nothing, so that there is no posterior: pass the "
+            f"observations, or give {flat[0]!r} a proper prior such as dist.Normal(0.0, 10.0)."
         )
     return LogDensity(
         model=model,

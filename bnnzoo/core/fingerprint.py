@@ -4,18 +4,21 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.learnable import with_reference
 from bnnzoo.core.replay import isolated
 from bnnzoo.core.space import ParameterSpace
 from bnnzoo.core.terms import log_prior_of, moments_of, pointwise_of
 from bnnzoo.core.types import Data
 
 __all__ = [
+    "LOG_LIKELIHOOD",
     "VALUES",
     "Fingerprint",
     "different_data",
@@ -25,6 +28,8 @@ __all__ = [
     "fingerprint",
     "identity",
     "sites_of",
+    "tolerance_of",
+    "values_at",
 ]
 
 type Fingerprint = dict[str, Any]
@@ -36,8 +41,11 @@ LOG_DENSITY = "log density at a fixed point"
 
 LOG_PRIOR, LOG_LIKELIHOOD = "log prior", "log likelihood"
 
-NUM_POINTS, NUM_ENTRIES = 3, 16
-"""Random points, and evenly spaced entries of each moment that are kept there."""
+SCALES_OF_POINTS, NUM_ENTRIES = (1.0, 1.0, 10.0, 10.0), 16
+"""Random points, in units of the prior, and evenly spaced entries of each moment that are kept there.
+
+Far points tell functions apart that are the same near zero, such as ReLU and ReLU6.
+"""
 
 NUM_DRAWS = 8
 """Draws from the prior that tell its location and scale."""
@@ -64,12 +72,17 @@ def fingerprint(density: LogDensity) -> Fingerprint:
     >>> found["latent sites"], found["observed sites"]
     ({'w': '[3] Real'}, ['y'])
     """
+    density = replace(density, model=with_reference(density.model))
     scales = _scales(density)
     points = _points(density, scales)
-    given = {"with data": _values(density, points, *density.data, given=True)}
+    given = {"with data": values_at(density, points, *density.data, given=True)}
     made_up = _made_up(density.data)
-    without = {} if made_up is None else {"without data": _values(density, points, *made_up, given=False)}
-    about = {"scales": scales, "sizes": [density.num_params, density.num_data], "tolerance": _tolerance(density.dtype)}
+    without = {} if made_up is None else {"without data": values_at(density, points, *made_up, given=False)}
+    about = {
+        "scales": scales,
+        "sizes": [density.num_params, density.num_data],
+        "tolerance": tolerance_of(density.dtype),
+    }
     return identity(density) | {VALUES: {**about, **given, **without}}
 
 
@@ -142,16 +155,18 @@ def different_values(saved: Mapping[str, Any], found: Mapping[str, Any], kind: s
 
 
 def _different_now(saved: Mapping[str, Any], density: LogDensity) -> str | None:
+    density = replace(density, model=with_reference(density.model))
     points = _points(density, saved["scales"])
     if density.has_data:
-        return different_values(saved, {"with data": _values(density, points, *density.data, given=True)})
+        return different_values(saved, {"with data": values_at(density, points, *density.data, given=True)})
     made_up = _made_up(density.data)
     if made_up is None or "without data" not in saved:
         return None
-    return different_values(saved, {"without data": _values(density, points, *made_up, given=False)}, "without data")
+    return different_values(saved, {"without data": values_at(density, points, *made_up, given=False)}, "without data")
 
 
-def _tolerance(dtype: torch.dtype) -> float:
+def tolerance_of(dtype: torch.dtype) -> float:
+    """Return the relative difference that the order of additions may make."""
     return RELATIVE_ERROR.get(dtype, 1e-8)
 
 
@@ -184,8 +199,8 @@ def _points(density: LogDensity, scales: Mapping[str, Sequence[float]]) -> list[
     """Return random points ``theta[P]``, the same wherever they are computed."""
     generator = torch.Generator().manual_seed(0)
     found = []
-    for _ in range(NUM_POINTS):
-        theta = torch.randn(density.num_params, generator=generator, dtype=torch.float64)
+    for factor in SCALES_OF_POINTS:
+        theta = factor * torch.randn(density.num_params, generator=generator, dtype=torch.float64)
         for site in density.sites:
             loc, scale = scales[site.name]
             theta[site.span] = loc + scale * theta[site.span]
@@ -207,7 +222,7 @@ def _random_like(value: Tensor, generator: torch.Generator) -> Tensor:
     return torch.rand(value.shape, generator=generator, dtype=torch.float64).to(value.device, value.dtype)
 
 
-def _values(density: LogDensity, points: Sequence[Tensor], *batch: Any, given: bool) -> dict[str, list[Any]]:
+def values_at(density: LogDensity, points: Sequence[Tensor], *batch: Any, given: bool) -> dict[str, list[Any]]:
     """Return the log densities and moments at each point; nothing where the model fails, as it may on made-up data."""
     found: dict[str, list[Any]] = {}
     for theta in points:

@@ -25,7 +25,7 @@ STEP = 1e-3
 TRUSTED = 0.05
 """Relative difference between both steps below which they are believed."""
 
-OFF, FAR = 0.05, 0.5
+OFF, FAR = 0.01, 0.5
 """Relative difference from the gradient from which on it is wrong if it is so at another point, too, and wrong anyway."""
 
 MANY_SITES = 32

@@ -7,7 +7,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from bnnzoo.core.stored import Stored
+from bnnzoo.core.stored import Owner, Stored
+from bnnzoo.engine.reports import EngineReport
 
 __all__ = ["FitInfo"]
 
@@ -43,7 +44,10 @@ class FitInfo(Stored):
     seconds : float
         Wall time of the fit.
     columns : mapping of str to tuple of str
-        Column names of the arguments that were data frames: at a prediction, frames are put in the same order by name.
+        Names of the columns of frames, of series, and of the dimensions of labelled arrays, which are put in the same order
+        by name at a prediction.
+    engine : EngineReport, optional
+        How the arithmetic was run: in native code, as graphs or as Python, why, and how long tracing, compiling and running took.
     has_atoms : bool
         Whether the posterior has point masses, as that of dropout does, and hence no density.
     """
@@ -62,6 +66,17 @@ class FitInfo(Stored):
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     has_atoms: bool = False
     tuning: Mapping[str, Tensor] = field(default_factory=dict)
+    engine: EngineReport | None = None
+
+    def state(self) -> dict[str, Any]:
+        """Return what to store: the report of the engine as JSON."""
+        return {**super().state(), "engine": None if self.engine is None else self.engine.to_json()}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any], owner: Owner) -> "FitInfo":
+        """Return the record of which :meth:`state` was stored."""
+        engine = state.get("engine")
+        return cls(**{**state, "engine": None if engine is None else EngineReport.from_json(dict(engine))})
 
     def followed_by(self, more: "FitInfo") -> "FitInfo":
         """Return the record of this run and one that went on from it: sums of what they cost, statistics one after the other."""

@@ -9,7 +9,9 @@ from bnnzoo.core.types import Data
 __all__ = ["DataError", "as_tensors", "has_rows", "select", "unequal_rows", "usable_device"]
 
 
-def as_tensors(data: Data, dtype: torch.dtype, device: torch.device) -> Data:
+def as_tensors(
+    data: Data, dtype: torch.dtype, device: torch.device, *, gaps: bool = False, owned: bool = False
+) -> Data:
     """Return the model's arguments with every array, frame or tensor turned into a finite tensor.
 
     Parameters
@@ -19,13 +21,19 @@ def as_tensors(data: Data, dtype: torch.dtype, device: torch.device) -> Data:
     dtype : torch.dtype
         For floating-point values; integers and booleans keep their kind.
     device : torch.device
+    gaps : bool
+        Whether values may be NaN.
+    owned : bool
+        Copy tensors that need no conversion, too: what is fitted does not change with the user's own.
 
     Raises
     ------
     DataError
         If a value is NaN or infinite, or a column is not numeric.
     """
-    return tuple(as_tensor(value, _argument(place), dtype, device) for place, value in enumerate(data))
+    return tuple(
+        as_tensor(value, _argument(place), dtype, device, gaps=gaps, owned=owned) for place, value in enumerate(data)
+    )
 
 
 def usable_device(device: torch.device | str | None) -> torch.device:

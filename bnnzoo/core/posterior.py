@@ -13,12 +13,30 @@ from bnnzoo.core.covariance import Covariance
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.guides import guide_of
 from bnnzoo.core.info import FitInfo
+from bnnzoo.core.mixing import mixing
 from bnnzoo.core.saving import StoredPosterior
 from bnnzoo.core.seeds import word_of
+from bnnzoo.core.types import Whole
 
-__all__ = ["Component", "Draws", "FitInfo", "Gaussian", "Mixture", "Posterior", "guide_of", "noise_of_draws"]
+__all__ = [
+    "MANY_NUMBERS",
+    "Component",
+    "Draws",
+    "FitInfo",
+    "Gaussian",
+    "Mixture",
+    "Posterior",
+    "guide_of",
+    "noise_of_draws",
+]
 
 DEFAULT_DRAWS = 1000
+MAX_ENTRIES = 500
+"""Parameters whose chains are compared to describe a posterior, evenly spaced."""
+MAX_SHOWN = 1e4
+
+MANY_NUMBERS = 2**22
+"""Numbers beyond which draws are made some at a time: what is computed on the way is then small beside them."""
 
 
 @runtime_checkable
@@ -29,7 +47,7 @@ class Posterior(Protocol):
     def density(self) -> LogDensity: ...
     @property
     def info(self) -> FitInfo: ...
-    def draws(self, num_draws: int | None = None, seed: int | None = None) -> Tensor: ...
+    def draws(self, num_draws: int | None = None, seed: Whole | None = None) -> Tensor: ...
     def log_prob(self, theta: Tensor) -> Tensor | None: ...
     def as_guide(self) -> Callable[..., dict[str, Tensor]]: ...
     def save(self, path: str | Path) -> None: ...
@@ -51,7 +69,7 @@ class Draws(StoredPosterior):
     info: FitInfo
     theta: Tensor
 
-    def draws(self, num_draws: int | None = None, seed: int | None = None) -> Tensor:
+    def draws(self, num_draws: int | None = None, seed: Whole | None = None) -> Tensor:
         """Return ``num_draws`` evenly spaced draws of every chain ``[C, S, P]``, all of them by default.
 
         Raises
@@ -118,6 +136,20 @@ class Draws(StoredPosterior):
         return [
             f"{chains} chain{'s' if chains != 1 else ''} x {draws} draw{'s' if draws != 1 else ''}",
             *([f"{divergences} divergence{'s' if divergences != 1 else ''}"] if divergences else []),
+            *self._mixed(),
+        ]
+
+    def _mixed(self) -> list[str]:
+        """Return the worst R-hat and the fewest effective draws of the sites that are no weights."""
+        sites = [site for site in self.density.sites if not site.is_weight]
+        if self.info.sampling != "mcmc" or not sites:
+            return []
+        values = torch.cat([self.theta[..., site.span] for site in sites], -1)
+        found = mixing(values[..., :: -(-values.shape[-1] // MAX_ENTRIES)])
+        rhat, ess = float(found.rhat.nan_to_num(0.0).max()), float(found.ess.nan_to_num(math.inf).min())
+        return [
+            *([f"R-hat {rhat:.2f}" if rhat < MAX_SHOWN else "R-hat without bound"] if rhat else []),
+            *([f"ESS {ess:.0f}"] if math.isfinite(ess) else []),
         ]
 
 
@@ -143,10 +175,16 @@ class Gaussian(StoredPosterior):
     covariance: Covariance
     linearize_at: Tensor | None = None
 
-    def draws(self, num_draws: int | None = None, seed: int | None = None) -> Tensor:
+    def draws(self, num_draws: int | None = None, seed: Whole | None = None) -> Tensor:
         """Return independent draws ``[1, S, P]``; the same for the same seed, which is the fit's by default."""
         noise = noise_of_draws(self.loc, self.covariance.rank, num_draws, self.info.seed if seed is None else seed)
-        return self.loc + self.covariance.sqrt_matmul(noise)
+        if noise.numel() <= MANY_NUMBERS or noise.shape[-1] != len(self.loc):
+            return self.loc + self.covariance.sqrt_matmul(noise)
+        for part in noise.split(
+            max(1, MANY_NUMBERS // len(self.loc)), 1
+        ):  # in place of the noise: no second copy is held
+            part.copy_(self.loc + self.covariance.sqrt_matmul(part))
+        return noise
 
     def log_prob(self, theta: Tensor) -> Tensor:
         """Return the log density ``[...]`` of ``theta[..., P]`` under the Gaussian."""
@@ -205,7 +243,7 @@ class Mixture(StoredPosterior):
         like = torch.zeros(len(self.components), dtype=self.density.dtype, device=self.density.device)
         return (like if self.log_weights is None else self.log_weights.to(like)).softmax(0)
 
-    def draws(self, num_draws: int | None = None, seed: int | None = None) -> Tensor:
+    def draws(self, num_draws: int | None = None, seed: Whole | None = None) -> Tensor:
         """Return independent, equally weighted draws of ``theta``; the same for the same seed.
 
         With equal weights they are ``[C, S, P]``, one component in each chain. With others they are one chain ``[1, S, P]``,
@@ -222,7 +260,7 @@ class Mixture(StoredPosterior):
             theta[members == i] = rows[: int((members == i).sum())]
         return theta[None]
 
-    def members(self, num_draws: int | None = None, seed: int | None = None) -> Tensor:
+    def members(self, num_draws: int | None = None, seed: Whole | None = None) -> Tensor:
         r"""Return the number ``[C, S]`` of the component from which each of :meth:`draws` comes.
 
         Components of unequal weight get numbers of draws by systematic resampling, :math:`S w_c` rounded up or down, in an
@@ -296,7 +334,7 @@ def _refuse_weights(log_weights: Tensor, count: int) -> None:
         )
 
 
-def noise_of_draws(like: Tensor, size: int, num_draws: int | None, seed: int) -> Tensor:
+def noise_of_draws(like: Tensor, size: int, num_draws: int | None, seed: Whole) -> Tensor:
     """Return standard normal numbers ``[1, S, size]`` of the type of ``like``, the same for the same seed."""
     generator = torch.Generator(like.device).manual_seed(word_of(seed))
     shape = (1, num_draws or DEFAULT_DRAWS, size)

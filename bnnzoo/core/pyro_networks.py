@@ -1,6 +1,7 @@
 """Networks written with Pyro's own modules, ``PyroModule[nn.Linear]`` with ``PyroSample`` weights, found while the model runs."""
 
 import threading
+import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -11,8 +12,9 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from bnnzoo.core.network import NETWORK_KEY, Network
+from bnnzoo.core.sites import ModelWarning, plates_of, row_plates
 
-__all__ = ["called_modules", "mark_weights"]
+__all__ = ["called_modules", "mark_weights", "warn_of_attributes_of_rows"]
 
 type Node = dict[str, Any]
 
@@ -49,6 +51,30 @@ def mark_weights(nodes: Mapping[str, Node], modules: Collection[nn.Module]) -> N
         network = Network(name, root, found, _plain(root, shapes))
         for site in found.values():
             nodes[site]["infer"] = {**(nodes[site]["infer"] or {}), NETWORK_KEY: network}
+
+
+def warn_of_attributes_of_rows(nodes: Mapping[str, Node], modules: Collection[nn.Module]) -> None:
+    """Warn of a ``PyroSample`` attribute that is first read inside the plate of the rows, which gives each row its own.
+
+    Warns
+    -----
+    ModelWarning
+        Naming the attribute and the plate.
+    """
+    parts = {id(part): part for module in modules for part in module.modules() if isinstance(part, PyroModule)}
+    owners = ((part, name) for part in parts.values() if part._pyro_context.used for name in part._pyro_samples)
+    sites = {part._pyro_get_fullname(name): name for part, name in owners}
+    rows = row_plates([node for node in nodes.values() if node["type"] == "sample"])
+    for site, name in sites.items():
+        for plate in plates_of(nodes[site]) if site in nodes else ():
+            if plate in rows:
+                warnings.warn(
+                    f"Site {site!r} is a PyroSample that is first read inside plate {plate!r}, so that each of its "
+                    f"{nodes[site]['value'].shape[0]} rows has a value of its own. Read it before the plate, {name} = "
+                    f"self.{name}.",
+                    ModelWarning,
+                    stacklevel=2,
+                )
 
 
 def _outermost(modules: Collection[nn.Module]) -> list[nn.Module]:

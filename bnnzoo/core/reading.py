@@ -7,18 +7,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bnnzoo.core.arguments import argument_names
 from bnnzoo.core.codes import refusing_negative_codes
-from bnnzoo.core.conversion import DataError
+from bnnzoo.core.conversion import DataError, MissingValuesError
 from bnnzoo.core.density import LogDensity, first_run
 from bnnzoo.core.minibatch import as_tensors
 from bnnzoo.core.misfits import is_about_types, is_own, refuse_no_rows
 from bnnzoo.core.replay import Node
 from bnnzoo.core.types import Data, Model
+from bnnzoo.engine.lowered import looped_value_and_grad
 
 __all__ = ["conformed", "read_model"]
 
 MAX_CHOSEN = 4
 """Arguments of whole numbers up to which every choice of those to convert is tried."""
+
+NUM_TRIED = 4
+"""Points at one of which the log density must be finite where values of the data are missing."""
 
 
 def read_model(
@@ -41,7 +46,7 @@ def read_model(
     Raises
     ------
     DataError
-        If the data are not finite numbers, or do not fit the model.
+        If the data are not finite numbers, and the model does not fill or mask missing ones, or they do not fit the model.
     ModelError
         If bnnzoo does not support the model.
 
@@ -53,7 +58,37 @@ def read_model(
     >>> [value.dtype for value in density.data]
     [torch.float32, torch.int64]
     """
-    tensors = as_tensors(data, dtype, device)
+    try:
+        tensors = as_tensors(data, dtype, device, owned=True)
+    except MissingValuesError as error:
+        return _read_with_gaps(model, data, dtype, device, error)
+    return _read(model, data, tensors, dtype, device)
+
+
+def _read_with_gaps(
+    model: Model, data: Data, dtype: torch.dtype, device: torch.device, refusal: DataError
+) -> tuple[LogDensity, Mapping[str, Node]]:
+    """Read a model whose data lack values, if it fills or masks them: its log density and the gradient are finite with them.
+
+    Raises
+    ------
+    DataError
+        The given one, if they are not.
+    """
+    try:
+        found = _read(model, data, as_tensors(data, dtype, device, gaps=True, owned=True), dtype, device)
+        density, _ = found
+        value, gradient = looped_value_and_grad(density.log_joint)(density.init(NUM_TRIED, 0), *density.data)
+    except Exception:  # the user's model may raise anything where values are missing
+        raise refusal from None
+    if not bool((value.isfinite() & gradient.isfinite().all(1)).any()):
+        raise refusal
+    return found
+
+
+def _read(
+    model: Model, data: Data, tensors: Data, dtype: torch.dtype, device: torch.device
+) -> tuple[LogDensity, Mapping[str, Node]]:
     refuse_no_rows(model, tensors)
     errors: list[Exception] = []
     for converted in (tensors, *_with_whole_numbers_converted(tensors, dtype)):
@@ -62,11 +97,25 @@ def read_model(
                 return first_run(model, *converted, dtype=dtype, device=device)
         except DataError as error:
             errors.append(error)
-        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
             if is_own(error):
                 raise
+            _refuse_columns_by_name(model, data, error)
             errors.append(error)
     raise next((error for error in errors if not is_about_types(error)), errors[0])
+
+
+def _refuse_columns_by_name(model: Model, data: Data, error: Exception) -> None:
+    """Refuse a frame of which the model asks for a column: it gets a tensor, which has none."""
+    for name, value in zip(argument_names(model, len(data)), data, strict=True):
+        columns = [repr(str(each)) for each in getattr(value, "columns", ())]
+        by_name = isinstance(error, TypeError | IndexError) and "'str'" in str(error)
+        by_attribute = isinstance(error, AttributeError) and any(str(error).endswith(column) for column in columns)
+        if columns and (by_name or by_attribute):
+            raise DataError(
+                f"Data refused: argument {name!r} is a data frame, which the model gets as a tensor of {len(columns)} columns, "
+                f"and it asks for a column by name. Pass dict({name}), and write {name}[{columns[0]}] in the model."
+            ) from error
 
 
 def conformed(data: Data, fitted: Data) -> Data:

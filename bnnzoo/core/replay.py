@@ -8,7 +8,7 @@ from typing import Any
 import pyro
 import torch
 from pyro import poutine
-from pyro.distributions import ImproperUniform
+from pyro.distributions import DiscreteHMM, ImproperUniform
 from pyro.distributions.util import scale_and_mask
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
@@ -17,15 +17,21 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from bnnzoo.core.broadcasting import broadcast_to_rows, broadcast_to_value
+from bnnzoo.core.discrete_sites import explaining_enumeration, refuse_disagreement
+from bnnzoo.core.enumeration import Enumerated, enumerated, in_parallel, is_enumerated, plain, with_values
 from bnnzoo.core.filling import made_in_batches
+from bnnzoo.core.hidden_markov import hidden_markov_log_prob
+from bnnzoo.core.learnable import CONSTRAINT, constraint_of
 from bnnzoo.core.network import Network, evaluating
 from bnnzoo.core.numerics import NumericalFailure, failure_of
-from bnnzoo.core.pyro_networks import called_modules, mark_weights
+from bnnzoo.core.pyro_networks import called_modules, mark_weights, warn_of_attributes_of_rows
 from bnnzoo.core.seeds import word_of
 from bnnzoo.core.sites import ModelError, innermost, is_observation, is_subsample
 from bnnzoo.core.statements import explained, of_name_taken_twice, refuse_statement
+from bnnzoo.core.summing_out import summed_out
 from bnnzoo.core.surroundings import GIVEN, alone, is_given
-from bnnzoo.core.types import Data, Model
+from bnnzoo.core.turns import staying
+from bnnzoo.core.types import Data, Model, Whole
 from bnnzoo.engine.failures import is_numerical
 
 __all__ = [
@@ -59,6 +65,8 @@ class _Given(Messenger):
 
     def _pyro_sample(self, msg: Node) -> None:
         if is_subsample(msg):
+            if msg["value"] is None:  # the rows are those that are given: a random choice could not be batched
+                msg["value"], msg["done"] = torch.arange(_plate_rows(msg["fn"])), True
             return
         self.reached = msg["name"]
         if msg["name"] in self.observed and msg["value"] is None:
@@ -72,10 +80,14 @@ class _Given(Messenger):
             msg["value"], msg["is_observed"] = None, False
         elif msg["name"] in self.observed and msg["value"] is None:
             msg["value"], msg["done"] = torch.zeros(msg["fn"].shape()), True
-        elif not msg[
-            "is_observed"
-        ]:  # torch draws normal numbers in place where gradients may follow, which vmap refuses
+        elif not (msg["is_observed"] or msg["done"]):
+            # torch draws normal numbers in place where gradients may follow, which vmap refuses
             msg["value"], msg["done"] = msg["fn"].sample(), True
+
+
+def _plate_rows(plate: Any) -> int:
+    """Return how many rows a plate sees: all, or Pyro's ``subsample_size`` of them."""
+    return plate.size if plate.subsample_size is None else min(plate.size, plate.subsample_size)
 
 
 class _Discovery(Messenger):
@@ -100,8 +112,11 @@ class _Discovery(Messenger):
         if is_observation(msg):
             msg["fn"] = broadcast_to_value(msg["fn"], msg["value"])
 
+    def _pyro_post_param(self, msg: Node) -> None:
+        msg[CONSTRAINT] = constraint_of(msg)
+
     def _pyro_post_sample(self, msg: Node) -> None:
-        if not msg["is_observed"] and not is_subsample(msg) and msg["value"].is_floating_point():
+        if not (msg["is_observed"] or is_subsample(msg) or is_enumerated(msg)) and msg["value"].is_floating_point():
             msg["value"] = msg["value"].detach().requires_grad_()
 
 
@@ -113,6 +128,8 @@ def switch_validation_off(distribution: Any) -> None:
     distribution._validate_args = False
     if isinstance(distribution, Multinomial):
         distribution.log_prob = partial(_multinomial_log_prob, distribution)  # type: ignore[method-assign]
+    if isinstance(distribution, DiscreteHMM):
+        distribution.log_prob = partial(hidden_markov_log_prob, distribution)  # type: ignore[method-assign]
     for value in vars(distribution).values():
         if isinstance(value, Distribution):
             switch_validation_off(value)
@@ -143,15 +160,15 @@ def _batchable_layers() -> Iterator[None]:
 
 
 @contextmanager
-def isolated(seed: int, device: torch.device) -> Iterator[None]:
+def isolated(seed: Whole, device: torch.device) -> Iterator[None]:
     """Run model code with its own random stream and parameter store, and leave the global ones as they were."""
     devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices), pyro.get_param_store().scope(), _on(device):
+    with staying(), torch.random.fork_rng(devices), pyro.get_param_store().scope(), _on(device):
         reseed(seed, device)
         yield
 
 
-def reseed(seed: int, device: torch.device) -> None:
+def reseed(seed: Whole, device: torch.device) -> None:
     """Begin torch's global random stream for work on ``device`` anew."""
     if device.type == "cuda":
         torch.manual_seed(word_of(seed))
@@ -205,8 +222,11 @@ def discover(
             try:
                 with found:
                     nodes = _nodes(model, data)
+                if own := enumerated(model):
+                    nodes = _agreed(own, nodes, found, data)
                 mark_weights(nodes, modules)
                 check(nodes)
+                warn_of_attributes_of_rows(nodes, modules)
                 return nodes
             except Exception as error:
                 if not is_numerical(error):
@@ -219,6 +239,15 @@ def discover(
     ) from last
 
 
+def _agreed(own: Enumerated, single: dict[str, Node], found: _Discovery, data: Data) -> dict[str, Node]:
+    """Return the nodes with discrete sites summed out, of a run with the same continuous values as that with single ones."""
+    with explaining_enumeration(own, lambda: found.reached):
+        with found:
+            together = _nodes(with_values(own, single), data)
+        refuse_disagreement(own, single, together)
+        return summed_out(own, together)
+
+
 def replay(
     model: Model,
     values: Mapping[str, Tensor],
@@ -227,6 +256,7 @@ def replay(
     device: torch.device,
     *,
     draw: bool = False,
+    summed: bool = True,
 ) -> dict[str, Node]:
     """Run ``model`` with its latent ``values`` given and return the nodes of its trace.
 
@@ -240,6 +270,8 @@ def replay(
         Names of the observed sites.
     draw : bool
         Draw the observed sites from the model, also where data is given.
+    summed : bool
+        Return the nodes with discrete sites summed out, and not with all of their values.
 
     Raises
     ------
@@ -253,15 +285,31 @@ def replay(
         pyro.validation_enabled(False),
         _on(device),
         _batchable_layers(),
-        made_in_batches(model, values),
+        made_in_batches(plain(model), values),
     ):
         given = _Given(values, observed, data, draw)
         try:
-            return _nodes(given(model), data)
+            return _replayed(model, given, data, summed)
         except Exception as error:
             if not is_numerical(error):
                 raise
             raise NumericalFailure(failure_of(error, given.reached)) from error
+
+
+def _replayed(model: Model, given: _Given, data: Data, summed: bool) -> dict[str, Node]:
+    """Return the nodes of a run; discrete sites are summed out where all others are known, and drawn with what is drawn."""
+    own = enumerated(model)
+    if own is None or not given.values.keys() >= set(own.latent):
+        return _nodes(given(model), data)
+    once = _Given(given.values, given.observed, data, draw=False)
+    nodes = _nodes(once(in_parallel(own)), data)
+    if not summed:
+        return nodes
+    nodes = summed_out(own, nodes, given.observed)
+    if given.draw:
+        drawn = _nodes(given(own.model), data)
+        nodes |= {name: {**nodes[name], "value": drawn[name]["value"]} for name in given.observed}
+    return nodes
 
 
 def _nodes(model: Model, data: Data) -> dict[str, Node]:

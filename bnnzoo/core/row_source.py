@@ -2,12 +2,21 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, WeightedRandomSampler, default_collate
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    WeightedRandomSampler,
+    default_collate,
+)
 
 from bnnzoo.core.minibatch import DataError, as_tensors, has_rows, select
 from bnnzoo.core.types import Data
@@ -262,7 +271,22 @@ def _rows_of_a_pass(loader: Any) -> int:
             f"Data refused: the loader's RandomSampler has num_samples={len(sampler)} for {num_rows} rows, others in each pass. "
             f"Leave num_samples out."
         )
+    if len(set(numbers := _numbers_of_rows(sampler))) < len(numbers):
+        raise DataError(
+            f"Data refused: the loader's {type(sampler).__name__} gives some rows more than once a pass, so that they would "
+            f"count more often than others. Give it each row once."
+        )
+    if loader.drop_last and isinstance(sampler, SequentialSampler):  # which leaves the same rows out of every pass
+        return len(sampler) // loader.batch_size * int(loader.batch_size)
     return len(sampler)
+
+
+def _numbers_of_rows(sampler: Any) -> list[str]:
+    """Return the rows of a pass of a sampler that is not known to give each once."""
+    if isinstance(sampler, RandomSampler | SequentialSampler):
+        return []
+    with torch.random.fork_rng([]):
+        return [str(number) for number in islice(sampler, len(sampler))]
 
 
 def _read(value: Any, index: Tensor | slice) -> Any:
@@ -283,7 +307,7 @@ def _finite(rows: Data, dtype: torch.dtype, device: torch.device, place: str) ->
     try:
         return as_tensors(rows, dtype, device)
     except DataError as error:
-        what, _, advice = str(error).rpartition(". ")
+        what, _, advice = str(error).partition(". ")
         raise DataError(f"{what} of {place}. {advice}") from None
 
 

@@ -130,7 +130,7 @@ class SavedFit:
             self._refuse(different_data(saved, density.data))
         else:
             types = (torch.empty(0, dtype=getattr(torch, a["dtype"])) if "dtype" in a else None for a in arguments)
-            tensors = conformed(as_tensors(data, dtype, device), tuple(types))
+            tensors = conformed(as_tensors(data, dtype, device, gaps=True, owned=True), tuple(types))
             self._refuse(different_data(saved, tensors))
             density = build_density(model, *tensors, dtype=dtype, device=device)
         self._refuse(different_model(saved, density))

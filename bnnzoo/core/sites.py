@@ -1,6 +1,6 @@
 """Latent sites of a Pyro model and their places in the flat unconstrained vector."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -184,19 +184,13 @@ def refuse_unsupported(nodes: Iterable[dict[str, Any]]) -> None:
     Raises
     ------
     ModelError
-        For a name that a tree cannot hold, a learnable ``pyro.param``, random subsampling inside the model, data under a point
-        mass, a discrete latent site, one made by ``obs_mask=``, or a latent site whose support depends on another latent site.
+        For a name that a tree cannot hold, random subsampling inside the model, data under a point
+        mass, or a latent site whose support depends on another latent site.
     """
-    nodes = list(nodes)
-    names = {node["name"] for node in nodes}
     for node in nodes:
         if node["type"] == "sample" and not is_subsample(node):
             _refuse_name(node["name"], in_tree=not is_factor(node) or bool(node["cond_indep_stack"]))
-        if node["type"] == "sample" and node["name"].endswith("_unobserved"):
-            _refuse_obs_mask(node["name"].removesuffix("_unobserved"), names)
-        if node["type"] == "param":
-            _refuse_param(node["name"])
-        elif is_point_density(node):
+        if is_point_density(node):
             _refuse_point_elsewhere(node)
         elif node["type"] == "sample" and is_subsample(node):
             _refuse_subsampling(node)
@@ -233,25 +227,6 @@ def _refuse_name(name: str, *, in_tree: bool) -> None:
         )
 
 
-def _refuse_obs_mask(name: str, names: Collection[str]) -> None:
-    """Refuse what ``pyro.sample(..., obs_mask=)`` makes: a latent value also where the outcome was seen, without a density."""
-    if f"{name}_observed" in names:
-        raise ModelError(
-            f"Site {name!r} is sampled with obs_mask=, which makes outcomes latent, also those that were seen. Mask the others "
-            f"instead: with pyro.poutine.mask(mask=seen): pyro.sample({name!r}, ..., obs=y), where y holds any number that is "
-            f"not seen. The posterior is the same, and predict() gives the missing outcomes."
-        )
-
-
-def _refuse_param(name: str) -> None:
-    raise ModelError(
-        f"The model holds the learnable parameter {name!r} (pyro.param or an nn.Parameter of a PyroModule), which has no "
-        f"prior. Give it one with pyro.sample({name!r}, ...), or, where it belongs to a module m such as those of "
-        f"pyro.contrib.gp, m.{name} = pyro.nn.PyroSample(...); sample a whole network with bnnzoo.random_module(...), or fix its "
-        f"value as a buffer."
-    )
-
-
 def _refuse_subsampling(node: dict[str, Any]) -> None:
     plate = node["fn"]
     if plate.subsample_size is not None and plate.subsample_size < plate.size:
@@ -277,11 +252,6 @@ def _refuse_latent(name: str, distribution: TorchDistributionMixin) -> None:
     if isinstance(distribution, Delta):
         raise ModelError(
             f"Latent site {name!r} is a point mass (Delta), which has no density. Write pyro.deterministic({name!r}, value)."
-        )
-    if distribution.has_enumerate_support or distribution.support.is_discrete:
-        raise ModelError(
-            f"Latent site {name!r} is discrete ({type(innermost(distribution)).__name__}), and every method here needs "
-            f"continuous latent variables. Sum it out, for example with dist.MixtureSameFamily, or pass it as data."
         )
     _refuse_unknown_support(name, distribution)
     if _depends_on_latents(distribution.support):

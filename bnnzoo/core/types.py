@@ -3,7 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Data", "Model"]
+import numpy as np
+
+__all__ = ["Data", "Model", "Whole"]
 
 type Model = Callable[..., Any]
 type Data = tuple[Any, ...]
+type Whole = int | np.integer[Any]
+"""A whole number, of Python's or of numpy's types."""

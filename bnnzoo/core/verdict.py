@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.accuracy import MANY_ROWS, Accuracy, accuracy_of, off_its_optimum
+from bnnzoo.core.enumeration import enumerated
 from bnnzoo.core.fit_warnings import (
     MAX_RHAT,
     MAX_SATURATED,
@@ -126,7 +127,8 @@ def _mixing(posterior: Draws) -> Iterator[Trouble]:
         yield Trouble(
             ChainsApartWarning,
             f"The chains disagree: R-hat of {worst!r} is {told(rhat[worst], MAX_RHAT)}, and should be at most {MAX_RHAT}. "
-            f"{_what_to_run(rhat[worst], gap, posterior.info.config.get('num_warmup'), draws)}",
+            f"{_what_to_run(rhat[worst], gap, posterior.info.config.get('num_warmup'), draws)}"
+            f"{_of_labels(posterior, gap)}",
         )
     least = min(ess, key=lambda name: ess[name], default="")
     if least and ess[least] < MIN_ESS:
@@ -135,6 +137,18 @@ def _mixing(posterior: Draws) -> Iterator[Trouble]:
             f"The {chains * draws} draws of {least!r} are worth {told(ess[least], MIN_ESS, 0)} independent ones; intervals and "
             f"R-hat need {MIN_ESS}. Write a larger num_draws (now {draws} for each of {chains} chains).",
         )
+
+
+def _of_labels(posterior: Draws, gap: float) -> str:
+    """Say that values of a discrete site may have exchanged their roles, where chains are in different places."""
+    own = enumerated(posterior.density.model)
+    if own is None or gap <= MAX_GAP:
+        return ""
+    return (
+        f" The values of the discrete site {own.discrete[0]!r} may have exchanged their roles (label switching): chains then "
+        f"differ in labels only, and predictions agree. Order the components to tell them apart, as by a prior on "
+        f"constraints.ordered_vector or by init=."
+    )
 
 
 def _what_to_run(rhat: float, gap: float, num_warmup: object, num_draws: int) -> str:

@@ -40,6 +40,21 @@ class Split:
     x_calibration: Array = field(default_factory=lambda: np.empty((0, 0)))
     y_calibration: Array = field(default_factory=lambda: np.empty(0))
 
+    def __repr__(self) -> str:
+        """Count rows and inputs, and say what the targets are; no numbers are printed."""
+        parts = [f"{len(self.x_train)} + {len(self.x_test)} rows"]
+        parts += [f"{len(self.x_calibration)} for calibration"] if len(self.x_calibration) else []
+        inputs = " x ".join(str(size) for size in self.x_train.shape[1:]) or "1"
+        is_standardised = (self.y_loc, self.y_scale) != (0.0, 1.0)
+        kind = (
+            "integers"
+            if self.y_train.dtype.kind in "iub"
+            else "standardised"
+            if is_standardised
+            else "in original units"
+        )
+        return f"{type(self).__name__}({', '.join(parts)}, {inputs} inputs, targets {kind})"
+
     def standardized(self) -> "Split":
         """Standardise inputs and real targets of all parts by the means and standard deviations of the training part.
 

@@ -9,7 +9,7 @@ import xarray as xr
 from arviz_stats.base.array import array_stats
 from numpy.typing import NDArray
 
-from bnnzoo.labelled import SAMPLE_DIMS, refuse_parts_of_trees
+from bnnzoo.labelled import SAMPLE_DIMS, refuse_no_count, refuse_parts_of_trees
 
 __all__ = ["MIN_DRAWS", "PoorApproximationWarning", "log_ratios", "psis", "psis_resample"]
 
@@ -151,8 +151,7 @@ def psis_resample(tree: xr.DataTree, num_draws: int | None = None, seed: int = 0
     """
     weights = psis(tree)
     num_draws = weights["log_weights"].size if num_draws is None else num_draws
-    if num_draws < 1:
-        raise ValueError(f"num_draws={num_draws}: write a positive number.")
+    refuse_no_count("num_draws", num_draws)
     _warn_if_poor(weights)
     places = _stratified(np.exp(weights["log_weights"].to_numpy()).ravel(), num_draws, np.random.default_rng(seed))
     picked = np.divmod(places, weights.sizes["draw"])

@@ -14,6 +14,9 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
+HAS_OWNERS = hasattr(os, "getuid")
+"""Whether files belong to users, and say who may write to them; on Windows a user's folders are closed to others anyway."""
+
 __all__ = ["cache_folder", "is_private", "own_folder", "sweep", "whole_file", "whole_folder"]
 
 ABANDONED = 86_400.0
@@ -114,7 +117,7 @@ def cache_folder(name: str) -> Path:
     ends.
     """
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute()
-    for folder in (base / "bnnzoo", Path(tempfile.gettempdir()) / f"bnnzoo-{os.getuid()}"):
+    for folder in (base / "bnnzoo", Path(tempfile.gettempdir()) / f"bnnzoo-{_user()}"):
         with suppress(OSError):
             return own_folder(folder, name)
     return own_folder(_of_this_process(os.getpid()), name)
@@ -139,7 +142,7 @@ def own_folder(base: Path, name: str) -> Path:
     folder = base / name
     folder.mkdir(exist_ok=True, mode=0o700)
     for each in (base, folder):
-        if not stat.S_ISDIR(each.lstat().st_mode) or each.lstat().st_uid != os.getuid():
+        if not stat.S_ISDIR(each.lstat().st_mode) or each.lstat().st_uid != _user():
             raise PermissionError(f"{each} is not this user's own folder")
     if not is_private(folder) or not os.access(folder, os.W_OK):
         raise PermissionError(f"{folder} can be written to by others, or cannot be written to")
@@ -153,4 +156,10 @@ def is_private(path: Path) -> bool:
     except OSError:
         return False
     kind = stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
-    return kind and found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    closed = not HAS_OWNERS or not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return kind and found.st_uid == _user() and closed
+
+
+def _user() -> int:
+    """Return this user's number, which all files have where they belong to nobody."""
+    return os.getuid() if HAS_OWNERS else 0

@@ -106,7 +106,9 @@ class NativeCopies(Fleet):
         compiles: bool = True,
         log: EngineLog | None = None,
     ) -> None:
-        example = Copy(of_copy(moving, 0), of_copy(resting, 0), torch.tensor(STEPS_TRIED), torch.tensor(0), _buffers(row))
+        example = Copy(
+            of_copy(moving, 0), of_copy(resting, 0), torch.tensor(STEPS_TRIED), torch.tensor(0), _buffers(row)
+        )
         self._moving, self._resting = TreeRegisters(example.moving), TreeRegisters(example.resting)
         super().__init__(program, gradient, len(pytree.tree_leaves(resting)[0]), log or EngineLog())
         self.num_threads = min(num_threads or num_cores(), self.num_copies)
@@ -232,9 +234,12 @@ class Batch(Fleet):
         self.write(moving, resting)
         state = self._moved, self._rested
         step, fallback = (
-            batched_step(program, function, self._moving, self._resting) for function in (gradient.batched, gradient.looped)
+            batched_step(program, function, self._moving, self._resting)
+            for function in (gradient.batched, gradient.looped)
         )
-        self._step = LoopStep(step, *state, *gradient.data, fallback=fallback, at_least=num_steps, traces=traces, log=self.log)
+        self._step = LoopStep(
+            step, *state, *gradient.data, fallback=fallback, at_least=num_steps, traces=traces, log=self.log
+        )
         self._tensors = tensors_of(gradient.data)
         stages, following = (program.begin, *program.stages), (None, *program.stages[1:], None)
         self._begin, *self._stages = [

@@ -29,7 +29,7 @@ from bnnzoo.engine.simplify import (
 from bnnzoo.engine.torch_private import OpOverload, fake_tensors, make_fx, schema, tracing, written_when_called
 from bnnzoo.engine.tracer import operations_of
 
-__all__ = ["estimated_seconds", "fold_constants", "lift_constants", "trace", "trace_loops"]
+__all__ = ["estimated_seconds", "fold_constants", "lift_constants", "literal", "trace", "trace_loops"]
 
 SECONDS_PER_NODE = 1.2e-5
 SECONDS_PER_ELEMENT = 0.5e-9
@@ -61,6 +61,17 @@ def trace(
     return graph, seconds
 
 
+def literal(flat: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor]) -> GraphModule:
+    """Return a function of flat tensors as the graph of its operations as they are: it gives the same numbers, bit by bit."""
+    with _no_collector(), written_when_called():
+        graph = _pure(flat, inputs, {})
+        drop_unused(graph)
+        graph.recompile()
+        for node in graph.graph.nodes:
+            node.meta.clear()
+    return graph
+
+
 def _pure(
     flat: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor], decompositions: Mapping[Any, Callable[..., Any]]
 ) -> GraphModule:
@@ -74,6 +85,7 @@ def _without_waste(graph: GraphModule, on_cpu: bool) -> None:
     with_explicit_dtypes(graph)
     drop_dead(graph)
     fold_constants(graph)
+    number_rows(graph)
     simplify(graph)
     if on_cpu:
         turn_products(graph)
@@ -112,6 +124,34 @@ def fold_constants(graph: GraphModule) -> None:
         if not node.users:
             graph.graph.erase_node(node)
     drop_dead(graph)
+
+
+def number_rows(graph: GraphModule) -> None:
+    """Write the numbers of rows, in place, where a constant condition says which: how many there are is then known."""
+    for node in graph.graph.nodes:
+        if node.target in (torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default):
+            chosen = [_numbers_of(graph, each) for each in node.args[1]]
+            if any(found is not None for found in chosen):
+                pairs = zip(node.args[1], chosen, strict=True)
+                node.args = (node.args[0], [e for each, found in pairs for e in (found or [each])], *node.args[2:])
+
+
+def _numbers_of(graph: GraphModule, condition: Any) -> list[Node] | None:
+    """Return the numbers, one tensor a dimension, of where a constant condition holds, None if it is nothing of the kind."""
+    value = (
+        getattr(graph, str(condition.target)) if isinstance(condition, Node) and condition.op == "get_attr" else None
+    )
+    if not isinstance(value, Tensor) or value.dtype != torch.bool:
+        return None
+    numbers = value.nonzero(as_tuple=True)
+    found = []
+    for dim, number in enumerate(numbers):
+        name = f"{condition.name}_rows{dim}"
+        graph.register_buffer(name, number)
+        with graph.graph.inserting_after(condition):
+            found.append(graph.graph.get_attr(name))
+        found[-1].meta["val"] = number
+    return found
 
 
 def _is_constant(node: Node, values: dict[Node, Any]) -> bool:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.fx import GraphModule
 
 from bnnzoo.engine import pytree
+from bnnzoo.engine.called import as_called
 from bnnzoo.engine.compiling import compile_graph
 from bnnzoo.engine.failures import is_numerical, rescued
 from bnnzoo.engine.graphs import trace
@@ -282,7 +283,7 @@ def _lower(
         flat(*inputs)
         return Specialized("eager", flat, spec_of[0])
     log.chose("graph")
-    return Specialized("traced", graph, spec_of[0], COMPILE_SECONDS / seconds, graph)
+    return Specialized("traced", as_called(graph), spec_of[0], COMPILE_SECONDS / seconds, graph)
 
 
 def clones(args: Any) -> list[Tensor]:

@@ -1,13 +1,13 @@
 """How a function or a loop ran: in native code, as a graph or as Python, why, and how long tracing and compiling took."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Literal
 
-__all__ = ["Engine", "EngineLog", "EngineReport", "first_line"]
+__all__ = ["Engine", "EngineLog", "EngineReport", "first_line", "joined_reports"]
 
 type Engine = Literal["python", "graph", "cuda graph", "compiled graph", "native"]
 type Phase = Literal["tracing", "compiling", "running"]
@@ -110,6 +110,15 @@ class EngineLog:
         """Return what was noted so far."""
         with self._lock:
             return EngineReport(self._engine, tuple(self._reasons), **self._seconds)
+
+
+def joined_reports(reports: Sequence[EngineReport]) -> EngineReport:
+    """Return the report of a run from those of its parts: the engine of the first, all reasons, and the sums of the seconds."""
+    log = EngineLog()
+    for report in reports:
+        log.include(report)
+    log.chose(reports[0].engine)
+    return log.report()
 
 
 def first_line(error: BaseException) -> str:

@@ -11,9 +11,11 @@ from typing import Any
 import torch
 
 from bnnzoo.core.arguments import argument_names, positional, refuse_names_of_settings
+from bnnzoo.core.changes import remember_model
 from bnnzoo.core.consistency import Evaluated, is_small, refuse_inconsistent
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.labels import columns_of, refuse_unaligned_rows
+from bnnzoo.core.learnable import refuse_learnable
 from bnnzoo.core.method import FitContext, Method, Need
 from bnnzoo.core.minibatch import usable_device
 from bnnzoo.core.posterior import Posterior
@@ -22,13 +24,13 @@ from bnnzoo.core.scales import warn_of_scales
 from bnnzoo.core.settings import Seed, check_argument, check_settings
 from bnnzoo.core.sites import ModelError
 from bnnzoo.core.sizes import refuse_beyond_memory
-from bnnzoo.core.surroundings import one_at_a_time
-from bnnzoo.core.types import Model
+from bnnzoo.core.turns import one_at_a_time
+from bnnzoo.core.types import Model, Whole
 from bnnzoo.core.verdict import troubles
 from bnnzoo.engine.choose import asked_for
 from bnnzoo.inference.config import run_method
 from bnnzoo.inference.optimise.streaming import read_for, refuse_checkpoint_of_loader
-from bnnzoo.inference.progress import progress_for
+from bnnzoo.inference.progress import Considerate, progress_for
 
 __all__ = ["fit", "refuse_no_method", "refuse_unmet_needs"]
 
@@ -41,7 +43,7 @@ def fit(
     model: Model,
     method: Method,
     *data: Any,
-    seed: int = 0,
+    seed: Whole = 0,
     executor: Executor | None = None,
     checkpoint: str | Path | None = None,
     progress: bool = True,
@@ -55,7 +57,7 @@ def fit(
     Parameters
     ----------
     model : callable
-        Any Pyro model with continuous latent variables, called as ``model(*data)``.
+        Any Pyro model, called as ``model(*data)``. Discrete latent variables of finitely many values are summed out.
     method : Method
         What to run, with all its settings: ``NUTS()``, ``MeanFieldVI()``, ``Laplace()``, ...
     *data
@@ -141,18 +143,21 @@ def fit(
     method, density, first = read_for(method, model, data, dtype, target)
     refuse_checkpoint_of_loader(density, checkpoint)
     refuse_unmet_needs(method, density)
+    refuse_learnable(density.model, method)
     _refuse_beyond_memory(method, density)
     _warn_unused_executor(method, executor)
     columns = columns_of(data, names)
     if density.networks:  # other posteriors are searched in units of their own
         warn_of_scales(density.data, argument_names(model, len(density.data)), columns)
     bar = progress_for(progress)
+    bar = Considerate(bar) if executor is None else bar  # workers run models, beside which no other thread may
     store = None if checkpoint is None else Path(checkpoint)
     context = FitContext(seed, bar, executor, store, asked_for(engine), columns, _look(method, density, first, seed))
     try:
         posterior = run_method(method, density, context)
     finally:
         bar.stop()
+    remember_model(posterior.density)
     for trouble in troubles(posterior):
         warnings.warn(trouble.message, trouble.kind, stacklevel=2)
     return posterior

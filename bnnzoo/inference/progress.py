@@ -5,8 +5,9 @@ from typing import Any
 
 from bnnzoo.core.method import Progress as ProgressProtocol
 from bnnzoo.core.method import Silent
+from bnnzoo.core.turns import let_others
 
-__all__ = ["Bar", "progress_for"]
+__all__ = ["Bar", "Considerate", "progress_for"]
 
 
 class Bar:
@@ -52,6 +53,25 @@ class Bar:
         """Remove the bar."""
         self._progress.stop()
         self._task = None
+
+
+class Considerate:
+    """Progress of a fit in this process, at every step of which other threads may take their turn.
+
+    Parameters
+    ----------
+    shown : Progress
+        What it is shown by.
+    """
+
+    def __init__(self, shown: ProgressProtocol) -> None:
+        self._shown = shown
+        self.start, self.stop = shown.start, shown.stop
+
+    def update(self, step: int, **fields: float) -> None:
+        """Show that ``step`` steps are done, and the latest numbers."""
+        self._shown.update(step, **fields)
+        let_others()
 
 
 def progress_for(show: bool) -> ProgressProtocol:

@@ -9,6 +9,7 @@ from bnnzoo.labelled.blocks import average_probs, draw_means, draw_variance, sum
 from bnnzoo.labelled.confidence import margin, max_probability
 from bnnzoo.labelled.entropy import SMALLEST_PROB, entropies, plogp, shannon_entropy, sum_plogp
 from bnnzoo.labelled.kinds import (
+    refuse_no_count,
     refuse_no_tree,
     refuse_no_trees,
     refuse_other_kind,
@@ -51,6 +52,7 @@ __all__ = [
     "observations",
     "plogp",
     "refuse_bad_probs",
+    "refuse_no_count",
     "refuse_no_tree",
     "refuse_no_trees",
     "refuse_other_kind",

@@ -1,11 +1,19 @@
 """Arguments of the wrong kind, refused in one sentence that says what to pass."""
 
 from collections.abc import Mapping
+from numbers import Integral
 from types import UnionType
 
 import xarray as xr
 
-__all__ = ["refuse_no_tree", "refuse_no_trees", "refuse_other_kind", "refuse_other_kinds", "refuse_parts_of_trees"]
+__all__ = [
+    "refuse_no_count",
+    "refuse_no_tree",
+    "refuse_no_trees",
+    "refuse_other_kind",
+    "refuse_other_kinds",
+    "refuse_parts_of_trees",
+]
 
 
 def refuse_other_kind(value: object, kind: type | UnionType, argument: str, instead: str) -> None:
@@ -101,3 +109,18 @@ def refuse_no_trees(argument: str, trees: object) -> None:
         if not isinstance(tree, xr.DataTree):
             made = "bnnzoo.predict(posterior, x)" if hasattr(tree, "draws") else "what bnnzoo.predict returns"
             raise TypeError(f"{argument} holds no tree under {name!r}, but a {type(tree).__name__}: pass {made}.")
+
+
+def refuse_no_count(name: str, value: object) -> None:
+    """Refuse an argument ``name`` that is no whole number of at least one.
+
+    Examples
+    --------
+    >>> refuse_no_count("num_bins", 2.5)
+    Traceback (most recent call last):
+    TypeError: num_bins=2.5: write a whole number.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"{name}={value!r}: write a whole number.")
+    if value < 1:
+        raise ValueError(f"{name}={value}: write a positive number.")

@@ -2,6 +2,7 @@
 
 from bnnzoo.models import likelihoods, priors
 from bnnzoo.models.evidential import dirichlet_evidence, normal_inverse_gamma_evidence
+from bnnzoo.models.flat_priors import flat_priors
 from bnnzoo.models.gaussian_process import gaussian_process
 from bnnzoo.models.lora import adapter_state, lora
 from bnnzoo.models.networks import convnet, mlp
@@ -15,6 +16,7 @@ __all__ = [
     "adapter_state",
     "convnet",
     "dirichlet_evidence",
+    "flat_priors",
     "gaussian_process",
     "inducing_points",
     "likelihoods",

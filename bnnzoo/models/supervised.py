@@ -3,32 +3,37 @@
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor, nn
 
+from bnnzoo.core.described import Described
 from bnnzoo.models.arguments import refuse_uncalled
 from bnnzoo.models.likelihoods import Likelihood
 from bnnzoo.models.likelihoods.weighting import weighted_rows
 from bnnzoo.models.priors import Prior
 from bnnzoo.models.random_module import random_module
+from bnnzoo.models.written import shown
 
 __all__ = ["Supervised", "supervised"]
 
 
-@dataclass(frozen=True, eq=False)
-class Supervised:
+@dataclass(frozen=True, eq=False, repr=False)
+class Supervised(Described):
     """The Pyro model ``model(x, y=None, offset=None, row_weights=None, censored=None)``; made by `supervised`."""
 
     net: nn.Module
     prior: Prior
     likelihood: Likelihood
 
-    observes: ClassVar[str] = "y"
-    """Name of the site without whose observation a fit is a mistake."""
+    observes = "y"
+    needed_at_new_rows = ("offset",)
 
-    needed_at_new_rows: ClassVar[tuple[str, ...]] = ("offset",)
-    """Arguments without which new rows cannot be predicted, if the fit had them."""
+    def __repr__(self) -> str:
+        """Show the prior and the likelihood as they were written, and the size of the network."""
+        size = sum(parameter.numel() for parameter in self.net.parameters())
+        net = f"{type(self.net).__name__} of {size} parameters"
+        return f"supervised({net}, {shown(self.prior)}, {shown(self.likelihood)})"
 
     def __call__(
         self,

@@ -1,6 +1,10 @@
 """Plots of measures on ArviZ's PlotCollection, with matplotlib, bokeh or plotly."""
 
+from difflib import get_close_matches
+from typing import Any
+
 from bnnzoo.plots.coverage import plot_coverage
+from bnnzoo.plots.effects import plot_comparisons, plot_predictions, plot_slopes
 from bnnzoo.plots.embedding import plot_embedding
 from bnnzoo.plots.forest import plot_comparison_forest
 from bnnzoo.plots.function import plot_function
@@ -23,6 +27,7 @@ __all__ = [
     "line_inputs",
     "plot_acquisition",
     "plot_comparison_forest",
+    "plot_comparisons",
     "plot_coverage",
     "plot_embedding",
     "plot_function",
@@ -30,12 +35,20 @@ __all__ = [
     "plot_members",
     "plot_optimisation",
     "plot_posterior_comparison",
+    "plot_predictions",
     "plot_reliability",
     "plot_rhat",
     "plot_risk_coverage",
     "plot_simplex",
+    "plot_slopes",
     "plot_uncertainty_histogram",
     "plot_uncertainty_map",
     "plot_weights",
     "plot_windows",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    close = [] if name.startswith("_") else get_close_matches(name, __all__, 3, 0.55)
+    hint = f"; did you mean {' or '.join(close)}?" if close else f"; it has {', '.join(__all__)}."
+    raise AttributeError(f"module 'bnnzoo.plots' has no attribute {name!r}{hint}", name=name)

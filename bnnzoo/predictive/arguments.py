@@ -7,8 +7,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from bnnzoo.core.arguments import argument_names, positional
+from bnnzoo.core.arguments import argument_names, refuse_names_of_settings
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.described import described
 from bnnzoo.core.labels import in_fitted_order, refuse_unaligned_rows
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.replay import isolated
@@ -24,6 +25,7 @@ __all__ = [
     "refuse_no_posterior",
     "refuse_not_positive",
     "refuse_other_data",
+    "refuse_settings",
     "refuse_words",
 ]
 
@@ -55,10 +57,17 @@ def refuse_not_positive(name: str, value: object) -> None:
         raise ValueError(f"{name}={value}; write a positive number.")
 
 
-def in_order(posterior: Posterior, data: Data, named: dict[str, Any]) -> Data:
-    """Return arguments in the order of the model's, with the columns of data frames in the order of the fit."""
+def refuse_settings(
+    posterior: Posterior, data: Data, named: Mapping[str, Any], function: str, **settings: object
+) -> None:
+    """Refuse a call in which a setting of the function may be meant for an argument of the model."""
+    changed = {name: not (value is None or isinstance(value, str)) for name, value in settings.items()}
+    refuse_names_of_settings(function, posterior.density.model, data, named, changed)
+
+
+def in_order(posterior: Posterior, data: Data) -> Data:
+    """Return arguments by position with the columns of data frames in the order of the fit."""
     model = posterior.density.model
-    data = positional(model, data, named)
     names = argument_names(model, len(data))
     refuse_unaligned_rows(data, names)
     _refuse_left_out(posterior.density, data)
@@ -67,7 +76,7 @@ def in_order(posterior: Posterior, data: Data, named: dict[str, Any]) -> Data:
 
 def _refuse_left_out(density: LogDensity, given: Data) -> None:
     """Refuse rows without an argument that the fit had, and without which the model means something else."""
-    needed = getattr(density.model, "needed_at_new_rows", ())
+    needed = described(density.model).needed_at_new_rows
     for place, name in enumerate(argument_names(density.model, len(density.data))):
         is_there = place < len(given) and given[place] is not None
         if name in needed and density.data[place] is not None and not is_there:
@@ -105,7 +114,7 @@ def refuse_other_data(density: LogDensity, given: Data) -> None:
     """Refuse rows that the model was not fitted to: leave-one-out cross-validation of a test set means nothing."""
     names = argument_names(density.model, len(given))
     for name, new, fitted in _tensors_in_both(names, given, density.data):
-        if new.shape == fitted.shape and torch.equal(new, fitted):
+        if new.shape == fitted.shape and not bool(_differ(new, fitted).any()):
             continue
         raise ValueError(
             f"posterior_predictive is about the data of the fit, but argument {name!r} differs from what the fit got "
@@ -133,5 +142,10 @@ def _tensors_in_both(
 def _difference(new: Tensor, fitted: Tensor) -> str:
     if new.shape != fitted.shape:
         return f"shape {tuple(new.shape)}, and {tuple(fitted.shape)} at the fit"
-    rows = (new != fitted).reshape(len(new), -1).any(1) if new.ndim else (new != fitted)[None]
+    rows = _differ(new, fitted).reshape(len(new), -1).any(1) if new.ndim else _differ(new, fitted)[None]
     return f"in {int(rows.sum())} of {len(rows)} rows, first in row {int(rows.int().argmax())}"
+
+
+def _differ(new: Tensor, fitted: Tensor) -> Tensor:
+    """Return where values differ; those that are missing in both do not."""
+    return (new != fitted) & ~((new != new) & (fitted != fitted))

@@ -16,7 +16,7 @@ from bnnzoo.engine import pytree
 from bnnzoo.engine.agreement import alike
 from bnnzoo.engine.compiling import for_compiling, torchs_random_numbers
 from bnnzoo.engine.failures import rescued
-from bnnzoo.engine.graphs import estimated_seconds, lift_constants, trace
+from bnnzoo.engine.graphs import estimated_seconds, lift_constants, literal, trace
 from bnnzoo.engine.lowered import Lowered, clones, flattened, tensors_of
 from bnnzoo.engine.random_graphs import draws_from_generator, split_at_random
 from bnnzoo.engine.runs import FOR_NATIVE, NativeRuns
@@ -59,7 +59,7 @@ def block_graph(function: Function, args: tuple[Any, ...], num_blocks: int) -> B
     args : tuple
         Arguments of a block, ``theta[S, P]`` first.
     num_blocks : int
-        How often it will run: decides whether compiling pays.
+        How often it will run: decides whether compiling pays; 0 where the function's operations are wanted as they are.
     """
 
     def single(*args: Any) -> dict[Any, Tensor]:
@@ -78,6 +78,8 @@ def block_graph(function: Function, args: tuple[Any, ...], num_blocks: int) -> B
     except (RuntimeError, UserWarning, NumericalFailure):
         return None
     with isolated(0, device), torch.no_grad():
+        if not num_blocks:
+            return _literal(batched, args)
         if device.type == "cpu" and num_blocks * seen.seconds() > NATIVE_FROM:
             native = _native(single, args)
             if native is not None and _agrees(native, args, expected):
@@ -104,6 +106,22 @@ class _Operations(DispatchMode):
     def seconds(self) -> float:
         """Return roughly how long they take."""
         return estimated_seconds(self._number, self._elements)
+
+
+def _literal(batched: Callable[..., dict[Any, Tensor]], args: tuple[Any, ...]) -> BlockGraph | None:
+    """Return the function of a block as torch's operations, none of them changed."""
+    flat, spec_of = flattened(batched, args)
+    try:
+        graph = literal(flat, clones(args))
+    except (RuntimeError, UserWarning, NumericalFailure):
+        return None
+    if args[0].device.type != "cpu" or not draws_from_generator(graph):
+        return None
+    run = rescued(graph, graph)
+    return BlockGraph(
+        lambda generator, places, *args: pytree.tree_unflatten(list(run(generator, *tensors_of(args))), spec_of[0]),
+        True,
+    )
 
 
 def _traced(

@@ -13,6 +13,7 @@ from torch.func import vmap
 from bnnzoo.core.minibatch import select
 from bnnzoo.core.numerics import NumericalFailure
 from bnnzoo.core.replay import isolated
+from bnnzoo.core.turns import aside
 from bnnzoo.core.types import Data
 from bnnzoo.engine.cores import in_threads
 from bnnzoo.engine.failures import FailuresAsNaN, is_numerical
@@ -140,8 +141,9 @@ def evaluate(function: Function, theta: Tensor, data: Data, num_rows: int, block
         for tile in tiles:
             evaluate_tile(tile)
     else:
-        in_threads(evaluate_tile, tiles[:1])  # allocates the result
-        in_threads(evaluate_tile, tiles[1:])
+        with aside():
+            in_threads(evaluate_tile, tiles[:1])  # allocates the result
+            in_threads(evaluate_tile, tiles[1:])
     return out.arrays
 
 

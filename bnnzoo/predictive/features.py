@@ -13,7 +13,8 @@ from bnnzoo.core.network import Network
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.replay import call_network
 from bnnzoo.core.selection import last_layer
-from bnnzoo.core.surroundings import one_at_a_time
+from bnnzoo.core.turns import one_at_a_time
+from bnnzoo.core.types import Whole
 
 __all__ = ["features"]
 
@@ -27,7 +28,7 @@ def features(
     network: str | None = None,
     num_draws: int | None = None,
     at_mean: bool = False,
-    seed: int | None = None,
+    seed: Whole | None = None,
     chunk_size: int = 1024,
 ) -> xr.DataArray:
     """Return the features that a network of a model computes from its inputs.

@@ -12,7 +12,7 @@ from bnnzoo.core.replay import Node
 from bnnzoo.core.terms import moments_of, pointwise_of
 from bnnzoo.core.types import Data
 
-__all__ = ["can_split_rows", "probe", "row_values", "values_of"]
+__all__ = ["are_close", "can_split_rows", "probe", "row_values", "values_of"]
 
 type Values = Mapping[str, Tensor]
 
@@ -88,15 +88,15 @@ def _agree(
         part = function(theta, *select(data, rows.to(theta.device), num_rows))
     except Exception:  # the model's own code may raise anything on fewer rows: then they cannot be split
         return False
-    return all(_is_close(part[name], whole[name], rows) for name in whole)
+    return all(are_close(part[name], whole[name][rows.to(whole[name].device)]) for name in whole)
 
 
-def _is_close(part: Tensor, whole: Tensor, rows: Tensor) -> bool:
-    if part.shape[:1] != rows.shape:
+def are_close(found: Tensor, expected: Tensor) -> bool:
+    """Tell whether values are the same but for rounding."""
+    if found.shape != expected.shape:
         return False
-    expected = whole[rows.to(whole.device)]
     if not expected.is_floating_point():
-        return bool(torch.equal(part, expected))
+        return bool(torch.equal(found, expected))
     tolerance = ROUNDING.get(expected.dtype, 1e-9)
     typical = expected.abs().nanmedian().nan_to_num(0.0, 0.0) if expected.numel() else 0.0
-    return torch.allclose(part, expected, rtol=tolerance, atol=tolerance * float(typical), equal_nan=True)
+    return torch.allclose(found, expected, rtol=tolerance, atol=tolerance * float(typical), equal_nan=True)

@@ -13,6 +13,8 @@ NEW_DATA_NAMES: Mapping[str, str] = {
     "observed_data": "predictions_observed_data",
     "constant_data": "predictions_constant_data",
     "deterministic": "predictions_deterministic",
+    "discrete": "predictions_discrete",
+    "discrete_probs": "predictions_discrete_probs",
 }
 """Names of groups for new data, by those for training data."""
 

@@ -10,6 +10,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.described import described
 from bnnzoo.core.types import Data
 
 __all__ = ["ROWS", "Coords", "Dims", "Labels", "Plates", "own_dims", "row_labels"]
@@ -36,19 +37,25 @@ class Labels:
         Plate of each axis of a site, None where there is none.
     row_plates : tuple of str
         Plates that become ``obs_id``.
+    model_dims, model_coords : mapping
+        What the model itself says of its sites, as those of formulas do; the user's own come first.
     """
 
     dims: Dims = field(default_factory=dict)
     coords: Coords = field(default_factory=dict)
     plates: Plates = field(default_factory=dict)
     row_plates: tuple[str, ...] = ()
+    model_dims: Dims = field(default_factory=dict)
+    model_coords: Coords = field(default_factory=dict)
 
     @classmethod
     def of(cls, density: LogDensity, dims: Dims | None = None, coords: Coords | None = None) -> "Labels":
         """Return the names for the sites of a model; refuse those that bnnzoo's measures need as they are."""
         for name, names in (dims or {}).items():
             _refuse_dims(density, name, names)
-        return cls(dims or {}, coords or {}, {site.name: site.plates for site in density.sites}, density.row_plates)
+        plates = {site.name: site.plates for site in density.sites}
+        own = described(density.model)
+        return cls(dims or {}, coords or {}, plates, density.row_plates, own.dims, own.coords)
 
     def of_sites(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, tuple[str, ...]]:
         """Return the dims of sites ``[C, S, ...]`` after chain and draw.
@@ -61,6 +68,9 @@ class Labels:
             if name in self.dims:
                 _refuse_other_length(name, self.dims[name], values.shape[2:])
                 found[name] = tuple(self.dims[name])
+                continue
+            if len(self.model_dims.get(name, ())) == len(defaults) > 0:
+                found[name] = tuple(self.model_dims[name])
                 continue
             plates = self.plates.get(name, ())
             usable = self._usable(plates if len(plates) == len(defaults) else (None,) * len(defaults), {*arrays})
@@ -108,7 +118,8 @@ class Labels:
         return {name: self._on(group) for name, group in groups.items()}
 
     def _on(self, group: xr.Dataset) -> xr.Dataset:
-        fitting = {dim: labels for dim, labels in self.coords.items() if group.sizes.get(dim) == len(labels)}
+        known = {**self.model_coords, **self.coords}
+        fitting = {dim: labels for dim, labels in known.items() if group.sizes.get(dim) == len(labels)}
         return group.assign_coords({dim: _array(labels) for dim, labels in fitting.items()})
 
 

@@ -1,6 +1,6 @@
 """The draws of a posterior as labelled arrays: latent sites, weights and statistics of the draws."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -8,16 +8,19 @@ import torch
 import xarray as xr
 from torch import Tensor
 
+from bnnzoo.core.changes import warn_of_changed_model
 from bnnzoo.core.conditioned import PredictsGivenData
-from bnnzoo.core.posterior import Draws, Posterior
+from bnnzoo.core.described import described
+from bnnzoo.core.posterior import MANY_NUMBERS, Draws, Posterior
 from bnnzoo.core.prior_terms import log_jacobian, prior_terms
 from bnnzoo.core.replay import Node
 from bnnzoo.core.settings import Seed, check_argument
 from bnnzoo.core.sites import DIMENSIONS, is_deterministic, plates_of
 from bnnzoo.core.sizes import refuse_beyond_memory
-from bnnzoo.core.surroundings import refuse_autocast
-from bnnzoo.core.types import Data
+from bnnzoo.core.surroundings import refuse_handlers
+from bnnzoo.core.types import Data, Whole
 from bnnzoo.predictive import datatree
+from bnnzoo.predictive.discrete import discrete_groups
 from bnnzoo.predictive.evaluate import Arrays, Function, evaluate, plan
 from bnnzoo.predictive.labels import Labels, Plates
 
@@ -34,7 +37,7 @@ NUM_FUNCTIONS = 1000
 class HasMembers(Protocol):
     """A posterior made of several: a mixture, or an ensemble with weights."""
 
-    def members(self, num_draws: int | None = None, seed: int | None = None) -> Tensor: ...
+    def members(self, num_draws: int | None = None, seed: Whole | None = None) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -66,13 +69,14 @@ class Drawn:
         return {name: array.reshape(chains, draws, *array.shape[1:]) for name, array in values.items()}
 
 
-def draw(posterior: Posterior, num_draws: int | None, seed: int | None) -> Drawn:
+def draw(posterior: Posterior, num_draws: int | None, seed: Whole | None) -> Drawn:
     """Draw from a posterior, with the seed of its fit by default."""
-    refuse_autocast()
+    refuse_handlers()
     if seed is not None:
         check_argument("predict", "seed", seed, Seed)
-    seed = posterior.info.seed if seed is None else seed
+    seed = posterior.info.seed if seed is None else int(seed)  # numpy's integers, too
     density = posterior.density
+    warn_of_changed_model(density)
     if num_draws is not None:
         refuse_beyond_memory(
             float(num_draws) * density.num_params * density.dtype.itemsize,
@@ -94,7 +98,9 @@ def _with_functions(posterior: Posterior, num_draws: int | None) -> Posterior:
 
 
 def latent_groups(draws: Drawn, weights: bool | Literal["auto"], labels: Labels) -> dict[str, xr.Dataset]:
-    """Return the groups ``posterior``, ``weights``, ``log_prior``, ``sample_stats`` and ``fit_stats``.
+    """Return the groups ``posterior``, ``weights``, ``auxiliary``, ``log_prior``, ``sample_stats`` and ``fit_stats``.
+
+    ``auxiliary`` holds latent sites from which a model only computes others, if it names such sites as ``hidden``.
 
     Parameters
     ----------
@@ -109,13 +115,19 @@ def latent_groups(draws: Drawn, weights: bool | Literal["auto"], labels: Labels)
     is_weight = {site.name: site.is_weight for site in density.sites}
     known, plates = _known_deterministics(draws)
     labels = replace(labels, plates={**labels.plates, **plates})
-    latent = {name: array for name, array in values.items() if not is_weight[name]} | known
+    auxiliary = described(density.model).auxiliary
+    hidden = {name: array for name, array in values.items() if name in auxiliary}
+    latent = {name: array for name, array in values.items() if not (is_weight[name] or name in hidden)} | known
+    discrete = discrete_groups(density, draws.theta, density.data, draws.seed, labels) if density.has_data else {}
     kept = {name: array for name, array in values.items() if is_weight[name]}
     too_many = sum(array.size for array in kept.values()) > MAX_LATENT_NUMBERS
     stats = _sample_stats(draws)
+    of_sites = datatree.by_draw(latent or _weight_norms(draws), labels)
     return {
-        "posterior": datatree.by_draw(latent or _weight_norms(draws), labels),
+        "posterior": of_sites.merge(discrete.pop("discrete")) if discrete else of_sites,
+        **discrete,
         "weights": datatree.by_draw({} if weights is False or (weights == "auto" and too_many) else kept, labels),
+        "auxiliary": datatree.by_draw(hidden, labels),
         "log_prior": datatree.by_draw(_log_priors(draws)),
         "sample_stats": datatree.by_draw(stats | (_log_jacobians(draws) if "log_q" in stats else {})),
         "fit_stats": datatree.fit_stats(numpy_arrays(draws.posterior.info.fit_stats), len(draws.theta)),
@@ -129,12 +141,23 @@ def _weight_norms(draws: Drawn) -> Arrays:
     relative efficiency, from the group ``posterior`` and fails where that is empty.
     """
     density = draws.posterior.density
-    values = density.constrain(draws.theta)
-    norms = {
-        network.name: [values[site].flatten(2).square().sum(-1) for site in network.sites.values()]
-        for network in density.networks
-    }
-    return numpy_arrays({f"{name}.norm": torch.stack(squares).sum(0).sqrt() for name, squares in norms.items()})
+
+    def norms(theta: Tensor) -> Tensor:
+        values = density.constrain(theta)
+        squares = [
+            torch.stack([values[site].flatten(2).square().sum(-1) for site in network.sites.values()]).sum(0)
+            for network in density.networks
+        ]
+        return torch.stack(squares, -1).sqrt()
+
+    found = _in_parts(norms, draws.theta).unbind(-1)
+    return numpy_arrays({f"{network.name}.norm": each for network, each in zip(density.networks, found, strict=True)})
+
+
+def _in_parts(function: Callable[[Tensor], Tensor], theta: Tensor) -> Tensor:
+    """Return a function of draws ``theta[C, S, P]`` with values ``[C, S, ...]``, evaluated at some of many draws at a time."""
+    num_draws = max(1, MANY_NUMBERS // (len(theta) * max(1, theta.shape[-1])))
+    return torch.cat([function(part) for part in theta.split(num_draws, 1)], 1)
 
 
 def _known_deterministics(draws: Drawn) -> tuple[Arrays, Plates]:
@@ -200,8 +223,14 @@ def _sample_stats(draws: Drawn) -> Arrays:
     ):  # chains may be the members, or one all
         known["member"] = draws.members
     with torch.no_grad():
-        log_q = posterior.log_prob(draws.theta)
+        log_q = _log_q(posterior, draws.theta)
     return numpy_arrays(known if log_q is None else known | {"log_q": log_q})
+
+
+def _log_q(posterior: Posterior, theta: Tensor) -> Tensor | None:
+    if posterior.log_prob(theta[:1, :1]) is None:
+        return None
+    return _in_parts(lambda part: posterior.log_prob(part), theta)  # type: ignore[arg-type,return-value]  # it is none of None
 
 
 def _like_draws(posterior: Posterior, statistic: Tensor, draws: Drawn) -> Tensor | None:

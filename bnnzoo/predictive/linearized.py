@@ -11,7 +11,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.outputs import linearized
 from bnnzoo.core.posterior import Gaussian, Mixture, Posterior
 from bnnzoo.core.readout import UnreadableLikelihood, read
-from bnnzoo.core.surroundings import one_at_a_time
+from bnnzoo.core.turns import one_at_a_time
 from bnnzoo.predictive.rows import new_data
 
 __all__ = ["function_moments", "row_densities", "row_density", "rows_density"]

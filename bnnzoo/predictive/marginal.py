@@ -18,7 +18,7 @@ from bnnzoo.core.posterior import Gaussian, Posterior
 from bnnzoo.core.readout import UnreadableLikelihood, read
 from bnnzoo.core.restricted import restricted
 from bnnzoo.core.sites import innermost
-from bnnzoo.core.surroundings import one_at_a_time
+from bnnzoo.core.turns import one_at_a_time
 from bnnzoo.core.types import Data
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.latent import numpy_arrays

@@ -6,19 +6,22 @@ from typing import Any, Literal
 import xarray as xr
 
 from bnnzoo.core.posterior import Posterior
-from bnnzoo.core.surroundings import one_at_a_time
+from bnnzoo.core.turns import one_at_a_time
+from bnnzoo.core.types import Whole
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.arguments import (
     in_order,
     refuse_factors_alone,
     refuse_no_posterior,
     refuse_not_positive,
+    refuse_settings,
     refuse_words,
 )
 from bnnzoo.predictive.bands import Prediction, measured
 from bnnzoo.predictive.kept import kept_of
 from bnnzoo.predictive.labels import Labels
 from bnnzoo.predictive.latent import draw
+from bnnzoo.predictive.left_out import completed
 from bnnzoo.predictive.linearized import row_densities
 
 __all__ = ["measure_predictions"]
@@ -30,7 +33,7 @@ def measure_predictions(
     measure: Callable[[xr.DataTree], xr.Dataset | xr.DataArray],
     *data: Any,
     num_draws: int | None = None,
-    seed: int | None = None,
+    seed: Whole | None = None,
     linearized: bool | Literal["auto"] = "auto",
     keep: Sequence[str] | None = None,
     **named: Any,
@@ -80,7 +83,10 @@ def measure_predictions(
         )
     refuse_not_positive("num_draws", num_draws)
     refuse_factors_alone(posterior.density)
-    raw, draws = in_order(posterior, data, named), draw(posterior, num_draws, seed)
+    settings = {"measure": None, "num_draws": num_draws, "seed": seed, "linearized": linearized, "keep": keep}
+    refuse_settings(posterior, data, named, "measure_predictions", **settings)
+    posterior, data = completed(posterior, data, named)
+    raw, draws = in_order(posterior, data), draw(posterior, num_draws, seed)
     labels = Labels.of(posterior.density)
     rows = Prediction(draws, raw, row_densities(posterior, linearized), kept_of(keep), labels)
     return measured(rows, measure, datatree.fit_attributes(posterior.info, draws.seed))

@@ -5,9 +5,11 @@ import warnings
 import torch
 from torch import Tensor
 
-from bnnzoo.core.arguments import argument_names
+from bnnzoo.core.arguments import argument_names, leaves
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.sites import ModelWarning
+from bnnzoo.core.minibatch import select
+from bnnzoo.core.numerics import NumericalFailure
+from bnnzoo.core.sites import ModelWarning, Site
 from bnnzoo.predictive.rows import Rows
 
 __all__ = ["check_new_rows"]
@@ -28,11 +30,14 @@ def check_new_rows(density: LogDensity, rows: Rows) -> None:
     """
     if not density.has_data:
         return
-    names = argument_names(density.model, len(rows.data))
+    names = argument_names(density.model, max(len(rows.data), len(density.data)))
+    fitted = dict(leaf for name, value in zip(names, density.data, strict=False) for leaf in leaves(name, value))
     pairs = [
-        (name, new, old)
-        for name, new, old in zip(names, rows.data, density.data, strict=False)
-        if isinstance(new, Tensor) and isinstance(old, Tensor) and old.ndim and len(old) == density.num_data
+        (path, new, old)
+        for name, value in zip(names, rows.data, strict=False)
+        for path, new in leaves(name, value)
+        if isinstance(new, Tensor) and isinstance(old := fitted.get(path), Tensor)
+        if new.ndim and old.ndim and len(old) == density.num_data
     ]
     given = [(name, new, old) for name, new, old in pairs if not _is_outcome(new, rows)]
     lengths = {len(new) for _, new, _ in given}
@@ -42,7 +47,7 @@ def check_new_rows(density: LogDensity, rows: Rows) -> None:
             f"The model predicts {rows.num_rows} rows, as many as it was fitted to, where {given[0][0]} has {found}: the size of "
             f"a plate is a fixed number. Write pyro.plate('data', len({given[0][0]}))."
         )
-    own = [site.name for site in density.sites if set(site.plates) & set(density.row_plates)]
+    own = [site.name for site in density.sites if _is_of_rows(site, density, rows)]
     changed = [name for name, new, old in given if new.shape == old.shape and not torch.equal(new, old)]
     if own and changed:
         warnings.warn(
@@ -52,6 +57,23 @@ def check_new_rows(density: LogDensity, rows: Rows) -> None:
             ModelWarning,
             stacklevel=3,
         )
+
+
+def _is_of_rows(site: Site, density: LogDensity, rows: Rows) -> bool:
+    """Tell whether a site has a value for each row: in their plate, or as a vector without which no row can be left out."""
+    if set(site.plates) & set(density.row_plates):
+        return True
+    count = density.num_data
+    if site.is_weight or count not in site.shape or count < 2 or rows.num_rows != count:
+        return False
+    theta = torch.zeros(density.num_params, dtype=density.dtype, device=density.device)
+    try:
+        density.nodes(theta, *select(rows.data, torch.arange(count - 1, device=density.device), count))
+    except NumericalFailure:
+        return False
+    except Exception:  # the model's own code may raise anything on fewer rows
+        return True
+    return False
 
 
 def _is_outcome(value: Tensor, rows: Rows) -> bool:

@@ -2,19 +2,21 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import xarray as xr
 
+from bnnzoo.core.arguments import positional
+from bnnzoo.core.changes import warn_of_changed_model
 from bnnzoo.core.conditioned import PredictiveDensity
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.layer_chain import layer_chain
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.row_source import is_out_of_memory
 from bnnzoo.core.streamed import StreamedDensity
-from bnnzoo.core.surroundings import one_at_a_time
+from bnnzoo.core.turns import one_at_a_time, plain_torch
+from bnnzoo.core.types import Data, Whole
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.arguments import (
     in_order,
@@ -24,15 +26,20 @@ from bnnzoo.predictive.arguments import (
     refuse_no_posterior,
     refuse_not_positive,
     refuse_other_data,
+    refuse_settings,
     refuse_words,
 )
-from bnnzoo.predictive.bands import Prediction, renamed
+from bnnzoo.predictive.bands import Prediction
 from bnnzoo.predictive.kept import ROW_GROUPS, Kept, kept_of, refuse_unknown
 from bnnzoo.predictive.labels import Coords, Dims, Labels
-from bnnzoo.predictive.latent import Drawn, deterministics, draw, latent_groups
+from bnnzoo.predictive.latent import Drawn, draw, latent_groups
+from bnnzoo.predictive.left_out import completed
 from bnnzoo.predictive.linearized import row_densities, rows_density
+from bnnzoo.predictive.new_row_groups import groups_at_draws, groups_of_new_rows
 from bnnzoo.predictive.new_rows import check_new_rows
+from bnnzoo.predictive.prepared import Common, Sweep, are_same, forget, kept_common
 from bnnzoo.predictive.prior import beside_posterior
+from bnnzoo.predictive.row_functions import RowFunctions
 from bnnzoo.predictive.rows import Rows, row_groups
 from bnnzoo.predictive.store import refuse_store
 
@@ -47,7 +54,7 @@ def posterior_predictive(
     posterior: Posterior,
     *data: Any,
     num_draws: int | None = None,
-    seed: int | None = None,
+    seed: Whole | None = None,
     weights: bool | Literal["auto"] = "auto",
     chunk_size: int | None = None,
     linearized: bool | Literal["auto"] = "auto",
@@ -125,9 +132,14 @@ def posterior_predictive(
             "bnnzoo.load(path, model, *data), or use predict(posterior, ...) for new data."
         )
     refuse_not_positive("num_prior_draws", num_prior_draws)
+    settings: dict[str, object] = {"num_draws": num_draws, "seed": seed, "weights": weights}
+    settings |= {"chunk_size": chunk_size, "dims": dims}
+    settings |= {"linearized": linearized, "coords": coords, "num_prior_draws": num_prior_draws}
+    refuse_settings(posterior, data, named, "posterior_predictive", **settings)
+    raw = in_order(posterior, positional(posterior.density.model, data, named, new=False))
     draws, labels = draw(posterior, num_draws, seed), Labels.of(posterior.density, dims, coords)
     densities = row_densities(posterior, linearized, "training")
-    rows = Rows.of(rows_density(posterior, densities), draws.flat[0], in_order(posterior, data, named), chunk_size)
+    rows = Rows.of(rows_density(posterior, densities), draws.flat[0], raw, chunk_size)
     if missing := [name for name in posterior.density.observed if name not in rows.observed]:
         raise ValueError(
             f"posterior_predictive needs the training data with its observations, but site {missing[0]!r} has none: "
@@ -144,12 +156,12 @@ def posterior_predictive(
     return _tree(draws, groups, labels, densities)
 
 
-@one_at_a_time
+@plain_torch()
 def predict(
     posterior: Posterior,
     *data: Any,
     num_draws: int | None = None,
-    seed: int | None = None,
+    seed: Whole | None = None,
     weights: bool | Literal["auto"] = "auto",
     chunk_size: int | None = None,
     linearized: bool | Literal["auto"] = "auto",
@@ -166,9 +178,10 @@ def predict(
     posterior : Posterior
         From :func:`bnnzoo.fit`.
     *data
-        The arguments of the model for new rows. Leave the observations out, or pass None for them where the model has
-        no default; with observations the tree also has their log density. Memory-mapped and zarr arrays and torch datasets
-        are read some rows at a time.
+        The arguments of the model for new rows. Leave the observations out: a model without a default for them gets None or, if
+        it cannot take None, observations of the fit that it does not observe. So may numbers of rows be left out. With
+        observations the tree also has their log density. Memory-mapped and zarr arrays and torch datasets are read some rows at
+        a time.
     num_draws, seed, weights, chunk_size, linearized, dims, coords
         As for :func:`posterior_predictive`.
     store : str or Path, optional
@@ -191,8 +204,8 @@ def predict(
     Raises
     ------
     ValueError
-        If an argument is out of range, the likelihood is made of ``pyro.factor`` sites alone, the store exists, or the tree would
-        not fit into the memory that is free.
+        If an argument is out of range, the likelihood is made of ``pyro.factor`` sites alone, the store exists, the tree would
+        not fit into the memory that is free, or a model without a default for observations computes with them.
 
     Examples
     --------
@@ -209,23 +222,100 @@ def predict(
     refuse_not_positive("num_draws", num_draws)
     refuse_not_positive("chunk_size", chunk_size)
     refuse_factors_alone(posterior.density)
-    kept, raw = kept_of(keep), in_order(posterior, data, named)
+    settings: dict[str, object] = {"num_draws": num_draws, "seed": seed, "weights": weights}
+    settings |= {"chunk_size": chunk_size, "dims": dims, "linearized": linearized, "coords": coords, "keep": keep}
+    settings["store"] = None if store is None else Path(store)
+    refuse_settings(posterior, data, named, "predict", **settings)
+    posterior, data = completed(posterior, data, named)
+    kept, raw = kept_of(keep), in_order(posterior, data)
+    options = _Options(num_draws, seed, weights, linearized, chunk_size, kept)
     if store is not None:
         refuse_store(Path(store))
-    draws, labels = draw(posterior, num_draws, seed), Labels.of(posterior.density, dims, coords)
-    densities = row_densities(posterior, linearized)
+    if store is None and not is_out_of_memory(raw):
+        return _all_at_once(posterior, raw, options, dims, coords)
+    return _by_bands(posterior, raw, options, dims, coords, store)
+
+
+class _Options(NamedTuple):
+    """How rows are to be predicted."""
+
+    num_draws: int | None
+    seed: Whole | None
+    weights: bool | Literal["auto"]
+    linearized: bool | Literal["auto"]
+    chunk_size: int | None
+    kept: Kept
+
+    def common(self, posterior: Posterior, dims: Dims | None, coords: Coords | None) -> Common:
+        """Draw from a posterior."""
+        draws = draw(posterior, self.num_draws, self.seed)
+        return Common(draws, Labels.of(posterior.density, dims, coords), row_densities(posterior, self.linearized))
+
+    def latent(self, common: Common) -> dict[str, xr.Dataset]:
+        """Return the wanted groups that are not about rows, after refusing names that they do not have."""
+        groups = latent_groups(common.draws, self.weights, common.labels)
+        for name, group in groups.items():
+            refuse_unknown(self.kept, name, [str(each) for each in group.data_vars])
+        return {name: self.kept.of(name, group) for name, group in groups.items()}
+
+
+@one_at_a_time
+def _by_bands(
+    posterior: Posterior,
+    raw: Data,
+    options: _Options,
+    dims: Dims | None,
+    coords: Coords | None,
+    store: str | Path | None,
+) -> xr.DataTree:
+    common = options.common(posterior, dims, coords)
+    rows = Prediction(common.draws, raw, common.densities, options.kept, common.labels)
     if store is not None:
-        latent, attributes = _latent(draws, weights, labels, kept), _attributes(draws, densities)
-        return Prediction(draws, raw, densities, kept, labels).stored(Path(store), latent, attributes)
-    if is_out_of_memory(raw):
-        about = dict(Prediction(draws, raw, densities, kept, labels).in_memory())
-    else:
-        if len(draws.flat) * most_rows(raw) > MANY_NUMBERS:
-            Prediction(draws, raw, densities, kept, labels).refuse_too_large()
-        rows = Rows.of(rows_density(posterior, densities), draws.flat[0], raw, chunk_size)
-        check_new_rows(posterior.density, rows)
-        about = _all_rows(draws, rows, chunk_size, labels, densities, kept)
-    return _tree(draws, _latent(draws, weights, labels, kept) | about, labels, densities)
+        return rows.stored(Path(store), options.latent(common), _attributes(common.draws, common.densities))
+    about = rows.in_memory()
+    return _tree(common.draws, options.latent(common) | dict(about), common.labels, common.densities)
+
+
+def _all_at_once(
+    posterior: Posterior, raw: Data, options: _Options, dims: Dims | None, coords: Coords | None
+) -> xr.DataTree:
+    """Predict rows in memory; the model itself runs in turn, graphs kept from calls before beside other threads."""
+    found = _begun(posterior, raw, options, dims, coords)
+    if isinstance(found, xr.DataTree):
+        return found
+    common, rows, sweep = found
+    about = groups_at_draws(common, rows, sweep(rows, len(common.draws.flat)), options.kept)
+    latent = {name: group.copy(deep=True) for name, group in sweep.latent.items()}
+    return _tree(common.draws, latent | about, common.labels, common.densities)
+
+
+@one_at_a_time
+def _begun(
+    posterior: Posterior, raw: Data, options: _Options, dims: Dims | None, coords: Coords | None
+) -> xr.DataTree | tuple[Common, Rows, Sweep]:
+    """Return the tree, or what makes it without the model."""
+    keeps = dims is None and coords is None and options.chunk_size is None
+    key = options if keeps else None
+    common = kept_common(posterior, key, lambda: options.common(posterior, dims, coords))
+    draws, labels, densities, kept = common.draws, common.labels, common.densities, options.kept
+    if len(draws.flat) * most_rows(raw) > MANY_NUMBERS:
+        Prediction(draws, raw, densities, kept, labels).refuse_too_large()
+    density, theta = rows_density(posterior, densities), draws.flat[0]
+    rows = Rows.of(density, theta, raw, options.chunk_size, common.traced)
+    sweep = common.sweep_for(rows.data)
+    if sweep is not None and not sweep.holds(theta, rows):  # the model was changed
+        forget(posterior)
+        return _begun(posterior, raw, options, dims, coords)
+    check_new_rows(posterior.density, rows)
+    if sweep is not None:
+        return common, rows, sweep
+    warn_of_changed_model(posterior.density)  # the draws may be those of an earlier call
+    about, latent = groups_of_new_rows(draws, rows, options.chunk_size, labels, densities, kept), options.latent(common)
+    if keeps and rows.num_rows and kept.has_any(*ROW_GROUPS):
+        functions = RowFunctions.of(densities[0], rows.observed, kept)
+        common.learn(functions, rows, latent, lambda found: are_same(groups_at_draws(common, rows, found, kept), about))
+        latent = {name: group.copy(deep=True) for name, group in latent.items()}  # what is kept is not the caller's
+    return _tree(draws, latent | about, labels, densities)
 
 
 @one_at_a_time
@@ -233,7 +323,7 @@ def to_datatree(
     posterior: Posterior,
     *,
     num_draws: int | None = None,
-    seed: int | None = None,
+    seed: Whole | None = None,
     weights: bool | Literal["auto"] = "auto",
     dims: Dims | None = None,
     coords: Coords | None = None,
@@ -266,35 +356,6 @@ def to_datatree(
     refuse_not_positive("num_draws", num_draws)
     draws, labels = draw(posterior, num_draws, seed), Labels.of(posterior.density, dims, coords)
     return _tree(draws, latent_groups(draws, weights, labels), labels)
-
-
-def _latent(draws: Drawn, weights: bool | Literal["auto"], labels: Labels, kept: Kept) -> dict[str, xr.Dataset]:
-    """Return the wanted groups that are not about rows, after refusing names that they do not have."""
-    groups = latent_groups(draws, weights, labels)
-    for name, group in groups.items():
-        refuse_unknown(kept, name, [str(each) for each in group.data_vars])
-    return {name: kept.of(name, group) for name, group in groups.items()}
-
-
-def _all_rows(
-    draws: Drawn,
-    rows: Rows,
-    chunk_size: int | None,
-    labels: Labels,
-    densities: Sequence[LogDensity],
-    kept: Kept,
-) -> dict[str, xr.Dataset]:
-    """Return the groups about rows in memory, under their names for new data."""
-    if not kept.has_any(*ROW_GROUPS):
-        return {}
-    for group, variables in rows.variables(draws.posterior.density).items():
-        refuse_unknown(kept, group, variables)
-    about = row_groups(draws, rows, chunk_size, labels, densities, kept)
-    nodes = {name: node for name, node in rows.deterministic.items() if kept.has("deterministic", name)}
-    values, plates = deterministics(draws, rows.data, nodes)
-    wanted = {name: array for name, array in values.items() if name in nodes}
-    about["deterministic"] = rows.labelled(datatree.by_draw(wanted, replace(labels, plates=plates)))
-    return renamed(about)
 
 
 def _attributes(draws: Drawn, densities: Sequence[LogDensity]) -> dict[str, str | int | float]:

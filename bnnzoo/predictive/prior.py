@@ -7,14 +7,14 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from bnnzoo.core.arguments import positional
+from bnnzoo.core.arguments import positional, refuse_names_of_settings
 from bnnzoo.core.conditioned import predictive_density
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.posterior import Draws, FitInfo
 from bnnzoo.core.reading import read_model
 from bnnzoo.core.settings import Count, Seed, check_argument
-from bnnzoo.core.surroundings import one_at_a_time
-from bnnzoo.core.types import Model
+from bnnzoo.core.turns import one_at_a_time
+from bnnzoo.core.types import Model, Whole
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.labels import Coords, Dims, Labels
 from bnnzoo.predictive.latent import Drawn, latent_groups
@@ -38,7 +38,7 @@ def prior_predictive(
     model: Model,
     *data: Any,
     num_draws: int = 500,
-    seed: int = 0,
+    seed: Whole = 0,
     weights: bool | Literal["auto"] = "auto",
     dtype: torch.dtype | None = None,
     dims: Dims | None = None,
@@ -86,6 +86,14 @@ def prior_predictive(
     """
     check_argument("prior_predictive", "num_draws", num_draws, Count)
     check_argument("prior_predictive", "seed", seed, Seed)
+    changed = {
+        "num_draws": num_draws != 500,
+        "seed": seed != 0,
+        "weights": weights != "auto",
+        "dtype": dtype is not None,
+    }
+    changed |= {"dims": dims is not None, "coords": coords is not None}
+    refuse_names_of_settings("prior_predictive", model, data, named, changed)
     data = positional(model, data, named)
     density, _ = read_model(model, data, dtype or torch.get_default_dtype(), torch.device("cpu"))
     if not density.observed:
@@ -95,11 +103,11 @@ def prior_predictive(
             "too, prior_predictive(model, x, y)."
         )
     labels = Labels.of(density, dims, coords)
-    draws = _drawn(density, num_draws, seed)
+    draws = _drawn(density, num_draws, int(seed))  # numpy's integers, too
     rows = Rows.of(predictive_density(density, "prior"), draws.flat[0], data)
     found = _groups(draws, rows, weights, labels)
     wanted = {name: found[old] for old, name in _PRIOR_NAMES.items() if old in found}
-    return datatree.from_groups(labels.applied(wanted), datatree.fit_attributes(draws.posterior.info, seed))
+    return datatree.from_groups(labels.applied(wanted), datatree.fit_attributes(draws.posterior.info, draws.seed))
 
 
 def beside_posterior(

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bnnzoo.core.numerics import NumericalFailure
 from bnnzoo.core.replay import isolated, reseed
+from bnnzoo.core.turns import aside
 from bnnzoo.core.types import Data
 from bnnzoo.engine.cores import in_threads, one_arithmetic_thread
 from bnnzoo.predictive.block_graphs import block_graph
@@ -91,6 +92,9 @@ class RandomEvaluation:
         Arguments of the model for the rows of the first block.
     tiles : list of Tile
         Draws and rows of every block.
+    is_repeated : bool
+        Whether the blocks will be evaluated again for other rows: few of them are worth a graph then, too, which is torch's
+        operations as they are and gives the numbers of the function itself.
     """
 
     def __init__(
@@ -101,27 +105,36 @@ class RandomEvaluation:
         tiles: list[Tile],
         seed: int,
         besides: Function | None = None,
+        *,
+        is_repeated: bool = False,
     ) -> None:
-        self._theta, self._seed = theta, seed % 2**63
+        self._theta, self._seed = theta, int(seed) % 2**63
 
         def both(*args: Any) -> dict[Any, Tensor]:
             return function(*args) | (besides(*args) if besides else {})
 
         args = (theta[tiles[0].draws], *example)
         self._is_small = len(args[0]) > 1  # several draws fit a cache: threads would cost more than they save
-        self._graph = block_graph(both, args, len(tiles)) if len(tiles) >= MIN_TILES_TO_LOWER else None
+        is_many = len(tiles) >= MIN_TILES_TO_LOWER
+        self._graph = block_graph(both, args, len(tiles) if is_many else 0) if is_many or is_repeated else None
         self._eager = _eager(function, besides, len(example), len(tiles)) if self._graph is None else None
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether neither the model nor a global random stream takes part, so that other threads may go on meanwhile."""
+        return self._graph is not None and self._graph.draws_from_generator
 
     def fill(self, out: Results, jobs: Sequence[Job]) -> None:
         """Evaluate blocks and write what they hold; the global random stream is left as it was."""
-        with isolated(self._seed, self._theta.device), torch.no_grad():
-            if self._graph is None or not self._graph.draws_from_generator:
-                with one_arithmetic_thread() if self._is_small else nullcontext():
-                    for job in jobs:
-                        out.write(self._from_global_stream(job), job.tile)
-                return
-            self._fill_from(out, jobs[:1])  # allocates the result
-            in_threads(partial(self._fill_from, out), [jobs[i : i + FEW] for i in range(1, len(jobs), FEW)])
+        threads = one_arithmetic_thread() if self._is_small else nullcontext()
+        if self.is_apart:
+            with threads, aside():
+                self._fill_from(out, jobs[:1])  # allocates the result
+                in_threads(partial(self._fill_from, out), [jobs[i : i + FEW] for i in range(1, len(jobs), FEW)])
+            return
+        with threads, isolated(self._seed, self._theta.device), torch.no_grad():
+            for job in jobs:
+                out.write(self._from_global_stream(job), job.tile)
 
     def _fill_from(self, out: Results, jobs: Sequence[Job]) -> None:
         assert self._graph is not None

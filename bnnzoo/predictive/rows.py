@@ -1,6 +1,6 @@
 """Predictions for rows of data as labelled arrays: draws of y, their moments and log densities."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,17 +9,20 @@ import xarray as xr
 from torch import Tensor
 
 from bnnzoo.core.arguments import argument_names
+from bnnzoo.core.codes import refusing_negative_codes
 from bnnzoo.core.conditioned import PredictiveDensity
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.gaps import SEEN, has_gaps
 from bnnzoo.core.minibatch import as_tensors, select
 from bnnzoo.core.misfits import explaining_misfits, refuse_no_rows
+from bnnzoo.core.outcomes import not_observed
 from bnnzoo.core.reading import conformed
 from bnnzoo.core.replay import Node
 from bnnzoo.core.sizes import refuse_beyond_memory
 from bnnzoo.core.terms import moments_of, pointwise_of
 from bnnzoo.core.types import Data, Model
 from bnnzoo.predictive import datatree
-from bnnzoo.predictive.evaluate import Arrays, Blocks, block_length, evaluate, plan
+from bnnzoo.predictive.evaluate import Arrays, Blocks, Function, block_length, evaluate, plan
 from bnnzoo.predictive.independence import can_split_rows, row_values, values_of
 from bnnzoo.predictive.kept import EVERYTHING, Kept
 from bnnzoo.predictive.labels import Labels, row_labels
@@ -39,7 +42,10 @@ FEW_DRAWS = 64
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows to be predicted: the model's arguments, what it observes and computes there, and whether rows can be split."""
+    """Rows to be predicted: the model's arguments, what it observes and computes there, and whether rows can be split.
+
+    ``whole`` are moments and log densities at the draw at which the model was run.
+    """
 
     data: Data
     raw: Data
@@ -48,27 +54,37 @@ class Rows:
     num_rows: int
     splits: bool
     moments: tuple[str, ...]
+    whole: Mapping[str, Tensor]
 
     @classmethod
-    def of(cls, density: LogDensity, theta: Tensor, raw: Data, chunk_size: int | None = None) -> "Rows":
+    def of(
+        cls,
+        density: LogDensity,
+        theta: Tensor,
+        raw: Data,
+        chunk_size: int | None = None,
+        traced: Callable[[Data], Function | None] = lambda _: None,
+    ) -> "Rows":
         """Convert and inspect the arguments ``raw`` by running the model at ``theta[P]``: on all rows, then on blocks of them.
 
-        The blocks have the sizes of those in which rows are predicted, ``chunk_size`` among them.
+        The blocks have the sizes of those in which rows are predicted, ``chunk_size`` among them. Where ``traced`` returns what
+        the model gives for rows, the model need not run on blocks.
         """
         data = new_data(density, raw)
-        with explaining_misfits(density.model, data):
+        with explaining_misfits(density.model, data), refusing_negative_codes(density.model, data):
             nodes = density.nodes(theta, *data)
             _refuse_absent_sites(density, nodes)
             moments = moments_of(nodes, density.observed)
             terms = pointwise_of(nodes, [name for name in (*density.observed, *density.factors) if name in nodes])
             whole = values_of(density, nodes)
-        observed = {name: nodes[name]["value"] for name in density.observed if nodes[name]["is_observed"]}
+        seen = {name: nodes[name] for name in density.observed if nodes[name]["is_observed"]}
+        observed = {name: node[SEEN if SEEN in node else "value"] for name, node in seen.items()}
         lengths = {v.shape[0] if v.ndim else 0 for v in (moments or terms).values()}
         num_rows = lengths.pop() if len(lengths) == 1 else 0
         splits = bool(moments) and num_rows > 1 and not isinstance(density, PredictiveDensity)  # whose draws are joint
         sizes = [block_length(num_rows, size) for size in (RANDOM_ROWS, chunk_size or num_rows)]
-        splits = splits and can_split_rows(whole, row_values(density), theta, data, num_rows, sizes)
-        return cls(data, raw, observed, deterministic_nodes(nodes), num_rows, splits, tuple(moments))
+        splits = splits and can_split_rows(whole, traced(data) or row_values(density), theta, data, num_rows, sizes)
+        return cls(data, raw, observed, deterministic_nodes(nodes), num_rows, splits, tuple(moments), whole)
 
     def variables(self, density: LogDensity) -> dict[str, list[str]]:
         """Return the names of the variables in each group that can be told beforehand."""
@@ -89,7 +105,7 @@ class Rows:
 
 def new_data(density: LogDensity, raw: Data) -> Data:
     """Return arguments for new rows as tensors; refuse inputs of another width than those the model was fitted to."""
-    return as_fitted(density, as_tensors(raw, density.dtype, density.device))
+    return as_fitted(density, as_tensors(raw, density.dtype, density.device, gaps=has_gaps(density.data)))
 
 
 def as_fitted(density: LogDensity, given: Data) -> Data:
@@ -229,6 +245,8 @@ def _inputs(model: Model, rows: Rows) -> tuple[Arrays, dict[str, list[str]]]:
     for name, value, raw in zip(argument_names(model, len(rows.data)), rows.data, rows.raw, strict=True):
         if not isinstance(value, Tensor) or any(_same(value, y) for y in rows.observed.values()):
             continue
+        if name in not_observed(model):
+            continue
         arrays[name] = value.detach().cpu().numpy()
         if hasattr(raw, "columns"):
             columns[name] = [str(column) for column in raw.columns]
@@ -237,7 +255,7 @@ def _inputs(model: Model, rows: Rows) -> tuple[Arrays, dict[str, list[str]]]:
 
 def _same(a: Tensor, b: Tensor) -> bool:
     # a likelihood may have cast the observation, so the kinds need not agree
-    return a.shape == b.shape and bool((a == b).all())
+    return a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan())).all())
 
 
 def _refuse_other_widths(data: Data, fitted: Data) -> None:

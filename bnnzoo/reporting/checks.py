@@ -1,5 +1,6 @@
 """Tables of a report beside the scores: how the samplers did, leave-one-out, and the classes one by one."""
 
+import json
 import warnings
 
 import numpy as np
@@ -24,16 +25,17 @@ def sampler_grid(results: Results) -> Grid | None:
     """Return diagnostics of the Markov chains, None if no method ran any."""
     rows = [(fitted.name, *_of_sampler(fitted)) for fitted in results.fitted if fitted.is_chain]
     note = (
-        "Divergences should be 0: otherwise raise target_accept or reparametrise. Trees that reached the greatest depth cost "
-        f"time but do not bias. E-BFMI below {MIN_BFMI} in any chain means that the sampler explores the tails slowly."
+        "Divergences should be 0: otherwise raise target_accept or reparametrise. Trajectories that end at the limit of the tree "
+        "depth are right, but move little for their cost: raise max_tree_depth if there are many. E-BFMI below "
+        f"{MIN_BFMI} in any chain means that the sampler explores the tails slowly."
     )
     columns = (
         "method",
         "worst R-hat",
         "min ESS",
         "divergences",
-        "greatest tree depth",
-        "at that depth",
+        "largest tree depth",
+        "at its limit",
         "smallest E-BFMI",
     )
     return Grid("Sampler diagnostics", note, columns, tuple(rows)) if rows else None
@@ -45,7 +47,9 @@ def _of_sampler(fitted: Fitted) -> tuple[str, ...]:
     depth, share = "–", "–"
     if "tree_depth" in stats:
         depths = stats["tree_depth"].to_numpy()
-        depth, share = f"{depths.max()}", f"{100 * (depths == depths.max()).mean():.0f}%"
+        limit = json.loads(fitted.train.attrs["config"]).get("max_tree_depth")
+        depth = f"{depths.max()}"
+        share = "–" if limit is None else f"{100 * (depths >= limit).mean():.0f}% at {limit}"
     return f"{fitted.worst_rhat:.3f}", f"{fitted.min_ess:.0f}", diverging, depth, share, _smallest_bfmi(stats)
 
 

@@ -97,9 +97,15 @@ def _by_class(comparison: Comparison) -> list[Section]:
 
 def _settings(comparison: Comparison) -> tuple[Block, ...]:
     table, fitted = comparison.table, comparison.fitted
+    family = LIKELIHOODS[comparison.likelihood]
+    standardised = (
+        "; parameters of the likelihood, such as sigma, are on the scale of the standardised target"
+        if family.support == "real"
+        else ""
+    )
     introduction = (
-        f"{_TREATMENT[LIKELIHOODS[comparison.likelihood].support]} by the training part. Everything above is in the units of the "
-        "target, so log densities include the Jacobian. Next to this page are predictions.csv, the held-out predictions one row "
+        f"{_TREATMENT[family.support]} by the training part. Predictions and scores are in the units of the target, so log "
+        f"densities include the Jacobian{standardised}. Next to this page are predictions.csv, the held-out predictions one row "
         f"each, effects.csv, the effects of all inputs, {'splits.csv, all scores, ' if comparison.repeats else ''}"
         "and one netCDF file per method, with the tree of the training data at its root and the predictions for "
         f'held-out observations in held_out: xarray.open_datatree("{fitted[0].name}.nc").'

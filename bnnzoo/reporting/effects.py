@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from bnnzoo.core.posterior import Posterior
-from bnnzoo.predictive import predict
+from bnnzoo.effects import predictions
 from bnnzoo.tables import Table
 
 __all__ = ["Effect", "effects_frame", "effects_of"]
@@ -71,8 +71,7 @@ def effects_of(posterior: Posterior, table: Table) -> tuple[Effect, ...]:
     points = sum(len(blocks) for _, _, blocks in inputs)
     rows = _rows(table, points)
     x = np.concatenate([_replaced(rows, block) for _, _, blocks in inputs for block in blocks])
-    draws = _predicted(posterior, table, x)  # [M, points * R, K]
-    averages = draws.reshape(len(draws), points, len(rows), -1).mean(2).transpose(0, 2, 1)
+    averages = _averages(posterior, table, x, np.repeat(np.arange(points), len(rows)))
     ends = np.cumsum([len(blocks) for _, _, blocks in inputs])
     found = zip(inputs, np.split(averages, ends[:-1], axis=2), strict=True)
     return tuple(_effect(name, values, average) for (name, values, _), average in found)
@@ -133,12 +132,18 @@ def _replaced(rows: Array, block: Block) -> Array:
     return changed
 
 
-def _predicted(posterior: Posterior, table: Table, x: Array) -> Array:
-    """Return means, or class probabilities, ``[M, rows, K]``."""
+def _averages(posterior: Posterior, table: Table, x: Array, points: NDArray[np.integer]) -> Array:
+    """Return mean predictions, or class probabilities, ``[M, K, points]`` over the rows of each point."""
     num_chains, available = posterior.draws().shape[:2]
-    moment = "probs" if table.classes else "mean"
-    num_draws = min(available, max(1, MAX_DRAWS // num_chains))
-    tree = predict(posterior, torch.from_numpy(x), num_draws=num_draws, keep=(f"conditional/{moment}",))
-    values = tree["conditional"][moment].to_numpy()
-    flat = values.reshape(-1, *values.shape[2:])
-    return flat if table.classes else (table.y_loc + table.y_scale * flat)[..., None]
+    inputs = list(range(x.shape[1]))
+    found = predictions(
+        posterior,
+        newdata=pd.DataFrame(x).assign(point=points),
+        by="point",
+        num_draws=min(available, max(1, MAX_DRAWS // num_chains)),
+        encode=lambda frame: (torch.from_numpy(frame[inputs].to_numpy(copy=True)),),
+    )
+    flat = found.draws.reshape(-1, max(1, len(table.classes) - (len(table.classes) == 2)), points.max() + 1)
+    if not table.classes:
+        return table.y_loc + table.y_scale * flat
+    return np.concatenate([1 - flat, flat], 1) if len(table.classes) == 2 else flat  # of two classes one has an effect

@@ -59,8 +59,7 @@ _VARIANCE = (
 )
 _COVERAGE = (
     "Left: coverage of central predictive intervals against their nominal level. Right: empirical distribution of the "
-    "probability integral transform minus the uniform; positive values on the left mean that too many observations fall low. "
-    "On narrow pages the first is above the second."
+    "probability integral transform minus the uniform; positive values on the left mean that too many observations fall low."
 )
 _CONFIDENCE = (
     "Probability of the predicted class, for correct (pale) and wrong (full colour) predictions: errors should lie to the "
@@ -72,7 +71,7 @@ _ENTROPY = (
 )
 _RELIABILITY = (
     "Left: accuracy against predicted probability; calibrated probabilities lie on the dashed line. Right: accuracy if only the "
-    "most certain observations are predicted, and the others rejected. On narrow pages the first is above the second."
+    "most certain observations are predicted, and the others rejected."
 )
 
 type Drawing = tuple[str, str, Callable[[], Figure]]

@@ -25,6 +25,7 @@ from bnnzoo.uncertainty.evidential import (
     decompose_normal_inverse_gamma,
     decompose_normal_inverse_gamma_ensemble,
 )
+from bnnzoo.uncertainty.summarise import summarise
 from bnnzoo.uncertainty.variance import aleatoric_variance, epistemic_variance, total_variance
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "probability_bounds",
     "rank_correlation",
     "shannon_entropy",
+    "summarise",
     "total_variance",
     "variation_ratio",
     "votes",

@@ -13,6 +13,7 @@ import xarray as xr
 from torch import Tensor
 
 from bnnzoo.core.archive import read_archive, write_archive
+from bnnzoo.core.arguments import positional
 from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.core.executors import run_on
 from bnnzoo.core.fingerprint import identity
@@ -115,7 +116,7 @@ def sbc(
     check_argument("sbc", "around", around, Literal["prior", "posterior"])
     check_settings(method)
     target, dtype = usable_device(device), dtype or torch.get_default_dtype()
-    density = build_density(model, *as_tensors(data, dtype, target), dtype=dtype, device=target)
+    density = build_density(model, *as_tensors(positional(model, data, {}), dtype, target), dtype=dtype, device=target)
     places = places_of_outcomes(density)
     truths = None
     if around == "posterior":

@@ -2,7 +2,7 @@
 A hierarchical model in Pyro
 ============================
 
-bnnzoo fits Pyro models with continuous latent variables, with or without a network. In this varying-intercept model a
+bnnzoo fits Pyro models with or without a network. In this varying-intercept model a
 small network is a nonlinear trend, which six groups share, and each group has its own offset.
 """
 

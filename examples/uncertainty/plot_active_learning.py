@@ -56,7 +56,7 @@ def learn(seed: int, acquire: Acquisition) -> list[float]:
 
 def at_random(tree: xr.DataTree, x: np.ndarray, rng: np.random.Generator) -> xr.DataArray:
     """Return random scores."""
-    score = bz.acquisition.max_entropy(tree)
+    score = bz.uncertainty.predictive_entropy(tree)
     return score.copy(data=rng.random(score.size))
 
 
@@ -67,13 +67,13 @@ def by_bald(tree: xr.DataTree, x: np.ndarray, rng: np.random.Generator) -> xr.Da
 
 def by_entropy(tree: xr.DataTree, x: np.ndarray, rng: np.random.Generator) -> xr.DataArray:
     """Return the predictive entropy: uncertainty sampling."""
-    return bz.acquisition.max_entropy(tree)
+    return bz.uncertainty.predictive_entropy(tree)
 
 
 def by_density(tree: xr.DataTree, x: np.ndarray, rng: np.random.Generator) -> xr.DataArray:
     """Return the predictive entropy times the mean cosine similarity with the rest of the pool (information density)."""
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
-    return bz.acquisition.max_entropy(tree) * (unit @ unit.mean(0))
+    return bz.uncertainty.predictive_entropy(tree) * (unit @ unit.mean(0))
 
 
 ACQUISITIONS = {"BALD": by_bald, "entropy": by_entropy, "density-weighted": by_density, "random": at_random}

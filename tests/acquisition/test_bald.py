@@ -7,9 +7,9 @@ import pytest
 import xarray as xr
 from scipy.stats import norm
 
-from bnnzoo.acquisition import bald, batch_bald, least_confidence, max_entropy, select, smallest_margin
+from bnnzoo.acquisition import bald, batch_bald, least_confidence, select, smallest_margin
 from bnnzoo.testing import check_measure, example_tree
-from bnnzoo.uncertainty import gaussian_mixture_entropy, margin, max_probability, mutual_information, predictive_entropy
+from bnnzoo.uncertainty import gaussian_mixture_entropy, margin, max_probability, mutual_information
 
 DIMS = ("chain", "draw", "obs_id", "class_id")
 
@@ -28,7 +28,7 @@ def joint_information(probs, rows):
     return joint - conditional
 
 
-@pytest.mark.parametrize("measure", [bald, least_confidence, max_entropy, smallest_margin])
+@pytest.mark.parametrize("measure", [bald, least_confidence, smallest_margin])
 def test_conformance(measure):
     check_measure(measure, example_tree("classification"))
 
@@ -36,7 +36,6 @@ def test_conformance(measure):
 def test_scores_are_the_uncertainties_of_the_same_meaning():
     tree = example_tree("classification")
     np.testing.assert_allclose(bald(tree), mutual_information(tree))
-    np.testing.assert_allclose(max_entropy(tree), predictive_entropy(tree))
     np.testing.assert_allclose(least_confidence(tree), 1 - max_probability(tree))
     np.testing.assert_allclose(smallest_margin(tree), 1 - margin(tree))
 
@@ -98,7 +97,7 @@ def test_drawn_labels_estimate_the_listed_ones():
 def test_bad_input_is_named():
     with pytest.raises(ValueError, match="batch_size=9, but the pool has 5 observations"):
         batch_bald(pool(), 9)
-    with pytest.raises(ValueError, match="batch_size=0, but the pool has 5"):
+    with pytest.raises(ValueError, match="batch_size=0"):
         select(bald(pool()), 0)
     with pytest.raises(ValueError, match="batch_bald compares draws"):
         batch_bald(pool(draws=1), 2)

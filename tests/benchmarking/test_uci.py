@@ -155,7 +155,7 @@ def test_bad_ranges_of_splits(text: str) -> None:
     [
         (["--sets", "boats"], "has no set 'boats'; its sets are lines, more."),
         (["--sets", ","], "--sets is empty; write names of sets"),
-        (["--sets", "lines", "--methods", "magic"], "There is no inference method 'magic'; choose from"),
+        (["--sets", "lines", "--methods", "magic"], "There is no inference method 'magic'"),
         (["--sets", "lines", "--splits", "2-5"], "has no split 3: its splits are 0, 1, 2."),
         (["--sets", "lines", "--splits", "5-2"], "--splits has '5-2'"),
         (["--sets", "more", "--gap"], "There are no gap splits of 'more': their rows would be in"),

@@ -5,14 +5,14 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bnnzoo.acquisition import bald, max_entropy
+from bnnzoo.acquisition import bald
 from bnnzoo.calibration import brier, classwise_ece, crps, ece, nll_of_probs, pit
-from bnnzoo.uncertainty import margin, max_probability, votes
+from bnnzoo.uncertainty import margin, max_probability, predictive_entropy, votes
 
 DIMS = ("chain", "draw", "obs_id", "class_id")
 SHAPES = st.tuples(st.integers(2, 5), st.integers(2, 5), st.integers(2, 4))
 LABELLED = (nll_of_probs, brier, ece, classwise_ece)
-UNLABELLED = (bald, max_entropy, max_probability, margin, votes)
+UNLABELLED = (bald, predictive_entropy, max_probability, margin, votes)
 
 
 @settings(max_examples=15, deadline=None)

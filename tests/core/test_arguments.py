@@ -5,6 +5,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import bnnzoo as bz
 from bnnzoo.core.arguments import argument_names, positional
@@ -59,6 +60,22 @@ def test_an_argument_named_like_a_setting_is_not_taken_for_it(args, named) -> No
         TypeError, match=r"'seed' is an argument of the model and a setting of fit, which takes seed= for"
     ):
         bz.fit(_seeded, bz.MAP(num_steps=2, polish_steps=0), *args, progress=False, **named)
+
+
+@pytest.mark.parametrize("call", [bz.predict, bz.posterior_predictive])
+def test_predictions_do_not_take_an_argument_for_a_setting_either(call) -> None:
+    x = torch.linspace(-1, 1, 5)
+    posterior = bz.fit(_seeded, bz.MAP(num_steps=1), x, 0, x, progress=False)
+    with pytest.raises(TypeError, match=rf"'seed' is an argument of the model and a setting of {call.__name__}"):
+        call(posterior, x=x, seed=3, y=x)
+    assert "conditional" in call(posterior, x, 0, x, seed=3).children
+    with pytest.raises(TypeError, match="a setting of prior_predictive"):
+        bz.prior_predictive(_seeded, x=x, seed=3, y=x)
+
+
+def test_a_loader_gives_all_arguments_of_a_model_without_defaults() -> None:
+    loader = DataLoader(TensorDataset(torch.zeros(4)), batch_size=2)
+    assert positional(lambda x, y: None, (loader,), {}) == (loader,)
 
 
 def test_a_setting_is_the_fits_once_the_models_argument_of_that_name_is_given() -> None:

@@ -175,3 +175,24 @@ def test_what_repeats_its_values_is_left_as_it_is() -> None:
 
 class _Bare(torch.distributions.Distribution):
     arg_constraints = {}
+
+
+def test_a_mixture_whose_weights_are_common_to_all_rows_is_drawn_from() -> None:
+    def model(x: Tensor, y: Tensor | None = None) -> None:
+        w = pyro.sample("w", dist.Normal(0.0, 1.0))
+        weights = dist.Categorical(torch.tensor([0.3, 0.7]))
+        with pyro.plate("data", len(x)):
+            pyro.sample("y", dist.MixtureSameFamily(weights, dist.Normal(torch.stack([w * x, x], -1), 1.0)), obs=y)
+
+    x = torch.linspace(-1, 1, 5)
+    posterior = bz.fit(model, bz.MAP(num_steps=1), x, x, progress=False)
+    assert bz.predict(posterior, x[:3])["predictions"]["y"].sizes["obs_id"] == 3
+
+
+def test_rows_within_mappings_are_counted() -> None:
+    def model() -> None:
+        with pyro.plate("data"):
+            pyro.sample("y", dist.Normal(0.0, 1.0))
+
+    (frame,) = poutine.trace(model).get_trace().nodes["y"]["cond_indep_stack"]
+    assert broadcast_to_rows(dist.Normal(0.0, 1.0), [frame], ({"x": torch.zeros(4)},)).batch_shape == (4,)

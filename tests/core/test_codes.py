@@ -115,3 +115,51 @@ def test_integers_beyond_64_bits_are_refused() -> None:
 def test_labels_as_text_name_factorize() -> None:
     with pytest.raises(ValueError, match=r"labels of groups or classes with pandas\.factorize"):
         bz.fit(squares, METHOD, np.array(["a", "b"]), progress=False)
+
+
+MISSING = torch.where(CODES == 2, -1, CODES)
+
+
+def in_a_mapping(data: dict[str, Tensor], x: Tensor, y: Tensor | None = None) -> None:
+    clinics(data["clinic"], x, y)
+
+
+def in_a_matrix(matrix: Tensor, x: Tensor, y: Tensor | None = None) -> None:
+    clinics(matrix[:, 1].long(), x, y)
+
+
+def one_hot(clinic: Tensor, x: Tensor, y: Tensor | None = None) -> None:
+    clinics(torch.nn.functional.one_hot(clinic, 5).argmax(1), x, y)
+
+
+def with_default(clinic: Tensor, x: Tensor, y: Tensor | None = None) -> None:
+    clinics(clinic, x, y)
+
+
+@pytest.mark.filterwarnings("ignore:The model could not be traced")  # torch's one_hot looks at its codes
+@pytest.mark.parametrize(
+    ("model", "given", "name"),
+    [
+        (with_default, lambda codes: codes, r"\('clinic'\)"),
+        (in_a_mapping, lambda codes: {"clinic": codes}, r"\(\"data\['clinic'\]\"\)"),
+        (in_a_matrix, lambda codes: torch.stack([X, codes.to(X)], 1), r"\('matrix', column 1\)"),
+        (one_hot, lambda codes: codes, r"\('clinic'\)"),
+    ],
+)
+def test_negative_codes_are_refused_wherever_they_are_and_at_predictions_too(model: Any, given: Any, name: str) -> None:
+    y, sentence = (X > 0).float(), rf"argument 1 {name} holds the code -1 in row 2, .* would count from the last group"
+    with pytest.raises(ValueError, match=sentence):
+        bz.fit(model, METHOD, given(MISSING), X, y, progress=False)
+    posterior = bz.fit(model, METHOD, given(CODES), X, y, progress=False)
+    with pytest.raises(ValueError, match=sentence):
+        bz.predict(posterior, given(MISSING), X)
+    assert bz.predict(posterior, given(CODES), X)["predictions"].sizes["obs_id"] == 40
+
+
+def test_indices_that_the_model_computes_are_its_own_affair() -> None:
+    def circular(x: Tensor, y: Tensor) -> None:
+        a = pyro.sample("a", dist.Normal(0.0, 1.0))
+        with pyro.plate("rows", len(x)):
+            pyro.sample("y", dist.Normal(a * x[torch.arange(len(x)) - 1], 1.0), obs=y)
+
+    bz.fit(circular, METHOD, X, X, progress=False)

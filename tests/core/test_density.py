@@ -145,16 +145,8 @@ def test_starts_do_not_touch_the_global_stream() -> None:
     assert torch.equal(before, torch.get_rng_state())
 
 
-def _discrete() -> None:
-    pyro.sample("k", dist.Categorical(torch.ones(3)))
-
-
 def _counts() -> None:
     pyro.sample("count", dist.Poisson(3.0))
-
-
-def _param() -> None:
-    pyro.sample("z", dist.Normal(pyro.param("loc", torch.tensor(0.0)), 1.0))
 
 
 def _point_mass() -> None:
@@ -179,9 +171,7 @@ def _nothing() -> None:
 @pytest.mark.parametrize(
     ("model", "sentence"),
     [
-        (_discrete, r"Latent site 'k' is discrete \(Categorical\).*MixtureSameFamily"),
         (_counts, r"Latent site 'count' is discrete \(Poisson\)"),
-        (_param, r"learnable parameter 'loc' \(pyro\.param.*pyro\.sample\('loc', \.\.\.\)"),
         (_point_mass, r"Latent site 'fixed' is a point mass \(Delta\).*pyro\.deterministic\('fixed', value\)"),
         (_subsampled, r"Plate 'rows' subsamples 3 of 10 rows inside the model.*batch_size"),
         (_moving_support, r"support of latent site 'z' depends on another latent site.*Uniform\(0, 1\)"),

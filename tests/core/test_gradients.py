@@ -194,3 +194,12 @@ def test_steps_in_a_model_that_cannot_be_batched_are_pointed_out() -> None:
 
     with pytest.warns(ModelWarning, match=r"^Site 'k' acts by steps"):
         refuse_inconsistent(build_density(model, T, Y))
+
+
+def test_an_entry_of_a_vector_that_is_cut_off_is_noticed() -> None:
+    def model(t: Tensor, y: Tensor) -> None:
+        w = pyro.sample("w", dist.Normal(torch.zeros(30), 1.0).to_event(1))
+        observe(torch.cat([w[:29], w[29:].detach()]).sum() * t, y)
+
+    with pytest.raises(ModelError, match="not its derivative at site 'w'"):
+        bz.fit(model, bz.MAP(num_steps=1), T.double(), Y.double(), progress=False, dtype=torch.float64)

@@ -1,5 +1,6 @@
 """Mini-batches and folds of models whose rows do not stand for themselves are refused by the name of the site."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -200,6 +201,21 @@ def test_rows_that_a_plate_scales_up_count_once() -> None:
         ModelError, match=r"kfold cuts the rows, and site 'y' is scaled by 1 with all rows and by 1\.25"
     ):
         refuse_dependent_parts(own, 320, "kfold", may_scale=False)
+
+
+def test_rows_by_the_numbers_of_a_subsampling_plate_are_those_that_are_given() -> None:
+    def model(x: Tensor, y: Tensor) -> None:
+        w = slope()
+        with pyro.plate("rows", N, subsample_size=len(x)) as numbers:
+            pyro.sample("y", dist.Normal(w * x[numbers], 1.0), obs=y[numbers])
+
+    theta, ours = torch.tensor([0.3], dtype=torch.float64), build_density(plain, X, Y)
+    own = build_density(model, X, Y)
+    for part in ((X, Y), (X[:40], Y[:40])):
+        assert own.log_joint(theta, *part).item() == pytest.approx(ours.log_joint(theta, *part).item(), rel=1e-12)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # it can be traced and batched, since nothing random is left in it
+        bz.fit(model, bz.MeanFieldVI(num_steps=5, batch_size=40), X, Y, progress=False, dtype=torch.float64)
 
 
 def test_models_whose_rows_stand_for_themselves_pass() -> None:

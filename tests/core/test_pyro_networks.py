@@ -1,5 +1,6 @@
 """Networks of Pyro's own modules are treated as those of `random_module`: same group, same methods, same numbers."""
 
+import warnings
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 
 import bnnzoo as bz
 from bnnzoo.core.density import build_density
-from bnnzoo.core.sites import ModelError
+from bnnzoo.core.sites import ModelError, ModelWarning
 from bnnzoo.inference.laplace.curvature import MonteCarloFisher
 
 X = torch.linspace(-1.0, 1.0, 24, dtype=torch.float64)[:, None] * torch.tensor([1.0, -0.5], dtype=torch.float64)
@@ -219,3 +220,29 @@ def test_a_scale_kept_in_a_layer_is_a_hyperparameter_and_no_weight() -> None:
     assert len(tree["posterior"].data_vars) == 2  # of the layer and of the noise
     assert all("weight" not in str(name) for name in tree["posterior"].data_vars)
     assert {site.name for site in posterior.density.sites if site.is_weight} == {"weight", "bias"}
+
+
+class WithNoise(PyroModule):
+    """A regression whose noise scale is read inside the plate of the rows, or before it."""
+
+    def __init__(self, before: bool) -> None:
+        super().__init__()
+        self.before, self.slope, self.noise = before, normal(), PyroSample(dist.HalfNormal(1.0))
+
+    def forward(self, x: Tensor, y: Tensor | None = None) -> None:
+        mean = self.slope * x
+        noise = self.noise if self.before else None
+        with pyro.plate("rows", len(x)):
+            pyro.sample("y", dist.Normal(mean, self.noise if noise is None else noise), obs=y)
+
+
+def test_an_attribute_that_is_first_read_inside_the_plate_of_rows_is_pointed_out() -> None:
+    x = torch.linspace(-1, 1, 5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert build_density(WithNoise(True), x, x).num_params == 2
+    sentence = (
+        r"^Site 'noise' is a PyroSample .* inside plate 'rows', so that each of its 5 rows.* before the plate, noise = "
+    )
+    with pytest.warns(ModelWarning, match=sentence):
+        assert build_density(WithNoise(False), x, x).num_params == 6

@@ -352,7 +352,7 @@ def test_draws_are_printed_with_their_divergences():
     info = FitInfo("mcmc", method="NUTS", seconds=1.25, complete=False, sample_stats={"diverging": torch.ones(2, 5)})
     density = build_density(TARGET.model, *TARGET.data)
     draws = Draws(density, info, torch.zeros(2, 5, 3))
-    assert repr(draws) == "Draws(NUTS, 2 chains x 5 draws, 10 divergences, 1.25 s, interrupted, sites w[3])"
+    assert repr(draws) == "Draws(NUTS, 2 chains x 5 draws, 10 divergences, ESS 8, 1.25 s, interrupted, sites w[3])"
     assert repr(info) == "FitInfo(NUTS, mcmc, seed 0, 0 gradients, 1.25 s, interrupted, statistics: diverging)"
     assert repr(density) == "LogDensity(3 parameters in w[3]; 40 observations of y)"
 

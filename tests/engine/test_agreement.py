@@ -10,10 +10,9 @@ import bnnzoo as bz
 from bnnzoo.core.density import build_density
 from bnnzoo.engine import loops
 from bnnzoo.engine.agreement import alike, disagreement
-from bnnzoo.inference.markov.hamiltonian.chains import NativeChains
 from bnnzoo.inference.markov.hamiltonian.nuts import NUTSKernel
+from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianChains
 from bnnzoo.inference.markov.settings import HamiltonianSettings
-from tests.helpers.native import traced
 
 NUM_PARAMS = 14
 
@@ -45,7 +44,7 @@ def example_of(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> Example:
     monkeypatch.setattr(loops, "COMPILED", {})
     monkeypatch.setattr(loops, "compiled_before", lambda name: None)
     settings = HamiltonianSettings(num_warmup=20, num_draws=5)
-    NativeChains(NUTSKernel(8), traced(density), settings, density.init(1, 0), 0, 0)
+    HamiltonianChains(NUTSKernel(8), density, settings, density.init(1, 0), 0, 0, "native")
     return found[0]
 
 

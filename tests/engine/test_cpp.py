@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bnnzoo.engine import loops
 from bnnzoo.engine.cpp import building
-from bnnzoo.engine.cpp.building import NoCompiler, built, compile_in_cpp, function_of
+from bnnzoo.engine.cpp.building import built, compile_in_cpp, function_of
 from bnnzoo.engine.cpp.translate import source_of
 from bnnzoo.engine.cpp.values import Affine, Cannot
 from bnnzoo.engine.graphs import trace_loops
@@ -141,14 +141,6 @@ def test_unknown_operation_is_left_to_torchs_compiler() -> None:
         source_of(graph)
     with pytest.raises(Cannot, match="inv_ex"):
         compile_in_cpp(graph)
-
-
-def test_without_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(building, "_compiler", lambda: "false")
-    building._version.cache_clear()
-    with pytest.raises(NoCompiler, match="false"):
-        built("int main() {}")
 
 
 def test_library_is_compiled_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

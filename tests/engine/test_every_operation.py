@@ -3,6 +3,7 @@
 Graphs are compiled directly: a loop whose C++ goes wrong falls back on torch's compiler, and nobody sees it.
 """
 
+import functools
 import operator
 from collections.abc import Callable
 from functools import cache
@@ -54,9 +55,12 @@ NUMBERS: dict[str, Case] = {
         name: lambda t, f=getattr(torch, name): f(t.x)  # type: ignore[misc]
         for name in (
             *("exp", "expm1", "log", "log1p", "log2", "sin", "cos", "tan", "atan", "sinh", "cosh", "tanh", "sigmoid", "erf"),
-            *("erfc", "neg", "reciprocal", "sqrt", "rsqrt", "abs", "sign", "floor", "ceil", "trunc", "relu", "isnan", "isinf"),
+            *("erfc", "digamma", "asin", "acos", "asinh", "acosh", "atanh", "exp2", "round", "neg", "reciprocal", "sqrt"),
+            *("rsqrt", "abs", "sign", "floor", "ceil", "trunc", "relu", "isnan", "isinf"),
         )
     },
+    "digamma of numbers of all sizes": lambda t: torch.digamma(torch.cat([t.p, t.p * 1e3, t.p * 1e-4, -3.3 * t.p])),
+    "arctangent of two": lambda t: torch.atan2(t.x, t.y),
     "lgamma": lambda t: torch.lgamma(t.p) + torch.lgamma(-t.p),
     **{f"power {each}": lambda t, e=each: t.x**e for each in (2, 1, 0, 3, 0.5, -1, -2, -0.5, 1.7, -3)},  # type: ignore[misc]
     "power of tensors": lambda t: t.p**t.y,
@@ -120,8 +124,23 @@ REDUCED: dict[str, Case] = {
     "smallest of NaN": lambda t: torch.cat([t.y.amin(0), t.y.amin(1), t.y.amin()[None], t.x[1:3].amin(1)]),
     "kept dimensions": lambda t: t.p.sum(1, keepdim=True) + t.p.mean(0, keepdim=True) - t.p.amax((0, 1), keepdim=True),
     "product": lambda t: t.p.prod() + t.i[:, 3].prod(),
+    "of nothing": lambda t: t.p[:0].sum(0) + t.p[:, :0].prod() + t.p[:0].sum() + (t.p[:0] > 0).any(0),
     "any": lambda t: torch.cat([(t.x > 0).any(0), (t.p > 9).any()[None], (t.x > 2).any((0, 1))[None], (t.x > 2).any(1)]),
     "all": lambda t: torch.cat([(t.x > -9).all(0), (t.p > 0).all()[None], (t.p > 0).all((0, 1))[None], (t.x > 0).all(1)]),
+    **{
+        f"{name} of rows {how}": lambda t, f=getattr(torch, name), d=dim, k=keep, w=which: f(w(t), d, keepdim=k)[0] * 2  # type: ignore[misc]
+        for name in ("max", "min")
+        for how, dim, keep, which in (
+            ("of numbers", 1, False, lambda t: t.x),
+            ("of columns", 0, True, lambda t: t.y),
+            ("of whole numbers", -1, False, lambda t: t.i),
+            ("of one", 1, False, lambda t: t.p[:, :1]),
+        )
+    },
+    "numbers of the largest": lambda t: t.x.max(1)[1] + t.y.argmin(1) + t.p.argmax(1) + (t.i.remainder(2)).min(1)[1].repeat(1),
+    "where it is true first": lambda t: (t.x > 0).max(0, keepdim=True)[1] + (t.x > 0).max(0)[0].to(torch.int64),
+    "sums so far": lambda t: t.x.cumsum(0) + t.p.cumsum(1) + t.p[:, :1].cumsum(1) + t.i.cumsum(0)[:, :1] + t.b.cumsum(0),
+    "products so far": lambda t: t.p.cumprod(1) + t.p.cumprod(0) + t.p[:1].cumprod(0) + (t.p - 0.4).cumprod(-1)[None, 0],
     "counts": lambda t: (t.x > 0).sum(0) + t.i.sum(0) + t.i.sum(),
 }  # fmt: skip
 
@@ -134,10 +153,66 @@ SHAPES: dict[str, Case] = {
     "split": lambda t: t.x.split(2)[1] * t.p.split([1, 3, 2])[2] + t.y.unbind(1)[2][:2, None] + t.p.chunk(2)[1][:2],
     "diagonal": lambda t: t.x.diagonal() + t.p.diagonal(1)[0] + t.p.diagonal(-2),
     "joined": lambda t: torch.cat([t.x, t.p[:0], 2 * t.p, t.y[:1]]) + torch.cat([t.p[:, 1:], t.p[:, :1]], 1).sum(),
+    "with one row": lambda t: t.p.select_scatter(t.x[0], 0, 2) + t.p.select_scatter(t.x[:, 1] * 2, 1, -1),
+    "with some rows": lambda t: t.p.slice_scatter(t.x[:2], 0, 1, 5, 2) + t.p.slice_scatter(t.x[:, :1], 1, 3),
+    "with a diagonal": lambda t: t.p.diagonal_scatter(t.x[0]) + t.p.diagonal_scatter(t.x[1, :2], -4),
+    "strides of one's own": lambda t: torch.as_strided(t.p * 2, (3, 2), (8, 1), 1)
+    + torch.as_strided_scatter(t.p, t.x[:2, 0], (2,), (5,), 3)[:3, :2],
+    "new with strides": lambda t: aten.new_empty_strided(t.p, [6, 4], [4, 1]).copy_(t.p) + aten.copy(t.p, t.x[0]),
+    "padded": lambda t: torch.nn.functional.pad(t.p, (1, 2, 0, 1), value=1.5)[:6, 1:5] * torch.nn.functional.pad(t.x, (-1, 1)),
+    "cut": lambda t: torch.nn.functional.pad(2 * t.p, (-1, -1, -2, 0)) + torch.nn.functional.pad(t.x, (0, -2, -1, -1)),
+    "repeated": lambda t: t.p.repeat(2, 1, 3)[1, :, 4:8] + t.p[:2, :1].repeat(3, 4),
+    "turned round": lambda t: t.p.flip(0) + (2 * t.x).flip(1) + t.p.flip(0, 1) - t.x[:1].flip(0),
+    "entries put": lambda t: t.p.scatter(1, t.i % 4, t.x)[:, :1] + t.p.scatter(0, t.i[:1].abs() % 6, 7.0),
+    "entries added": lambda t: t.p.scatter_add(1, t.i % 4, t.p) + t.p.scatter_add(0, t.i[:2, :3].abs() % 6, t.p),
+    "columns by number": lambda t: t.x[:, t.k] + t.p[:, t.k[None]].sum(1) + t.p.reshape(2, 3, 4)[:, t.k.abs(), t.k].repeat(3, 1),
+    "columns put": lambda t: aten.index_put(t.p, [None, t.k.abs()], t.x, True) + aten.index_put(t.p, [None, t.k], t.p[:1]),
     "rows by number": lambda t: t.x[t.k] + t.p[t.k, t.k.abs()][:, None],
     "entries by number": lambda t: t.x.gather(1, (t.i % 4)) + t.p.gather(0, t.i[:2].abs() % 6).sum(),
     "rows put": lambda t: t.p.index_put((t.k,), t.x[:4]) + t.p.index_put((t.k % 2,), t.p[:4], accumulate=True),
 }  # fmt: skip
+
+
+def positive(t: Inputs) -> Tensor:
+    """Return a matrix ``[6, 6]`` that is positive definite."""
+    return t.p @ t.p.T + torch.eye(6, dtype=t.p.dtype)
+
+
+def failing(t: Inputs) -> Tensor:
+    """Return factors of matrices the second of which has none, and for each the order of the minor that is not positive."""
+    factor, info = torch.linalg.cholesky_ex(torch.stack([positive(t), positive(t) - 3 * torch.eye(6, dtype=t.p.dtype)]))
+    return torch.where((info > 0)[:, None, None], torch.nan, factor) + info[:, None, None]
+
+
+def systems(t: Inputs) -> Tensor:
+    """Return solutions of triangular systems: from both sides, of both kinds, with one right side or many, turned, in batches."""
+    lower, found = torch.linalg.cholesky_ex(positive(t))[0], []
+    for matrix, upper in (
+        (lower, False),
+        (lower.T, True),
+        (lower.mT.contiguous(), True),
+        (lower.T.contiguous().T, False),
+    ):
+        for unit in (False, True):
+            solve = functools.partial(torch.linalg.solve_triangular, matrix, upper=upper, unitriangular=unit)
+            found += [solve(t.p), solve(t.p[:, :1]), solve(t.p.T, left=False), solve(t.p[:, :1].T, left=False)]
+    batch = torch.linalg.cholesky_ex(torch.stack([positive(t), 2 * positive(t)]))[0]
+    found += [torch.linalg.solve_triangular(batch, torch.stack([t.p, t.p + 1]), upper=False).sum(0)]
+    return torch.cat([each.flatten() for each in found])
+
+
+MATRICES: dict[str, Case] = {
+    "Cholesky factor": lambda t: (
+        torch.linalg.cholesky_ex(positive(t))[0] + torch.linalg.cholesky_ex(positive(t).T * 2)[0]
+    ),
+    "Cholesky factors": failing,
+    "Cholesky factor of a number": lambda t: torch.linalg.cholesky_ex(t.p[:1, :1])[0],
+    "triangular systems": systems,
+    "products of many": lambda t: (
+        torch.bmm(t.p.view(2, 3, 4), t.p.view(2, 4, 3)).sum(0)
+        + torch.bmm(t.w.view(4, 25, 120)[:, :3], t.w.view(4, 25, 120)[:, :3].mT).sum(0)
+    ),
+}
 
 
 def looped(t: Inputs) -> Tensor:
@@ -146,7 +221,7 @@ def looped(t: Inputs) -> Tensor:
     return found
 
 
-CASES = {**NUMBERS, **CHOICES, **REDUCED, **SHAPES, "loop": looped}
+CASES = {**NUMBERS, **CHOICES, **REDUCED, **SHAPES, **MATRICES, "loop": looped}
 
 
 def natively(
@@ -187,6 +262,59 @@ def rows_in_place(x: Tensor, k: Tensor) -> list[Tensor]:
 
 def products_of_two(a: Tensor, b: Tensor) -> list[Tensor]:
     return [a @ b, torch.addmm(b[0, :1], a, b)]
+
+
+OVER_THEMSELVES: dict[str, Callable[[Tensor], Tensor]] = {
+    "turned round": lambda x: x.flip(0, 1),
+    "sums so far": lambda x: x.cumsum(0),
+    "products so far": lambda x: x.cumprod(1),
+    "with a row of its own": lambda x: x.select_scatter(x[2], 0, 1),
+    "with rows of its own": lambda x: x.slice_scatter(x[:3], 0, 1, 4),
+    "with its diagonal": lambda x: x.diagonal_scatter(x[0].flip(0)),
+    "entries added": lambda x: x.scatter_add(1, (x > 0).to(torch.int64), x),
+    "moved": lambda x: torch.nn.functional.pad(x, (1, -1, -1, 1)),
+    "columns by number": lambda x: x[:, (x[0] > 0).to(torch.int64)],
+    "largest": lambda x: x.max(1, keepdim=True)[0] + x,
+    "repeated": lambda x: x[:2].repeat(2, 1),
+    "Cholesky factor": lambda x: torch.linalg.cholesky_ex(x @ x.T + torch.eye(4, dtype=x.dtype))[0],
+    "system": lambda x: torch.linalg.solve_triangular(x.diagonal_scatter(x.diagonal().abs() + 2), x.flip(1), upper=True),
+    "products": lambda x: torch.bmm(x.view(2, 2, 4), x[:2].expand(2, 2, 4).mT).reshape(4, 2).repeat(1, 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_is_written_over_what_it_was_made_from(dtype: torch.dtype) -> None:
+    """Each operation reads a tensor, and its result is written over that tensor, twice."""
+    generator = torch.Generator().manual_seed(0)
+    given = [torch.randn(4, 4, generator=generator, dtype=torch.float64).to(dtype) for _ in OVER_THEMSELVES]
+
+    def over(*tensors: Tensor) -> list[Tensor]:
+        for tensor, function in zip(tensors, OVER_THEMSELVES.values(), strict=True):
+            tensor.copy_(function(tensor))
+            tensor.copy_(function(tensor))
+        return list(tensors)
+
+    _, found, expected = natively(over, tuple(given))
+    tolerance = 1e-3 if dtype == torch.float32 else 1e-11
+    for name, a, b in zip(OVER_THEMSELVES, found, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance, msg=lambda text, name=name: f"{name}: {text}")  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_factors_and_systems_of_what_is_not_a_number(dtype: torch.dtype) -> None:
+    matrix = torch.eye(3, dtype=dtype).repeat(3, 1, 1)
+    matrix[1, 1, 1], matrix[2, 2, 0] = NAN, NAN
+    sides = torch.ones(3, 3, 2, dtype=dtype)
+    sides[0, 1, 1] = INF
+
+    def function(a: Tensor, b: Tensor) -> list[Tensor]:
+        factor, info = torch.linalg.cholesky_ex(a)
+        spoilt = torch.where((info != 0)[:, None, None], torch.nan, factor)
+        return [info, spoilt, torch.linalg.solve_triangular(a, b, upper=False)]
+
+    _, found, expected = natively(function, (matrix, sides))
+    for a, b in zip(found, expected, strict=True):
+        torch.testing.assert_close(a, b, equal_nan=True)
 
 
 def operations(graph: Any) -> set[Any]:

@@ -13,9 +13,11 @@ from torch import Tensor
 from torch.fx import Node
 
 from bnnzoo.core.density import build_density
+from bnnzoo.engine import compiling
 from bnnzoo.engine import lowered as module
 from bnnzoo.engine.lowered import LoopStep, Lowered, LoweringWarning
 from bnnzoo.engine.packed import Packed
+from bnnzoo.engine.torch_private import inductor
 from tests.helpers.densities import cases
 
 
@@ -57,13 +59,13 @@ def test_packing_keeps_every_leaf() -> None:
 def test_constants_are_evaluated_once() -> None:
     matrix = torch.eye(3) * 4.0
     step = Lowered(lambda x: torch.linalg.cholesky(matrix) @ x).specialize(torch.ones(3))
-    names = [str(node.target) for node in step.flat.graph.nodes]  # type: ignore[attr-defined]
+    names = [str(node.target) for node in step.graph.graph.nodes]  # type: ignore[union-attr]
     assert not any("cholesky" in name for name in names)
     assert step(torch.ones(3)).tolist() == [2.0, 2.0, 2.0]
 
 
 def _operations(function: Callable[..., object], *args: Tensor) -> list[str]:
-    graph = Lowered(function).specialize(*args).flat.graph  # type: ignore[attr-defined]
+    graph = Lowered(function).specialize(*args).graph.graph  # type: ignore[union-attr]
     return [str(node.target).split(".")[1] for node in graph.nodes if node.op == "call_function"]
 
 
@@ -115,11 +117,11 @@ def test_products_with_few_columns_and_what_follows_are_turned_around() -> None:
     layer = Lowered(lambda x, w, bias: torch.exp(x @ w + bias) * torch.ones(60, 1) + bias[0])
     w = torch.randn(8, 50)
     torch.testing.assert_close(layer(x, w, bias), torch.exp(x @ w + bias) + bias[0])
-    nodes = layer.specialize(x, w, bias).flat.graph.nodes  # type: ignore[attr-defined]
+    nodes = layer.specialize(x, w, bias).graph.graph.nodes  # type: ignore[union-attr]
     (product,) = [node for node in nodes if node.target is torch.ops.aten.mm.default]
     (sum_,) = product.users
     assert sum_.target is torch.ops.aten.add.Tensor  # entry by entry on the transpose, which is turned back at the end
-    wide = Lowered(lambda g, x: x.T @ g).specialize(g, x).flat.graph.nodes  # type: ignore[attr-defined]
+    wide = Lowered(lambda g, x: x.T @ g).specialize(g, x).graph.graph.nodes  # type: ignore[union-attr]
     assert [n.args[1].op for n in wide if n.target is torch.ops.aten.mm.default] == ["placeholder"]
 
 
@@ -254,7 +256,7 @@ def test_without_a_compiler_the_traced_graph_runs(monkeypatch: pytest.MonkeyPatc
     def no_compiler(*args: object, **kwargs: object) -> None:
         raise RuntimeError("no C++ compiler found")
 
-    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", no_compiler)
+    monkeypatch.setattr(compiling, "inductor", lambda: inductor()._replace(compile_fx=no_compiler))
     lowered = Lowered(lambda x: x + 1)
     with pytest.warns(LoweringWarning, match=r"could not be compiled .* \(RuntimeError: no C\+\+ compiler found\)"):
         result = lowered.specialize(torch.zeros(2), num_calls=10**9)(torch.zeros(2))
@@ -273,7 +275,7 @@ def test_a_model_that_cannot_be_traced_still_runs() -> None:
 
 def products_in(lowered: Lowered, *args: Tensor) -> list[Node]:
     """Return the matrix products of a traced graph."""
-    nodes = lowered.specialize(*args).flat.graph.nodes  # type: ignore[attr-defined]
+    nodes = lowered.specialize(*args).graph.graph.nodes  # type: ignore[union-attr]
     return [node for node in nodes if node.target in (torch.ops.aten.mm.default, torch.ops.aten.bmm.default)]
 
 

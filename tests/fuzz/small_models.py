@@ -10,7 +10,15 @@ import pyro.distributions as dist
 import torch
 from hypothesis import strategies as st
 from pyro import poutine
-from pyro.infer.reparam import HaarReparam, LocScaleReparam, SplitReparam, TransformReparam
+from pyro.infer.reparam import (
+    AutoReparam,
+    DiscreteCosineReparam,
+    HaarReparam,
+    LocScaleReparam,
+    SplitReparam,
+    StudentTReparam,
+    TransformReparam,
+)
 from torch import Tensor
 
 __all__ = ["NUM_GROUPS", "NUM_ROWS", "Latent", "Outcome", "SmallModel", "data_of", "small_models"]
@@ -40,6 +48,17 @@ SCALARS: dict[str, Callable[[], Any]] = {
     ),
     "folded": lambda: dist.FoldedDistribution(dist.Normal(0.2, 0.8)),
     "improper": lambda: dist.ImproperUniform(dist.constraints.interval(-1.0, 1.0), (), ()),
+    "improper positive": lambda: dist.ImproperUniform(dist.constraints.positive, (), ()),
+    "Cauchy": lambda: dist.Cauchy(0.0, 0.3),
+    "chi-squared": lambda: dist.Chi2(3.0),
+    "asymmetric Laplace": lambda: dist.AsymmetricLaplace(torch.tensor(0.0), torch.tensor(0.5), torch.tensor(1.5)),
+    "scaled log-normal": lambda: dist.TransformedDistribution(
+        dist.Normal(0.0, 0.5), [dist.transforms.AffineTransform(0.2, 1.5), dist.transforms.ExpTransform()]
+    ),
+    "logit-normal": lambda: dist.TransformedDistribution(dist.Normal(0.0, 1.0), [dist.transforms.SigmoidTransform()]),
+    "masked mixture": lambda: dist.MaskedMixture(
+        torch.tensor(True), dist.Normal(torch.tensor(0.0), 1.0), dist.Normal(torch.tensor(1.0), 0.5)
+    ),
 }
 """One number, whose batch may be expanded."""
 
@@ -54,10 +73,19 @@ VECTORS: dict[str, Callable[[], Any]] = {
         dist.Normal(torch.zeros(3), 0.5).to_event(1), [dist.transforms.OrderedTransform()]
     ),
     "positive": lambda: dist.Gamma(2.0 * torch.ones(3), 3.0).to_event(1),
+    "correlations": lambda: dist.LKJ(3, torch.tensor(1.5)),
+    "Student vector": lambda: dist.MultivariateStudentT(torch.tensor(5.0), torch.zeros(3), torch.eye(3)),
+    "improper vector": lambda: dist.ImproperUniform(
+        dist.constraints.independent(dist.constraints.interval(-1.0, 1.0), 1), (), (3,)
+    ),
+    "improper simplex": lambda: dist.ImproperUniform(dist.constraints.simplex, (), (3,)),
+    "mixture of vectors": lambda: dist.MixtureSameFamily(
+        dist.Categorical(torch.tensor([0.4, 0.6])), dist.Normal(torch.tensor([[-1.0] * 3, [1.0] * 3]), 0.5).to_event(1)
+    ),
 }
 """An event of several numbers."""
 
-PLATES = ("none", "sized", "two", "outer", "loop")
+PLATES = ("none", "sized", "two", "outer", "subsampling", "nested", "loop", "markov")
 ROW_PLATES = ("sized", "unsized", "none", "subsampling", "dim", "grid")
 OUTCOMES: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "normal": lambda f, s: dist.Normal(f, s),
@@ -79,6 +107,24 @@ OUTCOMES: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "Laplace": lambda f, s: dist.Laplace(f, s),
     "exponential": lambda f, s: dist.Exponential(f.exp()),
     "von Mises": lambda f, s: dist.VonMises(f.tanh(), s),
+    "mixture": lambda f, s: dist.MixtureSameFamily(
+        dist.Categorical(torch.tensor([0.3, 0.7])), dist.Normal(torch.stack([f, f + 1.0], -1), s[..., None])
+    ),
+    "ordinal": lambda f, s: dist.OrderedLogistic(f, torch.tensor([-0.5, 0.7])),
+    "Gumbel": lambda f, s: dist.Gumbel(f, s),
+    "Weibull": lambda f, s: dist.Weibull(f.exp(), 1.0 + s),
+    "inverse gamma": lambda f, s: dist.InverseGamma(3.0 + s, f.exp()),
+    "geometric": lambda f, s: dist.Geometric(logits=f),
+    "beta-binomial": lambda f, s: dist.BetaBinomial(s + f.exp(), s + 1.0, 5.0),
+    "zero-inflated negative binomial": lambda f, s: dist.ZeroInflatedNegativeBinomial(
+        1.0 + s, logits=f, gate=s / (2 + s)
+    ),
+    "multinomial": lambda f, s: dist.Multinomial(4, logits=torch.stack([f, s.expand_as(f), -f], -1)),
+    "simplex": lambda f, s: dist.Dirichlet(torch.stack([f.exp(), 1.0 + s.expand_as(f), (-f).exp()], -1)),
+    "Student vector": lambda f, s: dist.MultivariateStudentT(
+        5.0 + s, torch.stack([f, -f], -1), torch.eye(2).expand((*f.shape, 2, 2))
+    ),
+    "logit-normal": lambda f, s: dist.TransformedDistribution(dist.Normal(f, s), [dist.transforms.SigmoidTransform()]),
     "scalar parameters": lambda f, s: dist.Normal(s, s),
     "one scale": lambda f, s: dist.MaskedDistribution(dist.Normal(f, s), torch.tensor(True)),
 }
@@ -117,15 +163,26 @@ class SmallModel:
     factor: bool = False
     deterministic: bool = False
     wrapped: bool = False
+    mapping: bool = False
+    automatic: bool = False
+    broadcasts: bool = False
 
-    def __call__(self, x: Tensor, g: Tensor, *outcomes: Tensor | None) -> None:
+    def __call__(self, *data: Any) -> None:
         """Run the model, with its reparametrisations."""
+        (x, g), outcomes = ((data[0]["x"], data[0]["g"]), data[1:]) if self.mapping else (data[:2], data[2:])
         values = (*outcomes, *(None,) * (len(self.outcomes) - len(outcomes)))
         config = {f"z{i}": made for i, each in enumerate(self.latents) if (made := _reparam(each)) is not None}
         run = poutine.infer_config(
             poutine.block(self._run, hide=["hidden"]), config_fn=lambda site: {"enumerate": None}
         )
-        poutine.reparam(run if self.wrapped else self._run, config=config)(x, g, values)
+        run = run if self.wrapped else self._run
+        run = poutine.reparam(run, config=AutoReparam(centered=0.0) if self.automatic else config)
+        broadcasts = self.broadcasts and all(each.family != "correlations" for each in self.latents)
+        (poutine.broadcast(run) if broadcasts else run)(x, g, values)
+
+    def data(self, x: Tensor, g: Tensor, outcomes: tuple[Tensor, ...]) -> tuple[Any, ...]:
+        """Return rows as the model takes them."""
+        return ({"x": x, "g": g}, *outcomes) if self.mapping else (x, g, *outcomes)
 
     def _run(self, x: Tensor, g: Tensor, outcomes: tuple[Tensor | None, ...]) -> None:
         spread = pyro.sample("spread", dist.LogNormal(0.0, 0.3))
@@ -154,7 +211,20 @@ class SmallModel:
             if latent.plates == "loop":
                 each = [_first(pyro.sample(f"{name}_{i}", fn), fn) for i in pyro.plate(f"{name} loop", NUM_GROUPS)]
                 return torch.stack(each)[g]
-            with pyro.plate(f"{name} groups", NUM_GROUPS, dim=-1 if latent.plates != "outer" else -2):
+            if latent.plates == "markov":
+                walk = [pyro.sample(f"{name}_start", dist.Normal(0.0, 0.5))]
+                for i in pyro.markov(range(1, NUM_GROUPS)):
+                    walk.append(pyro.sample(f"{name}_{i}", dist.Normal(0.9 * walk[-1], spread)))
+                return torch.stack(walk)[g]
+            if latent.plates == "nested":  # groups within kinds, whose centres are latent too
+                with pyro.plate(f"{name} kinds", 2, dim=-2):
+                    centre = pyro.sample(f"{name}_centre", dist.Normal(0.0, spread))
+                    with pyro.plate(f"{name} groups", NUM_GROUPS, dim=-1):
+                        value = _first(pyro.sample(name, fn), fn) + centre
+                return value[g % 2, g]
+            size = NUM_GROUPS if latent.plates == "subsampling" else None
+            dim = -2 if latent.plates == "outer" else -1
+            with pyro.plate(f"{name} groups", NUM_GROUPS, subsample_size=size, dim=dim):
                 if latent.plates == "two":
                     with pyro.plate(f"{name} kinds", 2, dim=-2):
                         value = pyro.sample(name, fn)
@@ -216,6 +286,8 @@ def _reparam(latent: Latent) -> Any:
         "transform": TransformReparam,
         "split": lambda: SplitReparam([1, 2], -1),
         "haar": lambda: HaarReparam(dim=-1, flip=False),
+        "cosine": lambda: DiscreteCosineReparam(dim=-1),
+        "Student": StudentTReparam,
     }
     return made[latent.reparam]() if latent.reparam != "none" else None
 
@@ -224,20 +296,27 @@ REPARAMETRISED = {
     "centred": ("normal", "independent", "expanded"),
     "non-centred": ("normal", "independent", "expanded"),
     "half": ("normal", "independent", "expanded"),
-    "transform": ("log-normal", "transformed"),
+    "transform": ("log-normal", "transformed", "scaled log-normal", "logit-normal"),
     "split": ("independent", "expanded", "multivariate"),
     "haar": ("independent", "expanded", "multivariate"),
+    "cosine": ("independent", "expanded", "multivariate"),
+    "Student": ("Student",),
 }
 
 
 @st.composite
 def _latents(draw: st.DrawFn) -> Latent:
     scale = draw(st.sampled_from((1.0, 0.5, 3.0)))
+    if draw(st.integers(0, 15)) == 0:  # which Pyro cannot put into a plate
+        return Latent("correlations", "none", scale)
     if draw(st.booleans()):
         reparam = draw(st.sampled_from(sorted(REPARAMETRISED)))
-        family, plates = draw(st.sampled_from(REPARAMETRISED[reparam])), draw(st.sampled_from(PLATES[:4]))
+        family, plates = draw(st.sampled_from(REPARAMETRISED[reparam])), draw(st.sampled_from(PLATES[:6]))
         return Latent(family, plates, scale, "none", reparam)
-    family, plates = draw(st.sampled_from([*SCALARS, *VECTORS])), draw(st.sampled_from(PLATES))
+    family, plates = (
+        draw(st.sampled_from([*SCALARS, *(each for each in VECTORS if each != "correlations")])),
+        draw(st.sampled_from(PLATES)),
+    )
     mask = draw(st.sampled_from(("none", "off", "on", "some") if plates == "sized" else ("none",)))
     return Latent(family, plates, scale, mask, "none", draw(st.booleans()) and family in SCALARS)
 
@@ -255,12 +334,18 @@ def _outcomes(draw: st.DrawFn) -> Outcome:
     )
 
 
+LOC_SCALE = ("normal", "Student", "log-normal", "independent", "expanded", "logistic", "Laplace")
+"""Families that Pyro's automatic reparametrisation takes."""
+
+
 @st.composite
 def small_models(draw: st.DrawFn) -> SmallModel:
     """Draw a model."""
     latents = draw(st.lists(_latents(), min_size=0, max_size=3))
     outcomes = draw(st.lists(_outcomes(), min_size=1, max_size=2))
-    return SmallModel(tuple(latents), tuple(outcomes), draw(st.booleans()), draw(st.booleans()), draw(st.booleans()))
+    factor, deterministic, wrapped, mapping, broadcasts = (draw(st.booleans()) for _ in range(5))
+    automatic = all(each.reparam == "none" and each.family in LOC_SCALE for each in latents) and draw(st.booleans())
+    return SmallModel(tuple(latents), tuple(outcomes), factor, deterministic, wrapped, mapping, automatic, broadcasts)
 
 
 def data_of(model: SmallModel, seed: int, num_rows: int = NUM_ROWS) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
@@ -282,4 +367,6 @@ def _drawn(outcome: Outcome, x: Tensor) -> Tensor:
 
 
 def _within(y: Tensor) -> Tensor:
+    if y.ndim > 1 and torch.allclose(y.sum(-1).double(), torch.ones((), dtype=torch.float64)):  # of a simplex
+        return y
     return y.clamp(1e-3, 1 - 1e-3) if bool(((y >= 0) & (y <= 1)).all()) and bool((y != y.round()).any()) else y

@@ -13,7 +13,7 @@ OF_PROBS = [
       "max_probability", "margin")),
     *(getattr(calibration, name) for name in ("nll_of_probs", "brier", "brier_split", "ece", "classwise_ece",
       "reliability_curve", "misclassified")),
-    *(getattr(acquisition, name) for name in ("bald", "max_entropy")),
+    acquisition.bald,
 ]  # fmt: skip
 WITH_LABELS = [m for m in OF_PROBS if m.__module__.startswith("bnnzoo.calibration")]
 OF_MOMENTS = [getattr(uncertainty, name) for name in ("aleatoric_variance", "epistemic_variance", "total_variance",

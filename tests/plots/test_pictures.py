@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from bnnzoo.acquisition import bald, max_entropy, select
+from bnnzoo.acquisition import bald, select
 from bnnzoo.calibration import misclassified
 from bnnzoo.diagnostics import compare_posteriors, weight_rhat
 from bnnzoo.plots import (
@@ -95,7 +95,7 @@ def windows():
 
 
 def scores():
-    return {"BALD": bald(CLASSES["nuts"]), "entropy": max_entropy(CLASSES["nuts"])}
+    return {"BALD": bald(CLASSES["nuts"]), "entropy": predictive_entropy(CLASSES["nuts"])}
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -253,7 +253,7 @@ def test_curves_are_those_of_the_measures():
     np.testing.assert_allclose(curve[:, 1], expected / expected[0])
     marked = PLOTS["acquisition"][0](backend="matplotlib", batch_size=3).viz["points"]
     artists = next(iter(marked.data_vars.values())).values.ravel()
-    entropy = max_entropy(CLASSES["nuts"])
+    entropy = predictive_entropy(CLASSES["nuts"])
     drawn = artists[1].get_offsets()[:, 1]
     np.testing.assert_allclose(drawn, entropy.values[select(entropy, 3)] / entropy.values.max())
 

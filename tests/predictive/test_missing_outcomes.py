@@ -9,7 +9,6 @@ from torch import Tensor
 
 import bnnzoo as bz
 from bnnzoo.core.consistency import ModelWarning
-from bnnzoo.core.sites import ModelError
 
 GENERATOR = torch.Generator().manual_seed(0)
 X = torch.randn(60, 2, generator=GENERATOR)
@@ -43,19 +42,6 @@ def factored(x, t=None):
     with pyro.plate("data", len(x)):
         if t is not None:
             pyro.factor("log_density", rate.log() - rate * t)
-
-
-def test_an_obs_mask_is_refused_with_what_to_write() -> None:
-    def model(x, y=None, seen=None):
-        f = x @ slope()
-        with pyro.plate("data", len(x)):
-            pyro.sample("y", dist.Normal(f, 0.5), obs=y, obs_mask=seen)
-
-    with pytest.raises(
-        ModelError,
-        match=r"Site 'y' is sampled with obs_mask=.*with pyro\.poutine\.mask\(mask=seen\): pyro\.sample\('y', ",
-    ):
-        bz.fit(model, bz.MAP(num_steps=3), X, X[:, 0], ~CENSORED)
 
 
 def test_masked_outcomes_give_the_posterior_of_the_others_and_are_predicted() -> None:

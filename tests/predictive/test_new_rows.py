@@ -52,3 +52,34 @@ def test_latent_values_of_the_fitted_rows_are_pointed_out_for_others() -> None:
         warnings.simplefilter("error")
         bz.predict(posterior, X)
         bz.predict(posterior, X, X + 3.0)
+
+
+def vector_of_rows(x: Tensor, y: Tensor | None = None) -> None:
+    z = pyro.sample("z", dist.Normal(torch.zeros(20), 1.0).to_event(1))
+    with pyro.plate("data", len(x)):
+        pyro.sample("y", dist.Normal(z * x, 1.0), obs=y)
+
+
+def as_many_weights_as_rows(x: Tensor, y: Tensor | None = None) -> None:
+    z = pyro.sample("z", dist.Normal(torch.zeros(20), 1.0).to_event(1))
+    with pyro.plate("data", len(x)):
+        pyro.sample("y", dist.Normal(x * z.sum(), 1.0), obs=y)
+
+
+def test_a_vector_with_a_value_for_each_row_is_pointed_out_and_one_of_that_length_is_not() -> None:
+    with pytest.warns(ModelWarning, match=r"^Site 'z' has a value for each row that was fitted, and x differs"):
+        bz.predict(posterior_of(vector_of_rows), X + 1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        bz.predict(posterior_of(as_many_weights_as_rows), X + 1.0)
+
+
+def test_rows_within_mappings_are_looked_at_too() -> None:
+    def in_a_mapping(data: dict[str, Tensor], y: Tensor | None = None) -> None:
+        fixed_size(data["x"], y)
+
+    density = build_density(in_a_mapping, {"x": X}, X)
+    posterior = Draws(density, FitInfo("mcmc"), torch.zeros(1, 2, 1))
+    with pytest.raises(ValueError, match=r"predicts 20 rows.* where d.*\['x'\] has 1"):
+        bz.predict(posterior, {"x": X[:1]})
+    assert bz.predict(posterior, {"x": torch.tensor(1.0, dtype=X.dtype)})["predictions"].sizes["obs_id"] == 20

@@ -3,8 +3,6 @@
 import ctypes
 import hashlib
 import os
-import platform
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Collection, Sequence
@@ -17,6 +15,8 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
+from bnnzoo.engine.cpp import toolchain
+from bnnzoo.engine.cpp.toolchain import NoCompiler
 from bnnzoo.engine.cpp.translate import ENTRY, source_of
 from bnnzoo.engine.cpp.values import Cannot
 from bnnzoo.engine.files import cache_folder, is_private, sweep, whole_file
@@ -33,26 +33,8 @@ __all__ = [
     "kept_libraries",
 ]
 
-FLAGS = [
-    "-std=c++17",
-    "-O3",
-    "-march=native",
-    "-shared",
-    "-fPIC",
-    "-fopenmp-simd",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-fwrapv",
-    "-w",
-]
-"""Arithmetic keeps NaN and infinity; only sums marked in the source may be added up in another order."""
-
 MOST_LIBRARIES = 256
 """Libraries kept on disk; those not used for longest make room."""
-
-
-class NoCompiler(Exception):
-    """There is no C++ compiler, or it refused the source."""
 
 
 class Compiled(NamedTuple):
@@ -108,24 +90,25 @@ def compiled_before(name: str) -> Callable[..., None] | None:
     try:
         note = _note_of(name)
         library = note.with_name(note.read_text()) if is_private(note) else None
-        return function_of(library) if library is not None and library.suffix == ".so" and is_whole(library) else None
+        return (
+            function_of(library)
+            if library is not None and library.suffix == toolchain.suffix() and is_whole(library)
+            else None
+        )
     except (NoCompiler, OSError, AttributeError, ValueError):
         return None
 
 
 def _note_of(name: str) -> Path:
     """Return the file that says which library a graph became: what this package, torch or the compiler makes of it may change."""
-    compiler = _compiler()
-    words = [
-        name,
-        str(torch.get_default_dtype()),
-        torch.__version__,
-        _sources(),
-        compiler,
-        _version(compiler),
-        _machine(),
-    ]
+    words = [name, str(torch.get_default_dtype()), torch.__version__, _sources(), *_compiler()]
     return kept_libraries() / f"{_digest(*words)}.txt"
+
+
+def _compiler() -> list[str]:
+    """Return words that stand for the code that the compiler would make."""
+    found = toolchain.compiler()
+    return [*found, *toolchain.flags(found), toolchain.version(found), toolchain.machine()]
 
 
 @cache
@@ -141,12 +124,11 @@ def _digest(*words: str) -> str:
 
 def built(source: str) -> Path:
     """Return the library of a C++ source, compiled unless that was done before."""
-    compiler = _compiler()
-    path = kept_libraries() / f"{_digest(source, *FLAGS, compiler, _version(compiler), _machine())}.so"
+    path = kept_libraries() / f"{_digest(source, *_compiler())}{toolchain.suffix()}"
     if is_whole(path):
         os.utime(path)
         return path
-    _compile(compiler, source, path)
+    _compile(source, path)
     _make_room(path.parent)
     return path
 
@@ -165,7 +147,7 @@ def _entry(library: Path) -> tuple[Any, list[ctypes.c_void_p]]:
     """Return a library's function and the matrix products that it is to be passed."""
     entry = getattr(ctypes.CDLL(str(library)), ENTRY)
     entry.restype = None
-    return entry, [ctypes.cast(getattr(_torch(), name), ctypes.c_void_p) for name in ("sgemm_", "dgemm_")]
+    return entry, toolchain.matrix_products()
 
 
 def _pointers(tensors: Sequence[Tensor]) -> Any:
@@ -190,15 +172,16 @@ def _sum_of(library: Path) -> Path:
     return library.with_suffix(".sha256")
 
 
-def _compile(compiler: str, source: str, path: Path) -> None:
+def _compile(source: str, path: Path) -> None:
+    compiler = toolchain.compiler()
     with tempfile.TemporaryDirectory(dir=path.parent) as folder:
         written = Path(folder) / "loop.cpp"
         written.write_text(source)
-        library = Path(folder) / "loop.so"
-        command = [compiler, *FLAGS, str(written), "-o", str(library)]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        library = Path(folder) / f"loop{toolchain.suffix()}"
+        command = [*compiler, *toolchain.flags(compiler), str(written), "-o", str(library)]
+        result = subprocess.run(command, capture_output=True, text=True, check=False, env=toolchain.environment())
         if result.returncode:
-            raise NoCompiler(f"{compiler}: {result.stderr.strip()[:200]}")
+            raise NoCompiler(f"{' '.join(compiler)}: {result.stderr.strip()[:200]}")
         with whole_file(path) as partial:
             library.rename(partial)
         with whole_file(_sum_of(path)) as partial:
@@ -207,38 +190,7 @@ def _compile(compiler: str, source: str, path: Path) -> None:
 
 def _make_room(folder: Path) -> None:
     sweep(folder, ".")
-    for pattern in ("*.so", "*.sha256", "*.txt"):
+    for pattern in (f"*{toolchain.suffix()}", "*.sha256", "*.txt"):
         files = sorted(folder.glob(pattern), key=lambda path: path.stat().st_mtime)
         for path in files[: max(len(files) - MOST_LIBRARIES, 0)]:
             path.unlink(missing_ok=True)
-
-
-@cache
-def _compiler() -> str:
-    names = [os.environ.get("CXX", ""), "g++", "c++", "clang++"]
-    found = next((path for name in names if name and (path := shutil.which(name))), None)
-    if found is None:
-        raise NoCompiler("no g++, c++ or clang++ on the path")
-    return found
-
-
-@cache
-def _version(compiler: str) -> str:
-    return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
-
-
-@cache
-def _machine() -> str:
-    """Return what the compiler makes of "native": a folder may be shared between machines."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    flags = [line for line in lines if line.startswith(("model name", "flags", "Features"))]
-    return "\n".join([platform.machine(), platform.processor(), *dict.fromkeys(flags)])
-
-
-@cache
-def _torch() -> Any:
-    """Return the library that holds torch's matrix products."""
-    folder = Path(torch.__file__).parent / "lib"
-    names = [path for path in folder.glob("libtorch_cpu.*") if path.suffix in (".so", ".dylib")]
-    return ctypes.CDLL(str(names[0]))

@@ -13,12 +13,43 @@ __all__ = ["COMPARISONS", "FORMULAS", "HEADER", "TRANSCENDENTAL", "literal"]
 aten, prims = torch.ops.aten, torch.ops.prims
 
 HEADER = r"""
-#include <cmath>
-#include <cstdint>
-#include <cstdlib>
-#include <cstring>
-#include <limits>
-#include <type_traits>
+#include <stdint.h>
+#include <stdlib.h>
+
+#ifdef _WIN32
+#define EXPORTED __declspec(dllexport)
+#else
+#define EXPORTED
+#endif
+
+// Headers of C alone: some compilers build the library of C++ first, which takes minutes.
+namespace m {
+#define OF_ONE(name) \
+  static inline float name(float x) { return __builtin_##name##f(x); } \
+  static inline double name(double x) { return __builtin_##name(x); }
+#define OF_TWO(name) \
+  static inline float name(float x, float y) { return __builtin_##name##f(x, y); } \
+  static inline double name(double x, double y) { return __builtin_##name(x, y); }
+OF_ONE(expm1) OF_ONE(exp2) OF_ONE(log) OF_ONE(log1p) OF_ONE(log2) OF_ONE(sin) OF_ONE(cos) OF_ONE(tan) OF_ONE(asin)
+OF_ONE(acos) OF_ONE(atan) OF_ONE(sinh) OF_ONE(cosh) OF_ONE(asinh) OF_ONE(acosh) OF_ONE(atanh) OF_ONE(erf) OF_ONE(erfc)
+OF_ONE(lgamma) OF_ONE(sqrt) OF_ONE(floor) OF_ONE(ceil) OF_ONE(trunc) OF_ONE(nearbyint)
+OF_TWO(atan2) OF_TWO(fmod) OF_TWO(pow)
+template <typename T> static inline T floor(T x) { return x; }
+template <typename T> static inline T ceil(T x) { return x; }
+template <typename T> static inline T trunc(T x) { return x; }
+template <typename T> static inline T nearbyint(T x) { return x; }
+template <typename T> static inline T pow(T x, T n) {
+  if (n < 0) return x == 1 ? 1 : x == -1 ? (n % 2 ? -1 : 1) : 0;
+  T found = 1;
+  for (; n; n /= 2, x *= x) if (n % 2) found *= x;
+  return found;
+}
+static inline bool isinf(float x) { return __builtin_isinf(x); }
+static inline bool isinf(double x) { return __builtin_isinf(x); }
+template <typename T> static inline bool isinf(T) { return false; }
+}
+template <typename T> static inline T infinity_() { return (T)__builtin_inf(); }
+template <typename T> static inline T nan_() { return (T)__builtin_nan(""); }
 
 template <typename T> static inline T exp_(T x);
 
@@ -26,7 +57,7 @@ template <typename T> static inline T exp_(T x);
 template <> inline float exp_(float x) {
   float c = x < -104.0f ? -104.0f : x;
   c = c > 89.0f ? 89.0f : c;
-  const float n = std::nearbyintf(c * 0x1.715476p+0f);
+  const float n = __builtin_nearbyintf(c * 0x1.715476p+0f);
   const float r = (c - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;
   float p = 1.0f / 5040;
   p = p * r + 1.0f / 720; p = p * r + 1.0f / 120; p = p * r + 1.0f / 24;
@@ -34,13 +65,13 @@ template <> inline float exp_(float x) {
   const int32_t k = (int32_t)n, low = k >> 1, high = k - low;
   const int32_t a = (low + 127) << 23, b = (high + 127) << 23;
   float f, g;
-  std::memcpy(&f, &a, 4); std::memcpy(&g, &b, 4);
+  __builtin_memcpy(&f, &a, 4); __builtin_memcpy(&g, &b, 4);
   return p * f * g;
 }
 template <> inline double exp_(double x) {
   double c = x < -746.0 ? -746.0 : x;
   c = c > 710.0 ? 710.0 : c;
-  const double n = std::nearbyint(c * 0x1.71547652b82fep+0);
+  const double n = m::nearbyint(c * 0x1.71547652b82fep+0);
   const double r = (c - n * 0x1.62e42feep-1) - n * 0x1.a39ef35793c76p-33;
   double p = 1.0 / 6227020800.0;
   p = p * r + 1.0 / 479001600; p = p * r + 1.0 / 39916800; p = p * r + 1.0 / 3628800; p = p * r + 1.0 / 362880;
@@ -49,7 +80,7 @@ template <> inline double exp_(double x) {
   const int64_t k = (int64_t)n, low = k >> 1, high = k - low;
   const int64_t a = (low + 1023) << 52, b = (high + 1023) << 52;
   double f, g;
-  std::memcpy(&f, &a, 8); std::memcpy(&g, &b, 8);
+  __builtin_memcpy(&f, &a, 8); __builtin_memcpy(&g, &b, 8);
   return p * f * g;
 }
 
@@ -65,9 +96,9 @@ template <> inline float tanh_(float x) {
   p = p * r + 1.0f / 720; p = p * r + 1.0f / 120; p = p * r + 1.0f / 24;
   p = p * r + 1.0f / 6; p = p * r + 0.5f; p = p * r + 1.0f; p = p * r + 1.0f;
   uint32_t a, b;
-  std::memcpy(&a, &p, 4); std::memcpy(&b, &t, 4);
+  __builtin_memcpy(&a, &p, 4); __builtin_memcpy(&b, &t, 4);
   a += b << 23;
-  std::memcpy(&p, &a, 4);
+  __builtin_memcpy(&p, &a, 4);
   return 1 - 2 / (p + 1);
 }
 template <> inline double tanh_(double x) {
@@ -80,19 +111,29 @@ template <> inline double tanh_(double x) {
   p = p * r + 1.0 / 40320; p = p * r + 1.0 / 5040; p = p * r + 1.0 / 720; p = p * r + 1.0 / 120;
   p = p * r + 1.0 / 24; p = p * r + 1.0 / 6; p = p * r + 0.5; p = p * r + 1.0; p = p * r + 1.0;
   uint64_t a, b;
-  std::memcpy(&a, &p, 8); std::memcpy(&b, &t, 8);
+  __builtin_memcpy(&a, &p, 8); __builtin_memcpy(&b, &t, 8);
   a += b << 52;
-  std::memcpy(&p, &a, 8);
+  __builtin_memcpy(&p, &a, 8);
   return 1 - 2 / (p + 1);
 }
-template <typename T> static inline T mod_(T a, T b) {
-  if constexpr (std::is_floating_point_v<T>) {
-    const T m = std::fmod(a, b);
-    return m != 0 && ((m < 0) != (b < 0)) ? m + b : m;
-  } else {
-    const T m = a % b;
-    return m != 0 && ((m < 0) != (b < 0)) ? m + b : m;
+template <typename T> static inline T with_sign_(T r, T b) { return r != 0 && ((r < 0) != (b < 0)) ? r + b : r; }
+template <typename T> static inline T mod_(T a, T b) { return with_sign_<T>(a % b, b); }
+template <> inline float mod_(float a, float b) { return with_sign_(m::fmod(a, b), b); }
+template <> inline double mod_(double a, double b) { return with_sign_(m::fmod(a, b), b); }
+// By the recurrence up to ten, and the asymptotic series from there; by reflection below zero.
+template <typename T> static inline T digamma_(T given) {
+  double x = given, sum = 0;
+  if (x == 0) return (T)__builtin_copysign(infinity_<double>(), -x);
+  if (x < 0) {
+    if (x == m::trunc(x)) return nan_<T>();
+    const double pi = 3.141592653589793238463;
+    sum = -pi / m::tan(pi * (x - m::trunc(x)));
+    x = 1 - x;
   }
+  for (; x < 10; x += 1) sum -= 1 / x;
+  const double y = 1 / (x * x);
+  const double series = 1.0 / 12 - y * (1.0 / 120 - y * (1.0 / 252 - y * (1.0 / 240 - y * (1.0 / 132 - y * (691.0 / 32760)))));
+  return (T)(sum + m::log(x) - 0.5 / x - y * series);
 }
 template <typename T> static inline T most_(T a, T b) { return a != a || a > b ? a : b; }
 template <typename T> static inline T least_(T a, T b) { return a != a || a < b ? a : b; }
@@ -109,12 +150,12 @@ def literal(value: Any, dtype: torch.dtype) -> str:
     if not dtype.is_floating_point:
         if isinstance(value, float) and not value.is_integer():
             raise Cannot(f"{value} as {dtype}")
-        return f"({name})({int(value)}LL)" if int(value) > -(1 << 63) else f"std::numeric_limits<{name}>::min()"
+        return f"({name})({int(value)}LL)" if int(value) > -(1 << 63) else f"({name})INT64_MIN"
     value = float(value)
     if math.isnan(value):
-        return f"std::numeric_limits<{name}>::quiet_NaN()"
+        return f"nan_<{name}>()"
     if math.isinf(value):
-        return f"({'-' if value < 0 else ''}std::numeric_limits<{name}>::infinity())"
+        return f"({'-' if value < 0 else ''}infinity_<{name}>())"
     return f"({name})({value.hex()})"
 
 
@@ -129,34 +170,42 @@ def _power(t: str, a: list[str], raw: Any) -> str:
         1: "{0}",
         0: "({t})1",
         3: "{0} * {0} * {0}",
-        0.5: "std::sqrt({0})",
+        0.5: "m::sqrt({0})",
         -1: "1 / {0}",
         -2: "1 / ({0} * {0})",
-        -0.5: "1 / std::sqrt({0})",
+        -0.5: "1 / m::sqrt({0})",
     }
-    return simple[exponent].format(*a, t=t) if exponent in simple else f"std::pow({a[0]}, {a[1]})"
+    return simple[exponent].format(*a, t=t) if exponent in simple else f"m::pow({a[0]}, {a[1]})"
 
 
 TRANSCENDENTAL: dict[Any, Formula] = {
     aten.exp.default: _of("exp_<{t}>({0})"),
-    aten.expm1.default: _of("std::expm1({0})"),
-    aten.log.default: _of("std::log({0})"),
-    aten.log1p.default: _of("std::log1p({0})"),
-    aten.log2.default: _of("std::log2({0})"),
-    aten.sin.default: _of("std::sin({0})"),
-    aten.cos.default: _of("std::cos({0})"),
-    aten.tan.default: _of("std::tan({0})"),
-    aten.atan.default: _of("std::atan({0})"),
-    aten.sinh.default: _of("std::sinh({0})"),
-    aten.cosh.default: _of("std::cosh({0})"),
+    aten.expm1.default: _of("m::expm1({0})"),
+    aten.log.default: _of("m::log({0})"),
+    aten.log1p.default: _of("m::log1p({0})"),
+    aten.log2.default: _of("m::log2({0})"),
+    aten.sin.default: _of("m::sin({0})"),
+    aten.cos.default: _of("m::cos({0})"),
+    aten.tan.default: _of("m::tan({0})"),
+    aten.atan.default: _of("m::atan({0})"),
+    aten.sinh.default: _of("m::sinh({0})"),
+    aten.cosh.default: _of("m::cosh({0})"),
     aten.tanh.default: _of("tanh_<{t}>({0})"),
     aten.sigmoid.default: _of("1 / (exp_<{t}>(-{0}) + 1)"),
-    aten.erf.default: _of("std::erf({0})"),
-    aten.erfc.default: _of("std::erfc({0})"),
-    aten.lgamma.default: _of("std::lgamma({0})"),
+    aten.erf.default: _of("m::erf({0})"),
+    aten.erfc.default: _of("m::erfc({0})"),
+    aten.lgamma.default: _of("m::lgamma({0})"),
+    aten.digamma.default: _of("digamma_<{t}>({0})"),
+    aten.asin.default: _of("m::asin({0})"),
+    aten.acos.default: _of("m::acos({0})"),
+    aten.asinh.default: _of("m::asinh({0})"),
+    aten.acosh.default: _of("m::acosh({0})"),
+    aten.atanh.default: _of("m::atanh({0})"),
+    aten.atan2.default: _of("m::atan2({0}, {1})"),
+    aten.exp2.default: _of("m::exp2({0})"),
     aten.pow.Tensor_Scalar: _power,
-    aten.pow.Tensor_Tensor: _of("std::pow({0}, {1})"),
-    aten.pow.Scalar: _of("std::pow({0}, {1})"),
+    aten.pow.Tensor_Tensor: _of("m::pow({0}, {1})"),
+    aten.pow.Scalar: _of("m::pow({0}, {1})"),
 }
 
 COMPARISONS: dict[Any, Formula] = {
@@ -165,7 +214,7 @@ COMPARISONS: dict[Any, Formula] = {
     for kind in ("Scalar", "Tensor")
 } | {
     aten.isnan.default: _of("{0} != {0}"),
-    aten.isinf.default: _of("std::isinf({0})"),
+    aten.isinf.default: _of("m::isinf({0})"),
     aten.logical_not.default: _of("!{0}"),
     aten.logical_and.default: _of("({0} != 0) & ({1} != 0)"),
     aten.logical_or.default: _of("({0} != 0) | ({1} != 0)"),
@@ -185,13 +234,14 @@ FORMULAS: dict[Any, Formula] = {
     aten.div.Scalar: _of("{0} / {1}"),
     aten.neg.default: _of("-{0}"),
     aten.reciprocal.default: _of("1 / {0}"),
-    aten.sqrt.default: _of("std::sqrt({0})"),
-    aten.rsqrt.default: _of("1 / std::sqrt({0})"),
+    aten.sqrt.default: _of("m::sqrt({0})"),
+    aten.rsqrt.default: _of("1 / m::sqrt({0})"),
     aten.abs.default: _of("({0} < 0 ? -{0} : {0} + 0)"),
     aten.sign.default: _of("({t})(({0} > 0) - ({0} < 0))"),
-    aten.floor.default: _of("std::floor({0})"),
-    aten.ceil.default: _of("std::ceil({0})"),
-    aten.trunc.default: _of("std::trunc({0})"),
+    aten.floor.default: _of("m::floor({0})"),
+    aten.ceil.default: _of("m::ceil({0})"),
+    aten.trunc.default: _of("m::trunc({0})"),
+    aten.round.default: _of("m::nearbyint({0})"),
     aten.relu.default: _of("({0} < 0 ? ({t})0 : {0})"),
     aten.maximum.default: _of("most_<{t}>({0}, {1})"),
     aten.minimum.default: _of("least_<{t}>({0}, {1})"),

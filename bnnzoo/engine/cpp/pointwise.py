@@ -21,6 +21,7 @@ FILLS: dict[Any, Callable[[tuple[Any, ...]], Any]] = {
     aten.full.default: lambda args: args[1],
     aten.scalar_tensor.default: lambda args: args[0],
     aten.empty.memory_format: lambda args: 0,
+    aten.new_empty_strided.default: lambda args: 0,
 }
 """Tensors that are one number throughout, and which."""
 

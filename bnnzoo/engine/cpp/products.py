@@ -168,7 +168,9 @@ def _by_library(scope: Scope, left: View, right: View) -> View:
     lines = [
         f"{{ const int m = {columns}, n = {rows}, k = {terms}, lda = {lead_a}, ldb = {lead_b}, ldc = {columns};",
         f"const {kind} one = 1, zero = 0; const char ta = '{a}', tb = '{b}';",
-        f"(({letter}gemm_t){letter}gemm)(&ta, &tb, &m, &n, &k, &one, {names}, &zero, {view.buffer.name}, &ldc); }}",
+        f"if ({letter}gemm) (({letter}gemm_t){letter}gemm)(&ta, &tb, &m, &n, &k, &one, {names}, &zero, "
+        f"{view.buffer.name}, &ldc);",
+        f"else gemm_<{kind}>(ta == 'N', tb == 'N', m, n, k, {names.replace('&', '')}, {view.buffer.name}, ldc); }}",
     ]
     scope.statements.add(Statement(lines, [left.read.access(), right.read.access()], [view.read.access()]))
     return view

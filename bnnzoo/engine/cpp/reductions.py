@@ -24,7 +24,7 @@ from bnnzoo.engine.cpp.values import (
 )
 from bnnzoo.engine.cpp.views import with_sizes
 
-__all__ = ["MEANS", "REDUCTIONS", "averaged", "reduced"]
+__all__ = ["EXTREMES", "MEANS", "REDUCTIONS", "averaged", "extreme", "reduced"]
 
 aten = torch.ops.aten
 
@@ -47,9 +47,18 @@ REDUCTIONS: dict[Any, Rule] = {
     aten.any.default: Rule("0", "{0} | {1}"),
     aten.any.dim: Rule("0", "{0} | {1}"),
     aten.any.dims: Rule("0", "{0} | {1}"),
-    aten.amax.default: Rule("-std::numeric_limits<{t}>::infinity()", "most_<{t}>({0}, {1})"),
-    aten.amin.default: Rule("std::numeric_limits<{t}>::infinity()", "least_<{t}>({0}, {1})"),
+    aten.amax.default: Rule("-infinity_<{t}>()", "most_<{t}>({0}, {1})"),
+    aten.amin.default: Rule("infinity_<{t}>()", "least_<{t}>({0}, {1})"),
 }
+
+
+EXTREMES: dict[Any, str] = {
+    aten.max.dim: ">",
+    aten.min.dim: "<",
+    aten.argmax.default: ">",
+    aten.argmin.default: "<",
+}
+"""The first of the largest or smallest entries along a dimension, and how an entry compares with one that it replaces."""
 
 
 class Over(NamedTuple):
@@ -66,8 +75,11 @@ def reduced(scope: Scope, node: Node) -> Value:
     """Write a reduction over some dimensions."""
     value, dtype = scope.lazy(node.args[0]), node.meta["val"].dtype
     rank, rule = len(value.shape), REDUCTIONS[node.target]
-    if 0 in value.shape or ("infinity" in rule.start and not dtype.is_floating_point):
+    if "infinity" in rule.start and (0 in value.shape or not dtype.is_floating_point):
         raise Cannot(f"{node.target} of a tensor of shape {value.shape}")
+    if 0 in value.shape:  # what a sum or a product starts from
+        text = f"({TYPES[dtype]}){rule.start}"
+        return scope.kept(node, Lazy(tuple(node.meta["val"].shape), dtype, lambda body, index: body.let(dtype, text)))
     given: Any = node.args[1] if len(node.args) > 1 else None
     dims = range(rank) if given is None or given == [] else [given] if isinstance(given, int) else given
     over = frozenset(dim % rank for dim in dims if rank)
@@ -86,6 +98,44 @@ def averaged(scope: Scope, node: Node) -> Value:
         return body.let(total.dtype, f"{total.emit(body, index)} / {number}")
 
     return scope.kept(node, replace(total, emit=emit, cost=total.cost + 1))
+
+
+def extreme(scope: Scope, node: Node) -> Any:
+    """Write the largest or smallest entries along a dimension and their numbers, of which NaN is the first."""
+    value, given = scope.lazy(node.args[0]), node.args[1] if len(node.args) > 1 else None
+    if not value.shape or given is None or not count(value.shape):
+        raise Cannot(f"{node.target} of a tensor of shape {value.shape}")
+    dim: int = given % len(value.shape)  # type: ignore[operator, assignment]
+    result = node.meta["val"]
+    whole = tuple((result[0] if isinstance(result, tuple | list) else result).shape)
+    shape = tuple(1 if each == dim else size for each, size in enumerate(value.shape))
+    value = _at_least_two(value, dim)
+    index, sizes = index_over([*(d for d in range(len(shape)) if d != dim), dim], value.shape)
+    views = [View(scope.buffer(d, count(shape)), shape, contiguous_strides(shape)) for d in (value.dtype, torch.int64)]
+    nest, names = Nest(sizes, vectorises=False), [scope.program.name("a") for _ in views]
+    nest.uses, nest.defines = value.accesses(index), [view.read.access() for view in views]
+    scope.statements.add(nest)
+    for name, view, start in zip(names, views, ("0", "-1"), strict=True):
+        place = view.read.place(tuple(Affine() if d == dim else each for d, each in enumerate(index)))
+        last = f"{view.buffer.name}[{place}] = {name};"
+        nest.reductions.append(Reduction(name, TYPES[view.dtype], len(sizes) - 1, start, last))
+    entry, (best, number) = value.emit(nest.body, index), names
+    replaces = f"{entry} {EXTREMES[node.target]} {best} || ({entry} != {entry} && {best} == {best})"
+    nest.body.lines.append(f"if ({number} < 0 || {replaces}) {{ {best} = {entry}; {number} = {index[dim]}; }}")
+    found = tuple(with_sizes(view, whole) for view in views)
+    return found if isinstance(result, tuple | list) else found[1]
+
+
+def _at_least_two(value: Lazy, dim: int) -> Lazy:
+    """Return an expression whose only entry along a dimension stands there twice, so that there is a loop over it."""
+    if value.shape[dim] != 1:
+        return value
+    shape = tuple(2 if each == dim else size for each, size in enumerate(value.shape))
+
+    def emit(body: Body, index: tuple[Affine, ...]) -> str:
+        return value.emit(body, tuple(Affine() if each == dim else at for each, at in enumerate(index)))
+
+    return Lazy(shape, value.dtype, emit, uses=tuple(value.accesses()), cost=value.cost)
 
 
 def _reduction(scope: Scope, of: Over) -> Value:

@@ -7,10 +7,23 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
+from bnnzoo.engine.cpp.factorisations import FUNCTIONS, factorised, products, solved
 from bnnzoo.engine.cpp.formulas import COMPARISONS, FORMULAS, HEADER
 from bnnzoo.engine.cpp.pointwise import FILLS, chosen, counted, filled, pointwise
 from bnnzoo.engine.cpp.products import affine, product
-from bnnzoo.engine.cpp.reductions import MEANS, REDUCTIONS, averaged, reduced
+from bnnzoo.engine.cpp.reductions import EXTREMES, MEANS, REDUCTIONS, averaged, extreme, reduced
+from bnnzoo.engine.cpp.scatters import (
+    PARTS,
+    SCANS,
+    accumulated,
+    copied_anew,
+    padded,
+    part_seen,
+    repeated,
+    reversed_along,
+    scattered,
+    with_part,
+)
 from bnnzoo.engine.cpp.scope import ALIGNMENT, Handler, Program, Scope
 from bnnzoo.engine.cpp.values import TYPES, Buffer, Cannot, View
 from bnnzoo.engine.cpp.views import seen
@@ -52,9 +65,21 @@ HANDLERS: dict[Any, Handler] = {
     **dict.fromkeys(FILLS, filled),
     **dict.fromkeys(REDUCTIONS, reduced),
     **dict.fromkeys(MEANS, averaged),
+    **dict.fromkeys(EXTREMES, extreme),
     **dict.fromkeys(SEEN, seen),
     aten.where.self: chosen,
     prims.iota.default: counted,
+    **dict.fromkeys(PARTS, with_part),
+    **dict.fromkeys(SCANS, accumulated),
+    **dict.fromkeys((aten.scatter_add.default, aten.scatter.src, aten.scatter.value), scattered),
+    aten.as_strided.default: part_seen,
+    aten.constant_pad_nd.default: padded,
+    aten.copy.default: copied_anew,
+    prims.rev.default: reversed_along,
+    aten.repeat.default: repeated,
+    aten.linalg_cholesky_ex.default: factorised,
+    aten.linalg_solve_triangular.default: solved,
+    aten.bmm.default: products,
     aten.mm.default: product,
     aten.addmm.default: affine,
     aten.cat.default: joined,
@@ -113,9 +138,12 @@ def _function(lines: list[str], arena_size: int, more: str = "") -> str:
         f"const {kind}*, const int*, const {kind}*, const int*, const {kind}*, {kind}*, const int*);"
         for letter, kind in (("s", "float"), ("d", "double"))
     ]
-    begin = [f'extern "C" void {ENTRY}(void** arguments, void* sgemm, void* dgemm{more}) {{']
-    memory = [f"char* const arena = (char*)std::aligned_alloc({ALIGNMENT}, {max(arena_size, ALIGNMENT)});"]
-    return "\n".join([HEADER, *kinds, *begin, *memory, *lines, "std::free(arena);", "}", ""])
+    begin = [f'extern "C" EXPORTED void {ENTRY}(void** arguments, void* sgemm, void* dgemm{more}) {{']
+    memory = [
+        f"char* const memory = (char*)malloc({arena_size + ALIGNMENT});",
+        f"char* const arena = memory + ({ALIGNMENT} - (uintptr_t)memory % {ALIGNMENT});",
+    ]
+    return "\n".join([HEADER, FUNCTIONS, *kinds, *begin, *memory, *lines, "free(memory);", "}", ""])
 
 
 def _argument(number: int, node: Node, is_constant: bool) -> View:

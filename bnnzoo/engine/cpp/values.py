@@ -27,6 +27,9 @@ TYPES = {
     torch.float64: "double",
     torch.int64: "int64_t",
     torch.int32: "int32_t",
+    torch.int16: "int16_t",
+    torch.int8: "int8_t",
+    torch.uint8: "uint8_t",
     torch.bool: "bool",
 }
 """Types of entries, and what C++ calls them."""

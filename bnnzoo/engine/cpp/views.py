@@ -1,6 +1,6 @@
 """Tensors seen in another shape: nothing is computed, only places move."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -9,7 +9,7 @@ from torch.fx import Node
 from bnnzoo.engine.cpp.scope import Scope, Value
 from bnnzoo.engine.cpp.values import Affine, Body, Cannot, Lazy, Read, Shape, View, contiguous_strides, count
 
-__all__ = ["broadcast", "seen", "with_sizes"]
+__all__ = ["broadcast", "seen", "viewed", "with_sizes"]
 
 aten = torch.ops.aten
 
@@ -17,21 +17,21 @@ aten = torch.ops.aten
 def seen(scope: Scope, node: Node) -> Any:
     """See a tensor in another shape."""
     value = scope.of(node.args[0])
-    found = _seen(value, node)
+    found = viewed(value, node.target, node.args[1:], node.kwargs)
     if found is None:
-        found = _seen(scope.memory(value.lazy() if isinstance(value, View) else value, in_order=True), node)
+        memory = scope.memory(value.lazy() if isinstance(value, View) else value, in_order=True)
+        found = viewed(memory, node.target, node.args[1:], node.kwargs)
     if found is None:
         raise Cannot(f"{node.target} of a tensor of shape {value.shape}")
     return found
 
 
-def _seen(value: Value, node: Node) -> Any:
-    """Let torch say how ``node`` sees memory of the strides of ``value``; None if it cannot see it so."""
+def viewed(value: Value, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Let torch say how an operation sees memory of the strides of ``value``; None if it cannot see it so."""
     strides = value.strides if isinstance(value, View) else contiguous_strides(value.shape)
     like = torch.empty_strided(value.shape, strides, dtype=value.dtype, device="meta")
-    target: Any = node.target
     try:
-        found = target(like, *node.args[1:], **node.kwargs)
+        found = target(like, *args, **kwargs)
     except RuntimeError:
         return None
     if isinstance(found, list | tuple):

@@ -66,13 +66,11 @@ def put(scope: Scope, node: Node) -> View:
 
 
 def _put(scope: Scope, node: Node, target: View) -> None:
-    places = [each for each in node.args[1] if each is not None]  # type: ignore[union-attr]
-    if len(places) != len(node.args[1]):  # type: ignore[arg-type]
-        raise Cannot("rows of an inner dimension")
+    first, places = _numbered(node.args[1])
     adds = len(node.args) > 3 and bool(node.args[3])
-    rest = target.shape[len(places) :]
     common = _common_shape([scope.lazy(each).shape for each in places])
-    shape = (*common, *rest)
+    rank = len(common)
+    shape = (*target.shape[:first], *common, *target.shape[first + len(places) :])
     values = broadcast(scope.lazy(node.args[2]), shape)
     scope.before_writing(node, [target.read.access()])
     index, sizes = index_over(range(len(shape)), shape)
@@ -80,32 +78,42 @@ def _put(scope: Scope, node: Node, target: View) -> None:
     uses = [use for each in numbers for use in each.accesses()]
     if any(a.meets(target.read.access()) for a in (*uses, *values.accesses())):
         raise Cannot("rows that are read where they are written")
-    nest = Nest(sizes, vectorises=count(common) == 1)
+    nest = Nest(sizes, vectorises=count(common) == 1 and not first)
     nest.uses, nest.defines = [*uses, *values.accesses(index), target.read.access()], [target.read.access()]
     scope.statements.add(nest)
-    body, inner = nest.body, index[len(common) :]
-    rows = [_row(body, each, index[: len(common)], size) for each, size in zip(numbers, target.shape, strict=False)]
-    place = target.read.place((*rows, *inner))
+    body, inner, sizes = nest.body, index[first : first + rank], target.shape[first:]
+    rows = [_row(body, each, inner, size) for each, size in zip(numbers, sizes, strict=False)]
+    place = target.read.place((*index[:first], *rows, *index[first + rank :]))
     entry = converted(body, values, target.dtype, index)
     body.lines.append(f"{target.buffer.name}[{place}] {'+=' if adds else '='} {entry};")
 
 
 def taken(scope: Scope, node: Node) -> Value:
     """Take rows by their numbers."""
-    places = list(node.args[1])  # type: ignore[arg-type]
-    if any(each is None for each in places):
-        raise Cannot("rows of an inner dimension")
+    first, places = _numbered(node.args[1])
     source = scope.memory(scope.of(node.args[0]))
     numbers = [scope.lazy(each) for each in places]
     common = _common_shape([each.shape for each in numbers])
     numbers = [broadcast(each, common) for each in numbers]
-    rest = source.shape[len(places) :]
+    shape, rank = (*source.shape[:first], *common, *source.shape[first + len(places) :]), len(common)
 
     def emit(body: Body, index: tuple[Affine, ...]) -> str:
-        rows = [_row(body, each, index[: len(common)], size) for each, size in zip(numbers, source.shape, strict=False)]
-        return body.load(source.buffer, source.read.place((*rows, *index[len(common) :])))
+        sizes, inner = source.shape[first:], index[first : first + rank]
+        rows = [_row(body, each, inner, size) for each, size in zip(numbers, sizes, strict=False)]
+        return body.load(source.buffer, source.read.place((*index[:first], *rows, *index[first + rank :])))
 
-    return scope.kept(node, _by_numbers(source, numbers, (*common, *rest), emit))
+    return scope.kept(node, _by_numbers(source, numbers, shape, emit))
+
+
+def _numbered(given: Any) -> tuple[int, list[Any]]:
+    """Return the first dimension that goes by numbers, and the numbers of it and of those that follow it."""
+    places = [dim for dim, each in enumerate(given) if each is not None]
+    numbers = [given[dim] for dim in places]
+    if places != list(range(places[0], places[0] + len(places))):
+        raise Cannot("rows of dimensions that do not follow each other")
+    if any(each.meta["val"].dtype == torch.bool for each in numbers):
+        raise Cannot("as many rows as a condition holds for")
+    return places[0], numbers
 
 
 def gathered(scope: Scope, node: Node) -> Value:

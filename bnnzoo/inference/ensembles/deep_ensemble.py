@@ -26,6 +26,7 @@ from bnnzoo.inference.ensembles.held_out import (
 )
 from bnnzoo.inference.ensembles.interpolation import warn_of_interpolation
 from bnnzoo.inference.ensembles.repulsion import FunctionRepulsion, Repulsive
+from bnnzoo.inference.ensembles.spread import warn_of_spread
 from bnnzoo.inference.ensembles.weighted import WeightedMembers
 from bnnzoo.inference.optimise.batches import AllRows, Batch, Bootstrap, MemberBatches, MiniBatches, RowBatches
 from bnnzoo.inference.optimise.lbfgs import lbfgs
@@ -156,6 +157,7 @@ class DeepEnsemble:
             return WeightedMembers(density, info, found.theta, log_weights)
         if found.complete and self.num_steps >= ENOUGH_STEPS:
             warn_of_interpolation(train_on, found.theta[0])
+            warn_of_spread(train_on, found.theta)
         value, gradient = value_and_grad_over_rows(density, found.theta)
         stats = {"lp": value[None], "gradient_norm": gradient.norm(dim=1)[None]}
         return Draws(density, replace(info, sample_stats=stats), found.theta[None])

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from bnnzoo.core.covariance import LowRankPlusDiagonal
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext, Need
+from bnnzoo.core.parts import refuse_dependent_parts
 from bnnzoo.core.posterior import FitInfo, Gaussian, Mixture
 from bnnzoo.core.settings import Count, Fraction, Positive, Range
 from bnnzoo.core.sites import ModelError
@@ -175,6 +176,11 @@ def gaussians(swag: SWAG, num_members: int, density: LogDensity, context: FitCon
     _refuse_batch_norm(density)
     refuse_no_rows(density, "SWAG")
     method = _completed(swag, density.num_data)
+    if swag.batch_size is None:  # a number that the user has not written
+        assert method.batch_size is not None
+        refuse_dependent_parts(
+            density, method.batch_size, f"SWAG, whose default is batch_size={method.batch_size} here,"
+        )
     start = starting_points(_with_members(swag.init, num_members), num_members, density, context, trains=True)
     if method.learning_rate is None:
         assert method.batch_size is not None

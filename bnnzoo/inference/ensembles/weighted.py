@@ -10,6 +10,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.guides import guide_of
 from bnnzoo.core.info import FitInfo
 from bnnzoo.core.saving import StoredPosterior
+from bnnzoo.core.types import Whole
 
 __all__ = ["WeightedMembers"]
 
@@ -40,14 +41,14 @@ class WeightedMembers(StoredPosterior):
         """Weights ``[M]`` of the members, which sum to one."""
         return self.log_weights.softmax(0)
 
-    def draws(self, num_draws: int | None = None, seed: int | None = None) -> Tensor:
+    def draws(self, num_draws: int | None = None, seed: Whole | None = None) -> Tensor:
         """Return draws ``[1, S, P]``, 100 by default; :meth:`members` says which member each one is.
 
         Whatever averages over draws averages over the members by their weights, up to the rounding of their numbers.
         """
         return self.theta[self.members(num_draws, seed).to(self.theta.device)]
 
-    def members(self, num_draws: int | None = None, seed: int | None = None) -> Tensor:
+    def members(self, num_draws: int | None = None, seed: Whole | None = None) -> Tensor:
         r"""Return the number ``[1, S]`` of the member that each draw is: :math:`S w_m` rounded up or down of each, in order.
 
         The seed does not matter: places :math:`(i + 1/2) / S` are looked up in the cumulated weights.

@@ -12,7 +12,7 @@ from torch import Tensor
 from bnnzoo.core.method import Method
 from bnnzoo.core.posterior import Gaussian, Mixture
 from bnnzoo.core.settings import Count, Positive, check_argument
-from bnnzoo.core.surroundings import one_at_a_time
+from bnnzoo.core.turns import one_at_a_time
 from bnnzoo.core.types import Model
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.fit import fit

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.engine.lowered import LoopStep, looped_value_and_grad, tensors_of
+from bnnzoo.engine.reports import EngineLog
 from bnnzoo.inference.markov.adaptation import window_ends
 from bnnzoo.inference.markov.settings import ChainSettings, typical_num_steps
 from bnnzoo.inference.markov.snapshots import from_arrays, to_arrays
@@ -63,6 +64,7 @@ class ChainLoop(ABC):
         self.draws = theta.new_zeros(self.num_chains, self._num_draws, self.num_params)
         self.stats = torch.zeros(self.num_chains, self._num_draws, len(self.stats_names), dtype=torch.float64)
         self._ends = window_ends(self._num_warmup if adapted_draws is None else adapted_draws)
+        self.log = EngineLog()
         self._tensors = tensors_of(density.data)  # those within mappings and sequences, too
 
     @property
@@ -140,6 +142,7 @@ class ChainLoop(ABC):
             *(*args, *self.density.data),
             fallback=make(looped_value_and_grad(self.density.log_joint)),
             at_least=typical_num_steps(self.num_params) * total,
+            log=self.log,
         )
 
     def _keep(self, chains: Tensor, theta: Tensor, stats: Tensor) -> None:

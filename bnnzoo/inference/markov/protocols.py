@@ -6,6 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
+from bnnzoo.engine.reports import EngineLog
 
 __all__ = ["Loop", "Sampler"]
 
@@ -18,7 +19,7 @@ class Loop(Protocol):
     chain so far, warm-up included. ``num_rejected`` counts proposed points at which the log density could not be computed, in
     warm-up as well. ``kind`` names the algorithm and the layout of its state, for checkpoints. ``progress_fields`` are the
     numbers a progress bar shows. ``tuned`` is what the chains have learnt, ``[C, ...]`` each, and ``adopt`` replaces it before
-    the first draw.
+    the first draw. ``log`` takes down how the arithmetic is run.
     """
 
     @property
@@ -29,6 +30,8 @@ class Loop(Protocol):
     def stats(self) -> Tensor: ...
     @property
     def stats_names(self) -> tuple[str, ...]: ...
+    @property
+    def log(self) -> EngineLog: ...
     @property
     def num_chains(self) -> int: ...
     @property

@@ -17,6 +17,7 @@ from bnnzoo.core.executors import run_on
 from bnnzoo.core.method import FitContext, Progress, Silent
 from bnnzoo.core.posterior import Draws, FitInfo
 from bnnzoo.core.rejections import why_rejected
+from bnnzoo.engine.reports import EngineReport, joined_reports
 from bnnzoo.inference.config import config_of
 from bnnzoo.inference.markov.checkpoint import Checkpoint, Fingerprint, fingerprint_of
 from bnnzoo.inference.markov.going_on import continued_seed, refuse_other_tuning, tuning_to_go_on
@@ -40,6 +41,7 @@ class ChainDraws:
     num_rejected: int
     complete: bool
     tuning: Mapping[str, NDArray[np.floating]]
+    engine: EngineReport
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,7 @@ def sample_chains(
         num_rejected=result.num_rejected,
         rejected_at=why_rejected(density, draws, result.num_rejected),
         tuning={name: torch.from_numpy(value).to(density.device) for name, value in result.tuning.items()},
+        engine=result.engine,
         sample_stats={key: torch.from_numpy(value).to(KINDS.get(key)) for key, value in result.stats.items()},
     )
     return Draws(density, info, draws)
@@ -160,6 +163,7 @@ def _run(task: Task, density: LogDensity, progress: Progress) -> ChainDraws:
         num_rejected=loop.num_rejected,
         complete=complete,
         tuning={name: value.cpu().numpy() for name, value in loop.tuned.items()},
+        engine=loop.log.report(),
     )
 
 
@@ -227,6 +231,7 @@ def _joined(parts: list[ChainDraws]) -> ChainDraws:
         num_rejected=sum(part.num_rejected for part in parts),
         complete=all(part.complete for part in parts),
         tuning={name: np.concatenate([part.tuning[name] for part in parts]) for name in parts[0].tuning},
+        engine=joined_reports([part.engine for part in parts]),
     )
 
 

@@ -31,7 +31,7 @@ __all__ = [
 
 type Fingerprint = dict[str, str]
 
-FORMAT = 3
+FORMAT = 4
 
 
 def open_store(path: Path) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
+from bnnzoo.core.turns import aside
 from bnnzoo.engine import pytree
 from bnnzoo.engine.cores import in_threads, num_cores, one_arithmetic_thread, threads_worth
 from bnnzoo.engine.loops import Stretch
@@ -116,7 +117,8 @@ class NativeMembers:
         self._members.counters.left.fill_(num_steps)
         threads = threads_worth(num_steps * self.num_members * self._seconds_per_step, self.num_threads)
         began = time.perf_counter()
-        in_threads(self._move, range(self.num_members), threads)
+        with aside():
+            in_threads(self._move, range(self.num_members), threads)
         seconds = max(time.perf_counter() - began, 1e-9)
         self._seconds_per_step = seconds / (num_steps * -(-self.num_members // threads)) if num_steps else 0.0
         self.budget = min(next_budget(self.budget, num_steps, seconds), self.max_steps)

@@ -14,7 +14,7 @@ from bnnzoo.core.info import FitInfo
 from bnnzoo.core.posterior import noise_of_draws
 from bnnzoo.core.saving import StoredPosterior
 from bnnzoo.core.sites import Site, innermost
-from bnnzoo.core.types import Data
+from bnnzoo.core.types import Data, Whole
 
 __all__ = ["Dropout", "DropoutBound", "DropoutPosterior", "masked"]
 
@@ -185,7 +185,7 @@ class DropoutPosterior(StoredPosterior):
     rates: Tensor
     units: Tensor
 
-    def draws(self, num_draws: int | None = None, seed: int | None = None) -> Tensor:
+    def draws(self, num_draws: int | None = None, seed: Whole | None = None) -> Tensor:
         """Return independent draws ``[1, S, P]``, one mask each; the same for the same seed, which is the fit's by default."""
         return self._draw(
             noise_of_draws(self.loc, len(self.rates), num_draws, self.info.seed if seed is None else seed)

@@ -17,20 +17,12 @@ from bnnzoo.inference.optimise.members import Members, joined, trained_in_parts
 from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective
 from bnnzoo.inference.optimise.observers import IterateAverage, PlateauStopping, all_of
 from bnnzoo.inference.optimise.optimisers import Adam
+from bnnzoo.inference.optimise.pathfinder import Frame, frames_near, stacked
 from bnnzoo.inference.optimise.schedules import schedule_named
 from bnnzoo.inference.optimise.train import train
 from bnnzoo.inference.starts import starting_points
 from bnnzoo.inference.variational.elbo import Bound, GaussianFamily, Reparametrised, mean_over_particles
-from bnnzoo.inference.variational.frame import (
-    Frame,
-    Framed,
-    FramedGaussian,
-    frame_of,
-    frames_near,
-    has_settled,
-    mean_bound,
-    stacked,
-)
+from bnnzoo.inference.variational.frame import Framed, FramedGaussian, frame_of, has_settled, mean_bound
 from bnnzoo.inference.variational.noise import Noise
 from bnnzoo.inference.variational.settings import BoundSettings, VISettings
 

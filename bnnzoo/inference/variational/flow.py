@@ -15,8 +15,9 @@ from bnnzoo.core.posterior import FitInfo, guide_of, noise_of_draws
 from bnnzoo.core.replay import isolated
 from bnnzoo.core.saving import StoredPosterior
 from bnnzoo.core.stored import Owner
+from bnnzoo.core.types import Whole
+from bnnzoo.inference.optimise.pathfinder import Frame
 from bnnzoo.inference.variational.elbo import InvertibleFamily
-from bnnzoo.inference.variational.frame import Frame
 
 __all__ = ["Flow", "FlowPosterior", "SinhArcsinh", "coupling_layers"]
 
@@ -144,7 +145,7 @@ class FlowPosterior(StoredPosterior):
     flow: Flow
     params: Tensor
 
-    def draws(self, num_draws: int | None = None, seed: int | None = None) -> Tensor:
+    def draws(self, num_draws: int | None = None, seed: Whole | None = None) -> Tensor:
         """Return independent draws ``[1, S, P]``; the same for the same seed, which is the fit's by default."""
         seed = self.info.seed if seed is None else seed
         return self._draw(noise_of_draws(self.params, self.density.num_params, num_draws, seed))

@@ -8,10 +8,11 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext, Method
 from bnnzoo.core.posterior import FitInfo, Mixture
 from bnnzoo.core.settings import Count, Positive
+from bnnzoo.inference.optimise.pathfinder import stacked
 from bnnzoo.inference.variational.elbo import InvertibleFamily
 from bnnzoo.inference.variational.fit_family import GaussianVI, fit_family
 from bnnzoo.inference.variational.flow import Flow, FlowPosterior, coupling_layers
-from bnnzoo.inference.variational.frame import frame_of, stacked
+from bnnzoo.inference.variational.frame import frame_of
 from bnnzoo.inference.variational.full_rank_vi import FullRankVI
 from bnnzoo.inference.variational.settings import VISettings
 

@@ -1,55 +1,20 @@
 """Units in which a bound is maximised: a centre and scales near the posterior, from curvature or from an earlier fit."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
-from torch.func import grad, vjp, vmap
+from torch.func import vmap
 
 from bnnzoo.core.covariance import Covariance, Dense, Diagonal
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.streamed import StreamedDensity
-from bnnzoo.inference.optimise.lbfgs import lbfgs
+from bnnzoo.inference.optimise.pathfinder import MAX_ELEMENTS, Frame
 from bnnzoo.inference.variational.elbo import Family, GaussianFamily
 
-__all__ = ["Frame", "Framed", "FramedGaussian", "frame_of", "frames_near", "has_settled", "mean_bound", "stacked"]
-
-MAX_PARAMS, MAX_ELEMENTS = 300, 2**24
-"""Beyond which curvature is not computed: parameters, and parameters times observations."""
-
-LBFGS_STEPS, NEWTON_STEPS, TOLERANCE = 200, 30, 1e-7
-NUM_CANDIDATES, NUM_DRAWS = 8, 64
-"""Points of the way to the mode at which a Gaussian is tried, and draws of each."""
-
-CLOSE = 0.5
-"""Standard deviation of log p - log q, in nats, at which a Gaussian needs no comparison with others."""
+__all__ = ["Framed", "FramedGaussian", "frame_of", "has_settled", "mean_bound"]
 
 NUM_PAIRS, SETTLED = 256, 0.02
 """Pairs of draws by which the bound is compared before and after a search, and the nats by which it may still rise."""
-
-LEAST_CURVATURE = 1e4
-"""Smallest eigenvalue of a Hessian, relative to the largest and in rounding errors."""
-
-
-class Frame(NamedTuple):
-    """Coordinates for the parameters of a Gaussian family.
-
-    Attributes
-    ----------
-    loc : Tensor [P] or [C, P]
-        Where means are zero.
-    root : Tensor [P, P] or [C, P, P]
-        Lower triangular: the means are ``loc + root m``.
-    scale : Tensor [P] or [C, P]
-        Unit of the scales of single entries, given all others.
-    """
-
-    loc: Tensor
-    root: Tensor
-    scale: Tensor
 
 
 @runtime_checkable
@@ -85,38 +50,6 @@ def _root(covariance: Tensor) -> Tensor:
     return upper.mT * upper.diagonal().sign()
 
 
-def stacked(frames: Sequence[Frame]) -> Frame:
-    """Return frames of single fits as one ``[C, ...]``."""
-    return Frame(*(torch.stack(parts) for parts in zip(*frames, strict=True)))
-
-
-def frames_near(density: LogDensity, start: Tensor) -> Frame | None:
-    """Return a frame ``[C, ...]`` for each start ``[C, P]``: the Gaussian with the highest bound on the way to the mode.
-
-    At each of some points of the way the Gaussian has the inverse of the Hessian for its covariance, in which eigenvalues count
-    by their size. The mode itself is not always best: that of a hierarchy lies in the throat of a funnel.
-
-    Returns
-    -------
-    Frame or None
-        None for networks, whose posterior no Gaussian describes, for data that are not in memory, for more than 300 parameters,
-        and if the Hessian cannot be computed.
-
-    References
-    ----------
-    Zhang, Carpenter, Gelman and Vehtari (2022), Pathfinder: parallel quasi-Newton variational inference, JMLR 23.
-    """
-    size = density.num_params
-    if density.networks or isinstance(density, StreamedDensity) or size > MAX_PARAMS:
-        return None
-    if size * density.num_data > MAX_ELEMENTS:
-        return None
-    evaluate = density.value_and_grad.specialize(start[:1], *density.data, num_calls=2 * LBFGS_STEPS)
-    found = [_frame(density, lambda theta: evaluate(theta, *density.data), row) for row in start]
-    frames = [frame for frame in found if frame is not None]
-    return stacked(frames) if len(frames) == len(found) else None
-
-
 def mean_bound(density: LogDensity, family: FramedGaussian, params: Tensor) -> Tensor:
     """Return estimates of the bound ``[C, S]`` at ``params[C, Q]``, one for each pair of antithetic draws, always the same."""
     generator = torch.Generator().manual_seed(1)
@@ -137,106 +70,3 @@ def has_settled(before: Tensor, now: Tensor) -> bool:
     rise = (now - before).nan_to_num(0.0)  # of minus infinity from minus infinity
     error = rise.std(1) / rise.shape[1] ** 0.5
     return bool((rise.mean(1) <= torch.maximum(3 * error, torch.full_like(error, SETTLED))).all())
-
-
-type _Evaluate = Callable[[Tensor], tuple[Tensor, Tensor]]
-
-
-def _frame(density: LogDensity, evaluate: _Evaluate, start: Tensor) -> Frame | None:
-    noise = torch.randn(NUM_DRAWS // 2, len(start), generator=torch.Generator().manual_seed(0)).to(start)
-    noise = torch.cat([noise, -noise])
-    path = _path(evaluate, start)
-    best, highest = None, -float("inf")
-    for theta in [_newton(density, evaluate, path[-1]), *reversed(path)]:
-        frame = _laplace(density, theta)
-        if frame is None:
-            continue
-        value, _ = density.value_and_grad(frame.loc + noise @ frame.root.mT, *density.data)
-        ratios = value.nan_to_num(-torch.inf) + 0.5 * noise.square().sum(1)  # of the densities, up to a constant
-        bound = float(ratios.mean() + frame.root.diagonal().log().sum())
-        if bound > highest or best is None:
-            best, highest = frame, bound
-        if float(ratios.std()) < CLOSE:
-            break
-    return best if highest > -float("inf") else None  # the density ends beside all of them
-
-
-def _path(evaluate: _Evaluate, start: Tensor) -> list[Tensor]:
-    """Return some points of the way from a start ``[P]`` uphill, each higher than the one before."""
-    rising: list[Tensor] = [start]
-    highest = -float("inf")
-
-    def remembered(theta: Tensor) -> tuple[Tensor, Tensor]:
-        nonlocal highest
-        value, gradient = evaluate(theta)
-        if bool(value.isfinite().all()) and float(value[0]) > highest:
-            rising.append(theta[0])
-            highest = float(value[0])
-        return value, gradient
-
-    end = lbfgs(remembered, start[None], LBFGS_STEPS, TOLERANCE)
-    places = torch.linspace(0, len(rising) - 1, min(NUM_CANDIDATES, len(rising))).round().long().unique()
-    return [*(rising[int(place)] for place in places), end.theta[0]]
-
-
-def _newton(density: LogDensity, evaluate: _Evaluate, theta: Tensor) -> Tensor:
-    """Return where Newton's method, with eigenvalues by their size and halved steps, ends from ``theta[P]``."""
-    value, gradient = evaluate(theta[None])
-    for _ in range(NEWTON_STEPS):
-        frame = _laplace(density, theta)
-        if frame is None:
-            break
-        step = frame.root @ (frame.root.mT @ gradient[0])
-        if not float(step @ gradient[0]) > 1e-10:  # nats that another step would gain
-            break
-        for _ in range(30):
-            trial = evaluate((theta + step)[None])
-            if bool(trial[0].isfinite()) and float(trial[0]) >= float(value) and bool(trial[1].isfinite().all()):
-                break
-            step = step / 2
-        else:
-            break
-        theta, (value, gradient) = theta + step, trial
-    return theta
-
-
-def _laplace(density: LogDensity, theta: Tensor) -> Frame | None:
-    """Return the Gaussian at ``theta[P]`` whose precision is minus the Hessian, eigenvalues by their size; None without one."""
-    hessian = _hessian(density, theta)
-    if hessian is None or not bool(hessian.isfinite().all()):
-        return None
-    least = LEAST_CURVATURE * torch.finfo(hessian.dtype).eps
-    hessian = hessian.double()
-    size = (
-        hessian.diagonal().abs().clamp(min=torch.finfo(theta.dtype).tiny).rsqrt()
-    )  # columns of data may differ in scale
-    values, vectors = torch.linalg.eigh(0.5 * (hessian + hessian.mT) * size * size[:, None])
-    values = values.abs()
-    values = values.clamp(min=float(values.max()) * least)
-    # The R of a QR decomposition of half a covariance is its Cholesky factor, which needs no square of the rounding errors.
-    upper = torch.linalg.qr((size[:, None] * vectors * values.rsqrt()).mT).R
-    root = (upper.mT * upper.diagonal().sign()).to(theta)
-    scale = ((vectors / size[:, None]) ** 2 * values).sum(1).rsqrt().to(theta)
-    if not bool(root.isfinite().all() and scale.isfinite().all() and (root.diagonal() > 0).all() and (scale > 0).all()):
-        return None
-    return Frame(theta.detach(), root, scale)
-
-
-def _hessian(density: LogDensity, theta: Tensor) -> Tensor | None:
-    """Return the Hessian ``[P, P]`` of the log joint density, in double precision unless the model holds tensors in single."""
-    data = tuple(v.double() if isinstance(v, Tensor) and v.is_floating_point() else v for v in density.data)
-    double = replace(density, dtype=torch.float64, data=data) if type(density) is LogDensity else density
-    for each, at in ((double, theta.double()), (density, theta)):
-        try:
-            # Reverse mode twice: in forward mode torch promotes single precision to double halfway.
-            _, transposed = vjp(grad(partial(_log_joint, each)), at)[:2]
-            unit = torch.eye(len(at), dtype=at.dtype, device=at.device)
-            (hessian,) = vmap(transposed, chunk_size=64)(unit)
-            return hessian.detach()
-        except Exception:  # no second derivative, no batch, or tensors of the model's own in single precision
-            continue
-    return None
-
-
-def _log_joint(density: LogDensity, theta: Tensor) -> Tensor:
-    return density.log_joint(theta, *density.data)

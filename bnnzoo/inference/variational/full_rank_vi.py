@@ -9,8 +9,8 @@ from torch import Tensor
 
 from bnnzoo.core.covariance import Dense
 from bnnzoo.core.stored import Stored
+from bnnzoo.inference.optimise.pathfinder import Frame
 from bnnzoo.inference.variational.fit_family import GaussianVI
-from bnnzoo.inference.variational.frame import Frame
 
 __all__ = ["FullRank", "FullRankVI"]
 

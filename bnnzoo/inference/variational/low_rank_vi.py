@@ -9,8 +9,8 @@ from torch import Tensor
 
 from bnnzoo.core.covariance import LowRankPlusDiagonal
 from bnnzoo.core.settings import Count
+from bnnzoo.inference.optimise.pathfinder import Frame
 from bnnzoo.inference.variational.fit_family import GaussianVI
-from bnnzoo.inference.variational.frame import Frame
 
 __all__ = ["LowRank", "LowRankVI"]
 

@@ -10,10 +10,10 @@ from bnnzoo.core.covariance import Diagonal
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.stored import Stored
 from bnnzoo.inference.optimise.batches import batches_of
+from bnnzoo.inference.optimise.pathfinder import Frame
 from bnnzoo.inference.optimise.streams import MemberStreams
 from bnnzoo.inference.variational.elbo import Bound, Reparametrised
 from bnnzoo.inference.variational.fit_family import GaussianVI
-from bnnzoo.inference.variational.frame import Frame
 from bnnzoo.inference.variational.mean_field_bound import MeanFieldBound, gaussian_sites
 from bnnzoo.inference.variational.noisy_layers import Estimator, noisy_layers
 

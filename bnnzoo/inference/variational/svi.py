@@ -3,13 +3,13 @@
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import pyro
 import torch
 from pyro import poutine
-from pyro.infer import ELBO, Trace_ELBO, autoguide
+from pyro.infer import ELBO, Trace_ELBO, TraceEnum_ELBO, autoguide
 from pyro.infer import SVI as PyroSVI
 from pyro.infer.autoguide import AutoContinuous, AutoDiagonalNormal
 from pyro.optim import ClippedAdam, PyroOptim
@@ -17,6 +17,8 @@ from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.enumeration import continuous, enumerated, marked
+from bnnzoo.core.learnable import trainable, with_learned
 from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.minibatch import has_rows
 from bnnzoo.core.posterior import DEFAULT_DRAWS, FitInfo
@@ -27,7 +29,7 @@ from bnnzoo.core.sites import ModelError, is_subsample
 from bnnzoo.core.stored import Owner
 from bnnzoo.core.streamed import num_held
 from bnnzoo.core.surroundings import alone
-from bnnzoo.core.types import Model
+from bnnzoo.core.types import Model, Whole
 from bnnzoo.inference.optimise.batches import batches_of
 from bnnzoo.inference.optimise.observers import StepProgress
 from bnnzoo.inference.optimise.streams import MemberStreams
@@ -56,7 +58,7 @@ class GuidePosterior(StoredPosterior):
     guide: Guide
     params: Any
 
-    def draws(self, num_draws: int | None = None, seed: int | None = None) -> Tensor:
+    def draws(self, num_draws: int | None = None, seed: Whole | None = None) -> Tensor:
         """Return independent draws ``[1, S, P]``; the same for the same seed, which is the fit's by default."""
         with isolated(self.info.seed if seed is None else seed, self.density.device), self._store(), torch.no_grad():
             return torch.stack([self._draw() for _ in range(num_draws or DEFAULT_DRAWS)])[None]
@@ -100,10 +102,14 @@ class GuidePosterior(StoredPosterior):
         density = owner.density
         validation = nullcontext() if density.has_data else pyro.validation_enabled(False)
         with alone(), isolated(owner.info.seed, density.device), validation:
-            guide = SVI(guide=_guide_to_rebuild(state["guide"], owner))._own_guide(density.model)
+            model = trainable(density.model)
+            guide = SVI(guide=_guide_to_rebuild(state["guide"], owner))._own_guide(continuous(model))
             guide(*density.data)
+            if model is not density.model:
+                model(*density.data)  # which makes its own parameters
             params = pyro.get_param_store().get_state()
             _restore(params["params"], state["params"], "parameter")
+            density = _with_learned(density)
             _restore(_buffers(guide), state["buffers"], "buffer")
             return cls(density, owner.info, guide, copy.deepcopy(params))
 
@@ -133,6 +139,10 @@ class GuidePosterior(StoredPosterior):
 class SVI:
     """Stochastic variational inference with any Pyro guide, bound and optimiser, run by Pyro's own machinery.
 
+    Parameters without a prior (``pyro.param``, ``pyro.module``, parameters of a ``PyroModule``) are learned with those of the
+    guide, and predictions use what was learned. The weights of a network that ``pyro.module`` registers are those of the
+    network itself, as in Pyro: it holds those of the posterior that was used last.
+
     For guides without a method of their own in bnnzoo. It is slower than :class:`bnnzoo.inference.MeanFieldVI`, which runs the
     family of AutoDiagonalNormal on the compiled density.
 
@@ -142,7 +152,8 @@ class SVI:
         A guide ``guide(*data)`` with ``pyro.param``, an autoguide class such as ``AutoMultivariateNormal`` or any
         function ``model -> guide``, or a fresh autoguide object, which is copied and not changed.
     elbo : pyro.infer.ELBO, optional
-        The bound, such as ``RenyiELBO(alpha=0.5)``; default: ``Trace_ELBO``.
+        The bound, such as ``RenyiELBO(alpha=0.5)``; default: ``Trace_ELBO``, or ``TraceEnum_ELBO`` for a model with discrete
+        latent sites, which are summed out.
     optimiser : pyro.optim.PyroOptim, optional
         Default: ClippedAdam with a learning rate that falls to a hundredth of ``learning_rate``.
     num_steps : int
@@ -171,6 +182,7 @@ class SVI:
     batch_size: Count | None = None
 
     needs: ClassVar[frozenset[Need]] = frozenset()
+    learns_parameters: ClassVar[bool] = True
 
     def run(self, density: LogDensity, context: FitContext) -> GuidePosterior:
         """Fit the guide; see :func:`bnnzoo.fit`.
@@ -183,12 +195,13 @@ class SVI:
             If mini-batches are asked for of a model without rows.
         """
         with alone(), isolated(context.seed, density.device):
-            guide = self._own_guide(density.model)
+            guide = self._own_guide(continuous(trainable(density.model)))
             guide(*density.data)
             _refuse_missing_sites(guide, density)
-            svi = PyroSVI(_ScaledModel(density), guide, self._own_optimiser(), self.elbo or Trace_ELBO())
+            svi = PyroSVI(_ScaledModel(density), guide, self._own_optimiser(), self._own_elbo(density))
             losses, complete = self._loop(svi, density, context)
             params = copy.deepcopy(pyro.get_param_store().get_state())
+            density = _with_learned(density)
         info = FitInfo(
             sampling="iid",
             num_gradients=len(losses) * getattr(self.elbo, "num_particles", 1),
@@ -217,10 +230,21 @@ class SVI:
             return guide
         return _copied(self.guide) if isinstance(self.guide, torch.nn.Module) else self.guide
 
+    def _own_elbo(self, density: LogDensity) -> ELBO:
+        own = enumerated(density.model)
+        if self.elbo is not None or own is None:
+            return self.elbo or Trace_ELBO()
+        return TraceEnum_ELBO(max_plate_nesting=own.depth)
+
     def _own_optimiser(self) -> PyroOptim:
         if self.optimiser is not None:
             return copy.deepcopy(self.optimiser)
         return ClippedAdam({"lr": self.learning_rate, "lrd": 0.01 ** (1 / self.num_steps)})
+
+
+def _with_learned(density: LogDensity) -> LogDensity:
+    """Return a density whose model has the learnable parameters of the parameter store."""
+    return replace(density, model=with_learned(density.model, dict(pyro.get_param_store().items())))
 
 
 def _guide_to_rebuild(name: str, owner: Owner) -> Guide:
@@ -268,7 +292,7 @@ class _ScaledModel:
         pairs, count = zip(density.data, batch, strict=True), num_held(density)
         sizes = [len(part) for whole, part in pairs if has_rows(whole, count)]
         with _ScaleLikelihood({*density.observed, *density.factors}, density.num_data / sizes[0] if sizes else 1.0):
-            return density.model(*batch)
+            return marked(trainable(density.model))(*batch)
 
 
 class _ScaleLikelihood(Messenger):

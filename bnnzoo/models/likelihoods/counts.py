@@ -11,12 +11,13 @@ from bnnzoo.core.families import LogPoisson, NegativeBinomial, ZeroInflated
 from bnnzoo.models.likelihoods.likelihood import Likelihood, observe
 from bnnzoo.models.likelihoods.predictor import Unknown, log_site, parts_of, positive, site_or_number
 from bnnzoo.models.likelihoods.target import refuse_not_counts
+from bnnzoo.models.written import Written, remembers_call
 
 __all__ = ["negative_binomial", "zero_inflated_negative_binomial", "zero_inflated_poisson"]
 
 
-@dataclass(frozen=True)
-class _NegativeBinomial:
+@dataclass(frozen=True, repr=False)
+class _NegativeBinomial(Written):
     concentration: Unknown
     name: str = "likelihoods.negative_binomial"
 
@@ -29,8 +30,8 @@ class _NegativeBinomial:
         return observe(counts.to_event(log_mean.ndim - 1), y)
 
 
-@dataclass(frozen=True)
-class _ZeroInflated:
+@dataclass(frozen=True, repr=False)
+class _ZeroInflated(Written):
     name: str
     zeros: Unknown | None
     concentration: Unknown | None
@@ -55,6 +56,7 @@ class _ZeroInflated:
         return NegativeBinomial(log_mean, log_site("concentration", self.concentration, log_mean))
 
 
+@remembers_call
 def negative_binomial(concentration: Unknown | None = None) -> Likelihood:
     r"""Overdispersed counts with the network's output as log mean: :math:`y_n \sim \mathrm{NegBinomial}(e^{f_n}, \phi)`.
 
@@ -86,6 +88,7 @@ def negative_binomial(concentration: Unknown | None = None) -> Likelihood:
     return _NegativeBinomial(_concentration("likelihoods.negative_binomial", concentration))
 
 
+@remembers_call
 def zero_inflated_poisson(zeros: Unknown | None = None) -> Likelihood:
     r"""Counts with more zeros than a Poisson distribution has: :math:`y_n = 0` with probability :math:`\pi_n`, else Poisson.
 
@@ -122,6 +125,7 @@ def zero_inflated_poisson(zeros: Unknown | None = None) -> Likelihood:
     return _ZeroInflated(name, _probability(name, zeros), None)
 
 
+@remembers_call
 def zero_inflated_negative_binomial(zeros: Unknown | None = None, concentration: Unknown | None = None) -> Likelihood:
     r"""Overdispersed counts with additional zeros: :math:`y_n = 0` with probability :math:`\pi_n`, else negative binomial.
 
@@ -165,6 +169,8 @@ def _probability(where: str, value: Unknown | None) -> Unknown | None:
             raise ValueError(
                 f"{where}: the prior of zeros must be on probabilities, such as Beta(1.0, 1.0), not {value}."
             )
+    elif isinstance(value, Tensor):
+        return value  # which a model has computed
     elif value is not None and not (isinstance(value, int | float) and 0 < value < 1):
         raise ValueError(f"{where}: zeros must be a probability strictly between 0 and 1, but is {value!r}.")
     return value

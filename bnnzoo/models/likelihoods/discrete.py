@@ -9,12 +9,13 @@ from bnnzoo.core.families import LogPoisson
 from bnnzoo.models.likelihoods.likelihood import Likelihood, observe
 from bnnzoo.models.likelihoods.predictor import parts_of, with_offset
 from bnnzoo.models.likelihoods.target import refuse_bad_labels, refuse_bad_output, refuse_not_binary, refuse_not_counts
+from bnnzoo.models.written import Written, remembers_call
 
 __all__ = ["bernoulli", "categorical", "poisson"]
 
 
-@dataclass(frozen=True)
-class _Bernoulli:
+@dataclass(frozen=True, repr=False)
+class _Bernoulli(Written):
     name: str = "likelihoods.bernoulli"
 
     def __call__(self, output: Tensor, y: Tensor | None = None, offset: Tensor | float | None = None) -> Tensor:
@@ -25,8 +26,8 @@ class _Bernoulli:
         return observe(dist.Bernoulli(logits=logits, validate_args=False).to_event(logits.ndim - 1), y)
 
 
-@dataclass(frozen=True)
-class _Categorical:
+@dataclass(frozen=True, repr=False)
+class _Categorical(Written):
     name: str = "likelihoods.categorical"
 
     def __call__(self, output: Tensor, y: Tensor | None = None, offset: Tensor | float | None = None) -> Tensor:
@@ -42,8 +43,8 @@ class _Categorical:
         return observe(dist.Categorical(logits=logits, validate_args=False), y)
 
 
-@dataclass(frozen=True)
-class _Poisson:
+@dataclass(frozen=True, repr=False)
+class _Poisson(Written):
     name: str = "likelihoods.poisson"
 
     def __call__(self, output: Tensor, y: Tensor | None = None, offset: Tensor | float | None = None) -> Tensor:
@@ -54,6 +55,7 @@ class _Poisson:
         return observe(LogPoisson(log_rate).to_event(log_rate.ndim - 1), y)
 
 
+@remembers_call
 def bernoulli() -> Likelihood:
     r"""Binary target with the network's output as logit: :math:`P(y_n = 1) = 1 / (1 + e^{-f_n})`.
 
@@ -78,6 +80,7 @@ def bernoulli() -> Likelihood:
     return _Bernoulli()
 
 
+@remembers_call
 def categorical() -> Likelihood:
     r"""Class labels with the network's K outputs as logits: :math:`P(y_n = k) \propto e^{f_{nk}}`.
 
@@ -102,6 +105,7 @@ def categorical() -> Likelihood:
     return _Categorical()
 
 
+@remembers_call
 def poisson() -> Likelihood:
     r"""Counts with the network's output as log rate: :math:`y_n \sim \mathrm{Poisson}(e^{f_n})`.
 

@@ -12,12 +12,13 @@ from bnnzoo.models.arguments import refuse_not_positive
 from bnnzoo.models.likelihoods.likelihood import Likelihood, observe, targets_shape
 from bnnzoo.models.likelihoods.predictor import Unknown, positive, site_or_number, with_offset
 from bnnzoo.models.likelihoods.target import refuse_bad_output, refuse_not_real
+from bnnzoo.models.written import Written, remembers_call
 
 __all__ = ["gaussian_mixture", "multivariate_gaussian"]
 
 
-@dataclass(frozen=True)
-class _MultivariateGaussian:
+@dataclass(frozen=True, repr=False)
+class _MultivariateGaussian(Written):
     scale: Unknown
     concentration: float
     name: str = "likelihoods.multivariate_gaussian"
@@ -38,8 +39,8 @@ class _MultivariateGaussian:
         return observe(dist.MultivariateNormal(loc, scale_tril=scale[..., None] * factor, validate_args=False), y)
 
 
-@dataclass(frozen=True)
-class _GaussianMixture:
+@dataclass(frozen=True, repr=False)
+class _GaussianMixture(Written):
     num_components: int
     min_scale: float
     name: str = "likelihoods.gaussian_mixture"
@@ -73,6 +74,7 @@ class _GaussianMixture:
         return per_component // 2
 
 
+@remembers_call
 def multivariate_gaussian(scale: Unknown | None = None, concentration: float = 1.0) -> Likelihood:
     r"""Several real targets with a covariance: :math:`y_n \sim N(f_n, \mathrm{diag}(\sigma) R \, \mathrm{diag}(\sigma))`.
 
@@ -116,6 +118,7 @@ def multivariate_gaussian(scale: Unknown | None = None, concentration: float = 1
     )
 
 
+@remembers_call
 def gaussian_mixture(num_components: int, min_scale: float = 0.01) -> Likelihood:
     r"""A mixture density network, which predicts a mixture of Gaussians: :math:`\sum_k w_{nk} N(f_{nk}, \sigma_{nk}^2)`.
 

@@ -63,7 +63,9 @@ def targets_shape(loc: Tensor) -> Tensor:
     return loc.squeeze(-1) if loc.ndim == 2 and loc.shape[-1] == 1 else loc
 
 
-def value_or_site(name: str, value: float | TorchDistributionMixin, shape: tuple[int, ...] = ()) -> Tensor | float:
+def value_or_site(
+    name: str, value: float | Tensor | TorchDistributionMixin, shape: tuple[int, ...] = ()
+) -> Tensor | float:
     """Return a fixed number, or a draw from a distribution at the latent site `name`, independent over `shape`."""
     if not isinstance(value, TorchDistributionMixin):
         return value

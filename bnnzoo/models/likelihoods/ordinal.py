@@ -19,6 +19,7 @@ from bnnzoo.models.likelihoods.likelihood import Likelihood, observe
 from bnnzoo.models.likelihoods.predictor import parts_of
 from bnnzoo.models.likelihoods.target import refuse_bad_categories
 from bnnzoo.models.placement import place
+from bnnzoo.models.written import Written, remembers_call
 
 __all__ = ["OrderStatistics", "cumulative_logits", "ordinal"]
 
@@ -57,8 +58,8 @@ class OrderStatistics(dist.TorchDistribution):
         return found + math.lgamma(self.size + 1)
 
 
-@dataclass(frozen=True)
-class _Ordinal:
+@dataclass(frozen=True, repr=False)
+class _Ordinal(Written):
     num_categories: int
     cutpoints: tuple[float, ...] | TorchDistributionMixin
     name: str = "likelihoods.ordinal"
@@ -97,6 +98,7 @@ def cumulative_logits(predictor: Tensor, cutpoints: Tensor) -> Tensor:
     return below + above + torch.cat([edge, torch.log(-torch.expm1(-steps)), edge], -1)
 
 
+@remembers_call
 def ordinal(num_categories: int, cutpoints: Sequence[float] | TorchDistributionMixin | None = None) -> Likelihood:
     r"""Ordered categories, cumulative logit: :math:`P(y_n \le k) = 1 / (1 + e^{f_n - c_{k + 1}})`.
 

@@ -10,12 +10,13 @@ from bnnzoo.core.survival import LogNormal, RightCensored, Weibull
 from bnnzoo.models.likelihoods.likelihood import Likelihood, observe
 from bnnzoo.models.likelihoods.predictor import Unknown, log_site, parts_of, positive
 from bnnzoo.models.likelihoods.target import refuse_bad_censoring, refuse_not_positive_target, refuse_not_proportions
+from bnnzoo.models.written import Written, remembers_call
 
 __all__ = ["beta", "gamma", "log_normal", "weibull"]
 
 
-@dataclass(frozen=True)
-class _Beta:
+@dataclass(frozen=True, repr=False)
+class _Beta(Written):
     precision: Unknown
     name: str = "likelihoods.beta"
 
@@ -27,8 +28,8 @@ class _Beta:
         return observe(family.to_event(logit.ndim - 1), y)
 
 
-@dataclass(frozen=True)
-class _Gamma:
+@dataclass(frozen=True, repr=False)
+class _Gamma(Written):
     shape: Unknown
     name: str = "likelihoods.gamma"
 
@@ -41,8 +42,8 @@ class _Gamma:
         return observe(family.to_event(log_mean.ndim - 1), y)
 
 
-@dataclass(frozen=True)
-class _EventTime:
+@dataclass(frozen=True, repr=False)
+class _EventTime(Written):
     name: str
     family: type[Weibull] | type[LogNormal]
     site: str
@@ -66,6 +67,7 @@ class _EventTime:
         return observe(times.to_event(location.ndim - 1), y)
 
 
+@remembers_call
 def beta(precision: Unknown | None = None) -> Likelihood:
     r"""Proportions with the network's output as logit of the mean: :math:`y_n \sim \mathrm{Beta}(\mu_n \phi, (1 - \mu_n) \phi)`.
 
@@ -100,6 +102,7 @@ def beta(precision: Unknown | None = None) -> Likelihood:
     return _Beta(_or_default("likelihoods.beta", "precision", precision, dist.LogNormal(2.0, 1.5)))
 
 
+@remembers_call
 def gamma(shape: Unknown | None = None) -> Likelihood:
     r"""Positive numbers with the network's output as log mean: :math:`y_n \sim \mathrm{Gamma}(\alpha, \alpha e^{-f_n})`.
 
@@ -130,6 +133,7 @@ def gamma(shape: Unknown | None = None) -> Likelihood:
     return _Gamma(_or_default("likelihoods.gamma", "shape", shape, dist.LogNormal(0.0, 1.0)))
 
 
+@remembers_call
 def log_normal(scale: Unknown | None = None) -> Likelihood:
     r"""Positive numbers or event times, log-normal: :math:`\log y_n \sim N(f_n, \sigma^2)`. Times may be right-censored.
 
@@ -163,6 +167,7 @@ def log_normal(scale: Unknown | None = None) -> Likelihood:
     return _EventTime(name, LogNormal, "sigma", _or_default(name, "scale", scale, dist.HalfNormal(1.0)))
 
 
+@remembers_call
 def weibull(shape: Unknown | None = None) -> Likelihood:
     r"""Event times, Weibull: :math:`P(y_n > t) = \exp(-(t e^{-f_n})^k)`. Times may be right-censored.
 

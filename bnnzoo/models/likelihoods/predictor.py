@@ -12,8 +12,8 @@ from bnnzoo.models.likelihoods.target import refuse_bad_offset, refuse_bad_outpu
 
 __all__ = ["Unknown", "log_site", "parts_of", "positive", "site_or_number", "with_offset"]
 
-type Unknown = float | TorchDistributionMixin
-"""A number that fixes a parameter, or its prior."""
+type Unknown = float | Tensor | TorchDistributionMixin
+"""A number that fixes a parameter, a tensor that a model has computed, for each row or for all, or its prior."""
 
 
 def parts_of(name: str, output: Tensor, offset: Tensor | float | None, meaning: tuple[str, ...]) -> tuple[Tensor, ...]:
@@ -56,10 +56,10 @@ def site_or_number(name: str, value: Unknown, predictor: Tensor) -> Tensor:
 
 
 def positive(where: str, name: str, value: Any) -> Any:
-    """Return a parameter as it is, after refusing what is neither a positive number nor a prior on positive numbers."""
+    """Return a parameter as it is, after refusing what is neither a positive number, a tensor nor a prior on positive numbers."""
     if isinstance(value, TorchDistributionMixin):
         refuse_bad_scale(where, value)
-    else:
+    elif not isinstance(value, Tensor):  # which a model has computed, for each row or for all
         refuse_not_positive(where, **{name: value})
     return value
 

@@ -12,14 +12,15 @@ from bnnzoo.models.arguments import refuse_not_positive
 from bnnzoo.models.likelihoods.likelihood import Likelihood, observe, value_or_site
 from bnnzoo.models.likelihoods.predictor import Unknown, parts_of, positive
 from bnnzoo.models.likelihoods.target import refuse_not_real
+from bnnzoo.models.written import Written, remembers_call
 
 __all__ = ["gaussian", "heteroscedastic_gaussian", "heteroscedastic_laplace", "laplace", "student_t"]
 
 Scale = Tensor | float
 
 
-@dataclass(frozen=True)
-class _Homoscedastic:
+@dataclass(frozen=True, repr=False)
+class _Homoscedastic(Written):
     name: str
     family: Callable[[Tensor, Scale], TorchDistributionMixin]
     scale: Unknown
@@ -30,8 +31,8 @@ class _Homoscedastic:
         return observe(self.family(loc, scale).to_event(loc.ndim - 1), y)
 
 
-@dataclass(frozen=True)
-class _StudentT:
+@dataclass(frozen=True, repr=False)
+class _StudentT(Written):
     df: Unknown
     scale: Unknown
     name: str = "likelihoods.student_t"
@@ -43,8 +44,8 @@ class _StudentT:
         return observe(dist.StudentT(df, loc, scale, validate_args=False).to_event(loc.ndim - 1), y)
 
 
-@dataclass(frozen=True)
-class _Heteroscedastic:
+@dataclass(frozen=True, repr=False)
+class _Heteroscedastic(Written):
     name: str
     family: Callable[[Tensor, Scale], TorchDistributionMixin]
     min_scale: float
@@ -58,6 +59,7 @@ class _Heteroscedastic:
         return observe(self.family(loc, scale).to_event(loc.ndim - 1), y)
 
 
+@remembers_call
 def gaussian(scale: Unknown | None = None) -> Likelihood:
     r"""Homoscedastic Gaussian noise: :math:`y_n \sim N(f_n, \sigma^2)`.
 
@@ -89,6 +91,7 @@ def gaussian(scale: Unknown | None = None) -> Likelihood:
     return _Homoscedastic("likelihoods.gaussian", _normal, _scale("likelihoods.gaussian", scale))
 
 
+@remembers_call
 def laplace(scale: Unknown | None = None) -> Likelihood:
     r"""Homoscedastic Laplace noise, robust to outliers: density :math:`\exp(-|y_n - f_n| / b) / (2b)`.
 
@@ -119,6 +122,7 @@ def laplace(scale: Unknown | None = None) -> Likelihood:
     return _Homoscedastic("likelihoods.laplace", _laplace, _scale("likelihoods.laplace", scale))
 
 
+@remembers_call
 def student_t(df: Unknown = 4.0, scale: Unknown | None = None) -> Likelihood:
     r"""Homoscedastic Student-t noise, robust to outliers: :math:`(y_n - f_n) / \sigma \sim t_\nu`.
 
@@ -152,6 +156,7 @@ def student_t(df: Unknown = 4.0, scale: Unknown | None = None) -> Likelihood:
     return _StudentT(positive(name, "df", df), _scale(name, scale))
 
 
+@remembers_call
 def heteroscedastic_gaussian(min_scale: float = 1e-6) -> Likelihood:
     r"""Heteroscedastic Gaussian noise, with a scale predicted by the network: :math:`y_n \sim N(f_n, \sigma_n^2)`.
 
@@ -183,6 +188,7 @@ def heteroscedastic_gaussian(min_scale: float = 1e-6) -> Likelihood:
     return _Heteroscedastic("likelihoods.heteroscedastic_gaussian", _normal, min_scale)
 
 
+@remembers_call
 def heteroscedastic_laplace(min_scale: float = 1e-6) -> Likelihood:
     r"""Heteroscedastic Laplace noise, with a scale predicted by the network: density :math:`\exp(-|y_n - f_n| / b_n) / (2 b_n)`.
 

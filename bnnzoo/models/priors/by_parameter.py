@@ -8,12 +8,13 @@ from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 
 from bnnzoo.models.priors.prior import Prior
+from bnnzoo.models.written import Written, remembers_call
 
 __all__ = ["ByParameter", "by_parameter"]
 
 
-@dataclass(frozen=True)
-class ByParameter:
+@dataclass(frozen=True, repr=False)
+class ByParameter(Written):
     """A prior that depends on the name of the parameter; made by `by_parameter`."""
 
     patterns: Mapping[str, Prior]
@@ -40,6 +41,7 @@ class ByParameter:
                 )
 
 
+@remembers_call
 def by_parameter(patterns: Mapping[str, Prior], default: Prior | None = None) -> Prior:
     """Different priors for different parameters, chosen by name.
 

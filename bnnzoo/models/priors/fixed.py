@@ -11,12 +11,13 @@ from torch import Tensor
 
 from bnnzoo.models.arguments import refuse_not_positive
 from bnnzoo.models.priors.prior import Prior, independent, zero_mean_normal
+from bnnzoo.models.written import Written, remembers_call
 
 __all__ = ["fan_in", "laplace", "normal", "student_t"]
 
 
-@dataclass(frozen=True)
-class _Fixed:
+@dataclass(frozen=True, repr=False)
+class _Fixed(Written):
     """Independent zero-mean parameters of one family, with fixed scales for weights and biases."""
 
     family: Callable[[Tensor | float], TorchDistributionMixin]
@@ -30,6 +31,7 @@ class _Fixed:
         return independent(self.family(self.weight_scale / (math.sqrt(fan_in) if self.by_fan_in else 1.0)), parameter)
 
 
+@remembers_call
 def normal(scale: float = 1.0) -> Prior:
     r"""Independent normal prior :math:`w \sim N(0, s^2)` for every weight and bias.
 
@@ -53,6 +55,7 @@ def normal(scale: float = 1.0) -> Prior:
     return _Fixed(zero_mean_normal, scale, scale)
 
 
+@remembers_call
 def fan_in(weight_scale: float = 1.0, bias_scale: float = 1.0) -> Prior:
     r"""Normal prior whose weights are scaled by the fan-in, so that functions do not grow with the width of the network.
 
@@ -85,6 +88,7 @@ def fan_in(weight_scale: float = 1.0, bias_scale: float = 1.0) -> Prior:
     return _Fixed(zero_mean_normal, weight_scale, bias_scale, by_fan_in=True)
 
 
+@remembers_call
 def laplace(scale: float = 1.0) -> Prior:
     r"""Independent Laplace prior with density :math:`\exp(-|w| / b) / (2b)` for every weight and bias.
 
@@ -108,6 +112,7 @@ def laplace(scale: float = 1.0) -> Prior:
     return _Fixed(_laplace, scale, scale)
 
 
+@remembers_call
 def student_t(df: float = 3.0, scale: float = 1.0) -> Prior:
     r"""Independent Student-t prior :math:`w / s \sim t_\nu` for every weight and bias.
 

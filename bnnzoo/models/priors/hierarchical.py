@@ -13,12 +13,13 @@ from torch.distributions.transforms import PowerTransform
 from bnnzoo.models.arguments import refuse_bad_scale, refuse_not_positive
 from bnnzoo.models.placement import place
 from bnnzoo.models.priors.prior import Prior, independent, zero_mean_normal
+from bnnzoo.models.written import Written, remembers_call
 
 __all__ = ["ard", "gamma_precision", "horseshoe", "layerwise"]
 
 
-@dataclass(frozen=True)
-class _Layerwise:
+@dataclass(frozen=True, repr=False)
+class _Layerwise(Written):
     scale: TorchDistributionMixin
     by_fan_in: bool
 
@@ -28,6 +29,7 @@ class _Layerwise:
         return independent(zero_mean_normal(scale / shrink), parameter)
 
 
+@remembers_call
 def layerwise(scale: TorchDistributionMixin | None = None, by_fan_in: bool = False) -> Prior:
     r"""Hierarchical normal prior: one unknown scale per parameter tensor, at site ``f"{site_name}.scale"``.
 
@@ -64,8 +66,8 @@ def layerwise(scale: TorchDistributionMixin | None = None, by_fan_in: bool = Fal
     return _Layerwise(_hyperprior("priors.layerwise", scale), by_fan_in)
 
 
-@dataclass(frozen=True)
-class _ARD:
+@dataclass(frozen=True, repr=False)
+class _ARD(Written):
     scale: TorchDistributionMixin
 
     def __call__(self, site_name: str, parameter: Tensor, fan_in: int) -> TorchDistributionMixin:
@@ -76,6 +78,7 @@ class _ARD:
         return independent(zero_mean_normal(scale.reshape(inputs, *[1] * (parameter.ndim - 2))), parameter)
 
 
+@remembers_call
 def ard(scale: TorchDistributionMixin | None = None) -> Prior:
     r"""Automatic relevance determination: one unknown scale per input unit of every weight matrix.
 
@@ -108,8 +111,8 @@ def ard(scale: TorchDistributionMixin | None = None) -> Prior:
     return _ARD(_hyperprior("priors.ard", scale))
 
 
-@dataclass(frozen=True)
-class _Horseshoe:
+@dataclass(frozen=True, repr=False)
+class _Horseshoe(Written):
     global_scale: float
     slab_scale: float | None
     slab_df: float
@@ -126,6 +129,7 @@ class _Horseshoe:
         return independent(zero_mean_normal(scale), parameter)
 
 
+@remembers_call
 def horseshoe(global_scale: float = 1.0, slab_scale: float | None = None, slab_df: float = 4.0) -> Prior:
     r"""Horseshoe prior: most weights near zero, a few unshrunk.
 

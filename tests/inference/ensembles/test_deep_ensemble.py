@@ -113,6 +113,9 @@ def test_anchored_mini_batches_have_the_noise_of_their_rows() -> None:
     assert float(((posterior.theta[0, 0] - mode) / TARGET.sd["w"]).abs().max()) < 0.3
 
 
+@pytest.mark.filterwarnings(
+    "ignore::bnnzoo.core.fit_warnings.TooNarrowWarning"
+)  # of the noise scale, which is not anchored
 @pytest.mark.parametrize("noise_is_known", [True, False])
 def test_anchored_members_by_default_have_the_moments_of_the_posterior(noise_is_known: bool) -> None:
     generator = torch.Generator().manual_seed(0)

@@ -102,11 +102,11 @@ def test_members_in_a_process_pool() -> None:
     torch.testing.assert_close(apart.theta, together.theta, rtol=1e-6, atol=1e-6)
 
 
-def test_model_is_called_four_times_in_a_thousand_steps() -> None:
+def test_model_is_called_six_times_in_a_thousand_steps() -> None:
     target = linear_gaussian()
     model = Counting(target.model)
     fit(model, MAP(num_steps=1000), *target.data)
-    assert model.calls <= 4
+    assert model.calls <= 6  # twice to be remembered
 
 
 def test_leaves_global_state_alone_and_is_reproducible() -> None:

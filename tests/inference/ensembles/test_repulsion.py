@@ -44,6 +44,7 @@ def test_the_gradient_is_that_of_the_base_plus_the_force_pulled_back_through_the
     torch.testing.assert_close(looped_value, value)
 
 
+@pytest.mark.filterwarnings("ignore::bnnzoo.core.fit_warnings.TooNarrowWarning")  # where they do meet
 def test_members_no_longer_meet_at_the_mode() -> None:
     settings = {"num_members": 4, "num_steps": 800, "learning_rate": 0.05}
     spread = {}

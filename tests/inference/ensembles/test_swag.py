@@ -13,6 +13,7 @@ from bnnzoo.core.density import build_density
 from bnnzoo.core.fit_warnings import TooNarrowWarning
 from bnnzoo.core.method import FitContext
 from bnnzoo.core.posterior import Gaussian, Mixture
+from bnnzoo.core.sites import ModelError
 from bnnzoo.inference import MAP, SWAG, MultiSWAG, fit
 from bnnzoo.inference.ensembles.gradient_noise import posterior_rate
 from bnnzoo.inference.ensembles.moments import IterateMoments
@@ -263,3 +264,17 @@ def test_refuses_batch_norm_with_the_reason_and_the_way_out() -> None:
         ValueError, match=r"layer '1' of network 'net' is BatchNorm1d, whose running.*Replace it with GroupNorm"
     ):
         fit(model, SWAG(init=MAP(num_steps=0, polish_steps=0)), X, Y)
+
+
+def test_a_default_batch_that_cuts_what_is_no_row_is_told_as_such() -> None:
+    """Eight schools: an effect of each school is no argument, so that no school can be left out."""
+
+    def schools(y: Tensor) -> None:
+        mu, tau = pyro.sample("mu", dist.Normal(0.0, 10.0)), pyro.sample("tau", dist.HalfCauchy(25.0))
+        eta = pyro.sample("eta", dist.Normal(torch.zeros(8), 1.0).to_event(1))
+        pyro.sample("y", dist.Normal(mu + tau * eta, 10.0), obs=y)
+
+    with pytest.raises(
+        ModelError, match=r"SWAG, whose default is batch_size=2 here, cuts the rows of the model's arguments"
+    ):
+        fit(schools, SWAG(), torch.linspace(-3, 28, 8))

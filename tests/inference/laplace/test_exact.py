@@ -252,3 +252,23 @@ def test_joint_mode_of_a_non_centred_hierarchy_is_announced(method: Method) -> N
         JointModeWarning, match=r"'tau' only matters through 'eta'.*HierarchicalLaplace\(\).*or NUTS\(\)"
     ):
         bz.fit(_schools, method, Y)
+
+
+def test_the_mode_is_reached_in_single_precision_and_raw_units() -> None:
+    """Dollars on calendar years: the search for the mode ends where the Hessian is indefinite, and Newton's method goes on."""
+    generator = torch.Generator().manual_seed(1)
+    year = 1960 + 60 * torch.rand(120, generator=generator)
+    salary = 20_000 + 900 * (year - 1960) + 6_000 * torch.randn(120, generator=generator)
+
+    def model(x: Tensor, y: Tensor) -> None:
+        a, b = pyro.sample("a", dist.Normal(0.0, 2e6)), pyro.sample("b", dist.Normal(0.0, 5_000.0))
+        sigma = pyro.sample("sigma", dist.HalfCauchy(5_000.0))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Normal(a + b * x, sigma), obs=y)
+
+    exact = bz.fit(model, bz.Laplace(), year, salary, dtype=torch.float64, progress=False)
+    found = bz.fit(model, bz.Laplace(), year, salary, progress=False)
+    sd = exact.covariance.diagonal().sqrt()
+    assert found.info.config["curvature"] == "hessian"
+    assert bool(((found.loc.double() - exact.loc) / sd).abs().max() < 0.01)
+    torch.testing.assert_close(found.covariance.diagonal().sqrt().double(), sd, rtol=1e-3, atol=0.0)

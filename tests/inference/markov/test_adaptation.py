@@ -1,5 +1,7 @@
 """Adaptation: dual averaging, the search for a step size, and mass matrices from moments."""
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
@@ -87,6 +89,19 @@ def test_dual_averaging_finds_the_acceptance_rate_asked_for(target: float) -> No
         noise = 0.1 * torch.randn((), generator=generator, dtype=torch.float64)
         state = update_step_size(state, (-state.log_step.exp()).exp() + noise, target)
     assert float((-state.log_average.exp()).exp()) == pytest.approx(target, abs=0.02)
+
+
+def test_dual_averaging_is_that_of_hoffman_and_gelman() -> None:
+    """Algorithm 5 written out: gamma 0.05, t0 10, kappa 0.75, mu the log of ten times the first step."""
+    rates, target = [0.3, 0.95, 0.6, 0.0, 1.0, 0.8], 0.8
+    state = initial_step_size(torch.tensor(0.2, dtype=torch.float64))
+    mu, error, log_average = math.log(10 * 0.2), 0.0, 0.0
+    for t, rate in enumerate(rates, 1):
+        state = update_step_size(state, torch.tensor(rate, dtype=torch.float64), target)
+        error = (1 - 1 / (t + 10)) * error + (target - rate) / (t + 10)
+        log_step = mu - math.sqrt(t) / 0.05 * error
+        log_average = t**-0.75 * log_step + (1 - t**-0.75) * log_average
+        assert (float(state.log_step), float(state.log_average)) == pytest.approx((log_step, log_average), rel=1e-12)
 
 
 def test_dual_averaging_restarts_at_its_average() -> None:

@@ -24,8 +24,7 @@ from bnnzoo.engine import stretches
 from bnnzoo.inference import MAMS, NUTS, Laplace, fit
 from bnnzoo.inference.markov import checkpoint as checkpoints
 from bnnzoo.inference.markov.blocks import Block
-from bnnzoo.inference.markov.hamiltonian import loop as hamiltonian_loop
-from bnnzoo.inference.markov.hamiltonian.loop import HamiltonianLoop
+from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianChains
 from bnnzoo.inference.markov.lockstep import chains as native_motion
 from bnnzoo.inference.markov.lockstep.loop import LockstepLoop
 from tests.helpers.checkpointing import METHODS, QUICK, TARGET, blocks_of, fitted, killed
@@ -123,19 +122,13 @@ def test_lockstep_in_native_code_is_not_resumed_where_nothing_compiles(
         fitted(METHODS["ChEESHMC"], path)
 
 
-@pytest.mark.slow
-def test_a_run_in_native_code_is_not_resumed_where_nothing_compiles(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "run.zarr"
-    killed(METHODS["HMC"], path, 24)
-    header = path / "chains-0-1" / "zarr.json"
-    header.write_text(header.read_text().replace('"batched"', '"native"'))
-    monkeypatch.setattr(hamiltonian_loop, "gradient_of", lambda density: None)
-    with pytest.raises(
-        ValueError, match=r"written by chains in native code, and the model cannot be compiled here\. Resume"
-    ):
-        fitted(METHODS["HMC"], path)
+@pytest.mark.parametrize("engines", [("graph", "native"), ("native", "graph")])
+def test_a_run_is_resumed_by_another_engine(engines: tuple[str, str], tmp_path: Path) -> None:
+    path, method = tmp_path / "run.zarr", METHODS["NUTS"]
+    killed(method, path, 24, engine=engines[0])
+    resumed, whole = fitted(method, path, engine=engines[1]), fitted(method, engine=engines[1])
+    torch.testing.assert_close(resumed.draws(), whole.draws(), rtol=1e-6, atol=1e-6)
+    assert resumed.info.engine is not None and resumed.info.engine.engine == engines[1]
 
 
 def test_a_state_of_another_version_is_refused(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,15 +162,15 @@ def test_blocks_are_arrays_that_anyone_can_read(tmp_path: Path) -> None:
 def test_interrupted_run_keeps_its_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     method, path = METHODS["NUTS"], tmp_path / "run.zarr"
     whole = fitted(method)
-    advance = HamiltonianLoop.advance
+    advance = HamiltonianChains.advance
 
-    def interrupted(loop: HamiltonianLoop) -> None:
+    def interrupted(loop: HamiltonianChains) -> None:
         advance(loop)
         if int(loop.counts.min()) > 25:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(HamiltonianLoop, "advance", interrupted)
+        patch.setattr(HamiltonianChains, "advance", interrupted)
         part = fitted(method, path)
     assert not part.info.complete
     assert torch.equal(part.draws(), whole.draws()[:, : part.draws().shape[1]])

@@ -10,8 +10,8 @@ from torch import Tensor
 from bnnzoo.inference import HMC, MAMS, MCLMC, NUTS, ChEESHMC, fit
 from bnnzoo.inference.markov.hamiltonian.hmc import HMCKernel
 from bnnzoo.inference.markov.hamiltonian.kernel import Kernel
-from bnnzoo.inference.markov.hamiltonian.loop import HamiltonianSampler
 from bnnzoo.inference.markov.hamiltonian.nuts import NUTSKernel
+from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianSampler
 from bnnzoo.inference.markov.lockstep.dynamics import Dynamics, Microcanonical, Newtonian
 from bnnzoo.inference.markov.lockstep.langevin import LangevinSampler, LangevinSettings
 from bnnzoo.inference.markov.lockstep.loop import LockstepSampler
@@ -50,8 +50,8 @@ def settings_of(how: str) -> dict[str, int]:
 )
 def test_hamiltonian(kernel: Kernel, mass: Any, inverse_mass: Tensor, step_size: float, how: str) -> None:
     settings = HamiltonianSettings(**settings_of(how), mass_matrix=mass, step_size=step_size)
-    sampler = HamiltonianSampler(kernel, settings)
-    kinds = {"native": "native", "batched": "batched"}
+    sampler = HamiltonianSampler(kernel, settings, {"native": "native", "batched": "graph"}[how])
+    kinds = dict.fromkeys(LENGTHS, "hamiltonian")
     check_draws(run(sampler, how, kinds, step_size=step_size, inverse_mass=inverse_mass).draws)
 
 

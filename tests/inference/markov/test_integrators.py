@@ -8,13 +8,12 @@ import pyro.distributions as dist
 import pytest
 import torch
 from torch import Tensor
+from torch.func import vmap
 
 from bnnzoo.core.density import build_density
-from bnnzoo.engine.packed import Packed
-from bnnzoo.inference.markov.hamiltonian.chains import NativeChains
 from bnnzoo.inference.markov.hamiltonian.hmc import HMCKernel
 from bnnzoo.inference.markov.hamiltonian.kernel import Metric, Phase, energy
-from bnnzoo.inference.markov.hamiltonian.loop import HamiltonianLoop
+from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianChains
 from bnnzoo.inference.markov.lockstep.chains import NativeMotion
 from bnnzoo.inference.markov.lockstep.dynamics import Dynamics, Microcanonical, Newtonian, Point
 from bnnzoo.inference.markov.lockstep.langevin import LangevinLoop, LangevinSettings
@@ -39,45 +38,22 @@ def noise(seed: int = 1) -> Tensor:
     return torch.randn(NUM_PARAMS, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def native_leaps(mass: Any) -> Travel[Phase]:
-    """Return leapfrog steps by the native code of a chain."""
+def leaps(mass: Any, engine: Any) -> Travel[Phase]:
+    """Return leapfrog steps as the engine runs them, of one chain."""
     settings = HamiltonianSettings(num_warmup=0, num_draws=1, step_size=0.1, mass_matrix=mass)
-    loop = NativeChains(KERNEL, traced(density()), settings, exact_draws(1), 0, 0)
-    assert loop.stretch.how == "compiled"
-    loop.adopt({"step_size": torch.ones(1).double(), "inverse_mass": METRICS[mass][None]})
+    chains = HamiltonianChains(KERNEL, density(), settings, exact_draws(1), 0, 0, engine)
+    assert chains.fleet.how == ("compiled" if engine == "native" else "traced")
+    chains.adopt({"step_size": torch.ones(1).double(), "inverse_mass": METRICS[mass][None]})
 
     def travelled(phase: Phase, num_steps: int, step_size: float) -> Phase:
-        def begun(chain: Any) -> Any:
-            end, trajectory = KERNEL.finished_trajectory(phase)
-            going = without_end(trajectory.control, step_size)
-            return chain._replace(
-                end=end,
-                trajectory=trajectory._replace(control=going, done=torch.tensor(False)),
-                adaptation=chain.adaptation._replace(step_size=torch.tensor(abs(step_size)).double()),
-                counters=chain.counters._replace(budget=torch.tensor(num_steps)),
-            )
-
-        loop.stretch.change(loop._states[0], begun)
-        loop.stretch(loop._states[0], loop._plans[0])
-        return Phase(*(part.clone() for part in loop.stretch.unpack(loop._states[0]).end.phase))
-
-    return travelled
-
-
-def batched_leaps(mass: Any) -> Travel[Phase]:
-    """Return leapfrog steps by the loop over a batch, of one chain."""
-    settings = HamiltonianSettings(num_warmup=0, num_draws=1, step_size=0.1, mass_matrix=mass)
-    loop = HamiltonianLoop(KERNEL, density(), settings, exact_draws(1), 0, 0)
-    loop.adopt({"step_size": torch.ones(1).double(), "inverse_mass": METRICS[mass][None]})
-
-    def travelled(phase: Phase, num_steps: int, step_size: float) -> Phase:
-        end, trajectory = loop.state.end.value, loop.state.trajectory.value
-        groups = Packed(end._replace(phase=Phase(*(part[None] for part in phase)))).groups
-        fixed = Packed(trajectory._replace(control=without_end(trajectory.control, step_size))).groups
-        size = torch.full((1,), abs(step_size), dtype=torch.float64)
+        end, trajectory = vmap(KERNEL.finished_trajectory)(Phase(*(part[None] for part in phase)))
+        going = trajectory._replace(control=without_end(trajectory.control, step_size), done=torch.tensor([False]))
+        moving, resting = chains.fleet.moving, chains.fleet.resting
+        adaptation = resting.adaptation._replace(step_size=torch.tensor([abs(step_size)]).double())
+        moving, resting = moving._replace(end=end), resting._replace(trajectory=going, adaptation=adaptation)
         for _ in range(num_steps):
-            *groups, _ = loop.steps.leap(*groups, *fixed, *loop.state.metric.groups, size, torch.ones(1).double())
-        return Phase(*(part[0] for part in loop.state.end.with_groups(groups).value.phase))
+            moving = chains.fleet.tried(moving, resting)
+        return Phase(*(part[0].clone() for part in moving.end.phase))
 
     return travelled
 
@@ -91,13 +67,10 @@ def without_end(control: Any, step_size: float) -> Any:
     )
 
 
-LEAPS = {"native": native_leaps, "batched": batched_leaps}
-
-
-@pytest.mark.parametrize("how", LEAPS)
+@pytest.mark.parametrize("engine", ["native", "graph"])
 @pytest.mark.parametrize("mass", METRICS)
-def test_leapfrog_steps_are_reversible_and_of_second_order(mass: str, how: str) -> None:
-    travelled, inverse_mass = LEAPS[how](mass), METRICS[mass]
+def test_leapfrog_steps_are_reversible_and_of_second_order(mass: str, engine: str) -> None:
+    travelled, inverse_mass = leaps(mass, engine), METRICS[mass]
     (theta,) = exact_draws(1, seed=1)
     value, gradient = density().value_and_grad(theta[None])
     begin = Phase(theta, noise(), gradient[0], value[0])

@@ -1,19 +1,17 @@
 """Every random number of a run decides one thing: no place of a stream is used twice, within a chain or by two of them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pytest
 import torch
-from bnnzoo.inference.markov.hamiltonian.chains import NativeChains
-from bnnzoo.inference.markov.hamiltonian.loop import HamiltonianLoop
 from torch import Tensor
 
 from bnnzoo.inference.markov import streams
-from bnnzoo.inference.markov.hamiltonian import chains as native_chains
-from bnnzoo.inference.markov.hamiltonian import native
+from bnnzoo.inference.markov.hamiltonian import program, sampler
 from bnnzoo.inference.markov.hamiltonian.kernel import Control, Kernel, Metric, Phase
+from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianChains
 from bnnzoo.inference.markov.lockstep import native as lockstep_native
 from bnnzoo.inference.markov.lockstep.chains import _example
 from bnnzoo.inference.markov.lockstep.dynamics import Newtonian, Point
@@ -44,10 +42,10 @@ def normals(key: Tensor, counter: Tensor, dtype: torch.dtype) -> Tensor:
 
 @pytest.fixture(autouse=True)
 def _places_for_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (native, lockstep_native, streams):
+    for module in (program, lockstep_native, streams):
         monkeypatch.setattr(module, "normals", normals)
         monkeypatch.setattr(module, "uniforms", uniforms)
-    for module in (native_chains, streams):
+    for module in (sampler, streams):
         monkeypatch.setattr(module, "keys_of", keys_of)
 
 
@@ -122,29 +120,17 @@ SETTINGS = HamiltonianSettings(num_warmup=20, num_draws=10, step_size=0.1)
 NUM_CHAINS, TOTAL = 2, 30
 
 
-def native_ends() -> End:
-    loop = NativeChains(Spy(), traced(density()), SETTINGS, exact_draws(NUM_CHAINS), 0, 0, compiles=False)
+@pytest.mark.parametrize("engine", ["native", "graph"])
+def test_chains_of_a_hamiltonian_kernel(engine: Any) -> None:
+    loop = HamiltonianChains(Spy(), density(), SETTINGS, exact_draws(NUM_CHAINS), 0, 0, engine)
     while int(loop.counts.min()) < TOTAL:
-        loop._budget = 7  # stretches end anywhere
+        if engine == "native":
+            loop.fleet._budget = 7  # type: ignore[union-attr]  # stretches end anywhere
         loop.advance()
-    ends = [chain.end for chain in loop._chains]
-    return End(*(None,) * 5, torch.stack([end.words for end in ends]), torch.stack([end.num_words for end in ends]))  # type: ignore[arg-type]
-
-
-def batched_ends() -> End:
-    loop = HamiltonianLoop(Spy(), density(), SETTINGS, exact_draws(NUM_CHAINS), 0, 0)
-    while int(loop.counts.min()) < TOTAL:
-        loop.advance()
-    return loop.state.end.value
-
-
-@pytest.mark.parametrize("ends_of", [native_ends, batched_ends])
-def test_chains_of_a_hamiltonian_kernel(ends_of: Callable[[], End]) -> None:
-    end = ends_of()
-    assert isinstance(Spy(), Kernel)
+    end = loop.fleet.moving.end
+    assert isinstance(Spy(), Kernel) and loop.fleet.how == ("compiled" if engine == "native" else "traced")
     seen = [words[: int(num)] for words, num in zip(end.words, end.num_words, strict=True)]
-    begun = TOTAL + (ends_of is batched_ends)  # the trajectory after the last draw has begun
-    check_used_once(seen, NUM_CHAINS * begun * NUM_PARAMS, NUM_CHAINS * (2 * begun + TOTAL * (4 + 2 * 2)))
+    check_used_once(seen, NUM_CHAINS * TOTAL * NUM_PARAMS, NUM_CHAINS * TOTAL * (2 + 4 + 2 * 2))
 
 
 @dataclass(frozen=True)

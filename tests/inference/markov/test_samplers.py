@@ -110,12 +110,14 @@ def test_simulation_based_calibration(name: str) -> None:
         assert scipy.stats.chisquare(counts).pvalue > 1e-3, (site, counts)
 
 
-def test_model_is_called_at_most_four_times() -> None:
+def test_model_is_called_at_most_six_times() -> None:
     target = linear_gaussian()
     model = Counting(target.model)
     posterior = fit(model, NUTS(num_chains=2, num_warmup=200, num_draws=200), *target.data)
     assert posterior.info.num_gradients > 1000
-    assert model.calls <= 4  # read, run again, compared with differences at each site, and traced
+    assert (
+        model.calls <= 6
+    )  # read, run again, compared with differences at each site, traced, and remembered at two points
 
 
 def test_start_from_optimised_members() -> None:

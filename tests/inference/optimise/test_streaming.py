@@ -167,6 +167,10 @@ def test_work_grows_with_steps_and_batches_and_not_with_rows():
 def test_a_loader_counts_the_rows_of_its_sampler() -> None:
     loader = DataLoader(TensorDataset(X, Y), batch_size=5, sampler=SubsetRandomSampler(range(20)))
     assert row_source((loader,), torch.float64, torch.device("cpu")).num_rows == 20
+    unseen = DataLoader(TensorDataset(X, Y), batch_size=20, drop_last=True)  # the same three in every pass
+    assert row_source((unseen,), torch.float64, torch.device("cpu")).num_rows == 200
+    shuffled = DataLoader(TensorDataset(X, Y), batch_size=20, drop_last=True, shuffle=True)
+    assert row_source((shuffled,), torch.float64, torch.device("cpu")).num_rows == 203
 
 
 class EndsEarly(DataLoader):
@@ -231,6 +235,10 @@ def with_nan():
         (
             DataLoader(TensorDataset(X, Y), batch_size=20, sampler=SubsetRandomSampler(range(10))),
             "batch_size=20, but its sampler has 10 rows. Write at most 10",
+        ),
+        (
+            DataLoader(TensorDataset(X, Y), batch_size=2, sampler=[0, 1, 1, 2]),
+            "the loader's list gives some rows more than once a pass",
         ),
         (WithDicts(), "the loader gives dictionaries"),
         (TensorDataset(X[:0], Y[:0]), "there are no rows"),

@@ -12,7 +12,8 @@ import bnnzoo as bz
 from bnnzoo.core.covariance import Dense, LowRankPlusDiagonal
 from bnnzoo.core.density import build_density
 from bnnzoo.inference import FlowVI, FullRankVI, LowRankVI, MeanFieldVI, fit
-from bnnzoo.inference.variational.frame import Frame, frame_of, frames_near, has_settled, mean_bound
+from bnnzoo.inference.optimise.pathfinder import Frame, frames_near
+from bnnzoo.inference.variational.frame import frame_of, has_settled, mean_bound
 from bnnzoo.inference.variational.full_rank_vi import FullRank
 from bnnzoo.inference.variational.low_rank_vi import LowRank
 from bnnzoo.inference.variational.mean_field_vi import MeanField

@@ -1,6 +1,7 @@
 """Chains of HMC and NUTS: their start, the step size they begin with, windows of adaptation, and their draws."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.turns import aside
 from bnnzoo.engine import pytree
 from bnnzoo.engine.choose import Engine, runner
 from bnnzoo.engine.reports import EngineLog
@@ -125,7 +127,7 @@ class HamiltonianChains:
     def advance(self) -> None:
         """Run the chains for a while, keep their draws, and close the windows of adaptation that have ended."""
         try:
-            with self.log.timed("running"):
+            with self.log.timed("running"), aside() if self.fleet.how == "compiled" else nullcontext():
                 self.fleet.advance()
         finally:  # an interrupt waits for the chains under way in native code: their draws are kept, too
             self.fleet.gather((self.draws, self.stats), self._num_kept)
@@ -153,7 +155,10 @@ class HamiltonianChains:
     def _at_rest(self, theta: Tensor, keys: Tensor) -> tuple[Moving, Resting]:
         """Return the state of chains before they know the log density where they are."""
         settings = self.settings
-        zeros, noise = theta.new_zeros(self.num_chains), normals(keys[:, :1], torch.arange(theta.shape[1]).to(keys), theta.dtype)
+        zeros, noise = (
+            theta.new_zeros(self.num_chains),
+            normals(keys[:, :1], torch.arange(theta.shape[1]).to(keys), theta.dtype),
+        )
         end, trajectory = vmap(self.kernel.finished_trajectory)(Phase(theta, noise, torch.zeros_like(theta), zeros))
         counts = [torch.zeros_like(keys[:, 0]) for _ in Counters._fields]
         adaptation = initial_adaptation(theta, zeros + (settings.step_size or INITIAL_STEP_SIZE), settings.mass_matrix)

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.turns import aside
 from bnnzoo.engine.cores import in_threads, num_cores, one_arithmetic_thread, threads_worth
 from bnnzoo.engine.loops import Stretch
 from bnnzoo.engine.stretches import FIRST_BUDGET, compiled_or_none, next_budget, words_of
@@ -123,7 +124,8 @@ class NativeMotion:
             began, taken = time.perf_counter(), min(num_steps, self.budget)
             self._chains.counters.budget.fill_(taken)
             threads = threads_worth(taken * self.num_chains * self._seconds_per_step, self.num_threads)
-            in_threads(self._move, range(self.num_chains), threads)
+            with aside():
+                in_threads(self._move, range(self.num_chains), threads)
             rounds = -(-self.num_chains // threads)
             self._seconds_per_step = max((time.perf_counter() - began) / (rounds * taken), 1e-9)
             self.budget = next_budget(self.budget, 1, self._seconds_per_step)

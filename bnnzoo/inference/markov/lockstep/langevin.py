@@ -105,7 +105,7 @@ class LangevinLoop(SynchronousLoop[LangevinTuning]):
 
     Parameters
     ----------
-    density, settings, theta, seed, first_chain, native
+    density, settings, theta, seed, first_chain, native, scale
         As in :class:`bnnzoo.inference.markov.lockstep.synchronous.SynchronousLoop`.
     """
 
@@ -120,9 +120,10 @@ class LangevinLoop(SynchronousLoop[LangevinTuning]):
         seed: int,
         first_chain: int = 0,
         native: NativeMotion | None = None,
+        scale: Tensor | None = None,
     ) -> None:
         until = int(SCALES_UNTIL * settings.num_warmup)
-        super().__init__(density, settings, theta, seed, first_chain, until, native)
+        super().__init__(density, settings, theta, seed, first_chain, until, native, scale)
         self.settings = settings
         self._coordinates = _some_places(self.num_params).to(theta.device)
         history = theta.new_zeros(self.num_chains, settings.num_warmup // 4, len(self._coordinates))
@@ -286,6 +287,7 @@ class LangevinSampler:
     """What starts a :class:`LangevinLoop`; see :class:`bnnzoo.inference.markov.protocols.Sampler`."""
 
     settings: LangevinSettings
+    scale: Tensor | None = None
 
     def groups(self, num_chains: int, spread: bool) -> list[range]:
         """Return the chains that adapt together, the same whether an executor runs them or not."""
@@ -302,4 +304,4 @@ class LangevinSampler:
             If a checkpoint asks for native code, and the model cannot be compiled.
         """
         native = native_motion(MOTION, self.settings, density, theta, kind)
-        return LangevinLoop(density, self.settings, theta, seed, first_chain, native)
+        return LangevinLoop(density, self.settings, theta, seed, first_chain, native, self.scale)

@@ -68,7 +68,7 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
     dynamics : Dynamics
     jump : Jump
         Measure of distance that the trajectory length maximises.
-    density, settings, theta, seed, first_chain, native
+    density, settings, theta, seed, first_chain, native, scale
         As in :class:`bnnzoo.inference.markov.lockstep.synchronous.SynchronousLoop`.
     """
 
@@ -85,8 +85,9 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
         seed: int,
         first_chain: int = 0,
         native: NativeMotion | None = None,
+        scale: Tensor | None = None,
     ) -> None:
-        super().__init__(density, settings, theta, seed, first_chain, native=native)
+        super().__init__(density, settings, theta, seed, first_chain, native=native, scale=scale)
         self.dynamics, self.settings, self._jump = dynamics, settings, jump
         self._offset = float(np.random.default_rng(seed).random())
         if native is None:
@@ -95,7 +96,10 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
             accepted = partial(self._acceptance, self._refreshed())
             self.state = self.state._replace(step_size=search_step_size(accepted, self.state.step_size))
         tuner = initial_step_size(self.state.step_size)
-        length = initial_length(settings.trajectory_length or FIRST_NUM_STEPS * float(self.state.step_size))
+        first = (
+            FIRST_NUM_STEPS * float(self.state.step_size) if scale is None else dynamics.quarter_period(self.num_params)
+        )
+        length = initial_length(settings.trajectory_length or first)
         self.tuning = LockstepTuning(theta.clone(), tuner, length, acceptance=0.0)
 
     @property
@@ -162,7 +166,7 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
     @property
     def _scaled(self) -> bool:
         """Whether positions are measured in units of estimated scales."""
-        return bool(self._ends) and self.state.iteration >= self._ends[1]
+        return self._scaled_from_start or (bool(self._ends) and self.state.iteration >= self._ends[1])
 
     def _max_steps(self) -> int:
         """Bound trajectories further while scales are unknown: the widest direction takes too many of the narrowest's steps."""
@@ -232,6 +236,7 @@ class LockstepSampler:
     jump: Jump
     settings: LockstepSettings
     loop: type[LockstepLoop] = LockstepLoop
+    scale: Tensor | None = None
 
     def groups(self, num_chains: int, spread: bool) -> list[range]:
         """Return the chains that adapt together, the same whether an executor runs them or not."""
@@ -248,4 +253,4 @@ class LockstepSampler:
             If a checkpoint asks for native code, and the model cannot be compiled.
         """
         native = native_motion(Trajectories(self.dynamics), self.settings, density, theta, kind)
-        return self.loop(self.dynamics, self.jump, density, self.settings, theta, seed, first_chain, native)
+        return self.loop(self.dynamics, self.jump, density, self.settings, theta, seed, first_chain, native, self.scale)

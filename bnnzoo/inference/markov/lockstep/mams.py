@@ -7,6 +7,7 @@ from bnnzoo.core.method import FitContext
 from bnnzoo.core.posterior import Draws
 from bnnzoo.inference.markov.lockstep.dynamics import Microcanonical
 from bnnzoo.inference.markov.lockstep.loop import LockstepSampler, MicrocanonicalLoop
+from bnnzoo.inference.markov.lockstep.pilot import pilot
 from bnnzoo.inference.markov.sampling import sample_chains
 from bnnzoo.inference.markov.settings import LockstepSettings, refuse_single_parameter, without_init
 from bnnzoo.inference.markov.trajectory_length import squared_jump
@@ -68,5 +69,6 @@ class MAMS(LockstepSettings):
             If the model has a single parameter: a direction needs two.
         """
         refuse_single_parameter("MAMS", density)
-        sampler = LockstepSampler(Microcanonical(), squared_jump, without_init(self), MicrocanonicalLoop)
-        return sample_chains(self, sampler, density, context)
+        theta, scale = pilot(self, density, context)
+        sampler = LockstepSampler(Microcanonical(), squared_jump, without_init(self), MicrocanonicalLoop, scale)
+        return sample_chains(self, sampler, density, context, starts=lambda: theta)

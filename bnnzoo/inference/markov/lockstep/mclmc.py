@@ -6,6 +6,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext
 from bnnzoo.core.posterior import Draws
 from bnnzoo.inference.markov.lockstep.langevin import LangevinSampler, LangevinSettings
+from bnnzoo.inference.markov.lockstep.pilot import pilot
 from bnnzoo.inference.markov.sampling import sample_chains
 from bnnzoo.inference.markov.settings import refuse_single_parameter, without_init
 
@@ -67,4 +68,6 @@ class MCLMC(LangevinSettings):
             If the model has a single parameter: a direction needs two.
         """
         refuse_single_parameter("MCLMC", density)
-        return sample_chains(self, LangevinSampler(without_init(self)), density, context)
+        theta, scale = pilot(self, density, context)
+        sampler = LangevinSampler(without_init(self), scale)
+        return sample_chains(self, sampler, density, context, starts=lambda: theta)

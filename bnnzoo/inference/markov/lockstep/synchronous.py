@@ -42,6 +42,8 @@ class SynchronousLoop[Tuning: tuple[Any, ...]](ChainLoop):
         As in :class:`bnnzoo.inference.markov.chains.ChainLoop`.
     native : NativeMotion, optional
         What moves the chains in native code. Default: they move in one batch.
+    scale : Tensor [P], optional
+        Units in which the chains start. Default: those of the model.
     """
 
     state: SynchronousState
@@ -57,17 +59,21 @@ class SynchronousLoop[Tuning: tuple[Any, ...]](ChainLoop):
         first_chain: int,
         adapted_draws: int | None = None,
         native: NativeMotion | None = None,
+        scale: Tensor | None = None,
     ) -> None:
         super().__init__(density, settings, theta, seed, first_chain, num_uniforms=1, adapted_draws=adapted_draws)
         value, gradient = density.value_and_grad(theta, *density.data)
         momentum = self._initial_momentum(theta)
         point = Point(theta, momentum, gradient, value, torch.zeros_like(value))
         step_size: Tensor = value.new_tensor(settings.step_size or INITIAL_STEP_SIZE)
-        moments, scale = no_moments(theta, "diagonal"), torch.ones_like(theta[0])
+        self._scaled_from_start = scale is not None
+        scale = torch.ones_like(theta[0]) if scale is None else scale.to(theta)
+        moments = no_moments(theta, "diagonal")
         self.state = SynchronousState(point, scale, moments, step_size, iteration=0, num_leaps=0, num_rejected=0)
         self._layout, self._all_chains, self.native = Packed(point), torch.arange(self.num_chains), native
         if native is not None:
             self.kind = native_kind(self.kind)
+            self.log = native.stretch.log
 
     @property
     def counts(self) -> Tensor:
@@ -170,14 +176,16 @@ class SynchronousLoop[Tuning: tuple[Any, ...]](ChainLoop):
             self.state = self.state._replace(moments=vmap(observe)(moments, point.theta, point.gradient))
 
     def _close_window(self) -> None:
-        """Adopt the scales estimated in the window that ends now, and forget the window."""
-        scale = metric_from(pooled_moments(self.state.moments)).inverse_mass.sqrt()
+        """Adopt the scales estimated in the window that ends now, shrunk in units of those before, and forget the window."""
+        moments, unit = pooled_moments(self.state.moments), self.state.scale
+        moments = moments._replace(second=moments.second / unit.square())
+        scale = unit * metric_from(moments).inverse_mass.sqrt()
         self._rescale(scale)
         self.state = self.state._replace(scale=scale, moments=no_moments(self.state.point.theta, "diagonal"))
 
     def _in_first_window(self) -> bool:
-        """Tell whether the window that ends now is the first one, whose scales replace the units of the model."""
-        return self.state.iteration == self._ends[1]
+        """Tell whether the scales of the window that ends now replace the units of the model."""
+        return self.state.iteration == self._ends[1] and not self._scaled_from_start
 
     def _keep_all(self, stats: Tensor) -> None:
         """Write down the current points as draws, with statistics ``[C, K]``."""

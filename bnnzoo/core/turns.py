@@ -1,0 +1,189 @@
+"""Threads that take turns with what belongs to a whole process: random streams, default dtype, Pyro's parameters."""
+
+import os
+import random
+import threading
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+__all__ = ["aside", "global_streams_kept", "let_others", "one_at_a_time", "plain_torch", "staying"]
+
+
+class _Queue:
+    """A lock that threads get in the order in which they asked for it."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[threading.Lock] = deque()
+        self._guard = threading.Lock()
+        self._is_taken = False
+
+    @property
+    def has_waiting(self) -> bool:
+        return bool(self._waiting)
+
+    def acquire(self) -> None:
+        with self._guard:
+            if not self._is_taken:
+                self._is_taken = True
+                return
+            ticket = threading.Lock()
+            ticket.acquire()
+            self._waiting.append(ticket)
+        try:
+            ticket.acquire()  # until `release` hands the lock on
+        except BaseException:  # an interrupt: whoever is next must not wait for this thread
+            with self._guard:
+                if ticket in self._waiting:
+                    self._waiting.remove(ticket)
+                    raise
+            self.release()
+            raise
+
+    def release(self) -> None:
+        with self._guard:
+            if self._waiting:
+                self._waiting.popleft().release()
+            else:
+                self._is_taken = False
+
+
+class _Own(threading.local):
+    """Whether a thread has the turn, the global state that it found, and whether it may step aside."""
+
+    has_turn = False
+    kept: "_Streams | None" = None
+    filters: Any = None
+    stays = 0
+
+
+class _Streams(NamedTuple):
+    """States of the random streams that belong to all threads."""
+
+    torch: torch.Tensor
+    numpy: object
+    python: object
+
+    @classmethod
+    def now(cls) -> "_Streams":
+        return cls(torch.get_rng_state(), np.random.get_state(legacy=False), random.getstate())  # noqa: NPY002
+
+    def restore(self) -> None:
+        torch.set_rng_state(self.torch)
+        np.random.set_state(self.numpy)  # type: ignore[arg-type]  # noqa: NPY002
+        random.setstate(self.python)  # type: ignore[arg-type]
+
+
+_TURN, _OWN = _Queue(), _Own()
+
+
+def _begin() -> None:
+    _OWN.has_turn, _OWN.kept, _OWN.filters = True, _Streams.now(), warnings.filters
+
+
+def _end() -> None:
+    if _OWN.kept is not None:
+        _OWN.kept.restore()
+    _OWN.has_turn, _OWN.kept = False, None
+    _TURN.release()
+
+
+def _renew() -> None:
+    """Make a new lock in a process that was forked while another thread held it."""
+    global _TURN
+    _TURN = _Queue()
+    if _OWN.has_turn:
+        _TURN.acquire()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
+
+
+@contextmanager
+def global_streams_kept() -> Iterator[None]:
+    """Leave the global streams of torch, numpy and Python as they are, from which some libraries draw when they are imported."""
+    kept = _Streams.now()
+    try:
+        yield
+    finally:
+        kept.restore()
+
+
+def one_at_a_time[**Arguments, Result](function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Let threads take turns with the calls of a function, in the order in which they ask.
+
+    Global random streams are left as they were, and so are inference mode and autocasting, in which nothing is computed. A call
+    inside a call goes on. Workers of an executor are not called through such functions, so that none waits for its caller.
+    """
+
+    @wraps(function)
+    def in_turn(*args: Arguments.args, **named: Arguments.kwargs) -> Result:
+        if _OWN.has_turn:
+            return function(*args, **named)
+        with plain_torch():
+            _TURN.acquire()
+            _begin()
+            try:
+                return function(*args, **named)
+            finally:
+                _end()
+
+    return in_turn
+
+
+@contextmanager
+def aside() -> Iterator[None]:
+    """Let other threads take their turn during work that runs no model and uses no global state, such as native code.
+
+    They find the random streams as they were before this thread's call, and this thread finds its own when it goes on. Inside of
+    :func:`staying` nothing happens.
+    """
+    if not _OWN.has_turn or _OWN.stays:
+        yield
+        return
+    mine, filters = _Streams.now(), warnings.filters
+    warnings.filters = _OWN.filters
+    _end()
+    try:
+        yield
+    finally:
+        _TURN.acquire()
+        _begin()
+        mine.restore()
+        warnings.filters = filters  # those of a context that is still open
+
+
+@contextmanager
+def staying() -> Iterator[None]:
+    """Keep the turn where global state is not as others expect it: while a model runs, or with a parameter store of its own."""
+    _OWN.stays += 1
+    try:
+        yield
+    finally:
+        _OWN.stays -= 1
+
+
+def let_others() -> None:
+    """Let those threads that wait take their turn; to be called between the steps of long work."""
+    if _TURN.has_waiting:
+        with aside():
+            pass
+
+
+@contextmanager
+def plain_torch() -> Iterator[None]:
+    """Compute outside of inference mode, which keeps no gradients, and of autocasting, which rounds products of matrices."""
+    with ExitStack() as stack:
+        if torch.is_inference_mode_enabled():
+            stack.enter_context(torch.inference_mode(False))
+        for kind in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(kind):
+                stack.enter_context(torch.autocast(kind, enabled=False))
+        yield

@@ -1,0 +1,100 @@
+"""The C++ compiler of this machine, what it is told, and the matrix products of torch's library."""
+
+import ctypes
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from functools import cache
+from importlib.metadata import version as version_of_package
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+
+from bnnzoo.engine.files import cache_folder
+
+__all__ = ["NoCompiler", "compiler", "environment", "flags", "machine", "matrix_products", "suffix", "version"]
+
+FLAGS = ("-std=c++17", "-O3", "-shared", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math", "-fwrapv", "-w")
+"""Arithmetic keeps NaN and infinity; only sums marked in the source may be added up in another order."""
+
+ZIG = "ziglang"
+"""A package that holds clang for Linux, macOS and Windows. Told to leave out the library of C++, it need not build it first."""
+
+SUFFIXES = {"Darwin": ".dylib", "Windows": ".dll"}
+LIBRARIES = {"Darwin": "libtorch_cpu.dylib", "Windows": "torch_cpu.dll"}
+ARM = ("arm64", "aarch64")
+
+
+class NoCompiler(Exception):
+    """There is no C++ compiler, or it refused the source."""
+
+
+@cache
+def compiler() -> tuple[str, ...]:
+    """Return the command of the compiler: ``CXX``, or else g++, c++ or clang++, or else the one of the package ziglang.
+
+    Raises
+    ------
+    NoCompiler
+        If there is none.
+    """
+    names = [os.environ.get("CXX", ""), "g++", "c++", "clang++"]
+    found = next((path for name in names if name and (path := shutil.which(name))), None)
+    if found is not None:
+        return (found,)
+    if find_spec(ZIG) is not None:
+        return (sys.executable, "-m", ZIG, "c++")
+    raise NoCompiler("no g++, c++ or clang++ on the path; 'pip install bnnzoo[compiler]' brings one")
+
+
+def flags(command: tuple[str, ...]) -> list[str]:
+    """Return what the compiler is told besides names of files."""
+    native = "-mcpu=native" if platform.machine() in ARM else "-march=native"
+    position = [] if platform.system() == "Windows" else ["-fPIC"]
+    return [*FLAGS, native, *position, *(["-nostdlib++"] if ZIG in command else [])]
+
+
+@cache
+def version(command: tuple[str, ...]) -> str:
+    """Return what the compiler says of itself."""
+    if ZIG in command:
+        return version_of_package(ZIG)
+    return subprocess.run([*command, "--version"], capture_output=True, text=True, check=False).stdout
+
+
+def environment() -> dict[str, str]:
+    """Return the environment in which the compiler runs: what it keeps lies in this user's own folder."""
+    folder = str(cache_folder("zig"))
+    return {"ZIG_GLOBAL_CACHE_DIR": folder, "ZIG_LOCAL_CACHE_DIR": folder, **os.environ}
+
+
+@cache
+def machine() -> str:
+    """Return what the compiler makes of "native": a folder may be shared between machines."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    features = [line for line in lines if line.startswith(("model name", "flags", "Features"))]
+    return "\n".join([platform.machine(), platform.processor(), *dict.fromkeys(features)])
+
+
+def suffix() -> str:
+    """Return how the names of libraries end."""
+    return SUFFIXES.get(platform.system(), ".so")
+
+
+@cache
+def matrix_products() -> list[ctypes.c_void_p]:
+    """Return the products of matrices in single and double precision of torch's library, null where it hides them."""
+    try:
+        library = ctypes.CDLL(str(torch_library()))
+        return [ctypes.cast(getattr(library, name), ctypes.c_void_p) for name in ("sgemm_", "dgemm_")]
+    except (AttributeError, OSError):
+        return [ctypes.c_void_p(), ctypes.c_void_p()]
+
+
+def torch_library() -> Path:
+    """Return the library that holds torch's matrix products."""
+    return Path(torch.__file__).parent / "lib" / LIBRARIES.get(platform.system(), "libtorch_cpu.so")

@@ -1,0 +1,75 @@
+"""Starts and scales of chains in lockstep, from Gaussians on the way from the model's own starts to the mode."""
+
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.method import FitContext
+from bnnzoo.inference.markov.settings import ChainSettings
+from bnnzoo.inference.optimise.pathfinder import Frame, frames_near
+from bnnzoo.inference.starts import starting_points
+
+__all__ = ["Pilot", "pilot"]
+
+MAX_WAYS = 4
+"""Ways to the mode, between whose ends more chains are distributed."""
+
+MAX_HALVINGS, LOST = 8, 10.0
+"""A draw that costs more nats than twice its share and this is halved towards the middle of its Gaussian."""
+
+
+class Pilot(NamedTuple):
+    """Where chains start, ``theta[C, P]``, and their units ``scale[P]``; None for those of the model."""
+
+    theta: Tensor
+    scale: Tensor | None
+
+
+def pilot(settings: ChainSettings, density: LogDensity, context: FitContext) -> Pilot:
+    """Return starts that are draws of Gaussians near the posterior, and the median of their standard deviations.
+
+    Chains that share a step size all wait for the one that needs the smallest. From the model's own starts, far from data in
+    raw units, a microcanonical chain would need steps so small that warm-up ended before it arrived. Given starts, networks
+    and models without curvature keep the starts of ``settings.init`` and the units of the model, and so does a step size
+    that was given in these units.
+
+    Raises
+    ------
+    ModelError
+        If the density is not finite at any start that was tried.
+    """
+    own = starting_points(settings.init, settings.num_chains, density, context, traced=True)
+    if settings.init is not None or settings.step_size is not None or settings.num_warmup == 0:
+        return Pilot(own, None)
+    frames = frames_near(density, own[:MAX_WAYS])
+    if frames is None:
+        return Pilot(own, None)
+    scale = frames.root.square().sum(-1).sqrt().median(0).values
+    return Pilot(_drawn(density, frames, settings.num_chains, context.seed), scale)
+
+
+def _drawn(density: LogDensity, frames: Frame, num_chains: int, seed: int) -> Tensor:
+    """Return a draw for each chain ``[C, P]`` of the Gaussians in turn, nearer to its middle where the density is too low."""
+    noise = torch.randn(num_chains, density.num_params, generator=torch.Generator().manual_seed(seed))
+    places = torch.arange(num_chains) % len(frames.loc)
+    loc, root, noise = frames.loc[places], frames.root[places], noise.to(frames.loc)
+    evaluate = partial(_value, density)
+    theta, middle = loc.clone(), evaluate(loc)
+    waiting = torch.ones(num_chains, dtype=torch.bool, device=loc.device)
+    for _ in range(MAX_HALVINGS):
+        drawn = loc + (root @ noise[..., None])[..., 0]
+        near = waiting & (evaluate(drawn) >= middle - noise.square().sum(1) - LOST)
+        theta, waiting = torch.where(near[:, None], drawn, theta), waiting & ~near
+        if not bool(waiting.any()):
+            break
+        noise = noise / 2
+    return theta
+
+
+def _value(density: LogDensity, theta: Tensor) -> Tensor:
+    """Return the log density ``[C]``, minus infinity where it or its gradient is not finite."""
+    value, gradient = density.value_and_grad(theta, *density.data)
+    return torch.where(value.isfinite() & gradient.isfinite().all(1), value, -torch.inf)

@@ -1,0 +1,206 @@
+"""Gaussians near the posterior: the best one on the way from a start to the mode (Pathfinder)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.func import grad, vjp, vmap
+
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.streamed import StreamedDensity
+from bnnzoo.inference.optimise.lbfgs import lbfgs
+
+__all__ = ["MAX_ELEMENTS", "Frame", "frames_near", "gaussian_at", "stacked", "uphill"]
+
+MAX_PARAMS, MAX_ELEMENTS = 300, 2**24
+"""Beyond which curvature is not computed: parameters, and parameters times observations."""
+
+LBFGS_STEPS, NEWTON_STEPS, TOLERANCE = 200, 30, 1e-7
+NUM_CANDIDATES, NUM_DRAWS = 8, 64
+"""Points of the way to the mode at which a Gaussian is tried, and draws of each."""
+
+CLOSE = 0.5
+"""Standard deviation of log p - log q, in nats, at which a Gaussian needs no comparison with others."""
+
+LEAST_CURVATURE = 1e4
+"""Smallest eigenvalue of a Hessian, relative to the largest and in rounding errors."""
+
+
+class Frame(NamedTuple):
+    """Coordinates for the parameters of a Gaussian family.
+
+    Attributes
+    ----------
+    loc : Tensor [P] or [C, P]
+        Where means are zero.
+    root : Tensor [P, P] or [C, P, P]
+        Lower triangular: the means are ``loc + root m``.
+    scale : Tensor [P] or [C, P]
+        Unit of the scales of single entries, given all others.
+    """
+
+    loc: Tensor
+    root: Tensor
+    scale: Tensor
+
+
+def stacked(frames: Sequence[Frame]) -> Frame:
+    """Return frames of single fits as one ``[C, ...]``."""
+    return Frame(*(torch.stack(parts) for parts in zip(*frames, strict=True)))
+
+
+def frames_near(density: LogDensity, start: Tensor) -> Frame | None:
+    """Return a frame ``[C, ...]`` for each start ``[C, P]``: the Gaussian with the highest bound on the way to the mode.
+
+    At each of some points of the way the Gaussian has the inverse of the Hessian for its covariance, in which eigenvalues count
+    by their size. The mode itself is not always best: that of a hierarchy lies in the throat of a funnel.
+
+    Returns
+    -------
+    Frame or None
+        None for networks, whose posterior no Gaussian describes, for data that are not in memory, for more than 300 parameters,
+        and if the Hessian cannot be computed.
+
+    References
+    ----------
+    Zhang, Carpenter, Gelman and Vehtari (2022), Pathfinder: parallel quasi-Newton variational inference, JMLR 23.
+    """
+    if not _has_curvature(density):
+        return None
+    evaluate = density.value_and_grad.specialize(start[:1], *density.data, num_calls=2 * LBFGS_STEPS)
+    found = [_frame(density, lambda theta: evaluate(theta, *density.data), row) for row in start]
+    frames = [frame for frame in found if frame is not None]
+    return stacked(frames) if len(frames) == len(found) else None
+
+
+def gaussian_at(density: LogDensity, theta: Tensor) -> Frame | None:
+    """Return the Gaussian at ``theta[P]`` whose precision is minus the Hessian, eigenvalues by their size.
+
+    Returns
+    -------
+    Frame or None
+        None where :func:`frames_near` would return it.
+    """
+    return _laplace(density, theta) if _has_curvature(density) else None
+
+
+def uphill(density: LogDensity, theta: Tensor) -> Tensor:
+    """Return where Newton's method ends from ``theta[P]``, uphill also where the Hessian is indefinite.
+
+    ``theta`` itself where :func:`frames_near` would return None.
+    """
+    if not _has_curvature(density):
+        return theta
+    return _newton(density, lambda rows: density.value_and_grad(rows, *density.data), theta)
+
+
+def _has_curvature(density: LogDensity) -> bool:
+    size = density.num_params
+    is_small = size <= MAX_PARAMS and size * density.num_data <= MAX_ELEMENTS
+    return is_small and not density.networks and not isinstance(density, StreamedDensity)
+
+
+type _Evaluate = Callable[[Tensor], tuple[Tensor, Tensor]]
+
+
+def _frame(density: LogDensity, evaluate: _Evaluate, start: Tensor) -> Frame | None:
+    noise = torch.randn(NUM_DRAWS // 2, len(start), generator=torch.Generator().manual_seed(0)).to(start)
+    noise = torch.cat([noise, -noise])
+    path = _path(evaluate, start)
+    best, highest = None, -float("inf")
+    for theta in [_newton(density, evaluate, path[-1]), *reversed(path)]:
+        frame = _laplace(density, theta)
+        if frame is None:
+            continue
+        value, _ = density.value_and_grad(frame.loc + noise @ frame.root.mT, *density.data)
+        ratios = value.nan_to_num(-torch.inf) + 0.5 * noise.square().sum(1)  # of the densities, up to a constant
+        bound = float(ratios.mean() + frame.root.diagonal().log().sum())
+        if bound > highest or best is None:
+            best, highest = frame, bound
+        if float(ratios.std()) < CLOSE:
+            break
+    return best if highest > -float("inf") else None  # the density ends beside all of them
+
+
+def _path(evaluate: _Evaluate, start: Tensor) -> list[Tensor]:
+    """Return some points of the way from a start ``[P]`` uphill, each higher than the one before."""
+    rising: list[Tensor] = [start]
+    highest = -float("inf")
+
+    def remembered(theta: Tensor) -> tuple[Tensor, Tensor]:
+        nonlocal highest
+        value, gradient = evaluate(theta)
+        if bool(value.isfinite().all()) and float(value[0]) > highest:
+            rising.append(theta[0])
+            highest = float(value[0])
+        return value, gradient
+
+    end = lbfgs(remembered, start[None], LBFGS_STEPS, TOLERANCE)
+    places = torch.linspace(0, len(rising) - 1, min(NUM_CANDIDATES, len(rising))).round().long().unique()
+    return [*(rising[int(place)] for place in places), end.theta[0]]
+
+
+def _newton(density: LogDensity, evaluate: _Evaluate, theta: Tensor) -> Tensor:
+    """Return where Newton's method, with eigenvalues by their size and halved steps, ends from ``theta[P]``."""
+    value, gradient = evaluate(theta[None])
+    for _ in range(NEWTON_STEPS):
+        frame = _laplace(density, theta)
+        if frame is None:
+            break
+        step = frame.root @ (frame.root.mT @ gradient[0])
+        if not float(step @ gradient[0]) > 1e-10:  # nats that another step would gain
+            break
+        for _ in range(30):
+            trial = evaluate((theta + step)[None])
+            if bool(trial[0].isfinite()) and float(trial[0]) >= float(value) and bool(trial[1].isfinite().all()):
+                break
+            step = step / 2
+        else:
+            break
+        theta, (value, gradient) = theta + step, trial
+    return theta
+
+
+def _laplace(density: LogDensity, theta: Tensor) -> Frame | None:
+    """Return the Gaussian at ``theta[P]`` whose precision is minus the Hessian, eigenvalues by their size; None without one."""
+    hessian = _hessian(density, theta)
+    if hessian is None or not bool(hessian.isfinite().all()):
+        return None
+    least = LEAST_CURVATURE * torch.finfo(hessian.dtype).eps
+    hessian = hessian.double()
+    size = (
+        hessian.diagonal().abs().clamp(min=torch.finfo(theta.dtype).tiny).rsqrt()
+    )  # columns of data may differ in scale
+    values, vectors = torch.linalg.eigh(0.5 * (hessian + hessian.mT) * size * size[:, None])
+    values = values.abs()
+    values = values.clamp(min=float(values.max()) * least)
+    # The R of a QR decomposition of half a covariance is its Cholesky factor, which needs no square of the rounding errors.
+    upper = torch.linalg.qr((size[:, None] * vectors * values.rsqrt()).mT).R
+    root = (upper.mT * upper.diagonal().sign()).to(theta)
+    scale = ((vectors / size[:, None]) ** 2 * values).sum(1).rsqrt().to(theta)
+    if not bool(root.isfinite().all() and scale.isfinite().all() and (root.diagonal() > 0).all() and (scale > 0).all()):
+        return None
+    return Frame(theta.detach(), root, scale)
+
+
+def _hessian(density: LogDensity, theta: Tensor) -> Tensor | None:
+    """Return the Hessian ``[P, P]`` of the log joint density, in double precision unless the model holds tensors in single."""
+    data = tuple(v.double() if isinstance(v, Tensor) and v.is_floating_point() else v for v in density.data)
+    double = replace(density, dtype=torch.float64, data=data) if type(density) is LogDensity else density
+    for each, at in ((double, theta.double()), (density, theta)):
+        try:
+            # Reverse mode twice: in forward mode torch promotes single precision to double halfway.
+            _, transposed = vjp(grad(partial(_log_joint, each)), at)[:2]
+            unit = torch.eye(len(at), dtype=at.dtype, device=at.device)
+            (hessian,) = vmap(transposed, chunk_size=64)(unit)
+            return hessian.detach()
+        except Exception:  # no second derivative, no batch, or tensors of the model's own in single precision
+            continue
+    return None
+
+
+def _log_joint(density: LogDensity, theta: Tensor) -> Tensor:
+    return density.log_joint(theta, *density.data)

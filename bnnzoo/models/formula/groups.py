@@ -1,0 +1,199 @@
+"""Group-level terms ``(x | g)``: effects that vary among the levels of a group, not centred, with an LKJ prior."""
+
+import math
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from bnnzoo.core.conversion import DataError
+from bnnzoo.models.formula.frames import Design, Levels
+from bnnzoo.models.formula.linear import spread_of
+from bnnzoo.models.formula.parsing import Group, plain_name, split_outside
+from bnnzoo.models.formula.sites import Place, Site, Term
+
+__all__ = ["Membership", "at_levels", "grouped", "nested", "noise_of_draw"]
+
+
+@dataclass(frozen=True)
+class Membership:
+    """Encoder of a group: codes of levels, and the covariates whose effects vary among them.
+
+    Attributes
+    ----------
+    codes, covariates, new_levels : str
+        Arguments of the model.
+    levels : Levels
+    design : Design, optional
+        Of the covariates; None for an intercept alone.
+    draws_new : bool
+        Whether levels that the training data did not have are drawn from their distribution; else they are refused.
+    """
+
+    codes: str
+    covariates: str
+    new_levels: str
+    levels: Levels
+    design: Design | None
+    draws_new: bool
+
+    def arguments(self, frame: pd.DataFrame, *, new: bool) -> dict[str, Any]:
+        """Return the codes ``[N]``, the covariates ``[N, Q]``, and for new levels a number from 1 on, 0 elsewhere.
+
+        Raises
+        ------
+        DataError
+            If a level is new, and new levels are not drawn.
+        """
+        codes, unknown = self.levels.codes(frame)
+        if unknown and not (new and self.draws_new):
+            raise DataError(
+                f"Data refused: the group {self.levels.text!r} has the level {unknown[0]!r}, which the training data "
+                f"did not have. "
+                f"Write formula(..., new_levels='draw') to draw the effects of new levels from their distribution."
+            )
+        count = len(self.levels.known)
+        found: dict[str, Any] = {self.codes: pd.Series(np.where(codes < count, codes, 0), frame.index)}
+        if self.design is not None:
+            found[self.covariates] = pd.DataFrame(self.design.matrix(frame), frame.index, self.design.names)
+        number = np.maximum(codes - count + 1, 0)
+        return found | ({self.new_levels: pd.Series(number, frame.index)} if unknown else {})
+
+
+def nested(group: Group) -> list[Group]:
+    """Return ``(x | a/b)`` as ``(x | a)`` and ``(x | a:b)``."""
+    parts = [part.strip() for part in split_outside(group.group, "/")]
+    return [Group(group.inner, ":".join(parts[: end + 1]), group.correlated, group.text) for end in range(len(parts))]
+
+
+def grouped(group: Group, frame: pd.DataFrame, place: Place, *, draws_new: bool) -> Term:
+    """Return the group-level effects of one term.
+
+    Parameters
+    ----------
+    group : Group
+        With one grouping factor.
+    frame : DataFrame
+        The training data.
+    place : Place
+    draws_new : bool
+        See `Membership`.
+    """
+    levels, design = Levels.of(group.group, frame), Design.of(group.inner, frame)
+    matrix = design.matrix(frame)
+    label = place.label("group", plain_name(group.group))
+    names = [plain_name(name) for name in design.names]
+    spreads = np.where([name == "Intercept" for name in names], 1.0, spread_of(matrix))
+    codes, covariates, new = (place.argument(f"{kind}_{label}", group.text) for kind in ("group", "covariates", "new"))
+    only_intercept = names == ["Intercept"]
+    encoder = Membership(codes, covariates, new, levels, None if only_intercept else design, draws_new)
+    dims, coords = (label,), {label: list(levels.known)}
+    effects = place.name("r", label)
+    variable = place.variable(effects)
+    if len(names) == 1:
+        sd = place.positive("sd", label, "Exponential, mean the scale of the outcome", float(spreads[0]))
+        z = _standard(place, label, (len(levels.known),))
+        lines: list[Site | str] = [sd, z]
+        lines.append(f"{variable} = pyro.deterministic({effects!r}, {sd.variable} * {z.variable})")
+        summand = f"at_levels({variable}, {codes}, {new}, {sd.variable})"
+        summand = summand if only_intercept else f"{covariates}[:, 0] * {summand}"
+        names_of = (codes, new) if only_intercept else (codes, covariates, new)
+        return Term(tuple(lines), (summand,), encoder, names_of, dims={effects: dims}, coords=coords)
+    coefficient = f"{place.prefix}{label}_coefficient"
+    coords |= {coefficient: names}
+    sd = _several(place, label, names, spreads, coefficient)
+    z = _standard(place, label, (len(levels.known), len(names)))
+    root, lines = sd.variable, [sd, z]
+    if group.correlated:
+        factor = place.site("L", label, f"dist.LKJCholesky({len(names)}, 1.0)", "LKJ(1), uniform", hidden=True)
+        pairs = list(combinations(range(len(names)), 2))
+        pair = f"{place.prefix}{label}_pair"
+        coords |= {pair: [f"{names[i]}:{names[j]}" for i, j in pairs]}
+        root, correlations = place.variable(f"chol_{label}"), place.name("cor", label)
+        rows, columns = [j for _, j in pairs], [i for i, _ in pairs]
+        lines += [
+            factor,
+            f"pyro.deterministic({correlations!r}, ({factor.variable} @ {factor.variable}.mT)[{rows}, {columns}])",
+            f"{root} = {sd.variable}[:, None] * {factor.variable}",
+            f"{variable} = pyro.deterministic({effects!r}, {z.variable} @ {root}.mT)",
+        ]
+    else:
+        lines.append(f"{variable} = pyro.deterministic({effects!r}, {sd.variable} * {z.variable})")
+    own = {effects: (label, coefficient)} | ({correlations: (pair,)} if group.correlated else {})
+    summand = f"(at_levels({variable}, {codes}, {new}, {root}) * {covariates}).sum(-1)"
+    return Term(tuple(lines), (summand,), encoder, (codes, covariates, new), dims=own, coords=coords)
+
+
+def at_levels(effects: Tensor, codes: Tensor, new: Tensor | None = None, root: Tensor | None = None) -> Tensor:
+    """Return the effects ``[N]`` or ``[N, Q]`` of each row's level; those of new levels are drawn from their distribution.
+
+    Parameters
+    ----------
+    effects : Tensor [G] or [G, Q]
+    codes : Tensor [N]
+        Level of each row.
+    new : Tensor [N], optional
+        0 for levels that have effects, and 1, 2, ... for the others, which then share theirs among rows.
+    root : Tensor [], [Q] or [Q, Q]
+        Standard deviations of the effects, or the root of their covariance matrix.
+
+    Examples
+    --------
+    >>> at_levels(torch.tensor([0.5, -0.5]), torch.tensor([1, 0, 1]))
+    tensor([-0.5000,  0.5000, -0.5000])
+    """
+    known = effects[codes]
+    if new is None or root is None:
+        return known
+    size = effects.shape[1] if effects.ndim > 1 else 1
+    noise = noise_of_draw(effects, new, size)
+    drawn = noise @ root.mT if root.ndim == 2 else noise * root
+    return torch.where((new > 0)[:, None], drawn, known.reshape(-1, size)).reshape(known.shape)
+
+
+def noise_of_draw(values: Tensor, labels: Tensor, size: int) -> Tensor:
+    """Return standard normal numbers ``[N, size]`` that depend on a posterior draw and a label, and on nothing else.
+
+    Rows with one label share their numbers, whichever block of rows or draws they are computed in; other labels and other draws
+    have others. The draw's own digits are hashed, so no random stream is used.
+
+    Parameters
+    ----------
+    values : Tensor
+        Latent values that differ between draws.
+    labels : Tensor [N]
+        Whole numbers.
+    size : int
+    """
+    flat = values.reshape(-1).double()
+    weights = torch.sin(12.9898 * torch.arange(1, flat.numel() + 1, dtype=torch.float64, device=flat.device)) + 1.5
+    seed = (flat * weights).sum() / weights.square().sum().sqrt()
+    columns = 37.719 * torch.arange(1, size + 1, dtype=torch.float64, device=flat.device)
+    angle = 78.233 * labels.double()[:, None] + columns + 1.6180339887 * seed
+    uniform = (torch.sin(angle) * 43758.5453123).frac().abs()
+    inside = uniform.clamp(1e-12, 1 - 1e-12)
+    return (math.sqrt(2) * torch.erfinv(2 * inside - 1)).to(values.dtype)
+
+
+def _standard(place: Place, label: str, shape: tuple[int, ...]) -> Site:
+    prior = f"dist.Normal(0.0, 1.0).expand({list(shape)}).to_event({len(shape)})"
+    return place.site("z", label, prior, "standardised effects", shape=shape, hidden=True)
+
+
+def _several(place: Place, label: str, names: list[str], spreads: Any, dim: str) -> Site:
+    means = place.scale / spreads
+    rates = ", ".join(repr(float(f"{1 / mean:.4g}")) for mean in means)
+    return place.site(
+        "sd",
+        label,
+        f"dist.Exponential(torch.tensor([{rates}])).to_event(1)",
+        "Exponential, mean the scale of the outcome / standard deviation of the covariate",
+        unit=(0.0, tuple(float(mean) for mean in means)),
+        shape=(len(names),),
+        dims=(dim,),
+        coords={dim: names},
+    )

@@ -1,0 +1,195 @@
+"""Work that is killed at random times, in processes forked from one that has imported everything.
+
+Run: python -m tests.helpers.killing WORK FOLDER NUMBER SEED
+"""
+
+import os
+import shutil
+import signal
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+import xarray as xr
+from typer.testing import CliRunner
+
+import bnnzoo as bz
+from bnnzoo.cli import app
+from bnnzoo.testing import example_tree, linear_gaussian
+
+TARGET = linear_gaussian()
+NUTS = bz.NUTS(num_chains=2, num_warmup=50, num_draws=50)
+TABLE = [{"x": 0.1 * i, "y": float(np.sin(i))} for i in range(60)]
+
+
+def theta_of(**settings: object) -> torch.Tensor:
+    return bz.fit(TARGET.model, NUTS, *TARGET.data, seed=1, progress=False, **settings).draws()
+
+
+class Fit:
+    """A checkpoint, from which the run that is begun again ends with the draws of one that was never killed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self.expected = folder / "run.zarr", None
+
+    def work(self) -> None:
+        theta_of(checkpoint=self.path)
+
+    def check(self) -> None:
+        if self.expected is None:
+            self.expected = theta_of()
+        assert torch.equal(theta_of(checkpoint=self.path), self.expected)
+        remove(self.path)
+
+
+class Save:
+    """One file, which is that of before or the new one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "fit.bnn"
+        theta = torch.zeros(4, 5000, 3)
+        density = bz.fit(TARGET.model, bz.MAP(num_steps=3, polish_steps=0), *TARGET.data, progress=False)
+        self.posteriors = [bz.core.posterior.Draws(density.density, density.info, theta + i) for i in range(2)]
+        self.posteriors[0].save(self.path)
+
+    def work(self) -> None:
+        for i in range(20):
+            self.posteriors[i % 2].save(self.path)
+
+    def check(self) -> None:
+        found = bz.load(self.path, TARGET.model, *TARGET.data).draws()
+        assert any(torch.equal(found, each.draws()) for each in self.posteriors)
+        self.posteriors[0].save(self.path)
+        only(self.path)
+
+
+class Compare:
+    """A folder of results, whole or not there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.table, self.out = folder / "data.csv", folder / "results"
+        pd.DataFrame(TABLE).to_csv(self.table, index=False)
+        self.names: set[str] = set()
+
+    def work(self) -> None:
+        arguments = [
+            "compare",
+            self.table,
+            "--target",
+            "y",
+            "--methods",
+            "map",
+            "--num-steps",
+            "30",
+            "--hidden",
+            "2",
+            "--out",
+            self.out,
+        ]
+        result = CliRunner().invoke(app, [str(each) for each in arguments])
+        assert result.exit_code == 0, result.output
+
+    def check(self) -> None:
+        names = {each.name for each in self.out.iterdir()} if self.out.exists() else set()
+        self.names = self.names or names
+        assert names in (set(), self.names)
+        for each in self.out.glob("*.nc"):
+            assert "posterior_predictive" in xr.load_datatree(each)
+        remove(self.out)
+
+
+class Sbc:
+    """A file of simulations; the study that is begun again is that which was never killed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self.expected = folder / "sbc.nc", None
+
+    def study(self, path: Path | None) -> xr.DataTree:
+        return bz.validation.sbc(
+            TARGET.model, bz.Laplace(), *TARGET.data, num_simulations=5, num_draws=9, path=path, progress=False
+        )
+
+    def work(self) -> None:
+        self.study(self.path)
+
+    def check(self) -> None:
+        if self.expected is None:
+            self.expected = self.study(None)
+        found = self.study(self.path)
+        for group in self.expected.children:
+            assert found[group].to_dataset().equals(self.expected[group].to_dataset()), group
+        remove(self.path)
+
+
+class Report:
+    """One page, which is that of before or the new one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "report.html"
+        self.tree = example_tree("regression")
+
+    def work(self) -> None:
+        bz.report({"a": self.tree}, self.path)
+
+    def check(self) -> None:
+        assert not self.path.exists() or self.path.read_text().rstrip().endswith("</html>")
+
+
+WORKS = {"fit": Fit, "save": Save, "compare": Compare, "sbc": Sbc, "report": Report}
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a folder, if it is there."""
+    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def only(path: Path) -> None:
+    """Nothing half-written lies beside a file."""
+    assert not [each.name for each in path.parent.iterdir() if ".partial-" in each.name]
+
+
+def forked(work: Callable[[], object]) -> int:
+    """Start work in a process of its own; it ends with 0 only if the work did."""
+    if pid := os.fork():
+        return pid
+    try:
+        work()
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+
+
+def in_child(work: Callable[[], object]) -> None:
+    _, status = os.waitpid(forked(work), 0)
+    assert status == 0, status
+
+
+def main(name: str, folder: str, number: str, seed: str) -> None:
+    """Kill the work so often, at times spread over how long it takes, and check what it left."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    job, rng = WORKS[name](Path(folder)), np.random.default_rng(int(seed))
+    start = time.perf_counter()
+    in_child(job.work)
+    seconds, killed = time.perf_counter() - start, 0
+    job.check()
+    for _ in range(int(number)):
+        pid = forked(job.work)
+        time.sleep(seconds * rng.random())
+        os.kill(pid, signal.SIGKILL)
+        killed += os.waitpid(pid, 0)[1] == signal.SIGKILL
+        job.check()
+    in_child(job.work)  # sweeps what the last one left
+    assert not [each.name for each in Path(folder).iterdir() if ".partial-" in each.name]
+    print(killed)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,58 @@
+"""What objects look like in a notebook, and what is said of names that do not exist."""
+
+import numpy as np
+import pyro.distributions as dist
+import pytest
+import torch
+
+import bnnzoo as bz
+from bnnzoo.testing import linear_gaussian
+
+
+def test_priors_and_likelihoods_print_as_they_were_written() -> None:
+    assert repr(bz.priors.fan_in(1.0)) == "fan_in(1.0)"
+    assert (
+        repr(bz.priors.layerwise(dist.HalfNormal(2.0), by_fan_in=True)) == "layerwise(HalfNormal(2.0), by_fan_in=True)"
+    )
+    nested = bz.priors.by_parameter({"0.weight": bz.priors.ard()}, bz.priors.normal())
+    assert repr(nested) == "by_parameter({'0.weight': ard()}, normal())"
+    assert repr(bz.likelihoods.student_t(df=dist.Gamma(2.0, 0.1))) == "student_t(df=Gamma(2.0, 0.1))"
+    for name in set(bz.likelihoods.__all__) - {"Likelihood", "ordinal", "gaussian_mixture"}:
+        assert repr(getattr(bz.likelihoods, name)()) == f"{name}()"
+
+
+def test_models_and_splits_print_in_a_line() -> None:
+    model = bz.models.supervised(bz.models.mlp(3), bz.priors.fan_in(1.0), bz.likelihoods.gaussian())
+    assert repr(model) == "supervised(Sequential of 251 parameters, fan_in(1.0), gaussian())"
+    data = bz.datasets.diabetes().split(test_size=0.2, seed=0)
+    assert repr(data) == "Split(353 + 89 rows, 10 inputs, targets in original units)"
+    assert repr(data.standardized()).endswith("10 inputs, targets standardised)")
+    labels = bz.datasets.Split(np.ones((4, 2)), np.arange(4), np.ones((1, 2)), np.ones(1, dtype=int))
+    assert repr(labels) == "Split(4 + 1 rows, 2 inputs, targets integers)"
+
+
+def test_posteriors_of_chains_say_how_they_mixed() -> None:
+    target = linear_gaussian()
+    posterior = bz.fit(target.model, bz.HMC(num_warmup=50, num_draws=100), *target.data, progress=False)
+    text = repr(posterior)
+    assert (
+        "R-hat 1.0" in text and "ESS " in text and "R-hat" not in repr(bz.fit(target.model, bz.Laplace(), *target.data))
+    )
+    apart = type(posterior)(posterior.density, posterior.info, torch.arange(4.0)[:, None, None].expand(4, 100, 3))
+    assert "R-hat" not in repr(apart) or "without bound" in repr(apart)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "sentence"),
+    [
+        (bz, "Nuts", "no attribute 'Nuts'; did you mean bnnzoo.NUTS"),
+        (bz, "plot_reliabilty", "did you mean bnnzoo.plots.plot_reliability"),
+        (bz, "mlp", "did you mean bnnzoo.models.mlp"),
+        (bz.plots, "plot_uncertainty", "did you mean .*plot_uncertainty_map"),
+        (bz.plots, "plot_distances", "did you mean plot_|it has grid_inputs"),
+        (bz.plots, "xyz", "it has grid_inputs, line_inputs"),
+    ],
+)
+def test_names_that_do_not_exist_suggest_those_that_do(owner: object, name: str, sentence: str) -> None:
+    with pytest.raises(AttributeError, match=sentence):
+        getattr(owner, name)
