@@ -4,17 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bnnzoo.inference.markov.hamiltonian.chains import NativeChains
-from bnnzoo.inference.markov.hamiltonian.loop import HamiltonianLoop
 
 from bnnzoo.core.method import Method
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.engine import fleet, stretches
 from bnnzoo.inference import HMC, MAMS, MCLMC, NUTS, SGHMC, ChEESHMC, StochasticMCLMC, fit
-<<<<<<< HEAD
-=======
 from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianChains
->>>>>>> main
 from bnnzoo.inference.markov.lockstep.langevin import LangevinLoop
 from bnnzoo.inference.markov.lockstep.loop import LockstepLoop
 from bnnzoo.inference.markov.stochastic.sampler import StochasticChains
@@ -30,11 +25,7 @@ METHODS: dict[str, Method] = {
 }
 METHODS["SGHMC"] = SGHMC(**QUICK, batch_size=10, control_variates="svrg", optimise_steps=20)
 METHODS["StochasticMCLMC"] = StochasticMCLMC(**QUICK, batch_size=10, optimise_steps=20)
-<<<<<<< HEAD
-LOOPS = (HamiltonianLoop, NativeChains, LockstepLoop, LangevinLoop, StochasticChains)
-=======
-LOOPS = (HamiltonianChains, LockstepLoop, LangevinLoop, StochasticLoop)
->>>>>>> main
+LOOPS = (HamiltonianChains, LockstepLoop, LangevinLoop, StochasticChains)
 TARGET = linear_gaussian()
 
 
