@@ -11,6 +11,7 @@ from bnnzoo.inference.markov.noise import normals
 from bnnzoo.inference.markov.stochastic.dynamics import Step, StochasticDynamics
 from bnnzoo.inference.markov.stochastic.gradients import Anchor, GradientMoments, observed
 from bnnzoo.inference.markov.stochastic.rows import RowOrder
+from bnnzoo.inference.markov.stochastic.settings import Plan
 
 __all__ = [
     "NUM_STREAMS",
@@ -24,6 +25,7 @@ __all__ = [
     "Schedule",
     "StochasticProgram",
     "Units",
+    "course_of",
 ]
 
 NUM_STREAMS = 4
@@ -158,6 +160,15 @@ class Course(NamedTuple):
         """Return the factors ``[K, 2]`` of steps of a draw."""
         places = (steps - self.num_warmup * self.warm_steps) % len(self.table)
         return torch.where(draw < self.num_warmup, self.warm, self.table[places])
+
+
+def course_of(plan: Plan, num_warmup: int, theta: Tensor) -> Course:
+    """Return the course ``[C, ...]`` of chains at ``theta[C, P]``."""
+    steps, table = plan.cycle()
+    numbers = torch.tensor([[num_warmup, plan.steps_of_warmup]], device=theta.device)
+    warm = theta.new_tensor([[plan.factor_of_warmup, 1.0]])
+    parts = *numbers.unbind(1), warm, steps.to(numbers)[None], table.to(theta)[None]
+    return Course(*(each.expand(len(theta), *each.shape[1:]).clone() for each in parts))
 
 
 class Resting(NamedTuple):

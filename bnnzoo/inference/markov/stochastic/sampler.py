@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -13,6 +14,7 @@ from torch.func import vmap
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext
 from bnnzoo.core.posterior import Draws
+from bnnzoo.core.turns import aside
 from bnnzoo.engine.choose import Engine, runner
 from bnnzoo.engine.fleet import Batch as Fleet
 from bnnzoo.engine.lowered import tensors_of
@@ -33,6 +35,7 @@ from bnnzoo.inference.markov.stochastic.program import (
     Schedule,
     StochasticProgram,
     Units,
+    course_of,
 )
 from bnnzoo.inference.markov.stochastic.settings import Plan, StochasticSettings, divergence, refuse_inconsistent
 from bnnzoo.inference.markov.stochastic.starts import optimised_starts
@@ -53,8 +56,6 @@ LONGEST_CHUNK = 16
 
 MAX_FLOPS = 50_000_000
 """Multiplications and additions in a gradient up to which native code pays: larger ones share them among cores."""
-
-NEVER = 2**62
 
 
 class StochasticChains:
@@ -149,7 +150,8 @@ class StochasticChains:
     def advance(self) -> None:
         """Run the chains for a while, keep their draws, and do what they wait for."""
         try:
-            self.fleet.advance()
+            with self.log.timed("running"), aside() if self.fleet.how == "compiled" else nullcontext():
+                self.fleet.advance()
         finally:  # an interrupt waits for the chains under way in native code: their draws are kept, too
             self.fleet.gather((self.draws, self.stats), self._num_kept)
         self._refuse_failure()
@@ -183,7 +185,7 @@ class StochasticChains:
     def _begun(self, program: StochasticProgram, plan: Plan, theta: Tensor, keys: Tensor) -> tuple[Moving, Resting]:
         """Return the state of chains before their first step."""
         left, units, anchor = self.tuning.first(theta)
-        course, zeros = self._course(plan, theta), torch.zeros_like(keys[:, 0])
+        course, zeros = course_of(plan, self.settings.num_warmup, theta), torch.zeros_like(keys[:, 0])
         size, num_params = (self.num_chains, program.chunk), theta.shape[1]
         rows = () if program.order is None else (zeros.new_zeros(*size, program.order.size),)
         resting = Resting(
@@ -192,7 +194,7 @@ class StochasticChains:
             anchor=anchor,
             left=left,
             counters=Counters(zeros, zeros, vmap(Course.steps_of)(course, zeros), zeros, zeros),
-            schedule=Schedule(zeros + self._until(0), zeros + self._renewal(0)),
+            schedule=Schedule(zeros + self.tuning.next_pause(0), zeros + self.target.next_renewal(0)),
             course=course,
             waits=zeros > 0,
             failed=zeros > 0,
@@ -201,27 +203,11 @@ class StochasticChains:
         theta, *carried = left.evaluated
         return Moving(theta, tuple(carried), left.moments, left.value, left.evaluated, zeros, zeros), resting
 
-    def _course(self, plan: Plan, theta: Tensor) -> Course:
-        steps, table = plan.cycle()
-        numbers = torch.tensor([[self.settings.num_warmup, plan.steps_of_warmup]], device=theta.device)
-        warm = theta.new_tensor([[plan.factor_of_warmup, 1.0]])
-        parts = *numbers.unbind(1), warm, steps.to(numbers)[None], table.to(theta)[None]
-        return Course(*(each.expand(self.num_chains, *each.shape[1:]).clone() for each in parts))
-
     def _chunk_of(self, plan: Plan) -> int:
         """Return a number of steps of which a draw of warm-up takes a multiple, nearly."""
         if self.target.streams:
             return 1
         return math.ceil(plan.steps_of_warmup / math.ceil(plan.steps_of_warmup / LONGEST_CHUNK))
-
-    def _until(self, draws: int) -> int:
-        return min(number for number in (*self.tuning.pauses, self._total) if number > draws)
-
-    def _renewal(self, steps: int) -> int:
-        """Return the number of steps at which the anchors of SVRG, or the rows from outside of memory, are the next ones."""
-        period = self.target.svrg_period
-        renewal = (steps // period + 1) * period if self.settings.control_variates == "svrg" else NEVER
-        return steps + 1 if self.target.streams else renewal
 
     def _refuse_failure(self) -> None:
         """Raise FloatingPointError if a chain was lost in warm-up with a step size that is fixed."""
@@ -239,16 +225,16 @@ class StochasticChains:
         schedule = resting.schedule
         if draws == int(schedule.until[0]):
             moving, resting = self.tuning.learnt(moving, resting, draws)
-            schedule = schedule._replace(until=torch.full_like(schedule.until, self._until(draws)))
+            schedule = schedule._replace(until=torch.full_like(schedule.until, self.tuning.next_pause(draws)))
         if steps == int(schedule.renew[0]):
             resting = self._renewed(moving, resting, steps)
-            schedule = schedule._replace(renew=torch.full_like(schedule.renew, self._renewal(steps)))
+            schedule = schedule._replace(renew=torch.full_like(schedule.renew, self.target.next_renewal(steps)))
         waits = torch.zeros_like(resting.waits)
         self.fleet.write(moving, resting._replace(schedule=schedule, waits=waits))
 
     def _renewed(self, moving: Moving, resting: Resting, steps: int) -> Resting:
         self._feed(steps)
-        if self.settings.control_variates != "svrg" or steps % self.target.svrg_period:
+        if not self.target.renews_anchor or steps % self.target.svrg_period:
             return resting
         self.tuning.count(self.target.batches_of_data / 2)
         return resting._replace(anchor=self.target.anchor_at(moving.theta))

@@ -28,6 +28,10 @@ type Rows = tuple[Tensor, ...]
 """The rows of each chain, or nothing where all chains see the same data, or data that are theirs alone."""
 
 
+NEVER = 2**62
+"""More steps than any chain takes."""
+
+
 class Target:
     """Batches, and the gradients on them.
 
@@ -50,6 +54,8 @@ class Target:
         The stochastic gradient ``(theta, anchor, batch) -> (value, gradient)``, to be called now and then.
     batches_of_data : float
         Number of batches that all rows make, N / B.
+    renews_anchor : bool
+        Whether chains get a new anchor every ``svrg_period`` steps.
     num_probes, num_probing : int
         Batches, and normal numbers of each parameter, that were used besides those of the steps.
     """
@@ -71,6 +77,7 @@ class Target:
         self.gradient = Lowered(self._batched, self._looped)
         self.batches_of_data = max(1.0, num_data / rows)
         self.svrg_period = settings.svrg_period or math.ceil(self.batches_of_data)
+        self.renews_anchor = settings.control_variates == "svrg"
         self.num_probes = self.num_probing = 0
 
     def gradient_function(self) -> GradientFunction:
@@ -102,6 +109,12 @@ class Target:
             return self._looped(theta, anchor, batch(rows, data))
 
         return GradientFunction(single, batched, looped, fed.data)
+
+    def next_renewal(self, steps: int) -> int:
+        """Return the number of steps at which anchors, or rows that are read from outside of memory, are the next ones."""
+        if self.streams:
+            return steps + 1
+        return (steps // self.svrg_period + 1) * self.svrg_period if self.renews_anchor else NEVER
 
     def batch(self, number: int, stream: int) -> Batch:
         """Return a batch of one of the chains' streams of rows; where there is no order of rows, the next one."""

@@ -49,6 +49,11 @@ class Tuning:
         """Numbers of draws after which there is something to learn."""
         return self.ends
 
+    def next_pause(self, draws: int) -> int:
+        """Return the number of draws after which chains with so many wait: for something to learn, or for the end."""
+        total = self.settings.num_warmup + self.settings.num_draws
+        return min(number for number in (*self.pauses, total) if number > draws)
+
     def count(self, num_gradients: float) -> None:
         """Add to the number of gradients of each chain besides those of steps."""
         self.num_gradients += math.ceil(num_gradients)

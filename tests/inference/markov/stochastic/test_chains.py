@@ -13,6 +13,7 @@ from bnnzoo.core.fit_warnings import DivergenceWarning
 from bnnzoo.core.method import FitContext
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.sites import ModelError
+from bnnzoo.engine.choose import Engine
 from bnnzoo.inference import MAP, PSGLD, SGHMC, SGLD, CyclicalSGMCMC, StochasticMCLMC, fit
 from bnnzoo.inference.markov.stochastic.cyclical import cycles_of
 from bnnzoo.inference.markov.stochastic.dynamics import Measured
@@ -123,14 +124,17 @@ def with_a_hole(y: Tensor) -> None:
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.core.fit_warnings.ChainsApartWarning")
 @pytest.mark.filterwarnings("ignore::bnnzoo.core.fit_warnings.FewEffectiveDrawsWarning")
+@pytest.mark.parametrize("engine", ["native", pytest.param("graph", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", [SGLD, SGHMC])
-def test_a_chain_in_a_hole_repeats_its_draw_and_is_counted(kind: Any) -> None:
+def test_a_chain_in_a_hole_repeats_its_draw_and_is_counted(kind: Any, engine: Engine) -> None:
     start = torch.zeros(2, 2, dtype=torch.float64)
     method = kind(
         num_chains=2, num_warmup=0, num_draws=600, steps_per_draw=10, step_size=0.2, preconditioning=None, init=start
     )
     with pytest.warns(DivergenceWarning, match=r"trajectories diverged .* Take shorter steps, use NUTS\(\), or repar"):
-        posterior = fit(with_a_hole, method, torch.zeros(20, dtype=torch.float64), seed=0, progress=False)
+        posterior = fit(
+            with_a_hole, method, torch.zeros(20, dtype=torch.float64), seed=0, progress=False, engine=engine
+        )
     z, lost = posterior.draws()[..., 0], posterior.info.sample_stats["diverging"]
     assert lost.dtype == torch.bool and 10 < int(lost.sum()) == posterior.info.num_rejected
     assert bool((z < 1.0).all())

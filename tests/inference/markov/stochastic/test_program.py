@@ -52,6 +52,8 @@ def test_engines_give_equal_draws(method: Any) -> None:
     native, graph = fitted(method, "native"), fitted(method, "graph")
     torch.testing.assert_close(native.draws(), graph.draws(), rtol=1e-6, atol=1e-6)
     assert native.info.num_gradients == graph.info.num_gradients
+    assert native.info.engine.engine == "native" and graph.info.engine.engine in ("graph", "compiled graph")
+    assert native.info.engine.running > 0.0 and not native.info.engine.fell_back
     for name, values in graph.info.sample_stats.items():
         torch.testing.assert_close(native.info.sample_stats[name], values, rtol=1e-6, atol=1e-6)
 
