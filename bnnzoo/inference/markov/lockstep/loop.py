@@ -21,6 +21,8 @@ from bnnzoo.inference.markov.adaptation import (
     initial_step_size,
     retuned_step_size,
     search_step_size,
+    settle_step_size,
+    settling_from,
     update_step_size,
 )
 from bnnzoo.inference.markov.chains import ValueAndGrad
@@ -182,10 +184,12 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
             time = num_steps * float(state.step_size)
             length = update_length(length, float(jumped.mean()), float(slope.mean()), time, _bounds(self))
         harmonic = 1 / (1 / acceptance.clamp(min=MIN_ACCEPTANCE)).mean()
-        tuner = update_step_size(tuner, harmonic, self.settings.target_accept)
+        settles, target = state.iteration >= settling_from(self._num_warmup, thirds=2), self.settings.target_accept
+        # one chain that stands still shortens the step of all by itself: no more caution is needed
+        tuner = settle_step_size(tuner, harmonic, target, 0.0) if settles else update_step_size(tuner, harmonic, target)
         weight = max(1 / (state.iteration + 1), MIN_WEIGHT)
         mean = (1 - weight) * mean + weight * state.point.theta
-        self.state = state._replace(step_size=tuner.log_step.exp())
+        self.state = state._replace(step_size=(tuner.log_average if settles else tuner.log_step).exp())
         self.tuning = self.tuning._replace(mean=mean, tuner=tuner, length=length)
         self._observe()
 
