@@ -129,10 +129,10 @@ def update_step_size(state: StepSize, acceptance: Tensor, target: float) -> Step
 def settle_step_size(state: StepSize, acceptance: Tensor, target: float, caution: float = CAUTION) -> StepSize:
     """Move the average of dual averaging, with which the chain now moves, towards a rate somewhat above ``target``.
 
-    The update is that of Robbins and Monro (1951), ``log_average += GAIN * (acceptance - wanted)``. The iterates of dual averaging
-    scatter by half a unit on the log scale, and acceptance is a concave function of it: at their average more is accepted than
-    at the iterates, whose acceptance is right (0.82 for 0.7). And the average hardly follows the chain: one that came to a narrow place late would stay there for good. Here each rejected trajectory shortens the
-    step by a twelfth, so that a chain that stands still soon moves again.
+    The update is that of Robbins and Monro (1951), ``log_average += GAIN * (acceptance - wanted)``. Iterates of dual averaging
+    scatter by half a unit, and acceptance is concave in the log step: their average is accepted more often than they are (0.82
+    for a target of 0.7). And it hardly follows the chain: one that came to a narrow place late would stay there for good. Here
+    each rejected trajectory shortens the step by a twelfth, so that a chain that stands still soon moves again.
     """
     wanted = target + caution * (1 - target)
     return state._replace(log_average=state.log_average + GAIN * (acceptance - wanted))
