@@ -38,6 +38,9 @@ __all__ = ["LockstepLoop", "LockstepSampler", "MicrocanonicalLoop", "batched_ste
 GOLDEN_RATIO = 0.5 * (5**0.5 - 1)
 FIRST_NUM_STEPS, EARLY_MAX_STEPS = 8, 256
 MIN_ACCEPTANCE, MIN_WEIGHT = 1e-2, 0.02
+FEWEST_AVERAGED = 15
+"""Draws after a restart of dual averaging before its average is near enough to settle: it begins at ten times the step."""
+
 SHORTEST = 0.5
 """Smallest mean length of a trajectory in quarter periods of a standard normal, once scales are known."""
 
@@ -184,7 +187,7 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
             time = num_steps * float(state.step_size)
             length = update_length(length, float(jumped.mean()), float(slope.mean()), time, _bounds(self))
         harmonic = 1 / (1 / acceptance.clamp(min=MIN_ACCEPTANCE)).mean()
-        settles, target = state.iteration >= settling_from(self._num_warmup, thirds=2), self.settings.target_accept
+        settles, target = state.iteration >= self._settles_from(), self.settings.target_accept
         # one chain that stands still shortens the step of all by itself: no more caution is needed
         tuner = settle_step_size(tuner, harmonic, target, 0.0) if settles else update_step_size(tuner, harmonic, target)
         weight = max(1 / (state.iteration + 1), MIN_WEIGHT)
@@ -192,6 +195,10 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
         self.state = state._replace(step_size=(tuner.log_average if settles else tuner.log_step).exp())
         self.tuning = self.tuning._replace(mean=mean, tuner=tuner, length=length)
         self._observe()
+
+    def _settles_from(self) -> int:
+        """Return the draw at which the average of the step size settles; a short warm-up ends before it."""
+        return max(settling_from(self._num_warmup, thirds=2), max(self._ends, default=0) + FEWEST_AVERAGED)
 
     def _rescale(self, scale: Tensor) -> None:
         """Restart the tuning of the step size and, after the first window, of the length."""
