@@ -1,5 +1,7 @@
 """One step of SGHMC on a mini-batch of 256 rows, next to one of torch.optim.Adam on the same network: processor time, one thread.
 
+SGHMC runs in native code, as a fit of so many steps would choose by itself.
+
 A step of bnnzoo is what a fit does at every step: it fetches the rows, draws noise, evaluates the gradient and moves. Adam's step
 fetches its rows, evaluates the loss and its gradient, and moves, as in any training loop; its loss is the mean squared error plus
 weight decay, without a noise scale. Rows grow from a thousand to a million. Nothing that is done once is counted.
@@ -18,7 +20,7 @@ import bnnzoo as bz
 from benchmarks.pairs import in_turn, microseconds, save
 from benchmarks.regression import Problem, problem, pyro_model
 from bnnzoo.core.density import build_density
-from bnnzoo.inference.markov.stochastic.loop import StochasticSampler
+from bnnzoo.inference.markov.stochastic.sampler import StochasticSampler
 from bnnzoo.inference.markov.stochastic.settings import plan_of
 from bnnzoo.inference.markov.stochastic.sghmc import UnderdampedLangevin
 
@@ -26,15 +28,28 @@ BATCH, ROWS = 256, (1_000, 10_000, 100_000, 1_000_000)
 
 
 def sghmc_step(p: Problem, num_chains: int, num_steps: int) -> Callable[[], float]:
-    """Return what measures a step of all chains in microseconds of processor time."""
-    draws: dict[str, Any] = {"num_chains": num_chains, "num_warmup": 5, "num_draws": 100}
+    """Return what measures a step of all chains in microseconds of processor time, over so many steps or a few more."""
+    draws: dict[str, Any] = {"num_chains": num_chains, "num_warmup": 5, "num_draws": 10_000}
     method = bz.SGHMC(**draws, batch_size=BATCH, steps_per_draw=num_steps, step_size=1e-3)
     density = build_density(pyro_model(p), torch.from_numpy(p.x), torch.from_numpy(p.y))
     dynamics = UnderdampedLangevin(1.0, 0.025, preconditioned=True, decay=0.1, counts_noise=False)
     sampler = StochasticSampler(dynamics, plan_of(method, density), method)
-    loop = sampler.begin(density, 0.1 * density.init(num_chains, 0), 0, 0)
-    loop.advance()  # compiles
-    return lambda: microseconds(loop.advance, 1) / num_steps
+    loop = sampler.begin(density, 0.1 * density.init(num_chains, 0), 0, 0)  # compiles
+    loop.advance()
+
+    def taken() -> int:
+        return int(loop.fleet.moving.num_steps.min())
+
+    def advance_far(until: int) -> None:
+        while taken() < until:
+            loop.advance()
+
+    def measured() -> float:
+        before = taken()
+        total = microseconds(lambda: advance_far(before + num_steps), 1)
+        return total / (taken() - before)
+
+    return measured
 
 
 def adam_step(x: Any, y: Any, hidden: int, num_steps: int) -> float:

@@ -150,9 +150,10 @@ class SavedFit:
     @contextmanager
     def _reading(self, *errors: type[Exception]) -> Iterator[None]:
         """Refuse a header that is not as bnnzoo writes it, whatever its checksum says; ``errors`` say so, too."""
+        damaged: tuple[type[Exception], ...] = (AttributeError, LookupError, TypeError, *errors)
         try:
             yield
-        except (AttributeError, LookupError, TypeError, *errors) as error:
+        except damaged as error:
             raise ValueError(
                 f"{self.path} was not saved by bnnzoo, or was changed since: its header cannot be read ({first_line(error)}). "
                 f"Restore it from a copy."

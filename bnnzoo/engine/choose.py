@@ -1,13 +1,13 @@
 """The choice of engine: native code, a batch of traced graphs, or Python, and what each has to repay."""
 
+import math
 import os
 import warnings
 from typing import Any, Literal, get_args
 
-import torch
 from torch import Tensor
 
-from bnnzoo.engine.fleet import Batch, NativeCopies, Runner
+from bnnzoo.engine.fleet import Batch, NativeCopies, Runner, of_copy
 from bnnzoo.engine.lowered import flattened, tensors_of
 from bnnzoo.engine.program import GradientFunction, Program
 from bnnzoo.engine.reports import EngineLog
@@ -64,6 +64,7 @@ def runner(
     *,
     engine: Engine = "auto",
     native_pays: bool = True,
+    max_flops: float = math.inf,
     num_steps: int = 0,
     num_cycles: int = 0,
     log: EngineLog | None = None,
@@ -73,10 +74,12 @@ def runner(
     Parameters
     ----------
     program, gradient, moving, resting, row
-        As in :class:`bnnzoo.engine.fleet.NativeCopies`; the first tensor of a row has the shape of theta.
+        As in :class:`bnnzoo.engine.fleet.NativeCopies`.
     engine : {"auto", "native", "graph", "python"}
     native_pays : bool
         Whether "auto" should try native code.
+    max_flops : float
+        Multiplications and additions of a gradient up to which "auto" takes native code: larger ones share them among cores.
     num_steps, num_cycles : int
         As in :class:`bnnzoo.engine.fleet.Batch`.
     log : EngineLog, optional
@@ -89,7 +92,8 @@ def runner(
     """
     log = log or EngineLog()
     if engine == "native" or (engine == "auto" and native_pays):
-        found = _native(program, gradient, moving, resting, row, log)
+        most = math.inf if engine == "native" else max_flops
+        found = _native(program, gradient, moving, resting, row, most, log)
         if found is not None:
             return found
         if engine == "native":
@@ -104,12 +108,18 @@ def _native(
     moving: Any,
     resting: Any,
     row: tuple[Tensor, ...],
+    max_flops: float,
     log: EngineLog,
 ) -> NativeCopies | None:
     """Return copies in native code, or None where they cannot be compiled: graphs run from Python would be slower."""
-    flat, _ = flattened(gradient.single, (torch.zeros_like(row[0]), *gradient.data))
-    inner = inner_graph(flat, [torch.zeros_like(row[0]), *tensors_of(gradient.data)], log=log)
+    theta, inputs, _ = program.point(of_copy(moving, 0), program.held(of_copy(resting, 0)))
+    args = theta, *inputs, *gradient.data
+    flat, _ = flattened(gradient.single, args)
+    inner = inner_graph(flat, tensors_of(args), counts_flops=max_flops < math.inf, log=log)
     if inner is None:
+        return None
+    if inner.flops > max_flops:
+        log.refused(NATIVE, f"a gradient takes {inner.flops} operations, which torch shares among cores")
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LoweringWarning)  # the batch that takes over warns if it is slow, too

@@ -18,7 +18,7 @@ from bnnzoo.engine.registers import Stacks, TreeRegisters
 from bnnzoo.engine.reports import EngineLog
 from bnnzoo.engine.stretches import FIRST_BUDGET, SECONDS_PER_STRETCH, Inner, next_budget, words_of
 
-__all__ = ["Batch", "Fleet", "NativeCopies", "Runner"]
+__all__ = ["Batch", "Fleet", "NativeCopies", "Runner", "of_copy"]
 
 MAX_ROWS, MAX_ENTRIES = 1024, 1 << 20
 """Rows, and entries of rows, that a copy in native code keeps before Python fetches them."""
@@ -287,6 +287,10 @@ class Batch(Fleet):
                     self._kept.append(row)
                 if bool(waits) or time.monotonic() >= until:
                     return
+
+    def feed(self, data: Sequence[Tensor]) -> None:
+        """Let steps see other tensors of the same shapes in place of those of the gradient function."""
+        self._tensors = list(data)
 
     def gather(self, into: Sequence[Tensor], counts: Tensor) -> None:
         """Write the rows kept since the last time to ``into[C, S, ...]`` behind the first ``counts[C]``, which grow."""

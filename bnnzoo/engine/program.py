@@ -55,8 +55,11 @@ class Program(Protocol):
         """Return the part of ``resting`` that a step uses."""
         ...
 
-    def point(self, moving: Any, held: Any) -> tuple[Tensor, Any]:
-        """Return the point ``theta[P]`` at which a step needs the gradient, and what else it has computed by then."""
+    def point(self, moving: Any, held: Any) -> tuple[Tensor, tuple[Any, ...], Any]:
+        """Return the point ``theta[P]`` at which a step needs the gradient, its other inputs, and what else is computed by then.
+
+        The inputs are trees of tensors of this copy, such as numbers of rows.
+        """
         ...
 
     def step(self, moving: Any, held: Any, ahead: Any, value: Tensor, gradient: Tensor) -> Any:
@@ -65,7 +68,9 @@ class Program(Protocol):
 
 
 class GradientFunction(NamedTuple):
-    """A function and its gradient, ``(theta, *data) -> (value, gradient)``, at one point and at many.
+    """A function and its gradient, ``(theta, *inputs, *data) -> (value, gradient)``, at one point and at many.
+
+    The ``inputs`` are what :meth:`Program.point` returns besides theta: of one copy, or of all of them, ``[C, ...]`` each.
 
     Attributes
     ----------
@@ -110,13 +115,14 @@ def native_loop(
     ----------
     program : Program
     graph : GraphModule
-        The gradient function, ``(*constants, theta, *data) -> (value, gradient)``, where ``(constants, data)`` are the data.
+        The gradient function, ``(*constants, theta, *inputs, *data) -> (value, gradient)``, where ``(constants, data)`` are the
+        data, all of them leaves.
     """
 
     def step(state: tuple[Any, Tensor], given: Any) -> tuple[Any, Tensor]:
         (moving, budget), (held, (constants, data)) = state, given
-        theta, ahead = program.point(moving, held)
-        value, gradient = graph(*constants, theta, *data)
+        theta, inputs, ahead = program.point(moving, held)
+        value, gradient = graph(*constants, theta, *pytree.tree_leaves(inputs), *data)
         return program.step(moving, held, ahead, value, gradient), budget - 1
 
     def is_moving(state: tuple[Any, Tensor], given: Any) -> Tensor:
@@ -160,8 +166,8 @@ def batched_step(
     def step(moved: list[Tensor], rested: list[Tensor], *data: Any) -> tuple[list[Tensor], Tensor]:
         now, rest = moving.tree(moved), resting.tree(rested)
         held = vmap(program.held)(rest)
-        theta, ahead = vmap(program.point)(now, held)
-        value, gradient = value_and_grad(theta, *data)
+        theta, inputs, ahead = vmap(program.point)(now, held)
+        value, gradient = value_and_grad(theta, *inputs, *data)
         now = vmap(program.step)(now, held, ahead, value, gradient)
         return moving.packed(now), vmap(program.stages[0].applies)(now, rest).any()
 

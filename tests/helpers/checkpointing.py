@@ -12,7 +12,7 @@ from bnnzoo.inference import HMC, MAMS, MCLMC, NUTS, SGHMC, ChEESHMC, Stochastic
 from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianChains
 from bnnzoo.inference.markov.lockstep.langevin import LangevinLoop
 from bnnzoo.inference.markov.lockstep.loop import LockstepLoop
-from bnnzoo.inference.markov.stochastic.loop import StochasticLoop
+from bnnzoo.inference.markov.stochastic.sampler import StochasticChains
 from bnnzoo.inference.markov.store import attributes_of
 from bnnzoo.testing import linear_gaussian
 
@@ -25,7 +25,7 @@ METHODS: dict[str, Method] = {
 }
 METHODS["SGHMC"] = SGHMC(**QUICK, batch_size=10, control_variates="svrg", optimise_steps=20)
 METHODS["StochasticMCLMC"] = StochasticMCLMC(**QUICK, batch_size=10, optimise_steps=20)
-LOOPS = (HamiltonianChains, LockstepLoop, LangevinLoop, StochasticLoop)
+LOOPS = (HamiltonianChains, LockstepLoop, LangevinLoop, StochasticChains)
 TARGET = linear_gaussian()
 
 

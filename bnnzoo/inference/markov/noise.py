@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["keys_of", "normals", "uniforms"]
+__all__ = ["keys_of", "normals", "shifted", "uniforms", "words"]
 
 WORD = 1 << 64
 GOLDEN_GAMMA, FIRST, SECOND = 0x9E3779B97F4A7C15 - WORD, 0xBF58476D1CE4E5B9 - WORD, 0x94D049BB133111EB - WORD
@@ -24,7 +24,7 @@ def keys_of(seed: int, chain: int, num_keys: int) -> Tensor:
 
 def uniforms(key: Tensor, counter: Tensor, dtype: torch.dtype) -> Tensor:
     """Return the numbers from (0, 1) at places ``counter[...]`` of the stream of ``key[]``."""
-    return _fraction(_shifted(_mixed(key, counter), 64 - DIGITS[dtype]), DIGITS[dtype], dtype)
+    return _fraction(shifted(words(key, counter), 64 - DIGITS[dtype]), DIGITS[dtype], dtype)
 
 
 def normals(key: Tensor, counter: Tensor, dtype: torch.dtype) -> Tensor:
@@ -33,15 +33,15 @@ def normals(key: Tensor, counter: Tensor, dtype: torch.dtype) -> Tensor:
     return radius * (2 * math.pi * uniforms(key, 2 * counter + 1, dtype)).cos()
 
 
-def _mixed(key: Tensor, counter: Tensor) -> Tensor:
-    """Return 64 random bits for each place."""
+def words(key: Tensor, counter: Tensor) -> Tensor:
+    """Return the 64 random bits at places ``counter[...]`` of the stream of ``key[]``, as integers."""
     word = key + counter * GOLDEN_GAMMA
-    word = (word ^ _shifted(word, 30)) * FIRST
-    word = (word ^ _shifted(word, 27)) * SECOND
-    return word ^ _shifted(word, 31)
+    word = (word ^ shifted(word, 30)) * FIRST
+    word = (word ^ shifted(word, 27)) * SECOND
+    return word ^ shifted(word, 31)
 
 
-def _shifted(word: Tensor, places: int) -> Tensor:
+def shifted(word: Tensor, places: int) -> Tensor:
     """Shift bits to the right and fill with zeros, where a shift of signed numbers copies the sign."""
     return (word >> places) & ((1 << (64 - places)) - 1)
 

@@ -29,6 +29,8 @@ __all__ = [
     "MiniBatches",
     "RowBatches",
     "batches_of",
+    "refuse_no_rows",
+    "selected_rows",
 ]
 
 
@@ -90,7 +92,7 @@ class RowBatches(ABC):
         if isinstance(density, StreamedDensity) and isinstance(density.source, LoaderRows):
             return self._loaded(density)
         if self.num_rows is not None:
-            _refuse_no_rows(self.num_rows, density)
+            refuse_no_rows(self.num_rows, density)
         weights = self.row_weights(density.num_data, streams)
         weights = None if weights is None else weights.to(device=density.device, dtype=density.dtype)
         return _chosen(density, self.indices(density.num_data, streams), weights)
@@ -250,7 +252,7 @@ def _chosen(density: LogDensity, indices: Iterator[Tensor | None], weights: Tens
     whole: Batch | None = None
     for index in indices:
         if index is not None:
-            yield _selected(density, index, weights)
+            yield selected_rows(density, index, weights)
             continue
         if whole is None:
             data = rows_of(density, everything) if isinstance(density, StreamedDensity) else density.data
@@ -258,7 +260,8 @@ def _chosen(density: LogDensity, indices: Iterator[Tensor | None], weights: Tens
         yield whole
 
 
-def _selected(density: LogDensity, index: Tensor, weights: Tensor | None) -> Batch:
+def selected_rows(density: LogDensity, index: Tensor, weights: Tensor | None = None) -> Batch:
+    """Return the batch of rows ``[B]`` for all members, or ``[C, B]`` for each; weights are of all rows ``[C, N]``."""
     index = index.to(density.device)
     data = rows_of(density, index)
     own, count = index.ndim == 2, num_held(density)
@@ -268,7 +271,8 @@ def _selected(density: LogDensity, index: Tensor, weights: Tensor | None) -> Bat
     return Batch(data, dims, weights)
 
 
-def _refuse_no_rows(size: int, density: LogDensity) -> None:
+def refuse_no_rows(size: int, density: LogDensity) -> None:
+    """Raise ValueError if batches of ``size`` rows are asked for of a model without rows, or of fewer of them."""
     refuse_dependent_rows(density, size)
     if isinstance(density, StreamedDensity) and size > density.num_data:
         raise ValueError(

@@ -123,8 +123,9 @@ def test_lockstep_in_native_code_is_not_resumed_where_nothing_compiles(
 
 
 @pytest.mark.parametrize("engines", [("graph", "native"), ("native", "graph")])
-def test_a_run_is_resumed_by_another_engine(engines: tuple[str, str], tmp_path: Path) -> None:
-    path, method = tmp_path / "run.zarr", METHODS["NUTS"]
+@pytest.mark.parametrize("name", ["NUTS", "SGHMC", pytest.param("StochasticMCLMC", marks=pytest.mark.slow)])
+def test_a_run_is_resumed_by_another_engine(name: str, engines: tuple[str, str], tmp_path: Path) -> None:
+    path, method = tmp_path / "run.zarr", METHODS[name]
     killed(method, path, 24, engine=engines[0])
     resumed, whole = fitted(method, path, engine=engines[1]), fitted(method, engine=engines[1])
     torch.testing.assert_close(resumed.draws(), whole.draws(), rtol=1e-6, atol=1e-6)

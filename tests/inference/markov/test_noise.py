@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 import torch
 
-from bnnzoo.inference.markov.noise import _mixed, keys_of, normals, uniforms
+from bnnzoo.inference.markov.noise import keys_of, normals, uniforms, words
 
 MASK = (1 << 64) - 1
 
@@ -19,7 +19,7 @@ def splitmix(state: int) -> int:
 
 def test_bits_are_those_of_splitmix() -> None:
     key = keys_of(3, 1, 1)[0]
-    found = _mixed(key, torch.arange(20)).numpy().astype(np.uint64).tolist()
+    found = words(key, torch.arange(20)).numpy().astype(np.uint64).tolist()
     assert found == [splitmix((int(key) + i * 0x9E3779B97F4A7C15) & MASK) for i in range(20)]
 
 

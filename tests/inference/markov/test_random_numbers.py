@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from bnnzoo.inference import SGHMC
 from bnnzoo.inference.markov import streams
 from bnnzoo.inference.markov.hamiltonian import program, sampler
 from bnnzoo.inference.markov.hamiltonian.kernel import Control, Kernel, Metric, Phase
@@ -19,11 +18,7 @@ from bnnzoo.inference.markov.lockstep.dynamics import Newtonian, Point
 from bnnzoo.inference.markov.lockstep.langevin import LangevinLoop, LangevinSettings
 from bnnzoo.inference.markov.lockstep.motions import Common, Moving
 from bnnzoo.inference.markov.settings import HamiltonianSettings
-from bnnzoo.inference.markov.stochastic.loop import StochasticLoop
-from bnnzoo.inference.markov.stochastic.settings import plan_of
-from bnnzoo.inference.markov.stochastic.sghmc import UnderdampedLangevin
 from tests.helpers.closed_forms import density, exact_draws
-from tests.helpers.native import density as linear
 from tests.helpers.native import traced
 
 NUM_PARAMS = density().num_params
@@ -193,23 +188,6 @@ def test_langevin_steps_in_one_batch() -> None:
     while int(loop.counts.min()) < 3:
         loop.advance()
     check_used_once(seen, 3 * 20 * NUM_CHAINS * NUM_PARAMS, 0)
-
-
-def test_stochastic_gradient_steps() -> None:
-    method = SGHMC(num_chains=NUM_CHAINS, num_warmup=5, num_draws=3, steps_per_draw=20)
-    dynamics, target = UnderdampedLangevin(1.0, 0.025, True, 0.1, False), linear()
-    plan = plan_of(method, target)
-    loop = StochasticLoop(dynamics, plan, target, method, torch.zeros(NUM_CHAINS, 3), 0)
-    seen: list[Tensor] = []
-
-    def step(theta: Tensor, momentum: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
-        seen.append(rest[8])  # after the moments, the row of the plan and the units
-        return theta, momentum, *rest[:4], torch.zeros(NUM_CHAINS)
-
-    loop.step = step  # type: ignore[assignment]
-    while int(loop.counts.min()) < 8:
-        loop.advance()
-    check_used_once(seen, 8 * 20 * NUM_CHAINS * 3, 0)
 
 
 def test_numbers_of_a_batch_from_call_to_call() -> None:

@@ -116,11 +116,11 @@ class HamiltonianProgram:
         """Return metric, step size and control of the trajectory, and the key of the leapfrog steps' numbers."""
         return Held(resting.metric, resting.adaptation.step_size, resting.trajectory.control, resting.keys[3])
 
-    def point(self, moving: Moving, held: Held) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def point(self, moving: Moving, held: Held) -> tuple[Tensor, tuple[()], tuple[Tensor, ...]]:
         """Take the first half of a leapfrog step."""
         signed = held.step_size * held.control.direction
         theta, momentum = drift(held.metric, moving.end.phase, signed)
-        return theta, (theta, momentum, signed)
+        return theta, (), (theta, momentum, signed)
 
     def step(self, moving: Moving, held: Held, ahead: tuple[Tensor, ...], value: Tensor, gradient: Tensor) -> Moving:
         """Complete the leapfrog step with the second half of the kick."""

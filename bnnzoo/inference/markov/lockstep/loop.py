@@ -21,6 +21,8 @@ from bnnzoo.inference.markov.adaptation import (
     initial_step_size,
     retuned_step_size,
     search_step_size,
+    settle_step_size,
+    settling_from,
     update_step_size,
 )
 from bnnzoo.inference.markov.chains import ValueAndGrad
@@ -36,6 +38,9 @@ __all__ = ["LockstepLoop", "LockstepSampler", "MicrocanonicalLoop", "batched_ste
 GOLDEN_RATIO = 0.5 * (5**0.5 - 1)
 FIRST_NUM_STEPS, EARLY_MAX_STEPS = 8, 256
 MIN_ACCEPTANCE, MIN_WEIGHT = 1e-2, 0.02
+FEWEST_AVERAGED = 15
+"""Draws after a restart of dual averaging before its average is near enough to settle: it begins at ten times the step."""
+
 SHORTEST = 0.5
 """Smallest mean length of a trajectory in quarter periods of a standard normal, once scales are known."""
 
@@ -182,12 +187,14 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
             time = num_steps * float(state.step_size)
             length = update_length(length, float(jumped.mean()), float(slope.mean()), time, _bounds(self))
         harmonic = 1 / (1 / acceptance.clamp(min=MIN_ACCEPTANCE)).mean()
-        tuner = update_step_size(tuner, harmonic, self.settings.target_accept)
+        settles, target = state.iteration >= self._settles_from(), self.settings.target_accept
+        # one chain that stands still shortens the step of all by itself: no more caution is needed
+        tuner = settle_step_size(tuner, harmonic, target, 0.0) if settles else update_step_size(tuner, harmonic, target)
         weight = max(1 / (state.iteration + 1), MIN_WEIGHT)
         mean = (1 - weight) * mean + weight * state.point.theta
         if not float(tuner.log_step.exp()) > torch.finfo(state.point.theta.dtype).tiny:
             raise self._standstill(acceptance)
-        self.state = state._replace(step_size=tuner.log_step.exp())
+        self.state = state._replace(step_size=(tuner.log_average if settles else tuner.log_step).exp())
         self.tuning = self.tuning._replace(mean=mean, tuner=tuner, length=length)
         self._observe()
 
@@ -200,6 +207,10 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
             f"it is, the log density is lost in rounding error. Write a narrower prior, {wider}or use NUTS(), whose chains have "
             f"steps of their own."
         )
+
+    def _settles_from(self) -> int:
+        """Return the draw at which the average of the step size settles; a short warm-up ends before it."""
+        return max(settling_from(self._num_warmup, thirds=2), max(self._ends, default=0) + FEWEST_AVERAGED)
 
     def _rescale(self, scale: Tensor) -> None:
         """Restart the tuning of the step size and, after the first window, of the length."""

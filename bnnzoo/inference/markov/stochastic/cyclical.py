@@ -10,7 +10,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext
 from bnnzoo.core.posterior import Draws
 from bnnzoo.core.settings import Count, Fraction
-from bnnzoo.inference.markov.stochastic.running import sample_stochastic
+from bnnzoo.inference.markov.stochastic.sampler import sample_stochastic
 from bnnzoo.inference.markov.stochastic.settings import Plan, StochasticSettings, steps_between_draws
 from bnnzoo.inference.markov.stochastic.sgld import Langevin
 from bnnzoo.inference.optimise.schedules import Cyclical
@@ -94,4 +94,4 @@ def cycles_of(method: CyclicalSGMCMC, density: LogDensity) -> Plan:
     total = method.num_cycles * sum(cycle)
     place = torch.arange(total) % sum(cycle)
     factors, noise = Cyclical(method.num_cycles).factors(total), (place >= exploring) * 1.0
-    return Plan(thinning, cycle * method.num_cycles, factors, noise, FACTOR_OF_WARMUP)
+    return Plan(thinning, cycle * method.num_cycles, factors, noise, FACTOR_OF_WARMUP, method.num_cycles)

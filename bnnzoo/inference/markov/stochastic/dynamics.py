@@ -29,14 +29,14 @@ class Measured(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What a step depends on besides the gradient.
+    """What a step of a chain depends on besides the gradient.
 
     Attributes
     ----------
-    size : Tensor [C, 1]
-    scale : Tensor [C, P]
+    size : Tensor []
+    scale : Tensor [P]
         Units of the parameters.
-    gradient_noise : Tensor [C, P]
+    gradient_noise : Tensor [P]
         Variance of the noise of the gradient.
     noisy : Tensor []
         1, or 0 for a step without noise of its own.
@@ -50,7 +50,7 @@ class Step(NamedTuple):
 
 @runtime_checkable
 class StochasticDynamics(Protocol):
-    """A stochastic-gradient method as pure functions of plain tensors, for all chains at once.
+    """A stochastic-gradient method as pure functions of plain tensors: tuned for all chains at once, moved chain by chain.
 
     Attributes
     ----------
@@ -74,11 +74,11 @@ class StochasticDynamics(Protocol):
         ...
 
     def reversed(self, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Return what a chain carries after a draw that was rejected: what has a direction points back."""
+        """Return what a chain carries, ``[P]`` each, after a draw that was rejected: what has a direction points back."""
         ...
 
     def move(
         self, gradient: Tensor, state: tuple[Tensor, ...], step: Step, noise: Tensor
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Return how far to move ``[C, P]``, and the next state, given the ``gradient[C, P]`` and ``noise[C, P]``."""
+        """Return how far to move ``[P]``, and the next state, given the ``gradient[P]`` and ``noise[P]``."""
         ...

@@ -38,22 +38,22 @@ class GradientMoments(NamedTuple):
     @property
     def mean_square(self) -> Tensor:
         """Mean squared gradient ``[C, P]``."""
-        return self.square / self.count.clamp(min=1)
+        return self.square / self.count.unsqueeze(-1).clamp(min=1)
 
     @property
     def noise(self) -> Tensor:
         """Variance of the gradient noise ``[C, P]``."""
-        return self.difference / (2 * (self.count - 1).clamp(min=1))
+        return self.difference / (2 * (self.count.unsqueeze(-1) - 1).clamp(min=1))
 
 
 def no_moments(theta: Tensor) -> GradientMoments:
     """Return empty moments for chains at ``theta[C, P]``."""
-    return GradientMoments(theta.new_zeros(()), *(torch.zeros_like(theta) for _ in range(3)))
+    return GradientMoments(theta.new_zeros(theta.shape[:-1]), *(torch.zeros_like(theta) for _ in range(3)))
 
 
 def observed(moments: GradientMoments, gradient: Tensor) -> GradientMoments:
-    """Add the gradient ``[C, P]`` of a step."""
-    change = torch.where(moments.count > 0, gradient - moments.previous, 0.0)
+    """Add the gradient ``[..., P]`` of a step."""
+    change = torch.where(moments.count.unsqueeze(-1) > 0, gradient - moments.previous, 0.0)
     square, difference = moments.square + gradient**2, moments.difference + change**2
     return GradientMoments(moments.count + 1, square, difference, gradient)
 

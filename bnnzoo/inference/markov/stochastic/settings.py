@@ -9,7 +9,7 @@ from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.settings import Count, Fraction, NonNegativeCount, Positive, check_settings
-from bnnzoo.inference.markov.settings import ChainSettings, goes_on, refuse_untuned
+from bnnzoo.inference.markov.settings import NATIVE_PAYS_FROM, ChainSettings, goes_on, refuse_untuned
 from bnnzoo.inference.optimise.schedules import Schedule, ScheduleName, schedule_named
 
 __all__ = [
@@ -44,6 +44,8 @@ class StochasticSettings(ChainSettings):
     optimise_steps: NonNegativeCount = 1000
 
     always_in_batches: ClassVar[bool] = True
+    native_pays_from: ClassVar[float] = NATIVE_PAYS_FROM
+    max_native_chains: ClassVar[int] = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +72,8 @@ class Plan:
         1 where the step adds noise, 0 where it only ascends.
     factor_of_warmup : float
         Factor of the step size during warm-up.
+    num_cycles : int
+        How often the draws that are kept, and their steps, go through the same numbers.
     """
 
     steps_of_warmup: int
@@ -77,6 +81,16 @@ class Plan:
     factors: Tensor
     noise: Tensor
     factor_of_warmup: float = 1.0
+    num_cycles: int = 1
+
+    def num_steps(self, num_warmup: int) -> int:
+        """Return the number of steps of a chain with so many draws of warm-up."""
+        return num_warmup * self.steps_of_warmup + sum(self.steps_of_draws)
+
+    def cycle(self) -> tuple[Tensor, Tensor]:
+        """Return the steps of the draws of a cycle ``[D]``, factors and noise of its steps ``[T, 2]``; one if they are equal."""
+        steps, table = torch.tensor(self.steps_of_draws), torch.stack([self.factors, self.noise.to(self.factors)], 1)
+        return _repeated(steps, self.num_cycles), _repeated(table, self.num_cycles)
 
 
 def plan_of(settings: StochasticSettings, density: LogDensity, schedule: ScheduleName | Schedule = "constant") -> Plan:
@@ -86,6 +100,10 @@ def plan_of(settings: StochasticSettings, density: LogDensity, schedule: Schedul
     schedule = schedule_named(schedule) if isinstance(schedule, str) else schedule
     check_settings(schedule)
     return Plan(thinning, (thinning,) * settings.num_draws, schedule.factors(total), torch.ones(total))
+
+
+def _repeated(rows: Tensor, num_cycles: int) -> Tensor:
+    return rows[:1] if bool((rows == rows[0]).all()) else rows[: len(rows) // num_cycles]
 
 
 def steps_between_draws(settings: StochasticSettings, density: LogDensity) -> int:

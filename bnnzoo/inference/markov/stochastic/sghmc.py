@@ -11,7 +11,7 @@ from bnnzoo.core.method import FitContext
 from bnnzoo.core.posterior import Draws
 from bnnzoo.core.settings import Fraction
 from bnnzoo.inference.markov.stochastic.dynamics import Measured, Step
-from bnnzoo.inference.markov.stochastic.running import sample_stochastic
+from bnnzoo.inference.markov.stochastic.sampler import sample_stochastic
 from bnnzoo.inference.markov.stochastic.settings import GradientSettings, plan_of
 
 __all__ = ["SGHMC", "UnderdampedLangevin"]
@@ -62,7 +62,7 @@ class UnderdampedLangevin:
         return (self.temperature**0.5 * noise,)
 
     def reversed(self, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Return minus the momentum ``[C, P]``: otherwise it would lead to the same place again."""
+        """Return minus the momentum ``[P]``: otherwise it would lead to the same place again."""
         (momentum,) = state
         return (-momentum,)
 

@@ -9,7 +9,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext
 from bnnzoo.core.posterior import Draws
 from bnnzoo.inference.markov.stochastic.dynamics import Measured, Step
-from bnnzoo.inference.markov.stochastic.running import sample_stochastic
+from bnnzoo.inference.markov.stochastic.sampler import sample_stochastic
 from bnnzoo.inference.markov.stochastic.settings import GradientSettings, plan_of
 
 __all__ = ["SGLD", "Langevin"]
@@ -59,7 +59,7 @@ class Langevin:
     def move(
         self, gradient: Tensor, state: tuple[Tensor, ...], step: Step, noise: Tensor
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Return the move ``[C, P]``."""
+        """Return the move ``[P]``."""
         spread = step.noisy * (self.temperature * step.size).sqrt() * step.scale
         return 0.5 * step.size * step.scale**2 * gradient + spread * noise, state
 

@@ -1,6 +1,7 @@
 """Microcanonical Langevin Monte Carlo on mini-batches, and ensembles of it (Sommer, Diao, Robnik, Seljak and Ruegamer 2026)."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,9 +16,11 @@ from bnnzoo.core.settings import Positive
 from bnnzoo.inference.markov.lockstep.dynamics import Microcanonical, Point, arrive, drift
 from bnnzoo.inference.markov.settings import refuse_single_parameter
 from bnnzoo.inference.markov.stochastic.dynamics import Measured, Step
-from bnnzoo.inference.markov.stochastic.loop import StochasticLoop
-from bnnzoo.inference.markov.stochastic.running import sample_stochastic
+from bnnzoo.inference.markov.stochastic.gradients import Anchor
+from bnnzoo.inference.markov.stochastic.program import Moving, Resting, Units
+from bnnzoo.inference.markov.stochastic.sampler import sample_stochastic
 from bnnzoo.inference.markov.stochastic.settings import StochasticSettings, plan_of, rows_of_batch
+from bnnzoo.inference.markov.stochastic.tuning import Tuning
 
 __all__ = ["MicrocanonicalLangevin", "StochasticMCLMC"]
 
@@ -65,7 +68,7 @@ class MicrocanonicalLangevin:
         return (vmap(DYNAMICS.refresh)(noise),)
 
     def reversed(self, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Return the opposite direction ``[C, P]``."""
+        """Return the opposite direction ``[P]``."""
         (direction,) = state
         return (-direction,)
 
@@ -79,89 +82,88 @@ class MicrocanonicalLangevin:
         self, gradient: Tensor, state: tuple[Tensor, ...], step: Step, noise: Tensor
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Return the move, and the direction."""
-        (direction,), time = state, step.size.squeeze(1)
-        force = step.scale * gradient / self.temperature
-        nu = ((2 * step.size / self.decoherence_length).exp() - 1).div(gradient.shape[1]).sqrt()
-        direction, _ = vmap(DYNAMICS.kick)(direction, force, 0.5 * time)
-        direction = vmap(DYNAMICS.refresh)(direction + step.noisy * nu * noise)
-        direction, _ = vmap(DYNAMICS.kick)(direction, force, 0.5 * time)
+        (direction,), force = state, step.scale * gradient / self.temperature
+        nu = ((2 * step.size / self.decoherence_length).exp() - 1).div(len(gradient)).sqrt()
+        direction, _ = DYNAMICS.kick(direction, force, 0.5 * step.size)
+        direction = DYNAMICS.refresh(direction + step.noisy * nu * noise)
+        direction, _ = DYNAMICS.kick(direction, force, 0.5 * step.size)
         return step.size * step.scale * direction, (direction,)
 
 
-class MicrocanonicalLoop(StochasticLoop):
-    """Chains of stochastic MCLMC, which tune their step sizes to an energy error during warm-up.
+class MicrocanonicalTuning(Tuning):
+    """Step sizes tuned to an energy error after each draw of warm-up.
 
     Parameters
     ----------
-    dynamics, plan, density, settings, theta, seed, first_chain
-        As in :class:`bnnzoo.inference.markov.stochastic.loop.StochasticLoop`.
+    dynamics, settings, target
+        As in :class:`bnnzoo.inference.markov.stochastic.tuning.Tuning`.
     """
 
     settings: "StochasticMCLMC"
     dynamics: MicrocanonicalLangevin
 
-    def _tune(self, curvature: Tensor, noise: Tensor) -> Measured:
+    @property
+    def pauses(self) -> Iterable[int]:
+        """Numbers of draws after which there is something to learn: all of warm-up."""
+        return range(1, self.settings.num_warmup + 1)
+
+    def retuned(
+        self, theta: Tensor, anchor: Anchor, units: Units, curvature: Tensor, noise: Tensor
+    ) -> tuple[Measured, Units]:
         """Set scales, and go on to tune step sizes in the new units; what earlier steps told then counts for a few only."""
-        before = self.state
-        found = super()._tune(curvature, noise)
-        nothing = torch.zeros_like(self.state.step_size)
-        error, weight = before.tuning or (nothing, nothing)
-        growth = (self.state.scale / before.scale).log().mean(1).exp()
+        found, new = super().retuned(theta, anchor, units, curvature, noise)
+        nothing = torch.zeros_like(new.step_size)
+        error, weight = self.memory or (nothing, nothing)
+        growth = (new.scale / units.scale).log().mean(1).exp()
         known = weight > 0
         share = torch.where(known, weight.clamp(max=REMEMBERED) / weight.clamp(min=1e-6), 0.0)
-        size = torch.where(known, before.step_size / growth, self.state.step_size)
-        self.state = self.state._replace(step_size=size, tuning=(share * error * growth**6, share * weight))
-        return found
+        self.memory = share * error * growth**6, share * weight
+        return found, new._replace(step_size=torch.where(known, units.step_size / growth, new.step_size))
 
-    def _learn(self) -> None:
+    def learnt(self, moving: Moving, resting: Resting, draws: int) -> tuple[Moving, Resting]:
         """Move each step size towards the energy error that is wanted, which grows with its sixth power."""
-        super()._learn()
+        moving, resting = super().learnt(moving, resting, draws)
         if self.settings.step_size is not None:
-            return
-        error, weight = self.state.tuning
-        latest = self._energy_error() / self.state.step_size**6
+            return moving, resting
+        (error, weight), size = self.memory, resting.units.step_size
+        latest = self.energy_error(moving, resting.units) / size**6
         usable = latest.isfinite() & (latest > 0)
         error = torch.where(usable, MEMORY * error + latest, error)
         weight = torch.where(usable, MEMORY * weight + 1, weight)
-        size = self.state.step_size
         wanted = (self.settings.energy_variance * weight / error).pow(1 / 6)
         wanted = torch.where(usable, wanted.clamp(size / LARGEST_CHANGE, size * LARGEST_CHANGE), size)
-        wanted = wanted.minimum(self._longest_step())
-        self.state = self.state._replace(step_size=wanted, tuning=(error, weight))
+        self.memory = error, weight
+        units = resting.units._replace(step_size=wanted.minimum(self._longest_step(resting.units)))
+        return moving, resting._replace(units=units)
 
-    def _longest_step(self) -> Tensor:
+    def _longest_step(self, units: Units) -> Tensor:
         """Return the longest step size ``[C]`` that ``noise_ratio`` allows.
 
         Over a distance L refreshments change it by 2 in mean square, and noise of variance V by ``h L S^2 V / P``.
         """
-        (_, _, scale), state = self._units, self.state
-        variance = (scale**2 * state.gradient_noise).mean(1) / self.settings.temperature**2
-        return 2 * self.settings.noise_ratio * self.num_params / (self.dynamics.decoherence_length * variance)
+        variance = (units.scale**2 * units.gradient_noise).mean(1) / self.settings.temperature**2
+        return 2 * self.settings.noise_ratio * units.scale.shape[1] / (self.dynamics.decoherence_length * variance)
 
-    def _energy_error(self) -> Tensor:
+    def energy_error(self, moving: Moving, units: Units) -> Tensor:
         """Return the squared energy change per parameter ``[C]`` of one step on one batch, from where the chains are.
 
         Both ends of the step see the density of the same batch, so that the error is that of the integrator: the difference of
         two batches would drown it.
         """
-        batch, (theta, time, scale) = self.target.value_and_grad_on_a_batch(()), self._units
-        temperature = self.settings.temperature
+        batch, temperature = self.target.value_and_grad_on_a_batch(()), self.settings.temperature
 
         def tempered(place: Tensor) -> tuple[Tensor, Tensor]:
             value, gradient = batch(place)
             return value / temperature, gradient / temperature
 
-        value, gradient = tempered(theta)
-        start = Point(theta, self.state.carried[0], gradient, value, torch.zeros_like(value))
-        moved = vmap(lambda p, s, t: drift(DYNAMICS, p, s, t))(start, scale, time)
+        value, gradient = tempered(moving.theta)
+        start = Point(moving.theta, moving.carried[0], gradient, value, torch.zeros_like(value))
+        moved = vmap(lambda p, s, t: drift(DYNAMICS, p, s, t))(start, units.scale, units.step_size)
         value, gradient = tempered(moved.theta)
-        end = vmap(lambda p, v, g, s, t: arrive(DYNAMICS, p, v, g, s, t))(moved, value, gradient, scale, time)
-        self.state = self.state._replace(num_gradients=self.state.num_gradients + 2)
-        return (end.work - (end.log_density - start.log_density)).square() / self.num_params
-
-    @property
-    def _units(self) -> tuple[Tensor, Tensor, Tensor]:
-        return self.state.theta, self.state.step_size, self.state.scale
+        step = units.scale, units.step_size
+        end = vmap(lambda p, v, g, s, t: arrive(DYNAMICS, p, v, g, s, t))(moved, value, gradient, *step)
+        self.count(2)
+        return (end.work - (end.log_density - start.log_density)).square() / units.scale.shape[1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,4 +243,4 @@ class StochasticMCLMC(StochasticSettings):
         batches = max(1.0, density.num_data / rows_of_batch(self, density))
         length = self.decoherence_length or math.sqrt(density.num_params * batches)
         dynamics = MicrocanonicalLangevin(self.temperature, self.preconditioning is not None, length)
-        return sample_stochastic(self, dynamics, plan_of(self, density), density, context, MicrocanonicalLoop)
+        return sample_stochastic(self, dynamics, plan_of(self, density), density, context, MicrocanonicalTuning)

@@ -13,13 +13,16 @@ from bnnzoo.core.fit_warnings import DivergenceWarning
 from bnnzoo.core.method import FitContext
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.sites import ModelError
+from bnnzoo.engine.choose import Engine
 from bnnzoo.inference import MAP, PSGLD, SGHMC, SGLD, CyclicalSGMCMC, StochasticMCLMC, fit
 from bnnzoo.inference.markov.stochastic.cyclical import cycles_of
 from bnnzoo.inference.markov.stochastic.dynamics import Measured
-from bnnzoo.inference.markov.stochastic.loop import StochasticLoop
+from bnnzoo.inference.markov.stochastic.program import Units
+from bnnzoo.inference.markov.stochastic.sampler import StochasticChains
 from bnnzoo.inference.markov.stochastic.settings import plan_of, rows_of_batch, steps_between_draws
 from bnnzoo.inference.markov.stochastic.sgld import Langevin
 from bnnzoo.inference.markov.stochastic.starts import optimised_starts
+from bnnzoo.inference.markov.stochastic.tuning import adopted
 from bnnzoo.inference.optimise.schedules import LinearWarmup, WarmRestarts
 from bnnzoo.testing import linear_gaussian, skewed
 from tests.helpers.executors import InProcess
@@ -134,14 +137,17 @@ def with_a_hole(y: Tensor) -> None:
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.core.fit_warnings.ChainsApartWarning")
 @pytest.mark.filterwarnings("ignore::bnnzoo.core.fit_warnings.FewEffectiveDrawsWarning")
+@pytest.mark.parametrize("engine", ["native", pytest.param("graph", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", [SGLD, SGHMC])
-def test_a_chain_in_a_hole_repeats_its_draw_and_is_counted(kind: Any) -> None:
+def test_a_chain_in_a_hole_repeats_its_draw_and_is_counted(kind: Any, engine: Engine) -> None:
     start = torch.zeros(2, 2, dtype=torch.float64)
     method = kind(
         num_chains=2, num_warmup=0, num_draws=600, steps_per_draw=10, step_size=0.2, preconditioning=None, init=start
     )
     with pytest.warns(DivergenceWarning, match=r"trajectories diverged .* Take shorter steps, use NUTS\(\), or repar"):
-        posterior = fit(with_a_hole, method, torch.zeros(20, dtype=torch.float64), seed=0, progress=False)
+        posterior = fit(
+            with_a_hole, method, torch.zeros(20, dtype=torch.float64), seed=0, progress=False, engine=engine
+        )
     z, lost = posterior.draws()[..., 0], posterior.info.sample_stats["diverging"]
     assert lost.dtype == torch.bool and 10 < int(lost.sum()) == posterior.info.num_rejected
     assert bool((z < 1.0).all())
@@ -217,40 +223,54 @@ def test_single_precision_and_all_rows() -> None:
     assert posterior.draws().dtype == torch.float32 and posterior.draws().isfinite().all()
 
 
-def chains_of(method: SGLD) -> StochasticLoop:
+def chains_of(method: SGLD) -> StochasticChains:
     density = build_density(TARGET.model, *TARGET.data)
     start = TARGET.mean["w"].expand(3, 3)
-    return StochasticLoop(Langevin(1.0, 0.025, True), plan_of(method, density), density, method, start, 0)
+    return StochasticChains(Langevin(1.0, 0.025, True), plan_of(method, density), density, method, start, 0)
+
+
+def with_step_sizes(chains: StochasticChains, sizes: list[float]) -> None:
+    resting = chains.fleet.resting
+    units = resting.units._replace(step_size=torch.tensor(sizes).to(resting.units.step_size))
+    chains.fleet.write(resting=resting._replace(units=units))
+
+
+def draw_once(chains: StochasticChains) -> Any:
+    """Let the chains wait after their next draw, and return their state there."""
+    resting = chains.fleet.resting
+    until = resting.counters.draws + 1
+    chains.fleet.write(resting=resting._replace(schedule=resting.schedule._replace(until=until)))
+    while int(chains.fleet.resting.counters.draws[0]) < int(until[0]):
+        chains.advance()
+    return chains.fleet.moving.theta.clone(), chains.fleet.resting.units.step_size.tolist()
 
 
 def test_a_chain_that_diverges_in_warm_up_is_taken_back_with_a_shorter_step() -> None:
-    loop = chains_of(SGLD(**QUICK, steps_per_draw=400))
-    start = loop.state.theta
-    loop.state = loop.state._replace(step_size=torch.tensor([0.1, 1e3, 0.1]).to(start))
-    loop.advance()
-    assert loop.state.theta.isfinite().all() and torch.equal(loop.state.theta[1], start[1])
-    torch.testing.assert_close(loop.state.step_size, torch.tensor([0.1, 250.0, 0.1]).to(start))
+    chains = chains_of(SGLD(**QUICK, steps_per_draw=400))
+    start = chains.fleet.moving.theta.clone()
+    with_step_sizes(chains, [0.1, 1e3, 0.1])
+    theta, sizes = draw_once(chains)
+    assert theta.isfinite().all() and torch.equal(theta[1], start[1])
+    assert sizes == pytest.approx([0.1, 250.0, 0.1])
 
 
 def test_a_chain_that_does_not_get_away_after_warm_up_takes_shorter_steps() -> None:
     """The step size at the end of warm-up was unstable elsewhere, and a chain repeated one draw for ever."""
-    loop = chains_of(SGLD(**QUICK | {"num_warmup": 0, "num_draws": 8}, steps_per_draw=400))
-    start = loop.state.theta
-    loop.state = loop.state._replace(step_size=torch.tensor([0.1, 1e3, 0.1]).to(start))
-    sizes = []
-    for _ in range(7):
-        loop.advance()
-        sizes.append(float(loop.state.step_size[1]))
-    assert sizes == [1e3, 1e3, 250.0, 250.0, 250.0, 62.5, 62.5]
-    assert torch.equal(loop.state.theta[1], start[1]) and not torch.equal(loop.state.theta[0], start[0])
-    loop.state = loop.state._replace(step_size=torch.full_like(loop.state.step_size, 0.1))
-    loop.advance()
-    assert loop.state.in_a_row.tolist() == [0.0, 0.0, 0.0] and not torch.equal(loop.state.theta[1], start[1])
+    chains = chains_of(SGLD(**QUICK | {"num_warmup": 0, "num_draws": 8}, steps_per_draw=400))
+    start = chains.fleet.moving.theta.clone()
+    with_step_sizes(chains, [0.1, 1e3, 0.1])
+    found = [draw_once(chains) for _ in range(7)]
+    assert [sizes[1] for _, sizes in found] == [1e3, 1e3, 250.0, 250.0, 250.0, 62.5, 62.5]
+    theta, _ = found[-1]
+    assert torch.equal(theta[1], start[1]) and not torch.equal(theta[0], start[0])
+    with_step_sizes(chains, [0.1, 0.1, 0.1])
+    theta, _ = draw_once(chains)
+    assert chains.fleet.resting.counters.in_a_row.tolist() == [0, 0, 0] and not torch.equal(theta[1], start[1])
 
 
 def test_gradients_that_overflow_leave_the_step_size_as_it_was() -> None:
-    before, ones = chains_of(SGLD(**QUICK)).state, torch.ones(3, 3)
-    overflowed = torch.stack([ones[0], torch.inf * ones[0], ones[0]])
-    after = before.tuned(Measured(overflowed, ones, 2 * ones, ones[:, 0]), 0.5 * ones[:, 0])
+    ones = torch.ones(3, 3)
+    before, overflowed = Units(0.1 * ones[0], 3 * ones, ones), torch.stack([ones[0], torch.inf * ones[0], ones[0]])
+    after = adopted(before, Measured(overflowed, ones, 2 * ones, ones[:, 0]), 0.5 * ones[:, 0])
     assert after.step_size[0] == 0.5 and after.step_size[1] == before.step_size[1]
     assert torch.equal(after.scale[1], before.scale[1]) and torch.equal(after.scale[2], 2 * ones[2])

@@ -6,10 +6,11 @@ from torch import Tensor
 
 from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.inference import SGLD
+from bnnzoo.inference.markov.noise import keys_of
 from bnnzoo.inference.markov.stochastic import gradients
 from bnnzoo.inference.markov.stochastic.gradients import no_moments, observed
+from bnnzoo.inference.markov.stochastic.program import NUM_STREAMS
 from bnnzoo.inference.markov.stochastic.settings import StochasticSettings
-from bnnzoo.inference.markov.stochastic.source import BatchSource
 from bnnzoo.inference.markov.stochastic.target import Target
 from bnnzoo.inference.optimise.batches import IndependentBatches
 from bnnzoo.inference.optimise.streams import MemberStreams
@@ -27,7 +28,8 @@ def network_density() -> LogDensity:
 
 
 def target_of(density: LogDensity, settings: StochasticSettings | None = None) -> Target:
-    return Target(density, settings or SGLD(batch_size=BATCH), 3, range(2))
+    keys = torch.stack([keys_of(3, chain, NUM_STREAMS) for chain in range(2)])
+    return Target(density, settings or SGLD(batch_size=BATCH), keys)
 
 
 @pytest.mark.parametrize("anchored", [False, True])
@@ -81,17 +83,6 @@ def test_moments_tell_noise_from_curvature() -> None:
         moments = observed(moments, steady + 2 * torch.randn(1, 2, generator=generator))
     torch.testing.assert_close(moments.mean_square, torch.tensor([[13.0, 4.0]]), rtol=0.1, atol=0)
     torch.testing.assert_close(moments.noise, torch.tensor([[4.0, 4.0]]), rtol=0.1, atol=0)
-
-
-def test_batches_go_on_where_they_stood_and_do_not_depend_on_other_chains() -> None:
-    density = network_density()
-    together, alone = BatchSource(density, BATCH, 3, range(3)), BatchSource(density, BATCH, 3, range(2, 3))
-    batches = [together.next().batch for _ in range(13)]
-    torch.testing.assert_close(batches[0].data[0][2], alone.next().batch.data[0][0])
-    again = BatchSource(density, BATCH, 3, range(3))
-    again.skip_to(12)
-    torch.testing.assert_close(again.next().batch.data[0], batches[12].data[0])
-    assert again.count == together.count == 13
 
 
 def test_independent_batches_repeat_rows() -> None:

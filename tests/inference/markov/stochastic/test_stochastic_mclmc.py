@@ -9,8 +9,9 @@ from arviz_stats.base.array import array_stats
 
 from bnnzoo.core.density import build_density
 from bnnzoo.inference import SGHMC, StochasticMCLMC, fit
+from bnnzoo.inference.markov.stochastic.sampler import StochasticChains
 from bnnzoo.inference.markov.stochastic.settings import plan_of
-from bnnzoo.inference.markov.stochastic.stochastic_mclmc import MicrocanonicalLangevin, MicrocanonicalLoop
+from bnnzoo.inference.markov.stochastic.stochastic_mclmc import MicrocanonicalLangevin, MicrocanonicalTuning
 from bnnzoo.testing import LinearGaussian, ill_conditioned, linear_gaussian
 from bnnzoo.testing.monte_carlo import check_moments
 from tests.helpers.samplers import values
@@ -66,13 +67,19 @@ def test_with_all_rows_the_energy_error_is_tuned_to_its_target() -> None:
     density = build_density(target.model, *target.data, dtype=torch.float64)
     dynamics = MicrocanonicalLangevin(1.0, preconditioned=True, decoherence_length=5**0.5)
     start = target.mean["w"].double().expand(8, 5)
-    loop = MicrocanonicalLoop(dynamics, plan_of(method, density), density, method, start, 0)
-    while loop.state.iteration < method.num_warmup:
-        loop.advance()
+    plan = plan_of(method, density)
+    chains = StochasticChains(dynamics, plan, density, method, start, 0, tuning=MicrocanonicalTuning)
+    assert isinstance(chains.tuning, MicrocanonicalTuning)
+    while int(chains.fleet.resting.counters.draws[0]) < method.num_warmup:
+        chains.advance()
     errors = []
-    for _ in range(50):
-        loop._travel(torch.ones(10, 2))
-        errors.append(loop._energy_error())
+    for number in range(50):
+        resting = chains.fleet.resting
+        until = torch.full_like(resting.schedule.until, method.num_warmup + number + 1)
+        chains.fleet.write(resting=resting._replace(schedule=resting.schedule._replace(until=until)))
+        while int(chains.fleet.resting.counters.draws[0]) < int(until[0]):
+            chains.advance()
+        errors.append(chains.tuning.energy_error(chains.fleet.moving, chains.fleet.resting.units))
     assert float(torch.stack(errors).mean()) == pytest.approx(method.energy_variance, rel=1.0)
 
 

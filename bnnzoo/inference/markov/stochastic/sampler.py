@@ -1,0 +1,291 @@
+"""Chains of stochastic-gradient methods: their start, scales and step sizes tuned in windows, anchors, and their draws."""
+
+import math
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.method import FitContext
+from bnnzoo.core.posterior import Draws
+from bnnzoo.core.turns import aside
+from bnnzoo.engine.choose import Engine, runner
+from bnnzoo.engine.fleet import Batch as Fleet
+from bnnzoo.engine.lowered import tensors_of
+from bnnzoo.engine.reports import EngineLog
+from bnnzoo.inference.markov.noise import keys_of
+from bnnzoo.inference.markov.sampling import sample_chains
+from bnnzoo.inference.markov.settings import even_groups, without_init
+from bnnzoo.inference.markov.snapshots import from_arrays, to_arrays
+from bnnzoo.inference.markov.stochastic.dynamics import StochasticDynamics
+from bnnzoo.inference.markov.stochastic.program import (
+    NUM_STREAMS,
+    STATS,
+    Chunk,
+    Counters,
+    Course,
+    Moving,
+    Resting,
+    Schedule,
+    StochasticProgram,
+    Units,
+    course_of,
+)
+from bnnzoo.inference.markov.stochastic.settings import Plan, StochasticSettings, divergence, refuse_inconsistent
+from bnnzoo.inference.markov.stochastic.starts import optimised_starts
+from bnnzoo.inference.markov.stochastic.target import Target
+from bnnzoo.inference.markov.stochastic.tuning import Tuning
+
+__all__ = ["StochasticChains", "StochasticSampler", "sample_stochastic"]
+
+DEEPEST_FALL, DEEPEST_FALL_OF_A_ROW = 1000.0, 10.0
+"""By how many nats the log density may fall from draw to draw, in all and for each observation, besides one for each parameter.
+
+Steps that have become too long take a chain to where its predictions are absurd long before they overflow. A mode is higher than
+what is typical by half a nat for each parameter.
+"""
+
+LONGEST_CHUNK = 16
+"""Steps whose random numbers are computed together."""
+
+MAX_FLOPS = 50_000_000
+"""Multiplications and additions in a gradient up to which native code pays: larger ones share them among cores."""
+
+
+class StochasticChains:
+    """Chains that move along stochastic gradients; a :class:`bnnzoo.inference.markov.protocols.Loop`.
+
+    A chain's draws do not depend on which others run beside it, nor on the engine but for rounding.
+
+    Parameters
+    ----------
+    dynamics : StochasticDynamics
+    plan : Plan
+    density : LogDensity
+    settings : StochasticSettings
+    theta : Tensor
+        Starting points ``[C, P]`` at which the density is finite.
+    seed : int
+    first_chain : int
+        Number of the first chain among all chains of the fit: its random numbers depend on it and the seed alone.
+    engine : {"auto", "native", "graph", "python"}
+    tuning : type of Tuning
+        What the chains learn in warm-up.
+    """
+
+    kind, stats_names = "stochastic", STATS
+
+    def __init__(
+        self,
+        dynamics: StochasticDynamics,
+        plan: Plan,
+        density: LogDensity,
+        settings: StochasticSettings,
+        theta: Tensor,
+        seed: int,
+        first_chain: int = 0,
+        engine: Engine = "auto",
+        tuning: type[Tuning] = Tuning,
+    ) -> None:
+        self.settings, self._total = settings, settings.num_warmup + settings.num_draws
+        self.num_chains, num_params = theta.shape
+        self.draws = theta.new_zeros(self.num_chains, settings.num_draws, num_params)
+        self.stats = torch.zeros(self.num_chains, settings.num_draws, len(STATS), dtype=torch.float64)
+        self._num_kept = torch.zeros(self.num_chains, dtype=torch.int64)
+        keys = torch.stack([keys_of(seed, first_chain + c, NUM_STREAMS) for c in range(self.num_chains)]).to(
+            theta.device
+        )
+        self.target = Target(density, settings, keys, independent=dynamics.counts_noise)
+        self.tuning = tuning(dynamics, settings, self.target)
+        deepest = DEEPEST_FALL + DEEPEST_FALL_OF_A_ROW * density.num_data + max(1.0, settings.temperature) * num_params
+        order = None if self.target.streams else self.target.order
+        fixed, num_steps = settings.step_size is not None, plan.num_steps(settings.num_warmup)
+        program = StochasticProgram(dynamics, order, self._chunk_of(plan), deepest, fixed)
+        on_cpu, few = theta.device.type == "cpu", settings.num_chains <= settings.max_native_chains
+        self.log = EngineLog()
+        self.fleet = runner(
+            program,
+            self.target.gradient_function(),
+            *self._begun(program, plan, theta, keys),
+            (self.draws[0, 0].clone(), self.stats[0, 0].to(theta.device)),
+            engine="graph" if self.target.streams and engine != "python" else engine,
+            native_pays=on_cpu and few and num_steps >= settings.native_pays_from,
+            max_flops=MAX_FLOPS,
+            num_steps=num_steps,
+            num_cycles=num_steps // program.chunk,
+            log=self.log,
+        )
+
+    @property
+    def counts(self) -> Tensor:
+        """Number of draws ``[C]`` of each chain, warm-up included, that have reached ``draws``."""
+        return torch.minimum(self.fleet.resting.counters.draws.cpu(), self.settings.num_warmup + self._num_kept)
+
+    @property
+    def num_gradients(self) -> int:
+        """Number of gradients that all chains have evaluated together; one on all rows counts as many as it has batches."""
+        at_once = 2 if self.settings.control_variates else 1
+        return at_once * (int(self.fleet.moving.num_steps.sum()) + self.num_chains * self.tuning.num_gradients)
+
+    @property
+    def num_rejected(self) -> int:
+        """Number of times a chain was taken back."""
+        return int(self.fleet.resting.counters.lost.sum())
+
+    @property
+    def tuned(self) -> dict[str, Tensor]:
+        """Step size ``[C]``, scales and variance of the gradients' noise ``[C, P]`` of each chain."""
+        return {name: value.clone() for name, value in self.fleet.resting.units._asdict().items()}
+
+    def adopt(self, tuning: Mapping[str, Tensor]) -> None:
+        """Go on with the step sizes and units found before."""
+        self.fleet.write(resting=self.fleet.resting._replace(units=Units(**tuning)))
+
+    def advance(self) -> None:
+        """Run the chains for a while, keep their draws, and do what they wait for."""
+        try:
+            with self.log.timed("running"), aside() if self.fleet.how == "compiled" else nullcontext():
+                self.fleet.advance()
+        finally:  # an interrupt waits for the chains under way in native code: their draws are kept, too
+            self.fleet.gather((self.draws, self.stats), self._num_kept)
+        self._refuse_failure()
+        self._attend()
+
+    def progress_fields(self) -> dict[str, float]:
+        """Return the mean step size."""
+        return {"step size": float(self.fleet.resting.units.step_size.mean())}
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return everything :meth:`restore` needs to continue with the very next step, as arrays."""
+        return to_arrays(self._resumable())
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Continue where the same chains were when ``snapshot`` was taken, by whatever engine."""
+        found = from_arrays(snapshot, like=self._resumable())
+        self.fleet.write(found["moving"], found["resting"]._replace(course=self.fleet.resting.course))
+        self._num_kept, self.tuning.memory = found["kept"], found["memory"]
+        self.tuning.num_gradients, self.target.num_probes, self.target.num_probing = found["numbers"]
+        self._feed(int(self.fleet.moving.num_steps[0]))
+
+    def _resumable(self) -> dict[str, Any]:
+        return {
+            "moving": self.fleet.moving,
+            "resting": self.fleet.resting._replace(course=()),  # which follows from the settings
+            "kept": self._num_kept,
+            "memory": self.tuning.memory,
+            "numbers": (self.tuning.num_gradients, self.target.num_probes, self.target.num_probing),
+        }
+
+    def _begun(self, program: StochasticProgram, plan: Plan, theta: Tensor, keys: Tensor) -> tuple[Moving, Resting]:
+        """Return the state of chains before their first step."""
+        left, units, anchor = self.tuning.first(theta)
+        course, zeros = course_of(plan, self.settings.num_warmup, theta), torch.zeros_like(keys[:, 0])
+        size, num_params = (self.num_chains, program.chunk), theta.shape[1]
+        rows = () if program.order is None else (zeros.new_zeros(*size, program.order.size),)
+        resting = Resting(
+            chunk=Chunk(zeros, theta.new_zeros(*size, 2), theta.new_zeros(*size, num_params), rows),
+            units=units,
+            anchor=anchor,
+            left=left,
+            counters=Counters(zeros, zeros, vmap(Course.steps_of)(course, zeros), zeros, zeros),
+            schedule=Schedule(zeros + self.tuning.next_pause(0), zeros + self.target.next_renewal(0)),
+            course=course,
+            waits=zeros > 0,
+            failed=zeros > 0,
+            keys=keys,
+        )
+        theta, *carried = left.evaluated
+        return Moving(theta, tuple(carried), left.moments, left.value, left.evaluated, zeros, zeros), resting
+
+    def _chunk_of(self, plan: Plan) -> int:
+        """Return a number of steps of which a draw of warm-up takes a multiple, nearly."""
+        if self.target.streams:
+            return 1
+        return math.ceil(plan.steps_of_warmup / math.ceil(plan.steps_of_warmup / LONGEST_CHUNK))
+
+    def _refuse_failure(self) -> None:
+        """Raise FloatingPointError if a chain was lost in warm-up with a step size that is fixed."""
+        resting = self.fleet.resting
+        if bool(resting.failed.any()):
+            iteration = int(resting.counters.draws[resting.failed][0]) - 1
+            raise divergence(self.settings, resting.failed, iteration, resting.units.step_size)
+
+    def _attend(self) -> None:
+        """Do what the chains wait for, if all of them do: learn from a window that ends, and renew anchors and rows."""
+        moving, resting = self.fleet.moving, self.fleet.resting
+        draws, steps = int(resting.counters.draws[0]), int(moving.num_steps[0])
+        if draws == self._total or bool(vmap(self.fleet.program.going)(moving, resting).any()):
+            return
+        schedule = resting.schedule
+        if draws == int(schedule.until[0]):
+            moving, resting = self.tuning.learnt(moving, resting, draws)
+            schedule = schedule._replace(until=torch.full_like(schedule.until, self.tuning.next_pause(draws)))
+        if steps == int(schedule.renew[0]):
+            resting = self._renewed(moving, resting, steps)
+            schedule = schedule._replace(renew=torch.full_like(schedule.renew, self.target.next_renewal(steps)))
+        waits = torch.zeros_like(resting.waits)
+        self.fleet.write(moving, resting._replace(schedule=schedule, waits=waits))
+
+    def _renewed(self, moving: Moving, resting: Resting, steps: int) -> Resting:
+        self._feed(steps)
+        if not self.target.renews_anchor or steps % self.target.svrg_period:
+            return resting
+        self.tuning.count(self.target.batches_of_data / 2)
+        return resting._replace(anchor=self.target.anchor_at(moving.theta))
+
+    def _feed(self, steps: int) -> None:
+        """Let the next step see its rows, if they are read from outside of memory."""
+        if self.target.streams and steps:
+            assert isinstance(self.fleet, Fleet)
+            self.fleet.feed(tensors_of(self.target.batch(steps, 1).data))
+
+
+@dataclass(frozen=True)
+class StochasticSampler:
+    """What starts chains of a stochastic-gradient method; see :class:`bnnzoo.inference.markov.protocols.Sampler`."""
+
+    dynamics: StochasticDynamics
+    plan: Plan
+    settings: StochasticSettings
+    engine: Engine = "auto"
+    tuning: type[Tuning] = Tuning
+
+    def groups(self, num_chains: int, spread: bool) -> list[range]:
+        """Return one chain a task where an executor runs them side by side, else all chains in one batch."""
+        return even_groups(num_chains, self.settings.num_groups or (num_chains if spread else 1))
+
+    def begin(
+        self, density: LogDensity, theta: Tensor, seed: int, first_chain: int, kind: str | None = None
+    ) -> StochasticChains:
+        """Start chains at ``theta[C, P]``."""
+        how = self.settings, theta, seed, first_chain, self.engine, self.tuning
+        return StochasticChains(self.dynamics, self.plan, density, *how)
+
+
+def sample_stochastic(
+    settings: StochasticSettings,
+    dynamics: StochasticDynamics,
+    plan: Plan,
+    density: LogDensity,
+    context: FitContext,
+    tuning: type[Tuning] = Tuning,
+) -> Draws:
+    """Start chains at optimised members, run them along stochastic gradients, and return their draws ``[C, S, P]``.
+
+    Raises
+    ------
+    ValueError
+        If settings contradict each other or the data, or mini-batches are asked for of a model without rows.
+    FloatingPointError
+        If a chain leaves the region where the log density is finite.
+    """
+    refuse_inconsistent(settings, density)
+    sampler = StochasticSampler(dynamics, plan, without_init(settings), context.engine, tuning)
+    starts = partial(optimised_starts, settings, density, context)
+    return sample_chains(settings, sampler, density, context, starts=starts)
