@@ -54,7 +54,7 @@ def run(kind: str, rows: str, draws: str, classes: str) -> None:
     likelihood = bz.likelihoods.categorical() if num_classes > 1 else bz.likelihoods.gaussian()
     network = bz.models.mlp(8, WEIGHTS if kind == "weights" else (16,), num_classes)
     model = bz.models.supervised(network, bz.priors.fan_in(2.0), likelihood)
-    x = rng.normal(size=(num_classes + 20, 8)).astype("f")
+    x = rng.normal(size=(40, 8)).astype("f")
     y = np.arange(len(x)) % num_classes if num_classes > 1 else np.sin(x[:, 0])
     posterior = bz.fit(model, bz.MeanFieldVI(num_steps=20), x, y, progress=False)
     new = rng.normal(size=(num_rows, 8)).astype("f")

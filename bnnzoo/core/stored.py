@@ -87,7 +87,10 @@ def decode(tree: Tree, tensors: Mapping[str, Tensor], kinds: Sequence[type[Store
     """Return the value of which :func:`encode` made ``tree`` and ``tensors``; ``kinds`` are the classes it may hold."""
     if not isinstance(tree, dict):
         return tree
-    ((form, content),) = ((name, tree[name]) for name in ("tensor", "kind", "dict", "tuple", "list") if name in tree)
+    forms = [name for name in ("tensor", "kind", "dict", "tuple", "list") if name in tree]
+    if len(forms) != 1:
+        raise TypeError(f"a value is of no form, or of several: {', '.join(forms) or 'none'}")
+    form, content = forms[0], tree[forms[0]]
     if form == "tensor":
         return tensors[content].permute(tree["dims"]).to(owner.density.device)
     if form == "kind":
