@@ -26,7 +26,14 @@ from bnnzoo.core.network import Network, evaluating
 from bnnzoo.core.numerics import NumericalFailure, failure_of
 from bnnzoo.core.pyro_networks import called_modules, mark_weights, warn_of_attributes_of_rows
 from bnnzoo.core.seeds import word_of
-from bnnzoo.core.sites import ModelError, innermost, is_observation, is_subsample
+from bnnzoo.core.sites import (
+    ModelError,
+    innermost,
+    is_observation,
+    is_subsample,
+    refuse_no_draws,
+    refuse_unknown_support,
+)
 from bnnzoo.core.statements import explained, of_impossible_value, of_name_taken_twice, refuse_statement
 from bnnzoo.core.summing_out import summed_out
 from bnnzoo.core.surroundings import GIVEN, alone, is_given
@@ -107,8 +114,11 @@ class _Discovery(Messenger):
         if msg["is_observed"] and is_given(msg["name"]):
             msg["infer"] = {**(msg["infer"] or {}), GIVEN: True}
         if not msg["is_observed"] and isinstance(innermost(msg["fn"]), ImproperUniform):
+            refuse_unknown_support(msg["name"], msg["fn"])
             transform = biject_to(msg["fn"].support)
             msg["value"], msg["done"] = transform(torch.zeros(transform.inverse_shape(msg["fn"].shape()))), True
+        elif not (msg["is_observed"] or is_subsample(msg)):
+            refuse_no_draws(msg["name"], msg["fn"])
         if is_observation(msg):
             msg["fn"] = broadcast_to_value(msg["fn"], msg["value"])
             self.observed.append(msg)

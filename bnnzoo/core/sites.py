@@ -8,7 +8,7 @@ import torch
 from pyro.distributions import Delta
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
-from torch.distributions import biject_to
+from torch.distributions import Distribution, biject_to
 from torch.distributions.constraints import MixtureSameFamilyConstraint
 from torch.distributions.transforms import Transform
 
@@ -27,7 +27,9 @@ __all__ = [
     "is_subsample",
     "latent_sites",
     "plates_of",
+    "refuse_no_draws",
     "refuse_other_sites",
+    "refuse_unknown_support",
     "refuse_unsupported",
     "row_plates",
 ]
@@ -253,7 +255,7 @@ def _refuse_latent(name: str, distribution: TorchDistributionMixin) -> None:
         raise ModelError(
             f"Latent site {name!r} is a point mass (Delta), which has no density. Write pyro.deterministic({name!r}, value)."
         )
-    _refuse_unknown_support(name, distribution)
+    refuse_unknown_support(name, distribution)
     if _depends_on_latents(distribution.support):
         raise ModelError(
             f"The support of latent site {name!r} depends on another latent site. Sample it on a fixed support, for example "
@@ -269,7 +271,18 @@ def _transform_onto(support: Any) -> Transform:
     return transform
 
 
-def _refuse_unknown_support(name: str, distribution: TorchDistributionMixin) -> None:
+def refuse_no_draws(name: str, distribution: Any) -> None:
+    """Refuse a prior that cannot be drawn from: a fit starts at draws, and the model runs at them."""
+    own = type(innermost(distribution))
+    if own.rsample is Distribution.rsample and own.sample is Distribution.sample:
+        raise ModelError(
+            f"The prior of latent site {name!r}, {own.__name__}, cannot be drawn from, and a fit starts at draws. Sample "
+            f"{name!r} from another distribution, and put the log density in question into pyro.factor."
+        )
+
+
+def refuse_unknown_support(name: str, distribution: TorchDistributionMixin) -> None:
+    """Refuse a prior whose support no transform reaches from unconstrained space."""
     try:
         _transform_onto(distribution.support)
     except NotImplementedError:
