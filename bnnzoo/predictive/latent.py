@@ -11,7 +11,7 @@ from torch import Tensor
 from bnnzoo.core.changes import warn_of_changed_model
 from bnnzoo.core.conditioned import PredictsGivenData
 from bnnzoo.core.described import described
-from bnnzoo.core.posterior import Draws, Posterior
+from bnnzoo.core.posterior import NUMBERS_AT_ONCE, Draws, Posterior
 from bnnzoo.core.prior_terms import log_jacobian, prior_terms
 from bnnzoo.core.replay import Node
 from bnnzoo.core.settings import Seed, check_argument
@@ -28,9 +28,6 @@ __all__ = ["Drawn", "deterministic_nodes", "deterministics", "draw", "latent_gro
 
 MAX_LATENT_NUMBERS = 10_000_000  # weights and deterministic sites beyond this stay out of the tree unless asked for
 
-
-NUMBERS_AT_ONCE = 2**18
-"""Of many draws that are evaluated together, of which densities hold several copies: 1 MiB each in single precision."""
 
 NUM_FUNCTIONS = 1000
 """Functions that are drawn at a single point of the hyperparameters, unless another number is asked for."""

@@ -113,6 +113,7 @@ def test_predictions_inside_of_a_transformation_are_those_outside() -> None:
             assert found[name].to_dataset().identical(tree[name].to_dataset())
 
 
+@pytest.mark.filterwarnings("ignore:The model could not be traced:bnnzoo.engine.torch_private.LoweringWarning")
 def test_a_model_may_predict_in_its_body() -> None:
     posterior = fitted()
     expected = bz.predict(posterior, num_draws=5)["predictions"].to_dataset()
