@@ -120,7 +120,7 @@ def test_numbers_of_a_generator_are_refused() -> None:
         return x + torch.randn(3, generator=torch.Generator().manual_seed(0))
 
     with pytest.raises(RuntimeError, match=r"^Numbers are drawn from a torch\.Generator, which no graph can hold"):
-        trace(function, torch.ones(3))
+        trace(lambda x: (function(x),), [torch.ones(3)])
 
 
 def test_operations_can_be_written_with_others() -> None:
