@@ -1,6 +1,6 @@
 """The most memory that predictions take, in memory and in a store, for numbers of rows, draws, classes and weights.
 
-Run: python -m benchmarks.memory      (needs zarr, and 2 GiB of disk)
+Run: python -m benchmarks.memory      (needs zarr, and 5 GiB of disk)
 
 Every case is a process of its own that has predicted a few rows before. What the call adds to its memory is compared with the
 tree that it returns, and the whole peak, with Python and all libraries, with what a store may take.
@@ -27,6 +27,7 @@ IN_MEMORY = (
 )
 STORED = (
     (30_000, 1_000, 10),
+    (100_000, 1_000, 10),
     (3_000, 1_000, 100),
     (300, 1_000, 1_000),
     (3_000, 10_000, 10),

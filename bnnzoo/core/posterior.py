@@ -19,7 +19,7 @@ from bnnzoo.core.seeds import word_of
 from bnnzoo.core.types import Whole
 
 __all__ = [
-    "MANY_NUMBERS",
+    "NUMBERS_AT_ONCE",
     "Component",
     "Draws",
     "FitInfo",
@@ -35,8 +35,8 @@ MAX_ENTRIES = 500
 """Parameters whose chains are compared to describe a posterior, evenly spaced."""
 MAX_SHOWN = 1e4
 
-MANY_NUMBERS = 2**22
-"""Numbers beyond which draws are made some at a time: what is computed on the way is then small beside them."""
+MANY_NUMBERS, NUMBERS_AT_ONCE = 2**22, 2**18
+"""Numbers beyond which draws are made some at a time, and of how many: several copies are held of what is computed on the way."""
 
 
 @runtime_checkable
@@ -181,8 +181,8 @@ class Gaussian(StoredPosterior):
         if noise.numel() <= MANY_NUMBERS or noise.shape[-1] != len(self.loc):
             return self.loc + self.covariance.sqrt_matmul(noise)
         for part in noise.split(
-            max(1, MANY_NUMBERS // len(self.loc)), 1
-        ):  # in place of the noise: no second copy is held
+            max(1, NUMBERS_AT_ONCE // len(self.loc)), 1
+        ):  # in place of the noise: there is one copy
             part.copy_(self.loc + self.covariance.sqrt_matmul(part))
         return noise
 

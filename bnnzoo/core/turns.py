@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from bnnzoo.engine.torch_private import untransformed
+
 __all__ = ["aside", "global_streams_kept", "let_others", "one_at_a_time", "plain_torch", "staying"]
 
 
@@ -119,15 +121,15 @@ def global_streams_kept() -> Iterator[None]:
 def one_at_a_time[**Arguments, Result](function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Let threads take turns with the calls of a function, in the order in which they ask.
 
-    Global random streams are left as they were, and so are inference mode and autocasting, in which nothing is computed. A call
-    inside a call goes on. Workers of an executor are not called through such functions, so that none waits for its caller.
+    Global random streams are left as they were, and so is all in which :func:`plain_torch` does not compute. A call inside a
+    call goes on. Workers of an executor are not called through such functions, so that none waits for its caller.
     """
 
     @wraps(function)
     def in_turn(*args: Arguments.args, **named: Arguments.kwargs) -> Result:
-        if _OWN.has_turn:
-            return function(*args, **named)
         with plain_torch():
+            if _OWN.has_turn:
+                return function(*args, **named)
             _TURN.acquire()
             _begin()
             try:
@@ -179,8 +181,13 @@ def let_others() -> None:
 
 @contextmanager
 def plain_torch() -> Iterator[None]:
-    """Compute outside of inference mode, which keeps no gradients, and of autocasting, which rounds products of matrices."""
+    """Compute outside of what the caller has torch do to operations.
+
+    Inference mode keeps no gradients, autocasting rounds products of matrices, and under ``vmap``, in which a model runs that
+    calls this library in its body, random numbers are those of many draws.
+    """
     with ExitStack() as stack:
+        stack.enter_context(untransformed())
         if torch.is_inference_mode_enabled():
             stack.enter_context(torch.inference_mode(False))
         for kind in ("cpu", "cuda"):

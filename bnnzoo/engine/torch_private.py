@@ -25,6 +25,7 @@ __all__ = [
     "GRAPHS",
     "LAZY_GRAPHS",
     "LOOPS",
+    "TRANSFORMS",
     "WHILE_LOOP",
     "DispatchMode",
     "Inductor",
@@ -46,6 +47,7 @@ __all__ = [
     "schema",
     "to_pointers",
     "tracing",
+    "untransformed",
     "version_of",
     "written_when_called",
 ]
@@ -82,6 +84,9 @@ LAZY_GRAPHS = (
     "torch.fx._lazy_graph_module:_use_lazy_graph_module",
 )
 """What saves time only."""
+
+TRANSFORMS = ("torch._functorch.pyfunctorch:temporarily_clear_interpreter_stack",)
+"""What predictions inside a model that is batched or differentiated need."""
 
 COMPILER = (
     "torch._inductor:config",
@@ -162,7 +167,7 @@ def require_loops() -> None:
     _require((*GRAPHS, *LOOPS))
 
 
-_FOUND = {name: _fetched(name) for name in (*GRAPHS, *LOOPS, *LAZY_GRAPHS)}
+_FOUND = {name: _fetched(name) for name in (*GRAPHS, *LOOPS, *LAZY_GRAPHS, *TRANSFORMS)}
 _TRACING_CONTEXT, _TRACING, _FAKE_MODE, _MAKE_FX, _PROXY_MODE, _WHILE_LOOP = (_FOUND[name] for name in LOOPS)
 _MAKE_GRAPH_MODULE, _LAZY_GRAPH_MODULE = (_FOUND[name] for name in LAZY_GRAPHS)
 
@@ -230,6 +235,13 @@ def graph_module(root: Any, graph: Graph) -> GraphModule:
 def written_when_called() -> AbstractContextManager[Any]:
     """Let graphs made here become Python code when they are first called, rather than after each change."""
     found: AbstractContextManager[Any] = _LAZY_GRAPH_MODULE(True) if _LAZY_GRAPH_MODULE else nullcontext()
+    return found
+
+
+def untransformed() -> AbstractContextManager[Any]:
+    """Compute outside of the transformations of torch.func that are going on, such as vmap, where torch can leave them."""
+    leave = _FOUND[TRANSFORMS[0]]
+    found: AbstractContextManager[Any] = leave() if leave else nullcontext()
     return found
 
 

@@ -101,6 +101,8 @@ class _Tracer(DispatchMode):
         return self._written_down(func, known, args, kwargs)
 
     def _written_down(self, func: Any, known: "_Known", args: Any, kwargs: Any) -> Any:
+        if known.is_random and any(isinstance(each, torch.Generator) for each in (*args, *kwargs.values())):
+            raise RuntimeError(f"Numbers are drawn from a torch.Generator, which no graph can hold ({func}).")
         if func in LIFTS:  # of a new constant, which later operations may write into
             self.node_of(args[0], args[0].clone())
         new_args, new_kwargs = self.written(args), self.written(kwargs)

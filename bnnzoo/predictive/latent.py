@@ -11,7 +11,7 @@ from torch import Tensor
 from bnnzoo.core.changes import warn_of_changed_model
 from bnnzoo.core.conditioned import PredictsGivenData
 from bnnzoo.core.described import described
-from bnnzoo.core.posterior import MANY_NUMBERS, Draws, Posterior
+from bnnzoo.core.posterior import NUMBERS_AT_ONCE, Draws, Posterior
 from bnnzoo.core.prior_terms import log_jacobian, prior_terms
 from bnnzoo.core.replay import Node
 from bnnzoo.core.settings import Seed, check_argument
@@ -156,7 +156,7 @@ def _weight_norms(draws: Drawn) -> Arrays:
 
 def _in_parts(function: Callable[[Tensor], Tensor], theta: Tensor) -> Tensor:
     """Return a function of draws ``theta[C, S, P]`` with values ``[C, S, ...]``, evaluated at some of many draws at a time."""
-    num_draws = max(1, MANY_NUMBERS // (len(theta) * max(1, theta.shape[-1])))
+    num_draws = max(1, NUMBERS_AT_ONCE // (len(theta) * max(1, theta.shape[-1])))
     return torch.cat([function(part) for part in theta.split(num_draws, 1)], 1)
 
 

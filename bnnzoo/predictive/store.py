@@ -16,6 +16,9 @@ from bnnzoo.predictive.many_rows import Band
 
 __all__ = ["open_store", "refuse_store", "write_store"]
 
+CHUNK_BYTES = 2**22
+"""Of a file of a store; zarr copies those that it writes in part, as the last band may need."""
+
 
 def refuse_store(path: Path) -> None:
     """Refuse a folder that exists, whoever wrote it, and a machine without zarr.
@@ -75,11 +78,11 @@ def _write_bands(partial: Path, bands: Iterator[Band], num_rows: int) -> None:
     root = zarr.open_group(store=str(partial), mode="r+")
     names: list[Any] = []
     groups: set[str] = set()
-    for own, labels in map(
-        functools.partial(_write_band, partial, root, num_rows), bands
-    ):  # no band outlives its writing
-        groups |= own
-        names += labels
+    write = functools.partial(_write_band, partial, root, num_rows)
+    with zarr.config.set({"async.concurrency": 1}):  # else copies of as many chunks are held
+        for own, labels in map(write, bands):  # no band outlives its writing
+            groups |= own
+            names += labels
     for name in sorted(groups):
         labels_of_rows = xr.Dataset(coords={ROWS: np.concatenate(names)})
         labels_of_rows.to_zarr(partial, group=name, mode="a", consolidated=False)
@@ -104,13 +107,27 @@ def _write(zarr_group: Any, group: xr.Dataset, rows: slice, num_rows: int) -> No
             continue
         if name not in zarr_group:
             shape = tuple(num_rows if dim == ROWS else size for dim, size in array.sizes.items())
-            chunks = tuple(max(1, size) for size in array.shape)
             zarr_group.create_array(
-                name, shape=shape, chunks=chunks, dtype=array.dtype, dimension_names=array.dims, compressors=None
+                name,
+                shape=shape,
+                chunks=_chunks(array),
+                dtype=array.dtype,
+                dimension_names=array.dims,
+                compressors=None,
+                config={"write_empty_chunks": True},  # looking for them makes further arrays of each chunk's size
             )
         place = tuple(rows if dim == ROWS else slice(None) for dim in array.dims)
         if ROWS in array.dims or rows.start == 0:
             zarr_group[name][place if place else ...] = array.to_numpy()
+
+
+def _chunks(array: xr.Variable) -> tuple[int, ...]:
+    """Return the shape of a chunk: the rows of a band at as many draws as ``CHUNK_BYTES`` hold."""
+    sizes = {str(dim): max(1, size) for dim, size in array.sizes.items()}
+    if "draw" in sizes:
+        num_chunks = -(-array.nbytes // CHUNK_BYTES)
+        sizes["draw"] = -(-sizes["draw"] // max(1, num_chunks))
+    return tuple(sizes.values())
 
 
 def _labels(group: xr.Dataset) -> list[Hashable]:

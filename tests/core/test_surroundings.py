@@ -97,6 +97,42 @@ def test_inference_mode_and_autocasting_are_left_and_restored(context) -> None:
         )
 
 
+def test_predictions_inside_of_a_transformation_are_those_outside() -> None:
+    """Under vmap the same posterior would draw for many, and a model that calls it would seem to have changed."""
+    posterior = fitted()
+    expected = bz.predict(posterior, num_draws=5), bz.posterior_predictive(posterior, Y, num_draws=5)
+    inside = []
+
+    def function(x: Tensor) -> Tensor:
+        inside.append((bz.predict(posterior, num_draws=5), bz.posterior_predictive(posterior, Y, num_draws=5)))
+        return x.square()
+
+    torch.func.vmap(torch.func.grad(function), randomness="different")(Y)
+    for found, tree in zip(inside[0], expected, strict=True):
+        for name in tree.children:
+            assert found[name].to_dataset().identical(tree[name].to_dataset())
+
+
+@pytest.mark.filterwarnings("ignore:The model could not be traced:bnnzoo.engine.torch_private.LoweringWarning")
+def test_a_model_may_predict_in_its_body() -> None:
+    posterior = fitted()
+    expected = bz.predict(posterior, num_draws=5)["predictions"].to_dataset()
+    level = float(expected["y"].mean())
+
+    def outer(y: Tensor | None = None) -> None:
+        found = bz.predict(posterior, num_draws=5)["predictions"].to_dataset()
+        assert found.identical(expected)
+        m = pyro.sample("m", dist.Normal(float(found["y"].mean()), 1.0))
+        with pyro.plate("data", 8):
+            pyro.sample("y", dist.Normal(m, 0.5), obs=y)
+
+    found = bz.fit(outer, bz.Laplace(), Y, progress=False)
+    precision = 1.0 + len(Y) / 0.25
+    mean = (level + float(Y.sum()) / 0.25) / precision
+    np.testing.assert_allclose(found.loc.numpy(), [mean], rtol=1e-6)
+    assert bz.predict(posterior, num_draws=5)["predictions"].to_dataset().identical(expected)
+
+
 def test_a_latent_site_that_is_conditioned_is_a_constant() -> None:
     density = build_density(poutine.condition(model, {"s": torch.tensor(0.5)}), Y)
     assert density.observed == ("y",) and [site.name for site in density.sites] == ["m"]

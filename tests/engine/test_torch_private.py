@@ -76,7 +76,7 @@ CANARY = textwrap.dedent(
     """
 )
 
-IN_PYTHON = [*torch_private.GRAPHS, *torch_private.LOOPS, *torch_private.LAZY_GRAPHS]
+IN_PYTHON = [*torch_private.GRAPHS, *torch_private.LOOPS, *torch_private.LAZY_GRAPHS, *torch_private.TRANSFORMS]
 OF_LOOPS = ("select_decomp_table", "rand_ops", "_aoti")
 COMPILER = [name for name in torch_private.COMPILER if not any(part in name for part in OF_LOOPS)]
 

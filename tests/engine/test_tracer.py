@@ -115,6 +115,14 @@ def test_values_of_what_varies_are_refused(function: Callable[[Tensor], Tensor])
         operations_of(lambda x: (function(x),), [torch.ones(3)], {})
 
 
+def test_numbers_of_a_generator_are_refused() -> None:
+    def function(x: Tensor) -> Tensor:
+        return x + torch.randn(3, generator=torch.Generator().manual_seed(0))
+
+    with pytest.raises(RuntimeError, match=r"^Numbers are drawn from a torch\.Generator, which no graph can hold"):
+        trace(lambda x: (function(x),), [torch.ones(3)])
+
+
 def test_operations_can_be_written_with_others() -> None:
     table = {torch.ops.aten.tanh.default: lambda x: 1 - 2 / ((2 * x).exp() + 1)}
     graph = operations_of(lambda x: (x.tanh(),), [torch.ones(3)], table)

@@ -61,6 +61,17 @@ def test_a_store_holds_the_same_tree_where_few_rows_are_drawn_together(
     assert len(np.unique(expected["predictions"]["y"])) == 50 * 150  # no stream is used twice
 
 
+def test_files_of_a_store_are_small(posterior, small_bands, tmp_path, monkeypatch):
+    """Draws are cut where the rows of a band take more; the last band and the last draws fill their files in part."""
+    monkeypatch.setattr("bnnzoo.predictive.store.CHUNK_BYTES", 30_000)
+    expected = bz.predict(posterior, X[1:], Y[1:], num_draws=50)
+    found = bz.predict(posterior, X[1:], Y[1:], num_draws=50, store=tmp_path / "run.zarr")
+    _, draws, rows = found["predictions"]["y"].chunks
+    assert 8 * draws[0] * rows[0] <= 30_000
+    assert draws[-1] < draws[0] < 50 and rows[-1] < rows[0]
+    assert_same(found, expected)
+
+
 def test_a_store_holds_the_same_tree_where_the_inputs_are_the_largest_tensor(tmp_path, monkeypatch):
     monkeypatch.setattr(random_blocks, "MAX_RANDOM_ELEMENTS", 20_000)
     target = linear_gaussian(num_inputs=6)

@@ -34,7 +34,7 @@ def test_class_probabilities_are_not_copied() -> None:
 
 @needs_proc
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [(20_000, 200, 10), (1_000, 200, 100), (300, 200, 1_000), (20_000, 500, 1)])
+@pytest.mark.parametrize("case", [(20_000, 200, 10), (1_000, 1_000, 100), (300, 200, 1_000), (20_000, 500, 1)])
 def test_a_prediction_in_memory_takes_little_beyond_the_tree(case: tuple[int, int, int]) -> None:
     found = measured("memory", *case)
     assert found["added"] <= RATIO_IN_MEMORY * found["tree"] + 2 * found["draws"] + 10.0
@@ -42,7 +42,7 @@ def test_a_prediction_in_memory_takes_little_beyond_the_tree(case: tuple[int, in
 
 @needs_proc
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [(20_000, 1_000, 10), (200, 1_000, 1_000), (200, 10_000, 10)])
+@pytest.mark.parametrize("case", [(20_000, 1_000, 10), (200, 1_000, 1_000), (200, 10_000, 10), (100, 100_000, 10)])
 def test_a_prediction_to_a_store_takes_less_than_a_gibibyte(case: tuple[int, int, int]) -> None:
     found = measured("store", *case)
     assert found["peak"] < MEBIBYTES_OF_A_STORE
