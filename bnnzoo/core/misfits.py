@@ -50,6 +50,10 @@ def explaining_misfits(model: Model, data: Data) -> Iterator[None]:
         yield
     except (ModelError, DataError):
         raise
+    except KeyError as error:
+        if reason := _by_missing_entry(error, data, argument_names(model, len(data))):
+            raise DataError(reason) from None
+        raise
     except (RuntimeError, ValueError, TypeError, IndexError, ZeroDivisionError) as error:
         if is_numerical(error):
             raise
@@ -101,6 +105,19 @@ def _no_rows(data: Data, names: Sequence[str]) -> str | None:
                 f"observation."
             )
     return None
+
+
+def _by_missing_entry(error: KeyError, data: Data, names: Sequence[str]) -> str | None:
+    """Name the mapping among the arguments that lacks an entry, if there is one only."""
+    key = error.args[0] if error.args else None
+    lacking = [(name, held) for name, held in zip(names, data, strict=True) if isinstance(held, dict)]
+    if len(lacking) != 1 or key in lacking[0][1]:
+        return None
+    [(name, held)] = lacking
+    return (
+        f"The model asks for {name}[{key!r}], and {name!r} holds {', '.join(map(repr, held)) or 'nothing'}. Add the entry; an "
+        f"observation that is not known may be None."
+    )
 
 
 def _by_shapes(error: BaseException, data: Data, names: Sequence[str]) -> str | None:

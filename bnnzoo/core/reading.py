@@ -1,6 +1,7 @@
 """Reading a model from the data as a user passes them: conversion, and one sentence where they do not fit."""
 
 from collections.abc import Iterator, Mapping
+from copy import copy
 from itertools import combinations
 from typing import Any
 
@@ -15,12 +16,13 @@ from bnnzoo.core.minibatch import as_tensors
 from bnnzoo.core.misfits import is_about_types, is_own, refuse_no_rows
 from bnnzoo.core.replay import Node
 from bnnzoo.core.types import Data, Model
+from bnnzoo.engine import pytree
 from bnnzoo.engine.lowered import looped_value_and_grad
 
 __all__ = ["conformed", "read_model"]
 
 MAX_CHOSEN = 4
-"""Arguments of whole numbers up to which every choice of those to convert is tried."""
+"""Arrays of whole numbers up to which every choice of those to convert is tried."""
 
 NUM_TRIED = 4
 """Points at one of which the log density must be finite where values of the data are missing."""
@@ -124,6 +126,16 @@ def conformed(data: Data, fitted: Data) -> Data:
 
 
 def _conformed(new: Any, old: Any) -> Any:
+    if isinstance(new, dict) and isinstance(old, dict):  # entries may be left out of new data
+        converted = copy(new)
+        converted.update({key: _conformed(each, old[key]) for key, each in new.items() if key in old})
+        return converted
+    if pytree.tree_structure(new) != pytree.tree_structure(old):
+        return new
+    return pytree.tree_map(_in_the_type_of, new, old)
+
+
+def _in_the_type_of(new: Any, old: Any) -> Any:
     if not (isinstance(new, Tensor) and isinstance(old, Tensor)) or new.dtype == old.dtype:
         return new
     converted = new.to(old.dtype)
@@ -135,12 +147,13 @@ def _with_whole_numbers_converted(data: Data, dtype: torch.dtype) -> Iterator[Da
 
     What indexes something else has to stay whole, so that each argument is tried by itself; of more than a few, all.
     """
-    whole = [i for i, v in enumerate(data) if isinstance(v, Tensor) and v.ndim and not v.is_floating_point()]
-    matrices = tuple(i for i in whole if data[i].ndim >= 2)
+    leaves, spec = pytree.tree_flatten(data)  # arrays within mappings are tried as those beside them are
+    whole = [i for i, v in enumerate(leaves) if isinstance(v, Tensor) and v.ndim and not v.is_floating_point()]
+    matrices = tuple(i for i in whole if leaves[i].ndim >= 2)
     largest = len(whole) if len(whole) <= MAX_CHOSEN else 1
     chosen = [places for count in range(1, largest + 1) for places in combinations(reversed(whole), count)]
     tried = set()
     for places in (matrices, *chosen, tuple(whole)):
         if places and frozenset(places) not in tried:
             tried.add(frozenset(places))
-            yield tuple(v.to(dtype) if i in places else v for i, v in enumerate(data))
+            yield pytree.tree_unflatten([v.to(dtype) if i in places else v for i, v in enumerate(leaves)], spec)

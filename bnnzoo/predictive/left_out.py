@@ -1,7 +1,8 @@
-"""Arguments that a prediction leaves out: observations that nobody knows yet, and numbers of rows."""
+"""Arguments, and entries of mappings, that a prediction leaves out: observations nobody knows yet, and numbers of rows."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from copy import copy
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -22,6 +23,9 @@ from bnnzoo.core.types import Data, Model
 from bnnzoo.predictive.rows import new_data
 
 __all__ = ["completed"]
+
+type Path = tuple[Any, ...]
+"""Where a value stands among the arguments: the name of its argument, and keys of mappings within it."""
 
 
 @one_at_a_time
@@ -54,17 +58,20 @@ def completed(posterior: Posterior, data: Data, named: Mapping[str, Any]) -> tup
     if described(density.model).takes_frames:  # a formula knows what it needs of a frame
         return posterior, positional(density.model, data, named, new=True)
     given = _by_name(density, data, named)
-    missing = [name for name in _required(density.model) if name not in given]
     fitted = dict(zip(_names(density.model), density.data, strict=False))
-    if not missing or any(name not in fitted for name in missing) or not density.observed:
+    required = [name for name in _required(density.model) if name not in given]
+    if any(name not in fitted for name in required) or not density.observed:
+        return posterior, positional(density.model, data, named)
+    missing = {(name,): fitted[name] for name in required} | _entries_left_out(posterior, given, fitted, bool(required))
+    if not missing:
         return posterior, positional(density.model, data, named)
     num_rows = _num_rows(density, given, fitted)
-    sizes = {name: num_rows for name in missing if _is_size(fitted[name], density)}
-    outcomes = {name: fitted[name] for name in missing if _has_rows(fitted[name], density)}
+    sizes = {path: num_rows for path, value in missing.items() if _is_size(value, density)}
+    outcomes = {path: value for path, value in missing.items() if _has_rows(value, density)}
     if len(sizes) + len(outcomes) < len(missing):
         return posterior, positional(density.model, (), given)
-    given |= sizes
-    unknown = positional(density.model, (), given | dict.fromkeys(outcomes))
+    given = _with_entries(given, sizes)
+    unknown = positional(density.model, (), _with_entries(given, dict.fromkeys(outcomes)))
     if isinstance(density.model, PredictsGivenData) or is_out_of_memory(unknown):
         return posterior, unknown
     if not outcomes or _drawn(density, posterior.draws()[0, -1], *unknown) is not None:
@@ -73,7 +80,7 @@ def completed(posterior: Posterior, data: Data, named: Mapping[str, Any]) -> tup
 
 
 def _unobserved(
-    posterior: Posterior, given: Mapping[str, Any], outcomes: Mapping[str, Tensor], num_rows: int
+    posterior: Posterior, given: Mapping[str, Any], outcomes: Mapping[Path, Tensor], num_rows: int
 ) -> tuple[Posterior, Data] | None:
     """Return a posterior that observes nothing, and arguments with observations of the fit; None if the model fails with these.
 
@@ -81,14 +88,14 @@ def _unobserved(
     """
     density = posterior.density
     model = density.model.model if isinstance(density.model, FillingModel) else density.model
-    wrapped: Model = Unobserved(model, density.observed, tuple(outcomes))
+    wrapped: Model = Unobserved(model, density.observed, tuple(name for name, *within in outcomes if not within))
     wrapped = FillingModel(wrapped) if isinstance(density.model, FillingModel) else wrapped
     theta = posterior.draws()[0, -1]
     places = torch.arange(num_rows, device=density.device)
     found = []
     for order in (places, places.flip(0) + 1):
-        placed = {name: value[order % len(value)] for name, value in outcomes.items()}
-        data = positional(density.model, (), {**given, **placed})
+        placed = {path: value[order % len(value)] for path, value in outcomes.items()}
+        data = positional(density.model, (), _with_entries(given, placed))
         drawn = _drawn(replace(density, model=wrapped), theta, *data)
         if drawn is None:
             return None
@@ -96,8 +103,9 @@ def _unobserved(
     (data, one), (_, other) = found
     for name, values in one.items():
         if values.shape != other[name].shape or not bool(((values == other[name]) | values.isnan()).all()):
+            written = " and ".join(repr(_written(path)) for path in outcomes)
             raise ValueError(
-                f"The model computes with {' and '.join(map(repr, outcomes))} elsewhere than where it observes {name!r}, so that "
+                f"The model computes with {written} elsewhere than where it observes {name!r}, so that "
                 f"predictions depend on observations: pass them, too, such as those of the fit, or None if the model can take it."
             )
     return _with_model(posterior, wrapped), data
@@ -141,9 +149,47 @@ def _by_name(density: LogDensity, given: Data, named: Mapping[str, Any]) -> dict
     return dict(zip(taken, given, strict=True)) | dict(named)
 
 
+def _entries_left_out(
+    posterior: Posterior, given: Mapping[str, Any], fitted: Mapping[str, Any], is_needed: bool
+) -> dict[Path, Any]:
+    """Return what mappings among the arguments lack, by its place: entries of the fit with which the model alone runs."""
+    density, there = posterior.density, dict(_entries(given))
+    found = {
+        path: value
+        for path, value in _entries(fitted)
+        if len(path) > 1 and path[0] in given and path not in there
+        if _is_size(value, density) or _has_rows(value, density)
+    }
+    if not found or is_needed:
+        return found
+    runs = _drawn(density, posterior.draws()[0, -1], *positional(density.model, (), given)) is not None
+    return {} if runs else found
+
+
+def _entries(held: Mapping[Any, Any], path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    for key, value in held.items():
+        if isinstance(value, dict):
+            yield from _entries(value, (*path, key))
+        else:
+            yield (*path, key), value
+
+
+def _with_entries(held: Mapping[Any, Any], entries: Mapping[Path, Any]) -> dict[Any, Any]:
+    """Return arguments with further entries; mappings among them are copied and keep their kind."""
+    found: Any = copy(held)
+    for (name, *within), value in entries.items():
+        found[name] = _with_entries(found.get(name, {}), {tuple(within): value}) if within else value
+    return found
+
+
+def _written(path: Path) -> str:
+    return path[0] + "".join(f"[{key!r}]" for key in path[1:])
+
+
 def _num_rows(density: LogDensity, given: Mapping[str, Any], fitted: Mapping[str, Any]) -> int:
     """Return the number of new rows: that of arguments which had a row for each observation, or else of the fit."""
-    found = [_rows(given[name]) for name, value in fitted.items() if name in given and _has_rows(value, density)]
+    there = dict(_entries(given))
+    found = [_rows(there[path]) for path, value in _entries(fitted) if path in there and _has_rows(value, density)]
     return next((rows for rows in found if rows is not None), density.num_data)
 
 

@@ -93,6 +93,34 @@ def test_arrays_within_named_tuples_are_converted_and_what_is_missing_in_them_is
         bz.fit(model, METHOD, {"x": gaps}, X, progress=False)
 
 
+@pytest.mark.parametrize("kind", [bool, int, np.uint8])
+def test_outcomes_within_mappings_stand_beside_codes_as_arguments_do(kind: Any) -> None:
+    def model(data: dict[str, Any]) -> None:
+        clinics(data["clinic"], data["inputs"].x, data["y"])
+
+    y = (X > 0).numpy().astype(kind)
+    held = {"clinic": pd.Series(CODES.numpy()), "inputs": Rows(X.numpy(), None), "y": y}
+    posterior, beside = (
+        bz.fit(model, METHOD, held, progress=False),
+        bz.fit(clinics, METHOD, CODES, X, y, progress=False),
+    )
+    assert not posterior.density.data[0]["clinic"].is_floating_point()
+    torch.testing.assert_close(posterior.theta, beside.theta, rtol=0, atol=0)
+
+
+def test_new_data_within_mappings_take_the_types_of_the_fit() -> None:
+    def model(data: dict[str, Any], y: Tensor | None = None) -> None:
+        w = pyro.sample("w", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+        with pyro.plate("rows", len(data["x"])):
+            pyro.sample("y", dist.Normal(data["x"] @ w, 1.0), obs=y)
+
+    x = np.stack([np.arange(40), np.ones(40)], 1)
+    posterior = bz.fit(model, METHOD, {"x": x.astype(float), "unused": [1, 2]}, X, progress=False)
+    for new in ({"x": x.astype(int), "unused": [1, 2]}, {"x": x.astype(int)}):
+        given, expected = bz.predict(posterior, new), bz.predict(posterior, {"x": x.astype(float)})
+        np.testing.assert_array_equal(given["predictions"]["y"], expected["predictions"]["y"])
+
+
 def squares(y: Tensor) -> None:
     mu = pyro.sample("mu", dist.Normal(0.0, 100.0))
     with pyro.plate("rows", len(y)):

@@ -213,3 +213,20 @@ def test_one_column_may_not_lose_its_dimension() -> None:
     posterior = narrow_posterior(ONE_INPUT, torch.tensor(X[:, :1]), torch.tensor(Y))
     with pytest.raises(ValueError, match=r"fitted to \(40, 1\): .* Write x\[:, None\] for one column"):
         bz.predict(posterior, Y)
+
+
+def test_an_entry_that_a_mapping_lacks_is_named() -> None:
+    def model(data: dict[str, torch.Tensor]) -> None:
+        w = pyro.sample("w", dist.Normal(0.0, 1.0))
+        with pyro.plate("rows", len(data["x"])):
+            pyro.sample("y", dist.Normal(w * data["x"], 1.0), obs=data["y"])
+
+    x, method = torch.linspace(-1, 1, 20), bz.MAP(num_steps=2, polish_steps=0)
+    sentence = r"The model asks for data\['y'\], and 'data' holds 'x'\. Add the entry; an observation .* may be None"
+    with pytest.raises(DataError, match=sentence):
+        bz.fit(model, method, {"x": x}, progress=False)
+    posterior = bz.fit(model, method, {"x": x, "y": x}, progress=False)
+    with pytest.raises(DataError, match=sentence):
+        bz.posterior_predictive(posterior, {"x": x})
+    with pytest.raises(DataError, match=sentence):
+        bz.prior_predictive(model, {"x": x})

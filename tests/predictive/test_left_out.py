@@ -1,5 +1,8 @@
 """Arguments that predictions leave out: observations that the model needs, and numbers of rows."""
 
+from collections import OrderedDict
+from typing import Any
+
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -58,6 +61,54 @@ def test_a_model_that_needs_observations_predicts_without_them(model: Model) -> 
     torch.testing.assert_close(mean(tree).double(), (1 + 2 * NEW).double(), atol=0.2, rtol=0.0)
     assert "predictions_log_likelihood" not in tree.children
     assert list(tree["predictions_constant_data"].data_vars) == ["x"]
+
+
+def in_mapping(data: dict[str, Any]) -> None:
+    line(len(data["x"]), data["x"], data["y"])
+
+
+def by_length_of_an_entry(data: dict[str, Any]) -> None:
+    by_length(data["x"], data["y"])
+
+
+def size_in_mapping(data: dict[str, Any]) -> None:
+    line(data["N"], data["x"], data["y"])
+
+
+def deeper(data: dict[str, Any]) -> None:
+    line(len(data["x"]), data["x"], data["outcomes"]["y"])
+
+
+def optional(data: dict[str, Any]) -> None:
+    line(len(data["x"]), data["x"], data.get("y"))
+
+
+@pytest.mark.parametrize(
+    ("model", "held"),
+    [
+        (in_mapping, {"x": X, "y": Y}),
+        (by_length_of_an_entry, {"x": X, "y": Y, "unused": Y}),
+        (size_in_mapping, OrderedDict(N=40, x=X, y=Y)),
+        (deeper, {"x": X, "outcomes": {"y": Y}}),
+        (optional, {"x": X, "y": Y}),
+    ],
+    ids=lambda each: getattr(each, "__name__", ""),
+)
+def test_entries_of_mappings_are_left_out_as_arguments_are(model: Model, held: dict[str, Any]) -> None:
+    new = {"x": NEW}
+    tree = bz.predict(fitted(model, held), new, num_draws=50)
+    assert dict(tree["predictions"].sizes) == {"chain": 1, "draw": 50, "obs_id": 5}
+    torch.testing.assert_close(mean(tree).double(), (1 + 2 * NEW).double(), atol=0.2, rtol=0.0)
+    assert "predictions_log_likelihood" not in tree.children and list(new) == ["x"]
+
+
+def test_an_entry_that_is_an_input_is_asked_for() -> None:
+    def two_inputs(data: dict[str, Any]) -> None:
+        line(len(data["x"]), data["x"] + data["z"], data["y"])
+
+    posterior = fitted(two_inputs, {"x": X, "z": 0.1 * Y, "y": Y})
+    with pytest.raises(ValueError, match=r"computes with .*\"data\['z'\]\".* elsewhere than where it observes 'y'"):
+        bz.predict(posterior, {"x": NEW})
 
 
 def test_other_observations_of_the_fit_change_no_draw() -> None:
