@@ -3,15 +3,13 @@
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from bnnzoo.labelled import (
-    SAMPLE_DIMS,
     Labelled,
     average_probs,
     class_indices,
+    log_mean_exp,
     moment,
-    num_draws,
     observations,
     refuse_no_count,
     refuse_parts_of_trees,
@@ -54,10 +52,7 @@ def nll(tree: xr.DataTree) -> xr.DataArray:
     >>> nll(xr.DataTree.from_dict({"predictions_log_likelihood": group})).values.round(6)  # -log 0.375
     array([0.980829])
     """
-    values = _log_likelihood(tree)
-    axes = tuple(values.dims.index(dim) for dim in SAMPLE_DIMS)
-    mean = values.isel(dict.fromkeys(SAMPLE_DIMS, 0), drop=True).copy(data=logsumexp(values.to_numpy(), axis=axes))
-    return (np.log(num_draws(values)) - mean).rename("nll").assign_attrs(units="nats")
+    return (-log_mean_exp(_log_likelihood(tree))).rename("nll").assign_attrs(units="nats")
 
 
 def nll_of_probs(data: Labelled, y: xr.DataArray | None = None) -> xr.DataArray:

@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import gaussian_kde, t
 
-__all__ = ["Contrast", "ModeLost", "contrast", "lost_mode"]
+from bnnzoo.diagnostics.split_distances import Array, stretches_of
 
-type Array = NDArray[np.floating]
+__all__ = ["Contrast", "ModeLost", "contrast", "lost_mode"]
 
 NUM_BLOCKS = 40
 """Blocks of consecutive draws over all chains, each left out in turn by the jackknife."""
@@ -176,9 +176,5 @@ def _flat(draws: Array) -> Array:
 
 def _without_a_block(draws: Array) -> list[Array]:
     """Return all draws without one of their blocks, for each."""
-    num_chains, num_draws, _ = draws.shape
-    pieces = int(np.clip(-(-NUM_BLOCKS // num_chains), 2, num_draws // 2))
-    places = np.arange(num_chains * num_draws).reshape(num_chains, num_draws)
-    blocks = [block for chain in places for block in np.array_split(chain, pieces)]
-    flat = _flat(draws)
-    return [np.delete(flat, block, axis=0) for block in blocks]
+    chains = np.arange(draws.shape[0] * draws.shape[1]).reshape(draws.shape[:2])
+    return [np.delete(_flat(draws), block, axis=0) for block in stretches_of([*chains], NUM_BLOCKS)]

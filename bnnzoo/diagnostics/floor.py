@@ -14,6 +14,7 @@ from bnnzoo.diagnostics.split_distances import (
     class_distances,
     evenly,
     split_distances,
+    stretches_of,
 )
 
 __all__ = ["LEVEL", "chain_halves", "floor_of", "limit_of"]
@@ -98,8 +99,7 @@ def _limit(random: Array, whole: float, level: float) -> float:
 
 def _random_halves(chains: Sequence[Indices], count: int) -> list[Split]:
     rng = np.random.default_rng(0)  # the same halves every time
-    pieces = -(-NUM_STRETCHES // len(chains))
-    stretches = [part for chain in chains for part in np.array_split(chain, min(pieces, len(chain)))]
+    stretches = stretches_of(chains, NUM_STRETCHES)
     half = len(stretches) // 2
     splits = []
     for _ in range(NUM_RANDOM):

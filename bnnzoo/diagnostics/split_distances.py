@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Array", "Distances", "Indices", "Split", "class_distances", "evenly", "split_distances"]
+__all__ = ["Array", "Distances", "Indices", "Split", "class_distances", "evenly", "split_distances", "stretches_of"]
 
 type Array = NDArray[np.floating]
 type Indices = NDArray[np.int64]
@@ -25,6 +25,18 @@ def evenly(indices: Indices, count: int) -> Indices:
     """
     kept: Indices = indices[np.linspace(0, len(indices) - 1, count).round().astype(int)]
     return kept
+
+
+def stretches_of(chains: Sequence[Indices], count: int) -> list[Indices]:
+    """Return at least so many stretches of consecutive draws, as many of each chain, or one draw each of shorter chains.
+
+    Examples
+    --------
+    >>> [part.tolist() for part in stretches_of([np.arange(4), np.arange(4, 8)], 3)]
+    [[0, 1], [2, 3], [4, 5], [6, 7]]
+    """
+    pieces = -(-count // len(chains))
+    return [part for chain in chains for part in np.array_split(chain, min(pieces, len(chain)))]
 
 
 def split_distances(pool: Array, splits: Sequence[Split], scale: Array) -> Distances:

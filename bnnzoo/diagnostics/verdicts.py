@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from scipy.special import logsumexp
+from numpy.typing import NDArray
 
 from bnnzoo.diagnostics.contrasts import Contrast, contrast, lost_mode
 from bnnzoo.diagnostics.convergence import convergence
 from bnnzoo.diagnostics.function_space import function_values
 from bnnzoo.diagnostics.same_rows import refuse_other_rows
-from bnnzoo.labelled import SAMPLE_DIMS, refuse_no_trees, refuse_other_kind
+from bnnzoo.diagnostics.split_distances import Array, Indices, evenly
+from bnnzoo.labelled import SAMPLE_DIMS, log_mean_exp, refuse_no_trees, refuse_other_kind
 
 __all__ = ["Finding", "Verdict", "verdicts"]
 
@@ -169,14 +170,16 @@ def _margins(tree: xr.DataTree) -> Margins:
     return {key: each.transpose(*SAMPLE_DIMS, ...) for key, each in found.items()}
 
 
-def _flat(values: xr.DataArray) -> np.ndarray[Any, Any]:
-    """Return draws ``[C, S, K]`` of evenly spaced entries."""
-    flat = values.to_numpy().astype(float).reshape(*values.shape[:2], -1)
-    return flat[..., _kept(flat.shape[-1])]
+def _flat(values: xr.DataArray) -> Array:
+    """Return draws ``[C, S, K]`` of evenly spaced entries, of which no more are read."""
+    stacked = (
+        values.stack(entry=values.dims[2:], create_index=False) if values.ndim > 2 else values.expand_dims("entry", 2)
+    )
+    return stacked.isel(entry=_kept(stacked.sizes["entry"])).to_numpy().astype(float)
 
 
-def _kept(size: int) -> np.ndarray[Any, Any]:
-    return np.linspace(0, size - 1, min(size, MAX_MARGINS)).round().astype(int)
+def _kept(size: int) -> Indices:
+    return evenly(np.arange(size), min(size, MAX_MARGINS))
 
 
 def _doubt(base: Margins, reference: str, tree: xr.DataTree) -> str:
@@ -231,8 +234,8 @@ def _gravest(found: list[Finding]) -> str:
 
 def _findings(
     key: str,
-    draws: np.ndarray[Any, Any],
-    base: np.ndarray[Any, Any],
+    draws: Array,
+    base: Array,
     values: xr.DataArray,
     reference: str,
     count: int,
@@ -318,22 +321,18 @@ def _score(name: str, tree: xr.DataTree, reference: str, base: xr.DataTree) -> s
     group = "predictions_log_likelihood"
     if not all(group in each.children for each in (tree, base)):
         return ""
-    own, other = (_log_density(each[group].to_dataset()) for each in (tree, base))
-    if own.shape != other.shape or len(own) < 2:
+    sites = [[*each[group].data_vars.values()] for each in (tree, base)]
+    if any(len(each) != 1 for each in sites) or sites[0][0].shape[2:] != sites[1][0].shape[2:]:
         return ""
+    own, other = (log_mean_exp(values).to_numpy().ravel() for (values,) in sites)
     gaps = own - other
+    if len(gaps) < 2:
+        return ""
     gap, error = float(gaps.mean()), float(gaps.std(ddof=1) / np.sqrt(len(gaps)))
     numbers = f"({gap:+.3f}, standard error {error:.3f}, {len(gaps)} observations)"
     if not abs(gap) > 2 * error:
         return f"It makes no clear difference to the log density of observations {numbers}."
     return f"The log density of observations is {'higher' if gap > 0 else 'lower'} than under {reference} {numbers}."
-
-
-def _log_density(group: xr.Dataset) -> np.ndarray[Any, Any]:
-    values = next(iter(group.data_vars.values())).transpose(*SAMPLE_DIMS, ...).to_numpy()
-    flat = values.reshape(values.shape[0] * values.shape[1], -1)
-    found: np.ndarray[Any, Any] = logsumexp(flat, axis=0) - np.log(len(flat))
-    return found
 
 
 def _decision(own: Margins, base: Margins, shared: list[str], reference: str) -> str:
@@ -347,7 +346,6 @@ def _decision(own: Margins, base: Margins, shared: list[str], reference: str) ->
     return f"The most probable class is another than {reference}'s in {100 * share:.1f}% of rows."
 
 
-def _chosen(probs: xr.DataArray) -> np.ndarray[Any, Any]:
+def _chosen(probs: xr.DataArray) -> NDArray[np.integer]:
     values = probs.transpose(..., "class_id").to_numpy()
-    found: np.ndarray[Any, Any] = values[..., 0] > 0.5 if values.shape[-1] == 1 else values.argmax(-1)
-    return found
+    return (values[..., 0] > 0.5).astype(int) if values.shape[-1] == 1 else values.argmax(-1)

@@ -5,7 +5,7 @@ looks up what they need, with one error message for what is missing, and compute
 """
 
 from bnnzoo.labelled.alignment import Observed, aligned
-from bnnzoo.labelled.blocks import average_probs, draw_means, draw_variance, sum_draws, tiles
+from bnnzoo.labelled.blocks import average_probs, draw_means, draw_variance, log_mean_exp, sum_draws, tiles
 from bnnzoo.labelled.confidence import margin, max_probability
 from bnnzoo.labelled.entropy import SMALLEST_PROB, entropies, plogp, shannon_entropy, sum_plogp
 from bnnzoo.labelled.kinds import (
@@ -45,6 +45,7 @@ __all__ = [
     "first_moment",
     "gaussian_mixture_entropy",
     "laplace_mixture_entropy",
+    "log_mean_exp",
     "margin",
     "max_probability",
     "moment",

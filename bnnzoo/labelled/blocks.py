@@ -7,10 +7,11 @@ from itertools import product
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
+from scipy.special import logsumexp
 
 from bnnzoo.labelled.lookup import SAMPLE_DIMS, Labelled, moment, num_draws, refuse_bad_probs
 
-__all__ = ["average_probs", "draw_means", "draw_variance", "sum_draws", "tiles"]
+__all__ = ["average_probs", "draw_means", "draw_variance", "log_mean_exp", "sum_draws", "tiles"]
 
 type Array = NDArray[np.floating]
 
@@ -27,6 +28,19 @@ def average_probs(data: Labelled) -> xr.DataArray:
         With ``probs`` of each draw.
     """
     return draw_means(moment(data, "probs"), {"probs": sum_draws}, probs=True)["probs"]
+
+
+def log_mean_exp(values: xr.DataArray) -> xr.DataArray:
+    """Return the logarithm of the average over draws of densities that are given by their logarithms.
+
+    Examples
+    --------
+    >>> log_mean_exp(xr.DataArray(np.log([[[0.5], [0.25]]]), dims=("chain", "draw", "obs_id"))).values.round(6)
+    array([-0.980829])
+    """
+    axes = tuple(values.dims.index(dim) for dim in SAMPLE_DIMS)
+    total = logsumexp(values.to_numpy(), axis=axes)
+    return values.isel(dict.fromkeys(SAMPLE_DIMS, 0), drop=True).copy(data=total) - np.log(num_draws(values))
 
 
 def sum_draws(values: Array) -> Array:

@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 from scipy.stats import norm
 from sklearn.metrics import roc_auc_score
 
 from bnnzoo import calibration
-from bnnzoo.labelled import shannon_entropy
+from bnnzoo.labelled import log_mean_exp, shannon_entropy
 
 __all__ = [
     "CLASSIFICATION",
@@ -152,8 +151,7 @@ def log_density(tree: xr.DataTree) -> Floats:
     if "predictions_log_likelihood" not in tree.children:  # which classes do not need
         probs = class_probabilities(tree)
         return np.log(np.maximum(probs[np.arange(len(probs)), observed(tree).astype(int)], np.finfo(float).tiny))
-    flat = _flat(_only(tree, "predictions_log_likelihood"))
-    return logsumexp(flat, axis=0) - np.log(len(flat))
+    return log_mean_exp(_only(tree, "predictions_log_likelihood")).to_numpy()
 
 
 def interval(tree: xr.DataTree, level: float = LEVEL) -> tuple[Floats, Floats]:
