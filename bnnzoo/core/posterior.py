@@ -180,9 +180,8 @@ class Gaussian(StoredPosterior):
         noise = noise_of_draws(self.loc, self.covariance.rank, num_draws, self.info.seed if seed is None else seed)
         if noise.numel() <= MANY_NUMBERS or noise.shape[-1] != len(self.loc):
             return self.loc + self.covariance.sqrt_matmul(noise)
-        for part in noise.split(
-            max(1, NUMBERS_AT_ONCE // len(self.loc)), 1
-        ):  # in place of the noise: there is one copy
+        # the draws take the place of the noise: there is one copy
+        for part in noise.split(max(1, NUMBERS_AT_ONCE // len(self.loc)), 1):
             part.copy_(self.loc + self.covariance.sqrt_matmul(part))
         return noise
 

@@ -156,9 +156,8 @@ def static_priors(nodes: list[Node]) -> dict[str, Node] | None:
             return None
         if is_subsample(node) or is_deterministic(node):
             continue
-        switch_validation_off(
-            node["fn"]
-        )  # first: rounding puts draws outside their support, ordered values that become equal
+        # first: rounding puts draws outside their support, such as ordered values that become equal
+        switch_validation_off(node["fn"])
         if scaled_sum({**node, "value": node["value"].detach()}).requires_grad:
             return None
         found[node["name"]] = {key: node[key] for key in _PRIOR_KEYS}

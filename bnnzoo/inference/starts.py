@@ -160,9 +160,8 @@ def _log_priors(theta: Tensor, density: LogDensity) -> Tensor:
     """Return the log prior density ``[C]`` at points ``[C, P]``, of several together where the model allows it."""
     if len(theta) > 1:
         together = max(1, MANY_NUMBERS // max(1, theta.shape[1]))
-        with suppress(
-            RuntimeError, NumericalFailure
-        ):  # an operation unknown to vmap, or a point at which the model fails
+        # what fails is an operation unknown to vmap, or a point at which the model does
+        with suppress(RuntimeError, NumericalFailure):
             return vmap(density.log_prior, chunk_size=together)(theta)
     return torch.stack([density.log_prior(each) for each in theta])
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bnnzoo.inference.markov import streams
-from bnnzoo.inference.markov.hamiltonian import program, sampler
+from bnnzoo.inference.markov import running, streams
+from bnnzoo.inference.markov.hamiltonian import program
 from bnnzoo.inference.markov.hamiltonian.kernel import Control, Kernel, Metric, Phase
 from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianChains
 from bnnzoo.inference.markov.lockstep import native as lockstep_native
@@ -45,7 +45,7 @@ def _places_for_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (program, lockstep_native, streams):
         monkeypatch.setattr(module, "normals", normals)
         monkeypatch.setattr(module, "uniforms", uniforms)
-    for module in (sampler, streams):
+    for module in (running, streams):
         monkeypatch.setattr(module, "keys_of", keys_of)
 
 

@@ -1,7 +1,6 @@
 """Chains of HMC and NUTS: their start, the step size they begin with, windows of adaptation, and their draws."""
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +9,8 @@ from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.turns import aside
 from bnnzoo.engine import pytree
 from bnnzoo.engine.choose import Engine, runner
-from bnnzoo.engine.reports import EngineLog
 from bnnzoo.inference.markov.adaptation import (
     Adaptation,
     growth_of_narrowest,
@@ -37,9 +34,9 @@ from bnnzoo.inference.markov.hamiltonian.program import (
     Resting,
     Schedule,
 )
-from bnnzoo.inference.markov.noise import keys_of, normals
+from bnnzoo.inference.markov.noise import normals
+from bnnzoo.inference.markov.running import RunningChains
 from bnnzoo.inference.markov.settings import HamiltonianSettings, even_groups, typical_num_steps
-from bnnzoo.inference.markov.snapshots import from_arrays, to_arrays
 
 __all__ = ["HamiltonianChains", "HamiltonianSampler"]
 
@@ -47,7 +44,7 @@ INITIAL_STEP_SIZE = 0.1
 """Where the search for a step size begins."""
 
 
-class HamiltonianChains:
+class HamiltonianChains(RunningChains):
     """Chains of one Hamiltonian kernel, each of which adapts by itself; a :class:`bnnzoo.inference.markov.protocols.Loop`.
 
     Parameters
@@ -75,19 +72,14 @@ class HamiltonianChains:
         first_chain: int,
         engine: Engine = "auto",
     ) -> None:
-        self.kernel, self.settings, self.log = kernel, settings, EngineLog()
-        self.num_chains, size = theta.shape
-        self._ends, self._total = window_ends(settings.num_warmup), settings.num_warmup + settings.num_draws
-        self.draws = theta.new_zeros(self.num_chains, settings.num_draws, size)
-        self.stats = torch.zeros(self.num_chains, settings.num_draws, len(STATS), dtype=torch.float64)
-        self._num_kept = torch.zeros(self.num_chains, dtype=torch.int64)
-        keys = torch.stack([keys_of(seed, first_chain + c, NUM_STREAMS) for c in range(self.num_chains)])
-        steps, draws = typical_num_steps(size), self._total
+        super().__init__(settings, theta, seed, first_chain, NUM_STREAMS)
+        self.kernel, self.settings, self._ends = kernel, settings, window_ends(settings.num_warmup)
+        steps, draws = typical_num_steps(theta.shape[1]), self._total
         self.fleet = runner(
             HamiltonianProgram(kernel, settings.target_accept),
             density_gradient(density),
-            *self._at_rest(theta, keys.to(theta.device)),
-            (self.draws[0, 0].clone(), self.stats[0, 0].to(theta.device)),
+            *self._at_rest(theta, self.keys),
+            self.row,
             engine=engine,
             native_pays=settings.in_native_code(density),
             num_steps=steps * draws,
@@ -95,11 +87,6 @@ class HamiltonianChains:
             log=self.log,
         )
         self._look_around()
-
-    @property
-    def counts(self) -> Tensor:
-        """Number of draws ``[C]`` of each chain, warm-up included, that have reached ``draws``."""
-        return torch.minimum(self.fleet.resting.counters.draws.cpu(), self.settings.num_warmup + self._num_kept)
 
     @property
     def num_gradients(self) -> int:
@@ -124,33 +111,11 @@ class HamiltonianChains:
         adaptation = resting.adaptation._replace(step_size=tuning["step_size"])
         self.fleet.write(resting=resting._replace(metric=metric_of(tuning["inverse_mass"]), adaptation=adaptation))
 
-    def advance(self) -> None:
-        """Run the chains for a while, keep their draws, and close the windows of adaptation that have ended."""
-        try:
-            with self.log.timed("running"), aside() if self.fleet.how == "compiled" else nullcontext():
-                self.fleet.advance()
-        finally:  # an interrupt waits for the chains under way in native code: their draws are kept, too
-            self.fleet.gather((self.draws, self.stats), self._num_kept)
-        self._close_windows()
-
     def progress_fields(self) -> dict[str, float]:
         """Return the mean acceptance probability of the latest trajectories and the mean step size."""
         end = self.fleet.moving.end
         rates = end.sum_acceptance / end.num_steps.clamp(min=1)
         return {"acceptance": float(rates.mean()), "step size": float(self.fleet.resting.adaptation.step_size.mean())}
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return everything :meth:`restore` needs to continue with the very next step, as arrays."""
-        return to_arrays(self._resumable())
-
-    def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Continue where the same chains were when ``snapshot`` was taken, by whatever engine."""
-        found = from_arrays(snapshot, like=self._resumable())
-        self.fleet.write(found["moving"], found["resting"])
-        self._num_kept = found["kept"]
-
-    def _resumable(self) -> dict[str, Any]:
-        return {"moving": self.fleet.moving, "resting": self.fleet.resting, "kept": self._num_kept}
 
     def _at_rest(self, theta: Tensor, keys: Tensor) -> tuple[Moving, Resting]:
         """Return the state of chains before they know the log density where they are."""
@@ -210,7 +175,7 @@ class HamiltonianChains:
         found: Phase = moving.end.phase
         return found
 
-    def _close_windows(self) -> None:
+    def _attend(self) -> None:
         """Give chains at the end of a window the mass matrix estimated in it, and open the next window."""
         resting = self.fleet.resting
         counts, until = resting.counters.draws, resting.schedule.until

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,15 +13,12 @@ from torch.func import vmap
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext
 from bnnzoo.core.posterior import Draws
-from bnnzoo.core.turns import aside
 from bnnzoo.engine.choose import Engine, runner
 from bnnzoo.engine.fleet import Batch as Fleet
 from bnnzoo.engine.lowered import tensors_of
-from bnnzoo.engine.reports import EngineLog
-from bnnzoo.inference.markov.noise import keys_of
+from bnnzoo.inference.markov.running import RunningChains
 from bnnzoo.inference.markov.sampling import sample_chains
 from bnnzoo.inference.markov.settings import even_groups, without_init
-from bnnzoo.inference.markov.snapshots import from_arrays, to_arrays
 from bnnzoo.inference.markov.stochastic.dynamics import StochasticDynamics
 from bnnzoo.inference.markov.stochastic.program import (
     NUM_STREAMS,
@@ -58,7 +54,7 @@ MAX_FLOPS = 50_000_000
 """Multiplications and additions in a gradient up to which native code pays: larger ones share them among cores."""
 
 
-class StochasticChains:
+class StochasticChains(RunningChains):
     """Chains that move along stochastic gradients; a :class:`bnnzoo.inference.markov.protocols.Loop`.
 
     A chain's draws do not depend on which others run beside it, nor on the engine but for rounding.
@@ -93,27 +89,20 @@ class StochasticChains:
         engine: Engine = "auto",
         tuning: type[Tuning] = Tuning,
     ) -> None:
-        self.settings, self._total = settings, settings.num_warmup + settings.num_draws
-        self.num_chains, num_params = theta.shape
-        self.draws = theta.new_zeros(self.num_chains, settings.num_draws, num_params)
-        self.stats = torch.zeros(self.num_chains, settings.num_draws, len(STATS), dtype=torch.float64)
-        self._num_kept = torch.zeros(self.num_chains, dtype=torch.int64)
-        keys = torch.stack([keys_of(seed, first_chain + c, NUM_STREAMS) for c in range(self.num_chains)]).to(
-            theta.device
-        )
-        self.target = Target(density, settings, keys, independent=dynamics.counts_noise)
+        super().__init__(settings, theta, seed, first_chain, NUM_STREAMS)
+        self.settings, num_params = settings, theta.shape[1]
+        self.target = Target(density, settings, self.keys, independent=dynamics.counts_noise)
         self.tuning = tuning(dynamics, settings, self.target)
         deepest = DEEPEST_FALL + DEEPEST_FALL_OF_A_ROW * density.num_data + max(1.0, settings.temperature) * num_params
         order = None if self.target.streams else self.target.order
         fixed, num_steps = settings.step_size is not None, plan.num_steps(settings.num_warmup)
         program = StochasticProgram(dynamics, order, self._chunk_of(plan), deepest, fixed)
         on_cpu, few = theta.device.type == "cpu", settings.num_chains <= settings.max_native_chains
-        self.log = EngineLog()
         self.fleet = runner(
             program,
             self.target.gradient_function(),
-            *self._begun(program, plan, theta, keys),
-            (self.draws[0, 0].clone(), self.stats[0, 0].to(theta.device)),
+            *self._begun(program, plan, theta, self.keys),
+            self.row,
             engine="graph" if self.target.streams and engine != "python" else engine,
             native_pays=on_cpu and few and num_steps >= settings.native_pays_from,
             max_flops=MAX_FLOPS,
@@ -121,11 +110,6 @@ class StochasticChains:
             num_cycles=num_steps // program.chunk,
             log=self.log,
         )
-
-    @property
-    def counts(self) -> Tensor:
-        """Number of draws ``[C]`` of each chain, warm-up included, that have reached ``draws``."""
-        return torch.minimum(self.fleet.resting.counters.draws.cpu(), self.settings.num_warmup + self._num_kept)
 
     @property
     def num_gradients(self) -> int:
@@ -147,37 +131,19 @@ class StochasticChains:
         """Go on with the step sizes and units found before."""
         self.fleet.write(resting=self.fleet.resting._replace(units=Units(**tuning)))
 
-    def advance(self) -> None:
-        """Run the chains for a while, keep their draws, and do what they wait for."""
-        try:
-            with self.log.timed("running"), aside() if self.fleet.how == "compiled" else nullcontext():
-                self.fleet.advance()
-        finally:  # an interrupt waits for the chains under way in native code: their draws are kept, too
-            self.fleet.gather((self.draws, self.stats), self._num_kept)
-        self._refuse_failure()
-        self._attend()
-
     def progress_fields(self) -> dict[str, float]:
         """Return the mean step size."""
         return {"step size": float(self.fleet.resting.units.step_size.mean())}
 
-    def snapshot(self) -> dict[str, Any]:
-        """Return everything :meth:`restore` needs to continue with the very next step, as arrays."""
-        return to_arrays(self._resumable())
-
-    def restore(self, snapshot: Mapping[str, Any]) -> None:
-        """Continue where the same chains were when ``snapshot`` was taken, by whatever engine."""
-        found = from_arrays(snapshot, like=self._resumable())
+    def _resume(self, found: Mapping[str, Any]) -> None:
         self.fleet.write(found["moving"], found["resting"]._replace(course=self.fleet.resting.course))
-        self._num_kept, self.tuning.memory = found["kept"], found["memory"]
+        self.tuning.memory = found["memory"]
         self.tuning.num_gradients, self.target.num_probes, self.target.num_probing = found["numbers"]
         self._feed(int(self.fleet.moving.num_steps[0]))
 
     def _resumable(self) -> dict[str, Any]:
-        return {
-            "moving": self.fleet.moving,
+        return super()._resumable() | {
             "resting": self.fleet.resting._replace(course=()),  # which follows from the settings
-            "kept": self._num_kept,
             "memory": self.tuning.memory,
             "numbers": (self.tuning.num_gradients, self.target.num_probes, self.target.num_probing),
         }
@@ -218,6 +184,7 @@ class StochasticChains:
 
     def _attend(self) -> None:
         """Do what the chains wait for, if all of them do: learn from a window that ends, and renew anchors and rows."""
+        self._refuse_failure()
         moving, resting = self.fleet.moving, self.fleet.resting
         draws, steps = int(resting.counters.draws[0]), int(moving.num_steps[0])
         if draws == self._total or bool(vmap(self.fleet.program.going)(moving, resting).any()):

@@ -1,0 +1,92 @@
+"""Chains that a runner of the engine advances, and the draws they have kept."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from bnnzoo.core.turns import aside
+from bnnzoo.engine.fleet import Runner
+from bnnzoo.engine.reports import EngineLog
+from bnnzoo.inference.markov.noise import keys_of
+from bnnzoo.inference.markov.settings import ChainSettings
+from bnnzoo.inference.markov.snapshots import from_arrays, to_arrays
+
+__all__ = ["RunningChains"]
+
+
+class RunningChains(ABC):
+    """What chains of every kind share; a :class:`bnnzoo.inference.markov.protocols.Loop` but for what is abstract here.
+
+    Parameters
+    ----------
+    settings : ChainSettings
+    theta : Tensor
+        Starting points ``[C, P]``.
+    seed : int
+    first_chain : int
+        Number of the first chain among all chains of the fit: its random numbers depend on it and the seed alone.
+    num_streams : int
+        Random streams of a chain.
+
+    Attributes
+    ----------
+    keys : Tensor [C, num_streams]
+        Of the random streams.
+    fleet : Runner
+        The chains, once a subclass has made them.
+    """
+
+    stats_names: ClassVar[tuple[str, ...]]
+    fleet: Runner
+
+    def __init__(self, settings: ChainSettings, theta: Tensor, seed: int, first_chain: int, num_streams: int) -> None:
+        self.log, self.num_chains = EngineLog(), len(theta)
+        self._num_warmup, self._total = settings.num_warmup, settings.num_warmup + settings.num_draws
+        self.draws = theta.new_zeros(self.num_chains, settings.num_draws, theta.shape[1])
+        self.stats = torch.zeros(self.num_chains, settings.num_draws, len(self.stats_names), dtype=torch.float64)
+        self._num_kept = torch.zeros(self.num_chains, dtype=torch.int64)
+        chains = range(first_chain, first_chain + self.num_chains)
+        self.keys = torch.stack([keys_of(seed, chain, num_streams) for chain in chains]).to(theta.device)
+
+    @property
+    def row(self) -> tuple[Tensor, Tensor]:
+        """What is kept of a draw: tensors like it."""
+        return self.draws[0, 0].clone(), self.stats[0, 0].to(self.keys.device)
+
+    @property
+    def counts(self) -> Tensor:
+        """Number of draws ``[C]`` of each chain, warm-up included, that have reached ``draws``."""
+        return torch.minimum(self.fleet.resting.counters.draws.cpu(), self._num_warmup + self._num_kept)
+
+    def advance(self) -> None:
+        """Run the chains for a while, keep their draws, and do what they wait for."""
+        try:
+            with self.log.timed("running"), aside() if self.fleet.how == "compiled" else nullcontext():
+                self.fleet.advance()
+        finally:  # an interrupt waits for the chains under way in native code: their draws are kept, too
+            self.fleet.gather((self.draws, self.stats), self._num_kept)
+        self._attend()
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return everything :meth:`restore` needs to continue with the very next step, as arrays."""
+        return to_arrays(self._resumable())
+
+    def restore(self, snapshot: Mapping[str, Any]) -> None:
+        """Continue where the same chains were when ``snapshot`` was taken, by whatever engine."""
+        found = from_arrays(snapshot, like=self._resumable())
+        self._num_kept = found["kept"]
+        self._resume(found)
+
+    def _resumable(self) -> dict[str, Any]:
+        return {"moving": self.fleet.moving, "resting": self.fleet.resting, "kept": self._num_kept}
+
+    def _resume(self, found: Mapping[str, Any]) -> None:
+        self.fleet.write(found["moving"], found["resting"])
+
+    @abstractmethod
+    def _attend(self) -> None:
+        """Do what chains wait for, such as the end of a window of warm-up."""
