@@ -20,6 +20,8 @@ FALSE_ALARMS = 0.001
 VALLEY, SMALLEST_MODE, SHARE_KEPT = 0.5, 0.05, 0.3
 """Modes are apart where the density between them falls below half of the lower one; each has 5% of the draws. One is lost if less
 than 30% of its share is left."""
+LARGEST_RATIO = 1e6
+"""Of widths: draws that are all alike have none."""
 GRID = 200
 
 
@@ -158,8 +160,10 @@ def _modes(values: Array) -> list[tuple[float, float]]:
 
 def _differences(values: Array, base: Array, scale: Array, average: bool) -> dict[str, Array]:
     with np.errstate(divide="ignore", invalid="ignore"):
-        spread = np.log((values[3] - values[1]) / (base[3] - base[1]))
-        far = np.log((values[4] - values[0]) / (base[4] - base[0]))
+        spread, far = (
+            np.log(np.clip((values[high] - values[low]) / (base[high] - base[low]), 1 / LARGEST_RATIO, LARGEST_RATIO))
+            for low, high in ((1, 3), (0, 4))
+        )
         found = {"location": (values[1:4].mean(0) - base[1:4].mean(0)) / scale, "spread": spread, "tails": far - spread}
     finite = {name: np.where(np.isfinite(value), value, 0.0) for name, value in found.items()}
     return {name: np.append(value, value.mean()) if average else value for name, value in finite.items()}

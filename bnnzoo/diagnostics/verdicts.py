@@ -24,6 +24,8 @@ MAX_RHAT, MIN_ESS = 1.05, 100
 MIN_DRAWS = 100
 """Of both, over all chains: tails are quantiles at 1% and 99%."""
 MAX_NAMED = 3
+LARGE = np.log(10.0)
+"""Logarithm of a ratio from which on it is said as a factor."""
 WORDS = {
     "location": ("shifted upwards", "shifted downwards"),
     "spread": ("too wide", "too narrow"),
@@ -184,6 +186,8 @@ def _kept(size: int) -> Indices:
 
 def _doubt(base: Margins, reference: str, tree: xr.DataTree) -> str:
     """Return why nothing can be held against a reference, empty if it can."""
+    if lost := _not_finite(base, reference):
+        return lost
     for where, values in base.items():
         count = values.sizes["chain"] * values.sizes["draw"]
         if count < MIN_DRAWS:
@@ -198,6 +202,15 @@ def _doubt(base: Margins, reference: str, tree: xr.DataTree) -> str:
     return ""
 
 
+def _not_finite(margins: Margins, name: str) -> str:
+    """Return which draws are NaN or infinite, empty if none is."""
+    for where, values in margins.items():
+        count = int((~np.isfinite(_flat(values))).any(-1).sum())
+        if count:
+            return f"{count} of {values.sizes['chain'] * values.sizes['draw']} draws of {where} in {name} are NaN or infinite"
+    return ""
+
+
 def _verdict(
     name: str, tree: xr.DataTree, reference: str, base_tree: xr.DataTree, base: Margins, doubt: str
 ) -> Verdict:
@@ -208,8 +221,9 @@ def _verdict(
     few = min((own[key].sizes["chain"] * own[key].sizes["draw"] for key in shared), default=0)
     score, decision = _score(name, tree, reference, base_tree), _decision(own, base, shared, reference)
     is_ensemble = tree.attrs.get("sampling") == "ensemble"
-    if doubt or few < MIN_DRAWS:
-        why = doubt or (
+    lost = doubt or _not_finite({key: own[key] for key in shared}, name)
+    if lost or few < MIN_DRAWS:
+        why = lost or (
             f"{name} has {few} draw{'s' * (few > 1)}" if shared else f"{name} and {reference} have no site in common"
         )
         advice = ADVICE["chains"] if doubt else ADVICE["members"] if is_ensemble else ""
@@ -297,7 +311,8 @@ def _words(kind: str, where: str, size: float, error: float, *, plural: bool) ->
     if kind == "location":
         amount, floor = f"{abs(size):.2f} sd", f"{error:.2f}"
     else:
-        amount, floor = f"{100 * abs(np.expm1(size)):.0f}%", f"{100 * error:.0f}%"
+        amount = f"{100 * abs(np.expm1(size)):.0f}%" if size < LARGE else f"a factor of {np.exp(size):.3g}"
+        floor = f"{100 * error:.0f}%"
     verb = "are" if plural else "is"
     text = f"{_sentence_case(where)} {verb} {above if size > 0 else below} by {amount} (Monte Carlo error {floor})."
     return Finding(kind, where, size, error, text)

@@ -136,3 +136,29 @@ def test_scores_and_decisions_are_weighed() -> None:
         or abs(float(found["c"].score.split("(")[1][:6])) < 0.01
     )
     assert json.loads(json.dumps(found["b"].to_dict()))["text"] == str(found["b"])
+
+
+def test_draws_that_are_all_alike_are_too_narrow() -> None:
+    rng = np.random.default_rng(0)
+
+    def tree(mu: np.ndarray) -> xr.DataTree:
+        return xr.DataTree.from_dict({"posterior": xr.Dataset({"mu": (("chain", "draw"), mu)})})
+
+    moving, still = tree(rng.normal(size=(4, 500))), tree(np.zeros((4, 500)))
+    assert "mu is too narrow by 100% (Monte Carlo error" in str(verdicts({"a": moving, "b": still}, "a")["b"])
+    wide = tree(20 * rng.normal(size=(4, 500)))
+    assert "mu is too wide by a factor of" in str(verdicts({"a": moving, "b": wide}, "a")["b"])
+    assert verdicts({"a": moving, "b": moving}, "a")["b"].agrees
+
+
+def test_draws_that_are_not_finite_are_no_agreement() -> None:
+    rng = np.random.default_rng(0)
+    trees = {name: tree_of(rng, "same", False, 1.0) for name in ("a", "b")}
+    for value in (np.nan, np.inf):
+        damaged = trees["b"]["posterior"].to_dataset().copy(deep=True)
+        damaged["mu"][0, 3] = value
+        other = {**trees, "b": xr.DataTree.from_dict({"posterior": damaged})}
+        found = verdicts(other, "a")["b"]
+        assert found.agrees is None
+        assert str(found) == "b cannot be judged: 1 of 4000 draws of mu in b are NaN or infinite."
+        assert "1 of 4000 draws of mu in b are NaN or infinite" in str(verdicts(other, "b")["a"])
