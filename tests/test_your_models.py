@@ -43,7 +43,8 @@ def models() -> dict[str, Any]:
 
 def table() -> tuple[list[str], dict[str, list[str]]]:
     """Return the methods of the page's table, and the cells of each model."""
-    lines = [line.strip("| ").split(" | ") for line in PAGE.splitlines() if line.startswith("| ")]
+    section = PAGE.split("## Which method takes which model\n")[1].split("\n## ")[0]
+    lines = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| ")]
     (_, *methods), *rows = lines
     return [name.strip("`") for name in methods], {name.strip("`"): cells for name, *cells in rows}
 

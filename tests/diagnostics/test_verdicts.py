@@ -7,6 +7,7 @@ import pytest
 import xarray as xr
 
 from bnnzoo.diagnostics import verdicts
+from bnnzoo.diagnostics.contrasts import contrast
 
 ROWS = 12
 
@@ -162,3 +163,34 @@ def test_draws_that_are_not_finite_are_no_agreement() -> None:
         assert found.agrees is None
         assert str(found) == "b cannot be judged: 1 of 4000 draws of mu in b are NaN or infinite."
         assert "1 of 4000 draws of mu in b are NaN or infinite" in str(verdicts(other, "b")["a"])
+
+
+def test_contrasts_are_what_was_done_to_the_draws() -> None:
+    rng = np.random.default_rng(0)
+    base = rng.normal(size=(4, 250, 2))
+    found = contrast(0.7 * base + 0.3, base)
+    np.testing.assert_allclose(found.spread, np.log(0.7), atol=1e-12)
+    np.testing.assert_allclose(found.tails, 0.0, atol=1e-12)  # narrower, and not shorter in the tails than that
+    low, middle, high = np.quantile(base, [0.16, 0.5, 0.84], axis=(0, 1))
+    shift = (0.3 - 0.3 * (low + middle + high) / 3) / ((high - low) / 2)
+    np.testing.assert_allclose(found.location, shift, atol=1e-12)
+
+
+def test_standard_errors_of_contrasts_are_right() -> None:
+    rng = np.random.default_rng(1)
+    found = contrast(rng.normal(size=(1, 1000, 300)), rng.normal(size=(4, 250, 300)))
+    for name in ("location", "spread", "tails"):
+        scores = getattr(found, name) / found.errors[name]
+        assert 0.8 < scores.std() < 1.25, name
+
+
+def test_entries_keep_their_names_where_some_are_compared() -> None:
+    rng = np.random.default_rng(2)
+    values = rng.normal(size=(4, 200, 90))
+    shifted = values.copy()
+    shifted[..., 89] += 2.0
+
+    def tree(draws: np.ndarray) -> xr.DataTree:
+        return xr.DataTree.from_dict({"posterior": xr.Dataset({"b": (("chain", "draw", "place"), draws)})})
+
+    assert "b[89] is shifted upwards by" in str(verdicts({"a": tree(values), "b": tree(shifted)}, "a")["b"])
