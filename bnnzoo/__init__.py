@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         validation,
         zoo,
     )
+    from bnnzoo.checking import check
     from bnnzoo.models.formula import formula
     from bnnzoo.predictive import (
         measure_predictions,
@@ -110,6 +111,7 @@ __all__ = [
     "SubsetVI",
     "acquisition",
     "calibration",
+    "check",
     "datasets",
     "diagnostics",
     "effects",
@@ -157,24 +159,24 @@ _ON_FIRST_USE = frozenset(
         "zoo",
     }
 )
-_PREDICTIVE = frozenset(
-    {"measure_predictions", "posterior_predictive", "predict", "prior_predictive", "save_tree", "to_datatree"}
-)
+_FUNCTIONS = {
+    "check": "checking",
+    "formula": "models.formula",
+    "monitor": "validation",
+    "report": "reporting",
+    "summarise": "uncertainty",
+    **dict.fromkeys(
+        ("measure_predictions", "posterior_predictive", "predict", "prior_predictive", "save_tree", "to_datatree"),
+        "predictive",
+    ),
+}
 
 
 def __getattr__(name: str) -> Any:
     if name in _ON_FIRST_USE:
         return import_module(f"bnnzoo.{name}")
-    if name in _PREDICTIVE:
-        return getattr(import_module("bnnzoo.predictive"), name)
-    if name == "formula":
-        return import_module("bnnzoo.models.formula").formula
-    if name == "monitor":
-        return import_module("bnnzoo.validation").monitor
-    if name == "summarise":
-        return import_module("bnnzoo.uncertainty").summarise
-    if name == "report":
-        return import_module("bnnzoo.reporting").report
+    if name in _FUNCTIONS:
+        return getattr(import_module(f"bnnzoo.{_FUNCTIONS[name]}"), name)
     raise AttributeError(f"module 'bnnzoo' has no attribute {name!r}{_suggestion(name)}", name=name, obj=None)
 
 

@@ -1,4 +1,4 @@
-"""The commands ``bnnzoo demo``, ``bnnzoo compare``, ``bnnzoo zoo`` and ``bnnzoo benchmark``."""
+"""The commands ``bnnzoo demo``, ``bnnzoo compare``, ``bnnzoo check``, ``bnnzoo zoo`` and ``bnnzoo benchmark``."""
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -17,13 +17,15 @@ from rich.markup import escape
 from bnnzoo import inference
 from bnnzoo.benchmarking.commands import benchmark_commands
 from bnnzoo.benchmarking.sources import BenchmarkError
+from bnnzoo.checking.commands import check_command
 from bnnzoo.core.method import Method
 from bnnzoo.core.minibatch import DataError
 from bnnzoo.core.sites import ModelError
 from bnnzoo.datasets import diabetes
 from bnnzoo.reporting.choices import prior_named
+from bnnzoo.reporting.folders import new_folder, refuse_unusable_folder
 from bnnzoo.reporting.methods import compare
-from bnnzoo.reporting.output import new_folder, refuse_unusable_folder, write_or_rescue
+from bnnzoo.reporting.output import write_or_rescue
 from bnnzoo.reporting.splits import Splitting
 from bnnzoo.reporting.terminal import show
 from bnnzoo.tables import Missing, Table, TableError, Task, prepare, read_table
@@ -318,5 +320,6 @@ def _one_sentence_errors() -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
+app.command("check")(check_command(console, _one_sentence_errors))
 app.add_typer(zoo_commands(console, _one_sentence_errors), name="zoo")
 app.add_typer(benchmark_commands(console, _one_sentence_errors, methods_from), name="benchmark")

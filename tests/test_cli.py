@@ -20,8 +20,8 @@ from typer.testing import CliRunner, Result
 
 from bnnzoo.cli import Budget, CommandError, app, method_names, methods_from
 from bnnzoo.inference import MeanFieldVI
-from bnnzoo.reporting import output
-from bnnzoo.reporting.output import new_folder
+from bnnzoo.reporting import folders, output
+from bnnzoo.reporting.folders import new_folder
 
 FAST = ["--methods", "map", "--num-steps", "30", "--hidden", "2"]
 
@@ -334,9 +334,9 @@ def test_a_folder_that_appears_meanwhile_is_not_overwritten(tmp_path):
 
 
 def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(output.os, "access", lambda path, mode: False)
+    monkeypatch.setattr(folders.os, "access", lambda path, mode: False)
     with pytest.raises(PermissionError, match="is not writable"):
-        output.refuse_unusable_folder(tmp_path / "results")
+        folders.refuse_unusable_folder(tmp_path / "results")
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a file system without room for folders")
@@ -344,7 +344,7 @@ def test_a_folder_that_holds_no_folders_is_refused_though_its_permissions_allow_
     with pytest.raises(
         (PermissionError, FileNotFoundError), match="The folder '/proc' is not writable; choose another"
     ):
-        output.refuse_unusable_folder(Path("/proc/results"))
+        folders.refuse_unusable_folder(Path("/proc/results"))
 
 
 def test_the_table_of_options_in_the_docs_has_the_defaults_of_the_commands():

@@ -1,0 +1,155 @@
+"""Whether priors agree with the data: priors of latent values, and data that the whole prior produces."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import xarray as xr
+from numpy.typing import NDArray
+from scipy.special import ndtri
+from scipy.stats import norm
+from torch import Tensor
+
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.replay import isolated
+
+__all__ = ["Conflict", "PriorPrediction", "conflicts", "prior_predictions"]
+
+type Array = NDArray[np.floating[Any]]
+
+NUM_PRIOR_DRAWS = 20_000
+"""Of each site, among which posterior draws are ranked."""
+
+MAX_ENTRIES = 30
+"""Numbers of a site that are looked at, evenly spaced."""
+
+LEARNT = 0.1
+"""Share of the prior variance that the data must take away for a conflict to be seen."""
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """How far the posterior of one number lies from where the prior expects posteriors.
+
+    Attributes
+    ----------
+    name : str
+    z : float
+        Posterior mean in normal scores of the prior, over the standard deviation that posterior means have under the prior.
+    p_value : float
+    """
+
+    name: str
+    z: float
+    p_value: float
+
+
+def conflicts(density: LogDensity, theta: Tensor, seed: int) -> Iterator[Conflict]:
+    r"""Yield each number of the latent sites whose prior depends on no other site, network weights aside.
+
+    In normal scores of its prior a value has mean 0 and variance 1. Under the prior, posterior means vary by what the data take
+    away of that variance, :math:`1 - E[v]`, so that :math:`z = m / \sqrt{1 - v}` is standard normal where posterior and prior are
+    normal (Evans and Moshonov 2006 compare a statistic of the data with its prior predictive in the same way).
+
+    Parameters
+    ----------
+    density : LogDensity
+    theta : Tensor [M, P]
+        Draws from the posterior.
+    seed : int
+        Of draws from priors.
+
+    References
+    ----------
+    Evans and Moshonov (2006), Checking for prior-data conflict, Bayesian Analysis 1.
+    """
+    with isolated(seed, density.device), torch.no_grad():
+        values = density.constrain(theta)
+        nodes = [density.nodes(theta[k], *density.data) for k in (0, -1)]
+        for site in density.sites:
+            if site.is_weight or any(site.name not in each for each in nodes):
+                continue
+            priors = [_prior_draws(each[site.name]["fn"], site.shape, seed) for each in nodes]
+            if priors[0] is None or priors[1] is None or not torch.equal(priors[0], priors[1]):
+                continue  # no proper prior, or one that depends on other sites
+            yield from _of_site(site.name, priors[0], values[site.name])
+
+
+def _prior_draws(distribution: Any, shape: torch.Size, seed: int) -> Tensor | None:
+    size = max(1, shape.numel())
+    with isolated(seed, torch.device("cpu")):
+        try:
+            drawn: Tensor = distribution.sample(torch.Size([min(NUM_PRIOR_DRAWS, 4_000_000 // size)]))
+        except NotImplementedError:  # an improper prior
+            return None
+    return drawn.reshape(len(drawn), -1) if drawn.numel() == len(drawn) * size else None
+
+
+def _of_site(name: str, prior: Tensor, posterior: Tensor) -> Iterator[Conflict]:
+    flat = posterior.reshape(len(posterior), -1)
+    count = flat.shape[1]
+    for k in np.unique(np.linspace(0, count - 1, min(count, MAX_ENTRIES)).round().astype(int)).tolist():
+        ordered = prior[:, k].double().sort().values.contiguous()
+        if ordered[0] == ordered[-1]:
+            continue
+        values = flat[:, k].double().contiguous()
+        rank = (torch.searchsorted(ordered, values) + torch.searchsorted(ordered, values, right=True)) / 2
+        scores = ndtri((rank.numpy() + 0.5) / (len(ordered) + 1))
+        mean, variance = float(scores.mean()), float(scores.var())
+        z = mean / np.sqrt(max(1 - variance, LEARNT))
+        label = name if count == 1 else f"{name}[{', '.join(map(str, np.unravel_index(k, posterior.shape[1:])))}]"
+        yield Conflict(label, z, float(2 * norm.sf(abs(z))))
+
+
+@dataclass(frozen=True)
+class PriorPrediction:
+    """A function of the data, and where it lies among those of data sets from the prior.
+
+    Attributes
+    ----------
+    site, statistic : str
+        Observed site; "mean" or "sd".
+    observed, low, high : float
+        Of the data, and the central 95% under the prior.
+    p_value : float
+        Probability of data sets that are farther from the prior's median: wide priors, of which data are at the lower end of
+        what is possible, are not held against a model.
+    times : float
+        Median under the prior over the observed value; of standard deviations.
+    """
+
+    site: str
+    statistic: str
+    observed: float
+    low: float
+    high: float
+    p_value: float
+    times: float
+
+
+def prior_predictions(tree: xr.DataTree) -> Iterator[PriorPrediction]:
+    """Yield mean and standard deviation of each observed site, from the tree of :func:`bnnzoo.prior_predictive`."""
+    if "prior_predictive" not in tree.children:
+        return
+    drawn, seen = tree["prior_predictive"].to_dataset(), tree["observed_data"].to_dataset()
+    for site in map(str, drawn.data_vars):
+        if site not in seen or not np.issubdtype(seen[site].dtype, np.number):
+            continue
+        values = drawn[site].stack(data_set=("chain", "draw")).transpose("data_set", ...).to_numpy().astype(float)
+        values, y = values.reshape(len(values), -1), seen[site].to_numpy().astype(float).ravel()
+        if y.size < 2 or not np.isfinite(y).all():
+            continue
+        for statistic in ("mean", "sd"):
+            with np.errstate(over="ignore", invalid="ignore"):
+                found = values.mean(1) if statistic == "mean" else values.std(1)
+            own = float(y.mean() if statistic == "mean" else y.std())
+            found = found[np.isfinite(found)]
+            if not len(found) or np.ptp(found) == 0:
+                continue
+            away = np.abs(found - np.median(found))
+            p_value = (np.sum(away >= abs(own - np.median(found))) + 0.5) / (len(found) + 1)
+            low, high = np.quantile(found, [0.025, 0.975])
+            times = float(np.median(found)) / own if statistic == "sd" and own > 0 else 1.0
+            yield PriorPrediction(site, statistic, own, float(low), float(high), float(p_value), times)

@@ -1,0 +1,251 @@
+"""Observations as scores that are standard normal if the model is right: one for where each lies, one for how far out."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pyro.distributions import MultivariateNormal
+from scipy.special import ndtr, ndtri
+from torch import Tensor
+
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.enumeration import enumerated
+from bnnzoo.core.replay import Node, isolated
+from bnnzoo.core.sites import innermost
+
+__all__ = ["Scores", "scores_of"]
+
+type Array = NDArray[np.floating[Any]]
+
+NUM_DRAWS = 20
+"""Draws of the posterior under which the observations are scored."""
+
+MAX_REPLICATES, MIN_REPLICATES, MAX_NUMBERS = 4999, 199, 1_000_000
+"""Replicates of each observation under each draw: as many as there is room for, of numbers drawn at a time."""
+
+MAX_COMPONENTS = 4
+"""Components of a vector that are scored, evenly spaced."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    r"""One component of an observed site, scored under S draws of the posterior.
+
+    Under a draw :math:`\theta_s` the rank of an observation among m replicates drawn from :math:`p(y_i \mid \theta_s)`, ties
+    broken at random, is uniform if the model is right, for any distribution. It is exactly so: the data are as likely together
+    with a draw from the posterior as with the parameters behind them (Johnson 2007).
+
+    Attributes
+    ----------
+    name : str
+        Of the site, with the component.
+    location : ndarray [S, N]
+        Normal scores of the ranks.
+    largest : ndarray [S]
+        p-value of the largest distance from the mean of its replicates, in their standard deviations.
+    ends : ndarray [2, S]
+        Shares of data sets from the model whose smallest, and largest, value is above that of the data.
+    observed : ndarray [N]
+    fitted : ndarray [N]
+        Means of replicates, over all draws.
+    zeros, zeros_sd : ndarray [S]
+        Expected number of zeros, and its standard deviation.
+    is_discrete, is_binary : bool
+    rows : ndarray [N]
+        Rows of the data to which the observations belong.
+    num_rows : int
+        Of the site, masked ones included.
+
+    References
+    ----------
+    Johnson (2007), Bayesian model assessment using pivotal quantities, Bayesian Analysis 2. Dunn and Smyth (1996), Randomized
+    quantile residuals, Journal of Computational and Graphical Statistics 5.
+    """
+
+    name: str
+    location: Array
+    largest: Array
+    ends: Array
+    observed: Array
+    fitted: Array
+    zeros: Array
+    zeros_sd: Array
+    is_discrete: bool
+    is_binary: bool
+    rows: NDArray[np.integer[Any]]
+    num_rows: int
+
+    @property
+    def spread(self) -> Array:
+        """Normal scores ``[S, N]`` of the distance from the median, large where an observation lies far out."""
+        inner = 2 * ndtr(np.abs(self.location)) - 1
+        return np.asarray(ndtri(np.clip(inner, 1e-12, 1 - 1e-12)))
+
+    @property
+    def ranks(self) -> Array:
+        """Numbers ``[S, N]`` that are uniform on (0, 1)."""
+        return np.asarray(ndtr(self.location))
+
+
+def scores_of(density: LogDensity, theta: Tensor, seed: int) -> list[Scores]:
+    """Return the scores of each observed site that has rows, or of which there are several values.
+
+    Parameters
+    ----------
+    density : LogDensity
+        Of the model given its data.
+    theta : Tensor [M, P]
+        Draws from the posterior.
+    seed : int
+        Of replicates, and of ranks among equal values.
+    """
+    places = torch.linspace(0, len(theta) - 1, min(NUM_DRAWS, len(theta))).round().long()
+    found: dict[str, list[_Scored]] = {}
+    with isolated(seed, density.device), torch.no_grad():
+        for draw in theta[places]:
+            for name, scored in _of_draw(density, draw):
+                found.setdefault(name, []).append(scored)
+    return [_joined(name, each) for name, each in found.items()]
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """What one draw says of the observations ``[N]`` of a component."""
+
+    location: Array
+    largest: float
+    ends: tuple[float, float]
+    observed: Array
+    mean: Array
+    zeros: float
+    zeros_sd: float
+    is_discrete: bool
+    rows: NDArray[np.integer[Any]]
+    num_rows: int
+
+
+def _of_draw(density: LogDensity, theta: Tensor) -> Iterator[tuple[str, _Scored]]:
+    nodes = density.observed_nodes(theta, *density.data)
+    for site in density.observed:
+        node = nodes[site]
+        value = node["value"]
+        if not isinstance(value, Tensor) or value.numel() < 2:
+            continue
+        base = innermost(node["fn"])
+        keep = _unmasked(node, value)
+        if isinstance(base, MultivariateNormal) and not _is_summed(density):
+            yield site, _whitened(base, value, keep)
+            continue
+        replicates = _replicates(density, theta, node, site)
+        y = _as_numbers(value, base)
+        if y.shape != value.shape:  # one of several classes, as an indicator
+            keep = keep.reshape(*y.shape, -1)[..., 0]
+        parts = _as_numbers(replicates, base)
+        columns = y.reshape(len(y), -1)
+        count = columns.shape[1]
+        chosen = np.unique(np.linspace(0, count - 1, min(count, MAX_COMPONENTS)).round().astype(int))
+        for k in chosen.tolist():
+            label = site if count == 1 else f"{site}[{k}]"
+            seen = keep.reshape(len(y), -1)[:, k]
+            if int(seen.sum()) > 1:
+                yield label, _ranked(columns[:, k], parts.reshape(len(parts), len(y), -1)[:, :, k], seen, base)
+
+
+def _is_summed(density: LogDensity) -> bool:
+    """Tell whether discrete latent variables are summed out of the density."""
+    return enumerated(density.model) is not None
+
+
+def _unmasked(node: Node, value: Tensor) -> Tensor:
+    mask = node.get("mask")
+    keep = torch.ones_like(value, dtype=torch.bool)
+    if isinstance(mask, Tensor):
+        keep &= mask.reshape(*mask.shape, *(1,) * (value.ndim - mask.ndim)) if mask.ndim < value.ndim else mask
+    return keep & ~value.double().isnan() if value.is_floating_point() else keep
+
+
+def _replicates(density: LogDensity, theta: Tensor, node: Node, site: str) -> Tensor:
+    """Return replicates ``[m, N, ...]`` of an observed value, given the others where the model conditions on them."""
+    value = node["value"]
+    count = max(MIN_REPLICATES, min(MAX_REPLICATES, MAX_NUMBERS // max(value.numel(), 1)))
+    if _is_summed(density):
+        return torch.stack([density.predictive(theta, *density.data)[site] for _ in range(MIN_REPLICATES)])
+    shape = torch.Size([count])
+    drawn: Tensor = node["fn"].sample(shape)
+    return drawn.expand(count, *value.shape) if drawn.shape[1:] != value.shape else drawn
+
+
+def _as_numbers(value: Tensor, base: Any) -> Tensor:
+    """Return values as numbers in an order: an indicator of a class as its number."""
+    return value.argmax(-1) if "OneHot" in type(base).__name__ else value
+
+
+def _ranked(y: Tensor, replicates: Tensor, seen: Tensor, base: Any) -> _Scored:
+    y, replicates = y[seen].double(), replicates[:, seen].double()
+    below, ties = (replicates < y).sum(0), (replicates == y).sum(0)
+    rank = below + torch.rand(len(y), dtype=torch.float64) * (ties + 1)
+    location = torch.special.ndtri(rank / (len(replicates) + 1))
+    mean, sd = replicates.mean(0), replicates.std(0).clamp(min=1e-300)
+    far = ((y - mean).abs() / sd).max()
+    farther = (((replicates - mean).abs() / sd).amax(1) > far).sum()
+    zero = (replicates == 0).double().mean(0)
+    return _Scored(
+        location.numpy(),
+        float((farther + float(torch.rand(()))) / (len(replicates) + 1)),
+        (_share_above(replicates.amin(1), y.min()), _share_above(replicates.amax(1), y.max())),
+        y.numpy(),
+        mean.numpy(),
+        float(zero.sum()),
+        float((zero * (1 - zero)).sum().sqrt()),
+        bool(getattr(base.support, "is_discrete", False)),
+        torch.arange(len(seen))[seen].numpy(),
+        len(seen),
+    )
+
+
+def _share_above(replicates: Tensor, value: Tensor) -> float:
+    """Return the share of replicates above a value, a random one of those that equal it."""
+    above, ties = int((replicates > value).sum()), int((replicates == value).sum())
+    return (above + float(torch.rand(())) * (ties + 1)) / (len(replicates) + 1)
+
+
+def _whitened(base: MultivariateNormal, value: Tensor, keep: Tensor) -> _Scored:
+    """Score a joint normal vector by what is left of each value given those before it."""
+    tril, away = base.scale_tril, (value - base.loc).unsqueeze(-1)
+    white = torch.linalg.solve_triangular(tril, away, upper=False).squeeze(-1).flatten().double()
+    count, width = white.numel(), base.event_shape[0] if base.batch_shape.numel() > 1 else 1
+    largest = 1 - float(torch.special.ndtr(white.abs().max()) * 2 - 1) ** count
+    return _Scored(
+        white.numpy(),
+        largest,
+        (float(torch.special.ndtr(-white.min())) ** count, 1 - float(torch.special.ndtr(white.max())) ** count),
+        value.flatten().double().numpy(),
+        base.loc.expand(value.shape).flatten().double().numpy(),
+        0.0,
+        0.0,
+        False,
+        np.arange(count) // width,
+        count // width,
+    )
+
+
+def _joined(name: str, draws: list[_Scored]) -> Scores:
+    first = draws[0]
+    levels = np.unique(first.observed)
+    return Scores(
+        name,
+        np.stack([each.location for each in draws]),
+        np.array([each.largest for each in draws]),
+        np.array([each.ends for each in draws]).T,
+        first.observed,
+        np.mean([each.mean for each in draws], 0),
+        np.array([each.zeros for each in draws]),
+        np.array([each.zeros_sd for each in draws]),
+        first.is_discrete,
+        first.is_discrete and len(levels) <= 2 and set(levels.tolist()) <= {0.0, 1.0},
+        first.rows,
+        first.num_rows,
+    )

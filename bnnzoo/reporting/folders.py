@@ -1,0 +1,66 @@
+"""New folders for results: complete, or not there at all."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bnnzoo.engine.files import whole_folder
+
+__all__ = ["new_folder", "refuse_unusable_folder"]
+
+
+def refuse_unusable_folder(path: Path) -> None:
+    """Refuse a path at which no new folder can be created.
+
+    Parameters
+    ----------
+    path : Path
+
+    Raises
+    ------
+    FileExistsError, FileNotFoundError, PermissionError
+        With one sentence that names the path.
+    """
+    parent = path.absolute().parent
+    if path.exists() or path.is_symlink():
+        raise FileExistsError(f"{str(path)!r} already exists; choose another --out, or remove it.")
+    if not parent.is_dir():
+        raise FileNotFoundError(f"There is no folder {str(parent)!r} for {path.name!r}; create it first.")
+    if not _can_hold_a_folder(parent):
+        raise PermissionError(f"The folder {str(parent)!r} is not writable; choose another --out.")
+
+
+def _can_hold_a_folder(parent: Path) -> bool:
+    """Try it: the permissions of a folder say nothing to a superuser, or about a file system without room for folders."""
+    if not os.access(parent, os.W_OK):
+        return False
+    try:
+        with tempfile.TemporaryDirectory(dir=parent, prefix=".bnnzoo-"):
+            return True
+    except OSError:
+        return False
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder that becomes ``path`` if the body succeeds, and is removed if it does not.
+
+    Parameters
+    ----------
+    path : Path
+        Must not exist.
+
+    Examples
+    --------
+    >>> with tempfile.TemporaryDirectory() as parent:
+    ...     with new_folder(Path(parent) / "results") as folder:
+    ...         _ = (folder / "a.txt").write_text("whole")
+    ...     os.listdir(parent)
+    ['results']
+    """
+    refuse_unusable_folder(path)
+    with whole_folder(path.absolute()) as folder:
+        yield folder
+        refuse_unusable_folder(path)
