@@ -62,6 +62,7 @@ LAYERS = {
 ABOVE_ALL = {
     "__init__",
     "benchmarking",
+    "checking",
     "cli",
     "demo",
     "effects",

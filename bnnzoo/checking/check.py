@@ -325,10 +325,15 @@ def _of_simulations(posterior: Posterior, method: Method, number: int, seed: int
         )
 
 
+def _gravity(finding: Finding) -> tuple[bool, float]:
+    """Sort priors that the data contradict first, since they bend all else."""
+    return not finding.kind.startswith("prior"), float(finding.evidence.get("p_value", 0.0))
+
+
 def _without_explained(faults: list[Finding]) -> list[Finding]:
     """Leave out findings that a graver one about the same site explains."""
     kept: list[Finding] = []
-    for each in sorted(faults, key=lambda each: float(each.evidence.get("p_value", 0.0))):
+    for each in sorted(faults, key=_gravity):
         site = each.evidence.get("site")
         explained = {other.kind for other in kept if other.evidence.get("site") == site} & EXPLAINED_BY.get(
             each.kind, set()

@@ -91,9 +91,9 @@ def _dispersion(site: str, asked: Question) -> tuple[str, str]:
 
 
 def _shape(site: str, asked: Question) -> tuple[str, str]:
-    kind = "skewed otherwise" if asked.shape == "skew" else "distributed otherwise, in the middle and the tails,"
+    what = "is skewed differently from what" if asked.shape == "skew" else "has other tails, or another middle, than"
     return (
-        f"{site} is {kind} than the model says",
+        f"{site} {what} the model says",
         "Take another likelihood (student_t for heavy tails, gamma or lognormal for skewness, a truncated one for values that "
         "end at a limit), or transform the outcome.",
     )
@@ -164,7 +164,7 @@ def _neighbours_along(site: str, asked: Question) -> tuple[str, str]:
 def _order(site: str, asked: Question) -> tuple[str, str]:
     kind = "alike" if asked.size > 0 else "opposite"
     return (
-        f"Residuals of {site} in neighbouring rows are {kind} (correlation {asked.size:.2f})",
+        f"Residuals of {site} in rows near one another are {kind} (correlation {asked.size:.2f})",
         "If rows are in the order of time or place, model it: an autoregression, a random walk, a Gaussian process; if they come "
         "in blocks, add an effect of each block.",
     )
@@ -252,7 +252,7 @@ def of_prior_prediction(found: PriorPrediction, level: float) -> Finding | None:
         return Finding(
             "prior predictive",
             False,
-            f"Data sets from the prior scatter {found.times:.2g} times as much as the data ({span}).",
+            f"Data sets from the prior scatter {float(f'{found.times:.2g}'):,.0f} times as much as the data ({span}).",
             "Nothing is wrong if the data outweigh the prior; a narrower one makes sampling easier and small data sets safer.",
             evidence | {"size": found.times},
         )

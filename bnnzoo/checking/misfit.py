@@ -27,6 +27,9 @@ MAX_CROSSED, MAX_SLOPES = 4, 2
 TAIL = 0.005
 """Probability beyond which an observation is in a tail, on either side."""
 
+LAGS = 3
+"""Rows up to which neighbours in the order of the data are compared."""
+
 ENOUGH_VALUES = 20
 """Different values of a variable along which neighbours are compared."""
 
@@ -104,12 +107,12 @@ def _along(name: str, values: Array, scores: Scores, has_neighbours: bool) -> It
     if not scores.is_binary:
         yield _of_contrast("spread along", (name,), scores.spread, basis[: DEGREES["spread"]])
     if has_neighbours:
-        yield _of_neighbours("neighbours along", (name,), scores.location[:, np.argsort(values, kind="stable")])
+        yield _of_neighbours("neighbours along", (name,), scores.location[:, np.argsort(values, kind="stable")], 1)
 
 
 def _in_order(scores: Scores) -> Iterator[Question]:
     if scores.location.shape[1] > ENOUGH_VALUES:
-        yield _of_neighbours("order", (), scores.location)
+        yield _of_neighbours("order", (), scores.location, LAGS)
 
 
 def _of_contrast(kind: str, variables: tuple[str, ...], scores: Array, rows: Array) -> Question:
@@ -158,11 +161,14 @@ def _of_zeros(scores: Scores) -> Question:
     return Question("zeros", (), float((2 * norm.sf(np.abs(z))).mean()), count / max(float(scores.zeros.mean()), 1e-12))
 
 
-def _of_neighbours(kind: str, variables: tuple[str, ...], ordered: Array) -> Question:
-    """Ask for the product of neighbours, whose sum over N is of variance N - 1."""
-    found = (ordered[:, 1:] * ordered[:, :-1]).sum(1) / np.sqrt(ordered.shape[1] - 1)
-    p_values = 2 * norm.sf(np.abs(found))
-    return Question(kind, variables, float(p_values.mean()), float(found.mean() / np.sqrt(ordered.shape[1] - 1)))
+def _of_neighbours(kind: str, variables: tuple[str, ...], ordered: Array, lags: int) -> Question:
+    """Ask for products of neighbours up to some lag, whose sums over N - lag pairs have that variance."""
+    pairs = [ordered[:, lag:] * ordered[:, :-lag] for lag in range(1, lags + 1)]
+    found = np.stack([each.sum(1) / np.sqrt(each.shape[1]) for each in pairs], 1)
+    p_values = chi2.sf((found**2).sum(1), lags)
+    correlations = np.array([each.mean() for each in pairs])
+    size = correlations[np.abs(correlations).argmax()]
+    return Question(kind, variables, float(p_values.mean()), float(size))
 
 
 def _polynomials(values: Array) -> Array:

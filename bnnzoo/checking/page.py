@@ -23,7 +23,7 @@ ABOUT = {
     "curve": "Do residuals depend on it?",
     "spread along": "Does the scatter depend on it?",
     "neighbours along": "Are neighbours along it alike?",
-    "order": "Are neighbouring rows alike?",
+    "order": "Are rows near one another alike?",
     "groups": "Do residuals differ between its levels?",
     "spread of groups": "Does the scatter differ between its levels?",
     "product": "Do residuals depend on the product?",

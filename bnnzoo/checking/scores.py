@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyro.distributions as dist
 import torch
 from numpy.typing import NDArray
-from pyro.distributions import MultivariateNormal
 from scipy.special import ndtr, ndtri
 from torch import Tensor
 
@@ -25,6 +25,9 @@ NUM_DRAWS = 20
 
 MAX_REPLICATES, MIN_REPLICATES, MAX_NUMBERS = 4999, 199, 1_000_000
 """Replicates of each observation under each draw: as many as there is room for, of numbers drawn at a time."""
+
+FEW_DRAWS, FEW_REPLICATES = 8, 99
+"""Of models whose discrete latent variables are summed out, which draw one data set at a time."""
 
 MAX_COMPONENTS = 4
 """Components of a vector that are scored, evenly spaced."""
@@ -102,7 +105,8 @@ def scores_of(density: LogDensity, theta: Tensor, seed: int) -> list[Scores]:
     seed : int
         Of replicates, and of ranks among equal values.
     """
-    places = torch.linspace(0, len(theta) - 1, min(NUM_DRAWS, len(theta))).round().long()
+    count = FEW_DRAWS if _is_summed(density) else NUM_DRAWS
+    places = torch.linspace(0, len(theta) - 1, min(count, len(theta))).round().long()
     found: dict[str, list[_Scored]] = {}
     with isolated(seed, density.device), torch.no_grad():
         for draw in theta[places]:
@@ -136,22 +140,16 @@ def _of_draw(density: LogDensity, theta: Tensor) -> Iterator[tuple[str, _Scored]
             continue
         base = innermost(node["fn"])
         keep = _unmasked(node, value)
-        if isinstance(base, MultivariateNormal) and not _is_summed(density):
+        if isinstance(base, dist.MultivariateNormal) and not _is_summed(density):
             yield site, _whitened(base, value, keep)
             continue
         replicates = _replicates(density, theta, node, site)
-        y = _as_numbers(value, base)
-        if y.shape != value.shape:  # one of several classes, as an indicator
-            keep = keep.reshape(*y.shape, -1)[..., 0]
-        parts = _as_numbers(replicates, base)
-        columns = y.reshape(len(y), -1)
+        columns, parts, keep = _components(value, replicates, keep, base)
         count = columns.shape[1]
         chosen = np.unique(np.linspace(0, count - 1, min(count, MAX_COMPONENTS)).round().astype(int))
         for k in chosen.tolist():
-            label = site if count == 1 else f"{site}[{k}]"
-            seen = keep.reshape(len(y), -1)[:, k]
-            if int(seen.sum()) > 1:
-                yield label, _ranked(columns[:, k], parts.reshape(len(parts), len(y), -1)[:, :, k], seen, base)
+            if int(keep[:, k].sum()) > 1:
+                yield site if count == 1 else f"{site}[{k}]", _ranked(columns[:, k], parts[:, :, k], keep[:, k], base)
 
 
 def _is_summed(density: LogDensity) -> bool:
@@ -172,15 +170,35 @@ def _replicates(density: LogDensity, theta: Tensor, node: Node, site: str) -> Te
     value = node["value"]
     count = max(MIN_REPLICATES, min(MAX_REPLICATES, MAX_NUMBERS // max(value.numel(), 1)))
     if _is_summed(density):
-        return torch.stack([density.predictive(theta, *density.data)[site] for _ in range(MIN_REPLICATES)])
+        return torch.stack([density.predictive(theta, *density.data)[site] for _ in range(FEW_REPLICATES)])
     shape = torch.Size([count])
     drawn: Tensor = node["fn"].sample(shape)
     return drawn.expand(count, *value.shape) if drawn.shape[1:] != value.shape else drawn
 
 
-def _as_numbers(value: Tensor, base: Any) -> Tensor:
-    """Return values as numbers in an order: an indicator of a class as its number."""
-    return value.argmax(-1) if "OneHot" in type(base).__name__ else value
+def _components(value: Tensor, replicates: Tensor, keep: Tensor, base: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what is scored one by one: values ``[N, K]``, replicates ``[m, N, K]`` and which values are seen ``[N, K]``.
+
+    A class is scored as what it is and is not: a truth value for each class, of which two have one in common.
+    """
+    if isinstance(base, dist.OneHotCategorical):
+        value, replicates, keep = value.argmax(-1), replicates.argmax(-1), keep.any(-1)
+    if isinstance(base, dist.OneHotCategorical | dist.Categorical):
+        labels = torch.arange(1 if base.probs.shape[-1] == 2 else 0, base.probs.shape[-1])
+        flat, drawn = (
+            value.reshape(len(value), -1)[:, :1],
+            replicates.reshape(*replicates.shape[:1], len(value), -1)[..., :1],
+        )
+        return (
+            (flat == labels).double(),
+            (drawn == labels).double(),
+            keep.reshape(len(value), -1)[:, :1].expand(-1, len(labels)),
+        )
+    return (
+        value.reshape(len(value), -1),
+        replicates.reshape(len(replicates), len(value), -1),
+        keep.reshape(len(value), -1),
+    )
 
 
 def _ranked(y: Tensor, replicates: Tensor, seen: Tensor, base: Any) -> _Scored:
@@ -212,7 +230,7 @@ def _share_above(replicates: Tensor, value: Tensor) -> float:
     return (above + float(torch.rand(())) * (ties + 1)) / (len(replicates) + 1)
 
 
-def _whitened(base: MultivariateNormal, value: Tensor, keep: Tensor) -> _Scored:
+def _whitened(base: dist.MultivariateNormal, value: Tensor, keep: Tensor) -> _Scored:
     """Score a joint normal vector by what is left of each value given those before it."""
     tril, away = base.scale_tril, (value - base.loc).unsqueeze(-1)
     white = torch.linalg.solve_triangular(tril, away, upper=False).squeeze(-1).flatten().double()

@@ -1,6 +1,6 @@
 """What observations may depend on: numbers and groups among the arguments of a model, and beside it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,12 +36,12 @@ FEW_VALUES = 12
 class Variables:
     """Numbers ``[N]`` and groupings ``[N]`` by name."""
 
-    numbers: Mapping[str, Array]
-    groupings: Mapping[str, Codes]
+    numbers: dict[str, Array]
+    groupings: dict[str, Codes]
 
     def joined(self, other: "Variables") -> "Variables":
         """Return both; a name that both have means the first."""
-        return Variables({**other.numbers, **self.numbers}, {**other.groupings, **self.groupings})
+        return Variables(self.numbers | other.numbers | self.numbers, self.groupings | other.groupings | self.groupings)
 
     def limited(self) -> "Variables":
         """Return as many as are looked at."""

@@ -1,0 +1,78 @@
+"""Priors against data: posteriors that lie where the prior does not expect them, and data that it does not produce."""
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import torch
+import xarray as xr
+
+from bnnzoo.checking.findings import of_prior_prediction
+from bnnzoo.checking.prior import conflicts, prior_predictions
+from bnnzoo.core.density import LogDensity, build_density
+
+
+def normal_mean(y: torch.Tensor) -> LogDensity:
+    def model(y: torch.Tensor) -> None:
+        mu = pyro.sample("mu", dist.Normal(0.0, 1.0))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+
+    return build_density(model, y)
+
+
+def test_z_is_standard_normal_over_the_prior() -> None:
+    rng, found = np.random.default_rng(0), []
+    for seed in range(120):
+        y = rng.normal() + rng.normal(size=10)
+        theta = y.sum() / 11 + rng.normal(size=(1000, 1)) / np.sqrt(11)
+        found += [each.z for each in conflicts(normal_mean(torch.from_numpy(y)), torch.from_numpy(theta), seed)]
+    assert len(found) == 120
+    assert abs(np.mean(found)) < 4 / np.sqrt(120)
+    assert abs(np.var(found) - 1) < 4 * np.sqrt(2 / 120)
+
+
+def test_a_posterior_far_from_its_prior_is_a_conflict() -> None:
+    theta = 6.0 + 0.1 * torch.randn(500, 1, generator=torch.Generator().manual_seed(0)).double()
+    (found,) = conflicts(normal_mean(torch.full((5,), 6.0).double()), theta, 0)
+    assert found.name == "mu"
+    assert found.z > 3.8
+    assert found.p_value < 2e-4
+
+
+def test_priors_that_depend_on_other_sites_and_weights_are_left_out() -> None:
+    def model(y: torch.Tensor) -> None:
+        tau = pyro.sample("tau", dist.HalfNormal(1.0))
+        with pyro.plate("groups", 3):
+            mu = pyro.sample("mu", dist.Normal(0.0, tau))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Normal(mu.mean(), 1.0), obs=y)
+
+    density = build_density(model, torch.randn(6))
+    theta = torch.randn(50, 4)
+    assert [each.name for each in conflicts(density, theta, 0)] == ["tau"]
+
+
+def tree_of(sd: float, y: np.ndarray) -> xr.DataTree:
+    rng = np.random.default_rng(0)
+    scale = sd * np.abs(rng.normal(size=(1, 1000, 1)))
+    drawn = sd * rng.normal(size=(1, 1000, 1)) + scale * rng.normal(size=(1, 1000, len(y)))
+    groups = {
+        "prior_predictive": xr.Dataset({"y": (("chain", "draw", "obs_id"), drawn)}),
+        "observed_data": xr.Dataset({"y": ("obs_id", y)}),
+    }
+    return xr.DataTree.from_dict(groups)
+
+
+def findings(sd: float, y: np.ndarray) -> list[str]:
+    found = [of_prior_prediction(each, 0.002) for each in prior_predictions(tree_of(sd, y))]
+    return [each.sentence for each in found if each]
+
+
+def test_data_that_a_prior_hardly_produces_are_told_from_data_of_a_wide_prior() -> None:
+    y = np.random.default_rng(1).normal(size=30)
+    assert findings(1.0, y) == []
+    assert findings(30.0, y) == []
+    assert [each.split(":")[0] for each in findings(0.1, y)] == ["The prior hardly produces data like these"]
+    vague = findings(5000.0, y)
+    assert len(vague) == 1
+    assert vague[0].startswith("Data sets from the prior scatter 3,800 times as much as the data (")
