@@ -42,18 +42,18 @@ PRIOR_LEVEL, PREDICTION_LEVEL = 0.005, 0.002
 NUM_DATA_SETS = 1000
 """Drawn from the prior."""
 
-DEPENDENCE = {"curve", "groups", "neighbours along", "order", "slopes", "product"}
+DEPENDENCE = {"curve", "groups", "neighbours", "order", "slopes", "product"}
 EXPLAINED_BY = {
-    "spread along": DEPENDENCE | {"spread along", "spread of groups"},
-    "spread of groups": DEPENDENCE | {"spread along"},
-    "neighbours along": {"curve", "neighbours along"},
-    "order": {"curve", "neighbours along", "groups"},
+    "spread": DEPENDENCE | {"spread", "spread of groups"},
+    "spread of groups": DEPENDENCE | {"spread"},
+    "neighbours": {"curve", "neighbours"},
+    "order": {"curve", "neighbours", "groups"},
     "level": DEPENDENCE,
     "dispersion": DEPENDENCE | {"zeros", "outliers"},
-    "shape": DEPENDENCE | {"zeros", "outliers", "dispersion", "spread along", "spread of groups", "limit", "level"},
+    "shape": DEPENDENCE | {"zeros", "outliers", "dispersion", "spread", "spread of groups", "limit", "level"},
     "outliers": DEPENDENCE | {"dispersion", "shape", "smallest", "largest"},
-    "smallest": DEPENDENCE | {"dispersion", "shape", "outliers", "spread along", "limit"},
-    "largest": DEPENDENCE | {"dispersion", "shape", "outliers", "spread along", "limit"},
+    "smallest": DEPENDENCE | {"dispersion", "shape", "outliers", "spread", "limit"},
+    "largest": DEPENDENCE | {"dispersion", "shape", "outliers", "spread", "limit"},
     "zeros": {"dispersion"},
 }
 """Which kinds of findings, if they are graver, explain another of the same site."""

@@ -144,7 +144,7 @@ def _curve(site: str, asked: Question) -> tuple[str, str]:
     )
 
 
-def _spread_along(site: str, asked: Question) -> tuple[str, str]:
+def _spread(site: str, asked: Question) -> tuple[str, str]:
     name = FITTED if asked.variables[0] == "fitted" else asked.variables[0]
     what = {"rise": "grows", "fall": "shrinks", "curve": "changes"}[asked.shape]
     return (
@@ -153,7 +153,7 @@ def _spread_along(site: str, asked: Question) -> tuple[str, str]:
     )
 
 
-def _neighbours_along(site: str, asked: Question) -> tuple[str, str]:
+def _neighbours(site: str, asked: Question) -> tuple[str, str]:
     name = FITTED if asked.variables[0] == "fitted" else asked.variables[0]
     return (
         f"Residuals of {site} that are neighbours in {name} are alike (correlation {asked.size:.2f})",
@@ -211,8 +211,8 @@ _WORDS = {
     "largest": _limit,
     "zeros": _zeros,
     "curve": _curve,
-    "spread along": _spread_along,
-    "neighbours along": _neighbours_along,
+    "spread": _spread,
+    "neighbours": _neighbours,
     "order": _order,
     "groups": _groups,
     "spread of groups": _spread_of_groups,

@@ -41,8 +41,8 @@ class Question:
     Attributes
     ----------
     kind : str
-        What is asked: "level", "dispersion", "shape", "outliers", "smallest", "largest", "zeros", "curve", "spread along",
-        "neighbours along", "groups", "spread of groups", "product", "slopes" or "order".
+        What is asked: "level", "dispersion", "shape", "outliers", "smallest", "largest", "zeros", "curve", "spread",
+        "neighbours", "groups", "spread of groups", "product", "slopes" or "order".
     variables : tuple of str
         Which variables it is about.
     p_value : float
@@ -105,9 +105,9 @@ def _along(name: str, values: Array, scores: Scores, has_neighbours: bool) -> It
     basis = _polynomials(values)
     yield _of_contrast("curve", (name,), scores.location, basis[: DEGREES["location"]])
     if not scores.is_binary:
-        yield _of_contrast("spread along", (name,), scores.spread, basis[: DEGREES["spread"]])
+        yield _of_contrast("spread", (name,), scores.spread, basis[: DEGREES["spread"]])
     if has_neighbours:
-        yield _of_neighbours("neighbours along", (name,), scores.location[:, np.argsort(values, kind="stable")], 1)
+        yield _of_neighbours("neighbours", (name,), scores.location[:, np.argsort(values, kind="stable")], 1)
 
 
 def _in_order(scores: Scores) -> Iterator[Question]:

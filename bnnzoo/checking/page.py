@@ -21,8 +21,8 @@ ABOUT = {
     "largest": "Does it go as high as the model says?",
     "zeros": "Are there as many zeros as the model expects?",
     "curve": "Do residuals depend on it?",
-    "spread along": "Does the scatter depend on it?",
-    "neighbours along": "Are neighbours along it alike?",
+    "spread": "Does the scatter depend on it?",
+    "neighbours": "Are neighbours along it alike?",
     "order": "Are rows near one another alike?",
     "groups": "Do residuals differ between its levels?",
     "spread of groups": "Does the scatter differ between its levels?",
@@ -57,16 +57,19 @@ def page_of(found: Checked) -> Page:
         ("Observations", str(density.num_data)),
         ("Fit", info.method),
     )
+    findings = tuple(
+        f"{'Fault' if each.is_fault else 'Note'}: {each.sentence} {each.advice}" for each in found.findings
+    )
     sections = [
-        Section("Findings", (Sentences((found.verdict,)), *((_findings(found),) if found.findings else ()))),
+        *((Section("Findings", (Sentences(findings),)),) if findings else ()),
         Section("What was asked of the data", (_questions(found),)),
     ]
     if found.skipped:
         sections.append(Section("What was not checked", (Sentences(tuple(map(_sentence, found.skipped))),)))
     return Page(
         kicker="Check of a model",
-        title=f"{', '.join(density.observed)} given the model",
-        description=repr(density),
+        title=f"The model of {', '.join(density.observed)}",
+        description=found.verdict,
         facts=facts,
         sections=tuple(sections),
         footer=footer(),
@@ -77,27 +80,18 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _findings(found: Checked) -> Grid:
-    rows = [
-        (
-            Cell("fault" if each.is_fault else "note", is_warning=each.is_fault),
-            Cell(each.sentence, is_words=True),
-            Cell(each.advice, is_words=True),
-        )
-        for each in found.findings
-    ]
-    return Grid("", "", ("", "what was found", "what to do"), tuple(rows))
-
-
 def _questions(found: Checked) -> Grid:
     ordered = found.asked.sort_values("p_value", kind="stable")
     wrong = {(each.evidence.get("site"), each.kind, each.evidence.get("about")) for each in found.faults}
+    several = found.asked["site"].nunique() > 1
     rows = []
     for site, kind, about, p, size in ordered[["site", "kind", "about", "p_value", "size"]].itertuples(index=False):
+        name = f"{kind}: {about}" if about else kind
         shown = Cell("< 0.0001" if p < 1e-4 else f"{p:.4f}", is_warning=(site, kind, about) in wrong)
-        rows.append((str(site), Cell(ABOUT[kind], is_words=True), about or "all rows", shown, f"{size:.3g}"))
+        rows.append((f"{site}, {name}" if several else name, shown, f"{size:.2f}"))
     note = (
         "p-values are averages over twenty draws of the posterior; Holm's procedure decides which of them count. Sizes are means "
         "and correlations of normal scores, for zeros a ratio, for outliers a count."
     )
-    return Grid("", note, ("site", "question", "about", "p", "size"), tuple(rows))
+    asked = tuple((kind, text) for kind, text in ABOUT.items() if kind in set(found.asked["kind"]))
+    return Grid("", note, ("question", "p", "size"), tuple(rows), asked)

@@ -150,6 +150,7 @@ def test_page_and_json_are_written_whole(bent: ModelCheck, tmp_path: Path) -> No
     assert written["findings"][0]["kind"] == "curve"
     page = (path / "check.html").read_text()
     assert "Residuals of y bend with x" in page
+    assert ">spread: x</th>" in page
     assert "Does the scatter depend on it?" in page
     with pytest.raises(FileExistsError, match=r"already exists; choose another --out, or remove it\.$"):
         bent.save(path)

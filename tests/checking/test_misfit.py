@@ -72,8 +72,8 @@ PLANTED = {
     "largest": (lambda v: np.minimum(NOISE, 0.4), ("largest", ())),
     "smallest": (lambda v: np.maximum(NOISE, -0.4), ("smallest", ())),
     "curve": (lambda v: NOISE + 0.6 * (v.numbers["x"] ** 2 - 1), ("curve", ("x",))),
-    "spread along": (lambda v: np.exp(0.8 * v.numbers["x"]) * NOISE, ("spread along", ("x",))),
-    "neighbours along": (lambda v: NOISE + np.sin(9 * v.numbers["x"]), ("neighbours along", ("x",))),
+    "spread": (lambda v: np.exp(0.8 * v.numbers["x"]) * NOISE, ("spread", ("x",))),
+    "neighbours": (lambda v: NOISE + np.sin(9 * v.numbers["x"]), ("neighbours", ("x",))),
     "groups": (lambda v: NOISE + 0.4 * (v.groupings["g"] - 3), ("groups", ("g",))),
     "spread of groups": (lambda v: NOISE * np.exp(0.4 * (v.groupings["g"] - 3)), ("spread of groups", ("g",))),
     "product": (lambda v: NOISE + 0.6 * v.numbers["x"] * (v.numbers["w"] - 1), ("product", ("x", "w"))),
@@ -101,7 +101,7 @@ def test_zeros_are_counted_against_what_the_model_expects() -> None:
 def test_truth_values_are_asked_for_no_scale() -> None:
     y = (np.arange(SIZE) % 2).astype(float)
     kinds = {each.kind for each in questions(scores_with(NOISE, y, is_discrete=True, is_binary=True), some_variables())}
-    assert kinds == {"level", "curve", "neighbours along", "order", "product", "groups", "slopes"}
+    assert kinds == {"level", "curve", "neighbours", "order", "product", "groups", "slopes"}
 
 
 def test_variables_that_are_constant_or_one_another_are_no_obstacle() -> None:
