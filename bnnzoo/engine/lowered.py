@@ -14,6 +14,7 @@ from bnnzoo.engine import pytree
 from bnnzoo.engine.called import as_called
 from bnnzoo.engine.compiling import compile_graph
 from bnnzoo.engine.failures import is_numerical, rescued
+from bnnzoo.engine.fits import over_all_fits
 from bnnzoo.engine.graphs import trace
 from bnnzoo.engine.recording import record
 from bnnzoo.engine.reports import Engine, EngineLog, first_line
@@ -183,7 +184,7 @@ class LoopStep:
             else _as_python(function, fallback or function, args)
         )
         worth = self._specialized.worth_compiling_after
-        self._compiles_after = 0 if at_least > worth else worth
+        self._compiles_after = 0 if over_all_fits(at_least) > worth else worth
         self.num_calls = 0
 
     @property

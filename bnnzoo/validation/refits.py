@@ -1,8 +1,9 @@
 """Refits without some of the observations, in the form in which ArviZ asks for them."""
 
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from bnnzoo.core.minibatch import select
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.types import Data
 from bnnzoo.diagnostics.loo import sum_by_row
+from bnnzoo.engine.fits import fits_to_come
 from bnnzoo.inference import fit
 from bnnzoo.labelled import SAMPLE_DIMS
 from bnnzoo.predictive import predict
@@ -39,12 +41,15 @@ class Refit:
     seed : int
     num_draws : int, optional
         Draws a chain with which the rows are predicted; default: as for :func:`bnnzoo.predict`.
+    num_refits : int
+        How many there are of its kind, which share what is compiled.
     """
 
     method: Method
     left_out: Rows
     seed: int
     num_draws: int | None = None
+    num_refits: int = 1
 
     def __call__(self, density: LogDensity) -> xr.DataArray:
         """Fit the model without the rows and return their log likelihood ``[chain, draw, obs_id]``."""
@@ -52,15 +57,17 @@ class Refit:
         kept = torch.ones(density.num_data, dtype=torch.bool)
         kept[rows] = False
         others = select(density.data, kept.nonzero()[:, 0].to(density.device), density.num_data)
-        posterior = fit_again(density, self.method, others, self.seed)
+        posterior = fit_again(density, self.method, others, self.seed, self.num_refits)
         data = select(density.data, rows.to(density.device), density.num_data)
         tree = predict(posterior, *data, num_draws=self.num_draws, weights=False)
         return by_row(tree["predictions_log_likelihood"].to_dataset()).assign_coords(obs_id=self.left_out)
 
 
-def fit_again(density: LogDensity, method: Method, others: Data, seed: int) -> Posterior:
-    """Fit the model of a density to other data of its kind, in its precision and on its device."""
-    return fit(density.model, method, *others, seed=seed, progress=False, device=density.device, dtype=density.dtype)
+def fit_again(density: LogDensity, method: Method, others: Data, seed: int, num_fits: int = 1) -> Posterior:
+    """Fit the model of a density to other data of its kind, in its precision and on its device, as one of ``num_fits`` fits."""
+    settings: dict[str, Any] = {"progress": False, "device": density.device, "dtype": density.dtype}
+    with fits_to_come(num_fits):
+        return fit(density.model, method, *others, seed=seed, **settings)
 
 
 def held_out_log_likelihood(
@@ -101,7 +108,8 @@ class Refits(SamplingWrapper):
 
     def prepare(self, left_out: Sequence[Rows], executor: Executor | None) -> None:
         """Make refits ahead, on an executor where there is one."""
-        refits = [self._without(rows) for rows in left_out]
+        of_size = Counter(len(rows) for rows in left_out)  # rows of other numbers are compiled anew
+        refits = [replace(self._without(rows), num_refits=of_size[len(rows)]) for rows in left_out]
         made = held_out_log_likelihood(refits, self._density, executor)
         self._made |= {_key(rows): values for rows, values in zip(left_out, made, strict=True)}
 

@@ -130,6 +130,7 @@ def sbc(
             theta=None if truths is None else truths[number],
             quantities=quantities,
             appended=truths is not None,
+            num_simulations=num_simulations,
         )
         for number in range(num_simulations)
     ]

@@ -45,6 +45,8 @@ class Simulation:
         Test quantities besides those of every model.
     appended : bool
         Whether the simulated observations come on top of those there are, as in posterior calibration.
+    num_simulations : int
+        How many there are, which share what is compiled.
     """
 
     method: Method
@@ -54,13 +56,14 @@ class Simulation:
     theta: Tensor | None = None
     quantities: Quantities | None = None
     appended: bool = False
+    num_simulations: int = 1
 
     def __call__(self, density: LogDensity) -> dict[str, Tensor]:
         """Return the rank, 0 to ``num_draws``, of each test quantity's true value; ties are broken at random."""
         with isolated(self.seed, density.device), torch.no_grad():
             truth = density.prior_draw({}, *density.data) if self.theta is None else self.theta
             data = self._data(density, truth)
-            posterior = fit_again(density, self.method, data, self.seed)
+            posterior = fit_again(density, self.method, data, self.seed, self.num_simulations)
             _refuse_few_draws(posterior, self.num_draws)
             true = self._of(posterior.density, truth)
             drawn = self._of_all(posterior.density, draws_of(posterior, self.num_draws))

@@ -8,12 +8,13 @@ from typing import ClassVar
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import Need
 from bnnzoo.core.settings import Count, Fraction, NonNegativeCount, Positive
+from bnnzoo.engine.choose import NATIVE_PAYS_FROM
+from bnnzoo.engine.fits import over_all_fits
 from bnnzoo.inference.markov.adaptation import MassMatrix
 from bnnzoo.inference.starts import Start
 
 __all__ = [
     "MAX_LOCKSTEP_CHAINS",
-    "NATIVE_PAYS_FROM",
     "ChainSettings",
     "HamiltonianSettings",
     "LockstepSettings",
@@ -25,16 +26,6 @@ __all__ = [
     "without_init",
 ]
 
-
-NATIVE_PAYS_FROM = 5_000
-"""Expected steps of a chain from which native code pays.
-
-Measured with a regression of 6 parameters and a network of 452 (600 rows, 50 units). To trace and compile takes 1.3 to 2.6 s of
-processor time. A step of the traced batch takes 0.29 ms for 4 chains of the regression, 0.25 ms for 16, and 1.5 ms for 16
-networks: 1.3 s or more in 5,000 steps. Compiled by torch, which takes 2 to 4 s, the step takes 0.16, 0.15 and 1.5 ms. In native
-code it takes 0.5 us a chain of the regression, and 36 us a network. Chains of HMC and NUTS take 1.5 to 2.5 s to compile, and
-0.4 ms or more a step in a batch.
-"""
 
 MAX_LOCKSTEP_CHAINS = 256
 """Chains up to which moving each on its own beats a batch: for 256 of the regression 0.5 us a step a chain against 1.0."""
@@ -63,7 +54,7 @@ class ChainSettings:
 
         All chains of a fit decide, so that groups of them run as all of them would.
         """
-        num_steps = typical_num_steps(density.num_params) * (self.num_warmup + self.num_draws)
+        num_steps = over_all_fits(typical_num_steps(density.num_params) * (self.num_warmup + self.num_draws))
         few = self.num_chains <= self.max_native_chains
         return few and density.device.type == "cpu" and num_steps >= self.native_pays_from
 

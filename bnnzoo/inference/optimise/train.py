@@ -11,6 +11,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext
 from bnnzoo.core.settings import check_settings
 from bnnzoo.core.streamed import StreamedDensity
+from bnnzoo.engine.fits import over_all_fits
 from bnnzoo.engine.lowered import Lowered
 from bnnzoo.inference.optimise.batches import Batch, Batches, RowBatches
 from bnnzoo.inference.optimise.native_training import native_members, trained_natively
@@ -115,7 +116,7 @@ def train(
     one_step = _lowered_step(run.objective, run.optimiser, run.num_own)
     traced = one_step.specialize(start, optimiser.start(start), table[0], constants, first.noise, first.batch)
     native = None
-    if num_steps > traced.worth_compiling_after and not isinstance(density, StreamedDensity):
+    if over_all_fits(num_steps) > traced.worth_compiling_after and not isinstance(density, StreamedDensity):
         same_rows = isinstance(batches, RowBatches) and batches.have_same_rows(density.num_data)
         native = native_members(run, first, same_rows)
     return _trained_in_batch(run, one_step, steps) if native is None else trained_natively(native, run, steps)

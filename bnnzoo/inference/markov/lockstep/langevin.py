@@ -12,13 +12,14 @@ from torch.func import vmap
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.mixing import autocorrelation_time
 from bnnzoo.core.settings import Count, Positive
+from bnnzoo.engine.choose import NATIVE_PAYS_FROM
 from bnnzoo.engine.packed import Packed
 from bnnzoo.inference.markov.chains import ValueAndGrad
 from bnnzoo.inference.markov.lockstep.chains import NativeMotion, native_motion
 from bnnzoo.inference.markov.lockstep.dynamics import Point, arrive, drift
 from bnnzoo.inference.markov.lockstep.motions import DYNAMICS, Common, Langevin, Moving, turned
 from bnnzoo.inference.markov.lockstep.synchronous import SynchronousLoop, groups_of_chains
-from bnnzoo.inference.markov.settings import MAX_LOCKSTEP_CHAINS, NATIVE_PAYS_FROM, ChainSettings
+from bnnzoo.inference.markov.settings import MAX_LOCKSTEP_CHAINS, ChainSettings
 
 __all__ = ["LangevinLoop", "LangevinSampler", "LangevinSettings", "batched_langevin_step"]
 

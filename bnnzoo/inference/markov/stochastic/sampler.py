@@ -14,6 +14,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext
 from bnnzoo.core.posterior import Draws
 from bnnzoo.engine.choose import Engine, runner
+from bnnzoo.engine.fits import over_all_fits
 from bnnzoo.engine.fleet import Batch as Fleet
 from bnnzoo.engine.lowered import tensors_of
 from bnnzoo.inference.markov.running import RunningChains
@@ -104,7 +105,7 @@ class StochasticChains(RunningChains):
             *self._begun(program, plan, theta, self.keys),
             self.row,
             engine="graph" if self.target.streams and engine != "python" else engine,
-            native_pays=on_cpu and few and num_steps >= settings.native_pays_from,
+            native_pays=on_cpu and few and over_all_fits(num_steps) >= settings.native_pays_from,
             max_flops=MAX_FLOPS,
             num_steps=num_steps,
             num_cycles=num_steps // program.chunk,

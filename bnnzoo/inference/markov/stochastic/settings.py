@@ -9,7 +9,8 @@ from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.settings import Count, Fraction, NonNegativeCount, Positive, check_settings
-from bnnzoo.inference.markov.settings import NATIVE_PAYS_FROM, ChainSettings, goes_on, refuse_untuned
+from bnnzoo.engine.choose import NATIVE_PAYS_FROM
+from bnnzoo.inference.markov.settings import ChainSettings, goes_on, refuse_untuned
 from bnnzoo.inference.optimise.schedules import Schedule, ScheduleName, schedule_named
 
 __all__ = [

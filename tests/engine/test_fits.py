@@ -1,0 +1,48 @@
+"""Fits that are to come count in the choice of an engine, and change no result by more than rounding."""
+
+import pyro
+import pyro.distributions as dist
+import torch
+
+import bnnzoo as bz
+from bnnzoo.engine.fits import fits_to_come, over_all_fits
+
+
+def model(x: torch.Tensor, y: torch.Tensor) -> None:
+    b = pyro.sample("b", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Normal(x @ b, 1.0), obs=y)
+
+
+def test_numbers_count_over_all_fits_and_only_inside() -> None:
+    with fits_to_come(20):
+        assert over_all_fits(7) == 140
+    assert over_all_fits(7) == 7
+
+
+def test_short_chains_run_in_native_code_if_there_are_many_of_them() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(20, 2, generator=generator), torch.randn(20, generator=generator)
+    method = bz.NUTS(num_chains=1, num_warmup=30, num_draws=30)
+    alone = bz.fit(model, method, x, y, progress=False)
+    with fits_to_come(1000):
+        among = bz.fit(model, method, x, y, progress=False)
+    assert alone.info.engine.engine == "graph"
+    assert among.info.engine.engine == "native"
+    torch.testing.assert_close(among.draws()[:, :20], alone.draws()[:, :20], atol=1e-6, rtol=0)
+
+
+def test_calibration_and_folds_say_how_many_fits_there_are(monkeypatch) -> None:
+    seen = []
+
+    def noted(*args, **kwargs):
+        seen.append(over_all_fits(1))
+        return bz.inference.fit(*args, **kwargs)
+
+    monkeypatch.setattr("bnnzoo.validation.refits.fit", noted)
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(12, 2, generator=generator), torch.randn(12, generator=generator)
+    method = bz.Laplace(bz.MAP(num_steps=20))
+    bz.validation.sbc(model, method, x, y, num_simulations=3, num_draws=9, progress=False)
+    bz.validation.kfold(model, method, x, y, num_folds=4)
+    assert seen == [3, 3, 3, 4, 4, 4, 4]
