@@ -2,6 +2,7 @@
 
 import pyro
 import pyro.distributions as dist
+import pytest
 import torch
 
 import bnnzoo as bz
@@ -32,7 +33,7 @@ def test_short_chains_run_in_native_code_if_there_are_many_of_them() -> None:
     torch.testing.assert_close(among.draws()[:, :20], alone.draws()[:, :20], atol=1e-6, rtol=0)
 
 
-def test_calibration_and_folds_say_how_many_fits_there_are(monkeypatch) -> None:
+def test_calibration_and_folds_say_how_many_fits_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
     def noted(*args, **kwargs):
@@ -46,3 +47,30 @@ def test_calibration_and_folds_say_how_many_fits_there_are(monkeypatch) -> None:
     bz.validation.sbc(model, method, x, y, num_simulations=3, num_draws=9, progress=False)
     bz.validation.kfold(model, method, x, y, num_folds=4)
     assert seen == [3, 3, 3, 4, 4, 4, 4]
+
+
+STATE = {"scale": 1.0}
+
+
+def changing(x: torch.Tensor, y: torch.Tensor) -> None:
+    b = pyro.sample("b", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Normal(x @ b, STATE["scale"]), obs=y)
+
+
+def test_a_graph_is_taken_again_only_where_it_gives_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(20, 2, generator=generator), torch.randn(20, generator=generator)
+    method = bz.NUTS(num_chains=1, num_warmup=50, num_draws=50)
+    with fits_to_come(1000):
+        bz.fit(changing, method, x, y, progress=False)
+        again = bz.fit(changing, method, x, 2 * y, progress=False)
+        monkeypatch.setitem(STATE, "scale", 3.0)
+        changed = bz.fit(changing, method, x, y, progress=False)
+    wide = bz.fit(changing, method, x, y, progress=False, engine="native")
+    monkeypatch.setitem(STATE, "scale", 1.0)
+    alone = bz.fit(changing, method, x, 2 * y, progress=False, engine="native")
+    assert torch.equal(again.draws(), alone.draws())
+    assert torch.equal(changed.draws(), wide.draws())
+    assert again.info.engine.tracing == 0.0
+    assert changed.info.engine.tracing > 0.0

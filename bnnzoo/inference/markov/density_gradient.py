@@ -18,4 +18,6 @@ def density_gradient(density: LogDensity) -> GradientFunction:
         return value_and_grad_of(lambda leaf: density.log_joint(leaf, *data), theta)
 
     looped = looped_value_and_grad(density.log_joint)
-    return GradientFunction(single, density.batched_value_and_grad, looped, density.data)
+    return GradientFunction(
+        single, density.batched_value_and_grad, looped, density.data, (density.model, density.num_data)
+    )
