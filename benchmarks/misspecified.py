@@ -6,13 +6,11 @@ before any of this was run; its rules were written on data with seeds below 1,00
     python -m benchmarks.misspecified [data sets of each] [first seed]
 """
 
-import json
 import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,10 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import bnnzoo as bz
+from benchmarks.pairs import write
 from bnnzoo.checking import ModelCheck
-from bnnzoo.engine.files import whole_file
-
-RESULTS = Path(__file__).parent / "results" / "misspecified.json"
 
 type Array = NDArray[Any]
 type Columns = dict[str, Array]
@@ -399,8 +395,7 @@ def main() -> None:
     }
     print(f"right models at fault: {rates['right']:.1%}; wrong ones found: {rates['wrong']:.1%}")
     if first >= 10_000:
-        with whole_file(RESULTS) as partial:
-            partial.write_text(json.dumps(found | {"rates": rates}, indent=1) + "\n")
+        write("misspecified", found | {"rates": rates})
 
 
 if __name__ == "__main__":
