@@ -85,6 +85,7 @@ EXAMPLES = [
     "models/plot_discrete.py",
     "models/plot_eight_schools.py",
     "models/plot_formula.py",
+    "models/plot_check.py",
     "models/plot_outcomes.py",
     "models/plot_priors.py",
     "models/plot_evidence.py",
