@@ -152,7 +152,7 @@ def at_levels(effects: Tensor, codes: Tensor, new: Tensor | None = None, root: T
     if new is None or root is None:
         return known
     size = effects.shape[1] if effects.ndim > 1 else 1
-    noise = noise_of_draw(effects, new, size)
+    noise, root = _NoiseOfDraw.apply(effects, new, size), root.detach()  # type: ignore[no-untyped-call]
     drawn = noise @ root.mT if root.ndim == 2 else noise * root
     return torch.where((new > 0)[:, None], drawn, known.reshape(-1, size)).reshape(known.shape)
 
@@ -200,3 +200,27 @@ def _several(place: Place, label: str, names: list[str], spreads: Any, dim: str)
         dims=(dim,),
         coords={dim: names},
     )
+
+
+class _NoiseOfDraw(torch.autograd.Function):
+    """`noise_of_draw`, whose change along a tangent is that to the draw at its end.
+
+    Linearised predictions see a draw as a tangent at the mode. Its noise is then that of the draw itself, times the spread at the
+    mode: what the linear model has for an effect that is latent.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(values: Tensor, labels: Tensor, size: int) -> Tensor:
+        return noise_of_draw(values, labels, size)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:
+        values, labels, ctx.size = inputs
+        ctx.save_for_forward(values, labels, output)
+
+    @staticmethod
+    def jvp(ctx: Any, change: Tensor, *_: Any) -> Tensor:
+        values, labels, noise = ctx.saved_tensors
+        return noise_of_draw(values + change, labels, ctx.size) - noise

@@ -117,6 +117,21 @@ def test_a_new_level_has_the_same_effect_in_every_call() -> None:
     assert np.abs(both[:, 0] - both[:, 1]).mean() > 1.0
 
 
+def test_linearised_predictions_of_new_levels_have_the_spread_of_the_group() -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"g": np.repeat(np.arange(20), 6), "x": rng.normal(size=120)})
+    frame["y"] = rng.normal(0.0, 3.0, 20)[frame.g] + np.sin(frame.x) + rng.normal(size=120)
+    posterior = bz.fit(
+        bz.formula("y ~ nn(x, hidden=(3,)) + (1 | g)", frame, new_levels="draw"), bz.Laplace(), frame, progress=False
+    )
+    tree = bz.predict(posterior, {"g": ["north", "south", "3"], "x": [0.0, 0.0, 0.0]}, num_draws=1000)
+    assert tree.attrs["linearized"] == "yes"
+    mean = tree["conditional"]["mean"].to_numpy().reshape(-1, 3)
+    spread = float(posterior.density.constrain(posterior.loc)["sd_g"])
+    np.testing.assert_allclose(mean[:, :2].std(0), spread, rtol=0.15)
+    assert mean[:, 2].std() < 0.3 * spread and abs(np.corrcoef(mean[:, 0], mean[:, 1])[0, 1]) < 0.15
+
+
 def test_effects_of_new_levels_have_the_covariance_of_the_known_ones() -> None:
     values, root = (
         torch.randn(8000, 5, 2, dtype=torch.float64),
