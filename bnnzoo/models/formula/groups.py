@@ -152,7 +152,7 @@ def at_levels(effects: Tensor, codes: Tensor, new: Tensor | None = None, root: T
     if new is None or root is None:
         return known
     size = effects.shape[1] if effects.ndim > 1 else 1
-    noise, root = _NoiseOfDraw.apply(effects, new, size), root.detach()  # type: ignore[no-untyped-call]
+    noise, root = _NoiseOfDraw.apply(effects, new, size), root.detach()
     drawn = noise @ root.mT if root.ndim == 2 else noise * root
     return torch.where((new > 0)[:, None], drawn, known.reshape(-1, size)).reshape(known.shape)
 
