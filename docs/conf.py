@@ -87,6 +87,8 @@ EXAMPLES = [
     "models/plot_eight_schools.py",
     "models/plot_formula.py",
     "models/plot_check.py",
+    "models/plot_dose_response.py",
+    "models/plot_missing.py",
     "models/plot_outcomes.py",
     "models/plot_priors.py",
     "models/plot_evidence.py",
