@@ -1,6 +1,7 @@
 """Configuration of the documentation, which neither the build nor the reader needs a network for."""
 
 import os
+import re
 import warnings
 from pathlib import Path
 
@@ -45,7 +46,7 @@ html_theme_options = {
 
 # Pages without a section of their own need no navigation on the left.
 _alone = (
-    "adding_a_method architecture arviz benchmarks changelog cli conformance contributing effects formulas installation models "
+    "adding_a_method architecture arviz benchmarks changelog cli conformance contributing effects formulas installation models r "
     "predictive quickstart report saving scikit_learn serving"
 )
 html_sidebars = {page: [] for page in _alone.split()}
@@ -85,6 +86,9 @@ EXAMPLES = [
     "models/plot_discrete.py",
     "models/plot_eight_schools.py",
     "models/plot_formula.py",
+    "models/plot_check.py",
+    "models/plot_dose_response.py",
+    "models/plot_missing.py",
     "models/plot_outcomes.py",
     "models/plot_priors.py",
     "models/plot_evidence.py",
@@ -137,10 +141,22 @@ plot_working_directory = str(Path(__file__).parents[1])  # where the package `be
 suppress_warnings = ["config.cache"]  # the function above cannot be cached
 
 
+def with_entries(page: str) -> str:
+    """Return a page of the guide with its keywords as entries of the index, which the search ranks above every other page."""
+    found = re.match(r"---\n.*?keywords: (.*?)\n.*?---\n", page, re.DOTALL)
+    if not found:
+        return page
+    entries = ", ".join(f"! {word}" for word in found[1].split(", "))
+    return re.sub(
+        r"^# .*$", lambda title: f"{title[0]}\n\n```{{index}} {entries}\n```", page, count=1, flags=re.MULTILINE
+    )
+
+
 def setup(app: object) -> None:
     """Write the pages of the zoo from its cards before the pages are read."""
     cells = read_cells(Path(__file__).parents[1] / "benchmarks" / "results" / "zoo_table.json")
     app.connect("builder-inited", lambda app: write_pages(Path(app.srcdir) / "zoo", cells))
+    app.connect("source-read", lambda app, page, source: source.__setitem__(0, with_entries(source[0])))
     app.connect("autodoc-skip-member", lambda app, what, name, *_: True if _asks_for_metadata(name) else None)
 
 

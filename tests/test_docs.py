@@ -84,6 +84,67 @@ def test_every_package_has_a_page_in_the_reference(package: str) -> None:
     assert [name for name in bnnzoo.__all__ if not re.search(rf"[`.]{name}`", listed)] == []
 
 
+# What readers look for, and the page of the guide that answers.
+SEARCHES = {
+    "credible interval": "measures/uncertainty",
+    "prior predictive": "predictive",
+    "R-hat": "measures/diagnostics",
+    "divergences": "inference",
+    "leave-one-out": "measures/diagnostics",
+    "deep ensemble": "methods/ensembles",
+    "MC dropout": "methods/dropout",
+    "SWAG": "methods/ensembles",
+    "heteroscedastic": "models",
+    "missing data": "formulas",
+    "save": "saving",
+    "GPU": "inference",
+    "multilevel": "formulas",
+    "brms": "coming_from",
+    "Laplace approximation": "methods/laplace",
+    "random effects": "formulas",
+    "marginal effects": "effects",
+    "install": "installation",
+    "convergence": "measures/diagnostics",
+    "horseshoe": "models",
+    "time series": "your_models",
+    "hierarchical": "your_models",
+    "pandas": "formulas",
+    "progress bar": "inference",
+    "seed": "inference",
+}
+
+
+def keywords() -> dict[str, str]:
+    """Return the page of each keyword, in lower case, by the front matter of the guide."""
+    found: dict[str, str] = {}
+    for page in sorted(DOCS.glob("**/*.md")):
+        for line in re.findall(r"^    keywords: (.*)$", page.read_text(), re.MULTILINE):
+            for word in line.lower().split(", "):
+                assert word not in found, f"{word!r} is a keyword of {found[word]} and of {page}"
+                found[word] = str(page.relative_to(DOCS).with_suffix(""))
+    return found
+
+
+@pytest.mark.parametrize(("asked", "page"), SEARCHES.items())
+def test_a_search_finds_the_page_of_the_guide_first(asked: str, page: str) -> None:
+    """Sphinx ranks entries of the index by the share of them that was typed, from a half on, and above titles and text."""
+    scores = {
+        word: (100 * len(asked) / len(word), found)
+        for word, found in keywords().items()
+        if asked.lower() in word and len(asked) >= len(word) / 2
+    }
+    (first, found), *others = sorted(scores.values(), reverse=True)
+    assert found == page and first > 50
+    assert [other for score, other in others if score == first and other != page] == []
+
+
+def test_keywords_become_entries_of_the_index() -> None:
+    with_entries = runpy.run_path(str(DOCS / "conf.py"))["with_entries"]
+    page = (DOCS / "formulas.md").read_text()
+    assert "# Formulas\n\n```{index} ! formulas, ! lme4, ! multilevel models, " in with_entries(page)
+    assert with_entries("# No keywords\n") == "# No keywords\n"
+
+
 def label(page: Path) -> str:
     """Name a test after the page it reads."""
     return str(page.relative_to(ROOT))
@@ -142,14 +203,40 @@ def test_every_public_name_has_a_docstring(package: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto:UserWarning")  # what az.loo says of so few rows
-@pytest.mark.parametrize("page", ["../README.md", "quickstart.md"])
-def test_code_of_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_of_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mpl.use("agg")
     monkeypatch.chdir(tmp_path)
     torch.set_default_dtype(torch.float32)  # as users run it
-    exec("\n".join(blocks((DOCS / page).read_text(), "python")), {"__name__": "page"})
+    exec("\n".join(blocks(README, "python")), {"__name__": "page"})
     plt.close("all")
     assert list(tmp_path.glob("*.nc"))
+
+
+def test_the_first_hour_takes_at_most_25_lines() -> None:
+    code = "\n".join(blocks((DOCS / "quickstart.md").read_text(), "python"))
+    assert sum(bool(line.strip()) for line in code.splitlines()) <= 25
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The approximation is not the posterior")  # which the page tells
+def test_code_of_quickstart_runs_and_says_what_the_page_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mpl.use("agg")
+    monkeypatch.chdir(tmp_path)
+    torch.set_default_dtype(torch.float32)  # as users run it
+    page = (DOCS / "quickstart.md").read_text()
+    exec("\n".join(blocks(page, "python")), {"__name__": "page"})
+    plt.close("all")
+    assert {"diabetes.bnn", "new.nc", "report.html"} <= {each.name for each in tmp_path.iterdir()}
+    said = capsys.readouterr().out
+    for sentence in (
+        "laplace agrees with nuts",
+        "mfvi differs from nuts",
+        "The model has 2 faults",
+        "The model has 1 fault ",
+    ):
+        assert sentence in page and sentence in said
 
 
 @pytest.mark.slow

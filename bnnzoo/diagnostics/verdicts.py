@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from bnnzoo.diagnostics.contrasts import Contrast, contrast, lost_mode
 from bnnzoo.diagnostics.convergence import convergence
+from bnnzoo.diagnostics.evidence import evidence
 from bnnzoo.diagnostics.function_space import function_values
 from bnnzoo.diagnostics.same_rows import refuse_other_rows
 from bnnzoo.diagnostics.split_distances import Array, Indices, evenly
@@ -82,6 +83,9 @@ class Verdict:
         Whether it matters for what is decided; empty if that is not known.
     advice : str
         What to do; empty if the method agrees.
+    opening : str
+    evidence : tuple of str
+        What observations say: leave-one-out densities, coverage, replicates; empty where they tell no difference.
     """
 
     method: str
@@ -92,6 +96,7 @@ class Verdict:
     decision: str
     advice: str
     opening: str
+    evidence: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return the verdict as a paragraph."""
@@ -100,7 +105,14 @@ class Verdict:
     def paragraph(self, *, score: bool = True) -> str:
         """Return the verdict as a paragraph, with or without what it says of the log density."""
         scores = (self.score,) if score else ()
-        parts = (self.opening, *(each.sentence for each in self.findings), *scores, self.decision, self.advice)
+        parts = (
+            self.opening,
+            *(each.sentence for each in self.findings),
+            *scores,
+            *self.evidence,
+            self.decision,
+            self.advice,
+        )
         return " ".join(part for part in parts if part)
 
     def to_dict(self) -> dict[str, Any]:
@@ -115,6 +127,9 @@ def verdicts(trees: Mapping[str, xr.DataTree], reference: str) -> dict[str, Verd
     and their modes. A difference is said if it is material (0.15 of the reference's scale, 10% in width, 15% in the tails) and
     beyond Monte Carlo error; of equal posteriors one comparison in a thousand is told apart. Differences of margins are
     all that is looked at: dependence between sites shows in predictions, not in sites.
+
+    Where trees hold observations with their log likelihood or replicates, differences of leave-one-out log densities, of the
+    coverage of 90% intervals and of posterior predictive p-values are said as well, if they are beyond their own errors.
 
     Parameters
     ----------
@@ -220,6 +235,7 @@ def _verdict(
         refuse_other_rows(name, tree, own[PREDICTIONS], reference, base_tree, base[PREDICTIONS])
     few = min((own[key].sizes["chain"] * own[key].sizes["draw"] for key in shared), default=0)
     score, decision = _score(name, tree, reference, base_tree), _decision(own, base, shared, reference)
+    said = evidence(tree, reference, base_tree)
     is_ensemble = tree.attrs.get("sampling") == "ensemble"
     lost = doubt or _not_finite({key: own[key] for key in shared}, name)
     if lost or few < MIN_DRAWS:
@@ -227,18 +243,18 @@ def _verdict(
             f"{name} has {few} draw{'s' * (few > 1)}" if shared else f"{name} and {reference} have no site in common"
         )
         advice = ADVICE["chains"] if doubt else ADVICE["members"] if is_ensemble else ""
-        return Verdict(name, reference, None, (), score, decision, advice, f"{name} cannot be judged: {why}.")
+        return Verdict(name, reference, None, (), score, decision, advice, f"{name} cannot be judged: {why}.", said)
     pairs = {key: (_flat(own[key]), _flat(base[key])) for key in shared}
     count = sum(draws.shape[-1] + 1 for draws, _ in pairs.values())
     found = [each for key, pair in pairs.items() for each in _findings(key, *pair, own[key], reference, count)]
     found.sort(key=lambda each: (each.kind != "mode", -abs(each.size)))
     if not found:
         opening = f"{name} agrees with {reference}: no difference beyond Monte Carlo error."
-        return Verdict(name, reference, True, (), score, "", "", opening)
+        return Verdict(name, reference, True, (), score, "", "", opening, said)
     named, more = found[:MAX_NAMED], len(found) - MAX_NAMED
     opening = f"{name} differs from {reference}" + (f", in {more} more ways than these:" if more > 0 else ".")
     kind = "chains" if tree.attrs.get("sampling") == "mcmc" else "members" if is_ensemble else _gravest(found)
-    return Verdict(name, reference, False, tuple(named), score, decision, ADVICE[kind], opening)
+    return Verdict(name, reference, False, tuple(named), score, decision, ADVICE[kind], opening, said)
 
 
 def _gravest(found: list[Finding]) -> str:

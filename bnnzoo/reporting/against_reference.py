@@ -9,7 +9,14 @@ from bnnzoo.reporting.results import Fitted
 
 __all__ = ["against_reference"]
 
-GROUPS = ("conditional", "predictions_log_likelihood", "predictions_constant_data")
+OF_ROWS = (
+    "conditional",
+    "predictions_log_likelihood",
+    "predictions_constant_data",
+    "predictions",
+    "predictions_observed_data",
+)
+OF_FIT = ("posterior", "log_likelihood", "log_prior", "sample_stats", "posterior_predictive", "observed_data")
 
 
 def against_reference(fitted: Sequence[Fitted]) -> tuple[Verdict, ...]:
@@ -26,9 +33,8 @@ def against_reference(fitted: Sequence[Fitted]) -> tuple[Verdict, ...]:
 
 def _compared(fitted: Fitted) -> xr.DataTree:
     """Return sites of the fit, and predictions of the rows of the report."""
-    groups = {name: fitted.test[name].to_dataset() for name in GROUPS if fitted.has(name)}
-    if "posterior" in fitted.train.children:
-        groups["posterior"] = fitted.train["posterior"].to_dataset()
+    groups = {name: fitted.test[name].to_dataset() for name in OF_ROWS if fitted.has(name)}
+    groups |= {name: fitted.train[name].to_dataset() for name in OF_FIT if name in fitted.train.children}
     tree = xr.DataTree.from_dict(groups)
-    tree.attrs["sampling"] = fitted.test.attrs.get("sampling", "mcmc")
+    tree.attrs |= fitted.train.attrs | {"sampling": fitted.test.attrs.get("sampling", "mcmc")}
     return tree

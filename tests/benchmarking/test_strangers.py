@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ import bnnzoo as bz
 from benchmarks.strangers import counts, course, dynamics, hierarchies, references, runner
 from benchmarks.strangers.catalogue import STRANGERS
 from benchmarks.strangers.independent import Unconstrained, newton
-from benchmarks.strangers.table import judged
+from benchmarks.strangers.table import RESULTS, judged, which
 from bnnzoo.core.posterior import Gaussian
 
 QUICK = (
@@ -109,3 +111,9 @@ def test_a_site_without_variance_is_judged_by_its_quantiles(median: float, high:
     assert judged(fit, {"sites": {"scales": site}})["verdict"] == f"{verdict}, silent"
     other = fit | {"sites": {"tau": heavy}}
     assert judged(other, {"sites": {"tau": site}})["verdict"] == "off, silent"
+
+
+def test_the_table_of_the_guide_is_that_of_the_committed_fits() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "inference.md").read_text()
+    for method, cells in which(json.loads(RESULTS.read_text())["fits"]).items():
+        assert f"| `{method}` | {cells} |" in page

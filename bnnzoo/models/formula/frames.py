@@ -122,6 +122,10 @@ class Design:
         refuse_missing_columns(frame, sorted(self.spec.required_variables), "the formula")
         for name, known in self.levels.items():
             _refuse_new_categories(frame, name, known)
+            if (column := name.strip("`")) in frame.columns and pd.api.types.is_numeric_dtype(frame[column]):
+                frame = frame.assign(
+                    **{column: pd.Categorical(frame[column], categories=known)}
+                )  # as in the training data
         found = np.asarray(_evaluated(self.spec, frame, "the formula"), dtype=float)
         _refuse_not_finite(found, self.names, frame)
         return found.reshape(len(frame), len(self.names))
@@ -242,8 +246,9 @@ def _refuse_new_categories(frame: pd.DataFrame, name: str, known: list[Any]) -> 
     found = frame[column].dropna()
     new = [level for level in pd.unique(found) if level not in known]
     if new:
+        level = new[0].item() if isinstance(new[0], np.generic) else new[0]
         raise DataError(
-            f"Data refused: {column!r} is {new[0]!r} at row {int(np.flatnonzero(frame[column] == new[0])[0])}, which "
+            f"Data refused: {column!r} is {level!r} at row {int(np.flatnonzero(frame[column] == new[0])[0])}, which "
             f"the training "
             f"data did not have; they had {', '.join(map(str, known))}."
         )

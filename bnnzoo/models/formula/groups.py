@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import pandas as pd
@@ -42,7 +43,7 @@ class Membership:
     draws_new: bool
 
     def arguments(self, frame: pd.DataFrame, *, new: bool) -> dict[str, Any]:
-        """Return the codes ``[N]``, the covariates ``[N, Q]``, and for new levels a number from 1 on, 0 elsewhere.
+        """Return the codes ``[N]``, the covariates ``[N, Q]``, and for new levels a number that their name decides, 0 elsewhere.
 
         Raises
         ------
@@ -60,7 +61,8 @@ class Membership:
         found: dict[str, Any] = {self.codes: pd.Series(np.where(codes < count, codes, 0), frame.index)}
         if self.design is not None:
             found[self.covariates] = pd.DataFrame(self.design.matrix(frame), frame.index, self.design.names)
-        number = np.maximum(codes - count + 1, 0)
+        numbers = np.array([0, *(1 + crc32(level.encode()) for level in unknown)])
+        number = numbers[np.maximum(codes - count + 1, 0)]
         return found | ({self.new_levels: pd.Series(number, frame.index)} if unknown else {})
 
 
@@ -137,7 +139,7 @@ def at_levels(effects: Tensor, codes: Tensor, new: Tensor | None = None, root: T
     codes : Tensor [N]
         Level of each row.
     new : Tensor [N], optional
-        0 for levels that have effects, and 1, 2, ... for the others, which then share theirs among rows.
+        0 for levels that have effects, and a number for each of the others, which then share theirs among rows.
     root : Tensor [], [Q] or [Q, Q]
         Standard deviations of the effects, or the root of their covariance matrix.
 
@@ -150,7 +152,7 @@ def at_levels(effects: Tensor, codes: Tensor, new: Tensor | None = None, root: T
     if new is None or root is None:
         return known
     size = effects.shape[1] if effects.ndim > 1 else 1
-    noise = noise_of_draw(effects, new, size)
+    noise, root = _NoiseOfDraw.apply(effects, new, size), root.detach()
     drawn = noise @ root.mT if root.ndim == 2 else noise * root
     return torch.where((new > 0)[:, None], drawn, known.reshape(-1, size)).reshape(known.shape)
 
@@ -158,8 +160,8 @@ def at_levels(effects: Tensor, codes: Tensor, new: Tensor | None = None, root: T
 def noise_of_draw(values: Tensor, labels: Tensor, size: int) -> Tensor:
     """Return standard normal numbers ``[N, size]`` that depend on a posterior draw and a label, and on nothing else.
 
-    Rows with one label share their numbers, whichever block of rows or draws they are computed in; other labels and other draws
-    have others. The draw's own digits are hashed, so no random stream is used.
+    Rows with one label share their numbers, whichever call, block of rows or block of draws they are computed in; other labels
+    and other draws have others. The draw itself is hashed, in any units, so no random stream is used.
 
     Parameters
     ----------
@@ -169,11 +171,12 @@ def noise_of_draw(values: Tensor, labels: Tensor, size: int) -> Tensor:
         Whole numbers.
     size : int
     """
-    flat = values.reshape(-1).double()
-    weights = torch.sin(12.9898 * torch.arange(1, flat.numel() + 1, dtype=torch.float64, device=flat.device)) + 1.5
-    seed = (flat * weights).sum() / weights.square().sum().sqrt()
-    columns = 37.719 * torch.arange(1, size + 1, dtype=torch.float64, device=flat.device)
-    angle = 78.233 * labels.double()[:, None] + columns + 1.6180339887 * seed
+    logs = values.detach().reshape(-1).double().abs().clamp(min=1e-300).log()
+    weights = torch.sin(12.9898 * torch.arange(1, logs.numel() + 1, dtype=torch.float64, device=logs.device)) + 1.5
+    seed = (logs * weights).sum() / weights.square().sum().sqrt()
+    columns = 37.719 * torch.arange(1, size + 1, dtype=torch.float64, device=logs.device)
+    turns = (0.6180339887 * labels.double()[:, None]).frac()
+    angle = 2 * math.pi * turns + columns + 161.80339887 * seed
     uniform = (torch.sin(angle) * 43758.5453123).frac().abs()
     inside = uniform.clamp(1e-12, 1 - 1e-12)
     return (math.sqrt(2) * torch.erfinv(2 * inside - 1)).to(values.dtype)
@@ -197,3 +200,27 @@ def _several(place: Place, label: str, names: list[str], spreads: Any, dim: str)
         dims=(dim,),
         coords={dim: names},
     )
+
+
+class _NoiseOfDraw(torch.autograd.Function):
+    """`noise_of_draw`, whose change along a tangent is that to the draw at its end.
+
+    Linearised predictions see a draw as a tangent at the mode. Its noise is then that of the draw itself, times the spread at the
+    mode: what the linear model has for an effect that is latent.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(values: Tensor, labels: Tensor, size: int) -> Tensor:
+        return noise_of_draw(values, labels, size)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:
+        values, labels, ctx.size = inputs
+        ctx.save_for_forward(values, labels, output)
+
+    @staticmethod
+    def jvp(ctx: Any, change: Tensor, *_: Any) -> Tensor:
+        values, labels, noise = ctx.saved_tensors
+        return noise_of_draw(values + change, labels, ctx.size) - noise

@@ -304,3 +304,21 @@ def test_warnings_of_libraries_do_not_reach_the_user() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         bz.formula("y ~ x + sex + (1 | g)", kinds_of_columns())
+
+
+def test_categories_that_are_numbers_may_be_predicted_as_numbers() -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"arm": pd.Categorical(rng.choice([1.0, 2.0], 40)), "x": rng.normal(size=40)})
+    frame["y"] = frame.x + 3 * (frame.arm == 2.0) + rng.normal(size=40)
+    posterior = bz.fit(bz.formula("y ~ x * arm", frame), bz.Laplace(), frame, progress=False)
+    new = pd.DataFrame({"arm": [2.0, 1.0], "x": 0.0})
+    means = [
+        bz.predict(posterior, each)["conditional"]["mean"].to_numpy()
+        for each in (new, new.astype({"arm": pd.CategoricalDtype([1.0, 2.0])}))
+    ]
+    np.testing.assert_array_equal(*means)
+    assert bz.effects.predictions(posterior, {"arm": [1, 2]}, newdata="mean").draws.shape[-1] == 2
+    with pytest.raises(
+        DataError, match=r"'arm' is 3\.0 at row 0, which the training data did not have; they had 1\.0, 2\.0"
+    ):
+        bz.predict(posterior, new.assign(arm=[3.0, 1.0]))

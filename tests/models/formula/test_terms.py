@@ -90,15 +90,46 @@ def others_of(values: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name: value.clamp(min=1e-300) if name.startswith("sdnn") else value for name, value in values.items()}
 
 
-def test_noise_of_a_draw_is_standard_normal_and_shared_by_rows_of_a_level() -> None:
-    values = torch.randn(4000, 7, dtype=torch.float64)
-    found = torch.vmap(lambda v: noise_of_draw(v, torch.tensor([1, 2, 1]), 2))(values).numpy()
+@pytest.mark.parametrize("unit", [1e-9, 1.0, 1e9])
+def test_noise_of_a_draw_is_standard_normal_in_any_unit_and_shared_by_rows_of_a_level(unit: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    values = unit * torch.randn(4000, 7, dtype=torch.float64, generator=generator)
+    found = torch.vmap(lambda v: noise_of_draw(v, torch.tensor([1, 4_000_000_000, 1]), 2))(values).numpy()
     np.testing.assert_array_equal(found[:, 0], found[:, 2])
     flat = found[:, :2].reshape(4000, 4)
     for column in flat.T:
         assert kstest(column, "norm").pvalue > 1e-3
     assert np.abs(np.corrcoef(flat.T) - np.eye(4)).max() < 4 / np.sqrt(4000)
     assert np.abs(np.corrcoef(flat.T, values.T.numpy())[:4, 4:]).max() < 4.5 / np.sqrt(4000)
+
+
+def test_a_new_level_has_the_same_effect_in_every_call() -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"g": np.repeat(np.arange(12), 5), "x": rng.normal(size=60)})
+    frame["y"] = rng.normal(0.0, 3.0, 12)[frame.g] + frame.x + rng.normal(size=60)
+    posterior = bz.fit(bz.formula("y ~ x + (x | g)", frame, new_levels="draw"), bz.Laplace(), frame, progress=False)
+
+    def means(**columns: list[Any]) -> np.ndarray:
+        return bz.predict(posterior, columns, num_draws=200)["conditional"]["mean"].to_numpy()[0]
+
+    both, alone = means(g=["north", "south"], x=[1.0, 1.0]), means(g=["south"], x=[1.0])
+    np.testing.assert_allclose(both[:, 1], alone[:, 0], rtol=1e-5)
+    assert np.abs(both[:, 0] - both[:, 1]).mean() > 1.0
+
+
+def test_linearised_predictions_of_new_levels_have_the_spread_of_the_group() -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"g": np.repeat(np.arange(20), 6), "x": rng.normal(size=120)})
+    frame["y"] = rng.normal(0.0, 3.0, 20)[frame.g] + np.sin(frame.x) + rng.normal(size=120)
+    posterior = bz.fit(
+        bz.formula("y ~ nn(x, hidden=(3,)) + (1 | g)", frame, new_levels="draw"), bz.Laplace(), frame, progress=False
+    )
+    tree = bz.predict(posterior, {"g": ["north", "south", "3"], "x": [0.0, 0.0, 0.0]}, num_draws=1000)
+    assert tree.attrs["linearized"] == "yes"
+    mean = tree["conditional"]["mean"].to_numpy().reshape(-1, 3)
+    spread = float(posterior.density.constrain(posterior.loc)["sd_g"])
+    np.testing.assert_allclose(mean[:, :2].std(0), spread, rtol=0.15)
+    assert mean[:, 2].std() < 0.3 * spread and abs(np.corrcoef(mean[:, 0], mean[:, 1])[0, 1]) < 0.15
 
 
 def test_effects_of_new_levels_have_the_covariance_of_the_known_ones() -> None:
