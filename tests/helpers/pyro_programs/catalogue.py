@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 import bnnzoo as bz
@@ -52,7 +53,9 @@ def _enter(found: Program) -> None:
     PROGRAMS[key] = found
 
 
-def program[Found: Model](page: str, name: str, method: Any, *data: Any, with_values: bool = True) -> Callable[[Found], Found]:
+def program[Found: Model](
+    page: str, name: str, method: Any, *data: Any, with_values: bool = True
+) -> Callable[[Found], Found]:
     """Enter a model that is fitted as it stands."""
 
     def enter(model: Found) -> Found:
@@ -77,13 +80,17 @@ def learnt[Found: Model](page: str, name: str, *data: Any) -> Callable[[Found], 
     return enter
 
 
-def svi[Found: Model](page: str, name: str, guide: Any, *data: Any, elbo: Any = None, **settings: Any) -> Callable[[Found], Found]:
+def svi[Found: Model](
+    page: str, name: str, guide: Any, *data: Any, elbo: Any = None, **settings: Any
+) -> Callable[[Found], Found]:
     """Enter a model that is fitted with its own guide."""
     method = bz.SVI(guide=guide, elbo=elbo, num_steps=3, **settings)
     return program(page, name, method, *data, with_values=False)
 
 
-def refused[Found: Model](page: str, name: str, sentence: str, *data: Any, method: Any = POINT) -> Callable[[Found], Found]:
+def refused[Found: Model](
+    page: str, name: str, sentence: str, *data: Any, method: Any = POINT
+) -> Callable[[Found], Found]:
     """Enter a model that is refused."""
 
     def enter(model: Found) -> Found:
@@ -95,6 +102,4 @@ def refused[Found: Model](page: str, name: str, sentence: str, *data: Any, metho
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
     """Return standard normal numbers of a stream of their own."""
-    import torch
-
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))

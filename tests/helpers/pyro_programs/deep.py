@@ -11,7 +11,7 @@ from pyro import poutine
 from pyro.contrib.cevae import CEVAE, TraceCausalEffect_ELBO
 from pyro.distributions import constraints
 from pyro.distributions.transforms import affine_autoregressive
-from pyro.infer import Trace_ELBO, TraceEnum_ELBO, config_enumerate
+from pyro.infer import Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO, config_enumerate
 from pyro.infer.autoguide import AutoDiagonalNormal
 from pyro.nn import PyroModule
 from torch import Tensor, nn
@@ -179,16 +179,24 @@ svi("dmm", "annealed", MARKOV.guide, PIECES, LASTS > 0, 0.5)(MARKOV.model)
 
 # air: objects of which there may be one more at each step, their presence discrete and of one entry
 class Objects(nn.Module):
-    def __init__(self) -> None:
+    """Presence as the tutorial has it, a vector of one entry, or as a number of each row."""
+
+    def __init__(self, as_vector: bool = True) -> None:
         super().__init__()
+        self.event_dim = int(as_vector)
         self.decode, self.encode, self.presence = mlp(Z, PIXELS), mlp(PIXELS, 2 * Z), mlp(PIXELS, 1)
+
+    def present(self, t: int, probs: Tensor) -> Tensor:
+        probs = probs if self.event_dim else probs.squeeze(-1)
+        found = pyro.sample(f"z_pres_{t}", dist.Bernoulli(probs).to_event(self.event_dim))
+        return found if self.event_dim else found.unsqueeze(-1)
 
     def model(self, data: Tensor) -> None:
         pyro.module("decode", self.decode)
         with pyro.plate("data", len(data)):
             image, present = torch.zeros_like(data), torch.ones(len(data), 1)
             for t in range(2):
-                present = pyro.sample(f"z_pres_{t}", dist.Bernoulli(0.5 * present).to_event(1))
+                present = self.present(t, 0.5 * present)
                 with poutine.mask(mask=present.squeeze(-1).bool()):
                     what = pyro.sample(f"z_what_{t}", dist.Normal(torch.zeros(len(data), Z), 1.0).to_event(1))
                 image = image + self.decode(what) * present
@@ -200,14 +208,14 @@ class Objects(nn.Module):
         with pyro.plate("data", len(data)):
             present = torch.ones(len(data), 1)
             for t in range(2):
-                probs = self.presence(data).sigmoid() * present
-                present = pyro.sample(f"z_pres_{t}", dist.Bernoulli(probs).to_event(1))
+                present = self.present(t, self.presence(data).sigmoid() * present)
                 with poutine.mask(mask=present.squeeze(-1).bool()):
                     pyro.sample(f"z_what_{t}", dist.Normal(*halves(self.encode, data)).to_event(1))
 
 
-OBJECTS = Objects()
+OBJECTS, NUMBERED = Objects(), Objects(as_vector=False)
 refused("air", "", r"'z_pres_0' is one vector of 4 discrete values .* Leave .to_event\(\) out", IMAGES)(OBJECTS.model)
+svi("air", "without to_event", NUMBERED.guide, IMAGES, elbo=TraceGraph_ELBO())(NUMBERED.model)
 
 EFFECTS = CEVAE(feature_dim=3, latent_dim=2, hidden_dim=4, num_layers=2)
 COVARIATES, TREATMENT = normal(6, 3), (normal(6, seed=1) > 0).double()
@@ -313,7 +321,9 @@ class Cells(nn.Module):
 GENES, BY_HAND, BROADCAST = Cells(), Cells(), Cells(lambda parts: joined(*parts))
 CELLS = COUNTS.repeat(1, 2)
 svi("scanvi", "labelled", BY_HAND.guide, CELLS, CLASSES[:2], elbo=CLASSES_SUMMED)(BY_HAND.model)
-refused("scanvi", "unlabelled", "cannot be run with all values of 'y' at once.*further axes on the left", CELLS)(GENES.model)
+refused("scanvi", "unlabelled", "cannot be run with all values of 'y' at once.*further axes on the left", CELLS)(
+    GENES.model
+)
 svi(
     "scanvi",
     "unlabelled, parts broadcast",

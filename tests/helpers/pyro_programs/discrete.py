@@ -75,9 +75,9 @@ def _full_guide(data: Tensor) -> None:
 sampled("gmm", "NUTS", NUMBERS)(gaussian_mixture)
 POINTS_ONLY = AutoDelta(poutine.block(gaussian_mixture, expose=["weights", "locs", "scale"]))
 svi("gmm", "AutoDelta", POINTS_ONLY, NUMBERS)(gaussian_mixture)
-svi("gmm", "assignments in the guide", config_enumerate(_full_guide), NUMBERS, elbo=TraceEnum_ELBO(max_plate_nesting=1))(
-    gaussian_mixture
-)
+svi(
+    "gmm", "assignments in the guide", config_enumerate(_full_guide), NUMBERS, elbo=TraceEnum_ELBO(max_plate_nesting=1)
+)(gaussian_mixture)
 
 
 def sticks(beta: Tensor) -> Tensor:
@@ -265,14 +265,23 @@ def _exposed(model: object) -> AutoDiagonalNormal:
 PARTICLES = TraceEnum_ELBO(max_plate_nesting=1, num_particles=4, vectorize_particles=True)
 for number, survival_model in enumerate((constant_survival, fixed_times, random_times, by_sex, sex_and_times), 1):
     sampled("capture_recapture", f"model {number}, NUTS", HISTORY, SEX)(survival_model)
-    svi("capture_recapture", f"model {number}, AutoDiagonalNormal", _exposed(survival_model), HISTORY, SEX, elbo=PARTICLES)(survival_model)
+    svi(
+        "capture_recapture",
+        f"model {number}, AutoDiagonalNormal",
+        _exposed(survival_model),
+        HISTORY,
+        SEX,
+        elbo=PARTICLES,
+    )(survival_model)
 
 
 # autoname_examples: names that objects and scopes make
 POINTS = torch.tensor([0.0, 1.0, 2.0, 20.0])
 
 
-@refused("autoname_examples", "scopes", r"Site 'local/obs' has a name .* write a name such as 'group.effect'", 2, POINTS)
+@refused(
+    "autoname_examples", "scopes", r"Site 'local/obs' has a name .* write a name such as 'group.effect'", 2, POINTS
+)
 def in_a_scope(k: int, data: Tensor) -> None:
     weights = pyro.param("weights", torch.ones(k) / k, constraint=constraints.simplex)
     locs = pyro.param("locs", 10 * normal(k))

@@ -32,7 +32,9 @@ def likelihood_only(africa: Tensor, ruggedness: Tensor, gdp: Tensor | None = Non
     c, d = (pyro.param(name, lambda: torch.tensor(0.1)) for name in ("bR", "bAR"))
     sigma = pyro.param("sigma", lambda: torch.tensor(1.0), constraint=constraints.positive)
     with pyro.plate("data", len(ruggedness)):
-        return pyro.sample("obs", dist.Normal(a + b * africa + c * ruggedness + d * africa * ruggedness, sigma), obs=gdp)
+        return pyro.sample(
+            "obs", dist.Normal(a + b * africa + c * ruggedness + d * africa * ruggedness, sigma), obs=gdp
+        )
 
 
 def interaction(africa: Tensor, ruggedness: Tensor, gdp: Tensor | None = None) -> Tensor:
@@ -175,6 +177,7 @@ class WithParameters(PyroModule):
 
 
 svi("modules", "parameters and priors", AutoNormal, INPUT, OUTCOME)(WithParameters())
+
 
 @sampled("workflow", "", normal(4, 3))
 def crossed(data: Tensor) -> None:

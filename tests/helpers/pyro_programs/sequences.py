@@ -336,7 +336,9 @@ def relaxed_outbreak(data: Tensor, population: int) -> None:
 
 COSINES = {"S_aux": DiscreteCosineReparam(), "I_aux": DiscreteCosineReparam()}
 sampled("sir_hmc", "relaxed", CASES, POPULATION)(relaxed_outbreak)
-sampled("sir_hmc", "relaxed, DiscreteCosineReparam", CASES, POPULATION)(poutine.reparam(relaxed_outbreak, config=COSINES))
+sampled("sir_hmc", "relaxed, DiscreteCosineReparam", CASES, POPULATION)(
+    poutine.reparam(relaxed_outbreak, config=COSINES)
+)
 
 
 def _listed(x_real: Tensor, population: int) -> tuple[Tensor, Tensor]:

@@ -114,7 +114,7 @@ class Journeys(ForecastingModel):
     """Series from each place to each other, with effects of both."""
 
     def model(self, zero_data: Tensor, covariates: Tensor) -> None:
-        origins, destins, duration, dim = zero_data.shape
+        origins, destins, duration, _ = zero_data.shape
         origin_plate = pyro.plate("origin", origins, dim=-3)
         destin_plate = pyro.plate("destin", destins, dim=-2)
         hour_plate = pyro.plate("hour", 3, dim=-1)
@@ -213,9 +213,7 @@ class Experts(PyroModule):
 
 
 EXPERTS = Experts(2, 6)
-SPLIT = poutine.reparam(
-    EXPERTS, config={f"experts.{i}.obs": SplitReparam([3, 3], dim=-1) for i in range(2)}
-)
+SPLIT = poutine.reparam(EXPERTS, config={f"experts.{i}.obs": SplitReparam([3, 3], dim=-1) for i in range(2)})
 CONDITIONED = poutine.condition(SPLIT, data={f"experts.{i}.obs_split_0": normal(3, seed=i) for i in range(2)})
 EQUAL = poutine.equalize(CONDITIONED, ["experts.0.obs_split_1", "experts.1.obs_split_1"])
 sampled("reconciling_experts", "experts")(EXPERTS)
