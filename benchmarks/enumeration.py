@@ -77,7 +77,7 @@ def chain_numpyro() -> dict[str, float]:
     import jax
     import jax.numpy as jnp
     import numpyro
-    import numpyro.contrib.funsor  # noqa: F401 - loaded before the clock starts
+    import numpyro.contrib.funsor
     import numpyro.distributions as dist
     from numpyro.contrib.control_flow import scan
 
