@@ -272,5 +272,5 @@ def _sum_last(values: Tensor, num_dims: int) -> Tensor:
     return values.sum(tuple(range(-num_dims, 0))) if num_dims else values
 
 
-def _expand(found: Moments, old: torch.Size, new: tuple[int, ...]) -> Moments:
+def _expand(found: Moments, old: tuple[int, ...], new: tuple[int, ...]) -> Moments:
     return {name: value.expand(tuple(new) + value.shape[len(old) :]) for name, value in found.items()}

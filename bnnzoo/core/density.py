@@ -280,7 +280,7 @@ def _density_of(
             "The model has no latent sites: there is nothing to infer. Sample its unknowns with pyro.sample(...)."
         )
     flat = [site.name for site in sites if isinstance(innermost(nodes[site.name]["fn"]), ImproperUniform)]
-    if flat and not terms and not any(is_factor(node) for node in samples):
+    if flat and not any(is_observation(node) or is_factor(node) for node in samples):
         raise ModelError(
             f"Site {flat[0]!r} has an improper prior and the model observes nothing, so that there is no posterior: pass the "
             f"observations, or give {flat[0]!r} a proper prior such as dist.Normal(0.0, 10.0)."

@@ -25,6 +25,7 @@ __all__ = [
     "constraint_of",
     "learning",
     "refuse_learnable",
+    "refuse_shared_names",
     "trainable",
     "with_learned",
     "with_reference",
@@ -136,11 +137,32 @@ def with_learned(model: Model, store: Mapping[str, Tensor]) -> Model:
     return _rebuilt(model, lambda own: replace(own, values={name: store[name].detach().clone() for name in own.values}))
 
 
+def refuse_shared_names(model: Model, store: Mapping[str, Tensor]) -> None:
+    """Refuse a model one of whose parameters has the name of another one in the parameter store, such as the guide's.
+
+    Raises
+    ------
+    ModelError
+        Saying how modules get names of their own.
+    """
+    for name, value in _held(model).items():
+        if name in store and store[name].shape != value.shape:
+            raise ModelError(
+                f"The parameter {name!r} has shape {list(value.shape)} in the model and {list(store[name].shape)} in the guide: "
+                f"two modules share one name, so that Pyro learns one of them only. Make them parts of one module, which names "
+                f"them apart: both = pyro.nn.PyroModule('both'); both.model, both.guide = model, guide."
+            )
+
+
 def names_of(model: Model) -> tuple[str, ...]:
     """Return the names of a model's learnable parameters."""
+    return tuple(_held(model))
+
+
+def _held(model: Model) -> Mapping[str, Tensor]:
     while isinstance(model, Enumerated | FillingModel | WithGaps):
         model = model.model
-    return tuple(model.values) if isinstance(model, Learnable) else ()
+    return model.values if isinstance(model, Learnable) else {}
 
 
 def refuse_learnable(model: Model, method: object) -> None:
@@ -155,6 +177,11 @@ def refuse_learnable(model: Model, method: object) -> None:
     if not names or getattr(method, "learns_parameters", False):
         return
     name = names[0]
+    if name.endswith("_centered"):
+        raise ModelError(
+            f"The model holds the learnable parameter {name!r} of a reparametrisation. Write LocScaleReparam(centered=0.0) or "
+            f"AutoReparam(centered=0.0), or fit with SVI(), which learns it."
+        )
     raise ModelError(
         f"The model holds the learnable parameter {name!r} (pyro.param or an nn.Parameter of a PyroModule), which has no "
         f"prior. Give it one with pyro.sample({name!r}, ...), or, where it belongs to a module m such as those of "

@@ -84,12 +84,23 @@ class _Given(Messenger):
         if msg["name"] in self.values:
             msg["value"], msg["done"] = self.values[msg["name"]], True
         elif msg["name"] in self.observed and self.draw:
-            msg["value"], msg["is_observed"] = None, False
+            msg["value"], msg["done"], msg["is_observed"] = _drawn(msg), True, False
         elif msg["name"] in self.observed and msg["value"] is None:
             msg["value"], msg["done"] = torch.zeros(msg["fn"].shape()), True
         elif not (msg["is_observed"] or msg["done"]):
             # torch draws normal numbers in place where gradients may follow, which vmap refuses
             msg["value"], msg["done"] = msg["fn"].sample(), True
+
+
+def _drawn(msg: Node) -> Any:
+    try:
+        return msg["fn"](*msg["args"], **msg["kwargs"])
+    except NotImplementedError as error:
+        family = type(innermost(msg["fn"])).__name__
+        raise ModelError(
+            f"Observed site {msg['name']!r} has a distribution, {family}, that cannot be drawn from, and predictions are draws. "
+            f"bnnzoo.to_datatree(posterior) holds what was learnt without them."
+        ) from error
 
 
 def _plate_rows(plate: Any) -> int:

@@ -3,6 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -326,7 +327,26 @@ def tensors_of(args: Any) -> list[Tensor]:
 
 
 def _signature(leaf: Any) -> Any:
-    return (leaf.shape, leaf.stride(), leaf.dtype, leaf.device) if isinstance(leaf, Tensor) else leaf
+    if isinstance(leaf, Tensor):
+        return leaf.shape, leaf.stride(), leaf.dtype, leaf.device
+    try:
+        hash(leaf)
+    except TypeError:
+        return _Same(leaf)
+    return leaf
+
+
+@dataclass(frozen=True, eq=False)
+class _Same:
+    """An argument that cannot be hashed, such as a namespace of settings, as the object that it is."""
+
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
 
 
 def _cannot_trace(error: Exception) -> str:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -33,6 +34,13 @@ def test_traces_once_for_each_combination_of_shapes() -> None:
         assert lowered(torch.ones(size), 2).tolist() == [2.0] * size
     assert lowered(torch.ones(2), 5).tolist() == [5.0, 5.0]
     assert len(calls) == 3
+
+
+def test_settings_in_an_object_without_a_hash_are_constants() -> None:
+    times = Lowered(lambda x, settings: settings.factor * x)
+    one, other = SimpleNamespace(factor=2.0), SimpleNamespace(factor=3.0)
+    x = torch.ones(2)
+    assert [float(times(x, each)[0]) for each in (one, other, one)] == [2.0, 3.0, 2.0]
 
 
 def test_the_same_tensor_passed_twice_is_two_inputs() -> None:

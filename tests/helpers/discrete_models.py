@@ -137,6 +137,43 @@ def _missing(x: Tensor, is_missing: Tensor, y: Tensor) -> None:
         pyro.sample("y", dist.Normal(effect[group], 1.0), obs=y)
 
 
+def _sticks(y: Tensor) -> None:
+    """Return a Dirichlet-process mixture of four components at most."""
+    alpha = pyro.sample("alpha", dist.Gamma(2.0, 2.0))
+    with pyro.plate("sticks", 3):
+        beta = pyro.sample("beta", dist.Beta(1.0, alpha))
+    with pyro.plate("components", 4):
+        mu = pyro.sample("mu", dist.Normal(0.0, 3.0))
+    with pyro.plate("data", len(y)):
+        z = pyro.sample("z", dist.Categorical(_stick_weights(beta)))
+        pyro.sample("y", dist.Normal(mu[z], 1.0), obs=y)
+
+
+def _stick_weights(beta: Tensor) -> Tensor:
+    left = (1 - beta).cumprod(-1)
+    return torch.nn.functional.pad(beta, (0, 1), value=1.0) * torch.nn.functional.pad(left, (1, 0), value=1.0)
+
+
+LONGEST = 3
+
+
+def _stays(y: Tensor) -> None:
+    """Return a hidden semi-Markov model of two states, each as three that count the steps left: a stay lasts up to three."""
+    lengths = pyro.sample("lengths", dist.Dirichlet(torch.ones(2, LONGEST)).to_event(1))
+    mu = pyro.sample("mu", dist.Normal(torch.tensor([-1.0, 1.0]), 1.0).to_event(1))
+    ones = torch.eye(2 * LONGEST)
+    rows = []
+    for state in range(2):
+        entering = torch.cat([torch.zeros(LONGEST), lengths[1 - state]][:: 1 if state == 0 else -1])
+        rows += [entering, *(ones[state * LONGEST + left - 1] for left in range(1, LONGEST))]
+    moves = torch.stack(rows)  # from (state, steps left) into (state, steps left)
+    start = torch.cat([lengths[0], torch.zeros(LONGEST)])
+    x: Any = None
+    for t in pyro.markov(range(len(y))):
+        x = pyro.sample(f"x{t}", dist.Categorical(start if x is None else Vindex(moves)[x]))
+        pyro.sample(f"y{t}", dist.Normal(mu[x // LONGEST], 0.5), obs=y[t])
+
+
 def zeros(y: Tensor) -> None:
     """Return a chain that cannot go back."""
     p = pyro.sample("p", dist.Dirichlet(torch.ones(2)))
@@ -165,6 +202,8 @@ MODELS: dict[str, tuple[Callable[..., None], tuple[Any, ...]]] = {
     "capture": (_capture, (SEEN,)),
     "topics": (_topics, (torch.tensor([[0, 1, 2], [3, 3, 4], [4, 0, 1], [1, 1, 2]]),)),
     "changepoint": (_changepoint, (torch.tensor([1.0, 0.0, 4.0, 5.0, 3.0]),)),
+    "sticks": (_sticks, (_normal(6),)),
+    "stays": (_stays, (_normal(7),)),
     "guessing": (_guessing, (torch.tensor([[1.0, 0.0, 1.0], [1.0, 1.0, 0.0]]),)),
     "missing": (_missing, (torch.tensor([0, 1, 2, 0, 1]), IS_MISSING, _normal(5))),
 }
@@ -237,6 +276,22 @@ def _changepoint_by_hand(v: dict[str, Tensor], y: Tensor) -> Tensor:
     return _sum_over(terms)[None]
 
 
+def _stays_by_hand(v: dict[str, Tensor], y: Tensor) -> Tensor:
+    """Sum over all ways to cut the series into stays of the two states in turn, the last of which may be cut off."""
+
+    def rest(begin: int, state: int) -> list[Tensor]:
+        if begin == len(y):
+            return [torch.zeros(())]
+        found = []
+        for length in range(1, LONGEST + 1):
+            end = min(begin + length, len(y))
+            own = v["lengths"][state, length - 1].log() + dist.Normal(v["mu"][state], 0.5).log_prob(y[begin:end]).sum()
+            found += [own + each for each in rest(end, 1 - state)]
+        return found
+
+    return _sum_over(rest(0, 0))[None]
+
+
 def by_hand(name: str, v: dict[str, Tensor], *data: Tensor) -> Tensor:
     """Return the log likelihood of each row of a model, given the constrained values of its continuous sites."""
     y = data[0]
@@ -252,6 +307,10 @@ def by_hand(name: str, v: dict[str, Tensor], *data: Tensor) -> Tensor:
         "capture": lambda: _capture_by_hand(v, y),
         "topics": lambda: (v["theta"] @ v["phi"]).T[y, torch.arange(y.shape[1])].log().flatten(),
         "changepoint": lambda: _changepoint_by_hand(v, y),
+        "sticks": lambda: torch.logsumexp(
+            _stick_weights(v["beta"]).log() + dist.Normal(v["mu"], 1.0).log_prob(y[:, None]), -1
+        ),
+        "stays": lambda: _stays_by_hand(v, y),
         "guessing": lambda: _guessing_by_hand(v, y),
         "missing": lambda: _missing_by_hand(v, *data),
     }

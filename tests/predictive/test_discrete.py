@@ -80,16 +80,19 @@ def test_leave_one_out_is_that_of_the_marginal_model(posterior) -> None:
     "method",
     [
         bz.NUTS(num_chains=2, num_warmup=100, num_draws=100),
-        bz.MAMS(num_chains=2, num_warmup=100, num_draws=100),
+        bz.HMC(num_chains=2, num_warmup=1, num_draws=50, step_size=0.1),
+        bz.MAMS(num_chains=2, num_warmup=1, num_draws=50, step_size=0.1),
         bz.MeanFieldVI(num_steps=300),
         bz.MAP(num_steps=200),
     ],
     ids=lambda method: type(method).__name__,
 )
+@pytest.mark.filterwarnings("ignore")  # of chains without warm-up
 @pytest.mark.slow
 def test_the_fit_is_that_of_the_marginal_model_for_the_same_seed(method) -> None:
-    thetas = [bz.fit(model, method, Y, progress=False).draws(100, seed=1) for model in (mixture, marginal)]
-    torch.testing.assert_close(thetas[0], thetas[1], rtol=1e-2, atol=2e-2)
+    """Draws are those of the model summed by hand, to rounding: warm-ups that doubt rounding at each step are left out."""
+    thetas = [bz.fit(model, method, Y, progress=False).draws(seed=1) for model in (mixture, marginal)]
+    torch.testing.assert_close(thetas[0], thetas[1], rtol=1e-7, atol=1e-7)
 
 
 @pytest.mark.slow

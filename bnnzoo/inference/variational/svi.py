@@ -11,14 +11,14 @@ import torch
 from pyro import poutine
 from pyro.infer import ELBO, Trace_ELBO, TraceEnum_ELBO, autoguide
 from pyro.infer import SVI as PyroSVI
-from pyro.infer.autoguide import AutoContinuous, AutoDiagonalNormal
+from pyro.infer.autoguide import AutoContinuous, AutoDiagonalNormal, AutoGuide
 from pyro.optim import ClippedAdam, PyroOptim
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.enumeration import continuous, enumerated, marked
-from bnnzoo.core.learnable import trainable, with_learned
+from bnnzoo.core.learnable import refuse_shared_names, trainable, with_learned
 from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.minibatch import has_rows
 from bnnzoo.core.posterior import DEFAULT_DRAWS, FitInfo
@@ -149,8 +149,8 @@ class SVI:
     Parameters
     ----------
     guide : callable
-        A guide ``guide(*data)`` with ``pyro.param``, an autoguide class such as ``AutoMultivariateNormal`` or any
-        function ``model -> guide``, or a fresh autoguide object, which is copied and not changed.
+        A guide ``guide(*data)`` with ``pyro.param``, an autoguide class such as ``AutoMultivariateNormal``, or a fresh
+        autoguide object, which is copied and not changed, such as ``AutoDelta(poutine.block(model, hide=["z"]))``.
     elbo : pyro.infer.ELBO, optional
         The bound, such as ``RenyiELBO(alpha=0.5)``; default: ``Trace_ELBO``, or ``TraceEnum_ELBO`` for a model with discrete
         latent sites, which are summed out.
@@ -198,6 +198,7 @@ class SVI:
             guide = self._own_guide(continuous(trainable(density.model)))
             guide(*density.data)
             _refuse_missing_sites(guide, density)
+            refuse_shared_names(density.model, dict(pyro.get_param_store().items()))
             svi = PyroSVI(_ScaledModel(density), guide, self._own_optimiser(), self._own_elbo(density))
             losses, complete = self._loop(svi, density, context)
             params = copy.deepcopy(pyro.get_param_store().get_state())
@@ -306,11 +307,14 @@ class _ScaleLikelihood(Messenger):
 
 
 def _copied(guide: Guide) -> Guide:
-    """Copy a guide object; copying an autoguide drops its model, from the original too, so both get it back."""
-    model = getattr(guide, "_model", None)
+    """Copy a guide object; copying an autoguide drops its model and its list, from the original too, which get them back."""
+    own = {name: part for name, part in guide.named_modules() if isinstance(part, AutoGuide)}  # type: ignore[attr-defined]
+    dropped = {name: (part._model, part.master) for name, part in own.items()}
     copied = copy.deepcopy(guide)
-    if model is not None:
-        guide._model = copied._model = model  # type: ignore[attr-defined]
+    for name, part in copied.named_modules():  # type: ignore[attr-defined]
+        if name in own:
+            own[name]._model, own[name].master = dropped[name]
+            part._model = dropped[name][0]
     return copied
 
 

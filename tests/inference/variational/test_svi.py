@@ -6,8 +6,9 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from pyro import poutine
 from pyro.infer import ELBO, Predictive, RenyiELBO, TraceMeanField_ELBO, TraceTailAdaptive_ELBO
-from pyro.infer.autoguide import AutoDiagonalNormal, AutoIAFNormal, AutoMultivariateNormal, AutoNormal
+from pyro.infer.autoguide import AutoDiagonalNormal, AutoGuideList, AutoIAFNormal, AutoMultivariateNormal, AutoNormal
 from torch import Tensor
 
 from bnnzoo.core.sites import ModelError
@@ -106,6 +107,21 @@ def test_guide_object_is_copied() -> None:
     guide = AutoNormal(TARGET.model)
     fit(TARGET.model, SVI(guide, num_steps=3), *TARGET.data)
     assert not list(guide.parameters())
+
+
+def test_lists_of_guides_are_copied_with_what_their_parts_know() -> None:
+    def model(y: Tensor) -> None:
+        loc, scale = pyro.sample("loc", dist.Normal(0.0, 1.0)), pyro.sample("scale", dist.LogNormal(0.0, 1.0))
+        with pyro.plate("data", len(y)):
+            pyro.sample("y", dist.Normal(loc, scale), obs=y)
+
+    guide = AutoGuideList(model)
+    for name in ("loc", "scale"):
+        guide.append(AutoNormal(poutine.block(model, expose=[name])))
+    posterior = fit(model, SVI(guide, num_steps=3), torch.randn(5))
+    assert posterior.draws(4).shape == (1, 4, 2)
+    assert not list(guide.parameters())
+    guide(torch.randn(5))  # still whole
 
 
 def test_refuses_a_guide_that_leaves_sites_out() -> None:
