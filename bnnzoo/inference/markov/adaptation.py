@@ -44,10 +44,10 @@ END_FRACTION = 0.15
 SETTLING, GAIN, CAUTION = 3, 0.1, 0.25
 """The last draws over this many settle the step size, with this gain, at ``target + CAUTION * (1 - target)`` or above.
 
-Measured on models of ``benchmarks/warm_up.py`` at seeds that its table does not have, with a step that may grow as it settles and
-with one that may not: ten fits of ``gp_pois_regr`` had 673 and 1,248 effective draws in the median, 92 and 927 at least; of twenty fits
-of non-centred schools 1 and 14 had no divergence, at 17 and 19 gradients an effective draw; twenty of ``baseball`` had 64 and 94
-effective draws in the median. A caution of 0.5 was no better: 1,166, 16 of twenty, and 60, with a step that may not grow.
+Measured on models of ``benchmarks/warm_up.py`` at seeds that its table does not have, with a step that may grow as it settles
+and with one that may not: ten fits of ``gp_pois_regr`` had 673 and 1,248 effective draws in the median, 92 and 927 at least; of
+twenty fits of non-centred schools 1 and 14 had no divergence, at 17 and 19 gradients an effective draw; twenty of ``baseball``
+had 64 and 94 effective draws in the median. With a caution of 0.5 and a step that may not grow these are 1,166, 16 and 60.
 """
 
 SHRINKAGE, STABILISER, AVERAGING_EXPONENT = 0.05, 10.0, 0.75
@@ -134,11 +134,11 @@ def settle_step_size(state: StepSize, acceptance: Tensor, target: float, alone: 
     """Move the average of dual averaging, with which the chain now moves, towards a rate of acceptance.
 
     The update is that of Robbins and Monro (1951), ``log_average += GAIN * (acceptance - wanted)``. The average of dual averaging
-    hardly follows the chain: one that came to a narrow place late would stay there for good. Here each rejected trajectory shortens
-    the step by a twelfth, so that a chain that stands still soon moves again. A chain that is ``alone`` with its step is wanted
-    somewhat above ``target``, and its step becomes no longer than dual averaging's: the last draws may all lie in a wide place, and
-    a step that is stable there only diverges elsewhere. Where chains share a step, any of them shortens it, and it ends at
-    ``target``.
+    hardly follows the chain: one that came to a narrow place late would stay there for good. Here each rejected trajectory
+    shortens the step by a twelfth, so that a chain that stands still soon moves again. A chain that is ``alone`` with its step is
+    wanted somewhat above ``target``, and its step becomes no longer than dual averaging's: the last draws may all lie in a wide
+    place, and a step that is stable there only diverges elsewhere. Where chains share a step, any of them shortens it, and it
+    ends at ``target``.
     """
     wanted = target + CAUTION * (1 - target) if alone else target
     moved = state.log_average + GAIN * (acceptance - wanted)
