@@ -1,6 +1,6 @@
 """Strangers' models: references, fits, table.
 
-Run: python -m benchmarks.strangers references|factorised|run|table [model ...]      (references need numpyro)
+Run: python -m benchmarks.strangers references|nearest|run|table [model ...]      (references need numpyro)
 """
 
 import json
@@ -14,10 +14,10 @@ if __name__ == "__main__":
         from benchmarks.strangers.references import references
 
         references(names)
-    elif command == "factorised":
-        from benchmarks.strangers.factorised import factorised
+    elif command == "nearest":
+        from benchmarks.strangers.nearest import nearest
 
-        factorised(names)
+        nearest(names)
     elif command == "run":
         from benchmarks.strangers.runner import run
 

@@ -1,4 +1,4 @@
-"""Pyro's own density of a model, a Newton search on it, and the factorised Gaussian that is nearest to it.
+"""Pyro's own density of a model, a Newton search on it, and the Gaussians that are nearest to it.
 
 Nothing here calls the library: it is what the library's approximations are held against.
 """
@@ -23,9 +23,8 @@ from torch.func import vmap
 from benchmarks.strangers.catalogue import Stranger
 from benchmarks.strangers.namespaces import pyro_names
 
-NUM_DRAWS = 256
-"""Quasi-random draws over which the bound of a factorised Gaussian is averaged."""
-
+NUM_FACTORISED, NUM_FULL = 256, 1024
+"""Quasi-random draws over which the bound of a Gaussian is averaged."""
 
 DEGREES = 5
 """Degrees of freedom of the proposal of importance sampling."""
@@ -151,46 +150,55 @@ class Importance(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Factorised:
-    """A Gaussian of independent coordinates, and its bound on the log evidence."""
+class NearestGaussian:
+    """A Gaussian by its mean ``[P]`` and a root ``[P, P]`` of its covariance, and its bound on the log evidence."""
 
     loc: Tensor
-    scale: Tensor
+    root: Tensor
     bound: float
 
     def draws(self, count: int) -> Tensor:
         """Return quasi-random draws ``[count, P]``."""
-        return self.loc + self.scale * normal_points(count, len(self.loc), seed=1)
+        return self.loc + normal_points(count, len(self.loc), seed=1) @ self.root.mT
 
 
-def nearest_factorised(density: Callable[[Tensor], Tensor], loc: Tensor, scale: Tensor) -> Factorised:
-    """Maximise the evidence lower bound over factorised Gaussians from a start, deterministically.
+def nearest_gaussian(
+    density: Callable[[Tensor], Tensor], loc: Tensor, root: Tensor, factorised: bool
+) -> NearestGaussian:
+    """Maximise the evidence lower bound over Gaussians, or over factorised ones, deterministically.
 
-    The expectation is over fixed quasi-random points, and L-BFGS maximises it.
+    The expectation is over fixed quasi-random points, and L-BFGS maximises it, from ``loc[P]`` and in units of the lower
+    triangular ``root[P, P]``, which is diagonal for factorised ones.
 
     References
     ----------
     Giordano, Ingram and Broderick (2024), Black box variational inference with a deterministic objective, JMLR 25.
     """
-    points = normal_points(NUM_DRAWS, len(loc), seed=0)
-    unit = scale.double()
+    size = len(loc)
+    loc, root = loc.double(), root.double()
+    points = normal_points(NUM_FACTORISED if factorised else NUM_FULL, size, seed=0)
+    below = torch.tril_indices(size, size, -1)[:, : 0 if factorised else None]
+    if not factorised:  # points with correlations would be fitted as the posterior's
+        points = points @ torch.linalg.inv(torch.linalg.cholesky(torch.cov(points.mT, correction=0))).mT
+
+    def placed(free: Tensor) -> tuple[Tensor, Tensor]:
+        own = free[size : 2 * size].exp().diag().index_put(tuple(below), free[2 * size :])
+        return loc + root @ free[:size], root @ own
 
     def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
         free = torch.as_tensor(flat).requires_grad_()
-        shift, log_scale = free.chunk(2)
-        theta = loc.double() + unit * shift + unit * log_scale.exp() * points
+        centre, spread = placed(free)
         with double_precision():
-            bound = at_each(density, theta).mean() + log_scale.sum()
+            bound = at_each(density, centre + points @ spread.mT).mean() + free[size : 2 * size].sum()
         (gradient,) = torch.autograd.grad(-bound, free)
         if not bool(bound.isfinite()) or not bool(gradient.isfinite().all()):
             return 1e30, np.zeros_like(flat)
         return -bound.item(), gradient.numpy()
 
-    found = minimize(
-        loss, np.zeros(2 * len(loc)), jac=True, method="L-BFGS-B", options={"maxiter": 1000, "ftol": 1e-13}
-    )
-    shift, log_scale = torch.as_tensor(found.x).chunk(2)
-    return Factorised(loc.double() + unit * shift, unit * log_scale.exp(), -float(found.fun) + float(unit.log().sum()))
+    start, limits = np.zeros(2 * size + below.shape[1]), {"maxiter": 1000, "ftol": 1e-13}
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", options=limits)
+    bound = -float(found.fun) + float(root.diagonal().log().sum())
+    return NearestGaussian(*placed(torch.as_tensor(found.x)), bound)
 
 
 def importance_draws(density: Callable[[Tensor], Tensor], mode: Tensor, precision: Tensor, count: int) -> Importance:

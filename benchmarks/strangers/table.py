@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.strangers import factorised, references, runner
+from benchmarks.strangers import nearest, references, runner
 from benchmarks.strangers.catalogue import STRANGERS
 
 RESULTS = Path(__file__).parents[1] / "results" / "strangers.json"
@@ -29,7 +29,9 @@ def table() -> None:
     rows = [judged(fit, known[name]) for (name, _), fit in fits.items() if name in known and known[name]["good"]]
     found = {method: counted([row for row in rows if row["method"] == method]) for method in runner.METHODS}
     found["all"] = counted(rows)
-    families = {"FullRankVI": full_rank(rows), "MeanFieldVI": mean_field(rows, fits, factorised.stored())}
+    best = {method: nearest.stored(method) for method in nearest.FILES}
+    families = {method: against_nearest(method, rows, fits, each) for method, each in best.items()}
+    families["FullRankVI"] |= small_k(rows, known, best["FullRankVI"])
     left_out = sorted({name for name, _ in fits} - {name for name in known if known[name]["good"]})
     facts = {"methods": found, "families": families, "without_reference": left_out, "fits": rows}
     RESULTS.write_text(json.dumps(facts, indent=1) + "\n")
@@ -104,32 +106,50 @@ def effective(site: dict[str, Any]) -> Any:
     return np.where(np.isfinite(ess), ess, 1e9)
 
 
-def full_rank(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return how many full-rank Gaussians with a small Pareto k are near, and which of them are not."""
+def small_k(rows: list[dict[str, Any]], known: dict[str, Any], best: dict[str, Any]) -> dict[str, Any]:
+    """Return how many full-rank Gaussians with a small Pareto k are near, and the others with the ratio of the nearest one."""
     small = [row for row in rows if row["method"] == "FullRankVI" and row.get("pareto_k", np.inf) < FULL_RANK_K]
     far = [row for row in small if row["mean"] > FULL_RANK[0] or abs(np.log(row["sd_ratio"])) > np.log(FULL_RANK[1])]
-    return {"small_k": len(small), "far": [[row["model"], row["mean"], row["sd_ratio"], row["verdict"]] for row in far]}
+    found = []
+    for row in far:
+        name = row["model"]
+        sites = (
+            {site: each | {"ess": [np.inf] * len(each["mean"])} for site, each in best[name]["sites"].items()}
+            if name in best
+            else None
+        )
+        optimum = compared({"model": name, "sites": sites}, known[name])[:2] if sites else None
+        found.append([name, row["mean"], row["sd_ratio"], row["verdict"], optimum])
+    return {"small_k": len(small), "far": found}
 
 
-def mean_field(rows: list[dict[str, Any]], fits: dict[Any, Any], best: dict[str, Any]) -> dict[str, Any]:
-    """Return how many factorised Gaussians have the means of the nearest one, and which of the others do not warn."""
+def against_nearest(
+    method: str, rows: list[dict[str, Any]], fits: dict[Any, Any], best: dict[str, Any]
+) -> dict[str, Any]:
+    """Return how many Gaussians have the means of the nearest one, full-rank ones its sds as well, and who does not warn."""
     found: dict[str, Any] = {"known": 0, "near": 0, "far_warned": 0, "far_silent": []}
     for row in rows:
-        if row["method"] != "MeanFieldVI" or row["model"] not in best or "mean" not in row:
+        if row["method"] != method or row["model"] not in best or "mean" not in row:
             continue
-        sites, distances = fits[row["model"], "MeanFieldVI"]["sites"], [0.0]
+        sites, distances, logs = fits[row["model"], method]["sites"], [0.0], [0.0]
         for name, site in best[row["model"]]["sites"].items():
-            mean, sd = (np.array(site[key], float) for key in ("mean", "sd"))
+            (mean, sd), (mean_of, sd_of) = (
+                [np.array(e[key], float) for key in ("mean", "sd")] for e in (site, sites[name])
+            )
             varies = sd > 0
-            distances.extend((np.abs(np.array(sites[name]["mean"], float) - mean)[varies] / sd[varies]).tolist())
-        row["from_nearest"] = round(max(distances), 3)
+            distances.extend((np.abs(mean_of - mean)[varies] / sd[varies]).tolist())
+            logs.extend(np.abs(np.log(sd_of[varies] / sd[varies])).tolist())
+        row["from_nearest"], ratio = round(max(distances), 3), round(float(np.exp(max(logs))), 3)
+        is_near = row["from_nearest"] <= MEAN
+        if method == "FullRankVI":
+            row["ratio_to_nearest"], is_near = ratio, is_near and ratio <= FULL_RANK[1]
         found["known"] += 1
-        if row["from_nearest"] <= MEAN:
+        if is_near:
             found["near"] += 1
         elif row["verdict"].endswith("warned"):
             found["far_warned"] += 1
         else:
-            found["far_silent"].append([row["model"], row["from_nearest"]])
+            found["far_silent"].append([row["model"], row["from_nearest"], ratio])
     return found
 
 
