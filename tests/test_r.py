@@ -31,7 +31,12 @@ def test_code_of_the_page_runs_in_r(tmp_path: Path) -> None:
     if lacking := missing():
         pytest.skip(f"needs R with {lacking}")
     page = "\n".join(re.findall(r"```r\n(.*?)```", (ROOT / "docs" / "r.md").read_text(), re.DOTALL))
-    last = 'write.csv(posterior::summarise_draws(draws), "summary.csv")\nprint(dim(sigma))\n'
+    last = """
+found <- posterior::summarise_draws(draws_of(train), "mean", "sd")
+plain <- data.frame(variable = found$variable, mean = as.numeric(found$mean), sd = as.numeric(found$sd))
+write.csv(plain, "summary.csv", row.names = FALSE)
+print(dim(sigma))
+"""
     (tmp_path / "page.R").write_text(page + last)
     (tmp_path / "imp.py").touch()  # see the page
     here = {
