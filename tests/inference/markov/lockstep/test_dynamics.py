@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.inference.markov.lockstep.dynamics import Dynamics, Microcanonical, Newtonian, Point, arrive, drift
+from bnnzoo.inference.markov.lockstep.motions import Common, Langevin, Moving
 from tests.helpers.samplers import log_density, log_density_gradient
 
 SCALE = torch.tensor([1.0, 0.4, 1.5, 0.8], dtype=torch.float64)
@@ -100,3 +101,14 @@ def test_huge_forces_do_not_overflow() -> None:
     momentum, work = dynamics.kick(begin.momentum, torch.full((4,), 1e100, dtype=torch.float64), torch.tensor(1.0))
     assert bool(momentum.isfinite().all()) and bool(work.isfinite())
     torch.testing.assert_close(momentum, torch.full((4,), 0.5, dtype=torch.float64))
+
+
+def test_a_draw_of_langevin_dynamics_that_failed_is_left_in_the_opposite_direction() -> None:
+    begin = start(Microcanonical())
+    lost = begin._replace(theta=begin.theta + 1.0, log_density=torch.tensor(torch.nan, dtype=torch.float64))
+    common, one = Common(SCALE, begin.work, begin.work), torch.ones((), dtype=torch.float64)
+    found, _ = Langevin().end(begin, Moving(lost, one), common, one, one)
+    assert torch.equal(found.theta, begin.theta)
+    assert torch.equal(found.momentum, -begin.momentum)
+    kept, _ = Langevin().end(begin, Moving(begin._replace(theta=begin.theta + 1.0), one), common, one, one)
+    assert torch.equal(kept.momentum, begin.momentum)

@@ -20,6 +20,7 @@ from bnnzoo.inference.markov.stochastic.dynamics import Measured
 from bnnzoo.inference.markov.stochastic.program import Units
 from bnnzoo.inference.markov.stochastic.sampler import StochasticChains
 from bnnzoo.inference.markov.stochastic.settings import plan_of, rows_of_batch, steps_between_draws
+from bnnzoo.inference.markov.stochastic.sghmc import UnderdampedLangevin
 from bnnzoo.inference.markov.stochastic.sgld import Langevin
 from bnnzoo.inference.markov.stochastic.starts import optimised_starts
 from bnnzoo.inference.markov.stochastic.tuning import adopted
@@ -223,10 +224,10 @@ def test_single_precision_and_all_rows() -> None:
     assert posterior.draws().dtype == torch.float32 and posterior.draws().isfinite().all()
 
 
-def chains_of(method: SGLD) -> StochasticChains:
+def chains_of(method: Any, dynamics: Any = Langevin(1.0, 0.025, True)) -> StochasticChains:
     density = build_density(TARGET.model, *TARGET.data)
     start = TARGET.mean["w"].expand(3, 3)
-    return StochasticChains(Langevin(1.0, 0.025, True), plan_of(method, density), density, method, start, 0)
+    return StochasticChains(dynamics, plan_of(method, density), density, method, start, 0)
 
 
 def with_step_sizes(chains: StochasticChains, sizes: list[float]) -> None:
@@ -274,3 +275,12 @@ def test_gradients_that_overflow_leave_the_step_size_as_it_was() -> None:
     after = adopted(before, Measured(overflowed, ones, 2 * ones, ones[:, 0]), 0.5 * ones[:, 0])
     assert after.step_size[0] == 0.5 and after.step_size[1] == before.step_size[1]
     assert torch.equal(after.scale[1], before.scale[1]) and torch.equal(after.scale[2], 2 * ones[2])
+
+
+def test_a_chain_that_is_taken_back_leaves_in_the_opposite_direction() -> None:
+    chains = chains_of(SGHMC(**QUICK, steps_per_draw=400), UnderdampedLangevin(1.0, 0.025, True, 0.1, False))
+    before = chains.fleet.resting.left.evaluated[1].clone()  # the momentum beside the position
+    with_step_sizes(chains, [0.1, 1e3, 0.1])
+    draw_once(chains)
+    assert float(before[1].abs().min()) > 0.0
+    assert torch.equal(chains.fleet.moving.carried[0][1], -before[1])
