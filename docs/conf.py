@@ -84,6 +84,7 @@ EXAMPLES = [
     "models/plot_pyro_module.py",
     "models/plot_serving.py",
     "models/plot_discrete.py",
+    "models/plot_hidden_states.py",
     "models/plot_eight_schools.py",
     "models/plot_formula.py",
     "models/plot_check.py",

@@ -67,10 +67,9 @@ def test_it_is_fitted_by_the_method_of_its_page(name: str) -> None:
     posterior = bz.fit(program.model, program.method, *program.data, progress=False)
     assert bool(posterior.draws()[0].isfinite().all())
     num_draws = 10 if isinstance(program.method, bz.SVI) else None
-    if name == "ekf":  # whose distribution cannot be drawn from
-        tree = bz.to_datatree(posterior)
-    else:
-        tree = bz.posterior_predictive(posterior, *program.data, num_draws=num_draws)
+    draws = (posterior, *program.data)
+    drawn = name != "ekf"  # whose distribution has no draws
+    tree = bz.posterior_predictive(*draws, num_draws=num_draws) if drawn else bz.to_datatree(posterior)
     for values in tree["posterior"].data_vars.values():
         assert bool(torch.as_tensor(values.to_numpy()).isfinite().all())
 
