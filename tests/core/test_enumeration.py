@@ -217,6 +217,23 @@ def test_models_that_cannot_be_summed_are_refused(model: object, sentence: str) 
         evaluated()
 
 
+def test_states_of_an_outer_plate_alone_have_its_dimension_in_the_model() -> None:
+    def model(y: Tensor) -> None:
+        mu = pyro.sample("mu", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+        with pyro.plate("items", y.shape[0], dim=-2):
+            z = pyro.sample("z", dist.Bernoulli(0.4)).long()
+            with pyro.plate("answers", y.shape[1]):
+                mean = pyro.deterministic("mean", mu[z] + 0.0 * y)
+                pyro.sample("y", dist.Normal(mean, 1.0), obs=y)
+
+    y = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))
+    density = build_density(model, y)
+    theta = torch.tensor([0.3, -0.2])
+    found = drawn_states(density, theta, y)
+    assert found["discrete", "z"].shape == (4,)
+    torch.testing.assert_close(found["discrete", "mean"], theta[found["discrete", "z"].long()][:, None].expand(4, 3))
+
+
 def test_vindex_is_what_the_sentence_says() -> None:
     table = torch.tensor([[0.1, 0.9], [0.4, 0.6]])
 

@@ -7,6 +7,8 @@ import pyro.contrib.gp as gp
 import pyro.distributions as dist
 import pytest
 import torch
+from pyro import poutine
+from pyro.infer.reparam import LocScaleReparam
 from torch import Tensor
 
 import bnnzoo as bz
@@ -31,6 +33,19 @@ def test_other_methods_say_what_to_write(method: object) -> None:
         ModelError, match=r"learnable parameter 's' .*PyroSample.*SVI\(\) learns.*models\.flat_priors\(model\)"
     ):
         bz.fit(normal, method, Y, progress=False)
+
+
+def test_parameters_of_a_reparametrisation_are_refused_with_its_own_words() -> None:
+    def model(y: Tensor) -> None:
+        mu = pyro.sample("mu", dist.Normal(0.0, 10.0))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Normal(pyro.sample("u", dist.Normal(mu, 1.0)), 1.0), obs=y)
+
+    centred = poutine.reparam(model, config={"u": LocScaleReparam()})
+    with pytest.raises(
+        ModelError, match=r"'u_centered' of a reparametrisation\. Write LocScaleReparam\(centered=0\.0\)"
+    ):
+        bz.fit(centred, bz.NUTS(), Y, progress=False)
 
 
 def test_svi_learns_keeps_and_loads_a_parameter(tmp_path: Path) -> None:
