@@ -192,8 +192,8 @@ def check(
     ...     with pyro.plate("rows", len(x)):
     ...         pyro.sample("y", dist.Normal(a + b * x, sigma), obs=y)
     >>> found = bz.check(line, x, y, method=bz.NUTS(num_warmup=300, num_draws=300))
-    >>> found.findings[0].sentence
-    'Residuals of y bend with x (correlation 0.90) (p < 0.0001).'
+    >>> found.faults[0].kind, found.faults[0].evidence["about"]
+    ('curve', 'x')
     """
     check_argument("check", "num_simulations", num_simulations, int)
     check_argument("check", "seed", seed, Seed)

@@ -130,7 +130,7 @@ def test_the_step_follows_a_mass_matrix_that_changes_in_the_last_window(limit: f
             acceptance = (rate(step, edge) + noise).clamp(0, 1)
             state = (settle_step_size if settling else update_step_size)(state, acceptance, 0.8)
         state = retuned_step_size(state, torch.tensor(3.0), first=False) if edge is not limit else state
-    assert 0.79 < float(rate(state.log_average.exp(), limit)) < 0.95
+    assert float(rate(state.log_average.exp(), limit)) == pytest.approx(0.85, abs=0.06)
 
 
 def test_only_the_first_mass_matrix_rescales_the_step() -> None:
@@ -147,23 +147,6 @@ def test_a_chain_that_stands_still_is_given_ever_shorter_steps() -> None:
         state = settle_step_size(state, torch.tensor(0.0), 0.8)
     assert float(state.log_average) == pytest.approx(-50 * 0.1 * 0.85)
     assert float(settle_step_size(state, torch.tensor(0.85), 0.8).log_average) == pytest.approx(-50 * 0.1 * 0.85)
-
-
-def test_a_wide_place_at_the_end_of_warm_up_does_not_lengthen_the_step() -> None:
-    """The rates of 150 draws near the target, and then of 50 in a place where every trajectory is accepted."""
-    generator = torch.Generator().manual_seed(0)
-    state = initial_step_size(torch.tensor(0.1, dtype=torch.float64))
-    for _ in range(150):
-        noise = 0.1 * torch.randn((), generator=generator, dtype=torch.float64)
-        state = update_step_size(state, (-state.log_step.exp()).exp() + noise, 0.8)
-    alone = shared = state
-    for _ in range(50):
-        alone = settle_step_size(alone, torch.tensor(1.0), 0.8)
-        shared = settle_step_size(shared, torch.tensor(1.0), 0.8, alone=False)
-    assert float(alone.log_average) == float(state.log_average)
-    assert float(shared.log_average) == pytest.approx(float(state.log_average) + 50 * 0.1 * 0.2)
-    shortened = settle_step_size(alone, torch.tensor(0.0), 0.8)
-    assert float(settle_step_size(shortened, torch.tensor(1.0), 0.8).log_average) > float(shortened.log_average)
 
 
 @pytest.mark.parametrize("begin", [1e-4, 0.1, 50.0])

@@ -188,8 +188,8 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
             length = update_length(length, float(jumped.mean()), float(slope.mean()), time, _bounds(self))
         harmonic = 1 / (1 / acceptance.clamp(min=MIN_ACCEPTANCE)).mean()
         settles, target = state.iteration >= self._settles_from(), self.settings.target_accept
-        settled = settle_step_size(tuner, harmonic, target, alone=False)
-        tuner = settled if settles else update_step_size(tuner, harmonic, target)
+        # one chain that stands still shortens the step of all by itself: no more caution is needed
+        tuner = settle_step_size(tuner, harmonic, target, 0.0) if settles else update_step_size(tuner, harmonic, target)
         weight = max(1 / (state.iteration + 1), MIN_WEIGHT)
         mean = (1 - weight) * mean + weight * state.point.theta
         if not float(tuner.log_step.exp()) > torch.finfo(state.point.theta.dtype).tiny:
