@@ -332,18 +332,18 @@ def _signature(leaf: Any) -> Any:
     try:
         hash(leaf)
     except TypeError:
-        return _Same(leaf)
+        return Same(leaf)
     return leaf
 
 
 @dataclass(frozen=True, eq=False)
-class _Same:
-    """An argument that cannot be hashed, such as a namespace of settings, as the object that it is."""
+class Same:
+    """What stands for an object in a key, whether or not it can be hashed: the object that it is, and none that equals it."""
 
     value: Any
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.value is self.value
+        return isinstance(other, Same) and other.value is self.value
 
     def __hash__(self) -> int:
         return id(self.value)

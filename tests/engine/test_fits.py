@@ -1,5 +1,7 @@
 """Fits that are to come count in the choice of an engine, and change no result by more than rounding."""
 
+from dataclasses import dataclass
+
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -31,6 +33,27 @@ def test_short_chains_run_in_native_code_if_there_are_many_of_them() -> None:
     assert alone.info.engine.engine == "graph"
     assert among.info.engine.engine == "native"
     torch.testing.assert_close(among.draws()[:, :20], alone.draws()[:, :20], atol=1e-6, rtol=0)
+
+
+@dataclass
+class Scaled:
+    """A model that cannot be hashed, since it is compared by value."""
+
+    scale: float
+
+    def __call__(self, x: torch.Tensor, y: torch.Tensor) -> None:
+        b = pyro.sample("b", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+        with pyro.plate("rows", len(x)):
+            pyro.sample("y", dist.Normal(x @ b, self.scale), obs=y)
+
+
+def test_models_that_cannot_be_hashed_are_fitted_many_times() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(12, 2, generator=generator), torch.randn(12, generator=generator)
+    method = bz.NUTS(num_chains=1, num_warmup=20, num_draws=20)
+    with fits_to_come(1000):
+        first, again = (bz.fit(Scaled(1.0), method, x, y, progress=False) for _ in range(2))
+    assert torch.equal(first.draws(), again.draws())
 
 
 def test_calibration_and_folds_say_how_many_fits_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
