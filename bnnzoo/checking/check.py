@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bnnzoo.checking.findings import Finding, of_conflict, of_prior_prediction, of_question, rejected
+from bnnzoo.checking.findings import Finding, of_conflict, of_prior_prediction, of_question
 from bnnzoo.checking.misfit import Question, questions
 from bnnzoo.checking.page import page_of
 from bnnzoo.checking.prior import conflicts, prior_predictions
@@ -26,7 +26,7 @@ from bnnzoo.core.types import Model
 from bnnzoo.diagnostics import loo
 from bnnzoo.engine.files import whole_file
 from bnnzoo.inference import NUTS, fit
-from bnnzoo.labelled import refuse_other_kind
+from bnnzoo.labelled import holm, refuse_other_kind
 from bnnzoo.predictive import posterior_predictive, prior_predictive
 from bnnzoo.reporting.folders import new_folder
 from bnnzoo.validation import sbc, sbc_verdict
@@ -118,7 +118,7 @@ class ModelCheck:
         FileExistsError, FileNotFoundError, PermissionError
             If the folder exists or cannot be created.
         """
-        with new_folder(Path(path)) as folder:
+        with new_folder(Path(path), "path") as folder:
             with whole_file(folder / "check.json") as partial:
                 partial.write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
             with whole_file(folder / "check.html") as partial:
@@ -144,7 +144,7 @@ def check(
     Latent values are compared with their priors, and the data with data sets from the prior. Repeated rows, values that pile
     up at a limit, and what ``fit`` and leave-one-out cross-validation warn of are reported, too.
 
-    Of models that are right about one in twenty is found at fault; see the documentation for what was measured.
+    Of models that are right fewer than one in twenty are found at fault; the documentation says what was measured.
 
     Parameters
     ----------
@@ -208,13 +208,17 @@ def check(
     theta = posterior.draws().flatten(0, 1)
     scored = scores_of(density, theta, int(seed))
     skipped = list(_unscored(density, scored))
-    asked = {each.name: _asked(each, variables, density) for each in scored}
-    pairs = [(site, question) for site, found in asked.items() for question in found]
-    wrong = rejected([question for _, question in pairs], LEVEL)
-    faults = [of_question(site, each) for site, each in pairs if any(each is other for other in wrong)]
-    faults += [each for scores in scored for each in _of_values(scores, variables, density) if each]
-    faults += [of_conflict(each) for each in rejected(list(conflicts(density, theta, int(seed))), PRIOR_LEVEL)]
-    from_prior, why = _from_prior(model, density, int(seed))
+    asked: list[tuple[str, Question]] = []
+    faults: list[Finding] = []
+    for each in scored:
+        fits = each.num_rows == density.num_data
+        here = variables.at(each.rows) if fits else Variables({}, {})
+        asked += [(each.name, question) for question in questions(each, here)]
+        faults += [found for found in (repeated_rows(each, here), heap(each)) if found]
+    faults += [of_question(*each) for each in _rejected(asked, [each.p_value for _, each in asked], LEVEL)]
+    priors = list(conflicts(density, theta, int(seed)))
+    faults += [of_conflict(each) for each in _rejected(priors, [each.p_value for each in priors], PRIOR_LEVEL)]
+    from_prior, why = _from_prior(density, int(seed))
     notes = [each for each in from_prior if not each.is_fault]
     faults += [each for each in from_prior if each.is_fault]
     notes += list(_of_loo(posterior))
@@ -223,10 +227,14 @@ def check(
     else:
         skipped.append("calibration by simulation; pass num_simulations=50, which takes as many fits.")
     frame = pd.DataFrame(
-        [(site, q.kind, ", ".join(q.variables), q.p_value, q.size) for site, q in pairs],
+        [(site, each.kind, each.about, each.p_value, each.size) for site, each in asked],
         columns=["site", "kind", "about", "p_value", "size"],
     )
     return ModelCheck((*warned, *_without_explained(faults), *notes), frame, (*skipped, *why), posterior)
+
+
+def _rejected[Asked](asked: Sequence[Asked], p_values: Sequence[float], level: float) -> list[Asked]:
+    return [each for each, is_wrong in zip(asked, holm(p_values, level), strict=True) if is_wrong]
 
 
 def _fitted(
@@ -268,18 +276,7 @@ def _unscored(density: LogDensity, scored: list[Scores]) -> Iterator[str]:
         yield f"the factor {factor}, from which no data can be drawn."
 
 
-def _asked(scores: Scores, variables: Variables, density: LogDensity) -> list[Question]:
-    fits = scores.num_rows == density.num_data
-    return list(questions(scores, variables.at(scores.rows) if fits else Variables({}, {})))
-
-
-def _of_values(scores: Scores, variables: Variables, density: LogDensity) -> Iterator[Finding | None]:
-    if scores.num_rows == density.num_data:
-        yield repeated_rows(scores, variables.at(scores.rows))
-    yield heap(scores)
-
-
-def _from_prior(model: Any, density: LogDensity, seed: int) -> tuple[list[Finding], tuple[str, ...]]:
+def _from_prior(density: LogDensity, seed: int) -> tuple[list[Finding], tuple[str, ...]]:
     try:
         tree = prior_predictive(density.model, *density.data, num_draws=NUM_DATA_SETS, seed=seed, weights=False)
     except (NotImplementedError, ValueError, RuntimeError) as error:

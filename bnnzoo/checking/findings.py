@@ -1,12 +1,11 @@
 """Findings in words: what a model misses, by how much, and what to write instead."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bnnzoo.checking.misfit import Question
 from bnnzoo.checking.prior import Conflict, PriorPrediction
 
-__all__ = ["Finding", "of_conflict", "of_prior_prediction", "of_question", "rejected"]
+__all__ = ["Finding", "of_conflict", "of_prior_prediction", "of_question"]
 
 
 @dataclass(frozen=True)
@@ -32,22 +31,6 @@ class Finding:
     evidence: dict[str, float | str]
 
 
-def rejected[Asked: Question | Conflict](asked: Sequence[Asked], level: float) -> list[Asked]:
-    """Return what is rejected by Holm's procedure, which keeps the probability of any false rejection below ``level``.
-
-    References
-    ----------
-    Holm (1979), A simple sequentially rejective multiple test procedure, Scandinavian Journal of Statistics 6.
-    """
-    ordered = sorted(asked, key=lambda each: each.p_value)
-    found = []
-    for number, each in enumerate(ordered):
-        if each.p_value > level / (len(ordered) - number):
-            break
-        found.append(each)
-    return found
-
-
 FITTED = "the fitted mean"
 MANY_TIMES = 1000.0
 """Ratio of the standard deviations of data from the prior and of the data beyond which a prior says next to nothing."""
@@ -58,7 +41,7 @@ def of_question(site: str, asked: Question) -> Finding:
     sentence, advice = _WORDS[asked.kind](site, asked)
     evidence: dict[str, float | str] = {
         "site": site,
-        "about": ", ".join(asked.variables),
+        "about": asked.about,
         "p_value": asked.p_value,
         "size": asked.size,
     }

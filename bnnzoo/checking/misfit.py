@@ -18,7 +18,7 @@ __all__ = ["Question", "questions"]
 type Array = NDArray[np.floating[Any]]
 type Codes = NDArray[np.integer[Any]]
 
-DEGREES = {"location": 3, "spread": 2}
+DEGREE, DEGREE_OF_SPREAD = 3, 2
 """Of the polynomials of a variable with which scores are compared."""
 
 MAX_CROSSED, MAX_SLOPES = 4, 2
@@ -59,6 +59,11 @@ class Question:
     size: float
     shape: str = ""
 
+    @property
+    def about(self) -> str:
+        """The variables in one text; empty if it is about all rows alike."""
+        return ", ".join(self.variables)
+
 
 def questions(scores: Scores, variables: Variables) -> Iterator[Question]:
     """Yield what is asked of one component of a site.
@@ -79,11 +84,11 @@ def questions(scores: Scores, variables: Variables) -> Iterator[Question]:
             yield Question(kind, (), float(p_values.mean()), float(1 - 2 * above.mean()))
     if scores.is_discrete and not scores.is_binary and scores.zeros.min() > 0:
         yield _of_zeros(scores)
-    yield from _along("fitted", scores.fitted, scores, size > ENOUGH_VALUES)
-    yield from _in_order(scores)
+    if size > ENOUGH_VALUES:
+        yield _of_neighbours("order", (), location, LAGS)
     numbers = {name: each for name, each in variables.numbers.items() if np.ptp(each) > 0}
-    for name, values in numbers.items():
-        yield from _along(name, values, scores, len(np.unique(values)) > ENOUGH_VALUES)
+    for name, values in {"fitted": scores.fitted, **numbers}.items():
+        yield from _along(name, values, scores)
     for first, second in combinations(list(numbers)[:MAX_CROSSED], 2):
         rows = _product(numbers[first], numbers[second])
         if len(rows):
@@ -99,20 +104,15 @@ def questions(scores: Scores, variables: Variables) -> Iterator[Question]:
                 yield _of_contrast("slopes", (other, name), location, rows)
 
 
-def _along(name: str, values: Array, scores: Scores, has_neighbours: bool) -> Iterator[Question]:
+def _along(name: str, values: Array, scores: Scores) -> Iterator[Question]:
     if np.ptp(values) == 0:
         return
     basis = _polynomials(values)
-    yield _of_contrast("curve", (name,), scores.location, basis[: DEGREES["location"]])
+    yield _of_contrast("curve", (name,), scores.location, basis)
     if not scores.is_binary:
-        yield _of_contrast("spread", (name,), scores.spread, basis[: DEGREES["spread"]])
-    if has_neighbours:
+        yield _of_contrast("spread", (name,), scores.spread, basis[:DEGREE_OF_SPREAD])
+    if len(np.unique(values)) > ENOUGH_VALUES:
         yield _of_neighbours("neighbours", (name,), scores.location[:, np.argsort(values, kind="stable")], 1)
-
-
-def _in_order(scores: Scores) -> Iterator[Question]:
-    if scores.location.shape[1] > ENOUGH_VALUES:
-        yield _of_neighbours("order", (), scores.location, LAGS)
 
 
 def _of_contrast(kind: str, variables: tuple[str, ...], scores: Array, rows: Array) -> Question:
@@ -132,7 +132,7 @@ def _shape_of(mean: Array) -> str:
 
 
 def _of_shape(ranks: Array) -> Question:
-    """Ask for the third and fourth moment of ranks, as Neyman's smooth test does."""
+    """Ask for the first four moments of ranks, as Neyman's smooth test does."""
     size = ranks.shape[1]
     found = np.stack(
         [np.sqrt(2 * k + 1) * eval_legendre(k, 2 * ranks - 1).sum(1) / np.sqrt(size) for k in (1, 2, 3, 4)], 1
@@ -174,7 +174,7 @@ def _of_neighbours(kind: str, variables: tuple[str, ...], ordered: Array, lags: 
 def _polynomials(values: Array) -> Array:
     """Return orthonormal polynomials ``[3, N]`` of a variable's normal scores, fewer where it has few values."""
     scores = normal_ranks(values)
-    degree = min(3, len(np.unique(values)) - 1)
+    degree = min(DEGREE, len(np.unique(values)) - 1)
     return _orthonormal(np.stack([scores**k for k in range(degree + 1)], 1))
 
 

@@ -29,6 +29,7 @@ from bnnzoo.labelled.lookup import (
     refuse_single_draw,
 )
 from bnnzoo.labelled.mixture import gaussian_mixture_entropy, laplace_mixture_entropy
+from bnnzoo.labelled.multiple_tests import holm
 
 __all__ = [
     "SAMPLE_DIMS",
@@ -44,6 +45,7 @@ __all__ = [
     "entropies",
     "first_moment",
     "gaussian_mixture_entropy",
+    "holm",
     "laplace_mixture_entropy",
     "log_mean_exp",
     "margin",

@@ -11,12 +11,14 @@ from bnnzoo.engine.files import whole_folder
 __all__ = ["new_folder", "refuse_unusable_folder"]
 
 
-def refuse_unusable_folder(path: Path) -> None:
+def refuse_unusable_folder(path: Path, asked_by: str = "--out") -> None:
     """Refuse a path at which no new folder can be created.
 
     Parameters
     ----------
     path : Path
+    asked_by : str
+        What the user gave the path to, for the sentence.
 
     Raises
     ------
@@ -25,11 +27,11 @@ def refuse_unusable_folder(path: Path) -> None:
     """
     parent = path.absolute().parent
     if path.exists() or path.is_symlink():
-        raise FileExistsError(f"{str(path)!r} already exists; choose another --out, or remove it.")
+        raise FileExistsError(f"{str(path)!r} already exists; choose another {asked_by}, or remove it.")
     if not parent.is_dir():
         raise FileNotFoundError(f"There is no folder {str(parent)!r} for {path.name!r}; create it first.")
     if not _can_hold_a_folder(parent):
-        raise PermissionError(f"The folder {str(parent)!r} is not writable; choose another --out.")
+        raise PermissionError(f"The folder {str(parent)!r} is not writable; choose another {asked_by}.")
 
 
 def _can_hold_a_folder(parent: Path) -> bool:
@@ -44,13 +46,15 @@ def _can_hold_a_folder(parent: Path) -> bool:
 
 
 @contextmanager
-def new_folder(path: Path) -> Iterator[Path]:
+def new_folder(path: Path, asked_by: str = "--out") -> Iterator[Path]:
     """Yield a temporary folder that becomes ``path`` if the body succeeds, and is removed if it does not.
 
     Parameters
     ----------
     path : Path
         Must not exist.
+    asked_by : str
+        As for :func:`refuse_unusable_folder`.
 
     Examples
     --------
@@ -60,7 +64,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     ...     os.listdir(parent)
     ['results']
     """
-    refuse_unusable_folder(path)
+    refuse_unusable_folder(path, asked_by)
     with whole_folder(path.absolute()) as folder:
         yield folder
-        refuse_unusable_folder(path)
+        refuse_unusable_folder(path, asked_by)

@@ -23,7 +23,7 @@ from bnnzoo.core.settings import check_argument, check_settings
 from bnnzoo.core.types import Model
 from bnnzoo.inference.fit import refuse_no_method
 from bnnzoo.inference.progress import progress_for
-from bnnzoo.labelled import refuse_other_kind
+from bnnzoo.labelled import holm, refuse_other_kind
 from bnnzoo.validation.refits import fit_again
 from bnnzoo.validation.simulations import Quantities, Simulation, draws_of, places_of_outcomes
 
@@ -185,7 +185,7 @@ def sbc_verdict(tree: xr.DataTree, prob: float = 0.95) -> pd.DataFrame:
         p, _, _ = pit.azstats.uniformity_test(dim="draw")
         rows[name] = {"mean": float(pit.mean()), "sd": float(pit.std()), "p": float(p)}
     table = pd.DataFrame.from_dict(rows, orient="index")
-    table["uniform"] = _holm(table["p"].to_numpy(), 1 - prob)
+    table["uniform"] = ~holm(table["p"], 1 - prob)
     table["finding"] = [_finding(row, dataset.sizes["draw"]) for row in table.itertuples()]
     return table
 
@@ -199,16 +199,6 @@ def _finding(row: Any, num_simulations: int) -> str:
     if abs(location) > abs(spread):
         return "draws too low" if location > 0 else "draws too high"
     return "draws too narrow" if spread > 0 else "draws too wide"
-
-
-def _holm(p: np.ndarray[Any, Any], alpha: float) -> list[bool]:
-    """Return which p-values are not rejected by Holm's step-down procedure."""
-    order = np.argsort(p)
-    thresholds = alpha / (len(p) - np.arange(len(p)))
-    rejected = np.cumprod(p[order] < thresholds).astype(bool)
-    kept = np.ones(len(p), dtype=bool)
-    kept[order[rejected]] = False
-    return [bool(value) for value in kept]
 
 
 def _scalars(dataset: xr.Dataset) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:

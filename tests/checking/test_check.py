@@ -13,8 +13,6 @@ from typer.testing import CliRunner
 
 import bnnzoo as bz
 from bnnzoo.checking import ModelCheck
-from bnnzoo.checking.findings import rejected
-from bnnzoo.checking.misfit import Question
 from bnnzoo.cli import app
 
 ROWS = 160
@@ -137,12 +135,6 @@ def test_models_that_cannot_be_checked_are_refused() -> None:
         bz.check(line, data()["x"], data()["y"], method=bz.Laplace(), beside={"g": [1, 2, 3]})
 
 
-def test_holms_procedure() -> None:
-    asked = [Question("level", (), p, 0.0) for p in (0.2, 0.001, 0.02, 0.011)]
-    assert [each.p_value for each in rejected(asked, 0.05)] == [0.001, 0.011, 0.02]
-    assert rejected(asked, 0.003) == []
-
-
 def test_page_and_json_are_written_whole(bent: ModelCheck, tmp_path: Path) -> None:
     path = bent.save(tmp_path / "check")
     written = json.loads((path / "check.json").read_text())
@@ -152,7 +144,7 @@ def test_page_and_json_are_written_whole(bent: ModelCheck, tmp_path: Path) -> No
     assert "Residuals of y bend with x" in page
     assert ">spread: x</th>" in page
     assert "Does the scatter depend on it?" in page
-    with pytest.raises(FileExistsError, match=r"already exists; choose another --out, or remove it\.$"):
+    with pytest.raises(FileExistsError, match=r"already exists; choose another path, or remove it\.$"):
         bent.save(path)
 
 
