@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -81,7 +82,7 @@ class Scores:
     rows: NDArray[np.integer[Any]]
     num_rows: int
 
-    @property
+    @cached_property
     def spread(self) -> Array:
         """Normal scores ``[S, N]`` of the distance from the median, large where an observation lies far out."""
         inner = 2 * ndtr(np.abs(self.location)) - 1
@@ -136,12 +137,13 @@ def _of_draw(density: LogDensity, theta: Tensor) -> Iterator[tuple[str, _Scored]
     for site in density.observed:
         node = nodes[site]
         value = node["value"]
-        if not isinstance(value, Tensor) or value.numel() < 2:
+        if not isinstance(value, Tensor) or value.numel() < 2 or _is_tied(density, theta, site, len(value)):
             continue
         base = innermost(node["fn"])
         keep = _unmasked(node, value)
         if isinstance(base, dist.MultivariateNormal) and not _is_summed(density):
-            yield site, _whitened(base, value, keep)
+            if value.ndim > 1 or bool(keep.all()):
+                yield site, _whitened(base, value, keep)
             continue
         replicates = _replicates(density, theta, node, site)
         columns, parts, keep = _components(value, replicates, keep, base)
@@ -155,6 +157,14 @@ def _of_draw(density: LogDensity, theta: Tensor) -> Iterator[tuple[str, _Scored]
 def _is_summed(density: LogDensity) -> bool:
     """Tell whether discrete latent variables are summed out of the density."""
     return enumerated(density.model) is not None
+
+
+def _is_tied(density: LogDensity, theta: Tensor, site: str, rows: int) -> bool:
+    """Tell whether rows share discrete states that are summed out: they have no terms of their own, and are not independent."""
+    if not _is_summed(density):
+        return False
+    terms = density.pointwise(theta, *density.data)
+    return site not in terms or terms[site].shape[:1] != (rows,)
 
 
 def _unmasked(node: Node, value: Tensor) -> Tensor:
@@ -231,22 +241,26 @@ def _share_above(replicates: Tensor, value: Tensor) -> float:
 
 
 def _whitened(base: dist.MultivariateNormal, value: Tensor, keep: Tensor) -> _Scored:
-    """Score a joint normal vector by what is left of each value given those before it."""
-    tril, away = base.scale_tril, (value - base.loc).unsqueeze(-1)
-    white = torch.linalg.solve_triangular(tril, away, upper=False).squeeze(-1).flatten().double()
-    count, width = white.numel(), base.event_shape[0] if base.batch_shape.numel() > 1 else 1
-    largest = 1 - float(torch.special.ndtr(white.abs().max()) * 2 - 1) ** count
+    """Score joint normal vectors, one or a row each, by what is left of each value given those before it."""
+    loc = base.loc.expand(value.shape)
+    white = torch.linalg.solve_triangular(base.scale_tril, (value - loc).unsqueeze(-1), upper=False).squeeze(-1)
+    rows, width = (len(value), value.shape[-1]) if value.ndim > 1 else (len(value), 1)
+    seen = keep.reshape(rows, -1).all(1)
+    white, observed, mean = (each.reshape(rows, -1)[seen].flatten().double() for each in (white, value, loc))
+    count = white.numel()
+    lowest, highest = (torch.special.ndtr(each) for each in (-white.min(), white.max()))
+    farthest = 2 * torch.special.ndtr(white.abs().max()) - 1
     return _Scored(
         white.numpy(),
-        largest,
-        (float(torch.special.ndtr(-white.min())) ** count, 1 - float(torch.special.ndtr(white.max())) ** count),
-        value.flatten().double().numpy(),
-        base.loc.expand(value.shape).flatten().double().numpy(),
+        1 - float(farthest) ** count,
+        (float(lowest) ** count, 1 - float(highest) ** count),
+        observed.numpy(),
+        mean.numpy(),
         0.0,
         0.0,
         False,
-        np.arange(count) // width,
-        count // width,
+        torch.arange(rows)[seen].repeat_interleave(width).numpy(),
+        rows,
     )
 
 

@@ -145,6 +145,35 @@ def test_discrete_latent_variables_are_drawn_with_the_observations() -> None:
     assert kstest(found.location[0], "norm").pvalue > 1e-3
 
 
+def test_rows_that_share_a_discrete_state_are_not_scored() -> None:
+    def model(y: torch.Tensor) -> None:
+        mu = pyro.sample("mu", dist.Normal(0.0, 3.0))
+        z = pyro.sample("z", dist.Categorical(torch.ones(2)), infer={"enumerate": "parallel"})
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Normal(mu + 3.0 * z, 1.0), obs=y)
+
+    y = torch.randn(20, generator=torch.Generator().manual_seed(0))
+    found = bz.check(model, y, method=bz.Laplace())
+    assert len(found.asked) == 0
+    assert found.skipped[0] == (
+        "the observations of y, which is a single value or depends on discrete states that tie its rows."
+    )
+
+
+def test_rows_of_joint_normal_vectors_may_be_masked() -> None:
+    seen = torch.arange(40) % 4 > 0
+
+    def model(y: torch.Tensor) -> None:
+        mu = pyro.sample("mu", dist.Normal(0.0, 1.0))
+        with pyro.plate("rows", len(y)), pyro.poutine.mask(mask=seen):
+            pyro.sample("y", dist.MultivariateNormal(mu * torch.ones(2), torch.eye(2)), obs=y)
+
+    y = torch.randn(40, 2, generator=torch.Generator().manual_seed(0))
+    (found,) = scores_of(build_density(model, y), torch.zeros(5, 1), 0)
+    assert found.rows.tolist() == [row for row in range(40) if row % 4 for _ in range(2)]
+    assert found.num_rows == 40
+
+
 def test_the_global_stream_of_random_numbers_is_left_alone() -> None:
     before = torch.get_rng_state()
     make = LIKELIHOODS["poisson"]
