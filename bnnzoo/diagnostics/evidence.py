@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from scipy.stats import binomtest
 from bnnzoo.diagnostics.loo import loo
 from bnnzoo.labelled import SAMPLE_DIMS, aligned
 
-__all__ = ["evidence"]
+__all__ = ["Observations", "evidence"]
 
 MIN_DRAWS = 100
 MIN_ELPD, ERRORS = 4.0, 3.0
@@ -35,7 +36,34 @@ class _Replicates(NamedTuple):
     y: Array
 
 
-def evidence(tree: xr.DataTree, reference: str, base: xr.DataTree) -> tuple[str, ...]:
+class Observations:
+    """What a tree holds of observations, read when it is first asked for: a reference is compared with several methods.
+
+    Parameters
+    ----------
+    tree : DataTree
+    """
+
+    def __init__(self, tree: xr.DataTree) -> None:
+        self._tree = tree
+
+    @cached_property
+    def left_out(self) -> Array | None:
+        """Log density of each observation given the others; None where it is not known, or cannot be trusted."""
+        return _left_out(self._tree)
+
+    @cached_property
+    def new(self) -> _Replicates | None:
+        """Replicates of predicted rows, or else of those of the fit."""
+        return _replicates(self._tree, (NEW, TRAINING))
+
+    @cached_property
+    def fitted(self) -> _Replicates | None:
+        """Replicates of the rows of the fit, or else of predicted ones."""
+        return _replicates(self._tree, (TRAINING, NEW))
+
+
+def evidence(tree: xr.DataTree, reference: str, base: Observations) -> tuple[str, ...]:
     """Return what observations hold for or against draws, compared with those of a reference; nothing if the two are alike.
 
     Leave-one-out log densities are compared if all importance weights can be trusted, and a difference is said from four nats and
@@ -45,10 +73,12 @@ def evidence(tree: xr.DataTree, reference: str, base: xr.DataTree) -> tuple[str,
 
     Parameters
     ----------
-    tree, base : DataTree
-        Of the method, and of the reference. What they lack, or where rows differ, is not compared.
+    tree : DataTree
+        Of the method. What one of the two lacks, or where rows differ, is not compared.
     reference : str
         What the reference is called.
+    base : Observations
+        Of the reference.
 
     Returns
     -------
@@ -60,16 +90,18 @@ def evidence(tree: xr.DataTree, reference: str, base: xr.DataTree) -> tuple[str,
     Sivula, Magnusson, Matamoros and Vehtari (2020), Uncertainty in Bayesian leave-one-out cross-validation based model
     comparison, arXiv:2008.10296.
     """
-    found = [_of_leave_one_out(tree, reference, base)]
-    for compare, groups in ((_of_coverage, (NEW, TRAINING)), (_of_replicates, (TRAINING, NEW))):
-        own, other = _replicates(tree, groups), _replicates(base, groups)
-        if own is not None and other is not None and np.array_equal(own.y, other.y):
-            found.append(compare(own, reference, other))
+    own = Observations(tree)
+    found = [_of_leave_one_out(own.left_out, reference, base.left_out)]
+    for compare, mine, theirs in (
+        (_of_coverage, own.new, base.new),
+        (_of_replicates, own.fitted, base.fitted),
+    ):
+        if mine is not None and theirs is not None and np.array_equal(mine.y, theirs.y):
+            found.append(compare(mine, reference, theirs))
     return tuple(sentence for sentence in found if sentence)
 
 
-def _of_leave_one_out(tree: xr.DataTree, reference: str, base: xr.DataTree) -> str:
-    own, other = _left_out(tree), _left_out(base)
+def _of_leave_one_out(own: Array | None, reference: str, other: Array | None) -> str:
     if own is None or other is None or own.shape != other.shape:
         return ""
     gaps = own - other
@@ -83,7 +115,6 @@ def _of_leave_one_out(tree: xr.DataTree, reference: str, base: xr.DataTree) -> s
 
 
 def _left_out(tree: xr.DataTree) -> Array | None:
-    """Return the log density of each observation given the others; None where it is not known, or cannot be trusted."""
     if "log_likelihood" not in tree.children:
         return None
     if sum(each.size for each in tree["log_likelihood"].data_vars.values()) > MOST_NUMBERS:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bnnzoo.diagnostics.contrasts import Contrast, contrast, lost_mode
 from bnnzoo.diagnostics.convergence import convergence
-from bnnzoo.diagnostics.evidence import evidence
+from bnnzoo.diagnostics.evidence import Observations, evidence
 from bnnzoo.diagnostics.function_space import function_values
 from bnnzoo.diagnostics.same_rows import refuse_other_rows
 from bnnzoo.diagnostics.split_distances import Array, Indices, evenly
@@ -165,8 +165,9 @@ sites: FullRankVI, FlowVI or NUTS.
         raise ValueError(f"The reference {reference!r} is not one of the trees ({', '.join(trees)}).")
     base = _margins(trees[reference])
     doubt = _doubt(base, reference, trees[reference])
+    seen = Observations(trees[reference])
     return {
-        name: _verdict(name, tree, reference, trees[reference], base, doubt)
+        name: _verdict(name, tree, reference, trees[reference], base, doubt, seen)
         for name, tree in trees.items()
         if name != reference
     }
@@ -227,7 +228,7 @@ def _not_finite(margins: Margins, name: str) -> str:
 
 
 def _verdict(
-    name: str, tree: xr.DataTree, reference: str, base_tree: xr.DataTree, base: Margins, doubt: str
+    name: str, tree: xr.DataTree, reference: str, base_tree: xr.DataTree, base: Margins, doubt: str, seen: Observations
 ) -> Verdict:
     own = _margins(tree)
     shared = [key for key in base if key in own and own[key].shape[2:] == base[key].shape[2:]]
@@ -235,7 +236,7 @@ def _verdict(
         refuse_other_rows(name, tree, own[PREDICTIONS], reference, base_tree, base[PREDICTIONS])
     few = min((own[key].sizes["chain"] * own[key].sizes["draw"] for key in shared), default=0)
     score, decision = _score(name, tree, reference, base_tree), _decision(own, base, shared, reference)
-    said = evidence(tree, reference, base_tree)
+    said = evidence(tree, reference, seen)
     is_ensemble = tree.attrs.get("sampling") == "ensemble"
     lost = doubt or _not_finite({key: own[key] for key in shared}, name)
     if lost or few < MIN_DRAWS:
