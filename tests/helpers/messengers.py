@@ -1,6 +1,7 @@
 """Models by the messenger, reparametrisation or distribution that they use, each as Pyro's users write it."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pyro
 import pyro.distributions as dist
@@ -137,10 +138,12 @@ def t(*values: float) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-LATENT: dict[str, Model] = {
-    name: _of_prior(prior)
-    for name, prior in {
-        "`AffineBeta`": lambda: dist.AffineBeta(2.0, 3.0, -1.0, 4.0),
+def common_priors(dist: Any, t: Callable[..., Any], eye: Any) -> dict[str, Callable[[], Any]]:
+    """Return the distributions of latent sites that Pyro and NumPyro spell alike, by the rows of the table.
+
+    ``dist`` holds the families, ``t`` makes a vector of numbers, ``eye`` is the unit matrix of two rows.
+    """
+    return {
         "`AsymmetricLaplace`": lambda: dist.AsymmetricLaplace(0.0, 1.0, 2.0),
         "`Beta`": lambda: dist.Beta(2.0, 3.0),
         "`Cauchy`": lambda: dist.Cauchy(0.0, 1.0),
@@ -160,34 +163,40 @@ LATENT: dict[str, Model] = {
         "`Laplace`": lambda: dist.Laplace(0.0, 1.0),
         "`LogNormal`": lambda: dist.LogNormal(0.0, 1.0),
         "`Logistic`": lambda: dist.Logistic(0.0, 1.0),
+        "`MixtureSameFamily`": lambda: dist.MixtureSameFamily(
+            dist.Categorical(t(0.3, 0.7)), dist.Normal(t(-1.0, 1.0), 0.5)
+        ),
+        "`MultivariateNormal`": lambda: dist.MultivariateNormal(t(0.0, 1.0), eye),
+        "`MultivariateStudentT`": lambda: dist.MultivariateStudentT(4.0, t(0.0, 1.0), eye),
+        "`Normal`": lambda: dist.Normal(0.0, 1.0),
+        "`Pareto`": lambda: dist.Pareto(1.0, 3.0),
+        "`SoftLaplace`": lambda: dist.SoftLaplace(0.0, 1.0),
+        "`StudentT`": lambda: dist.StudentT(4.0, 0.0, 1.0),
+        "`TransformedDistribution` with `OrderedTransform`": lambda: dist.TransformedDistribution(
+            dist.Normal(t(0.0, 0.0, 0.0), 1.0).to_event(1), [dist.transforms.OrderedTransform()]
+        ),
+        "`Uniform`": lambda: dist.Uniform(-1.0, 2.0),
+        "`Weibull`": lambda: dist.Weibull(1.0, 2.0),
+    }
+
+
+LATENT: dict[str, Model] = {
+    name: _of_prior(prior)
+    for name, prior in {
+        **common_priors(dist, t, torch.eye(2, dtype=torch.float64)),
+        "`AffineBeta`": lambda: dist.AffineBeta(2.0, 3.0, -1.0, 4.0),
         "`LowRankMultivariateNormal`": lambda: dist.LowRankMultivariateNormal(
             t(0.0, 1.0), t(1.0, 2.0)[:, None], t(1.0, 1.0)
         ),
         "`MaskedDistribution`": lambda: dist.Normal(0.0, 1.0).mask(True),
-        "`MixtureSameFamily`": lambda: dist.MixtureSameFamily(
-            dist.Categorical(t(0.3, 0.7)), dist.Normal(t(-1.0, 1.0), 0.5)
-        ),
-        "`MultivariateNormal`": lambda: dist.MultivariateNormal(t(0.0, 1.0), torch.eye(2, dtype=torch.float64)),
-        "`MultivariateStudentT`": lambda: dist.MultivariateStudentT(
-            4.0, t(0.0, 1.0), torch.eye(2, dtype=torch.float64)
-        ),
-        "`Normal`": lambda: dist.Normal(0.0, 1.0),
         "`OMTMultivariateNormal`": lambda: dist.OMTMultivariateNormal(t(0.0, 1.0), torch.eye(2, dtype=torch.float64)),
-        "`Pareto`": lambda: dist.Pareto(1.0, 3.0),
         "`SineBivariateVonMises`": lambda: dist.SineBivariateVonMises(0.0, 0.0, 1.0, 1.0, 0.3),
         "`SkewLogistic`": lambda: dist.SkewLogistic(0.0, 1.0, 2.0),
         "`SoftAsymmetricLaplace`": lambda: dist.SoftAsymmetricLaplace(0.0, 1.0, 2.0, 1.0),
-        "`SoftLaplace`": lambda: dist.SoftLaplace(0.0, 1.0),
-        "`StudentT`": lambda: dist.StudentT(4.0, 0.0, 1.0),
         "`TransformedDistribution`": lambda: dist.TransformedDistribution(
             dist.Normal(0.0, 1.0), [transforms.AffineTransform(1.0, 2.0), transforms.ExpTransform()]
         ),
-        "`TransformedDistribution` with `OrderedTransform`": lambda: dist.TransformedDistribution(
-            dist.Normal(t(0.0, 0.0, 0.0), 1.0).to_event(1), [transforms.OrderedTransform()]
-        ),
-        "`Uniform`": lambda: dist.Uniform(-1.0, 2.0),
         "`VonMises`": lambda: dist.VonMises(0.0, 2.0),
-        "`Weibull`": lambda: dist.Weibull(1.0, 2.0),
         **{
             f"`ImproperUniform`, {name}": (
                 lambda support=support, shape=shape: dist.ImproperUniform(support, (), shape)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import bnnzoo as bz
-from tests.helpers.messengers import LATENT, MESSENGERS, OBSERVED, X, Y, counts
+from tests.helpers.messengers import LATENT, MESSENGERS, OBSERVED, X, Y, common_priors, counts
 
 pytestmark = pytest.mark.slow
 
@@ -22,45 +22,6 @@ OUTCOMES: dict[str, Callable[[Any], Any]] = {  # of the rows whose outcome is no
     **dict.fromkeys(("`BetaBinomial`", "`Binomial`", "`GammaPoisson`", "`Poisson`", "`ZeroInflatedPoisson`"), counts),
     "`OrderedLogistic`": lambda y: (y > -0.5).long() + (y > 0).long() + (y > 0.5).long(),
 }
-
-
-def _priors(dist: Any, jnp: Any) -> Texts:
-    """Return latent sites of NumPyro, by the rows of the table."""
-    return {
-        "`AsymmetricLaplace`": lambda: dist.AsymmetricLaplace(0.0, 1.0, 2.0),
-        "`Beta`": lambda: dist.Beta(2.0, 3.0),
-        "`Cauchy`": lambda: dist.Cauchy(0.0, 1.0),
-        "`Chi2`": lambda: dist.Chi2(3.0),
-        "`Dirichlet`": lambda: dist.Dirichlet(jnp.array([1.0, 2.0, 0.5])),
-        "`ExpandedDistribution`": lambda: dist.Gamma(2.0, 1.0).expand([3]).to_event(1),
-        "`Exponential`": lambda: dist.Exponential(2.0),
-        "`FoldedDistribution`": lambda: dist.FoldedDistribution(dist.Normal(0.5, 1.0)),
-        "`Gamma`": lambda: dist.Gamma(2.0, 3.0),
-        "`Gumbel`": lambda: dist.Gumbel(0.0, 1.0),
-        "`HalfCauchy`": lambda: dist.HalfCauchy(1.0),
-        "`HalfNormal`": lambda: dist.HalfNormal(1.0),
-        "`InverseGamma`": lambda: dist.InverseGamma(3.0, 2.0),
-        "`Kumaraswamy`": lambda: dist.Kumaraswamy(2.0, 3.0),
-        "`LKJ`": lambda: dist.LKJ(3, 1.5),
-        "`LKJCholesky`": lambda: dist.LKJCholesky(3, 1.5),
-        "`Laplace`": lambda: dist.Laplace(0.0, 1.0),
-        "`LogNormal`": lambda: dist.LogNormal(0.0, 1.0),
-        "`Logistic`": lambda: dist.Logistic(0.0, 1.0),
-        "`MixtureSameFamily`": lambda: dist.MixtureSameFamily(
-            dist.Categorical(jnp.array([0.3, 0.7])), dist.Normal(jnp.array([-1.0, 1.0]), 0.5)
-        ),
-        "`MultivariateNormal`": lambda: dist.MultivariateNormal(jnp.array([0.0, 1.0]), jnp.eye(2)),
-        "`MultivariateStudentT`": lambda: dist.MultivariateStudentT(4.0, jnp.array([0.0, 1.0]), jnp.eye(2)),
-        "`Normal`": lambda: dist.Normal(0.0, 1.0),
-        "`Pareto`": lambda: dist.Pareto(1.0, 3.0),
-        "`SoftLaplace`": lambda: dist.SoftLaplace(0.0, 1.0),
-        "`StudentT`": lambda: dist.StudentT(4.0, 0.0, 1.0),
-        "`TransformedDistribution` with `OrderedTransform`": lambda: dist.TransformedDistribution(
-            dist.Normal(jnp.zeros(3), 1.0).to_event(1), [dist.transforms.OrderedTransform()]
-        ),
-        "`Uniform`": lambda: dist.Uniform(-1.0, 2.0),
-        "`Weibull`": lambda: dist.Weibull(1.0, 2.0),
-    }
 
 
 def _families(dist: Any, jnp: Any) -> Texts:
@@ -92,7 +53,7 @@ def _families(dist: Any, jnp: Any) -> Texts:
 
 
 ROWS = [
-    *((name, "latent") for name in _priors(None, None)),
+    *((name, "latent") for name in common_priors(None, None, None)),
     *((name, "observed") for name in _families(None, None)),
     *((name, "messenger") for name in ("`poutine.scale`", "`poutine.mask`", "`pyro.factor`")),
 ]
@@ -103,8 +64,10 @@ def _text(name: str, kind: str) -> Callable[..., None]:
     numpyro, jnp = pytest.importorskip("numpyro"), pytest.importorskip("jax.numpy")
     dist, handlers = numpyro.distributions, numpyro.handlers
 
+    priors = common_priors(dist, lambda *values: jnp.array(values), jnp.eye(2))
+
     def of_prior(x: Any, y: Any) -> None:
-        w = numpyro.sample("w", _priors(dist, jnp)[name]())
+        w = numpyro.sample("w", priors[name]())
         numpyro.sample("y", dist.Normal(x * jnp.mean(w), 1.0), obs=y)
 
     def of_family(x: Any, y: Any) -> None:
