@@ -21,7 +21,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.fit_warnings import FitWarning
 from bnnzoo.core.method import Method
 from bnnzoo.core.posterior import Posterior
-from bnnzoo.core.settings import Seed, check_argument
+from bnnzoo.core.settings import NonNegativeCount, Seed, check_argument
 from bnnzoo.core.types import Model
 from bnnzoo.diagnostics import loo
 from bnnzoo.engine.files import whole_file
@@ -195,7 +195,7 @@ def check(
     >>> any(each.sentence.startswith("Residuals of y bend with x") for each in found.faults)
     True
     """
-    check_argument("check", "num_simulations", num_simulations, int)
+    check_argument("check", "num_simulations", num_simulations, NonNegativeCount)
     check_argument("check", "seed", seed, Seed)
     posterior, warned = _fitted(model, data, named, method or NUTS(), int(seed))
     density = posterior.density
@@ -261,11 +261,13 @@ def _fitted(
 def _beside(beside: pd.DataFrame | Mapping[str, Any] | None, density: LogDensity) -> Variables:
     if beside is None:
         return Variables({}, {})
-    given = beside if isinstance(beside, pd.DataFrame) else {key: np.asarray(value) for key, value in beside.items()}
-    frame = pd.DataFrame(given)
-    if len(frame) != density.num_data:
-        raise ValueError(f"beside has {len(frame)} rows, but the data have {density.num_data}.")
-    return variables_beside(frame.reset_index(drop=True))
+    refuse_other_kind(beside, pd.DataFrame | Mapping, "beside", "a frame, or a mapping such as {'clinic': clinic}")
+    columns = {str(name): np.asarray(values) for name, values in beside.items()}
+    for name, values in columns.items():
+        if values.shape != (density.num_data,):
+            found = f"{len(values)} rows" if values.ndim == 1 else f"the shape {list(values.shape)}"
+            raise ValueError(f"{name!r} in beside has {found}, but the data have {density.num_data} rows: one value each.")
+    return variables_beside(pd.DataFrame(columns))
 
 
 def _unscored(density: LogDensity, scored: list[Scores]) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """``check`` from model and data to a verdict, a page and JSON."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -131,8 +132,14 @@ def test_models_that_cannot_be_checked_are_refused() -> None:
         ValueError, match=r"^check compares a model with its observations, but the likelihood is the factor 'f'\.$"
     ):
         bz.check(factor, y, method=bz.Laplace())
-    with pytest.raises(ValueError, match=r"^beside has 3 rows, but the data have 160\.$"):
-        bz.check(line, data()["x"], data()["y"], method=bz.Laplace(), beside={"g": [1, 2, 3]})
+    rows = ("'g' in beside has 3 rows, but the data have 160 rows: one value each.", {"g": [1, 2, 3]})
+    columns = ("'g' in beside has the shape [160, 2], but the data have 160 rows: one", {"g": np.zeros((160, 2))})
+    words = ("beside is of type str: pass a frame, or a mapping such as {'clinic': clinic}.", "clinic")
+    for sentence, beside in (rows, columns, words):
+        with pytest.raises((TypeError, ValueError), match=f"^{re.escape(sentence)}"):
+            bz.check(line, data()["x"], data()["y"], method=bz.Laplace(), beside=beside)
+    with pytest.raises(ValueError, match=r"^check\(num_simulations=-1\): write 0 or more\.$"):
+        bz.check(line, data()["x"], data()["y"], num_simulations=-1)
 
 
 def test_page_and_json_are_written_whole(bent: ModelCheck, tmp_path: Path) -> None:

@@ -182,22 +182,29 @@ def common_priors(dist: Any, t: Callable[..., Any], eye: Any) -> dict[str, Calla
 
 LATENT: dict[str, Model] = {
     name: _of_prior(prior)
-    for name, prior in {
-        **common_priors(dist, t, torch.eye(2, dtype=torch.float64)),
-        "`AffineBeta`": lambda: dist.AffineBeta(2.0, 3.0, -1.0, 4.0),
-        "`LowRankMultivariateNormal`": lambda: dist.LowRankMultivariateNormal(
-            t(0.0, 1.0), t(1.0, 2.0)[:, None], t(1.0, 1.0)
+    for name, prior in [
+        *sorted(
+            {
+                **common_priors(dist, t, torch.eye(2, dtype=torch.float64)),
+                "`AffineBeta`": lambda: dist.AffineBeta(2.0, 3.0, -1.0, 4.0),
+                "`LowRankMultivariateNormal`": lambda: dist.LowRankMultivariateNormal(
+                    t(0.0, 1.0), t(1.0, 2.0)[:, None], t(1.0, 1.0)
+                ),
+                "`MaskedDistribution`": lambda: dist.Normal(0.0, 1.0).mask(True),
+                "`OMTMultivariateNormal`": lambda: dist.OMTMultivariateNormal(
+                    t(0.0, 1.0), torch.eye(2, dtype=torch.float64)
+                ),
+                "`SineBivariateVonMises`": lambda: dist.SineBivariateVonMises(0.0, 0.0, 1.0, 1.0, 0.3),
+                "`SkewLogistic`": lambda: dist.SkewLogistic(0.0, 1.0, 2.0),
+                "`SoftAsymmetricLaplace`": lambda: dist.SoftAsymmetricLaplace(0.0, 1.0, 2.0, 1.0),
+                "`TransformedDistribution`": lambda: dist.TransformedDistribution(
+                    dist.Normal(0.0, 1.0), [transforms.AffineTransform(1.0, 2.0), transforms.ExpTransform()]
+                ),
+                "`VonMises`": lambda: dist.VonMises(0.0, 2.0),
+            }.items(),
+            key=lambda row: row[0].strip("`"),
         ),
-        "`MaskedDistribution`": lambda: dist.Normal(0.0, 1.0).mask(True),
-        "`OMTMultivariateNormal`": lambda: dist.OMTMultivariateNormal(t(0.0, 1.0), torch.eye(2, dtype=torch.float64)),
-        "`SineBivariateVonMises`": lambda: dist.SineBivariateVonMises(0.0, 0.0, 1.0, 1.0, 0.3),
-        "`SkewLogistic`": lambda: dist.SkewLogistic(0.0, 1.0, 2.0),
-        "`SoftAsymmetricLaplace`": lambda: dist.SoftAsymmetricLaplace(0.0, 1.0, 2.0, 1.0),
-        "`TransformedDistribution`": lambda: dist.TransformedDistribution(
-            dist.Normal(0.0, 1.0), [transforms.AffineTransform(1.0, 2.0), transforms.ExpTransform()]
-        ),
-        "`VonMises`": lambda: dist.VonMises(0.0, 2.0),
-        **{
+        *{
             f"`ImproperUniform`, {name}": (
                 lambda support=support, shape=shape: dist.ImproperUniform(support, (), shape)
             )
@@ -210,8 +217,8 @@ LATENT: dict[str, Model] = {
                 ("positive and ordered", constraints.positive_ordered_vector, (3,)),
                 ("correlation matrix's Cholesky factor", constraints.corr_cholesky, (3, 3)),
             )
-        },
-    }.items()
+        }.items(),
+    ]
 }
 
 
