@@ -62,7 +62,9 @@ def test_a_curve_is_said_with_what_to_write(bent: ModelCheck) -> None:
     assert (first.kind, first.evidence["about"]) == ("curve", "x")
     assert first.sentence.startswith("Residuals of y bend with x (correlation 0.")
     assert first.advice == "Add x to the model, or let its effect bend: s(x), a polynomial or a network."
-    assert "order" not in {each.kind for each in bent.faults}
+    neighbours = bent.asked[(bent.asked["kind"] == "neighbours") & (bent.asked["about"] == "x")]
+    assert float(neighbours["p_value"].iloc[0]) < 1e-6  # and the curve explains it
+    assert {"neighbours", "order"}.isdisjoint(each.kind for each in bent.faults)
     assert bent.verdict.startswith(f"The model has {len(bent.faults)} fault")
 
 
@@ -92,6 +94,19 @@ def test_rows_that_repeat_and_values_at_a_limit_are_said() -> None:
     assert limit.sentence.endswith(
         "values of y are the largest, 1.5: a continuous likelihood gives that no probability."
     )
+
+
+def test_rows_of_a_few_levels_may_repeat() -> None:
+    arm = np.arange(ROWS) % 2
+    successes = np.random.default_rng(0).binomial(6, 0.3 + 0.3 * arm)
+
+    def model(arm: torch.Tensor, y: torch.Tensor) -> None:
+        odds = pyro.sample("odds", dist.Normal(torch.zeros(2), 1.5).to_event(1))
+        with pyro.plate("rows", len(arm)):
+            pyro.sample("y", dist.Binomial(6, logits=odds[arm]), obs=y)
+
+    found = bz.check(model, torch.from_numpy(arm), torch.from_numpy(successes).double(), method=bz.Laplace())
+    assert "repeated rows" not in {each.kind for each in found.faults}
 
 
 def test_a_prior_for_other_units_is_said() -> None:

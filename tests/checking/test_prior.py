@@ -3,6 +3,7 @@
 import numpy as np
 import pyro
 import pyro.distributions as dist
+import pytest
 import torch
 import xarray as xr
 
@@ -20,11 +21,12 @@ def normal_mean(y: torch.Tensor) -> LogDensity:
     return build_density(model, y)
 
 
-def test_z_is_standard_normal_over_the_prior() -> None:
+@pytest.mark.parametrize("size", [1, 10])
+def test_z_is_standard_normal_over_the_prior(size: int) -> None:
     rng, found = np.random.default_rng(0), []
     for seed in range(120):
-        y = rng.normal() + rng.normal(size=10)
-        theta = y.sum() / 11 + rng.normal(size=(1000, 1)) / np.sqrt(11)
+        y = rng.normal() + rng.normal(size=size)
+        theta = y.sum() / (size + 1) + rng.normal(size=(1000, 1)) / np.sqrt(size + 1)
         found += [each.z for each in conflicts(normal_mean(torch.from_numpy(y)), torch.from_numpy(theta), seed)]
     assert len(found) == 120
     assert abs(np.mean(found)) < 4 / np.sqrt(120)
