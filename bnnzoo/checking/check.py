@@ -266,7 +266,9 @@ def _beside(beside: pd.DataFrame | Mapping[str, Any] | None, density: LogDensity
     for name, values in columns.items():
         if values.shape != (density.num_data,):
             found = f"{len(values)} rows" if values.ndim == 1 else f"the shape {list(values.shape)}"
-            raise ValueError(f"{name!r} in beside has {found}, but the data have {density.num_data} rows: one value each.")
+            raise ValueError(
+                f"{name!r} in beside has {found}, but the data have {density.num_data} rows: one value each."
+            )
     return variables_beside(pd.DataFrame(columns))
 
 
