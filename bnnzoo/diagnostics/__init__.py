@@ -9,13 +9,15 @@ from bnnzoo.diagnostics.modes import function_modes
 from bnnzoo.diagnostics.pareto import PoorApproximationWarning, psis, psis_resample
 from bnnzoo.diagnostics.prior_functions import prior_functions
 from bnnzoo.diagnostics.symmetry import canonical_weights, match_weights, weight_rhat
-from bnnzoo.diagnostics.verdicts import Finding, Verdict, verdicts
+from bnnzoo.diagnostics.verdict import Finding, Verdict, Verdicts
+from bnnzoo.diagnostics.verdicts import verdicts
 
 __all__ = [
     "Finding",
     "PoorApproximationWarning",
     "UnreliableLooWarning",
     "Verdict",
+    "Verdicts",
     "canonical_weights",
     "compare_posteriors",
     "convergence",
