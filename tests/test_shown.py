@@ -1,6 +1,10 @@
 """What objects look like in a notebook, and what is said of names that do not exist."""
 
+from dataclasses import replace
+from html import unescape
+
 import numpy as np
+import pandas as pd
 import pyro.distributions as dist
 import pytest
 import torch
@@ -40,6 +44,36 @@ def test_posteriors_of_chains_say_how_they_mixed() -> None:
     )
     apart = type(posterior)(posterior.density, posterior.info, torch.arange(4.0)[:, None, None].expand(4, 100, 3))
     assert "R-hat" not in repr(apart) or "without bound" in repr(apart)
+
+
+def test_forms_for_notebooks_fold() -> None:
+    data = bz.datasets.diabetes().split(test_size=0.2, seed=0)
+    model = bz.models.supervised(bz.models.mlp(3), bz.priors.fan_in(1.0), bz.likelihoods.gaussian())
+    frame = pd.DataFrame({"x": np.arange(9.0), "y": np.arange(9.0) % 4})
+    formula = bz.formula("y ~ x", frame)
+    target = linear_gaussian()
+    posterior = bz.fit(target.model, bz.Laplace(), *target.data, progress=False)
+    for shown, inside in (
+        (data, "<th>input 9</th>"),
+        (model, "(1): Tanh()"),
+        (formula, "b_x = pyro.sample(&#x27;b_x&#x27;, dist.Normal("),
+        (posterior, "integrate = True"),
+    ):
+        html = shown._repr_html_()
+        line, rest = html.removeprefix("<details><summary><code>").split("</code></summary>", 1)
+        assert unescape(line) == repr(shown)
+        assert inside in rest and rest.endswith("</details>")
+
+
+def test_wall_time_is_split_into_compiling_and_the_rest() -> None:
+    target = linear_gaussian()
+    info = bz.fit(target.model, bz.HMC(num_warmup=50, num_draws=50), *target.data, progress=False).info
+    assert 0 < info.compiling <= info.seconds
+    assert replace(info, seconds=4.0, compiling=2.5).duration() == "4 s, 2.5 of them compiling"
+    assert replace(info, seconds=4.0, compiling=0.1).duration() == "4 s"
+    assert "2.5 of them compiling" in repr(replace(info, seconds=4.0, compiling=2.5))
+    twice = replace(info, seconds=1.0, compiling=0.5).followed_by(replace(info, seconds=2.0, compiling=0.25))
+    assert (twice.seconds, twice.compiling) == (3.0, 0.75)
 
 
 @pytest.mark.parametrize(

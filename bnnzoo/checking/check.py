@@ -4,21 +4,24 @@ import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import xarray as xr
 
 from bnnzoo.checking.findings import Finding, of_conflict, of_prior_prediction, of_question
 from bnnzoo.checking.misfit import Question, questions
 from bnnzoo.checking.page import page_of
-from bnnzoo.checking.prior import conflicts, prior_predictions
+from bnnzoo.checking.prior import conflicts, power_scaling, prior_predictions
 from bnnzoo.checking.repeats import heap, repeated_rows
 from bnnzoo.checking.scores import Scores, scores_of
 from bnnzoo.checking.variables import Variables, variables_beside, variables_of
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.fit_warnings import FitWarning
+from bnnzoo.core.folding import folded
 from bnnzoo.core.method import Method
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.settings import NonNegativeCount, Seed, check_argument
@@ -59,7 +62,7 @@ EXPLAINED_BY = {
 """Which kinds of findings, if they are graver, explain another of the same site."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ModelCheck:
     """What a check found.
 
@@ -93,12 +96,18 @@ class ModelCheck:
         found = f"The model has {count} fault{'s' * (count > 1)}" if count else "No check finds fault with the model"
         return f"{found} {asked}{', but its fit is in doubt' if doubt else ''}."
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         """Return verdict, findings and what was left out."""
         lines = [self.verdict]
         lines += [f"- {each.sentence} {each.advice}" for each in self.findings]
         lines += [f"- Not checked: {each}" for each in self.skipped]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """Return verdict and findings; the questions unfold."""
+        found = "".join(f"<li>{escape(f'{each.sentence} {each.advice}')}</li>" for each in self.findings)
+        asked = self.asked.sort_values("p_value").to_html(index=False, float_format="{:.4f}".format)
+        return f"<p>{escape(self.verdict)}</p><ul>{found}</ul>{folded('what was asked', asked)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return what JSON can hold."""
@@ -217,11 +226,14 @@ def check(
         faults += [found for found in (repeated_rows(each, here), heap(each)) if found]
     faults += [of_question(*each) for each in _rejected(asked, [each.p_value for _, each in asked], LEVEL)]
     priors = list(conflicts(density, theta, int(seed)))
-    faults += [of_conflict(each) for each in _rejected(priors, [each.p_value for each in priors], PRIOR_LEVEL)]
+    in_conflict = _rejected(priors, [each.p_value for each in priors], PRIOR_LEVEL)
+    fitted = _of_training(posterior)
+    scaled = power_scaling(fitted, [each.name for each in in_conflict])
+    faults += [of_conflict(each, scaled.get(each.name)) for each in in_conflict]
     from_prior, why = _from_prior(density, int(seed))
     notes = [each for each in from_prior if not each.is_fault]
     faults += [each for each in from_prior if each.is_fault]
-    notes += list(_of_loo(posterior))
+    notes += list(_of_loo(fitted))
     if num_simulations:
         faults += list(_of_simulations(posterior, method or NUTS(), num_simulations, int(seed)))
     else:
@@ -289,11 +301,21 @@ def _from_prior(density: LogDensity, seed: int) -> tuple[list[Finding], tuple[st
     return [each for each in found if each], ()
 
 
-def _of_loo(posterior: Posterior) -> Iterator[Finding]:
+def _of_training(posterior: Posterior) -> xr.DataTree:
+    """Return predictions of the data; nothing where these cannot be made."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = loo(posterior_predictive(posterior, *posterior.density.data, weights=False))
+            return posterior_predictive(posterior, *posterior.density.data, weights=False)
+    except ValueError:
+        return xr.DataTree()
+
+
+def _of_loo(fitted: xr.DataTree) -> Iterator[Finding]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = loo(fitted)
     except ValueError:
         return
     bad = np.flatnonzero(~(found.pareto_k.to_numpy().ravel() <= found.good_k))

@@ -1,6 +1,6 @@
 """Convergence diagnostics in function space, comparison of posteriors, and importance weights of approximations."""
 
-from bnnzoo.diagnostics.compare_posteriors import compare_posteriors
+from bnnzoo.diagnostics.compare_posteriors import PosteriorDistances, compare_posteriors
 from bnnzoo.diagnostics.convergence import convergence
 from bnnzoo.diagnostics.elbo import elbo
 from bnnzoo.diagnostics.function_space import function_space, function_values
@@ -15,6 +15,7 @@ from bnnzoo.diagnostics.verdicts import verdicts
 __all__ = [
     "Finding",
     "PoorApproximationWarning",
+    "PosteriorDistances",
     "UnreliableLooWarning",
     "Verdict",
     "Verdicts",

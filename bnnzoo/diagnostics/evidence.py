@@ -243,10 +243,15 @@ def of_calibration(name: str, table: pd.DataFrame) -> str:
         )
     wrong = table[~table["uniform"].astype(bool)].sort_values("p")
     if not len(wrong):
-        return f"Simulation-based calibration finds nothing wrong with it ({len(table)} quantities)."
+        return f"Simulation-based calibration finds nothing wrong with it ({_quantities(len(table))})."
     named = [
         f"{row['finding'].removeprefix('draws ')} for {quantity} (p = {row['p']:.2g})"
         for quantity, row in wrong.head(MOST_QUANTITIES).iterrows()
     ]
-    more = f", and off for {len(wrong) - len(named)} more quantities" if len(wrong) > len(named) else ""
+    left = len(wrong) - len(named)
+    more = f", and off for {_quantities(left, 'more ')}" if left else ""
     return f"Over data sets that the model makes, its draws are {', '.join(named)}{more}."
+
+
+def _quantities(count: int, more: str = "") -> str:
+    return f"{count} {more}quantit{'y' if count == 1 else 'ies'}"

@@ -15,6 +15,7 @@ from torch.fx.node import map_arg
 from bnnzoo.engine.dtypes import with_explicit_dtypes
 from bnnzoo.engine.in_place import without_writes
 from bnnzoo.engine.layout import turn_products
+from bnnzoo.engine.reports import preparing
 from bnnzoo.engine.simplify import (
     drop_dead,
     drop_unused,
@@ -42,6 +43,7 @@ MANY = 4096
 """Entries above which a constant that is one number throughout is kept as one number."""
 
 
+@preparing()
 def trace(
     flat: Callable[..., tuple[Tensor, ...]],
     inputs: list[Tensor],
@@ -186,6 +188,7 @@ def estimated_seconds(num_operations: int, num_elements: int) -> float:
     return num_operations * SECONDS_PER_NODE + num_elements * SECONDS_PER_ELEMENT
 
 
+@preparing()
 def trace_loops(
     flat: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor], decompositions: Mapping[Any, Callable[..., Any]]
 ) -> GraphModule:

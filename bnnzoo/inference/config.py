@@ -10,6 +10,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext, Method
 from bnnzoo.core.posterior import FitInfo, Mixture, Posterior
 from bnnzoo.core.stored import Stored
+from bnnzoo.engine.reports import watched
 
 __all__ = ["config_of", "run_method"]
 
@@ -17,13 +18,19 @@ __all__ = ["config_of", "run_method"]
 def run_method(method: Method, density: LogDensity, context: FitContext) -> Posterior:
     """Run a method and add to its posterior what no method needs to say itself: its name, settings, seed and wall time."""
     began = time.perf_counter()
-    posterior = method.run(density, context)
+    with watched() as watch:
+        posterior = method.run(density, context)
+    seconds, engine = time.perf_counter() - began, posterior.info.engine
+    of_chains = (
+        0.0 if engine is None else engine.tracing + engine.compiling
+    )  # those that ran on other threads among them
     info = replace(
         posterior.info,
         method=type(method).__name__,
         config=config_of(method) | dict(posterior.info.config),
         seed=context.seed,
-        seconds=time.perf_counter() - began,
+        seconds=seconds,
+        compiling=min(seconds, max(watch.seconds, of_chains)),
         columns=context.columns,
     )
     if isinstance(posterior, Mixture):

@@ -10,6 +10,7 @@ from bnnzoo.reporting.blocks import Cell, Grid
 from bnnzoo.reporting.distances import TITLES
 from bnnzoo.reporting.parts import all_parts
 from bnnzoo.reporting.results import Fitted, Results
+from bnnzoo.reporting.summary import wall_time
 from bnnzoo.reporting.verdicts import pareto
 
 __all__ = ["approximation_grid", "data_grid", "distance_grid", "method_grid", "settings_of", "uncertainty_grid"]
@@ -65,8 +66,8 @@ def _summary(values: np.ndarray, classes: tuple[str, ...]) -> tuple[str, ...]:
 
 def method_grid(results: Results) -> Grid:
     """Return how the draws of each method were made, and what they cost."""
-    columns = ("method", "made by", "draws", "seconds", "gradients", "seed", "complete")
-    note = "As far as the trees say. Seconds are wall time on the machine of the fit, compilation included."
+    columns = ("method", "made by", "draws", "seconds", "compiling", "gradients", "seed", "complete")
+    note = "As far as the trees say. Seconds are wall time on the machine of the fit; compiling is a part of them."
     return Grid("", note, columns, tuple((one.name, *_of_method(one)) for one in results.fitted))
 
 
@@ -78,7 +79,7 @@ def _of_method(fitted: Fitted) -> tuple[str, ...]:
     return (
         str(attributes.get("inference_method", library or "unknown")),
         f"{sizes.get('chain', 0)} × {sizes.get('draw', 0)}",
-        f"{float(attributes['seconds']):.1f}" if "seconds" in attributes else NO,
+        *wall_time(attributes),
         f"{int(attributes['num_gradients']):,}" if "num_gradients" in attributes else NO,
         str(attributes.get("seed", NO)),
         str(attributes["complete"]),

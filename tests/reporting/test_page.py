@@ -80,6 +80,9 @@ def test_names_of_columns_are_escaped():
 def test_the_table_has_a_cell_for_every_column():
     result = comparison("regression")
     assert [len(cells) for _, cells in rows(result)] == [len(columns(result))] * 2
+    for brief in (False, True):
+        assert [label for label, _ in columns(result, brief=brief)][-2:] == ["seconds", "compiling"]
+        assert [[cell.text for cell in cells[-2:]] for _, cells in rows(result, brief=brief)] == [["3.2", "1.5"]] * 2
 
 
 def test_exactly_one_method_is_best_in_each_score():

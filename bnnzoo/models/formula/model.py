@@ -15,6 +15,7 @@ from torch import Tensor
 
 from bnnzoo.core.conversion import DataError
 from bnnzoo.core.described import Described
+from bnnzoo.core.folding import folded, preformatted
 from bnnzoo.models import likelihoods
 from bnnzoo.models.formula.frames import as_frame, is_frame
 from bnnzoo.models.formula.groups import at_levels
@@ -116,6 +117,10 @@ class Formula(Described):
     def __str__(self) -> str:
         """Return the code."""
         return self.code
+
+    def _repr_html_(self) -> str:
+        """Return the formulas, which unfold to the priors and the code."""
+        return folded(repr(self), f"{self.priors.to_html()}{preformatted(self.code)}")
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the compiled function out, which cannot be pickled."""
