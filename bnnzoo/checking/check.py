@@ -353,11 +353,19 @@ def _gravity(finding: Finding) -> tuple[bool, float]:
     return not finding.kind.startswith("prior"), float(finding.evidence.get("p_value", 0.0))
 
 
+def _is_slope(finding: Finding) -> bool:
+    """Tell whether residuals rise or fall with a variable: a slope that all levels of a grouping have in common is missing."""
+    return finding.kind == "curve" and finding.evidence.get("shape") in ("rise", "fall")
+
+
 def _without_explained(faults: list[Finding]) -> list[Finding]:
-    """Leave out findings that a graver one about the same site explains."""
+    """Leave out findings that a graver one about the same site explains, and slopes of a variable that has none at all."""
     kept: list[Finding] = []
+    without_slope = {(each.evidence["site"], each.evidence["about"]) for each in faults if _is_slope(each)}
     for each in sorted(faults, key=_gravity):
-        site = each.evidence.get("site")
+        site, about = each.evidence.get("site"), str(each.evidence.get("about", ""))
+        if each.kind == "slopes" and (site, about.split(", ")[0]) in without_slope:
+            continue
         explained = {other.kind for other in kept if other.evidence.get("site") == site} & EXPLAINED_BY.get(
             each.kind, set()
         )

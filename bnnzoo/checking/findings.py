@@ -44,6 +44,7 @@ def of_question(site: str, asked: Question) -> Finding:
         "about": asked.about,
         "p_value": asked.p_value,
         "size": asked.size,
+        "shape": asked.shape,
     }
     return Finding(asked.kind, True, f"{sentence} ({_p(asked.p_value)}).", advice, evidence)
 

@@ -76,6 +76,29 @@ def test_what_the_model_does_not_use_is_tried() -> None:
     assert found.faults[0].advice == "Add an effect of each level, (1 | g) or g."
 
 
+def test_a_slope_that_is_missing_altogether_is_no_slope_that_varies() -> None:
+    frame = data()
+    w = np.random.default_rng(3).normal(size=ROWS)
+    beside = {"w": w, "sex": np.where(np.arange(ROWS) % 2, "m", "f")}
+    found = bz.check(line, frame["x"], frame["y"] + 0.5 * w, method=CHOSEN, beside=beside)
+    slopes = found.asked[(found.asked["kind"] == "slopes") & (found.asked["about"] == "w, sex")]
+    assert float(slopes["p_value"].iloc[0]) < 1e-6
+    assert [each.kind for each in found.faults] == ["curve"]
+    assert found.faults[0].sentence.startswith("Residuals of y rise with w (correlation 0.")
+    apart = bz.check(
+        line, frame["x"], frame["y"] + 0.8 * np.where(np.arange(ROWS) % 2, w, -w), method=CHOSEN, beside=beside
+    )
+    assert [each.kind for each in apart.faults] == ["slopes"]
+    assert apart.faults[0].advice == "Let the slope vary: (w | sex)."
+
+
+def test_what_is_found_unfolds_in_a_notebook(bent: ModelCheck) -> None:
+    html = bent._repr_html_()
+    assert html.startswith(f"<p>{bent.verdict}</p><ul><li>Residuals of y bend with x")
+    assert html.count("<details>") == 1 and html.count("<tr") == len(bent.asked) + 1
+    assert repr(bent) == str(bent)
+
+
 def test_a_posterior_is_checked_without_another_fit(right: ModelCheck) -> None:
     again = bz.check(right.posterior)
     assert again.posterior is right.posterior
