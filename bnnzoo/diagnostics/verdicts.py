@@ -16,7 +16,7 @@ from bnnzoo.diagnostics.split_distances import Array, Indices, evenly
 from bnnzoo.diagnostics.verdict import Finding, Verdict, Verdicts
 from bnnzoo.labelled import SAMPLE_DIMS, log_mean_exp, refuse_no_trees, refuse_other_kind
 
-__all__ = ["verdicts"]
+__all__ = ["MIN_GAP", "verdicts"]
 
 MAX_MARGINS = 60
 """Entries of a site, and rows, that are compared; evenly spaced where there are more."""
@@ -25,6 +25,8 @@ MAX_RHAT, MIN_ESS = 1.05, 100
 MIN_DRAWS = 100
 """Of both, over all chains: tails are quantiles at 1% and 99%."""
 MAX_NAMED = 3
+MIN_GAP = 0.005
+"""Mean difference of log densities, in nats, below which none is called clear: draws are finitely many."""
 LARGE = np.log(10.0)
 """Logarithm of a ratio from which on it is said as a factor."""
 WORDS = {
@@ -320,7 +322,7 @@ def _score(name: str, tree: xr.DataTree, reference: str, base: xr.DataTree) -> s
         return ""
     gap, error = float(gaps.mean()), float(gaps.std(ddof=1) / np.sqrt(len(gaps)))
     numbers = f"({gap:+.3f}, standard error {error:.3f}, {len(gaps)} observations)"
-    if not abs(gap) > 2 * error:
+    if not abs(gap) > max(2 * error, MIN_GAP):
         return f"It makes no clear difference to the log density of observations {numbers}."
     return f"The log density of observations is {'higher' if gap > 0 else 'lower'} than under {reference} {numbers}."
 

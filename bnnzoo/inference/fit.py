@@ -14,6 +14,7 @@ from bnnzoo.core.arguments import argument_names, positional, refuse_names_of_se
 from bnnzoo.core.changes import remember_model
 from bnnzoo.core.consistency import Evaluated, is_small, refuse_inconsistent
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.fit_warnings import INSIDE
 from bnnzoo.core.labels import columns_of, refuse_unaligned_rows
 from bnnzoo.core.learnable import refuse_learnable
 from bnnzoo.core.method import FitContext, Method, Need
@@ -159,7 +160,7 @@ def fit(
         bar.stop()
     remember_model(posterior.density)
     for trouble in troubles(posterior):
-        warnings.warn(trouble.message, trouble.kind, stacklevel=2)
+        warnings.warn(trouble.message, trouble.kind, skip_file_prefixes=INSIDE)
     return posterior
 
 
@@ -227,7 +228,7 @@ def _warn_unused_executor(method: Method, executor: Executor | None) -> None:
         warnings.warn(
             f"{type(method).__name__} ignores executor= and runs in this process: it has no chains, members or restarts to "
             f"spread.",
-            stacklevel=3,
+            skip_file_prefixes=INSIDE,
         )
 
 

@@ -47,7 +47,8 @@ def _columns(tree: xr.DataTree, group: str) -> list[tuple[str, np.ndarray]]:
         flat = array.to_numpy().reshape(len(array), -1)[:, :MAX_COLUMNS]
         labels = array.coords[array.dims[1]].to_numpy() if array.ndim == 2 and array.dims[1] in array.coords else None
         for j, column in enumerate(flat.T):
-            found.append((f"{name}[{j}]" if labels is None or labels[j] == j else str(labels[j]), column))
+            label = str(j if labels is None else labels[j])
+            found.append((f"{name}[{label}]" if label.isdigit() else label, column))
     return found[:MAX_COLUMNS]
 
 

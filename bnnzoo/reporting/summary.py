@@ -8,6 +8,7 @@ import numpy as np
 from scipy.stats import skew
 
 from bnnzoo.core.fit_warnings import MAX_RHAT, MIN_ESS
+from bnnzoo.diagnostics.verdicts import MIN_GAP
 from bnnzoo.reporting.blocks import Cell, Grid
 from bnnzoo.reporting.choices import LIKELIHOODS
 from bnnzoo.reporting.methods import Comparison
@@ -107,7 +108,8 @@ def differences(results: Results) -> list[str]:
         gap, error = _paired_difference(fitted, first)
         if isnan(gap):
             continue
-        verdict = "no clear difference" if not abs(gap) >= 2 * error else ("better" if gap > 0 else "worse")
+        is_clear = abs(gap) >= max(2 * error, MIN_GAP)
+        verdict = "no clear difference" if not is_clear else ("better" if gap > 0 else "worse")
         sentences.append(
             f"{fitted.name} compared with {first.name} in log density on {results.rows} observations: {verdict} "
             f"({gap:+.3f}, standard error {error:.3f})."

@@ -12,7 +12,7 @@ import torch
 
 from bnnzoo.core.method import Method
 from bnnzoo.core.settings import Seed, check_argument
-from bnnzoo.inference import MAMS, MAP, NUTS, SVI, Laplace, MeanFieldVI, SubsetVI, fit
+from bnnzoo.inference import MAMS, MAP, NUTS, SVI, FitWarning, Laplace, MeanFieldVI, SubsetVI, fit
 from bnnzoo.inference.fit import _refuse_checkpoint, _refuse_dtype, _refuse_wrong_kinds, refuse_no_method
 from bnnzoo.testing import check_method, check_model, linear_gaussian
 from tests.helpers.executors import InProcess
@@ -74,6 +74,22 @@ def test_an_executor_gets_what_is_independent(method: Method, num_tasks: int) ->
 
 
 OTHER = linear_gaussian(num_inputs=5)
+
+
+def test_warnings_name_the_line_that_called_fit() -> None:
+    def model(x: torch.Tensor, y: torch.Tensor) -> None:
+        a, b = (pyro.sample(name, dist.Normal(0.0, 5.0)) for name in "ab")
+        with pyro.plate("rows", len(x)):
+            pyro.sample("y", dist.Normal((a + b) * x, 0.5), obs=y)
+
+    x = torch.linspace(-1.0, 1.0, 20)
+    with pytest.warns(FitWarning, match="The approximation is not the posterior") as caught:
+        fit(model, MeanFieldVI(), x, x, progress=False)  # a and b depend on one another
+    files = {each.filename for each in caught}
+    with pytest.warns(UserWarning, match="ignores executor=") as caught:
+        fit(model, SVI(num_steps=3), x, x, executor=InProcess(), progress=False)
+    files |= {each.filename for each in caught}
+    assert files <= {__file__, *(name for name in files if "@beartype" in name)}  # which checks types in tests only
 
 
 @pytest.mark.parametrize("method", [MAP(num_steps=3), MeanFieldVI(num_steps=3)], ids=["MAP", "MeanFieldVI"])

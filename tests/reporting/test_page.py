@@ -2,6 +2,7 @@
 
 import base64
 import dataclasses
+import html
 import re
 from functools import cache
 from xml.etree import ElementTree
@@ -219,7 +220,20 @@ def test_classes_are_counted_by_name():
     assert scores.rows[0][3] == f"{recall:.3f}"
     page = page_of("classification")
     assert "Confusion matrix: nuts" in page
-    assert page.count("mean probability (frequency)") == 2
+    assert page.count('<th scope="col">mean probability (frequency)</th>') == 2
+
+
+def test_wide_tables_become_cards_on_phones_and_narrow_ones_stay_tables() -> None:
+    page = page_of("classification")
+    scores = page[page.index("Scores of held-out predictions</h2>") :]
+    assert scores.index('<table class="wide">') < scores.index("</table>")
+    labels = re.findall(r'<th scope="col">([^<]*)</th>', scores[: scores.index("</thead>")])
+    first = scores[scores.index("<tbody>") : scores.index("</tr>", scores.index("<tbody>"))]
+    assert [html.unescape(each) for each in re.findall(r'data-label="([^"]*)"', first)] == [
+        html.unescape(each) for each in labels[1:]
+    ]
+    confusion = page[page.index("Confusion matrix: nuts") :]
+    assert confusion.index('<table class="slim">') < confusion.index("</table>")
 
 
 @pytest.fixture(scope="module")
