@@ -1,7 +1,12 @@
 """What objects look like in a notebook, and what is said of names that do not exist."""
 
+import ast
+import runpy
+import sys
+import tomllib
 from dataclasses import replace
 from html import unescape
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -90,3 +95,20 @@ def test_wall_time_is_split_into_compiling_and_the_rest() -> None:
 def test_names_that_do_not_exist_suggest_those_that_do(owner: object, name: str, sentence: str) -> None:
     with pytest.raises(AttributeError, match=sentence):
         getattr(owner, name)
+
+
+def test_older_pythons_are_told_which_one_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    package = Path(bz.__file__)
+    ast.parse(package.read_text(), feature_version=(3, 7))  # else a SyntaxError would come first
+    monkeypatch.setattr(sys, "version_info", (3, 11, 7))
+    monkeypatch.setattr(sys, "version", "3.11.7 (main)")
+    with pytest.raises(ImportError, match=r"^bnnzoo needs Python 3\.12 or newer, and this is 3\.11\.7\.$"):
+        runpy.run_path(str(package))
+
+
+def test_pip_on_an_older_python_speaks_of_python() -> None:
+    """Older pips look for ArviZ, of which there is none for Python 3.11, before they look at what Python bnnzoo needs."""
+    project = tomllib.loads((Path(bz.__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    assert project["requires-python"] == ">=3.12"
+    (arviz,) = [each for each in project["dependencies"] if each.startswith("arviz")]
+    assert arviz.endswith("; python_version >= '3.12'")
