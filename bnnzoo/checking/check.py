@@ -18,7 +18,7 @@ from bnnzoo.checking.page import page_of
 from bnnzoo.checking.prior import conflicts, power_scaling, prior_predictions
 from bnnzoo.checking.repeats import heap, repeated_rows
 from bnnzoo.checking.scores import Scores, scores_of
-from bnnzoo.checking.variables import Variables, variables_beside, variables_of
+from bnnzoo.checking.variables import Variables, is_outcome, variables_beside, variables_of
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.fit_warnings import FitWarning
 from bnnzoo.core.folding import folded
@@ -213,10 +213,11 @@ def check(
             "check compares a model with its observations, but "
             + (f"the likelihood is the factor {density.factors[0]!r}." if density.factors else "none is observed.")
         )
-    variables = variables_of(density, posterior.info).joined(_beside(beside, density)).limited()
+    others, outcomes = _beside(beside, density)
+    variables = variables_of(density, posterior.info).joined(others).limited()
     theta = posterior.draws().flatten(0, 1)
     scored = scores_of(density, theta, int(seed))
-    skipped = list(_unscored(density, scored))
+    skipped = [*_unscored(density, scored), *(f"{name} in beside, which is the outcome." for name in outcomes)]
     asked: list[tuple[str, Question]] = []
     faults: list[Finding] = []
     for each in scored:
@@ -270,9 +271,10 @@ def _fitted(
     return posterior, found
 
 
-def _beside(beside: pd.DataFrame | Mapping[str, Any] | None, density: LogDensity) -> Variables:
+def _beside(beside: pd.DataFrame | Mapping[str, Any] | None, density: LogDensity) -> tuple[Variables, tuple[str, ...]]:
+    """Return the variables beside a model, and the names of those that are its outcome."""
     if beside is None:
-        return Variables({}, {})
+        return Variables({}, {}), ()
     refuse_other_kind(beside, pd.DataFrame | Mapping, "beside", "a frame, or a mapping such as {'clinic': clinic}")
     columns = {str(name): np.asarray(values) for name, values in beside.items()}
     for name, values in columns.items():
@@ -281,7 +283,10 @@ def _beside(beside: pd.DataFrame | Mapping[str, Any] | None, density: LogDensity
             raise ValueError(
                 f"{name!r} in beside has {found}, but the data have {density.num_data} rows: one value each."
             )
-    return variables_beside(pd.DataFrame(columns))
+    outcomes = tuple(name for name, values in columns.items() if is_outcome(density, values))
+    return variables_beside(
+        pd.DataFrame({name: each for name, each in columns.items() if name not in outcomes})
+    ), outcomes
 
 
 def _unscored(density: LogDensity, scored: list[Scores]) -> Iterator[str]:

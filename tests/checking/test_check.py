@@ -99,6 +99,19 @@ def test_what_is_found_unfolds_in_a_notebook(bent: ModelCheck) -> None:
     assert repr(bent) == str(bent)
 
 
+def test_an_outcome_beside_the_model_is_no_variable() -> None:
+    frame = data()
+    above = frame["y"] > 1
+    model = bz.formula("above ~ x", frame.assign(above=np.where(above, "yes", "no")), "bernoulli")
+    posterior = bz.fit(model, CHOSEN, model.frame, progress=False)
+    beside = frame[["g"]].assign(above=np.where(above, "yes", "no"), y=frame["y"], row=np.arange(ROWS))
+    found = bz.check(posterior, beside=beside)
+    assert "above in beside, which is the outcome." in found.skipped
+    assert "above" not in " ".join(found.asked["about"]) and "y" in set(found.asked["about"])
+    plain = bz.check(line, frame["x"], frame["y"], method=CHOSEN, beside=frame[["y", "g"]])
+    assert "y in beside, which is the outcome." in plain.skipped and not plain.faults
+
+
 def test_a_posterior_is_checked_without_another_fit(right: ModelCheck) -> None:
     again = bz.check(right.posterior)
     assert again.posterior is right.posterior

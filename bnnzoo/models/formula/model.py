@@ -151,7 +151,7 @@ class Formula(Described):
         return frozenset(site.name for site in self.sites if site.hidden)
 
     @property
-    def levels(self) -> tuple[Any, ...]:
+    def levels(self) -> tuple[Any, ...]:  # type: ignore[override]
         """Levels of an outcome that is a class; empty for others."""
         return self.outcome.levels
 
@@ -183,6 +183,11 @@ class Formula(Described):
         DataError
             If a column is missing, or holds what the training data and the formula do not allow.
         """
+        if len(data) == 1 and isinstance(data[0], pd.Series):
+            raise DataError(
+                "Data refused: a formula takes a frame, and this is a series. Write frame.iloc[[0]] for a frame of one row, or "
+                "series.to_frame() for a column."
+            )
         if len(data) != 1 or not is_frame(data[0]):
             return None
         frame = as_frame(data[0])
