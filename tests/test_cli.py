@@ -1,6 +1,8 @@
 """The command line: results that are whole, and one clear sentence for every mistake."""
 
 import errno
+import html
+import json
 import os
 import platform
 import re
@@ -64,6 +66,11 @@ def test_compare_writes_a_report_and_trees_that_arviz_reads(table, tmp_path):
         "verdicts.json",
     ]
     assert "data.csv" in (out / "report.html").read_text()
+    (told,) = json.loads((out / "verdicts.json").read_text())
+    assert (told["method"], told["reference"], told["agrees"]) == ("map", "mfvi", None)
+    words = told["opening"]
+    assert words.startswith("map cannot be judged: map has 1 draw")
+    assert words in html.unescape((out / "report.html").read_text()) and words in " ".join(result.output.split())
     with xr.open_datatree(out / "mfvi.nc", engine="h5netcdf") as tree:
         tree.load()
         assert {"posterior", "log_likelihood", "held_out"} <= set(tree.children)
