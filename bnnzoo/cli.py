@@ -66,7 +66,13 @@ class Budget:
 DEFAULT_BUDGET = Budget()
 
 Out = Annotated[Path, typer.Option(help="New folder for report.html, two tables (CSV) and one netCDF file per method.")]
-Methods = Annotated[str, typer.Option(help="Inference methods, comma-separated; the first is the reference.")]
+USUAL_METHODS = ("nuts", "mfvi", "laplace", "deepensemble", "map")
+Methods = Annotated[
+    str,
+    typer.Option(
+        help=f"Inference methods, comma-separated; the first is the reference. The usual ones: {', '.join(USUAL_METHODS)}."
+    ),
+]
 Seed = Annotated[int, typer.Option(help="Seed of the split and of all random numbers.")]
 TestSize = Annotated[float, typer.Option(help="Fraction of the rows that is held out.")]
 Hidden = Annotated[int, typer.Option(min=1, help="Width of the hidden layer.")]
@@ -197,9 +203,6 @@ def method_names() -> dict[str, type[Method]]:
         if len(capitals) > 1 and len(same) == 1:
             names.setdefault(capitals, kind)
     return names
-
-
-USUAL_METHODS = ("nuts", "mfvi", "laplace", "deepensemble", "map")
 
 
 def methods_from(text: str, budget: Budget = DEFAULT_BUDGET) -> dict[str, Method]:

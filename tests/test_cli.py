@@ -403,6 +403,11 @@ def test_budgets_reach_the_methods_that_have_them():
     assert methods_from("mfvi") == {"mfvi": MeanFieldVI()}
 
 
+def test_the_help_names_the_usual_methods():
+    shown = " ".join(run("compare", "--help").output.replace("│", " ").replace("<str>", " ").split())
+    assert "The usual ones: nuts, mfvi, laplace, deepensemble, map." in shown
+
+
 def test_an_unknown_method_is_refused():
     with pytest.raises(CommandError, match="There is no inference method 'gibbs'"):
         methods_from("gibbs")

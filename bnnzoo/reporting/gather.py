@@ -134,7 +134,7 @@ def _values(tree: xr.DataTree) -> xr.DataArray:
 def _classes(found: Trees) -> tuple[str, ...]:
     """Return the labels of the classes, none for regression."""
     labels = {
-        name: _names_of(tree["conditional"]["probs"])
+        name: _names_of(tree["conditional"].to_dataset()["probs"])
         for name, tree in found.items()
         if "conditional" in tree.children and "probs" in tree["conditional"].data_vars
     }
