@@ -61,7 +61,9 @@ def compile_in_cpp(graph: GraphModule) -> Compiled:
     NoCompiler
         If it cannot be compiled.
     """
-    devices = {node.meta["val"].device.type for node in graph.graph.nodes if node.op == "placeholder"}
+    devices = {
+        node.meta.get("device", node.meta["val"].device).type for node in graph.graph.nodes if node.op == "placeholder"
+    }
     if devices != {"cpu"}:
         raise Cannot(f"tensors on {', '.join(sorted(devices))}")
     library = built(source_of(graph))
