@@ -11,7 +11,7 @@ from bnnzoo.engine.fleet import Batch, NativeCopies, Runner, of_copy
 from bnnzoo.engine.lowered import flattened, tensors_of
 from bnnzoo.engine.program import GradientFunction, Program
 from bnnzoo.engine.reports import EngineLog
-from bnnzoo.engine.stretches import NATIVE, traced_once
+from bnnzoo.engine.stretches import NATIVE, inner_graph, kinds_of
 from bnnzoo.engine.torch_private import LoweringWarning
 
 __all__ = ["NATIVE_PAYS_FROM", "Engine", "asked_for", "runner"]
@@ -115,7 +115,10 @@ def _native(
     theta, inputs, _ = program.point(of_copy(moving, 0), program.held(of_copy(resting, 0)))
     args = theta, *inputs, *gradient.data
     flat, _ = flattened(gradient.single, args)
-    inner = traced_once(gradient.key, flat, tensors_of(args), counts_flops=max_flops < math.inf, log=log)
+    tensors, counts = tensors_of(args), max_flops < math.inf
+    inner = gradient.shared(
+        ("gradient", kinds_of(tensors), counts), lambda: inner_graph(flat, tensors, counts_flops=counts, log=log)
+    )
     if inner is None:
         return None
     if inner.flops > max_flops:

@@ -16,7 +16,7 @@ from bnnzoo.engine.lowered import LoopStep, tensors_of
 from bnnzoo.engine.program import Copy, GradientFunction, Program, batched_stage, batched_step, native_loop
 from bnnzoo.engine.registers import Stacks, TreeRegisters
 from bnnzoo.engine.reports import EngineLog
-from bnnzoo.engine.stretches import FIRST_BUDGET, SECONDS_PER_STRETCH, Inner, next_budget, words_of
+from bnnzoo.engine.stretches import FIRST_BUDGET, SECONDS_PER_STRETCH, Inner, next_budget
 
 __all__ = ["Batch", "Fleet", "NativeCopies", "Runner", "of_copy"]
 
@@ -114,7 +114,7 @@ class NativeCopies(Fleet):
         self.num_threads = min(num_threads or num_cores(), self.num_copies)
         going, body = native_loop(program, inner.graph)
         data = inner.constants, tensors_of(gradient.data)
-        self.stretch = Stretch(going, body, example, data, (program.key, words_of(inner.graph)), compiles, self.log)
+        self.stretch = Stretch(going, body, example, data, (program.key, inner.words), compiles, self.log)
         self._data = self.stretch.pack_fixed(data)
         packed = self.stretch.pack(example)
         self._memory = [each.expand(self.num_copies, *each.shape).clone() for each in packed]

@@ -14,6 +14,7 @@ from bnnzoo.core.arguments import argument_names, positional, refuse_names_of_se
 from bnnzoo.core.changes import remember_model
 from bnnzoo.core.consistency import Evaluated, is_small, refuse_inconsistent
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.kinds import of_kind
 from bnnzoo.core.labels import columns_of, refuse_unaligned_rows
 from bnnzoo.core.learnable import refuse_learnable
 from bnnzoo.core.method import FitContext, Method, Need
@@ -25,14 +26,14 @@ from bnnzoo.core.settings import Seed, check_argument, check_settings
 from bnnzoo.core.sites import ModelError
 from bnnzoo.core.sizes import refuse_beyond_memory
 from bnnzoo.core.turns import one_at_a_time
-from bnnzoo.core.types import Model, Whole
+from bnnzoo.core.types import Data, Model, Whole
 from bnnzoo.core.verdict import troubles
-from bnnzoo.engine.choose import asked_for
+from bnnzoo.engine.choose import Engine, asked_for
 from bnnzoo.inference.config import run_method
 from bnnzoo.inference.optimise.streaming import read_for, refuse_checkpoint_of_loader
 from bnnzoo.inference.progress import Considerate, progress_for
 
-__all__ = ["fit", "refuse_no_method", "refuse_unmet_needs"]
+__all__ = ["fit", "fit_alike", "refuse_no_method", "refuse_unmet_needs"]
 
 SPREAD = frozenset({"num_chains", "num_members", "num_restarts"})
 """Settings that count independent parts of a fit: what a method with one of them sends to an executor."""
@@ -163,12 +164,53 @@ def fit(
     return posterior
 
 
+@one_at_a_time
+def fit_alike(
+    known: LogDensity,
+    method: Method,
+    data: Data,
+    seed: int,
+    engine: Engine = "auto",
+    columns: Mapping[str, tuple[str, ...]] | None = None,
+) -> Posterior | None:
+    """Return what :func:`fit` does of other data for a model that it has read; None if it has to be read again.
+
+    Parameters
+    ----------
+    known : LogDensity
+        From :func:`bnnzoo.core.kinds.first_of_kind`, of a model that the method has been fitted to.
+    method : Method
+    data : tuple
+        Arguments of the model, converted.
+    seed : int
+    engine : {"auto", "native", "graph", "python"}
+    columns : mapping of str to tuple of str, optional
+        Names of the columns of the data.
+
+    Warns
+    -----
+    FitWarning
+        As :func:`fit` does.
+    """
+    density = of_kind(known, data, known.init(num_starts(method), seed))
+    if density is None:
+        return None
+    posterior = run_method(method, density, FitContext(seed, engine=engine, columns=columns or {}))
+    for trouble in troubles(posterior):
+        warnings.warn(trouble.message, trouble.kind, stacklevel=2)
+    return posterior
+
+
+def num_starts(method: Method) -> int:
+    """Return how many starting points a method looks for."""
+    return next((getattr(method, name) for name in sorted(SPREAD) if hasattr(method, name)), 1)
+
+
 def _look(
     method: Method, density: LogDensity, first: Mapping[str, Node], seed: int
 ) -> tuple[LogDensity, Evaluated] | None:
     """Refuse a model that is no function of its latent values; return what is thereby known of the method's starts."""
-    counts = [getattr(method, name) for name in sorted(SPREAD) if hasattr(method, name)]
-    starts = density.init(counts[0] if counts else 1, seed)
+    starts = density.init(num_starts(method), seed)
     natively = getattr(method, "in_native_code", None)
     one_by_one = natively is not None and natively(density) and is_small(density.data)
     found = refuse_inconsistent(density, first, starts, traced=hasattr(method, "num_chains") and not one_by_one)

@@ -21,6 +21,7 @@ from bnnzoo.core.types import Data
 from bnnzoo.diagnostics.loo import sum_by_row
 from bnnzoo.engine.fits import fits_to_come
 from bnnzoo.inference import fit
+from bnnzoo.inference.fit import fit_alike
 from bnnzoo.labelled import SAMPLE_DIMS
 from bnnzoo.predictive import predict
 
@@ -67,6 +68,9 @@ def fit_again(density: LogDensity, method: Method, others: Data, seed: int, num_
     """Fit the model of a density to other data of its kind, in its precision and on its device, as one of ``num_fits`` fits."""
     settings: dict[str, Any] = {"progress": False, "device": density.device, "dtype": density.dtype}
     with fits_to_come(num_fits):
+        found = None if density.kind is None else fit_alike(density, method, others, seed)
+        if found is not None:
+            return found
         return fit(density.model, method, *others, seed=seed, **settings)
 
 

@@ -17,6 +17,7 @@ from bnnzoo.core.arguments import positional
 from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.core.executors import run_on
 from bnnzoo.core.fingerprint import identity
+from bnnzoo.core.kinds import first_of_kind
 from bnnzoo.core.method import Method
 from bnnzoo.core.minibatch import as_tensors, usable_device
 from bnnzoo.core.settings import check_argument, check_settings
@@ -116,7 +117,8 @@ def sbc(
     check_argument("sbc", "around", around, Literal["prior", "posterior"])
     check_settings(method)
     target, dtype = usable_device(device), dtype or torch.get_default_dtype()
-    density = build_density(model, *as_tensors(positional(model, data, {}), dtype, target), dtype=dtype, device=target)
+    tensors = as_tensors(positional(model, data, {}), dtype, target)
+    density = first_of_kind(build_density(model, *tensors, dtype=dtype, device=target))
     places = places_of_outcomes(density)
     truths = None
     if around == "posterior":

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.func import vmap
 
 from bnnzoo.core.conditioned import predictive_density
 from bnnzoo.core.density import LogDensity
@@ -16,6 +16,7 @@ from bnnzoo.core.outcomes import observed_places
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.replay import isolated
 from bnnzoo.core.types import Data
+from bnnzoo.engine.lowered import Same
 from bnnzoo.validation.refits import fit_again
 
 __all__ = ["Quantities", "Simulation", "draws_of", "places_of_outcomes"]
@@ -65,9 +66,9 @@ class Simulation:
             data = self._data(density, truth)
             posterior = fit_again(density, self.method, data, self.seed, self.num_simulations)
             _refuse_few_draws(posterior, self.num_draws)
-            true = self._of(posterior.density, truth)
-            drawn = self._of_all(posterior.density, draws_of(posterior, self.num_draws))
-            return {name: _rank(value, drawn[name]) for name, value in true.items()}
+            drawn = draws_of(posterior, self.num_draws)
+            found = self._of_all(posterior.density, torch.cat([truth.to(drawn)[None], drawn]))
+            return {name: _rank(values[0], values[1:]) for name, values in found.items()}
 
     def _data(self, density: LogDensity, theta: Tensor) -> Data:
         """Return the model's arguments with observations drawn given ``theta[P]``."""
@@ -80,23 +81,24 @@ class Simulation:
         pairs = zip(density.data, data, strict=True)
         return tuple(torch.cat([old, new]) if has_rows(old, density.num_data) else old for old, new in pairs)
 
-    def _of(self, density: LogDensity, theta: Tensor) -> dict[str, Tensor]:
+    def _of(self, density: LogDensity, theta: Tensor, *data: Any) -> dict[str, Tensor]:
         """Return the test quantities at ``theta[P]``: scalars of the model, its log likelihood and a few function values."""
         values = density.constrain(theta)
         weights = {site.name for site in density.sites if site.is_weight}
         found = {name: value for name, value in values.items() if name not in weights}
-        found["log_likelihood"] = density.log_likelihood(theta, *density.data).sum()
-        rows = select(density.data, slice(0, NUM_FUNCTION_VALUES), density.num_data)
+        found["log_likelihood"] = density.log_likelihood(theta, *data).sum()
+        rows = select(data, slice(0, NUM_FUNCTION_VALUES), density.num_data)
         moments = density.conditional(theta, *rows)
         found |= {name: value for name, value in moments.items() if name.rpartition(".")[2] in ("mean", "probs")}
-        return found | (dict(self.quantities(values, *density.data)) if self.quantities else {})
+        return found | (dict(self.quantities(values, *data)) if self.quantities else {})
 
     def _of_all(self, density: LogDensity, theta: Tensor) -> dict[str, Tensor]:
         """Return the test quantities ``[L, ...]`` at ``theta[L, P]``."""
         try:
-            return vmap(partial(self._of, density))(theta)
+            key = "test quantities", Same(self.quantities)
+            return density.over_points(key, partial(self._of, density))(theta, *density.data)
         except RuntimeError:  # some distributions cannot be batched
-            each = [self._of(density, draw) for draw in theta]
+            each = [self._of(density, draw, *density.data) for draw in theta]
             return {name: torch.stack([found[name] for found in each]) for name in each[0]}
 
 

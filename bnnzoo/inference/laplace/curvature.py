@@ -200,6 +200,9 @@ def precision(density: LogDensity, theta: Tensor, curvature: Curvature, index: T
 
 def _exact(density: LogDensity, theta: Tensor, index: Tensor | None) -> Tensor:
     """Return minus the exact Hessian ``[R, R]``, in double precision where the model runs in it."""
+    if density.kind is not None and index is None and theta.dtype == torch.float64:
+        hessian = density.hessian(theta)
+        return -(hessian + hessian.mT) / 2
     if theta.dtype == torch.float64 or type(density) is not LogDensity:
         return negative_hessian(density.log_joint, theta, density.data, index)
     data = tuple(v.double() if isinstance(v, Tensor) and v.is_floating_point() else v for v in density.data)

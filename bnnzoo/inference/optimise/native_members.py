@@ -13,7 +13,7 @@ from bnnzoo.core.turns import aside
 from bnnzoo.engine import pytree
 from bnnzoo.engine.cores import in_threads, num_cores, one_arithmetic_thread, threads_worth
 from bnnzoo.engine.loops import Stretch
-from bnnzoo.engine.stretches import FIRST_BUDGET, Inner, next_budget, words_of
+from bnnzoo.engine.stretches import FIRST_BUDGET, Inner, next_budget
 from bnnzoo.inference.optimise.feed import Feed, shapes_of
 from bnnzoo.inference.optimise.native import Counters, Layout, Member, Plan, member_loop
 from bnnzoo.inference.optimise.objectives import Inputs, inputs_of_member
@@ -66,7 +66,7 @@ class NativeMembers:
         plans = [self._plan(inner, first, same_rows, member) for member in range(self.num_members)]
         layout, example = Layout(run.num_own, len(first.noise), self._feed.shapes), _example(run, self.max_steps)
         going, body = member_loop(run.optimiser, inner, layout)
-        key = (run.optimiser, layout, words_of(inner.graph))
+        key = (run.optimiser, layout, inner.words)
         self.stretch = Stretch(going, body, example, plans[0], key, "cpp" if compiles else False)
         self._plans = [self.stretch.pack_fixed(plan) for plan in plans]
         memory = [tensor.expand(self.num_members, *tensor.shape).clone() for tensor in self.stretch.pack(example)]

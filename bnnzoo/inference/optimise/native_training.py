@@ -1,17 +1,20 @@
 """Whether a run trains in native code, and the loop over its stretches."""
 
+from collections.abc import Callable, Hashable
+
 import torch
 from torch import Tensor
 from torch.func import grad_and_value
 
+from bnnzoo.core.density import LogDensity
 from bnnzoo.engine import pytree
-from bnnzoo.engine.stretches import Inner, compiled_or_none, inner_graph
+from bnnzoo.engine.stretches import Inner, compiled_or_none, inner_graph, kinds_of
 from bnnzoo.inference.optimise.native_members import NativeMembers
 from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective, inputs_of_member
 from bnnzoo.inference.optimise.observers import StepProgress
 from bnnzoo.inference.optimise.runs import Given, Run, Steps, Trained
 
-__all__ = ["member_gradient", "native_members", "trained_natively"]
+__all__ = ["member_gradient", "native_members", "shared_by_fits", "trained_natively"]
 
 MAX_MEMBERS = 256
 """Members up to which training each on its own beats a batch, in which small ones share what operations cost to be called."""
@@ -23,7 +26,13 @@ MAX_OPERATIONS = 400
 """Operations of a gradient up to which a C++ compiler takes seconds."""
 
 
-def native_members(run: Run, first: Given, same_rows: bool) -> NativeMembers | None:
+def shared_by_fits[T](run: Run, density: LogDensity, what: Hashable, make: Callable[[], T]) -> T:
+    """Return what is made of an objective, once for all fits of a kind if the objective has a key."""
+    key = run.objective.key if isinstance(run.objective, MemberObjective) else None
+    return make() if key is None else density.shared((what, key, run.optimiser, run.num_own), make)
+
+
+def native_members(run: Run, first: Given, same_rows: bool, density: LogDensity) -> NativeMembers | None:
     """Return members that train in native code, or None where that does not pay or cannot be done.
 
     Parameters
@@ -34,23 +43,26 @@ def native_members(run: Run, first: Given, same_rows: bool) -> NativeMembers | N
         What the first step is given.
     same_rows : bool
         Whether every step sees the same rows.
+    density : LogDensity
+        Whose objective it is.
     """
     first = pytree.tree_map_only(Tensor, Tensor.contiguous, first)  # once, and not for each member
     possible = run.start.device.type == "cpu" and len(run.start) <= MAX_MEMBERS
-    inner = member_gradient(run, first) if possible else None
+    inner = member_gradient(run, first, density) if possible else None
     if inner is None or inner.flops > MAX_FLOPS or len(inner.graph.graph.nodes) > MAX_OPERATIONS:
         return None
     return compiled_or_none(inner, lambda found: NativeMembers(run, found, first, same_rows))
 
 
-def member_gradient(run: Run, first: Given) -> Inner | None:
+def member_gradient(run: Run, first: Given, density: LogDensity) -> Inner | None:
     """Return ``(params[Q], scalars, constants, noise, rows) -> (objective [], gradient [Q])`` of one member as a graph.
 
     None where members depend on each other, or where it cannot be traced.
     """
     objective = run.objective
-    if not isinstance(objective, MemberObjective) or objective.num_terms > 1:
+    if not isinstance(objective, MemberObjective):
         return None
+    function = objective.alone if objective.num_terms == 1 else objective.function  # a loop over terms would be written out
     scalars = run.table[0, run.num_own :].unbind()
     inputs = inputs_of_member(Inputs(scalars, run.constants, first.noise, first.batch), 0)
     leaves, spec = pytree.tree_flatten(inputs)
@@ -59,10 +71,12 @@ def member_gradient(run: Run, first: Given) -> Inner | None:
     def value_and_grad(params: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor]:
         values = dict(zip(places, tensors, strict=True))
         own = pytree.tree_unflatten([values.get(i, leaf) for i, leaf in enumerate(leaves)], spec)
-        gradient, value = grad_and_value(objective.alone)(params, own)
+        gradient, value = grad_and_value(function)(params, own)
         return value, gradient
 
-    return inner_graph(value_and_grad, [run.start[0], *(leaves[i] for i in places)], counts_flops=True)
+    tensors = [run.start[0], *(leaves[i] for i in places)]
+    what = "gradient of a member", kinds_of(tensors)
+    return shared_by_fits(run, density, what, lambda: inner_graph(value_and_grad, tensors, counts_flops=True))
 
 
 def trained_natively(members: NativeMembers, run: Run, steps: Steps) -> Trained:
@@ -75,8 +89,12 @@ def trained_natively(members: NativeMembers, run: Run, steps: Steps) -> Trained:
             table = run.table[seen : seen + members.budget]
             value, iterates = members.advance(table, steps.take(len(table)))
             values.append(value)
+            if run.observe is None:
+                seen += len(table)
+                show(seen, value[:, -1])
+                continue
             for place, column in enumerate(value.unbind(1)):
-                ends = run.observe is not None and bool(run.observe(seen + 1, iterates[:, place].clone(), column))
+                ends = bool(run.observe(seen + 1, iterates[:, place].clone(), column))
                 seen += 1
                 if ends:
                     break

@@ -207,11 +207,12 @@ class StepProgress:
 
     def __init__(self, progress: Progress, description: str, num_steps: int, name: str) -> None:
         self._progress, self._name = progress, name
-        self._every = max(1, num_steps // REPORTS)
+        self._every, self._due = max(1, num_steps // REPORTS), 1
         progress.start(description, num_steps)
 
     def __call__(self, step: int, value: Tensor | float) -> None:
         """Show the value after ``step`` steps if it is due."""
-        if (step - 1) % self._every == 0:
+        if step >= self._due:
+            self._due = step + self._every
             shown = float(value.nanmean()) if isinstance(value, Tensor) else value
             self._progress.update(step, **{self._name: shown})

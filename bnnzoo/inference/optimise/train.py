@@ -14,7 +14,7 @@ from bnnzoo.core.streamed import StreamedDensity
 from bnnzoo.engine.fits import over_all_fits
 from bnnzoo.engine.lowered import Lowered
 from bnnzoo.inference.optimise.batches import Batch, Batches, RowBatches
-from bnnzoo.inference.optimise.native_training import native_members, trained_natively
+from bnnzoo.inference.optimise.native_training import native_members, shared_by_fits, trained_natively
 from bnnzoo.inference.optimise.objectives import Inputs, Objective
 from bnnzoo.inference.optimise.observers import Observer, StepProgress
 from bnnzoo.inference.optimise.optimisers import Optimiser, State
@@ -113,12 +113,14 @@ def train(
     steps = Steps(source, noise, streams.shared)
     first = steps.first
     context.progress.start("Compiling", 1)
-    one_step = _lowered_step(run.objective, run.optimiser, run.num_own)
+    one_step = shared_by_fits(
+        run, density, "step", lambda: _lowered_step(run.objective, run.optimiser, run.num_own)
+    )
     traced = one_step.specialize(start, optimiser.start(start), table[0], constants, first.noise, first.batch)
     native = None
     if over_all_fits(num_steps) > traced.worth_compiling_after and not isinstance(density, StreamedDensity):
         same_rows = isinstance(batches, RowBatches) and batches.have_same_rows(density.num_data)
-        native = native_members(run, first, same_rows)
+        native = native_members(run, first, same_rows, density)
     return _trained_in_batch(run, one_step, steps) if native is None else trained_natively(native, run, steps)
 
 
