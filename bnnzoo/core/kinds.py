@@ -62,7 +62,9 @@ def of_kind(known: LogDensity, data: Data, theta: Tensor) -> LogDensity | None:
             nodes = density.nodes(point[0], *data)
             alike = _agree(value[0], density.joint_of(point[0], nodes))
             prior = log_prior_of(density, point[0], nodes, density.likelihood)
-            alike = alike and _agree(prior, density.log_prior(point[0])) and _has_the_transforms(density, point[0], nodes)
+            alike = (
+                alike and _agree(prior, density.log_prior(point[0])) and _has_the_transforms(density, point[0], nodes)
+            )
     except Exception:  # what a model may raise is said where it is read
         return None
     return density if alike else None

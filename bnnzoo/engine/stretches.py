@@ -47,7 +47,9 @@ class Inner:
     def words(self) -> str:
         """Words that two graphs share if they compute the same: operations, in a fraction of the time of their code."""
         parts = (module.graph.nodes for module in self.graph.modules() if isinstance(module, GraphModule))
-        return "\n".join(f"{node} {node.op} {node.target} {node.args} {node.kwargs}" for nodes in parts for node in nodes)
+        return "\n".join(
+            f"{node} {node.op} {node.target} {node.args} {node.kwargs}" for nodes in parts for node in nodes
+        )
 
 
 def inner_graph(

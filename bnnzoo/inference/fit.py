@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -29,7 +29,7 @@ from bnnzoo.core.turns import one_at_a_time
 from bnnzoo.core.types import Data, Model, Whole
 from bnnzoo.core.verdict import troubles
 from bnnzoo.engine.choose import Engine, asked_for
-from bnnzoo.inference.config import run_method
+from bnnzoo.inference.config import run_method, run_together
 from bnnzoo.inference.optimise.streaming import read_for, refuse_checkpoint_of_loader
 from bnnzoo.inference.progress import Considerate, progress_for
 
@@ -168,21 +168,22 @@ def fit(
 def fit_alike(
     known: LogDensity,
     method: Method,
-    data: Data,
-    seed: int,
+    datasets: Sequence[Data],
+    seeds: Sequence[int],
     engine: Engine = "auto",
     columns: Mapping[str, tuple[str, ...]] | None = None,
-) -> Posterior | None:
-    """Return what :func:`fit` does of other data for a model that it has read; None if it has to be read again.
+) -> list[Posterior | None]:
+    """Return what :func:`fit` does of other data for a model that it has read; None where it has to be read again.
 
     Parameters
     ----------
     known : LogDensity
         From :func:`bnnzoo.core.kinds.first_of_kind`, of a model that the method has been fitted to.
     method : Method
-    data : tuple
+    datasets : sequence of tuple
         Arguments of the model, converted.
-    seed : int
+    seeds : sequence of int
+        One for each data set.
     engine : {"auto", "native", "graph", "python"}
     columns : mapping of str to tuple of str, optional
         Names of the columns of the data.
@@ -192,13 +193,16 @@ def fit_alike(
     FitWarning
         As :func:`fit` does.
     """
-    density = of_kind(known, data, known.init(num_starts(method), seed))
-    if density is None:
-        return None
-    posterior = run_method(method, density, FitContext(seed, engine=engine, columns=columns or {}))
-    for trouble in troubles(posterior):
-        warnings.warn(trouble.message, trouble.kind, stacklevel=2)
-    return posterior
+    pairs = list(zip(datasets, seeds, strict=True))
+    densities = [of_kind(known, data, known.init(num_starts(method), seed)) for data, seed in pairs]
+    contexts = [FitContext(seed, engine=engine, columns=columns or {}) for seed in seeds]
+    alike = [(density, own) for density, own in zip(densities, contexts, strict=True) if density is not None]
+    posteriors = run_together(method, alike)
+    for posterior in posteriors:
+        for trouble in troubles(posterior):
+            warnings.warn(trouble.message, trouble.kind, stacklevel=2)
+    found = iter(posteriors)
+    return [None if density is None else next(found) for density in densities]
 
 
 def num_starts(method: Method) -> int:

@@ -58,20 +58,37 @@ class Refit:
         kept = torch.ones(density.num_data, dtype=torch.bool)
         kept[rows] = False
         others = select(density.data, kept.nonzero()[:, 0].to(density.device), density.num_data)
-        posterior = fit_again(density, self.method, others, self.seed, self.num_refits)
+        (posterior,) = fit_again(density, self.method, [others], [self.seed], self.num_refits)
         data = select(density.data, rows.to(density.device), density.num_data)
         tree = predict(posterior, *data, num_draws=self.num_draws, weights=False)
         return by_row(tree["predictions_log_likelihood"].to_dataset()).assign_coords(obs_id=self.left_out)
 
 
-def fit_again(density: LogDensity, method: Method, others: Data, seed: int, num_fits: int = 1) -> Posterior:
-    """Fit the model of a density to other data of its kind, in its precision and on its device, as one of ``num_fits`` fits."""
+def fit_again(
+    density: LogDensity, method: Method, datasets: Sequence[Data], seeds: Sequence[int], num_fits: int = 1
+) -> list[Posterior]:
+    """Fit the model of a density to other data, in its precision and on its device.
+
+    Parameters
+    ----------
+    density : LogDensity
+        Of one of the fits' kind, see :func:`bnnzoo.core.kinds.first_of_kind`, where they share what is compiled.
+    method : Method
+    datasets : sequence of tuple
+    seeds : sequence of int
+        One for each data set.
+    num_fits : int
+        How many there are in all.
+    """
     settings: dict[str, Any] = {"progress": False, "device": density.device, "dtype": density.dtype}
     with fits_to_come(num_fits):
-        found = None if density.kind is None else fit_alike(density, method, others, seed)
-        if found is not None:
-            return found
-        return fit(density.model, method, *others, seed=seed, **settings)
+        found: Sequence[Posterior | None] = [None] * len(datasets)
+        if density.kind is not None:
+            found = fit_alike(density, method, datasets, seeds)
+        return [
+            fit(density.model, method, *data, seed=seed, **settings) if posterior is None else posterior
+            for posterior, data, seed in zip(found, datasets, seeds, strict=True)
+        ]
 
 
 def held_out_log_likelihood(

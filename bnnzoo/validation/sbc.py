@@ -26,11 +26,11 @@ from bnnzoo.inference.fit import refuse_no_method
 from bnnzoo.inference.progress import progress_for
 from bnnzoo.labelled import holm, refuse_other_kind
 from bnnzoo.validation.refits import fit_again
-from bnnzoo.validation.simulations import Quantities, Simulation, draws_of, places_of_outcomes
+from bnnzoo.validation.simulations import Quantities, Simulation, draws_of, places_of_outcomes, ranks_of
 
 __all__ = ["sbc", "sbc_verdict"]
 
-SIMULATIONS_PER_WRITE = 20
+SIMULATIONS_PER_WRITE, SIMULATIONS_PER_TASK = 20, 5
 
 
 def sbc(
@@ -122,7 +122,7 @@ def sbc(
     places = places_of_outcomes(density)
     truths = None
     if around == "posterior":
-        truths = draws_of(fit_again(density, method, density.data, seed), num_simulations)
+        truths = draws_of(*fit_again(density, method, [density.data], [seed]), num_simulations)
     simulations = [
         Simulation(
             method,
@@ -228,9 +228,11 @@ def _ranks(
         while done < len(simulations):
             block = simulations[done : done + SIMULATIONS_PER_WRITE]
             if executor is None:
-                made = [simulation(density) for simulation in block]
+                made = ranks_of(block, density)
             else:
-                made = run_on(executor, Simulation.__call__, block, density, f"{len(block)} simulations")
+                parts = [block[i : i + SIMULATIONS_PER_TASK] for i in range(0, len(block), SIMULATIONS_PER_TASK)]
+                what = f"{len(block)} simulations"
+                made = [ranks for part in run_on(executor, ranks_of, parts, density, what) for ranks in part]
             new = {name: torch.stack([ranks[name] for ranks in made]) for name in made[0]}
             found = {name: torch.cat([found[name], value]) if found else value for name, value in new.items()}
             done += len(block)

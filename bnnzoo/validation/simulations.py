@@ -1,6 +1,6 @@
 """Simulated data sets: parameters drawn from the prior or a posterior, observations drawn given them, and ranks of the truth."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bnnzoo.core.conditioned import predictive_density
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.kinds import first_of_kind
 from bnnzoo.core.method import Method
 from bnnzoo.core.minibatch import has_rows, select
 from bnnzoo.core.outcomes import observed_places
@@ -19,7 +20,7 @@ from bnnzoo.core.types import Data
 from bnnzoo.engine.lowered import Same
 from bnnzoo.validation.refits import fit_again
 
-__all__ = ["Quantities", "Simulation", "draws_of", "places_of_outcomes"]
+__all__ = ["Quantities", "Simulation", "draws_of", "places_of_outcomes", "ranks_of"]
 
 type Quantities = Callable[..., Mapping[str, Tensor]]
 """Maps the values of the latent sites, by name, and the model's arguments to test quantities of any shape."""
@@ -59,16 +60,20 @@ class Simulation:
     appended: bool = False
     num_simulations: int = 1
 
-    def __call__(self, density: LogDensity) -> dict[str, Tensor]:
-        """Return the rank, 0 to ``num_draws``, of each test quantity's true value; ties are broken at random."""
+    def simulated(self, density: LogDensity) -> tuple[Tensor, Data]:
+        """Return the parameters ``[P]`` and the data drawn given them."""
         with isolated(self.seed, density.device), torch.no_grad():
             truth = density.prior_draw({}, *density.data) if self.theta is None else self.theta
-            data = self._data(density, truth)
-            posterior = fit_again(density, self.method, data, self.seed, self.num_simulations)
-            _refuse_few_draws(posterior, self.num_draws)
+            return truth, self._data(density, truth)
+
+    def ranks(self, truth: Tensor, posterior: Posterior) -> dict[str, Tensor]:
+        """Return the rank, 0 to ``num_draws``, of each test quantity's true value; ties are broken at random."""
+        _refuse_few_draws(posterior, self.num_draws)
+        ties = torch.Generator().manual_seed((self.seed * 0x5851F42D4C957F2D + 1) % 2**62)
+        with torch.no_grad():
             drawn = draws_of(posterior, self.num_draws)
             found = self._of_all(posterior.density, torch.cat([truth.to(drawn)[None], drawn]))
-            return {name: _rank(values[0], values[1:]) for name, values in found.items()}
+            return {name: _rank(values[0], values[1:], ties) for name, values in found.items()}
 
     def _data(self, density: LogDensity, theta: Tensor) -> Data:
         """Return the model's arguments with observations drawn given ``theta[P]``."""
@@ -100,6 +105,15 @@ class Simulation:
         except RuntimeError:  # some distributions cannot be batched
             each = [self._of(density, draw, *density.data) for draw in theta]
             return {name: torch.stack([found[name] for found in each]) for name in each[0]}
+
+
+def ranks_of(simulations: Sequence[Simulation], density: LogDensity) -> list[dict[str, Tensor]]:
+    """Return the ranks of some simulations of a model and method, whose fits are made together."""
+    density = first_of_kind(density) if density.kind is None else density
+    truths, datasets = zip(*(each.simulated(density) for each in simulations), strict=True)
+    method, number = simulations[0].method, simulations[0].num_simulations
+    posteriors = fit_again(density, method, datasets, [each.seed for each in simulations], number)
+    return [each.ranks(*pair) for each, *pair in zip(simulations, truths, posteriors, strict=True)]
 
 
 def places_of_outcomes(density: LogDensity) -> dict[str, int]:
@@ -144,7 +158,8 @@ def _refuse_few_draws(posterior: Posterior, num_draws: int) -> None:
         )
 
 
-def _rank(true: Tensor, drawn: Tensor) -> Tensor:
+def _rank(true: Tensor, drawn: Tensor, generator: torch.Generator) -> Tensor:
     """Return how many draws ``[L, ...]`` lie below the truth, of equal ones a random share."""
     below, ties = (drawn < true).sum(0), (drawn == true).sum(0)
-    return below + torch.floor(torch.rand(ties.shape) * (ties + 1)).to(below)
+    share = torch.rand(ties.shape, generator=generator).to(ties.device)
+    return below + torch.floor(share * (ties + 1)).to(below)

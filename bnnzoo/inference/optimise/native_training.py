@@ -62,7 +62,9 @@ def member_gradient(run: Run, first: Given, density: LogDensity) -> Inner | None
     objective = run.objective
     if not isinstance(objective, MemberObjective):
         return None
-    function = objective.alone if objective.num_terms == 1 else objective.function  # a loop over terms would be written out
+    function = (
+        objective.alone if objective.num_terms == 1 else objective.function
+    )  # a loop over terms would be written out
     scalars = run.table[0, run.num_own :].unbind()
     inputs = inputs_of_member(Inputs(scalars, run.constants, first.noise, first.batch), 0)
     leaves, spec = pytree.tree_flatten(inputs)

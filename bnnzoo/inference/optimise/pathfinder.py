@@ -194,4 +194,3 @@ def _hessian(density: LogDensity, theta: Tensor) -> Tensor | None:
         except Exception:  # no second derivative, no batch, or tensors of the model's own in single precision
             continue
     return None
-

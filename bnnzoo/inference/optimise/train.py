@@ -113,9 +113,7 @@ def train(
     steps = Steps(source, noise, streams.shared)
     first = steps.first
     context.progress.start("Compiling", 1)
-    one_step = shared_by_fits(
-        run, density, "step", lambda: _lowered_step(run.objective, run.optimiser, run.num_own)
-    )
+    one_step = shared_by_fits(run, density, "step", lambda: _lowered_step(run.objective, run.optimiser, run.num_own))
     traced = one_step.specialize(start, optimiser.start(start), table[0], constants, first.noise, first.batch)
     native = None
     if over_all_fits(num_steps) > traced.worth_compiling_after and not isinstance(density, StreamedDensity):
