@@ -43,6 +43,7 @@ from bnnzoo.inference import (
     SubsetLaplace,
     SubsetVI,
     fit,
+    fit_many,
     maximise_evidence,
 )
 from bnnzoo.loading import load
@@ -116,6 +117,7 @@ __all__ = [
     "diagnostics",
     "effects",
     "fit",
+    "fit_many",
     "formula",
     "likelihoods",
     "load",

@@ -1,7 +1,8 @@
 """Densities of one kind: the same function of theta and the data, at data of the same shapes."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,8 +14,9 @@ from bnnzoo.core.terms import log_prior_of
 from bnnzoo.core.types import Data
 from bnnzoo.engine import pytree
 from bnnzoo.engine.fits import Kind
+from bnnzoo.engine.lowered import Same
 
-__all__ = ["first_of_kind", "of_kind"]
+__all__ = ["first_of_kind", "of_kind", "shapes_of"]
 
 
 def first_of_kind(density: LogDensity) -> LogDensity:
@@ -52,7 +54,7 @@ def of_kind(known: LogDensity, data: Data, theta: Tensor) -> LogDensity | None:
     >>> of_kind(known, (torch.ones(4),), torch.zeros(1, 1)) is None
     True
     """
-    if type(known) is not LogDensity or _shapes_of(data) != _shapes_of(known.data):
+    if type(known) is not LogDensity or shapes_of(data) != shapes_of(known.data):
         return None
     density = replace(known, data=data)
     point = theta[:1].to(dtype=known.dtype, device=known.device)
@@ -70,9 +72,20 @@ def of_kind(known: LogDensity, data: Data, theta: Tensor) -> LogDensity | None:
     return density if alike else None
 
 
-def _shapes_of(data: Data) -> object:
+def shapes_of(data: Data) -> Hashable:
+    """Return what data of one kind share: structure, shapes, types, and all that is no tensor."""
     leaves, spec = pytree.tree_flatten(data)
-    return spec, [(each.shape, each.dtype, each.device) if isinstance(each, Tensor) else each for each in leaves]
+    return spec, tuple(
+        (each.shape, each.dtype, each.device) if isinstance(each, Tensor) else _as_key(each) for each in leaves
+    )
+
+
+def _as_key(value: Any) -> Hashable:
+    try:
+        hash(value)
+    except TypeError:
+        return Same(value)
+    return type(value), value
 
 
 def _agree(one: Tensor, other: Tensor) -> bool:

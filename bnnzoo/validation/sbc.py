@@ -17,15 +17,15 @@ from bnnzoo.core.arguments import positional
 from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.core.executors import run_on
 from bnnzoo.core.fingerprint import identity
-from bnnzoo.core.kinds import first_of_kind
 from bnnzoo.core.method import Method
 from bnnzoo.core.minibatch import as_tensors, usable_device
 from bnnzoo.core.settings import check_argument, check_settings
 from bnnzoo.core.types import Model
 from bnnzoo.inference.fit import refuse_no_method
+from bnnzoo.inference.many import seed_of_fit
 from bnnzoo.inference.progress import progress_for
 from bnnzoo.labelled import holm, refuse_other_kind
-from bnnzoo.validation.refits import fit_again
+from bnnzoo.validation.refits import fits_like
 from bnnzoo.validation.simulations import Quantities, Simulation, draws_of, places_of_outcomes, ranks_of
 
 __all__ = ["sbc", "sbc_verdict"]
@@ -118,17 +118,17 @@ def sbc(
     check_settings(method)
     target, dtype = usable_device(device), dtype or torch.get_default_dtype()
     tensors = as_tensors(positional(model, data, {}), dtype, target)
-    density = first_of_kind(build_density(model, *tensors, dtype=dtype, device=target))
+    density = build_density(model, *tensors, dtype=dtype, device=target)
     places = places_of_outcomes(density)
     truths = None
     if around == "posterior":
-        truths = draws_of(*fit_again(density, method, [density.data], [seed]), num_simulations)
+        truths = draws_of(*fits_like(density, method, 1)([density.data], [seed]), num_simulations)
     simulations = [
         Simulation(
             method,
             places,
             num_draws,
-            seed=(seed * 1_000_003 + number) % 2**62,
+            seed=seed_of_fit(seed, number),
             theta=None if truths is None else truths[number],
             quantities=quantities,
             appended=truths is not None,
@@ -221,6 +221,7 @@ def _ranks(
 ) -> dict[str, Tensor]:
     """Run the simulations that the file does not have, and return all ranks ``[num_simulations, ...]``."""
     found = _read(path, header)
+    fits = fits_like(density, simulations[0].method, len(simulations))
     done = len(next(iter(found.values()))) if found else 0
     bar = progress_for(progress)
     bar.start("simulations", len(simulations))
@@ -228,7 +229,7 @@ def _ranks(
         while done < len(simulations):
             block = simulations[done : done + SIMULATIONS_PER_WRITE]
             if executor is None:
-                made = ranks_of(block, density)
+                made = ranks_of(block, density, fits)
             else:
                 parts = [block[i : i + SIMULATIONS_PER_TASK] for i in range(0, len(block), SIMULATIONS_PER_TASK)]
                 what = f"{len(block)} simulations"

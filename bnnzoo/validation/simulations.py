@@ -10,7 +10,6 @@ from torch import Tensor
 
 from bnnzoo.core.conditioned import predictive_density
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.kinds import first_of_kind
 from bnnzoo.core.method import Method
 from bnnzoo.core.minibatch import has_rows, select
 from bnnzoo.core.outcomes import observed_places
@@ -18,7 +17,8 @@ from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.replay import isolated
 from bnnzoo.core.types import Data
 from bnnzoo.engine.lowered import Same
-from bnnzoo.validation.refits import fit_again
+from bnnzoo.inference.many import ManyFits
+from bnnzoo.validation.refits import fits_like
 
 __all__ = ["Quantities", "Simulation", "draws_of", "places_of_outcomes", "ranks_of"]
 
@@ -107,12 +107,13 @@ class Simulation:
             return {name: torch.stack([found[name] for found in each]) for name in each[0]}
 
 
-def ranks_of(simulations: Sequence[Simulation], density: LogDensity) -> list[dict[str, Tensor]]:
-    """Return the ranks of some simulations of a model and method, whose fits are made together."""
-    density = first_of_kind(density) if density.kind is None else density
+def ranks_of(
+    simulations: Sequence[Simulation], density: LogDensity, fits: ManyFits | None = None
+) -> list[dict[str, Tensor]]:
+    """Return the ranks of some simulations of a model and method, whose fits are made together, by ``fits`` if it is given."""
+    fits = fits or fits_like(density, simulations[0].method, simulations[0].num_simulations)
     truths, datasets = zip(*(each.simulated(density) for each in simulations), strict=True)
-    method, number = simulations[0].method, simulations[0].num_simulations
-    posteriors = fit_again(density, method, datasets, [each.seed for each in simulations], number)
+    posteriors = fits(datasets, [each.seed for each in simulations])
     return [each.ranks(*pair) for each, *pair in zip(simulations, truths, posteriors, strict=True)]
 
 
