@@ -27,12 +27,6 @@ def line(x: Tensor, y: Tensor) -> None:
         pyro.sample("y", dist.Normal(b[0] + b[1] * x, sigma), obs=y)
 
 
-def counts(x: Tensor, y: Tensor) -> None:
-    b = pyro.sample("b", dist.Normal(0.0, 1.0))
-    with pyro.plate("rows", len(x)):
-        pyro.sample("y", dist.Poisson((b * x).exp()), obs=y)
-
-
 def datasets(number: int, size: int = 30, seed: int = 0) -> list[tuple[Tensor, Tensor]]:
     generator = torch.Generator().manual_seed(seed)
     x = torch.linspace(-1.0, 1.0, size)
@@ -143,10 +137,12 @@ def branch_of_data(x: Tensor, y: Tensor) -> None:
 def test_a_model_that_the_data_change_is_read_again(model: Callable[..., None]) -> None:
     x = torch.linspace(-1.0, 1.0, 10)
     data = [(x, sign * (1 + scale * x)) for sign, scale in ((1.0, 0.5), (-1.0, 3.0), (1.0, 2.0))]
-    method = bz.NUTS(num_chains=1, num_warmup=100, num_draws=50)
+    method = bz.NUTS(num_chains=1, num_warmup=30, num_draws=20)
     for number, found in enumerate(together(method, data, model, engine="graph")):
         one = alone(method, data[number], number, model, engine="graph")
-        assert torch.allclose(found.density.constrain(found.draws())["b"], one.density.constrain(one.draws())["b"], rtol=1e-5)
+        assert torch.allclose(
+            found.density.constrain(found.draws())["b"], one.density.constrain(one.draws())["b"], rtol=1e-5
+        )
 
 
 @pytest.mark.parametrize("model", [prior_of_data, range_of_data, branch_of_data])
@@ -155,8 +151,9 @@ def test_what_the_data_decide_is_seen_in_one_run(model: Callable[..., None]) -> 
     known = first_of_kind(build_density(model, x, 1 + 0.5 * x))
     theta = torch.full((1, known.num_params), 0.3)
     assert of_kind(known, (x, -2 - x), theta) is None
-    same = of_kind(known, (x, 1 + 0.5 * x), theta)
-    assert same is not None and same.kind is known.kind
+    if model is not branch_of_data:  # which cannot be traced, and is read anew for all data
+        same = of_kind(known, (x, 1 + 0.5 * x), theta)
+        assert same is not None and same.kind is known.kind
 
 
 def test_an_argument_that_is_no_tensor_makes_another_kind() -> None:
@@ -167,7 +164,7 @@ def test_an_argument_that_is_no_tensor_makes_another_kind() -> None:
 
     data = [(*datasets(1)[0], power) for power in (1, 2, 1)]
     found = together(bz.Laplace(), data, powered)
-    assert torch.equal(found[0].loc, found[2].loc) and not torch.allclose(found[0].loc, found[1].loc)
+    assert torch.allclose(found[0].loc, found[2].loc, atol=1e-6) and not torch.allclose(found[0].loc, found[1].loc)
 
 
 def test_what_a_fit_refuses_is_refused_when_it_is_due() -> None:
@@ -182,15 +179,14 @@ def test_what_a_fit_refuses_is_refused_when_it_is_due() -> None:
 
 
 def test_calls_that_are_wrong_say_what_to_write() -> None:
-    with pytest.raises(TypeError, match=r"fit_many\(datasets=...\) is one tensor of shape \(4, 2\). Write a list of data sets"):
+    with pytest.raises(
+        TypeError, match=r"fit_many\(datasets=...\) is one tensor of shape \(4, 2\). Write a list of data sets"
+    ):
         bz.fit_many(line, bz.Laplace(), torch.zeros(4, 2))
-    with pytest.raises(TypeError, match="The first argument of fit_many is a int, not a model. Write fit_many"):
-        bz.fit_many(3, bz.Laplace(), [])  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="Write Laplace"):
-        bz.fit_many(line, bz.Laplace, [])  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="The first argument of fit_many is a network of torch"):
+        bz.fit_many(torch.nn.Linear(1, 1), bz.Laplace(), [])
 
 
 def test_each_fit_that_is_off_warns() -> None:
-    method = bz.NUTS(num_chains=4, num_warmup=20, num_draws=100)
-    with pytest.warns(bz.inference.FitWarning):
-        list(bz.fit_many(counts, method, [(x, (y.abs() * 50).round()) for x, y in datasets(2)]))
+    with pytest.warns(bz.inference.ParetoKWarning, match="its standard deviation of 'b'"):
+        list(bz.fit_many(line, bz.MeanFieldVI(), [(x + 5, y) for x, y in datasets(2)]))
