@@ -72,6 +72,7 @@ class NativeMembers:
         memory = [tensor.expand(self.num_members, *tensor.shape).clone() for tensor in self.stretch.pack(example)]
         self._states = [[tensor[c] for tensor in memory] for c in range(self.num_members)]
         self._members: Member = vmap(self.stretch.unpack)(memory)
+        self._changing = pytree.tree_leaves(_changing(self._members))
         _write(self._members[:3], (run.start, run.optimiser.start(run.start), run.start))
         self._members.counters.taken.zero_()
         self._before = self._copy()
@@ -103,7 +104,8 @@ class NativeMembers:
     def go_back(self, taken: int) -> None:
         """Be where ``taken`` steps led, all of them those of the last stretch or before it."""
         if not bool((self._members.counters.taken == taken).all()):
-            _write(_changing(self._members), self._before)
+            for view, value in zip(self._changing, self._before, strict=True):
+                view.copy_(value)
             self._go(taken - int(self._members.counters.taken[0]))
 
     def ended(self, trace: Tensor, complete: bool) -> Trained:
@@ -126,8 +128,8 @@ class NativeMembers:
     def _move(self, member: int) -> None:
         self.stretch(self._states[member], self._plans[member])
 
-    def _copy(self) -> Any:
-        return pytree.tree_map(torch.clone, _changing(self._members))
+    def _copy(self) -> list[Tensor]:
+        return [each.clone() for each in self._changing]
 
     def _plan(self, inner: Inner, first: Given, same_rows: bool, member: int) -> Plan:
         inputs = inputs_of_member(Inputs((), self._run.constants, (), first.batch), member)

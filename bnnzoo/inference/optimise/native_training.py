@@ -11,7 +11,7 @@ from bnnzoo.engine import pytree
 from bnnzoo.engine.stretches import Inner, compiled_or_none, inner_graph, kinds_of
 from bnnzoo.inference.optimise.native_members import NativeMembers
 from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective, inputs_of_member
-from bnnzoo.inference.optimise.observers import StepProgress
+from bnnzoo.inference.optimise.observers import SeesStretches, StepProgress
 from bnnzoo.inference.optimise.runs import Given, Run, Steps, Trained
 
 __all__ = ["member_gradient", "native_members", "shared_by_fits", "trained_natively"]
@@ -91,7 +91,9 @@ def trained_natively(members: NativeMembers, run: Run, steps: Steps) -> Trained:
             table = run.table[seen : seen + members.budget]
             value, iterates = members.advance(table, steps.take(len(table)))
             values.append(value)
-            if run.observe is None:
+            if run.observe is None or isinstance(run.observe, SeesStretches):
+                if run.observe is not None:
+                    run.observe.see(seen + 1, iterates)
                 seen += len(table)
                 show(seen, value[:, -1])
                 continue
