@@ -20,12 +20,14 @@ from bnnzoo.engine.lowered import Same
 from bnnzoo.inference.many import ManyFits
 from bnnzoo.validation.refits import fits_like
 
-__all__ = ["Quantities", "Simulation", "draws_of", "places_of_outcomes", "ranks_of"]
+__all__ = ["KEPT", "Quantities", "Simulation", "draws_of", "places_of_outcomes", "ranks_of"]
 
 type Quantities = Callable[..., Mapping[str, Tensor]]
 """Maps the values of the latent sites, by name, and the model's arguments to test quantities of any shape."""
 
 NUM_FUNCTION_VALUES = 3
+
+KEPT = "/"  # after the name of a group that is kept beside the ranks
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class Simulation:
         Whether the simulated observations come on top of those there are, as in posterior calibration.
     num_simulations : int
         How many there are, which share what is compiled.
+    keep : bool
+        Return the truth, the draws and the simulated outcomes, too.
     """
 
     method: Method
@@ -59,6 +63,7 @@ class Simulation:
     quantities: Quantities | None = None
     appended: bool = False
     num_simulations: int = 1
+    keep: bool = False
 
     def simulated(self, density: LogDensity) -> tuple[Tensor, Data]:
         """Return the parameters ``[P]`` and the data drawn given them."""
@@ -72,8 +77,17 @@ class Simulation:
         ties = torch.Generator().manual_seed((self.seed * 0x5851F42D4C957F2D + 1) % 2**62)
         with torch.no_grad():
             drawn = draws_of(posterior, self.num_draws)
-            found = self._of_all(posterior.density, torch.cat([truth.to(drawn)[None], drawn]))
-            return {name: _rank(values[0], values[1:], ties) for name, values in found.items()}
+            points = torch.cat([truth.to(drawn)[None], drawn])
+            found = self._of_all(posterior.density, points)
+            ranks = {name: _rank(values[0], values[1:], ties) for name, values in found.items()}
+            return ranks | self._kept(posterior.density, points) if self.keep else ranks
+
+    def _kept(self, density: LogDensity, points: Tensor) -> dict[str, Tensor]:
+        """Return the truth and the draws of every latent site, and the simulated outcomes of every observed one."""
+        values = density.constrain(points)
+        truth = {f"truth{KEPT}{name}": value[0] for name, value in values.items()}
+        draws = {f"draws{KEPT}{name}": value[1:] for name, value in values.items()}
+        return truth | draws | {f"data{KEPT}{site}": density.data[place] for site, place in self.places.items()}
 
     def _data(self, density: LogDensity, theta: Tensor) -> Data:
         """Return the model's arguments with observations drawn given ``theta[P]``."""
