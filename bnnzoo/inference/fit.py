@@ -156,14 +156,14 @@ def fit(
     finally:
         bar.stop()
     remember_model(posterior.density)
-    warn_of_troubles(posterior)
+    warn_of_troubles(posterior, stacklevel=4)
     return posterior
 
 
-def warn_of_troubles(posterior: Posterior) -> None:
-    """Say what went wrong in a fit, to whoever called what called this."""
+def warn_of_troubles(posterior: Posterior, stacklevel: int) -> None:
+    """Say what went wrong in a fit, to the user, who is so many calls away."""
     for trouble in troubles(posterior):
-        warnings.warn(trouble.message, trouble.kind, stacklevel=3)
+        warnings.warn(trouble.message, trouble.kind, stacklevel=stacklevel)
 
 
 def read_with_checks(

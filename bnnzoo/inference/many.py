@@ -175,7 +175,7 @@ class ManyFits:
                 found[i] = posterior
         for posterior in found:
             if posterior is not None:
-                warn_of_troubles(posterior)
+                warn_of_troubles(posterior, stacklevel=6)
         return found
 
     def _converted(self, data: Data) -> Data | None:

@@ -1,5 +1,7 @@
 """Simulation-based calibration: whether a method's posteriors are right on average over data that the model makes."""
 
+import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict
@@ -16,6 +18,7 @@ from bnnzoo.core.arguments import positional
 from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.core.executors import run_on
 from bnnzoo.core.fingerprint import identity
+from bnnzoo.core.fit_warnings import FitWarning
 from bnnzoo.core.method import Method
 from bnnzoo.core.minibatch import as_tensors, usable_device
 from bnnzoo.core.settings import check_argument, check_settings
@@ -28,12 +31,16 @@ from bnnzoo.validation.ranks import Array, is_close_to_uniform, p_of, pit_of, sc
 from bnnzoo.validation.refits import fits_like
 from bnnzoo.validation.simulations import KEPT, Quantities, Simulation, draws_of, places_of_outcomes, ranks_of
 
-__all__ = ["sbc", "sbc_merged"]
+__all__ = ["CalibrationError", "sbc", "sbc_merged"]
 
 SIMULATIONS_PER_WRITE, SIMULATIONS_PER_TASK = 20, 5
 
 FIRST_LOOK = 50
 """Simulations after which a verdict is looked at for the first time."""
+
+
+class CalibrationError(ValueError):
+    """A calibration cannot be made or put together; the message is one sentence."""
 
 
 def sbc(
@@ -105,6 +112,11 @@ def sbc(
         simulation, as ``az.plot_ecdf_pit`` takes them. The root's attribute ``num_draws`` is L. With ``keep``, groups
         ``sbc_truth``, ``sbc_draws`` ``[chain, draw, sbc_draw, ...]`` and ``sbc_data`` ``[chain, draw, ...]``.
 
+    Warns
+    -----
+    FitWarning
+        Once, of what the fits warned of, with its frequency.
+
     Raises
     ------
     ValueError
@@ -160,7 +172,9 @@ def sbc(
     if task is not None:
         header |= {"task": list(task), "num_simulations": total}
     runs = _Runs(simulations, density, None if path is None else Path(path), header, executor, progress)
-    return _tree(_until_clear(runs, num_draws) if adaptive else runs(len(simulations)), header)
+    ranks = _until_clear(runs, num_draws) if adaptive else runs(len(simulations))
+    runs.warn()
+    return _tree(ranks, header)
 
 
 def _until_clear(runs: "_Runs", num_draws: int) -> dict[str, Tensor]:
@@ -206,6 +220,19 @@ class _Runs:
         self._executor, self._progress, self.most = executor, progress, len(simulations)
         self._fits = fits_like(density, simulations[0].method, simulations[0].num_simulations)
         self._found = _read(path, header)
+        self._warned: list[FitWarning] = []
+        self._num_made = 0
+
+    def warn(self) -> None:
+        """Say once what the fits of this process warned of."""
+        if self._warned:
+            (kind, count), *_ = Counter(type(each) for each in self._warned).most_common(1)
+            example = next(each for each in self._warned if type(each) is kind)
+            warnings.warn(
+                f"{len(self._warned)} warnings from {self._num_made} fits, {count} of them {kind.__name__}, such as: {example}",
+                kind,
+                stacklevel=3,
+            )
 
     def __call__(self, number: int) -> dict[str, Tensor]:
         """Run the simulations that the file does not have, and return the ranks ``[number, ...]`` of the first ones."""
@@ -230,7 +257,8 @@ class _Runs:
 
     def _made(self, block: Sequence[Simulation]) -> list[dict[str, Tensor]]:
         if self._executor is None:
-            return ranks_of(block, self._density, self._fits)
+            self._num_made += len(block)
+            return ranks_of(block, self._density, self._fits, self._warned)
         parts = [block[i : i + SIMULATIONS_PER_TASK] for i in range(0, len(block), SIMULATIONS_PER_TASK)]
         found = run_on(self._executor, ranks_of, parts, self._density, f"{len(block)} simulations")
         return [ranks for part in found for ranks in part]
@@ -242,7 +270,7 @@ def _read(path: Path | None, header: dict[str, Any]) -> dict[str, Tensor]:
     ranks, written = read_archive(path)
     different = [name for name, value in header.items() if written.get(name) != value]
     if different:
-        raise ValueError(
+        raise CalibrationError(
             f"{path} holds ranks of another calibration: its {different[0]} differs. Write to another file, or make the same "
             f"call again."
         )
@@ -270,10 +298,10 @@ def sbc_merged(paths: Iterable[str | Path]) -> xr.DataTree:
     for path in map(Path, paths):
         ranks, header = read_archive(path)
         if "task" not in header:
-            raise ValueError(f"{path} holds no task of a calibration: it was written by sbc without task=.")
+            raise CalibrationError(f"{path} holds no task of a calibration: it was written by sbc without task=.")
         parts[header["task"][0]] = (path, ranks, header)
     if not parts:
-        raise ValueError(
+        raise CalibrationError(
             "There is no file of a task. Run sbc(..., task=(0, 10), path='task-0.sbc') and its like first."
         )
     _, examples, first = next(iter(parts.values()))
@@ -283,12 +311,16 @@ def sbc_merged(paths: Iterable[str | Path]) -> xr.DataTree:
         if header["task"][1] != num_tasks:
             different.append("number of tasks")
         if different:
-            raise ValueError(f"{path} belongs to another calibration than the first file: its {different[0]} differs.")
+            raise CalibrationError(
+                f"{path} belongs to another calibration than the first file: its {different[0]} differs."
+            )
     if missing := [str(task) for task in range(num_tasks) if task not in parts]:
-        raise ValueError(f"Of {num_tasks} tasks these are missing: {', '.join(missing)}. Run them, and merge again.")
+        raise CalibrationError(
+            f"Of {num_tasks} tasks these are missing: {', '.join(missing)}. Run them, and merge again."
+        )
     sizes = {task: len(next(iter(ranks.values()))) for task, (_, ranks, _) in parts.items()}
     if short := [task for task, size in sizes.items() if size < len(range(task, total, num_tasks))]:
-        raise ValueError(
+        raise CalibrationError(
             f"Tasks that have not ended: {', '.join(map(str, sorted(short)))} of {num_tasks}. Run them again with the same path: "
             f"they go on where they stopped."
         )
@@ -334,19 +366,19 @@ def _tree(found: Mapping[str, Tensor], header: Mapping[str, Any]) -> xr.DataTree
 def _refuse_bad_counts(num_simulations: object, num_draws: object, name: str) -> None:
     for each, value in {name: num_simulations, "num_draws": num_draws}.items():
         if not isinstance(value, int) or value < 2:
-            raise ValueError(f"{each}={value!r}; write a whole number, 2 or more.")
+            raise CalibrationError(f"{each}={value!r}; write a whole number, 2 or more.")
 
 
 def _refuse_bad_task(task: tuple[int, int] | None, path: object, adaptive: bool) -> None:
     if task is None:
         return
     if len(task) != 2 or not 0 <= task[0] < task[1]:
-        raise ValueError(
+        raise CalibrationError(
             f"task={task!r}; write the number of the task, from 0, and how many there are, such as task=(0, 10)."
         )
     if path is None:
-        raise ValueError(f"task={task!r} writes its ranks to a file of its own: give path='task-{task[0]}.sbc'.")
+        raise CalibrationError(f"task={task!r} writes its ranks to a file of its own: give path='task-{task[0]}.sbc'.")
     if adaptive:
-        raise ValueError(
+        raise CalibrationError(
             "Tasks share a number of simulations that is known: write num_simulations=1000 in place of 'auto'."
         )

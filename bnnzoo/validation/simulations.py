@@ -1,5 +1,6 @@
 """Simulated data sets: parameters drawn from the prior or a posterior, observations drawn given them, and ranks of the truth."""
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from bnnzoo.core.conditioned import predictive_density
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.fit_warnings import FitWarning
 from bnnzoo.core.method import Method
 from bnnzoo.core.minibatch import has_rows, select
 from bnnzoo.core.outcomes import observed_places
@@ -122,13 +124,39 @@ class Simulation:
 
 
 def ranks_of(
-    simulations: Sequence[Simulation], density: LogDensity, fits: ManyFits | None = None
+    simulations: Sequence[Simulation],
+    density: LogDensity,
+    fits: ManyFits | None = None,
+    warned: list[FitWarning] | None = None,
 ) -> list[dict[str, Tensor]]:
-    """Return the ranks of some simulations of a model and method, whose fits are made together, by ``fits`` if it is given."""
+    """Return the ranks of some simulations of a model and method, whose fits are made together.
+
+    Parameters
+    ----------
+    simulations : sequence of Simulation
+    density : LogDensity
+    fits : ManyFits, optional
+        By which they are made, to be shared with others.
+    warned : list, optional
+        Takes down what fits warn of, which is not said then.
+    """
     fits = fits or fits_like(density, simulations[0].method, simulations[0].num_simulations)
     truths, datasets = zip(*(each.simulated(density) for each in simulations), strict=True)
-    posteriors = fits(datasets, [each.seed for each in simulations])
+    seeds = [each.seed for each in simulations]
+    posteriors = fits(datasets, seeds) if warned is None else _quietly(lambda: fits(datasets, seeds), warned)
     return [each.ranks(*pair) for each, *pair in zip(simulations, truths, posteriors, strict=True)]
+
+
+def _quietly[T](function: Callable[[], T], warned: list[FitWarning]) -> T:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", FitWarning)
+        found = function()
+    for each in caught:
+        if isinstance(each.message, FitWarning):
+            warned.append(each.message)
+        else:
+            warnings.warn(each.message, stacklevel=4)
+    return found
 
 
 def places_of_outcomes(density: LogDensity) -> dict[str, int]:
