@@ -1,12 +1,9 @@
 """Whether a run trains in native code, and the loop over its stretches."""
 
-from collections.abc import Callable, Hashable
-
 import torch
 from torch import Tensor
 from torch.func import grad_and_value
 
-from bnnzoo.core.density import LogDensity
 from bnnzoo.engine import pytree
 from bnnzoo.engine.stretches import Inner, compiled_or_none, inner_graph, kinds_of
 from bnnzoo.inference.optimise.native_members import NativeMembers
@@ -14,7 +11,7 @@ from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective, inputs
 from bnnzoo.inference.optimise.observers import SeesStretches, StepProgress
 from bnnzoo.inference.optimise.runs import Given, Run, Steps, Trained
 
-__all__ = ["member_gradient", "native_members", "shared_by_fits", "trained_natively"]
+__all__ = ["member_gradient", "native_members", "trained_natively"]
 
 MAX_MEMBERS = 256
 """Members up to which training each on its own beats a batch, in which small ones share what operations cost to be called."""
@@ -26,13 +23,7 @@ MAX_OPERATIONS = 400
 """Operations of a gradient up to which a C++ compiler takes seconds."""
 
 
-def shared_by_fits[T](run: Run, density: LogDensity, what: Hashable, make: Callable[[], T]) -> T:
-    """Return what is made of an objective, once for all fits of a kind if the objective has a key."""
-    key = run.objective.key if isinstance(run.objective, MemberObjective) else None
-    return make() if key is None else density.shared((what, key, run.optimiser, run.num_own), make)
-
-
-def native_members(run: Run, first: Given, same_rows: bool, density: LogDensity) -> NativeMembers | None:
+def native_members(run: Run, first: Given, same_rows: bool) -> NativeMembers | None:
     """Return members that train in native code, or None where that does not pay or cannot be done.
 
     Parameters
@@ -43,18 +34,16 @@ def native_members(run: Run, first: Given, same_rows: bool, density: LogDensity)
         What the first step is given.
     same_rows : bool
         Whether every step sees the same rows.
-    density : LogDensity
-        Whose objective it is.
     """
     first = pytree.tree_map_only(Tensor, Tensor.contiguous, first)  # once, and not for each member
     possible = run.start.device.type == "cpu" and len(run.start) <= MAX_MEMBERS
-    inner = member_gradient(run, first, density) if possible else None
+    inner = member_gradient(run, first) if possible else None
     if inner is None or inner.flops > MAX_FLOPS or len(inner.graph.graph.nodes) > MAX_OPERATIONS:
         return None
     return compiled_or_none(inner, lambda found: NativeMembers(run, found, first, same_rows))
 
 
-def member_gradient(run: Run, first: Given, density: LogDensity) -> Inner | None:
+def member_gradient(run: Run, first: Given) -> Inner | None:
     """Return ``(params[Q], scalars, constants, noise, rows) -> (objective [], gradient [Q])`` of one member as a graph.
 
     None where members depend on each other, or where it cannot be traced.
@@ -77,8 +66,10 @@ def member_gradient(run: Run, first: Given, density: LogDensity) -> Inner | None
         return value, gradient
 
     tensors = [run.start[0], *(leaves[i] for i in places)]
-    what = "gradient of a member", kinds_of(tensors)
-    return shared_by_fits(run, density, what, lambda: inner_graph(value_and_grad, tensors, counts_flops=True))
+    found: Inner | None = run.shared(
+        ("gradient of a member", kinds_of(tensors)), lambda: inner_graph(value_and_grad, tensors, counts_flops=True)
+    )
+    return found
 
 
 def trained_natively(members: NativeMembers, run: Run, steps: Steps) -> Trained:
@@ -94,8 +85,9 @@ def trained_natively(members: NativeMembers, run: Run, steps: Steps) -> Trained:
             if run.observe is None or isinstance(run.observe, SeesStretches):
                 if run.observe is not None:
                     run.observe.see(seen + 1, iterates)
+                while show.due <= seen + len(table):
+                    show(show.due, value[:, show.due - seen - 1])
                 seen += len(table)
-                show(seen, value[:, -1])
                 continue
             for place, column in enumerate(value.unbind(1)):
                 ends = bool(run.observe(seen + 1, iterates[:, place].clone(), column))

@@ -233,16 +233,21 @@ class StepProgress:
     num_steps : int
     name : str
         What the bar calls the value.
+
+    Attributes
+    ----------
+    due : int
+        The next step that is shown.
     """
 
     def __init__(self, progress: Progress, description: str, num_steps: int, name: str) -> None:
         self._progress, self._name = progress, name
-        self._every, self._due = max(1, num_steps // REPORTS), 1
+        self._every, self.due = max(1, num_steps // REPORTS), 1
         progress.start(description, num_steps)
 
     def __call__(self, step: int, value: Tensor | float) -> None:
         """Show the value after ``step`` steps if it is due."""
-        if step >= self._due:
-            self._due = step + self._every
+        if step >= self.due:
+            self.due = step + self._every
             shown = float(value.nanmean()) if isinstance(value, Tensor) else value
             self._progress.update(step, **{self._name: shown})
