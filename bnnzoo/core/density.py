@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from pyro.distributions import ImproperUniform
 from torch import Tensor
-from torch.func import grad, grad_and_value, vjp, vmap
+from torch.func import grad_and_value, vmap
 
 from bnnzoo.core.discrete_sites import summing
 from bnnzoo.core.enumeration import enumerated
@@ -186,10 +186,13 @@ class LogDensity(ParameterSpace):
     @cached_property
     def value_and_grad(self) -> Lowered:
         """``(theta[C, P], *batch) -> ([C], [C, P])``: log joint density and its gradient, batched and lowered."""
-        return self.shared(
-            "value and gradient",
-            lambda: Lowered(self.batched_value_and_grad, fallback=looped_value_and_grad(self.log_joint)),
-        )
+        looped = looped_value_and_grad(self.log_joint)
+        return self.shared("value and gradient", lambda: Lowered(self.batched_value_and_grad, fallback=looped))
+
+    @property
+    def is_one_of_many(self) -> bool:
+        """Whether what is made of the model's function is shared with other fits."""
+        return self.kind is not None and type(self) is LogDensity  # others may hold values of one fit
 
     def shared[T](self, key: Hashable, make: Callable[[], T]) -> T:
         """Return what is made of the model's function for all data of one shape, made anew unless this is one of many fits.
@@ -202,7 +205,7 @@ class LogDensity(ParameterSpace):
             What, besides model and number of observations, it depends on.
         make : callable
         """
-        if self.kind is None or type(self) is not LogDensity:  # others may hold values of one fit
+        if self.kind is None or not self.is_one_of_many:
             return make()
         return self.kind.shared((Same(self.model), self.dtype, self.device, self.num_data, key), make)
 
@@ -224,25 +227,15 @@ class LogDensity(ParameterSpace):
             found: T = vmap(function, in_dims=in_dims, **settings)(theta, *data)
             return found
 
-        return batched if self.kind is None else self.shared(key, lambda: Lowered(batched))
+        if not self.is_one_of_many:
+            return batched
+        graph: Lowered = self.shared(key, lambda: Lowered(batched))
+        return graph
 
     def batched_value_and_grad(self, theta: Tensor, *batch: Any) -> tuple[Tensor, Tensor]:
         """Return the log joint density ``[C]`` and its gradient ``[C, P]`` at ``theta[C, P]``, not yet lowered."""
         gradient, value = vmap(grad_and_value(self.log_joint), in_dims=(0, *(None for _ in batch)))(theta, *batch)
         return value, gradient
-
-    def hessian(self, theta: Tensor) -> Tensor:
-        """Return the Hessian ``[P, P]`` of the log joint density at ``theta[P]``."""
-
-        def at(theta: Tensor, *data: Any) -> Tensor:
-            # Reverse mode twice: in forward mode torch promotes single precision to double halfway.
-            _, transposed = vjp(grad(lambda t: self.log_joint(t, *data)), theta)[:2]
-            (found,) = vmap(transposed, chunk_size=64)(torch.eye(len(theta), dtype=theta.dtype, device=theta.device))
-            return found.detach()
-
-        evaluate = at if self.kind is None else self.shared("hessian", lambda: Lowered(at))
-        found: Tensor = evaluate(theta, *self.data)
-        return found
 
     def init(self, num_chains: int, seed: int) -> Tensor:
         """Return starting points ``theta[C, P]``: network weights from their prior, whose scale depends on a layer's width.

@@ -173,9 +173,9 @@ class ManyFits:
             posteriors = run_together(self._method, [each for _, each in alike])
             for (i, _), posterior in zip(alike, posteriors, strict=True):
                 found[i] = posterior
-        for posterior in found:
-            if posterior is not None:
-                warn_of_troubles(posterior, stacklevel=6)
+        for each in found:
+            if each is not None:
+                warn_of_troubles(each, stacklevel=6)
         return found
 
     def _converted(self, data: Data) -> Data | None:

@@ -157,7 +157,7 @@ def _log_likelihood(points: Evaluated, density: LogDensity) -> Tensor:
 
 def _log_priors(theta: Tensor, density: LogDensity) -> Tensor:
     """Return the log prior density ``[C]`` at points ``[C, P]``, of several together where the model allows it."""
-    if len(theta) > 1 or density.kind is not None:
+    if len(theta) > 1 or density.is_one_of_many:
         together = max(1, MANY_NUMBERS // max(1, theta.shape[1]))
         # what fails is an operation unknown to vmap, or a point at which the model does
         with suppress(RuntimeError, NumericalFailure):
@@ -259,7 +259,7 @@ def places_of_starts(draws: Tensor, num_chains: int) -> tuple[Tensor, Tensor]:
 
 
 def _evaluated(theta: Tensor, density: LogDensity, traced: bool, *batch: Any) -> Evaluated:
-    single = len(theta) == 1 and not traced and density.kind is None  # tracing would take longer
+    single = len(theta) == 1 and not traced and not density.is_one_of_many  # tracing would take longer
     evaluate = looped_value_and_grad(density.log_joint) if single else density.value_and_grad
     return Evaluated(theta, *evaluate(theta, *(batch or density.data)))
 

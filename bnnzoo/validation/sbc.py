@@ -153,7 +153,8 @@ def sbc(
     places = places_of_outcomes(density)
     truths = None
     if around == "posterior":
-        truths = draws_of(*fits_like(density, method, 1)([density.data], [seed]), total)
+        (around_data,) = fits_like(density, method, 1)([density.data], [seed])
+        truths = draws_of(around_data, total)
     simulations = [
         Simulation(
             method,

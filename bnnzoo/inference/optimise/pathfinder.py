@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.hessian import hessian_of
 from bnnzoo.core.streamed import StreamedDensity
 from bnnzoo.inference.optimise.lbfgs import lbfgs
 
@@ -190,7 +191,7 @@ def _hessian(density: LogDensity, theta: Tensor) -> Tensor | None:
     double = replace(density, dtype=torch.float64, data=data) if type(density) is LogDensity else density
     for each, at in ((double, theta.double()), (density, theta)):
         try:
-            return each.hessian(at)
+            return hessian_of(each, at)
         except Exception:  # no second derivative, no batch, or tensors of the model's own in single precision
             continue
     return None
