@@ -17,8 +17,11 @@ def hessian_of(density: LogDensity, theta: Tensor) -> Tensor:
     """Return the Hessian ``[P, P]`` of the log joint density at ``theta[P]``, of many fits of one kind by one graph."""
 
     def at(theta: Tensor, *data: Any) -> Tensor:
+        def log_joint(point: Tensor) -> Tensor:
+            return density.log_joint(point, *data)
+
         # Reverse mode twice: in forward mode torch promotes single precision to double halfway.
-        _, transposed = vjp(grad(lambda point: density.log_joint(point, *data)), theta)[:2]
+        _, transposed = vjp(grad(log_joint), theta)[:2]
         (found,) = vmap(transposed, chunk_size=64)(torch.eye(len(theta), dtype=theta.dtype, device=theta.device))
         return found.detach()
 

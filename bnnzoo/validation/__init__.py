@@ -1,4 +1,4 @@
-"""Validation by refitting: cross-validation, stacking, and simulation-based calibration of any model and method."""
+"""Validation by refitting: cross-validation, stacking, calibration by simulation, and simulation studies."""
 
 from bnnzoo.validation.connectivity import mode_connectivity
 from bnnzoo.validation.cross_validation import kfold, leave_future_out, reloo
@@ -6,6 +6,7 @@ from bnnzoo.validation.monitor import monitor
 from bnnzoo.validation.ranks import sbc_again, sbc_verdict
 from bnnzoo.validation.sbc import sbc, sbc_merged
 from bnnzoo.validation.stacking import stack, stack_chains, stacking_weights
+from bnnzoo.validation.studies import study
 
 __all__ = [
     "kfold",
@@ -20,4 +21,5 @@ __all__ = [
     "stack",
     "stack_chains",
     "stacking_weights",
+    "study",
 ]

@@ -22,7 +22,7 @@ from bnnzoo.engine.lowered import Same
 from bnnzoo.inference.many import ManyFits
 from bnnzoo.validation.refits import fits_like
 
-__all__ = ["KEPT", "Quantities", "Simulation", "draws_of", "places_of_outcomes", "ranks_of"]
+__all__ = ["KEPT", "Quantities", "Simulation", "draws_of", "outcomes_drawn", "places_of_outcomes", "ranks_of"]
 
 type Quantities = Callable[..., Mapping[str, Tensor]]
 """Maps the values of the latent sites, by name, and the model's arguments to test quantities of any shape."""
@@ -93,12 +93,9 @@ class Simulation:
 
     def _data(self, density: LogDensity, theta: Tensor) -> Data:
         """Return the model's arguments with observations drawn given ``theta[P]``."""
-        drawn = predictive_density(density, "prior").predictive(theta, *density.data)
-        data = list(density.data)
-        for site, place in self.places.items():
-            data[place] = drawn[site].to(data[place].dtype).reshape(data[place].shape)
+        data = outcomes_drawn(density, theta, density.data, self.places)
         if not self.appended:
-            return tuple(data)
+            return data
         pairs = zip(density.data, data, strict=True)
         return tuple(torch.cat([old, new]) if has_rows(old, density.num_data) else old for old, new in pairs)
 
@@ -121,6 +118,15 @@ class Simulation:
         except RuntimeError:  # some distributions cannot be batched
             each = [self._of(density, draw, *density.data) for draw in theta]
             return {name: torch.stack([found[name] for found in each]) for name in each[0]}
+
+
+def outcomes_drawn(density: LogDensity, theta: Tensor, inputs: Data, places: Mapping[str, int]) -> Data:
+    """Return arguments of a model with observations drawn given ``theta[P]`` in their places, by torch's global random stream."""
+    drawn = predictive_density(density, "prior").predictive(theta, *inputs)
+    data = list(inputs)
+    for site, place in places.items():
+        data[place] = drawn[site].to(data[place].dtype).reshape(data[place].shape)
+    return tuple(data)
 
 
 def ranks_of(
