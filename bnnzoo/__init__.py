@@ -45,6 +45,7 @@ from bnnzoo.inference import (
     SubsetLaplace,
     SubsetVI,
     fit,
+    fit_many,
     maximise_evidence,
 )
 from bnnzoo.loading import load
@@ -118,6 +119,7 @@ __all__ = [
     "diagnostics",
     "effects",
     "fit",
+    "fit_many",
     "formula",
     "likelihoods",
     "load",

@@ -1,4 +1,4 @@
-"""The commands ``bnnzoo demo``, ``bnnzoo compare``, ``bnnzoo check``, ``bnnzoo zoo`` and ``bnnzoo benchmark``."""
+"""The commands ``bnnzoo demo``, ``bnnzoo compare``, ``bnnzoo check``, ``bnnzoo sbc``, ``bnnzoo zoo`` and ``bnnzoo benchmark``."""
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -29,6 +29,8 @@ from bnnzoo.reporting.output import write_or_rescue
 from bnnzoo.reporting.splits import Splitting
 from bnnzoo.reporting.terminal import show
 from bnnzoo.tables import Missing, Table, TableError, Task, prepare, read_table
+from bnnzoo.validation.commands import sbc_command
+from bnnzoo.validation.sbc import CalibrationError
 from bnnzoo.zoo.commands import zoo_commands
 from bnnzoo.zoo.data import ZooError
 
@@ -315,7 +317,16 @@ def _one_sentence_errors() -> Iterator[None]:
     """Report errors of the user in one sentence, with exit code 2."""
     try:
         yield
-    except (BenchmarkError, CommandError, TableError, DataError, ModelError, ZooError, OSError) as error:
+    except (
+        BenchmarkError,
+        CommandError,
+        TableError,
+        DataError,
+        ModelError,
+        ZooError,
+        CalibrationError,
+        OSError,
+    ) as error:
         errors.print(f"[bold red]Error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         raise typer.Exit(BAD_INPUT) from None
     except KeyboardInterrupt:
@@ -324,5 +335,6 @@ def _one_sentence_errors() -> Iterator[None]:
 
 
 app.command("check")(check_command(console, _one_sentence_errors))
+app.command("sbc")(sbc_command(console, _one_sentence_errors, methods_from))
 app.add_typer(zoo_commands(console, _one_sentence_errors), name="zoo")
 app.add_typer(benchmark_commands(console, _one_sentence_errors, methods_from), name="benchmark")

@@ -95,6 +95,8 @@ class Stretch:
     ----------
     how : {"compiled", "traced", "eager"}
         How it runs: as native code, as graphs called from a loop in Python, or as the Python functions themselves.
+    was_known : bool
+        Whether this process had made an equal loop before.
 
     Examples
     --------
@@ -124,6 +126,7 @@ class Stretch:
         kinds = tuple((tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in inputs)
         self.log = log or EngineLog()
         found = COMPILED.get((key, kinds, compiles)) if key is not None else None
+        self.was_known = found is not None
         lowering = found or _lowered(loop, inputs, compiles, _name(key, inputs), self._leaves)
         self.how, self._function = lowering.how, lowering.function
         self.log.include(lowering.report, counts_seconds=found is None)

@@ -13,7 +13,13 @@ import torch
 from bnnzoo.core.method import Method
 from bnnzoo.core.settings import Seed, check_argument
 from bnnzoo.inference import MAMS, MAP, NUTS, SVI, FitWarning, Laplace, MeanFieldVI, SubsetVI, fit
-from bnnzoo.inference.fit import _refuse_checkpoint, _refuse_dtype, _refuse_wrong_kinds, refuse_no_method
+from bnnzoo.inference.fit import (
+    _refuse_checkpoint,
+    _refuse_dtype,
+    _refuse_no_model,
+    _refuse_wrong_executor,
+    refuse_no_method,
+)
 from bnnzoo.testing import check_method, check_model, linear_gaussian
 from tests.helpers.executors import InProcess
 
@@ -103,13 +109,13 @@ def test_a_start_of_another_model_is_refused(method: Method) -> None:
 
 def test_objects_of_the_wrong_kind_are_refused() -> None:
     with pytest.raises(TypeError, match=r"fit\(executor='threads'\): write an executor of concurrent\.futures"):
-        _refuse_wrong_kinds(TARGET.model, "threads")  # by itself: the tests' own check of types would speak first
+        _refuse_wrong_executor("threads")  # by itself: the tests' own check of types would speak first
     with pytest.raises(TypeError, match=r"The first argument of fit is a int, not a model\. Write fit\(model, NUTS"):
-        _refuse_wrong_kinds(3, None)
+        _refuse_no_model("fit", 3)
     with pytest.raises(
         TypeError, match=r"is a network of torch \(Sequential\), which has no prior.*models\.supervised\(net"
     ):
-        _refuse_wrong_kinds(torch.nn.Sequential(), None)
+        _refuse_no_model("fit", torch.nn.Sequential())
     with pytest.raises(TypeError, match="The second argument of fit is of type LinearGaussian, not a method"):
         refuse_no_method(TARGET)
 
@@ -117,7 +123,7 @@ def test_objects_of_the_wrong_kind_are_refused() -> None:
 def test_dtypes_and_checkpoints_of_other_kinds_are_refused() -> None:
     for dtype in ("float64", float, torch.int64):
         with pytest.raises(TypeError, match=r"fit\(dtype=.*\): write torch\.float32 or torch\.float64"):
-            _refuse_dtype(dtype)
+            _refuse_dtype("fit", dtype)
     with pytest.raises(TypeError, match=r"fit\(checkpoint=3\): write the name of a folder, such as 'run\.zarr'"):
         inspect.unwrap(_refuse_checkpoint)(NUTS(), 3)
 
