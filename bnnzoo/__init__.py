@@ -183,17 +183,27 @@ def _suggesting(package: ModuleType) -> ModuleType:
     return package
 
 
+class _Package(ModuleType):
+    """Lets packages below suggest names from the moment they are imported, by whomever."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, value)
+        if name in _ON_FIRST_USE and isinstance(value, ModuleType):
+            _suggesting(value)
+
+
 def _refused(package: str, name: str) -> Any:
     raise AttributeError(f"module {package!r} has no attribute {name!r}{_suggestion(name)}", name=name, obj=None)
 
 
 for _package in (models, likelihoods, priors):
     _suggesting(_package)
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:
     if name in _ON_FIRST_USE:
-        return _suggesting(import_module(f"bnnzoo.{name}"))
+        return import_module(f"bnnzoo.{name}")
     if name in _FUNCTIONS:
         return getattr(import_module(f"bnnzoo.{_FUNCTIONS[name]}"), name)
     return _refused("bnnzoo", name)

@@ -238,7 +238,7 @@ def test_wide_tables_become_cards_on_phones_and_narrow_ones_stay_tables() -> Non
 
 @pytest.fixture(scope="module")
 def fitted_for_real():
-    methods = {"nuts": bz.NUTS(num_chains=2, num_warmup=30, num_draws=30), "map": bz.MAP(num_steps=50)}
+    methods = {"nuts": bz.NUTS(num_chains=2, num_warmup=200, num_draws=200), "map": bz.MAP(num_steps=50)}
     return compare(real_table("regression"), methods, source="numbers", num_hidden=2, progress=False)
 
 
