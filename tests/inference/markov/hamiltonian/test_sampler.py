@@ -320,7 +320,7 @@ def refuse(*args: Any, **kwargs: Any) -> Any:
 
 
 FAILURES = [
-    (loops, "trace_loops", refuse),
+    (loops, "_traced", refuse),
     (choose, "traced_once", lambda *args, log, **named: log.refused("native code", "no such operation")),
     (choose, "NativeCopies", refuse),
 ]
