@@ -155,9 +155,7 @@ class _Tracer(DispatchMode):
     def _page(self) -> _Page:
         return self._pages[-1]
 
-    def graph_of(
-        self, flat: Callable[..., Tensor | Sequence[Tensor]], inputs: Sequence[Tensor]
-    ) -> tuple[GraphModule, Tensor | Sequence[Tensor]]:
+    def graph_of(self, flat: Callable[..., Any], inputs: Sequence[Tensor]) -> tuple[GraphModule, Any]:
         """Return what a function does as a graph of its own, and its value or values."""
         page = _Page()
         with self._idle():

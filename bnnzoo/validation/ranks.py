@@ -122,6 +122,11 @@ def sbc_again(tree: xr.DataTree, quantities: Callable[[xr.Dataset, xr.Dataset], 
     >>> dict(bz.validation.sbc_again(ranks, contrast)["prior_sbc"].sizes)
     {'chain': 1, 'draw': 4}
     """
+    refuse_other_kind(tree, xr.DataTree, "tree", "what sbc returned, as in sbc_again(sbc(..., keep=True), quantities)")
+    if not callable(quantities):
+        raise TypeError(
+            f"quantities is a {type(quantities).__name__}; write a function (values, data) -> Dataset of test quantities."
+        )
     group = next((name for name in GROUPS if name in tree.children), None)
     if group is None or "sbc_draws" not in tree.children:
         raise ValueError(

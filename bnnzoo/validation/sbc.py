@@ -295,6 +295,13 @@ def sbc_merged(paths: Iterable[str | Path]) -> xr.DataTree:
     ValueError
         If files belong to different calibrations, or a task is missing or has not ended; the message names all of these.
     """
+    if isinstance(paths, str | Path) or not isinstance(paths, Iterable):
+        raise TypeError(
+            f"paths is a {type(paths).__name__}; write a list of the files of all tasks, ['task-0.sbc', 'task-1.sbc']."
+        )
+    paths = list(paths)
+    if wrong := [each for each in paths if not isinstance(each, str | Path)]:
+        raise TypeError(f"paths holds a {type(wrong[0]).__name__}; write the names of the files of all tasks.")
     parts: dict[int, tuple[Path, dict[str, Tensor], dict[str, Any]]] = {}
     for path in map(Path, paths):
         ranks, header = read_archive(path)

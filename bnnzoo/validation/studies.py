@@ -21,9 +21,8 @@ from bnnzoo.core.method import Method
 from bnnzoo.core.minibatch import as_tensors, select, usable_device
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.replay import isolated
-from bnnzoo.core.settings import check_settings
 from bnnzoo.core.types import Data, Model
-from bnnzoo.inference.fit import refuse_no_method
+from bnnzoo.inference.fit import refuse_bad_call
 from bnnzoo.inference.many import FITS_TOGETHER, ManyFits, seed_of_fit
 from bnnzoo.inference.progress import progress_for
 from bnnzoo.validation.refits import fits_like
@@ -105,9 +104,12 @@ def study(
     >>> dict(found["coverage"].sizes)
     {'inference_method': 1, 'size': 2, 'quantity': 1, 'level': 2}
     """
+    if not isinstance(methods, Mapping):
+        raise TypeError(
+            f"methods is a {type(methods).__name__}; write methods by name, {{'nuts': NUTS(), 'laplace': Laplace()}}."
+        )
     for method in methods.values():
-        refuse_no_method(method)
-        check_settings(method)
+        refuse_bad_call("study", model, method, seed, dtype)
     _refuse_bad_numbers(methods, sizes, num_repeats, levels)
     target, dtype = usable_device(device), dtype or torch.get_default_dtype()
     tensors = as_tensors(positional(model, data, {}), dtype, target)

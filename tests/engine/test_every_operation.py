@@ -391,6 +391,8 @@ REWRITTEN: dict[Any, list[Callable[..., Any]]] = {
     aten.silu_backward.default: [lambda x, y, g, p, f: f(g, p)],
     aten.leaky_relu_backward.default: [lambda x, y, g, p, f: f(g, x, 0.3, False)],
     aten.hardtanh_backward.default: [lambda x, y, g, p, f: f(g, 8 * p - 4, -2.0, 0.5)],
+    aten._softmax.default: [lambda x, y, g, p, f: f(g, 1, False), lambda x, y, g, p, f: f(x, 0, False)],
+    aten._log_softmax.default: [lambda x, y, g, p, f: f(g, 1, False), lambda x, y, g, p, f: f(x, 0, False)],
     aten._softmax_backward_data.default: [lambda x, y, g, p, f: f(g, p, 1, p.dtype)],
     aten._log_softmax_backward_data.default: [lambda x, y, g, p, f: f(g, p.log(), 0, p.dtype)],
     aten.logit_backward.default: [lambda x, y, g, p, f: f(g, 2 * p - 0.5), lambda x, y, g, p, f: f(g, p, 0.1)],

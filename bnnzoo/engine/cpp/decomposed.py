@@ -52,6 +52,16 @@ def _logsumexp(x: Tensor, dim: Sequence[int], keepdim: bool = False) -> Tensor:
     return (x - high).exp().sum(dims, keepdim=keepdim).log() + (high if keepdim else high.sum(dims))
 
 
+def _softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
+    power = (x - x.amax([dim], keepdim=True)).exp() if x.numel() else x.exp()
+    return power / power.sum([dim], keepdim=True)
+
+
+def _log_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
+    shifted = x - x.amax([dim], keepdim=True) if x.numel() else x
+    return shifted - shifted.exp().sum([dim], keepdim=True).log()
+
+
 def _zero_times(of: Callable[[Any], Tensor]) -> Callable[[Any, Any], Tensor]:
     """Return ``(a, b) -> a of(b)``, which is zero if ``a`` is."""
 
@@ -178,6 +188,8 @@ DECOMPOSED: dict[Any, Callable[..., Any]] = {
     aten.silu_backward.default: _silu_backward,
     aten.leaky_relu_backward.default: lambda g, x, slope, is_result: torch.where(x > 0, g, g * slope),
     aten.hardtanh_backward.default: lambda g, x, low, high: torch.where((x <= low) | (x >= high), 0.0, g),
+    aten._softmax.default: _softmax,
+    aten._log_softmax.default: _log_softmax,
     aten._softmax_backward_data.default: _softmax_backward,
     aten._log_softmax_backward_data.default: _log_softmax_backward,
     aten.logit_backward.default: _logit_backward,
@@ -185,7 +197,7 @@ DECOMPOSED: dict[Any, Callable[..., Any]] = {
 
 MORE = (
     *(aten.index_select, aten.addmv, aten.linalg_vector_norm, aten.dist),
-    *(aten._softmax, aten._log_softmax, aten.permute_copy, aten.tril_indices, aten.triu_indices),
+    *(aten.permute_copy, aten.tril_indices, aten.triu_indices),
     *(aten.native_layer_norm, aten._native_batch_norm_legit, aten.native_batch_norm, aten.native_group_norm),
     *(aten.bitwise_and_, aten.bitwise_or_, aten.clamp_min_),
 )

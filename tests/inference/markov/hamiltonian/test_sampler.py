@@ -321,7 +321,7 @@ def refuse(*args: Any, **kwargs: Any) -> Any:
 
 
 FAILURES = [
-    (loops, "trace_loops", refuse),
+    (loops, "_traced", refuse),
     (choose, "inner_graph", lambda *args, log, **named: log.refused("native code", "no such operation")),
     (choose, "NativeCopies", refuse),
 ]
