@@ -105,6 +105,7 @@ EXAMPLES = [
     "uncertainty/plot_line.py",
     "uncertainty/plot_calibration.py",
     "uncertainty/plot_simulation_based_calibration.py",
+    "uncertainty/plot_simulation_study.py",
     "uncertainty/plot_out_of_distribution.py",
     "uncertainty/plot_active_learning.py",
     "uncertainty/plot_monitoring.py",

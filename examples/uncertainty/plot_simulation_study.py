@@ -35,7 +35,7 @@ def model(x: torch.Tensor, y: torch.Tensor | None = None) -> None:
 # The design: the study draws so many rows of it as the sample size says. The observations only say where the simulated ones go.
 
 x = np.linspace(-1.0, 1.0, 320, dtype="float32")
-num_repeats = 200
+num_repeats = 40
 # sphinx_gallery_start_ignore
 if "--smoke" in sys.argv:  # smaller settings, for the tests
     num_repeats = 6
