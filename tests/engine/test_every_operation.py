@@ -351,6 +351,10 @@ REWRITTEN: dict[Any, list[Callable[..., Any]]] = {
         lambda x, y, g, p, f: torch.stack(f(g, None)),
     ],
     aten.full_like.default: [lambda x, y, g, p, f: f(x, 2.5) + f(x, 3, dtype=torch.int64)],
+    aten.empty_like.default: [  # of what it holds nothing is promised
+        lambda x, y, g, p, f: torch.zeros_like(f(x)),
+        lambda x, y, g, p, f: torch.zeros_like(f(x.mT, dtype=torch.int64)),
+    ],
     aten.clamp.default: [
         lambda x, y, g, p, f: f(x, -1.0, 1.0),
         lambda x, y, g, p, f: f(x, None, 1.0) + f(x, -2.0),

@@ -16,6 +16,7 @@ from bnnzoo.core.density import build_density
 from bnnzoo.core.kinds import first_of_kind, of_kind
 from bnnzoo.core.sites import ModelError
 from bnnzoo.inference.many import ManyFits, seed_of_fit
+from bnnzoo.inference.optimise import native_training
 
 NUTS = bz.NUTS(num_chains=2, num_warmup=60, num_draws=40)
 
@@ -85,6 +86,31 @@ def test_all_other_methods_agree_with_fits_one_by_one(method: Any) -> None:
         one = alone(method, data[number], number)
         count = 20 if found.info.sampling == "iid" else None
         assert torch.allclose(found.draws(count), one.draws(count), rtol=share, atol=share), number
+
+
+@pytest.mark.parametrize("outcome", [dist.Normal, dist.Bernoulli, dist.Poisson], ids=lambda kind: kind.__name__)
+def test_members_of_many_fits_train_in_native_code(outcome: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def model(x: Tensor, y: Tensor) -> None:
+        slope = pyro.sample("slope", dist.Normal(0.0, 1.0))
+        eta = slope * x
+        parts = {
+            dist.Normal: {"loc": eta, "scale": 1.0},
+            dist.Bernoulli: {"logits": eta},
+            dist.Poisson: {"rate": eta.exp()},
+        }
+        with pyro.plate("rows", len(x)):
+            pyro.sample("y", outcome(**parts[outcome]), obs=y)
+
+    made, native = [], native_training.NativeMembers
+
+    def noted(*args: Any) -> Any:
+        made.append(native(*args).stretch.how)
+        return native(*args)
+
+    monkeypatch.setattr(native_training, "NativeMembers", noted)
+    x = torch.linspace(-1.0, 1.0, 20)
+    together(bz.MAP(), [(x, (x > 0).to(x))] * 40, model)
+    assert set(made) == {"compiled"}
 
 
 def test_data_of_several_shapes_and_frames_come_back_in_order() -> None:

@@ -30,6 +30,10 @@ def _full_like(x: Tensor, value: Any, *, dtype: torch.dtype | None = None, **opt
     return torch.full(x.shape, value, dtype=dtype or x.dtype, device=x.device)
 
 
+def _empty_like(x: Tensor, *, dtype: torch.dtype | None = None, **options: Any) -> Tensor:
+    return torch.empty(x.shape, dtype=dtype or x.dtype, device=x.device)
+
+
 def _clamp(x: Tensor, low: Any = None, high: Any = None) -> Tensor:
     if isinstance(low, Tensor) or isinstance(high, Tensor):
         x = x if low is None else torch.maximum(x, low)
@@ -158,6 +162,7 @@ DECOMPOSED: dict[Any, Callable[..., Any]] = {
     aten.lift_fresh.default: torch.clone,
     aten.var_mean.correction: _var_mean,
     aten.full_like.default: _full_like,
+    aten.empty_like.default: _empty_like,
     **dict.fromkeys((aten.clamp.default, aten.clamp.Tensor), _clamp),
     aten.stack.default: lambda parts, dim=0: torch.cat([each.unsqueeze(dim) for each in parts], dim),
     aten.logaddexp.default: _logaddexp,
