@@ -29,6 +29,7 @@ from bnnzoo.reporting.output import write_or_rescue
 from bnnzoo.reporting.splits import Splitting
 from bnnzoo.reporting.terminal import show
 from bnnzoo.tables import Missing, Table, TableError, Task, prepare, read_table
+from bnnzoo.tables.options import CsvFile, Decimal, Separator
 from bnnzoo.validation.commands import sbc_command
 from bnnzoo.validation.sbc import CalibrationError
 from bnnzoo.zoo.commands import zoo_commands
@@ -126,7 +127,7 @@ def demo(
 
 @app.command("compare")
 def compare_command(
-    data: Annotated[Path, typer.Argument(help="CSV file with a header line.", show_default=False)],
+    data: CsvFile,
     target: Annotated[str, typer.Option(help="Column to predict.", show_default=False)],
     methods: Methods = "nuts,mfvi,laplace",
     out: Out = Path("results"),
@@ -136,8 +137,8 @@ def compare_command(
     test_size: TestSize = 0.2,
     seed: Seed = 0,
     drop: Annotated[list[str] | None, typer.Option(help="Column to leave out; may be repeated.")] = None,
-    separator: Annotated[str, typer.Option(help="Separator between fields.")] = ",",
-    decimal: Annotated[str, typer.Option(help="Decimal mark of numbers: '.' or ','.")] = ".",
+    separator: Separator = ",",
+    decimal: Decimal = ".",
     missing: Annotated[
         str, typer.Option(help="Missing values: refuse, drop (the rows that have any) or impute (inputs).")
     ] = "refuse",

@@ -13,6 +13,7 @@ from bnnzoo.checking.check import check
 from bnnzoo.inference import NUTS
 from bnnzoo.reporting.folders import refuse_unusable_folder
 from bnnzoo.tables import read_table
+from bnnzoo.tables.options import CsvFile, Decimal, FormulaLikelihood, Separator, WrittenModel
 from bnnzoo.tables.written_models import model_and_data
 
 __all__ = ["check_command"]
@@ -32,21 +33,15 @@ def check_command(
     """
 
     def command(
-        model: Annotated[
-            str,
-            typer.Argument(
-                help="Python file with a function model, whose arguments are columns, or a formula such as 'y ~ x + (1 | g)'.",
-                show_default=False,
-            ),
-        ],
-        data: Annotated[Path, typer.Argument(help="CSV file with a header line.", show_default=False)],
+        model: WrittenModel,
+        data: CsvFile,
         out: Annotated[Path, typer.Option(help="New folder for check.html and check.json.")] = Path("check"),
-        likelihood: Annotated[str, typer.Option(help="Likelihood of a formula.")] = "gaussian",
+        likelihood: FormulaLikelihood = "gaussian",
         num_simulations: Annotated[int, typer.Option(min=0, help="Data sets for calibration by simulation.")] = 0,
         num_warmup: Annotated[int, typer.Option(min=1, help="Warm-up iterations of each chain.")] = 1000,
         num_draws: Annotated[int, typer.Option(min=4, help="Draws of each chain after warm-up.")] = 1000,
-        separator: Annotated[str, typer.Option(help="Separator between fields.")] = ",",
-        decimal: Annotated[str, typer.Option(help="Decimal mark of numbers: '.' or ','.")] = ".",
+        separator: Separator = ",",
+        decimal: Decimal = ".",
         seed: Annotated[int, typer.Option(help="Seed of the fit and of the check.")] = 0,
     ) -> None:
         """Check a model against a table: what it misses, whether its prior agrees, and what to do.

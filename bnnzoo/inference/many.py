@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence, Sized
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -160,15 +160,12 @@ class ManyFits:
     @one_at_a_time
     def _of_known_kinds(self, datasets: Sequence[Data], seeds: Sequence[int]) -> list[Posterior | None]:
         """Return the posteriors of data whose kind is known, or comes to be known; None for those that are fitted alone."""
-        converted = [self._converted(data) for data in datasets]
-        kinds = [
-            None if tensors is None else self._kind_of(data, tensors, seed)
-            for data, tensors, seed in zip(datasets, converted, seeds, strict=True)
-        ]
+        arguments = [self._arguments(data) for data in datasets]
+        kinds = [self._kind_of(each, seed) for each, seed in zip(arguments, seeds, strict=True)]
         found: list[Posterior | None] = [None] * len(datasets)
         for kind in dict.fromkeys(each for each in kinds if each is not None):
             places = [i for i, each in enumerate(kinds) if each == kind]
-            fits = [(i, self._of_kind(kind, datasets[i], converted[i] or (), seeds[i])) for i in places]
+            fits = [(i, self._of_kind(kind, arguments[i], seeds[i])) for i in places]
             alike = [(i, each) for i, each in fits if each is not None]
             posteriors = run_together(self._method, [each for _, each in alike])
             for (i, _), posterior in zip(alike, posteriors, strict=True):
@@ -178,35 +175,43 @@ class ManyFits:
                 warn_of_troubles(each)
         return found
 
-    def _converted(self, data: Data) -> Data | None:
-        """Return the arguments of the model as tensors; None for what is not in memory, and for what a fit refuses."""
+    def _arguments(self, data: Data) -> "_Arguments":
         try:
             given = positional(self._model, data, {})
             if row_source(given, self._dtype, self._device) is not None:
-                return None
-            return as_tensors(given, self._dtype, self._device, owned=True)
+                return _Arguments(given, None)
+            return _Arguments(given, as_tensors(given, self._dtype, self._device, owned=True))
         except (DataError, TypeError):
-            return None
+            return _Arguments(data, None)
 
-    def _kind_of(self, data: Data, tensors: Data, seed: int) -> Hashable | None:
+    def _kind_of(self, arguments: "_Arguments", seed: int) -> Hashable | None:
         """Return what stands for the kind of data, which are read with all checks if it is new; None if it is not shared."""
-        kind = shapes_of(tensors)
+        if arguments.tensors is None:
+            return None
+        kind = shapes_of(arguments.tensors)
         if kind not in self._known:
-            given = positional(self._model, data, {})
-            method, density, first, _ = read_with_checks(self._method, self._model, given, self._dtype, self._device)
+            method, density, first, _ = read_with_checks(
+                self._method, self._model, arguments.given, self._dtype, self._device
+            )
             if type(density) is not LogDensity or method is not self._method:
                 return None
             look_at(method, density, first, seed)
             self._known[kind] = first_of_kind(density)
         return kind
 
-    def _of_kind(self, kind: Hashable, data: Data, tensors: Data, seed: int) -> tuple[LogDensity, FitContext] | None:
+    def _of_kind(self, kind: Hashable, arguments: "_Arguments", seed: int) -> tuple[LogDensity, FitContext] | None:
         """Return density and context of a fit of a known kind; None if the model does otherwise with these data."""
         known = self._known[kind]
         start = known.init(num_starts(self._method), seed)
-        density = of_kind(known, conformed(tensors, known.data), start)
+        density = of_kind(known, conformed(arguments.tensors or (), known.data), start)
         if density is None:
             return None
-        given = positional(self._model, data, {})
-        columns = columns_of(given, argument_names(self._model, len(given)))
+        columns = columns_of(arguments.given, argument_names(self._model, len(arguments.given)))
         return density, FitContext(seed, engine=self._engine, columns=columns)
+
+
+class _Arguments(NamedTuple):
+    """The arguments of the model as they are given, and as tensors: None for what is not in memory, and what a fit refuses."""
+
+    given: Data
+    tensors: Data | None

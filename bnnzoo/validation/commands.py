@@ -15,6 +15,7 @@ from bnnzoo.engine.files import whole_file
 from bnnzoo.predictive import save_tree
 from bnnzoo.reporting.folders import refuse_unusable_folder
 from bnnzoo.tables import TableError, read_table
+from bnnzoo.tables.options import CsvFile, Decimal, FormulaLikelihood, Separator, WrittenModel
 from bnnzoo.tables.written_models import model_and_data
 from bnnzoo.validation.ranks import sbc_verdict
 from bnnzoo.validation.sbc import CalibrationError, sbc, sbc_merged
@@ -40,14 +41,8 @@ def sbc_command(
     """
 
     def command(
-        model: Annotated[
-            str,
-            typer.Argument(
-                help="Python file with a function model, whose arguments are columns, or a formula such as 'y ~ x + (1 | g)'.",
-                show_default=False,
-            ),
-        ],
-        data: Annotated[Path, typer.Argument(help="CSV file with a header line.", show_default=False)],
+        model: WrittenModel,
+        data: CsvFile,
         out: Annotated[
             Path, typer.Option(help="Folder for ranks.nc and verdict.csv: a new one, or that of the tasks.")
         ] = Path("sbc"),
@@ -57,9 +52,9 @@ def sbc_command(
             int | None, typer.Option(min=0, help="Number of this task, from 0, such as $SLURM_ARRAY_TASK_ID.")
         ] = None,
         of: Annotated[int | None, typer.Option(min=1, help="Number of tasks that share the simulations.")] = None,
-        likelihood: Annotated[str, typer.Option(help="Likelihood of a formula.")] = "gaussian",
-        separator: Annotated[str, typer.Option(help="Separator between fields.")] = ",",
-        decimal: Annotated[str, typer.Option(help="Decimal mark of numbers: '.' or ','.")] = ".",
+        likelihood: FormulaLikelihood = "gaussian",
+        separator: Separator = ",",
+        decimal: Decimal = ".",
         seed: Annotated[int, typer.Option(help="Seed of simulations and fits.")] = 0,
     ) -> None:
         """Ask whether a method's posteriors of a model are right, over data sets that the model makes.

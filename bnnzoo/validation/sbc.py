@@ -13,7 +13,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from bnnzoo.core.archive import read_archive, write_archive
+from bnnzoo.core.archive import read_archive, read_to_go_on, write_archive
 from bnnzoo.core.arguments import positional
 from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.core.executors import run_on
@@ -220,7 +220,7 @@ class _Runs:
         self._simulations, self._density, self._path, self._header = simulations, density, path, header
         self._executor, self._progress, self.most = executor, progress, len(simulations)
         self._fits = fits_like(density, simulations[0].method, simulations[0].num_simulations)
-        self._found = _read(path, header)
+        self._found = read_to_go_on(path, header, "ranks of another calibration", error=CalibrationError)
         self._warned: list[FitWarning] = []
         self._num_made = 0
 
@@ -263,19 +263,6 @@ class _Runs:
         parts = [block[i : i + SIMULATIONS_PER_TASK] for i in range(0, len(block), SIMULATIONS_PER_TASK)]
         found = run_on(self._executor, ranks_of, parts, self._density, f"{len(block)} simulations")
         return [ranks for part in found for ranks in part]
-
-
-def _read(path: Path | None, header: dict[str, Any]) -> dict[str, Tensor]:
-    if path is None or not path.exists():
-        return {}
-    ranks, written = read_archive(path)
-    different = [name for name, value in header.items() if written.get(name) != value]
-    if different:
-        raise CalibrationError(
-            f"{path} holds ranks of another calibration: its {different[0]} differs. Write to another file, or make the same "
-            f"call again."
-        )
-    return ranks
 
 
 def sbc_merged(paths: Iterable[str | Path]) -> xr.DataTree:

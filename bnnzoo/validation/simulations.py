@@ -22,7 +22,16 @@ from bnnzoo.engine.lowered import Same
 from bnnzoo.inference.many import ManyFits
 from bnnzoo.validation.refits import fits_like
 
-__all__ = ["KEPT", "Quantities", "Simulation", "draws_of", "outcomes_drawn", "places_of_outcomes", "ranks_of"]
+__all__ = [
+    "KEPT",
+    "Quantities",
+    "Simulation",
+    "draws_of",
+    "outcomes_drawn",
+    "places_of_outcomes",
+    "quietly",
+    "ranks_of",
+]
 
 type Quantities = Callable[..., Mapping[str, Tensor]]
 """Maps the values of the latent sites, by name, and the model's arguments to test quantities of any shape."""
@@ -149,11 +158,12 @@ def ranks_of(
     fits = fits or fits_like(density, simulations[0].method, simulations[0].num_simulations)
     truths, datasets = zip(*(each.simulated(density) for each in simulations), strict=True)
     seeds = [each.seed for each in simulations]
-    posteriors = fits(datasets, seeds) if warned is None else _quietly(lambda: fits(datasets, seeds), warned)
+    posteriors = fits(datasets, seeds) if warned is None else quietly(lambda: fits(datasets, seeds), warned)
     return [each.ranks(*pair) for each, *pair in zip(simulations, truths, posteriors, strict=True)]
 
 
-def _quietly[T](function: Callable[[], T], warned: list[FitWarning]) -> T:
+def quietly[T](function: Callable[[], T], warned: list[FitWarning]) -> T:
+    """Return the result of a function, and take down what fits in it warn of; other warnings are passed on."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", FitWarning)
         found = function()

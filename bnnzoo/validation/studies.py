@@ -1,7 +1,6 @@
 """Simulation studies: bias, coverage, length of intervals and log score of methods, by sample size."""
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from bnnzoo.core.archive import read_archive, write_archive
+from bnnzoo.core.archive import read_to_go_on, write_archive
 from bnnzoo.core.arguments import positional
 from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.core.fingerprint import identity
@@ -26,7 +25,7 @@ from bnnzoo.inference.fit import refuse_bad_call
 from bnnzoo.inference.many import FITS_TOGETHER, ManyFits, seed_of_fit
 from bnnzoo.inference.progress import progress_for
 from bnnzoo.validation.refits import fits_like
-from bnnzoo.validation.simulations import draws_of, outcomes_drawn, places_of_outcomes
+from bnnzoo.validation.simulations import draws_of, outcomes_drawn, places_of_outcomes, quietly
 
 __all__ = ["study"]
 
@@ -124,7 +123,7 @@ def study(
         "levels": list(levels),
         "seed": seed,
     }
-    found = _read(None if path is None else Path(path), header)
+    found = read_to_go_on(None if path is None else Path(path), header, "another study", "differ")
     design = _Design(density, given, places_of_outcomes(density), tuple(levels), seed)
     bar = progress_for(progress)
     bar.start("fits", num_repeats * len(sizes) * len(methods))
@@ -181,15 +180,11 @@ class _Design:
     def rows_of(self, fits: ManyFits, size: int, numbers: range) -> Tensor:
         """Return what is kept of the fits to some data sets of a size, ``[n, K]``."""
         simulated = [self._simulated(size, number) for number in numbers]
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", FitWarning)
-            posteriors = fits([data for _, data, _ in simulated], [self._seed(size, number) for number in numbers])
-        for other in caught:
-            if not isinstance(other.message, FitWarning):
-                warnings.warn(other.message, stacklevel=3)
-        warned = sum(isinstance(each.message, FitWarning) for each in caught) / len(numbers)
-        pairs = zip(simulated, posteriors, strict=True)
-        return torch.stack([self._judged(truth, fresh, posterior, warned) for (truth, _, fresh), posterior in pairs])
+        datasets, seeds = [data for _, data, _ in simulated], [self._seed(size, number) for number in numbers]
+        warned: list[FitWarning] = []
+        pairs = zip(simulated, quietly(lambda: fits(datasets, seeds), warned), strict=True)
+        share = len(warned) / len(numbers)
+        return torch.stack([self._judged(truth, fresh, posterior, share) for (truth, _, fresh), posterior in pairs])
 
     def _simulated(self, size: int, number: int) -> tuple[Tensor, Data, Data]:
         """Return the parameters ``[P]``, data drawn given them, and new data at the same inputs."""
@@ -244,17 +239,6 @@ def _given(density: LogDensity, truth: Mapping[str, Any]) -> dict[str, Tensor]:
         if not bool(sites[name].support.check(tensor).all()):
             raise ValueError(f"truth gives {name!r} the value {tensor.tolist()}, which is outside its support.")
         found[name] = tensor
-    return found
-
-
-def _read(path: Path | None, header: dict[str, Any]) -> dict[str, Tensor]:
-    if path is None or not path.exists():
-        return {}
-    found, written = read_archive(path)
-    if different := [name for name, value in header.items() if written.get(name) != value]:
-        raise ValueError(
-            f"{path} holds another study: its {different[0]} differ. Write to another file, or make the same call again."
-        )
     return found
 
 
