@@ -88,10 +88,12 @@ def fit_many(
     [1.0, 3.0]
     """
     refuse_bad_call("fit_many", model, method, seed, dtype)
-    if isinstance(datasets, Tensor):
+    shape = getattr(datasets, "shape", None)
+    if shape is not None or not isinstance(datasets, Iterable):
+        kind = "tensor" if isinstance(datasets, Tensor) else type(datasets).__name__
         raise TypeError(
-            f"fit_many(datasets=...) is one tensor of shape {tuple(datasets.shape)}. Write a list of data sets, each a tuple of "
-            f"the model's arguments, such as [(x, y) for y in simulated]."
+            f"fit_many(datasets=...) is one {kind}{'' if shape is None else f' of shape {tuple(shape)}'}. Write a list of data sets, "
+            f"each a tuple of the model's arguments, such as [(x, y) for y in simulated]."
         )
     number = len(datasets) if isinstance(datasets, Sized) else MANY
     fits = ManyFits(model, method, number, device=device, dtype=dtype, engine=engine)

@@ -367,7 +367,7 @@ def _refuse_bad_counts(num_simulations: object, num_draws: object, name: str) ->
 def _refuse_bad_task(task: tuple[int, int] | None, path: object, adaptive: bool) -> None:
     if task is None:
         return
-    if len(task) != 2 or not 0 <= task[0] < task[1]:
+    if not isinstance(task, tuple) or len(task) != 2 or not 0 <= task[0] < task[1]:
         raise CalibrationError(
             f"task={task!r}; write the number of the task, from 0, and how many there are, such as task=(0, 10)."
         )

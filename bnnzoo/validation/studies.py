@@ -289,6 +289,9 @@ def _refuse_bad_numbers(
         raise ValueError("There are no methods. Write {'nuts': NUTS(), 'laplace': Laplace()}.")
     if not isinstance(num_repeats, int) or num_repeats < 2:
         raise ValueError(f"num_repeats={num_repeats!r}; write a whole number, 2 or more.")
+    for name, value in {"sizes": sizes, "levels": levels}.items():
+        if value is not None and (isinstance(value, str) or not isinstance(value, Sequence)):
+            raise ValueError(f"{name}={value!r}; write a tuple, {name}=({value!r},).")
     if sizes is not None and (not sizes or any(not isinstance(size, int) or size < 1 for size in sizes)):
         raise ValueError(f"sizes={sizes!r}; write sample sizes such as (50, 200).")
     if not levels or any(not 0 < level < 1 for level in levels):

@@ -209,6 +209,8 @@ def test_calls_that_are_wrong_say_what_to_write() -> None:
         TypeError, match=r"fit_many\(datasets=...\) is one tensor of shape \(4, 2\). Write a list of data sets"
     ):
         bz.fit_many(line, bz.Laplace(), torch.zeros(4, 2))
+    with pytest.raises(TypeError, match=r"is one DataFrame of shape \(2, 1\). Write a list of data sets"):
+        bz.fit_many(line, bz.Laplace(), pd.DataFrame({"x": [1.0, 2.0]}))
     with pytest.raises(TypeError, match="The first argument of fit_many is a network of torch"):
         bz.fit_many(torch.nn.Linear(1, 1), bz.Laplace(), [])
 

@@ -81,6 +81,7 @@ def test_truths_can_be_given_for_some_sites():
     ("settings", "sentence"),
     [
         ({"sizes": (0,)}, r"sizes=\(0,\); write sample sizes such as"),
+        ({"levels": "90"}, r"levels='90'; write a tuple, levels=\('90',\)"),
         ({"num_repeats": 1}, "num_repeats=1; write a whole number, 2 or more"),
         ({"levels": (1.0,)}, r"levels=\(1.0,\); write probabilities of intervals"),
         ({"truth": {"v": 1.0}}, r"truth names 'v', which is no latent site of the model \(w\[2\]\)"),
