@@ -91,9 +91,10 @@ def fit_many(
     shape = getattr(datasets, "shape", None)
     if shape is not None or not isinstance(datasets, Iterable):
         kind = "tensor" if isinstance(datasets, Tensor) else type(datasets).__name__
+        found = kind if shape is None else f"{kind} of shape {tuple(shape)}"
         raise TypeError(
-            f"fit_many(datasets=...) is one {kind}{'' if shape is None else f' of shape {tuple(shape)}'}. Write a list of data sets, "
-            f"each a tuple of the model's arguments, such as [(x, y) for y in simulated]."
+            f"fit_many(datasets=...) is one {found}. Write a list of data sets, each a tuple of the model's arguments, such as "
+            f"[(x, y) for y in simulated]."
         )
     number = len(datasets) if isinstance(datasets, Sized) else MANY
     fits = ManyFits(model, method, number, device=device, dtype=dtype, engine=engine)
