@@ -198,7 +198,9 @@ def systems(t: Inputs) -> Tensor:
             solve = functools.partial(torch.linalg.solve_triangular, matrix, upper=upper, unitriangular=unit)
             found += [solve(t.p), solve(t.p[:, :1]), solve(t.p.T, left=False), solve(t.p[:, :1].T, left=False)]
     batch = torch.linalg.cholesky_ex(torch.stack([positive(t), 2 * positive(t)]))[0]
-    found += [torch.linalg.solve_triangular(batch, torch.stack([t.p, t.p + 1]), upper=False).sum(0)]
+    sides = torch.stack([t.p, t.p + 1])
+    for several in (batch, batch[1], batch[1:]):  # one matrix serves all right sides
+        found += [torch.linalg.solve_triangular(several, sides, upper=False).sum(0)]
     return torch.cat([each.flatten() for each in found])
 
 

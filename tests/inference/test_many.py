@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -180,6 +181,27 @@ def test_what_the_data_decide_is_seen_in_one_run(model: Callable[..., None]) -> 
     if model is not branch_of_data:  # which cannot be traced, and is read anew for all data
         same = of_kind(known, (x, 1 + 0.5 * x), theta)
         assert same is not None and same.kind is known.kind
+
+
+def test_a_range_of_data_is_seen_where_the_density_does_not_show_it() -> None:
+    def flat_above_the_smallest(y: Tensor) -> None:
+        top = pyro.sample("top", dist.ImproperUniform(dist.constraints.greater_than(y.min()), (), ()))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Normal(top, 1.0), obs=y)
+
+    known = first_of_kind(build_density(flat_above_the_smallest, torch.tensor([0.5, 3.0])))
+    theta = torch.full((1, 1), 0.3)
+    assert of_kind(known, (torch.tensor([0.5, 2.0]),), theta) is not None
+    assert of_kind(known, (torch.tensor([1.5, 2.0]),), theta) is None
+
+
+def test_graphs_are_shared_by_densities_of_one_model_and_number_of_observations_alone() -> None:
+    x, y = datasets(1)[0]
+    known = first_of_kind(build_density(line, x, y))
+    made = known.shared("anything", object)
+    assert replace(known, data=(x, 2 * y)).shared("anything", object) is made
+    others = [{"num_data": 5}, {"model": branch_of_data}, {"dtype": torch.float32}, {"kind": None}]
+    assert all(replace(known, **change).shared("anything", object) is not made for change in others)
 
 
 def test_an_argument_that_is_no_tensor_makes_another_kind() -> None:

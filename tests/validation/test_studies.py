@@ -68,13 +68,16 @@ def test_truths_can_be_given_for_some_sites():
             pyro.sample("y", dist.Normal(b[0] + b[1] * x, sigma), obs=y)
 
     x = torch.linspace(-1, 1, 40, dtype=torch.float64)
-    settings = {"num_repeats": 40, "truth": {"b": [2.0, -1.0], "sigma": 0.3}, **QUIET}
+    settings = {"num_repeats": 40, "truth": {"b": [2.0, -1.0], "sigma": 0.3}, "levels": (0.5, 0.8, 0.9), **QUIET}
     found = study(model, {"laplace": bz.Laplace()}, x, torch.zeros_like(x), **settings).isel(inference_method=0, size=0)
     assert list(found["quantity"].to_numpy()) == ["b[0]", "b[1]", "sigma"]
     # least squares has standard errors of 0.3 / root(40) and of that over the spread of x
     errors = 0.3 / np.sqrt(40 * np.array([1.0, float(x.var(correction=0))]))
     assert np.allclose(found["rmse"][:2], errors, rtol=0.35)
     assert np.allclose(found["coverage"].sel(level=0.9), 0.9, atol=0.15)
+    # intervals of a Gaussian posterior: normal quantiles times errors that are least squares' own
+    quantiles = np.array([0.674, 1.282, 1.645])
+    assert np.allclose(found["length"][:2], 2 * errors[:, None] * quantiles, rtol=0.15)
 
 
 @pytest.mark.parametrize(
