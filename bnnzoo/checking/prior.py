@@ -15,7 +15,7 @@ from scipy.stats import norm
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.replay import isolated
+from bnnzoo.core.surroundings import isolated
 
 __all__ = ["SENSITIVE", "Conflict", "PriorPrediction", "Sensitivity", "conflicts", "power_scaling", "prior_predictions"]
 

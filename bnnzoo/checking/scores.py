@@ -14,8 +14,9 @@ from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.enumeration import enumerated
-from bnnzoo.core.replay import Node, isolated
+from bnnzoo.core.replay import Node
 from bnnzoo.core.sites import innermost
+from bnnzoo.core.surroundings import isolated
 
 __all__ = ["Scores", "scores_of"]
 

@@ -19,9 +19,10 @@ from bnnzoo.core.described import described
 from bnnzoo.core.fit_warnings import INSIDE
 from bnnzoo.core.gradients import Terms, Weighted, ask_gradients, probes
 from bnnzoo.core.minibatch import select
-from bnnzoo.core.replay import Node, discover, isolated, log_prob, scaled_sum
+from bnnzoo.core.replay import Node, discover, log_prob, scaled_sum
 from bnnzoo.core.sites import ModelError, ModelWarning, is_factor, is_subsample
 from bnnzoo.core.statements import of_overwriting
+from bnnzoo.core.surroundings import isolated
 from bnnzoo.core.types import Data
 from bnnzoo.engine.lowered import looped_value_and_grad, value_and_grad_of
 

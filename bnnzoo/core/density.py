@@ -19,7 +19,7 @@ from bnnzoo.core.misfits import explaining_misfits
 from bnnzoo.core.network import Network
 from bnnzoo.core.numerics import Failure, NumericalFailure
 from bnnzoo.core.readout import UnreadableLikelihood
-from bnnzoo.core.replay import Node, discover, isolated, log_prob, replay
+from bnnzoo.core.replay import Node, discover, log_prob, replay
 from bnnzoo.core.sites import (
     ModelError,
     innermost,
@@ -32,7 +32,7 @@ from bnnzoo.core.sites import (
     row_plates,
 )
 from bnnzoo.core.space import ParameterSpace
-from bnnzoo.core.surroundings import refuse_handlers
+from bnnzoo.core.surroundings import isolated, refuse_handlers
 from bnnzoo.core.terms import (
     active_coordinates,
     first_failure,

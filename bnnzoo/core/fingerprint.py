@@ -12,8 +12,8 @@ from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.learnable import with_reference
-from bnnzoo.core.replay import isolated
 from bnnzoo.core.space import ParameterSpace
+from bnnzoo.core.surroundings import isolated
 from bnnzoo.core.terms import log_prior_of, moments_of, pointwise_of
 from bnnzoo.core.types import Data
 

@@ -19,7 +19,8 @@ from torch import Tensor
 from torch.distributions import AffineTransform, Distribution, TransformedDistribution, biject_to, transform_to
 from torch.func import grad
 
-from bnnzoo.core.replay import isolated, switch_validation_off
+from bnnzoo.core.surroundings import isolated
+from bnnzoo.core.unchecked import switch_validation_off
 
 __all__ = ["Readout", "UnreadableLikelihood", "fisher_root", "general_read"]
 

@@ -12,8 +12,9 @@ from torch.func import vmap
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.fit_warnings import INSIDE
 from bnnzoo.core.numerics import NumericalFailure
-from bnnzoo.core.replay import Node, isolated, scaled_sum
+from bnnzoo.core.replay import Node, scaled_sum
 from bnnzoo.core.sites import ModelError, ModelWarning, Site, refuse_other_sites
+from bnnzoo.core.surroundings import isolated
 from bnnzoo.core.terms import pointwise_of, prior_factors, summed_by_row
 from bnnzoo.core.types import Data
 

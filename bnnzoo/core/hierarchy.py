@@ -11,9 +11,10 @@ from torch.func import grad, vjp
 
 from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.core.numerics import NumericalFailure
-from bnnzoo.core.replay import Node, discover, log_prob, switch_validation_off
+from bnnzoo.core.replay import Node, discover, log_prob
 from bnnzoo.core.sites import Site
 from bnnzoo.core.types import Model
+from bnnzoo.core.unchecked import switch_validation_off
 
 __all__ = ["given_sites", "has_weights", "hyperparameter_sites", "is_real", "multiplying_sites", "scaling_sites"]
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.posterior import Posterior
-from bnnzoo.core.replay import isolated
+from bnnzoo.core.surroundings import isolated
 
 __all__ = ["Drawn", "Shift", "drawn_from", "log_weights_of", "many_draws_of", "shift_by_weights", "site_values"]
 

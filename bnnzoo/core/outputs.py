@@ -18,8 +18,9 @@ from torch.func import jacrev, jvp, vmap
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.minibatch import select
 from bnnzoo.core.readout import read
-from bnnzoo.core.replay import Node, switch_validation_off
+from bnnzoo.core.replay import Node
 from bnnzoo.core.types import Data
+from bnnzoo.core.unchecked import switch_validation_off
 
 type _Axes = tuple[int | None, ...]
 

@@ -1,18 +1,17 @@
 """Running a Pyro model with its latent values given, so that nothing random or value-dependent is left in it."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
+from contextlib import contextmanager
 from typing import Any
 
 import pyro
 import torch
 from pyro import poutine
-from pyro.distributions import DiscreteHMM, ImproperUniform
+from pyro.distributions import ImproperUniform
 from pyro.distributions.util import scale_and_mask
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
-from torch.distributions import Distribution, Multinomial, biject_to
+from torch.distributions import biject_to
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -20,12 +19,10 @@ from bnnzoo.core.broadcasting import broadcast_to_rows, broadcast_to_value
 from bnnzoo.core.discrete_sites import explaining_enumeration, refuse_disagreement
 from bnnzoo.core.enumeration import Enumerated, enumerated, in_parallel, is_enumerated, plain, with_values
 from bnnzoo.core.filling import made_in_batches
-from bnnzoo.core.hidden_markov import hidden_markov_log_prob
 from bnnzoo.core.learnable import CONSTRAINT, constraint_of
 from bnnzoo.core.network import Network, evaluating
 from bnnzoo.core.numerics import NumericalFailure, failure_of
 from bnnzoo.core.pyro_networks import called_modules, mark_weights, warn_of_attributes_of_rows
-from bnnzoo.core.seeds import word_of
 from bnnzoo.core.sites import (
     ModelError,
     innermost,
@@ -36,21 +33,18 @@ from bnnzoo.core.sites import (
 )
 from bnnzoo.core.statements import explained, of_impossible_value, of_name_taken_twice, refuse_statement
 from bnnzoo.core.summing_out import summed_out
-from bnnzoo.core.surroundings import GIVEN, alone, is_given
-from bnnzoo.core.turns import staying
-from bnnzoo.core.types import Data, Model, Whole
+from bnnzoo.core.surroundings import GIVEN, alone, is_given, isolated, on_device
+from bnnzoo.core.types import Data, Model
+from bnnzoo.core.unchecked import switch_validation_off
 from bnnzoo.engine.failures import is_numerical
 
 __all__ = [
     "call_network",
     "common_scale",
     "discover",
-    "isolated",
     "log_prob",
     "replay",
-    "reseed",
     "scaled_sum",
-    "switch_validation_off",
 ]
 
 type Node = dict[str, Any]
@@ -142,33 +136,6 @@ class _Discovery(Messenger):
             msg["value"] = msg["value"].detach().requires_grad_()
 
 
-def switch_validation_off(distribution: Any) -> None:
-    """Keep a distribution, and those inside it, from branching on or indexing by the values of tensors.
-
-    Argument checks do so, which tracing cannot follow; so does the log density of a multinomial, which vmap cannot batch.
-    """
-    distribution._validate_args = False
-    if isinstance(distribution, Multinomial):
-        distribution.log_prob = partial(_multinomial_log_prob, distribution)  # type: ignore[method-assign]
-    if isinstance(distribution, DiscreteHMM):
-        distribution.log_prob = partial(hidden_markov_log_prob, distribution)  # type: ignore[method-assign]
-    for value in vars(distribution).values():
-        if isinstance(value, Distribution):
-            switch_validation_off(value)
-
-
-def _multinomial_log_prob(distribution: Multinomial, value: Tensor) -> Tensor:
-    r"""Return :math:`\log n! - \sum_k \log x_k! + \sum_k x_k \log p_k` ``[...]``, with :math:`0 \log 0 = 0`."""
-    logits, value = torch.broadcast_tensors(distribution.logits, value)
-    powers = torch.where((value == 0) & (logits == -torch.inf), 0.0, logits) * value
-    return torch.lgamma(value.sum(-1) + 1) - torch.lgamma(value + 1).sum(-1) + powers.sum(-1)
-
-
-def _on(device: torch.device) -> AbstractContextManager[object]:
-    """Make tensors on ``device`` by default; on the CPU that is so anyway, and the context would slow every call down."""
-    return nullcontext() if device.type == "cpu" else device
-
-
 @contextmanager
 def _batchable_layers() -> Iterator[None]:
     """Keep attention to plain operations: its fused forms have no batching rules, and some no gradients."""
@@ -179,23 +146,6 @@ def _batchable_layers() -> Iterator[None]:
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
-
-
-@contextmanager
-def isolated(seed: Whole, device: torch.device) -> Iterator[None]:
-    """Run model code with its own random stream and parameter store, and leave the global ones as they were."""
-    devices = [device] if device.type == "cuda" else []
-    with staying(), torch.random.fork_rng(devices), pyro.get_param_store().scope(), _on(device):
-        reseed(seed, device)
-        yield
-
-
-def reseed(seed: Whole, device: torch.device) -> None:
-    """Begin torch's global random stream for work on ``device`` anew."""
-    if device.type == "cuda":
-        torch.manual_seed(word_of(seed))
-    else:  # seeds no other device either, and spares what that costs each time where CUDA has not been started: 2 ms
-        torch.default_generator.manual_seed(word_of(seed))
 
 
 @contextmanager
@@ -305,7 +255,7 @@ def replay(
         alone(),
         _default_dtype(dtypes[0] if dtypes else torch.get_default_dtype()),
         pyro.validation_enabled(False),
-        _on(device),
+        on_device(device),
         _batchable_layers(),
         made_in_batches(plain(model), values),
     ):

@@ -7,7 +7,8 @@ from pyro.distributions.util import scale_and_mask
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.replay import Node, isolated
+from bnnzoo.core.replay import Node
+from bnnzoo.core.surroundings import isolated
 
 __all__ = ["drawn_observations", "log_likelihood_at_draws", "scaled_log_likelihood", "score_root"]
 

@@ -9,10 +9,11 @@ from bnnzoo.core.conditional import moments
 from bnnzoo.core.network import NETWORK_KEY, Network
 from bnnzoo.core.numerics import Failure, NumericalFailure
 from bnnzoo.core.readout import UnreadableLikelihood, read
-from bnnzoo.core.replay import Node, log_prob, scaled_sum, switch_validation_off
+from bnnzoo.core.replay import Node, log_prob, scaled_sum
 from bnnzoo.core.sites import is_deterministic, is_factor, is_observation, is_point_density, is_subsample
 from bnnzoo.core.space import ParameterSpace
 from bnnzoo.core.surroundings import GIVEN
+from bnnzoo.core.unchecked import switch_validation_off
 from bnnzoo.engine.failures import is_numerical
 from bnnzoo.engine.reports import first_line
 

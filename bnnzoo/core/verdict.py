@@ -27,7 +27,7 @@ from bnnzoo.core.hierarchy import hyperparameter_sites, multiplying_sites, scali
 from bnnzoo.core.mixing import mixing, worst_gap
 from bnnzoo.core.pareto import MAX_PARETO_K
 from bnnzoo.core.posterior import Draws, Gaussian, Posterior
-from bnnzoo.core.replay import isolated
+from bnnzoo.core.surroundings import isolated
 from bnnzoo.engine.failures import is_numerical
 
 __all__ = ["troubles"]

@@ -12,9 +12,9 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.described import described
 from bnnzoo.core.labels import in_fitted_order, refuse_unaligned_rows
 from bnnzoo.core.posterior import Posterior
-from bnnzoo.core.replay import isolated
 from bnnzoo.core.settings import check_argument
 from bnnzoo.core.sites import plates_of
+from bnnzoo.core.surroundings import isolated
 from bnnzoo.core.types import Data
 
 __all__ = [

@@ -12,7 +12,7 @@ from torch.func import vmap
 
 from bnnzoo.core.minibatch import select
 from bnnzoo.core.numerics import NumericalFailure
-from bnnzoo.core.replay import isolated
+from bnnzoo.core.surroundings import isolated
 from bnnzoo.core.turns import aside
 from bnnzoo.core.types import Data
 from bnnzoo.engine.cores import in_threads

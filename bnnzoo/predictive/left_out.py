@@ -16,8 +16,8 @@ from bnnzoo.core.described import described
 from bnnzoo.core.filling import FillingModel
 from bnnzoo.core.outcomes import Unobserved
 from bnnzoo.core.posterior import Posterior
-from bnnzoo.core.replay import isolated
 from bnnzoo.core.row_source import is_out_of_memory
+from bnnzoo.core.surroundings import isolated
 from bnnzoo.core.turns import one_at_a_time
 from bnnzoo.core.types import Data, Model
 from bnnzoo.predictive.rows import new_data

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.minibatch import select
-from bnnzoo.core.replay import isolated
 from bnnzoo.core.row_source import IndexedRows, LoaderRows, row_source
 from bnnzoo.core.sites import plates_of
+from bnnzoo.core.surroundings import isolated
 from bnnzoo.core.types import Data
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.evaluate import Arrays, Results, Tile, Variable, block_length, tiles_of

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.numerics import NumericalFailure
-from bnnzoo.core.replay import isolated, reseed
+from bnnzoo.core.surroundings import isolated, reseed
 from bnnzoo.core.turns import aside
 from bnnzoo.core.types import Data
 from bnnzoo.engine.cores import in_threads, one_arithmetic_thread

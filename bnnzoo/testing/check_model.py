@@ -11,7 +11,7 @@ from bnnzoo.core.consistency import refuse_inconsistent
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.minibatch import usable_device
 from bnnzoo.core.reading import read_model
-from bnnzoo.core.replay import isolated
+from bnnzoo.core.surroundings import isolated
 from bnnzoo.core.types import Model
 from bnnzoo.testing.isolation import leaves_no_trace
 

@@ -16,7 +16,7 @@ from bnnzoo.core.method import Method
 from bnnzoo.core.minibatch import has_rows, select
 from bnnzoo.core.outcomes import observed_places
 from bnnzoo.core.posterior import Posterior
-from bnnzoo.core.replay import isolated
+from bnnzoo.core.surroundings import isolated
 from bnnzoo.core.types import Data
 from bnnzoo.engine.lowered import Same
 from bnnzoo.inference.many import ManyFits

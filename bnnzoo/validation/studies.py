@@ -19,7 +19,7 @@ from bnnzoo.core.fit_warnings import FitWarning
 from bnnzoo.core.method import Method
 from bnnzoo.core.minibatch import as_tensors, select, usable_device
 from bnnzoo.core.posterior import Posterior
-from bnnzoo.core.replay import isolated
+from bnnzoo.core.surroundings import isolated
 from bnnzoo.core.types import Data, Model
 from bnnzoo.inference.fit import refuse_bad_call
 from bnnzoo.inference.many import FITS_TOGETHER, ManyFits, seed_of_fit

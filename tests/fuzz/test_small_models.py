@@ -15,8 +15,8 @@ from bnnzoo.core.info import FitInfo
 from bnnzoo.core.minibatch import select
 from bnnzoo.core.parts import refuse_dependent_parts
 from bnnzoo.core.posterior import Draws
-from bnnzoo.core.replay import isolated
 from bnnzoo.core.sites import ModelError
+from bnnzoo.core.surroundings import isolated
 from tests.fuzz.small_models import NUM_ROWS, Latent, Outcome, SmallModel, data_of, small_models
 from tests.helpers.pyro_density import pyro_log_joint
 

@@ -17,11 +17,12 @@ from bnnzoo.core.hierarchy import has_weights
 from bnnzoo.core.minibatch import select
 from bnnzoo.core.outputs import jacobian_in_blocks, linearized, whitened_node, whitened_outputs
 from bnnzoo.core.readout import UnreadableLikelihood, read
-from bnnzoo.core.replay import Node, isolated
+from bnnzoo.core.replay import Node
 from bnnzoo.core.restricted import restricted
 from bnnzoo.core.scores import drawn_observations, log_likelihood_at_draws, scaled_log_likelihood, score_root
 from bnnzoo.core.settings import Count, NonNegativeCount, check_settings
 from bnnzoo.core.sites import ModelError
+from bnnzoo.core.surroundings import isolated
 from bnnzoo.core.survival import is_censored
 from bnnzoo.core.types import Data
 from bnnzoo.engine.lowered import Lowered

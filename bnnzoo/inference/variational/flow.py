@@ -12,9 +12,9 @@ from torch.func import functional_call, vmap
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.posterior import FitInfo, guide_of, noise_of_draws
-from bnnzoo.core.replay import isolated
 from bnnzoo.core.saving import StoredPosterior
 from bnnzoo.core.stored import Owner
+from bnnzoo.core.surroundings import isolated
 from bnnzoo.core.types import Whole
 from bnnzoo.inference.optimise.pathfinder import Frame
 from bnnzoo.inference.variational.elbo import InvertibleFamily

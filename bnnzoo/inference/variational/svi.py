@@ -22,13 +22,13 @@ from bnnzoo.core.learnable import refuse_shared_names, trainable, with_learned
 from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.minibatch import has_rows
 from bnnzoo.core.posterior import DEFAULT_DRAWS, FitInfo
-from bnnzoo.core.replay import Node, isolated
+from bnnzoo.core.replay import Node
 from bnnzoo.core.saving import StoredPosterior
 from bnnzoo.core.settings import Count, Positive
 from bnnzoo.core.sites import ModelError, is_subsample
 from bnnzoo.core.stored import Owner
 from bnnzoo.core.streamed import num_held
-from bnnzoo.core.surroundings import alone
+from bnnzoo.core.surroundings import alone, isolated
 from bnnzoo.core.types import Model, Whole
 from bnnzoo.inference.optimise.batches import batches_of
 from bnnzoo.inference.optimise.observers import StepProgress
