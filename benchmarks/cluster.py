@@ -20,7 +20,7 @@ import torch
 
 import bnnzoo as bz
 from benchmarks.pairs import write
-from bnnzoo.benchmarking import run_uci
+from bnnzoo.apps.benchmarking import run_uci
 
 NUM_GROUPS = 8
 

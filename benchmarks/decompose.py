@@ -21,7 +21,7 @@ import numpy as np
 import xarray as xr
 
 from benchmarks.pairs import save
-from bnnzoo.labelled import tiles
+from bnnzoo.trees import tiles
 from bnnzoo.uncertainty import decompose
 
 CLASSES = 10

@@ -22,8 +22,8 @@ import torch
 import bnnzoo as bz
 from benchmarks.pairs import ONE_THREAD, StepClock, as_typed, in_turn, microseconds, runs_in_turn, save
 from benchmarks.regression import Problem, numpyro_model, problem, pyro_model
-from bnnzoo.core.density import build_density
 from bnnzoo.core.method import FitContext
+from bnnzoo.core.model.density import build_density
 from bnnzoo.engine.cores import one_core
 
 MEMBERS = 10

@@ -48,7 +48,7 @@ def chain_here() -> dict[str, float]:
     """Return the seconds up to the first gradient, and the microseconds of one."""
     import torch
 
-    from bnnzoo.core.density import build_density
+    from bnnzoo.core.model.density import build_density
     from bnnzoo.engine.cpp.translate import for_native
     from bnnzoo.engine.graphs import trace
     from bnnzoo.engine.runs import NativeRuns

@@ -15,7 +15,7 @@ from pyro.infer.mcmc.util import initialize_model as pyro_initialize
 
 from benchmarks.pairs import in_turn, microseconds, save
 from benchmarks.regression import Problem, numpyro_model, problem, pyro_model
-from bnnzoo.core.density import build_density
+from bnnzoo.core.model.density import build_density
 from bnnzoo.engine.lowered import Lowered
 
 NUM_IN_SCAN = 200

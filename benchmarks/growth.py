@@ -20,7 +20,7 @@ from numpyro.infer.util import initialize_model
 
 from benchmarks.pairs import in_turn, microseconds, save
 from benchmarks.regression import Problem, numpyro_model, problem, pyro_model
-from bnnzoo.core.density import build_density
+from bnnzoo.core.model.density import build_density
 from bnnzoo.engine.lowered import Lowered
 
 SECONDS = 0.15  # of one measurement

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.pairs import in_turn, save
-from bnnzoo.core.density import build_density
 from bnnzoo.core.method import FitContext
+from bnnzoo.core.model.density import build_density
 from bnnzoo.inference import MAP, DiagonalLaplace, KFACLaplace, Laplace, LastLayerLaplace
 from bnnzoo.models import likelihoods, mlp, priors, supervised
 from bnnzoo.predictive import marginal_predictive, predict

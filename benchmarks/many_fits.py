@@ -16,7 +16,7 @@ from torch import Tensor
 
 import bnnzoo as bz
 from benchmarks.pairs import write
-from bnnzoo.core.density import build_density
+from bnnzoo.core.model.density import build_density
 from bnnzoo.validation.simulations import Simulation, places_of_outcomes, ranks_of
 
 ROUNDS, PAIRED = 5, 10

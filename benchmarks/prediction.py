@@ -52,8 +52,8 @@ def bnnzoo_call(p: Problem, num_draws: int, observed: bool) -> Callable[[], obje
     import torch
 
     import bnnzoo as bz
-    from bnnzoo.core.density import build_density
-    from bnnzoo.core.posterior import Draws, FitInfo
+    from bnnzoo.core.model.density import build_density
+    from bnnzoo.core.posterior.posterior import Draws, FitInfo
 
     density = build_density(pyro_model(p), torch.from_numpy(p.x), torch.from_numpy(p.y))
     values = {name: torch.from_numpy(value) for name, value in sites(p, num_draws).items()}

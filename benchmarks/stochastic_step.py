@@ -19,7 +19,7 @@ from torch import nn
 import bnnzoo as bz
 from benchmarks.pairs import in_turn, microseconds, save
 from benchmarks.regression import Problem, problem, pyro_model
-from bnnzoo.core.density import build_density
+from bnnzoo.core.model.density import build_density
 from bnnzoo.inference.markov.stochastic.sampler import StochasticSampler
 from bnnzoo.inference.markov.stochastic.settings import plan_of
 from bnnzoo.inference.markov.stochastic.sghmc import UnderdampedLangevin

@@ -21,8 +21,8 @@ import torch
 
 from benchmarks.pairs import ONE_THREAD, StepClock, in_process, in_turn, microseconds, processor_seconds, save
 from benchmarks.regression import Problem, numpyro_model, problem, pyro_model
-from bnnzoo.core.density import build_density
 from bnnzoo.core.method import FitContext
+from bnnzoo.core.model.density import build_density
 
 LEARNING_RATE = 0.03
 NUM_STEPS = {1: 10_000, 8: 2_500}  # by particles: enough to be compiled, and to be told from the noise of the clock

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         validation,
         zoo,
     )
+    from bnnzoo.apps.reporting import report
     from bnnzoo.checking import check
     from bnnzoo.models.formula import formula
     from bnnzoo.predictive import (
@@ -75,7 +76,6 @@ if TYPE_CHECKING:
         save_tree,
         to_datatree,
     )
-    from bnnzoo.reporting import report
     from bnnzoo.uncertainty import summarise
     from bnnzoo.validation import monitor
 
@@ -167,7 +167,7 @@ _FUNCTIONS = {
     "check": "checking",
     "formula": "models.formula",
     "monitor": "validation",
-    "report": "reporting",
+    "report": "apps.reporting",
     "summarise": "uncertainty",
     **dict.fromkeys(
         ("measure_predictions", "posterior_predictive", "predict", "prior_predictive", "save_tree", "to_datatree"),

@@ -54,22 +54,19 @@ LAYERS = {
     "models": Layer(frozenset({"core"}), TENSORS | {"formulaic", "pandas", "scipy"}),
     "inference": Layer(frozenset({"core", "engine"}), frozenset({"cloudpickle", "numpy", "rich", "scipy", "torch"})),
     "predictive": Layer(frozenset({"core", "engine"}), frozenset({"numpy", "torch", "xarray", "arviz_base"})),
-    "labelled": Layer(frozenset(), LABELLED),
-    **dict.fromkeys(MEASURES, Layer(frozenset({"labelled"}), LABELLED)),
-    "plots": Layer(MEASURES | {"labelled"}, LABELLED | {"matplotlib", "arviz_plots"}),
+    "trees": Layer(frozenset(), LABELLED),
+    **dict.fromkeys(MEASURES, Layer(frozenset({"trees"}), LABELLED)),
+    "plots": Layer(MEASURES | {"trees"}, LABELLED | {"matplotlib", "arviz_plots"}),
     "datasets": Layer(frozenset(), frozenset({"numpy", "pandas", "sklearn"})),
 }
 ABOVE_ALL = {
     "__init__",
-    "benchmarking",
+    "apps",
     "checking",
-    "cli",
     "demo",
     "effects",
     "loading",
-    "reporting",
     "sklearn",
-    "tables",
     "testing",
     "validation",
     "zoo",
@@ -306,9 +303,11 @@ def test_a_forbidden_import_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(sys.modules[__name__], "PACKAGE", tmp_path)
     module = tmp_path / "uncertainty" / "entropy.py"
     module.parent.mkdir()
-    module.write_text("import numpy\nfrom torch import nn\nfrom bnnzoo.core import sites\nfrom bnnzoo import models\n")
+    module.write_text(
+        "import numpy\nfrom torch import nn\nfrom bnnzoo.core.program import sites\nfrom bnnzoo import models\n"
+    )
     found = [violation.partition(" ")[2] for violation in violations(module)]
-    assert found == ["imports torch.nn", "imports bnnzoo.core.sites", "imports bnnzoo.models"]
+    assert found == ["imports torch.nn", "imports bnnzoo.core.program.sites", "imports bnnzoo.models"]
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ GUIDE = [*sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("[a-z]*/*.md")), ROOT / "
 PACKAGES = sorted(
     ".".join(path.parent.relative_to(ROOT).parts)
     for path in (ROOT / "bnnzoo").rglob("__init__.py")
-    if path.parent.name not in {"core", "labelled"}
+    if path.parent.name not in {"core", "trees"}
     and importlib.import_module(".".join(path.parent.relative_to(ROOT).parts)).__all__
 )
 

@@ -36,6 +36,6 @@ def test_examples_of_module(name: str) -> None:
 
 
 def test_examples_behind_decorators_are_found() -> None:
-    module = importlib.import_module("bnnzoo.core.density")
+    module = importlib.import_module("bnnzoo.core.model.density")
     found = {test.name for test in Finder().find(module) if test.examples}
-    assert "bnnzoo.core.density.build_density" in found
+    assert "bnnzoo.core.model.density.build_density" in found

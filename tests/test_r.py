@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import bnnzoo as bz
-from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.posterior.posterior import Posterior
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("bayesplot", "jsonlite", "ncdf4", "posterior", "reticulate")

@@ -8,8 +8,8 @@ import torch
 import xarray as xr
 
 import bnnzoo as bz
-from bnnzoo.core.conversion import DataError
-from bnnzoo.core.sites import ModelError
+from bnnzoo.core.data.conversion import DataError
+from bnnzoo.core.program.sites import ModelError
 
 RNG = np.random.default_rng(0)
 PROBS = xr.DataArray(RNG.dirichlet([1.0, 1.0], (1, 5, 20)), dims=("chain", "draw", "obs_id", "class_id"))

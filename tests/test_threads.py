@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 
 import bnnzoo as bz
-from bnnzoo.core import turns
-from bnnzoo.core.turns import aside, let_others, one_at_a_time, staying
+from bnnzoo.core.program import turns
+from bnnzoo.core.program.turns import aside, let_others, one_at_a_time, staying
 
 NUM_THREADS = 8
 GENERATOR = torch.Generator().manual_seed(0)

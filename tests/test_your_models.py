@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 import bnnzoo as bz
-from bnnzoo.core.sites import ModelError
+from bnnzoo.core.program.sites import ModelError
 from bnnzoo.inference.laplace.family import LaplaceError
 
 PAGE = (Path(__file__).parents[1] / "docs" / "your_models.md").read_text()

@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.strangers.catalogue import STRANGERS, Stranger
 from benchmarks.strangers.independent import Unconstrained, importance_draws, newton
 from benchmarks.strangers.namespaces import numpyro_names
-from bnnzoo.core.pareto import pareto_k
+from bnnzoo.core.verdict.pareto import pareto_k
 
 REFERENCES = Path(__file__).parents[1] / "results" / "strangers_references.json"
 SETTINGS = ({"warmup": 1000, "target": 0.9, "dense": False}, {"warmup": 3000, "target": 0.99, "dense": True})

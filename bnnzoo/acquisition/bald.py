@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from bnnzoo.labelled import (
+from bnnzoo.trees import (
     Labelled,
     entropies,
     first_moment,

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from bnnzoo.acquisition.joint_draws import refuse_other_draws
-from bnnzoo.labelled import (
+from bnnzoo.trees import (
     Labelled,
     average_probs,
     moment,

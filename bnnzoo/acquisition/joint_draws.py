@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from bnnzoo.labelled import SAMPLE_DIMS, Labelled
+from bnnzoo.trees import SAMPLE_DIMS, Labelled
 
 __all__ = ["refuse_other_draws"]
 

@@ -7,7 +7,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
-from bnnzoo.labelled import (
+from bnnzoo.trees import (
     Labelled,
     aligned,
     average_probs,

@@ -10,7 +10,7 @@ from scipy.stats import binomtest
 
 from bnnzoo.calibration.auroc import misclassified
 from bnnzoo.calibration.scores import nll_of_probs
-from bnnzoo.labelled import (
+from bnnzoo.trees import (
     Labelled,
     average_probs,
     class_indices,

@@ -8,7 +8,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from bnnzoo.calibration.draws import predictive_draws, quantiles
-from bnnzoo.labelled import SAMPLE_DIMS, Labelled, observations
+from bnnzoo.trees import SAMPLE_DIMS, Labelled, observations
 
 __all__ = ["AbsoluteResidual", "ConformalizedQuantiles", "NormalizedResidual", "conformal_quantile"]
 

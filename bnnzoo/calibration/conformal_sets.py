@@ -8,7 +8,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from bnnzoo.calibration.conformal import conformal_quantile
-from bnnzoo.labelled import Labelled, average_probs, class_indices, observations
+from bnnzoo.trees import Labelled, average_probs, class_indices, observations
 
 __all__ = ["AdaptiveSets", "LeastAmbiguousSets"]
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from bnnzoo.calibration.draws import predictive_draws
-from bnnzoo.labelled import SAMPLE_DIMS, Labelled, observations
+from bnnzoo.trees import SAMPLE_DIMS, Labelled, observations
 
 __all__ = ["coverage_curve", "miscalibration_area", "pit", "sharpness"]
 

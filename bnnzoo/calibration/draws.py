@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 
-from bnnzoo.labelled import SAMPLE_DIMS, Labelled, num_draws, refuse_no_tree
+from bnnzoo.trees import SAMPLE_DIMS, Labelled, num_draws, refuse_no_tree
 
 __all__ = ["flat_draws", "predictive_draws", "quantiles"]
 

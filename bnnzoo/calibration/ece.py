@@ -5,7 +5,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.stats import norm
 
-from bnnzoo.labelled import Labelled, average_probs, class_indices, observations, refuse_no_count
+from bnnzoo.trees import Labelled, average_probs, class_indices, observations, refuse_no_count
 
 __all__ = ["classwise_ece", "ece", "reliability_curve"]
 

@@ -10,7 +10,7 @@ from arviz_stats.sampling_diagnostics import mcse
 from numpy.typing import NDArray
 
 from bnnzoo.calibration.draws import predictive_draws
-from bnnzoo.labelled import SAMPLE_DIMS, Labelled, num_draws, observations
+from bnnzoo.trees import SAMPLE_DIMS, Labelled, num_draws, observations
 
 __all__ = ["predictive_check"]
 

@@ -7,7 +7,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from bnnzoo.calibration.draws import flat_draws, predictive_draws, quantiles
-from bnnzoo.labelled import Labelled, observations
+from bnnzoo.trees import Labelled, observations
 
 __all__ = ["crps", "energy_score", "interval_score"]
 

@@ -18,7 +18,7 @@ from bnnzoo.calibration.rescaling import (
     safe_log,
     with_new_probs,
 )
-from bnnzoo.labelled import Labelled, average_probs, class_indices, observations
+from bnnzoo.trees import Labelled, average_probs, class_indices, observations
 
 __all__ = ["Isotonic", "Platt", "Temperature", "VectorScaling"]
 

@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from bnnzoo.labelled import Labelled, average_probs, class_indices, moment, observations
+from bnnzoo.trees import Labelled, average_probs, class_indices, moment, observations
 
 __all__ = ["Array", "log_probs_and_labels", "mean_nll", "refuse_other_classes", "safe_log", "with_new_probs"]
 

@@ -4,7 +4,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from bnnzoo.labelled import (
+from bnnzoo.trees import (
     Labelled,
     average_probs,
     class_indices,

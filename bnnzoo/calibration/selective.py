@@ -5,7 +5,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.stats import beta
 
-from bnnzoo.labelled import aligned, refuse_no_count
+from bnnzoo.trees import aligned, refuse_no_count
 
 __all__ = ["aurc", "risk_coverage_curve", "risk_threshold"]
 

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from bnnzoo.apps.reporting.folders import new_folder
 from bnnzoo.checking.findings import Finding, of_conflict, of_prior_prediction, of_question
 from bnnzoo.checking.misfit import Question, questions
 from bnnzoo.checking.page import page_of
@@ -19,19 +20,18 @@ from bnnzoo.checking.prior import conflicts, power_scaling, prior_predictions
 from bnnzoo.checking.repeats import heap, repeated_rows
 from bnnzoo.checking.scores import Scores, scores_of
 from bnnzoo.checking.variables import Variables, is_outcome, variables_beside, variables_of
-from bnnzoo.core.density import LogDensity
 from bnnzoo.core.fit_warnings import FitWarning
-from bnnzoo.core.folding import folded
 from bnnzoo.core.method import Method
-from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.folding import folded
+from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.settings import NonNegativeCount, Seed, check_argument
 from bnnzoo.core.types import Model
 from bnnzoo.diagnostics import loo
 from bnnzoo.engine.files import whole_file
 from bnnzoo.inference import NUTS, fit
-from bnnzoo.labelled import holm, refuse_other_kind
 from bnnzoo.predictive import posterior_predictive, prior_predictive
-from bnnzoo.reporting.folders import new_folder
+from bnnzoo.trees import holm, refuse_other_kind
 from bnnzoo.validation import sbc, sbc_verdict
 
 __all__ = ["LEVEL", "ModelCheck", "check"]

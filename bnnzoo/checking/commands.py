@@ -9,12 +9,12 @@ import torch
 import typer
 from rich.console import Console
 
+from bnnzoo.apps.reporting.folders import refuse_unusable_folder
+from bnnzoo.apps.tables import read_table
+from bnnzoo.apps.tables.options import CsvFile, Decimal, FormulaLikelihood, Separator, WrittenModel
+from bnnzoo.apps.tables.written_models import model_and_data
 from bnnzoo.checking.check import check
 from bnnzoo.inference import NUTS
-from bnnzoo.reporting.folders import refuse_unusable_folder
-from bnnzoo.tables import read_table
-from bnnzoo.tables.options import CsvFile, Decimal, FormulaLikelihood, Separator, WrittenModel
-from bnnzoo.tables.written_models import model_and_data
 
 __all__ = ["check_command"]
 

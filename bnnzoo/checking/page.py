@@ -5,10 +5,10 @@ from typing import Protocol
 
 import pandas as pd
 
+from bnnzoo.apps.reporting.blocks import Cell, Grid, Section, Sentences
+from bnnzoo.apps.reporting.page import Page, footer
 from bnnzoo.checking.findings import Finding
-from bnnzoo.core.posterior import Posterior
-from bnnzoo.reporting.blocks import Cell, Grid, Section, Sentences
-from bnnzoo.reporting.page import Page, footer
+from bnnzoo.core.posterior.posterior import Posterior
 
 __all__ = ["Checked", "page_of"]
 

@@ -14,8 +14,8 @@ from scipy.special import ndtri
 from scipy.stats import norm
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.surroundings import isolated
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.program.surroundings import isolated
 
 __all__ = ["SENSITIVE", "Conflict", "PriorPrediction", "Sensitivity", "conflicts", "power_scaling", "prior_predictions"]
 

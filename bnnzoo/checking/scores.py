@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.enumeration import enumerated
-from bnnzoo.core.replay import Node
-from bnnzoo.core.sites import innermost
-from bnnzoo.core.surroundings import isolated
+from bnnzoo.core.discrete.enumeration import enumerated
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.model.replay import Node
+from bnnzoo.core.program.sites import innermost
+from bnnzoo.core.program.surroundings import isolated
 
 __all__ = ["Scores", "scores_of"]
 

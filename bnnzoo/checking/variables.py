@@ -11,10 +11,10 @@ from scipy.special import ndtri
 from scipy.stats import rankdata
 from torch import Tensor
 
-from bnnzoo.core.arguments import argument_names, leaves
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.info import FitInfo
-from bnnzoo.core.outcomes import observed_places
+from bnnzoo.core.data.arguments import argument_names, leaves
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.info import FitInfo
+from bnnzoo.core.reading.outcomes import observed_places
 from bnnzoo.models.formula.model import Formula
 
 __all__ = ["Variables", "is_outcome", "variables_beside", "variables_of"]
@@ -87,7 +87,7 @@ def is_outcome(density: LogDensity, values: NDArray[Any]) -> bool:
     Examples
     --------
     >>> import pyro, pyro.distributions as dist, torch
-    >>> from bnnzoo.core.density import build_density
+    >>> from bnnzoo.core.model.density import build_density
     >>> def model(y):
     ...     p = pyro.sample("p", dist.Beta(1.0, 1.0))
     ...     with pyro.plate("rows", len(y)):

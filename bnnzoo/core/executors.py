@@ -7,8 +7,8 @@ from typing import Any
 
 import cloudpickle
 
-from bnnzoo.core.density import LogDensity, build_density
-from bnnzoo.core.streamed import StreamedDensity
+from bnnzoo.core.model.density import LogDensity, build_density
+from bnnzoo.core.reading.streamed import StreamedDensity
 from bnnzoo.engine.cores import one_core
 
 __all__ = ["run_on"]

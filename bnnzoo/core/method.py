@@ -7,9 +7,9 @@ from enum import Enum
 from pathlib import Path
 from typing import ClassVar, Protocol, runtime_checkable
 
-from bnnzoo.core.consistency import Evaluated
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.posterior import Posterior
+from bnnzoo.core.reading.consistency import Evaluated
 from bnnzoo.engine.choose import Engine
 
 __all__ = ["FitContext", "Method", "Need", "Progress", "RunsTogether", "Silent"]

@@ -11,7 +11,7 @@ from bnnzoo.diagnostics.floor import chain_halves, floor_of, limit_of
 from bnnzoo.diagnostics.function_space import function_values
 from bnnzoo.diagnostics.same_rows import refuse_other_rows
 from bnnzoo.diagnostics.split_distances import Array, Distances, Indices, Split, evenly, split_distances
-from bnnzoo.labelled import SAMPLE_DIMS, moment, refuse_no_trees, refuse_other_kind, refuse_single_draw
+from bnnzoo.trees import SAMPLE_DIMS, moment, refuse_no_trees, refuse_other_kind, refuse_single_draw
 
 __all__ = ["PosteriorDistances", "compare_posteriors"]
 

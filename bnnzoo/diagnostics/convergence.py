@@ -5,7 +5,7 @@ import warnings
 import xarray as xr
 from arviz_stats.sampling_diagnostics import ess, mcse, rhat
 
-from bnnzoo.labelled import SAMPLE_DIMS, num_draws, refuse_other_kind
+from bnnzoo.trees import SAMPLE_DIMS, num_draws, refuse_other_kind
 
 __all__ = ["MIN_DRAWS", "convergence"]
 

@@ -13,7 +13,7 @@ from scipy.stats import binomtest
 
 from bnnzoo.diagnostics.loo import loo
 from bnnzoo.diagnostics.pareto import psis
-from bnnzoo.labelled import SAMPLE_DIMS, aligned, refuse_other_kind
+from bnnzoo.trees import SAMPLE_DIMS, aligned, refuse_other_kind
 
 __all__ = ["Observations", "evidence", "of_calibration", "of_weights"]
 

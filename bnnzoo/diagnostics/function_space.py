@@ -3,7 +3,7 @@
 import xarray as xr
 
 from bnnzoo.diagnostics.convergence import convergence
-from bnnzoo.labelled import Labelled, first_moment, moment
+from bnnzoo.trees import Labelled, first_moment, moment
 
 __all__ = ["function_space", "function_values"]
 

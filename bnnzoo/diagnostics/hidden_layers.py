@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from bnnzoo.labelled import SAMPLE_DIMS, refuse_other_kind
+from bnnzoo.trees import SAMPLE_DIMS, refuse_other_kind
 
 __all__ = ["Array", "Hidden", "Weights", "flat_weights", "hidden_layers", "labelled_weights"]
 

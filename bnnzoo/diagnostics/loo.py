@@ -10,7 +10,7 @@ from arviz_stats.loo.loo_approximate_posterior import loo_approximate_posterior
 from arviz_stats.utils import ELPDData
 
 from bnnzoo.diagnostics.pareto import MIN_DRAWS, smoothed_log_weights
-from bnnzoo.labelled import SAMPLE_DIMS, num_draws, refuse_parts_of_trees
+from bnnzoo.trees import SAMPLE_DIMS, num_draws, refuse_parts_of_trees
 
 __all__ = ["UnreliableLooWarning", "loo", "sum_by_row"]
 

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
 from bnnzoo.diagnostics.function_space import function_values
-from bnnzoo.labelled import SAMPLE_DIMS, Labelled
+from bnnzoo.trees import SAMPLE_DIMS, Labelled
 
 __all__ = ["function_modes"]
 

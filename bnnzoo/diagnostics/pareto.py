@@ -9,7 +9,7 @@ import xarray as xr
 from arviz_stats.base.array import array_stats
 from numpy.typing import NDArray
 
-from bnnzoo.labelled import SAMPLE_DIMS, refuse_no_count, refuse_parts_of_trees
+from bnnzoo.trees import SAMPLE_DIMS, refuse_no_count, refuse_parts_of_trees
 
 __all__ = ["MIN_DRAWS", "PoorApproximationWarning", "log_ratios", "psis", "psis_resample"]
 

@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from bnnzoo.labelled import SAMPLE_DIMS, Labelled, first_moment, moment, shannon_entropy
+from bnnzoo.trees import SAMPLE_DIMS, Labelled, first_moment, moment, shannon_entropy
 
 __all__ = ["prior_functions"]
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 import xarray as xr
 
-from bnnzoo.labelled import SAMPLE_DIMS, Labelled
+from bnnzoo.trees import SAMPLE_DIMS, Labelled
 
 __all__ = ["refuse_other_rows"]
 

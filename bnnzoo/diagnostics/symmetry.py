@@ -8,7 +8,7 @@ from scipy.optimize import linear_sum_assignment
 
 from bnnzoo.diagnostics.convergence import MIN_DRAWS
 from bnnzoo.diagnostics.hidden_layers import Array, Hidden, Weights, flat_weights, hidden_layers, labelled_weights
-from bnnzoo.labelled import SAMPLE_DIMS
+from bnnzoo.trees import SAMPLE_DIMS
 
 __all__ = ["canonical_weights", "match_weights", "weight_rhat"]
 

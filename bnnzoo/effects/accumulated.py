@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.types import Whole
 from bnnzoo.effects.expectations import Encode, Subject
 from bnnzoo.effects.grids import is_numeric, refuse_unknown_column, rows_of

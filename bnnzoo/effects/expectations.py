@@ -9,8 +9,8 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
-from bnnzoo.core.arguments import argument_names
-from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.data.arguments import argument_names
+from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.types import Whole
 from bnnzoo.models.formula.model import Formula
 from bnnzoo.predictive import predict

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.types import Whole
 from bnnzoo.effects.averages import By, cells_of, mean_of_cells
 from bnnzoo.effects.expectations import Encode, Expected, Subject

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext, Method, RunsTogether
-from bnnzoo.core.posterior import FitInfo, Mixture, Posterior
-from bnnzoo.core.stored import Stored
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.posterior import FitInfo, Mixture, Posterior
+from bnnzoo.core.posterior.stored import Stored
 from bnnzoo.engine.choose import OneByOneError
 from bnnzoo.engine.reports import watched
 

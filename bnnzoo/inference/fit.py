@@ -10,24 +10,24 @@ from typing import Any
 
 import torch
 
-from bnnzoo.core.arguments import argument_names, positional, refuse_names_of_settings
-from bnnzoo.core.changes import remember_model
-from bnnzoo.core.consistency import Evaluated, is_small, refuse_inconsistent
-from bnnzoo.core.density import LogDensity
+from bnnzoo.core.data.arguments import argument_names, positional, refuse_names_of_settings
+from bnnzoo.core.data.labels import columns_of, refuse_unaligned_rows
+from bnnzoo.core.data.minibatch import usable_device
+from bnnzoo.core.data.sizes import refuse_beyond_memory
 from bnnzoo.core.fit_warnings import INSIDE
-from bnnzoo.core.labels import columns_of, refuse_unaligned_rows
-from bnnzoo.core.learnable import refuse_learnable
 from bnnzoo.core.method import FitContext, Method, Need
-from bnnzoo.core.minibatch import usable_device
-from bnnzoo.core.posterior import Posterior
-from bnnzoo.core.replay import Node
-from bnnzoo.core.scales import warn_of_scales
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.model.learnable import refuse_learnable
+from bnnzoo.core.model.replay import Node
+from bnnzoo.core.posterior.posterior import Posterior
+from bnnzoo.core.program.sites import ModelError
+from bnnzoo.core.program.turns import one_at_a_time
+from bnnzoo.core.reading.changes import remember_model
+from bnnzoo.core.reading.consistency import Evaluated, is_small, refuse_inconsistent
+from bnnzoo.core.reading.scales import warn_of_scales
 from bnnzoo.core.settings import Seed, check_argument, check_settings
-from bnnzoo.core.sites import ModelError
-from bnnzoo.core.sizes import refuse_beyond_memory
-from bnnzoo.core.turns import one_at_a_time
 from bnnzoo.core.types import Data, Model, Whole
-from bnnzoo.core.verdict import troubles
+from bnnzoo.core.verdict.verdict import troubles
 from bnnzoo.engine.choose import asked_for
 from bnnzoo.inference.config import run_method
 from bnnzoo.inference.optimise.streaming import read_for, refuse_checkpoint_of_loader

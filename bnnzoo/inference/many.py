@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from bnnzoo.core.arguments import argument_names, positional
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.kinds import first_of_kind, of_kind, shapes_of
-from bnnzoo.core.labels import columns_of
+from bnnzoo.core.data.arguments import argument_names, positional
+from bnnzoo.core.data.labels import columns_of
+from bnnzoo.core.data.minibatch import DataError, as_tensors, usable_device
+from bnnzoo.core.data.row_source import row_source
 from bnnzoo.core.method import FitContext, Method
-from bnnzoo.core.minibatch import DataError, as_tensors, usable_device
-from bnnzoo.core.posterior import Posterior
-from bnnzoo.core.reading import conformed
-from bnnzoo.core.row_source import row_source
-from bnnzoo.core.turns import one_at_a_time
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.model.kinds import first_of_kind, of_kind, shapes_of
+from bnnzoo.core.posterior.posterior import Posterior
+from bnnzoo.core.program.turns import one_at_a_time
+from bnnzoo.core.reading.reading import conformed
 from bnnzoo.core.types import Data, Model, Whole
 from bnnzoo.engine.choose import Engine, asked_for
 from bnnzoo.engine.fits import fits_to_come

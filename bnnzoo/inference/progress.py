@@ -5,7 +5,7 @@ from typing import Any
 
 from bnnzoo.core.method import Progress as ProgressProtocol
 from bnnzoo.core.method import Silent
-from bnnzoo.core.turns import let_others
+from bnnzoo.core.program.turns import let_others
 
 __all__ = ["Bar", "Considerate", "progress_for"]
 

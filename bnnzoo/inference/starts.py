@@ -8,14 +8,14 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from bnnzoo.core.consistency import Evaluated
-from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext, Method
-from bnnzoo.core.numerics import NumericalFailure
-from bnnzoo.core.posterior import MANY_NUMBERS, Posterior
-from bnnzoo.core.replay import discover
-from bnnzoo.core.sites import ModelError
-from bnnzoo.core.trained_weights import with_weights
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.model.replay import discover
+from bnnzoo.core.parameters.trained_weights import with_weights
+from bnnzoo.core.posterior.posterior import MANY_NUMBERS, Posterior
+from bnnzoo.core.program.numerics import NumericalFailure
+from bnnzoo.core.program.sites import ModelError
+from bnnzoo.core.reading.consistency import Evaluated
 from bnnzoo.engine.lowered import looped_value_and_grad
 from bnnzoo.inference.config import run_method
 
@@ -56,7 +56,7 @@ def starting_points(
     start : Tensor, Posterior, Method, torch.nn.Module, mapping of str to Tensor, or None
         Points ``theta[C, P]``; a posterior whose draws to start from, or a method to fit first, as many of its chains or
         members as there are points; a trained network, or its ``state_dict()``, for the network's weights, where all other
-        sites start as the model does; None for the model's own, see :meth:`bnnzoo.core.density.LogDensity.init`.
+        sites start as the model does; None for the model's own, see :meth:`bnnzoo.core.model.density.LogDensity.init`.
     num_chains : int
     density, context
         As in ``Method.run``.

@@ -1,6 +1,6 @@
 """Learnable parameters of a Pyro model as latent sites."""
 
-from bnnzoo.core.learnable import FlatPriors
+from bnnzoo.core.model.learnable import FlatPriors
 from bnnzoo.core.types import Model
 
 __all__ = ["flat_priors"]

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from bnnzoo.core.network import NETWORK_KEY, Network, evaluating
-from bnnzoo.core.surroundings import plates_around
+from bnnzoo.core.program.network import NETWORK_KEY, Network, evaluating
+from bnnzoo.core.program.surroundings import plates_around
 from bnnzoo.models.arguments import refuse_uncalled
 from bnnzoo.models.priors import ByParameter, Prior
 

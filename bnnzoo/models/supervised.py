@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from bnnzoo.core.described import Described
-from bnnzoo.core.folding import as_table, folded
+from bnnzoo.core.data.described import Described
+from bnnzoo.core.posterior.folding import as_table, folded
 from bnnzoo.models.arguments import refuse_uncalled
 from bnnzoo.models.likelihoods import Likelihood
 from bnnzoo.models.likelihoods.weighting import weighted_rows

@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from bnnzoo.labelled import SAMPLE_DIMS, aligned
+from bnnzoo.trees import SAMPLE_DIMS, aligned
 
 __all__ = ["average_score", "each_draw", "positions"]
 

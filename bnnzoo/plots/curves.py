@@ -10,7 +10,7 @@ from arviz_plots.plot_collection import PlotCollection
 from arviz_plots.visuals import fill_between_y, labelled_title, labelled_x, labelled_y, line_xy, scatter_xy
 from numpy.typing import ArrayLike, NDArray
 
-from bnnzoo.labelled import refuse_other_kind
+from bnnzoo.trees import refuse_other_kind
 
 __all__ = [
     "Visuals",

@@ -9,7 +9,6 @@ import xarray as xr
 from arviz_plots.plot_collection import PlotCollection, backend_from_object
 from numpy.typing import ArrayLike, NDArray
 
-from bnnzoo.labelled import refuse_other_kind
 from bnnzoo.plots.curves import (
     Visuals,
     bands,
@@ -22,6 +21,7 @@ from bnnzoo.plots.curves import (
     draw_points,
     new_collection,
 )
+from bnnzoo.trees import refuse_other_kind
 
 __all__ = ["HasTree", "plot_comparisons", "plot_predictions", "plot_slopes"]
 

@@ -7,8 +7,8 @@ import xarray as xr
 from arviz_plots.plot_collection import PlotCollection
 from numpy.typing import ArrayLike, NDArray
 
-from bnnzoo.labelled import aligned
 from bnnzoo.plots.curves import Visuals, curves, draw_labels, draw_points, new_collection
+from bnnzoo.trees import aligned
 
 __all__ = ["plot_embedding"]
 

@@ -7,8 +7,8 @@ import xarray as xr
 from arviz_plots.plot_collection import PlotCollection, backend_from_object
 from numpy.typing import NDArray
 
-from bnnzoo.labelled import refuse_other_kind
 from bnnzoo.plots.curves import Visuals, draw_labels, draw_line, draw_points, draw_titles, new_collection
+from bnnzoo.trees import refuse_other_kind
 
 __all__ = ["plot_comparison_forest"]
 

@@ -8,7 +8,6 @@ import xarray as xr
 from arviz_plots.plot_collection import PlotCollection
 from numpy.typing import ArrayLike
 
-from bnnzoo.labelled import SAMPLE_DIMS, moment
 from bnnzoo.plots.curves import (
     Visuals,
     bands,
@@ -21,6 +20,7 @@ from bnnzoo.plots.curves import (
     new_collection,
     of_each,
 )
+from bnnzoo.trees import SAMPLE_DIMS, moment
 from bnnzoo.uncertainty import epistemic_variance, total_variance
 
 __all__ = ["plot_function"]

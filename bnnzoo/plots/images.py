@@ -11,9 +11,9 @@ from arviz_plots.visuals import labelled_title
 from numpy.typing import ArrayLike, NDArray
 
 from bnnzoo.calibration import misclassified
-from bnnzoo.labelled import average_probs, observations
 from bnnzoo.plots.curves import Visuals, draw_once, figure_settings
 from bnnzoo.plots.rasters import draw_image
+from bnnzoo.trees import average_probs, observations
 from bnnzoo.uncertainty import predictive_entropy
 
 __all__ = ["plot_images"]

@@ -10,9 +10,9 @@ from arviz_plots.plot_collection import PlotCollection, backend_from_object
 from arviz_plots.visuals import labelled_title, labelled_x, labelled_y
 from numpy.typing import ArrayLike, NDArray
 
-from bnnzoo.labelled import SAMPLE_DIMS, average_probs, first_moment, moment, refuse_other_kind
 from bnnzoo.plots.curves import Visuals, draw_once, figure_settings, of_each, with_size
 from bnnzoo.plots.rasters import draw_scale
+from bnnzoo.trees import SAMPLE_DIMS, average_probs, first_moment, moment, refuse_other_kind
 from bnnzoo.uncertainty import decompose
 
 __all__ = ["grid_inputs", "line_inputs", "plot_uncertainty_map"]

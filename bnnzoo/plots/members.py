@@ -7,7 +7,6 @@ import xarray as xr
 from arviz_plots.plot_collection import PlotCollection
 from numpy.typing import ArrayLike, NDArray
 
-from bnnzoo.labelled import SAMPLE_DIMS, moment
 from bnnzoo.plots.curves import (
     Visuals,
     bands,
@@ -19,6 +18,7 @@ from bnnzoo.plots.curves import (
     draw_titles,
     new_collection,
 )
+from bnnzoo.trees import SAMPLE_DIMS, moment
 
 __all__ = ["plot_members"]
 

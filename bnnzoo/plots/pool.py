@@ -9,8 +9,8 @@ from arviz_plots.plot_collection import PlotCollection
 from numpy.typing import ArrayLike, NDArray
 
 from bnnzoo.acquisition import select
-from bnnzoo.labelled import refuse_other_kinds
 from bnnzoo.plots.curves import Visuals, add_legend, curves, draw_labels, draw_line, draw_points, new_collection
+from bnnzoo.trees import refuse_other_kinds
 
 __all__ = ["plot_acquisition"]
 

@@ -6,8 +6,8 @@ import numpy as np
 import xarray as xr
 from arviz_plots.plot_collection import PlotCollection
 
-from bnnzoo.labelled import refuse_other_kind
 from bnnzoo.plots.curves import Visuals, add_legend, curves, draw_labels, draw_line, new_collection
+from bnnzoo.trees import refuse_other_kind
 
 __all__ = ["plot_posterior_comparison"]
 

@@ -8,7 +8,6 @@ import xarray as xr
 from arviz_plots.plot_collection import PlotCollection, backend_from_object
 from numpy.typing import NDArray
 
-from bnnzoo.labelled import SAMPLE_DIMS, moment, shannon_entropy
 from bnnzoo.plots.curves import (
     Visuals,
     curves,
@@ -19,6 +18,7 @@ from bnnzoo.plots.curves import (
     draw_titles,
     new_collection,
 )
+from bnnzoo.trees import SAMPLE_DIMS, moment, shannon_entropy
 
 __all__ = ["plot_simplex"]
 

@@ -8,8 +8,8 @@ import xarray as xr
 from arviz_plots.plot_collection import PlotCollection
 from numpy.typing import NDArray
 
-from bnnzoo.labelled import refuse_other_kind
 from bnnzoo.plots.curves import Visuals, add_legend, curves, draw_labels, draw_line, new_collection, of_each
+from bnnzoo.trees import refuse_other_kind
 
 __all__ = ["plot_optimisation"]
 

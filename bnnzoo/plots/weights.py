@@ -8,8 +8,8 @@ import xarray as xr
 from arviz_plots.plot_collection import PlotCollection
 from numpy.typing import NDArray
 
-from bnnzoo.labelled import SAMPLE_DIMS, refuse_other_kind
 from bnnzoo.plots.curves import Visuals, curves, draw_labels, draw_line, draw_points, new_collection
+from bnnzoo.trees import SAMPLE_DIMS, refuse_other_kind
 
 __all__ = ["plot_weights"]
 

@@ -9,7 +9,6 @@ from arviz_base import rcParams
 from arviz_plots.plot_collection import PlotCollection
 from arviz_plots.visuals import labelled_title
 
-from bnnzoo.labelled import refuse_other_kinds
 from bnnzoo.plots.curves import (
     Visuals,
     add_legend,
@@ -20,6 +19,7 @@ from bnnzoo.plots.curves import (
     draw_points,
     figure_settings,
 )
+from bnnzoo.trees import refuse_other_kinds
 
 __all__ = ["STATISTICS", "plot_windows", "shown_statistics"]
 

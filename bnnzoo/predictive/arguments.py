@@ -7,14 +7,14 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from bnnzoo.core.arguments import argument_names, refuse_names_of_settings
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.described import described
-from bnnzoo.core.labels import in_fitted_order, refuse_unaligned_rows
-from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.data.arguments import argument_names, refuse_names_of_settings
+from bnnzoo.core.data.described import described
+from bnnzoo.core.data.labels import in_fitted_order, refuse_unaligned_rows
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.posterior import Posterior
+from bnnzoo.core.program.sites import plates_of
+from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.core.settings import check_argument
-from bnnzoo.core.sites import plates_of
-from bnnzoo.core.surroundings import isolated
 from bnnzoo.core.types import Data
 
 __all__ = [

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import xarray as xr
 
-from bnnzoo.core.conditioned import PredictiveDensity
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.sizes import free_memory
+from bnnzoo.core.data.sizes import free_memory
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.reading.conditioned import PredictiveDensity
 from bnnzoo.core.types import Data
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.gathered import Gathered

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.func import vmap
 from torch.fx import GraphModule
 
-from bnnzoo.core.numerics import NumericalFailure
-from bnnzoo.core.surroundings import isolated
+from bnnzoo.core.program.numerics import NumericalFailure
+from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.engine import pytree
 from bnnzoo.engine.agreement import alike
 from bnnzoo.engine.compiling import for_compiling, torchs_random_numbers

@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from bnnzoo.core.posterior import FitInfo
+from bnnzoo.core.posterior.posterior import FitInfo
 from bnnzoo.predictive.labels import Labels
 
 __all__ = ["by_draw", "by_row", "conditional", "constant", "fit_attributes", "fit_stats", "from_groups", "versions"]

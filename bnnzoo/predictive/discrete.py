@@ -6,8 +6,8 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.discrete_states import Described, described, drawn_states
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.discrete_states import Described, described, drawn_states
 from bnnzoo.core.types import Data
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.evaluate import Arrays

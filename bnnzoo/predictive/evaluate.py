@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import vmap
 
-from bnnzoo.core.minibatch import select
-from bnnzoo.core.numerics import NumericalFailure
-from bnnzoo.core.surroundings import isolated
-from bnnzoo.core.turns import aside
+from bnnzoo.core.data.minibatch import select
+from bnnzoo.core.program.numerics import NumericalFailure
+from bnnzoo.core.program.surroundings import isolated
+from bnnzoo.core.program.turns import aside
 from bnnzoo.core.types import Data
 from bnnzoo.engine.cores import in_threads
 from bnnzoo.engine.failures import FailuresAsNaN, is_numerical

@@ -7,13 +7,13 @@ import xarray as xr
 from torch import Tensor, nn
 from torch.func import vmap
 
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.minibatch import as_tensors
-from bnnzoo.core.network import Network
-from bnnzoo.core.posterior import Posterior
-from bnnzoo.core.replay import call_network
-from bnnzoo.core.selection import last_layer
-from bnnzoo.core.turns import one_at_a_time
+from bnnzoo.core.data.minibatch import as_tensors
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.model.replay import call_network
+from bnnzoo.core.parameters.selection import last_layer
+from bnnzoo.core.posterior.posterior import Posterior
+from bnnzoo.core.program.network import Network
+from bnnzoo.core.program.turns import one_at_a_time
 from bnnzoo.core.types import Whole
 
 __all__ = ["features"]

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.minibatch import select
-from bnnzoo.core.replay import Node
-from bnnzoo.core.terms import moments_of, pointwise_of
+from bnnzoo.core.data.minibatch import select
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.model.replay import Node
+from bnnzoo.core.model.terms import moments_of, pointwise_of
 from bnnzoo.core.types import Data
 
 __all__ = ["are_close", "can_split_rows", "probe", "row_values", "values_of"]

@@ -9,8 +9,8 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.described import described
+from bnnzoo.core.data.described import described
+from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.types import Data
 
 __all__ = ["ROWS", "Coords", "Dims", "Labels", "Plates", "own_dims", "row_labels"]

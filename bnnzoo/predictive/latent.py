@@ -8,16 +8,16 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from bnnzoo.core.changes import warn_of_changed_model
-from bnnzoo.core.conditioned import PredictsGivenData
-from bnnzoo.core.described import described
-from bnnzoo.core.posterior import NUMBERS_AT_ONCE, Draws, Posterior
-from bnnzoo.core.prior_terms import log_jacobian, prior_terms
-from bnnzoo.core.replay import Node
+from bnnzoo.core.data.described import described
+from bnnzoo.core.data.sizes import refuse_beyond_memory
+from bnnzoo.core.model.prior_terms import log_jacobian, prior_terms
+from bnnzoo.core.model.replay import Node
+from bnnzoo.core.posterior.posterior import NUMBERS_AT_ONCE, Draws, Posterior
+from bnnzoo.core.program.sites import DIMENSIONS, is_deterministic, plates_of
+from bnnzoo.core.program.surroundings import refuse_handlers
+from bnnzoo.core.reading.changes import warn_of_changed_model
+from bnnzoo.core.reading.conditioned import PredictsGivenData
 from bnnzoo.core.settings import Seed, check_argument
-from bnnzoo.core.sites import DIMENSIONS, is_deterministic, plates_of
-from bnnzoo.core.sizes import refuse_beyond_memory
-from bnnzoo.core.surroundings import refuse_handlers
 from bnnzoo.core.types import Data, Whole
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.discrete import discrete_groups

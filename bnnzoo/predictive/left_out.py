@@ -9,16 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bnnzoo.core.arguments import parameters_of, positional
-from bnnzoo.core.conditioned import PredictsGivenData
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.described import described
-from bnnzoo.core.filling import FillingModel
-from bnnzoo.core.outcomes import Unobserved
-from bnnzoo.core.posterior import Posterior
-from bnnzoo.core.row_source import is_out_of_memory
-from bnnzoo.core.surroundings import isolated
-from bnnzoo.core.turns import one_at_a_time
+from bnnzoo.core.data.arguments import parameters_of, positional
+from bnnzoo.core.data.described import described
+from bnnzoo.core.data.row_source import is_out_of_memory
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.posterior import Posterior
+from bnnzoo.core.program.filling import FillingModel
+from bnnzoo.core.program.surroundings import isolated
+from bnnzoo.core.program.turns import one_at_a_time
+from bnnzoo.core.reading.conditioned import PredictsGivenData
+from bnnzoo.core.reading.outcomes import Unobserved
 from bnnzoo.core.types import Data, Model
 from bnnzoo.predictive.rows import new_data
 

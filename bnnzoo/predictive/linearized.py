@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 from torch.func import jacrev
 
-from bnnzoo.core.conditioned import PredictiveDensity, PredictsGivenData, predictive_density
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.outputs import linearized
-from bnnzoo.core.posterior import Gaussian, Mixture, Posterior
-from bnnzoo.core.readout import UnreadableLikelihood, read
-from bnnzoo.core.turns import one_at_a_time
+from bnnzoo.core.likelihood.readout import UnreadableLikelihood, read
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.model.outputs import linearized
+from bnnzoo.core.posterior.posterior import Gaussian, Mixture, Posterior
+from bnnzoo.core.program.turns import one_at_a_time
+from bnnzoo.core.reading.conditioned import PredictiveDensity, PredictsGivenData, predictive_density
 from bnnzoo.predictive.rows import new_data
 
 __all__ = ["function_moments", "row_densities", "row_density", "rows_density"]

@@ -10,11 +10,11 @@ import xarray as xr
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.minibatch import select
-from bnnzoo.core.row_source import IndexedRows, LoaderRows, row_source
-from bnnzoo.core.sites import plates_of
-from bnnzoo.core.surroundings import isolated
+from bnnzoo.core.data.minibatch import select
+from bnnzoo.core.data.row_source import IndexedRows, LoaderRows, row_source
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.program.sites import plates_of
+from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.core.types import Data
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.evaluate import Arrays, Results, Tile, Variable, block_length, tiles_of

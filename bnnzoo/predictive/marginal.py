@@ -10,15 +10,15 @@ import xarray as xr
 from torch import Tensor
 from torch.distributions import Distribution
 
-from bnnzoo.core.covariance import Covariance, Embedded
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.minibatch import select
-from bnnzoo.core.outputs import jacobian_in_blocks
-from bnnzoo.core.posterior import Gaussian, Posterior
-from bnnzoo.core.readout import UnreadableLikelihood, read
-from bnnzoo.core.restricted import restricted
-from bnnzoo.core.sites import innermost
-from bnnzoo.core.turns import one_at_a_time
+from bnnzoo.core.data.minibatch import select
+from bnnzoo.core.likelihood.readout import UnreadableLikelihood, read
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.model.outputs import jacobian_in_blocks
+from bnnzoo.core.parameters.restricted import restricted
+from bnnzoo.core.posterior.covariance import Covariance, Embedded
+from bnnzoo.core.posterior.posterior import Gaussian, Posterior
+from bnnzoo.core.program.sites import innermost
+from bnnzoo.core.program.turns import one_at_a_time
 from bnnzoo.core.types import Data
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.latent import numpy_arrays

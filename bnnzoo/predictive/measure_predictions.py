@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 import xarray as xr
 
-from bnnzoo.core.posterior import Posterior
-from bnnzoo.core.turns import one_at_a_time
+from bnnzoo.core.posterior.posterior import Posterior
+from bnnzoo.core.program.turns import one_at_a_time
 from bnnzoo.core.types import Whole
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.arguments import (

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import xarray as xr
 
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.sites import plates_of
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.program.sites import plates_of
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.bands import renamed
 from bnnzoo.predictive.discrete import discrete_groups

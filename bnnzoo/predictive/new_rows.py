@@ -5,11 +5,11 @@ import warnings
 import torch
 from torch import Tensor
 
-from bnnzoo.core.arguments import argument_names, leaves
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.minibatch import select
-from bnnzoo.core.numerics import NumericalFailure
-from bnnzoo.core.sites import ModelWarning, Site
+from bnnzoo.core.data.arguments import argument_names, leaves
+from bnnzoo.core.data.minibatch import select
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.program.numerics import NumericalFailure
+from bnnzoo.core.program.sites import ModelWarning, Site
 from bnnzoo.predictive.rows import Rows
 
 __all__ = ["check_new_rows"]

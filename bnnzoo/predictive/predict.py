@@ -7,15 +7,15 @@ from typing import Any, Literal, NamedTuple
 
 import xarray as xr
 
-from bnnzoo.core.arguments import positional
-from bnnzoo.core.changes import warn_of_changed_model
-from bnnzoo.core.conditioned import PredictiveDensity
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.layer_chain import layer_chain
-from bnnzoo.core.posterior import Posterior
-from bnnzoo.core.row_source import is_out_of_memory
-from bnnzoo.core.streamed import StreamedDensity
-from bnnzoo.core.turns import one_at_a_time, plain_torch
+from bnnzoo.core.data.arguments import positional
+from bnnzoo.core.data.row_source import is_out_of_memory
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.posterior import Posterior
+from bnnzoo.core.program.layer_chain import layer_chain
+from bnnzoo.core.program.turns import one_at_a_time, plain_torch
+from bnnzoo.core.reading.changes import warn_of_changed_model
+from bnnzoo.core.reading.conditioned import PredictiveDensity
+from bnnzoo.core.reading.streamed import StreamedDensity
 from bnnzoo.core.types import Data, Whole
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.arguments import (

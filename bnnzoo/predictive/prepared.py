@@ -13,9 +13,9 @@ from typing import Any
 import xarray as xr
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.posterior import Posterior
-from bnnzoo.core.replay import Node
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.model.replay import Node
+from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.types import Data
 from bnnzoo.engine import pytree
 from bnnzoo.engine.lowered import Lowered

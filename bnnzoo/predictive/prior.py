@@ -7,13 +7,13 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from bnnzoo.core.arguments import positional, refuse_names_of_settings
-from bnnzoo.core.conditioned import predictive_density
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.posterior import Draws, FitInfo
-from bnnzoo.core.reading import read_model
+from bnnzoo.core.data.arguments import positional, refuse_names_of_settings
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.posterior import Draws, FitInfo
+from bnnzoo.core.program.turns import one_at_a_time
+from bnnzoo.core.reading.conditioned import predictive_density
+from bnnzoo.core.reading.reading import read_model
 from bnnzoo.core.settings import Count, Seed, check_argument
-from bnnzoo.core.turns import one_at_a_time
 from bnnzoo.core.types import Model, Whole
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.labels import Coords, Dims, Labels

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bnnzoo.core.numerics import NumericalFailure
-from bnnzoo.core.surroundings import isolated, reseed
-from bnnzoo.core.turns import aside
+from bnnzoo.core.program.numerics import NumericalFailure
+from bnnzoo.core.program.surroundings import isolated, reseed
+from bnnzoo.core.program.turns import aside
 from bnnzoo.core.types import Data
 from bnnzoo.engine.cores import in_threads, one_arithmetic_thread
 from bnnzoo.predictive.block_graphs import block_graph

@@ -6,9 +6,9 @@ from typing import Any
 
 from torch import Tensor
 
-from bnnzoo.core.conditioned import PredictiveDensity
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.terms import moments_of, pointwise_of
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.model.terms import moments_of, pointwise_of
+from bnnzoo.core.reading.conditioned import PredictiveDensity
 from bnnzoo.predictive.evaluate import Function, Variable
 from bnnzoo.predictive.kept import EVERYTHING, Kept
 

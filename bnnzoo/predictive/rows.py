@@ -7,18 +7,18 @@ import numpy as np
 import xarray as xr
 from torch import Tensor
 
-from bnnzoo.core.arguments import argument_names
-from bnnzoo.core.codes import refusing_negative_codes
-from bnnzoo.core.conditioned import PredictiveDensity
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.gaps import SEEN, has_gaps
-from bnnzoo.core.minibatch import as_tensors
-from bnnzoo.core.misfits import explaining_misfits, refuse_no_rows
-from bnnzoo.core.outcomes import not_observed
-from bnnzoo.core.reading import conformed
-from bnnzoo.core.replay import Node
-from bnnzoo.core.sizes import refuse_beyond_memory
-from bnnzoo.core.terms import moments_of, pointwise_of
+from bnnzoo.core.data.arguments import argument_names
+from bnnzoo.core.data.codes import refusing_negative_codes
+from bnnzoo.core.data.gaps import SEEN, has_gaps
+from bnnzoo.core.data.minibatch import as_tensors
+from bnnzoo.core.data.sizes import refuse_beyond_memory
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.model.misfits import explaining_misfits, refuse_no_rows
+from bnnzoo.core.model.replay import Node
+from bnnzoo.core.model.terms import moments_of, pointwise_of
+from bnnzoo.core.reading.conditioned import PredictiveDensity
+from bnnzoo.core.reading.outcomes import not_observed
+from bnnzoo.core.reading.reading import conformed
 from bnnzoo.core.types import Data, Model
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.evaluate import Arrays, Blocks, Function, block_length, evaluate, plan

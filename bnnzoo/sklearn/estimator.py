@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
 from bnnzoo.core.method import Method
-from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.types import Model
 from bnnzoo.inference import DeepEnsemble, fit
 from bnnzoo.loading import load

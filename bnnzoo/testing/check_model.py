@@ -7,11 +7,11 @@ from pyro import poutine
 from torch import Tensor
 from torch.func import vmap
 
-from bnnzoo.core.consistency import refuse_inconsistent
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.minibatch import usable_device
-from bnnzoo.core.reading import read_model
-from bnnzoo.core.surroundings import isolated
+from bnnzoo.core.data.minibatch import usable_device
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.program.surroundings import isolated
+from bnnzoo.core.reading.consistency import refuse_inconsistent
+from bnnzoo.core.reading.reading import read_model
 from bnnzoo.core.types import Model
 from bnnzoo.testing.isolation import leaves_no_trace
 
@@ -44,7 +44,7 @@ def check_model(
     ------
     AssertionError
         Naming the property that fails and the numbers found.
-    bnnzoo.core.sites.ModelError
+    bnnzoo.core.program.sites.ModelError
         If the model uses something that bnnzoo refuses, such as a discrete latent site.
 
     Examples

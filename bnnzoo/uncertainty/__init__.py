@@ -1,6 +1,6 @@
 """Total, aleatoric and epistemic uncertainty of predictions, from moments of p(y | x, theta) for each draw."""
 
-from bnnzoo.labelled import (
+from bnnzoo.trees import (
     entropies,
     gaussian_mixture_entropy,
     laplace_mixture_entropy,

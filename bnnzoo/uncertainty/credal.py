@@ -3,7 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from bnnzoo.labelled import SAMPLE_DIMS, Labelled, moment, refuse_bad_probs, refuse_single_draw, tiles
+from bnnzoo.trees import SAMPLE_DIMS, Labelled, moment, refuse_bad_probs, refuse_single_draw, tiles
 
 __all__ = ["probability_bounds"]
 

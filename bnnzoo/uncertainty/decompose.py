@@ -2,7 +2,7 @@
 
 import xarray as xr
 
-from bnnzoo.labelled import Labelled, entropies, first_moment
+from bnnzoo.trees import Labelled, entropies, first_moment
 from bnnzoo.uncertainty.variance import aleatoric_variance, epistemic_variance
 
 __all__ = ["decompose"]

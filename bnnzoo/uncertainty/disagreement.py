@@ -4,7 +4,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from bnnzoo.labelled import Labelled, draw_means, moment, num_draws, refuse_single_draw
+from bnnzoo.trees import Labelled, draw_means, moment, num_draws, refuse_single_draw
 
 __all__ = ["expected_disagreement", "variation_ratio", "votes"]
 

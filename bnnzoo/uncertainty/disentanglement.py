@@ -4,7 +4,7 @@ import numpy as np
 import xarray as xr
 from scipy.stats import rankdata
 
-from bnnzoo.labelled import refuse_other_kind
+from bnnzoo.trees import refuse_other_kind
 
 __all__ = ["rank_correlation"]
 

@@ -3,7 +3,7 @@
 import xarray as xr
 from scipy.special import digamma
 
-from bnnzoo.labelled import SAMPLE_DIMS, aligned, refuse_other_kind, refuse_single_draw, shannon_entropy
+from bnnzoo.trees import SAMPLE_DIMS, aligned, refuse_other_kind, refuse_single_draw, shannon_entropy
 
 __all__ = [
     "decompose_dirichlet",

@@ -6,7 +6,7 @@ import pandas as pd
 import xarray as xr
 from arviz_stats.visualization import hdi
 
-from bnnzoo.labelled import refuse_other_kind
+from bnnzoo.trees import refuse_other_kind
 
 __all__ = ["summarise"]
 

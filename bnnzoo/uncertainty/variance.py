@@ -2,7 +2,7 @@
 
 import xarray as xr
 
-from bnnzoo.labelled import Labelled, draw_means, draw_variance, moment, refuse_single_draw, sum_draws
+from bnnzoo.trees import Labelled, draw_means, draw_variance, moment, refuse_single_draw, sum_draws
 
 __all__ = ["aleatoric_variance", "epistemic_variance", "total_variance"]
 

@@ -8,11 +8,11 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.layer_chain import layer_chain
-from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.posterior import Posterior
+from bnnzoo.core.program.layer_chain import layer_chain
 from bnnzoo.diagnostics import match_weights
-from bnnzoo.labelled import refuse_other_kind
+from bnnzoo.trees import refuse_other_kind
 
 __all__ = ["mode_connectivity"]
 

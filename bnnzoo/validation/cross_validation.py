@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold
 
 from bnnzoo.core.method import Method
-from bnnzoo.core.parts import refuse_dependent_parts
-from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.posterior.posterior import Posterior
+from bnnzoo.core.reading.parts import refuse_dependent_parts
 from bnnzoo.core.settings import check_argument
 from bnnzoo.core.types import Data, Model
 from bnnzoo.diagnostics.loo import UnreliableLooWarning, loo

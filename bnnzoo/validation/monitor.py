@@ -9,7 +9,7 @@ from scipy.stats import binomtest, ks_2samp, norm
 
 from bnnzoo.calibration import misclassified, nll
 from bnnzoo.calibration.draws import predictive_draws, quantiles
-from bnnzoo.labelled import aligned, first_moment, observations, refuse_parts_of_trees
+from bnnzoo.trees import aligned, first_moment, observations, refuse_parts_of_trees
 from bnnzoo.uncertainty import epistemic_variance, predictive_entropy
 
 __all__ = ["monitor"]

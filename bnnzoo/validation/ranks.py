@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from bnnzoo.labelled import holm, refuse_other_kind
+from bnnzoo.trees import holm, refuse_other_kind
 
 __all__ = ["Array", "is_close_to_uniform", "p_of", "pit_of", "sbc_again", "sbc_verdict", "scalars_of"]
 

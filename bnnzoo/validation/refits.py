@@ -11,16 +11,16 @@ import xarray as xr
 from arviz_stats.loo.wrapper import SamplingWrapper
 from numpy.typing import NDArray
 
-from bnnzoo.core.density import LogDensity
+from bnnzoo.core.data.minibatch import select
 from bnnzoo.core.executors import run_on
 from bnnzoo.core.method import Method
-from bnnzoo.core.minibatch import select
-from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.types import Data
 from bnnzoo.diagnostics.loo import sum_by_row
 from bnnzoo.inference.many import FITS_TOGETHER, ManyFits
-from bnnzoo.labelled import SAMPLE_DIMS
 from bnnzoo.predictive import predict
+from bnnzoo.trees import SAMPLE_DIMS
 
 __all__ = ["Refit", "Refits", "by_row", "fits_like", "held_out_log_likelihood"]
 

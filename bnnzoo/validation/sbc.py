@@ -13,20 +13,20 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from bnnzoo.core.archive import read_archive, read_to_go_on, write_archive
-from bnnzoo.core.arguments import positional
-from bnnzoo.core.density import LogDensity, build_density
+from bnnzoo.core.data.arguments import positional
+from bnnzoo.core.data.minibatch import as_tensors, usable_device
 from bnnzoo.core.executors import run_on
-from bnnzoo.core.fingerprint import identity
 from bnnzoo.core.fit_warnings import INSIDE, FitWarning
 from bnnzoo.core.method import Method
-from bnnzoo.core.minibatch import as_tensors, usable_device
+from bnnzoo.core.model.density import LogDensity, build_density
+from bnnzoo.core.posterior.archive import read_archive, read_to_go_on, write_archive
+from bnnzoo.core.reading.fingerprint import identity
 from bnnzoo.core.settings import check_argument, check_settings
 from bnnzoo.core.types import Model
 from bnnzoo.inference.fit import refuse_no_method
 from bnnzoo.inference.many import seed_of_fit
 from bnnzoo.inference.progress import progress_for
-from bnnzoo.labelled import holm
+from bnnzoo.trees import holm
 from bnnzoo.validation.ranks import Array, is_close_to_uniform, p_of, pit_of, scalars_of
 from bnnzoo.validation.refits import fits_like
 from bnnzoo.validation.simulations import KEPT, Quantities, Simulation, draws_of, places_of_outcomes, ranks_of

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bnnzoo.core.conditioned import predictive_density
-from bnnzoo.core.density import LogDensity
+from bnnzoo.core.data.minibatch import has_rows, select
 from bnnzoo.core.fit_warnings import FitWarning
 from bnnzoo.core.method import Method
-from bnnzoo.core.minibatch import has_rows, select
-from bnnzoo.core.outcomes import observed_places
-from bnnzoo.core.posterior import Posterior
-from bnnzoo.core.surroundings import isolated
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.posterior import Posterior
+from bnnzoo.core.program.surroundings import isolated
+from bnnzoo.core.reading.conditioned import predictive_density
+from bnnzoo.core.reading.outcomes import observed_places
 from bnnzoo.core.types import Data
 from bnnzoo.engine.lowered import Same
 from bnnzoo.inference.many import ManyFits

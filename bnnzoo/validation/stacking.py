@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bnnzoo.core.settings import Count, check_argument
 from bnnzoo.diagnostics.loo import loo
-from bnnzoo.labelled import SAMPLE_DIMS, refuse_other_kind
+from bnnzoo.trees import SAMPLE_DIMS, refuse_other_kind
 
 __all__ = ["stack", "stack_chains", "stacking_weights"]
 

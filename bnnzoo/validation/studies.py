@@ -11,15 +11,15 @@ import torch
 import xarray as xr
 from torch import Tensor
 
-from bnnzoo.core.archive import read_to_go_on, write_archive
-from bnnzoo.core.arguments import positional
-from bnnzoo.core.density import LogDensity, build_density
-from bnnzoo.core.fingerprint import identity
+from bnnzoo.core.data.arguments import positional
+from bnnzoo.core.data.minibatch import as_tensors, select, usable_device
 from bnnzoo.core.fit_warnings import FitWarning
 from bnnzoo.core.method import Method
-from bnnzoo.core.minibatch import as_tensors, select, usable_device
-from bnnzoo.core.posterior import Posterior
-from bnnzoo.core.surroundings import isolated
+from bnnzoo.core.model.density import LogDensity, build_density
+from bnnzoo.core.posterior.archive import read_to_go_on, write_archive
+from bnnzoo.core.posterior.posterior import Posterior
+from bnnzoo.core.program.surroundings import isolated
+from bnnzoo.core.reading.fingerprint import identity
 from bnnzoo.core.types import Data, Model
 from bnnzoo.inference.fit import refuse_bad_call
 from bnnzoo.inference.many import FITS_TOGETHER, ManyFits, seed_of_fit

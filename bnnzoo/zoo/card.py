@@ -12,7 +12,7 @@ import torch
 import xarray as xr
 
 from bnnzoo.core.method import Method
-from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.types import Model
 from bnnzoo.inference.fit import fit
 from bnnzoo.predictive import predict, prior_predictive

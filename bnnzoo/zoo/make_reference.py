@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from bnnzoo.diagnostics import function_space
 from bnnzoo.inference.config import config_of
-from bnnzoo.labelled import SAMPLE_DIMS
 from bnnzoo.predictive.save_tree import save_tree
+from bnnzoo.trees import SAMPLE_DIMS
 from bnnzoo.zoo.card import Card
 from bnnzoo.zoo.catalogue import load
 from bnnzoo.zoo.data import ZooError, fingerprint

@@ -15,7 +15,7 @@ from bnnzoo.core.fit_warnings import FitWarning
 from bnnzoo.core.method import Method
 from bnnzoo.engine.files import whole_file
 from bnnzoo.inference.config import config_of
-from bnnzoo.labelled import num_draws
+from bnnzoo.trees import num_draws
 from bnnzoo.zoo.budgets import further_methods, smoke
 from bnnzoo.zoo.card import Card
 from bnnzoo.zoo.catalogue import load

@@ -18,7 +18,7 @@ import torch
 from torch.func import grad, vmap
 
 import bnnzoo as bz
-from bnnzoo.core.density import build_density
+from bnnzoo.core.model.density import build_density
 
 # %%
 # A small network and 512 observations.

@@ -13,8 +13,8 @@ import torch
 from typer.testing import CliRunner
 
 import bnnzoo as bz
+from bnnzoo.apps.cli import app
 from bnnzoo.checking import ModelCheck
-from bnnzoo.cli import app
 
 ROWS = 160
 CHOSEN = bz.NUTS(num_chains=2, num_warmup=300, num_draws=600)

@@ -9,7 +9,7 @@ from scipy.stats import kstest
 
 import bnnzoo as bz
 from bnnzoo.checking.scores import Scores, scores_of
-from bnnzoo.core.density import LogDensity, build_density
+from bnnzoo.core.model.density import LogDensity, build_density
 
 ROWS = 400
 RATES = torch.linspace(0.2, 6.0, ROWS)

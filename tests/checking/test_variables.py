@@ -7,8 +7,8 @@ import pyro.distributions as dist
 import torch
 
 from bnnzoo.checking.variables import variables_beside, variables_of
-from bnnzoo.core.density import build_density
-from bnnzoo.core.info import FitInfo
+from bnnzoo.core.model.density import build_density
+from bnnzoo.core.posterior.info import FitInfo
 
 
 def test_columns_are_numbers_or_groupings() -> None:

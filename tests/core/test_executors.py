@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.core.executors import run_on
+from bnnzoo.core.model.density import LogDensity, build_density
 from bnnzoo.testing import linear_gaussian
 from tests.helpers.executors import InProcess
 

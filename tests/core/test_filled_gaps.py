@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 import bnnzoo as bz
-from bnnzoo.core.conversion import DataError
+from bnnzoo.core.data.conversion import DataError
 
 X = torch.randn(60, generator=torch.Generator().manual_seed(0))
 Y = 0.5 * X + torch.randn(60, generator=torch.Generator().manual_seed(1))

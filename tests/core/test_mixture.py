@@ -6,7 +6,7 @@ import pyro
 import pytest
 import torch
 
-from bnnzoo.core.posterior import Gaussian, Mixture
+from bnnzoo.core.posterior.posterior import Gaussian, Mixture
 from bnnzoo.testing import linear_gaussian
 from tests.helpers.exact import narrow_posterior
 

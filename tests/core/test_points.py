@@ -10,9 +10,9 @@ from pyro.infer.reparam import LocScaleReparam, NeuTraReparam, SplitReparam
 from torch import Tensor
 
 import bnnzoo as bz
-from bnnzoo.core.density import build_density
-from bnnzoo.core.prior_terms import log_jacobian, prior_terms
-from bnnzoo.core.sites import ModelError
+from bnnzoo.core.model.density import build_density
+from bnnzoo.core.model.prior_terms import log_jacobian, prior_terms
+from bnnzoo.core.program.sites import ModelError
 from tests.helpers.pyro_density import pyro_log_joint
 
 Y = torch.linspace(-1.0, 1.0, 7, dtype=torch.float64)

@@ -8,7 +8,7 @@ from pyro import poutine
 from torch import Tensor
 
 import bnnzoo as bz
-from bnnzoo.core.density import build_density
+from bnnzoo.core.model.density import build_density
 from bnnzoo.inference.optimise.batches import Batch
 from bnnzoo.inference.optimise.objectives import Inputs, log_joint_objective
 from bnnzoo.inference.variational.mean_field_bound import gaussian_sites

@@ -5,9 +5,9 @@ import pytest
 import xarray as xr
 
 import bnnzoo as bz
-from bnnzoo.core.covariance import Diagonal
-from bnnzoo.core.density import build_density
-from bnnzoo.core.posterior import FitInfo, Gaussian
+from bnnzoo.core.model.density import build_density
+from bnnzoo.core.posterior.covariance import Diagonal
+from bnnzoo.core.posterior.posterior import FitInfo, Gaussian
 from bnnzoo.testing import linear_gaussian
 
 

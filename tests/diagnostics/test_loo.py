@@ -12,9 +12,9 @@ import torch
 import xarray as xr
 
 import bnnzoo as bz
-from bnnzoo.core.covariance import Diagonal
-from bnnzoo.core.density import build_density
-from bnnzoo.core.posterior import FitInfo, Gaussian
+from bnnzoo.core.model.density import build_density
+from bnnzoo.core.posterior.covariance import Diagonal
+from bnnzoo.core.posterior.posterior import FitInfo, Gaussian
 from bnnzoo.diagnostics import UnreliableLooWarning, loo, psis_resample
 from bnnzoo.testing import linear_gaussian
 from tests.helpers.exact import chains, exact_loo, exact_posterior, narrow_posterior, network, two_sites

@@ -10,7 +10,7 @@ import torch
 import xarray as xr
 
 import bnnzoo as bz
-from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.posterior.posterior import Posterior
 
 SETTINGS = {"num_draws": 30}
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import bnnzoo as bz
-from bnnzoo.core.density import build_density
+from bnnzoo.core.model.density import build_density
 from bnnzoo.engine import loops
 from bnnzoo.engine.agreement import alike, disagreement
 from bnnzoo.inference.markov.hamiltonian.nuts import NUTSKernel

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
-from bnnzoo.core.density import build_density
+from bnnzoo.core.model.density import build_density
 from bnnzoo.engine import compiling
 from bnnzoo.engine import lowered as module
 from bnnzoo.engine.lowered import LoopStep, Lowered, LoweringWarning

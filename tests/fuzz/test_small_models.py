@@ -10,13 +10,13 @@ from pyro import poutine
 from torch import Tensor
 
 import bnnzoo as bz
-from bnnzoo.core.density import LogDensity, first_run
-from bnnzoo.core.info import FitInfo
-from bnnzoo.core.minibatch import select
-from bnnzoo.core.parts import refuse_dependent_parts
-from bnnzoo.core.posterior import Draws
-from bnnzoo.core.sites import ModelError
-from bnnzoo.core.surroundings import isolated
+from bnnzoo.core.data.minibatch import select
+from bnnzoo.core.model.density import LogDensity, first_run
+from bnnzoo.core.posterior.info import FitInfo
+from bnnzoo.core.posterior.posterior import Draws
+from bnnzoo.core.program.sites import ModelError
+from bnnzoo.core.program.surroundings import isolated
+from bnnzoo.core.reading.parts import refuse_dependent_parts
 from tests.fuzz.small_models import NUM_ROWS, Latent, Outcome, SmallModel, data_of, small_models
 from tests.helpers.pyro_density import pyro_log_joint
 

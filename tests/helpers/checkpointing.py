@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bnnzoo.core.method import Method
-from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.engine import fleet, stretches
 from bnnzoo.inference import HMC, MAMS, MCLMC, NUTS, SGHMC, ChEESHMC, StochasticMCLMC, fit
 from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianChains

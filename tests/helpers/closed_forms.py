@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from bnnzoo.core.density import LogDensity, build_density
+from bnnzoo.core.model.density import LogDensity, build_density
 from bnnzoo.testing.monte_carlo import check_moments
 
 __all__ = ["COVARIANCE", "check_draws", "closed_form", "density", "exact_draws"]

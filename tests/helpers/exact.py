@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from bnnzoo import models
-from bnnzoo.core.covariance import Dense, Diagonal
-from bnnzoo.core.density import build_density
-from bnnzoo.core.posterior import Draws, FitInfo, Gaussian
+from bnnzoo.core.model.density import build_density
+from bnnzoo.core.posterior.covariance import Dense, Diagonal
+from bnnzoo.core.posterior.posterior import Draws, FitInfo, Gaussian
 from bnnzoo.testing import LinearGaussian
 
 IID = FitInfo(

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 import torch
 
-from bnnzoo.core.covariance import Dense
-from bnnzoo.core.info import FitInfo
-from bnnzoo.core.posterior import Gaussian
+from bnnzoo.core.posterior.covariance import Dense
+from bnnzoo.core.posterior.info import FitInfo
+from bnnzoo.core.posterior.posterior import Gaussian
 
 __all__ = ["ExactLinear"]
 

@@ -20,7 +20,7 @@ import xarray as xr
 from typer.testing import CliRunner
 
 import bnnzoo as bz
-from bnnzoo.cli import app
+from bnnzoo.apps.cli import app
 from bnnzoo.testing import example_tree, linear_gaussian
 
 TARGET = linear_gaussian()

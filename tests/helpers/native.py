@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bnnzoo.core.density import LogDensity, build_density
+from bnnzoo.core.model.density import LogDensity, build_density
 from bnnzoo.inference.markov.lockstep.langevin import LangevinSettings
 from bnnzoo.inference.markov.native import Gradient, gradient_of
 from bnnzoo.inference.markov.settings import HamiltonianSettings, LockstepSettings

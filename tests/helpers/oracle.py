@@ -7,9 +7,9 @@ import numpy as np
 import pyro
 import torch
 
-from bnnzoo.core.covariance import Dense
 from bnnzoo.core.method import Need
-from bnnzoo.core.posterior import FitInfo, Gaussian
+from bnnzoo.core.posterior.covariance import Dense
+from bnnzoo.core.posterior.posterior import FitInfo, Gaussian
 from bnnzoo.testing import linear_gaussian
 
 __all__ = ["INFO", "TARGET", "Oracle"]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import constraints
 
-from bnnzoo.core.posterior import Draws
+from bnnzoo.core.posterior.posterior import Draws
 
 __all__ = ["CASES", "summaries"]
 

@@ -5,7 +5,7 @@ from typing import Any
 from pyro import poutine
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity
+from bnnzoo.core.model.density import LogDensity
 
 __all__ = ["pyro_log_joint"]
 

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bnnzoo.core.posterior import Draws
+from bnnzoo.core.posterior.posterior import Draws
 from bnnzoo.inference import HMC, MAMS, MCLMC, NUTS, ChEESHMC
 
 __all__ = ["BIAS", "SAMPLERS", "SHORT", "log_density", "log_density_gradient", "values"]

@@ -10,10 +10,10 @@ from torch import Tensor
 
 import bnnzoo as bz
 from bnnzoo import inference
-from bnnzoo.core.covariance import Dense, Diagonal, Embedded, Kronecker, LowRankPlusDiagonal, LowRankPrecision
-from bnnzoo.core.density import build_density
 from bnnzoo.core.method import Method
-from bnnzoo.core.posterior import Draws, FitInfo, Gaussian, Mixture, Posterior
+from bnnzoo.core.model.density import build_density
+from bnnzoo.core.posterior.covariance import Dense, Diagonal, Embedded, Kronecker, LowRankPlusDiagonal, LowRankPrecision
+from bnnzoo.core.posterior.posterior import Draws, FitInfo, Gaussian, Mixture, Posterior
 from bnnzoo.inference.ensembles.weighted import WeightedMembers
 from bnnzoo.inference.variational.dropout import DropoutPosterior
 from bnnzoo.inference.variational.flow import Flow, FlowPosterior, coupling_layers

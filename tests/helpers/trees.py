@@ -3,11 +3,11 @@
 import numpy as np
 import xarray as xr
 
+from bnnzoo.apps.reporting.methods import Comparison
+from bnnzoo.apps.reporting.results import Fitted
+from bnnzoo.apps.reporting.scores import CLASSIFICATION, REGRESSION
+from bnnzoo.apps.tables import Table, Task
 from bnnzoo.predictive import datatree
-from bnnzoo.reporting.methods import Comparison
-from bnnzoo.reporting.results import Fitted
-from bnnzoo.reporting.scores import CLASSIFICATION, REGRESSION
-from bnnzoo.tables import Table, Task
 
 ATTRIBUTES = {
     "sampling": "mcmc",

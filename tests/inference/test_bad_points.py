@@ -16,9 +16,9 @@ import torch
 from scipy.optimize import minimize
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.core.method import FitContext, Method
-from bnnzoo.core.posterior import Draws, Posterior
+from bnnzoo.core.model.density import LogDensity, build_density
+from bnnzoo.core.posterior.posterior import Draws, Posterior
 from bnnzoo.inference import HMC, MAMS, MAP, MCLMC, NUTS, ChEESHMC, Laplace, MeanFieldVI, fit
 from bnnzoo.inference.starts import evaluated_starts
 from bnnzoo.testing import check_moments

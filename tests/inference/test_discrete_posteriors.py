@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 import bnnzoo as bz
-from bnnzoo.core.density import build_density
-from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.model.density import build_density
+from bnnzoo.core.posterior.posterior import Posterior
 from tests.helpers.discrete_models import MODELS, by_hand
 
 NAMES = [

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import bnnzoo as bz
-from bnnzoo.core.density import build_density
 from bnnzoo.core.method import FitContext, Method
+from bnnzoo.core.model.density import build_density
 from bnnzoo.inference.starts import HOPELESS, evaluated_starts, starting_points
 from bnnzoo.models import likelihoods, mlp, priors, supervised
 

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 import bnnzoo as bz
-from bnnzoo.core.density import build_density
-from bnnzoo.core.kinds import first_of_kind, of_kind
-from bnnzoo.core.sites import ModelError
+from bnnzoo.core.model.density import build_density
+from bnnzoo.core.model.kinds import first_of_kind, of_kind
+from bnnzoo.core.program.sites import ModelError
 from bnnzoo.inference.many import ManyFits, seed_of_fit
 from bnnzoo.inference.optimise import native_training
 

@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from bnnzoo.core.density import build_density
 from bnnzoo.core.method import FitContext, Silent
+from bnnzoo.core.model.density import build_density
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.fit import fit
 from bnnzoo.inference.markov.hamiltonian.nuts import NUTS

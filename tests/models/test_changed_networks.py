@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 import bnnzoo as bz
-from bnnzoo.core.density import LogDensity, build_density
-from bnnzoo.core.sites import ModelError
+from bnnzoo.core.model.density import LogDensity, build_density
+from bnnzoo.core.program.sites import ModelError
 from bnnzoo.models import likelihoods, priors, random_module, supervised
 
 NORMAL = priors.normal(1.0)

@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 import bnnzoo as bz
-from bnnzoo.core.density import build_density
-from bnnzoo.core.outputs import linearized
-from bnnzoo.core.sites import ModelError
+from bnnzoo.core.model.density import build_density
+from bnnzoo.core.model.outputs import linearized
+from bnnzoo.core.program.sites import ModelError
 from bnnzoo.inference.laplace.curvature import MonteCarloFisher, precision
 from bnnzoo.models import likelihoods, priors, supervised
 

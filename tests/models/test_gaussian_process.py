@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import bnnzoo as bz
-from bnnzoo.core.conditioned import predictive_density
-from bnnzoo.core.density import build_density
+from bnnzoo.core.model.density import build_density
+from bnnzoo.core.reading.conditioned import predictive_density
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", FutureWarning)  # of torch, about what gpytorch compiles

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import bnnzoo as bz
-from bnnzoo.core.density import build_density
+from bnnzoo.core.model.density import build_density
 
 NOISE = 0.5
 

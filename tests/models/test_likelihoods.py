@@ -13,7 +13,7 @@ from scipy.special import expit
 from torch.func import vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from bnnzoo.core.density import build_density
+from bnnzoo.core.model.density import build_density
 from bnnzoo.models import likelihoods, mlp, priors, supervised
 
 F = torch.tensor([[-1.0], [0.0], [2.5]])

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import bnnzoo as bz
-from bnnzoo.core.sites import ModelError
+from bnnzoo.core.program.sites import ModelError
 
 
 class _Attention(nn.Module):

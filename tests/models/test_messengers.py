@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import bnnzoo as bz
-from bnnzoo.core.density import first_run
-from bnnzoo.core.sites import ModelError
+from bnnzoo.core.model.density import first_run
+from bnnzoo.core.program.sites import ModelError
 from tests.helpers.messengers import (
     LATENT,
     MESSENGERS,

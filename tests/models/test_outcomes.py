@@ -10,7 +10,7 @@ import torch
 from pyro import poutine
 from scipy.special import expit, log_expit
 
-from bnnzoo.core.conditional import moments
+from bnnzoo.core.likelihood.conditional import moments
 from bnnzoo.models import likelihoods
 from bnnzoo.models.likelihoods.ordinal import OrderStatistics
 

@@ -12,7 +12,7 @@ import torch
 from pyro import poutine
 from torch.distributions import biject_to
 
-from bnnzoo.core.density import build_density
+from bnnzoo.core.model.density import build_density
 from bnnzoo.models import likelihoods, mlp, priors, supervised
 
 WEIGHT, BIAS = torch.zeros(4, 3), torch.zeros(4)

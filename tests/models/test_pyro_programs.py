@@ -11,9 +11,9 @@ import torch
 from pyro.infer.mcmc.util import initialize_model
 
 import bnnzoo as bz
-from bnnzoo.core.density import first_run
-from bnnzoo.core.enumeration import enumerated
-from bnnzoo.core.sites import ModelError
+from bnnzoo.core.discrete.enumeration import enumerated
+from bnnzoo.core.model.density import first_run
+from bnnzoo.core.program.sites import ModelError
 from tests.helpers.pyro_density import pyro_log_joint
 from tests.helpers.pyro_programs import PROGRAMS
 

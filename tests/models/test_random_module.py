@@ -13,8 +13,8 @@ from torch.func import functional_call, grad, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from bnnzoo.core.density import build_density
-from bnnzoo.core.network import NETWORK_KEY
+from bnnzoo.core.model.density import build_density
+from bnnzoo.core.program.network import NETWORK_KEY
 from bnnzoo.models import likelihoods, mlp, priors, random_module, supervised
 
 NORMAL = priors.normal(1.0)

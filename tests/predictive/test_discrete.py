@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import bnnzoo as bz
-from bnnzoo.core.verdict import _of_labels
+from bnnzoo.core.verdict.verdict import _of_labels
 from tests.helpers.discrete_models import MODELS
 
 Y = torch.cat([torch.linspace(-3, -1, 15), torch.linspace(1, 3, 10)]).double()

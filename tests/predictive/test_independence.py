@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 import bnnzoo as bz
-from bnnzoo.core.density import build_density
-from bnnzoo.core.info import FitInfo
-from bnnzoo.core.posterior import Draws
+from bnnzoo.core.model.density import build_density
+from bnnzoo.core.posterior.info import FitInfo
+from bnnzoo.core.posterior.posterior import Draws
 from bnnzoo.predictive.independence import can_split_rows, probe, row_values
 from bnnzoo.predictive.random_blocks import RANDOM_ROWS
 from bnnzoo.testing import linear_gaussian

@@ -11,7 +11,7 @@ import xarray as xr
 from torch import Tensor
 
 import bnnzoo as bz
-from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.types import Model
 
 X = torch.linspace(-1, 1, 40)

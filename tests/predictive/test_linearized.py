@@ -9,8 +9,8 @@ from torch.func import jacrev
 from torch.fx.experimental.proxy_tensor import make_fx
 
 import bnnzoo as bz
-from bnnzoo.core.outputs import linearized
-from bnnzoo.core.readout import read
+from bnnzoo.core.likelihood.readout import read
+from bnnzoo.core.model.outputs import linearized
 from bnnzoo.inference import MAP, Laplace, MeanFieldVI, fit
 from bnnzoo.predictive import posterior_predictive, predict
 from bnnzoo.predictive.linearized import function_moments, row_density

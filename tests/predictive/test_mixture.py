@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from bnnzoo.calibration import crps, nll
-from bnnzoo.core.covariance import Diagonal
-from bnnzoo.core.density import build_density
-from bnnzoo.core.outputs import linearized
-from bnnzoo.core.posterior import FitInfo, Gaussian, Mixture
+from bnnzoo.core.model.density import build_density
+from bnnzoo.core.model.outputs import linearized
+from bnnzoo.core.posterior.covariance import Diagonal
+from bnnzoo.core.posterior.posterior import FitInfo, Gaussian, Mixture
 from bnnzoo.predictive import posterior_predictive, predict
 from bnnzoo.uncertainty import decompose
 from tests.helpers.densities import cases

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 import bnnzoo as bz
-from bnnzoo.core.density import build_density
-from bnnzoo.core.info import FitInfo
-from bnnzoo.core.posterior import Draws
-from bnnzoo.core.sites import ModelWarning
+from bnnzoo.core.model.density import build_density
+from bnnzoo.core.posterior.info import FitInfo
+from bnnzoo.core.posterior.posterior import Draws
+from bnnzoo.core.program.sites import ModelWarning
 
 X = torch.linspace(-1.0, 1.0, 20, dtype=torch.float64)
 

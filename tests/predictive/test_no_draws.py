@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import bnnzoo as bz
-from bnnzoo.core.sites import ModelError
+from bnnzoo.core.program.sites import ModelError
 
 
 def test_outcomes_without_draws_are_refused_by_name() -> None:

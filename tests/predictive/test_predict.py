@@ -14,9 +14,9 @@ from torch import Tensor
 
 import bnnzoo as bz
 from bnnzoo import models
-from bnnzoo.core import sizes
-from bnnzoo.core.density import build_density
-from bnnzoo.core.posterior import Draws, FitInfo
+from bnnzoo.core.data import sizes
+from bnnzoo.core.model.density import build_density
+from bnnzoo.core.posterior.posterior import Draws, FitInfo
 from bnnzoo.inference import Laplace, fit
 from bnnzoo.predictive import posterior_predictive, predict, prior_predictive, to_datatree
 from bnnzoo.predictive.arguments import refuse_no_posterior, refuse_not_positive, refuse_words

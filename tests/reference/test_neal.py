@@ -9,7 +9,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 import bnnzoo as bz
-from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.zoo.cards.neal_regression import CARD
 
 pytestmark = [

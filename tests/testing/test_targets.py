@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy.integrate import quad
 
-from bnnzoo.core.density import build_density
+from bnnzoo.core.model.density import build_density
 from bnnzoo.testing import banana, check_model, funnel, ill_conditioned, linear_gaussian, linear_network, skewed
 
 TARGETS = [linear_gaussian(), linear_network(), ill_conditioned(), skewed(), skewed(num_rates=2), banana(), funnel()]

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import bnnzoo as bz
-from bnnzoo.core.posterior import Draws, FitInfo
+from bnnzoo.core.posterior.posterior import Draws, FitInfo
 from bnnzoo.validation import mode_connectivity
 
 

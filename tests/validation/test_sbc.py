@@ -14,9 +14,9 @@ import torch
 import xarray as xr
 
 import bnnzoo as bz
-from bnnzoo.core.archive import read_archive, write_archive
-from bnnzoo.core.info import FitInfo
-from bnnzoo.core.posterior import Draws
+from bnnzoo.core.posterior.archive import read_archive, write_archive
+from bnnzoo.core.posterior.info import FitInfo
+from bnnzoo.core.posterior.posterior import Draws
 from bnnzoo.testing import linear_gaussian
 from bnnzoo.validation import sbc, sbc_verdict
 from tests.helpers.exact_linear import ExactLinear

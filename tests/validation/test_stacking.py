@@ -8,8 +8,8 @@ import pytest
 import xarray as xr
 
 import bnnzoo as bz
-from bnnzoo.labelled import SAMPLE_DIMS
 from bnnzoo.testing import linear_gaussian
+from bnnzoo.trees import SAMPLE_DIMS
 from bnnzoo.validation import stack, stack_chains, stacking_weights
 
 Y = np.random.default_rng(0).normal(size=200)

@@ -7,7 +7,7 @@ import xarray as xr
 from typer.testing import CliRunner, Result
 
 import bnnzoo as bz
-from bnnzoo.cli import app
+from bnnzoo.apps.cli import app
 
 
 def run(*arguments: object) -> Result:

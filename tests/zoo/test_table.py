@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import bnnzoo as bz
-from bnnzoo.cli import app
+from bnnzoo.apps.cli import app
 from bnnzoo.zoo import table
 from bnnzoo.zoo.table import Cell, fill_table, measure, methods_of, read_cells, table_rows, write_cells
 

@@ -10,11 +10,11 @@ from torch.distributions import Bernoulli, Categorical, Distribution, Independen
 from torch.func import grad
 from torch.nn.functional import softplus
 
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.minibatch import has_rows
-from bnnzoo.core.outcomes import observed_places
+from bnnzoo.core.data.minibatch import has_rows
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.program.sites import ModelError
+from bnnzoo.core.reading.outcomes import observed_places
 from bnnzoo.core.settings import Count, NonNegative, Positive
-from bnnzoo.core.sites import ModelError
 from bnnzoo.core.types import Data
 from bnnzoo.inference.ensembles.held_out import refuse_no_rows
 from bnnzoo.inference.optimise.objectives import Inputs

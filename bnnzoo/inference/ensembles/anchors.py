@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal, TransformedDistribution
 
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.minibatch import has_rows
-from bnnzoo.core.outcomes import observed_places
-from bnnzoo.core.replay import Node
-from bnnzoo.core.sites import ModelError
+from bnnzoo.core.data.minibatch import has_rows
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.model.replay import Node
+from bnnzoo.core.program.sites import ModelError
+from bnnzoo.core.reading.outcomes import observed_places
 from bnnzoo.inference.ensembles.adversarial import MemberFunction
 from bnnzoo.inference.optimise.batches import Batch
 from bnnzoo.inference.optimise.objectives import Inputs

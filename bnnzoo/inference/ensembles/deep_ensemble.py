@@ -7,12 +7,12 @@ from typing import Annotated, ClassVar, Literal
 
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext, Need
-from bnnzoo.core.parts import refuse_dependent_parts
-from bnnzoo.core.posterior import Draws, FitInfo
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.posterior import Draws, FitInfo
+from bnnzoo.core.reading.parts import refuse_dependent_parts
+from bnnzoo.core.reading.streamed import value_and_grad_over_rows
 from bnnzoo.core.settings import Count, Positive, Range, check_settings
-from bnnzoo.core.streamed import value_and_grad_over_rows
 from bnnzoo.engine.lowered import Lowered
 from bnnzoo.inference.ensembles.adversarial import FGSM, Adversary, VirtualAdversarial, input_space
 from bnnzoo.inference.ensembles.anchors import anchors

@@ -5,12 +5,12 @@ import warnings
 import torch
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity
+from bnnzoo.core.data.minibatch import select
+from bnnzoo.core.data.row_source import LoaderRows
 from bnnzoo.core.fit_warnings import TooNarrowWarning
-from bnnzoo.core.minibatch import select
-from bnnzoo.core.outputs import row_jacobians
-from bnnzoo.core.row_source import LoaderRows
-from bnnzoo.core.streamed import StreamedDensity, num_held, rows_of
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.model.outputs import row_jacobians
+from bnnzoo.core.reading.streamed import StreamedDensity, num_held, rows_of
 from bnnzoo.engine.lowered import Lowered
 from bnnzoo.inference.optimise.batches import IndependentBatches
 from bnnzoo.inference.optimise.objectives import Inputs, log_joint_objective
@@ -114,7 +114,7 @@ def posterior_rate(
 
     Examples
     --------
-    >>> from bnnzoo.core.density import build_density
+    >>> from bnnzoo.core.model.density import build_density
     >>> from bnnzoo.testing import linear_gaussian
     >>> target = linear_gaussian()
     >>> density = build_density(target.model, *target.data)

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from bnnzoo.core.density import LogDensity
+from bnnzoo.core.data.minibatch import has_rows, select
 from bnnzoo.core.fit_warnings import DegenerateWeightsWarning
-from bnnzoo.core.minibatch import has_rows, select
-from bnnzoo.core.parts import observations_in_words, refuse_dependent_parts
-from bnnzoo.core.sites import ModelError
-from bnnzoo.core.streamed import num_held
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.program.sites import ModelError
+from bnnzoo.core.reading.parts import observations_in_words, refuse_dependent_parts
+from bnnzoo.core.reading.streamed import num_held
 from bnnzoo.engine.lowered import Lowered
 
 __all__ = [
@@ -69,7 +69,7 @@ def split_rows(density: LogDensity, fraction: float, seed: int) -> tuple[LogDens
 
     Examples
     --------
-    >>> from bnnzoo.core.density import build_density
+    >>> from bnnzoo.core.model.density import build_density
     >>> from bnnzoo.testing import linear_gaussian
     >>> target = linear_gaussian()
     >>> train, held_out = split_rows(build_density(target.model, *target.data), 0.1, seed=0)

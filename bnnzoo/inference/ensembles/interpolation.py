@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity
 from bnnzoo.core.fit_warnings import TooNarrowWarning
-from bnnzoo.core.outputs import row_jacobians
-from bnnzoo.core.streamed import StreamedDensity
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.model.outputs import row_jacobians
+from bnnzoo.core.reading.streamed import StreamedDensity
 from bnnzoo.inference.ensembles.anchors import is_gaussian
 from bnnzoo.inference.ensembles.gradient_noise import prior_precision
 
@@ -58,7 +58,7 @@ def effective_parameters(density: LogDensity, theta: Tensor) -> float | None:
 
     Examples
     --------
-    >>> from bnnzoo.core.density import build_density
+    >>> from bnnzoo.core.model.density import build_density
     >>> from bnnzoo.testing import linear_gaussian
     >>> target = linear_gaussian()
     >>> density = build_density(target.model, *target.data)

@@ -6,12 +6,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext, Need
-from bnnzoo.core.posterior import Draws, FitInfo
-from bnnzoo.core.rejections import why_rejected
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.posterior import Draws, FitInfo
+from bnnzoo.core.reading.streamed import value_and_grad_over_rows
 from bnnzoo.core.settings import Count, NonNegative, NonNegativeCount, Positive
-from bnnzoo.core.streamed import value_and_grad_over_rows
+from bnnzoo.core.verdict.rejections import why_rejected
 from bnnzoo.engine.lowered import looped_value_and_grad
 from bnnzoo.inference.optimise.batches import batches_of
 from bnnzoo.inference.optimise.lbfgs import LBFGSResult, lbfgs

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from bnnzoo.core.density import LogDensity
+from bnnzoo.core.likelihood.readout import UnreadableLikelihood
 from bnnzoo.core.method import FitContext, Method, Need
-from bnnzoo.core.outputs import linearized
-from bnnzoo.core.posterior import FitInfo, Gaussian, Mixture
-from bnnzoo.core.readout import UnreadableLikelihood
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.model.outputs import linearized
+from bnnzoo.core.posterior.posterior import FitInfo, Gaussian, Mixture
 from bnnzoo.core.settings import Count, Range
 from bnnzoo.inference.config import run_method
 from bnnzoo.inference.ensembles.held_out import split_rows, stacking_log_weights, warn_of_one_member

@@ -5,7 +5,7 @@ from collections import deque
 import torch
 from torch import Tensor
 
-from bnnzoo.core.covariance import LowRankPlusDiagonal
+from bnnzoo.core.posterior.covariance import LowRankPlusDiagonal
 
 __all__ = ["IterateMoments"]
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.func import vjp, vmap
 
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.readout import UnreadableLikelihood, read
+from bnnzoo.core.likelihood.readout import UnreadableLikelihood, read
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.program.sites import ModelError
 from bnnzoo.core.settings import NonNegative, Positive
-from bnnzoo.core.sites import ModelError
 from bnnzoo.inference.optimise.objectives import Inputs, Objective
 
 __all__ = ["FunctionRepulsion", "Repulsive", "repulsive_force"]

@@ -6,9 +6,9 @@ import warnings
 import torch
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity
 from bnnzoo.core.fit_warnings import NotConvergedWarning, TooNarrowWarning
-from bnnzoo.core.streamed import value_and_grad_over_rows
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.reading.streamed import value_and_grad_over_rows
 from bnnzoo.inference.optimise.pathfinder import gaussian_at
 
 __all__ = ["warn_of_spread"]

@@ -6,13 +6,13 @@ from typing import Annotated, ClassVar
 import torch
 from torch import Tensor, nn
 
-from bnnzoo.core.covariance import LowRankPlusDiagonal
-from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext, Need
-from bnnzoo.core.parts import refuse_dependent_parts
-from bnnzoo.core.posterior import FitInfo, Gaussian, Mixture
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.covariance import LowRankPlusDiagonal
+from bnnzoo.core.posterior.posterior import FitInfo, Gaussian, Mixture
+from bnnzoo.core.program.sites import ModelError
+from bnnzoo.core.reading.parts import refuse_dependent_parts
 from bnnzoo.core.settings import Count, Fraction, Positive, Range
-from bnnzoo.core.sites import ModelError
 from bnnzoo.inference.ensembles.gradient_noise import default_rate
 from bnnzoo.inference.ensembles.held_out import refuse_no_rows
 from bnnzoo.inference.ensembles.map import MAP

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.guides import guide_of
-from bnnzoo.core.info import FitInfo
-from bnnzoo.core.saving import StoredPosterior
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.guides import guide_of
+from bnnzoo.core.posterior.info import FitInfo
+from bnnzoo.core.posterior.saving import StoredPosterior
 from bnnzoo.core.types import Whole
 
 __all__ = ["WeightedMembers"]

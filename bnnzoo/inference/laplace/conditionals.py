@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from bnnzoo.core.density import LogDensity
+from bnnzoo.core.model.density import LogDensity
 from bnnzoo.engine.failures import is_numerical
 from bnnzoo.inference.laplace.hessian import negative_hessian
 

@@ -10,20 +10,20 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value
 
-from bnnzoo.core.density import LogDensity
+from bnnzoo.core.data.minibatch import select
 from bnnzoo.core.fit_warnings import UnreadableLikelihoodWarning
-from bnnzoo.core.hessian import hessian_of
-from bnnzoo.core.hierarchy import has_weights
-from bnnzoo.core.minibatch import select
-from bnnzoo.core.outputs import jacobian_in_blocks, linearized, whitened_node, whitened_outputs
-from bnnzoo.core.readout import UnreadableLikelihood, read
-from bnnzoo.core.replay import Node
-from bnnzoo.core.restricted import restricted
-from bnnzoo.core.scores import drawn_observations, log_likelihood_at_draws, scaled_log_likelihood, score_root
+from bnnzoo.core.likelihood.readout import UnreadableLikelihood, read
+from bnnzoo.core.likelihood.survival import is_censored
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.model.hessian import hessian_of
+from bnnzoo.core.model.outputs import jacobian_in_blocks, linearized, whitened_node, whitened_outputs
+from bnnzoo.core.model.replay import Node
+from bnnzoo.core.model.scores import drawn_observations, log_likelihood_at_draws, scaled_log_likelihood, score_root
+from bnnzoo.core.parameters.hierarchy import has_weights
+from bnnzoo.core.parameters.restricted import restricted
+from bnnzoo.core.program.sites import ModelError
+from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.core.settings import Count, NonNegativeCount, check_settings
-from bnnzoo.core.sites import ModelError
-from bnnzoo.core.surroundings import isolated
-from bnnzoo.core.survival import is_censored
 from bnnzoo.core.types import Data
 from bnnzoo.engine.lowered import Lowered
 from bnnzoo.inference.laplace.hessian import diagonal_if_diagonal, negative_hessian

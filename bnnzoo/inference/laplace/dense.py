@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bnnzoo.core.covariance import Dense, Embedded
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.posterior import Gaussian
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.covariance import Dense, Embedded
+from bnnzoo.core.posterior.posterior import Gaussian
 from bnnzoo.core.settings import Positive
 from bnnzoo.inference.laplace.curvature import Curvature, has_gauss_newton, precision
 from bnnzoo.inference.laplace.family import (

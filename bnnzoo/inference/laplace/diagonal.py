@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from bnnzoo.core.covariance import Diagonal
-from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext, Need
-from bnnzoo.core.posterior import Gaussian
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.covariance import Diagonal
+from bnnzoo.core.posterior.posterior import Gaussian
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.laplace.curvature import Curvature, RowCurvature, choose_curvature, sum_over_rows
 from bnnzoo.inference.laplace.family import (

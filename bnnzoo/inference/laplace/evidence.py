@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.method import Method
-from bnnzoo.core.posterior import Gaussian, Mixture
+from bnnzoo.core.posterior.posterior import Gaussian, Mixture
+from bnnzoo.core.program.turns import one_at_a_time
 from bnnzoo.core.settings import Count, Positive, check_argument
-from bnnzoo.core.turns import one_at_a_time
 from bnnzoo.core.types import Model
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.fit import fit

@@ -8,14 +8,14 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from bnnzoo.core.covariance import Covariance
-from bnnzoo.core.density import LogDensity
 from bnnzoo.core.fit_warnings import JointModeWarning, NotConvergedWarning
-from bnnzoo.core.hierarchy import hyperparameter_sites, scaling_sites
 from bnnzoo.core.method import FitContext, Need
-from bnnzoo.core.posterior import Draws, Gaussian, Mixture
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.parameters.hierarchy import hyperparameter_sites, scaling_sites
+from bnnzoo.core.posterior.covariance import Covariance
+from bnnzoo.core.posterior.posterior import Draws, Gaussian, Mixture
+from bnnzoo.core.program.sites import ModelError
 from bnnzoo.core.settings import NonNegative
-from bnnzoo.core.sites import ModelError
 from bnnzoo.engine.lowered import looped_value_and_grad
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.laplace.curvature import Curvature

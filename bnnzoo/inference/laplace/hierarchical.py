@@ -8,14 +8,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity
 from bnnzoo.core.fit_warnings import TooNarrowWarning
-from bnnzoo.core.hierarchy import has_weights
 from bnnzoo.core.method import FitContext, Method, Need
-from bnnzoo.core.posterior import Gaussian, Mixture
-from bnnzoo.core.selection import index_of_sites
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.parameters.hierarchy import has_weights
+from bnnzoo.core.parameters.selection import index_of_sites
+from bnnzoo.core.posterior.posterior import Gaussian, Mixture
+from bnnzoo.core.program.sites import ModelError
 from bnnzoo.core.settings import Count, Positive
-from bnnzoo.core.sites import ModelError
 from bnnzoo.inference.laplace.family import LaplaceMethod, refuse_other_methods
 from bnnzoo.inference.laplace.integration import MAX_INTEGRATED, MAX_OTHERS, integrated
 from bnnzoo.inference.laplace.laplace import Laplace

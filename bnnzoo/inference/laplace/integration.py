@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from bnnzoo.core.covariance import Dense
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.posterior import Gaussian, Mixture
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.covariance import Dense
+from bnnzoo.core.posterior.posterior import Gaussian, Mixture
 from bnnzoo.inference.laplace.conditionals import Conditionals, Given
 
 __all__ = ["MAX_INTEGRATED", "MAX_OTHERS", "integrated"]

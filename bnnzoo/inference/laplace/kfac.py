@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from bnnzoo.core.covariance import Kronecker
-from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext, Need
-from bnnzoo.core.network import Network
-from bnnzoo.core.posterior import Gaussian
-from bnnzoo.core.replay import Node
-from bnnzoo.core.sites import ModelError, Site
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.model.replay import Node
+from bnnzoo.core.posterior.covariance import Kronecker
+from bnnzoo.core.posterior.posterior import Gaussian
+from bnnzoo.core.program.network import Network
+from bnnzoo.core.program.sites import ModelError, Site
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.laplace.curvature import Curvature, RowCurvature, choose_curvature, precision, root_of_node
 from bnnzoo.inference.laplace.family import (

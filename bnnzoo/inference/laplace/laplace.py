@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext, Need
-from bnnzoo.core.posterior import Gaussian, Mixture
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.posterior import Gaussian, Mixture
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.laplace.curvature import choose_curvature
 from bnnzoo.inference.laplace.dense import DenseSettings, dense_posterior, refuse_too_large

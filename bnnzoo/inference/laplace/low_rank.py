@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.func import grad, vjp
 
-from bnnzoo.core.covariance import LowRankPrecision
-from bnnzoo.core.density import LogDensity
+from bnnzoo.core.data.minibatch import select
 from bnnzoo.core.method import FitContext, Need
-from bnnzoo.core.minibatch import select
-from bnnzoo.core.outputs import rows_are_independent
-from bnnzoo.core.posterior import Gaussian
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.model.outputs import rows_are_independent
+from bnnzoo.core.posterior.covariance import LowRankPrecision
+from bnnzoo.core.posterior.posterior import Gaussian
 from bnnzoo.core.settings import Count
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.laplace.curvature import Curvature, choose_curvature, row_function

@@ -8,13 +8,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bnnzoo.core.covariance import Covariance, Diagonal, Embedded
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.hierarchy import given_sites, has_weights, hyperparameter_sites, is_real, multiplying_sites
 from bnnzoo.core.method import FitContext
-from bnnzoo.core.posterior import Gaussian, Mixture
-from bnnzoo.core.selection import index_of_sites
-from bnnzoo.core.sites import ModelError
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.parameters.hierarchy import given_sites, has_weights, hyperparameter_sites, is_real, multiplying_sites
+from bnnzoo.core.parameters.selection import index_of_sites
+from bnnzoo.core.posterior.covariance import Covariance, Diagonal, Embedded
+from bnnzoo.core.posterior.posterior import Gaussian, Mixture
+from bnnzoo.core.program.sites import ModelError
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.laplace.evidence import log_marginal_likelihood
 from bnnzoo.inference.laplace.family import LaplaceError, LaplaceMethod, NotConvergedWarning, refuse_other_methods

@@ -6,10 +6,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext, Need
-from bnnzoo.core.posterior import Gaussian
-from bnnzoo.core.selection import index_of_sites, last_layer_index
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.parameters.selection import index_of_sites, last_layer_index
+from bnnzoo.core.posterior.posterior import Gaussian
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.laplace.curvature import choose_curvature
 from bnnzoo.inference.laplace.dense import DenseSettings, dense_posterior, refuse_too_large

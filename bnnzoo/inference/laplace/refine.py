@@ -7,9 +7,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from bnnzoo.core.covariance import Covariance
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.posterior import Gaussian
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.covariance import Covariance
+from bnnzoo.core.posterior.posterior import Gaussian
 from bnnzoo.inference.laplace.family import LaplaceError, Mode, hierarchical_hint
 from bnnzoo.inference.optimise.lbfgs import Evaluate, lbfgs
 from bnnzoo.inference.optimise.pathfinder import uphill

@@ -5,9 +5,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.network import Network
-from bnnzoo.core.sites import ModelError
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.program.network import Network
+from bnnzoo.core.program.sites import ModelError
 from bnnzoo.inference.laplace.curvature import Curvature, root_of_node
 
 __all__ = ["WholeModel"]

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity
+from bnnzoo.core.model.density import LogDensity
 from bnnzoo.engine.lowered import LoopStep, looped_value_and_grad, tensors_of
 from bnnzoo.engine.reports import EngineLog
 from bnnzoo.inference.markov.adaptation import window_ends

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity
+from bnnzoo.core.model.density import LogDensity
 from bnnzoo.engine.lowered import looped_value_and_grad, value_and_grad_of
 from bnnzoo.engine.program import GradientFunction
 

@@ -6,7 +6,7 @@ from typing import cast
 
 from torch import Tensor
 
-from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.inference.markov.settings import ChainSettings
 from bnnzoo.inference.starts import places_of_starts
 

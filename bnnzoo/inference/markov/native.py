@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
-from bnnzoo.core.density import LogDensity
+from bnnzoo.core.model.density import LogDensity
 from bnnzoo.engine import pytree
 from bnnzoo.engine.lowered import value_and_grad_of
 from bnnzoo.engine.stretches import Inner, inner_graph, kinds_of

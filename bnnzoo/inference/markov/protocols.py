@@ -5,7 +5,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity
+from bnnzoo.core.model.density import LogDensity
 from bnnzoo.engine.reports import EngineLog
 
 __all__ = ["Loop", "Sampler", "SeparateChains"]

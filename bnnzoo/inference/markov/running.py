@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from bnnzoo.core.turns import aside
+from bnnzoo.core.program.turns import aside
 from bnnzoo.engine.fleet import Runner
 from bnnzoo.engine.reports import EngineLog
 from bnnzoo.inference.markov.settings import ChainSettings

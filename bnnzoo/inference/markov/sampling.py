@@ -12,11 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity
 from bnnzoo.core.executors import run_on
 from bnnzoo.core.method import FitContext, Progress, Silent
-from bnnzoo.core.posterior import Draws, FitInfo
-from bnnzoo.core.rejections import why_rejected
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.posterior import Draws, FitInfo
+from bnnzoo.core.verdict.rejections import why_rejected
 from bnnzoo.engine.reports import EngineReport, joined_reports
 from bnnzoo.inference.config import config_of
 from bnnzoo.inference.markov.checkpoint import Checkpoint, Fingerprint, fingerprint_of

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import ClassVar
 
-from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import Need
+from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.settings import Count, Fraction, NonNegativeCount, Positive
 from bnnzoo.engine.choose import NATIVE_PAYS_FROM
 from bnnzoo.engine.fits import over_all_fits

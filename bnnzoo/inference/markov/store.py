@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from bnnzoo.core.fingerprint import VALUES, different_values
+from bnnzoo.core.reading.fingerprint import VALUES, different_values
 from bnnzoo.inference.markov.blocks import zarr_library
 
 try:

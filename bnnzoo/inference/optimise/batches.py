@@ -9,13 +9,13 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from bnnzoo.core.conditioned import refuse_dependent_rows
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.minibatch import has_rows
-from bnnzoo.core.parts import observations_in_words, refuse_dependent_parts
-from bnnzoo.core.row_source import LoaderRows
+from bnnzoo.core.data.minibatch import has_rows
+from bnnzoo.core.data.row_source import LoaderRows
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.reading.conditioned import refuse_dependent_rows
+from bnnzoo.core.reading.parts import observations_in_words, refuse_dependent_parts
+from bnnzoo.core.reading.streamed import StreamedDensity, num_held, rows_of
 from bnnzoo.core.settings import Count
-from bnnzoo.core.streamed import StreamedDensity, num_held, rows_of
 from bnnzoo.core.types import Data
 from bnnzoo.inference.optimise.streams import MemberStreams
 

@@ -8,9 +8,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity
 from bnnzoo.core.executors import run_on
 from bnnzoo.core.method import FitContext
+from bnnzoo.core.model.density import LogDensity
 
 __all__ = ["Members", "joined", "trained_in_parts"]
 
@@ -79,7 +79,7 @@ def joined[Found](parts: Sequence[Found]) -> Found:
 
     Examples
     --------
-    >>> from bnnzoo.core.consistency import Evaluated
+    >>> from bnnzoo.core.reading.consistency import Evaluated
     >>> halves = [Evaluated(torch.ones(1, 2), torch.ones(1), torch.ones(1, 2)) for _ in range(2)]
     >>> joined(halves).theta.shape
     torch.Size([2, 2])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from bnnzoo.core.turns import aside
+from bnnzoo.core.program.turns import aside
 from bnnzoo.engine import pytree
 from bnnzoo.engine.cores import in_threads, num_cores, one_arithmetic_thread, threads_worth
 from bnnzoo.engine.loops import Stretch

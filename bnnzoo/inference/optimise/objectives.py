@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.replay import common_scale, log_prob
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.model.replay import common_scale, log_prob
 from bnnzoo.engine.lowered import eager_value_and_grad
 from bnnzoo.inference.optimise.batches import Batch
 

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.hessian import hessian_of
-from bnnzoo.core.streamed import StreamedDensity
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.model.hessian import hessian_of
+from bnnzoo.core.reading.streamed import StreamedDensity
 from bnnzoo.inference.optimise.lbfgs import lbfgs
 
 __all__ = ["MAX_ELEMENTS", "Frame", "frames_near", "gaussian_at", "stacked", "uphill"]

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from bnnzoo.core.density import LogDensity
+from bnnzoo.core.data.minibatch import DataError
+from bnnzoo.core.data.row_source import DatasetRows, LoaderRows, is_stored, row_source
+from bnnzoo.core.data.sizes import refuse_beyond_memory
 from bnnzoo.core.method import Method
-from bnnzoo.core.minibatch import DataError
-from bnnzoo.core.reading import read_model
-from bnnzoo.core.replay import Node
-from bnnzoo.core.row_source import DatasetRows, LoaderRows, is_stored, row_source
-from bnnzoo.core.sizes import refuse_beyond_memory
-from bnnzoo.core.streamed import StreamedDensity, read_streamed
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.model.replay import Node
+from bnnzoo.core.reading.reading import read_model
+from bnnzoo.core.reading.streamed import StreamedDensity, read_streamed
 from bnnzoo.core.types import Data, Model
 
 __all__ = ["read_for", "refuse_checkpoint_of_loader", "why_all_rows"]

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.reading.streamed import StreamedDensity
 from bnnzoo.core.settings import check_settings
-from bnnzoo.core.streamed import StreamedDensity
 from bnnzoo.engine.fits import over_all_fits
 from bnnzoo.engine.lowered import Lowered
 from bnnzoo.inference.optimise.batches import Batch, Batches, RowBatches
@@ -89,7 +89,7 @@ def train(
 
     Examples
     --------
-    >>> from bnnzoo.core.density import build_density
+    >>> from bnnzoo.core.model.density import build_density
     >>> from bnnzoo.inference.optimise.batches import AllRows
     >>> from bnnzoo.inference.optimise.objectives import log_joint_objective
     >>> from bnnzoo.inference.optimise.optimisers import SGD

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity
+from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.settings import Fraction, Positive
 from bnnzoo.inference.variational.dropout import Dropout
 from bnnzoo.inference.variational.hidden_units import HiddenUnits

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.guides import guide_of
-from bnnzoo.core.info import FitInfo
-from bnnzoo.core.posterior import noise_of_draws
-from bnnzoo.core.saving import StoredPosterior
-from bnnzoo.core.sites import Site, innermost
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.guides import guide_of
+from bnnzoo.core.posterior.info import FitInfo
+from bnnzoo.core.posterior.posterior import noise_of_draws
+from bnnzoo.core.posterior.saving import StoredPosterior
+from bnnzoo.core.program.sites import Site, innermost
 from bnnzoo.core.types import Data, Whole
 
 __all__ = ["Dropout", "DropoutBound", "DropoutPosterior", "masked"]

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from bnnzoo.core.covariance import Covariance
-from bnnzoo.core.density import LogDensity
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.covariance import Covariance
 from bnnzoo.core.types import Data
 
 __all__ = [

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext
-from bnnzoo.core.posterior import FitInfo, Gaussian, Mixture
-from bnnzoo.core.rejections import why_rejected
-from bnnzoo.core.sites import ModelError
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.posterior import FitInfo, Gaussian, Mixture
+from bnnzoo.core.program.sites import ModelError
+from bnnzoo.core.verdict.rejections import why_rejected
 from bnnzoo.inference.optimise.batches import batches_of
 from bnnzoo.inference.optimise.members import Members, joined, trained_in_parts
 from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.distributions import Transform, constraints
 from torch.func import functional_call, vmap
 
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.posterior import FitInfo, guide_of, noise_of_draws
-from bnnzoo.core.saving import StoredPosterior
-from bnnzoo.core.stored import Owner
-from bnnzoo.core.surroundings import isolated
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.posterior import FitInfo, guide_of, noise_of_draws
+from bnnzoo.core.posterior.saving import StoredPosterior
+from bnnzoo.core.posterior.stored import Owner
+from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.core.types import Whole
 from bnnzoo.inference.optimise.pathfinder import Frame
 from bnnzoo.inference.variational.elbo import InvertibleFamily
@@ -155,7 +155,7 @@ class FlowPosterior(StoredPosterior):
         return self._each(self.flow.log_prob, theta).reshape(theta.shape[:-1])
 
     def as_guide(self) -> Callable[..., dict[str, Tensor]]:
-        """Return the Pyro guide of this flow; see :meth:`bnnzoo.core.posterior.Gaussian.as_guide`."""
+        """Return the Pyro guide of this flow; see :meth:`bnnzoo.core.posterior.posterior.Gaussian.as_guide`."""
         return guide_of(self.density, self.sample, self.log_prob)
 
     def sample(self, shape: torch.Size) -> Tensor:

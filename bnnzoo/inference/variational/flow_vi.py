@@ -4,9 +4,9 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 
 import torch
 
-from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext, Method
-from bnnzoo.core.posterior import FitInfo, Mixture
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.posterior import FitInfo, Mixture
 from bnnzoo.core.settings import Count, Positive
 from bnnzoo.inference.optimise.pathfinder import stacked
 from bnnzoo.inference.variational.elbo import InvertibleFamily

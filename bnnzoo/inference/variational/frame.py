@@ -5,8 +5,8 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from bnnzoo.core.covariance import Covariance, Dense, Diagonal
-from bnnzoo.core.density import LogDensity
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.covariance import Covariance, Dense, Diagonal
 from bnnzoo.inference.optimise.pathfinder import MAX_ELEMENTS, Frame
 from bnnzoo.inference.variational.elbo import Family, GaussianFamily
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from bnnzoo.core.covariance import Dense
-from bnnzoo.core.stored import Stored
+from bnnzoo.core.posterior.covariance import Dense
+from bnnzoo.core.posterior.stored import Stored
 from bnnzoo.inference.optimise.pathfinder import Frame
 from bnnzoo.inference.variational.fit_family import GaussianVI
 

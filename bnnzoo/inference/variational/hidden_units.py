@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.network import Network
-from bnnzoo.core.sites import ModelError, Site
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.program.network import Network
+from bnnzoo.core.program.sites import ModelError, Site
 from bnnzoo.inference.variational.layer_calls import Call, calls_of, is_weighted, rate_of, source_of, targets_of
 from bnnzoo.inference.variational.noisy_layers import is_unconstrained
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.network import Network
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.program.network import Network
 
 __all__ = ["Call", "calls_of", "is_weighted", "rate_of", "source_of", "targets_of"]
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from bnnzoo.core.covariance import LowRankPlusDiagonal
+from bnnzoo.core.posterior.covariance import LowRankPlusDiagonal
 from bnnzoo.core.settings import Count
 from bnnzoo.inference.optimise.pathfinder import Frame
 from bnnzoo.inference.variational.fit_family import GaussianVI

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext, Need
-from bnnzoo.core.posterior import FitInfo, Mixture
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.posterior import FitInfo, Mixture
 from bnnzoo.core.settings import Fraction
 from bnnzoo.inference.variational.dropout import Dropout, DropoutBound, DropoutPosterior
 from bnnzoo.inference.variational.elbo import Reparametrised

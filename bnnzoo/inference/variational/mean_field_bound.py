@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.sites import Site, innermost
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.program.sites import Site, innermost
 from bnnzoo.core.types import Data
 from bnnzoo.inference.variational.noisy_layers import NoisyLayer, is_unconstrained, noisy
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bnnzoo.core.covariance import Diagonal
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.stored import Stored
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.covariance import Diagonal
+from bnnzoo.core.posterior.stored import Stored
 from bnnzoo.inference.optimise.batches import batches_of
 from bnnzoo.inference.optimise.pathfinder import Frame
 from bnnzoo.inference.optimise.streams import MemberStreams

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.distributions.transforms import ComposeTransform, IndependentTransform
 from torch.nn import functional
 
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.network import Network
-from bnnzoo.core.sites import ModelError, Site
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.program.network import Network
+from bnnzoo.core.program.sites import ModelError, Site
 from bnnzoo.core.types import Data
 
 __all__ = ["Estimator", "NoisyLayer", "is_unconstrained", "noisy", "noisy_layers"]

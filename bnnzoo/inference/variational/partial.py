@@ -6,11 +6,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from bnnzoo.core.covariance import Covariance, Embedded
-from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext, Method, Need
-from bnnzoo.core.posterior import Gaussian, Mixture, Posterior
-from bnnzoo.core.selection import index_of_sites, last_layer_index
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.parameters.selection import index_of_sites, last_layer_index
+from bnnzoo.core.posterior.covariance import Covariance, Embedded
+from bnnzoo.core.posterior.posterior import Gaussian, Mixture, Posterior
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.variational.elbo import GaussianFamily, PathwiseBound
 from bnnzoo.inference.variational.fit_family import GaussianVI, fit_gaussian

@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import Need
+from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.settings import Count, NonNegative, Positive, Range
 from bnnzoo.inference.optimise.schedules import ScheduleName
 from bnnzoo.inference.starts import Start

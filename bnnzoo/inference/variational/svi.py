@@ -16,19 +16,19 @@ from pyro.optim import ClippedAdam, PyroOptim
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.enumeration import continuous, enumerated, marked
-from bnnzoo.core.learnable import refuse_shared_names, trainable, with_learned
+from bnnzoo.core.data.minibatch import has_rows
+from bnnzoo.core.discrete.enumeration import continuous, enumerated, marked
 from bnnzoo.core.method import FitContext, Need
-from bnnzoo.core.minibatch import has_rows
-from bnnzoo.core.posterior import DEFAULT_DRAWS, FitInfo
-from bnnzoo.core.replay import Node
-from bnnzoo.core.saving import StoredPosterior
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.model.learnable import refuse_shared_names, trainable, with_learned
+from bnnzoo.core.model.replay import Node
+from bnnzoo.core.posterior.posterior import DEFAULT_DRAWS, FitInfo
+from bnnzoo.core.posterior.saving import StoredPosterior
+from bnnzoo.core.posterior.stored import Owner
+from bnnzoo.core.program.sites import ModelError, is_subsample
+from bnnzoo.core.program.surroundings import alone, isolated
+from bnnzoo.core.reading.streamed import num_held
 from bnnzoo.core.settings import Count, Positive
-from bnnzoo.core.sites import ModelError, is_subsample
-from bnnzoo.core.stored import Owner
-from bnnzoo.core.streamed import num_held
-from bnnzoo.core.surroundings import alone, isolated
 from bnnzoo.core.types import Model, Whole
 from bnnzoo.inference.optimise.batches import batches_of
 from bnnzoo.inference.optimise.observers import StepProgress

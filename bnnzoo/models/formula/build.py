@@ -9,7 +9,7 @@ import pandas as pd
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 
 from bnnzoo.core.fit_warnings import INSIDE
-from bnnzoo.core.sites import ModelWarning
+from bnnzoo.core.program.sites import ModelWarning
 from bnnzoo.models.formula.families import CENSORED, Family, Parameter, family_of
 from bnnzoo.models.formula.frames import as_frame, is_frame, numbers_of, variables_of
 from bnnzoo.models.formula.imputation import covariate_scale, imputed

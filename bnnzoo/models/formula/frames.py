@@ -12,7 +12,7 @@ from formulaic import ModelSpec, model_matrix
 from formulaic.errors import FormulaicError
 from numpy.typing import NDArray
 
-from bnnzoo.core.conversion import DataError
+from bnnzoo.core.data.conversion import DataError
 from bnnzoo.models.formula.parsing import FormulaError
 
 __all__ = [

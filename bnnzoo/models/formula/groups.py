@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from bnnzoo.core.conversion import DataError
+from bnnzoo.core.data.conversion import DataError
 from bnnzoo.models.formula.frames import Design, Levels
 from bnnzoo.models.formula.linear import spread_of
 from bnnzoo.models.formula.parsing import Group, plain_name, split_outside

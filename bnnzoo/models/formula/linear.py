@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bnnzoo.core.conversion import DataError
-from bnnzoo.core.sites import ModelWarning
+from bnnzoo.core.data.conversion import DataError
+from bnnzoo.core.program.sites import ModelWarning
 from bnnzoo.models.formula.frames import Design
 from bnnzoo.models.formula.parsing import plain_name
 from bnnzoo.models.formula.sites import Place, Site, Term, numbers

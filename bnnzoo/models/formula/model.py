@@ -13,9 +13,9 @@ import pyro.distributions as dist
 import torch
 from torch import Tensor
 
-from bnnzoo.core.conversion import DataError
-from bnnzoo.core.described import Described
-from bnnzoo.core.folding import folded, preformatted
+from bnnzoo.core.data.conversion import DataError
+from bnnzoo.core.data.described import Described
+from bnnzoo.core.posterior.folding import folded, preformatted
 from bnnzoo.models import likelihoods
 from bnnzoo.models.formula.frames import as_frame, is_frame
 from bnnzoo.models.formula.groups import at_levels

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bnnzoo.core.conversion import DataError
+from bnnzoo.core.data.conversion import DataError
 from bnnzoo.models.formula.families import Family
 from bnnzoo.models.formula.frames import numbers_of, refuse_missing_columns, variables_of
 from bnnzoo.models.formula.linear import Intercept

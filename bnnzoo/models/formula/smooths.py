@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
 from torch import Tensor
 
-from bnnzoo.core.conversion import DataError
+from bnnzoo.core.data.conversion import DataError
 from bnnzoo.models.formula.frames import numbers_of
 from bnnzoo.models.formula.linear import spread_of
 from bnnzoo.models.formula.parsing import Call, FormulaError, plain_name

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.distributions import biject_to, constraints
 from torch.distributions.transforms import AffineTransform, ComposeTransform, ExpTransform, Transform
 
-from bnnzoo.core.families import ONE, Shape
+from bnnzoo.core.likelihood.families import ONE, Shape
 
 __all__ = ["InUnits", "Unit", "in_units"]
 

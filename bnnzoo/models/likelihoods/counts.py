@@ -7,7 +7,7 @@ import torch
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 
-from bnnzoo.core.families import LogPoisson, NegativeBinomial, ZeroInflated
+from bnnzoo.core.likelihood.families import LogPoisson, NegativeBinomial, ZeroInflated
 from bnnzoo.models.likelihoods.likelihood import Likelihood, observe
 from bnnzoo.models.likelihoods.predictor import Unknown, log_site, parts_of, positive, site_or_number
 from bnnzoo.models.likelihoods.target import refuse_not_counts

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pyro.distributions as dist
 from torch import Tensor
 
-from bnnzoo.core.families import LogPoisson
+from bnnzoo.core.likelihood.families import LogPoisson
 from bnnzoo.models.likelihoods.likelihood import Likelihood, observe
 from bnnzoo.models.likelihoods.predictor import parts_of, with_offset
 from bnnzoo.models.likelihoods.target import refuse_bad_labels, refuse_bad_output, refuse_not_binary, refuse_not_counts

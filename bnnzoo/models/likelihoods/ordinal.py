@@ -14,7 +14,7 @@ from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from bnnzoo.core.families import ONE, Shape
+from bnnzoo.core.likelihood.families import ONE, Shape
 from bnnzoo.models.likelihoods.likelihood import Likelihood, observe
 from bnnzoo.models.likelihoods.predictor import parts_of
 from bnnzoo.models.likelihoods.target import refuse_bad_categories

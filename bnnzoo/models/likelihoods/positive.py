@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import pyro.distributions as dist
 from torch import Tensor
 
-from bnnzoo.core.families import Beta, Gamma
-from bnnzoo.core.survival import LogNormal, RightCensored, Weibull
+from bnnzoo.core.likelihood.families import Beta, Gamma
+from bnnzoo.core.likelihood.survival import LogNormal, RightCensored, Weibull
 from bnnzoo.models.likelihoods.likelihood import Likelihood, observe
 from bnnzoo.models.likelihoods.predictor import Unknown, log_site, parts_of, positive
 from bnnzoo.models.likelihoods.target import refuse_bad_censoring, refuse_not_positive_target, refuse_not_proportions

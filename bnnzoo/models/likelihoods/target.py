@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bnnzoo.core.placeholders import is_placeholder
+from bnnzoo.core.reading.placeholders import is_placeholder
 
 __all__ = [
     "refuse_bad_categories",

@@ -8,8 +8,8 @@ import pyro.distributions as dist
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
-from bnnzoo.core.sites import is_factor, is_observation
-from bnnzoo.core.weighted import Weighted
+from bnnzoo.core.likelihood.weighted import Weighted
+from bnnzoo.core.program.sites import is_factor, is_observation
 from bnnzoo.models.likelihoods.target import refuse_bad_row_weights
 
 __all__ = ["weighted_rows"]

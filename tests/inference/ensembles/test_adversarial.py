@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo import likelihoods, models, priors
-from bnnzoo.core.density import build_density
+from bnnzoo.core.model.density import build_density
 from bnnzoo.inference import FGSM, DeepEnsemble, VirtualAdversarial, fit
 from bnnzoo.inference.ensembles.adversarial import input_space
 from bnnzoo.inference.optimise.batches import AllRows

@@ -10,8 +10,8 @@ from pyro import poutine
 from torch import Tensor
 
 import bnnzoo as bz
-from bnnzoo.core.density import build_density
 from bnnzoo.core.fit_warnings import DegenerateWeightsWarning
+from bnnzoo.core.model.density import build_density
 from bnnzoo.inference import FGSM, MAP, DeepEnsemble, fit
 from bnnzoo.inference.ensembles.anchors import anchors
 from bnnzoo.inference.ensembles.held_out import log_density_of_rows, split_rows

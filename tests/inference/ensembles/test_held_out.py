@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bnnzoo.core.density import build_density
+from bnnzoo.core.model.density import build_density
 from bnnzoo.inference.ensembles.held_out import log_density_of_rows, split_rows, stacking_log_weights
 from bnnzoo.testing import linear_gaussian
 from tests.helpers.densities import cases

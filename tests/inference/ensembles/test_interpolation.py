@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import bnnzoo as bz
-from bnnzoo.core.density import build_density
+from bnnzoo.core.model.density import build_density
 from bnnzoo.inference import TooNarrowWarning
 from bnnzoo.inference.ensembles.interpolation import effective_parameters, warn_of_interpolation
 from bnnzoo.testing import linear_gaussian

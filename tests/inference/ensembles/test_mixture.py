@@ -8,7 +8,7 @@ from torch import Tensor
 
 import bnnzoo as bz
 from bnnzoo.core.fit_warnings import DegenerateWeightsWarning
-from bnnzoo.core.posterior import Gaussian, Mixture
+from bnnzoo.core.posterior.posterior import Gaussian, Mixture
 from bnnzoo.inference import MAP, NUTS, SWAG, DeepEnsemble, Laplace, MeanFieldVI, MixtureOf, fit
 from bnnzoo.inference.ensembles.mixture import log_evidence, overlaps
 from bnnzoo.testing import linear_gaussian

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bnnzoo.core.density import build_density
+from bnnzoo.core.model.density import build_density
 from bnnzoo.inference import DeepEnsemble, FunctionRepulsion, fit
 from bnnzoo.inference.ensembles.repulsion import Repulsive, repulsive_force
 from bnnzoo.inference.optimise.batches import AllRows

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 import bnnzoo as bz
-from bnnzoo.core.density import build_density
 from bnnzoo.core.fit_warnings import NotConvergedWarning, TooNarrowWarning
+from bnnzoo.core.model.density import build_density
 from bnnzoo.inference.ensembles.spread import warn_of_spread
 from bnnzoo.testing import linear_gaussian
 

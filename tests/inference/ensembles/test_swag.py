@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from bnnzoo import likelihoods, models, priors
-from bnnzoo.core.density import build_density
 from bnnzoo.core.fit_warnings import TooNarrowWarning
 from bnnzoo.core.method import FitContext
-from bnnzoo.core.posterior import Gaussian, Mixture
-from bnnzoo.core.sites import ModelError
+from bnnzoo.core.model.density import build_density
+from bnnzoo.core.posterior.posterior import Gaussian, Mixture
+from bnnzoo.core.program.sites import ModelError
 from bnnzoo.inference import MAP, SWAG, MultiSWAG, fit
 from bnnzoo.inference.ensembles.gradient_noise import posterior_rate
 from bnnzoo.inference.ensembles.moments import IterateMoments

@@ -11,11 +11,11 @@ from torch import Tensor
 from torch.autograd.functional import hessian, jacobian
 from torch.func import grad, jacrev, vmap
 
-from bnnzoo.core.density import build_density
-from bnnzoo.core.outputs import whitened_outputs
-from bnnzoo.core.posterior import Posterior
-from bnnzoo.core.replay import replay
-from bnnzoo.core.sites import ModelError
+from bnnzoo.core.model.density import build_density
+from bnnzoo.core.model.outputs import whitened_outputs
+from bnnzoo.core.model.replay import replay
+from bnnzoo.core.posterior.posterior import Posterior
+from bnnzoo.core.program.sites import ModelError
 from bnnzoo.inference import MAP, NUTS, Laplace, LowRankLaplace, fit
 from bnnzoo.inference.laplace.curvature import (
     Curvature,

@@ -11,10 +11,10 @@ from torch import Tensor
 from torch.autograd.functional import hessian
 
 import bnnzoo as bz
-from bnnzoo.core.density import build_density
-from bnnzoo.core.hierarchy import has_weights, hyperparameter_sites, multiplying_sites, scaling_sites
 from bnnzoo.core.method import Method
-from bnnzoo.core.posterior import Gaussian
+from bnnzoo.core.model.density import build_density
+from bnnzoo.core.parameters.hierarchy import has_weights, hyperparameter_sites, multiplying_sites, scaling_sites
+from bnnzoo.core.posterior.posterior import Gaussian
 from bnnzoo.inference.laplace.family import JointModeWarning, NotConvergedWarning
 
 GENERATOR = torch.Generator().manual_seed(3)

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bnnzoo.core.covariance import Diagonal
-from bnnzoo.core.density import build_density
 from bnnzoo.core.method import FitContext, Silent
-from bnnzoo.core.posterior import Gaussian
+from bnnzoo.core.model.density import build_density
+from bnnzoo.core.posterior.covariance import Diagonal
+from bnnzoo.core.posterior.posterior import Gaussian
 from bnnzoo.inference import (
     MAP,
     DiagonalLaplace,

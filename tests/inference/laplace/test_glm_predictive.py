@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bnnzoo.core.posterior import Gaussian
+from bnnzoo.core.posterior.posterior import Gaussian
 from bnnzoo.inference import MAP, Laplace, fit, log_marginal_likelihood
 from bnnzoo.models import likelihoods, mlp, priors, supervised
 from bnnzoo.predictive import predict

@@ -9,9 +9,9 @@ import torch
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from bnnzoo.core.density import build_density
-from bnnzoo.core.hierarchy import given_sites, hyperparameter_sites
-from bnnzoo.core.sites import ModelError
+from bnnzoo.core.model.density import build_density
+from bnnzoo.core.parameters.hierarchy import given_sites, hyperparameter_sites
+from bnnzoo.core.program.sites import ModelError
 from bnnzoo.inference import (
     MAP,
     DiagonalLaplace,

@@ -12,7 +12,7 @@ from torch.distributions import HalfCauchy, HalfNormal, MultivariateNormal, Norm
 
 import bnnzoo as bz
 from bnnzoo.core.fit_warnings import TooNarrowWarning
-from bnnzoo.core.posterior import Gaussian, Mixture, Posterior
+from bnnzoo.core.posterior.posterior import Gaussian, Mixture, Posterior
 from bnnzoo.engine.torch_private import LoweringWarning
 from bnnzoo.inference import MAP, HierarchicalLaplace, Laplace, log_marginal_likelihood
 from bnnzoo.inference.laplace.integration import _joint_roots

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.func import functional_call, jacrev
 
-from bnnzoo.core.density import build_density
-from bnnzoo.core.sites import ModelError
+from bnnzoo.core.model.density import build_density
+from bnnzoo.core.program.sites import ModelError
 from bnnzoo.inference import MAP, KFACLaplace, Laplace, fit
 from bnnzoo.inference.laplace.curvature import MonteCarloFisher, precision
 from bnnzoo.inference.laplace.kfac import _kronecker_factors

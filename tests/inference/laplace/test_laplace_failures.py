@@ -7,8 +7,8 @@ import torch
 from pyro.infer.reparam import LocScaleReparam
 from torch.autograd.functional import hessian
 
-from bnnzoo.core.density import build_density
-from bnnzoo.core.sites import ModelError
+from bnnzoo.core.model.density import build_density
+from bnnzoo.core.program.sites import ModelError
 from bnnzoo.inference import MAP, KFACLaplace, Laplace, LastLayerLaplace, fit
 from bnnzoo.inference.laplace.curvature import precision
 from bnnzoo.models import likelihoods, mlp, priors, supervised

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from bnnzoo.core.density import build_density
+from bnnzoo.core.model.density import build_density
 from bnnzoo.inference import MAP, Laplace, LowRankLaplace, fit, log_marginal_likelihood
 from bnnzoo.inference.laplace import low_rank
 from bnnzoo.inference.laplace.curvature import MonteCarloFisher, precision

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bnnzoo.core.sites import ModelError
+from bnnzoo.core.program.sites import ModelError
 from bnnzoo.inference import (
     MAP,
     Laplace,

@@ -19,7 +19,7 @@ import xarray as xr
 from torch import Tensor
 
 from bnnzoo.core.method import Method
-from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.engine import stretches
 from bnnzoo.inference import MAMS, NUTS, Laplace, fit
 from bnnzoo.inference.markov import checkpoint as checkpoints

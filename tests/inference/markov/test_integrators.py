@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from bnnzoo.core.density import build_density
+from bnnzoo.core.model.density import build_density
 from bnnzoo.inference.markov.hamiltonian.hmc import HMCKernel
 from bnnzoo.inference.markov.hamiltonian.kernel import Metric, Phase, energy
 from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianChains

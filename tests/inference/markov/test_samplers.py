@@ -11,7 +11,7 @@ import scipy.stats
 import torch
 from torch import Tensor
 
-from bnnzoo.core.sites import ModelError
+from bnnzoo.core.program.sites import ModelError
 from bnnzoo.inference import HMC, MAMS, MAP, MCLMC, NUTS, ChEESHMC, fit
 from bnnzoo.testing import funnel, ill_conditioned, linear_gaussian, skewed
 from bnnzoo.testing.monte_carlo import check_moments

@@ -14,7 +14,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 
-from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.inference import MAMS, NUTS, fit
 from bnnzoo.inference.markov import sampling
 from bnnzoo.inference.markov.lockstep.loop import LockstepLoop

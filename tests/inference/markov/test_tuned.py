@@ -7,7 +7,7 @@ import torch
 
 import bnnzoo as bz
 from bnnzoo.core.method import Method
-from bnnzoo.core.posterior import Draws
+from bnnzoo.core.posterior.posterior import Draws
 
 pytestmark = pytest.mark.filterwarnings("ignore:The chains disagree", "ignore:.*effective draws")
 

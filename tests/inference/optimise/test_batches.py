@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity, build_density
+from bnnzoo.core.model.density import LogDensity, build_density
 from bnnzoo.core.settings import check_settings
 from bnnzoo.inference.optimise.batches import (
     AllRows,

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 import bnnzoo as bz
-from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.core.method import FitContext
+from bnnzoo.core.model.density import LogDensity, build_density
 from bnnzoo.engine import cores, lowered
 from bnnzoo.inference.optimise import native_members, native_training
 from bnnzoo.inference.optimise.batches import AllRows, Batch, Bootstrap, MemberBatches, MiniBatches

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bnnzoo.core.density import build_density
+from bnnzoo.core.model.density import build_density
 from bnnzoo.inference.optimise.batches import Batch
 from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective, log_joint_objective
 from bnnzoo.testing import linear_gaussian

@@ -16,9 +16,9 @@ from torch.utils.data import (
 )
 
 import bnnzoo as bz
-from bnnzoo.core import sizes
-from bnnzoo.core.minibatch import DataError
-from bnnzoo.core.row_source import row_source
+from bnnzoo.core.data import sizes
+from bnnzoo.core.data.minibatch import DataError
+from bnnzoo.core.data.row_source import row_source
 from bnnzoo.testing import linear_gaussian
 
 TARGET = linear_gaussian(num_data=203)

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.core.method import FitContext
+from bnnzoo.core.model.density import LogDensity, build_density
 from bnnzoo.inference.optimise.batches import AllRows, Batch, Bootstrap, MemberBatches, MiniBatches
 from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective, log_joint_objective
 from bnnzoo.inference.optimise.observers import HeldOutStopping, KeptIterates

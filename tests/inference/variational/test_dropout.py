@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn import functional
 
 import bnnzoo as bz
-from bnnzoo.core.density import build_density
-from bnnzoo.core.sites import ModelError
+from bnnzoo.core.model.density import build_density
+from bnnzoo.core.program.sites import ModelError
 from bnnzoo.inference.variational.hidden_units import dropped, hidden_units
 from bnnzoo.testing import dropout_network
 

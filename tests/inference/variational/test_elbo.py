@@ -8,9 +8,9 @@ from pyro.infer.autoguide import AutoDiagonalNormal
 from torch import Tensor
 from torch.distributions import kl_divergence
 
-from bnnzoo.core.covariance import Diagonal
-from bnnzoo.core.density import build_density
-from bnnzoo.core.posterior import FitInfo, Gaussian
+from bnnzoo.core.model.density import build_density
+from bnnzoo.core.posterior.covariance import Diagonal
+from bnnzoo.core.posterior.posterior import FitInfo, Gaussian
 from bnnzoo.inference.variational.elbo import PathwiseBound, elbo
 from bnnzoo.inference.variational.mean_field_vi import MeanField
 from bnnzoo.inference.variational.noise import Noise

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from bnnzoo.core.density import build_density
 from bnnzoo.core.method import FitContext, Method, Silent
-from bnnzoo.core.posterior import Gaussian, Mixture
+from bnnzoo.core.model.density import build_density
+from bnnzoo.core.posterior.posterior import Gaussian, Mixture
 from bnnzoo.inference import MAP, FlowVI, FullRankVI, LastLayerVI, LowRankVI, MeanFieldVI, SubsetVI, fit
 from bnnzoo.inference.variational.fit_family import GaussianVI, fit_family
 from bnnzoo.inference.variational.mean_field_vi import MeanField

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.func import jacrev
 
-from bnnzoo.core.density import build_density
+from bnnzoo.core.model.density import build_density
 from bnnzoo.inference.variational.flow import Flow, SinhArcsinh, coupling_layers
 from bnnzoo.inference.variational.full_rank_vi import FullRank
 from bnnzoo.inference.variational.mean_field_vi import MeanField

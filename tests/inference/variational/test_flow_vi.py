@@ -9,7 +9,7 @@ import torch
 from pyro.infer import Trace_ELBO
 from torch.func import vmap
 
-from bnnzoo.core.posterior import Mixture
+from bnnzoo.core.posterior.posterior import Mixture
 from bnnzoo.inference import MAP, FlowVI, FullRankVI, LowRankVI, MeanFieldVI, fit
 from bnnzoo.inference.variational.flow import FlowPosterior
 from bnnzoo.predictive import to_datatree

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 import bnnzoo as bz
-from bnnzoo.core.covariance import Dense, LowRankPlusDiagonal
-from bnnzoo.core.density import build_density
+from bnnzoo.core.model.density import build_density
+from bnnzoo.core.posterior.covariance import Dense, LowRankPlusDiagonal
 from bnnzoo.inference import FlowVI, FullRankVI, LowRankVI, MeanFieldVI, fit
 from bnnzoo.inference.optimise.pathfinder import Frame, frames_near
 from bnnzoo.inference.variational.frame import frame_of, has_settled, mean_bound

@@ -2,7 +2,7 @@
 
 import torch
 
-from bnnzoo.core.density import build_density
+from bnnzoo.core.model.density import build_density
 from bnnzoo.inference import FullRankVI, fit
 from bnnzoo.inference.variational.elbo import InvertibleFamily, elbo
 from bnnzoo.inference.variational.full_rank_vi import FullRank

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bnnzoo.core.density import build_density
+from bnnzoo.core.model.density import build_density
 from bnnzoo.inference import LowRankVI, fit
 from bnnzoo.inference.variational.elbo import InvertibleFamily, elbo
 from bnnzoo.inference.variational.low_rank_vi import LowRank

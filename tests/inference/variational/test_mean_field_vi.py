@@ -10,7 +10,7 @@ import torch
 from pyro.infer import SVI, Predictive, Trace_ELBO
 from torch.distributions import kl_divergence
 
-from bnnzoo.core.posterior import Gaussian
+from bnnzoo.core.posterior.posterior import Gaussian
 from bnnzoo.inference import MAP, MeanFieldVI, fit
 from bnnzoo.inference.variational.elbo import InvertibleFamily
 from bnnzoo.inference.variational.mean_field_vi import MeanField

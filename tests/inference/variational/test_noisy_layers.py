@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.distributions import Normal, kl_divergence
 
 import bnnzoo as bz
-from bnnzoo.core.density import LogDensity, build_density
-from bnnzoo.core.sites import ModelError
+from bnnzoo.core.model.density import LogDensity, build_density
+from bnnzoo.core.program.sites import ModelError
 from bnnzoo.inference import MeanFieldVI, fit
 from bnnzoo.inference.variational.elbo import PathwiseBound
 from bnnzoo.inference.variational.mean_field_bound import MeanFieldBound, gaussian_sites

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import bnnzoo as bz
-from bnnzoo.core.posterior import Gaussian, Mixture
+from bnnzoo.core.posterior.posterior import Gaussian, Mixture
 from bnnzoo.inference import MAP, SVI, FullRankVI, Laplace, LastLayerVI, MeanFieldVI, SubsetVI, fit
 from bnnzoo.testing import linear_gaussian
 

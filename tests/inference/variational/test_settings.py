@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from bnnzoo.core.density import build_density
-from bnnzoo.core.posterior import Gaussian
+from bnnzoo.core.model.density import build_density
+from bnnzoo.core.posterior.posterior import Gaussian
 from bnnzoo.inference import MeanFieldVI, fit
 from bnnzoo.inference.variational.elbo import elbo
 from bnnzoo.inference.variational.mean_field_vi import MeanField

@@ -11,7 +11,7 @@ from pyro.infer import ELBO, Predictive, RenyiELBO, TraceMeanField_ELBO, TraceTa
 from pyro.infer.autoguide import AutoDiagonalNormal, AutoGuideList, AutoIAFNormal, AutoMultivariateNormal, AutoNormal
 from torch import Tensor
 
-from bnnzoo.core.sites import ModelError
+from bnnzoo.core.program.sites import ModelError
 from bnnzoo.inference import SVI, fit
 from bnnzoo.predictive import posterior_predictive
 from bnnzoo.testing import check_moments

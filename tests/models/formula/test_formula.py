@@ -13,12 +13,12 @@ import pytest
 import torch
 
 import bnnzoo as bz
-from bnnzoo.core.arguments import positional
-from bnnzoo.core.conversion import DataError
-from bnnzoo.core.density import LogDensity, build_density
-from bnnzoo.core.minibatch import as_tensors
-from bnnzoo.core.prior_terms import log_jacobian
-from bnnzoo.core.sites import ModelWarning
+from bnnzoo.core.data.arguments import positional
+from bnnzoo.core.data.conversion import DataError
+from bnnzoo.core.data.minibatch import as_tensors
+from bnnzoo.core.model.density import LogDensity, build_density
+from bnnzoo.core.model.prior_terms import log_jacobian
+from bnnzoo.core.program.sites import ModelWarning
 from bnnzoo.models.formula import FAMILIES, FormulaError
 from tests.models.formula.frames import CASES, kinds_of_columns
 

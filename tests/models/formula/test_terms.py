@@ -13,10 +13,10 @@ from scipy.interpolate import CubicSpline
 from scipy.stats import kstest
 
 import bnnzoo as bz
-from bnnzoo.core.arguments import positional
-from bnnzoo.core.density import LogDensity, build_density
-from bnnzoo.core.minibatch import as_tensors
-from bnnzoo.core.prior_terms import log_jacobian
+from bnnzoo.core.data.arguments import positional
+from bnnzoo.core.data.minibatch import as_tensors
+from bnnzoo.core.model.density import LogDensity, build_density
+from bnnzoo.core.model.prior_terms import log_jacobian
 from bnnzoo.models.formula.groups import at_levels, noise_of_draw
 from bnnzoo.models.formula.smooths import root_spectral_density
 from tests.models.formula.frames import kinds_of_columns

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.turns import aside
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.program.turns import aside
 from bnnzoo.engine.cores import in_threads, num_cores, one_arithmetic_thread, threads_worth
 from bnnzoo.engine.loops import Stretch
 from bnnzoo.engine.stretches import FIRST_BUDGET, compiled_or_none, next_budget

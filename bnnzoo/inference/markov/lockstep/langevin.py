@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.mixing import autocorrelation_time
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.mixing import autocorrelation_time
 from bnnzoo.core.settings import Count, Positive
 from bnnzoo.engine.choose import NATIVE_PAYS_FROM
 from bnnzoo.engine.packed import Packed

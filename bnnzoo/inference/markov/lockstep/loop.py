@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from bnnzoo.core.density import LogDensity
+from bnnzoo.core.model.density import LogDensity
 from bnnzoo.engine.packed import Packed
 from bnnzoo.inference.markov.adaptation import (
     StepSize,

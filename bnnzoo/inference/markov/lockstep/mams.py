@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext
-from bnnzoo.core.posterior import Draws
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.posterior import Draws
 from bnnzoo.inference.markov.lockstep.dynamics import Microcanonical
 from bnnzoo.inference.markov.lockstep.loop import LockstepSampler, MicrocanonicalLoop
 from bnnzoo.inference.markov.lockstep.pilot import pilot

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext
+from bnnzoo.core.model.density import LogDensity
 from bnnzoo.inference.markov.settings import ChainSettings
 from bnnzoo.inference.optimise.pathfinder import Frame, frames_near
 from bnnzoo.inference.starts import starting_points

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from bnnzoo.core.density import LogDensity
+from bnnzoo.core.model.density import LogDensity
 from bnnzoo.engine.lowered import LoopStep
 from bnnzoo.engine.packed import Packed
 from bnnzoo.inference.markov.adaptation import Moments, metric_from, no_moments, observe, pooled_moments

@@ -6,9 +6,9 @@ from typing import Literal
 
 import torch
 
-from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext
-from bnnzoo.core.posterior import Draws
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.posterior import Draws
 from bnnzoo.core.settings import Count, Fraction
 from bnnzoo.inference.markov.stochastic.sampler import sample_stochastic
 from bnnzoo.inference.markov.stochastic.settings import Plan, StochasticSettings, steps_between_draws

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.streamed import StreamedDensity, rows_in_blocks
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.reading.streamed import StreamedDensity, rows_in_blocks
 from bnnzoo.engine.lowered import Lowered
 from bnnzoo.inference.optimise.batches import Batch
 from bnnzoo.inference.optimise.objectives import Inputs

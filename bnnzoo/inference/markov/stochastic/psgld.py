@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext
-from bnnzoo.core.posterior import Draws
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.posterior import Draws
 from bnnzoo.core.settings import Fraction, Positive
 from bnnzoo.inference.markov.stochastic.dynamics import Measured, Step
 from bnnzoo.inference.markov.stochastic.sampler import sample_stochastic

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext
-from bnnzoo.core.posterior import Draws
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.posterior import Draws
 from bnnzoo.engine.choose import Engine, runner
 from bnnzoo.engine.fits import over_all_fits
 from bnnzoo.engine.fleet import Batch as Fleet

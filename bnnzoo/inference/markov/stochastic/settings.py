@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity
+from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.settings import Count, Fraction, NonNegativeCount, Positive, check_settings
 from bnnzoo.engine.choose import NATIVE_PAYS_FROM
 from bnnzoo.inference.markov.settings import ChainSettings, goes_on, refuse_untuned

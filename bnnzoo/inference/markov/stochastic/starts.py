@@ -2,9 +2,9 @@
 
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity
+from bnnzoo.core.data.minibatch import select
 from bnnzoo.core.method import FitContext
-from bnnzoo.core.minibatch import select
+from bnnzoo.core.model.density import LogDensity
 from bnnzoo.engine.lowered import looped_value_and_grad
 from bnnzoo.inference.markov.stochastic.settings import StochasticSettings, rows_of_batch
 from bnnzoo.inference.optimise.batches import AllRows, MemberBatches

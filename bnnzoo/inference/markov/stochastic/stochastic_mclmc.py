@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext
-from bnnzoo.core.posterior import Draws
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.posterior import Draws
 from bnnzoo.core.settings import Positive
 from bnnzoo.inference.markov.lockstep.dynamics import Microcanonical, Point, arrive, drift
 from bnnzoo.inference.markov.settings import refuse_single_parameter

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.minibatch import has_rows, select
-from bnnzoo.core.row_source import LoaderRows
-from bnnzoo.core.streamed import StreamedDensity
+from bnnzoo.core.data.minibatch import has_rows, select
+from bnnzoo.core.data.row_source import LoaderRows
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.reading.streamed import StreamedDensity
 from bnnzoo.engine.lowered import Lowered, value_and_grad_of
 from bnnzoo.engine.program import GradientFunction
 from bnnzoo.inference.markov.noise import normals

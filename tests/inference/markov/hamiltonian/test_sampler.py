@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from bnnzoo.core.density import LogDensity, build_density
+from bnnzoo.core.model.density import LogDensity, build_density
 from bnnzoo.engine import choose, fleet, loops
 from bnnzoo.engine.fleet import Batch, NativeCopies
 from bnnzoo.engine.torch_private import LoweringWarning

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bnnzoo.core.density import build_density
+from bnnzoo.core.model.density import build_density
 from bnnzoo.engine.packed import Packed
 from bnnzoo.inference import MCLMC, fit
 from bnnzoo.inference.markov.lockstep.dynamics import Microcanonical, Point, arrive, drift

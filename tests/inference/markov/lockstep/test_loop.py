@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.func import vmap
 
-from bnnzoo.core.density import build_density
+from bnnzoo.core.model.density import build_density
 from bnnzoo.inference.markov.adaptation import window_ends
 from bnnzoo.inference.markov.lockstep.dynamics import Dynamics, Microcanonical, Newtonian, Point
 from bnnzoo.inference.markov.lockstep.loop import EARLY_MAX_STEPS, LockstepLoop

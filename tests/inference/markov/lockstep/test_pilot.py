@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 import bnnzoo as bz
-from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.core.method import FitContext, Method
+from bnnzoo.core.model.density import LogDensity, build_density
 from bnnzoo.inference.markov.lockstep import pilot as module
 from bnnzoo.inference.markov.lockstep.pilot import pilot
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from bnnzoo.core.density import build_density
 from bnnzoo.core.fit_warnings import DivergenceWarning
 from bnnzoo.core.method import FitContext
-from bnnzoo.core.posterior import Posterior
-from bnnzoo.core.sites import ModelError
+from bnnzoo.core.model.density import build_density
+from bnnzoo.core.posterior.posterior import Posterior
+from bnnzoo.core.program.sites import ModelError
 from bnnzoo.engine.choose import Engine
 from bnnzoo.inference import MAP, PSGLD, SGHMC, SGLD, CyclicalSGMCMC, StochasticMCLMC, fit
 from bnnzoo.inference.markov.stochastic.cyclical import cycles_of

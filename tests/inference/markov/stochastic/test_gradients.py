@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity, build_density
+from bnnzoo.core.model.density import LogDensity, build_density
 from bnnzoo.inference import SGLD
 from bnnzoo.inference.markov.noise import keys_of
 from bnnzoo.inference.markov.stochastic import gradients

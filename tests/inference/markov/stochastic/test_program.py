@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bnnzoo.core.density import build_density
-from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.model.density import build_density
+from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.engine.choose import Engine
 from bnnzoo.inference import PSGLD, SGHMC, SGLD, CyclicalSGMCMC, StochasticMCLMC, fit
 from bnnzoo.inference.markov.stochastic import program

@@ -7,7 +7,7 @@ import pytest
 import torch
 from arviz_stats.base.array import array_stats
 
-from bnnzoo.core.density import build_density
+from bnnzoo.core.model.density import build_density
 from bnnzoo.inference import SGHMC, StochasticMCLMC, fit
 from bnnzoo.inference.markov.stochastic.sampler import StochasticChains
 from bnnzoo.inference.markov.stochastic.settings import plan_of

@@ -1,0 +1,3 @@
+"""Applications: they use the library as its users do."""
+
+__all__: list[str] = []

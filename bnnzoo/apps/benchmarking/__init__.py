@@ -1,0 +1,17 @@
+"""The UCI regression benchmark: any method, the standard and the gap splits, next to published results."""
+
+from bnnzoo.apps.benchmarking.published import PUBLISHED
+from bnnzoo.apps.benchmarking.sources import BenchmarkError, local_split, openml_split, parse_splits
+from bnnzoo.apps.benchmarking.uci import Score, run_uci, score_split, summarise
+
+__all__ = [
+    "PUBLISHED",
+    "BenchmarkError",
+    "Score",
+    "local_split",
+    "openml_split",
+    "parse_splits",
+    "run_uci",
+    "score_split",
+    "summarise",
+]

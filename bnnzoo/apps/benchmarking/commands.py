@@ -1,0 +1,103 @@
+"""The command ``bnnzoo benchmark uci``."""
+
+import math
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table as Grid
+
+from bnnzoo.apps.benchmarking.published import PUBLISHED
+from bnnzoo.apps.benchmarking.sources import BenchmarkError, parse_splits
+from bnnzoo.apps.benchmarking.uci import MEASURES, Score, run_uci, summarise
+from bnnzoo.core.method import Method
+from bnnzoo.inference import MCDropout
+
+__all__ = ["benchmark_commands"]
+
+DROPOUT = 0.05
+
+
+def benchmark_commands(
+    console: Console,
+    one_sentence_errors: Callable[[], AbstractContextManager[None]],
+    methods_from: Callable[[str], Mapping[str, Method]],
+) -> typer.Typer:
+    """Return the commands of the benchmark.
+
+    Parameters
+    ----------
+    console : Console
+        To which they print.
+    one_sentence_errors : callable
+        Returns a context in which an error of the user becomes one sentence.
+    methods_from : callable
+        Returns methods by name from a comma-separated list.
+    """
+    app = typer.Typer(help="Benchmarks of inference methods.", no_args_is_help=True)
+
+    @app.callback()
+    def benchmark() -> None:
+        """Benchmark inference methods."""
+
+    @app.command()
+    def uci(
+        methods: Annotated[str, typer.Option(help="Inference methods, comma-separated.")] = "deepensemble,mfvi,laplace",
+        data: Annotated[Path | None, typer.Option(help="Folder of the sets (default: download from OpenML).")] = None,
+        sets: Annotated[str, typer.Option(help="Comma-separated.")] = "concrete,energy,yacht",
+        splits: Annotated[str, typer.Option(help="Numbers and ranges, such as 0-9 or 0,3,5-7.")] = "0-9",
+        gap: Annotated[bool, typer.Option("--gap", help="Take the gap splits, not the standard ones.")] = False,
+        out: Annotated[Path, typer.Option(help="JSON file to begin or to go on with.")] = Path("uci.json"),
+    ) -> None:
+        """Score methods on UCI regression tables, next to published results; what the file holds is not run again."""
+        with one_sentence_errors():
+            chosen, numbers, names = _with_rates(methods_from(methods)), parse_splits(splits), _names(sets)
+            if not out.absolute().parent.is_dir():
+                raise BenchmarkError(f"There is no folder {str(out.absolute().parent)!r} for {out.name!r}.")
+            scores = run_uci(out, names, chosen, numbers, data=data, gap=gap, announce=lambda s: _say(console, s))
+            for name in names:
+                console.print(_grid(name, [score for score in scores if score.set == name]))
+
+    return app
+
+
+def _with_rates(methods: Mapping[str, Method]) -> dict[str, Method]:
+    """Give dropout its rate: the benchmark's network has no dropout layers to take it from."""
+    return {name: replace(m, rate=DROPOUT) if isinstance(m, MCDropout) else m for name, m in methods.items()}
+
+
+def _names(text: str) -> list[str]:
+    if not (found := [name.strip() for name in text.split(",") if name.strip()]):
+        raise BenchmarkError("--sets is empty; write names of sets, such as concrete,yacht.")
+    return list(dict.fromkeys(found))
+
+
+def _say(console: Console, score: Score) -> None:
+    text = (
+        f"{score.set}, {score.method}, split {score.split}: RMSE {score.rmse:.3f}, log density {score.log_density:.3f}"
+    )
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def _grid(name: str, scores: list[Score]) -> Grid:
+    """Return a table of a set: mean and standard error over splits, then the published rows of standard splits."""
+    grid = Grid(title=f"{name}, {scores[0].splits} splits", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    grid.add_column("method", no_wrap=True)
+    for measure in MEASURES:
+        grid.add_column(measure.replace("_", " "), overflow="fold")
+    for (_, _, method), found in summarise(scores).items():
+        grid.add_row(method, *(_written(*found[measure]) for measure in MEASURES))
+    for source, rows in PUBLISHED.items():
+        if name in rows and scores[0].splits == "standard":
+            rmse, log_density = rows[name]
+            grid.add_row(source, "" if rmse is None else f"{rmse:.3f}", f"{log_density:.3f}", "", "", "")
+    return grid
+
+
+def _written(mean: float, error: float) -> str:
+    return f"{mean:.3f}" if math.isnan(error) else f"{mean:.3f} ± {error:.3f}"

@@ -1,0 +1,243 @@
+"""Methods on splits of the UCI benchmark, in processes or on any executor, with results on disk after each fit."""
+
+import json
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+import numpy as np
+
+from bnnzoo.apps.benchmarking.sources import BenchmarkError, local_split, openml_split
+from bnnzoo.calibration import coverage_curve, miscalibration_area, nll
+from bnnzoo.core.fit_warnings import FitWarning
+from bnnzoo.core.method import Method
+from bnnzoo.datasets import Split
+from bnnzoo.engine.cores import one_core
+from bnnzoo.engine.files import whole_file
+from bnnzoo.inference import fit
+from bnnzoo.inference.config import config_of
+from bnnzoo.models import likelihoods, mlp, priors, supervised
+from bnnzoo.predictive import predict
+
+__all__ = ["MEASURES", "Score", "read_scores", "run_uci", "score_split", "summarise", "write_scores"]
+
+UNITS = 50
+LEVEL = 0.9
+MEASURES = ("rmse", "log_density", "coverage", "calibration", "seconds")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """What one method scored on the test part of one split.
+
+    Parameters
+    ----------
+    set, splits : str
+        Name of the set; ``standard``, ``gap`` or ``openml``.
+    method, settings : str
+        Name and settings (JSON) of the method.
+    split : int
+        Number of the split, which is also the seed of the fit.
+    rmse : float
+        Root mean squared error of the predictive mean, in original units.
+    log_density : float
+        Mean log predictive density in original units: log-mean-exp over draws.
+    coverage : float
+        Fraction of test observations inside the central 90% interval.
+    calibration : float
+        Miscalibration area, dimensionless.
+    seconds : float
+        Wall time of the fit and the prediction.
+    """
+
+    set: str
+    splits: str
+    method: str
+    settings: str
+    split: int
+    rmse: float
+    log_density: float
+    coverage: float
+    calibration: float
+    seconds: float
+
+
+def score_split(method: Method, split: Split, seed: int = 0) -> dict[str, float]:
+    """Fit one hidden layer of 50 ReLU units to the training part of a split and score its test part.
+
+    Inputs and target are standardised by the training part; the noise is inferred; scores are in original units.
+
+    Parameters
+    ----------
+    method : Method
+    split : Split
+        In original units.
+    seed : int
+
+    Returns
+    -------
+    dict
+        The measures of :class:`Score`.
+    """
+    part, start = split.standardized(), time.perf_counter()
+    net = mlp(part.x_train.shape[1], (UNITS,), activation="relu")
+    model = supervised(net, priors.fan_in(), likelihoods.gaussian())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FitWarning)
+        posterior = fit(model, method, part.x_train, part.y_train, seed=seed, progress=False)
+    tree = predict(posterior, part.x_test, part.y_test, seed=seed, weights=False)
+    mean = tree["conditional"]["mean"].mean(("chain", "draw")).to_numpy()
+    return {
+        "rmse": float(np.sqrt(np.mean((mean - part.y_test) ** 2)) * part.y_scale),
+        "log_density": float(-nll(tree).mean() - np.log(part.y_scale)),
+        "coverage": float(coverage_curve(tree, levels=[LEVEL])["coverage"][0]),
+        "calibration": float(miscalibration_area(tree)),
+        "seconds": time.perf_counter() - start,
+    }
+
+
+def run_uci(
+    path: Path,
+    sets: Sequence[str],
+    methods: Mapping[str, Method],
+    splits: Sequence[int],
+    *,
+    data: Path | None = None,
+    gap: bool = False,
+    executor: Executor | None = None,
+    announce: Callable[[Score], None] = lambda score: None,
+) -> list[Score]:
+    """Score methods on splits, and write each score as soon as it is there; those that a file has are not run again.
+
+    Parameters
+    ----------
+    path : Path
+        JSON file; is created if need be.
+    sets : sequence of str
+    methods : mapping of str to Method
+    splits : sequence of int
+    data : Path, optional
+        Folder of the sets, see :func:`local_split`. Default: OpenML.
+    gap : bool
+        Take the gap splits.
+    executor : concurrent.futures.Executor, optional
+        Such as ``client.get_executor()`` of a Dask cluster. Default: a process for each core.
+    announce : callable
+        Receives each new score.
+
+    Returns
+    -------
+    list of Score
+        Those asked for.
+
+    Raises
+    ------
+    BenchmarkError
+        If a set or split is not there or damaged, or the file is of another kind; nothing has been run then.
+    """
+    kind = "gap" if gap else "standard" if data is not None else "openml"
+    scores = read_scores(path)
+    parts = {(name, split): _split(data, name, split, gap) for name in sets for split in splits}
+    wanted = [(name, each, split) for name in sets for each in methods for split in splits]
+    keys = {(name, kind, each, _settings(methods[each]), split): (name, each, split) for name, each, split in wanted}
+    missing = [key for key in keys if key not in set(map(_key, scores))]
+    for score in _scored(missing, methods, parts, executor):
+        scores = [*scores, score]
+        write_scores(scores, path)
+        announce(score)
+    return [score for score in scores if _key(score) in keys]
+
+
+def summarise(scores: Iterable[Score]) -> dict[tuple[str, str, str], dict[str, tuple[float, float]]]:
+    """Return mean and standard error over splits of each measure, by set, kind of splits and method.
+
+    The standard error is not a number for a single split.
+
+    Examples
+    --------
+    >>> shared = dict(set="yacht", splits="standard", method="nuts", settings="{}", coverage=0.9, calibration=0.0, seconds=1.0)
+    >>> scores = [Score(split=k, rmse=rmse, log_density=-1.0, **shared) for k, rmse in enumerate((1.0, 2.0))]
+    >>> summarise(scores)["yacht", "standard", "nuts"]["rmse"]
+    (1.5, 0.5)
+    """
+    groups: dict[tuple[str, str, str], list[Score]] = {}
+    for score in scores:
+        groups.setdefault((score.set, score.splits, score.method), []).append(score)
+    return {key: {name: _mean(group, name) for name in MEASURES} for key, group in groups.items()}
+
+
+def read_scores(path: Path) -> list[Score]:
+    """Return the scores of a file, none if there is no such file.
+
+    Raises
+    ------
+    BenchmarkError
+        If the file holds something else.
+    """
+    if not path.is_file():
+        return []
+    try:
+        return [Score(**each) for each in json.loads(path.read_text())["scores"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise BenchmarkError(f"{path} holds no scores ({error}): choose another file, or remove it.") from error
+
+
+def write_scores(scores: Iterable[Score], path: Path) -> None:
+    """Write scores to a file, whole or not at all."""
+    with whole_file(path) as partial:
+        partial.write_text(json.dumps({"scores": [asdict(score) for score in scores]}, indent=1) + "\n")
+
+
+type Key = tuple[str, str, str, str, int]
+
+
+def _scored(
+    keys: Sequence[Key],
+    methods: Mapping[str, Method],
+    parts: Mapping[tuple[str, int], Split],
+    executor: Executor | None,
+) -> Iterable[Score]:
+    """Yield scores as they are ready."""
+    if not keys:
+        return
+    pool = executor or ProcessPoolExecutor(min(os.cpu_count() or 1, len(keys)), get_context("spawn"))
+    try:
+        tasks = {pool.submit(_in_worker, methods[key[2]], parts[key[0], key[4]], key[4]): key for key in keys}
+        for done in as_completed(tasks):
+            name, kind, method, settings, split = tasks[done]
+            yield Score(set=name, splits=kind, method=method, settings=settings, split=split, **done.result())
+    finally:
+        if executor is None:
+            pool.shutdown(cancel_futures=True)
+
+
+def _in_worker(method: Method, split: Split, seed: int) -> dict[str, float]:
+    with one_core():
+        return score_split(method, split, seed)
+
+
+def _split(data: Path | None, name: str, split: int, gap: bool) -> Split:
+    if data is not None:
+        return local_split(data, name, split, gap)
+    if gap:
+        raise BenchmarkError("The gap splits are not at OpenML: name the folder that has them, as in --data DIR.")
+    return openml_split(name, split)
+
+
+def _settings(method: Method) -> str:
+    return json.dumps({"method": type(method).__name__, **config_of(method)})
+
+
+def _key(score: Score) -> Key:
+    return score.set, score.splits, score.method, score.settings, score.split
+
+
+def _mean(scores: Sequence[Score], measure: str) -> tuple[float, float]:
+    values = np.array([getattr(score, measure) for score in scores])
+    error = values.std(ddof=1) / np.sqrt(values.size) if values.size > 1 else np.nan
+    return float(values.mean()), float(error)

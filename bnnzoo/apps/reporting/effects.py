@@ -1,0 +1,149 @@
+"""Partial dependence of predictions on each input, with bands over the draws of the posterior."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from bnnzoo.apps.tables import Table
+from bnnzoo.core.posterior.posterior import Posterior
+from bnnzoo.effects import predictions
+
+__all__ = ["Effect", "effects_frame", "effects_of"]
+
+NUM_POINTS = 15
+MAX_VALUES = 8  # an input with at most so many different values is evaluated at each
+MAX_DRAWS = 200  # over all chains
+MAX_ROWS, MAX_EVALUATIONS = 100, 20_000  # training rows that effects are averaged over; rows in all
+BAND = (0.05, 0.95)
+
+type Array = NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class Effect:
+    """Mean prediction at values of one input, averaged over the other inputs of the training rows.
+
+    Attributes
+    ----------
+    name : str
+        Of the column.
+    values : ndarray [G] or tuple of str
+        Of the input, in its own units; categories of a column of text.
+    mean, low, high : ndarray [K, G]
+        Posterior mean and 90% interval of the average prediction: of the target in its units (K = 1), or of the probability
+        of each class.
+    """
+
+    name: str
+    values: Array | tuple[str, ...]
+    mean: Array
+    low: Array
+    high: Array
+
+    @property
+    def size(self) -> float:
+        """The range of the mean over the values: how much the input matters."""
+        return float(np.ptp(self.mean, axis=1).max())
+
+
+def effects_of(posterior: Posterior, table: Table) -> tuple[Effect, ...]:
+    r"""Return the partial dependence of the prediction on each input of a table.
+
+    .. math:: \bar f_j(v) = \frac{1}{R} \sum_r E[y \mid x_j = v, x_{-j} = x_{r,-j}, \theta]
+
+    for training rows r, with its mean and 90% interval over draws of :math:`\theta`.
+
+    Parameters
+    ----------
+    posterior : Posterior
+        Of a network that was fitted to the table.
+    table : Table
+
+    References
+    ----------
+    Friedman (2001), Greedy function approximation: a gradient boosting machine, Annals of Statistics 29.
+    """
+    inputs = list(_inputs(table))
+    points = sum(len(blocks) for _, _, blocks in inputs)
+    rows = _rows(table, points)
+    x = np.concatenate([_replaced(rows, block) for _, _, blocks in inputs for block in blocks])
+    averages = _averages(posterior, table, x, np.repeat(np.arange(points), len(rows)))
+    ends = np.cumsum([len(blocks) for _, _, blocks in inputs])
+    found = zip(inputs, np.split(averages, ends[:-1], axis=2), strict=True)
+    return tuple(_effect(name, values, average) for (name, values, _), average in found)
+
+
+def _effect(name: str, values: Array | tuple[str, ...], average: Array) -> Effect:
+    """Return the effect from averages ``[M, K, G]``."""
+    low, high = np.quantile(average, BAND, axis=0)
+    return Effect(name, values, average.mean(0), low, high)
+
+
+def effects_frame(named: dict[str, tuple[Effect, ...]], classes: tuple[str, ...]) -> pd.DataFrame:
+    """Return all effects as one table: a row for each method, input, value and class."""
+    parts = [
+        pd.DataFrame({"method": name, "input": effect.name, "value": list(effect.values)})
+        .assign(**({"class": classes[k]} if classes else {}))
+        .assign(mean=effect.mean[k], lower_90=effect.low[k], upper_90=effect.high[k])
+        for name, effects in named.items()
+        for effect in effects
+        for k in range(len(effect.mean))
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+type Block = dict[int, float]  # columns of the encoded inputs, and the values that replace theirs
+
+
+def _inputs(table: Table) -> Iterator[tuple[str, Array | tuple[str, ...], list[Block]]]:
+    """Yield each column of the table with values of it, and what they are among the encoded inputs."""
+    numeric = len(table.x_loc)  # numeric columns come first
+    for j, name in enumerate(table.features[:numeric]):
+        grid = _grid(table.x_train[:, j])
+        yield name, grid * table.x_scale[j] + table.x_loc[j], [{j: float(value)} for value in grid]
+    columns: dict[str, list[int]] = {}
+    for j, name in enumerate(table.features[numeric:], numeric):
+        columns.setdefault(name.partition("=")[0], []).append(j)
+    for name, places in columns.items():
+        labels = tuple(table.features[j].partition("=")[2] for j in places)
+        yield name, labels, [{j: float(j == chosen) for j in places} for chosen in places]
+
+
+def _grid(column: Array) -> Array:
+    different = np.unique(column)
+    if len(different) <= MAX_VALUES:
+        return different
+    low, high = np.quantile(column, [0.025, 0.975])
+    return np.linspace(low, high, NUM_POINTS)
+
+
+def _rows(table: Table, points: int) -> Array:
+    count = min(len(table.x_train), MAX_ROWS, max(5, MAX_EVALUATIONS // max(1, points)))
+    return table.x_train[np.linspace(0, len(table.x_train) - 1, count).round().astype(int)]
+
+
+def _replaced(rows: Array, block: Block) -> Array:
+    changed = rows.copy()
+    changed[:, list(block)] = list(block.values())
+    return changed
+
+
+def _averages(posterior: Posterior, table: Table, x: Array, points: NDArray[np.integer]) -> Array:
+    """Return mean predictions, or class probabilities, ``[M, K, points]`` over the rows of each point."""
+    num_chains, available = posterior.draws().shape[:2]
+    inputs = list(range(x.shape[1]))
+    found = predictions(
+        posterior,
+        newdata=pd.DataFrame(x).assign(point=points),
+        by="point",
+        num_draws=min(available, max(1, MAX_DRAWS // num_chains)),
+        encode=lambda frame: (torch.from_numpy(frame[inputs].to_numpy(copy=True)),),
+    )
+    flat = found.draws.reshape(-1, max(1, len(table.classes) - (len(table.classes) == 2)), points.max() + 1)
+    if not table.classes:
+        return table.y_loc + table.y_scale * flat
+    return np.concatenate([1 - flat, flat], 1) if len(table.classes) == 2 else flat  # of two classes one has an effect

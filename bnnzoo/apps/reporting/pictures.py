@@ -1,0 +1,176 @@
+"""The figures of a report, each with a caption that says what to look for."""
+
+import base64
+import io
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import xarray as xr
+from matplotlib.figure import Figure
+
+from bnnzoo.apps.reporting import classification, effect_figures, regression
+from bnnzoo.apps.reporting.blocks import Picture
+from bnnzoo.apps.reporting.chains import has_chains, plot_chains
+from bnnzoo.apps.reporting.choices import LIKELIHOODS
+from bnnzoo.apps.reporting.distances import distances, has_distances, plot_distances
+from bnnzoo.apps.reporting.effect_figures import plot_effects
+from bnnzoo.apps.reporting.latent import has_latent_sites, plot_latent_sites
+from bnnzoo.apps.reporting.methods import Comparison
+from bnnzoo.apps.reporting.parts import all_parts
+from bnnzoo.apps.reporting.predictive_check import has_replicates, plot_predictive_check
+from bnnzoo.apps.reporting.results import Results
+from bnnzoo.apps.reporting.scores import can_be_drawn
+from bnnzoo.apps.reporting.style import look
+from bnnzoo.apps.reporting.traces import has_traces, plot_traces
+
+__all__ = ["UNCERTAINTY", "drawings", "drawn", "effect_pictures", "pictures"]
+
+UNCERTAINTY = "Aleatoric and epistemic uncertainty"
+MAX_CLASSES = 6  # whose probabilities are plotted against the inputs
+
+_DISTANCES = (
+    "Distance of each method's predictions from those of the first method: mean (dot) and interquartile range (band) over "
+    "observations. The black tick is the same distance between two halves of the reference, its Monte Carlo floor. The "
+    "cross is the limit that 95% of mean distances between equal distributions do not exceed: a dot to the left of its cross "
+    "is no evidence of a difference."
+)
+_REPLICATES = (
+    "Targets of the training data, and data of the same size drawn from the fitted model. Systematic differences, such as "
+    "replicates below zero for a positive target, are features of the data that the model cannot produce."
+)
+_CHAINS = (
+    "Trace: chains should look alike and show no trend. Ranks of each chain's draws among all draws: flat near the dashed line "
+    "for chains that agree. Energy: the change per transition should be as wide as the energy itself."
+)
+_LATENT = (
+    "Posterior of the parameters that are not network weights, or the norm of all weights if there are no others. Weights are "
+    "not shown, because relabelling hidden units changes them without changing the network."
+)
+_TRACES = (
+    "Objective of each optimisation. A curve that still moves at the right end calls for more steps; a jagged one for smaller "
+    "steps."
+)
+_PREDICTIONS = (
+    "Central 90% predictive interval (line) and mean (dot) of each observation; predictions on the dashed line are exact. "
+    "Intervals that miss the observation are in full colour: about one in ten should."
+)
+_VARIANCE = (
+    "The predictive variance is the mean of the variances (pale: aleatoric, noise that more data would not remove) plus the "
+    "variance of the means (full colour: epistemic, which more data would reduce)."
+)
+_COVERAGE = (
+    "Left: coverage of central predictive intervals against their nominal level. Right: empirical distribution of the "
+    "probability integral transform minus the uniform; positive values on the left mean that too many observations fall low."
+)
+_CONFIDENCE = (
+    "Probability of the predicted class, for correct (pale) and wrong (full colour) predictions: errors should lie to the "
+    "left."
+)
+_ENTROPY = (
+    "The predictive entropy of an observation is the expected entropy (aleatoric: the classes overlap) plus the mutual "
+    "information between class and weights (epistemic). Rings are wrong predictions."
+)
+_RELIABILITY = (
+    "Left: accuracy against predicted probability; calibrated probabilities lie on the dashed line. Right: accuracy if only the "
+    "most certain observations are predicted, and the others rejected."
+)
+
+type Drawing = tuple[str, str, Callable[[], Figure]]
+
+
+def pictures(results: Results, found: xr.Dataset | None = None) -> list[Picture]:
+    """Return the figures that the groups of the trees allow, in order.
+
+    Parameters
+    ----------
+    results : Results
+    found : Dataset, optional
+        Distances from the reference, by default computed.
+    """
+    return [drawn(*each) for each in drawings(results, found)]
+
+
+def drawings(results: Results, found: xr.Dataset | None = None) -> Iterator[Drawing]:
+    """Yield title, caption and function of each figure of :func:`pictures`, before it is drawn."""
+    if found is None and has_distances(results):
+        found = distances(results)
+    yield from _of_predictions(results, found)
+    yield from _of_fits(results)
+
+
+def effect_pictures(comparison: Comparison) -> list[Picture]:
+    """Return the figures of the effects of inputs: one, or one for each of the first classes."""
+    if not all(fitted.effects for fitted in comparison.fitted):
+        return []
+    if len(comparison.classes) <= 2:
+        return [_of_effects(comparison, "Effects of inputs", len(comparison.classes) // 2)]
+    named = enumerate(comparison.classes[:MAX_CLASSES])
+    return [_of_effects(comparison, f"Effects of inputs on {name}", k) for k, name in named]
+
+
+def _of_effects(comparison: Comparison, title: str, k: int) -> Picture:
+    return drawn(title, effect_figures.CAPTION, lambda: plot_effects(comparison, k))
+
+
+def drawn(title: str, caption: str, function: Callable[[], Figure]) -> Picture:
+    """Draw a figure for wide and for narrow pages.
+
+    Parameters
+    ----------
+    title, caption : str
+    function : callable
+        Returns a new figure, by :func:`bnnzoo.apps.reporting.style.new_figure`.
+    """
+    images = []
+    for narrow in (False, True):
+        with look(narrow=narrow):
+            images.append(_data_uri(function()))
+    return Picture(title, caption, *images)
+
+
+def _of_predictions(results: Results, found: xr.Dataset | None) -> Iterator[Drawing]:
+    fitted = results.fitted
+    if all(one.has("predictions_observed_data") for one in fitted):
+        yield from _of_classes(results) if results.classes else _of_regression(results)
+    parts = all_parts(results)
+    if parts and results.classes:
+        yield UNCERTAINTY, _ENTROPY, lambda: classification.plot_entropy(results, parts)
+    elif parts:
+        yield UNCERTAINTY, _VARIANCE, lambda: regression.plot_variance(results, parts)
+    if found is not None:
+        yield f"Distance from {fitted[0].name}", _DISTANCES, lambda: plot_distances(results, found)
+
+
+def _of_fits(results: Results) -> Iterator[Drawing]:
+    if has_replicates(results):
+        yield "Posterior predictive check", _REPLICATES, lambda: plot_predictive_check(results)
+    if has_latent_sites(results):
+        yield "Posterior of the other parameters", _LATENT + _scale(results), lambda: plot_latent_sites(results)
+    for one in results.fitted:
+        if has_chains(one):
+            yield f"Chains of {one.name}", _CHAINS + _scale(results), partial(plot_chains, one)
+    if has_traces(results):
+        yield "Optimisation", _TRACES, lambda: plot_traces(results)
+
+
+def _scale(results: Results) -> str:
+    """Return the unit of parameters, where it is not that of the target."""
+    is_standardised = isinstance(results, Comparison) and LIKELIHOODS[results.likelihood].support == "real"
+    return " Values are on the scale of the standardised target." if is_standardised else ""
+
+
+def _of_regression(results: Results) -> Iterator[Drawing]:
+    if all(can_be_drawn(one.test) for one in results.fitted):
+        yield f"Predictions of {results.rows} observations", _PREDICTIONS, lambda: regression.plot_predictions(results)
+        yield "Calibration", _COVERAGE, lambda: regression.plot_calibration(results)
+
+
+def _of_classes(results: Results) -> Iterator[Drawing]:
+    yield "Confidence", _CONFIDENCE, lambda: classification.plot_confidence(results)
+    yield "Calibration", _RELIABILITY, lambda: classification.plot_reliability(results)
+
+
+def _data_uri(figure: Figure) -> str:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return f"data:image/svg+xml;base64,{base64.b64encode(buffer.getvalue()).decode()}"

@@ -1,0 +1,3 @@
+"""Discrete latent sites, summed out exactly."""
+
+__all__: list[str] = []

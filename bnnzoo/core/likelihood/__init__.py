@@ -1,0 +1,3 @@
+"""Distributions of observed sites: families, moments, Fisher information, weights."""
+
+__all__: list[str] = []

@@ -1,0 +1,40 @@
+"""The log prior density of each latent site by itself, as the sensitivity analysis of a prior needs it."""
+
+from torch import Tensor
+
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.model.replay import scaled_sum
+from bnnzoo.core.model.terms import prior_factors
+
+__all__ = ["log_jacobian", "prior_terms"]
+
+
+def prior_terms(density: LogDensity, theta: Tensor) -> dict[str, Tensor]:
+    """Return the log prior density ``[]`` of each latent site at ``theta[P]``, and of each factor that is no likelihood.
+
+    Densities are those of the constrained values, without the Jacobian of the transforms: raised to a power, they are the
+    prior that the user wrote, raised to that power. With :func:`log_jacobian` they add up to ``density.log_prior(theta)``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from bnnzoo.core.model.density import build_density
+    >>> from bnnzoo.testing import linear_gaussian
+    >>> target = linear_gaussian(num_inputs=2)
+    >>> density = build_density(target.model, *target.data)
+    >>> {name: round(float(value), 4) for name, value in prior_terms(density, torch.zeros(2)).items()}
+    {'w': -1.8379}
+    """
+    values = density.constrain(theta)
+    if density.priors is not None:
+        return {name: scaled_sum({**node, "value": values[name]}) for name, node in density.priors.items()}
+    nodes = density.nodes(theta, *density.data)
+    others = prior_factors(nodes, density.likelihood)
+    return {name: scaled_sum(nodes[name]) for name in (*(site.name for site in density.sites), *others)}
+
+
+def log_jacobian(density: LogDensity, theta: Tensor) -> Tensor:
+    """Return the log-Jacobian ``[]`` of the transforms from ``theta[P]`` to the constrained values."""
+    free, values = density.unconstrained(theta), density.constrain(theta)
+    terms = (s.transform.log_abs_det_jacobian(free[s.name], values[s.name]).sum() for s in density.sites)
+    return sum(terms, theta.new_zeros(()))

@@ -1,0 +1,133 @@
+"""Networks written with Pyro's own modules, ``PyroModule[nn.Linear]`` with ``PyroSample`` weights, found while the model runs."""
+
+import threading
+import warnings
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from pyro.nn import PyroModule
+from torch import nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from bnnzoo.core.program.network import NETWORK_KEY, Network
+from bnnzoo.core.program.sites import ModelWarning, plates_of, row_plates
+
+__all__ = ["called_modules", "mark_weights", "warn_of_attributes_of_rows"]
+
+type Node = dict[str, Any]
+
+
+@contextmanager
+def called_modules() -> Iterator[Collection[nn.Module]]:
+    """Yield a view of the modules that this thread calls within the context, in the order of their first calls."""
+    called: dict[int, nn.Module] = {}
+    thread = threading.get_ident()
+
+    def note(module: nn.Module, _: Any) -> None:
+        if threading.get_ident() == thread:
+            called.setdefault(id(module), module)
+
+    handle = register_module_forward_pre_hook(note)
+    try:
+        yield called.values()
+    finally:
+        handle.remove()
+
+
+def mark_weights(nodes: Mapping[str, Node], modules: Collection[nn.Module]) -> None:
+    """Put a :class:`Network` into the trace nodes of the weights of every outermost module, as `random_module` does.
+
+    Weights are the ``PyroSample`` attributes of a module of torch or of one converted by ``PyroModule[...]``, such as
+    ``PyroModule[nn.Linear]``. Those of a class that inherits from ``PyroModule``, such as a noise scale of the model, are not.
+    """
+    for root in _outermost(modules):
+        found = _weights_of(root, nodes)
+        if not found:
+            continue
+        name = getattr(root, "_pyro_name", "") or "net"
+        shapes = {parameter: nodes[site]["value"].shape for parameter, site in found.items()}
+        network = Network(name, root, found, _plain(root, shapes))
+        for site in found.values():
+            nodes[site]["infer"] = {**(nodes[site]["infer"] or {}), NETWORK_KEY: network}
+
+
+def warn_of_attributes_of_rows(nodes: Mapping[str, Node], modules: Collection[nn.Module]) -> None:
+    """Warn of a ``PyroSample`` attribute that is first read inside the plate of the rows, which gives each row its own.
+
+    Warns
+    -----
+    ModelWarning
+        Naming the attribute and the plate.
+    """
+    parts = {id(part): part for module in modules for part in module.modules() if isinstance(part, PyroModule)}
+    owners = ((part, name) for part in parts.values() if part._pyro_context.used for name in part._pyro_samples)
+    sites = {part._pyro_get_fullname(name): name for part, name in owners}
+    rows = row_plates([node for node in nodes.values() if node["type"] == "sample"])
+    for site, name in sites.items():
+        for plate in plates_of(nodes[site]) if site in nodes else ():
+            if plate in rows:
+                warnings.warn(
+                    f"Site {site!r} is a PyroSample that is first read inside plate {plate!r}, so that each of its "
+                    f"{nodes[site]['value'].shape[0]} rows has a value of its own. Read it before the plate, {name} = "
+                    f"self.{name}.",
+                    ModelWarning,
+                    stacklevel=2,
+                )
+
+
+def _outermost(modules: Collection[nn.Module]) -> list[nn.Module]:
+    """Return the modules that contain a PyroModule and are not part of another one."""
+    inner = {id(part) for module in modules for part in list(module.modules())[1:]}
+    return [
+        module
+        for module in modules
+        if id(module) not in inner and any(isinstance(part, PyroModule) for part in module.modules())
+    ]
+
+
+def _weights_of(root: nn.Module, nodes: Mapping[str, Node]) -> dict[str, str]:
+    """Return the path of each weight in the root and its latent site, in the order of sampling.
+
+    A scalar is no weight, since no layer of torch has a scalar parameter, but a hyperparameter kept in its layer.
+    """
+    paths: dict[str, str] = {}
+    for path, layer in root.named_modules():
+        if isinstance(layer, PyroModule) and _plain_class(layer) is not nn.Module and layer._pyro_context.used:
+            for name in layer._pyro_samples:
+                paths[layer._pyro_get_fullname(name)] = f"{path}.{name}" if path else name
+    is_latent = (name for name, node in nodes.items() if _is_latent_array(node))
+    return {paths[site]: site for site in is_latent if site in paths}
+
+
+def _is_latent_array(node: Node) -> bool:
+    return node["type"] == "sample" and not node["is_observed"] and node["value"].ndim > 0
+
+
+def _plain_class(module: nn.Module) -> type[nn.Module]:
+    """Return the class that ``PyroModule[...]`` converted; ``nn.Module`` for a class that inherits from ``PyroModule``."""
+    return next(
+        kind for kind in type(module).__mro__ if issubclass(kind, nn.Module) and not issubclass(kind, PyroModule)
+    )
+
+
+def _plain(module: nn.Module, shapes: Mapping[str, torch.Size], path: str = "") -> nn.Module:
+    """Return a module of torch with the same layers and settings, whose weights are zeros ``shapes[path]``."""
+    kind = _plain_class(module)
+    plain = kind.__new__(kind)
+    nn.Module.__init__(plain)
+    for key, value in vars(module).items():
+        if not key.startswith("_pyro_") and not (key.startswith("_") and key in vars(plain)):
+            vars(plain)[key] = value
+    vars(plain)["training"] = False
+    vars(plain)["_buffers"] = dict(module._buffers)
+    vars(plain)["_parameters"] = dict(module._parameters)
+    for name, child in module._modules.items():
+        if child is not None:
+            nn.Module.add_module(plain, name, _plain(child, shapes, f"{path}{name}."))
+    for parameter, shape in shapes.items():
+        owner, _, name = parameter.rpartition(".")
+        if f"{owner}." == path or not (owner or path):
+            vars(plain)["_parameters"][name] = nn.Parameter(torch.zeros(shape), requires_grad=False)
+    return plain

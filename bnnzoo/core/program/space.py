@@ -1,0 +1,74 @@
+"""The flat unconstrained space in which every method works, and the way between it and the model's own values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bnnzoo.core.program.sites import Site
+
+__all__ = ["ParameterSpace"]
+
+MAX_NAMED = 4
+
+
+@dataclass(frozen=True)
+class ParameterSpace:
+    """Latent sites of a model laid out in one unconstrained vector ``theta[P]``.
+
+    Attributes
+    ----------
+    sites : tuple of Site
+        Latent sites in the order of sampling.
+    num_params : int
+        Length of ``theta``.
+    dtype, device
+        Of ``theta``.
+    """
+
+    sites: tuple[Site, ...]
+    num_params: int
+    dtype: torch.dtype
+    device: torch.device
+
+    def sites_in_short(self) -> str:
+        """Return the names and shapes of the first few sites, and how many more there are."""
+        named = [f"{site.name}{list(site.shape)}" for site in self.sites[:MAX_NAMED]]
+        more = len(self.sites) - len(named)
+        return ", ".join(named) + (f" and {more} more" if more else "")
+
+    def constrain(self, theta: Tensor) -> dict[str, Tensor]:
+        """Return the constrained value ``[..., *shape]`` of every latent site for ``theta[..., P]``."""
+        free = self.unconstrained(theta)
+        return {site.name: site.transform(free[site.name]) for site in self.sites}
+
+    def unconstrained(self, theta: Tensor) -> dict[str, Tensor]:
+        """Return the unconstrained value ``[..., *unconstrained_shape]`` of every latent site for ``theta[..., P]``."""
+        # the derivative of one split is one concatenation, where slices would each add a vector of all P entries
+        parts = theta.split([site.unconstrained_shape.numel() for site in self.sites], -1)
+        return {
+            s.name: p.reshape(theta.shape[:-1] + s.unconstrained_shape) for s, p in zip(self.sites, parts, strict=True)
+        }
+
+    def unconstrain(self, values: Mapping[str, Tensor]) -> Tensor:
+        """Return ``theta[P]`` for one constrained value of every latent site.
+
+        Raises
+        ------
+        ValueError
+            If a latent site is missing or has the wrong shape.
+        """
+        return torch.cat([_unconstrained(site, values).to(self.dtype).to(self.device) for site in self.sites])
+
+
+def _unconstrained(site: Site, values: Mapping[str, Tensor]) -> Tensor:
+    if site.name not in values:
+        raise ValueError(f"No value for latent site {site.name!r}; given are {', '.join(values) or 'none'}.")
+    value = values[site.name]
+    if value.shape != site.shape:
+        raise ValueError(
+            f"Latent site {site.name!r} has shape {tuple(site.shape)}, but its value has {tuple(value.shape)}."
+        )
+    free: Tensor = site.transform.inv(value)
+    return free.reshape(-1)

@@ -1,0 +1,110 @@
+"""Statements of a model that torch or Pyro refuse in words of their own: one sentence that names the site."""
+
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+from pyro.distributions import Distribution
+
+from bnnzoo.core.program.sites import ModelError, innermost
+
+__all__ = ["explained", "of_impossible_value", "of_name_taken_twice", "of_overwriting", "refuse_statement"]
+
+OVERWRITTEN = "modified by an inplace operation"
+
+TWICE = re.compile(r"Multiple (?:sample|param) sites named '(.*?)'")
+"""What Pyro says of two sites with one name."""
+
+
+def refuse_statement(message: dict[str, Any], before: str) -> None:
+    """Refuse a sample statement without a name, or with a distribution that is not Pyro's.
+
+    Parameters
+    ----------
+    message : dict
+        What Pyro's handlers see of the statement.
+    before : str
+        The site before it.
+
+    Raises
+    ------
+    ModelError
+        Saying what to write instead.
+    """
+    name, distribution = message["name"], message["fn"]
+    if not isinstance(name, str):
+        place = f"after site {before!r}" if before else "at its first site"
+        raise ModelError(
+            f"The model names a site by an object of type {type(name).__name__}, {place}. The first argument of pyro.sample is "
+            f"the name of the site, such as pyro.sample('y', ...)."
+        )
+    if not isinstance(distribution, Distribution):
+        kind = type(distribution)
+        raise ModelError(
+            f"Site {name!r} has a distribution of {kind.__module__.split('.')[0]}, {kind.__name__}, and not one of Pyro: write "
+            f"pyro.distributions.{kind.__name__}, or derive your own from pyro.distributions.TorchDistribution."
+        )
+
+
+def explained(error: Exception, reached: str) -> Exception:
+    """Return an error that names the last site and says what to write, or the error itself where it is not known."""
+    said, place = str(error), f"after site {reached!r}" if reached else "before its first site"
+    if "Can't call numpy() on Tensor" in said:
+        return ModelError(
+            f"The model calls .numpy() on a latent value, {place}, where gradients stop. Compute it with torch operations."
+        )
+    if "is being used in an in-place operation" in said:
+        return ModelError(
+            f"The model changes a latent value in place, {place}, and with it what the prior is evaluated at. Write into a copy: "
+            f"value = value.clone()."
+        )
+    return error
+
+
+def of_impossible_value(messages: Iterable[dict[str, Any]]) -> ModelError | None:
+    """Return which observation no draw from the prior allows; None if all are within the supports of their distributions.
+
+    Parameters
+    ----------
+    messages : iterable of dict
+        What Pyro's handlers see of observed sites.
+    """
+    for message in messages:
+        name, distribution, value = message["name"], message["fn"], message["value"]
+        with suppress(NotImplementedError, RuntimeError):  # some have no support, or one for values of other shapes
+            is_possible = distribution.support.check(value)
+            if bool(is_possible.all()):
+                continue
+            place = tuple((~is_possible).nonzero()[0].tolist())
+            where = f" in row {', '.join(map(str, place))}" if place else ""
+            found = value[place]
+            said = f"{found.item():.6g}" if found.numel() == 1 else str(found.tolist())
+            hint = " (labels count from 0)" if distribution.support.is_discrete else ""
+            return ModelError(
+                f"Site {name!r} observes {said}{where}, which {type(innermost(distribution)).__name__} does not allow: its "
+                f"support is {distribution.support}. Correct the observation{hint}, or choose another distribution."
+            )
+    return None
+
+
+def of_overwriting(error: Exception) -> ModelError | None:
+    """Return what to write where a model writes into a tensor with which it has computed; None for other errors."""
+    if OVERWRITTEN not in str(error):
+        return None
+    return ModelError(
+        "The model writes into a tensor with which it has computed before, as m[t] = a * m[t - 1] may, so that torch cannot "
+        "differentiate it. Collect the values in a list, and join them with torch.stack(values)."
+    )
+
+
+def of_name_taken_twice(error: Exception) -> ModelError | None:
+    """Return what to write where two sites have one name; None for other errors."""
+    found = TWICE.search(str(error))
+    if found is None:
+        return None
+    name, prefix = found[1], found[1].split(".")[0]
+    network = f", or {prefix!r} of two networks, where it is the name of a weight" if "." in name else ""
+    return ModelError(
+        f"Two sites of the model are named {name!r}: give each its own name, in a loop such as f'{prefix}_{{i}}'{network}."
+    )

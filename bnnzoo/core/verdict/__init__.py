@@ -1,0 +1,3 @@
+"""What a fit says of itself when it ends."""
+
+__all__: list[str] = []

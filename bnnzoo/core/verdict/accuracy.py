@@ -1,0 +1,192 @@
+"""How far an approximation is from the posterior of a model without networks, in the units of each latent site."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.posterior import Gaussian, Posterior
+from bnnzoo.core.verdict.importance import Drawn, Shift, drawn_from, many_draws_of, shift_by_weights, site_values
+from bnnzoo.core.verdict.pareto import MAX_PARETO_K, pareto_k
+from bnnzoo.core.verdict.short_chains import moved, shift_by_chains
+
+__all__ = ["Accuracy", "accuracy_of", "off_its_optimum"]
+
+MAX_SHIFT = 0.28  # of a mean, in standard deviations of the posterior
+MAX_LOG_RATIO = math.log(1.32)  # of standard deviations
+SURE_K = 0.4  # below which the moments by importance weights alone are right
+MIN_ACCEPTANCE = 0.3  # of short chains; below it they go nowhere, since the approximation is nowhere near
+MIN_SIGNIFICANCE = 2.0  # in standard errors, and more where the largest of many numbers is looked at
+MAX_FAILED = 0.05  # of draws at which the model cannot be evaluated
+MANY_ROWS, MANY_PARAMS = 50_000, 1000  # beyond which an approximation is not compared with the posterior
+DRAWS_A_SLOPE = 10  # at least, for the slopes to be known
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """What was found of an approximation.
+
+    Attributes
+    ----------
+    k : float
+        Its Pareto k; NaN where none can be computed.
+    trouble : str
+        The clause that says what is off, with the site and the size; empty if nothing is.
+    drawn : Drawn
+        The draws by which it was judged.
+    """
+
+    k: float
+    trouble: str
+    drawn: Drawn
+
+
+def accuracy_of(posterior: Posterior) -> Accuracy | None:
+    """Judge an approximation by its draws; None where that cannot be done or says nothing.
+
+    Importance weights turn its moments into the posterior's, with errors that are known, as long as Pareto k is small. They
+    cannot where it misses a part of the posterior, and k is large; from ``SURE_K`` on, short chains that start at its draws show
+    where moments move to. Means that are off by 0.3 standard deviations and standard deviations off by a third are told; the
+    thresholds lie a little below, since both kinds of estimates fall short.
+
+    Parameters
+    ----------
+    posterior : Posterior
+        Of a model without networks, whose weights' posterior no approximation comes near.
+
+    References
+    ----------
+    Yao, Vehtari, Simpson and Gelman (2018), Yes, but did it work? Evaluating variational inference, ICML.
+    Wang, Kasprzak and Huggins (2023), A targeted accuracy diagnostic for variational approximations, AISTATS.
+    """
+    density, info = posterior.density, posterior.info
+    tempered = info.config.get("temperature", 1.0) != 1.0
+    if info.sampling != "iid" or tempered or info.has_atoms or density.networks or not density.has_data:
+        return None
+    if density.num_data > MANY_ROWS or density.num_params > MANY_PARAMS:
+        return None
+    drawn = drawn_from(posterior)
+    if drawn is None or not bool((drawn.theta.std(0) > 0).all()):  # of some parameters only, the others known by choice
+        return None
+    failed = ~drawn.log_ratios.isfinite()
+    k = pareto_k(drawn.log_ratios[~failed])
+    share = float(failed.double().mean())
+    if share > MAX_FAILED:
+        clause = f"the posterior density is zero or cannot be computed at {share:.0%} of its draws"
+        return Accuracy(k if share < 1 else math.nan, clause, drawn)
+    kept = Drawn(drawn.theta[(~failed).to(drawn.theta.device)], drawn.log_ratios[~failed])
+    return Accuracy(k, _trouble(posterior, k, kept), drawn)
+
+
+def _trouble(posterior: Posterior, k: float, drawn: Drawn) -> str:
+    density = posterior.density
+    values = site_values(density, drawn.theta)
+    by_weights = shift_by_weights(values, drawn.log_ratios)
+    if k < SURE_K:
+        return _worst(density, by_weights, by_weights)
+    try:
+        found = moved(density, drawn)
+    except Exception:  # the model's own code may raise anything where it cannot be batched
+        found = None
+    if found is None or found.acceptance < MIN_ACCEPTANCE:
+        is_fine = found is None and k <= MAX_PARETO_K
+        return _worst(density, by_weights, by_weights) if is_fine else "it misses a part of the posterior"
+    by_chains = shift_by_chains(density, site_values(density, many_draws_of(posterior)), found)
+    return _worst(density, _both(by_weights, by_chains) if k <= MAX_PARETO_K else by_chains, by_chains)
+
+
+def _both(one: Shift, other: Shift) -> Shift:
+    """Return the average by precision."""
+    mean, mean_error = _averaged(one.mean, one.mean_error, other.mean, other.mean_error)
+    return Shift(mean, mean_error, *_averaged(one.log_sd, one.log_sd_error, other.log_sd, other.log_sd_error))
+
+
+def _averaged(one: Tensor, error: Tensor, other: Tensor, other_error: Tensor) -> tuple[Tensor, Tensor]:
+    weight, more = (each.clamp(min=1e-3) ** -2 for each in (error, other_error))
+    return (weight * one + more * other) / (weight + more), (weight + more).rsqrt()
+
+
+def _worst(density: LogDensity, shift: Shift, chains: Shift) -> str:
+    """Return what is most off, as a clause.
+
+    Weights cannot widen an approximation by more than its draws reach, so that chains decide whether it is too narrow.
+    """
+    sure = max(MIN_SIGNIFICANCE, math.sqrt(2 * math.log(len(shift.mean))))
+    of_mean = _beyond(shift.mean, sure * shift.mean_error, MAX_SHIFT)
+    of_sd = _beyond(shift.log_sd, sure * shift.log_sd_error, MAX_LOG_RATIO)
+    narrow = _beyond(chains.log_sd.clamp(max=0.0), sure * chains.log_sd_error, MAX_LOG_RATIO)
+    mean, sd = (int(each.argmax()) for each in (of_mean, torch.maximum(of_sd, narrow)))
+    largest = max(float(of_sd[sd]), float(narrow[sd]))
+    if max(float(of_mean[mean]), largest) <= 0.0:
+        return ""
+    if float(of_mean[mean]) >= largest:
+        value = float(shift.mean[mean])
+        return f"its mean of {_name(density, mean)} is {abs(value):.1f} standard deviations too {'high' if value > 0 else 'low'}"
+    by = shift if float(of_sd[sd]) >= float(narrow[sd]) else chains
+    ratio = math.exp(float(by.log_sd[sd]))
+    return f"its standard deviation of {_name(density, sd)} is {ratio:.2g} times the posterior's"
+
+
+def _beyond(found: Tensor, error: Tensor, limit: float) -> Tensor:
+    """Return the excess over a limit, in units of it, where it is significant; else zero."""
+    size = found.abs()
+    return torch.where((size > limit) & (size > error), size / limit, torch.zeros_like(size)).nan_to_num(0.0)
+
+
+def _name(density: LogDensity, place: int) -> str:
+    for site in density.sites:
+        if place < site.shape.numel():
+            index = (
+                [int(i) for i in torch.unravel_index(torch.tensor(place), site.shape)] if site.shape.numel() > 1 else []
+            )
+            return repr(site.name) + (str(index) if index else "")
+        place -= site.shape.numel()
+    raise IndexError(place)
+
+
+def off_its_optimum(posterior: Posterior, drawn: Drawn) -> str:
+    r"""Return where the bound of a Gaussian would rise, as a clause; empty at its optimum.
+
+    There log p - log q has neither slope nor curvature on average, :math:`E_q[\nabla \log p] = 0` and
+    :math:`E_q[\nabla^2 \log p]_{ii} = -(\Sigma^{-1})_{ii}`. By Stein's lemma these are the coefficients of a regression of
+    log p - log q on draws of q and their squares and products; squares are left out where parameters are too many for them.
+    """
+    theta, ratios = drawn.theta.cpu().double(), drawn.log_ratios
+    if not isinstance(posterior, Gaussian) or not bool(ratios.isfinite().all()):
+        return ""
+    z = (theta - theta.mean(0)) / theta.std(0)
+    num_params = z.shape[1]
+    if len(theta) < DRAWS_A_SLOPE * num_params:
+        return ""
+    row, column = torch.triu_indices(num_params, num_params)
+    is_square = row == column
+    if len(theta) < DRAWS_A_SLOPE * (len(row) + num_params):
+        row = column = is_square = row[:0]
+    products = z[:, row] * z[:, column] / torch.where(is_square > 0, 2.0, 1.0)
+    found = _significant(torch.cat([z, products], 1), ratios)
+    precision = torch.linalg.inv(torch.atleast_2d(torch.cov(z.mT))).diagonal()
+    slope, bend = found[:num_params], found[num_params:][is_square > 0] / precision[: int(is_square.sum())]
+    return next(_where_it_would_rise(posterior.density, slope, bend), "")
+
+
+def _where_it_would_rise(density: LogDensity, slope: Tensor, bend: Tensor) -> Iterator[str]:
+    for site in density.sites:
+        largest = float(slope[site.span].abs().max())
+        if largest > MAX_SHIFT:
+            yield f"if {site.name!r} moved by {largest:.1f} of its standard deviations"
+        ratio = (1 - bend[site.span]).clamp(min=1e-6).sqrt()  # of the sd to that at the optimum
+        if len(ratio) and float(ratio.log().abs().max()) > MAX_LOG_RATIO:
+            yield f"if {site.name!r} were {'narrower' if float(ratio.log().sum()) > 0 else 'wider'}"
+
+
+def _significant(design: Tensor, values: Tensor) -> Tensor:
+    """Return the coefficients ``[Q]`` of ``values[S]`` on ``design[S, Q]`` and a constant; zero within four standard errors."""
+    design = torch.cat([torch.ones_like(design[:, :1]), design], 1)
+    leverage = torch.linalg.pinv(design)
+    found = leverage @ values
+    residual = values - design @ found  # few draws may have most of the variance
+    error = (leverage * residual).square().sum(1).sqrt()
+    return (found * (found.abs() > 4 * error))[1:]

@@ -1,0 +1,122 @@
+"""Importance weights of an approximation's draws, and the moments of the posterior by them."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.posterior import Posterior
+from bnnzoo.core.program.surroundings import isolated
+
+__all__ = ["Drawn", "Shift", "drawn_from", "log_weights_of", "many_draws_of", "shift_by_weights", "site_values"]
+
+NUM_DRAWS, FEW_DRAWS = 4000, 500  # of 500 and 1000 draws, Pareto k falls on different sides of 0.7 in one fit of six
+MANY_DRAWS, MANY_NUMBERS = 50_000, 2_000_000  # for moments of an approximation itself, which cost no evaluation
+DRAWS_ONE_BY_ONE = 300  # of a model that cannot be batched
+EVALUATIONS = 6_000_000  # rows times draws, as long as there are FEW_DRAWS: a tenth of a short fit
+MANY = 10**6  # draws times rows that are evaluated at a time: a model may have many values for each
+
+
+class Drawn(NamedTuple):
+    """Draws ``[S, P]`` of an approximation, and log p - log q ``[S]`` at each, minus infinity where p cannot be computed."""
+
+    theta: Tensor
+    log_ratios: Tensor
+
+
+class Shift(NamedTuple):
+    """What an approximation's moments are off by, for each number ``[D]`` of the latent sites, with standard errors.
+
+    Attributes
+    ----------
+    mean, mean_error : Tensor
+        Difference of the means over the posterior's standard deviation.
+    log_sd, log_sd_error : Tensor
+        Logarithm of the ratio of the approximation's standard deviation to the posterior's.
+    """
+
+    mean: Tensor
+    mean_error: Tensor
+    log_sd: Tensor
+    log_sd_error: Tensor
+
+
+def drawn_from(posterior: Posterior) -> Drawn | None:
+    """Return draws of an approximation and their log importance ratios; None where its density is not known."""
+    density = posterior.density
+    count = max(FEW_DRAWS, min(NUM_DRAWS, EVALUATIONS // max(1, density.num_data)))
+    theta = posterior.draws(count)
+    theta = theta[:, : -(-count // len(theta))].flatten(0, 1)  # of several components, as many of each
+    with torch.no_grad(), isolated(0, density.device):
+        if posterior.log_prob(theta[:2]) is None:
+            return None
+        theta, log_p = _log_joint(density, theta)
+        log_q = posterior.log_prob(theta)
+    assert log_q is not None
+    ratios = (log_p - log_q).cpu().double()
+    return Drawn(theta, ratios.masked_fill(ratios.isnan(), -math.inf))
+
+
+def many_draws_of(posterior: Posterior) -> Tensor:
+    """Return so many draws ``[S, P]`` that moments have little error even where values are skewed, as chances near zero are."""
+    count = max(NUM_DRAWS, min(MANY_DRAWS, MANY_NUMBERS // posterior.density.num_params))
+    theta = posterior.draws(count)
+    return theta[:, : -(-count // len(theta))].flatten(0, 1)
+
+
+def _log_joint(density: LogDensity, theta: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the log joint density ``[S]`` and where it was computed, which are fewer draws if they cannot be batched."""
+    at_once = max(1, MANY // max(1, density.num_data))
+    try:
+        log_joint = density.over_points("log joint", density.log_joint, chunk_size=at_once, randomness="same")
+        return theta, log_joint(theta, *density.data)
+    except Exception:  # the model's own code may raise anything where it cannot be batched
+        few = theta[:: -(-len(theta) // DRAWS_ONE_BY_ONE)]
+        return few, torch.stack([_of_one(density, row) for row in few])
+
+
+def _of_one(density: LogDensity, theta: Tensor) -> Tensor:
+    try:
+        return density.log_joint(theta, *density.data)
+    except Exception:  # a factorisation that fails, an argument that leaves its support
+        return theta.new_tensor(-math.inf)
+
+
+def log_weights_of(log_ratios: Tensor) -> Tensor:
+    """Return normalised log weights ``[S]``, the largest truncated at the root of their number times the mean.
+
+    References
+    ----------
+    Ionides (2008), Truncated importance sampling, Journal of Computational and Graphical Statistics 17.
+    """
+    most = log_ratios.logsumexp(0) - 0.5 * math.log(len(log_ratios))
+    truncated = log_ratios.minimum(most)
+    return truncated - truncated.logsumexp(0)
+
+
+def shift_by_weights(values: Tensor, log_ratios: Tensor) -> Shift:
+    """Return how far the means and standard deviations of draws ``values[S, D]`` move when importance weights correct them.
+
+    Standard errors are those of differences: weighted and plain moments are of the same draws.
+    """
+    weights = log_weights_of(log_ratios).exp()[:, None]
+    plain = 1 / len(values)
+    centre, middle = (weights * values).sum(0), values.mean(0)
+    apart, spread = (values - centre).square(), (values - middle).square()
+    variance, own = (weights * apart).sum(0), spread.mean(0)
+    sd = variance.sqrt()
+    influence = weights * (apart / variance - 1) - plain * (spread / own - 1)
+    return Shift(
+        (middle - centre) / sd,
+        ((weights - plain) * (values - centre)).square().sum(0).sqrt() / sd,
+        0.5 * (own.log() - variance.log()),
+        0.5 * influence.square().sum(0).sqrt(),
+    )
+
+
+def site_values(density: LogDensity, theta: Tensor) -> Tensor:
+    """Return the values ``[S, D]`` of the latent sites at ``theta[S, P]``, as the model has them."""
+    values = density.constrain(theta)
+    return torch.cat([values[site.name].reshape(len(theta), -1) for site in density.sites], 1).cpu().double()

@@ -1,0 +1,130 @@
+"""Short Markov chains that start at an approximation's draws: where it is right, their moments stay as they are."""
+
+import math
+import warnings
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.verdict.importance import Drawn, Shift, site_values
+from bnnzoo.engine.failures import FailuresAsNaN
+from bnnzoo.engine.lowered import Lowered, value_and_grad_of
+from bnnzoo.engine.torch_private import LoweringWarning
+
+__all__ = ["Moved", "moved", "shift_by_chains"]
+
+NUM_CHAINS, FEW_CHAINS = 256, 64
+ROWS_OF_ALL = 50_000  # rows times chains, as long as there are FEW_CHAINS
+NUM_TRAJECTORIES, LENGTH = 9, 1.5  # of a trajectory, in standard deviations of the approximation
+LARGEST_STEP, SMALL_STEP, MAX_LEAPS = 0.8, 1.2, 8
+LOW, HIGH, SHORTER, LONGER = 0.6, 0.9, 0.6, 1.2  # acceptance rates, and what steps are then multiplied by
+
+
+class Moved(NamedTuple):
+    """Positions ``[T, M, P]`` of the chains after each trajectory, and the mean acceptance rate of the last third."""
+
+    theta: Tensor
+    acceptance: float
+
+
+class _State(NamedTuple):
+    z: Tensor
+    value: Tensor
+    gradient: Tensor
+
+
+def moved(density: LogDensity, drawn: Drawn) -> Moved:
+    """Run Hamiltonian Monte Carlo from draws of an approximation, in units in which they are uncorrelated.
+
+    Draws where the posterior has much less mass than the approximation, from which chains would not come back, start fewer of
+    them. All chains take a step in one batch. Steps are shortened and lengthened as they are accepted, by all chains alike.
+
+    References
+    ----------
+    Wang, Kasprzak and Huggins (2023), A targeted accuracy diagnostic for variational approximations, AISTATS.
+    """
+    theta = drawn.theta
+    centre, root = theta.mean(0), _root(theta)
+    generator = torch.Generator().manual_seed(0)
+    count = max(FEW_CHAINS, min(NUM_CHAINS, ROWS_OF_ALL // max(1, density.num_data)))
+    share = (drawn.log_ratios - drawn.log_ratios.median()).clamp(max=0.0).exp()
+    first = share.multinomial(min(count, len(share)), generator=generator)
+    start = theta[first.to(theta.device)] - centre
+    count = len(start)
+    z = torch.linalg.solve_triangular(root, start.mT, upper=False).mT
+    value_and_grad = density.shared("short chains", lambda: _batched(density))
+
+    def at(z: Tensor) -> _State:
+        value, gradient = value_and_grad(centre + z @ root.mT, *density.data)
+        gradient = gradient @ root
+        fails = ~(value.isfinite() & gradient.isfinite().all(1))
+        return _State(z, value.masked_fill(fails, -math.inf), gradient.masked_fill(fails[:, None], 0.0))
+
+    def noise(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64).to(theta)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LoweringWarning)  # of a model that cannot be traced the fit has warned
+        state = at(z)
+    step = min(LARGEST_STEP, SMALL_STEP / theta.shape[1] ** 0.25)
+    path, rates = [], []
+    for _ in range(NUM_TRAJECTORIES):
+        momentum = noise(*z.shape)
+        energy = state.value - 0.5 * momentum.square().sum(1)
+        size = step * (1 + 0.2 * noise(count, 1).clamp(-1, 1))
+        end = state
+        for _ in range(max(1, min(MAX_LEAPS, math.ceil(LENGTH / step)))):
+            momentum = momentum + 0.5 * size * end.gradient
+            end = at(end.z + size * momentum)
+            momentum = momentum + 0.5 * size * end.gradient
+        change = (end.value - 0.5 * momentum.square().sum(1) - energy).nan_to_num(-math.inf)
+        accepted = torch.rand(count, generator=generator, dtype=torch.float64).to(theta).log() < change
+        state = _State(
+            *(torch.where(accepted.reshape(-1, *[1] * (a.ndim - 1)), a, b) for a, b in zip(end, state, strict=True))
+        )
+        rates.append(float(change.clamp(max=0.0).exp().mean()))
+        step *= SHORTER if rates[-1] < LOW else LONGER if rates[-1] > HIGH else 1.0
+        path.append(centre + state.z @ root.mT)
+    return Moved(torch.stack(path), sum(rates[-NUM_TRAJECTORIES // 3 :]) / (NUM_TRAJECTORIES // 3))
+
+
+def _batched(density: LogDensity) -> Lowered:
+    """Return ``(theta[M, P], *data) -> ([M], [M, P])``, log joint density and gradient, traced so that the model runs once."""
+
+    def value_and_grad(theta: Tensor, *data: Any) -> tuple[Tensor, Tensor]:
+        return value_and_grad_of(vmap(lambda row: density.log_joint(row, *data)), theta)
+
+    def eagerly(theta: Tensor, *data: Any) -> tuple[Tensor, Tensor]:
+        with FailuresAsNaN():  # points that fail are rejected one by one
+            return value_and_grad(theta, *data)
+
+    return Lowered(value_and_grad, fallback=eagerly)
+
+
+def _root(theta: Tensor) -> Tensor:
+    """Return a root ``[P, P]`` of the covariance of draws; of their variances alone, if there are not many times as many."""
+    covariance = torch.atleast_2d(torch.cov(theta.mT))
+    if len(theta) > 4 * theta.shape[1]:
+        root, failed = torch.linalg.cholesky_ex(covariance)
+        if not int(failed):
+            return root
+    return covariance.diagonal().sqrt().diag()
+
+
+def shift_by_chains(density: LogDensity, values: Tensor, found: Moved) -> Shift:
+    """Return how far an approximation with draws ``values[S, D]`` is from where short chains went in their second half."""
+    half = found.theta[len(found.theta) // 2 :]
+    after = site_values(density, half.flatten(0, 1)).reshape(*half.shape[:2], -1)
+    centre = after.mean((0, 1))
+    apart = (after - centre).square()
+    variance = apart.mean((0, 1))
+    chains = after.shape[1] ** 0.5
+    return Shift(
+        (values.mean(0) - centre) / variance.sqrt(),
+        after.mean(0).std(0) / chains / variance.sqrt(),
+        0.5 * (values.var(0).log() - variance.log()),
+        0.5 * apart.mean(0).std(0) / chains / variance,
+    )
