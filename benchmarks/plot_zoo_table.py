@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 
 from benchmarks.pairs import RESULTS
-from bnnzoo.zoo.commands import distance_text
 from bnnzoo.zoo.table import Cell, read_cells
+from bnnzoo.zoo.zoo_commands import distance_text
 
 LARGEST = 100.0
 

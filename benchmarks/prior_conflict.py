@@ -19,7 +19,7 @@ import bnnzoo as bz
 from benchmarks.misspecified import RIGHT, WRONG, Case
 from benchmarks.pairs import write
 from bnnzoo.checking.check import PRIOR_LEVEL
-from bnnzoo.checking.prior import conflicts, power_scaling
+from bnnzoo.checking.prior_conflict import conflicts, power_scaling
 from bnnzoo.trees import holm
 
 OTHER_UNITS = "prior of other units"

@@ -4,12 +4,15 @@ import ast
 import importlib
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests import architecture
 
 PACKAGE = Path(__file__).parents[1] / "bnnzoo"
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -29,6 +32,7 @@ SLOW_TO_IMPORT = (
     "torch.fx.experimental.symbolic_shapes",
 )  # a tenth of a second to seconds, and many runs do without
 MAX_LINES, MAX_CLASS_LINES = 400, 200
+TOP_OF_CORE = {"__init__", "executors", "fit_warnings", "log_sums", "method", "settings", "types"}
 
 # What a family of inference methods may import from bnnzoo.inference besides itself.
 SHARED_BY_FAMILIES = ("config", "fit", "many", "optimise", "progress", "starts")
@@ -191,6 +195,38 @@ def _imported_modules(path: Path, names: dict[str, Path]) -> Iterator[str]:
 
 def test_no_module_imports_itself_through_others() -> None:
     assert modules_in_a_circle() == []
+
+
+def test_core_has_rooms_of_few_files_on_few_floors_and_no_circle() -> None:
+    height = architecture.floors()  # refuses circles
+    assert max(height.values()) < 6
+    assert all(len(architecture.files_of(room)) <= 12 for room in height)
+    assert {path.stem for path in (PACKAGE / "core").glob("*.py")} <= TOP_OF_CORE
+
+
+def test_rooms_in_a_circle_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    back = {("data", "verdict"): 1, **architecture.arrows()}
+    monkeypatch.setattr(architecture, "arrows", lambda: back)
+    with pytest.raises(ValueError, match="rooms of core import each other in a circle: data"):
+        architecture.floors()
+
+
+def test_the_page_on_architecture_names_the_files_of_every_room() -> None:
+    page = (PACKAGE.parent / "docs" / "architecture.md").read_text()
+    table = page.partition("## The rooms of `core`")[2].partition("\n## ")[0]
+    rows = {line.split("|")[1].strip(" `"): line for line in table.splitlines() if line.startswith("| `")}
+    for room in architecture.floors():
+        assert all(f"`{name}`" in rows[room] for name in architecture.files_of(room)), room
+
+
+def test_a_score_needs_few_files() -> None:
+    assert len(architecture.closure("bnnzoo.calibration.scores")) <= 10
+
+
+def test_names_of_files_and_classes_say_whose_they_are() -> None:
+    files = Counter(path.stem for path in MODULES if path.stem != "__init__")
+    classes = Counter(node.name for path in MODULES for node in parsed(path).body if isinstance(node, ast.ClassDef))
+    assert [name for name, count in (files + classes).items() if count > 2] == []
 
 
 def test_tests_import_helpers_and_no_other_test() -> None:

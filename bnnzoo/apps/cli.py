@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from bnnzoo import inference
-from bnnzoo.apps.benchmarking.commands import benchmark_commands
 from bnnzoo.apps.benchmarking.sources import BenchmarkError
+from bnnzoo.apps.benchmarking.uci_command import benchmark_commands
 from bnnzoo.apps.reporting.choices import prior_named
 from bnnzoo.apps.reporting.folders import new_folder, refuse_unusable_folder
 from bnnzoo.apps.reporting.methods import compare
@@ -25,15 +25,15 @@ from bnnzoo.apps.reporting.splits import Splitting
 from bnnzoo.apps.reporting.terminal import show
 from bnnzoo.apps.tables import Missing, Table, TableError, Task, prepare, read_table
 from bnnzoo.apps.tables.options import CsvFile, Decimal, Separator
-from bnnzoo.checking.commands import check_command
+from bnnzoo.checking.check_command import check_command
 from bnnzoo.core.data.minibatch import DataError
 from bnnzoo.core.method import Method
 from bnnzoo.core.program.sites import ModelError
 from bnnzoo.datasets import diabetes
-from bnnzoo.validation.commands import sbc_command
 from bnnzoo.validation.sbc import CalibrationError
-from bnnzoo.zoo.commands import zoo_commands
+from bnnzoo.validation.sbc_command import sbc_command
 from bnnzoo.zoo.data import ZooError
+from bnnzoo.zoo.zoo_commands import zoo_commands
 
 __all__ = ["app", "method_names", "methods_from"]
 

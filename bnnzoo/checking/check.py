@@ -15,10 +15,10 @@ import xarray as xr
 from bnnzoo.apps.reporting.folders import new_folder
 from bnnzoo.checking.findings import Finding, of_conflict, of_prior_prediction, of_question
 from bnnzoo.checking.misfit import Question, questions
+from bnnzoo.checking.normal_scores import Scores, scores_of
 from bnnzoo.checking.page import page_of
-from bnnzoo.checking.prior import conflicts, power_scaling, prior_predictions
+from bnnzoo.checking.prior_conflict import conflicts, power_scaling, prior_predictions
 from bnnzoo.checking.repeats import heap, repeated_rows
-from bnnzoo.checking.scores import Scores, scores_of
 from bnnzoo.checking.variables import Variables, is_outcome, variables_beside, variables_of
 from bnnzoo.core.fit_warnings import FitWarning
 from bnnzoo.core.method import Method

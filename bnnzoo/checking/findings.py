@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from bnnzoo.checking.misfit import Question
-from bnnzoo.checking.prior import SENSITIVE, Conflict, PriorPrediction, Sensitivity
+from bnnzoo.checking.prior_conflict import SENSITIVE, Conflict, PriorPrediction, Sensitivity
 
 __all__ = ["Finding", "of_conflict", "of_prior_prediction", "of_question"]
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import eval_legendre
 from scipy.stats import binom, chi2, norm
 
-from bnnzoo.checking.scores import Scores
+from bnnzoo.checking.normal_scores import Scores
 from bnnzoo.checking.variables import Variables, normal_ranks
 
 __all__ = ["Question", "questions"]

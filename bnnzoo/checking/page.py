@@ -5,8 +5,8 @@ from typing import Protocol
 
 import pandas as pd
 
-from bnnzoo.apps.reporting.blocks import Cell, Grid, Section, Sentences
 from bnnzoo.apps.reporting.page import Page, footer
+from bnnzoo.apps.reporting.page_blocks import Cell, Grid, Section, Sentences
 from bnnzoo.checking.findings import Finding
 from bnnzoo.core.posterior.posterior import Posterior
 

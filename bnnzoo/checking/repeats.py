@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bnnzoo.checking.findings import Finding
-from bnnzoo.checking.scores import Scores
+from bnnzoo.checking.normal_scores import Scores
 from bnnzoo.checking.variables import Variables
 
 __all__ = ["heap", "repeated_rows"]

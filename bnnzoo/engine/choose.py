@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from torch import Tensor
 
-from bnnzoo.engine.fleet import Batch, NativeCopies, Runner, of_copy
+from bnnzoo.engine.fleet import BatchedCopies, NativeCopies, Runner, of_copy
 from bnnzoo.engine.lowered import flattened, tensors_of
 from bnnzoo.engine.program import GradientFunction, Program
 from bnnzoo.engine.reports import EngineLog
@@ -87,7 +87,7 @@ def runner(
     max_flops : float
         Multiplications and additions of a gradient up to which "auto" takes native code: larger ones share them among cores.
     num_steps, num_cycles : int
-        As in :class:`bnnzoo.engine.fleet.Batch`.
+        As in :class:`bnnzoo.engine.fleet.BatchedCopies`.
     log : EngineLog, optional
         Takes down which engine runs, and why.
     data : sequence of tuple, optional
@@ -114,7 +114,7 @@ def runner(
             warnings.warn(f"engine='native' runs as traced graphs instead: {reasons}.", LoweringWarning, stacklevel=3)
     if data is not None:
         raise OneByOneError("Copies with data of their own run in native code only.")
-    return Batch(program, gradient, moving, resting, num_steps, num_cycles, traces=engine != "python", log=log)
+    return BatchedCopies(program, gradient, moving, resting, num_steps, num_cycles, traces=engine != "python", log=log)
 
 
 def _native(

@@ -18,7 +18,7 @@ from bnnzoo.engine.registers import HeldTree, Stacks, TreeRegisters
 from bnnzoo.engine.reports import EngineLog
 from bnnzoo.engine.stretches import FIRST_BUDGET, SECONDS_PER_STRETCH, Inner, next_budget
 
-__all__ = ["Batch", "Fleet", "NativeCopies", "Runner", "of_copy"]
+__all__ = ["BatchedCopies", "Fleet", "NativeCopies", "Runner", "of_copy"]
 
 MAX_ROWS, MAX_ENTRIES = 1024, 1 << 20
 """Rows, and entries of rows, that a copy in native code keeps before Python fetches them."""
@@ -222,7 +222,7 @@ class NativeCopies(Fleet):
         return [packed[id(each)] for each in data]
 
 
-class Batch(Fleet):
+class BatchedCopies(Fleet):
     """Copies in one batch, none of which waits for another: a stage runs where it is due in any of them.
 
     Parameters
@@ -348,7 +348,7 @@ class Batch(Fleet):
         return found[second:]
 
 
-type Runner = NativeCopies | Batch
+type Runner = NativeCopies | BatchedCopies
 
 
 def of_copy(tree: Any, copy: int) -> Any:

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.linalg import cholesky, solve_triangular
 
 from bnnzoo.core.types import Data, Model
-from bnnzoo.models.arguments import refuse_uncalled
+from bnnzoo.models.argument_checks import refuse_uncalled
 from bnnzoo.models.kernels import Covariance, KernelSites, kernel_sites
 from bnnzoo.models.likelihoods import Likelihood
 from bnnzoo.models.likelihoods import gaussian as gaussian_likelihood

@@ -12,7 +12,7 @@ from torch.func import functional_call
 
 from bnnzoo.core.program.network import NETWORK_KEY, Network, evaluating
 from bnnzoo.core.program.surroundings import plates_around
-from bnnzoo.models.arguments import refuse_uncalled
+from bnnzoo.models.argument_checks import refuse_uncalled
 from bnnzoo.models.priors import ByParameter, Prior
 
 __all__ = ["random_module"]

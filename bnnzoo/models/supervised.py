@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from bnnzoo.core.data.described import Described
 from bnnzoo.core.posterior.folding import as_table, folded
-from bnnzoo.models.arguments import refuse_uncalled
+from bnnzoo.models.argument_checks import refuse_uncalled
 from bnnzoo.models.likelihoods import Likelihood
 from bnnzoo.models.likelihoods.weighting import weighted_rows
 from bnnzoo.models.priors import Prior

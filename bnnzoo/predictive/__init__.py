@@ -5,7 +5,7 @@ from bnnzoo.predictive.linearized import function_moments, row_density
 from bnnzoo.predictive.marginal import marginal_predictive
 from bnnzoo.predictive.measure_predictions import measure_predictions
 from bnnzoo.predictive.predict import posterior_predictive, predict, to_datatree
-from bnnzoo.predictive.prior import prior_predictive
+from bnnzoo.predictive.prior_draws import prior_predictive
 from bnnzoo.predictive.save_tree import save_tree
 
 __all__ = [

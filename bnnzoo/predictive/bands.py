@@ -16,7 +16,7 @@ from bnnzoo.predictive import datatree
 from bnnzoo.predictive.gathered import Gathered
 from bnnzoo.predictive.kept import NEW_DATA_NAMES, ROW_GROUPS, Kept, refuse_unknown
 from bnnzoo.predictive.labels import ROWS, Labels
-from bnnzoo.predictive.latent import Drawn
+from bnnzoo.predictive.latent import PosteriorDraws
 from bnnzoo.predictive.linearized import rows_density
 from bnnzoo.predictive.many_rows import Band, ManyRows
 from bnnzoo.predictive.row_functions import RowFunctions
@@ -32,7 +32,7 @@ class Prediction:
 
     Parameters
     ----------
-    draws : Drawn
+    draws : PosteriorDraws
     raw : tuple
         Arguments of the model as they were passed.
     densities : sequence of LogDensity
@@ -46,7 +46,9 @@ class Prediction:
         If something is wanted that there is not.
     """
 
-    def __init__(self, draws: Drawn, raw: Data, densities: Sequence[LogDensity], kept: Kept, labels: Labels) -> None:
+    def __init__(
+        self, draws: PosteriorDraws, raw: Data, densities: Sequence[LogDensity], kept: Kept, labels: Labels
+    ) -> None:
         density = rows_density(draws.posterior, tuple(densities))
         self._draws, self._densities, self._kept, self._labels = draws, densities, kept, labels
         self._many = ManyRows.of(density, draws.flat, raw) if density.observed else None

@@ -23,8 +23,8 @@ from bnnzoo.engine.random_graphs import draws_from_generator, split_at_random
 from bnnzoo.engine.runs import NativeRuns
 from bnnzoo.engine.simplify import is_random
 from bnnzoo.engine.torch_private import DispatchMode, known_random_operations
+from bnnzoo.predictive.batched_noise import OutOfPlaceRandomness, refuse_unsafe_warnings
 from bnnzoo.predictive.evaluate import Function, vmapped
-from bnnzoo.predictive.noise import OutOfPlaceRandomness, refuse_unsafe_warnings
 
 __all__ = ["BlockGraph", "block_graph"]
 

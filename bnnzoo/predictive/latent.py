@@ -24,7 +24,7 @@ from bnnzoo.predictive.discrete import discrete_groups
 from bnnzoo.predictive.evaluate import Arrays, Function, evaluate, plan
 from bnnzoo.predictive.labels import Labels, Plates
 
-__all__ = ["Drawn", "deterministic_nodes", "deterministics", "draw", "latent_groups", "numpy_arrays"]
+__all__ = ["PosteriorDraws", "deterministic_nodes", "deterministics", "draw", "latent_groups", "numpy_arrays"]
 
 MAX_LATENT_NUMBERS = 10_000_000  # weights and deterministic sites beyond this stay out of the tree unless asked for
 
@@ -41,7 +41,7 @@ class HasMembers(Protocol):
 
 
 @dataclass(frozen=True)
-class Drawn:
+class PosteriorDraws:
     """Draws ``theta[C, S, P]`` of a posterior and how they came about.
 
     Attributes
@@ -69,7 +69,7 @@ class Drawn:
         return {name: array.reshape(chains, draws, *array.shape[1:]) for name, array in values.items()}
 
 
-def draw(posterior: Posterior, num_draws: int | None, seed: Whole | None) -> Drawn:
+def draw(posterior: Posterior, num_draws: int | None, seed: Whole | None) -> PosteriorDraws:
     """Draw from a posterior, with the seed of its fit by default."""
     refuse_handlers()
     if seed is not None:
@@ -85,7 +85,7 @@ def draw(posterior: Posterior, num_draws: int | None, seed: Whole | None) -> Dra
         )
     posterior = _with_functions(posterior, num_draws)
     members = posterior.members(num_draws, seed) if isinstance(posterior, HasMembers) else None
-    return Drawn(posterior, posterior.draws(num_draws, seed).detach(), seed, members)
+    return PosteriorDraws(posterior, posterior.draws(num_draws, seed).detach(), seed, members)
 
 
 def _with_functions(posterior: Posterior, num_draws: int | None) -> Posterior:
@@ -97,14 +97,14 @@ def _with_functions(posterior: Posterior, num_draws: int | None) -> Posterior:
     return replace(posterior, theta=posterior.theta.expand(1, num_draws or NUM_FUNCTIONS, -1))
 
 
-def latent_groups(draws: Drawn, weights: bool | Literal["auto"], labels: Labels) -> dict[str, xr.Dataset]:
+def latent_groups(draws: PosteriorDraws, weights: bool | Literal["auto"], labels: Labels) -> dict[str, xr.Dataset]:
     """Return the groups ``posterior``, ``weights``, ``auxiliary``, ``log_prior``, ``sample_stats`` and ``fit_stats``.
 
     ``auxiliary`` holds latent sites from which a model only computes others, if it names such sites as ``hidden``.
 
     Parameters
     ----------
-    draws : Drawn
+    draws : PosteriorDraws
     weights : bool or "auto"
         Whether to keep network weights; "auto" keeps up to ``MAX_LATENT_NUMBERS`` numbers.
     labels : Labels
@@ -134,7 +134,7 @@ def latent_groups(draws: Drawn, weights: bool | Literal["auto"], labels: Labels)
     }
 
 
-def _weight_norms(draws: Drawn) -> Arrays:
+def _weight_norms(draws: PosteriorDraws) -> Arrays:
     """Euclidean norm of each network's weights: the one thing about them that relabelling hidden units leaves alone.
 
     It replaces the latent sites of a model that has only weights: ArviZ takes the number of chains and draws, and loo its
@@ -160,7 +160,7 @@ def _in_parts(function: Callable[[Tensor], Tensor], theta: Tensor) -> Tensor:
     return torch.cat([function(part) for part in theta.split(num_draws, 1)], 1)
 
 
-def _known_deterministics(draws: Drawn) -> tuple[Arrays, Plates]:
+def _known_deterministics(draws: PosteriorDraws) -> tuple[Arrays, Plates]:
     """Return the deterministic sites for the training data, unless they are too large or the data are not there."""
     density = draws.posterior.density
     if not density.has_data:
@@ -177,12 +177,12 @@ def deterministic_nodes(nodes: Mapping[str, Node]) -> dict[str, Node]:
     return {name: node for name, node in nodes.items() if is_deterministic(node)}
 
 
-def deterministics(draws: Drawn, data: Data, nodes: Mapping[str, Node]) -> tuple[Arrays, Plates]:
+def deterministics(draws: PosteriorDraws, data: Data, nodes: Mapping[str, Node]) -> tuple[Arrays, Plates]:
     """Return the deterministic sites of the model ``[C, S, ...]`` for some data, and the plates of their axes.
 
     Parameters
     ----------
-    draws : Drawn
+    draws : PosteriorDraws
     data : tuple
         Arguments of the model.
     nodes : mapping of str to node
@@ -194,12 +194,12 @@ def deterministics(draws: Drawn, data: Data, nodes: Mapping[str, Node]) -> tuple
     return _evaluated(draws, density.deterministics, data), {name: plates_of(node) for name, node in nodes.items()}
 
 
-def _evaluated(draws: Drawn, function: Function, data: Data) -> Arrays:
+def _evaluated(draws: PosteriorDraws, function: Function, data: Data) -> Arrays:
     blocks = plan(function, draws.flat[0], data, 0, splits=False, chunk_size=None)
     return draws.per_draw(evaluate(function, draws.flat, data, 0, blocks))
 
 
-def _log_priors(draws: Drawn) -> Arrays:
+def _log_priors(draws: PosteriorDraws) -> Arrays:
     density = draws.posterior.density
     if not density.has_data:
         return {}
@@ -207,12 +207,12 @@ def _log_priors(draws: Drawn) -> Arrays:
     return {f"{name}_factor" if name in DIMENSIONS else name: values for name, values in found.items()}
 
 
-def _log_jacobians(draws: Drawn) -> Arrays:
+def _log_jacobians(draws: PosteriorDraws) -> Arrays:
     density = draws.posterior.density
     return _evaluated(draws, lambda theta: {"log_jacobian": log_jacobian(density, theta)}, ())
 
 
-def _sample_stats(draws: Drawn) -> Arrays:
+def _sample_stats(draws: PosteriorDraws) -> Arrays:
     posterior = draws.posterior
     stats = {name: _like_draws(posterior, value, draws) for name, value in posterior.info.sample_stats.items()}
     known = {name: value for name, value in stats.items() if value is not None}
@@ -233,14 +233,14 @@ def _log_q(posterior: Posterior, theta: Tensor) -> Tensor | None:
     return _in_parts(lambda part: posterior.log_prob(part), theta)  # type: ignore[arg-type,return-value]  # it is none of None
 
 
-def _like_draws(posterior: Posterior, statistic: Tensor, draws: Drawn) -> Tensor | None:
+def _like_draws(posterior: Posterior, statistic: Tensor, draws: PosteriorDraws) -> Tensor | None:
     """Thin a statistic ``[C, S]`` as its draws were thinned; None if it does not belong to these draws."""
     if isinstance(posterior, Draws) and statistic.shape == posterior.theta.shape[:2]:
         return replace(posterior, theta=statistic[..., None]).draws(draws.theta.shape[1])[..., 0]
     return statistic if statistic.shape == draws.theta.shape[:2] else None
 
 
-def _log_joint(draws: Drawn) -> dict[str, Tensor]:
+def _log_joint(draws: PosteriorDraws) -> dict[str, Tensor]:
     density = draws.posterior.density
 
     def function(theta: Tensor, *data: Any) -> dict[str, Tensor]:

@@ -20,7 +20,7 @@ from bnnzoo.predictive import datatree
 from bnnzoo.predictive.evaluate import Arrays, Results, Tile, Variable, block_length, tiles_of
 from bnnzoo.predictive.independence import can_split_rows, probe, row_values
 from bnnzoo.predictive.labels import ROWS, Labels, Plates, row_labels
-from bnnzoo.predictive.latent import Drawn
+from bnnzoo.predictive.latent import PosteriorDraws
 from bnnzoo.predictive.random_blocks import Job, RandomEvaluation, draw_blocks
 from bnnzoo.predictive.row_functions import RowFunctions
 from bnnzoo.predictive.rows import Rows, as_fitted, as_groups, new_data
@@ -114,7 +114,7 @@ class ManyRows:
             sizes[variable.group] = sizes.get(variable.group, 0) + int(per_row * self.num_rows * num_draws)
         return sizes
 
-    def bands(self, draws: Drawn, functions: RowFunctions, labels: Labels) -> Iterator[Band]:
+    def bands(self, draws: PosteriorDraws, functions: RowFunctions, labels: Labels) -> Iterator[Band]:
         """Yield the predictions for some rows after another."""
         sites = self._sites_by_row(functions, labels)
         blocks, evaluation = self._prepared(draws, functions, sites)
@@ -130,7 +130,7 @@ class ManyRows:
         data: Data,
         arrays: Arrays,
         rows: slice,
-        draws: Drawn,
+        draws: PosteriorDraws,
         functions: RowFunctions,
         labels: Labels,
         sites: Plates,
@@ -150,7 +150,7 @@ class ManyRows:
         return {name: found for name, found in plates.items() if dims[name][:1] == (ROWS,)}
 
     def _prepared(
-        self, draws: Drawn, functions: RowFunctions, sites: Plates
+        self, draws: PosteriorDraws, functions: RowFunctions, sites: Plates
     ) -> tuple[list["_Block"], RandomEvaluation]:
         """Return the blocks of rows, and what evaluates them at the draws: as for all rows in memory."""
 
@@ -189,7 +189,7 @@ class ManyRows:
             return select(self.data, rows, self.num_rows)
         return as_fitted(self.density, self.source.take(rows))
 
-    def _observed(self, data: Data, draws: Drawn) -> Mapping[str, Tensor]:
+    def _observed(self, data: Data, draws: PosteriorDraws) -> Mapping[str, Tensor]:
         if not self.head.observed:
             return {}
         with torch.no_grad():
@@ -217,7 +217,7 @@ class _Block:
     tiles: list[tuple[int, Tile]]
 
 
-def _deterministics(draws: Drawn, arrays: Arrays, labels: Labels) -> xr.Dataset:
+def _deterministics(draws: PosteriorDraws, arrays: Arrays, labels: Labels) -> xr.Dataset:
     found = {variable.name: values for variable, values in arrays.items() if variable.group == "deterministic"}
     return datatree.by_draw(draws.per_draw(found), labels)
 

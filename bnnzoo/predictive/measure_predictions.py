@@ -9,7 +9,13 @@ from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.program.turns import one_at_a_time
 from bnnzoo.core.types import Whole
 from bnnzoo.predictive import datatree
-from bnnzoo.predictive.arguments import (
+from bnnzoo.predictive.bands import Prediction, measured
+from bnnzoo.predictive.kept import kept_of
+from bnnzoo.predictive.labels import Labels
+from bnnzoo.predictive.latent import draw
+from bnnzoo.predictive.left_out import completed
+from bnnzoo.predictive.linearized import row_densities
+from bnnzoo.predictive.prediction_arguments import (
     in_order,
     refuse_factors_alone,
     refuse_no_posterior,
@@ -17,12 +23,6 @@ from bnnzoo.predictive.arguments import (
     refuse_settings,
     refuse_words,
 )
-from bnnzoo.predictive.bands import Prediction, measured
-from bnnzoo.predictive.kept import kept_of
-from bnnzoo.predictive.labels import Labels
-from bnnzoo.predictive.latent import draw
-from bnnzoo.predictive.left_out import completed
-from bnnzoo.predictive.linearized import row_densities
 
 __all__ = ["measure_predictions"]
 

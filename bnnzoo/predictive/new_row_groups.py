@@ -13,7 +13,7 @@ from bnnzoo.predictive.discrete import discrete_groups
 from bnnzoo.predictive.evaluate import Arrays
 from bnnzoo.predictive.kept import ROW_GROUPS, Kept, refuse_unknown
 from bnnzoo.predictive.labels import Labels
-from bnnzoo.predictive.latent import Drawn, deterministics
+from bnnzoo.predictive.latent import PosteriorDraws, deterministics
 from bnnzoo.predictive.prepared import Common
 from bnnzoo.predictive.rows import Rows, as_groups, row_groups
 
@@ -31,7 +31,7 @@ def groups_at_draws(common: Common, rows: Rows, found: Arrays, kept: Kept) -> di
 
 
 def groups_of_new_rows(
-    draws: Drawn,
+    draws: PosteriorDraws,
     rows: Rows,
     chunk_size: int | None,
     labels: Labels,

@@ -18,7 +18,15 @@ from bnnzoo.core.reading.conditioned import PredictiveDensity
 from bnnzoo.core.reading.streamed import StreamedDensity
 from bnnzoo.core.types import Data, Whole
 from bnnzoo.predictive import datatree
-from bnnzoo.predictive.arguments import (
+from bnnzoo.predictive.bands import Prediction
+from bnnzoo.predictive.kept import ROW_GROUPS, Kept, kept_of, refuse_unknown
+from bnnzoo.predictive.labels import Coords, Dims, Labels
+from bnnzoo.predictive.latent import PosteriorDraws, draw, latent_groups
+from bnnzoo.predictive.left_out import completed
+from bnnzoo.predictive.linearized import row_densities, rows_density
+from bnnzoo.predictive.new_row_groups import groups_at_draws, groups_of_new_rows
+from bnnzoo.predictive.new_rows import check_new_rows
+from bnnzoo.predictive.prediction_arguments import (
     in_order,
     most_rows,
     plates_of_rows,
@@ -29,16 +37,8 @@ from bnnzoo.predictive.arguments import (
     refuse_settings,
     refuse_words,
 )
-from bnnzoo.predictive.bands import Prediction
-from bnnzoo.predictive.kept import ROW_GROUPS, Kept, kept_of, refuse_unknown
-from bnnzoo.predictive.labels import Coords, Dims, Labels
-from bnnzoo.predictive.latent import Drawn, draw, latent_groups
-from bnnzoo.predictive.left_out import completed
-from bnnzoo.predictive.linearized import row_densities, rows_density
-from bnnzoo.predictive.new_row_groups import groups_at_draws, groups_of_new_rows
-from bnnzoo.predictive.new_rows import check_new_rows
 from bnnzoo.predictive.prepared import Common, Sweep, are_same, forget, kept_common
-from bnnzoo.predictive.prior import beside_posterior
+from bnnzoo.predictive.prior_draws import beside_posterior
 from bnnzoo.predictive.row_functions import RowFunctions
 from bnnzoo.predictive.rows import Rows, row_groups
 from bnnzoo.predictive.store import refuse_store
@@ -358,7 +358,7 @@ def to_datatree(
     return _tree(draws, latent_groups(draws, weights, labels), labels)
 
 
-def _attributes(draws: Drawn, densities: Sequence[LogDensity]) -> dict[str, str | int | float]:
+def _attributes(draws: PosteriorDraws, densities: Sequence[LogDensity]) -> dict[str, str | int | float]:
     posterior = draws.posterior
     attributes = datatree.fit_attributes(posterior.info, draws.seed)
     if chains := [chain for network in posterior.density.networks if (chain := layer_chain(network))]:
@@ -370,6 +370,6 @@ def _attributes(draws: Drawn, densities: Sequence[LogDensity]) -> dict[str, str 
 
 
 def _tree(
-    draws: Drawn, groups: Mapping[str, xr.Dataset], labels: Labels, densities: Sequence[LogDensity] = ()
+    draws: PosteriorDraws, groups: Mapping[str, xr.Dataset], labels: Labels, densities: Sequence[LogDensity] = ()
 ) -> xr.DataTree:
     return datatree.from_groups(labels.applied(groups), _attributes(draws, densities))

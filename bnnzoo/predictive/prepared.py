@@ -22,7 +22,7 @@ from bnnzoo.engine.lowered import Lowered
 from bnnzoo.predictive.evaluate import Arrays, Function, Results, Tile, Variable, plan, rows_of, tiles_of
 from bnnzoo.predictive.independence import are_close, values_of
 from bnnzoo.predictive.labels import Labels
-from bnnzoo.predictive.latent import Drawn
+from bnnzoo.predictive.latent import PosteriorDraws
 from bnnzoo.predictive.random_blocks import Job, RandomEvaluation, draw_blocks
 from bnnzoo.predictive.row_functions import RowFunctions
 from bnnzoo.predictive.rows import Rows
@@ -125,7 +125,7 @@ class Common:
 
     Attributes
     ----------
-    draws : Drawn
+    draws : PosteriorDraws
     labels : Labels
     densities : sequence of LogDensity
         As in :func:`bnnzoo.predictive.rows.row_groups`.
@@ -133,7 +133,7 @@ class Common:
         By the shapes of arguments; None for those that were there once.
     """
 
-    draws: Drawn
+    draws: PosteriorDraws
     labels: Labels
     densities: tuple[LogDensity, ...]
     sweeps: OrderedDict[Hashable, Sweep | None] = field(default_factory=OrderedDict)
@@ -175,7 +175,7 @@ def kept_common(posterior: Posterior, options: Hashable | None, make: Callable[[
     key, kept = (options, versions), _KEPT.get(id(posterior))
     if kept is not None and key in kept:
         theta, seed, members, labels, densities, sweeps = kept[key]
-        return Common(Drawn(posterior, theta, seed, members), labels, densities, sweeps)
+        return Common(PosteriorDraws(posterior, theta, seed, members), labels, densities, sweeps)
     found = make()
     if options is None or len(found.densities) > 1 or not found.densities[0].observed:
         return found

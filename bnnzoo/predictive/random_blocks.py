@@ -15,6 +15,7 @@ from bnnzoo.core.program.surroundings import isolated, reseed
 from bnnzoo.core.program.turns import aside
 from bnnzoo.core.types import Data
 from bnnzoo.engine.cores import in_threads, one_arithmetic_thread
+from bnnzoo.predictive.batched_noise import OutOfPlaceRandomness, refuse_unsafe_warnings
 from bnnzoo.predictive.block_graphs import block_graph
 from bnnzoo.predictive.evaluate import (
     MIN_TILES_TO_LOWER,
@@ -30,7 +31,6 @@ from bnnzoo.predictive.evaluate import (
     tiles_of,
     vmapped,
 )
-from bnnzoo.predictive.noise import OutOfPlaceRandomness, refuse_unsafe_warnings
 
 __all__ = ["BLOCK_BYTES", "RANDOM_ROWS", "Job", "RandomEvaluation", "draw_blocks", "evaluate_random", "rows_together"]
 

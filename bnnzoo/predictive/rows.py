@@ -25,7 +25,7 @@ from bnnzoo.predictive.evaluate import Arrays, Blocks, Function, block_length, e
 from bnnzoo.predictive.independence import can_split_rows, row_values, values_of
 from bnnzoo.predictive.kept import EVERYTHING, Kept
 from bnnzoo.predictive.labels import Labels, row_labels
-from bnnzoo.predictive.latent import Drawn, deterministic_nodes, numpy_arrays
+from bnnzoo.predictive.latent import PosteriorDraws, deterministic_nodes, numpy_arrays
 from bnnzoo.predictive.random_blocks import RANDOM_ROWS, draw_blocks, evaluate_random, rows_together
 from bnnzoo.predictive.row_functions import RowFunctions
 
@@ -115,7 +115,7 @@ def as_fitted(density: LogDensity, given: Data) -> Data:
 
 
 def row_groups(
-    draws: Drawn,
+    draws: PosteriorDraws,
     rows: Rows,
     chunk_size: int | None,
     labels: Labels,
@@ -126,7 +126,7 @@ def row_groups(
 
     Parameters
     ----------
-    draws : Drawn
+    draws : PosteriorDraws
     rows : Rows
     chunk_size : int, optional
         Draws x rows evaluated together.
@@ -164,7 +164,7 @@ def _refuse_beyond_memory(theta: Tensor, rows: Rows, kept: Kept, num_sites: int)
 
 
 def as_groups(
-    draws: Drawn, rows: Rows, found: Arrays, labels: Labels, kept: Kept = EVERYTHING
+    draws: PosteriorDraws, rows: Rows, found: Arrays, labels: Labels, kept: Kept = EVERYTHING
 ) -> dict[str, xr.Dataset]:
     """Return values ``[C * S, B, ...]`` for the rows, their observations and their inputs as groups; rows count from 0."""
     values = draws.per_draw(found)
@@ -192,7 +192,7 @@ def _evaluated(functions: RowFunctions, theta: Tensor, rows: Rows, seed: int, ch
     )
 
 
-def _by_factors(draws: Drawn, rows: Rows, labels: Labels) -> dict[str, xr.Dataset]:
+def _by_factors(draws: PosteriorDraws, rows: Rows, labels: Labels) -> dict[str, xr.Dataset]:
     """Return the log likelihood of a model whose likelihood is made of ``pyro.factor`` sites alone: no outcome can be drawn."""
     density = draws.posterior.density
     if not density.factors:
@@ -206,7 +206,9 @@ def _by_factors(draws: Drawn, rows: Rows, labels: Labels) -> dict[str, xr.Datase
     return {name: rows.labelled(group) for name, group in groups.items()}
 
 
-def _by_component(functions: Sequence[RowFunctions], draws: Drawn, rows: Rows, chunk_size: int | None) -> Arrays:
+def _by_component(
+    functions: Sequence[RowFunctions], draws: PosteriorDraws, rows: Rows, chunk_size: int | None
+) -> Arrays:
     """Evaluate the draws of each component of a mixture by its own functions, and put them back where they came from."""
     assert draws.members is not None
     members = draws.members.flatten()

@@ -5,7 +5,7 @@ looks up what they need, with one error message for what is missing, and compute
 """
 
 from bnnzoo.trees.alignment import Observed, aligned
-from bnnzoo.trees.blocks import average_probs, draw_means, draw_variance, log_mean_exp, sum_draws, tiles
+from bnnzoo.trees.block_means import average_probs, draw_means, draw_variance, log_mean_exp, sum_draws, tiles
 from bnnzoo.trees.confidence import margin, max_probability
 from bnnzoo.trees.entropy import SMALLEST_PROB, entropies, plogp, shannon_entropy, sum_plogp
 from bnnzoo.trees.kinds import (

@@ -4,7 +4,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from bnnzoo.trees.blocks import average_probs
+from bnnzoo.trees.block_means import average_probs
 from bnnzoo.trees.lookup import Labelled
 
 __all__ = ["margin", "max_probability"]

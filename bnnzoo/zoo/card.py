@@ -18,7 +18,7 @@ from bnnzoo.inference.fit import fit
 from bnnzoo.predictive import predict, prior_predictive
 from bnnzoo.zoo.budgets import smoke as smaller
 from bnnzoo.zoo.data import CardData, ZooError, data_folder
-from bnnzoo.zoo.prior import prior_spread
+from bnnzoo.zoo.prior_scale import prior_spread
 
 __all__ = ["Card", "PriorChoice"]
 

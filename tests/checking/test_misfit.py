@@ -5,7 +5,7 @@ import pytest
 from scipy.special import ndtr
 
 from bnnzoo.checking.misfit import questions
-from bnnzoo.checking.scores import Scores
+from bnnzoo.checking.normal_scores import Scores
 from bnnzoo.checking.variables import Variables
 
 SIZE = 120

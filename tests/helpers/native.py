@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from bnnzoo.core.model.density import LogDensity, build_density
+from bnnzoo.inference.markov.chain_settings import HamiltonianSettings, LockstepSettings
 from bnnzoo.inference.markov.lockstep.langevin import LangevinSettings
-from bnnzoo.inference.markov.native import Gradient, gradient_of
-from bnnzoo.inference.markov.settings import HamiltonianSettings, LockstepSettings
+from bnnzoo.inference.markov.native_gradient import Gradient, gradient_of
 from bnnzoo.testing import linear_gaussian
 
 __all__ = ["GRADIENT", "TARGET", "density", "traced", "when_native_pays"]

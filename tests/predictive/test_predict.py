@@ -19,7 +19,7 @@ from bnnzoo.core.model.density import build_density
 from bnnzoo.core.posterior.posterior import Draws, FitInfo
 from bnnzoo.inference import Laplace, fit
 from bnnzoo.predictive import posterior_predictive, predict, prior_predictive, to_datatree
-from bnnzoo.predictive.arguments import refuse_no_posterior, refuse_not_positive, refuse_words
+from bnnzoo.predictive.prediction_arguments import refuse_no_posterior, refuse_not_positive, refuse_words
 from bnnzoo.testing import check_moments, funnel, leaves_no_trace, linear_gaussian
 from tests.helpers.exact import chains, exact_posterior, narrow_posterior, network, standardising, two_sites
 

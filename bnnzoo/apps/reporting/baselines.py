@@ -13,7 +13,7 @@ from sklearn.linear_model import GammaRegressor, LinearRegression, LogisticRegre
 
 from bnnzoo.apps.reporting.choices import Support
 from bnnzoo.apps.reporting.results import Baseline
-from bnnzoo.apps.reporting.scores import Score
+from bnnzoo.apps.reporting.score_tables import Score
 from bnnzoo.apps.tables import Table
 from bnnzoo.predictive import datatree
 

@@ -9,9 +9,9 @@ from arviz_stats.sampling_diagnostics import bfmi
 from arviz_stats.utils import ELPDData
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
-from bnnzoo.apps.reporting.blocks import Cell, Grid
+from bnnzoo.apps.reporting.page_blocks import Cell, Grid
 from bnnzoo.apps.reporting.results import Fitted, Results
-from bnnzoo.apps.reporting.scores import class_probabilities, observed
+from bnnzoo.apps.reporting.score_tables import class_probabilities, observed
 from bnnzoo.diagnostics import loo
 
 __all__ = ["class_grid", "confusion_grid", "loo_grid", "sampler_grid"]

@@ -20,7 +20,7 @@ from bnnzoo.models.priors import Prior
 __all__ = [
     "LIKELIHOODS",
     "PRIORS",
-    "Family",
+    "LikelihoodChoice",
     "Shifted",
     "Support",
     "family_named",
@@ -35,7 +35,7 @@ MAX_SKEWNESS = 1.0  # of a positive target with Gaussian noise
 
 
 @dataclass(frozen=True)
-class Family:
+class LikelihoodChoice:
     """A likelihood by name.
 
     Attributes
@@ -66,34 +66,36 @@ class Family:
 
 
 LIKELIHOODS = {
-    "gaussian": Family(likelihoods.gaussian, "real", "Gaussian noise of unknown scale"),
-    "student_t": Family(likelihoods.student_t, "real", "Student t noise of unknown scale, 4 degrees of freedom"),
-    "laplace": Family(likelihoods.laplace, "real", "Laplace noise of unknown scale"),
-    "heteroscedastic_gaussian": Family(
+    "gaussian": LikelihoodChoice(likelihoods.gaussian, "real", "Gaussian noise of unknown scale"),
+    "student_t": LikelihoodChoice(
+        likelihoods.student_t, "real", "Student t noise of unknown scale, 4 degrees of freedom"
+    ),
+    "laplace": LikelihoodChoice(likelihoods.laplace, "real", "Laplace noise of unknown scale"),
+    "heteroscedastic_gaussian": LikelihoodChoice(
         likelihoods.heteroscedastic_gaussian, "real", "Gaussian noise whose scale depends on the inputs", 2
     ),
-    "heteroscedastic_laplace": Family(
+    "heteroscedastic_laplace": LikelihoodChoice(
         likelihoods.heteroscedastic_laplace, "real", "Laplace noise whose scale depends on the inputs", 2
     ),
-    "poisson": Family(likelihoods.poisson, "count", "Poisson counts, log link"),
-    "negative_binomial": Family(
+    "poisson": LikelihoodChoice(likelihoods.poisson, "count", "Poisson counts, log link"),
+    "negative_binomial": LikelihoodChoice(
         likelihoods.negative_binomial, "count", "negative binomial counts of unknown concentration, log link"
     ),
-    "zero_inflated_poisson": Family(
+    "zero_inflated_poisson": LikelihoodChoice(
         likelihoods.zero_inflated_poisson, "count", "Poisson counts with additional zeros, log and logit links", 2
     ),
-    "zero_inflated_negative_binomial": Family(
+    "zero_inflated_negative_binomial": LikelihoodChoice(
         likelihoods.zero_inflated_negative_binomial,
         "count",
         "negative binomial counts with additional zeros, log and logit links",
         2,
     ),
-    "gamma": Family(likelihoods.gamma, "positive", "gamma distribution of unknown shape, log link"),
-    "log_normal": Family(likelihoods.log_normal, "positive", "log-normal distribution of unknown scale"),
-    "weibull": Family(likelihoods.weibull, "positive", "Weibull distribution of unknown shape, log link"),
-    "beta": Family(likelihoods.beta, "proportion", "beta distribution of unknown precision, logit link"),
-    "categorical": Family(likelihoods.categorical, "class", "softmax link"),
-    "ordinal": Family(likelihoods.ordinal, "class", "cumulative logit link, unknown cutpoints", ordered=True),
+    "gamma": LikelihoodChoice(likelihoods.gamma, "positive", "gamma distribution of unknown shape, log link"),
+    "log_normal": LikelihoodChoice(likelihoods.log_normal, "positive", "log-normal distribution of unknown scale"),
+    "weibull": LikelihoodChoice(likelihoods.weibull, "positive", "Weibull distribution of unknown shape, log link"),
+    "beta": LikelihoodChoice(likelihoods.beta, "proportion", "beta distribution of unknown precision, logit link"),
+    "categorical": LikelihoodChoice(likelihoods.categorical, "class", "softmax link"),
+    "ordinal": LikelihoodChoice(likelihoods.ordinal, "class", "cumulative logit link, unknown cutpoints", ordered=True),
 }
 VALUES = {
     "count": "whole numbers from 0",
@@ -131,7 +133,7 @@ class Shifted:
         return self.likelihood(output, y, offset=self.offset)  # type: ignore[call-arg]
 
 
-def family_named(name: str, task: Task | None = None) -> Family:
+def family_named(name: str, task: Task | None = None) -> LikelihoodChoice:
     """Return a likelihood by name.
 
     Parameters

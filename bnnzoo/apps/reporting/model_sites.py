@@ -9,7 +9,7 @@ import pyro
 import torch
 import xarray as xr
 
-from bnnzoo.apps.reporting.blocks import Block, Code, Grid, Picture, Sentences
+from bnnzoo.apps.reporting.page_blocks import Block, Code, Grid, Picture, Sentences
 from bnnzoo.apps.reporting.results import Fitted
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.program.sites import innermost, is_deterministic

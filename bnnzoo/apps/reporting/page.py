@@ -6,7 +6,7 @@ from importlib.resources import files
 
 from jinja2 import Environment, StrictUndefined
 
-from bnnzoo.apps.reporting.blocks import Section
+from bnnzoo.apps.reporting.page_blocks import Section
 from bnnzoo.predictive.datatree import versions
 
 __all__ = ["Page", "footer"]

@@ -9,17 +9,17 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from bnnzoo.apps.reporting import classification, effect_figures, regression
-from bnnzoo.apps.reporting.blocks import Picture
-from bnnzoo.apps.reporting.chains import has_chains, plot_chains
+from bnnzoo.apps.reporting.chain_figure import has_chains, plot_chains
 from bnnzoo.apps.reporting.choices import LIKELIHOODS
 from bnnzoo.apps.reporting.distances import distances, has_distances, plot_distances
 from bnnzoo.apps.reporting.effect_figures import plot_effects
 from bnnzoo.apps.reporting.latent import has_latent_sites, plot_latent_sites
 from bnnzoo.apps.reporting.methods import Comparison
+from bnnzoo.apps.reporting.page_blocks import Picture
 from bnnzoo.apps.reporting.parts import all_parts
 from bnnzoo.apps.reporting.predictive_check import has_replicates, plot_predictive_check
 from bnnzoo.apps.reporting.results import Results
-from bnnzoo.apps.reporting.scores import can_be_drawn
+from bnnzoo.apps.reporting.score_tables import can_be_drawn
 from bnnzoo.apps.reporting.style import look
 from bnnzoo.apps.reporting.traces import has_traces, plot_traces
 

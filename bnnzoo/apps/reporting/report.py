@@ -5,8 +5,8 @@ from pathlib import Path
 
 import xarray as xr
 
-from bnnzoo.apps.reporting.arguments import refuse_bad_reference, refuse_unwritable
 from bnnzoo.apps.reporting.gather import gather
+from bnnzoo.apps.reporting.requests import refuse_bad_reference, refuse_unwritable
 from bnnzoo.apps.reporting.tree_page import tree_page
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.diagnostics.verdict import Verdict

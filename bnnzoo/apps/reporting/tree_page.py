@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 import xarray as xr
 
-from bnnzoo.apps.reporting.blocks import Block, Code, Grid, Section, Sentences
 from bnnzoo.apps.reporting.checks import class_grid, confusion_grid, loo_grid, sampler_grid
 from bnnzoo.apps.reporting.distances import distances, has_distances
 from bnnzoo.apps.reporting.gather import MAX_DIAGNOSED
@@ -19,6 +18,7 @@ from bnnzoo.apps.reporting.overview import (
     uncertainty_grid,
 )
 from bnnzoo.apps.reporting.page import Page, footer
+from bnnzoo.apps.reporting.page_blocks import Block, Code, Grid, Section, Sentences
 from bnnzoo.apps.reporting.pictures import UNCERTAINTY, pictures
 from bnnzoo.apps.reporting.reproduce import code
 from bnnzoo.apps.reporting.results import TreeResults

@@ -1,8 +1,8 @@
 """Tables on disk as arrays for a network: read, checked, split, standardised, and restored to original units."""
 
 from bnnzoo.apps.tables.checking import check_table, infer_task
+from bnnzoo.apps.tables.csv_files import read_table
 from bnnzoo.apps.tables.preparing import prepare
-from bnnzoo.apps.tables.reading import read_table
 from bnnzoo.apps.tables.table import Missing, Table, TableError, Task
 from bnnzoo.apps.tables.units import restore_units
 

@@ -9,7 +9,14 @@ from torch import Tensor
 
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import Gaussian, Posterior
-from bnnzoo.core.verdict.importance import Drawn, Shift, drawn_from, many_draws_of, shift_by_weights, site_values
+from bnnzoo.core.verdict.importance import (
+    Shift,
+    WeightedDraws,
+    drawn_from,
+    many_draws_of,
+    shift_by_weights,
+    site_values,
+)
 from bnnzoo.core.verdict.pareto import MAX_PARETO_K, pareto_k
 from bnnzoo.core.verdict.short_chains import moved, shift_by_chains
 
@@ -35,13 +42,13 @@ class Accuracy:
         Its Pareto k; NaN where none can be computed.
     trouble : str
         The clause that says what is off, with the site and the size; empty if nothing is.
-    drawn : Drawn
+    drawn : WeightedDraws
         The draws by which it was judged.
     """
 
     k: float
     trouble: str
-    drawn: Drawn
+    drawn: WeightedDraws
 
 
 def accuracy_of(posterior: Posterior) -> Accuracy | None:
@@ -77,11 +84,11 @@ def accuracy_of(posterior: Posterior) -> Accuracy | None:
     if share > MAX_FAILED:
         clause = f"the posterior density is zero or cannot be computed at {share:.0%} of its draws"
         return Accuracy(k if share < 1 else math.nan, clause, drawn)
-    kept = Drawn(drawn.theta[(~failed).to(drawn.theta.device)], drawn.log_ratios[~failed])
+    kept = WeightedDraws(drawn.theta[(~failed).to(drawn.theta.device)], drawn.log_ratios[~failed])
     return Accuracy(k, _trouble(posterior, k, kept), drawn)
 
 
-def _trouble(posterior: Posterior, k: float, drawn: Drawn) -> str:
+def _trouble(posterior: Posterior, k: float, drawn: WeightedDraws) -> str:
     density = posterior.density
     values = site_values(density, drawn.theta)
     by_weights = shift_by_weights(values, drawn.log_ratios)
@@ -147,7 +154,7 @@ def _name(density: LogDensity, place: int) -> str:
     raise IndexError(place)
 
 
-def off_its_optimum(posterior: Posterior, drawn: Drawn) -> str:
+def off_its_optimum(posterior: Posterior, drawn: WeightedDraws) -> str:
     r"""Return where the bound of a Gaussian would rise, as a clause; empty at its optimum.
 
     There log p - log q has neither slope nor curvature on average, :math:`E_q[\nabla \log p] = 0` and

@@ -10,7 +10,7 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.program.surroundings import isolated
 
-__all__ = ["Drawn", "Shift", "drawn_from", "log_weights_of", "many_draws_of", "shift_by_weights", "site_values"]
+__all__ = ["Shift", "WeightedDraws", "drawn_from", "log_weights_of", "many_draws_of", "shift_by_weights", "site_values"]
 
 NUM_DRAWS, FEW_DRAWS = 4000, 500  # of 500 and 1000 draws, Pareto k falls on different sides of 0.7 in one fit of six
 MANY_DRAWS, MANY_NUMBERS = 50_000, 2_000_000  # for moments of an approximation itself, which cost no evaluation
@@ -19,7 +19,7 @@ EVALUATIONS = 6_000_000  # rows times draws, as long as there are FEW_DRAWS: a t
 MANY = 10**6  # draws times rows that are evaluated at a time: a model may have many values for each
 
 
-class Drawn(NamedTuple):
+class WeightedDraws(NamedTuple):
     """Draws ``[S, P]`` of an approximation, and log p - log q ``[S]`` at each, minus infinity where p cannot be computed."""
 
     theta: Tensor
@@ -43,7 +43,7 @@ class Shift(NamedTuple):
     log_sd_error: Tensor
 
 
-def drawn_from(posterior: Posterior) -> Drawn | None:
+def drawn_from(posterior: Posterior) -> WeightedDraws | None:
     """Return draws of an approximation and their log importance ratios; None where its density is not known."""
     density = posterior.density
     count = max(FEW_DRAWS, min(NUM_DRAWS, EVALUATIONS // max(1, density.num_data)))
@@ -56,7 +56,7 @@ def drawn_from(posterior: Posterior) -> Drawn | None:
         log_q = posterior.log_prob(theta)
     assert log_q is not None
     ratios = (log_p - log_q).cpu().double()
-    return Drawn(theta, ratios.masked_fill(ratios.isnan(), -math.inf))
+    return WeightedDraws(theta, ratios.masked_fill(ratios.isnan(), -math.inf))
 
 
 def many_draws_of(posterior: Posterior) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.core.model.density import LogDensity
-from bnnzoo.core.verdict.importance import Drawn, Shift, site_values
+from bnnzoo.core.verdict.importance import Shift, WeightedDraws, site_values
 from bnnzoo.engine.failures import FailuresAsNaN
 from bnnzoo.engine.lowered import Lowered, value_and_grad_of
 from bnnzoo.engine.torch_private import LoweringWarning
@@ -36,7 +36,7 @@ class _State(NamedTuple):
     gradient: Tensor
 
 
-def moved(density: LogDensity, drawn: Drawn) -> Moved:
+def moved(density: LogDensity, drawn: WeightedDraws) -> Moved:
     """Run Hamiltonian Monte Carlo from draws of an approximation, in units in which they are uncorrelated.
 
     Draws where the posterior has much less mass than the approximation, from which chains would not come back, start fewer of

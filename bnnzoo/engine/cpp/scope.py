@@ -22,7 +22,7 @@ from bnnzoo.engine.cpp.values import (
     count,
 )
 
-__all__ = ["Program", "Scope", "Value", "index_over", "innermost"]
+__all__ = ["CppFunction", "Scope", "Value", "index_over", "innermost"]
 
 type Value = View | Lazy
 type Handler = Callable[["Scope", Node], Any]
@@ -33,7 +33,7 @@ ON_STACK = 4096
 ALIGNMENT = 64
 
 
-class Program:
+class CppFunction:
     """What all scopes of a function share: names, memory, and what is computed once at the beginning."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class Scope:
 
     Parameters
     ----------
-    program : Program
+    program : CppFunction
     graph : GraphModule
     arguments : sequence
         Values of the graph's placeholders.
@@ -86,7 +86,7 @@ class Scope:
     """
 
     def __init__(
-        self, program: Program, graph: GraphModule, arguments: Sequence[Any], handlers: Mapping[Any, Handler]
+        self, program: CppFunction, graph: GraphModule, arguments: Sequence[Any], handlers: Mapping[Any, Handler]
     ) -> None:
         self.program, self.graph, self.handlers = program, graph, handlers
         self.statements = Statements()

@@ -26,7 +26,7 @@ from bnnzoo.engine.cpp.scatters import (
     scattered,
     with_part,
 )
-from bnnzoo.engine.cpp.scope import ALIGNMENT, Handler, Program, Scope
+from bnnzoo.engine.cpp.scope import ALIGNMENT, CppFunction, Handler, Scope
 from bnnzoo.engine.cpp.values import TYPES, Buffer, Cannot, View
 from bnnzoo.engine.cpp.views import seen
 from bnnzoo.engine.cpp.writes import copied, gathered, joined, looped, put, put_in_place, taken
@@ -119,7 +119,7 @@ def source_of(graph: GraphModule, moving: Collection[int] = ()) -> str:
         If the graph holds an operation that is not written here.
     """
     nodes = [node for node in graph.graph.nodes if node.op == "placeholder"]
-    program, changed = Program(), _changed(graph)
+    program, changed = CppFunction(), _changed(graph)
     arguments = [_argument(i, node, node not in changed and i not in moving) for i, node in enumerate(nodes)]
     scope = Scope(program, graph, [_long_innermost(program, view) for view in arguments], HANDLERS)
     scope.run()
@@ -164,7 +164,7 @@ def _argument(number: int, node: Node, is_constant: bool) -> View:
     return View(Buffer(f"in{number}", value.dtype, max(extent, 0), is_constant), shape, strides)
 
 
-def _long_innermost(program: Program, view: View) -> View:
+def _long_innermost(program: CppFunction, view: View) -> View:
     """Turn a matrix of constants that is higher than wide, so that loops run along its long dimension."""
     if not view.buffer.is_constant or len(view.shape) != 2 or not view.shape[1] < min(view.shape[0], NARROW):
         return view

@@ -15,10 +15,15 @@ from bnnzoo.core.fit_warnings import UnreadableLikelihoodWarning
 from bnnzoo.core.likelihood.readout import UnreadableLikelihood, read
 from bnnzoo.core.likelihood.survival import is_censored
 from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.model.fisher_scores import (
+    drawn_observations,
+    log_likelihood_at_draws,
+    scaled_log_likelihood,
+    score_root,
+)
 from bnnzoo.core.model.hessian import hessian_of
 from bnnzoo.core.model.outputs import jacobian_in_blocks, linearized, whitened_node, whitened_outputs
 from bnnzoo.core.model.replay import Node
-from bnnzoo.core.model.scores import drawn_observations, log_likelihood_at_draws, scaled_log_likelihood, score_root
 from bnnzoo.core.parameters.hierarchy import has_weights
 from bnnzoo.core.parameters.restricted import restricted
 from bnnzoo.core.program.sites import ModelError

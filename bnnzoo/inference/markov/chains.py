@@ -11,7 +11,7 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.engine.lowered import LoopStep, looped_value_and_grad, tensors_of
 from bnnzoo.engine.reports import EngineLog
 from bnnzoo.inference.markov.adaptation import window_ends
-from bnnzoo.inference.markov.settings import ChainSettings, typical_num_steps
+from bnnzoo.inference.markov.chain_settings import ChainSettings, typical_num_steps
 from bnnzoo.inference.markov.snapshots import from_arrays, to_arrays
 from bnnzoo.inference.markov.streams import ChainStreams
 

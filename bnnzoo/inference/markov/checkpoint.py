@@ -16,7 +16,7 @@ import torch
 
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.reading.fingerprint import VALUES, fingerprint
-from bnnzoo.inference.markov.blocks import Block, pack, read_block, unpack, write_block
+from bnnzoo.inference.markov.checkpoint_blocks import Block, pack, read_block, unpack, write_block
 from bnnzoo.inference.markov.protocols import Loop
 from bnnzoo.inference.markov.store import Fingerprint, WriterLock, attributes_of, open_chains
 

@@ -7,7 +7,7 @@ from typing import cast
 from torch import Tensor
 
 from bnnzoo.core.posterior.posterior import Posterior
-from bnnzoo.inference.markov.settings import ChainSettings
+from bnnzoo.inference.markov.chain_settings import ChainSettings
 from bnnzoo.inference.starts import places_of_starts
 
 __all__ = ["continued_seed", "refuse_other_tuning", "tuning_to_go_on"]

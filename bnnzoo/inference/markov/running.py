@@ -11,7 +11,7 @@ from torch import Tensor
 from bnnzoo.core.program.turns import aside
 from bnnzoo.engine.fleet import Runner
 from bnnzoo.engine.reports import EngineLog
-from bnnzoo.inference.markov.settings import ChainSettings
+from bnnzoo.inference.markov.chain_settings import ChainSettings
 from bnnzoo.inference.markov.snapshots import from_arrays, to_arrays
 
 __all__ = ["RunningChains"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bnnzoo.core.reading.fingerprint import VALUES, different_values
-from bnnzoo.inference.markov.blocks import zarr_library
+from bnnzoo.inference.markov.checkpoint_blocks import zarr_library
 
 try:
     import fcntl

@@ -15,9 +15,9 @@ from bnnzoo.engine.cores import in_threads, num_cores, one_arithmetic_thread, th
 from bnnzoo.engine.loops import Stretch
 from bnnzoo.engine.stretches import FIRST_BUDGET, Inner, next_budget
 from bnnzoo.inference.optimise.feed import Feed, shapes_of
-from bnnzoo.inference.optimise.native import Counters, Layout, Member, Plan, member_loop
 from bnnzoo.inference.optimise.objectives import Inputs, inputs_of_member
 from bnnzoo.inference.optimise.runs import STEPS_PER_LOOK, Given, Run, Trained, tensors_of
+from bnnzoo.inference.optimise.training_program import Layout, Member, TrainingCounters, TrainingPlan, member_loop
 
 __all__ = ["NativeMembers"]
 
@@ -131,10 +131,10 @@ class NativeMembers:
     def _copy(self) -> list[Tensor]:
         return [each.clone() for each in self._changing]
 
-    def _plan(self, inner: Inner, first: Given, same_rows: bool, member: int) -> Plan:
+    def _plan(self, inner: Inner, first: Given, same_rows: bool, member: int) -> TrainingPlan:
         inputs = inputs_of_member(Inputs((), self._run.constants, (), first.batch), member)
         rows = [each.detach() for each in tensors_of(inputs.batch)] if same_rows else []
-        return Plan(self._table, self._feed.of_member(member), list(inputs.constants), rows, inner.constants)
+        return TrainingPlan(self._table, self._feed.of_member(member), list(inputs.constants), rows, inner.constants)
 
 
 def _example(run: Run, max_steps: int) -> Member:
@@ -142,7 +142,7 @@ def _example(run: Run, max_steps: int) -> Member:
     start = run.start[0].clone()
     moments = tuple(each[0] for each in run.optimiser.start(run.start[:1]))
     iterates = start.new_zeros(max_steps if run.observe is not None else 1, len(start))
-    counters = Counters(*(torch.tensor(n) for n in (STEPS_PER_LOOK - 2, 0, min(max_steps, 3))))
+    counters = TrainingCounters(*(torch.tensor(n) for n in (STEPS_PER_LOOK - 2, 0, min(max_steps, 3))))
     return Member(start, moments, start, start.new_zeros(()), start.new_zeros(max_steps, 1), iterates, counters)
 
 

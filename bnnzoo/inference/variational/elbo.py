@@ -14,11 +14,11 @@ from bnnzoo.core.types import Data
 
 __all__ = [
     "Bound",
-    "Family",
     "GaussianFamily",
     "InvertibleFamily",
     "PathwiseBound",
     "Reparametrised",
+    "VariationalFamily",
     "elbo",
     "mean_over_particles",
 ]
@@ -37,14 +37,14 @@ class Reparametrised(Protocol):
 
 
 @runtime_checkable
-class Family(Reparametrised, Protocol):
+class VariationalFamily(Reparametrised, Protocol):
     """Reparametrised distributions that have a density."""
 
     def log_prob(self, params: Tensor, theta: Tensor) -> Tensor: ...
 
 
 @runtime_checkable
-class GaussianFamily(Family, Protocol):
+class GaussianFamily(VariationalFamily, Protocol):
     """Gaussians over ``theta[P]``."""
 
     def gaussian(self, params: Tensor) -> tuple[Tensor, Covariance]: ...
@@ -80,7 +80,7 @@ class PathwiseBound:
     """The estimate of the bound that :func:`elbo` averages over particles."""
 
     density: LogDensity
-    family: Family
+    family: VariationalFamily
 
     num_extra: ClassVar[int] = 0
 
@@ -96,7 +96,7 @@ class PathwiseBound:
 
 
 def elbo(
-    density: LogDensity, family: Family, params: Tensor, noise: Tensor, batch: Data, weight: Tensor | None = None,
+    density: LogDensity, family: VariationalFamily, params: Tensor, noise: Tensor, batch: Data, weight: Tensor | None = None,
     temperature: float = 1.0, looped: bool = False,
 ) -> Tensor:  # fmt: skip
     r"""Return the evidence lower bound ``[]`` at ``params[Q]``, estimated with ``noise[K, R]``.
@@ -112,7 +112,7 @@ def elbo(
     Parameters
     ----------
     density : LogDensity
-    family : Family
+    family : VariationalFamily
     params : Tensor [Q]
     noise : Tensor [K, R]
     batch : tuple

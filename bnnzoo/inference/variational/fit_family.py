@@ -22,9 +22,9 @@ from bnnzoo.inference.optimise.schedules import schedule_named
 from bnnzoo.inference.optimise.train import train
 from bnnzoo.inference.starts import starting_points
 from bnnzoo.inference.variational.elbo import Bound, GaussianFamily, Reparametrised, mean_over_particles
+from bnnzoo.inference.variational.even_noise import Noise
 from bnnzoo.inference.variational.frame import Framed, FramedGaussian, frame_of, has_settled, mean_bound
-from bnnzoo.inference.variational.noise import Noise
-from bnnzoo.inference.variational.settings import BoundSettings, VISettings
+from bnnzoo.inference.variational.variational_settings import BoundSettings, VISettings
 
 __all__ = ["GaussianVI", "fit_family", "fit_gaussian"]
 

@@ -14,7 +14,7 @@ from bnnzoo.inference.variational.fit_family import GaussianVI, fit_family
 from bnnzoo.inference.variational.flow import Flow, FlowPosterior, coupling_layers
 from bnnzoo.inference.variational.frame import frame_of
 from bnnzoo.inference.variational.full_rank_vi import FullRankVI
-from bnnzoo.inference.variational.settings import VISettings
+from bnnzoo.inference.variational.variational_settings import VISettings
 
 __all__ = ["FlowVI"]
 

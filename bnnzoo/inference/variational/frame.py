@@ -8,7 +8,7 @@ from torch import Tensor
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.covariance import Covariance, Dense, Diagonal
 from bnnzoo.inference.optimise.pathfinder import MAX_ELEMENTS, Frame
-from bnnzoo.inference.variational.elbo import Family, GaussianFamily
+from bnnzoo.inference.variational.elbo import GaussianFamily, VariationalFamily
 
 __all__ = ["Framed", "FramedGaussian", "frame_of", "has_settled", "mean_bound"]
 
@@ -17,7 +17,7 @@ NUM_PAIRS, SETTLED = 256, 0.02
 
 
 @runtime_checkable
-class Framed(Family, Protocol):
+class Framed(VariationalFamily, Protocol):
     """Families whose parameters can be given relative to a frame."""
 
     def at(self, params: Tensor, frame: Frame) -> Tensor:

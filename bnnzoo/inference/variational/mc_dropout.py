@@ -18,7 +18,7 @@ from bnnzoo.inference.variational.fit_family import fit_family
 from bnnzoo.inference.variational.hidden_units import HiddenUnits
 from bnnzoo.inference.variational.hidden_units import hidden_units as find_hidden_units
 from bnnzoo.inference.variational.mean_field_bound import gaussian_sites
-from bnnzoo.inference.variational.settings import BoundSettings
+from bnnzoo.inference.variational.variational_settings import BoundSettings
 
 __all__ = ["DropoutVI", "MCDropout"]
 

@@ -10,14 +10,14 @@ from pyro.distributions.torch_distribution import TorchDistributionMixin
 
 from bnnzoo.core.fit_warnings import INSIDE
 from bnnzoo.core.program.sites import ModelWarning
-from bnnzoo.models.formula.families import CENSORED, Family, Parameter, family_of
+from bnnzoo.models.formula.families import CENSORED, FormulaLikelihood, Parameter, family_of
 from bnnzoo.models.formula.frames import as_frame, is_frame, numbers_of, variables_of
 from bnnzoo.models.formula.imputation import covariate_scale, imputed
 from bnnzoo.models.formula.linear import Intercept
 from bnnzoo.models.formula.model import NAMESPACE, Formula
 from bnnzoo.models.formula.outcomes import Outcome
 from bnnzoo.models.formula.parsing import Call, FormulaError, Parsed, parse
-from bnnzoo.models.formula.predictors import Program, add_predictor, offset_of
+from bnnzoo.models.formula.predictors import ModelCode, add_predictor, offset_of
 from bnnzoo.models.formula.sites import Names, Place, Site, numbers
 from bnnzoo.models.formula.writing import ARGUMENTS, write_model
 from bnnzoo.models.likelihoods.likelihood import Likelihood
@@ -124,7 +124,7 @@ def formula(
     extra = _others(others, family, first)
     names = Names({*NAMESPACE, *ARGUMENTS, "model", "rows", "mu", "likelihood"})
     names.taken.update(family.parameters)
-    program = Program(rows, new_levels == "draw", names)
+    program = ModelCode(rows, new_levels == "draw", names)
     _add_imputations(program, (first, *extra.values()), extra)
     predictor = _add_location(program, first, outcome, likelihood)
     made = _add_parameters(program, outcome, likelihood, extra)
@@ -161,7 +161,7 @@ def _refuse_outcome_among_inputs(outcome: Outcome, first: Parsed, frame: pd.Data
         raise FormulaError(f"{first.text!r} has the outcome {min(twice)!r} among its covariates.")
 
 
-def _refuse_censoring(family: Family, first: Parsed, found: list[str]) -> None:
+def _refuse_censoring(family: FormulaLikelihood, first: Parsed, found: list[str]) -> None:
     if family.name not in CENSORED:
         raise FormulaError(
             f"{first.text!r} has censored outcomes, and likelihood {family.name!r} takes none: write likelihood='weibull' or "
@@ -171,7 +171,7 @@ def _refuse_censoring(family: Family, first: Parsed, found: list[str]) -> None:
         raise FormulaError(f"{first.text!r} says twice which outcomes are censored: write cens(time, event) alone.")
 
 
-def _others(others: Sequence[Parsed], family: Family, first: Parsed) -> dict[str, Parsed]:
+def _others(others: Sequence[Parsed], family: FormulaLikelihood, first: Parsed) -> dict[str, Parsed]:
     """Return further formulas by the site of a parameter, or by the covariate that they impute."""
     gaps = {
         call.variables[0] for each in (first, *others) for call in each.calls if call.name == "mi" and call.variables
@@ -189,7 +189,7 @@ def _others(others: Sequence[Parsed], family: Family, first: Parsed) -> dict[str
     return found
 
 
-def _add_imputations(program: Program, formulas: Sequence[Parsed], extra: Mapping[str, Parsed]) -> None:
+def _add_imputations(program: ModelCode, formulas: Sequence[Parsed], extra: Mapping[str, Parsed]) -> None:
     """Add the covariates with gaps, each with its own predictor, before the formulas that use them."""
     waiting: dict[str, Call] = {}
     for parsed in formulas:
@@ -208,7 +208,7 @@ def _gaps_in(parsed: Parsed | None) -> set[str]:
     return {call.variables[0] for call in parsed.calls if call.name == "mi"} if parsed else set()
 
 
-def _add_imputation(program: Program, call: Call, parsed: Parsed) -> None:
+def _add_imputation(program: ModelCode, call: Call, parsed: Parsed) -> None:
     name = call.variables[0]
     _, spread = covariate_scale(name, program.frame)
     place = Place(f"{name}_", spread, SLOPE, program.names)
@@ -226,7 +226,7 @@ def _add_imputation(program: Program, call: Call, parsed: Parsed) -> None:
     (program.completed[name],) = program.add(imputed(call, program.frame, place, sd.variable, variable))
 
 
-def _add_location(program: Program, first: Parsed, outcome: Outcome, likelihood: str | Likelihood) -> str:
+def _add_location(program: ModelCode, first: Parsed, outcome: Outcome, likelihood: str | Likelihood) -> str:
     """Add the predictors of the location, and return the likelihood's input as code."""
     offsets = tuple(text for call in first.calls if call.name == "offset" for text in call.variables)
     intercept, scale = outcome.scales(program.frame, offset_of(offsets, program.frame))
@@ -270,7 +270,7 @@ def _moments(outcome: Outcome, frame: pd.DataFrame) -> Iterator[tuple[float, flo
 
 
 def _add_parameters(
-    program: Program, outcome: Outcome, likelihood: str | Likelihood, extra: Mapping[str, Parsed]
+    program: ModelCode, outcome: Outcome, likelihood: str | Likelihood, extra: Mapping[str, Parsed]
 ) -> str:
     """Add the parameters of the likelihood, and return the likelihood as code."""
     family, by_name = outcome.family, isinstance(likelihood, str)
@@ -295,7 +295,7 @@ def _add_parameters(
     return f"replace(LIKELIHOOD, {', '.join(given)})" if given else "LIKELIHOOD"
 
 
-def _add_parameter(program: Program, name: str, parameter: Parameter, parsed: Parsed, scale: float) -> None:
+def _add_parameter(program: ModelCode, name: str, parameter: Parameter, parsed: Parsed, scale: float) -> None:
     centre = parameter.centre + (float(np.log(scale)) if parameter.in_units else 0.0)
     place = Place(f"{name}_", 1.0, SLOPE_OF_PARAMETER, program.names)
     words = "the logarithm of the outcome's scale" if parameter.in_units else f"{centre:g}"
@@ -306,7 +306,7 @@ def _add_parameter(program: Program, name: str, parameter: Parameter, parsed: Pa
     program.statements.append(f"{name} = {parameter.link}({variable})")
 
 
-def _add_scales(program: Program, outcome: Outcome) -> str:
+def _add_scales(program: ModelCode, outcome: Outcome) -> str:
     scales = [sd for _, sd in _moments(outcome, program.frame)]
     rates = ", ".join(numbers(1 / sd) for sd in scales)
     dim = "outcome"

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from bnnzoo.models.formula.parsing import FormulaError
 from bnnzoo.models.likelihoods.likelihood import Likelihood
 
-__all__ = ["FAMILIES", "Family", "Parameter", "family_of"]
+__all__ = ["FAMILIES", "FormulaLikelihood", "Parameter", "family_of"]
 
 type Outcome = Literal["real", "positive", "count", "proportion", "binary", "class", "ordered"]
 
@@ -50,7 +50,7 @@ class Parameter:
 
 
 @dataclass(frozen=True)
-class Family:
+class FormulaLikelihood:
     """A likelihood by name.
 
     Attributes
@@ -102,25 +102,27 @@ _SHAPE = Parameter("shape", "dist.LogNormal(0.0, 1.0)", "log-normal(0, 1)", alia
 _PRECISION = Parameter("precision", "dist.LogNormal(2.0, 1.5)", "log-normal(2, 1.5)", centre=2.0, aliases=("phi",))
 _WEIBULL = Parameter("shape", "dist.LogNormal(0.0, 1.0)", "log-normal(0, 1)", attribute="value", aliases=("k",))
 
-FAMILIES: dict[str, Family] = {
+FAMILIES: dict[str, FormulaLikelihood] = {
     each.name: each
     for each in (
-        Family("gaussian", "real", "identity", {"sigma": _SIGMA}, in_units=True),
-        Family("laplace", "real", "identity", {"sigma": _SIGMA}, in_units=True),
-        Family("student_t", "real", "identity", {"sigma": _SIGMA, "df": _DF}, in_units=True),
-        Family("log_normal", "positive", "identity", {"sigma": _SD_OF_LOG}, in_units=True),
-        Family("gamma", "positive", "log", {"shape": _SHAPE}),
-        Family("weibull", "positive", "log", {"shape": _WEIBULL}),
-        Family("beta", "proportion", "logit", {"precision": _PRECISION}),
-        Family("poisson", "count"),
-        Family("negative_binomial", "count", "log", {"concentration": _CONCENTRATION}),
-        Family("zero_inflated_poisson", "count", "log", {"zeros": _ZEROS}),
-        Family("zero_inflated_negative_binomial", "count", "log", {"zeros": _ZEROS, "concentration": _CONCENTRATION}),
-        Family("bernoulli", "binary", "logit"),
-        Family("categorical", "class", "logit"),
-        Family("ordinal", "ordered", "logit"),
-        Family("multivariate_gaussian", "real", "identity", in_units=True),
-        Family("gaussian_mixture", "real", "identity", in_units=True),
+        FormulaLikelihood("gaussian", "real", "identity", {"sigma": _SIGMA}, in_units=True),
+        FormulaLikelihood("laplace", "real", "identity", {"sigma": _SIGMA}, in_units=True),
+        FormulaLikelihood("student_t", "real", "identity", {"sigma": _SIGMA, "df": _DF}, in_units=True),
+        FormulaLikelihood("log_normal", "positive", "identity", {"sigma": _SD_OF_LOG}, in_units=True),
+        FormulaLikelihood("gamma", "positive", "log", {"shape": _SHAPE}),
+        FormulaLikelihood("weibull", "positive", "log", {"shape": _WEIBULL}),
+        FormulaLikelihood("beta", "proportion", "logit", {"precision": _PRECISION}),
+        FormulaLikelihood("poisson", "count"),
+        FormulaLikelihood("negative_binomial", "count", "log", {"concentration": _CONCENTRATION}),
+        FormulaLikelihood("zero_inflated_poisson", "count", "log", {"zeros": _ZEROS}),
+        FormulaLikelihood(
+            "zero_inflated_negative_binomial", "count", "log", {"zeros": _ZEROS, "concentration": _CONCENTRATION}
+        ),
+        FormulaLikelihood("bernoulli", "binary", "logit"),
+        FormulaLikelihood("categorical", "class", "logit"),
+        FormulaLikelihood("ordinal", "ordered", "logit"),
+        FormulaLikelihood("multivariate_gaussian", "real", "identity", in_units=True),
+        FormulaLikelihood("gaussian_mixture", "real", "identity", in_units=True),
     )
 }
 
@@ -140,7 +142,7 @@ CENSORED = ("log_normal", "weibull")
 """Families of event times that may be censored."""
 
 
-def family_of(likelihood: str | Likelihood) -> Family:
+def family_of(likelihood: str | Likelihood) -> FormulaLikelihood:
     """Return the family of a likelihood, given by name or as an object of `bnnzoo.likelihoods`.
 
     Raises

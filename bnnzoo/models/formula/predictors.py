@@ -16,7 +16,7 @@ from bnnzoo.models.formula.parsing import Call, FormulaError, Parsed, plain_name
 from bnnzoo.models.formula.sites import Names, Place, Site, Term, numbers
 from bnnzoo.models.formula.smooths import gaussian_process, spline
 
-__all__ = ["Offset", "Program", "add_predictor", "offset_of"]
+__all__ = ["ModelCode", "Offset", "add_predictor", "offset_of"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Offset:
 
 
 @dataclass
-class Program:
+class ModelCode:
     """The code of a model while it is written: its statements, and what they refer to.
 
     Attributes
@@ -68,7 +68,7 @@ def offset_of(texts: Sequence[str], frame: pd.DataFrame) -> NDArray[np.floating[
 
 
 def add_predictor(
-    program: Program,
+    program: ModelCode,
     parsed: Parsed,
     place: Place,
     variable: str,
@@ -81,7 +81,7 @@ def add_predictor(
 
     Parameters
     ----------
-    program : Program
+    program : ModelCode
     parsed : Parsed
         Its formula.
     place : Place
@@ -114,7 +114,7 @@ def add_predictor(
     program.statements.append(f"{variable} = {' + '.join(summands) or '0.0'}")
 
 
-def _add_call(program: Program, call: Call, place: Place, linear_terms: Sequence[str]) -> list[str]:
+def _add_call(program: ModelCode, call: Call, place: Place, linear_terms: Sequence[str]) -> list[str]:
     if call.name == "s":
         return program.add(spline(call, program.frame, place))
     if call.name == "gp":
@@ -124,7 +124,7 @@ def _add_call(program: Program, call: Call, place: Place, linear_terms: Sequence
     return [_slope(program, call, place)] if call.name == "mi" else []
 
 
-def _slope(program: Program, call: Call, place: Place) -> str:
+def _slope(program: ModelCode, call: Call, place: Place) -> str:
     """Add the coefficient of a covariate with gaps and return what it adds to the predictor."""
     (variable,) = _one_variable(call)
     values = numbers_of(variable, program.frame, missing=True)

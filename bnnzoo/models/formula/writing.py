@@ -11,7 +11,7 @@ from bnnzoo.models.formula.frames import variables_of
 from bnnzoo.models.formula.model import Formula
 from bnnzoo.models.formula.outcomes import Outcome
 from bnnzoo.models.formula.parsing import FormulaError
-from bnnzoo.models.formula.predictors import Program
+from bnnzoo.models.formula.predictors import ModelCode
 from bnnzoo.models.formula.sites import Site, written
 from bnnzoo.models.likelihoods.likelihood import Likelihood
 
@@ -22,7 +22,7 @@ ARGUMENTS = ("y", "row_weights", "censored")
 
 
 def write_model(
-    program: Program,
+    program: ModelCode,
     texts: tuple[str, ...],
     outcome: Outcome,
     returned: str,
@@ -33,7 +33,7 @@ def write_model(
 
     Parameters
     ----------
-    program : Program
+    program : ModelCode
     texts : tuple of str
         The formulas.
     outcome : Outcome
@@ -65,7 +65,7 @@ def write_model(
     return Formula(texts, outcome, code, kept, tuple(sites.values()), tuple(encoders.values()), constants, dims, coords)
 
 
-def _code(program: Program, texts: tuple[str, ...], lines: Sequence[str]) -> str:
+def _code(program: ModelCode, texts: tuple[str, ...], lines: Sequence[str]) -> str:
     found = list(dict.fromkeys(name for term in program.terms for name in term.names))
     optional = [name for name in found if name.startswith(("new", "gap"))]
     needed = [name for name in found if name not in optional]
@@ -78,7 +78,7 @@ def _code(program: Program, texts: tuple[str, ...], lines: Sequence[str]) -> str
     return f'def model({signature}):\n    """{shown}"""\n{body}\n'
 
 
-def _columns(program: Program, outcome: Outcome, encoders: Sequence[Any]) -> list[str]:
+def _columns(program: ModelCode, outcome: Outcome, encoders: Sequence[Any]) -> list[str]:
     """Return the columns of the frame that a formula uses, in the order of the frame."""
     texts: list[str] = [*outcome.texts, *outcome.additions.values()]
     found: set[str] = set()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from bnnzoo.models.arguments import refuse_not_positive
+from bnnzoo.models.argument_checks import refuse_not_positive
 from bnnzoo.models.likelihoods.likelihood import Likelihood, observe, targets_shape
 from bnnzoo.models.likelihoods.predictor import Unknown, positive, site_or_number, with_offset
 from bnnzoo.models.likelihoods.target import refuse_bad_output, refuse_not_real

@@ -6,7 +6,7 @@ import torch
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 
-from bnnzoo.models.arguments import refuse_bad_scale, refuse_not_positive
+from bnnzoo.models.argument_checks import refuse_bad_scale, refuse_not_positive
 from bnnzoo.models.likelihoods.likelihood import targets_shape, value_or_site
 from bnnzoo.models.likelihoods.target import refuse_bad_offset, refuse_bad_output
 

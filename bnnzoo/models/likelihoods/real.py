@@ -8,7 +8,7 @@ from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from bnnzoo.models.arguments import refuse_not_positive
+from bnnzoo.models.argument_checks import refuse_not_positive
 from bnnzoo.models.likelihoods.likelihood import Likelihood, observe, value_or_site
 from bnnzoo.models.likelihoods.predictor import Unknown, parts_of, positive
 from bnnzoo.models.likelihoods.target import refuse_not_real

@@ -9,7 +9,7 @@ import pyro.distributions as dist
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 
-from bnnzoo.models.arguments import refuse_not_positive
+from bnnzoo.models.argument_checks import refuse_not_positive
 from bnnzoo.models.priors.prior import Prior, independent, zero_mean_normal
 from bnnzoo.models.written import Written, remembers_call
 

@@ -10,7 +10,7 @@ from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
 from torch.distributions.transforms import PowerTransform
 
-from bnnzoo.models.arguments import refuse_bad_scale, refuse_not_positive
+from bnnzoo.models.argument_checks import refuse_bad_scale, refuse_not_positive
 from bnnzoo.models.placement import place
 from bnnzoo.models.priors.prior import Prior, independent, zero_mean_normal
 from bnnzoo.models.written import Written, remembers_call

@@ -7,7 +7,7 @@ import pytest
 from sklearn.linear_model import LinearRegression
 
 from bnnzoo.apps.reporting.repeats import Repeat, corrected_error, repeat_findings, repeat_grid, repeats_frame
-from bnnzoo.apps.reporting.scores import REGRESSION
+from bnnzoo.apps.reporting.score_tables import REGRESSION
 from bnnzoo.apps.reporting.summary import findings
 from tests.helpers.trees import comparison
 

@@ -17,7 +17,7 @@ from bnnzoo.apps.reporting.missing import missing
 from bnnzoo.apps.reporting.model_sites import model_blocks
 from bnnzoo.apps.reporting.overview import data_grid, distance_grid, method_grid, uncertainty_grid
 from bnnzoo.apps.reporting.reproduce import code
-from bnnzoo.apps.reporting.scores import can_be_drawn, coverage, draws_of, interval, is_gaussian
+from bnnzoo.apps.reporting.score_tables import can_be_drawn, coverage, draws_of, interval, is_gaussian
 from bnnzoo.apps.reporting.verdicts import verdict
 from bnnzoo.apps.reporting.windows import window_sections
 from bnnzoo.inference.config import config_of

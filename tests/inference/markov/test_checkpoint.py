@@ -23,9 +23,9 @@ from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.engine import stretches
 from bnnzoo.inference import MAMS, NUTS, Laplace, fit
 from bnnzoo.inference.markov import checkpoint as checkpoints
-from bnnzoo.inference.markov.blocks import Block
+from bnnzoo.inference.markov.checkpoint_blocks import Block
 from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianChains
-from bnnzoo.inference.markov.lockstep import chains as native_motion
+from bnnzoo.inference.markov.lockstep import native_chains as native_motion
 from bnnzoo.inference.markov.lockstep.loop import LockstepLoop
 from tests.helpers.checkpointing import METHODS, QUICK, TARGET, blocks_of, fitted, killed
 from tests.helpers.native import when_native_pays
@@ -362,7 +362,7 @@ KILLING = f"""{PREAMBLE}
 import os, random, shutil, time
 from bnnzoo.inference import HMC, MAMS, MCLMC, NUTS
 from bnnzoo.inference.markov.lockstep.langevin import LangevinSettings
-from bnnzoo.inference.markov.settings import HamiltonianSettings, LockstepSettings
+from bnnzoo.inference.markov.chain_settings import HamiltonianSettings, LockstepSettings
 from bnnzoo.engine import lowered
 setting, seconds, wanted, path = sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])
 if setting == "compiled":

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.inference import HMC, MAMS, MCLMC, NUTS, ChEESHMC, fit
+from bnnzoo.inference.markov.chain_settings import HamiltonianSettings, LockstepSettings
 from bnnzoo.inference.markov.hamiltonian.hmc import HMCKernel
 from bnnzoo.inference.markov.hamiltonian.kernel import Kernel
 from bnnzoo.inference.markov.hamiltonian.nuts import NUTSKernel
@@ -16,7 +17,6 @@ from bnnzoo.inference.markov.lockstep.dynamics import Dynamics, Microcanonical, 
 from bnnzoo.inference.markov.lockstep.langevin import LangevinSampler, LangevinSettings
 from bnnzoo.inference.markov.lockstep.loop import LockstepSampler
 from bnnzoo.inference.markov.protocols import Loop, Sampler
-from bnnzoo.inference.markov.settings import HamiltonianSettings, LockstepSettings
 from bnnzoo.inference.markov.trajectory_length import squared_jump
 from tests.helpers.closed_forms import COVARIANCE, check_draws, closed_form, density, exact_draws
 from tests.helpers.native import when_native_pays

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bnnzoo.inference import HMC, MAMS, MCLMC, NUTS, SGHMC, fit
-from bnnzoo.inference.markov.settings import ChainSettings
+from bnnzoo.inference.markov.chain_settings import ChainSettings
 from bnnzoo.testing import check_moments, ill_conditioned, linear_gaussian
 
 

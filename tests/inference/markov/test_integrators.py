@@ -11,15 +11,15 @@ from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.core.model.density import build_density
+from bnnzoo.inference.markov.chain_settings import HamiltonianSettings, LockstepSettings
 from bnnzoo.inference.markov.hamiltonian.hmc import HMCKernel
 from bnnzoo.inference.markov.hamiltonian.kernel import Metric, Phase, energy
 from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianChains
-from bnnzoo.inference.markov.lockstep.chains import NativeMotion
 from bnnzoo.inference.markov.lockstep.dynamics import Dynamics, Microcanonical, Newtonian, Point
 from bnnzoo.inference.markov.lockstep.langevin import LangevinLoop, LangevinSettings
 from bnnzoo.inference.markov.lockstep.loop import LockstepLoop
 from bnnzoo.inference.markov.lockstep.motions import Common, Langevin, Trajectories
-from bnnzoo.inference.markov.settings import HamiltonianSettings, LockstepSettings
+from bnnzoo.inference.markov.lockstep.native_chains import NativeMotion
 from bnnzoo.inference.markov.streams import ChainStreams
 from bnnzoo.inference.markov.trajectory_length import squared_jump
 from tests.helpers.closed_forms import COVARIANCE, density, exact_draws

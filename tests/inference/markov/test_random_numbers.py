@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from bnnzoo.inference.markov import noise, streams
-from bnnzoo.inference.markov.hamiltonian import program
+from bnnzoo.inference.markov.chain_settings import HamiltonianSettings
+from bnnzoo.inference.markov.hamiltonian import hamiltonian_program
 from bnnzoo.inference.markov.hamiltonian.kernel import Control, Kernel, Metric, Phase
 from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianChains
-from bnnzoo.inference.markov.lockstep import native as lockstep_native
-from bnnzoo.inference.markov.lockstep.chains import _example
+from bnnzoo.inference.markov.lockstep import lockstep_program
 from bnnzoo.inference.markov.lockstep.dynamics import Newtonian, Point
 from bnnzoo.inference.markov.lockstep.langevin import LangevinLoop, LangevinSettings
-from bnnzoo.inference.markov.lockstep.motions import Common, Moving
-from bnnzoo.inference.markov.settings import HamiltonianSettings
+from bnnzoo.inference.markov.lockstep.motions import Common, LockstepState
+from bnnzoo.inference.markov.lockstep.native_chains import _example
 from tests.helpers.closed_forms import density, exact_draws
 from tests.helpers.native import traced
 
@@ -42,7 +42,7 @@ def normals(key: Tensor, counter: Tensor, dtype: torch.dtype) -> Tensor:
 
 @pytest.fixture(autouse=True)
 def _places_for_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (program, lockstep_native, streams):
+    for module in (hamiltonian_program, lockstep_program, streams):
         monkeypatch.setattr(module, "normals", normals)
         monkeypatch.setattr(module, "uniforms", uniforms)
     for module in (noise, streams):
@@ -152,7 +152,7 @@ class Recording:
         return point
 
     def end(
-        self, start: Point, moving: Moving, common: Common, num_steps: Tensor, uniform: Tensor
+        self, start: Point, moving: LockstepState, common: Common, num_steps: Tensor, uniform: Tensor
     ) -> tuple[Point, Tensor]:
         self.seen.extend([uniform] if self.accepts else [])
         return start, torch.zeros(self.num_stats).double()
@@ -167,7 +167,7 @@ def test_native_chains_in_lockstep(per_step: bool) -> None:
     counters = chain.counters._replace(budget=torch.tensor(10_000))
     chain = chain._replace(counters=counters, keys=keys_of(0, 0, 2))
     plan = plan._replace(steps=torch.arange(1, 9), until=torch.tensor(8))
-    going, body = lockstep_native.chain_loop(motion, gradient.graph)
+    going, body = lockstep_program.chain_loop(motion, gradient.graph)
     while bool(going(chain, plan)):
         chain = body(chain, plan)
     num_normals, num_uniforms = (36 * NUM_PARAMS, 0) if per_step else (8 * NUM_PARAMS, 8)

@@ -12,8 +12,8 @@ from bnnzoo.core.model.density import build_density
 from bnnzoo.core.posterior.covariance import Diagonal
 from bnnzoo.core.posterior.posterior import FitInfo, Gaussian
 from bnnzoo.inference.variational.elbo import PathwiseBound, elbo
+from bnnzoo.inference.variational.even_noise import Noise
 from bnnzoo.inference.variational.mean_field_vi import MeanField
-from bnnzoo.inference.variational.noise import Noise
 from bnnzoo.testing.targets import linear_gaussian
 from tests.helpers.densities import cases
 

@@ -27,21 +27,27 @@ from bnnzoo.inference.markov.adaptation import (
     settling_from,
     window_ends,
 )
+from bnnzoo.inference.markov.chain_settings import (
+    HamiltonianSettings,
+    even_groups,
+    goes_on,
+    typical_num_steps,
+    without_init,
+)
 from bnnzoo.inference.markov.density_gradient import density_gradient
-from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Phase, energy
-from bnnzoo.inference.markov.hamiltonian.program import (
+from bnnzoo.inference.markov.hamiltonian.hamiltonian_program import (
     NUM_STREAMS,
     STATS,
-    Counters,
+    HamiltonianCounters,
     HamiltonianProgram,
-    Moving,
+    HamiltonianSchedule,
+    MovingEnd,
     Resting,
-    Schedule,
 )
+from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Phase, energy
 from bnnzoo.inference.markov.noise import keys_of_chains, normals
 from bnnzoo.inference.markov.running import RunningChains
 from bnnzoo.inference.markov.sampling import sample_chains, sample_together
-from bnnzoo.inference.markov.settings import HamiltonianSettings, even_groups, goes_on, typical_num_steps, without_init
 
 __all__ = ["HamiltonianChains", "HamiltonianMethod", "HamiltonianSampler"]
 
@@ -133,7 +139,7 @@ class HamiltonianChains(RunningChains):
         rates = end.sum_acceptance / end.num_steps.clamp(min=1)
         return {"acceptance": float(rates.mean()), "step size": float(self.fleet.resting.adaptation.step_size.mean())}
 
-    def _at_rest(self, theta: Tensor, keys: Tensor) -> tuple[Moving, Resting]:
+    def _at_rest(self, theta: Tensor, keys: Tensor) -> tuple[MovingEnd, Resting]:
         """Return the state of chains before they know the log density where they are."""
         settings = self.settings
         zeros, noise = (
@@ -141,17 +147,17 @@ class HamiltonianChains(RunningChains):
             normals(keys[:, :1], torch.arange(theta.shape[1]).to(keys), theta.dtype),
         )
         end, trajectory = vmap(self.kernel.finished_trajectory)(Phase(theta, noise, torch.zeros_like(theta), zeros))
-        counts = [torch.zeros_like(keys[:, 0]) for _ in Counters._fields]
+        counts = [torch.zeros_like(keys[:, 0]) for _ in HamiltonianCounters._fields]
         adaptation = initial_adaptation(theta, zeros + (settings.step_size or INITIAL_STEP_SIZE), settings.mass_matrix)
         resting = Resting(
             trajectory=trajectory,
             metric=identity_metric(theta, settings.mass_matrix),
             adaptation=adaptation,
-            counters=Counters(*counts),
-            schedule=Schedule(*(torch.full_like(keys[:, 0], number) for number in self._schedule())),
+            counters=HamiltonianCounters(*counts),
+            schedule=HamiltonianSchedule(*(torch.full_like(keys[:, 0], number) for number in self._schedule())),
             keys=keys,
         )
-        return Moving(end, torch.zeros_like(keys[:, 0])), resting
+        return MovingEnd(end, torch.zeros_like(keys[:, 0])), resting
 
     def _schedule(self) -> tuple[int, ...]:
         warmup, ends = self.settings.num_warmup, self._ends

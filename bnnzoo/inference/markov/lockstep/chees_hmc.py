@@ -6,11 +6,11 @@ from bnnzoo.core.method import FitContext
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import Draws
 from bnnzoo.core.settings import Count
+from bnnzoo.inference.markov.chain_settings import LockstepSettings, without_init
 from bnnzoo.inference.markov.lockstep.dynamics import Newtonian
 from bnnzoo.inference.markov.lockstep.loop import LockstepSampler
 from bnnzoo.inference.markov.lockstep.pilot import pilot
 from bnnzoo.inference.markov.sampling import sample_chains
-from bnnzoo.inference.markov.settings import LockstepSettings, without_init
 from bnnzoo.inference.markov.trajectory_length import jump_of_spread
 
 __all__ = ["ChEESHMC"]

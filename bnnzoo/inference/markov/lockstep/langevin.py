@@ -14,12 +14,12 @@ from bnnzoo.core.posterior.mixing import autocorrelation_time
 from bnnzoo.core.settings import Count, Positive
 from bnnzoo.engine.choose import NATIVE_PAYS_FROM
 from bnnzoo.engine.packed import Packed
+from bnnzoo.inference.markov.chain_settings import MAX_LOCKSTEP_CHAINS, ChainSettings
 from bnnzoo.inference.markov.chains import ValueAndGrad
-from bnnzoo.inference.markov.lockstep.chains import NativeMotion, native_motion
 from bnnzoo.inference.markov.lockstep.dynamics import Point, arrive, drift
-from bnnzoo.inference.markov.lockstep.motions import DYNAMICS, Common, Langevin, Moving, turned
+from bnnzoo.inference.markov.lockstep.motions import DYNAMICS, Common, Langevin, LockstepState, turned
+from bnnzoo.inference.markov.lockstep.native_chains import NativeMotion, native_motion
 from bnnzoo.inference.markov.lockstep.synchronous import SynchronousLoop, groups_of_chains
-from bnnzoo.inference.markov.settings import MAX_LOCKSTEP_CHAINS, ChainSettings
 
 __all__ = ["LangevinLoop", "LangevinSampler", "LangevinSettings", "batched_langevin_step"]
 
@@ -187,7 +187,7 @@ class LangevinLoop(SynchronousLoop[LangevinTuning]):
         nu = ((2 * step_size / self.tuning.length).exp() - 1).div(self.num_params).sqrt()
         return Common(scale, step_size, nu)
 
-    def _travel(self, num_steps: int) -> Moving:
+    def _travel(self, num_steps: int) -> LockstepState:
         """Return where chains are after ``num_steps`` steps."""
         self.state = self.state._replace(num_leaps=self.state.num_leaps + num_steps)
         if self.native is not None:
@@ -202,7 +202,7 @@ class LangevinLoop(SynchronousLoop[LangevinTuning]):
                     noise = self._noise(min(STEPS_OF_NOISE, num_steps - step))
                 *groups, change = self.step(*groups, *common, noise[step % STEPS_OF_NOISE], *self._tensors)
                 total = total + change.square()
-        return Moving(self._layout.with_groups(groups).value, total)
+        return LockstepState(self._layout.with_groups(groups).value, total)
 
     def _noise(self, num_steps: int) -> Tensor:
         drawn = self.streams.normals(num_steps * self.num_params)

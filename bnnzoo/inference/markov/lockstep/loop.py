@@ -25,12 +25,12 @@ from bnnzoo.inference.markov.adaptation import (
     settling_from,
     update_step_size,
 )
+from bnnzoo.inference.markov.chain_settings import LockstepSettings
 from bnnzoo.inference.markov.chains import ValueAndGrad
-from bnnzoo.inference.markov.lockstep.chains import NativeMotion, native_motion
 from bnnzoo.inference.markov.lockstep.dynamics import Dynamics, Point, arrive, drift
 from bnnzoo.inference.markov.lockstep.motions import Trajectories, metropolis, statistics
+from bnnzoo.inference.markov.lockstep.native_chains import NativeMotion, native_motion
 from bnnzoo.inference.markov.lockstep.synchronous import SynchronousLoop, groups_of_chains
-from bnnzoo.inference.markov.settings import LockstepSettings
 from bnnzoo.inference.markov.trajectory_length import Jump, Length, initial_length, update_length
 
 __all__ = ["LockstepLoop", "LockstepSampler", "MicrocanonicalLoop", "batched_step"]

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from bnnzoo.core.method import FitContext
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import Draws
+from bnnzoo.inference.markov.chain_settings import LockstepSettings, refuse_single_parameter, without_init
 from bnnzoo.inference.markov.lockstep.dynamics import Microcanonical
 from bnnzoo.inference.markov.lockstep.loop import LockstepSampler, MicrocanonicalLoop
 from bnnzoo.inference.markov.lockstep.pilot import pilot
 from bnnzoo.inference.markov.sampling import sample_chains
-from bnnzoo.inference.markov.settings import LockstepSettings, refuse_single_parameter, without_init
 from bnnzoo.inference.markov.trajectory_length import squared_jump
 
 __all__ = ["MAMS"]

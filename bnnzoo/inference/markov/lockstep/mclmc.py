@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from bnnzoo.core.method import FitContext
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import Draws
+from bnnzoo.inference.markov.chain_settings import refuse_single_parameter, without_init
 from bnnzoo.inference.markov.lockstep.langevin import LangevinSampler, LangevinSettings
 from bnnzoo.inference.markov.lockstep.pilot import pilot
 from bnnzoo.inference.markov.sampling import sample_chains
-from bnnzoo.inference.markov.settings import refuse_single_parameter, without_init
 
 __all__ = ["MCLMC"]
 

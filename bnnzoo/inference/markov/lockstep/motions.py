@@ -13,8 +13,8 @@ __all__ = [
     "DYNAMICS",
     "Common",
     "Langevin",
+    "LockstepState",
     "Motion",
-    "Moving",
     "Trajectories",
     "metropolis",
     "statistics",
@@ -33,7 +33,7 @@ class Common(NamedTuple):
     nu: Tensor
 
 
-class Moving(NamedTuple):
+class LockstepState(NamedTuple):
     """A chain on its way: where it is, and the sum of its steps' squared energy changes ``[]`` since the last draw."""
 
     point: Point
@@ -58,7 +58,7 @@ class Motion(Protocol):
     def begin(self, start: Point, noise: Tensor) -> Point: ...
     def turn(self, point: Point, nu: Tensor, noise: Tensor) -> Point: ...
     def end(
-        self, start: Point, moving: Moving, common: Common, num_steps: Tensor, uniform: Tensor
+        self, start: Point, moving: LockstepState, common: Common, num_steps: Tensor, uniform: Tensor
     ) -> tuple[Point, Tensor]: ...
 
 
@@ -80,7 +80,7 @@ class Trajectories:
         return point
 
     def end(
-        self, start: Point, moving: Moving, common: Common, num_steps: Tensor, uniform: Tensor
+        self, start: Point, moving: LockstepState, common: Common, num_steps: Tensor, uniform: Tensor
     ) -> tuple[Point, Tensor]:
         """Accept the end of the trajectory or stay."""
         point, error, acceptance = metropolis(start, moving.point, uniform)
@@ -105,7 +105,7 @@ class Langevin:
         return turned(point, nu, noise)
 
     def end(
-        self, start: Point, moving: Moving, common: Common, num_steps: Tensor, uniform: Tensor
+        self, start: Point, moving: LockstepState, common: Common, num_steps: Tensor, uniform: Tensor
     ) -> tuple[Point, Tensor]:
         """Keep the last point, or the start where the log density could not be computed."""
         error = moving.squares / (num_steps * len(start.theta))

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from bnnzoo.core.method import FitContext
 from bnnzoo.core.model.density import LogDensity
-from bnnzoo.inference.markov.settings import ChainSettings
+from bnnzoo.inference.markov.chain_settings import ChainSettings
 from bnnzoo.inference.optimise.pathfinder import Frame, frames_near
 from bnnzoo.inference.starts import starting_points
 

@@ -12,11 +12,11 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.engine.lowered import LoopStep
 from bnnzoo.engine.packed import Packed
 from bnnzoo.inference.markov.adaptation import Moments, metric_from, no_moments, observe, pooled_moments
+from bnnzoo.inference.markov.chain_settings import ChainSettings, even_groups
 from bnnzoo.inference.markov.chains import INITIAL_STEP_SIZE, ChainLoop
-from bnnzoo.inference.markov.lockstep.chains import NativeMotion, native_kind
 from bnnzoo.inference.markov.lockstep.dynamics import Point, is_finite
 from bnnzoo.inference.markov.lockstep.motions import Common
-from bnnzoo.inference.markov.settings import ChainSettings, even_groups
+from bnnzoo.inference.markov.lockstep.native_chains import NativeMotion, native_kind
 
 __all__ = ["SynchronousLoop", "SynchronousState", "groups_of_chains"]
 

@@ -11,8 +11,8 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import Draws
 from bnnzoo.core.settings import Count, Fraction
 from bnnzoo.inference.markov.stochastic.sampler import sample_stochastic
-from bnnzoo.inference.markov.stochastic.settings import Plan, StochasticSettings, steps_between_draws
 from bnnzoo.inference.markov.stochastic.sgld import Langevin
+from bnnzoo.inference.markov.stochastic.stochastic_settings import StepPlan, StochasticSettings, steps_between_draws
 from bnnzoo.inference.optimise.schedules import Cyclical
 
 __all__ = ["CyclicalSGMCMC"]
@@ -86,7 +86,7 @@ FACTOR_OF_WARMUP = 0.05
 """Warm-up takes the steps of SGLD at its default bias."""
 
 
-def cycles_of(method: CyclicalSGMCMC, density: LogDensity) -> Plan:
+def cycles_of(method: CyclicalSGMCMC, density: LogDensity) -> StepPlan:
     """Return the steps of each draw, the first of a cycle with those of the exploration before it, and their sizes."""
     thinning, num_draws = steps_between_draws(method, density), method.num_draws // method.num_cycles
     exploring = round(thinning * num_draws * method.exploration / (1 - method.exploration))
@@ -94,4 +94,4 @@ def cycles_of(method: CyclicalSGMCMC, density: LogDensity) -> Plan:
     total = method.num_cycles * sum(cycle)
     place = torch.arange(total) % sum(cycle)
     factors, noise = Cyclical(method.num_cycles).factors(total), (place >= exploring) * 1.0
-    return Plan(thinning, cycle * method.num_cycles, factors, noise, FACTOR_OF_WARMUP, method.num_cycles)
+    return StepPlan(thinning, cycle * method.num_cycles, factors, noise, FACTOR_OF_WARMUP, method.num_cycles)

@@ -15,28 +15,33 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import Draws
 from bnnzoo.engine.choose import Engine, runner
 from bnnzoo.engine.fits import over_all_fits
-from bnnzoo.engine.fleet import Batch as Fleet
+from bnnzoo.engine.fleet import BatchedCopies as Fleet
 from bnnzoo.engine.lowered import tensors_of
+from bnnzoo.inference.markov.chain_settings import even_groups, without_init
 from bnnzoo.inference.markov.noise import keys_of_chains
 from bnnzoo.inference.markov.running import RunningChains
 from bnnzoo.inference.markov.sampling import sample_chains
-from bnnzoo.inference.markov.settings import even_groups, without_init
 from bnnzoo.inference.markov.stochastic.dynamics import StochasticDynamics
-from bnnzoo.inference.markov.stochastic.program import (
+from bnnzoo.inference.markov.stochastic.starts import optimised_starts
+from bnnzoo.inference.markov.stochastic.stochastic_program import (
     NUM_STREAMS,
     STATS,
     Chunk,
-    Counters,
     Course,
-    Moving,
     Resting,
-    Schedule,
+    StochasticCounters,
     StochasticProgram,
+    StochasticSchedule,
+    StochasticState,
     Units,
     course_of,
 )
-from bnnzoo.inference.markov.stochastic.settings import Plan, StochasticSettings, divergence, refuse_inconsistent
-from bnnzoo.inference.markov.stochastic.starts import optimised_starts
+from bnnzoo.inference.markov.stochastic.stochastic_settings import (
+    StepPlan,
+    StochasticSettings,
+    divergence,
+    refuse_inconsistent,
+)
 from bnnzoo.inference.markov.stochastic.target import Target
 from bnnzoo.inference.markov.stochastic.tuning import Tuning
 
@@ -64,7 +69,7 @@ class StochasticChains(RunningChains):
     Parameters
     ----------
     dynamics : StochasticDynamics
-    plan : Plan
+    plan : StepPlan
     density : LogDensity
     settings : StochasticSettings
     theta : Tensor
@@ -82,7 +87,7 @@ class StochasticChains(RunningChains):
     def __init__(
         self,
         dynamics: StochasticDynamics,
-        plan: Plan,
+        plan: StepPlan,
         density: LogDensity,
         settings: StochasticSettings,
         theta: Tensor,
@@ -151,7 +156,9 @@ class StochasticChains(RunningChains):
             "numbers": (self.tuning.num_gradients, self.target.num_probes, self.target.num_probing),
         }
 
-    def _begun(self, program: StochasticProgram, plan: Plan, theta: Tensor, keys: Tensor) -> tuple[Moving, Resting]:
+    def _begun(
+        self, program: StochasticProgram, plan: StepPlan, theta: Tensor, keys: Tensor
+    ) -> tuple[StochasticState, Resting]:
         """Return the state of chains before their first step."""
         left, units, anchor = self.tuning.first(theta)
         course, zeros = course_of(plan, self.settings.num_warmup, theta), torch.zeros_like(keys[:, 0])
@@ -162,17 +169,17 @@ class StochasticChains(RunningChains):
             units=units,
             anchor=anchor,
             left=left,
-            counters=Counters(zeros, zeros, vmap(Course.steps_of)(course, zeros), zeros, zeros),
-            schedule=Schedule(zeros + self.tuning.next_pause(0), zeros + self.target.next_renewal(0)),
+            counters=StochasticCounters(zeros, zeros, vmap(Course.steps_of)(course, zeros), zeros, zeros),
+            schedule=StochasticSchedule(zeros + self.tuning.next_pause(0), zeros + self.target.next_renewal(0)),
             course=course,
             waits=zeros > 0,
             failed=zeros > 0,
             keys=keys,
         )
         theta, *carried = left.evaluated
-        return Moving(theta, tuple(carried), left.moments, left.value, left.evaluated, zeros, zeros), resting
+        return StochasticState(theta, tuple(carried), left.moments, left.value, left.evaluated, zeros, zeros), resting
 
-    def _chunk_of(self, plan: Plan) -> int:
+    def _chunk_of(self, plan: StepPlan) -> int:
         """Return a number of steps of which a draw of warm-up takes a multiple, nearly."""
         if self.target.streams:
             return 1
@@ -202,7 +209,7 @@ class StochasticChains(RunningChains):
         waits = torch.zeros_like(resting.waits)
         self.fleet.write(moving, resting._replace(schedule=schedule, waits=waits))
 
-    def _renewed(self, moving: Moving, resting: Resting, steps: int) -> Resting:
+    def _renewed(self, moving: StochasticState, resting: Resting, steps: int) -> Resting:
         self._feed(steps)
         if not self.target.renews_anchor or steps % self.target.svrg_period:
             return resting
@@ -221,7 +228,7 @@ class StochasticSampler:
     """What starts chains of a stochastic-gradient method; see :class:`bnnzoo.inference.markov.protocols.Sampler`."""
 
     dynamics: StochasticDynamics
-    plan: Plan
+    plan: StepPlan
     settings: StochasticSettings
     engine: Engine = "auto"
     tuning: type[Tuning] = Tuning
@@ -241,7 +248,7 @@ class StochasticSampler:
 def sample_stochastic(
     settings: StochasticSettings,
     dynamics: StochasticDynamics,
-    plan: Plan,
+    plan: StepPlan,
     density: LogDensity,
     context: FitContext,
     tuning: type[Tuning] = Tuning,

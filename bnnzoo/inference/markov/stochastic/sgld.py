@@ -10,7 +10,7 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import Draws
 from bnnzoo.inference.markov.stochastic.dynamics import Measured, Step
 from bnnzoo.inference.markov.stochastic.sampler import sample_stochastic
-from bnnzoo.inference.markov.stochastic.settings import GradientSettings, plan_of
+from bnnzoo.inference.markov.stochastic.stochastic_settings import GradientSettings, plan_of
 
 __all__ = ["SGLD", "Langevin"]
 

@@ -13,13 +13,13 @@ from bnnzoo.core.method import FitContext
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import Draws
 from bnnzoo.core.settings import Positive
+from bnnzoo.inference.markov.chain_settings import refuse_single_parameter
 from bnnzoo.inference.markov.lockstep.dynamics import Microcanonical, Point, arrive, drift
-from bnnzoo.inference.markov.settings import refuse_single_parameter
 from bnnzoo.inference.markov.stochastic.dynamics import Measured, Step
 from bnnzoo.inference.markov.stochastic.gradients import Anchor
-from bnnzoo.inference.markov.stochastic.program import Moving, Resting, Units
 from bnnzoo.inference.markov.stochastic.sampler import sample_stochastic
-from bnnzoo.inference.markov.stochastic.settings import StochasticSettings, plan_of, rows_of_batch
+from bnnzoo.inference.markov.stochastic.stochastic_program import Resting, StochasticState, Units
+from bnnzoo.inference.markov.stochastic.stochastic_settings import StochasticSettings, plan_of, rows_of_batch
 from bnnzoo.inference.markov.stochastic.tuning import Tuning
 
 __all__ = ["MicrocanonicalLangevin", "StochasticMCLMC"]
@@ -120,7 +120,7 @@ class MicrocanonicalTuning(Tuning):
         self.memory = share * error * growth**6, share * weight
         return found, new._replace(step_size=torch.where(known, units.step_size / growth, new.step_size))
 
-    def learnt(self, moving: Moving, resting: Resting, draws: int) -> tuple[Moving, Resting]:
+    def learnt(self, moving: StochasticState, resting: Resting, draws: int) -> tuple[StochasticState, Resting]:
         """Move each step size towards the energy error that is wanted, which grows with its sixth power."""
         moving, resting = super().learnt(moving, resting, draws)
         if self.settings.step_size is not None:
@@ -144,7 +144,7 @@ class MicrocanonicalTuning(Tuning):
         variance = (units.scale**2 * units.gradient_noise).mean(1) / self.settings.temperature**2
         return 2 * self.settings.noise_ratio * units.scale.shape[1] / (self.dynamics.decoherence_length * variance)
 
-    def energy_error(self, moving: Moving, units: Units) -> Tensor:
+    def energy_error(self, moving: StochasticState, units: Units) -> Tensor:
         """Return the squared energy change per parameter ``[C]`` of one step on one batch, from where the chains are.
 
         Both ends of the step see the density of the same batch, so that the error is that of the integrator: the difference of

@@ -16,8 +16,8 @@ from bnnzoo.engine.lowered import Lowered, value_and_grad_of
 from bnnzoo.engine.program import GradientFunction
 from bnnzoo.inference.markov.noise import normals
 from bnnzoo.inference.markov.stochastic.gradients import Anchor, full_gradient, stochastic_gradient
-from bnnzoo.inference.markov.stochastic.rows import RowOrder
-from bnnzoo.inference.markov.stochastic.settings import StochasticSettings, rows_of_batch
+from bnnzoo.inference.markov.stochastic.row_order import RowOrder
+from bnnzoo.inference.markov.stochastic.stochastic_settings import StochasticSettings, rows_of_batch
 from bnnzoo.inference.optimise.batches import AllRows, Batch, refuse_no_rows, selected_rows
 from bnnzoo.inference.optimise.objectives import Inputs, log_joint_objective
 from bnnzoo.inference.optimise.streams import MemberStreams
@@ -40,9 +40,9 @@ class Target:
     density : LogDensity
     settings : StochasticSettings
     keys : Tensor [C, 4]
-        Random streams of the chains; see :data:`bnnzoo.inference.markov.stochastic.program.NUM_STREAMS`.
+        Random streams of the chains; see :data:`bnnzoo.inference.markov.stochastic.stochastic_program.NUM_STREAMS`.
     independent : bool
-        As for :class:`bnnzoo.inference.markov.stochastic.rows.RowOrder`.
+        As for :class:`bnnzoo.inference.markov.stochastic.row_order.RowOrder`.
 
     Attributes
     ----------

@@ -10,8 +10,8 @@ from bnnzoo.inference.markov.adaptation import window_ends
 from bnnzoo.inference.markov.stochastic.curvature import NUM_PROBES, measured, probed_curvature
 from bnnzoo.inference.markov.stochastic.dynamics import Measured, StochasticDynamics
 from bnnzoo.inference.markov.stochastic.gradients import Anchor, no_moments
-from bnnzoo.inference.markov.stochastic.program import Left, Moving, Resting, Units
-from bnnzoo.inference.markov.stochastic.settings import StochasticSettings
+from bnnzoo.inference.markov.stochastic.stochastic_program import Left, Resting, StochasticState, Units
+from bnnzoo.inference.markov.stochastic.stochastic_settings import StochasticSettings
 from bnnzoo.inference.markov.stochastic.target import Target
 
 __all__ = ["Tuning", "adopted"]
@@ -71,7 +71,7 @@ class Tuning:
         carried = self.dynamics.start(found, self.target.normals(theta))
         return Left((theta, *carried), no_moments(theta), value), units, anchor
 
-    def learnt(self, moving: Moving, resting: Resting, draws: int) -> tuple[Moving, Resting]:
+    def learnt(self, moving: StochasticState, resting: Resting, draws: int) -> tuple[StochasticState, Resting]:
         """Adopt what the gradients of a window of warm-up say, if one ends here."""
         if draws in self.ends[1:]:
             moments = moving.moments

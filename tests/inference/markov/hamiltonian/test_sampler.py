@@ -12,17 +12,17 @@ from torch.func import vmap
 
 from bnnzoo.core.model.density import LogDensity, build_density
 from bnnzoo.engine import choose, fleet, loops
-from bnnzoo.engine.fleet import Batch, NativeCopies
+from bnnzoo.engine.fleet import BatchedCopies, NativeCopies
 from bnnzoo.engine.torch_private import LoweringWarning
 from bnnzoo.inference import NUTS, fit
 from bnnzoo.inference.markov.adaptation import window_ends
+from bnnzoo.inference.markov.chain_settings import HamiltonianSettings
 from bnnzoo.inference.markov.hamiltonian import sampler
+from bnnzoo.inference.markov.hamiltonian.hamiltonian_program import STATS
 from bnnzoo.inference.markov.hamiltonian.hmc import HMCKernel
 from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Phase, drift, energy
 from bnnzoo.inference.markov.hamiltonian.nuts import NUTSKernel
-from bnnzoo.inference.markov.hamiltonian.program import STATS
 from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianChains, HamiltonianSampler
-from bnnzoo.inference.markov.settings import HamiltonianSettings
 from bnnzoo.testing import linear_gaussian
 from bnnzoo.testing.monte_carlo import check_moments
 from tests.helpers.executors import InProcess
@@ -279,15 +279,15 @@ def test_steps_are_stable_where_early_windows_see_a_part_of_the_posterior_only(s
 
 
 def test_an_interrupted_run_returns_the_draws_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    target, gather = linear_gaussian(), Batch.gather
+    target, gather = linear_gaussian(), BatchedCopies.gather
     monkeypatch.setattr(fleet, "SECONDS_PER_STRETCH", 0.0)
 
-    def interrupting(batch: Batch, into: Any, counts: Tensor) -> None:
+    def interrupting(batch: BatchedCopies, into: Any, counts: Tensor) -> None:
         gather(batch, into, counts)
         if int(counts.min()) >= 20:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(Batch, "gather", interrupting)
+    monkeypatch.setattr(BatchedCopies, "gather", interrupting)
     method = NUTS(num_chains=2, num_warmup=50, num_draws=100)
     posterior = fit(target.model, method, *target.data, engine="graph")
     assert posterior.draws().shape == (2, 20, 3)
@@ -337,18 +337,18 @@ def test_what_cannot_be_native_runs_in_one_batch_and_says_why(
     monkeypatch.setattr(loops, "compiled_before", lambda name: None)
     monkeypatch.setattr(place, name, failing)
     loop = chains("auto")
-    assert isinstance(loop.fleet, Batch)
+    assert isinstance(loop.fleet, BatchedCopies)
     assert any("no such operation" in reason for reason in loop.log.report().reasons)
     with pytest.warns(LoweringWarning, match=r"engine='native' runs as traced graphs instead: .*no such operation"):
         chains("native")
 
 
 def test_the_choice_of_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(chains("auto").fleet, Batch)  # too short
+    assert isinstance(chains("auto").fleet, BatchedCopies)  # too short
     when_native_pays(monkeypatch, 0)
     assert isinstance(chains("auto").fleet, NativeCopies)
     assert isinstance(chains("auto", num_chains=33, target=of_widths()).fleet, NativeCopies)  # the settings say 4
-    assert isinstance(fit_of(num_chains=33), Batch)
+    assert isinstance(fit_of(num_chains=33), BatchedCopies)
 
 
 def fit_of(**settings: Any) -> Any:

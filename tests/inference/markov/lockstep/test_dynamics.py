@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.inference.markov.lockstep.dynamics import Dynamics, Microcanonical, Newtonian, Point, arrive, drift
-from bnnzoo.inference.markov.lockstep.motions import Common, Langevin, Moving
+from bnnzoo.inference.markov.lockstep.motions import Common, Langevin, LockstepState
 from tests.helpers.samplers import log_density, log_density_gradient
 
 SCALE = torch.tensor([1.0, 0.4, 1.5, 0.8], dtype=torch.float64)
@@ -107,8 +107,8 @@ def test_a_draw_of_langevin_dynamics_that_failed_is_left_in_the_opposite_directi
     begin = start(Microcanonical())
     lost = begin._replace(theta=begin.theta + 1.0, log_density=torch.tensor(torch.nan, dtype=torch.float64))
     common, one = Common(SCALE, begin.work, begin.work), torch.ones((), dtype=torch.float64)
-    found, _ = Langevin().end(begin, Moving(lost, one), common, one, one)
+    found, _ = Langevin().end(begin, LockstepState(lost, one), common, one, one)
     assert torch.equal(found.theta, begin.theta)
     assert torch.equal(found.momentum, -begin.momentum)
-    kept, _ = Langevin().end(begin, Moving(begin._replace(theta=begin.theta + 1.0), one), common, one, one)
+    kept, _ = Langevin().end(begin, LockstepState(begin._replace(theta=begin.theta + 1.0), one), common, one, one)
     assert torch.equal(kept.momentum, begin.momentum)

@@ -12,10 +12,10 @@ from torch.func import vmap
 
 from bnnzoo.core.model.density import build_density
 from bnnzoo.inference.markov.adaptation import window_ends
+from bnnzoo.inference.markov.chain_settings import LockstepSettings
 from bnnzoo.inference.markov.lockstep.dynamics import Dynamics, Microcanonical, Newtonian, Point
 from bnnzoo.inference.markov.lockstep.loop import EARLY_MAX_STEPS, LockstepLoop
 from bnnzoo.inference.markov.lockstep.motions import metropolis
-from bnnzoo.inference.markov.settings import LockstepSettings
 from bnnzoo.inference.markov.trajectory_length import Jump, jump_of_spread, squared_jump
 
 WIDTHS = torch.logspace(-3, 0, 30)

@@ -17,12 +17,12 @@ from bnnzoo.engine.choose import Engine
 from bnnzoo.inference import MAP, PSGLD, SGHMC, SGLD, CyclicalSGMCMC, StochasticMCLMC, fit
 from bnnzoo.inference.markov.stochastic.cyclical import cycles_of
 from bnnzoo.inference.markov.stochastic.dynamics import Measured
-from bnnzoo.inference.markov.stochastic.program import Units
 from bnnzoo.inference.markov.stochastic.sampler import StochasticChains
-from bnnzoo.inference.markov.stochastic.settings import plan_of, rows_of_batch, steps_between_draws
 from bnnzoo.inference.markov.stochastic.sghmc import UnderdampedLangevin
 from bnnzoo.inference.markov.stochastic.sgld import Langevin
 from bnnzoo.inference.markov.stochastic.starts import optimised_starts
+from bnnzoo.inference.markov.stochastic.stochastic_program import Units
+from bnnzoo.inference.markov.stochastic.stochastic_settings import plan_of, rows_of_batch, steps_between_draws
 from bnnzoo.inference.markov.stochastic.tuning import adopted
 from bnnzoo.inference.optimise.schedules import LinearWarmup, WarmRestarts
 from bnnzoo.testing import linear_gaussian, skewed

@@ -9,8 +9,8 @@ from bnnzoo.inference import SGLD
 from bnnzoo.inference.markov.noise import keys_of
 from bnnzoo.inference.markov.stochastic import gradients
 from bnnzoo.inference.markov.stochastic.gradients import no_moments, observed
-from bnnzoo.inference.markov.stochastic.program import NUM_STREAMS
-from bnnzoo.inference.markov.stochastic.settings import StochasticSettings
+from bnnzoo.inference.markov.stochastic.stochastic_program import NUM_STREAMS
+from bnnzoo.inference.markov.stochastic.stochastic_settings import StochasticSettings
 from bnnzoo.inference.markov.stochastic.target import Target
 from bnnzoo.inference.optimise.batches import IndependentBatches
 from bnnzoo.inference.optimise.streams import MemberStreams

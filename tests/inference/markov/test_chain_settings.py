@@ -8,7 +8,7 @@ import torch
 
 from bnnzoo.core.method import Method
 from bnnzoo.inference import HMC, MAMS, MCLMC, NUTS, ChEESHMC, fit
-from bnnzoo.inference.markov.settings import even_groups, typical_num_steps, without_init
+from bnnzoo.inference.markov.chain_settings import even_groups, typical_num_steps, without_init
 from bnnzoo.testing import linear_gaussian
 
 SHARED = {"num_chains": 4, "num_warmup": 1000, "num_draws": 1000, "step_size": None, "init": None}

@@ -14,15 +14,15 @@ from bnnzoo.core.program.turns import aside
 from bnnzoo.engine.cores import in_threads, num_cores, one_arithmetic_thread, threads_worth
 from bnnzoo.engine.loops import Stretch
 from bnnzoo.engine.stretches import FIRST_BUDGET, compiled_or_none, next_budget
+from bnnzoo.inference.markov.chain_settings import ChainSettings
 from bnnzoo.inference.markov.lockstep.dynamics import Point
-from bnnzoo.inference.markov.lockstep.motions import Common, Motion, Moving
-from bnnzoo.inference.markov.lockstep.native import Chain, Counters, Plan, chain_loop
-from bnnzoo.inference.markov.native import Gradient, gradient_of
-from bnnzoo.inference.markov.settings import ChainSettings
+from bnnzoo.inference.markov.lockstep.lockstep_program import Chain, DrawPlan, LockstepCounters, chain_loop
+from bnnzoo.inference.markov.lockstep.motions import Common, LockstepState, Motion
+from bnnzoo.inference.markov.native_gradient import Gradient, gradient_of
 from bnnzoo.inference.markov.store import not_compiled_here
 from bnnzoo.inference.markov.streams import ChainStreams
 
-__all__ = ["Drawn", "NativeMotion", "native_kind", "native_motion"]
+__all__ = ["DrawnChains", "NativeMotion", "native_kind", "native_motion"]
 
 NATIVE = "native "
 
@@ -30,7 +30,7 @@ MAX_ROWS, MAX_ENTRIES = 1024, 1 << 16
 """Draws, and entries of draws, that native code keeps before Python fetches them."""
 
 
-class Drawn(NamedTuple):
+class DrawnChains(NamedTuple):
     """Where chains are after some draws, these ``[C, N, P]``, their statistics ``[C, N, K]``, and how many ends failed."""
 
     point: Point
@@ -73,7 +73,7 @@ class NativeMotion:
         chain, plan = _example(motion, gradient, theta[0], self.max_draws)
         self.stretch = Stretch(going, body, chain, plan, (motion, gradient.inner.words), compiles)
         self._fixed = self.stretch.pack_fixed(plan)
-        self._plan: Plan = self.stretch.unpack_fixed(self._fixed)
+        self._plan: DrawPlan = self.stretch.unpack_fixed(self._fixed)
         memory = [tensor.expand(self.num_chains, *tensor.shape).clone() for tensor in self.stretch.pack(chain)]
         self._states = [[tensor[c] for tensor in memory] for c in range(self.num_chains)]
         self._chains: Chain = vmap(self.stretch.unpack)(memory)
@@ -86,7 +86,7 @@ class NativeMotion:
                 self.stretch([tensor.clone() for tensor in self._states[0]], self._fixed)
         return self.stretch.how == "compiled"
 
-    def travel(self, start: Point, common: Common, num_steps: int, streams: ChainStreams) -> Moving:
+    def travel(self, start: Point, common: Common, num_steps: int, streams: ChainStreams) -> LockstepState:
         """Return where chains are ``num_steps`` steps after ``start[C, ...]``; noise of these steps is taken from ``streams``."""
         self._prepare(start, common, [num_steps], streams)
         self._chains.moving.squares.zero_()
@@ -95,16 +95,16 @@ class NativeMotion:
         self._run(num_steps)
         streams.go_to(self._chains.counters.normals, streams.num_rows)
         point, squares = self._chains.moving
-        return Moving(_copy(point), squares.clone())
+        return LockstepState(_copy(point), squares.clone())
 
-    def draw(self, last: Point, common: Common, steps: Sequence[int], streams: ChainStreams) -> Drawn:
+    def draw(self, last: Point, common: Common, steps: Sequence[int], streams: ChainStreams) -> DrawnChains:
         """Return the draws that come after ``last[C, ...]``, one for each number of steps in ``steps``."""
         self._prepare(last, common, steps, streams)
         self._run(sum(steps))
         counters, num = self._chains.counters, len(steps)
         streams.go_to(counters.normals, int(counters.uniforms[0]))
         theta, stats = self._chains.draws[:, :num], self._chains.stats[:, :num]
-        return Drawn(_copy(self._chains.start), theta, stats, int(counters.rejected.sum()))
+        return DrawnChains(_copy(self._chains.start), theta, stats, int(counters.rejected.sum()))
 
     def _prepare(self, start: Point, common: Common, steps: Sequence[int], streams: ChainStreams) -> None:
         counters, plan = self._chains.counters, self._plan
@@ -171,18 +171,18 @@ def native_motion(
     return found
 
 
-def _example(motion: Motion, gradient: Gradient, theta: Tensor, num_rows: int) -> tuple[Chain, Plan]:
+def _example(motion: Motion, gradient: Gradient, theta: Tensor, num_rows: int) -> tuple[Chain, DrawPlan]:
     """Return a chain that is about to take a draw of two steps and, where there is room, another, to be traced and tried."""
     value, slope = gradient.graph(*gradient.constants, theta, *gradient.tensors)
     zero, ones = torch.zeros_like(value), torch.ones_like(theta)
     point = Point(theta, motion.dynamics.refresh(ones), slope, value, zero)
-    counters = Counters(*(torch.tensor(n) for n in (0, 0, 3, 0, 0, 0)))
+    counters = LockstepCounters(*(torch.tensor(n) for n in (0, 0, 3, 0, 0, 0)))
     draws, stats = theta.new_zeros(num_rows + 1, len(theta)), torch.zeros(num_rows + 1, motion.num_stats).double()
     steps = torch.ones(num_rows, dtype=torch.int64)
     steps[0] = 2
     common, until = Common(ones, zero + 1e-3, zero + 1e-2), torch.tensor(min(2, num_rows))
-    plan = Plan(common, steps, until, gradient.constants, gradient.tensors)
-    return Chain(point, Moving(point, zero), counters, torch.tensor([1, 2]), draws, stats), plan
+    plan = DrawPlan(common, steps, until, gradient.constants, gradient.tensors)
+    return Chain(point, LockstepState(point, zero), counters, torch.tensor([1, 2]), draws, stats), plan
 
 
 def _copy(point: Point) -> Point:

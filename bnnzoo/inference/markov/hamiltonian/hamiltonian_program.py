@@ -11,7 +11,15 @@ from bnnzoo.inference.markov.adaptation import Adaptation, observe, settle_step_
 from bnnzoo.inference.markov.hamiltonian.kernel import Control, Kernel, Metric, Phase, drift, energy, is_finite
 from bnnzoo.inference.markov.noise import normals, uniforms
 
-__all__ = ["NUM_STREAMS", "STATS", "Counters", "HamiltonianProgram", "Moving", "Resting", "Schedule"]
+__all__ = [
+    "NUM_STREAMS",
+    "STATS",
+    "HamiltonianCounters",
+    "HamiltonianProgram",
+    "HamiltonianSchedule",
+    "MovingEnd",
+    "Resting",
+]
 
 NUM_STREAMS = 4
 """Random streams of a chain: momenta, starts of trajectories, proposals, leapfrog steps."""
@@ -20,14 +28,14 @@ STATS = ("lp", "energy", "acceptance_rate", "n_steps", "tree_depth", "diverging"
 """Columns of the statistics kept of every draw."""
 
 
-class Moving(NamedTuple):
+class MovingEnd(NamedTuple):
     """What changes at every leapfrog step: the moving end of the trajectory, and the number of steps so far."""
 
     end: Any
     num_leapfrog: Tensor
 
 
-class Counters(NamedTuple):
+class HamiltonianCounters(NamedTuple):
     """Numbers ``[]`` of a chain's draws and proposals so far, and of points at which the log density could not be computed."""
 
     draws: Tensor
@@ -35,7 +43,7 @@ class Counters(NamedTuple):
     rejected: Tensor
 
 
-class Schedule(NamedTuple):
+class HamiltonianSchedule(NamedTuple):
     """Numbers of draws ``[]`` that say what happens when.
 
     Attributes
@@ -63,12 +71,12 @@ class Resting(NamedTuple):
     trajectory: Any
     metric: Metric
     adaptation: Adaptation
-    counters: Counters
-    schedule: Schedule
+    counters: HamiltonianCounters
+    schedule: HamiltonianSchedule
     keys: Tensor
 
 
-class Held(NamedTuple):
+class HamiltonianHeld(NamedTuple):
     """What a leapfrog step uses besides the moving end."""
 
     metric: Metric
@@ -104,32 +112,38 @@ class HamiltonianProgram:
         """Propose, and keep the draw."""
         return Stage(_has_stopped, self._proposed), Stage(_is_done, self._learnt, _is_kept)
 
-    def going(self, moving: Moving, resting: Resting) -> Tensor:
+    def going(self, moving: MovingEnd, resting: Resting) -> Tensor:
         """Return whether the window, or the chain, has draws left."""
         return resting.counters.draws < resting.schedule.until
 
-    def is_moving(self, moving: Moving) -> Tensor:
+    def is_moving(self, moving: MovingEnd) -> Tensor:
         """Return whether the trajectory goes on."""
         return ~moving.end.stop
 
-    def held(self, resting: Resting) -> Held:
+    def held(self, resting: Resting) -> HamiltonianHeld:
         """Return metric, step size and control of the trajectory, and the key of the leapfrog steps' numbers."""
-        return Held(resting.metric, resting.adaptation.step_size, resting.trajectory.control, resting.keys[3])
+        return HamiltonianHeld(
+            resting.metric, resting.adaptation.step_size, resting.trajectory.control, resting.keys[3]
+        )
 
-    def point(self, moving: Moving, held: Held) -> tuple[Tensor, tuple[()], tuple[Tensor, ...]]:
+    def point(self, moving: MovingEnd, held: HamiltonianHeld) -> tuple[Tensor, tuple[()], tuple[Tensor, ...]]:
         """Take the first half of a leapfrog step."""
         signed = held.step_size * held.control.direction
         theta, momentum = drift(held.metric, moving.end.phase, signed)
         return theta, (), (theta, momentum, signed)
 
-    def step(self, moving: Moving, held: Held, ahead: tuple[Tensor, ...], value: Tensor, gradient: Tensor) -> Moving:
+    def step(
+        self, moving: MovingEnd, held: HamiltonianHeld, ahead: tuple[Tensor, ...], value: Tensor, gradient: Tensor
+    ) -> MovingEnd:
         """Complete the leapfrog step with the second half of the kick."""
         theta, momentum, signed = ahead
         phase = Phase(theta, momentum + 0.5 * signed * gradient, gradient, value)
         uniform = uniforms(held.key, moving.num_leapfrog, theta.dtype)
-        return Moving(self.kernel.leap(moving.end, held.control, phase, held.metric, uniform), moving.num_leapfrog + 1)
+        return MovingEnd(
+            self.kernel.leap(moving.end, held.control, phase, held.metric, uniform), moving.num_leapfrog + 1
+        )
 
-    def _begun(self, moving: Moving, resting: Resting) -> tuple[Moving, Resting]:
+    def _begun(self, moving: MovingEnd, resting: Resting) -> tuple[MovingEnd, Resting]:
         count, theta = resting.counters.draws, resting.trajectory.proposal.theta
         places = torch.arange(len(theta), device=theta.device)
         noise = normals(resting.keys[0], count * len(theta) + places, theta.dtype)
@@ -138,14 +152,14 @@ class HamiltonianProgram:
         end, trajectory = self.kernel.begin(moving.end, resting.trajectory, resting.metric, step_size, noise, uniform)
         return moving._replace(end=end), resting._replace(trajectory=trajectory)
 
-    def _proposed(self, moving: Moving, resting: Resting) -> tuple[Moving, Resting]:
+    def _proposed(self, moving: MovingEnd, resting: Resting) -> tuple[MovingEnd, Resting]:
         counters, phase = resting.counters, moving.end.phase
         uniform = _pair(resting.keys[2], counters.proposals, phase.theta)
         end, trajectory = self.kernel.propose(moving.end, resting.trajectory, resting.metric, uniform)
         counters = counters._replace(proposals=counters.proposals + 1, rejected=counters.rejected + ~is_finite(phase))
         return moving._replace(end=end), resting._replace(trajectory=trajectory, counters=counters)
 
-    def _learnt(self, moving: Moving, resting: Resting) -> tuple[Moving, Resting, tuple[Tensor, Tensor]]:
+    def _learnt(self, moving: MovingEnd, resting: Resting) -> tuple[MovingEnd, Resting, tuple[Tensor, Tensor]]:
         count, schedule, state = resting.counters.draws, resting.schedule, resting.adaptation
         warm, settling = count < schedule.num_warmup, count >= schedule.settle_from
         collecting = (count >= schedule.collect_from) & (count < schedule.collect_until)
@@ -164,17 +178,17 @@ class HamiltonianProgram:
         return moving, resting._replace(adaptation=learnt, counters=counters), row
 
 
-def _has_stopped(moving: Moving, resting: Resting) -> Tensor:
+def _has_stopped(moving: MovingEnd, resting: Resting) -> Tensor:
     stop: Tensor = moving.end.stop
     return stop
 
 
-def _is_done(moving: Moving, resting: Resting) -> Tensor:
+def _is_done(moving: MovingEnd, resting: Resting) -> Tensor:
     done: Tensor = resting.trajectory.done
     return done
 
 
-def _is_kept(moving: Moving, resting: Resting) -> Tensor:
+def _is_kept(moving: MovingEnd, resting: Resting) -> Tensor:
     return resting.counters.draws >= resting.schedule.num_warmup
 
 

@@ -11,10 +11,10 @@ from bnnzoo.core.model.density import build_density
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.engine.choose import Engine
 from bnnzoo.inference import PSGLD, SGHMC, SGLD, CyclicalSGMCMC, StochasticMCLMC, fit
-from bnnzoo.inference.markov.stochastic import program
+from bnnzoo.inference.markov.stochastic import stochastic_program
 from bnnzoo.inference.markov.stochastic.dynamics import Measured, Step, StochasticDynamics
 from bnnzoo.inference.markov.stochastic.sampler import StochasticChains
-from bnnzoo.inference.markov.stochastic.settings import plan_of
+from bnnzoo.inference.markov.stochastic.stochastic_settings import plan_of
 from bnnzoo.testing import linear_gaussian
 
 TARGET = linear_gaussian()
@@ -106,7 +106,7 @@ class Spy:
 
 
 def test_no_place_of_a_stream_is_used_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "normals", lambda key, counter, dtype: counter.to(dtype))
+    monkeypatch.setattr(stochastic_program, "normals", lambda key, counter, dtype: counter.to(dtype))
     assert isinstance(Spy(), StochasticDynamics)
     density, method = build_density(TARGET.model, *TARGET.data), SGLD(**QUICK, **MINI)
     chains = StochasticChains(Spy(), plan_of(method, density), density, method, torch.zeros(2, 3), 0, 0, "graph")

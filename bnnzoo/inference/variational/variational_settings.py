@@ -12,7 +12,7 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.settings import Count, NonNegative, Positive, Range
 from bnnzoo.inference.optimise.schedules import ScheduleName
 from bnnzoo.inference.starts import Start
-from bnnzoo.inference.variational.elbo import Bound, Family, PathwiseBound, Reparametrised
+from bnnzoo.inference.variational.elbo import Bound, PathwiseBound, Reparametrised, VariationalFamily
 
 __all__ = ["BoundSettings", "Keep", "VISettings", "annealed", "pass_weights"]
 
@@ -122,7 +122,7 @@ class VISettings(BoundSettings):
 
     def bound(self, density: LogDensity, family: Reparametrised) -> Bound:
         """Return how the bound is estimated; default: from reparametrised draws alone."""
-        assert isinstance(family, Family)
+        assert isinstance(family, VariationalFamily)
         return PathwiseBound(density, family)
 
 

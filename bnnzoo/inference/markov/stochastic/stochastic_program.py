@@ -10,20 +10,20 @@ from bnnzoo.engine.program import Stage, where
 from bnnzoo.inference.markov.noise import normals
 from bnnzoo.inference.markov.stochastic.dynamics import Step, StochasticDynamics
 from bnnzoo.inference.markov.stochastic.gradients import Anchor, GradientMoments, observed
-from bnnzoo.inference.markov.stochastic.rows import RowOrder
-from bnnzoo.inference.markov.stochastic.settings import Plan
+from bnnzoo.inference.markov.stochastic.row_order import RowOrder
+from bnnzoo.inference.markov.stochastic.stochastic_settings import StepPlan
 
 __all__ = [
     "NUM_STREAMS",
     "STATS",
     "Chunk",
-    "Counters",
     "Course",
     "Left",
-    "Moving",
     "Resting",
-    "Schedule",
+    "StochasticCounters",
     "StochasticProgram",
+    "StochasticSchedule",
+    "StochasticState",
     "Units",
     "course_of",
 ]
@@ -41,7 +41,7 @@ LOST_FOR_GOOD = 3
 """Draws in a row at whose end a chain is taken back, after which its steps are too long also outside warm-up."""
 
 
-class Moving(NamedTuple):
+class StochasticState(NamedTuple):
     """What changes at every step.
 
     Attributes
@@ -96,14 +96,14 @@ class Units(NamedTuple):
 
 
 class Left(NamedTuple):
-    """What was known at the end of the latest draw, to which a chain that gets lost is taken back; see :class:`Moving`."""
+    """What was known at the end of the latest draw, to which a lost chain is taken back; see :class:`StochasticState`."""
 
     evaluated: tuple[Tensor, ...]
     moments: GradientMoments
     value: Tensor
 
 
-class Counters(NamedTuple):
+class StochasticCounters(NamedTuple):
     """Numbers ``[]`` of a chain.
 
     Attributes
@@ -123,7 +123,7 @@ class Counters(NamedTuple):
     lost: Tensor
 
 
-class Schedule(NamedTuple):
+class StochasticSchedule(NamedTuple):
     """The numbers of draws, and of steps, ``[]`` at which the chain waits."""
 
     until: Tensor
@@ -162,7 +162,7 @@ class Course(NamedTuple):
         return torch.where(draw < self.num_warmup, self.warm, self.table[places])
 
 
-def course_of(plan: Plan, num_warmup: int, theta: Tensor) -> Course:
+def course_of(plan: StepPlan, num_warmup: int, theta: Tensor) -> Course:
     """Return the course ``[C, ...]`` of chains at ``theta[C, P]``."""
     steps, table = plan.cycle()
     numbers = torch.tensor([[num_warmup, plan.steps_of_warmup]], device=theta.device)
@@ -188,15 +188,15 @@ class Resting(NamedTuple):
     units: Units
     anchor: Anchor
     left: Left
-    counters: Counters
-    schedule: Schedule
+    counters: StochasticCounters
+    schedule: StochasticSchedule
     course: Course
     waits: Tensor
     failed: Tensor
     keys: Tensor
 
 
-class Held(NamedTuple):
+class StochasticHeld(NamedTuple):
     """What a step uses besides what moves."""
 
     chunk: Chunk
@@ -249,24 +249,26 @@ class StochasticProgram:
         """End the draw, if the chunk of steps was its last."""
         return (Stage(_has_stopped, self._stopped, _is_kept),)
 
-    def going(self, moving: Moving, resting: Resting) -> Tensor:
+    def going(self, moving: StochasticState, resting: Resting) -> Tensor:
         """Return whether the chain goes on by itself."""
         return (resting.counters.draws < resting.schedule.until) & ~resting.waits & ~resting.failed
 
-    def is_moving(self, moving: Moving) -> Tensor:
+    def is_moving(self, moving: StochasticState) -> Tensor:
         """Return whether there are steps left in the chunk."""
         return moving.num_steps < moving.stop
 
-    def held(self, resting: Resting) -> Held:
+    def held(self, resting: Resting) -> StochasticHeld:
         """Return the random numbers of the steps, units, and the anchor."""
-        return Held(resting.chunk, resting.units, resting.anchor)
+        return StochasticHeld(resting.chunk, resting.units, resting.anchor)
 
-    def point(self, moving: Moving, held: Held) -> tuple[Tensor, tuple[Any, ...], Tensor]:
+    def point(self, moving: StochasticState, held: StochasticHeld) -> tuple[Tensor, tuple[Any, ...], Tensor]:
         """Return the position, with the rows of the step and the anchor."""
         place = (moving.num_steps - held.chunk.start)[None]
         return moving.theta, (tuple(each[place].squeeze(0) for each in held.chunk.rows), held.anchor), place
 
-    def step(self, moving: Moving, held: Held, ahead: Tensor, value: Tensor, gradient: Tensor) -> Moving:
+    def step(
+        self, moving: StochasticState, held: StochasticHeld, ahead: Tensor, value: Tensor, gradient: Tensor
+    ) -> StochasticState:
         """Move along the gradient."""
         factor, noisy = held.chunk.numbers[ahead].squeeze(0).unbind()
         units, noise = held.units, held.chunk.noise[ahead].squeeze(0)
@@ -281,7 +283,7 @@ class StochasticProgram:
             num_steps=moving.num_steps + 1,
         )
 
-    def _filled(self, moving: Moving, resting: Resting) -> tuple[Moving, Resting]:
+    def _filled(self, moving: StochasticState, resting: Resting) -> tuple[StochasticState, Resting]:
         theta, start, keys, counters = moving.theta, moving.num_steps, resting.keys, resting.counters
         steps = start + torch.arange(self.chunk, device=theta.device)
         places = torch.arange(len(theta), device=theta.device)
@@ -294,7 +296,9 @@ class StochasticProgram:
         stop = torch.minimum(torch.minimum(start + self.chunk, counters.ends), resting.schedule.renew)
         return moving._replace(stop=stop), resting._replace(chunk=chunk)
 
-    def _stopped(self, moving: Moving, resting: Resting) -> tuple[Moving, Resting, tuple[Tensor, Tensor]]:
+    def _stopped(
+        self, moving: StochasticState, resting: Resting
+    ) -> tuple[StochasticState, Resting, tuple[Tensor, Tensor]]:
         drawn = self._drawn(moving, resting)
         num_steps = moving.num_steps - resting.counters.begins
         after, rested = drawn
@@ -305,7 +309,7 @@ class StochasticProgram:
         moving, resting = where(_has_drawn(moving, resting), drawn, (moving, resting))
         return moving, resting._replace(waits=waits), row
 
-    def _drawn(self, moving: Moving, resting: Resting) -> tuple[Moving, Resting]:
+    def _drawn(self, moving: StochasticState, resting: Resting) -> tuple[StochasticState, Resting]:
         left, counters, course, units = resting.left, resting.counters, resting.course, resting.units
         lost = (moving.value < left.value - self.deepest) | ~_is_finite(moving)
         in_a_row, warm = torch.where(lost, counters.in_a_row + 1, 0), counters.draws < course.num_warmup
@@ -323,22 +327,22 @@ class StochasticProgram:
         )
         now = moving._replace(theta=theta, carried=tuple(carried), **left._asdict())
         draws, begins = counters.draws + 1, moving.num_steps
-        counters = Counters(draws, begins, begins + course.steps_of(draws), in_a_row, counters.lost + lost)
+        counters = StochasticCounters(draws, begins, begins + course.steps_of(draws), in_a_row, counters.lost + lost)
         failed = resting.failed | (lost & warm) if self.fixed else resting.failed
         return now, resting._replace(units=units, left=left, counters=counters, failed=failed)
 
 
-def _has_stopped(moving: Moving, resting: Resting) -> Tensor:
+def _has_stopped(moving: StochasticState, resting: Resting) -> Tensor:
     return moving.num_steps >= moving.stop
 
 
-def _has_drawn(moving: Moving, resting: Resting) -> Tensor:
+def _has_drawn(moving: StochasticState, resting: Resting) -> Tensor:
     return moving.num_steps >= resting.counters.ends
 
 
-def _is_kept(moving: Moving, resting: Resting) -> Tensor:
+def _is_kept(moving: StochasticState, resting: Resting) -> Tensor:
     return _has_drawn(moving, resting) & (resting.counters.draws >= resting.course.num_warmup)
 
 
-def _is_finite(moving: Moving) -> Tensor:
+def _is_finite(moving: StochasticState) -> Tensor:
     return moving.theta.isfinite().all() & moving.value.isfinite()

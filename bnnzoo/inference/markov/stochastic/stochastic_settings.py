@@ -10,13 +10,13 @@ from torch import Tensor
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.settings import Count, Fraction, NonNegativeCount, Positive, check_settings
 from bnnzoo.engine.choose import NATIVE_PAYS_FROM
-from bnnzoo.inference.markov.settings import ChainSettings, goes_on, refuse_untuned
+from bnnzoo.inference.markov.chain_settings import ChainSettings, goes_on, refuse_untuned
 from bnnzoo.inference.optimise.schedules import Schedule, ScheduleName, schedule_named
 
 __all__ = [
     "ControlVariates",
     "GradientSettings",
-    "Plan",
+    "StepPlan",
     "StochasticSettings",
     "divergence",
     "plan_of",
@@ -58,7 +58,7 @@ class GradientSettings(StochasticSettings):
 
 
 @dataclass(frozen=True)
-class Plan:
+class StepPlan:
     """How many steps each draw takes, and the numbers that change from step to step, for warm-up and what follows.
 
     Attributes
@@ -94,13 +94,15 @@ class Plan:
         return _repeated(steps, self.num_cycles), _repeated(table, self.num_cycles)
 
 
-def plan_of(settings: StochasticSettings, density: LogDensity, schedule: ScheduleName | Schedule = "constant") -> Plan:
+def plan_of(
+    settings: StochasticSettings, density: LogDensity, schedule: ScheduleName | Schedule = "constant"
+) -> StepPlan:
     """Return the plan of a run with the same number of steps between all draws."""
     thinning = steps_between_draws(settings, density)
     total = settings.num_draws * thinning
     schedule = schedule_named(schedule) if isinstance(schedule, str) else schedule
     check_settings(schedule)
-    return Plan(thinning, (thinning,) * settings.num_draws, schedule.factors(total), torch.ones(total))
+    return StepPlan(thinning, (thinning,) * settings.num_draws, schedule.factors(total), torch.ones(total))
 
 
 def _repeated(rows: Tensor, num_cycles: int) -> Tensor:

@@ -10,7 +10,7 @@ from arviz_stats import psense_summary
 
 import bnnzoo as bz
 from bnnzoo.checking.findings import of_conflict, of_prior_prediction
-from bnnzoo.checking.prior import Conflict, Sensitivity, conflicts, power_scaling, prior_predictions
+from bnnzoo.checking.prior_conflict import Conflict, Sensitivity, conflicts, power_scaling, prior_predictions
 from bnnzoo.core.model.density import LogDensity, build_density
 
 

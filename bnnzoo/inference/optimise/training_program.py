@@ -10,10 +10,10 @@ from bnnzoo.engine.stretches import Inner
 from bnnzoo.inference.optimise.optimisers import Optimiser, State
 from bnnzoo.inference.optimise.runs import STEPS_PER_LOOK
 
-__all__ = ["Counters", "Layout", "Member", "Plan", "member_loop"]
+__all__ = ["Layout", "Member", "TrainingCounters", "TrainingPlan", "member_loop"]
 
 
-class Counters(NamedTuple):
+class TrainingCounters(NamedTuple):
     """Numbers ``[]`` of steps: taken so far, taken in this stretch, and left in it."""
 
     taken: Tensor
@@ -37,7 +37,7 @@ class Member(NamedTuple):
         The objective before each step of the stretch.
     iterates : Tensor [R, Q]
         Those after each step, or a single row where nobody looks at them.
-    counters : Counters
+    counters : TrainingCounters
         Written last: the rows above are written where these count.
     """
 
@@ -47,10 +47,10 @@ class Member(NamedTuple):
     last: Tensor
     values: Tensor
     iterates: Tensor
-    counters: Counters
+    counters: TrainingCounters
 
 
-class Plan(NamedTuple):
+class TrainingPlan(NamedTuple):
     """What does not change during a stretch.
 
     Attributes
@@ -84,8 +84,8 @@ class Layout(NamedTuple):
 
 def member_loop(
     optimiser: Optimiser, inner: Inner, layout: Layout
-) -> tuple[Callable[..., Tensor], Callable[[Member, Plan], Member]]:
-    """Return ``going`` and ``body`` of the loop over the steps of one member, on a :class:`Member` and a :class:`Plan`.
+) -> tuple[Callable[..., Tensor], Callable[[Member, TrainingPlan], Member]]:
+    """Return ``going`` and ``body`` of the loop over the steps of one member, on a :class:`Member` and a :class:`TrainingPlan`.
 
     Parameters
     ----------
@@ -95,10 +95,10 @@ def member_loop(
     layout : Layout
     """
 
-    def going(member: Member, plan: Plan) -> Tensor:
+    def going(member: Member, plan: TrainingPlan) -> Tensor:
         return member.counters.left > 0
 
-    def step(member: Member, plan: Plan) -> Member:
+    def step(member: Member, plan: TrainingPlan) -> Member:
         place = member.counters.place.view(1)
         numbers = plan.table.index_select(0, place).view(-1).unbind()
         pairs = zip(plan.given, layout.shapes, strict=True)
@@ -133,5 +133,5 @@ def _stepped(member: Member, moved: Tensor, moments: State, value: Tensor) -> Me
         last=value,
         values=member.values.index_put((row,), value.view(1, 1)),
         iterates=member.iterates.index_put((only_row,), params[None]),
-        counters=Counters(counters.taken + 1, counters.place + 1, counters.left - 1),
+        counters=TrainingCounters(counters.taken + 1, counters.place + 1, counters.left - 1),
     )

@@ -10,14 +10,14 @@ import torch
 from bnnzoo.engine import cores
 from bnnzoo.engine import loops as lowered_loops
 from bnnzoo.inference import MAMS, MCLMC, ChEESHMC, fit
-from bnnzoo.inference.markov.lockstep import chains as native_chains
-from bnnzoo.inference.markov.lockstep.chains import NativeMotion
+from bnnzoo.inference.markov.chain_settings import LockstepSettings
+from bnnzoo.inference.markov.lockstep import native_chains
 from bnnzoo.inference.markov.lockstep.dynamics import Microcanonical, Newtonian
 from bnnzoo.inference.markov.lockstep.langevin import LangevinLoop, LangevinSampler, LangevinSettings
 from bnnzoo.inference.markov.lockstep.loop import LockstepLoop, LockstepSampler, MicrocanonicalLoop
 from bnnzoo.inference.markov.lockstep.motions import Langevin, Motion, Trajectories
+from bnnzoo.inference.markov.lockstep.native_chains import NativeMotion
 from bnnzoo.inference.markov.lockstep.synchronous import SynchronousLoop
-from bnnzoo.inference.markov.settings import LockstepSettings
 from bnnzoo.inference.markov.trajectory_length import jump_of_spread, squared_jump
 from bnnzoo.testing import funnel, ill_conditioned, linear_gaussian, skewed
 from bnnzoo.testing.monte_carlo import check_moments

@@ -5,7 +5,7 @@ from itertools import combinations
 import pytest
 import torch
 
-from bnnzoo.inference.markov.stochastic.rows import RowOrder, permuted
+from bnnzoo.inference.markov.stochastic.row_order import RowOrder, permuted
 
 
 def keys(number: int) -> torch.Tensor:

@@ -8,7 +8,7 @@ import torch
 from scipy.stats import kstest
 
 import bnnzoo as bz
-from bnnzoo.checking.scores import Scores, scores_of
+from bnnzoo.checking.normal_scores import Scores, scores_of
 from bnnzoo.core.model.density import LogDensity, build_density
 
 ROWS = 400

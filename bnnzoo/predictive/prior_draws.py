@@ -17,7 +17,7 @@ from bnnzoo.core.settings import Count, Seed, check_argument
 from bnnzoo.core.types import Model, Whole
 from bnnzoo.predictive import datatree
 from bnnzoo.predictive.labels import Coords, Dims, Labels
-from bnnzoo.predictive.latent import Drawn, latent_groups
+from bnnzoo.predictive.latent import PosteriorDraws, latent_groups
 from bnnzoo.predictive.random_blocks import draw_blocks, evaluate_random
 from bnnzoo.predictive.rows import Rows, row_groups
 
@@ -118,12 +118,14 @@ def beside_posterior(
     return {"prior": found["posterior"], "prior_predictive": found.get("posterior_predictive", xr.Dataset())}
 
 
-def _drawn(density: LogDensity, num_draws: int, seed: int) -> Drawn:
+def _drawn(density: LogDensity, num_draws: int, seed: int) -> PosteriorDraws:
     theta = _prior_draws(density, num_draws, seed)[None]
-    return Drawn(Draws(density, FitInfo("iid", method="prior", seed=seed), theta), theta, seed)
+    return PosteriorDraws(Draws(density, FitInfo("iid", method="prior", seed=seed), theta), theta, seed)
 
 
-def _groups(draws: Drawn, rows: Rows, weights: bool | Literal["auto"], labels: Labels) -> dict[str, xr.Dataset]:
+def _groups(
+    draws: PosteriorDraws, rows: Rows, weights: bool | Literal["auto"], labels: Labels
+) -> dict[str, xr.Dataset]:
     latent = {name: rows.labelled(group) for name, group in latent_groups(draws, weights, labels).items()}
     density = predictive_density(draws.posterior.density, "prior")
     return latent | row_groups(draws, rows, None, labels, (density,))

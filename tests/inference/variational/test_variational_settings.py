@@ -8,7 +8,7 @@ from bnnzoo.core.posterior.posterior import Gaussian
 from bnnzoo.inference import MeanFieldVI, fit
 from bnnzoo.inference.variational.elbo import elbo
 from bnnzoo.inference.variational.mean_field_vi import MeanField
-from bnnzoo.inference.variational.settings import VISettings, annealed, pass_weights
+from bnnzoo.inference.variational.variational_settings import VISettings, annealed, pass_weights
 from bnnzoo.testing.targets import linear_gaussian
 
 

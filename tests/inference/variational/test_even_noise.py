@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bnnzoo.inference.variational.noise import Noise
+from bnnzoo.inference.variational.even_noise import Noise
 
 
 def test_noise_is_standard_normal_in_pairs() -> None:

@@ -10,13 +10,13 @@ from torch.fx import GraphModule
 from bnnzoo.engine import pytree
 from bnnzoo.engine.loops import while_loop
 from bnnzoo.inference.markov.lockstep.dynamics import Point, arrive, drift, is_finite
-from bnnzoo.inference.markov.lockstep.motions import Common, Motion, Moving
+from bnnzoo.inference.markov.lockstep.motions import Common, LockstepState, Motion
 from bnnzoo.inference.markov.noise import normals, uniforms
 
-__all__ = ["Chain", "Counters", "Plan", "chain_loop"]
+__all__ = ["Chain", "DrawPlan", "LockstepCounters", "chain_loop"]
 
 
-class Counters(NamedTuple):
+class LockstepCounters(NamedTuple):
     """Numbers ``[]`` of one chain.
 
     Attributes
@@ -48,14 +48,14 @@ class Chain(NamedTuple):
     """
 
     start: Point
-    moving: Moving
-    counters: Counters
+    moving: LockstepState
+    counters: LockstepCounters
     keys: Tensor
     draws: Tensor
     stats: Tensor
 
 
-class Plan(NamedTuple):
+class DrawPlan(NamedTuple):
     """What does not change during a stretch: numbers of steps of its draws, and how many there are to be."""
 
     common: Common
@@ -74,17 +74,17 @@ class Fixed(NamedTuple):
     data: Sequence[Tensor]
 
 
-def chain_loop(motion: Motion, graph: GraphModule) -> tuple[Callable[..., Tensor], Callable[[Chain, Plan], Chain]]:
-    """Return ``going`` and ``body`` of the loop over the draws of one chain, on a :class:`Chain` and a :class:`Plan`.
+def chain_loop(motion: Motion, graph: GraphModule) -> tuple[Callable[..., Tensor], Callable[[Chain, DrawPlan], Chain]]:
+    """Return ``going`` and ``body`` of the loop over the draws of one chain, on a :class:`Chain` and a :class:`DrawPlan`.
 
     A stretch whose budget of steps runs out goes on there when it is called again.
     """
     leap = _leaping(motion, graph)
 
-    def going(chain: Chain, plan: Plan) -> Tensor:
+    def going(chain: Chain, plan: DrawPlan) -> Tensor:
         return (chain.counters.draws < plan.until) & (chain.counters.budget > 0)
 
-    def body(chain: Chain, plan: Plan) -> Chain:
+    def body(chain: Chain, plan: DrawPlan) -> Chain:
         fixed = Fixed(plan.common, chain.keys[1], plan.constants, plan.data)
         num_steps = plan.steps.gather(0, chain.counters.draws.view(1)).view(())
         chain = _begun(motion, chain, num_steps)
@@ -103,7 +103,7 @@ def _begun(motion: Motion, chain: Chain, num_steps: Tensor) -> Chain:
     if not motion.noise_per_step:
         noise, after = _next_noise(chain.keys[1], used, start.theta)
         start, used = motion.begin(start, noise), torch.where(fresh, after, used)
-    moving = Moving(start, torch.zeros_like(chain.moving.squares))
+    moving = LockstepState(start, torch.zeros_like(chain.moving.squares))
     counters = counters._replace(left=torch.where(fresh, num_steps, counters.left), normals=used)
     return chain._replace(
         start=_where(fresh, start, chain.start), moving=_where(fresh, moving, chain.moving), counters=counters
@@ -128,14 +128,14 @@ def _kept(motion: Motion, chain: Chain, ended: tuple[Point, Tensor]) -> Chain:
     )
 
 
-def _is_moving(state: tuple[Moving, Counters], fixed: Any) -> Tensor:
+def _is_moving(state: tuple[LockstepState, LockstepCounters], fixed: Any) -> Tensor:
     return (state[1].left > 0) & (state[1].budget > 0)
 
 
-def _leaping(motion: Motion, graph: GraphModule) -> Callable[..., tuple[Moving, Counters]]:
+def _leaping(motion: Motion, graph: GraphModule) -> Callable[..., tuple[LockstepState, LockstepCounters]]:
     """Return one step of one chain, with the gradient in the middle."""
 
-    def leap(state: tuple[Moving, Counters], fixed: Fixed) -> tuple[Moving, Counters]:
+    def leap(state: tuple[LockstepState, LockstepCounters], fixed: Fixed) -> tuple[LockstepState, LockstepCounters]:
         (point, squares), counters = state
         common, used = fixed.common, counters.normals
         if motion.noise_per_step:
@@ -147,7 +147,7 @@ def _leaping(motion: Motion, graph: GraphModule) -> Callable[..., tuple[Moving, 
         if motion.noise_per_step:
             squares = squares + (end.work - (end.log_density - point.log_density)).square()
         left, budget = counters.left - 1, counters.budget - 1
-        return Moving(end, squares), counters._replace(left=left, budget=budget, normals=used)
+        return LockstepState(end, squares), counters._replace(left=left, budget=budget, normals=used)
 
     return leap
 

@@ -1,0 +1,110 @@
+"""The rooms of the package, read from its imports: ``python -m tests.architecture`` prints floors, arrows and closures."""
+
+import ast
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1] / "bnnzoo"
+MODULES = {
+    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+
+
+@cache
+def imported_by(module: str) -> frozenset[str]:
+    """Return the modules of bnnzoo that one imports anywhere but for types alone."""
+    found = set()
+    for statement in _statements(ast.parse(MODULES[module].read_text())):
+        if isinstance(statement, ast.Import):
+            found |= {alias.name for alias in statement.names}
+        else:
+            names = [f"{statement.module}.{alias.name}" for alias in statement.names]
+            found |= {name if name in MODULES else str(statement.module) for name in names}
+    return frozenset(found & MODULES.keys() - {module})
+
+
+def _statements(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child
+        elif not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
+            yield from _statements(child)
+
+
+def closure(module: str) -> set[str]:
+    """Return the modules that one needs, itself among them; the packages around it are left out, since they offer more."""
+    found: set[str] = set()
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += imported_by(name)
+    return found
+
+
+def room_of_core(module: str) -> str | None:
+    """Name the room of core in which a module stands; None for its top and for what lies outside."""
+    parts = module.split(".")
+    return parts[2] if parts[:2] == ["bnnzoo", "core"] and len(parts) == 4 else None
+
+
+def arrows() -> Mapping[tuple[str, str], int]:
+    """Count, for two rooms of core, how many imports lead from the first to the second."""
+    count: Counter[tuple[str, str]] = Counter()
+    for module in MODULES:
+        for other in imported_by(module):
+            ends = room_of_core(module), room_of_core(other)
+            if ends[0] and ends[1] and ends[0] != ends[1]:
+                count[ends[0], ends[1]] += 1
+    return count
+
+
+def floors() -> dict[str, int]:
+    """Return the floor of each room of core: one above the highest that it imports.
+
+    Raises
+    ------
+    ValueError
+        If rooms import each other in a circle.
+    """
+    below = defaultdict(set)
+    for upper, lower in arrows():
+        below[upper].add(lower)
+    rooms = {room for module in MODULES if (room := room_of_core(module))}
+    found: dict[str, int] = {}
+    while rooms:
+        ready = [room for room in rooms if below[room] <= found.keys()]
+        if not ready:
+            raise ValueError(f"rooms of core import each other in a circle: {', '.join(sorted(rooms))}")
+        found |= {room: 1 + max((found[each] for each in below[room]), default=-1) for room in ready}
+        rooms -= set(ready)
+    return found
+
+
+def files_of(room: str) -> list[str]:
+    """Return the names of the modules in a room of core."""
+    return [module.rpartition(".")[2] for module in MODULES if room_of_core(module) == room]
+
+
+def main() -> None:
+    """Print rooms, floors, arrows, and how much of the package some modules import."""
+    height = floors()
+    for floor in sorted(set(height.values()), reverse=True):
+        for room in sorted(room for room in height if height[room] == floor):
+            print(f"floor {floor}  {room:<12} {' '.join(files_of(room))}")
+    print(f"\n{len(arrows())} arrows")
+    for (upper, lower), count in sorted(arrows().items()):
+        print(f"  {upper} -> {lower}: {count}")
+    print("\nimported with")
+    for module in ("calibration.scores", "inference.fit", "inference.markov.hamiltonian.nuts", "predictive.predict"):
+        files = [MODULES[name] for name in closure(f"bnnzoo.{module}")]
+        lines = sum(len(path.read_text().splitlines()) for path in files)
+        print(f"  {module}: {len(files)} files, {lines:,} lines")
+
+
+if __name__ == "__main__":
+    main()
