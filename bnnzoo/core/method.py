@@ -2,17 +2,33 @@
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+from torch import Tensor
 
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.reading.consistency import Evaluated
 from bnnzoo.engine.choose import Engine
 
-__all__ = ["FitContext", "Method", "Need", "Progress", "RunsTogether", "Silent"]
+__all__ = [
+    "Declared",
+    "FitContext",
+    "Method",
+    "Need",
+    "Progress",
+    "RunsTogether",
+    "Silent",
+    "all_rows_read_by",
+    "declared",
+    "in_batches_of",
+    "is_method",
+    "spreads",
+    "starting_at",
+]
 
 
 class Need(Enum):
@@ -72,6 +88,144 @@ class Method(Protocol):
     def run(self, density: LogDensity, context: FitContext) -> Posterior:
         """Approximate, or draw from, the posterior of ``density``, which holds its data."""
         ...
+
+
+class Declared:
+    """What a method says of itself beyond ``needs`` and ``run``; every method of the library inherits it.
+
+    A method of a user's own need not: it is taken to say what stands here.
+
+    Attributes
+    ----------
+    parts : str, optional
+        The setting that counts chains, members or restarts: parts with starts of their own, which an executor spreads.
+    stages : tuple of str
+        Settings that hold the methods of which this one is made.
+    mode : str, optional
+        The one of them that finds the mode around which this method approximates the posterior.
+    in_batches : mapping of str to object, optional
+        Settings, and the values with which nothing is looked at but mini-batches of ``batch_size`` rows. None: all rows are.
+    always_in_batches : bool
+        Whether that holds without a ``batch_size``, too.
+    resumable : bool
+        Whether a fit can go on from a checkpoint.
+    learns_parameters : bool
+        Whether parameters of the model that have no prior are learnt.
+    """
+
+    parts: ClassVar[str | None] = None
+    stages: ClassVar[tuple[str, ...]] = ()
+    mode: ClassVar[str | None] = None
+    in_batches: ClassVar[Mapping[str, object] | None] = None
+    always_in_batches: ClassVar[bool] = False
+    resumable: ClassVar[bool] = False
+    learns_parameters: ClassVar[bool] = False
+
+    def in_native_code(self, density: LogDensity) -> bool:
+        """Tell whether each part moves by itself in native code, if the model can be compiled."""
+        return False
+
+    def reads_all_rows(self) -> str | None:
+        """Return what to write so that the method looks at mini-batches only; None if it does.
+
+        Examples
+        --------
+        >>> import bnnzoo as bz
+        >>> bz.MAP().reads_all_rows()
+        'write MAP(batch_size=256, polish_steps=0)'
+        """
+        if self.in_batches is None:
+            return "use a method with batch_size=, such as MeanFieldVI(batch_size=256) or SGHMC()"
+        changes = [f"{name}={value}" for name, value in self.in_batches.items() if getattr(self, name) != value]
+        if self._setting("batch_size") is None and not self.always_in_batches:
+            changes.insert(0, "batch_size=256")
+        start = self._setting("init")
+        if is_method(start) and (reason := declared(start).reads_all_rows()):
+            changes.append(f"init={reason.removeprefix('write ')}")
+        return f"write {type(self).__name__}({', '.join(changes)})" if changes else None
+
+    def with_batch_size(self, size: int) -> "Declared":
+        """Return the method with mini-batches of a loader's size, in the methods of which it is made, too.
+
+        Raises
+        ------
+        ValueError
+            If it has another size already.
+        """
+        found = {name: self._setting(name) for name in (*self.stages, "init")}
+        changed: dict[str, Any] = {
+            name: each.with_batch_size(size) for name, each in found.items() if isinstance(each, Declared)
+        }
+        if self.in_batches is not None:
+            if (own := self._setting("batch_size")) not in (None, size):
+                raise ValueError(
+                    f"{type(self).__name__}(batch_size={own}), but the DataLoader has batches of {size} rows: leave "
+                    f"batch_size out, or pass the loader's dataset."
+                )
+            changed["batch_size"] = size
+        return replace(self, **changed) if changed else self  # type: ignore[type-var]  # methods are dataclasses
+
+    def starting_at(self, theta: Tensor, *, keep: bool) -> "Declared":
+        """Return the method with a single start ``theta[P]``; with ``keep``, it is taken for a mode already.
+
+        Raises
+        ------
+        ValueError
+            If the method takes no start.
+        """
+        return _with_init(self, theta)
+
+    def _setting(self, name: str) -> Any:
+        return getattr(self, name, None)
+
+
+def is_method(value: object) -> bool:
+    """Tell whether a value is an inference method, and not its class."""
+    return hasattr(value, "run") and not isinstance(value, type)
+
+
+def declared(method: object) -> Declared:
+    """Return what a method says of itself: for one that says nothing, the defaults."""
+    return method if isinstance(method, Declared) else Declared()
+
+
+def all_rows_read_by(*methods: object) -> str | None:
+    """Return what to write so that none of some methods reads all rows, as :meth:`Declared.reads_all_rows` does."""
+    return next((reason for each in methods if (reason := declared(each).reads_all_rows())), None)
+
+
+def in_batches_of(method: Method, size: int) -> Method:
+    """Return a method with mini-batches of one size, as :meth:`Declared.with_batch_size` does."""
+    changed: Any = method.with_batch_size(size) if isinstance(method, Declared) else method
+    return changed
+
+
+def starting_at(method: Method, theta: Tensor, *, keep: bool) -> Method:
+    """Return a method with a single start ``theta[P]``, as :meth:`Declared.starting_at` does."""
+    if not isinstance(method, Declared):
+        return _with_init(method, theta)
+    started: Any = method.starting_at(theta, keep=keep)
+    return started
+
+
+def _with_init[T](method: T, theta: Tensor) -> T:
+    """Return a method with ``theta[P]`` for its setting ``init``.
+
+    Raises
+    ------
+    ValueError
+        If it has none.
+    """
+    if not (is_dataclass(method) and "init" in {each.name for each in fields(method)}):
+        raise ValueError(f"{type(method).__name__}() cannot start at a given point.")
+    return replace(method, init=theta[None])  # type: ignore[type-var]  # told from fields
+
+
+def spreads(method: object) -> bool:
+    """Tell whether a method, or one that it holds, has parts that an executor can spread."""
+    says = declared(method)
+    held = (getattr(method, name, None) for name in (*says.stages, "init"))
+    return says.parts is not None or any(is_method(each) and spreads(each) for each in held)
 
 
 @runtime_checkable

@@ -4,7 +4,6 @@ import math
 import warnings
 from collections.abc import Mapping
 from concurrent.futures import Executor
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from bnnzoo.core.data.labels import columns_of, refuse_unaligned_rows
 from bnnzoo.core.data.minibatch import usable_device
 from bnnzoo.core.data.sizes import refuse_beyond_memory
 from bnnzoo.core.fit_warnings import INSIDE
-from bnnzoo.core.method import FitContext, Method, Need
+from bnnzoo.core.method import FitContext, Method, Need, declared, is_method, spreads
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.learnable import refuse_learnable
 from bnnzoo.core.model.replay import Node
@@ -43,9 +42,6 @@ __all__ = [
     "refuse_unmet_needs",
     "warn_of_troubles",
 ]
-
-SPREAD = frozenset({"num_chains", "num_members", "num_restarts"})
-"""Settings that count independent parts of a fit: what a method with one of them sends to an executor."""
 
 
 @one_at_a_time
@@ -181,7 +177,8 @@ def read_with_checks(
     refuse_unaligned_rows(data, names)
     method, density, first = read_for(method, model, data, dtype, device)
     refuse_unmet_needs(method, density)
-    refuse_learnable(density.model, method)
+    if not declared(method).learns_parameters:
+        refuse_learnable(density.model)
     _refuse_beyond_memory(method, density)
     columns = columns_of(data, names)
     if density.networks:  # other posteriors are searched in units of their own
@@ -191,7 +188,8 @@ def read_with_checks(
 
 def num_starts(method: Method) -> int:
     """Return how many starting points a method looks for."""
-    return next((getattr(method, name) for name in sorted(SPREAD) if hasattr(method, name)), 1)
+    parts = declared(method).parts
+    return 1 if parts is None else int(getattr(method, parts))
 
 
 def look_at(
@@ -199,9 +197,9 @@ def look_at(
 ) -> tuple[LogDensity, Evaluated] | None:
     """Refuse a model that is no function of its latent values; return what is thereby known of the method's starts."""
     starts = density.init(num_starts(method), seed)
-    natively = getattr(method, "in_native_code", None)
-    one_by_one = natively is not None and natively(density) and is_small(density.data)
-    found = refuse_inconsistent(density, first, starts, traced=hasattr(method, "num_chains") and not one_by_one)
+    says = declared(method)
+    one_by_one = says.in_native_code(density) and is_small(density.data)
+    found = refuse_inconsistent(density, first, starts, traced=says.parts == "num_chains" and not one_by_one)
     return None if found is None else (density, found)
 
 
@@ -215,7 +213,7 @@ def refuse_no_method(method: object) -> None:
     """
     if isinstance(method, type):
         raise TypeError(f"The method is the class {method.__name__}, not an object. Write {method.__name__}().")
-    if not hasattr(method, "run"):
+    if not is_method(method):
         found = repr(method) if isinstance(method, str | int | float | None) else f"of type {type(method).__name__}"
         raise TypeError(f"The second argument of fit is {found}, not a method. Write fit(model, NUTS(), x, y).")
 
@@ -263,7 +261,7 @@ def _refuse_dtype(name: str, dtype: object) -> None:
 def _refuse_checkpoint(method: Method, checkpoint: str | Path | None) -> None:
     if not isinstance(checkpoint, str | Path | None):
         raise TypeError(f"fit(checkpoint={checkpoint!r}): write the name of a folder, such as 'run.zarr'.")
-    if checkpoint is not None and not getattr(method, "resumable", False):
+    if checkpoint is not None and not declared(method).resumable:
         raise ValueError(
             f"{type(method).__name__} cannot go on from a checkpoint; samplers of chains can, such as NUTS. "
             f"Leave checkpoint= out."
@@ -271,7 +269,7 @@ def _refuse_checkpoint(method: Method, checkpoint: str | Path | None) -> None:
 
 
 def _warn_unused_executor(method: Method, executor: Executor | None) -> None:
-    if executor is not None and not _has_parts(method):
+    if executor is not None and not spreads(method):
         warnings.warn(
             f"{type(method).__name__} ignores executor= and runs in this process: it has no chains, members or restarts to "
             f"spread.",
@@ -280,21 +278,13 @@ def _warn_unused_executor(method: Method, executor: Executor | None) -> None:
 
 
 def _refuse_beyond_memory(method: Method, density: LogDensity) -> None:
-    counts = {name: getattr(method, name) for name in (*sorted(SPREAD), "num_draws") if hasattr(method, name)}
+    names = (declared(method).parts, "num_draws")
+    counts = {name: getattr(method, name) for name in names if name is not None and hasattr(method, name)}
     asked = ", ".join(f"{name}={count}" for name, count in counts.items())
     refuse_beyond_memory(
         float(math.prod(counts.values())) * density.num_params * density.dtype.itemsize,
         f"{asked} of {density.num_params} parameters",
         "Choose fewer",
-    )
-
-
-def _has_parts(method: object) -> bool:
-    """Tell whether a method, or one that it holds, has parts to spread."""
-    names = [field.name for field in fields(method)]  # type: ignore[arg-type]  # methods are dataclasses
-    held = (getattr(method, name) for name in names)
-    return not SPREAD.isdisjoint(names) or any(
-        is_dataclass(each) and hasattr(each, "run") and _has_parts(each) for each in held
     )
 
 

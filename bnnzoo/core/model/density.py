@@ -323,7 +323,7 @@ def _density_of(
     terms = [log_prob(nodes[name]).detach() for name in counted]
     sites = latent_sites(samples)
     if not sites:
-        refuse_learnable(model, None)
+        refuse_learnable(model)
         raise ModelError(
             "The model has no latent sites: there is nothing to infer. Sample its unknowns with pyro.sample(...)."
         )

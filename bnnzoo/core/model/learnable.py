@@ -165,8 +165,8 @@ def _held(model: Model) -> Mapping[str, Tensor]:
     return model.values if isinstance(model, Learnable) else {}
 
 
-def refuse_learnable(model: Model, method: object) -> None:
-    """Refuse a model with parameters that have no prior, unless the method learns them.
+def refuse_learnable(model: Model) -> None:
+    """Refuse a model with parameters that have no prior, which few methods learn.
 
     Raises
     ------
@@ -174,7 +174,7 @@ def refuse_learnable(model: Model, method: object) -> None:
         Saying what to write instead.
     """
     names = names_of(model)
-    if not names or getattr(method, "learns_parameters", False):
+    if not names:
         return
     name = names[0]
     if name.endswith("_centered"):

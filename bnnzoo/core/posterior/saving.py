@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -37,6 +37,27 @@ class StoredPosterior(Stored):
 
     density: LogDensity
     info: FitInfo
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Refuse to be pickled.
+
+        Raises
+        ------
+        TypeError
+            Saying how a posterior is written and read.
+        """
+        raise TypeError(
+            f"A {type(self).__name__} posterior cannot be pickled: it holds the model, its data and compiled code. Write "
+            f"posterior.save('fit.bnn'), and read it with bnnzoo.load('fit.bnn', model, x, y)."
+        )
+
+    def __copy__(self) -> "StoredPosterior":
+        """Return the posterior itself, which does not change."""
+        return self
+
+    def __deepcopy__(self, memo: object) -> "StoredPosterior":
+        """Return the posterior itself, which does not change."""
+        return self
 
     def save(self, path: str | Path) -> None:
         """Write this posterior to one file, from which :func:`bnnzoo.load` restores it bit by bit.

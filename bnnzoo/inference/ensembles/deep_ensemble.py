@@ -1,13 +1,13 @@
 """Deep ensembles: networks trained from different starts, in different orders of the data."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, ClassVar, Literal
 
 from torch import Tensor
 
-from bnnzoo.core.method import FitContext, Need
+from bnnzoo.core.method import Declared, FitContext, Need
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import Draws, FitInfo
 from bnnzoo.core.reading.parts import refuse_dependent_parts
@@ -51,7 +51,7 @@ NUM_SEARCHES, POLISH_STEPS, TOLERANCE = 3, 500, 1e-9
 
 
 @dataclass(frozen=True)
-class DeepEnsemble:
+class DeepEnsemble(Declared):
     r"""Members trained by Adam from starts of their own, on the data in orders of their own, all in one batch.
 
     .. math:: \theta_m \leftarrow \theta_m + \text{Adam}\left( \nabla \log p(\theta_m)
@@ -125,6 +125,13 @@ class DeepEnsemble:
     init: Start = None
 
     needs: ClassVar[frozenset[Need]] = frozenset()
+    parts: ClassVar[str | None] = "num_members"
+    in_batches: ClassVar[Mapping[str, object] | None] = {
+        "held_out": 0.0,
+        "adversarial": None,
+        "anchored": False,
+        "repulsion": None,
+    }
 
     def run(self, density: LogDensity, context: FitContext) -> Draws | WeightedMembers:
         """Train the members; see :func:`bnnzoo.fit`.

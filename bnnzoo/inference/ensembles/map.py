@@ -1,12 +1,13 @@
 """Maximum a posteriori estimation, from one or many starts."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from bnnzoo.core.method import FitContext, Need
+from bnnzoo.core.method import Declared, FitContext, Need
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import Draws, FitInfo
 from bnnzoo.core.reading.streamed import value_and_grad_over_rows
@@ -27,7 +28,7 @@ __all__ = ["MAP"]
 
 
 @dataclass(frozen=True)
-class MAP:
+class MAP(Declared):
     """Maximum of the posterior density over unconstrained space: Adam, then L-BFGS on all data.
 
     All members are optimised in one batch, or one by one on ``executor=``, and kept: each is one draw of the result,
@@ -83,6 +84,8 @@ class MAP:
     init: Start = None
 
     needs: ClassVar[frozenset[Need]] = frozenset()
+    parts: ClassVar[str | None] = "num_members"
+    in_batches: ClassVar[Mapping[str, object] | None] = {"polish_steps": 0}
 
     def run(self, density: LogDensity, context: FitContext) -> Draws:
         """Find the modes; see :func:`bnnzoo.fit`.

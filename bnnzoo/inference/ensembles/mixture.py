@@ -2,14 +2,14 @@
 
 import math
 from dataclasses import dataclass, field, fields, replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.core.likelihood.readout import UnreadableLikelihood
-from bnnzoo.core.method import FitContext, Method, Need
+from bnnzoo.core.method import Declared, FitContext, Method, Need, declared, starting_at
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.outputs import linearized
 from bnnzoo.core.posterior.posterior import FitInfo, Gaussian, Mixture
@@ -20,14 +20,14 @@ from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.ensembles.swag import SWAG, MultiSWAG
 from bnnzoo.inference.fit import refuse_unmet_needs
 
-__all__ = ["MixtureOf", "log_evidence", "overlaps", "started_at"]
+__all__ = ["MixtureOf", "log_evidence", "overlaps"]
 
 NUM_DRAWS = 500  # of each component, for bounds and predictive densities
 CHUNK = 50
 
 
 @dataclass(frozen=True)
-class MixtureOf:
+class MixtureOf(Declared):
     r"""A mixture of Gaussians: another method's, started at each member of an ensemble.
 
     .. math:: q(\theta) = \sum_m w_m \, N(\theta; \theta_m, \Sigma_m)
@@ -70,6 +70,8 @@ class MixtureOf:
     ensemble: Method | None = None
 
     needs: ClassVar[frozenset[Need]] = frozenset()
+    parts: ClassVar[str | None] = "num_members"
+    stages: ClassVar[tuple[str, ...]] = ("method", "ensemble")
 
     def run(self, density: LogDensity, context: FitContext) -> Mixture:
         """Find the members, fit the method around each, and weight them; see :func:`bnnzoo.fit`.
@@ -85,11 +87,11 @@ class MixtureOf:
         refuse_unmet_needs(self.method, density, "MixtureOf({})")
         by_rows = self.weights == "stacking"
         fit_to, held_out = split_rows(density, self.held_out, context.seed) if by_rows else (density, density)
-        search = _with_members(self.ensemble or getattr(self.method, "map", None) or MAP(), self.num_members)
+        search = _with_members(self.ensemble or _search_of(self.method), self.num_members)
         found = run_method(search, fit_to, replace(context, checkpoint=None))
         keep = self.ensemble is None
         fits = [
-            _component(started_at(self.method, theta, keep=keep), fit_to, replace(context, seed=context.seed + member))
+            _component(_started(self.method, theta, keep=keep), fit_to, replace(context, seed=context.seed + member))
             for member, theta in enumerate(found.draws()[0])
         ]
         if self.weights == "evidence":
@@ -110,39 +112,6 @@ class MixtureOf:
         return Mixture(density, info, components, log_weights)
 
 
-def started_at(method: Method, theta: Tensor, *, keep: bool) -> Method:
-    """Return the method with a start ``theta[P]`` in place of its own; with ``keep``, a mode is taken for one already.
-
-    A start is the field ``init`` of a method, its ``map`` or ``below``, or that of the method in its ``laplace``.
-
-    Raises
-    ------
-    ValueError
-        If the method has none of these.
-    """
-    names = {each.name for each in fields(method)}  # type: ignore[arg-type]  # methods are dataclasses
-    here: dict[str, Any] = {}
-    if "map" in names:
-        own: Any = getattr(method, "map")  # noqa: B009  # not every method has one
-        here["map"] = replace(
-            own, init=theta[None], num_members=1, num_steps=0, polish_steps=0 if keep else own.polish_steps
-        )
-    elif "below" in names:
-        here["below"] = MAP(init=theta[None], num_steps=0, polish_steps=0)
-    elif "laplace" in names:
-        here["laplace"] = started_at(getattr(method, "laplace"), theta, keep=keep)  # noqa: B009
-    elif "init" in names:
-        here["init"] = theta[None]
-    else:
-        raise ValueError(
-            f"MixtureOf({type(method).__name__}()): the method cannot start at a given point. Write Laplace(), MeanFieldVI(), "
-            f"SWAG() or one like them."
-        )
-    if "integrate" in names:
-        here["integrate"] = False  # one Gaussian for each member
-    return replace(method, **here)  # type: ignore[type-var]  # methods are dataclasses
-
-
 def log_evidence(method: Method, component: Gaussian) -> float:
     r"""Return the logarithm of the part of the evidence that a component stands for, as it estimates it.
 
@@ -150,7 +119,7 @@ def log_evidence(method: Method, component: Gaussian) -> float:
     the evidence lower bound, the mean of :math:`\log p(y, \theta) - \log q(\theta)` over draws from q.
     """
     density = component.density
-    theta = component.loc[None] if hasattr(method, "map") else component.draws(NUM_DRAWS)[0]
+    theta = component.loc[None] if declared(method).mode else component.draws(NUM_DRAWS)[0]
     with torch.no_grad():
         joint = vmap(lambda row: density.log_joint(row, *density.data), chunk_size=CHUNK)(theta)
         return float((joint - component.log_prob(theta)).mean())
@@ -196,6 +165,22 @@ def _predictive_density(component: Gaussian, held_out: LogDensity) -> Tensor:
     return rows.logsumexp(0) - math.log(len(rows))
 
 
+def _search_of(method: Method) -> Method:
+    """Return the search for modes that a method has, or the usual one."""
+    mode = declared(method).mode
+    return MAP() if mode is None else getattr(method, mode)
+
+
+def _started(method: Method, theta: Tensor, *, keep: bool) -> Method:
+    try:
+        return starting_at(method, theta, keep=keep)
+    except ValueError as error:
+        raise ValueError(
+            f"MixtureOf({type(method).__name__}()): the method cannot start at a given point. Write Laplace(), MeanFieldVI(), "
+            f"SWAG() or one like them."
+        ) from error
+
+
 def _component(method: Method, density: LogDensity, context: FitContext) -> Gaussian:
     found = run_method(method, density, replace(context, checkpoint=None))
     if not isinstance(found, Gaussian):
@@ -220,7 +205,7 @@ def _refuse_unsuitable(mixture: MixtureOf) -> None:
         raise ValueError(
             f"MixtureOf({type(method).__name__}()) would be a mixture of mixtures: write the method inside it."
         )
-    started_at(method, torch.zeros(1), keep=True)
+    _started(method, torch.zeros(1), keep=True)
     if mixture.weights == "evidence" and isinstance(method, SWAG):
         raise ValueError(
             'MixtureOf(SWAG(), weights="evidence"): the width of SWAG\'s Gaussian is that of gradient noise and says nothing of '

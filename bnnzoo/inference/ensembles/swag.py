@@ -1,12 +1,13 @@
 """SWAG: a Gaussian with the moments of stochastic gradient descent's iterates."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from bnnzoo.core.method import FitContext, Need
+from bnnzoo.core.method import Declared, FitContext, Need
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.covariance import LowRankPlusDiagonal
 from bnnzoo.core.posterior.posterior import FitInfo, Gaussian, Mixture
@@ -31,7 +32,7 @@ MAX_BATCH = 128
 
 
 @dataclass(frozen=True)
-class SWAG:
+class SWAG(Declared):
     r"""Gaussian with the mean and covariance of SGD's iterates: its noise explores the mode, and costs one training run.
 
     With mean :math:`\bar\theta` and variances v of all iterates that count, and D the deviations of the last K of them,
@@ -102,6 +103,7 @@ class SWAG:
     init: Start = field(default_factory=MAP)
 
     needs: ClassVar[frozenset[Need]] = frozenset({Need.LIKELIHOOD})
+    in_batches: ClassVar[Mapping[str, object] | None] = {}
     always_in_batches: ClassVar[bool] = True
 
     def run(self, density: LogDensity, context: FitContext) -> Gaussian:
@@ -118,7 +120,7 @@ class SWAG:
 
 
 @dataclass(frozen=True)
-class MultiSWAG:
+class MultiSWAG(Declared):
     """Equally weighted mixture of SWAG's Gaussians around several modes, all trained in one batch.
 
     Parameters
@@ -146,6 +148,12 @@ class MultiSWAG:
     swag: SWAG = field(default_factory=SWAG)
 
     needs: ClassVar[frozenset[Need]] = SWAG.needs
+    parts: ClassVar[str | None] = "num_members"
+    stages: ClassVar[tuple[str, ...]] = ("swag",)
+
+    def reads_all_rows(self) -> str | None:
+        """Return what to write so that each SWAG looks at mini-batches only; None if it does."""
+        return self.swag.reads_all_rows()
 
     def run(self, density: LogDensity, context: FitContext) -> Gaussian | Mixture:
         """Run SGD from every mode; see :func:`bnnzoo.fit`.

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from torch import Tensor
 
 from bnnzoo.core.fit_warnings import JointModeWarning, NotConvergedWarning
-from bnnzoo.core.method import FitContext, Need
+from bnnzoo.core.method import Declared, FitContext, Need
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.parameters.hierarchy import hyperparameter_sites, scaling_sites
 from bnnzoo.core.posterior.covariance import Covariance
@@ -65,7 +65,7 @@ class LaplaceMethod(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaplaceSettings:
+class LaplaceSettings(Declared):
     """Settings of every Laplace approximation besides ``map``, each by keyword.
 
     Parameters
@@ -79,6 +79,19 @@ class LaplaceSettings:
 
     curvature: Curvature | None = None
     damping: NonNegative = 0.0
+
+    stages: ClassVar[tuple[str, ...]] = ("map",)
+    mode: ClassVar[str | None] = "map"
+
+    def starting_at(self, theta: Tensor, *, keep: bool) -> "LaplaceSettings":
+        """Return the approximation around the mode uphill of ``theta[P]``, or at ``theta`` itself, and one Gaussian only."""
+        own: MAP = getattr(self, "map")  # noqa: B009  # a field of every structure
+        steps = 0 if keep else own.polish_steps
+        start = replace(own, init=theta[None], num_members=1, num_steps=0, polish_steps=steps)
+        changed: dict[str, Any] = {"map": start}
+        if hasattr(self, "integrate"):
+            changed["integrate"] = False
+        return replace(self, **changed)
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,14 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from bnnzoo.core.fit_warnings import TooNarrowWarning
-from bnnzoo.core.method import FitContext, Method, Need
+from bnnzoo.core.method import Declared, FitContext, Method, Need, starting_at
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.parameters.hierarchy import has_weights
 from bnnzoo.core.parameters.selection import index_of_sites
@@ -34,7 +34,7 @@ MAX_HYPERPARAMETERS = 50  # for a search without gradients
 
 
 @dataclass(frozen=True)
-class HierarchicalLaplace:
+class HierarchicalLaplace(Declared):
     r"""Laplace approximation given the hyperparameters, which are integrated over or set to the mode of their marginal posterior.
 
     .. math:: \hat p(\phi \mid y) \propto p(\phi) \, \hat p(y \mid \phi), \qquad
@@ -90,6 +90,11 @@ class HierarchicalLaplace:
     max_fits: Count = MAX_FITS
 
     needs: ClassVar[frozenset[Need]] = frozenset()
+    stages: ClassVar[tuple[str, ...]] = ("laplace",)
+
+    def starting_at(self, theta: Tensor, *, keep: bool) -> "HierarchicalLaplace":
+        """Return the approximation with one Gaussian only, from ``theta[P]``."""
+        return replace(self, laplace=starting_at(self.laplace, theta, keep=keep), integrate=False)
 
     def run(self, density: LogDensity, context: FitContext) -> Gaussian | Mixture:
         """Search the hyperparameters, approximate the rest given them, and integrate; see :func:`bnnzoo.fit`.

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import ClassVar
 
-from bnnzoo.core.method import Need
+from bnnzoo.core.method import Declared, Need
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.settings import Count, Fraction, NonNegativeCount, Positive
 from bnnzoo.engine.choose import NATIVE_PAYS_FROM
@@ -32,7 +32,7 @@ MAX_LOCKSTEP_CHAINS = 256
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChainSettings:
+class ChainSettings(Declared):
     """Settings of every sampler: how many chains of what length, where they start, and how they are grouped."""
 
     num_chains: Count = 4
@@ -43,6 +43,7 @@ class ChainSettings:
     init: Start = None
 
     needs: ClassVar[frozenset[Need]] = frozenset()
+    parts: ClassVar[str | None] = "num_chains"
     resumable: ClassVar[bool] = True
     native_pays_from: ClassVar[float] = math.inf
     """Expected gradient steps of a chain from which native code pays."""

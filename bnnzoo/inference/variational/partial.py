@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from bnnzoo.core.method import FitContext, Method, Need
+from bnnzoo.core.method import Declared, FitContext, Method, Need, all_rows_read_by
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.parameters.selection import index_of_sites, last_layer_index
 from bnnzoo.core.posterior.covariance import Covariance, Embedded
@@ -51,7 +51,7 @@ class PartlyFixed:
 
 
 @dataclass(frozen=True)
-class SubsetVI:
+class SubsetVI(Declared):
     """Variational inference over chosen latent sites; the others are fixed where another method puts them.
 
     It approximates the posterior given all other parameters.
@@ -80,6 +80,15 @@ class SubsetVI:
     vi: Method = field(default_factory=MeanFieldVI)
 
     needs: ClassVar[frozenset[Need]] = frozenset()
+    stages: ClassVar[tuple[str, ...]] = ("below", "vi")
+
+    def reads_all_rows(self) -> str | None:
+        """Return what to write so that both methods look at mini-batches only; None if they do."""
+        return all_rows_read_by(self.below, self.vi)
+
+    def starting_at(self, theta: Tensor, *, keep: bool) -> "SubsetVI":
+        """Return the method with ``theta[P]`` for the mode below."""
+        return replace(self, below=MAP(init=theta[None], num_steps=0, polish_steps=0))
 
     def run(self, density: LogDensity, context: FitContext) -> Gaussian | Mixture:
         """Fit the method below, then the chosen sites; see :func:`bnnzoo.fit`.
@@ -95,7 +104,7 @@ class SubsetVI:
 
 
 @dataclass(frozen=True)
-class LastLayerVI:
+class LastLayerVI(Declared):
     """Variational inference over the last layer of a network and all parameters that are not weights, such as the noise scale.
 
     The earlier layers are fixed where another method puts them: a deterministic network with a Bayesian last layer.
@@ -123,6 +132,15 @@ class LastLayerVI:
     vi: Method = field(default_factory=MeanFieldVI)
 
     needs: ClassVar[frozenset[Need]] = frozenset({Need.NETWORK})
+    stages: ClassVar[tuple[str, ...]] = ("below", "vi")
+
+    def reads_all_rows(self) -> str | None:
+        """Return what to write so that both methods look at mini-batches only; None if they do."""
+        return all_rows_read_by(self.below, self.vi)
+
+    def starting_at(self, theta: Tensor, *, keep: bool) -> "LastLayerVI":
+        """Return the method with ``theta[P]`` for the mode below."""
+        return replace(self, below=MAP(init=theta[None], num_steps=0, polish_steps=0))
 
     def run(self, density: LogDensity, context: FitContext) -> Gaussian | Mixture:
         """Fit the method below, then the last layer; see :func:`bnnzoo.fit`.

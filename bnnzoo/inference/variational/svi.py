@@ -18,7 +18,7 @@ from torch import Tensor
 
 from bnnzoo.core.data.minibatch import has_rows
 from bnnzoo.core.discrete.enumeration import continuous, enumerated, marked
-from bnnzoo.core.method import FitContext, Need
+from bnnzoo.core.method import Declared, FitContext, Need
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.learnable import refuse_shared_names, trainable, with_learned
 from bnnzoo.core.model.replay import Node
@@ -136,7 +136,7 @@ class GuidePosterior(StoredPosterior):
 
 
 @dataclass(frozen=True)
-class SVI:
+class SVI(Declared):
     """Stochastic variational inference with any Pyro guide, bound and optimiser, run by Pyro's own machinery.
 
     Parameters without a prior (``pyro.param``, ``pyro.module``, parameters of a ``PyroModule``) are learned with those of the
@@ -182,6 +182,7 @@ class SVI:
     batch_size: Count | None = None
 
     needs: ClassVar[frozenset[Need]] = frozenset()
+    in_batches: ClassVar[Mapping[str, object] | None] = {}
     learns_parameters: ClassVar[bool] = True
 
     def run(self, density: LogDensity, context: FitContext) -> GuidePosterior:

@@ -1,13 +1,14 @@
 """The settings that all variational methods share."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from bnnzoo.core.method import Need
+from bnnzoo.core.method import Declared, Need
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.settings import Count, NonNegative, Positive, Range
 from bnnzoo.inference.optimise.schedules import ScheduleName
@@ -23,7 +24,7 @@ type KLWeighting = Literal["uniform", "geometric"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class BoundSettings(ABC):
+class BoundSettings(ABC, Declared):
     """How a bound is maximised, whatever the family.
 
     :class:`bnnzoo.inference.MeanFieldVI` explains each setting.
@@ -43,6 +44,8 @@ class BoundSettings(ABC):
     init: Start = None
 
     needs: ClassVar[frozenset[Need]] = frozenset()
+    parts: ClassVar[str | None] = "num_restarts"
+    in_batches: ClassVar[Mapping[str, object] | None] = {}
     default_steps: ClassVar[int] = 2000
 
     @property

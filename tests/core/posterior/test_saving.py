@@ -1,5 +1,7 @@
+import copy
 import json
 import os
+import pickle
 import subprocess
 import sys
 
@@ -386,3 +388,12 @@ def test_a_forged_header_is_refused_whatever_its_checksum(path, what, data):
         ValueError, match=r"fit\.bnn was not saved by bnnzoo, or was changed since: its header cannot be read"
     ):
         bz.load(path, TARGET.model, *data)
+
+
+def test_a_posterior_is_saved_and_not_pickled() -> None:
+    posterior = bz.fit(TARGET.model, bz.MAP(num_steps=5), *TARGET.data, progress=False)
+    with pytest.raises(
+        TypeError, match=r"^A Draws posterior cannot be pickled: .* Write posterior\.save\('fit\.bnn'\)"
+    ):
+        pickle.dumps(posterior)
+    assert copy.deepcopy(posterior) is posterior

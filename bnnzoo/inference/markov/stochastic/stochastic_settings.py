@@ -1,6 +1,7 @@
 """Settings of stochastic-gradient samplers, and checks of several of them together or against the data."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -44,6 +45,7 @@ class StochasticSettings(ChainSettings):
     svrg_period: Count | None = None
     optimise_steps: NonNegativeCount = 1000
 
+    in_batches: ClassVar[Mapping[str, object] | None] = {}
     always_in_batches: ClassVar[bool] = True
     native_pays_from: ClassVar[float] = NATIVE_PAYS_FROM
     max_native_chains: ClassVar[int] = 256
