@@ -13,7 +13,7 @@ from bnnzoo.core.data.minibatch import has_rows, select
 from bnnzoo.core.fit_warnings import FitWarning
 from bnnzoo.core.method import Method
 from bnnzoo.core.model.density import LogDensity
-from bnnzoo.core.posterior.posterior import Posterior
+from bnnzoo.core.posterior.posterior import Draws, Posterior
 from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.core.reading.conditioned import predictive_density
 from bnnzoo.core.reading.outcomes import observed_places
@@ -205,12 +205,12 @@ def places_of_outcomes(density: LogDensity) -> dict[str, int]:
 
 def draws_of(posterior: Posterior, num_draws: int) -> Tensor:
     """Return ``num_draws`` draws ``[L, P]``, evenly spaced over the chains; some repeat if there are fewer."""
-    found = posterior.draws(num_draws if posterior.info.sampling == "iid" else None).flatten(0, 1)
+    found = posterior.draws(None if isinstance(posterior, Draws) else num_draws).flatten(0, 1)
     return found[torch.linspace(0, len(found) - 1, num_draws).round().long()]
 
 
 def _refuse_few_draws(posterior: Posterior, num_draws: int) -> None:
-    count = num_draws if posterior.info.sampling == "iid" else posterior.draws().flatten(0, 1).shape[0]
+    count = posterior.draws().flatten(0, 1).shape[0] if isinstance(posterior, Draws) else num_draws
     if count < num_draws:
         raise ValueError(
             f"num_draws={num_draws}, but {posterior.info.method} gives {count} draws: ask for fewer, or fit with more."

@@ -47,11 +47,11 @@ def drawn_from(posterior: Posterior) -> WeightedDraws | None:
     """Return draws of an approximation and their log importance ratios; None where its density is not known."""
     density = posterior.density
     count = max(FEW_DRAWS, min(NUM_DRAWS, EVALUATIONS // max(1, density.num_data)))
-    theta = posterior.draws(count)
-    theta = theta[:, : -(-count // len(theta))].flatten(0, 1)  # of several components, as many of each
     with torch.no_grad(), isolated(0, density.device):
-        if posterior.log_prob(theta[:2]) is None:
+        if posterior.log_prob(posterior.draws(1)[0]) is None:  # kept draws, which may be few
             return None
+        theta = posterior.draws(count)
+        theta = theta[:, : -(-count // len(theta))].flatten(0, 1)  # of several components, as many of each
         theta, log_p = _log_joint(density, theta)
         log_q = posterior.log_prob(theta)
     assert log_q is not None
