@@ -274,6 +274,8 @@ def untold(path: Path) -> Iterator[str]:
     module = importlib.import_module(".".join(parts).removesuffix(".__init__"))
     if not module.__doc__:
         yield f"{label(path)} has no docstring"
+    elif module.__doc__.split()[0] in {"What", "How", "Which", "Why", "Where", "Whether", "Is", "Are"}:
+        yield f"{label(path)} asks what it is: begin with a noun"
     if len(module.__all__) != len(set(module.__all__)):
         yield f"{label(path)} names something twice in __all__"
     yield from (f"{label(path)} has no {name}" for name in module.__all__ if not hasattr(module, name))

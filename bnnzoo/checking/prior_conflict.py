@@ -1,4 +1,4 @@
-"""Whether priors agree with the data: priors of latent values, and data that the whole prior produces."""
+"""Agreement of priors with the data: priors of latent values, and the prior predictive distribution."""
 
 import warnings
 from collections.abc import Collection, Iterator

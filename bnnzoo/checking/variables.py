@@ -1,4 +1,4 @@
-"""What observations may depend on: numbers and groups among the arguments of a model, and beside it."""
+"""Variables on which observations may depend: numbers and groups among the arguments of a model, and beside it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

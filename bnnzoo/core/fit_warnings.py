@@ -1,4 +1,4 @@
-"""What a fit warns of when it ends, and the thresholds by which it does: those of the report are the same."""
+"""Warnings at the end of a fit, and their thresholds, which are those of the report."""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Settings that say at their annotation what they may be, and the one place that refuses those that are not.
+"""Annotated field types with allowed ranges, and their validator.
 
 A frozen dataclass declares ``num_draws: Count = 1000`` or ``jitter: Annotated[float, Range(0, 1, open_high=True)] = 0.5``;
 :func:`check_settings` reads the annotations of every field and of the methods held in fields.

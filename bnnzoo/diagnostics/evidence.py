@@ -1,4 +1,4 @@
-"""What else speaks for or against draws that are held against a reference: observations, importance weights, calibration."""
+"""Evidence beyond a reference on draws held against it: observations, importance weights, calibration."""
 
 import warnings
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What is said of one method in a comparison, and of all of them."""
+"""Verdict on each method in a comparison, and on all of them."""
 
 from dataclasses import asdict, dataclass
 from html import escape

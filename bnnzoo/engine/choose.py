@@ -8,11 +8,11 @@ from typing import Any, Literal, get_args
 
 from torch import Tensor
 
+from bnnzoo.engine.chunks import NATIVE, inner_graph, kinds_of
 from bnnzoo.engine.fleet import BatchedCopies, NativeCopies, Runner, of_copy
 from bnnzoo.engine.lowered import flattened, tensors_of
 from bnnzoo.engine.program import GradientFunction, Program
 from bnnzoo.engine.reports import EngineLog
-from bnnzoo.engine.stretches import NATIVE, inner_graph, kinds_of
 from bnnzoo.engine.torch_private import LoweringWarning
 
 __all__ = ["NATIVE_PAYS_FROM", "Engine", "OneByOneError", "asked_for", "runner"]

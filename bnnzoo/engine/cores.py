@@ -1,4 +1,4 @@
-"""How many cores this process may use, and thread counts that are set and restored."""
+"""Number of cores that this process may use, and thread counts that are set and restored."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What many fits of one kind share: the time of compiling, and what is made of the model's function."""
+"""Shared parts of many fits of one kind: the time of compiling, and what is made of the model's function."""
 
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager

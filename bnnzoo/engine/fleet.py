@@ -10,13 +10,13 @@ from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.engine import pytree
+from bnnzoo.engine.chunks import FIRST_BUDGET, SECONDS_PER_CHUNK, Inner, next_budget
 from bnnzoo.engine.cores import in_threads, num_cores
-from bnnzoo.engine.loops import Stretch
+from bnnzoo.engine.loops import Chunk
 from bnnzoo.engine.lowered import LoopStep, tensors_of
 from bnnzoo.engine.program import Copy, GradientFunction, Program, batched_stage, batched_step, native_loop
 from bnnzoo.engine.registers import HeldTree, Stacks, TreeRegisters
 from bnnzoo.engine.reports import EngineLog
-from bnnzoo.engine.stretches import FIRST_BUDGET, SECONDS_PER_STRETCH, Inner, next_budget
 
 __all__ = ["BatchedCopies", "Fleet", "NativeCopies", "Runner", "of_copy"]
 
@@ -117,9 +117,9 @@ class NativeCopies(Fleet):
         self.num_threads = min(num_threads or num_cores(), self.num_copies)
         going, body = native_loop(program, inner.graph)
         given = inner.constants, tensors_of(gradient.data)
-        self.stretch = Stretch(going, body, example, given, (program.key, inner.words), compiles, self.log)
+        self.chunk = Chunk(going, body, example, given, (program.key, inner.words), compiles, self.log)
         self._data = self._packed(inner, [gradient.data] * self.num_copies if data is None else data)
-        packed = self.stretch.pack(example)
+        packed = self.chunk.pack(example)
         self._memory = [each.expand(self.num_copies, *each.shape).clone() for each in packed]
         self._of_copies = [[each[copy] for each in self._memory] for copy in range(self.num_copies)]
         self._moving_tree = HeldTree(self._moving, self._memory[: self._moving.num_tensors])
@@ -131,8 +131,8 @@ class NativeCopies(Fleet):
 
     @property
     def how(self) -> str:
-        """How the loop of one copy runs, as :class:`bnnzoo.engine.loops.Stretch` says."""
-        return self.stretch.how
+        """How the loop of one copy runs, as :class:`bnnzoo.engine.loops.Chunk` says."""
+        return self.chunk.how
 
     @property
     def moving(self) -> Any:
@@ -153,7 +153,7 @@ class NativeCopies(Fleet):
 
     def check(self) -> None:
         """Take a step on a copy of the first state, unless an equal loop took one before; raises if the compiled code fails."""
-        if not self.stretch.was_known:
+        if not self.chunk.was_known:
             self.tried(self.moving, self.resting, [0])
 
     def advance(self) -> None:
@@ -187,7 +187,7 @@ class NativeCopies(Fleet):
         num_rows.zero_()
 
         def run(copy: int) -> None:
-            self.stretch([each[copy] for each in memory], self._data[copy])
+            self.chunk([each[copy] for each in memory], self._data[copy])
 
         in_threads(run, range(self.num_copies) if copies is None else copies, self.num_threads)
         return self._moving.tree(memory[: self._moving.num_tensors], lead=1)
@@ -211,14 +211,14 @@ class NativeCopies(Fleet):
             self.write(*pytree.tree_map(lambda new, old: _chosen(due, new, old), found, state))
 
     def _run(self, copy: int) -> None:
-        self.stretch(self._of_copies[copy], self._data[copy])
+        self.chunk(self._of_copies[copy], self._data[copy])
 
     def _packed(self, inner: Inner, data: Sequence[tuple[Any, ...]]) -> list[list[Tensor]]:
         """Return the data of each copy as tensors for native code; equal ones are packed once."""
         packed: dict[int, list[Tensor]] = {}
         for each in data:
             if id(each) not in packed:
-                packed[id(each)] = self.stretch.pack_fixed((inner.constants, tensors_of(each)))
+                packed[id(each)] = self.chunk.pack_fixed((inner.constants, tensors_of(each)))
         return [packed[id(each)] for each in data]
 
 
@@ -296,7 +296,7 @@ class BatchedCopies(Fleet):
 
     def advance(self) -> None:
         """Run for about a tenth of a second, or until a copy waits; those that have ended go on beside the others."""
-        until = time.monotonic() + SECONDS_PER_STRETCH
+        until = time.monotonic() + SECONDS_PER_CHUNK
         with torch.no_grad():
             while True:
                 self._apply(self._begin)

@@ -19,7 +19,7 @@ from bnnzoo.engine.reports import Engine, EngineLog, EngineReport, first_line
 from bnnzoo.engine.torch_private import WHILE_LOOP, LoweringWarning, decompositions, is_tracing_loops
 from bnnzoo.engine.tracer import loop_written_down
 
-__all__ = ["Stretch", "while_loop"]
+__all__ = ["Chunk", "while_loop"]
 
 type Going = Callable[[Any, Any], Tensor]
 type Body = Callable[[Any, Any], Any]
@@ -44,8 +44,8 @@ COMPILED: dict[Hashable, Lowering] = {}
 def while_loop(going: Going, body: Body, state: Any, fixed: Any = ()) -> Any:
     """Return ``state`` after ``state = body(state, fixed)`` as long as ``going(state, fixed)``.
 
-    Loops nest, and may stand in a :class:`Stretch`. All that changes is in ``state`` and all that does not in ``fixed``,
-    pytrees of tensors; the functions capture no tensor. Called outside a stretch, it runs as Python.
+    Loops nest, and may stand in a :class:`Chunk`. All that changes is in ``state`` and all that does not in ``fixed``,
+    pytrees of tensors; the functions capture no tensor. Called outside a chunk, it runs as Python.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def while_loop(going: Going, body: Body, state: Any, fixed: Any = ()) -> Any:
     return pytree.tree_unflatten(registers.unpack(ended), spec)
 
 
-class Stretch:
+class Chunk:
     """A loop whose state stays in a few tensors, and which runs on these in place, compiled where that can be done.
 
     Parameters
@@ -84,7 +84,7 @@ class Stretch:
     state, fixed : pytree of Tensor
         Examples of what the loop will run on: shapes and types count, values do not.
     key : hashable, optional
-        What stands for ``going`` and ``body``: two stretches of equal keys and shapes share their native code.
+        What stands for ``going`` and ``body``: two chunks of equal keys and shapes share their native code.
     compiles : bool or "cpp"
         False to run the traced graph, "cpp" to run it where it holds what is not written in C++ here: torch's compiler, which
         takes over otherwise, needs some ten times as long.
@@ -101,10 +101,10 @@ class Stretch:
     Examples
     --------
     >>> import torch
-    >>> stretch = Stretch(lambda x, last: x < last, lambda x, last: 2 * x, torch.tensor(1), torch.tensor(9), compiles=False)
-    >>> state = stretch.pack(torch.tensor(1))
-    >>> stretch(state, stretch.pack_fixed(torch.tensor(100)))
-    >>> int(stretch.unpack(state))
+    >>> chunk = Chunk(lambda x, last: x < last, lambda x, last: 2 * x, torch.tensor(1), torch.tensor(9), compiles=False)
+    >>> state = chunk.pack(torch.tensor(1))
+    >>> chunk(state, chunk.pack_fixed(torch.tensor(100)))
+    >>> int(chunk.unpack(state))
     128
     """
 

@@ -1,4 +1,4 @@
-"""How a function or a loop ran: in native code, as a graph or as Python, why, and how long tracing and compiling took."""
+"""Record of how a function or a loop ran: the engine and the reason for it, and the time of tracing and compiling."""
 
 import time
 from collections.abc import Iterator, Sequence

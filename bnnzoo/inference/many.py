@@ -28,7 +28,7 @@ __all__ = ["FITS_TOGETHER", "ManyFits", "fit_many", "seed_of_fit"]
 FITS_TOGETHER = 20
 """Fits that run side by side: what Python does once for all of them is then small beside what it does for each."""
 
-MANY = 1000
+ASSUMED_NUM_FITS = 1000
 """Fits that are expected where data sets are not counted."""
 
 
@@ -96,7 +96,7 @@ def fit_many(
             f"fit_many(datasets=...) is one {found}. Write a list of data sets, each a tuple of the model's arguments, such as "
             f"[(x, y) for y in simulated]."
         )
-    number = len(datasets) if isinstance(datasets, Sized) else MANY
+    number = len(datasets) if isinstance(datasets, Sized) else ASSUMED_NUM_FITS
     fits = ManyFits(model, method, number, device=device, dtype=dtype, engine=engine)
     return _one_by_one(fits, iter(datasets), int(seed))
 

@@ -33,10 +33,10 @@ type Start = Tensor | Posterior | Method | nn.Module | Mapping[str, Tensor] | No
 
 MAX_ATTEMPTS, FROM_PRIOR = 100, 5
 
-HOPELESS, MAX_HALVINGS = 10.0, 8
+MAX_LOSS_PER_OBSERVATION, MAX_HALVINGS = 10.0, 8
 """Nats per observation by which a start must be worse than one half as far from the middle to be moved there."""
 
-STEEPEST = 1e15
+MAX_GRADIENT_NORM = 1e15
 """Norm of the gradient beyond which a start is drawn again: no step that a sampler's search tries is short enough to leave it."""
 
 
@@ -134,7 +134,7 @@ def moved_inwards(found: Evaluated, density: LogDensity, *batch: Any, traced: bo
     traced : bool
         See :func:`starting_points`.
     """
-    gain = HOPELESS * max(density.num_data, 1)
+    gain = MAX_LOSS_PER_OBSERVATION * max(density.num_data, 1)
     explained = _log_likelihood(found, density)
     for _ in range(MAX_HALVINGS):
         if not bool((explained < -gain).any()):
@@ -269,7 +269,7 @@ def _finite(points: Evaluated) -> Tensor:
 
 
 def _usable(points: Evaluated) -> Tensor:
-    return _finite(points) & (points.gradient.norm(dim=1) < STEEPEST)
+    return _finite(points) & (points.gradient.norm(dim=1) < MAX_GRADIENT_NORM)
 
 
 def refuse_not_finite(theta: Tensor, finite: Tensor, density: LogDensity) -> None:

@@ -1,4 +1,4 @@
-"""What is gained by rejecting uncertain observations, as a picture."""
+"""Risk against coverage: the gain from rejecting uncertain observations."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What becomes of predictions that are made some rows at a time: a store, a tree, or a measure of each row."""
+"""Predictions made some rows at a time, for a store, a tree, or a measure of each row."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace

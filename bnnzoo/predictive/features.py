@@ -1,4 +1,4 @@
-"""What a network's layers compute, for every draw of its weights or at their mean."""
+"""Activations of a network's layers, for every draw of its weights or at their mean."""
 
 from typing import Any
 

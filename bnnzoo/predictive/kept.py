@@ -1,4 +1,4 @@
-"""Which groups and variables of a tree are wanted."""
+"""Selection of groups and variables of a tree."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

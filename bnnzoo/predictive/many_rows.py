@@ -30,7 +30,7 @@ __all__ = ["Band", "ManyRows"]
 BAND_BYTES = 2**24
 """Of the values of one band; a measure makes copies of them, some in double precision."""
 
-HEAD = 64
+ROWS_READ_FIRST = 64
 
 
 @dataclass(frozen=True)
@@ -89,15 +89,18 @@ class ManyRows:
                 "predict needs rows in a known order, which a DataLoader does not promise: pass its dataset."
             )
         if isinstance(source, IndexedRows):
-            num_rows, data = source.num_rows, as_fitted(density, source.take(slice(0, min(HEAD, source.num_rows))))
+            num_rows, data = (
+                source.num_rows,
+                as_fitted(density, source.take(slice(0, min(ROWS_READ_FIRST, source.num_rows)))),
+            )
             first = data
         else:
             source, data = None, new_data(density, raw)
             num_rows = max((len(value) for value in data if isinstance(value, Tensor) and value.ndim), default=0)
-            first = select(data, slice(0, min(HEAD, num_rows)), num_rows)
+            first = select(data, slice(0, min(ROWS_READ_FIRST, num_rows)), num_rows)
         head = Rows.of(density, theta, first)
         alone = num_rows == 1 and head.num_rows == 1
-        if head.num_rows != min(HEAD, num_rows) or not (alone or head.splits):
+        if head.num_rows != min(ROWS_READ_FIRST, num_rows) or not (alone or head.splits):
             return None
         if not _splits(density, theta[0], head, num_rows, data if source is None else source):
             return None

@@ -1,4 +1,4 @@
-"""What the predictions of one posterior have in common, kept from one call to the next: draws, latent groups, graphs by shape.
+"""Cache of a posterior's predictions between calls: draws, latent groups, graphs by shape.
 
 A call then runs the model once, at one draw, and compares: a network or a model that was changed, or that decides by the values
 of its data, is evaluated anew.

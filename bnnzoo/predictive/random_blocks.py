@@ -37,7 +37,7 @@ __all__ = ["BLOCK_BYTES", "RANDOM_ROWS", "Job", "RandomEvaluation", "draw_blocks
 MAX_RANDOM_ELEMENTS = 2**18  # of the largest tensor inside one block: 2 MiB in float64, which fits a cache
 RANDOM_ROWS = 256  # at most so many rows share a random stream, whatever else is chunked
 BLOCK_BYTES = 2**24  # of the values of such rows at all draws: a prediction to a store holds no fewer
-FEW = 16  # blocks that a thread takes at a time
+BLOCKS_AT_ONCE = 16  # blocks that a thread takes at a time
 
 
 def evaluate_random(
@@ -131,7 +131,10 @@ class RandomEvaluation:
         if self.is_apart:
             with threads, aside():
                 self._fill_from(out, jobs[:1])  # allocates the result
-                in_threads(partial(self._fill_from, out), [jobs[i : i + FEW] for i in range(1, len(jobs), FEW)])
+                in_threads(
+                    partial(self._fill_from, out),
+                    [jobs[i : i + BLOCKS_AT_ONCE] for i in range(1, len(jobs), BLOCKS_AT_ONCE)],
+                )
             return
         with threads, isolated(self._seed, self._theta.device), torch.no_grad():
             for job in jobs:

@@ -1,4 +1,4 @@
-"""What is evaluated for rows at every draw: draws of y, their moments and log densities."""
+"""Functions of rows evaluated at every draw: draws of y, their moments and log densities."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

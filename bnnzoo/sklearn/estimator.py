@@ -1,4 +1,4 @@
-"""What both estimators share: a network as a Pyro model, its fit by any method, and predictions as a tree."""
+"""Shared parts of both estimators: a network as a Pyro model, its fit by any method, and predictions as a tree."""
 
 import tempfile
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Whether aleatoric and epistemic uncertainty are disentangled."""
+"""Tests of whether aleatoric and epistemic uncertainty are disentangled."""
 
 import numpy as np
 import xarray as xr

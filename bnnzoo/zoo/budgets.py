@@ -1,4 +1,4 @@
-"""How long the methods of a card run: budgets that converge, and smoke budgets for a first look."""
+"""Running times of the methods of a card: budgets that converge, and smoke budgets for a first look."""
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace

@@ -1,4 +1,4 @@
-"""What the prior predictive of a card says about the scale of its prior."""
+"""Prior predictive scale of a card."""
 
 import numpy as np
 import xarray as xr

@@ -1,4 +1,4 @@
-"""How far predictions are from a reference posterior."""
+"""Distance of predictions from a reference posterior."""
 
 import xarray as xr
 

@@ -15,7 +15,7 @@ from bnnzoo.engine.cpp.building import built, compile_in_cpp, function_of
 from bnnzoo.engine.cpp.translate import for_native, source_of
 from bnnzoo.engine.cpp.values import Affine, Cannot
 from bnnzoo.engine.graphs import trace_loops
-from bnnzoo.engine.loops import Stretch
+from bnnzoo.engine.loops import Chunk
 
 ROUNDING = {torch.float32: 2e-5, torch.float64: 1e-12}
 
@@ -156,8 +156,8 @@ def test_another_process_finds_the_library(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     states = torch.tensor(0.0), torch.tensor(5.0)
 
-    def doubled(key: object) -> Stretch:
-        return Stretch(lambda x, last: x < last, lambda x, last: 2 * x + 1, *states, key=key)
+    def doubled(key: object) -> Chunk:
+        return Chunk(lambda x, last: x < last, lambda x, last: 2 * x + 1, *states, key=key)
 
     assert doubled("doubling").how == "compiled"
     loops.COMPILED.clear()  # as in another process
@@ -178,9 +178,9 @@ def test_code_that_does_something_else_is_not_used(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(loops, "compile_in_cpp", lambda graph: wrong)
     monkeypatch.setattr(loops, "compile_loops", lambda graph, log: None)
     states = torch.tensor(3.0), torch.tensor(5.0)
-    stretch = Stretch(lambda x, last: x < last, lambda x, last: 2 * x + 1, *states)
-    assert stretch.how == "traced" and stretch.log.report().engine == "graph"
-    assert stretch.log.report().reasons == (
+    chunk = Chunk(lambda x, last: x < last, lambda x, last: 2 * x + 1, *states)
+    assert chunk.how == "traced" and chunk.log.report().engine == "graph"
+    assert chunk.log.report().reasons == (
         "native code: leaf 0 of shape [] is off by 4.0e+00, and has moved by 4.0e+00",
     )
 
@@ -203,7 +203,7 @@ def test_library_product() -> None:
         return state[0] + 1, fixed[0] @ fixed[1].T + state[1].T.T
 
     state = torch.tensor(0), torch.zeros(70, 80)
-    stretch = Stretch(lambda s, f: s[0] < 2, twice, state, (left, right))
-    packed, fixed = stretch.pack(state), stretch.pack_fixed((left, right))
-    stretch(packed, fixed)
-    torch.testing.assert_close(stretch.unpack(packed)[1], 2 * left @ right.T)
+    chunk = Chunk(lambda s, f: s[0] < 2, twice, state, (left, right))
+    packed, fixed = chunk.pack(state), chunk.pack_fixed((left, right))
+    chunk(packed, fixed)
+    torch.testing.assert_close(chunk.unpack(packed)[1], 2 * left @ right.T)

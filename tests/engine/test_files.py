@@ -95,8 +95,8 @@ def test_a_fit_survives_libraries_cut_short(home: Path) -> None:
     """It used to end with SIGBUS, without a word."""
     program = (
         "import torch, bnnzoo as bz\n"
-        "from bnnzoo.engine.loops import Stretch\n"
-        "step = Stretch(lambda x, last: x < last, lambda x, last: 2 * x + 1, torch.tensor(0.), torch.tensor(5.), key='d')\n"
+        "from bnnzoo.engine.loops import Chunk\n"
+        "step = Chunk(lambda x, last: x < last, lambda x, last: 2 * x + 1, torch.tensor(0.), torch.tensor(5.), key='d')\n"
         "state = step.pack(torch.tensor(0.0)); step(state, step.pack_fixed(torch.tensor(100.0)))\n"
         "print(step.how, float(step.unpack(state)))\n"
     )

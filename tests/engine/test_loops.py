@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bnnzoo.engine.loops import Stretch, while_loop
+from bnnzoo.engine.loops import Chunk, while_loop
 from bnnzoo.engine.lowered import LoweringWarning
 
 
@@ -57,11 +57,11 @@ def check(found: State, expected: State) -> None:
         torch.testing.assert_close(a, b)
 
 
-def run(stretch: Stretch, *ends: int) -> State:
-    state = stretch.pack(start())
+def run(chunk: Chunk, *ends: int) -> State:
+    state = chunk.pack(start())
     for end in ends:
-        stretch(state, stretch.pack_fixed(limits(end)))
-    return stretch.unpack(state)
+        chunk(state, chunk.pack_fixed(limits(end)))
+    return chunk.unpack(state)
 
 
 HOWS = [False, pytest.param(True, marks=pytest.mark.slow)]
@@ -72,25 +72,25 @@ def test_loop_in_python() -> None:
 
 
 @pytest.mark.parametrize("compiles", HOWS)
-def test_stretch(compiles: bool) -> None:
-    stretch = Stretch(going, body, start(), limits(1), compiles=compiles)
-    assert stretch.how == ("compiled" if compiles else "traced")
-    check(run(stretch, 25), by_hand(25))
+def test_chunk(compiles: bool) -> None:
+    chunk = Chunk(going, body, start(), limits(1), compiles=compiles)
+    assert chunk.how == ("compiled" if compiles else "traced")
+    check(run(chunk, 25), by_hand(25))
 
 
 @pytest.mark.parametrize("compiles", HOWS)
 def test_pieces_are_the_whole_to_the_bit(compiles: bool) -> None:
-    stretch = Stretch(going, body, start(), limits(1), compiles=compiles)
-    for pieces, whole in zip(run(stretch, 0, 1, 7, 7, 25), run(stretch, 25), strict=True):
+    chunk = Chunk(going, body, start(), limits(1), compiles=compiles)
+    for pieces, whole in zip(run(chunk, 0, 1, 7, 7, 25), run(chunk, 25), strict=True):
         assert torch.equal(pieces, whole)
 
 
 def test_state_lies_in_few_tensors() -> None:
-    stretch = Stretch(going, body, start(), limits(1), compiles=False)
-    packed = stretch.pack(start())
+    chunk = Chunk(going, body, start(), limits(1), compiles=False)
+    packed = chunk.pack(start())
     assert len(packed) == 5  # one for each part of the state
-    stretch.change(packed, lambda state: state._replace(step=torch.tensor(4), well=torch.tensor(False)))
-    assert int(stretch.unpack(packed).step) == 4 and not bool(stretch.unpack(packed).well)
+    chunk.change(packed, lambda state: state._replace(step=torch.tensor(4), well=torch.tensor(False)))
+    assert int(chunk.unpack(packed).step) == 4 and not bool(chunk.unpack(packed).well)
 
 
 def test_inner_loop_goes_on_in_the_tensors_of_the_outer() -> None:
@@ -105,10 +105,10 @@ def test_inner_loop_goes_on_in_the_tensors_of_the_outer() -> None:
         return state[0] < 2
 
     state = torch.tensor(0), (torch.zeros(3), torch.zeros(3))
-    stretch = Stretch(two, outer, state, torch.tensor(9.0), compiles=False)
-    packed = stretch.pack(state)
-    stretch(packed, stretch.pack_fixed(torch.tensor(9.0)))
-    count, (point, square) = stretch.unpack(packed)
+    chunk = Chunk(two, outer, state, torch.tensor(9.0), compiles=False)
+    packed = chunk.pack(state)
+    chunk(packed, chunk.pack_fixed(torch.tensor(9.0)))
+    count, (point, square) = chunk.unpack(packed)
     assert int(count) == 2 and point.tolist() == [0.0] * 3 and square.tolist() == [4.0] * 3
 
 
@@ -117,15 +117,15 @@ def test_what_cannot_be_traced_runs_as_python() -> None:
         return 2 * x if float(x) > 0 else x + 1
 
     with pytest.warns(LoweringWarning, match="A loop could not be traced and runs as Python"):
-        stretch = Stretch(lambda x, last: x < last, doubled, torch.tensor(0.0), torch.tensor(1.0))
-    state = stretch.pack(torch.tensor(0.0))
-    stretch(state, stretch.pack_fixed(torch.tensor(10.0)))
-    assert stretch.how == "eager" and float(stretch.unpack(state)) == 16.0
+        chunk = Chunk(lambda x, last: x < last, doubled, torch.tensor(0.0), torch.tensor(1.0))
+    state = chunk.pack(torch.tensor(0.0))
+    chunk(state, chunk.pack_fixed(torch.tensor(10.0)))
+    assert chunk.how == "eager" and float(chunk.unpack(state)) == 16.0
 
 
 def test_equal_keys_share_code() -> None:
-    first = Stretch(going, body, start(), limits(1), key="shared", compiles=False)
-    second = Stretch(going, body, start(), limits(1), key="shared", compiles=False)
+    first = Chunk(going, body, start(), limits(1), key="shared", compiles=False)
+    second = Chunk(going, body, start(), limits(1), key="shared", compiles=False)
     assert first._function is second._function
     check(run(second, 5), by_hand(5))
 
@@ -139,9 +139,9 @@ def test_a_row_is_written_where_the_number_was_before_the_step(first: int) -> No
         return state[0] + 1, state[1].index_put((state[0][None],), fixed[None])
 
     state = torch.tensor(first), rows
-    stretch = Stretch(lambda s, f: s[0] < 3, write, state, torch.ones(2), compiles="cpp")
-    assert stretch.how == "compiled"
+    chunk = Chunk(lambda s, f: s[0] < 3, write, state, torch.ones(2), compiles="cpp")
+    assert chunk.how == "compiled"
     for begin, expected in ((3, 0.0), (1, 4.0)):
-        packed = stretch.pack((torch.tensor(begin), rows.clone()))
-        stretch(packed, stretch.pack_fixed(torch.ones(2)))
-        assert float(stretch.unpack(packed)[1].sum()) == expected
+        packed = chunk.pack((torch.tensor(begin), rows.clone()))
+        chunk(packed, chunk.pack_fixed(torch.ones(2)))
+        assert float(chunk.unpack(packed)[1].sum()) == expected

@@ -7,15 +7,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from bnnzoo.engine import compiling, loops, stretches
+from bnnzoo.engine import chunks, compiling, loops
 from bnnzoo.engine.cpp.building import NoCompiler
-from bnnzoo.engine.loops import Stretch
+from bnnzoo.engine.loops import Chunk
 from bnnzoo.engine.lowered import LoopStep, Lowered, LoweringWarning
 from bnnzoo.engine.reports import EngineLog, EngineReport
 
 
-def doubling(log: EngineLog, **how: object) -> Stretch:
-    return Stretch(
+def doubling(log: EngineLog, **how: object) -> Chunk:
+    return Chunk(
         lambda x, last: x < last, lambda x, last: 2 * x + 1, torch.tensor(3.0), torch.tensor(5.0), log=log, **how
     )  # type: ignore[arg-type]
 
@@ -48,9 +48,9 @@ def test_every_fall_back_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RuntimeError("no such operation\nand more")
 
     log = EngineLog()
-    assert stretches.inner_graph(lambda x: (x.item() * x,), [torch.ones(())], log=log) is None
-    assert stretches.inner_graph(lambda x: tuple(torch.linalg.eigh(x)), [torch.eye(2)], log=log) is None
-    assert stretches.compiled_or_none(1, refuse, log) is None
+    assert chunks.inner_graph(lambda x: (x.item() * x,), [torch.ones(())], log=log) is None
+    assert chunks.inner_graph(lambda x: tuple(torch.linalg.eigh(x)), [torch.eye(2)], log=log) is None
+    assert chunks.compiled_or_none(1, refuse, log) is None
     asked, raising, failed = log.report().reasons
     assert asked.startswith("native code: RuntimeError: The value of a tensor that depends on the inputs is asked for")
     assert raising.startswith("native code: a decomposition may raise out of the middle of a loop")

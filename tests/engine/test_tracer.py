@@ -142,12 +142,12 @@ print(*(name for name in ("torch._dynamo", "torch._inductor", "sympy") if name i
 
 COMPILES = """
 import sys, torch
-from bnnzoo.engine.loops import Stretch
+from bnnzoo.engine.loops import Chunk
 def body(x, p):
     rows = torch.stack([x, x.softmax(0).flip(0), torch.logaddexp(x, p), torch.xlogy(p, x.exp())])
     return rows.sum(0).clamp(-1, 1).double().tanh().to(x.dtype) + torch.arange(3).sum() / 3 + 1
-stretch = Stretch(lambda x, p: x.sum() < 2, body, torch.zeros(3), torch.ones(3), compiles=True)
-assert stretch.how == "compiled", stretch.report
+chunk = Chunk(lambda x, p: x.sum() < 2, body, torch.zeros(3), torch.ones(3), compiles=True)
+assert chunk.how == "compiled", chunk.report
 print(*(name for name in ("torch._dynamo", "torch._inductor", "sympy") if name in sys.modules))
 """
 

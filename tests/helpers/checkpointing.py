@@ -51,7 +51,7 @@ def killed(method: Method, path: Path, num_draws: int, **settings: Any) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         for module in (fleet, stretches):
-            patch.setattr(module, "SECONDS_PER_STRETCH", 0.0)  # one cycle of a batch a call, one step in native code
+            patch.setattr(module, "SECONDS_PER_CHUNK", 0.0)  # one cycle of a batch a call, one step in native code
         for loop in LOOPS:
             patch.setattr(loop, "advance", dying(loop.advance))
         with pytest.raises(Killed):

@@ -7,7 +7,7 @@ import torch
 import bnnzoo as bz
 from bnnzoo.core.method import FitContext, Method
 from bnnzoo.core.model.density import build_density
-from bnnzoo.inference.starts import HOPELESS, evaluated_starts, starting_points
+from bnnzoo.inference.starts import MAX_LOSS_PER_OBSERVATION, evaluated_starts, starting_points
 from bnnzoo.models import likelihoods, mlp, priors, supervised
 
 pytestmark = pytest.mark.filterwarnings("ignore::bnnzoo.FitWarning")
@@ -56,7 +56,7 @@ def test_hopeless_starts_are_moved_towards_the_middle_and_no_further_than_that_h
     value, gradient = density.value_and_grad(moved.theta, *density.data)
     torch.testing.assert_close((moved.value, moved.gradient), (value, gradient))
     further, _ = density.value_and_grad(moved.theta / 2, *density.data)
-    assert bool((further <= moved.value + HOPELESS * len(Y)).all())
+    assert bool((further <= moved.value + MAX_LOSS_PER_OBSERVATION * len(Y)).all())
     torch.testing.assert_close(drawn.theta, density.init(4, 0))  # samplers start where the model does
 
 

@@ -105,7 +105,7 @@ def test_members_of_many_fits_train_in_native_code(outcome: Any, monkeypatch: py
     made, native = [], native_training.NativeMembers
 
     def noted(*args: Any) -> Any:
-        made.append(native(*args).stretch.how)
+        made.append(native(*args).chunk.how)
         return native(*args)
 
     monkeypatch.setattr(native_training, "NativeMembers", noted)

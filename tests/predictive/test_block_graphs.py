@@ -111,7 +111,7 @@ def test_every_kind_of_outcome_runs_in_native_code(function: Function):
 
 @pytest.mark.parametrize("how", ["native", "traced"])
 def test_the_result_does_not_depend_on_the_number_of_threads(how: str, monkeypatch):
-    monkeypatch.setattr(random_blocks, "FEW", 1)
+    monkeypatch.setattr(random_blocks, "BLOCKS_AT_ONCE", 1)
     before, found = torch.get_num_threads(), []
     for number in (1, 2, 3):
         monkeypatch.setattr(cores, "num_cores", lambda number=number: number)

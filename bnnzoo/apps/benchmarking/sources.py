@@ -1,4 +1,4 @@
-"""Where the benchmark's splits come from: a folder in the standard layout, or OpenML."""
+"""Sources of the benchmark's splits: a folder in the standard layout, or OpenML."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a report could not show, and which group of a tree it would have taken."""
+"""Sections missing from a report, and the group of a tree that each needs."""
 
 from bnnzoo.apps.reporting.parts import can_be_split
 from bnnzoo.apps.reporting.results import Fitted, TreeResults

@@ -1,4 +1,4 @@
-"""What a page is made of: tables, pictures, sentences and code, in sections."""
+"""Parts of a page: tables, pictures, sentences and code, in sections."""
 
 from dataclasses import dataclass
 from typing import ClassVar

@@ -1,4 +1,4 @@
-"""What the draws say about the fit: a sentence for each method."""
+"""Verdicts on convergence: a sentence for each method."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""What bnnzoo's own models say of themselves beyond being callable."""
+"""Self-description of bnnzoo's own models beyond being callable."""
 
 from collections.abc import Mapping, Sequence, Set
 from typing import Any

@@ -34,7 +34,7 @@ __all__ = [
     "source_of",
 ]
 
-HEAD = 64  # rows on which a model is read
+ROWS_READ_FIRST = 64  # rows on which a model is read
 MAX_NAMED = 6
 
 
@@ -73,7 +73,7 @@ class ArrayRows:
 
     def head(self) -> Data:
         """Return the first few rows."""
-        return self.take(slice(0, min(HEAD, self.num_rows)))
+        return self.take(slice(0, min(ROWS_READ_FIRST, self.num_rows)))
 
     def take(self, index: Tensor | slice) -> Data:
         """Return the rows with the given indices ``[B]`` or ``[C, B]``, or of a slice, as finite tensors.
@@ -110,7 +110,7 @@ class DatasetRows:
 
     def head(self) -> Data:
         """Return the first few rows."""
-        return self.take(slice(0, min(HEAD, self.num_rows)))
+        return self.take(slice(0, min(ROWS_READ_FIRST, self.num_rows)))
 
     def take(self, index: Tensor | slice) -> Data:
         """Return the rows with the given indices ``[B]`` or ``[C, B]``, or of a slice, as finite tensors.

@@ -1,4 +1,4 @@
-"""Which models can be summed over their discrete sites, and whether they mean the same by all values at once as by one."""
+"""Models that can be summed over their discrete sites: the test that all values at once mean the same as one."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping

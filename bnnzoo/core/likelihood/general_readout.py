@@ -1,4 +1,4 @@
-r"""What a likelihood is read as, and the general way to read one: parameters found from what a distribution declares.
+r"""Parameters of any likelihood, read from what its distribution declares.
 
 A distribution's constructor, its ``arg_constraints`` and the distributions it holds say which parameters it has. Each is
 mapped to unconstrained space by :func:`torch.distributions.biject_to`, and the distribution is rebuilt by its own

@@ -1,4 +1,4 @@
-"""Why a model fails on its data: one sentence in place of torch's, where it can be told from the shapes."""
+"""Errors of a model on its data in one sentence, in place of torch's, where shapes tell the reason."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

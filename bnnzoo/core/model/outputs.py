@@ -1,4 +1,4 @@
-r"""What a likelihood takes from theta: the unconstrained parameters z of each p(y | z), as functions of theta.
+r"""Unconstrained parameters z of each p(y | z), as functions of theta.
 
 The generalised Gauss-Newton matrix is :math:`\sum_n J_n^T F_n J_n` with :math:`J_n = \partial z_n / \partial \theta`
 and :math:`F_n` the Fisher information of p(y | z_n) about :math:`z_n`; the linearised predictive replaces

@@ -1,4 +1,4 @@
-"""What the nodes of one run of a model say: log densities and moments of observed sites, priors, networks."""
+"""Terms of one run of a model: log densities and moments of observed sites, priors, networks."""
 
 from collections.abc import Callable, Iterable, Mapping
 

@@ -1,3 +1,3 @@
-"""Which parameters are meant: selections, conditional densities, hierarchies, trained weights."""
+"""Subsets of the parameters: selections, conditional densities, hierarchies, trained weights."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Which latent sites set the priors of others, and the density of those others with the former known."""
+"""Latent sites that set the priors of others, and the density of those others with the former known."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Which entries of theta a method treats as unknown, by the names of sites or by a network's last layer."""
+"""Entries of theta that a method treats as unknown, by the names of sites or by a network's last layer."""
 
 from collections.abc import Sequence
 

@@ -1,3 +1,3 @@
-"""What every method returns, its covariances, and the file that it is saved in."""
+"""Posteriors, their covariances, and the file in which they are saved."""
 
 __all__: list[str] = []

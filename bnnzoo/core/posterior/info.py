@@ -1,4 +1,4 @@
-"""How a posterior came about: the record that every fit leaves behind."""
+"""Metadata recorded by every fit."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

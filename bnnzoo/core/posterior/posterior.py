@@ -1,4 +1,4 @@
-"""What every inference method returns: draws of ``theta``, or a distribution from which they are drawn."""
+"""Posteriors as every inference method returns them: draws of ``theta``, or a distribution from which they are drawn."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What is going on around a call of bnnzoo, and must not reach the models that it runs."""
+"""Isolation of a model from what is going on around a call: handlers, plates, random streams, parameter stores."""
 
 import os
 from collections.abc import Iterator

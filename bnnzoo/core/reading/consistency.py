@@ -1,4 +1,4 @@
-"""Is a Pyro model the function of its latent values that every method takes it for? Asked once, before a fit."""
+"""Test that a Pyro model is a function of its latent values, once before a fit."""
 
 import math
 import warnings
@@ -36,7 +36,7 @@ OTHER_SEED = 2
 ELSEWHERE = 3.0
 """How far from the known point a model with branches is run again, in unconstrained space."""
 
-MANY, LITTLE = 2**18, 2**14
+MAX_NUMBERS_WHOLE, NUMBERS_OF_A_FEW_ROWS = 2**18, 2**14
 """Numbers in the data above which a model that is not traced is looked at with some rows, and gradients are in any model."""
 
 FEW_ROWS = 256
@@ -110,7 +110,7 @@ def _warnings_held_back() -> Iterator[None]:
 def _evaluated_at_starts(
     density: LogDensity, first: Mapping[str, Node], starts: Tensor, traced: bool
 ) -> Evaluated | None:
-    few = _few_rows(density, LITTLE)
+    few = _few_rows(density, NUMBERS_OF_A_FEW_ROWS)
     data = density.data if traced or is_small(density.data) else few
     known = density.unconstrain({site.name: first[site.name]["value"].detach() for site in density.sites}).to(starts)
     terms = Terms.of(density, first)
@@ -180,7 +180,7 @@ def _is_close(one: Tensor, other: Tensor) -> bool:
 
 def is_small(data: Data) -> bool:
     """Tell whether the whole of the data is little enough to be looked at in one batch of points."""
-    return _size(data) <= MANY
+    return _size(data) <= MAX_NUMBERS_WHOLE
 
 
 def _size(data: Data) -> int:

@@ -1,4 +1,4 @@
-"""What tells one model, and one set of data, from another."""
+"""Fingerprints of models and data."""
 
 import hashlib
 import math

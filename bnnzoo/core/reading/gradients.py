@@ -1,4 +1,4 @@
-"""Is the gradient of a log density its derivative, at each latent site? Asked at a few points before a fit."""
+"""Test of the gradient of a log density at each latent site, by finite differences at a few points before a fit."""
 
 import math
 import warnings

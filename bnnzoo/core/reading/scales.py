@@ -1,4 +1,4 @@
-"""Warning of columns so large that neither usual priors of a network nor steps of an optimiser reach them."""
+"""Warning about badly scaled columns."""
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence

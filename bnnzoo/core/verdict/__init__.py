@@ -1,3 +1,3 @@
-"""What a fit says of itself when it ends."""
+"""Verdict of a fit on itself."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""How far an approximation is from the posterior of a model without networks, in the units of each latent site."""
+"""Distance of an approximation from the posterior of a model without networks, in the units of each latent site."""
 
 import math
 from collections.abc import Iterator

@@ -16,7 +16,7 @@ NUM_DRAWS, FEW_DRAWS = 4000, 500  # of 500 and 1000 draws, Pareto k falls on dif
 MANY_DRAWS, MANY_NUMBERS = 50_000, 2_000_000  # for moments of an approximation itself, which cost no evaluation
 DRAWS_ONE_BY_ONE = 300  # of a model that cannot be batched
 EVALUATIONS = 6_000_000  # rows times draws, as long as there are FEW_DRAWS: a tenth of a short fit
-MANY = 10**6  # draws times rows that are evaluated at a time: a model may have many values for each
+VALUES_AT_A_TIME = 10**6  # draws times rows that are evaluated at a time: a model may have many values for each
 
 
 class WeightedDraws(NamedTuple):
@@ -68,7 +68,7 @@ def many_draws_of(posterior: Posterior) -> Tensor:
 
 def _log_joint(density: LogDensity, theta: Tensor) -> tuple[Tensor, Tensor]:
     """Return the log joint density ``[S]`` and where it was computed, which are fewer draws if they cannot be batched."""
-    at_once = max(1, MANY // max(1, density.num_data))
+    at_once = max(1, VALUES_AT_A_TIME // max(1, density.num_data))
     try:
         log_joint = density.over_points("log joint", density.log_joint, chunk_size=at_once, randomness="same")
         return theta, log_joint(theta, *density.data)

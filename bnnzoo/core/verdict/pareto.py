@@ -1,4 +1,4 @@
-"""How heavy the tail of importance weights is: the Pareto k of an approximation, cheap enough for the end of a fit."""
+"""Pareto k of an approximation's importance weights, cheap enough for the end of a fit."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What a fit says of points that it rejected because the model cannot be evaluated there."""
+"""Summary of points rejected because the model cannot be evaluated there."""
 
 import torch
 from torch import Tensor

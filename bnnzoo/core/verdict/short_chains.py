@@ -20,7 +20,7 @@ NUM_CHAINS, FEW_CHAINS = 256, 64
 ROWS_OF_ALL = 50_000  # rows times chains, as long as there are FEW_CHAINS
 NUM_TRAJECTORIES, LENGTH = 9, 1.5  # of a trajectory, in standard deviations of the approximation
 LARGEST_STEP, SMALL_STEP, MAX_LEAPS = 0.8, 1.2, 8
-LOW, HIGH, SHORTER, LONGER = 0.6, 0.9, 0.6, 1.2  # acceptance rates, and what steps are then multiplied by
+LOW, HIGH, FACTOR_BELOW, FACTOR_ABOVE = 0.6, 0.9, 0.6, 1.2  # acceptance rates, and what steps are then multiplied by
 
 
 class Moved(NamedTuple):
@@ -86,7 +86,7 @@ def moved(density: LogDensity, drawn: WeightedDraws) -> Moved:
             *(torch.where(accepted.reshape(-1, *[1] * (a.ndim - 1)), a, b) for a, b in zip(end, state, strict=True))
         )
         rates.append(float(change.clamp(max=0.0).exp().mean()))
-        step *= SHORTER if rates[-1] < LOW else LONGER if rates[-1] > HIGH else 1.0
+        step *= FACTOR_BELOW if rates[-1] < LOW else FACTOR_ABOVE if rates[-1] > HIGH else 1.0
         path.append(centre + state.z @ root.mT)
     return Moved(torch.stack(path), sum(rates[-NUM_TRAJECTORIES // 3 :]) / (NUM_TRAJECTORIES // 3))
 

@@ -1,4 +1,4 @@
-"""What a posterior says about its own fit: divergences, chains that disagree, optimisations that ended too early."""
+"""Verdict of a posterior on its own fit: divergences, chains that disagree, optimisations that ended too early."""
 
 import math
 from collections.abc import Iterator, Mapping

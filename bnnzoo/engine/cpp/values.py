@@ -1,4 +1,4 @@
-"""What a node of a graph is in C++: memory seen with strides, or an expression that has yet to be evaluated."""
+"""Nodes of a graph in C++: memory seen with strides, or expressions that have yet to be evaluated."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What all Laplace approximations share: settings, the mode, errors and warnings, and the posterior they return."""
+"""Shared parts of Laplace approximations: settings, the mode, errors and warnings, and the posterior they return."""
 
 import math
 import warnings

@@ -1,4 +1,4 @@
-"""What every loop over chains shares: random streams, the draws it keeps, steps that compile, and snapshots."""
+"""Shared parts of loops over chains: random streams, kept draws, compiled steps, and snapshots."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping

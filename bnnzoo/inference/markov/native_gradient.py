@@ -1,4 +1,4 @@
-"""What chains in native code share, however they move: the gradient as a graph."""
+"""Gradient of chains in native code, as a graph."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,8 +9,8 @@ from torch.fx import GraphModule
 
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.engine import pytree
+from bnnzoo.engine.chunks import Inner, inner_graph, kinds_of
 from bnnzoo.engine.lowered import value_and_grad_of
-from bnnzoo.engine.stretches import Inner, inner_graph, kinds_of
 
 __all__ = ["Gradient", "gradient_of"]
 

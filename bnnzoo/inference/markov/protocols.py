@@ -1,4 +1,4 @@
-"""What a sampler promises, so that its chains can be run here or on workers, interrupted and resumed."""
+"""Interface of samplers, whose chains run here or on workers, are interrupted and resumed."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable

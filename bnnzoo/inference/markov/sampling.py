@@ -21,7 +21,7 @@ from bnnzoo.engine.reports import EngineReport, joined_reports
 from bnnzoo.inference.config import config_of
 from bnnzoo.inference.markov.chain_settings import ChainSettings, goes_on, refuse_untuned
 from bnnzoo.inference.markov.checkpoint import Checkpoint, Fingerprint, fingerprint_of
-from bnnzoo.inference.markov.going_on import continued_seed, refuse_other_tuning, tuning_to_go_on
+from bnnzoo.inference.markov.continuation import continued_seed, refuse_other_tuning, tuning_to_go_on
 from bnnzoo.inference.markov.protocols import Loop, Sampler, SeparateChains
 from bnnzoo.inference.markov.store import kind_of_loop, open_store
 from bnnzoo.inference.starts import starting_points

@@ -1,4 +1,4 @@
-"""Which rows of the data each step of training sees: all of them, mini-batches, or rows with weights."""
+"""Rows of the data that each step of training sees: all of them, mini-batches, or rows with weights."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What the steps of a stretch in native code are given, in memory that it reads: random numbers, and rows that change."""
+"""Inputs of a chunk of native steps, in memory that it reads: random numbers, and rows that change."""
 
 from collections.abc import Sequence
 

@@ -11,9 +11,9 @@ from torch.func import vmap
 
 from bnnzoo.core.program.turns import aside
 from bnnzoo.engine import pytree
+from bnnzoo.engine.chunks import FIRST_BUDGET, Inner, next_budget
 from bnnzoo.engine.cores import in_threads, num_cores, one_arithmetic_thread, threads_worth
-from bnnzoo.engine.loops import Stretch
-from bnnzoo.engine.stretches import FIRST_BUDGET, Inner, next_budget
+from bnnzoo.engine.loops import Chunk
 from bnnzoo.inference.optimise.feed import Feed, shapes_of
 from bnnzoo.inference.optimise.objectives import Inputs, inputs_of_member
 from bnnzoo.inference.optimise.runs import STEPS_PER_LOOK, Given, Run, Trained, tensors_of
@@ -22,12 +22,12 @@ from bnnzoo.inference.optimise.training_program import Layout, Member, TrainingC
 __all__ = ["NativeMembers"]
 
 MAX_STEPS, MAX_ENTRIES, MAX_ENTRIES_OF_ALL = 256, 1 << 20, 1 << 25
-"""Steps of a stretch, and numbers that lie in memory for those of one member and of all."""
+"""Steps of a chunk, and numbers that lie in memory for those of one member and of all."""
 
 FIRST_FLOPS = 500_000_000
-"""Multiplications and additions of all members in the first stretch, before its time is known."""
+"""Multiplications and additions of all members in the first chunk, before its time is known."""
 
-SHORTER = 1e-3
+TRIAL_STEP_FACTOR = 1e-3
 """Factor of the steps with which native code is tried: gradients lost in rounding differ in sign, and so do Adam's steps then."""
 
 
@@ -62,16 +62,16 @@ class NativeMembers:
         self.num_threads = min(num_threads or num_cores(), self.num_members)
         self.max_steps = _max_steps(run, shapes_of(first, same_rows))
         self._feed = Feed(first, same_rows, self.max_steps)
-        self._table = SHORTER * run.table[:1].repeat(self.max_steps, 1)
+        self._table = TRIAL_STEP_FACTOR * run.table[:1].repeat(self.max_steps, 1)
         plans = [self._plan(inner, first, same_rows, member) for member in range(self.num_members)]
         layout, example = Layout(run.num_own, len(first.noise), self._feed.shapes), _example(run, self.max_steps)
         going, body = member_loop(run.optimiser, inner, layout)
         key = (run.optimiser, layout, inner.words)
-        self.stretch = Stretch(going, body, example, plans[0], key, "cpp" if compiles else False)
-        self._plans = [self.stretch.pack_fixed(plan) for plan in plans]
-        memory = [tensor.expand(self.num_members, *tensor.shape).clone() for tensor in self.stretch.pack(example)]
+        self.chunk = Chunk(going, body, example, plans[0], key, "cpp" if compiles else False)
+        self._plans = [self.chunk.pack_fixed(plan) for plan in plans]
+        memory = [tensor.expand(self.num_members, *tensor.shape).clone() for tensor in self.chunk.pack(example)]
         self._states = [[tensor[c] for tensor in memory] for c in range(self.num_members)]
-        self._members: Member = vmap(self.stretch.unpack)(memory)
+        self._members: Member = vmap(self.chunk.unpack)(memory)
         self._changing = pytree.tree_leaves(_changing(self._members))
         _write(self._members[:3], (run.start, run.optimiser.start(run.start), run.start))
         self._members.counters.taken.zero_()
@@ -80,10 +80,10 @@ class NativeMembers:
 
     def is_native(self) -> bool:
         """Return whether the loop was compiled; some steps of a copy of a member raise if the compiled code fails."""
-        if self.stretch.how == "compiled":
+        if self.chunk.how == "compiled":
             with one_arithmetic_thread():
-                self.stretch([tensor.clone() for tensor in self._states[0]], self._plans[0])
-        return self.stretch.how == "compiled"
+                self.chunk([tensor.clone() for tensor in self._states[0]], self._plans[0])
+        return self.chunk.how == "compiled"
 
     def advance(self, table: Tensor, given: Sequence[Given]) -> tuple[Tensor, Tensor]:
         """Take a step for each row of ``table[n, K]``, and return values and iterates.
@@ -102,7 +102,7 @@ class NativeMembers:
         return self._members.values[:, : len(table), 0].clone(), self._members.iterates[:, : len(table)]
 
     def go_back(self, taken: int) -> None:
-        """Be where ``taken`` steps led, all of them those of the last stretch or before it."""
+        """Be where ``taken`` steps led, all of them those of the last chunk or before it."""
         if not bool((self._members.counters.taken == taken).all()):
             for view, value in zip(self._changing, self._before, strict=True):
                 view.copy_(value)
@@ -114,7 +114,7 @@ class NativeMembers:
         return Trained(params, moments, trace, complete, good)
 
     def _go(self, num_steps: int) -> None:
-        """Take steps of a stretch, from its first one."""
+        """Take steps of a chunk, from its first one."""
         self._members.counters.place.zero_()
         self._members.counters.left.fill_(num_steps)
         threads = threads_worth(num_steps * self.num_members * self._seconds_per_step, self.num_threads)
@@ -126,7 +126,7 @@ class NativeMembers:
         self.budget = min(next_budget(self.budget, num_steps, seconds), self.max_steps)
 
     def _move(self, member: int) -> None:
-        self.stretch(self._states[member], self._plans[member])
+        self.chunk(self._states[member], self._plans[member])
 
     def _copy(self) -> list[Tensor]:
         return [each.clone() for each in self._changing]
@@ -158,7 +158,7 @@ def _first_budget(flops: int, max_steps: int) -> int:
 
 
 def _changing(member: Member) -> Any:
-    """Return all that changes but the rows of a stretch."""
+    """Return all that changes but the rows of a chunk."""
     return member.params, member.moments, member.good, member.last, member.counters
 
 

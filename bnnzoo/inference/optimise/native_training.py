@@ -1,14 +1,14 @@
-"""Whether a run trains in native code, and the loop over its stretches."""
+"""Choice of native code for a training run, and the loop over its chunks."""
 
 import torch
 from torch import Tensor
 from torch.func import grad_and_value
 
 from bnnzoo.engine import pytree
-from bnnzoo.engine.stretches import Inner, compiled_or_none, inner_graph, kinds_of
+from bnnzoo.engine.chunks import Inner, compiled_or_none, inner_graph, kinds_of
 from bnnzoo.inference.optimise.native_members import NativeMembers
 from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective, inputs_of_member
-from bnnzoo.inference.optimise.observers import SeesStretches, StepProgress
+from bnnzoo.inference.optimise.observers import SeesChunks, StepProgress
 from bnnzoo.inference.optimise.runs import Given, Run, Steps, Trained
 
 __all__ = ["member_gradient", "native_members", "trained_natively"]
@@ -73,7 +73,7 @@ def member_gradient(run: Run, first: Given) -> Inner | None:
 
 
 def trained_natively(members: NativeMembers, run: Run, steps: Steps) -> Trained:
-    """Train in stretches; observers see every iterate after the stretch, and a run that they end goes back to where they did."""
+    """Train in chunks; observers see every iterate after the chunk, and a run that they end goes back to where they did."""
     show = StepProgress(run.progress, "Optimising", run.num_steps, run.name)
     values: list[Tensor] = []
     seen, ends, complete = 0, False, True
@@ -82,7 +82,7 @@ def trained_natively(members: NativeMembers, run: Run, steps: Steps) -> Trained:
             table = run.table[seen : seen + members.budget]
             value, iterates = members.advance(table, steps.take(len(table)))
             values.append(value)
-            if run.observe is None or isinstance(run.observe, SeesStretches):
+            if run.observe is None or isinstance(run.observe, SeesChunks):
                 if run.observe is not None:
                     run.observe.see(seen + 1, iterates)
                 while show.due <= seen + len(table):

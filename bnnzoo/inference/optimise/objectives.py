@@ -1,4 +1,4 @@
-"""What is maximised: functions of one member's parameters, batched over members."""
+"""Objectives of training: functions of one member's parameters, batched over members."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass

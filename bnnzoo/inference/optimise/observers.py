@@ -15,7 +15,7 @@ __all__ = [
     "KeptIterates",
     "Observer",
     "PlateauStopping",
-    "SeesStretches",
+    "SeesChunks",
     "StepProgress",
     "all_of",
 ]
@@ -34,7 +34,7 @@ class Observer(Protocol):
 
 
 @runtime_checkable
-class SeesStretches(Observer, Protocol):
+class SeesChunks(Observer, Protocol):
     """An observer that ends no run, and sees the iterates of many steps at once where they are there."""
 
     def see(self, step: int, iterates: Tensor) -> None:
@@ -90,7 +90,7 @@ class IterateAverage:
     def __init__(self, window: int, num_steps: int) -> None:
         self._window, self._num_steps = window, num_steps
         self._total, self._count = torch.zeros(()), 0
-        self._stretches: list[Tensor] = []
+        self._chunks: list[Tensor] = []
 
     def __call__(self, step: int, params: Tensor, value: Tensor) -> None:
         """Add an iterate to the mean; the first of a window begins it anew."""
@@ -106,14 +106,14 @@ class IterateAverage:
             return
         begins = [place for place in range(iterates.shape[1]) if self._begins(step + place)]
         if begins:
-            self._stretches, iterates = [], iterates[:, begins[-1] :]
-        self._stretches.append(iterates.clone())
+            self._chunks, iterates = [], iterates[:, begins[-1] :]
+        self._chunks.append(iterates.clone())
 
     @property
     def mean(self) -> Tensor:
         """The mean ``[C, Q]`` of the iterates of the last window, as far as it has come."""
-        if self._stretches:
-            return torch.cat(self._stretches, 1).mean(1)
+        if self._chunks:
+            return torch.cat(self._chunks, 1).mean(1)
         return self._total / self._count
 
     def _begins(self, step: int) -> bool:

@@ -1,4 +1,4 @@
-"""What a training run is given, whichever loop takes its steps, and what it returns."""
+"""Inputs and result of a training run, whichever loop takes its steps."""
 
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How the learning rate changes over the steps, as factors of its first value."""
+"""Learning-rate schedules, as factors of the first value."""
 
 import math
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""How curved a function of many parameters is at its steepest: what limits the steps of whoever follows its gradient."""
+"""Largest curvature of a function of many parameters, which limits the steps of gradient methods."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""One member's training as a loop for native code: over the steps of a stretch, whose inputs lie in memory one by one."""
+"""One member's training as a loop for native code: over the steps of a chunk, whose inputs lie in memory one by one."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bnnzoo.engine.stretches import Inner
+from bnnzoo.engine.chunks import Inner
 from bnnzoo.inference.optimise.optimisers import Optimiser, State
 from bnnzoo.inference.optimise.runs import STEPS_PER_LOOK
 
@@ -14,7 +14,7 @@ __all__ = ["Layout", "Member", "TrainingCounters", "TrainingPlan", "member_loop"
 
 
 class TrainingCounters(NamedTuple):
-    """Numbers ``[]`` of steps: taken so far, taken in this stretch, and left in it."""
+    """Numbers ``[]`` of steps: taken so far, taken in this chunk, and left in it."""
 
     taken: Tensor
     place: Tensor
@@ -34,7 +34,7 @@ class Member(NamedTuple):
     last : Tensor []
         The objective before the last step; NaN if that was refused.
     values : Tensor [R, 1]
-        The objective before each step of the stretch.
+        The objective before each step of the chunk.
     iterates : Tensor [R, Q]
         Those after each step, or a single row where nobody looks at them.
     counters : TrainingCounters
@@ -51,7 +51,7 @@ class Member(NamedTuple):
 
 
 class TrainingPlan(NamedTuple):
-    """What does not change during a stretch.
+    """What does not change during a chunk.
 
     Attributes
     ----------

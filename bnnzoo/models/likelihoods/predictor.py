@@ -1,4 +1,4 @@
-"""What likelihoods make of a network's output: one part for each parameter, with an offset on the first."""
+"""Parameters of a likelihood from a network's output: one part for each, with an offset on the first."""
 
 from typing import Any
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from bnnzoo.core.method import Method
 from bnnzoo.core.posterior.posterior import Posterior
-from bnnzoo.engine import stretches
+from bnnzoo.engine import chunks
 from bnnzoo.inference import MAMS, NUTS, Laplace, fit
 from bnnzoo.inference.markov import checkpoint as checkpoints
 from bnnzoo.inference.markov.checkpoint_blocks import Block
@@ -75,7 +75,7 @@ def test_a_run_goes_on_in_native_code_where_one_batch_would_be_chosen_now(
     method, path = NUTS(num_chains=2, num_warmup=50, num_draws=400), tmp_path / "run.zarr"
     with monkeypatch.context() as patch:
         when_native_pays(patch, 0)
-        patch.setattr(stretches, "SECONDS_PER_STRETCH", 1e-4)  # so that the run is killed in the middle
+        patch.setattr(chunks, "SECONDS_PER_CHUNK", 1e-4)  # so that the run is killed in the middle
         whole = fitted(method)
         killed(method, path, 60)
     assert 0 < blocks_of(path)[-1][1] < 400
@@ -92,7 +92,7 @@ def test_chains_in_lockstep_go_on_as_they_began(name: str, tmp_path: Path, monke
     killed(method, batched, 24)
     with monkeypatch.context() as patch:
         when_native_pays(patch, 0)
-        patch.setattr(native_motion, "MAX_ROWS", 1)  # one draw a stretch, so that the run is killed in the middle
+        patch.setattr(native_motion, "MAX_ROWS", 1)  # one draw a chunk, so that the run is killed in the middle
         whole = fitted(method)
         for num_draws in (7, 24):
             killed(method, native, num_draws)

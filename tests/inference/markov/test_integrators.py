@@ -87,7 +87,7 @@ def test_leapfrog_steps_are_reversible_and_of_second_order(mass: str, engine: st
 def native_steps(dynamics: Dynamics) -> Travel[Point]:
     """Return steps of chains in lockstep by their native code."""
     native = NativeMotion(Trajectories(dynamics), traced(density()), exact_draws(1))
-    assert native.stretch.how == "compiled"
+    assert native.chunk.how == "compiled"
     streams = ChainStreams(0, 0, 1, 1, torch.float64, torch.device("cpu"))
     scale = COVARIANCE.diagonal().sqrt()
 

@@ -125,7 +125,7 @@ def test_chains_of_a_hamiltonian_kernel(engine: Any) -> None:
     loop = HamiltonianChains(Spy(), density(), SETTINGS, exact_draws(NUM_CHAINS), 0, 0, engine)
     while int(loop.counts.min()) < TOTAL:
         if engine == "native":
-            loop.fleet._budget = 7  # type: ignore[union-attr]  # stretches end anywhere
+            loop.fleet._budget = 7  # type: ignore[union-attr]  # chunks end anywhere
         loop.advance()
     end = loop.fleet.moving.end
     assert isinstance(Spy(), Kernel) and loop.fleet.how == ("compiled" if engine == "native" else "traced")

@@ -1,4 +1,4 @@
-"""Training in native stretches: the steps of the batched loop, whatever is asked of it, and back to that loop where it must."""
+"""Training in native chunks: the steps of the batched loop, whatever is asked of it, and back to that loop where it must."""
 
 import itertools
 import subprocess
@@ -51,7 +51,7 @@ def trained(objective=None, optimiser=None, schedule=None, batches=None, start=S
 
 @pytest.fixture
 def natively(monkeypatch: pytest.MonkeyPatch) -> Natively:
-    """Train in stretches however short the run."""
+    """Train in chunks however short the run."""
 
     def run(*args: Any, compiles: bool = True, num_threads: int = 2, budget: int = 7, **settings) -> Any:
         made: list[NativeMembers] = []
@@ -141,7 +141,7 @@ def test_constants_noise_and_numbers_are_those_of_the_batch(natively: Natively) 
     assert_same(found, trained(**everything()))
 
 
-def test_neither_threads_nor_lengths_of_stretches_change_anything(
+def test_neither_threads_nor_lengths_of_chunks_change_anything(
     natively: Natively, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cores, "THREADS_PAY_FROM", 0.0)
@@ -165,7 +165,7 @@ def test_observers_see_what_they_see_of_the_batch(natively: Natively) -> None:
 @pytest.mark.parametrize(
     "last", [pytest.param(1, marks=pytest.mark.slow), pytest.param(16, marks=pytest.mark.slow), 35]
 )
-def test_an_observer_ends_the_run_in_the_middle_of_a_stretch(last: int, natively: Natively) -> None:
+def test_an_observer_ends_the_run_in_the_middle_of_a_chunk(last: int, natively: Natively) -> None:
     found, _ = natively(observe=lambda step, *_: step == last, budget=13)
     assert found.num_steps == last
     assert_same(found, trained(observe=lambda step, *_: step == last))
@@ -191,14 +191,14 @@ def test_interrupted_by_what_observes_it_keeps_what_was_seen(natively: Natively)
     assert_same(found, interrupted_after(17))
 
 
-def test_interrupted_in_the_middle_of_a_stretch_it_goes_back_to_its_beginning(
+def test_interrupted_in_the_middle_of_a_chunk_it_goes_back_to_its_beginning(
     natively: Natively, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls, move = [], NativeMembers._move
 
     def interrupted(members: NativeMembers, member: int) -> None:
         calls.append(member)
-        if len(calls) == 8:  # the second member of the third stretch
+        if len(calls) == 8:  # the second member of the third chunk
             raise KeyboardInterrupt
         move(members, member)
 
@@ -343,7 +343,7 @@ def test_what_cannot_be_written_in_native_code_stays_in_the_batch() -> None:
 
 
 @pytest.mark.slow
-def test_a_stretch_fits_into_memory_and_lets_an_interrupt_through(
+def test_a_chunk_fits_into_memory_and_lets_an_interrupt_through(
     natively: Natively, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(native_members, "MAX_ENTRIES", 25)
@@ -394,4 +394,4 @@ def test_methods_find_what_they_find_in_the_batch(method, monkeypatch: pytest.Mo
     monkeypatch.setattr(NativeMembers, "__init__", counted)
     monkeypatch.setattr(lowered, "COMPILE_SECONDS", 2e-3)
     torch.testing.assert_close(found(), wanted, rtol=1e-7, atol=1e-7)
-    assert made and all(each.stretch.how == "compiled" for each in made)
+    assert made and all(each.chunk.how == "compiled" for each in made)

@@ -1,4 +1,4 @@
-"""What Hamiltonian kernels share: the mass matrix, the leapfrog step and the energy, written for one chain."""
+"""Shared parts of Hamiltonian kernels: mass matrix, leapfrog step and energy, written for one chain."""
 
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 

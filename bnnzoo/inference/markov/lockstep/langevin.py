@@ -59,7 +59,7 @@ class Discounted(NamedTuple):
     weight: float
 
 
-NOTHING = Discounted(0.0, 0.0)
+NO_ERROR_YET = Discounted(0.0, 0.0)
 
 
 class LangevinTuning(NamedTuple):
@@ -129,7 +129,7 @@ class LangevinLoop(SynchronousLoop[LangevinTuning]):
         self._coordinates = _some_places(self.num_params).to(theta.device)
         history = theta.new_zeros(self.num_chains, settings.num_warmup // 4, len(self._coordinates))
         length = settings.decoherence_length or math.sqrt(self.num_params)
-        self.tuning = LangevinTuning(length, settings.steps_per_draw or 1, NOTHING, history, energy_error=0.0)
+        self.tuning = LangevinTuning(length, settings.steps_per_draw or 1, NO_ERROR_YET, history, energy_error=0.0)
         if native is None:
             step_size, momentum = self.state.step_size, self.state.point.momentum
             args = self._layout, self.state.scale, step_size, step_size, momentum
@@ -213,7 +213,7 @@ class LangevinLoop(SynchronousLoop[LangevinTuning]):
         state, tuning = self.state, self.tuning
         if not math.isfinite(tuning.energy_error) or not bool(state.point.gradient.isfinite().all()):
             self.state = state._replace(point=before, step_size=0.5 * state.step_size)
-            self.tuning = tuning._replace(error=NOTHING)
+            self.tuning = tuning._replace(error=NO_ERROR_YET)
             return
         size = float(state.step_size)
         self.tuning = tuning._replace(error=_updated(tuning.error, tuning.energy_error / max(size**6, SMALLEST)))
@@ -229,7 +229,7 @@ class LangevinLoop(SynchronousLoop[LangevinTuning]):
         """Rescale the step size after the first window, and forget the energy errors of earlier steps."""
         if self.settings.step_size is None and self._in_first_window():
             self.state = self.state._replace(step_size=self.state.step_size * (self.state.scale / scale).max())
-        self.tuning = self.tuning._replace(error=NOTHING)
+        self.tuning = self.tuning._replace(error=NO_ERROR_YET)
 
     def _stop_learning(self) -> None:
         """Set the decoherence length from the autocorrelation of the last quarter of warm-up, and how often draws are kept."""

@@ -22,7 +22,7 @@ class LockstepCounters(NamedTuple):
     Attributes
     ----------
     draws : Tensor
-        Draws of this stretch so far.
+        Draws of this chunk so far.
     left : Tensor
         Steps left until the next draw; 0 before it begins.
     budget : Tensor
@@ -30,7 +30,7 @@ class LockstepCounters(NamedTuple):
     normals, uniforms : Tensor
         Random numbers that the chain has used.
     rejected : Tensor
-        Draws of this stretch at whose end the log density could not be computed.
+        Draws of this chunk at whose end the log density could not be computed.
     """
 
     draws: Tensor
@@ -42,7 +42,7 @@ class LockstepCounters(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """One chain: start of the current draw, where it is, and buffers for draws and statistics of one stretch.
+    """One chain: start of the current draw, where it is, and buffers for draws and statistics of one chunk.
 
     What is not to be kept goes to the buffers' last row. ``keys[2]`` are those of the uniform and the normal stream.
     """
@@ -56,7 +56,7 @@ class Chain(NamedTuple):
 
 
 class DrawPlan(NamedTuple):
-    """What does not change during a stretch: numbers of steps of its draws, and how many there are to be."""
+    """What does not change during a chunk: numbers of steps of its draws, and how many there are to be."""
 
     common: Common
     steps: Tensor
@@ -77,7 +77,7 @@ class Fixed(NamedTuple):
 def chain_loop(motion: Motion, graph: GraphModule) -> tuple[Callable[..., Tensor], Callable[[Chain, DrawPlan], Chain]]:
     """Return ``going`` and ``body`` of the loop over the draws of one chain, on a :class:`Chain` and a :class:`DrawPlan`.
 
-    A stretch whose budget of steps runs out goes on there when it is called again.
+    A chunk whose budget of steps runs out goes on there when it is called again.
     """
     leap = _leaping(motion, graph)
 

@@ -1,4 +1,4 @@
-"""How chains in lockstep move from one draw to the next, written for one chain: what a draw begins with, a step, and its end."""
+"""Moves of a chain in lockstep from one draw to the next, written for one chain: begin, step and end."""
 
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol, runtime_checkable

@@ -11,9 +11,9 @@ from torch.func import vmap
 
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.program.turns import aside
+from bnnzoo.engine.chunks import FIRST_BUDGET, compiled_or_none, next_budget
 from bnnzoo.engine.cores import in_threads, num_cores, one_arithmetic_thread, threads_worth
-from bnnzoo.engine.loops import Stretch
-from bnnzoo.engine.stretches import FIRST_BUDGET, compiled_or_none, next_budget
+from bnnzoo.engine.loops import Chunk
 from bnnzoo.inference.markov.chain_settings import ChainSettings
 from bnnzoo.inference.markov.lockstep.dynamics import Point
 from bnnzoo.inference.markov.lockstep.lockstep_program import Chain, DrawPlan, LockstepCounters, chain_loop
@@ -43,7 +43,7 @@ class NativeMotion:
     """What moves a batch of chains in native code, each on its own.
 
     Random numbers are those of ``streams``, computed inside: draws differ from those of the batched loop by rounding only. They
-    depend on neither the number of threads nor the lengths of stretches.
+    depend on neither the number of threads nor the lengths of chunks.
 
     Parameters
     ----------
@@ -71,20 +71,20 @@ class NativeMotion:
         self.max_draws = min(MAX_ROWS, max(1, MAX_ENTRIES // theta.shape[1]))
         going, body = chain_loop(motion, gradient.graph)
         chain, plan = _example(motion, gradient, theta[0], self.max_draws)
-        self.stretch = Stretch(going, body, chain, plan, (motion, gradient.inner.words), compiles)
-        self._fixed = self.stretch.pack_fixed(plan)
-        self._plan: DrawPlan = self.stretch.unpack_fixed(self._fixed)
-        memory = [tensor.expand(self.num_chains, *tensor.shape).clone() for tensor in self.stretch.pack(chain)]
+        self.chunk = Chunk(going, body, chain, plan, (motion, gradient.inner.words), compiles)
+        self._fixed = self.chunk.pack_fixed(plan)
+        self._plan: DrawPlan = self.chunk.unpack_fixed(self._fixed)
+        memory = [tensor.expand(self.num_chains, *tensor.shape).clone() for tensor in self.chunk.pack(chain)]
         self._states = [[tensor[c] for tensor in memory] for c in range(self.num_chains)]
-        self._chains: Chain = vmap(self.stretch.unpack)(memory)
+        self._chains: Chain = vmap(self.chunk.unpack)(memory)
         self.budget, self._seconds_per_step = FIRST_BUDGET, 1.0
 
     def is_native(self) -> bool:
         """Return whether the chains were compiled; a step on a copy of the first one raises if the compiled code fails."""
-        if self.stretch.how == "compiled":
+        if self.chunk.how == "compiled":
             with one_arithmetic_thread():
-                self.stretch([tensor.clone() for tensor in self._states[0]], self._fixed)
-        return self.stretch.how == "compiled"
+                self.chunk([tensor.clone() for tensor in self._states[0]], self._fixed)
+        return self.chunk.how == "compiled"
 
     def travel(self, start: Point, common: Common, num_steps: int, streams: ChainStreams) -> LockstepState:
         """Return where chains are ``num_steps`` steps after ``start[C, ...]``; noise of these steps is taken from ``streams``."""
@@ -119,7 +119,7 @@ class NativeMotion:
         counters.uniforms.fill_(streams.num_rows)
 
     def _run(self, num_steps: int) -> None:
-        """Move all chains by ``num_steps`` steps, in stretches short enough for an interrupt to wait for their end."""
+        """Move all chains by ``num_steps`` steps, in chunks short enough for an interrupt to wait for their end."""
         while num_steps > 0:
             began, taken = time.perf_counter(), min(num_steps, self.budget)
             self._chains.counters.budget.fill_(taken)
@@ -132,11 +132,11 @@ class NativeMotion:
             num_steps -= taken
 
     def fitting(self, steps: list[int]) -> list[int]:
-        """Return as many of the numbers of steps as fit into one stretch, and one at least."""
+        """Return as many of the numbers of steps as fit into one chunk, and one at least."""
         return steps[: max(sum(taken <= self.budget for taken in accumulate(steps)), 1)]
 
     def _move(self, chain: int) -> None:
-        self.stretch(self._states[chain], self._fixed)
+        self.chunk(self._states[chain], self._fixed)
 
 
 def native_kind(kind: str) -> str:

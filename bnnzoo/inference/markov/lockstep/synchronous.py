@@ -1,4 +1,4 @@
-"""What the loops over chains in lockstep share: chains that draw at the same time, with a step size and scales in common."""
+"""Chains in lockstep that draw at the same time, with a step size and scales in common."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -73,7 +73,7 @@ class SynchronousLoop[Tuning: tuple[Any, ...]](ChainLoop):
         self._layout, self._all_chains, self.native = Packed(point), torch.arange(self.num_chains), native
         if native is not None:
             self.kind = native_kind(self.kind)
-            self.log = native.stretch.log
+            self.log = native.chunk.log
 
     @property
     def counts(self) -> Tensor:
@@ -91,7 +91,7 @@ class SynchronousLoop[Tuning: tuple[Any, ...]](ChainLoop):
         return self.state.num_rejected
 
     def advance(self) -> None:
-        """Give every chain its next draw, or in native code the next draws, as many as fit into a stretch."""
+        """Give every chain its next draw, or in native code the next draws, as many as fit into a chunk."""
         if self.native is not None and self.state.iteration >= self._num_warmup:
             self._draw_natively(self.native)
             return
@@ -160,7 +160,7 @@ class SynchronousLoop[Tuning: tuple[Any, ...]](ChainLoop):
         self.state = state._replace(point=point, iteration=iteration, num_leaps=num_leaps, num_rejected=num_rejected)
 
     def _steps_ahead(self, native: NativeMotion) -> list[int]:
-        """Return the numbers of steps of the next draws: as many as fit into a stretch of native code, and one at least."""
+        """Return the numbers of steps of the next draws: as many as fit into a chunk of native code, and one at least."""
         first, total = self.state.iteration, self._num_warmup + self._num_draws
         return native.fitting([self._num_steps_at(i) for i in range(first, min(total, first + native.max_draws))])
 

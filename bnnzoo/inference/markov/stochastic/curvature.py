@@ -1,4 +1,4 @@
-"""How curved the density is along each parameter: the units in which stochastic-gradient chains take their steps."""
+"""Curvature of the density along each parameter: the units in which stochastic-gradient chains take their steps."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""What a stochastic-gradient method says about itself: how it tunes its step, and how a gradient moves a chain."""
+"""Interface of stochastic-gradient methods: the tuning of a step, and the move of a chain along a gradient."""
 
 from typing import NamedTuple, Protocol, runtime_checkable
 

@@ -1,4 +1,4 @@
-"""Which rows of the data a step sees, as a function of a key and the number of the step."""
+"""Order of the rows that steps see, as a function of a key and the number of the step."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Where stochastic-gradient chains begin: each at a member that was trained on mini-batches, unless starts are given."""
+"""Starting points of stochastic-gradient chains: members trained on mini-batches, unless starts are given."""
 
 from torch import Tensor
 

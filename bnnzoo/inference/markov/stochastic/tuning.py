@@ -1,4 +1,4 @@
-"""What stochastic-gradient chains learn in warm-up, from gradients besides those of their steps: scales and step sizes."""
+"""Tuning of stochastic-gradient chains in warm-up, by gradients besides those of their steps: scales and step sizes."""
 
 import math
 from collections.abc import Iterable

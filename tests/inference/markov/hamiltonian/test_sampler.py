@@ -157,7 +157,7 @@ def test_full_buffers_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_other_numbers_of_draws_share_native_code() -> None:
     """Only the first of them is traced and compiled."""
     first, second = chains("native", num_draws=3), chains("native", num_draws=12)
-    assert first.fleet.stretch._function is second.fleet.stretch._function  # type: ignore[union-attr]
+    assert first.fleet.chunk._function is second.fleet.chunk._function  # type: ignore[union-attr]
     assert torch.equal(finished(first).draws, finished(second).draws[:, :3])
 
 
@@ -166,7 +166,7 @@ def test_other_numbers_of_draws_share_native_code() -> None:
 def test_a_snapshot_goes_on_with_the_very_next_step(
     engines: tuple[str, str], num_runs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fleet, "SECONDS_PER_STRETCH", 0.0)
+    monkeypatch.setattr(fleet, "SECONDS_PER_CHUNK", 0.0)
     first, second = engines
     broken_off, other, whole = chains(first), chains(second), finished(chains(second))
     other.draws += 7.0  # a checkpoint puts earlier draws there, and they stay
@@ -222,7 +222,7 @@ def test_chains_end_near_the_acceptance_asked_for(kernel: Kernel, engine: str) -
 @pytest.mark.parametrize("engine", ["native", "graph"])
 def test_a_window_collects_the_draws_between_its_ends(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many as it is wide, those and no others, and none after the last window."""
-    monkeypatch.setattr(fleet, "SECONDS_PER_STRETCH", 0.0)
+    monkeypatch.setattr(fleet, "SECONDS_PER_CHUNK", 0.0)
     how: dict[str, Any] = {"num_warmup": 200, "num_draws": 5, "step_size": 0.1, "kernel": HMCKernel(0.3, 0.0, 2)}
     loop, collected = chains(engine, 1, target=of_widths(), **how), []
     close_window = sampler._close_window
@@ -280,7 +280,7 @@ def test_steps_are_stable_where_early_windows_see_a_part_of_the_posterior_only(s
 
 def test_an_interrupted_run_returns_the_draws_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     target, gather = linear_gaussian(), BatchedCopies.gather
-    monkeypatch.setattr(fleet, "SECONDS_PER_STRETCH", 0.0)
+    monkeypatch.setattr(fleet, "SECONDS_PER_CHUNK", 0.0)
 
     def interrupting(batch: BatchedCopies, into: Any, counts: Tensor) -> None:
         gather(batch, into, counts)

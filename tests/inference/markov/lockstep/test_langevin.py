@@ -10,7 +10,7 @@ from bnnzoo.engine.packed import Packed
 from bnnzoo.inference import MCLMC, fit
 from bnnzoo.inference.markov.lockstep.dynamics import Microcanonical, Point, arrive, drift
 from bnnzoo.inference.markov.lockstep.langevin import (
-    NOTHING,
+    NO_ERROR_YET,
     OUTLIER,
     Discounted,
     LangevinLoop,
@@ -55,7 +55,7 @@ def test_a_wild_step_is_bounded_and_earlier_ones_are_forgotten() -> None:
     seen = Discounted(10.0, 10.0)
     assert _updated(seen, 1e9) == Discounted(0.9 * 10 + OUTLIER, 10.0)
     assert _updated(seen, 1e-9) == Discounted(1e-9, 1.0)
-    assert _updated(NOTHING, 3.0) == Discounted(3.0, 1.0)
+    assert _updated(NO_ERROR_YET, 3.0) == Discounted(3.0, 1.0)
 
 
 @pytest.mark.slow
@@ -77,7 +77,7 @@ def test_a_non_finite_step_of_warm_up_is_rejected() -> None:
     loop.state = loop.state._replace(point=broken)
     loop._learn(before)
     assert loop.state.point is before
-    assert float(loop.state.step_size) == pytest.approx(0.05) and loop.tuning.error == NOTHING
+    assert float(loop.state.step_size) == pytest.approx(0.05) and loop.tuning.error == NO_ERROR_YET
 
 
 def test_steps_grow_as_chains_come_down(monkeypatch: pytest.MonkeyPatch) -> None:

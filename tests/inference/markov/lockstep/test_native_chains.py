@@ -63,7 +63,7 @@ def check_same(one: SynchronousLoop[Any], other: SynchronousLoop[Any]) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_draws_are_those_of_one_batch_but_for_rounding(name: str) -> None:
     native, batched = finished(loop_of(name, moved(name))), finished(loop_of(name, None))
-    assert native.native is not None and native.native.stretch.how == "compiled"
+    assert native.native is not None and native.native.chunk.how == "compiled"
     assert native.kind == f"native {batched.kind}"
     torch.testing.assert_close(native.draws, batched.draws, rtol=1e-7, atol=1e-7)
     torch.testing.assert_close(native.stats, batched.stats, rtol=1e-6, atol=1e-6)
@@ -76,7 +76,7 @@ def test_draws_are_those_of_one_batch_but_for_rounding(name: str) -> None:
 @pytest.mark.parametrize("name", MOTIONS)
 def test_graphs_draw_what_native_code_draws(name: str) -> None:
     native, graphs = finished(loop_of(name, moved(name))), finished(loop_of(name, moved(name, compiles=False)))
-    assert graphs.native is not None and graphs.native.stretch.how == "traced"
+    assert graphs.native is not None and graphs.native.chunk.how == "traced"
     torch.testing.assert_close(native.draws, graphs.draws, rtol=1e-7, atol=1e-7)
 
 
@@ -90,7 +90,7 @@ def test_threads_do_not_matter(name: str, num_threads: int, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_lengths_of_stretches_do_not_matter(name: str) -> None:
+def test_lengths_of_chunks_do_not_matter(name: str) -> None:
     check_same(finished(loop_of(name, moved(name)), budget=1), finished(loop_of(name, moved(name))))
 
 
@@ -174,7 +174,7 @@ def test_groups_on_an_executor_draw_what_they_draw_here(monkeypatch: pytest.Monk
 
 def test_an_interrupt_keeps_the_draws_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     when_native_pays(monkeypatch, 0)
-    monkeypatch.setattr(native_chains, "MAX_ROWS", 1)  # one draw a stretch
+    monkeypatch.setattr(native_chains, "MAX_ROWS", 1)  # one draw a chunk
     method = MAMS(num_chains=2, num_warmup=20, num_draws=10, max_steps=20)
     whole: Any = fit(TARGET.model, method, *TARGET.data)
     draw, calls = NativeMotion.draw, []

@@ -64,7 +64,7 @@ def test_python_gives_the_draws_of_graphs(method: Any) -> None:
 
 
 @pytest.mark.slow
-def test_draws_in_native_code_do_not_depend_on_the_length_of_stretches() -> None:
+def test_draws_in_native_code_do_not_depend_on_the_length_of_chunks() -> None:
     density, start = build_density(TARGET.model, *TARGET.data), torch.zeros(2, 3)
     method = SGLD(**QUICK, **MINI)
     found = []

@@ -1,4 +1,4 @@
-"""Chains that go on from where a run ended: with its step sizes and scales, and with other random numbers."""
+"""Continuation of a finished run with its step size and scales, and fresh random streams."""
 
 import zlib
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What loops in native code share, whatever they run: the function inside as a graph, the length of stretches, the way back."""
+"""Shared parts of native loops: tracing the body, length of chunks, fallback."""
 
 import warnings
 from collections.abc import Callable, Hashable, Sequence
@@ -19,8 +19,8 @@ from bnnzoo.engine.torch_private import LoweringWarning
 
 __all__ = ["FIRST_BUDGET", "Inner", "compiled_or_none", "inner_graph", "kinds_of", "next_budget"]
 
-SECONDS_PER_STRETCH = 0.1
-"""Time that a stretch should take: interrupts and progress bars wait for its end."""
+SECONDS_PER_CHUNK = 0.1
+"""Time that a chunk should take: interrupts and progress bars wait for its end."""
 
 FIRST_BUDGET, MAX_GROWTH = 64, 4
 
@@ -115,5 +115,5 @@ def compiled_or_none[Inside, N: _Native](
 
 
 def next_budget(budget: int, num_steps: int, seconds: float) -> int:
-    """Return the number of steps of the next stretch, after one in which ``num_steps`` took so many seconds."""
-    return max(1, min(int(num_steps * SECONDS_PER_STRETCH / seconds), budget * MAX_GROWTH))
+    """Return the number of steps of the next chunk, after one in which ``num_steps`` took so many seconds."""
+    return max(1, min(int(num_steps * SECONDS_PER_CHUNK / seconds), budget * MAX_GROWTH))
