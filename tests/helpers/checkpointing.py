@@ -7,7 +7,7 @@ import pytest
 
 from bnnzoo.core.method import Method
 from bnnzoo.core.posterior.posterior import Posterior
-from bnnzoo.engine import fleet, stretches
+from bnnzoo.engine import fleet, chunks
 from bnnzoo.inference import HMC, MAMS, MCLMC, NUTS, SGHMC, ChEESHMC, StochasticMCLMC, fit
 from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianChains
 from bnnzoo.inference.markov.lockstep.langevin import LangevinLoop
@@ -50,7 +50,7 @@ def killed(method: Method, path: Path, num_draws: int, **settings: Any) -> None:
         return advance_or_die
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (fleet, stretches):
+        for module in (fleet, chunks):
             patch.setattr(module, "SECONDS_PER_CHUNK", 0.0)  # one cycle of a batch a call, one step in native code
         for loop in LOOPS:
             patch.setattr(loop, "advance", dying(loop.advance))
