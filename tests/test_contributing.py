@@ -1,16 +1,19 @@
-"""The method on the page "Adding an inference method" works as it stands."""
+"""The code on the pages about adding methods, likelihoods, priors, measures and plots works as it stands."""
 
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+import bnnzoo as bz
 from bnnzoo.inference.fit import fit
-from bnnzoo.testing import check_method, linear_gaussian
+from bnnzoo.testing import check_measure, check_method, check_model, example_tree, linear_gaussian
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "adding_a_method.md"
+PARTS = ROOT / "docs" / "adding_parts.md"
 
 
 @pytest.fixture(scope="module")
@@ -50,3 +53,47 @@ def test_the_example_runs(page: dict[str, Any]) -> None:
 
 def test_contributors_find_the_page() -> None:
     assert "docs/adding_a_method.md" in (ROOT / "CONTRIBUTING.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def parts() -> dict[str, Any]:
+    """Return the names that the code on the page about parts defines."""
+    namespace: dict[str, Any] = {"__name__": "parts"}
+    for block in re.findall(r"```python\n(.*?)```", PARTS.read_text(), re.DOTALL):
+        exec(block, namespace)
+    return namespace
+
+
+def test_the_likelihood_is_known_to_every_method(parts: dict[str, Any]) -> None:
+    assert parts["posterior"].info.sampling == "ensemble"
+    posterior = bz.fit(parts["model"], bz.DiagonalLaplace(), parts["x"], parts["y"], progress=False)
+    tree = bz.predict(posterior, parts["x"][:3], num_draws=10)
+    assert tree["conditional"]["variance"].shape == (1, 10, 3)
+    assert bz.posterior_predictive(posterior, parts["x"], parts["y"], num_draws=5)["log_likelihood"]["y"].shape == (
+        1,
+        5,
+        40,
+    )
+
+
+def test_the_prior_has_the_variance_it_claims(parts: dict[str, Any]) -> None:
+    prior = parts["DoubleExponential"]()
+    drawn = prior("net.0.weight", torch.zeros(4, 50), fan_in=50)
+    assert drawn.event_shape == (4, 50)
+    assert float(drawn.variance[0, 0]) == pytest.approx(1 / 50)
+    data = bz.datasets.gap(num_data=20)
+    model = bz.models.supervised(bz.models.mlp(1, hidden=(3,)), prior, bz.likelihoods.gaussian())
+    check_model(model, data.x, data.y)
+
+
+def test_the_measure_keeps_the_promises_of_every_measure(parts: dict[str, Any]) -> None:
+    check_measure(parts["interval_width"], example_tree("regression"))
+
+
+def test_the_plot_draws_every_observation(parts: dict[str, Any]) -> None:
+    plots = parts["plot_width"](example_tree("regression"), backend="none")
+    assert {"points", "xlabel", "ylabel"} <= set(plots.viz.children)
+
+
+def test_contributors_find_the_page_on_parts() -> None:
+    assert "docs/adding_parts.md" in (ROOT / "CONTRIBUTING.md").read_text()

@@ -7,7 +7,7 @@ import pytest
 
 from bnnzoo.core.method import Method
 from bnnzoo.core.posterior.posterior import Posterior
-from bnnzoo.engine import fleet, chunks
+from bnnzoo.engine import chunks, fleet
 from bnnzoo.inference import HMC, MAMS, MCLMC, NUTS, SGHMC, ChEESHMC, StochasticMCLMC, fit
 from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianChains
 from bnnzoo.inference.markov.lockstep.langevin import LangevinLoop
