@@ -319,11 +319,43 @@ def test_no_module_is_a_drawer_or_a_scroll() -> None:
     assert [found for path in MODULES for found in drawers_and_scrolls(path)] == []
 
 
+PRIVATE_TO_OTHERS = {"_replace", "_fields", "_asdict", "_repr_html_", "_data", "_model", "_parameters", "_base"}
+"""Private in name only (named tuples, notebooks), or names of torch and xarray that classes here have, too."""
+
+
+@cache
+def names_in_classes(path: Path) -> frozenset[str]:
+    """Return the methods and fields of the classes of a file."""
+    found = set()
+    for kind in parsed(path).body:
+        for node in ast.walk(kind) if isinstance(kind, ast.ClassDef) else ():
+            if isinstance(node, ast.FunctionDef):
+                found.add(node.name)
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                found.add(node.attr)
+    return frozenset(found)
+
+
+def trespasses(path: Path) -> Iterator[str]:
+    """Yield where a function reads a private field or method of an object that is not its own."""
+    known = frozenset.union(names_in_classes(path), *map(names_in_classes, MODULES))
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
+            owner = ast.unparse(node.value)
+            if node.attr in known - PRIVATE_TO_OTHERS and owner not in {"self", "cls", "super()"}:
+                yield f"{label(path)}:{node.lineno} reaches into {owner}.{node.attr}"
+
+
+def test_no_function_reaches_into_another_object() -> None:
+    assert [found for path in MODULES for found in trespasses(path)] == []
+
+
 RULES = {  # what a file breaks, one rule each
     violations: "import torch",
     replays_by_hand: "def density_of(density, data):\n    return replay(density)",
     misplaced_imports: "from . import entropy\ndef late():\n    if True:\n        import json",
     private_parts_of_torch: "from torch._guards import tracing\nfound = torch._C",
+    trespasses: "class A:\n    def _f(self): self._x = 1\ndef g(a): return a._f() + a._x",
     drawers_and_scrolls: "\n".join(["class Long:", *["    x = 1"] * (MAX_LINES + 10)]),
 }
 

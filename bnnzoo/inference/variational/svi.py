@@ -103,7 +103,7 @@ class GuidePosterior(StoredPosterior):
         validation = nullcontext() if density.has_data else pyro.validation_enabled(False)
         with alone(), isolated(owner.info.seed, density.device), validation:
             model = trainable(density.model)
-            guide = SVI(guide=_guide_to_rebuild(state["guide"], owner))._own_guide(continuous(model))
+            guide = SVI(guide=_guide_to_rebuild(state["guide"], owner)).guide_of(continuous(model))
             guide(*density.data)
             if model is not density.model:
                 model(*density.data)  # which makes its own parameters
@@ -196,7 +196,7 @@ class SVI(Declared):
             If mini-batches are asked for of a model without rows.
         """
         with alone(), isolated(context.seed, density.device):
-            guide = self._own_guide(continuous(trainable(density.model)))
+            guide = self.guide_of(continuous(trainable(density.model)))
             guide(*density.data)
             _refuse_missing_sites(guide, density)
             refuse_shared_names(density.model, dict(pyro.get_param_store().items()))
@@ -226,7 +226,8 @@ class SVI(Declared):
             return losses, False
         return losses, True
 
-    def _own_guide(self, model: Model) -> Guide:
+    def guide_of(self, model: Model) -> Guide:
+        """Return the guide of a model: made for it, or a copy of the one that was given."""
         if isinstance(self.guide, type):
             guide: Guide = self.guide(model)
             return guide

@@ -185,7 +185,7 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
             measure = vmap(self._jump, in_dims=(0, 0, 0, 0, None))
             jumped, slope = measure(start, end, mean, acceptance, state.scale)
             time = num_steps * float(state.step_size)
-            length = update_length(length, float(jumped.mean()), float(slope.mean()), time, _bounds(self))
+            length = update_length(length, float(jumped.mean()), float(slope.mean()), time, self._bounds())
         harmonic = 1 / (1 / acceptance.clamp(min=MIN_ACCEPTANCE)).mean()
         settles, target = state.iteration >= self._settles_from(), self.settings.target_accept
         # one chain that stands still shortens the step of all by itself: no more caution is needed
@@ -229,20 +229,19 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
         if self.settings.trajectory_length is None:
             self.tuning = self.tuning._replace(length=self.tuning.length.averaged())
 
+    def _bounds(self) -> tuple[float, float]:
+        """Return the interval of mean lengths over which to tune.
+
+        Squared jumps add up over parameters, and a few slow ones contribute little: where most parameters move fast, the
+        largest jump asks for trajectories too short for the slow ones.
+        """
+        shortest = SHORTEST * self.dynamics.quarter_period(self.num_params) if self._scaled else 0.0
+        return shortest, 0.5 * self._max_steps() * float(self.state.step_size)
+
     def _acceptance(self, start: Point, step_size: Tensor) -> Tensor:
         """Return the mean acceptance probability ``[]`` of one step from ``start``."""
         end = self._travel(start, 1, step_size)
         return vmap(metropolis)(start, end, torch.ones_like(end.work))[2].mean()
-
-
-def _bounds(loop: LockstepLoop) -> tuple[float, float]:
-    """Return the interval of mean lengths over which to tune.
-
-    Squared jumps add up over parameters, and a few slow ones contribute little: where most parameters move fast, the
-    largest jump asks for trajectories too short for the slow ones.
-    """
-    shortest = SHORTEST * loop.dynamics.quarter_period(loop.num_params) if loop._scaled else 0.0
-    return shortest, 0.5 * loop._max_steps() * float(loop.state.step_size)
 
 
 class MicrocanonicalLoop(LockstepLoop):
