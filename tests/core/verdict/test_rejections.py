@@ -1,5 +1,7 @@
 """Models that cannot be evaluated everywhere: the first trace, the site that fails, and what is said of it."""
 
+from typing import Any
+
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -7,8 +9,10 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.model.density import build_density
+from bnnzoo.core.model.kinds import first_of_kind, of_kind
 from bnnzoo.core.program.numerics import NumericalFailure
 from bnnzoo.core.program.sites import ModelError
+from bnnzoo.core.verdict import rejections
 from bnnzoo.core.verdict.rejections import nearest_failure, why_rejected
 
 
@@ -118,3 +122,26 @@ def test_the_nearest_failure_is_looked_for_around_the_draws() -> None:
 def test_nothing_is_found_where_nothing_fails() -> None:
     density = build_density(lambda: pyro.sample("z", dist.Normal(0.0, 1.0)))
     assert why_rejected(density, torch.zeros(1, 1), num_rejected=3) == ""
+
+
+def test_fits_of_one_kind_look_for_the_failure_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    num_searches = 0
+
+    def counted(*arguments: Any) -> Any:
+        nonlocal num_searches
+        num_searches += 1
+        return nearest_failure(*arguments)
+
+    def model(y: Tensor) -> None:
+        z = pyro.sample("z", dist.Normal(1.0, 0.1))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Normal(z.sqrt(), 1.0), obs=y)
+
+    monkeypatch.setattr(rejections, "nearest_failure", counted)
+    first = first_of_kind(build_density(model, torch.zeros(3)))
+    other = of_kind(first, (torch.ones(3),), torch.ones(1, 1))
+    assert other is not None
+    draws = torch.ones(10, 1)
+    said = {why_rejected(density, draws, 5) for density in (first, other)}
+    assert num_searches == 1 and len(said) == 1 and "'y'" in said.pop()
+    assert why_rejected(first, draws, 0) == ""
