@@ -207,16 +207,20 @@ def precision(density: LogDensity, theta: Tensor, curvature: Curvature, index: T
 
 def _exact(density: LogDensity, theta: Tensor, index: Tensor | None) -> Tensor:
     """Return minus the exact Hessian ``[R, R]``, in double precision where the model runs in it."""
-    if density.is_one_of_many and index is None and theta.dtype == torch.float64:
-        hessian = hessian_of(density, theta)
-        return -(hessian + hessian.mT) / 2
     if theta.dtype == torch.float64 or type(density) is not LogDensity:
-        return negative_hessian(density.log_joint, theta, density.data, index)
+        return _negative_hessian(density, theta, index)
     data = tuple(v.double() if isinstance(v, Tensor) and v.is_floating_point() else v for v in density.data)
     try:
-        return negative_hessian(replace(density, dtype=torch.float64, data=data).log_joint, theta.double(), data, index)
+        return _negative_hessian(replace(density, dtype=torch.float64, data=data), theta.double(), index)
     except RuntimeError:  # the model holds tensors of its own in single precision
-        return negative_hessian(density.log_joint, theta, density.data, index).double()
+        return _negative_hessian(density, theta, index).double()
+
+
+def _negative_hessian(density: LogDensity, theta: Tensor, index: Tensor | None) -> Tensor:
+    if density.is_one_of_many and index is None:
+        hessian = hessian_of(density, theta)
+        return -(hessian + hessian.mT) / 2
+    return negative_hessian(density.log_joint, theta, density.data, index)
 
 
 def _prior_precision(density: LogDensity, theta: Tensor, index: Tensor | None) -> Tensor:
