@@ -167,8 +167,8 @@ def _variable_along(node: Node, dim: int) -> int:
     numbers: dict[int, int] = node["infer"]["_dim_to_id"]
     if dim not in numbers:
         raise ModelError(
-            f"Site {node['name']!r} has an axis ({dim}) that belongs to no plate and to no discrete site, where all values of the "
-            f"discrete sites are tried at once. Their values bring axes of their own on the left: write z, and neither "
+            f"Site {node['name']!r} has an axis ({dim}) that belongs to no plate and to no discrete site, where all values "
+            f"of the discrete sites are tried at once. Their values bring axes of their own on the left: write z, and neither "
             f"z.unsqueeze(-1) nor z[..., None], and compare it with torch.arange(n) within a plate of n rows."
         )
     return numbers[dim]
