@@ -10,7 +10,7 @@ from bnnzoo.diagnostics import convergence, function_values
 from bnnzoo.diagnostics.same_rows import refuse_other_rows
 from bnnzoo.labelled import class_indices
 from bnnzoo.reporting.against_reference import against_reference
-from bnnzoo.reporting.reading import held_out_of, is_of_new_rows, normalised, site_of, training_of
+from bnnzoo.reporting.reading import held_out_of, is_of_new_rows, normalised, site_of, title_of, training_of
 from bnnzoo.reporting.results import Fitted, TreeResults
 from bnnzoo.reporting.scores import CLASSIFICATION, REGRESSION, Score, can_be_drawn
 
@@ -63,7 +63,7 @@ def gather(
         for name, tree in found.items()
     ]
     rows = "training" if is_training else "new"
-    target = next((name for name in sites.values() if name), "y")
+    target = next((title_of(tests[name], each) for name, each in sites.items() if each), "y")
     return TreeResults(
         tuple(fitted),
         scores,
