@@ -150,6 +150,7 @@ def has_content(plots: az.PlotCollection) -> bool:
     return any(axes.lines or axes.collections or axes.patches for axes in figure.axes)
 
 
+@pytest.mark.filterwarnings("ignore:Your data appears to have a single value")
 def test_the_diagonal_of_a_correlation_matrix_is_one_and_can_be_drawn() -> None:
     def model() -> None:
         pyro.sample("corr", dist.LKJ(3, 1.0))
