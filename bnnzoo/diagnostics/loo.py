@@ -46,8 +46,8 @@ def loo(tree: xr.DataTree) -> ELPDData:
         ArviZ's, with ``elpd``, ``se``, ``p`` and, for each observation, ``elpd_i`` and ``pareto_k``; ``az.compare`` takes
         it. An entry of the log likelihood counts as one observation, except that several observed sites are summed
         row by row, since they are left out together; those in plates of their own (variables with other attributes ``plate``)
-        are observations of their own. Masked observations, whose log likelihood is exactly zero or NaN
-        in all draws, are left out of the result.
+        are observations of their own, and so is a site without rows beside others that have rows. Masked observations, whose
+        log likelihood is exactly zero or NaN in all draws, are left out of the result.
 
     Raises
     ------
@@ -131,10 +131,21 @@ def _by_observation(tree: xr.DataTree) -> xr.DataArray:
     plates = {site.attrs.get("plate") for site in sites}
     if len(plates) > 1 and None not in plates:
         return _by_plate(sites)
+    rows = [site for site in sites if "obs_id" in site.dims]
+    if rows and len(rows) < len(sites):
+        return _with_single(rows, [site for site in sites if "obs_id" not in site.dims])
     total = sites[0]
     if len(sites) > 1:
         total = xr.concat([sum_by_row(site) for site in sites], "site").sum("site", skipna=False)
     return total.compute().transpose(*SAMPLE_DIMS, ...).rename("y")
+
+
+def _with_single(rows: Sequence[xr.DataArray], single: Sequence[xr.DataArray]) -> xr.DataArray:
+    """Return the log likelihood ``[chain, draw, observation]`` of rows, and of sites without any, each one observation."""
+    total = xr.concat([sum_by_row(site) for site in rows], "site").sum("site", skipna=False)
+    by_row = total.rename(obs_id="observation").drop_vars("observation", errors="ignore")
+    found = [by_row, *(sum_by_row(site).expand_dims("observation") for site in single)]
+    return xr.concat(found, "observation").compute().transpose(*SAMPLE_DIMS, ...).rename("y")
 
 
 def _by_plate(sites: Sequence[xr.DataArray]) -> xr.DataArray:

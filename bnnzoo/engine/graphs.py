@@ -22,6 +22,7 @@ from bnnzoo.engine.simplify import (
     filled,
     is_filled,
     is_random,
+    is_seen_by_strides,
     number_throughout,
     share,
     simplify,
@@ -182,7 +183,8 @@ def _is_constant(node: Node, values: dict[Node, Any]) -> bool:
 
 def _replace_by_attribute(graph: GraphModule, node: Node, value: Tensor) -> None:
     name = f"_folded_{node.name}"
-    number = number_throughout(value.detach()) if value.numel() > MIN_NUMBERS_OF_A_CONSTANT else None
+    is_long = value.numel() > MIN_NUMBERS_OF_A_CONSTANT and not is_seen_by_strides(node)
+    number = number_throughout(value.detach()) if is_long else None
     graph.register_buffer(name, value.detach().clone() if number is None else number.clone())
     with graph.graph.inserting_before(node):
         constant = graph.graph.get_attr(name)

@@ -16,6 +16,7 @@ __all__ = [
     "filled",
     "is_filled",
     "is_random",
+    "is_seen_by_strides",
     "number_throughout",
     "share",
     "simplify",
@@ -33,6 +34,8 @@ FILLS: dict[Any, Callable[[tuple[Any, ...]], Any]] = {
     aten.new_full.default: lambda args: args[2],
 }
 """Operations whose result depends on shapes alone, and the value it is filled with."""
+
+BY_STRIDES = {aten.as_strided.default, aten.as_strided_scatter.default}
 
 RESHAPES = {
     aten.reshape.default,
@@ -62,10 +65,17 @@ def is_filled(node: Node) -> bool:
 
 
 def filled(node: Node) -> Tensor:
-    """Return the result of such a node; it takes the memory of one number."""
+    """Return the result of such a node; it takes the memory of one number, unless an operation looks at its memory."""
     like = node.meta["val"]
     device = node.meta.get("device", like.device)
+    if is_seen_by_strides(node):
+        return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=device).fill_(_fill(node))
     return torch.full((), _fill(node), dtype=like.dtype, device=device).expand(like.shape)
+
+
+def is_seen_by_strides(node: Node) -> bool:
+    """Tell whether an operation takes a node's entries by their places in memory, and not by their indices."""
+    return any(user.target in BY_STRIDES for user in node.users)
 
 
 def _fill(node: Node) -> Any:

@@ -20,6 +20,7 @@ type Coords = Mapping[str, Any]
 type Plates = Mapping[str, tuple[str | None, ...]]
 
 ROWS = "obs_id"
+TITLED = {"observed_data", "posterior_predictive", "predictions", "predictions_observed_data"}
 RESERVED = ("chain", "draw", ROWS, "output_id", "class_id")
 
 
@@ -41,6 +42,8 @@ class Labels:
         What the model itself says of its sites, as those of formulas do; the user's own come first.
     class_names : tuple of str
         Of outcomes that are numbers of classes: an attribute of class probabilities.
+    titles : mapping of str to str
+        Names of observed sites in the user's words: an attribute ``long_name`` of observations and predictions.
     """
 
     dims: Dims = field(default_factory=dict)
@@ -50,6 +53,7 @@ class Labels:
     model_dims: Dims = field(default_factory=dict)
     model_coords: Coords = field(default_factory=dict)
     class_names: tuple[str, ...] = ()
+    titles: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, density: LogDensity, dims: Dims | None = None, coords: Coords | None = None) -> "Labels":
@@ -58,9 +62,8 @@ class Labels:
             _refuse_dims(density, name, names)
         plates = {site.name: site.plates for site in density.sites}
         own = described(density.model)
-        return cls(
-            dims or {}, coords or {}, plates, density.row_plates, own.dims, own.coords, tuple(map(str, own.levels))
-        )
+        names = tuple(map(str, own.levels))
+        return cls(dims or {}, coords or {}, plates, density.row_plates, own.dims, own.coords, names, own.titles)
 
     def of_sites(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, tuple[str, ...]]:
         """Return the dims of sites ``[C, S, ...]`` after chain and draw.
@@ -120,7 +123,11 @@ class Labels:
                     f"coords[{dim!r}] has {len(labels)} labels, but the dimension has length "
                     f"{' or '.join(map(str, sorted(lengths[dim])))}: write one label for each."
                 )
-        return {name: self._on(group) for name, group in groups.items()}
+        found = {name: self._on(group) for name, group in groups.items()}
+        for name in TITLED & found.keys():
+            for site in self.titles.keys() & found[name].data_vars.keys():
+                found[name][site].attrs["long_name"] = self.titles[site]
+        return found
 
     def _on(self, group: xr.Dataset) -> xr.Dataset:
         known = {**self.model_coords, **self.coords}

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 import xarray as xr
 from torch import Tensor
@@ -118,6 +119,7 @@ def latent_groups(draws: PosteriorDraws, weights: bool | Literal["auto"], labels
     auxiliary = described(density.model).auxiliary
     hidden = {name: array for name, array in values.items() if name in auxiliary}
     latent = {name: array for name, array in values.items() if not (is_weight[name] or name in hidden)} | known
+    latent = {name: _without_rounding(array) for name, array in latent.items()}
     discrete = discrete_groups(density, draws.theta, density.data, draws.seed, labels) if density.has_data else {}
     kept = {name: array for name, array in values.items() if is_weight[name]}
     too_many = sum(array.size for array in kept.values()) > MAX_LATENT_NUMBERS
@@ -132,6 +134,19 @@ def latent_groups(draws: PosteriorDraws, weights: bool | Literal["auto"], labels
         "sample_stats": datatree.by_draw(stats | (_log_jacobians(draws) if "log_q" in stats else {})),
         "fit_stats": datatree.fit_stats(numpy_arrays(draws.posterior.info.fit_stats), len(draws.theta)),
     }
+
+
+def _without_rounding(values: Any) -> Any:
+    """Return draws ``[C, S, ...]`` in which entries that are constant but for rounding are constant.
+
+    The diagonal of a correlation matrix is the product of a factor with itself: plots of its density would fail.
+    """
+    if values.dtype.kind != "f" or not values.size:
+        return values
+    low, high = values.min((0, 1)), values.max((0, 1))
+    rounding = 8 * np.finfo(values.dtype).eps * np.maximum(np.abs(low), np.abs(high))
+    is_rounded = (low < high) & (high - low <= rounding)
+    return np.where(is_rounded, np.median(values[:1], (0, 1)), values) if is_rounded.any() else values
 
 
 def _weight_norms(draws: PosteriorDraws) -> Arrays:

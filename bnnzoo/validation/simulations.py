@@ -114,9 +114,12 @@ class Simulation:
         weights = {site.name for site in density.sites if site.is_weight}
         found = {name: value for name, value in values.items() if name not in weights}
         found["log_likelihood"] = density.log_likelihood(theta, *data).sum()
-        rows = select(data, slice(0, NUM_FUNCTION_VALUES), density.num_data)
-        moments = density.conditional(theta, *rows)
-        found |= {name: value for name, value in moments.items() if name.rpartition(".")[2] in ("mean", "probs")}
+        few = slice(0, NUM_FUNCTION_VALUES)
+        moments = density.conditional(
+            theta, *(data if _has_values_of_rows(density) else select(data, few, density.num_data))
+        )
+        wanted = {name: value for name, value in moments.items() if name.rpartition(".")[2] in ("mean", "probs")}
+        found |= {name: value[few] if value.ndim else value for name, value in wanted.items()}
         return found | (dict(self.quantities(values, *data)) if self.quantities else {})
 
     def _of_all(self, density: LogDensity, theta: Tensor) -> dict[str, Tensor]:
@@ -207,6 +210,11 @@ def draws_of(posterior: Posterior, num_draws: int) -> Tensor:
     """Return ``num_draws`` draws ``[L, P]``, evenly spaced over the chains; some repeat if there are fewer."""
     found = posterior.draws(None if isinstance(posterior, Draws) else num_draws).flatten(0, 1)
     return found[torch.linspace(0, len(found) - 1, num_draws).round().long()]
+
+
+def _has_values_of_rows(density: LogDensity) -> bool:
+    """Tell whether rows have latent values of their own, so that the model runs with all of them or not at all."""
+    return any(plate in density.row_plates for site in density.sites for plate in site.plates)
 
 
 def _refuse_few_draws(posterior: Posterior, num_draws: int) -> None:

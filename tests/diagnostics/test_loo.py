@@ -307,3 +307,24 @@ def test_a_single_observation_cannot_be_left_out(shape):
     values = np.random.default_rng(0).normal(size=shape)
     with pytest.raises(ValueError, match=r"LOO needs two observations or more.*\.to_event\(\).*Gaussian process"):
         loo(tree_of(values))
+
+
+def test_a_site_without_rows_is_one_observation_and_no_part_of_every_row():
+    def model(y, total):
+        mu = pyro.sample("mu", dist.Normal(0.0, 3.0))
+        pyro.sample("total", dist.Normal(mu, 1.0), obs=total)
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+
+    y, total = torch.randn(20, generator=torch.Generator().manual_seed(0)), torch.tensor(2.5)
+    apart = bz.fit(model, bz.NUTS(num_chains=2, num_warmup=200, num_draws=1000), y, total, progress=False)
+    tree = bz.posterior_predictive(apart, y, total)
+    found = loo(tree)
+    rows = tree.copy()
+    rows["log_likelihood"] = tree["log_likelihood"].to_dataset()[["y"]]
+    of_rows = loo(rows)
+    assert (found.n_data_points, of_rows.n_data_points) == (21, 20)
+    np.testing.assert_allclose(found.elpd_i[:20], of_rows.elpd_i, rtol=1e-6)
+    precision = 20 + 1 / 9  # of mu without the total
+    exact = dist.Normal(y.sum() / precision, math.sqrt(1 + 1 / precision)).log_prob(total)
+    assert abs(float(found.elpd_i[20]) - float(exact)) < 0.1

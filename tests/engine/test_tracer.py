@@ -63,6 +63,21 @@ def large(x: Tensor) -> Tensor:
     return (x * torch.ones(5000, 3)).mul_(2.0).add_(x).sum(0)
 
 
+def diagonal_written(x: Tensor, size: int = 3) -> Tensor:
+    """As in Gaussian processes of Pyro; autograd takes the diagonal of a gradient, here a constant, by its place in memory."""
+
+    def kernel_sum(z: Tensor) -> Tensor:
+        kernel = z[0] * torch.ones(size, size) + z[1] * torch.eye(size)
+        kernel.view(-1)[:: size + 1] += z[2]
+        return kernel.sum()
+
+    return value_and_grad_of(kernel_sum, x)[1]
+
+
+def long_diagonal_written(x: Tensor) -> Tensor:
+    return diagonal_written(x, 70)
+
+
 FUNCTIONS: list[Callable[[Tensor], Tensor]] = [
     counted,
     squeezed,
@@ -73,6 +88,8 @@ FUNCTIONS: list[Callable[[Tensor], Tensor]] = [
     several,
     differentiated,
     large,
+    diagonal_written,
+    long_diagonal_written,
 ]
 
 

@@ -6,10 +6,13 @@ import arviz as az
 import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
 import xarray as xr
 
+import bnnzoo as bz
 from bnnzoo import models
 from bnnzoo.predictive import posterior_predictive, predict
 from bnnzoo.testing import linear_gaussian
@@ -145,3 +148,18 @@ def has_content(plots: az.PlotCollection) -> bool:
     """Whether something was drawn on some axes."""
     figure = plots.viz["figure"].item()
     return any(axes.lines or axes.collections or axes.patches for axes in figure.axes)
+
+
+@pytest.mark.filterwarnings("ignore:Your data appears to have a single value")
+def test_the_diagonal_of_a_correlation_matrix_is_one_and_can_be_drawn() -> None:
+    def model() -> None:
+        pyro.sample("corr", dist.LKJ(3, 1.0))
+        root = pyro.sample("root", dist.LKJCholesky(3, 1.0))
+        pyro.deterministic("product", root @ root.mT)
+
+    posterior = bz.fit(model, bz.NUTS(num_chains=2, num_warmup=100, num_draws=100), progress=False)
+    tree = bz.to_datatree(posterior)
+    for name in ("corr", "product"):
+        assert (np.diagonal(tree["posterior"][name].to_numpy(), axis1=-2, axis2=-1) == 1.0).all()
+        assert bool((tree["posterior"][name].std(("chain", "draw")) > 0.1).sum() == 6)
+    az.plot_trace_dist(tree, var_names=["corr"])

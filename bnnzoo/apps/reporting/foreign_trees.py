@@ -7,7 +7,7 @@ import xarray as xr
 
 from bnnzoo.trees import SAMPLE_DIMS
 
-__all__ = ["NEW", "TRAINING", "held_out_of", "is_of_new_rows", "normalised", "site_of", "training_of"]
+__all__ = ["NEW", "TRAINING", "held_out_of", "is_of_new_rows", "normalised", "site_of", "title_of", "training_of"]
 
 MAX_DRAWS = 2000  # over all chains; more would not change scores or figures
 
@@ -52,6 +52,13 @@ def site_of(name: str, tree: xr.DataTree, site: str | None) -> str | None:
     if len(found) > 1:
         raise ValueError(f"{name!r} predicts several sites ({', '.join(found)}): choose one, as in site={found[0]!r}.")
     return found[0] if found else None
+
+
+def title_of(tree: xr.DataTree, site: str) -> str:
+    """Return the name of an observed site in the user's words, as ``long_name`` has it: the column of a formula's outcome."""
+    groups = [tree[group] for group in (*NEW, *TRAINING) if group in tree.children]
+    titles = [group[site].attrs["long_name"] for group in groups if site in group and "long_name" in group[site].attrs]
+    return str(titles[0]) if titles else site
 
 
 def normalised(name: str, tree: xr.DataTree, site: str | None, *, training: bool) -> xr.DataTree:

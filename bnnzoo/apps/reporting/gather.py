@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from bnnzoo.apps.reporting.against_reference import against_reference
-from bnnzoo.apps.reporting.foreign_trees import held_out_of, is_of_new_rows, normalised, site_of, training_of
+from bnnzoo.apps.reporting.foreign_trees import held_out_of, is_of_new_rows, normalised, site_of, title_of, training_of
 from bnnzoo.apps.reporting.results import Fitted, TreeResults
 from bnnzoo.apps.reporting.score_tables import CLASSIFICATION, REGRESSION, Score, can_be_drawn
 from bnnzoo.diagnostics import convergence, function_values
@@ -22,7 +23,12 @@ OBSERVED = "predictions_observed_data"
 type Trees = dict[str, xr.DataTree]
 
 
-def gather(trees: Mapping[str, xr.DataTree], train: Mapping[str, xr.DataTree], site: str | None) -> TreeResults:
+def gather(
+    trees: Mapping[str, xr.DataTree],
+    train: Mapping[str, xr.DataTree],
+    site: str | None,
+    calibration: Mapping[str, xr.DataTree | pd.DataFrame] | None = None,
+) -> TreeResults:
     """Return the results of trees that predict the same rows.
 
     Parameters
@@ -33,11 +39,13 @@ def gather(trees: Mapping[str, xr.DataTree], train: Mapping[str, xr.DataTree], s
         Trees of the training data by the same names, where they are not the same trees.
     site : str, optional
         Observed site, where there are several.
+    calibration : mapping of str to DataTree or DataFrame, optional
+        Simulation-based calibration of some of the methods.
 
     Raises
     ------
     ValueError
-        If the trees are about different rows, sites or classes.
+        If the trees are about different rows, sites or classes, or calibration is of none of them.
     """
     tests = {name: held_out_of(tree) for name, tree in trees.items()}
     is_training = _kind(tests)
@@ -55,9 +63,15 @@ def gather(trees: Mapping[str, xr.DataTree], train: Mapping[str, xr.DataTree], s
         for name, tree in found.items()
     ]
     rows = "training" if is_training else "new"
-    target = next((name for name in sites.values() if name), "y")
+    target = next((title_of(tests[name], each) for name, each in sites.items() if each), "y")
     return TreeResults(
-        tuple(fitted), scores, target, classes, rows, notes=tuple(notes), verdicts=against_reference(fitted)
+        tuple(fitted),
+        scores,
+        target,
+        classes,
+        rows,
+        notes=tuple(notes),
+        verdicts=against_reference(fitted, calibration),
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+import pandas as pd
 import xarray as xr
 
 from bnnzoo.apps.reporting.gather import gather
@@ -36,6 +37,7 @@ def report(
     reference: str | None = None,
     posterior: Posterior | None = None,
     windows: xr.Dataset | Mapping[str, xr.Dataset] | None = None,
+    calibration: Mapping[str, xr.DataTree | pd.DataFrame] | None = None,
     site: str | None = None,
     title: str = "",
     description: str = "",
@@ -63,6 +65,9 @@ def report(
         One of the fits, for the distributions of the model's sites and a picture of the model, which takes graphviz.
     windows : Dataset or mapping of str to Dataset, optional
         Of :func:`bnnzoo.monitor`, for a section on drift.
+    calibration : mapping of str to DataTree or DataFrame, optional
+        Simulation-based calibration of methods other than the reference, from :func:`bnnzoo.validation.sbc` or
+        :func:`bnnzoo.validation.sbc_verdict`: what it found is part of their verdicts.
     site : str, optional
         Observed site, where the trees have several.
     title, description : str
@@ -96,7 +101,7 @@ def report(
     target = Path(path)
     refuse_unwritable(target)
     ordered = {reference: trees[reference], **trees} if reference else dict(trees)
-    results = gather(ordered, dict(train or {}), site)
+    results = gather(ordered, dict(train or {}), site, calibration)
     named = {"": windows} if isinstance(windows, xr.Dataset) else dict(windows or {})
     head = title or (f"Predictions of {next(iter(trees))}" if len(trees) == 1 else "Comparison of methods")
     page = tree_page(results, posterior, named, head, description).html()

@@ -52,6 +52,11 @@ def positional(model: Model, args: Data, kwargs: Mapping[str, Any], *, new: bool
     parameters = parameters_of(model)
     names = [parameter.name for parameter in parameters]
     for name in kwargs:
+        if name in described(model).settings:
+            raise TypeError(
+                f"{name} is a setting of the formula: write formula(..., {name}=...) and fit that. Its model takes a "
+                f"data frame and no further arguments, as in predict(posterior, frame)."
+            )
         if name not in names:
             raise TypeError(
                 f"The model has no positional argument {name!r}; its arguments are {', '.join(names) or 'none'}. Pass "

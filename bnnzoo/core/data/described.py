@@ -32,6 +32,12 @@ class Described:
     levels: Sequence[Any] = ()
     """Names of the classes of an outcome, in the order of its numbers; empty if it has none."""
 
+    titles: Mapping[str, str] = {}
+    """Names of observed sites in the user's words, such as the column of a frame."""
+
+    settings: Set[str] = frozenset()
+    """Names of the settings that the model was made with, which are no arguments of its own."""
+
     takes_frames: bool = False
     """Whether a data frame may stand in place of the arguments, see `from_data`."""
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from bnnzoo.core.discrete.elimination import Factor, Variable, aligned, eliminate
 from bnnzoo.core.discrete.enumeration import Enumerated, is_enumerated, memory_of
 from bnnzoo.core.discrete.repeated import Memory, alike, log_densities
-from bnnzoo.core.program.sites import is_deterministic, is_factor, is_subsample
+from bnnzoo.core.program.sites import ModelError, is_deterministic, is_factor, is_subsample
 
 __all__ = ["FactorGraph", "plates_around"]
 
@@ -77,7 +77,7 @@ class FactorGraph:
         if isinstance(value, Tensor) and not is_factor(node):
             shapes.append(value.shape[: value.ndim - event])
         dims = {-place for shape in shapes for place, size in enumerate(reversed(shape), 1) if size > 1}
-        return frozenset(node["infer"]["_dim_to_id"][dim] for dim in dims if dim < -self.depth)
+        return frozenset(_variable_along(node, dim) for dim in dims if dim < -self.depth)
 
     @cached_property
     def factors(self) -> dict[str, Factor]:
@@ -102,7 +102,7 @@ class FactorGraph:
         outside = []
         for dim in range(-value.ndim + (place is not None), 0):
             if value.shape[dim] > 1 and dim < -self.depth:
-                names.append(node["infer"]["_dim_to_id"][dim])
+                names.append(_variable_along(node, dim))
             elif value.shape[dim] > 1 and dim in plates:
                 names.append(plates[dim])
                 self.sizes[plates[dim]] = max(self.sizes[plates[dim]], value.shape[dim])
@@ -160,3 +160,15 @@ class FactorGraph:
 def plates_around(node: Node) -> frozenset[str]:
     """Return the names of the plates with a dimension around a site."""
     return frozenset(frame.name for frame in node["cond_indep_stack"] if frame.dim is not None)
+
+
+def _variable_along(node: Node, dim: int) -> int:
+    """Return the variable whose values lie along a dimension of a site."""
+    numbers: dict[int, int] = node["infer"]["_dim_to_id"]
+    if dim not in numbers:
+        raise ModelError(
+            f"Site {node['name']!r} has an axis ({dim}) that belongs to no plate and to no discrete site, where all values "
+            f"of the discrete sites are tried at once. Their values bring axes of their own on the left: write z, and neither "
+            f"z.unsqueeze(-1) nor z[..., None], and compare it with torch.arange(n) within a plate of n rows."
+        )
+    return numbers[dim]

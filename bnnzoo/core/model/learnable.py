@@ -182,6 +182,12 @@ def refuse_learnable(model: Model) -> None:
             f"The model holds the learnable parameter {name!r} of a reparametrisation. Write LocScaleReparam(centered=0.0) or "
             f"AutoReparam(centered=0.0), or fit with SVI(), which learns it."
         )
+    if OF_MODULE in name:
+        module, _, weight = name.partition(OF_MODULE)
+        raise ModelError(
+            f"The parameter {weight!r} of the network that pyro.module({module!r}, ...) registers has no prior. Write "
+            f"net = bnnzoo.random_module({module!r}, net, prior) and call net(x), or fit with SVI(), which trains the network."
+        )
     raise ModelError(
         f"The model holds the learnable parameter {name!r} (pyro.param or an nn.Parameter of a PyroModule), which has no "
         f"prior. Give it one with pyro.sample({name!r}, ...), or, where it belongs to a module m such as those of "

@@ -214,11 +214,11 @@ def _of_approximation(posterior: Posterior, found: Accuracy) -> Iterator[Trouble
         return
     if _is_told_of_its_joint_mode(posterior):
         return
-    k = "none can be computed" if math.isnan(found.k) else told(found.k, MAX_PARETO_K, 2)
     cannot = "" if found.k <= MAX_PARETO_K else f", and weights can correct it up to {MAX_PARETO_K}"
+    k = "" if math.isnan(found.k) else f" (its Pareto k is {told(found.k, MAX_PARETO_K, 2)}{cannot})"
     yield Trouble(
         ParetoKWarning,
-        f"The approximation is not the posterior: {found.trouble} (its Pareto k is {k}{cannot}). Do not trust its intervals: "
+        f"The approximation is not the posterior: {found.trouble}{k}. Do not trust its intervals: "
         f"use {_richer(posterior)}.",
     )
 

@@ -134,7 +134,8 @@ def _axes(around: _Around) -> Tensor:
     )
     found = around.at(moves).log_marginal.reshape(size, size, 4)
     hessian = -(found @ torch.tensor([1.0, -1.0, -1.0, 1.0]).to(found)) / (4 * DIFFERENCE**2)
-    values, vectors = torch.linalg.eigh(hessian.nan_to_num(0.0))
+    # where the density has no peak nearby, it is minus infinity, and says nothing of the curvature
+    values, vectors = torch.linalg.eigh(hessian.nan_to_num(0.0, posinf=0.0, neginf=0.0))
     return vectors * values.clamp(min=FLAT).rsqrt()
 
 

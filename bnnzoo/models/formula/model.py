@@ -99,6 +99,7 @@ class Formula(Described):
 
     observes = "y"
     takes_frames = True
+    settings = frozenset({"likelihood", "new_levels", "priors"})
 
     def __call__(self, *arguments: Any, **named: Any) -> Tensor:
         """Run the model on a frame, or on the arguments that a frame is encoded into."""
@@ -144,6 +145,11 @@ class Formula(Described):
     def __signature__(self) -> inspect.Signature:
         """Return the signature of the code."""
         return inspect.signature(self.function)
+
+    @property
+    def titles(self) -> dict[str, str]:  # type: ignore[override]
+        """The outcome as it is written in the formula."""
+        return {"y": ", ".join(self.outcome.texts)}
 
     @property
     def auxiliary(self) -> frozenset[str]:  # type: ignore[override]

@@ -352,3 +352,22 @@ def test_distances_stand_beside_their_floors():
         row[1].text
         == f"{float(found['mean_difference'].mean()):.3g} (floor {float(found['mean_difference_floor'].mean()):.3g})"
     )
+
+
+def test_what_calibration_by_simulations_found_is_part_of_the_verdicts(tmp_path):
+    trees = {name: example_tree("regression", num_chains=2, num_draws=50) for name in ("nuts", "vi")}
+    rng = np.random.default_rng(0)
+    # of 200 simulations whose truths all lie in the outer quarters of the draws: too narrow
+    places = np.where(rng.random(200) < 0.5, rng.random(200) / 4, 1 - rng.random(200) / 4)
+    sigma = (DRAWS, np.floor(places * 100).astype(int)[None])
+    ranks = xr.DataTree.from_dict({"prior_sbc": xr.Dataset({"sigma": sigma})})
+    ranks.attrs["num_draws"] = 99
+    for found in (ranks, bz.validation.sbc_verdict(ranks)):
+        written = bz.report(trees, tmp_path / "report.html", reference="nuts", calibration={"vi": found})
+        (said,) = (each for each in written.verdicts[0].evidence if "data sets that the model makes" in each)
+        assert said.startswith("Over data sets that the model makes, its draws are too narrow for sigma")
+        assert html.escape(said) in written.read_text()
+    with pytest.raises(ValueError, match=r"calibration\['hmc'\] is of no method that is compared with nuts \(vi\)"):
+        bz.report(trees, tmp_path / "report.html", reference="nuts", calibration={"hmc": ranks})
+    with pytest.raises(ValueError, match=r"calibration\['nuts'\] is of no method"):
+        bz.report({"nuts": trees["nuts"]}, tmp_path / "report.html", calibration={"nuts": ranks})

@@ -174,6 +174,14 @@ def _branch() -> None:
     pyro.sample("y", dist.Normal(1.0 if z > 0 else 2.0, 1.0), obs=torch.tensor(1.0))
 
 
+def _unsqueezed() -> None:
+    early = pyro.sample("early", dist.Exponential(1.0))
+    tau = pyro.sample("tau", dist.Categorical(torch.ones(6) / 6))
+    with pyro.plate("years", 6):
+        rate = torch.where(torch.arange(6) < tau.unsqueeze(-1), early, 1.0)
+        pyro.sample("y", dist.Poisson(rate), obs=torch.ones(6))
+
+
 def _scaled() -> None:
     z = pyro.sample("z", dist.Bernoulli(pyro.sample("p", dist.Beta(1.0, 1.0))))
     with poutine.scale(scale=2.0):
@@ -210,6 +218,10 @@ def _crossing() -> None:
             r"Site 'y' has log density .* all values of 'z' are tried at once.*Vindex.*Rows of a plate must not",
         ),
         (_branch, r"cannot be run with all values of 'z' at once, at or after site 'z' \(RuntimeError.*torch\.where"),
+        (
+            _unsqueezed,
+            r"Site 'y' has an axis \(-3\) that belongs to no plate and to no discrete site.*z\.unsqueeze\(-1\)",
+        ),
         (_scaled, r"poutine\.scale weighs site 'y' otherwise than 'z'"),
         (
             _crossing,

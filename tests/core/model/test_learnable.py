@@ -95,5 +95,9 @@ def test_weights_of_a_registered_network_are_those_of_the_posterior() -> None:
     torch.nn.init.zeros_(net.weight)
     after = bz.predict(found, x, num_draws=5)["conditional"]["mean"]
     assert float(abs(before - after).max()) == 0.0
+    with pytest.raises(
+        ModelError, match=r"'weight' of the network that pyro\.module\('net', \.\.\.\).*random_module.*SVI\(\)"
+    ):
+        bz.fit(model, bz.NUTS(), x, 2 * x[:, 0], progress=False)
     with pytest.raises(ModelError, match=r"'weight' belongs to the module 'net'.*random_module\('net', net, prior\)"):
         bz.fit(bz.models.flat_priors(model), bz.MAP(), x, 2 * x[:, 0], progress=False)

@@ -1,6 +1,8 @@
 """Models by formula: the density of the code, encodings of new frames, and what is refused."""
 
+import re
 import warnings
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -339,3 +341,18 @@ def test_categories_that_are_numbers_may_be_predicted_as_numbers() -> None:
         DataError, match=r"'arm' is 3\.0 at row 0, which the training data did not have; they had 1\.0, 2\.0"
     ):
         bz.predict(posterior, new.assign(arm=[3.0, 1.0]))
+
+
+def test_settings_of_a_formula_are_no_arguments_of_its_predictions(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": rng.normal(size=30), "bp": rng.normal(size=30)})
+    posterior = bz.fit(bz.formula("bp ~ age", frame), bz.Laplace(), frame, progress=False)
+    with pytest.raises(
+        TypeError,
+        match=r"^new_levels is a setting of the formula: write formula\(\.\.\., new_levels=\.\.\.\) and fit that",
+    ):
+        bz.predict(posterior, frame, new_levels="draw")
+    tree = bz.posterior_predictive(posterior, frame)
+    assert tree["observed_data"]["y"].attrs["long_name"] == "bp"
+    page = bz.report({"laplace": tree}, tmp_path / "report.html").read_text()
+    assert re.search(r"Target\s+bp\b", re.sub(r"<[^>]+>", " ", page))
