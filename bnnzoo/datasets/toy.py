@@ -5,7 +5,106 @@ from sklearn.datasets import make_moons
 
 from bnnzoo.datasets.dataset import Dataset
 
-__all__ = ["gap", "heteroscedastic", "moons", "two_clusters"]
+__all__ = ["binary", "cubic", "gap", "heteroscedastic", "moons", "spiral", "two_clusters"]
+
+
+def binary(num_data: int = 200, seed: int = 0) -> Dataset:
+    """Two classes on a line with a clean stretch, a gap and an overlap: x [N, 1] in [-6, 6], y [N] label 0 or 1.
+
+    Inputs are uniform on [-6, -2] and [2, 6], half on each side. On the left all labels are 0. On the right they are 1 up to 3.5,
+    0 or 1 with equal probability from 3.5 to 4.5, and 0 beyond. Uncertainty is aleatoric in the overlap; it is epistemic from -2
+    to 2, where there are no data and the classes on both sides differ.
+
+    Parameters
+    ----------
+    num_data : int
+        Number of observations N.
+    seed : int
+        Seed.
+
+    Returns
+    -------
+    Dataset
+
+    Examples
+    --------
+    >>> from bnnzoo import datasets
+    >>> data = datasets.binary()
+    >>> bool(data.y[data.x[:, 0] < 0].any())
+    False
+    """
+    generator = np.random.default_rng(seed)
+    side = np.where(np.arange(num_data) % 2 == 0, -1.0, 1.0)
+    x = side * generator.uniform(2.0, 6.0, num_data)
+    probability = np.select([x < 0, x < 3.5, x < 4.5], [0.0, 1.0, 0.5], 0.0)
+    y = (generator.uniform(size=num_data) < probability).astype(np.int64)
+    return Dataset("binary", x[:, None], y, ("x",), ("first", "second"))
+
+
+def cubic(num_data: int = 40, seed: int = 173) -> Dataset:
+    r"""Cubic with noise: x [N, 1] uniform on [-4, 4], y [N] real.
+
+    :math:`y = x^3 + \epsilon`, :math:`\epsilon \sim N(0, 3^2)`. By default these are the observations of a course's practical:
+    all inputs are drawn first, then all noise, from the generator of numpy's ``RandomState``.
+
+    Parameters
+    ----------
+    num_data : int
+        Number of observations N.
+    seed : int
+        Seed.
+
+    Returns
+    -------
+    Dataset
+
+    References
+    ----------
+    Lakshminarayanan, Pritzel, Blundell (2017), Simple and scalable predictive uncertainty estimation using deep ensembles.
+
+    Examples
+    --------
+    >>> from bnnzoo import datasets
+    >>> datasets.cubic().x.shape
+    (40, 1)
+    """
+    generator = np.random.RandomState(seed)  # as the practical has it
+    x = generator.uniform(-4.0, 4.0, num_data)
+    return Dataset("cubic", x[:, None], x**3 + generator.normal(0.0, 3.0, num_data), ("x",))
+
+
+def spiral(num_data: int = 3000, seed: int = 0) -> Dataset:
+    r"""Three arms of a spiral: x [N, 2] in the unit disc, y [N] label 0, 1 or 2.
+
+    Along arm j the radius r rises from 0 to 1 and the angle from 8 j to 8 (j + 1), with noise :math:`N(0, 0.3^2 (1 + r)^2)`;
+    then :math:`x = (r \sin t, r \cos t)`. By default these are the observations of a course's practical, from the generator of numpy's
+    ``RandomState``.
+
+    Parameters
+    ----------
+    num_data : int
+        Number of observations N, a third of them (rounded down) on each arm.
+    seed : int
+        Seed.
+
+    Returns
+    -------
+    Dataset
+
+    Examples
+    --------
+    >>> from bnnzoo import datasets
+    >>> datasets.spiral().x.shape
+    (3000, 2)
+    """
+    generator = np.random.RandomState(seed)  # as the practical has it
+    radius = np.linspace(0.0, 1.0, num_data // 3)
+    angles = [
+        np.linspace(8 * arm, 8 * (arm + 1), len(radius)) + 0.3 * (radius + 1) * generator.randn(len(radius))
+        for arm in range(3)
+    ]
+    x = np.concatenate([np.stack([radius * np.sin(angle), radius * np.cos(angle)], 1) for angle in angles])
+    return Dataset("spiral", x, np.repeat(np.arange(3), len(radius)), ("x1", "x2"), ("first", "second", "third"))
 
 
 def gap(num_data: int = 100, noise: float = 0.1, seed: int = 0) -> Dataset:

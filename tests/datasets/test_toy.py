@@ -5,6 +5,7 @@ import scipy.stats
 from bnnzoo import datasets
 
 SIMULATED = [datasets.gap, datasets.heteroscedastic, datasets.two_clusters, datasets.moons]
+SIMULATED += [datasets.binary, datasets.cubic, datasets.spiral]
 
 
 @pytest.mark.parametrize("simulate", SIMULATED)
@@ -45,3 +46,35 @@ def test_the_noise_is_that_of_the_docstring(data, noise):
 
 def test_moons_has_two_equal_classes():
     np.testing.assert_array_equal(np.bincount(datasets.moons(100).y), [50, 50])
+
+
+def test_the_cubic_is_that_of_the_practical() -> None:
+    data = datasets.cubic()
+    legacy = np.random.RandomState(173)
+    x = [legacy.uniform(-4, 4) for _ in range(40)]
+    noise = [legacy.normal(0, 3) for _ in range(40)]
+    np.testing.assert_allclose(data.x[:, 0], x)
+    np.testing.assert_allclose(data.y, np.array(x) ** 3 + noise)
+
+
+def test_the_spiral_has_the_angles_of_the_practical() -> None:
+    data = datasets.spiral()
+    radius = np.linspace(0, 1, 1000)
+    ranges = [(-0.621, 9.161), (7.507, 16.883), (15.192, 25.213)]
+    for arm, (low, high) in enumerate(ranges):
+        x = data.x[data.y == arm]
+        np.testing.assert_allclose(np.linalg.norm(x, axis=1), radius, atol=1e-12)
+        centre = np.linspace(8 * arm, 8 * (arm + 1), 1000)
+        angle = np.arctan2(x[:, 0], x[:, 1])[1:]
+        turned = angle + 2 * np.pi * np.round((centre[1:] - angle) / (2 * np.pi))  # noise is below half a turn
+        assert turned[0:].max() == pytest.approx(high, abs=5e-4)
+        assert turned.min() == pytest.approx(low, abs=5e-4)
+
+
+def test_the_binary_problem_has_a_clean_stretch_a_gap_between_classes_and_an_overlap() -> None:
+    data = datasets.binary(4000)
+    x, y = data.x[:, 0], data.y
+    assert not ((x > -2) & (x < 2)).any()
+    assert y[x < 0].max() == 0 and y[(x > 0) & (x < 3.5)].min() == 1 and y[x > 4.5].max() == 0
+    mixed = y[(x > 3.5) & (x < 4.5)]
+    assert abs(mixed.mean() - 0.5) < 4 * 0.5 / len(mixed) ** 0.5
