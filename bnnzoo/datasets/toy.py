@@ -77,8 +77,8 @@ def spiral(num_data: int = 3000, seed: int = 0) -> Dataset:
     r"""Three arms of a spiral: x [N, 2] in the unit disc, y [N] label 0, 1 or 2.
 
     Along arm j the radius r rises from 0 to 1 and the angle from 8 j to 8 (j + 1), with noise :math:`N(0, 0.3^2 (1 + r)^2)`;
-    then :math:`x = (r \sin t, r \cos t)`. By default these are the observations of a course's practical, from the generator of numpy's
-    ``RandomState``.
+    then :math:`x = (r \sin t, r \cos t)`. By default these are the observations of a course's practical, from the generator
+    of numpy's ``RandomState``.
 
     Parameters
     ----------
