@@ -28,7 +28,8 @@ def test_it_is_that_of_arviz(kind: str, size: int) -> None:
         )
         weights, expected = array_stats.psislw(-ratios[None], axis=(-2, -1))
         assert pareto_k(torch.from_numpy(ratios)) == pytest.approx(float(expected), abs=1e-10, nan_ok=True)
-        found = smoothed(torch.from_numpy(ratios)).numpy()
+        log_ratios = smoothed(torch.from_numpy(ratios))
+        found = (log_ratios - log_ratios.logsumexp(0)).numpy()
         np.testing.assert_allclose(np.sort(found), np.sort(weights[0]), rtol=0, atol=1e-10)
         if kind != "rounded":  # ties may be in any order
             np.testing.assert_allclose(found, weights[0], rtol=0, atol=1e-10)
@@ -49,5 +50,5 @@ def test_draws_of_no_weight_keep_none() -> None:
     ratios = torch.linspace(0, 3, 100, dtype=torch.float64)
     ratios[::10] = -math.inf
     found = smoothed(ratios)
-    assert bool((found[::10] == -math.inf).all()) and float(found.exp().sum()) == pytest.approx(1.0)
-    assert float(found[::10].exp().sum()) == 0.0
+    assert bool((found[::10] == -math.inf).all())
+    assert float((found - ratios)[1:50].nan_to_num(0.0).abs().max()) < 1e-12  # the smaller ones stay

@@ -280,6 +280,7 @@ def _weights(proposal: Gaussian | Mixture, num_draws: int, seed: int, before: _W
     assert log_q is not None
     ratios = (log_joint_at(density, theta).double() - log_q.double()).cpu().nan_to_num(-math.inf)
     finite = ratios[ratios.isfinite()]
-    log_weights = smoothed(ratios) if len(finite) else torch.full_like(ratios, -math.log(len(ratios)))
+    tail = smoothed(ratios) if len(finite) else torch.zeros_like(ratios)
+    log_weights = tail - tail.logsumexp(0)
     ess = float(1 / (2 * log_weights).exp().sum())
     return _Weighted(theta, log_weights.to(theta), pareto_k(finite), ess)
