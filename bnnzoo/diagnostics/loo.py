@@ -273,7 +273,7 @@ def _warn_if_unreliable(found: ELPDData, is_approximate: bool) -> None:
     advice = (
         "The approximation is too far from the posterior: use a richer family, such as FullRankVI, or NUTS, or compare"
         if is_approximate
-        else "Refit without each of these observations, or compare"
+        else "Refit without each of these observations, move draws by bnnzoo.validation.moment_match(posterior), or compare"
     )
     found_wrong = [
         *(

@@ -3,6 +3,7 @@
 from bnnzoo.validation.connectivity import mode_connectivity
 from bnnzoo.validation.cross_validation import kfold, leave_future_out, reloo
 from bnnzoo.validation.evidence import LogEvidence, log_evidence, model_probabilities
+from bnnzoo.validation.moment_matching import moment_match
 from bnnzoo.validation.monitor import monitor
 from bnnzoo.validation.ranks import sbc_again, sbc_verdict
 from bnnzoo.validation.sbc import sbc, sbc_merged
@@ -16,6 +17,7 @@ __all__ = [
     "log_evidence",
     "mode_connectivity",
     "model_probabilities",
+    "moment_match",
     "monitor",
     "reloo",
     "sbc",

@@ -210,19 +210,24 @@ def _refuse_chains(posterior: Draws, half: int) -> None:
     theta, method = posterior.theta, posterior.info.method
     num_params = theta.shape[2]
     found = mixing(theta.cpu())
+    if len(theta) * half < DRAWS_A_PARAMETER * (num_params + 1):
+        raise ValueError(_too_few(len(theta) * half, "draws", num_params))
     rhat = float(found.rhat.nan_to_num(0.0, posinf=math.inf).max())
     if rhat > MAX_RHAT:
         raise ValueError(
             f"The log evidence by bridge sampling is not to be trusted: the chains of {method} disagree, R-hat of a parameter is "
             f"{told(rhat, MAX_RHAT)}, and should be at most {MAX_RHAT}. Run longer, or start elsewhere with init=."
         )
-    effective = min(float(found.ess.nan_to_num(math.inf).min()) / 2, float(len(theta) * half))
+    effective = float(found.ess.nan_to_num(math.inf).min()) / 2
     if effective < DRAWS_A_PARAMETER * (num_params + 1):
-        raise ValueError(
-            f"The log evidence by bridge sampling is not to be trusted: the first half of the draws is worth {effective:.0f} "
-            f"independent ones, and a Gaussian of {num_params} parameters takes {DRAWS_A_PARAMETER * (num_params + 1)}. Write a "
-            f"larger num_draws."
-        )
+        raise ValueError(_too_few(effective, "effective draws", num_params))
+
+
+def _too_few(count: float, what: str, num_params: int) -> str:
+    return (
+        f"The log evidence by bridge sampling is not to be trusted: the first half of the chains has {count:.0f} {what}, and a "
+        f"Gaussian of {num_params} parameters takes {DRAWS_A_PARAMETER * (num_params + 1)}. Write a larger num_draws."
+    )
 
 
 def _log_ratios(density: LogDensity, white: Tensor, centre: Tensor, root: Tensor) -> Tensor:
@@ -256,8 +261,8 @@ def model_probabilities(
 
     .. math:: P(M_i \mid y) = \frac{p(y \mid M_i) \, P(M_i)}{\sum_j p(y \mid M_j) \, P(M_j)}
 
-    Bayes factors depend on priors, however much data there are: a prior that is ten times as wide as need be costs log 10 nats for
-    each parameter.
+    Bayes factors depend on priors, however much data there are: a prior that is ten times as wide as need be costs log 10 nats
+    for each parameter.
 
     Parameters
     ----------
@@ -272,8 +277,7 @@ def model_probabilities(
     -------
     Dataset
         By ``model``: ``log_evidence``, ``log_evidence_se``, ``probability``, ``probability_se``; by ``model`` and
-        ``against``: ``log_bayes_factor``, ``log_bayes_factor_se``. ``.to_dataframe()`` makes a frame of the first four. Standard errors
-        are those of the estimates of the evidence.
+        ``against``: ``log_bayes_factor``, ``log_bayes_factor_se``. Standard errors are those of the estimates of the evidence.
 
     Raises
     ------

@@ -32,6 +32,9 @@ __all__ = ["Pathfinder", "Resampled"]
 MORE = 4
 """Times ``num_draws`` that are weighted where so many are worth fewer than ``MIN_ESS``, or have a high Pareto k."""
 
+HOPELESS = 1.0
+"""Pareto k above which weights have no mean, and more of them do not help."""
+
 MOST_DRAWS = 1000
 
 TYPICAL_STEPS = 60
@@ -127,7 +130,7 @@ class Pathfinder:
         Starts, which are followed in one batch.
     num_draws : int
         Draws of all paths together that are weighted: four times as many where so many are worth fewer than 400, or have a
-        Pareto k above 0.7.
+        Pareto k between 0.7 and 1.
     max_steps : int
         Steps of L-BFGS after which a path ends. It ends earlier where the next one promises less than 0.0001 nats.
     history : int
@@ -265,7 +268,8 @@ def _proposal(normals: Normals, density: LogDensity, info: FitInfo) -> Gaussian 
 def _weighted(method: Pathfinder, proposal: Gaussian | Mixture, seed: int) -> _Weighted:
     """Return draws of the proposal with their weights, and more of them where they are worth too few."""
     found = _weights(proposal, method.num_draws, seed)
-    if found.ess >= min(MIN_ESS, method.num_draws / 2) and found.pareto_k <= MAX_PARETO_K:
+    is_enough = found.ess >= min(MIN_ESS, method.num_draws / 2) and found.pareto_k <= MAX_PARETO_K
+    if is_enough or not found.pareto_k <= HOPELESS:
         return found
     return _weights(proposal, (MORE - 1) * method.num_draws, seed + OTHER_SEED, found)
 
