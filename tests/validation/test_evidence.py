@@ -199,7 +199,7 @@ def test_a_horseshoe_regression_against_thermodynamic_integration() -> None:
 
         return model
 
-    whole = fitted(model_at(1.0), bz.NUTS(num_draws=4000, target_accept=0.95), x, y)
+    whole = fitted(model_at(1.0), bz.NUTS(num_warmup=2000, num_draws=8000, target_accept=0.99), x, y)
     found = log_evidence(whole)
     assert found.error < 0.1
 
@@ -212,7 +212,7 @@ def test_a_horseshoe_regression_against_thermodynamic_integration() -> None:
         if power == 0.0:
             draws = torch.stack([whole.density.prior_draw({}, x, y) for _ in range(4000)])[None]
         else:
-            draws = fitted(model_at(float(power)), bz.NUTS(num_draws=1000, target_accept=0.95), x, y).theta
+            draws = fitted(model_at(float(power)), bz.NUTS(num_draws=1500, target_accept=0.98), x, y).theta
         flat = torch.stack([density.log_likelihood(row, x, y).sum() for row in draws.flatten(0, 1)[::2]])
         means.append(float(flat.mean()) * 5 * place**4)
         errors.append(float(flat.std() / math.sqrt(len(flat) / 4)) * 5 * place**4)

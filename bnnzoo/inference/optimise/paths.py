@@ -11,7 +11,7 @@ from bnnzoo.inference.optimise.lbfgs import Evaluate, lbfgs
 
 __all__ = ["Normals", "Paths", "normals_at", "paths_from"]
 
-LEAST_GAIN = 1e-4
+LEAST_GAIN = 1e-6
 """Nats of log density that one of three steps must promise for a path to go on."""
 
 LEAST_CURVATURE = 1e-12

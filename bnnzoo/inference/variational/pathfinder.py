@@ -132,7 +132,7 @@ class Pathfinder:
         Draws of all paths together that are weighted: four times as many where so many are worth fewer than 400, or have a
         Pareto k between 0.7 and 1.
     max_steps : int
-        Steps of L-BFGS after which a path ends. It ends earlier where the next one promises less than 0.0001 nats.
+        Steps of L-BFGS after which a path ends. It ends earlier where three in turn promise less than a millionth of a nat.
     history : int
         Last steps from which curvature is learnt.
     num_elbo_draws : int
