@@ -1,5 +1,6 @@
 """Pathfinder against posteriors that are known, and what it says where it fails."""
 
+import dataclasses
 import math
 import warnings
 from pathlib import Path
@@ -12,7 +13,8 @@ import torch
 import bnnzoo as bz
 from bnnzoo.core.posterior import Draws, Gaussian, Mixture
 from bnnzoo.core.sites import ModelError
-from bnnzoo.inference import NotConvergedWarning, ParetoKWarning
+from bnnzoo.core.verdict import troubles
+from bnnzoo.inference import FewEffectiveDrawsWarning, NotConvergedWarning, ParetoKWarning
 from bnnzoo.inference.many import seed_of_fit
 from bnnzoo.inference.variational.pathfinder import Resampled
 from bnnzoo.models import likelihoods, mlp, priors, supervised
@@ -80,6 +82,24 @@ def test_it_warns_where_weights_cannot_correct_it() -> None:
         ParetoKWarning, match=r"too far from the posterior for importance weights .* Pareto k is .*NUTS\("
     ):
         bz.fit(funnel, bz.Pathfinder(), progress=False)
+
+
+def test_few_independent_draws_and_weights_without_a_tail_are_said() -> None:
+    posterior = fitted()
+
+    def said(k: float, ess: float) -> list[tuple[type, str]]:
+        config = {**posterior.info.config, "psis_pareto_k": k, "psis_ess": ess}
+        found = troubles(dataclasses.replace(posterior, info=dataclasses.replace(posterior.info, config=config)))
+        return [(each.kind, each.message) for each in found]
+
+    assert said(0.7, 100.0) == []
+    ((kind, message),) = said(0.6, 99.7)
+    assert kind is FewEffectiveDrawsWarning and "worth 99.7 independent ones, and moments need 100" in message
+    assert "larger num_draws (now 1000)" in message
+    ((kind, message),) = said(math.nan, 500.0)
+    assert kind is ParetoKWarning and "none can be computed" in message
+    ((kind, message),) = said(0.7004, 500.0)
+    assert kind is ParetoKWarning and "Pareto k is 0.7004, above 0.7" in message
 
 
 def test_weights_correct_it_on_a_banana() -> None:
