@@ -20,6 +20,7 @@ from bnnzoo.inference.variational.dropout import DropoutPosterior
 from bnnzoo.inference.variational.flow import FlowPosterior
 from bnnzoo.inference.variational.full_rank_vi import FullRank
 from bnnzoo.inference.variational.mean_field_vi import MeanField
+from bnnzoo.inference.variational.pathfinder import Resampled
 from bnnzoo.inference.variational.svi import GuidePosterior
 
 __all__ = ["KINDS", "load"]
@@ -28,6 +29,7 @@ KINDS: tuple[type[Stored], ...] = (
     Draws,
     Gaussian,
     Mixture,
+    Resampled,
     WeightedMembers,
     DropoutPosterior,
     FlowPosterior,

@@ -14,6 +14,9 @@ from bnnzoo.trees import SAMPLE_DIMS, num_draws, refuse_parts_of_trees
 
 __all__ = ["UnreliableLooWarning", "loo", "sum_by_row"]
 
+GOOD_K = 0.7
+"""Pareto k up to which resampled draws count as the posterior's."""
+
 
 class UnreliableLooWarning(UserWarning):
     """For some observations the importance weights are too uneven for leave-one-out cross-validation."""
@@ -29,7 +32,9 @@ def loo(tree: xr.DataTree) -> ELPDData:
 
     Markov chains draw from the posterior itself, and the first factor is one. For independent draws of an approximation
     (VI, Laplace) it corrects for the approximation; without it, the k-hats look good however far the approximation is
-    from the posterior. The tree's attribute ``sampling`` decides between the two; without it, draws that have ``log_q``
+    from the posterior. Draws that were resampled by such weights (Pathfinder, :func:`psis_resample`) count as the posterior's
+    if the Pareto k of the weights is at most 0.7, and are refused otherwise. The tree's attribute ``sampling`` decides
+    between the two; without it, draws that have ``log_q``
     are treated as draws from an approximation, and all others as Markov chains.
 
     Parameters
@@ -83,7 +88,7 @@ def loo(tree: xr.DataTree) -> ELPDData:
     if num_draws(log_likelihood) < MIN_DRAWS:
         raise ValueError(f"LOO needs {MIN_DRAWS} draws or more, but there are {num_draws(log_likelihood)}.")
     _refuse_single_observation(log_likelihood)
-    is_approximate = _sampling(tree) == "iid"
+    is_approximate = _sampling(tree) == "iid" and not _is_resampled(tree)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of ArviZ, about k-hats: they are warned of below
         found = _of_approximation(log_likelihood, tree) if is_approximate else _of_chains(log_likelihood, tree)
@@ -93,6 +98,11 @@ def loo(tree: xr.DataTree) -> ELPDData:
 
 def _sampling(tree: xr.DataTree) -> str:
     return str(tree.attrs.get("sampling", "iid" if "log_q" in _sample_stats(tree) else "mcmc"))
+
+
+def _is_resampled(tree: xr.DataTree) -> bool:
+    """Tell whether draws were resampled by importance weights that can be trusted: then they are the posterior's."""
+    return float(tree.attrs.get("psis_pareto_k", np.inf)) <= GOOD_K and "log_q" not in _sample_stats(tree)
 
 
 def _sample_stats(tree: xr.DataTree) -> xr.Dataset:
@@ -221,6 +231,8 @@ def _of_chains(log_likelihood: xr.DataArray, tree: xr.DataTree) -> ELPDData:
 def _relative_ess(tree: xr.DataTree) -> float:
     """Return the mean ESS of all latent values, per draw; NaN if a chain stands still, for the longest tail."""
     posterior = tree["posterior"].to_dataset() if "posterior" in tree.children else xr.Dataset()
+    if _is_resampled(tree):
+        return min(1.0, float(tree.attrs["psis_ess"]) / num_draws(_sample_stats(tree)["lp"]))
     if posterior.sizes.get("chain", 1) == 1 or not posterior.data_vars:
         return 1.0
     ess = posterior.azstats.ess(method="mean")
@@ -272,7 +284,7 @@ def _warn_if_unreliable(found: ELPDData, is_approximate: bool) -> None:
     advice = (
         "The approximation is too far from the posterior: use a richer family, such as FullRankVI, or NUTS, or compare"
         if is_approximate
-        else "Refit without each of these observations, or compare"
+        else "Refit without each of these observations, move draws by bnnzoo.validation.moment_match(posterior), or compare"
     )
     found_wrong = [
         *(

@@ -47,6 +47,7 @@ from bnnzoo.inference.variational.low_rank_vi import LowRankVI
 from bnnzoo.inference.variational.mc_dropout import MCDropout
 from bnnzoo.inference.variational.mean_field_vi import MeanFieldVI
 from bnnzoo.inference.variational.partial import LastLayerVI, SubsetVI
+from bnnzoo.inference.variational.pathfinder import Pathfinder
 from bnnzoo.inference.variational.svi import SVI
 
 __all__ = [
@@ -88,6 +89,7 @@ __all__ = [
     "MultiSWAG",
     "NotConvergedWarning",
     "ParetoKWarning",
+    "Pathfinder",
     "RejectedPointsWarning",
     "StillImprovingWarning",
     "StochasticMCLMC",

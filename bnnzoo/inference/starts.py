@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, cast
 
 import torch
@@ -23,10 +23,12 @@ __all__ = [
     "Evaluated",
     "Start",
     "evaluated_starts",
+    "fitted_start",
     "moved_inwards",
     "places_of_starts",
     "refuse_not_finite",
     "starting_points",
+    "variances_of_start",
 ]
 
 type Start = Tensor | Posterior | Method | nn.Module | Mapping[str, Tensor] | None
@@ -94,7 +96,7 @@ def evaluated_starts(
     elif isinstance(start, Tensor):
         theta = _checked_shape(start, num_chains, density)
     else:
-        posterior = _fitted(start, density, context)
+        posterior = fitted_start(start, num_chains, density, context)
         _refuse_other_parameters(posterior, density)
         return _from_draws(posterior.draws(), num_chains, density, traced)
     found = _evaluated(theta.to(dtype=density.dtype, device=density.device), density, traced)
@@ -102,10 +104,32 @@ def evaluated_starts(
     return found
 
 
-def _fitted(start: Posterior | Method, density: LogDensity, context: FitContext) -> Posterior:
+def fitted_start(start: Posterior | Method, num_chains: int, density: LogDensity, context: FitContext) -> Posterior:
+    """Return the posterior to start from: the one given, or that of a method, with a path for each chain if it has paths."""
     if hasattr(start, "draws"):
         return cast(Posterior, start)
+    if {"num_paths", "resample"} <= {each.name for each in fields(start)}:  # type: ignore[arg-type]  # methods are dataclasses
+        start = replace(start, num_paths=num_chains, resample=False)  # type: ignore[type-var]
     return run_method(start, density, replace(context, checkpoint=None))
+
+
+def variances_of_start(start: Start, num_chains: int) -> Tensor | None:
+    """Return the variances ``[C, P]`` of parameters that an approximation found where its draws start chains; None without any.
+
+    Parameters
+    ----------
+    start : Tensor, Posterior, Method, torch.nn.Module, mapping of str to Tensor, or None
+        See :func:`starting_points`; a method is to be fitted first, see :func:`fitted_start`.
+    num_chains : int
+    """
+    info = getattr(start, "info", None)
+    found: Tensor | None = info.tuning.get("inverse_mass") if info is not None and info.sampling == "iid" else None
+    if found is None:
+        return None
+    draws = cast(Posterior, start).draws()
+    if len(draws) == len(found):
+        return found[places_of_starts(draws, num_chains)[0]]
+    return found.median(0).values.expand(num_chains, -1)
 
 
 def _from_model(num_chains: int, density: LogDensity, context: FitContext, traced: bool) -> Evaluated:

@@ -172,6 +172,7 @@ def fit_attributes(info: FitInfo, seed: int) -> dict[str, str | int | float]:
         "complete": "yes" if info.complete else "no",
         "config": json.dumps(dict(info.config), default=str, sort_keys=True),
         **({"has_atoms": "yes"} if info.has_atoms else {}),
+        **{name: info.config[name] for name in ("psis_pareto_k", "psis_ess") if name in info.config},
         **versions(),
     }
 

@@ -21,6 +21,7 @@ from bnnzoo.core.types import Data, Model
 from bnnzoo.diagnostics.loo import UnreliableLooWarning, loo
 from bnnzoo.inference import fit
 from bnnzoo.predictive import posterior_predictive
+from bnnzoo.validation.moment_matching import moment_match as matched
 from bnnzoo.validation.refits import Refit, Refits, by_row
 
 __all__ = ["kfold", "leave_future_out", "reloo"]
@@ -104,6 +105,7 @@ def reloo(
     method: Method,
     *data: Any,
     k_threshold: float | None = None,
+    moment_match: bool = False,
     num_draws: int | None = None,
     seed: int = 0,
     executor: Executor | None = None,
@@ -117,6 +119,8 @@ def reloo(
         As for :func:`bnnzoo.fit`, observations included.
     k_threshold : float, optional
         Pareto k above which an observation is refitted; default: ArviZ's ``min(1 - 1 / log10(S), 0.7)`` for S draws.
+    moment_match : bool
+        Try :func:`bnnzoo.validation.moment_match` first, and refit only where it does not help.
     num_draws, seed, executor, **options
         As for :func:`kfold`.
 
@@ -139,10 +143,11 @@ def reloo(
     >>> bool((found.pareto_k < 0.7).all())
     True
     """
-    _, refits = _fitted(model, method, data, num_draws, seed, options)
+    posterior, refits = _fitted(model, method, data, num_draws, seed, options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnreliableLooWarning)  # which the refits answer
-        found = loo(refits.idata_orig)
+        plain = not moment_match
+        found = loo(refits.idata_orig) if plain else matched(posterior, k_threshold=k_threshold, num_draws=num_draws)
     threshold = found.good_k if k_threshold is None else k_threshold
     bad = np.flatnonzero(~(found.pareto_k.to_numpy() <= threshold))
     found.pareto_k = found.pareto_k.fillna(np.inf)  # a NaN is no good weight either

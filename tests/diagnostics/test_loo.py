@@ -292,8 +292,11 @@ def test_what_has_no_leave_one_out_is_refused():
     with pytest.raises(ValueError, match=r"no group 'log_likelihood' .*: pass bnnzoo.posterior_predictive"):
         loo(bz.to_datatree(posterior))
     tree = bz.posterior_predictive(posterior, *target.data)
+    resampled = psis_resample(tree)
+    assert float(loo(resampled).elpd) == pytest.approx(float(loo(tree).elpd), abs=0.2)
+    resampled.attrs["psis_pareto_k"] = 0.8
     with pytest.raises(ValueError, match=r"'sample_stats' has no 'log_q': pass .* as it was before any resampling, or"):
-        loo(psis_resample(tree))
+        loo(resampled)
     with pytest.raises(ValueError, match=r"LOO needs 25 draws or more, but there are 5"):
         loo(bz.posterior_predictive(posterior, *target.data, num_draws=5))
     log_q = np.zeros((2, 200))

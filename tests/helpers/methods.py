@@ -26,6 +26,7 @@ SHORTER = {
     "HMC": inference.HMC(num_warmup=100, num_draws=100),
     "NUTS": inference.NUTS(num_warmup=100, num_draws=200),
     "MCLMC": inference.MCLMC(num_warmup=100, num_draws=100),
+    "Pathfinder": inference.Pathfinder(),
     "PSGLD": inference.PSGLD(num_chains=8, num_warmup=100, num_draws=100, steps_per_draw=20, optimise_steps=300),
     "SGHMC": inference.SGHMC(num_chains=8, num_draws=60, optimise_steps=300),
     "SGLD": inference.SGLD(num_chains=8, num_warmup=100, num_draws=100, steps_per_draw=20, optimise_steps=300),

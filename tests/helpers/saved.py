@@ -19,6 +19,7 @@ from bnnzoo.inference.variational.dropout import DropoutPosterior
 from bnnzoo.inference.variational.flow import Flow, FlowPosterior, coupling_layers
 from bnnzoo.inference.variational.full_rank_vi import FullRank
 from bnnzoo.inference.variational.mean_field_vi import MeanField
+from bnnzoo.inference.variational.pathfinder import Resampled
 from bnnzoo.models import likelihoods, mlp, priors, supervised
 
 __all__ = ["METHODS", "MODELS", "X", "by_hand", "changed", "fitted", "predicted"]
@@ -118,6 +119,7 @@ def by_hand() -> dict[str, Posterior]:
         params = flow.start_from(base)
         flows[name] = FlowPosterior(density, info, flow, params + 0.1 * random(len(params)))
     weights = torch.tensor([0.3, 0.7]).log()
+    weighted = FitInfo("iid", seed=3, config={"psis_pareto_k": 0.5, "psis_ess": 5.0})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         guide = bz.fit(model, bz.SVI(num_steps=2), *data, seed=3, dtype=torch.float64, progress=False)
@@ -127,6 +129,9 @@ def by_hand() -> dict[str, Posterior]:
             "draws": Draws(density, chains, random(2, 8, size)),
             "mixture": Mixture(density, info, (gaussians["diagonal"], gaussians["kronecker"]), weights),
             "guide": guide,
+            "resampled": Resampled(
+                density, weighted, gaussians["precision"], random(9, size), random(9).log_softmax(0)
+            ),
             "members": WeightedMembers(density, FitInfo("ensemble", seed=3), random(3, size), random(3)),
             "dropout": DropoutPosterior(density, info, loc, torch.tensor([0.2, 0.3]).double(), UNITS),
         }

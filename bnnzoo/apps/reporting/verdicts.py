@@ -71,6 +71,11 @@ def _clean_chains(fitted: Fitted) -> str:
 
 def _of_approximation(fitted: Fitted) -> str:
     found = pareto(fitted)
+    k, ess = (fitted.train.attrs.get(name) for name in ("psis_pareto_k", "psis_ess"))
+    if k is not None and k <= 0.7:
+        return f"They were resampled by importance weights whose Pareto k is {k:.2f}, and are worth {ess:.0f} independent ones."
+    if k is not None:
+        return f"The weights by which they were resampled have Pareto k {k:.2f}, above 0.70: they miss a part of the posterior."
     if found is None:
         return "Its density is not in the tree (lp and log_q in sample_stats), so nothing tells how far it is from the posterior."
     k, threshold, _ = found

@@ -10,7 +10,16 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.program.surroundings import isolated
 
-__all__ = ["Shift", "WeightedDraws", "drawn_from", "log_weights_of", "many_draws_of", "shift_by_weights", "site_values"]
+__all__ = [
+    "Shift",
+    "WeightedDraws",
+    "drawn_from",
+    "log_joint_at",
+    "log_weights_of",
+    "many_draws_of",
+    "shift_by_weights",
+    "site_values",
+]
 
 NUM_DRAWS, FEW_DRAWS = 4000, 500  # of 500 and 1000 draws, Pareto k falls on different sides of 0.7 in one fit of six
 MANY_DRAWS, MANY_NUMBERS = 50_000, 2_000_000  # for moments of an approximation itself, which cost no evaluation
@@ -66,15 +75,31 @@ def many_draws_of(posterior: Posterior) -> Tensor:
     return theta[:, : -(-count // len(theta))].flatten(0, 1)
 
 
+def log_joint_at(density: LogDensity, theta: Tensor) -> Tensor:
+    """Return the log joint density ``[S]`` of ``theta[S, P]``, without gradients, minus infinity where it cannot be computed."""
+    with torch.no_grad(), isolated(0, density.device):
+        found = _batched(density, theta)
+        found = torch.stack([_of_one(density, row) for row in theta]) if found is None else found
+    return found.nan_to_num(-math.inf, posinf=-math.inf, neginf=-math.inf)
+
+
 def _log_joint(density: LogDensity, theta: Tensor) -> tuple[Tensor, Tensor]:
     """Return the log joint density ``[S]`` and where it was computed, which are fewer draws if they cannot be batched."""
+    found = _batched(density, theta)
+    if found is not None:
+        return theta, found
+    few = theta[:: -(-len(theta) // DRAWS_ONE_BY_ONE)]
+    return few, torch.stack([_of_one(density, row) for row in few])
+
+
+def _batched(density: LogDensity, theta: Tensor) -> Tensor | None:
+    """Return the log joint density ``[S]`` of all points at once; None if they cannot be batched."""
     at_once = max(1, VALUES_AT_A_TIME // max(1, density.num_data))
     try:
         log_joint = density.over_points("log joint", density.log_joint, chunk_size=at_once, randomness="same")
-        return theta, log_joint(theta, *density.data)
+        return log_joint(theta, *density.data)
     except Exception:  # the model's own code may raise anything where it cannot be batched
-        few = theta[:: -(-len(theta) // DRAWS_ONE_BY_ONE)]
-        return few, torch.stack([_of_one(density, row) for row in few])
+        return None
 
 
 def _of_one(density: LogDensity, theta: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-__all__ = ["MAX_PARETO_K", "pareto_k"]
+__all__ = ["MAX_PARETO_K", "pareto_k", "smoothed"]
 
 MAX_PARETO_K = 0.7
 """Pareto k above which importance weights cannot correct an approximation (Vehtari et al. 2024)."""
@@ -39,14 +39,46 @@ def pareto_k(log_ratios: Tensor) -> float:
     if float(log_ratios.max() - log_ratios.min()) < EQUAL_WITHIN:
         return -math.inf
     ordered = (log_ratios - log_ratios.max()).sort().values
-    size = len(ordered) // 5 if len(ordered) <= LONG else math.floor(3 * len(ordered) ** 0.5)
+    size = _tail(len(ordered))
     if ordered[-size] == ordered[-1] or ordered[-math.floor(0.75 * size) - 1] < -LARGEST_SPAN:
         return math.inf
-    return _shape(ordered[-size:].exp() - ordered[-size - 1].exp())
+    return _shape_and_scale(ordered[-size:].exp() - ordered[-size - 1].exp())[0]
 
 
-def _shape(excess: Tensor) -> float:
-    """Return the posterior mean of the shape over a grid of scales, for exceedances ``[M]`` in ascending order.
+def smoothed(log_ratios: Tensor) -> Tensor:
+    """Return log ratios ``[S]``, the largest replaced by quantiles of the distribution that :func:`pareto_k` fits.
+
+    Ratios without such a tail stay as they are. Minus infinity stands for draws of no weight.
+
+    Examples
+    --------
+    >>> smoothed(torch.tensor([0.0, 1.0]))
+    tensor([0., 1.])
+
+    References
+    ----------
+    Vehtari, Simpson, Gelman, Yao and Gabry (2024), Pareto smoothed importance sampling, JMLR 25.
+    """
+    if len(log_ratios) < MIN_DRAWS or not math.isfinite(pareto_k(log_ratios.nan_to_num(neginf=-1e300))):
+        return log_ratios
+    largest = log_ratios.max()
+    ordered, places = (log_ratios - largest).sort()
+    size = _tail(len(ordered))
+    cutoff = ordered[-size - 1].exp()
+    shape, scale = _shape_and_scale(ordered[-size:].exp() - cutoff)
+    levels = torch.log1p(-(torch.arange(size, dtype=ordered.dtype) + 0.5) / size)
+    excess = -scale * levels if shape == 0.0 else scale * torch.expm1(-shape * levels) / shape
+    ordered = torch.cat([ordered[:-size], (cutoff + excess).log().clamp(max=0.0)])
+    return torch.empty_like(ordered).scatter(0, places, ordered) + largest
+
+
+def _tail(count: int) -> int:
+    """Return how many of the largest ratios are a tail."""
+    return count // 5 if count <= LONG else math.floor(3 * count**0.5)
+
+
+def _shape_and_scale(excess: Tensor) -> tuple[float, float]:
+    """Return the posterior mean of the shape over a grid of scales, and the scale, for exceedances ``[M]`` in ascending order.
 
     NaN if a quarter of them are equal: no generalised Pareto distribution has such a tail.
     """
@@ -54,9 +86,10 @@ def _shape(excess: Tensor) -> float:
     grid = torch.arange(1, 31 + math.isqrt(size), dtype=excess.dtype)
     quartile = excess[int(size / 4 + 0.5) - 1]
     if quartile <= excess[0]:
-        return math.nan
+        return math.nan, math.nan
     rate = 1 / excess[-1] + (1 - (len(grid) / (grid - 0.5)).sqrt()) / (3 * quartile)
     shape = torch.log1p(-rate[:, None] * excess).mean(1)
     weight = (size * ((-rate / shape).log() - shape - 1)).softmax(0)
-    best = torch.log1p(-(weight * rate).sum() * excess).mean()
-    return float((size * best + 0.5 * PRIOR_WEIGHT) / (size + PRIOR_WEIGHT))
+    mean_rate = (weight * rate).sum()
+    best = torch.log1p(-mean_rate * excess).mean()
+    return float((size * best + 0.5 * PRIOR_WEIGHT) / (size + PRIOR_WEIGHT)), float(-best / mean_rate)

@@ -46,6 +46,7 @@ MANY_REJECTED, MIN_REJECTED_SHARE = (
     0.005,
 )  # points at which the model could not be evaluated, of those that were tried
 NUM_LIKELIHOODS = 32  # draws of a network's weights whose log likelihood is held against that of their mean
+FEW_WEIGHTED = 100  # independent draws, by which means are known to a tenth of a standard deviation
 STANDING_STILL = 1e4  # standard deviations of chains that hardly have one
 
 
@@ -67,6 +68,9 @@ def troubles(posterior: Posterior) -> Iterator[Trouble]:
         if posterior.theta.shape[0] * posterior.theta.shape[1] >= ENOUGH_DRAWS:
             yield from _of_chains(posterior)
         return
+    if "psis_pareto_k" in posterior.info.config:
+        yield from _of_weights(posterior)
+        return
     found = None if _is_trial(posterior) else accuracy_of(posterior)
     if found is None:
         yield from _of_optimisation(posterior, MIN_SHARE)
@@ -74,6 +78,25 @@ def troubles(posterior: Posterior) -> Iterator[Trouble]:
     elif found.trouble:
         yield from _of_approximation(posterior, found)
     yield from _rejected(posterior)
+
+
+def _of_weights(posterior: Posterior) -> Iterator[Trouble]:
+    """Say whether draws that were resampled by importance weights are those of the posterior."""
+    k, ess = (float(posterior.info.config[name]) for name in ("psis_pareto_k", "psis_ess"))
+    if not k <= MAX_PARETO_K:  # NaN, too
+        told_k = "none can be computed" if math.isnan(k) else f"{told(k, MAX_PARETO_K, 2)}, above {MAX_PARETO_K}"
+        yield Trouble(
+            ParetoKWarning,
+            f"The Gaussians on the paths are too far from the posterior for importance weights to correct them: their Pareto k "
+            f"is {told_k}, and the weighted draws are worth {ess:.0f}. Do not trust intervals: use FullRankVI(), FlowVI() or "
+            f"NUTS(init=Pathfinder()).",
+        )
+    elif ess < FEW_WEIGHTED:
+        yield Trouble(
+            FewEffectiveDrawsWarning,
+            f"The weighted draws are worth {told(ess, FEW_WEIGHTED, 0)} independent ones, and moments need {FEW_WEIGHTED}. Write "
+            f"a larger num_draws (now {posterior.info.config.get('num_draws')}), or use NUTS(init=Pathfinder()).",
+        )
 
 
 def _is_trial(posterior: Posterior) -> bool:
@@ -234,7 +257,12 @@ def _richer(posterior: Posterior) -> str:
     if "curvature" in config and "integrated_over" not in config and posterior.info.method != "HierarchicalLaplace":
         is_hierarchy = bool(hyperparameter_sites(density) or multiplying_sites(density))
         return "HierarchicalLaplace() or NUTS()" if is_hierarchy else "NUTS()"
-    richer = {"MeanFieldVI": "FullRankVI(), FlowVI() or ", "LowRankVI": "FlowVI() or ", "FullRankVI": "FlowVI() or "}
+    richer = {
+        "MeanFieldVI": "FullRankVI(), FlowVI() or ",
+        "LowRankVI": "FlowVI() or ",
+        "FullRankVI": "FlowVI() or ",
+        "Pathfinder": "FlowVI() or ",
+    }
     return f"{richer.get(posterior.info.method, '')}NUTS()"
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.engine.reports import EngineLog
 
-__all__ = ["Loop", "Sampler", "SeparateChains"]
+__all__ = ["Loop", "Sampler", "Scaled", "SeparateChains"]
 
 
 @runtime_checkable
@@ -55,6 +55,15 @@ class SeparateChains(Loop, Protocol):
 
     def counted(self, chains: slice) -> tuple[int, int]:
         """Return the numbers of gradients and of rejected points of some chains."""
+        ...
+
+
+@runtime_checkable
+class Scaled(Protocol):
+    """Chains that begin in units of their own."""
+
+    def begin_with(self, variances: Tensor) -> None:
+        """Take variances ``[C, P]`` of the parameters for the inverse mass, and find step sizes anew, before the first draw."""
         ...
 
 

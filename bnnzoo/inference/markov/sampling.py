@@ -3,9 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bnnzoo.core.executors import run_on
-from bnnzoo.core.method import FitContext, Progress, Silent
+from bnnzoo.core.method import FitContext, Method, Progress, Silent
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import Draws, FitInfo
 from bnnzoo.core.verdict.rejections import why_rejected
@@ -22,9 +21,9 @@ from bnnzoo.inference.config import config_of
 from bnnzoo.inference.markov.chain_settings import ChainSettings, goes_on, refuse_untuned
 from bnnzoo.inference.markov.checkpoint import Checkpoint, Fingerprint, fingerprint_of
 from bnnzoo.inference.markov.continuation import continued_seed, refuse_other_tuning, tuning_to_go_on
-from bnnzoo.inference.markov.protocols import Loop, Sampler, SeparateChains
+from bnnzoo.inference.markov.protocols import Loop, Sampler, Scaled, SeparateChains
 from bnnzoo.inference.markov.store import kind_of_loop, open_store
-from bnnzoo.inference.starts import starting_points
+from bnnzoo.inference.starts import Start, fitted_start, starting_points, variances_of_start
 
 __all__ = ["sample_chains", "sample_together"]
 
@@ -56,12 +55,14 @@ class Task:
     first_chain: int
     checkpoint: tuple[Path, Fingerprint] | None
     tuning: Mapping[str, Tensor] | None = None
+    variances: Tensor | None = None
 
     def of_chains(self, chains: range) -> "Task":
         """Return the task of some consecutive chains."""
         rows = slice(chains.start, chains.stop)
         tuning = None if self.tuning is None else {name: value[rows] for name, value in self.tuning.items()}
-        return replace(self, theta=self.theta[rows], first_chain=chains.start, tuning=tuning)
+        variances = None if self.variances is None else self.variances[rows]
+        return replace(self, theta=self.theta[rows], first_chain=chains.start, tuning=tuning, variances=variances)
 
 
 def sample_chains(
@@ -94,12 +95,11 @@ def sample_chains(
         if context.executor is None:  # before anything expensive runs; workers may see another file system
             open_store(context.checkpoint)
         checkpoint = (context.checkpoint, fingerprint_of(config_of(settings), density, context.seed))
-    own = partial(starting_points, settings.init, settings.num_chains, density, context, traced=True)
-    theta = (starts or own)()
+    theta, variances = _started(settings, density, context) if starts is None else (starts(), None)
     seed, tuning = context.seed, None
     if goes_on(settings):
         seed, tuning = continued_seed(seed, theta), tuning_to_go_on(settings, theta)
-    task = Task(sampler, settings.num_warmup, settings.num_draws, theta, seed, 0, checkpoint, tuning)
+    task = Task(sampler, settings.num_warmup, settings.num_draws, theta, seed, 0, checkpoint, tuning, variances)
     groups = sampler.groups(settings.num_chains, spread=context.executor is not None)
     tasks = [task.of_chains(group) for group in groups]
     if context.executor is None:
@@ -131,8 +131,11 @@ def sample_together(
     """
     refuse_untuned(settings)
     num = settings.num_chains
-    starts = [starting_points(settings.init, num, density, context, traced=True) for density, context in fits]
-    loop = begin(torch.cat(starts))
+    starts = [_started(settings, density, context) for density, context in fits]
+    loop = begin(torch.cat([theta for theta, _ in starts]))
+    variances = [found for _, found in starts if found is not None]
+    if variances and isinstance(loop, Scaled):
+        loop.begin_with(torch.cat(variances))
     while int(loop.counts.min()) < settings.num_warmup + settings.num_draws:
         loop.advance()
     chains = [slice(first, first + num) for first in range(0, num * len(fits), num)]
@@ -140,6 +143,16 @@ def sample_together(
         _posterior_of(_drawn(loop, own, settings.num_draws, *loop.counted(own)), density)
         for own, (density, _) in zip(chains, fits, strict=True)
     ]
+
+
+def _started(settings: ChainSettings, density: LogDensity, context: FitContext) -> tuple[Tensor, Tensor | None]:
+    """Return starting points ``[C, P]``, and variances ``[C, P]`` of the parameters if what finds the points finds these, too."""
+    start: Start = settings.init
+    if hasattr(start, "run"):
+        start = fitted_start(cast(Method, start), settings.num_chains, density, context)
+    theta = starting_points(start, settings.num_chains, density, context, traced=True)
+    own_units = settings.step_size is not None or settings.num_warmup == 0
+    return theta, None if own_units else variances_of_start(start, settings.num_chains)
 
 
 def _posterior_of(result: ChainDraws, density: LogDensity) -> Draws:
@@ -187,6 +200,8 @@ def _run(task: Task, density: LogDensity, progress: Progress) -> ChainDraws:
     if task.tuning is not None:
         refuse_other_tuning(task.tuning, loop.tuned)
         loop.adopt(task.tuning)
+    if task.variances is not None and isinstance(loop, Scaled):
+        loop.begin_with(task.variances)
     complete = _advance(loop, task, progress)
     kept = min(int(loop.counts.min()) - task.num_warmup, task.num_draws)
     if kept < 1:

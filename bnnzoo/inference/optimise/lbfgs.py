@@ -6,14 +6,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["Evaluate", "LBFGSResult", "lbfgs"]
+__all__ = ["Evaluate", "LBFGSResult", "Observe", "lbfgs"]
 
 type Evaluate = Callable[[Tensor], tuple[Tensor, Tensor]]
+type Observe = Callable[[Tensor, Tensor, Tensor], Tensor | None]
+"""Receives where rows are, ``theta[C, P]``, the gradient there, and which rows ``[C]`` a step moved; may say where to go next."""
 
 SUFFICIENT_DECREASE = 1e-4
 MAX_HALVINGS = 30
 PATIENCE = 5
 """A row that makes no progress beyond rounding error for this many steps is as near its mode as its precision allows."""
+
+CALM = 3
+"""Steps in turn that promise little after which a row has converged: one may, where curvature has yet to be learnt."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,15 @@ class _Memory:
         return scale
 
 
-def lbfgs(evaluate: Evaluate, start: Tensor, max_steps: int, tolerance: float, history: int = 10) -> LBFGSResult:
+def lbfgs(
+    evaluate: Evaluate,
+    start: Tensor,
+    max_steps: int,
+    tolerance: float,
+    history: int = 10,
+    least_gain: float = 0.0,
+    observe: Observe | None = None,
+) -> LBFGSResult:
     """Maximise a function from every row of ``start[C, P]``.
 
     Parameters
@@ -99,6 +112,11 @@ def lbfgs(evaluate: Evaluate, start: Tensor, max_steps: int, tolerance: float, h
         A row has converged when no entry of its gradient exceeds this times ``max(1, |value|)``.
     history : int
         Number of pairs of differences kept in memory.
+    least_gain : float
+        A row has converged, too, when three steps in turn promise to raise the value by less than this.
+    observe : callable, optional
+        Called with each step's ``(theta[C, P], gradient[C, P], moved[C])``, and first with the start, as if all had moved there.
+        What it returns, if anything, are the directions ``[C, P]`` to search next, in place of those of the memory.
 
     Returns
     -------
@@ -118,14 +136,19 @@ def lbfgs(evaluate: Evaluate, start: Tensor, max_steps: int, tolerance: float, h
     memory = _Memory(history)
     point = _evaluated(evaluate, start)
     stuck = torch.zeros_like(point.f, dtype=torch.bool)
-    fresh, idle = ~stuck, torch.zeros_like(point.f)
+    fresh, idle, calm = ~stuck, torch.zeros_like(point.f), torch.zeros_like(point.f)
     num_evaluations, num_rejected = 1, 0
+    advised = None if observe is None else observe(point.x, -point.g, ~stuck)
     for _ in range(max_steps):
         active = ~stuck & (point.g.abs().amax(1) > tolerance * point.f.abs().clamp(min=1.0))
+        direction = _descent(memory.direction(point.g) if advised is None else advised, point, fresh)
+        calm = torch.where(-0.5 * (direction * point.g).sum(1) > least_gain, 0, calm + 1)
+        active = active & (calm < CALM)
         if not bool(active.any()):
             break
-        new, moved, count, refused = _search(evaluate, point, _descent(memory, point), active)
+        new, moved, count, refused = _search(evaluate, point, direction, active)
         num_evaluations, num_rejected = num_evaluations + count, num_rejected + refused
+        advised = None if observe is None else observe(new.x, -new.g, moved)
         memory.store(new.x - point.x, new.g - point.g)
         failed = active & ~moved
         memory.forget(failed)
@@ -140,9 +163,9 @@ def _evaluated(evaluate: Evaluate, x: Tensor) -> _Point:
     return _Point(x, -value, -gradient)
 
 
-def _descent(memory: _Memory, point: _Point) -> Tensor:
-    direction = memory.direction(point.g)
-    downhill = (direction * point.g).sum(1, keepdim=True) < 0
+def _descent(direction: Tensor, point: _Point, fresh: Tensor) -> Tensor:
+    """Return the direction of each row, or that of steepest descent where it leads uphill, and where a row begins or failed."""
+    downhill = ((direction * point.g).sum(1, keepdim=True) < 0) & ~fresh[:, None]
     return torch.where(downhill, direction, -point.g / point.g.norm(dim=1, keepdim=True).clamp(min=1.0))
 
 

@@ -133,6 +133,14 @@ class HamiltonianChains(RunningChains):
         adaptation = resting.adaptation._replace(step_size=tuning["step_size"])
         self.fleet.write(resting=resting._replace(metric=metric_of(tuning["inverse_mass"]), adaptation=adaptation))
 
+    def begin_with(self, variances: Tensor) -> None:
+        """Start with inverse masses ``[C, P]`` found before, and step sizes that suit them."""
+        resting = self.fleet.resting
+        is_dense = resting.metric.inverse_mass.ndim == 3
+        metric = metric_of(torch.diag_embed(variances) if is_dense else variances.clone())
+        self.fleet.write(self.fleet.moving, resting._replace(metric=metric))
+        self._look_around()
+
     def progress_fields(self) -> dict[str, float]:
         """Return the mean acceptance probability of the latest trajectories and the mean step size."""
         end = self.fleet.moving.end

@@ -1,16 +1,16 @@
 """Starts and scales of chains in lockstep, from Gaussians on the way from the model's own starts to the mode."""
 
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
 
-from bnnzoo.core.method import FitContext
+from bnnzoo.core.method import FitContext, Method
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.inference.markov.chain_settings import ChainSettings
 from bnnzoo.inference.optimise.pathfinder import Frame, frames_near
-from bnnzoo.inference.starts import starting_points
+from bnnzoo.inference.starts import Start, fitted_start, starting_points, variances_of_start
 
 __all__ = ["Pilot", "pilot"]
 
@@ -33,17 +33,23 @@ def pilot(settings: ChainSettings, density: LogDensity, context: FitContext) -> 
 
     Chains that share a step size all wait for the one that needs the smallest. From the model's own starts, far from data in
     raw units, a microcanonical chain would need steps so small that warm-up ended before it arrived. Given starts, networks
-    and models without curvature keep the starts of ``settings.init`` and the units of the model, and so does a step size
-    that was given in these units.
+    and models without curvature keep the starts of ``settings.init`` and the units of the model, or of the Gaussians of
+    Pathfinder if these are the starts, and so does a step size that was given in these units.
 
     Raises
     ------
     ModelError
         If the density is not finite at any start that was tried.
     """
-    own = starting_points(settings.init, settings.num_chains, density, context, traced=True)
-    if settings.init is not None or settings.step_size is not None or settings.num_warmup == 0:
+    start: Start = settings.init
+    if hasattr(start, "run"):
+        start = fitted_start(cast(Method, start), settings.num_chains, density, context)
+    own = starting_points(start, settings.num_chains, density, context, traced=True)
+    if settings.step_size is not None or settings.num_warmup == 0:
         return Pilot(own, None)
+    if start is not None:
+        variances = variances_of_start(start, settings.num_chains)
+        return Pilot(own, None if variances is None else variances.median(0).values.sqrt())
     frames = frames_near(density, own[:MAX_WAYS])
     if frames is None:
         return Pilot(own, None)

@@ -1,0 +1,346 @@
+"""The evidence of a model from a fit, and the posterior probabilities of models."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+import xarray as xr
+from torch import Tensor
+
+from bnnzoo.core.fit_warnings import told
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.posterior.mixing import mixing
+from bnnzoo.core.posterior.posterior import Draws, Posterior
+from bnnzoo.core.program.turns import one_at_a_time
+from bnnzoo.core.settings import Count, Positive, check_argument
+from bnnzoo.core.types import Whole
+from bnnzoo.core.verdict.importance import log_joint_at
+from bnnzoo.core.verdict.pareto import MAX_PARETO_K, pareto_k, smoothed
+
+__all__ = ["LogEvidence", "log_evidence", "model_probabilities"]
+
+MAX_RHAT = 1.05
+"""R-hat of a parameter above which chains have not found the same posterior, whose volume is asked for."""
+
+DRAWS_A_PARAMETER = 10
+"""Draws of the first half, effective ones, that the covariance of the Gaussian takes for each parameter."""
+
+TOLERANCE, MAX_STEPS = 1e-10, 1000
+"""Of the fixed point, in nats."""
+
+
+@dataclass(frozen=True)
+class LogEvidence:
+    r"""An estimate of :math:`\log p(y)`.
+
+    Attributes
+    ----------
+    value : float
+        In nats.
+    error : float
+        Its standard error, which is the relative error of p(y).
+    how : {"bridge sampling", "importance sampling"}
+    num_values : int
+        Evaluations of the density that it took.
+    pareto_k : float or None
+        Of the importance weights.
+    """
+
+    value: float
+    error: float
+    how: Literal["bridge sampling", "importance sampling"]
+    num_values: int
+    pareto_k: float | None = None
+
+    def __float__(self) -> float:
+        """Return the value."""
+        return self.value
+
+
+@one_at_a_time
+def log_evidence(
+    posterior: Posterior, *, num_draws: Count = 4000, max_error: Positive = 0.3, seed: Whole = 0
+) -> LogEvidence:
+    r"""Return the log evidence :math:`\log p(y) = \log \int p(y \mid \theta) \, p(\theta) \, d\theta` of a model that was fitted.
+
+    From Markov chains it comes by bridge sampling: a Gaussian g is fitted to the first half of each chain, in unconstrained
+    space, made symmetric with the posterior by reflecting both at its mean (warp-III), and
+
+    .. math:: p(y) = \frac{E_g[h(\theta) \, p(y, \theta)]}{E_{post}[h(\theta) \, g(\theta)]}
+
+    is solved for the h that is best for it. From approximations with a density (VI, Laplace, Pathfinder) it comes by
+    Pareto-smoothed importance sampling. :func:`bnnzoo.inference.log_marginal_likelihood` is the estimate that a Laplace
+    approximation makes without a draw, which is right where the posterior is Gaussian.
+
+    Parameters
+    ----------
+    posterior : Posterior
+        With its data. Priors must be proper: an improper one has no evidence.
+    num_draws : int
+        Draws of the approximation, or of the Gaussian.
+    max_error : float
+        Largest standard error that is returned.
+    seed : int
+
+    Returns
+    -------
+    LogEvidence
+
+    Raises
+    ------
+    ValueError
+        If the estimate is not to be trusted: R-hat above 1.05, too few draws for the covariance, Pareto k above 0.7, an error
+        above ``max_error``; or if draws are neither of Markov chains nor of a known density.
+
+    References
+    ----------
+    Meng and Wong (1996), Simulating ratios of normalizing constants via a simple identity, Statistica Sinica 6. Meng and
+    Schilling (2002), Warp bridge sampling, Journal of Computational and Graphical Statistics 11. Gronau et al. (2017), A
+    tutorial on bridge sampling, Journal of Mathematical Psychology 81. Frühwirth-Schnatter (2004), Estimating marginal
+    likelihoods for mixture and Markov switching models using bridge sampling techniques, Econometrics Journal 7.
+
+    Examples
+    --------
+    >>> import bnnzoo as bz
+    >>> from bnnzoo.testing import linear_gaussian
+    >>> target = linear_gaussian()
+    >>> posterior = bz.fit(target.model, bz.NUTS(), *target.data, dtype=torch.float64, progress=False)
+    >>> abs(float(log_evidence(posterior)) - float(target.log_evidence)) < 0.01
+    True
+    """
+    check_argument("log_evidence", "num_draws", num_draws, Count)
+    check_argument("log_evidence", "max_error", max_error, Positive)
+    _refuse_unsuitable(posterior)
+    if isinstance(posterior, Draws):
+        found = _by_bridge(posterior, num_draws, int(seed))
+    else:
+        found = _by_importance(posterior, num_draws, int(seed))
+    if not found.error <= max_error:
+        raise ValueError(
+            f"The log evidence by {found.how} is {found.value:.2f} with a standard error of {told(found.error, max_error, 2)} "
+            f"nats, above max_error={max_error}. Fit with more draws, by a better approximation, or write a larger max_error."
+        )
+    return found
+
+
+def _refuse_unsuitable(posterior: Posterior) -> None:
+    info, name = posterior.info, posterior.info.method or type(posterior).__name__
+    if not posterior.density.has_data and posterior.density.likelihood:
+        raise ValueError(
+            "This posterior was loaded without its data, and the evidence is the density of the data. Load it with them: "
+            "bnnzoo.load(path, model, *data)."
+        )
+    if info.config.get("temperature", 1.0) != 1.0:
+        raise ValueError(
+            f"The posterior of {name}(temperature={info.config['temperature']}) is a tempered one, whose draws say nothing of "
+            f"the evidence. Fit with temperature=1.0."
+        )
+    if info.sampling == "ensemble" or info.has_atoms:
+        what = "point masses" if info.has_atoms else "members of an ensemble"
+        raise ValueError(
+            f"Draws of {name} are {what}, which have no density and are no draws of the posterior. Take "
+            f"Laplace(), FullRankVI(), Pathfinder() or NUTS()."
+        )
+
+
+def _by_importance(posterior: Posterior, num_draws: int, seed: int) -> LogEvidence:
+    density, name = posterior.density, posterior.info.method
+    source: Posterior = getattr(posterior, "proposal", posterior)  # draws that were resampled have one
+    theta = source.draws(num_draws, seed)
+    theta = theta[:, : -(-num_draws // len(theta))].flatten(0, 1)
+    with torch.no_grad():
+        log_q = source.log_prob(theta)
+    if log_q is None:
+        raise ValueError(
+            f"The density of draws of {name} is not known. Take Laplace(), FullRankVI(), Pathfinder() or NUTS()."
+        )
+    if int((theta.std(0) == 0).sum()):
+        raise ValueError(
+            f"{name} approximates some parameters and takes the others as known: its draws do not cover the posterior, whose "
+            f"volume is the evidence. Take Laplace(), FullRankVI(), Pathfinder() or NUTS()."
+        )
+    ratios = (log_joint_at(density, theta).double() - log_q.double()).cpu().nan_to_num(-math.inf)
+    finite = ratios[ratios.isfinite()]
+    k = pareto_k(finite)
+    if not k <= MAX_PARETO_K:
+        said = "cannot be computed" if math.isnan(k) else f"is {told(k, MAX_PARETO_K, 2)}, above {MAX_PARETO_K}"
+        raise ValueError(
+            f"The log evidence by importance sampling is not to be trusted: the Pareto k of the weights of {name} {said}. "
+            f"Fit by a richer family, such as FlowVI(), or by NUTS(), from whose chains it comes by bridge sampling."
+        )
+    log_weights = smoothed(ratios)
+    value = float(log_weights.logsumexp(0)) - math.log(len(ratios))
+    relative = (log_weights - value).exp()
+    return LogEvidence(value, float(relative.std() / math.sqrt(len(ratios))), "importance sampling", len(ratios), k)
+
+
+def _by_bridge(posterior: Draws, num_draws: int, seed: int) -> LogEvidence:
+    density, theta = posterior.density, posterior.theta.double()
+    half = theta.shape[1] // 2
+    _refuse_chains(posterior, half)
+    first, second = theta[:, :half].flatten(0, 1), theta[:, half:]
+    centre, root = first.mean(0), torch.linalg.cholesky(_covariance(first))
+    generator = torch.Generator().manual_seed(seed)
+    noise = torch.randn(num_draws, theta.shape[2], generator=generator, dtype=torch.float64).to(theta.device)
+    ours = torch.linalg.solve_triangular(root, (second - centre).flatten(0, 1).mT, upper=False).mT
+    log_ratio_ours, log_ratio_noise = (_log_ratios(density, each, centre, root) for each in (ours, noise))
+    shape = (*second.shape[:2], 1)
+    effective = float(mixing(log_ratio_ours.reshape(shape).cpu()).ess.nan_to_num(len(ours)))
+    share = effective / (effective + num_draws)
+    value = _fixed_point(log_ratio_ours, log_ratio_noise, share)
+    odds = math.log(share / (1 - share))
+    of_noise, of_ours = torch.sigmoid(odds + log_ratio_noise - value), torch.sigmoid(value - odds - log_ratio_ours)
+    own = float(mixing(of_ours.reshape(shape).cpu()).ess.nan_to_num(len(ours)))
+    variance = _relative_variance(of_noise) / num_draws + _relative_variance(of_ours) / min(own, len(ours))
+    num_values = 2 * (len(ours) + num_draws)
+    return LogEvidence(value, math.sqrt(variance), "bridge sampling", num_values)
+
+
+def _covariance(theta: Tensor) -> Tensor:
+    """Return the covariance ``[P, P]`` of draws ``[S, P]``, with a little more of its diagonal, so that it has a root."""
+    found = torch.atleast_2d(torch.cov(theta.mT))
+    return found + 1e-9 * torch.diag(found.diagonal())
+
+
+def _refuse_chains(posterior: Draws, half: int) -> None:
+    """Refuse chains that disagree, and too few draws for the covariance of the Gaussian."""
+    theta, method = posterior.theta, posterior.info.method
+    num_params = theta.shape[2]
+    found = mixing(theta.cpu())
+    if len(theta) * half < DRAWS_A_PARAMETER * (num_params + 1):
+        raise ValueError(_too_few(len(theta) * half, "draws", num_params))
+    rhat = float(found.rhat.nan_to_num(0.0, posinf=math.inf).max())
+    if rhat > MAX_RHAT:
+        raise ValueError(
+            f"The log evidence by bridge sampling is not to be trusted: the chains of {method} disagree, R-hat of a parameter is "
+            f"{told(rhat, MAX_RHAT)}, and should be at most {MAX_RHAT}. Run longer, or start elsewhere with init=."
+        )
+    effective = float(found.ess.nan_to_num(math.inf).min()) / 2
+    if effective < DRAWS_A_PARAMETER * (num_params + 1):
+        raise ValueError(_too_few(effective, "effective draws", num_params))
+
+
+def _too_few(count: float, what: str, num_params: int) -> str:
+    return (
+        f"The log evidence by bridge sampling is not to be trusted: the first half of the chains has {count:.0f} {what}, and a "
+        f"Gaussian of {num_params} parameters takes {DRAWS_A_PARAMETER * (num_params + 1)}. Write a larger num_draws."
+    )
+
+
+def _log_ratios(density: LogDensity, white: Tensor, centre: Tensor, root: Tensor) -> Tensor:
+    """Return log p - log g ``[S]`` at standardised points ``[S, P]``, p being the mean of the density there and mirrored."""
+    at = torch.stack([centre + white @ root.mT, centre - white @ root.mT]).flatten(0, 1)
+    log_p = log_joint_at(density, at.to(density.dtype)).double().reshape(2, -1).logsumexp(0) - math.log(2)
+    log_g = -0.5 * (white.square().sum(1) + white.shape[1] * math.log(2 * math.pi)) - root.diagonal().log().sum()
+    return log_p - log_g
+
+
+def _fixed_point(ours: Tensor, noise: Tensor, share: float) -> float:
+    """Return the log of the ratio of normalising constants, from log ratios of posterior draws and of the Gaussian's."""
+    value, odds = float(ours.median()), math.log(share / (1 - share))
+    for _ in range(MAX_STEPS):
+        of_noise, of_ours = torch.sigmoid(odds + noise - value).mean(), torch.sigmoid(value - odds - ours).mean()
+        change = float(of_noise.log() - of_ours.log()) - odds
+        value += change
+        if not abs(change) > TOLERANCE:
+            break
+    return value
+
+
+def _relative_variance(values: Tensor) -> float:
+    return float(values.var() / values.mean() ** 2)
+
+
+def model_probabilities(
+    fits: Mapping[str, Posterior | LogEvidence], *, prior: Mapping[str, float] | None = None, seed: Whole = 0
+) -> xr.Dataset:
+    r"""Return the posterior probabilities of models of the same data, and their Bayes factors.
+
+    .. math:: P(M_i \mid y) = \frac{p(y \mid M_i) \, P(M_i)}{\sum_j p(y \mid M_j) \, P(M_j)}
+
+    Bayes factors depend on priors, however much data there are: a prior that is ten times as wide as need be costs log 10 nats
+    for each parameter.
+
+    Parameters
+    ----------
+    fits : mapping of str to Posterior or LogEvidence
+        A fit of each model, or what :func:`log_evidence` returned for it.
+    prior : mapping of str to float, optional
+        Prior probabilities, up to a constant. Default: equal.
+    seed : int
+        See :func:`log_evidence`.
+
+    Returns
+    -------
+    Dataset
+        By ``model``: ``log_evidence``, ``log_evidence_se``, ``probability``, ``probability_se``; by ``model`` and
+        ``against``: ``log_bayes_factor``, ``log_bayes_factor_se``. Standard errors are those of the estimates of the evidence.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two models, they were fitted to different numbers of observations, ``prior`` names others, or
+        :func:`log_evidence` refuses a fit.
+
+    Examples
+    --------
+    >>> import bnnzoo as bz
+    >>> from bnnzoo.testing import linear_gaussian
+    >>> target = linear_gaussian()
+    >>> fits = {name: bz.fit(target.model, method, *target.data, progress=False)
+    ...         for name, method in {"one": bz.Laplace(), "the same": bz.FullRankVI()}.items()}
+    >>> found = model_probabilities(fits)
+    >>> [round(float(each), 1) for each in found["probability"]]
+    [0.5, 0.5]
+    """
+    names = list(fits)
+    _refuse_models(fits, prior)
+    found = [each if isinstance(each, LogEvidence) else _named(name, each, int(seed)) for name, each in fits.items()]
+    values, errors = np.array([each.value for each in found]), np.array([each.error for each in found])
+    weights = np.ones(len(names)) if prior is None else np.array([prior[name] for name in names], float)
+    logits = values + np.log(weights)
+    probability = np.exp(logits - np.logaddexp.reduce(logits))
+    slopes = probability[:, None] * (np.eye(len(names)) - probability)  # of probabilities by log evidences
+    between = np.hypot(errors[:, None], errors) * (1 - np.eye(len(names)))
+    return xr.Dataset(
+        {
+            "log_evidence": ("model", values),
+            "log_evidence_se": ("model", errors),
+            "probability": ("model", probability),
+            "probability_se": ("model", np.sqrt((slopes**2 * errors**2).sum(1))),
+            "log_bayes_factor": (("model", "against"), values[:, None] - values),
+            "log_bayes_factor_se": (("model", "against"), between),
+        },
+        coords={"model": names, "against": names},
+    )
+
+
+def _named(name: str, posterior: Posterior, seed: int) -> LogEvidence:
+    try:
+        return log_evidence(posterior, seed=seed)
+    except ValueError as error:
+        raise ValueError(f"fits[{name!r}]: {error}") from None
+
+
+def _refuse_models(fits: Mapping[str, Posterior | LogEvidence], prior: Mapping[str, float] | None) -> None:
+    if len(fits) < 2:
+        raise ValueError(
+            f"model_probabilities compares models, and fits has {len(fits)}: write a fit for each of two or more."
+        )
+    counts = {name: each.density.num_data for name, each in fits.items() if not isinstance(each, LogEvidence)}
+    if len({*counts.values()}) > 1:
+        said = ", ".join(f"{name} to {count}" for name, count in counts.items())
+        raise ValueError(
+            f"The models were fitted to different observations ({said}): evidences compare models of the same data."
+        )
+    if prior is None:
+        return
+    if {*prior} != {*fits}:
+        raise ValueError(
+            f"prior names {', '.join(prior)}, but fits has {', '.join(fits)}: write a number for each of these."
+        )
+    for name, value in prior.items():
+        check_argument("model_probabilities", f"prior[{name!r}]", value, Positive)

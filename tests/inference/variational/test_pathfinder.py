@@ -1,0 +1,250 @@
+"""Pathfinder against posteriors that are known, and what it says where it fails."""
+
+import dataclasses
+import math
+import warnings
+from pathlib import Path
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+
+import bnnzoo as bz
+from bnnzoo.core.posterior.posterior import Draws, Gaussian, Mixture
+from bnnzoo.core.program.sites import ModelError
+from bnnzoo.core.verdict.verdict import troubles
+from bnnzoo.inference import FewEffectiveDrawsWarning, NotConvergedWarning, ParetoKWarning
+from bnnzoo.inference.many import seed_of_fit
+from bnnzoo.inference.variational.pathfinder import Resampled
+from bnnzoo.models import likelihoods, mlp, priors, supervised
+from bnnzoo.testing.targets import banana, linear_gaussian
+
+
+def fitted(target=None, method=None, **settings):
+    target = target or linear_gaussian()
+    return bz.fit(target.model, method or bz.Pathfinder(**settings), *target.data, progress=False)
+
+
+def test_recovers_a_correlated_posterior() -> None:
+    target = linear_gaussian()
+    posterior = fitted(target)
+    assert isinstance(posterior, Resampled)
+    config, draws = posterior.info.config, posterior.draws()[0]
+    error = math.sqrt(1 / config["psis_ess"])
+    assert config["psis_pareto_k"] < 0.5 and config["psis_ess"] > 500
+    assert float(((draws.mean(0) - target.mean["w"]) / target.sd["w"]).abs().max()) < 4 * error
+    assert float((draws.std(0) / target.sd["w"]).log().abs().max()) < 4 * error / math.sqrt(2)
+    assert len(config["elbo"]) == 4 and max(config["elbo"]) < float(target.log_evidence) + 0.2
+    assert posterior.info.num_gradients < 100 and config["num_values"] < 1500
+
+
+def test_columns_in_units_that_differ_by_a_hundred_thousand() -> None:
+    target = linear_gaussian(num_inputs=8, num_data=60, correlation=0.5)
+    units = torch.logspace(-2, 3, 8)
+    x, *rest = target.data
+    posterior = bz.fit(target.model, bz.Pathfinder(), x * units, *rest, progress=False)
+    assert posterior.info.config["psis_ess"] > 300 and posterior.info.num_gradients < 500
+
+
+def test_without_resampling_it_is_a_mixture_with_a_density_a_chain_for_each_path() -> None:
+    target = linear_gaussian()
+    posterior = fitted(target, resample=False)
+    assert isinstance(posterior, Mixture) and posterior.draws(10).shape == (4, 10, 3)
+    assert posterior.info.tuning["inverse_mass"].shape == (4, 3)
+    rows = zip(posterior.components, posterior.info.tuning["inverse_mass"], strict=True)
+    for component, variances in rows:
+        assert isinstance(component, Gaussian)
+        torch.testing.assert_close(component.covariance.diagonal(), variances)
+    assert isinstance(fitted(target, resample=False, num_paths=1), Gaussian)
+    found = bz.diagnostics.psis(bz.to_datatree(posterior))
+    assert float(found["pareto_k"]) < 0.7
+
+
+def test_draws_come_as_often_as_their_weights_say() -> None:
+    posterior = fitted()
+    theta = torch.arange(4.0)[:, None].expand(4, 3)
+    weighted = Resampled(
+        posterior.density, posterior.info, posterior.proposal, theta, torch.tensor([0.1, 0.2, 0.3, 0.4]).log()
+    )
+    (draws,) = weighted.draws(1000)
+    assert draws[:, 0].long().bincount().tolist() == [100, 200, 300, 400]
+    assert torch.equal(weighted.draws(50, seed=3), weighted.draws(50, seed=3))
+    assert not torch.equal(weighted.draws(50, seed=3), weighted.draws(50, seed=4))
+
+
+def test_it_warns_where_weights_cannot_correct_it() -> None:
+    def funnel():
+        scale = pyro.sample("scale", dist.Normal(0.0, 3.0))
+        pyro.sample("x", dist.Normal(torch.zeros(9), (scale / 2).exp()).to_event(1))
+
+    with pytest.warns(
+        ParetoKWarning, match=r"too far from the posterior for importance weights .* Pareto k is .*NUTS\("
+    ):
+        bz.fit(funnel, bz.Pathfinder(), progress=False)
+
+
+def test_few_independent_draws_and_weights_without_a_tail_are_said() -> None:
+    posterior = fitted()
+
+    def said(k: float, ess: float) -> list[tuple[type, str]]:
+        config = {**posterior.info.config, "psis_pareto_k": k, "psis_ess": ess}
+        found = troubles(dataclasses.replace(posterior, info=dataclasses.replace(posterior.info, config=config)))
+        return [(each.kind, each.message) for each in found]
+
+    assert said(0.7, 100.0) == []
+    ((kind, message),) = said(0.6, 99.7)
+    assert kind is FewEffectiveDrawsWarning and "worth 99.7 independent ones, and moments need 100" in message
+    assert "larger num_draws (now 1000)" in message
+    ((kind, message),) = said(math.nan, 500.0)
+    assert kind is ParetoKWarning and "none can be computed" in message
+    ((kind, message),) = said(0.7004, 500.0)
+    assert kind is ParetoKWarning and "Pareto k is 0.7004, above 0.7" in message
+
+
+def test_weights_correct_it_on_a_banana() -> None:
+    target = banana()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        posterior = fitted(target, num_draws=4000)
+    tree = bz.to_datatree(posterior)
+    assert tree.attrs["psis_pareto_k"] == posterior.info.config["psis_pareto_k"]
+    assert "log_q" not in tree["sample_stats"]
+
+
+def test_paths_that_fail_are_said() -> None:
+    def model():
+        x = pyro.sample("x", dist.Normal(0.0, 1.0))
+        pyro.factor("plain", torch.where(x > 15.0, 0.5 * x**2, 0.0 * x))  # flat from there on
+
+    start = torch.tensor([[0.5], [-1.0], [20.0]])
+    with pytest.warns(NotConvergedWarning, match=r"1 of the 3 paths of Pathfinder failed \(numbers 2\)"):
+        posterior = bz.fit(model, bz.Pathfinder(num_paths=3, init=start), progress=False)
+    assert len(posterior.proposal.components) == 2
+    assert posterior.info.config["elbo"][2] == -math.inf
+    assert abs(float(posterior.draws().mean())) < 0.15
+
+
+def test_all_paths_that_fail_are_an_error() -> None:
+    def model():
+        x = pyro.sample("x", dist.Normal(0.0, 1.0))
+        pyro.factor("flat", 0.5 * x**2)
+
+    with pytest.raises(ModelError, match=r"None of the 4 paths of Pathfinder found a Gaussian .*init=.*NUTS\(\)"):
+        bz.fit(model, bz.Pathfinder(), progress=False)
+
+
+def test_settings_are_checked() -> None:
+    target = linear_gaussian()
+    for settings, message in (
+        ({"num_paths": 0}, "num_paths"),
+        ({"num_draws": 10}, "num_draws"),
+        ({"history": -1}, "history"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            fitted(target, **settings)
+
+
+def test_thousands_of_weights_in_single_precision() -> None:
+    x = torch.linspace(-2, 2, 60)[:, None]
+    model = supervised(mlp(1, (60, 60)), priors.fan_in(), likelihoods.gaussian(scale=0.1))
+    posterior = bz.fit(model, bz.Pathfinder(max_steps=60), x, x[:, 0].sin(), dtype=torch.float32, progress=False)
+    assert isinstance(posterior, Mixture) and posterior.density.num_params > 3500
+    draws = posterior.draws(20)
+    assert draws.dtype == torch.float32 and bool(draws.isfinite().all())
+    assert float(posterior.log_prob(draws[0, :2]).isfinite().all())
+    tree = bz.predict(posterior, x, num_draws=20)
+    assert float(abs(tree["predictions"]["y"].mean(("chain", "draw")) - x[:, 0].sin().numpy()).mean()) < 0.3
+
+
+def test_leave_one_out_takes_its_draws_for_the_posteriors_and_refuses_those_of_no_use() -> None:
+    target = linear_gaussian()
+    exact = bz.diagnostics.loo(bz.posterior_predictive(fitted(target, bz.Laplace()), *target.data, num_draws=4000))
+    tree = bz.posterior_predictive(fitted(target), *target.data)
+    found = bz.diagnostics.loo(tree)
+    assert float(found.elpd) == pytest.approx(float(exact.elpd), abs=0.15)
+    tree.attrs["psis_pareto_k"] = 0.9
+    with pytest.raises(ValueError, match="log_q"):
+        bz.diagnostics.loo(tree)
+
+
+def test_saved_and_loaded(tmp_path: Path) -> None:
+    target = linear_gaussian()
+    posterior = fitted(target)
+    posterior.save(tmp_path / "paths.bnn")
+    loaded = bz.load(tmp_path / "paths.bnn", target.model, *target.data)
+    assert torch.equal(loaded.draws(), posterior.draws()) and repr(loaded) == repr(posterior)
+    assert torch.equal(loaded.proposal.draws(), posterior.proposal.draws())
+    assert "weighted draws worth" in repr(posterior) and "Pareto k" in repr(posterior)
+
+
+def test_many_fits_are_those_of_fit() -> None:
+    target = linear_gaussian()
+    x, y = target.data
+    (_, second) = bz.fit_many(target.model, bz.Pathfinder(), [(x, y), (x, y + 1)])
+    alone = bz.fit(target.model, bz.Pathfinder(), x, y + 1, seed=seed_of_fit(0, 1), progress=False)
+    assert torch.equal(second.draws(), alone.draws())
+
+
+@pytest.mark.parametrize("sampler", [bz.NUTS, bz.HMC, bz.MAMS, bz.ChEESHMC, bz.MCLMC, bz.SGHMC])
+@pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")  # of short runs
+def test_every_sampler_starts_there(sampler) -> None:
+    posterior = fitted(method=sampler(num_warmup=60, num_draws=20, num_chains=4, init=bz.Pathfinder()))
+    assert isinstance(posterior, Draws) and len(posterior.theta) == 4
+    assert posterior.info.config["init"]["method"] == "Pathfinder"
+
+
+def in_raw_units():
+    x = torch.logspace(-2, 4, 12) * torch.randn(80, 12, generator=torch.Generator().manual_seed(0))
+    y = (x / torch.logspace(-2, 4, 12)).sum(1) + torch.randn(80, generator=torch.Generator().manual_seed(1))
+
+    def model(x, y):
+        w = pyro.sample("w", dist.Normal(torch.zeros(12), 1e3).to_event(1))
+        with pyro.plate("data", len(x)):
+            pyro.sample("y", dist.Normal(x @ w, 1.0), obs=y)
+
+    return model, x, y
+
+
+@pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")  # of short runs
+@pytest.mark.parametrize("mass_matrix", ["diagonal", "dense", "fisher"])
+def test_the_variances_of_the_paths_are_the_first_inverse_masses(mass_matrix: str) -> None:
+    model, x, y = in_raw_units()
+    short = {"num_warmup": 19, "num_draws": 20, "mass_matrix": mass_matrix}  # no window in which they would be learnt
+    chains = bz.fit(model, bz.NUTS(**short, init=bz.Pathfinder()), x, y, progress=False)
+    paths = bz.fit(model, bz.Pathfinder(resample=False), x, y, progress=False)
+    inverse = chains.info.tuning["inverse_mass"]
+    diagonal = inverse.diagonal(dim1=1, dim2=2) if mass_matrix == "dense" else inverse
+    torch.testing.assert_close(diagonal, paths.info.tuning["inverse_mass"])
+    assert float(chains.info.sample_stats["n_steps"].double().mean()) < 30  # 1,023 in units that differ by a million
+
+
+@pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")  # of short runs
+def test_a_step_size_that_is_given_is_in_the_models_own_units() -> None:
+    own = fitted(method=bz.NUTS(num_warmup=19, num_draws=20, step_size=0.1, init=bz.Pathfinder()))
+    assert bool((own.info.tuning["inverse_mass"] == 1).all())
+    unlearnt = fitted(method=bz.NUTS(num_warmup=19, num_draws=20, init=bz.MAP(num_members=4)))
+    assert bool((unlearnt.info.tuning["inverse_mass"] == 1).all())
+
+
+@pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")  # of short runs
+def test_chains_of_many_fits_start_on_paths_as_those_of_fit() -> None:
+    model, x, y = in_raw_units()
+    method = bz.NUTS(num_warmup=19, num_draws=20, init=bz.Pathfinder())
+    (_, second) = bz.fit_many(model, method, [(x, y), (x, y + 1)], engine="native")
+    alone = bz.fit(model, method, x, y + 1, seed=seed_of_fit(0, 1), engine="native", progress=False)
+    assert torch.equal(second.draws(), alone.draws())
+
+
+@pytest.mark.filterwarnings("ignore::bnnzoo.inference.ParetoKWarning")  # a Gaussian has lighter tails than a scale
+def test_points_where_the_model_cannot_be_evaluated_are_avoided_and_counted() -> None:
+    def model(y):
+        scale = pyro.sample("scale", dist.Normal(1.0, 0.5))
+        with pyro.plate("data", len(y)):
+            pyro.sample("y", dist.Normal(0.0, scale), obs=y)
+
+    y = 0.8 * torch.randn(50, generator=torch.Generator().manual_seed(0))
+    posterior = bz.fit(model, bz.Pathfinder(init=torch.tensor([[0.5], [1.0], [3.0], [2.0]])), y, progress=False)
+    exact = bz.fit(model, bz.NUTS(init=torch.ones(4, 1)), y, progress=False)
+    assert float(posterior.draws().mean()) == pytest.approx(float(exact.draws().mean()), abs=0.02)
+    assert bool((posterior.draws() > 0).all())
