@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from bnnzoo.labelled import detectable_difference
 from bnnzoo.reporting.blocks import Grid
 from bnnzoo.reporting.results import Baseline, Fitted
 from bnnzoo.reporting.scores import Score
@@ -105,7 +106,7 @@ def repeat_findings(repeats: Sequence[Repeat]) -> list[str]:
         verdict = "no clear difference" if not abs(gap) >= 2 * error else ("better" if gap > 0 else "worse")
         sentences.append(
             f"{name} compared with {first} in log density over {len(repeats)} splits: {verdict} ({gap:+.3f}, standard error "
-            f"{error:.3f})."
+            f"{error:.3f}; differences from {detectable_difference(error):.2g} on would show)."
         )
     return sentences
 
