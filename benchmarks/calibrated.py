@@ -1,4 +1,4 @@
-"""Which method is calibrated: simulation-based calibration of fifteen methods on ten models, a table that goes on where it stopped.
+"""Which method is calibrated: simulation-based calibration of fifteen methods on ten models, which goes on where it stopped.
 
 python -m benchmarks.calibrated FOLDER SIMULATIONS [METHOD,METHOD] [MODEL,MODEL]
 
