@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-WORKS = ("fit", "save", "compare", "sbc", "report")
+WORKS = {"fit": 20, "save": 20, "compare": 20, "sbc": 20, "task": 10, "report": 20}
 
 
 @pytest.mark.parametrize(
     ("work", "number"),
-    [("save", 3), *(pytest.param(work, 20, marks=pytest.mark.slow) for work in WORKS)],
+    [("save", 3), *(pytest.param(*each, marks=pytest.mark.slow) for each in WORKS.items())],
 )
 def test_work_that_is_killed_loses_nothing_and_leaves_nothing_half(work: str, number: int, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.helpers.killing", work, str(tmp_path), str(number), "0"]

@@ -14,7 +14,7 @@ from bnnzoo.diagnostics.function_space import function_values
 from bnnzoo.diagnostics.same_rows import refuse_other_rows
 from bnnzoo.diagnostics.split_distances import Array, Indices, evenly
 from bnnzoo.diagnostics.verdict import Finding, Verdict, Verdicts
-from bnnzoo.trees import SAMPLE_DIMS, log_mean_exp, refuse_no_trees, refuse_other_kind
+from bnnzoo.trees import SAMPLE_DIMS, log_mean_exp, power_in_words, refuse_no_trees, refuse_other_kind
 
 __all__ = ["MIN_GAP", "verdicts"]
 
@@ -321,10 +321,12 @@ def _score(name: str, tree: xr.DataTree, reference: str, base: xr.DataTree) -> s
     if len(gaps) < 2:
         return ""
     gap, error = float(gaps.mean()), float(gaps.std(ddof=1) / np.sqrt(len(gaps)))
-    numbers = f"({gap:+.3f}, standard error {error:.3f}, {len(gaps)} observations)"
+    numbers = f"{gap:+.3f}, standard error {error:.3f}"
     if not abs(gap) > max(2 * error, MIN_GAP):
-        return f"It makes no clear difference to the log density of observations {numbers}."
-    return f"The log density of observations is {'higher' if gap > 0 else 'lower'} than under {reference} {numbers}."
+        power = power_in_words(gap, error, len(gaps), MIN_GAP)
+        return f"It makes no clear difference to the log density of observations ({numbers}; {power})."
+    higher = "higher" if gap > 0 else "lower"
+    return f"The log density of observations is {higher} than under {reference} ({numbers}, {len(gaps)} observations)."
 
 
 def _decision(own: Margins, base: Margins, shared: list[str], reference: str) -> str:

@@ -1,6 +1,7 @@
 """Many fits of one model and method, which share what is read, traced and compiled."""
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence, Sized
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from bnnzoo.core.method import FitContext, Method
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.kinds import first_of_kind, of_kind, shapes_of
 from bnnzoo.core.posterior.posterior import Posterior
+from bnnzoo.core.program.sites import ModelError
 from bnnzoo.core.program.turns import one_at_a_time
 from bnnzoo.core.reading.reading import conformed
 from bnnzoo.core.types import Data, Model, Whole
@@ -104,7 +106,7 @@ def fit_many(
 def _one_by_one(fits: "ManyFits", datasets: Iterator[Any], seed: int) -> Iterator[Posterior]:
     first = 0
     while block := [each if isinstance(each, tuple) else (each,) for each in islice(datasets, FITS_TOGETHER)]:
-        yield from fits(block, [seed_of_fit(seed, first + i) for i in range(len(block))])
+        yield from fits(block, [seed_of_fit(seed, first + i) for i in range(len(block))], first)
         first += len(block)
 
 
@@ -117,6 +119,19 @@ def seed_of_fit(seed: int, number: int) -> int:
     (3, 2000006)
     """
     return (seed * 1_000_003 + number) % 2**62
+
+
+@contextmanager
+def _numbered(first: int | None, place: int) -> Iterator[None]:
+    """Say in an error which of many data sets it is about."""
+    try:
+        yield
+    except (DataError, ModelError) as error:
+        if first is None:
+            raise
+        raise (DataError if isinstance(error, DataError) else ModelError)(
+            f"Data set {first + place}, counted from 0: {error}"
+        ) from error
 
 
 class ManyFits:
@@ -147,24 +162,38 @@ class ManyFits:
         self._engine: Engine = asked_for(engine)
         self._known: dict[Hashable, LogDensity] = {}
 
-    def __call__(self, datasets: Sequence[Data], seeds: Sequence[int]) -> list[Posterior]:
-        """Return the posterior of each data set, given by the arguments of the model."""
+    def __call__(self, datasets: Sequence[Data], seeds: Sequence[int], first: int | None = None) -> list[Posterior]:
+        """Return the posterior of each data set, given by the arguments of the model.
+
+        Parameters
+        ----------
+        datasets : sequence of tuple
+        seeds : sequence of int
+        first : int, optional
+            Number of the first data set, by which errors name theirs.
+        """
         with fits_to_come(self._number):
-            found = self._of_known_kinds(datasets, seeds)
+            found = self._of_known_kinds(datasets, seeds, first)
             return [
-                self._alone(data, seed) if posterior is None else posterior
-                for posterior, data, seed in zip(found, datasets, seeds, strict=True)
+                self._alone(data, seed, first, i) if posterior is None else posterior
+                for i, (posterior, data, seed) in enumerate(zip(found, datasets, seeds, strict=True))
             ]
 
-    def _alone(self, data: Data, seed: int) -> Posterior:
+    def _alone(self, data: Data, seed: int, first: int | None, place: int) -> Posterior:
         settings: dict[str, Any] = {"progress": False, "device": self._device, "dtype": self._dtype}
-        return fit(self._model, self._method, *data, seed=seed, engine=self._engine, **settings)
+        with _numbered(first, place):
+            return fit(self._model, self._method, *data, seed=seed, engine=self._engine, **settings)
 
     @one_at_a_time
-    def _of_known_kinds(self, datasets: Sequence[Data], seeds: Sequence[int]) -> list[Posterior | None]:
+    def _of_known_kinds(
+        self, datasets: Sequence[Data], seeds: Sequence[int], first: int | None
+    ) -> list[Posterior | None]:
         """Return the posteriors of data whose kind is known, or comes to be known; None for those that are fitted alone."""
         arguments = [self._arguments(data) for data in datasets]
-        kinds = [self._kind_of(each, seed) for each, seed in zip(arguments, seeds, strict=True)]
+        kinds = []
+        for i, (each, seed) in enumerate(zip(arguments, seeds, strict=True)):
+            with _numbered(first, i):
+                kinds.append(self._kind_of(each, seed))
         found: list[Posterior | None] = [None] * len(datasets)
         for kind in dict.fromkeys(each for each in kinds if each is not None):
             places = [i for i, each in enumerate(kinds) if each == kind]
@@ -173,9 +202,9 @@ class ManyFits:
             posteriors = run_together(self._method, [each for _, each in alike])
             for (i, _), posterior in zip(alike, posteriors, strict=True):
                 found[i] = posterior
-        for each in found:
-            if each is not None:
-                warn_of_troubles(each)
+        for made in found:
+            if made is not None:
+                warn_of_troubles(made)
         return found
 
     def _arguments(self, data: Data) -> "_Arguments":

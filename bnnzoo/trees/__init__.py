@@ -30,6 +30,7 @@ from bnnzoo.trees.lookup import (
 )
 from bnnzoo.trees.mixture import gaussian_mixture_entropy, laplace_mixture_entropy
 from bnnzoo.trees.multiple_tests import holm
+from bnnzoo.trees.power import detectable_difference, power_in_words, rows_to_tell_apart
 
 __all__ = [
     "SAMPLE_DIMS",
@@ -40,6 +41,7 @@ __all__ = [
     "average_probs",
     "class_indices",
     "companion",
+    "detectable_difference",
     "draw_means",
     "draw_variance",
     "entropies",
@@ -54,6 +56,7 @@ __all__ = [
     "num_draws",
     "observations",
     "plogp",
+    "power_in_words",
     "refuse_bad_probs",
     "refuse_no_count",
     "refuse_no_tree",
@@ -62,6 +65,7 @@ __all__ = [
     "refuse_other_kinds",
     "refuse_parts_of_trees",
     "refuse_single_draw",
+    "rows_to_tell_apart",
     "shannon_entropy",
     "sum_draws",
     "sum_plogp",

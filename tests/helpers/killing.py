@@ -25,6 +25,17 @@ from bnnzoo.testing import example_tree, linear_gaussian
 
 TARGET = linear_gaussian()
 NUTS = bz.NUTS(num_chains=2, num_warmup=50, num_draws=50)
+MODEL = """
+import pyro
+import pyro.distributions as dist
+
+
+def model(x, y=None):
+    a, b = pyro.sample("a", dist.Normal(0.0, 1.0)), pyro.sample("b", dist.Normal(0.0, 1.0))
+    s = pyro.sample("s", dist.HalfNormal(1.0))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Normal(a + b * x, s), obs=y)
+"""
 TABLE = [{"x": 0.1 * i, "y": float(np.sin(i))} for i in range(60)]
 
 
@@ -127,6 +138,37 @@ class Sbc:
         remove(self.path)
 
 
+class Task:
+    """Tasks of ``bnnzoo sbc`` that are killed; those that are begun again end with the ranks of a run that never was."""
+
+    def __init__(self, folder: Path) -> None:
+        self.table, self.model, self.out = folder / "data.csv", folder / "model.py", folder / "tasks"
+        pd.DataFrame(TABLE).to_csv(self.table, index=False)
+        self.model.write_text(MODEL)
+        self.expected: xr.DataTree | None = None
+
+    def command(self, out: Path, *options: object) -> None:
+        arguments = ["sbc", self.model, self.table, "--method", "nuts", "--num-simulations", 20, "--out", out, *options]
+        result = CliRunner().invoke(app, [str(each) for each in arguments])
+        assert result.exit_code == 0, result.output
+
+    def work(self) -> None:
+        for task in range(3):
+            self.command(self.out, "--task", task, "--of", 3)
+
+    def check(self) -> None:
+        if self.expected is None:
+            self.command(whole := self.out.with_name("whole"))
+            self.expected = xr.load_datatree(whole / "ranks.nc")
+            remove(whole)
+        if not self.out.exists() or len(list(self.out.glob("*.sbc"))) < 2:
+            return  # killed before there was much to go on from: the next attempt goes on from it
+        self.work()
+        found = xr.load_datatree(self.out / "ranks.nc")
+        assert found["prior_sbc"].to_dataset().equals(self.expected["prior_sbc"].to_dataset())
+        remove(self.out)
+
+
 class Report:
     """One page, which is that of before or the new one."""
 
@@ -141,7 +183,7 @@ class Report:
         assert not self.path.exists() or self.path.read_text().rstrip().endswith("</html>")
 
 
-WORKS = {"fit": Fit, "save": Save, "compare": Compare, "sbc": Sbc, "report": Report}
+WORKS = {"fit": Fit, "save": Save, "compare": Compare, "sbc": Sbc, "task": Task, "report": Report}
 
 
 def remove(path: Path) -> None:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 import bnnzoo as bz
+from bnnzoo.core.data.conversion import DataError
 from bnnzoo.core.model.density import build_density
 from bnnzoo.core.model.kinds import first_of_kind, of_kind
 from bnnzoo.core.program.sites import ModelError
@@ -220,8 +221,11 @@ def test_what_a_fit_refuses_is_refused_when_it_is_due() -> None:
     bad = y.clone()
     bad[3] = torch.nan
     fits = bz.fit_many(line, bz.Laplace(), [(x, y), (x, bad)], seed=3)
-    with pytest.raises(ValueError, match="argument 2 of the model"):
+    with pytest.raises(DataError, match=r"^Data set 1, counted from 0: .*argument 2 of the model .*row 3"):
         list(fits)
+    many = bz.fit_many(line, bz.Laplace(), [*datasets(23), (x, bad)])  # in another block than the first
+    with pytest.raises(DataError, match=r"^Data set 23, counted from 0: "):
+        list(many)
     with pytest.raises(ModelError, match="LastLayerLaplace"):
         next(bz.fit_many(line, bz.LastLayerLaplace(), [(x, y)]))
 

@@ -13,6 +13,7 @@ from bnnzoo.apps.reporting.page_blocks import Cell, Grid
 from bnnzoo.apps.reporting.results import Fitted, Results
 from bnnzoo.apps.reporting.score_tables import class_probabilities, observed
 from bnnzoo.diagnostics import loo
+from bnnzoo.trees import detectable_difference
 
 __all__ = ["class_grid", "confusion_grid", "loo_grid", "sampler_grid"]
 
@@ -80,7 +81,8 @@ def loo_grid(results: Results) -> Grid | None:
     note = (
         "Expected log predictive density of the training data, each observation predicted without itself (PSIS-LOO), as by "
         f"bnnzoo.diagnostics.loo. Where Pareto k is above {GOOD_K} for more than a few observations, the estimate is unreliable "
-        "and not shown: look at held-out scores, or use bnnzoo.validation.kfold."
+        "and not shown: look at held-out scores, or use bnnzoo.validation.kfold. Differences are shown with their standard error "
+        "and, in brackets, the smallest one that so many observations show in 80% of comparisons."
     )
     columns = (
         "method",
@@ -94,9 +96,10 @@ def loo_grid(results: Results) -> Grid | None:
 
 
 def _difference(best: ELPDData, other: ELPDData) -> str:
-    """Return the difference of two sums over the same observations, with its standard error."""
+    """Return the difference of two sums over the same observations, its standard error, and what so many of them show."""
     gaps = (other.elpd_i - best.elpd_i).to_numpy().ravel()
-    return f"{gaps.sum():+.1f} ± {np.sqrt(len(gaps)) * gaps.std():.1f}"
+    error = np.sqrt(len(gaps)) * gaps.std()
+    return f"{gaps.sum():+.1f} ± {error:.1f} ({detectable_difference(error):.1f})"
 
 
 def _loo(fitted: Fitted) -> ELPDData | str:

@@ -11,6 +11,7 @@ from bnnzoo.apps.reporting.page_blocks import Grid
 from bnnzoo.apps.reporting.results import Baseline, Fitted
 from bnnzoo.apps.reporting.score_tables import Score
 from bnnzoo.apps.tables import Table
+from bnnzoo.trees import detectable_difference
 
 __all__ = ["Repeat", "corrected_error", "repeat_findings", "repeat_grid", "repeats_frame"]
 
@@ -105,7 +106,7 @@ def repeat_findings(repeats: Sequence[Repeat]) -> list[str]:
         verdict = "no clear difference" if not abs(gap) >= 2 * error else ("better" if gap > 0 else "worse")
         sentences.append(
             f"{name} compared with {first} in log density over {len(repeats)} splits: {verdict} ({gap:+.3f}, standard error "
-            f"{error:.3f})."
+            f"{error:.3f}; differences from {detectable_difference(error):.2g} on would show)."
         )
     return sentences
 

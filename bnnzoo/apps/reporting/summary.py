@@ -17,6 +17,7 @@ from bnnzoo.apps.reporting.verdicts import warning
 from bnnzoo.apps.tables import Table
 from bnnzoo.core.fit_warnings import MAX_RHAT, MIN_ESS
 from bnnzoo.diagnostics.verdicts import MIN_GAP
+from bnnzoo.trees import detectable_difference, power_in_words
 
 __all__ = ["columns", "differences", "findings", "rows", "score_grid", "wall_time"]
 
@@ -28,7 +29,8 @@ def columns(results: Results, *, brief: bool = False) -> list[tuple[str, str]]:
     reference = results.fitted[0].name
     difference = (
         f"log density vs {reference}",
-        f"Difference of the mean log density from that of {reference}, with its standard error over observations.",
+        f"Difference of the mean log density from that of {reference}, with its standard error over observations; in brackets, "
+        "the smallest difference that so many observations show in 80% of comparisons.",
     )
     gradients = ("gradients", "Number of gradients of the log density.")
     return [
@@ -112,7 +114,7 @@ def differences(results: Results) -> list[str]:
         verdict = "no clear difference" if not is_clear else ("better" if gap > 0 else "worse")
         sentences.append(
             f"{fitted.name} compared with {first.name} in log density on {results.rows} observations: {verdict} "
-            f"({gap:+.3f}, standard error {error:.3f})."
+            f"({gap:+.3f}, standard error {error:.3f}; {power_in_words(gap, error, _num_rows(fitted), MIN_GAP)})."
         )
     return sentences + _beaten_by_baselines(results)
 
@@ -154,7 +156,11 @@ def _difference(fitted: Fitted | Baseline, reference: Fitted) -> Cell:
     if fitted is reference:
         return Cell("reference")
     gap, error = _paired_difference(fitted, reference)
-    return Cell("–" if isnan(gap) else f"{gap:+.3f} ± {error:.3f}")
+    return Cell("–" if isnan(gap) else f"{gap:+.3f} ± {error:.3f} ({detectable_difference(error):.3f})")
+
+
+def _num_rows(fitted: Fitted) -> int:
+    return len(log_density(fitted.test))
 
 
 def _paired_difference(fitted: Fitted | Baseline, reference: Fitted | Baseline) -> tuple[float, float]:
