@@ -219,8 +219,9 @@ def test_the_page_on_architecture_names_the_files_of_every_room() -> None:
         assert all(f"`{name}`" in rows[room] for name in architecture.files_of(room)), room
 
 
-def test_a_score_needs_few_files() -> None:
-    assert len(architecture.closure("bnnzoo.calibration.scores")) <= 10
+def test_a_score_needs_the_reading_of_trees_and_nothing_else() -> None:
+    needed = architecture.closure("bnnzoo.calibration.scores") - {"bnnzoo.calibration.scores"}
+    assert {name for name in needed if not name.startswith("bnnzoo.trees")} == set()
 
 
 def test_names_of_files_and_classes_say_whose_they_are() -> None:
