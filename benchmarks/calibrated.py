@@ -1,6 +1,6 @@
 """Which method is calibrated: simulation-based calibration of fifteen methods on ten models, which goes on where it stopped.
 
-python -m benchmarks.calibrated FOLDER SIMULATIONS [METHOD,METHOD] [MODEL,MODEL]
+python -m benchmarks.calibrated FOLDER SIMULATIONS ["METHOD;METHOD"] ["MODEL;MODEL"]
 
 FOLDER takes the ranks of each pair of method and model; a call with the same folder goes on from them. The record is written
 after each pair, with those of earlier calls.
@@ -158,7 +158,7 @@ def calibrated(model: str, method: str, number: int, path: Path) -> dict[str, An
 
 
 def _chosen(names: dict[str, Any], place: int) -> list[str]:
-    return sys.argv[place].split(",") if len(sys.argv) > place else [*names]
+    return sys.argv[place].split(";") if len(sys.argv) > place else [*names]
 
 
 def main() -> None:

@@ -27,6 +27,6 @@ for (method, model), cell in zip(pairs, record.values(), strict=True):
 shown = axes.imshow(coverage, vmin=0.2, vmax=0.8, cmap="RdBu", alpha=0.6, aspect="auto")
 axes.set_xticks(range(len(models)), models, rotation=30, ha="right", fontsize=8)
 axes.set_yticks(range(len(methods)), methods, fontsize=8)
-figure.colorbar(shown, ax=axes, label="share of truths in the 50% interval", shrink=0.9)
+figure.colorbar(shown, ax=axes, label="truths in intervals of 50%")
 if sys.argv[1:] and __name__ == "__main__":
     figure.savefig(sys.argv[1], dpi=120)

@@ -191,9 +191,9 @@ class ManyFits:
         """Return the posteriors of data whose kind is known, or comes to be known; None for those that are fitted alone."""
         arguments = [self._arguments(data) for data in datasets]
         kinds = []
-        for i, (each, seed) in enumerate(zip(arguments, seeds, strict=True)):
+        for i, (given, seed) in enumerate(zip(arguments, seeds, strict=True)):
             with _numbered(first, i):
-                kinds.append(self._kind_of(each, seed))
+                kinds.append(self._kind_of(given, seed))
         found: list[Posterior | None] = [None] * len(datasets)
         for kind in dict.fromkeys(each for each in kinds if each is not None):
             places = [i for i, each in enumerate(kinds) if each == kind]
