@@ -49,12 +49,13 @@ def chain_here() -> dict[str, float]:
     import torch
 
     from bnnzoo.core.density import build_density
+    from bnnzoo.engine.cpp.translate import for_native
     from bnnzoo.engine.graphs import trace
-    from bnnzoo.engine.runs import FOR_NATIVE, NativeRuns
+    from bnnzoo.engine.runs import NativeRuns
 
     torch.set_num_threads(1)
     one = torch.ones(1, 1)
-    NativeRuns(trace(lambda x: (x + x,), [one[0]], FOR_NATIVE)[0], [one[0]], moving={0})  # loads libraries
+    NativeRuns(trace(lambda x: (x + x,), [one[0]], for_native())[0], [one[0]], moving={0})  # loads libraries
     y = torch.as_tensor(series())
     before = processor_seconds()
     density = build_density(chain, y)
@@ -64,7 +65,7 @@ def chain_here() -> dict[str, float]:
         value, slope = density.batched_value_and_grad(theta[None], y)
         return value[0], slope[0]
 
-    graph = trace(gradient, [theta[0], y], FOR_NATIVE)[0]
+    graph = trace(gradient, [theta[0], y], for_native())[0]
     runs = NativeRuns(graph, [theta[0], y], moving={0})
     runs(theta[:1], y)
     seconds = processor_seconds() - before

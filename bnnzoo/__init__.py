@@ -2,7 +2,9 @@
 
 import sys
 from difflib import get_close_matches
+from functools import partial
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if sys.version_info < (3, 12):  # noqa: UP036 - pip does not stop everybody; before anything that older versions cannot read
@@ -43,6 +45,7 @@ from bnnzoo.inference import (
     SubsetLaplace,
     SubsetVI,
     fit,
+    fit_many,
     maximise_evidence,
 )
 from bnnzoo.loading import load
@@ -116,6 +119,7 @@ __all__ = [
     "diagnostics",
     "effects",
     "fit",
+    "fit_many",
     "formula",
     "likelihoods",
     "load",
@@ -172,12 +176,37 @@ _FUNCTIONS = {
 }
 
 
+def _suggesting(package: ModuleType) -> ModuleType:
+    """Let a package suggest the names that it has for one that it has not."""
+    if "__getattr__" not in vars(package):
+        package.__getattr__ = partial(_refused, package.__name__)  # type: ignore[method-assign]
+    return package
+
+
+class _Package(ModuleType):
+    """Lets packages below suggest names from the moment they are imported, by whomever."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, value)
+        if name in _ON_FIRST_USE and isinstance(value, ModuleType):
+            _suggesting(value)
+
+
+def _refused(package: str, name: str) -> Any:
+    raise AttributeError(f"module {package!r} has no attribute {name!r}{_suggestion(name)}", name=name, obj=None)
+
+
+for _package in (models, likelihoods, priors):
+    _suggesting(_package)
+sys.modules[__name__].__class__ = _Package
+
+
 def __getattr__(name: str) -> Any:
     if name in _ON_FIRST_USE:
         return import_module(f"bnnzoo.{name}")
     if name in _FUNCTIONS:
         return getattr(import_module(f"bnnzoo.{_FUNCTIONS[name]}"), name)
-    raise AttributeError(f"module 'bnnzoo' has no attribute {name!r}{_suggestion(name)}", name=name, obj=None)
+    return _refused("bnnzoo", name)
 
 
 def _suggestion(name: str) -> str:
@@ -185,9 +214,9 @@ def _suggestion(name: str) -> str:
     if name.startswith("_"):
         return ""
     places = {each: f"bnnzoo.{each}" for each in __all__}
-    for package in ("models", "inference", "predictive", *sorted(_ON_FIRST_USE)):
+    for package in ("models.likelihoods", "models.priors", "models", "inference", "predictive", *sorted(_ON_FIRST_USE)):
         for each in import_module(f"bnnzoo.{package}").__all__:
-            places.setdefault(each, f"bnnzoo.{package}.{each}")
+            places.setdefault(each, f"bnnzoo.{package.removeprefix('models.')}.{each}")
     folded = {each.lower(): where for each, where in places.items()}
     close = [folded[each] for each in get_close_matches(name.lower(), folded, 3, 0.7)]
     return f"; did you mean {' or '.join(close)}?" if close else ""

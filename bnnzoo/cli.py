@@ -1,4 +1,4 @@
-"""The commands ``bnnzoo demo``, ``bnnzoo compare``, ``bnnzoo check``, ``bnnzoo zoo`` and ``bnnzoo benchmark``."""
+"""The commands ``bnnzoo demo``, ``bnnzoo compare``, ``bnnzoo check``, ``bnnzoo sbc``, ``bnnzoo zoo`` and ``bnnzoo benchmark``."""
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -29,6 +29,9 @@ from bnnzoo.reporting.output import write_or_rescue
 from bnnzoo.reporting.splits import Splitting
 from bnnzoo.reporting.terminal import show
 from bnnzoo.tables import Missing, Table, TableError, Task, prepare, read_table
+from bnnzoo.tables.options import CsvFile, Decimal, Separator
+from bnnzoo.validation.commands import sbc_command
+from bnnzoo.validation.sbc import CalibrationError
 from bnnzoo.zoo.commands import zoo_commands
 from bnnzoo.zoo.data import ZooError
 
@@ -66,7 +69,13 @@ class Budget:
 DEFAULT_BUDGET = Budget()
 
 Out = Annotated[Path, typer.Option(help="New folder for report.html, two tables (CSV) and one netCDF file per method.")]
-Methods = Annotated[str, typer.Option(help="Inference methods, comma-separated; the first is the reference.")]
+USUAL_METHODS = ("nuts", "mfvi", "laplace", "deepensemble", "map")
+Methods = Annotated[
+    str,
+    typer.Option(
+        help=f"Inference methods, comma-separated; the first is the reference. The usual ones: {', '.join(USUAL_METHODS)}."
+    ),
+]
 Seed = Annotated[int, typer.Option(help="Seed of the split and of all random numbers.")]
 TestSize = Annotated[float, typer.Option(help="Fraction of the rows that is held out.")]
 Hidden = Annotated[int, typer.Option(min=1, help="Width of the hidden layer.")]
@@ -118,7 +127,7 @@ def demo(
 
 @app.command("compare")
 def compare_command(
-    data: Annotated[Path, typer.Argument(help="CSV file with a header line.", show_default=False)],
+    data: CsvFile,
     target: Annotated[str, typer.Option(help="Column to predict.", show_default=False)],
     methods: Methods = "nuts,mfvi,laplace",
     out: Out = Path("results"),
@@ -128,8 +137,8 @@ def compare_command(
     test_size: TestSize = 0.2,
     seed: Seed = 0,
     drop: Annotated[list[str] | None, typer.Option(help="Column to leave out; may be repeated.")] = None,
-    separator: Annotated[str, typer.Option(help="Separator between fields.")] = ",",
-    decimal: Annotated[str, typer.Option(help="Decimal mark of numbers: '.' or ','.")] = ".",
+    separator: Separator = ",",
+    decimal: Decimal = ".",
     missing: Annotated[
         str, typer.Option(help="Missing values: refuse, drop (the rows that have any) or impute (inputs).")
     ] = "refuse",
@@ -197,9 +206,6 @@ def method_names() -> dict[str, type[Method]]:
         if len(capitals) > 1 and len(same) == 1:
             names.setdefault(capitals, kind)
     return names
-
-
-USUAL_METHODS = ("nuts", "mfvi", "laplace", "deepensemble", "map")
 
 
 def methods_from(text: str, budget: Budget = DEFAULT_BUDGET) -> dict[str, Method]:
@@ -312,7 +318,16 @@ def _one_sentence_errors() -> Iterator[None]:
     """Report errors of the user in one sentence, with exit code 2."""
     try:
         yield
-    except (BenchmarkError, CommandError, TableError, DataError, ModelError, ZooError, OSError) as error:
+    except (
+        BenchmarkError,
+        CommandError,
+        TableError,
+        DataError,
+        ModelError,
+        ZooError,
+        CalibrationError,
+        OSError,
+    ) as error:
         errors.print(f"[bold red]Error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         raise typer.Exit(BAD_INPUT) from None
     except KeyboardInterrupt:
@@ -321,5 +336,6 @@ def _one_sentence_errors() -> Iterator[None]:
 
 
 app.command("check")(check_command(console, _one_sentence_errors))
+app.command("sbc")(sbc_command(console, _one_sentence_errors, methods_from))
 app.add_typer(zoo_commands(console, _one_sentence_errors), name="zoo")
 app.add_typer(benchmark_commands(console, _one_sentence_errors, methods_from), name="benchmark")

@@ -33,13 +33,15 @@ templates_path = ["_templates"]
 default_role = "py:obj"
 
 html_static_path = ["_static"]
+html_css_files = ["style.css"]
+html_context = {"default_mode": "auto"}
 mathjax_path = "mathjax/tex-chtml.js"  # MathJax 3.2.2, Apache-2.0: formulas display without a network
 html_theme = "pydata_sphinx_theme"
 html_title = "bnnzoo"
 html_search_scorer = str(Path(__file__).parent / "_static" / "scorer.js")
 html_theme_options = {
     "navigation_with_keys": False,
-    "header_links_before_dropdown": 7,
+    "header_links_before_dropdown": 6,
     "secondary_sidebar_items": ["page-toc"],
     "show_toc_level": 2,
 }
@@ -103,6 +105,7 @@ EXAMPLES = [
     "uncertainty/plot_line.py",
     "uncertainty/plot_calibration.py",
     "uncertainty/plot_simulation_based_calibration.py",
+    "uncertainty/plot_simulation_study.py",
     "uncertainty/plot_out_of_distribution.py",
     "uncertainty/plot_active_learning.py",
     "uncertainty/plot_monitoring.py",

@@ -31,7 +31,7 @@ SLOW_TO_IMPORT = (
 MAX_LINES, MAX_CLASS_LINES = 400, 200
 
 # What a family of inference methods may import from bnnzoo.inference besides itself.
-SHARED_BY_FAMILIES = ("config", "fit", "optimise", "progress", "starts")
+SHARED_BY_FAMILIES = ("config", "fit", "many", "optimise", "progress", "starts")
 FAMILIES = {
     "markov": (),
     "ensembles": (),

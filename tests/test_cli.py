@@ -1,6 +1,8 @@
 """The command line: results that are whole, and one clear sentence for every mistake."""
 
 import errno
+import html
+import json
 import os
 import platform
 import re
@@ -64,6 +66,11 @@ def test_compare_writes_a_report_and_trees_that_arviz_reads(table, tmp_path):
         "verdicts.json",
     ]
     assert "data.csv" in (out / "report.html").read_text()
+    (told,) = json.loads((out / "verdicts.json").read_text())
+    assert (told["method"], told["reference"], told["agrees"]) == ("map", "mfvi", None)
+    words = told["opening"]
+    assert words.startswith("map cannot be judged: map has 1 draw")
+    assert words in html.unescape((out / "report.html").read_text()) and words in " ".join(result.output.split())
     with xr.open_datatree(out / "mfvi.nc", engine="h5netcdf") as tree:
         tree.load()
         assert {"posterior", "log_likelihood", "held_out"} <= set(tree.children)
@@ -394,6 +401,11 @@ def test_budgets_reach_the_methods_that_have_them():
     (method,) = methods_from(" MFVI ", Budget(num_chains=2, num_warmup=3, num_draws=4, num_steps=77)).values()
     assert method == MeanFieldVI(num_steps=77)
     assert methods_from("mfvi") == {"mfvi": MeanFieldVI()}
+
+
+def test_the_help_names_the_usual_methods():
+    shown = " ".join(run("compare", "--help").output.replace("│", " ").replace("<str>", " ").split())
+    assert "The usual ones: nuts, mfvi, laplace, deepensemble, map." in shown
 
 
 def test_an_unknown_method_is_refused():

@@ -233,8 +233,8 @@ def test_code_of_quickstart_runs_and_says_what_the_page_shows(
     for sentence in (
         "laplace agrees with nuts",
         "mfvi differs from nuts",
-        "The model has 2 faults",
-        "The model has 1 fault ",
+        "The model has 1 fault (34 questions to the data)",
+        "Residuals of y rise with s5",
     ):
         assert sentence in page and sentence in said
 

@@ -1,6 +1,15 @@
 """What objects look like in a notebook, and what is said of names that do not exist."""
 
+import ast
+import runpy
+import sys
+import tomllib
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+
 import numpy as np
+import pandas as pd
 import pyro.distributions as dist
 import pytest
 import torch
@@ -42,12 +51,51 @@ def test_posteriors_of_chains_say_how_they_mixed() -> None:
     assert "R-hat" not in repr(apart) or "without bound" in repr(apart)
 
 
+def test_forms_for_notebooks_fold() -> None:
+    data = bz.datasets.diabetes().split(test_size=0.2, seed=0)
+    model = bz.models.supervised(bz.models.mlp(3), bz.priors.fan_in(1.0), bz.likelihoods.gaussian())
+    frame = pd.DataFrame({"x": np.arange(9.0), "y": np.arange(9.0) % 4})
+    formula = bz.formula("y ~ x", frame)
+    target = linear_gaussian()
+    posterior = bz.fit(target.model, bz.Laplace(), *target.data, progress=False)
+    for shown, inside in (
+        (data, "<th>input 9</th>"),
+        (model, "(1): Tanh()"),
+        (formula, "b_x = pyro.sample(&#x27;b_x&#x27;, dist.Normal("),
+        (posterior, "integrate = True"),
+    ):
+        html = shown._repr_html_()
+        line, rest = html.removeprefix("<details><summary><code>").split("</code></summary>", 1)
+        assert unescape(line) == repr(shown)
+        assert inside in rest and rest.endswith("</details>")
+
+
+def test_wall_time_is_split_into_compiling_and_the_rest() -> None:
+    target = linear_gaussian()
+    info = bz.fit(target.model, bz.HMC(num_warmup=50, num_draws=50), *target.data, progress=False).info
+    assert 0 < info.compiling <= info.seconds
+    assert replace(info, seconds=4.0, compiling=2.5).duration() == "4 s, 2.5 of them compiling"
+    assert replace(info, seconds=4.0, compiling=0.1).duration() == "4 s"
+    assert "2.5 of them compiling" in repr(replace(info, seconds=4.0, compiling=2.5))
+    twice = replace(info, seconds=1.0, compiling=0.5).followed_by(replace(info, seconds=2.0, compiling=0.25))
+    assert (twice.seconds, twice.compiling) == (3.0, 0.75)
+
+
 @pytest.mark.parametrize(
     ("owner", "name", "sentence"),
     [
         (bz, "Nuts", "no attribute 'Nuts'; did you mean bnnzoo.NUTS"),
         (bz, "plot_reliabilty", "did you mean bnnzoo.plots.plot_reliability"),
         (bz, "mlp", "did you mean bnnzoo.models.mlp"),
+        (
+            bz.likelihoods,
+            "bernouli",
+            "module 'bnnzoo.models.likelihoods' has no .*; did you mean bnnzoo.likelihoods.bernoulli",
+        ),
+        (bz.priors, "fanin", "did you mean bnnzoo.priors.fan_in"),
+        (bz.models, "MLP", "did you mean bnnzoo.models.mlp"),
+        (bz.diagnostics, "compare_posterior", "did you mean bnnzoo.diagnostics.compare_posteriors"),
+        (bz.calibration, "plot_reliability", "did you mean bnnzoo.plots.plot_reliability"),
         (bz.plots, "plot_uncertainty", "did you mean .*plot_uncertainty_map"),
         (bz.plots, "plot_distances", "did you mean plot_|it has grid_inputs"),
         (bz.plots, "xyz", "it has grid_inputs, line_inputs"),
@@ -56,3 +104,20 @@ def test_posteriors_of_chains_say_how_they_mixed() -> None:
 def test_names_that_do_not_exist_suggest_those_that_do(owner: object, name: str, sentence: str) -> None:
     with pytest.raises(AttributeError, match=sentence):
         getattr(owner, name)
+
+
+def test_older_pythons_are_told_which_one_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    package = Path(bz.__file__)
+    ast.parse(package.read_text(), feature_version=(3, 7))  # else a SyntaxError would come first
+    monkeypatch.setattr(sys, "version_info", (3, 11, 7))
+    monkeypatch.setattr(sys, "version", "3.11.7 (main)")
+    with pytest.raises(ImportError, match=r"^bnnzoo needs Python 3\.12 or newer, and this is 3\.11\.7\.$"):
+        runpy.run_path(str(package))
+
+
+def test_pip_on_an_older_python_speaks_of_python() -> None:
+    """Older pips look for ArviZ, of which there is none for Python 3.11, before they look at what Python bnnzoo needs."""
+    project = tomllib.loads((Path(bz.__file__).parents[1] / "pyproject.toml").read_text())["project"]
+    assert project["requires-python"] == ">=3.12"
+    (arviz,) = [each for each in project["dependencies"] if each.startswith("arviz")]
+    assert arviz.endswith("; python_version >= '3.12'")

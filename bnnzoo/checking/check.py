@@ -4,21 +4,24 @@ import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import xarray as xr
 
 from bnnzoo.checking.findings import Finding, of_conflict, of_prior_prediction, of_question
 from bnnzoo.checking.misfit import Question, questions
 from bnnzoo.checking.page import page_of
-from bnnzoo.checking.prior import conflicts, prior_predictions
+from bnnzoo.checking.prior import conflicts, power_scaling, prior_predictions
 from bnnzoo.checking.repeats import heap, repeated_rows
 from bnnzoo.checking.scores import Scores, scores_of
-from bnnzoo.checking.variables import Variables, variables_beside, variables_of
+from bnnzoo.checking.variables import Variables, is_outcome, variables_beside, variables_of
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.fit_warnings import FitWarning
+from bnnzoo.core.folding import folded
 from bnnzoo.core.method import Method
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.settings import NonNegativeCount, Seed, check_argument
@@ -59,7 +62,7 @@ EXPLAINED_BY = {
 """Which kinds of findings, if they are graver, explain another of the same site."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ModelCheck:
     """What a check found.
 
@@ -93,12 +96,18 @@ class ModelCheck:
         found = f"The model has {count} fault{'s' * (count > 1)}" if count else "No check finds fault with the model"
         return f"{found} {asked}{', but its fit is in doubt' if doubt else ''}."
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         """Return verdict, findings and what was left out."""
         lines = [self.verdict]
         lines += [f"- {each.sentence} {each.advice}" for each in self.findings]
         lines += [f"- Not checked: {each}" for each in self.skipped]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """Return verdict and findings; the questions unfold."""
+        found = "".join(f"<li>{escape(f'{each.sentence} {each.advice}')}</li>" for each in self.findings)
+        asked = self.asked.sort_values("p_value").to_html(index=False, float_format="{:.4f}".format)
+        return f"<p>{escape(self.verdict)}</p><ul>{found}</ul>{folded('what was asked', asked)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return what JSON can hold."""
@@ -204,10 +213,11 @@ def check(
             "check compares a model with its observations, but "
             + (f"the likelihood is the factor {density.factors[0]!r}." if density.factors else "none is observed.")
         )
-    variables = variables_of(density, posterior.info).joined(_beside(beside, density)).limited()
+    others, outcomes = _beside(beside, density)
+    variables = variables_of(density, posterior.info).joined(others).limited()
     theta = posterior.draws().flatten(0, 1)
     scored = scores_of(density, theta, int(seed))
-    skipped = list(_unscored(density, scored))
+    skipped = [*_unscored(density, scored), *(f"{name} in beside, which is the outcome." for name in outcomes)]
     asked: list[tuple[str, Question]] = []
     faults: list[Finding] = []
     for each in scored:
@@ -217,11 +227,14 @@ def check(
         faults += [found for found in (repeated_rows(each, here), heap(each)) if found]
     faults += [of_question(*each) for each in _rejected(asked, [each.p_value for _, each in asked], LEVEL)]
     priors = list(conflicts(density, theta, int(seed)))
-    faults += [of_conflict(each) for each in _rejected(priors, [each.p_value for each in priors], PRIOR_LEVEL)]
+    in_conflict = _rejected(priors, [each.p_value for each in priors], PRIOR_LEVEL)
+    fitted = _of_training(posterior)
+    scaled = power_scaling(fitted, [each.name for each in in_conflict])
+    faults += [of_conflict(each, scaled.get(each.name)) for each in in_conflict]
     from_prior, why = _from_prior(density, int(seed))
     notes = [each for each in from_prior if not each.is_fault]
     faults += [each for each in from_prior if each.is_fault]
-    notes += list(_of_loo(posterior))
+    notes += list(_of_loo(fitted))
     if num_simulations:
         faults += list(_of_simulations(posterior, method or NUTS(), num_simulations, int(seed)))
     else:
@@ -258,9 +271,10 @@ def _fitted(
     return posterior, found
 
 
-def _beside(beside: pd.DataFrame | Mapping[str, Any] | None, density: LogDensity) -> Variables:
+def _beside(beside: pd.DataFrame | Mapping[str, Any] | None, density: LogDensity) -> tuple[Variables, tuple[str, ...]]:
+    """Return the variables beside a model, and the names of those that are its outcome."""
     if beside is None:
-        return Variables({}, {})
+        return Variables({}, {}), ()
     refuse_other_kind(beside, pd.DataFrame | Mapping, "beside", "a frame, or a mapping such as {'clinic': clinic}")
     columns = {str(name): np.asarray(values) for name, values in beside.items()}
     for name, values in columns.items():
@@ -269,7 +283,10 @@ def _beside(beside: pd.DataFrame | Mapping[str, Any] | None, density: LogDensity
             raise ValueError(
                 f"{name!r} in beside has {found}, but the data have {density.num_data} rows: one value each."
             )
-    return variables_beside(pd.DataFrame(columns))
+    outcomes = tuple(name for name, values in columns.items() if is_outcome(density, values))
+    return variables_beside(
+        pd.DataFrame({name: each for name, each in columns.items() if name not in outcomes})
+    ), outcomes
 
 
 def _unscored(density: LogDensity, scored: list[Scores]) -> Iterator[str]:
@@ -289,11 +306,21 @@ def _from_prior(density: LogDensity, seed: int) -> tuple[list[Finding], tuple[st
     return [each for each in found if each], ()
 
 
-def _of_loo(posterior: Posterior) -> Iterator[Finding]:
+def _of_training(posterior: Posterior) -> xr.DataTree:
+    """Return predictions of the data; nothing where these cannot be made."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = loo(posterior_predictive(posterior, *posterior.density.data, weights=False))
+            return posterior_predictive(posterior, *posterior.density.data, weights=False)
+    except ValueError:
+        return xr.DataTree()
+
+
+def _of_loo(fitted: xr.DataTree) -> Iterator[Finding]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = loo(fitted)
     except ValueError:
         return
     bad = np.flatnonzero(~(found.pareto_k.to_numpy().ravel() <= found.good_k))
@@ -331,11 +358,19 @@ def _gravity(finding: Finding) -> tuple[bool, float]:
     return not finding.kind.startswith("prior"), float(finding.evidence.get("p_value", 0.0))
 
 
+def _is_slope(finding: Finding) -> bool:
+    """Tell whether residuals rise or fall with a variable: a slope that all levels of a grouping have in common is missing."""
+    return finding.kind == "curve" and finding.evidence.get("shape") in ("rise", "fall")
+
+
 def _without_explained(faults: list[Finding]) -> list[Finding]:
-    """Leave out findings that a graver one about the same site explains."""
+    """Leave out findings that a graver one about the same site explains, and slopes of a variable that has none at all."""
     kept: list[Finding] = []
+    without_slope = {(each.evidence["site"], each.evidence["about"]) for each in faults if _is_slope(each)}
     for each in sorted(faults, key=_gravity):
-        site = each.evidence.get("site")
+        site, about = each.evidence.get("site"), str(each.evidence.get("about", ""))
+        if each.kind == "slopes" and (site, about.split(", ")[0]) in without_slope:
+            continue
         explained = {other.kind for other in kept if other.evidence.get("site") == site} & EXPLAINED_BY.get(
             each.kind, set()
         )

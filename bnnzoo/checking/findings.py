@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from bnnzoo.checking.misfit import Question
-from bnnzoo.checking.prior import Conflict, PriorPrediction
+from bnnzoo.checking.prior import SENSITIVE, Conflict, PriorPrediction, Sensitivity
 
 __all__ = ["Finding", "of_conflict", "of_prior_prediction", "of_question"]
 
@@ -44,6 +44,7 @@ def of_question(site: str, asked: Question) -> Finding:
         "about": asked.about,
         "p_value": asked.p_value,
         "size": asked.size,
+        "shape": asked.shape,
     }
     return Finding(asked.kind, True, f"{sentence} ({_p(asked.p_value)}).", advice, evidence)
 
@@ -204,17 +205,24 @@ _WORDS = {
 }
 
 
-def of_conflict(found: Conflict) -> Finding:
-    """Return the finding of a prior that the data contradict."""
+def of_conflict(found: Conflict, sensitivity: Sensitivity | None = None) -> Finding:
+    """Return the finding of a prior that the data contradict, with what power scaling says of it."""
     side = "above" if found.z > 0 else "below"
+    evidence: dict[str, float | str] = {"site": found.name, "p_value": found.p_value, "size": found.z}
+    scaled = ""
+    if sensitivity is not None:
+        evidence |= {"prior_sensitivity": sensitivity.prior, "likelihood_sensitivity": sensitivity.likelihood}
+        scaled = (
+            f" Power scaling: sensitivity {sensitivity.prior:.2f} to the prior and {sensitivity.likelihood:.2f} to the "
+            f"likelihood, {'both' if sensitivity.is_conflict else 'not both'} above {SENSITIVE}."
+        )
     return Finding(
         "prior",
         True,
         f"The posterior of {found.name} lies far {side} its prior, {abs(found.z):.1f} times as far as the prior expects "
-        f"({_p(found.p_value)}).",
-        f"Look at the units of {found.name} and of what it multiplies, and write a prior that allows such values; "
-        "az.psense_summary says how the posterior moves with the prior.",
-        {"site": found.name, "p_value": found.p_value, "size": found.z},
+        f"({_p(found.p_value)}).{scaled}",
+        f"Look at the units of {found.name} and of what it multiplies, and write a prior that allows such values.",
+        evidence,
     )
 
 

@@ -1,12 +1,14 @@
 """Whether priors agree with the data: priors of latent values, and data that the whole prior produces."""
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 import xarray as xr
+from arviz_stats.psense import psense
 from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import norm
@@ -15,7 +17,7 @@ from torch import Tensor
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.replay import isolated
 
-__all__ = ["Conflict", "PriorPrediction", "conflicts", "prior_predictions"]
+__all__ = ["SENSITIVE", "Conflict", "PriorPrediction", "Sensitivity", "conflicts", "power_scaling", "prior_predictions"]
 
 type Array = NDArray[np.floating[Any]]
 
@@ -27,6 +29,9 @@ MAX_ENTRIES = 30
 
 LEARNT = 0.1
 """Share of the prior variance that the data must take away for a conflict to be seen."""
+
+SENSITIVE = 0.05
+"""Sensitivity to power scaling from which on Kallioinen et al. (2024) call a posterior sensitive."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,58 @@ def conflicts(density: LogDensity, theta: Tensor, seed: int) -> Iterator[Conflic
             if priors[0] is None or priors[1] is None or not torch.equal(priors[0], priors[1]):
                 continue  # no proper prior, or one that depends on other sites
             yield from _of_site(site.name, priors[0], values[site.name])
+
+
+class Sensitivity(NamedTuple):
+    """How much a margin of the posterior moves as prior or likelihood is raised to a power near one."""
+
+    prior: float
+    likelihood: float
+
+    @property
+    def is_conflict(self) -> bool:
+        """Whether both are above 0.05, which Kallioinen et al. take for a sign of a conflict."""
+        return min(self) >= SENSITIVE
+
+
+def power_scaling(tree: xr.DataTree, names: Collection[str]) -> dict[str, Sensitivity]:
+    """Return the sensitivity of entries of latent sites to power scaling, of those that the tree allows.
+
+    Parameters
+    ----------
+    tree : DataTree
+        From :func:`bnnzoo.posterior_predictive`, with ``log_prior`` and ``log_likelihood``.
+    names : collection of str
+        Of conflicts, such as ``"mu"`` and ``"b[2]"``.
+
+    References
+    ----------
+    Kallioinen, Paananen, Bürkner and Vehtari (2024), Detecting and diagnosing prior and likelihood sensitivity with
+    power-scaling, Statistics and Computing 34.
+    """
+    if not {"posterior", "log_prior", "log_likelihood"} <= {*tree.children}:
+        return {}
+    places = {name: _place(name) for name in names}
+    places = {name: place for name, place in places.items() if place[0] in tree["posterior"].data_vars}
+    sites = list(dict.fromkeys(site for site, _ in places.values()))
+    if not sites:
+        return {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of weights of single margins
+        try:
+            found = [psense(tree, var_names=sites, group=group) for group in ("prior", "likelihood")]
+        except ValueError:
+            return {}
+    return {
+        name: Sensitivity(*(float(each[site].to_numpy()[place]) for each in found))
+        for name, (site, place) in places.items()
+    }
+
+
+def _place(name: str) -> tuple[str, tuple[int, ...]]:
+    """Return the site and the index of an entry, as conflicts are named."""
+    site, _, rest = name.partition("[")
+    return site, tuple(int(k) for k in rest.rstrip("]").split(", ")) if rest else ()
 
 
 def _prior_draws(distribution: Any, shape: torch.Size, seed: int) -> Tensor | None:

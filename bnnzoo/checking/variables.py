@@ -17,7 +17,7 @@ from bnnzoo.core.info import FitInfo
 from bnnzoo.core.outcomes import observed_places
 from bnnzoo.models.formula.model import Formula
 
-__all__ = ["Variables", "variables_beside", "variables_of"]
+__all__ = ["Variables", "is_outcome", "variables_beside", "variables_of"]
 
 type Array = NDArray[np.floating[Any]]
 type Codes = NDArray[np.integer[Any]]
@@ -79,6 +79,37 @@ def variables_of(density: LogDensity, info: FitInfo) -> Variables:
                 columns = info.columns.get(path)
                 found = found.joined(_of_tensor(path, leaf, columns))
     return found
+
+
+def is_outcome(density: LogDensity, values: NDArray[Any]) -> bool:
+    """Tell whether a column ``[N]`` is an outcome of the model: the same numbers, or a name for each of its values.
+
+    Examples
+    --------
+    >>> import pyro, pyro.distributions as dist, torch
+    >>> from bnnzoo.core.density import build_density
+    >>> def model(y):
+    ...     p = pyro.sample("p", dist.Beta(1.0, 1.0))
+    ...     with pyro.plate("rows", len(y)):
+    ...         pyro.sample("y", dist.Bernoulli(p), obs=y)
+    >>> density = build_density(model, torch.tensor([0.0, 1.0, 1.0]))
+    >>> is_outcome(density, np.array(["no", "yes", "yes"])), is_outcome(density, np.array(["a", "a", "b"]))
+    (True, False)
+    """
+    codes, levels = pd.factorize(values)
+    for place in observed_places(density):
+        for _, leaf in leaves("", density.data[place]):
+            if not isinstance(leaf, Tensor) or leaf.shape != (len(values),):
+                continue
+            y = leaf.detach().cpu().numpy()
+            own, different = pd.factorize(y)
+            if len(different) == len(y):  # as a number of the row has, too
+                same = values.dtype.kind in "fiu" and np.allclose(values.astype(float), y, rtol=1e-5)
+            else:
+                same = len(levels) == len(different) and np.array_equal(codes, own)
+            if same:
+                return True
+    return False
 
 
 def _of_tensor(name: str, value: Tensor, columns: tuple[str, ...] | None) -> Variables:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bnnzoo.engine.files import whole_file
 
-__all__ = ["FORMAT", "read_archive", "write_archive"]
+__all__ = ["FORMAT", "read_archive", "read_to_go_on", "write_archive"]
 
 FORMAT = 2
 """Number of the file format; raised whenever an older bnnzoo could not read what a newer one writes."""
@@ -42,6 +42,37 @@ def write_archive(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
             raise OSError(
                 f"{path} cannot be written ({error}). Give a folder where you may write, and make room."
             ) from None
+
+
+def read_to_go_on(
+    path: Path | None,
+    header: Mapping[str, Any],
+    what: str,
+    differs: str = "differs",
+    error: type[ValueError] = ValueError,
+) -> dict[str, Tensor]:
+    """Return the tensors of a file that a call goes on from; none where there is no file yet.
+
+    Parameters
+    ----------
+    path : Path or None
+    header : mapping
+        What that of the file has to agree with.
+    what : str
+        What the file holds if it does not, for the sentence: ``"another study"``.
+    differs : str
+        The verb of what differs.
+    error : type of ValueError
+        Raised if it does not.
+    """
+    if path is None or not path.exists():
+        return {}
+    tensors, written = read_archive(path)
+    if different := [name for name, value in header.items() if written.get(name) != value]:
+        raise error(
+            f"{path} holds {what}: its {different[0]} {differs}. Write to another file, or make the same call again."
+        )
+    return tensors
 
 
 def read_archive(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

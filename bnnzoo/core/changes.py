@@ -8,6 +8,7 @@ from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.fingerprint import LOG_LIKELIHOOD, different_values, tolerance_of, values_at
+from bnnzoo.core.fit_warnings import INSIDE
 from bnnzoo.core.minibatch import select
 from bnnzoo.core.sites import ModelWarning
 from bnnzoo.core.streamed import num_held
@@ -44,7 +45,7 @@ def warn_of_changed_model(density: LogDensity) -> None:
             f"such as a function or a setting of a network, or a tensor outside of the model, and draws of the old model go "
             f"through the new one. Fit again, change a copy (copy.deepcopy), or make what changes an argument of the model.",
             ModelWarning,
-            stacklevel=5,
+            skip_file_prefixes=INSIDE,
         )
 
 

@@ -16,6 +16,7 @@ from torch.func import vmap
 from bnnzoo.core.arguments import argument_names
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.described import described
+from bnnzoo.core.fit_warnings import INSIDE
 from bnnzoo.core.gradients import Terms, Weighted, ask_gradients, probes
 from bnnzoo.core.minibatch import select
 from bnnzoo.core.replay import Node, discover, isolated, log_prob, scaled_sum
@@ -101,7 +102,7 @@ def _warnings_held_back() -> Iterator[None]:
         warnings.simplefilter("always")
         yield
     for each in caught:
-        warnings.warn(each.message, stacklevel=5)
+        warnings.warn(each.message, skip_file_prefixes=INSIDE)
 
 
 def _evaluated_at_starts(
@@ -232,7 +233,7 @@ def _look_for_observations(density: LogDensity, first: Mapping[str, Node]) -> No
             f"counts as prior and no observation has a log likelihood of its own. Write it inside "
             f"pyro.plate('data', len(x)), one term for each row; better, observe a site.",
             ModelWarning,
-            stacklevel=4,
+            skip_file_prefixes=INSIDE,
         )
         return
     lengths = {len(value) for value in arrays.values()}
@@ -244,7 +245,7 @@ def _look_for_observations(density: LogDensity, first: Mapping[str, Node]) -> No
         f"The model was given {given} and observes nothing, so the fit returns the prior. {hint} "
         f"pyro.sample(..., obs=y), and pass y to fit.",
         ModelWarning,
-        stacklevel=4,
+        skip_file_prefixes=INSIDE,
     )
 
 
@@ -291,5 +292,5 @@ def _warn_of_single_event(observed: Mapping[str, Node]) -> None:
                 f"event: leave-one-out and mini-batches need one observation a row. Write pyro.plate('data', len(x)) and leave "
                 f".to_event() out where rows are independent.",
                 ModelWarning,
-                stacklevel=4,
+                skip_file_prefixes=INSIDE,
             )

@@ -1,7 +1,7 @@
 """From a Pyro model to pure functions of one flat unconstrained vector."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -46,7 +46,8 @@ from bnnzoo.core.terms import (
     summed_by_row,
 )
 from bnnzoo.core.types import Data, Model
-from bnnzoo.engine.lowered import Lowered, looped_value_and_grad
+from bnnzoo.engine.fits import Kind
+from bnnzoo.engine.lowered import Lowered, Same, looped_value_and_grad
 
 __all__ = ["LogDensity", "build_density", "first_run"]
 
@@ -75,6 +76,8 @@ class LogDensity(ParameterSpace):
         Nodes of the latent sites without their values; None if the prior of one depends on another.
     row_plates : tuple of str
         Plates of the rows of the data.
+    kind : Kind, optional
+        What fits of this model to other data of the same shapes share; see :mod:`bnnzoo.core.kinds`.
     """
 
     model: Model
@@ -85,6 +88,7 @@ class LogDensity(ParameterSpace):
     networks: tuple[Network, ...]
     priors: Mapping[str, Node] | None
     row_plates: tuple[str, ...]
+    kind: Kind | None = field(default=None, compare=False, kw_only=True)
 
     def __repr__(self) -> str:
         """Count parameters and observations and name the sites; neither the model nor a tensor is printed."""
@@ -182,7 +186,51 @@ class LogDensity(ParameterSpace):
     @cached_property
     def value_and_grad(self) -> Lowered:
         """``(theta[C, P], *batch) -> ([C], [C, P])``: log joint density and its gradient, batched and lowered."""
-        return Lowered(self.batched_value_and_grad, fallback=looped_value_and_grad(self.log_joint))
+        looped = looped_value_and_grad(self.log_joint)
+        return self.shared("value and gradient", lambda: Lowered(self.batched_value_and_grad, fallback=looped))
+
+    @property
+    def is_one_of_many(self) -> bool:
+        """Whether what is made of the model's function is shared with other fits."""
+        return self.kind is not None and type(self) is LogDensity  # others may hold values of one fit
+
+    def shared[T](self, key: Hashable, make: Callable[[], T]) -> T:
+        """Return what is made of the model's function for all data of one shape, made anew unless this is one of many fits.
+
+        What is made takes the data as arguments: those of this density are those of one fit.
+
+        Parameters
+        ----------
+        key : hashable
+            What, besides model and number of observations, it depends on.
+        make : callable
+        """
+        if self.kind is None or not self.is_one_of_many:
+            return make()
+        return self.kind.shared((Same(self.model), self.dtype, self.device, self.num_data, key), make)
+
+    def over_points[T](self, key: Hashable, function: Callable[..., T], **settings: Any) -> Callable[..., T]:
+        """Return ``(theta[M, P], *data)`` of a function of ``(theta[P], *data)``: by ``vmap``, for many fits as one graph of it.
+
+        Parameters
+        ----------
+        key : hashable
+            See :meth:`shared`.
+        function : callable
+            A pure function; it takes all that differs between fits as arguments.
+        **settings
+            Of :func:`torch.func.vmap`.
+        """
+
+        def batched(theta: Tensor, *data: Any) -> T:
+            in_dims = (0, *(None for _ in data))
+            found: T = vmap(function, in_dims=in_dims, **settings)(theta, *data)
+            return found
+
+        if not self.is_one_of_many:
+            return batched
+        graph: Lowered = self.shared(key, lambda: Lowered(batched))
+        return graph
 
     def batched_value_and_grad(self, theta: Tensor, *batch: Any) -> tuple[Tensor, Tensor]:
         """Return the log joint density ``[C]`` and its gradient ``[C, P]`` at ``theta[C, P]``, not yet lowered."""

@@ -29,6 +29,9 @@ class Described:
     coords: Mapping[str, Sequence[Any]] = {}
     """Labels along dimensions."""
 
+    levels: Sequence[Any] = ()
+    """Names of the classes of an outcome, in the order of its numbers; empty if it has none."""
+
     takes_frames: bool = False
     """Whether a data frame may stand in place of the arguments, see `from_data`."""
 

@@ -2,8 +2,10 @@
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 
 __all__ = [
+    "INSIDE",
     "MAX_RHAT",
     "MAX_SATURATED",
     "MIN_ESS",
@@ -23,6 +25,9 @@ __all__ = [
     "UnreadableLikelihoodWarning",
     "told",
 ]
+
+INSIDE = (str(Path(__file__).parents[1]),)
+"""Files whose lines no warning names: it names the line that called bnnzoo."""
 
 MAX_RHAT = 1.01
 """R-hat above which chains disagree (Vehtari et al. 2021)."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.fit_warnings import INSIDE
 from bnnzoo.core.numerics import NumericalFailure
 from bnnzoo.core.replay import Node, isolated, scaled_sum
 from bnnzoo.core.sites import ModelError, ModelWarning, Site, refuse_other_sites
@@ -273,7 +274,9 @@ def _warn_of_steps(
             continue
         if bool((change > noticed * (1 + base.abs())).any()):
             warnings.warn(
-                _of_step(site.name, terms.names[int(change.argmax())], float(change.max())), ModelWarning, stacklevel=6
+                _of_step(site.name, terms.names[int(change.argmax())], float(change.max())),
+                ModelWarning,
+                skip_file_prefixes=INSIDE,
             )
 
 

@@ -46,6 +46,10 @@ def multiplying_sites(density: LogDensity) -> dict[str, tuple[str, ...]]:
     >>> multiplying_sites(build_density(model, torch.ones(3)))
     {'tau': ('eta',)}
     """
+    return density.shared("multiplying sites", lambda: _multiplying(density))
+
+
+def _multiplying(density: LogDensity) -> dict[str, tuple[str, ...]]:
     effects = [site for site in density.sites if is_real(site) and site.span.stop - site.span.start > 1]
     others = [site for site in density.sites if site not in effects and not site.is_weight]
     if not effects or not others or has_weights(density) or not (density.observed or density.factors):
@@ -77,6 +81,10 @@ def scaling_sites(density: LogDensity) -> dict[str, tuple[str, ...]]:
     The prior of the effects then draws the joint mode to a large scale. A rate of decay, which also only matters through the
     coefficients before it, does nothing of the kind.
     """
+    return density.shared("scaling sites", lambda: _scaling(density))
+
+
+def _scaling(density: LogDensity) -> dict[str, tuple[str, ...]]:
     found = multiplying_sites(density)
     if not found:
         return {}
@@ -134,6 +142,10 @@ def hyperparameter_sites(density: LogDensity) -> tuple[str, ...]:
     >>> hyperparameter_sites(build_density(model))
     ('scale',)
     """
+    return density.shared("hyperparameters", lambda: _hyperparameters(density))
+
+
+def _hyperparameters(density: LogDensity) -> tuple[str, ...]:
     nodes = discover(density.model, density.data, density.device, density.dtype)
     latent = [nodes[site.name] for site in density.sites]
     above: set[str] = set()

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.func import vmap
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.posterior import Posterior
@@ -71,9 +70,8 @@ def _log_joint(density: LogDensity, theta: Tensor) -> tuple[Tensor, Tensor]:
     """Return the log joint density ``[S]`` and where it was computed, which are fewer draws if they cannot be batched."""
     at_once = max(1, MANY // max(1, density.num_data))
     try:
-        return theta, vmap(lambda row: density.log_joint(row, *density.data), chunk_size=at_once, randomness="same")(
-            theta
-        )
+        log_joint = density.over_points("log joint", density.log_joint, chunk_size=at_once, randomness="same")
+        return theta, log_joint(theta, *density.data)
     except Exception:  # the model's own code may raise anything where it cannot be batched
         few = theta[:: -(-len(theta) // DRAWS_ONE_BY_ONE)]
         return few, torch.stack([_of_one(density, row) for row in few])

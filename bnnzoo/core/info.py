@@ -12,6 +12,9 @@ from bnnzoo.engine.reports import EngineReport
 
 __all__ = ["FitInfo"]
 
+SHORT = 0.05
+"""Share of the wall time below which compiling is not worth a word."""
+
 
 @dataclass(frozen=True, repr=False)
 class FitInfo(Stored):
@@ -43,6 +46,8 @@ class FitInfo(Stored):
     seed : int
     seconds : float
         Wall time of the fit.
+    compiling : float
+        How much of it went into tracing and compiling the model, which another fit of it in the same process does without.
     columns : mapping of str to tuple of str
         Names of the columns of frames, of series, and of the dimensions of labelled arrays, which are put in the same order
         by name at a prediction.
@@ -63,6 +68,7 @@ class FitInfo(Stored):
     method: str = ""
     seed: int = 0
     seconds: float = 0.0
+    compiling: float = 0.0
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     has_atoms: bool = False
     tuning: Mapping[str, Tensor] = field(default_factory=dict)
@@ -87,10 +93,16 @@ class FitInfo(Stored):
             num_rejected=self.num_rejected + more.num_rejected,
             rejected_at=more.rejected_at or self.rejected_at,
             seconds=self.seconds + more.seconds,
+            compiling=self.compiling + more.compiling,
             complete=self.complete and more.complete,
             config={**self.config},
             sample_stats={name: torch.cat([self.sample_stats[name], more.sample_stats[name]], 1) for name in common},
         )
+
+    def duration(self) -> str:
+        """Return the wall time of the fit, and what of it was compiling, in words."""
+        compiling = f", {self.compiling:.2g} of them compiling" if self.compiling >= SHORT * self.seconds > 0 else ""
+        return f"{self.seconds:.3g} s{compiling}"
 
     def __repr__(self) -> str:
         """Name the method, what its draws are, and what the fit cost; no tensor is printed."""
@@ -99,7 +111,7 @@ class FitInfo(Stored):
             self.sampling,
             f"seed {self.seed}",
             f"{self.num_gradients} gradients",
-            f"{self.seconds:.3g} s",
+            self.duration(),
             *([] if self.complete else ["interrupted"]),
             *(
                 [f"{self.num_rejected} points rejected ({self.rejected_at or 'no site known'})"]

@@ -1,6 +1,6 @@
 """The interface of inference methods, and the context in which a fit runs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from enum import Enum
@@ -12,7 +12,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.engine.choose import Engine
 
-__all__ = ["FitContext", "Method", "Need", "Progress", "Silent"]
+__all__ = ["FitContext", "Method", "Need", "Progress", "RunsTogether", "Silent"]
 
 
 class Need(Enum):
@@ -71,4 +71,19 @@ class Method(Protocol):
 
     def run(self, density: LogDensity, context: FitContext) -> Posterior:
         """Approximate, or draw from, the posterior of ``density``, which holds its data."""
+        ...
+
+
+@runtime_checkable
+class RunsTogether(Method, Protocol):
+    """A method that makes many fits of one kind at once, in less time than one after the other."""
+
+    def run_together(self, fits: Sequence[tuple[LogDensity, FitContext]]) -> Sequence[Posterior]:
+        """Return for each fit what ``run`` would.
+
+        Raises
+        ------
+        OneByOneError
+            If they have to be made one by one.
+        """
         ...

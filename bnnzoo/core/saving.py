@@ -14,6 +14,7 @@ from torch import Tensor
 from bnnzoo.core.archive import read_archive, write_archive
 from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.core.fingerprint import different_data, different_model, fingerprint
+from bnnzoo.core.folding import as_table, folded
 from bnnzoo.core.info import FitInfo
 from bnnzoo.core.minibatch import as_tensors
 from bnnzoo.core.placeholders import arguments_of, density_without_data
@@ -27,6 +28,8 @@ from bnnzoo.engine.reports import first_line
 __all__ = ["SavedFit", "StoredPosterior", "open_fit"]
 
 PACKAGES = ("bnnzoo", "torch", "pyro-ppl")
+MAX_LISTED = 30
+"""Sites of which the HTML form names the shape."""
 
 
 class StoredPosterior(Stored):
@@ -89,11 +92,25 @@ class StoredPosterior(Stored):
         parts = [
             info.method or "no method",
             *self._summary(),
-            f"{info.seconds:.3g} s",
+            info.duration(),
             *([] if info.complete else ["interrupted"]),
             f"sites {self.density.sites_in_short()}",
         ]
         return f"{type(self).__name__}({', '.join(parts)})"
+
+    def _repr_html_(self) -> str:
+        """Return the same line, which unfolds to sites, cost and settings."""
+        sites = [f"{site.name} {list(site.shape)}" for site in self.density.sites]
+        rows = {
+            "sites": "\n".join(
+                sites[:MAX_LISTED] + [f"and {len(sites) - MAX_LISTED} more"] * (len(sites) > MAX_LISTED)
+            ),
+            "observations": f"{self.density.num_data} of {', '.join(self.density.likelihood) or 'nothing'}",
+            "fit": repr(self.info),
+            "engine": "" if self.info.engine is None else str(self.info.engine),
+            "settings": "\n".join(f"{name} = {value}" for name, value in self.info.config.items()),
+        }
+        return folded(repr(self), as_table({name: text for name, text in rows.items() if text}))
 
     def _summary(self) -> list[str]:
         """Return what is to be said of this kind of posterior beyond its fit and its sites."""

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.consistency import ModelWarning
+from bnnzoo.core.fit_warnings import INSIDE
 from bnnzoo.core.types import Data
 
 __all__ = ["warn_of_scales"]
@@ -38,7 +39,7 @@ def warn_of_scales(data: Data, names: Sequence[str], columns: Mapping[str, Seque
             f"that little may be learnt. Standardise each column, (x - x.mean(0)) / x.std(0), as .standardized() of "
             f"bnnzoo.datasets does.",
             ModelWarning,
-            stacklevel=3,
+            skip_file_prefixes=INSIDE,
         )
 
 

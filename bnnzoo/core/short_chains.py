@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -55,10 +55,10 @@ def moved(density: LogDensity, drawn: Drawn) -> Moved:
     start = theta[first.to(theta.device)] - centre
     count = len(start)
     z = torch.linalg.solve_triangular(root, start.mT, upper=False).mT
-    value_and_grad = _batched(density)
+    value_and_grad = density.shared("short chains", lambda: _batched(density))
 
     def at(z: Tensor) -> _State:
-        value, gradient = value_and_grad(centre + z @ root.mT)
+        value, gradient = value_and_grad(centre + z @ root.mT, *density.data)
         gradient = gradient @ root
         fails = ~(value.isfinite() & gradient.isfinite().all(1))
         return _State(z, value.masked_fill(fails, -math.inf), gradient.masked_fill(fails[:, None], 0.0))
@@ -92,14 +92,14 @@ def moved(density: LogDensity, drawn: Drawn) -> Moved:
 
 
 def _batched(density: LogDensity) -> Lowered:
-    """Return ``theta[M, P] -> ([M], [M, P])``, log joint density and gradient, traced so that the model runs once."""
+    """Return ``(theta[M, P], *data) -> ([M], [M, P])``, log joint density and gradient, traced so that the model runs once."""
 
-    def value_and_grad(theta: Tensor) -> tuple[Tensor, Tensor]:
-        return value_and_grad_of(vmap(lambda row: density.log_joint(row, *density.data)), theta)
+    def value_and_grad(theta: Tensor, *data: Any) -> tuple[Tensor, Tensor]:
+        return value_and_grad_of(vmap(lambda row: density.log_joint(row, *data)), theta)
 
-    def eagerly(theta: Tensor) -> tuple[Tensor, Tensor]:
+    def eagerly(theta: Tensor, *data: Any) -> tuple[Tensor, Tensor]:
         with FailuresAsNaN():  # points that fail are rejected one by one
-            return value_and_grad(theta)
+            return value_and_grad(theta, *data)
 
     return Lowered(value_and_grad, fallback=eagerly)
 

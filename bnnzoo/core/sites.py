@@ -32,6 +32,7 @@ __all__ = [
     "refuse_unknown_support",
     "refuse_unsupported",
     "row_plates",
+    "transform_onto",
 ]
 
 
@@ -138,7 +139,7 @@ def latent_sites(nodes: Iterable[dict[str, Any]]) -> tuple[Site, ...]:
     for node in nodes:
         if node["type"] != "sample" or node["is_observed"] or is_subsample(node):
             continue
-        transform = _transform_onto(node["fn"].support)
+        transform = transform_onto(node["fn"].support)
         value = node["value"].detach()
         shape = transform.inv(value).shape
         span = slice(start, start + shape.numel())
@@ -263,7 +264,7 @@ def _refuse_latent(name: str, distribution: TorchDistributionMixin) -> None:
         )
 
 
-def _transform_onto(support: Any) -> Transform:
+def transform_onto(support: Any) -> Transform:
     """Return the transform from unconstrained space onto a support; that of a mixture is its components'."""
     transform: Transform = biject_to(
         support.base_constraint if isinstance(support, MixtureSameFamilyConstraint) else support
@@ -284,7 +285,7 @@ def refuse_no_draws(name: str, distribution: Any) -> None:
 def refuse_unknown_support(name: str, distribution: TorchDistributionMixin) -> None:
     """Refuse a prior whose support no transform reaches from unconstrained space."""
     try:
-        _transform_onto(distribution.support)
+        transform_onto(distribution.support)
     except NotImplementedError:
         raise ModelError(
             f"The support of latent site {name!r} ({type(distribution.support).__name__} of "

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
@@ -11,6 +12,8 @@ from sklearn.preprocessing import StandardScaler
 __all__ = ["Dataset", "Split"]
 
 Array = NDArray[Any]
+MAX_COLUMNS = 20
+"""Inputs whose range the HTML form shows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +57,15 @@ class Split:
             else "in original units"
         )
         return f"{type(self).__name__}({', '.join(parts)}, {inputs} inputs, targets {kind})"
+
+    def _repr_html_(self) -> str:
+        """Return the same line, which unfolds to the ranges of the training part."""
+        flat = self.x_train.reshape(len(self.x_train), -1)[:, :MAX_COLUMNS]
+        columns = {f"input {k}": flat[:, k] for k in range(flat.shape[1])} | {
+            "target": self.y_train.reshape(len(flat), -1)[:, 0]
+        }
+        ranges = pd.DataFrame(columns).agg(["mean", "std", "min", "max"]).T.to_html(float_format="{:.4g}".format)
+        return f"<details><summary><code>{self!r}</code></summary>{ranges}</details>"
 
     def standardized(self) -> "Split":
         """Standardise inputs and real targets of all parts by the means and standard deviations of the training part.

@@ -1,6 +1,6 @@
 """Convergence diagnostics in function space, comparison of posteriors, and importance weights of approximations."""
 
-from bnnzoo.diagnostics.compare_posteriors import compare_posteriors
+from bnnzoo.diagnostics.compare_posteriors import PosteriorDistances, compare_posteriors
 from bnnzoo.diagnostics.convergence import convergence
 from bnnzoo.diagnostics.elbo import elbo
 from bnnzoo.diagnostics.function_space import function_space, function_values
@@ -9,13 +9,16 @@ from bnnzoo.diagnostics.modes import function_modes
 from bnnzoo.diagnostics.pareto import PoorApproximationWarning, psis, psis_resample
 from bnnzoo.diagnostics.prior_functions import prior_functions
 from bnnzoo.diagnostics.symmetry import canonical_weights, match_weights, weight_rhat
-from bnnzoo.diagnostics.verdicts import Finding, Verdict, verdicts
+from bnnzoo.diagnostics.verdict import Finding, Verdict, Verdicts
+from bnnzoo.diagnostics.verdicts import verdicts
 
 __all__ = [
     "Finding",
     "PoorApproximationWarning",
+    "PosteriorDistances",
     "UnreliableLooWarning",
     "Verdict",
+    "Verdicts",
     "canonical_weights",
     "compare_posteriors",
     "convergence",

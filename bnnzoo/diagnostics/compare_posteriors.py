@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from bnnzoo.diagnostics.floor import chain_halves, floor_of, limit_of
@@ -12,12 +13,53 @@ from bnnzoo.diagnostics.same_rows import refuse_other_rows
 from bnnzoo.diagnostics.split_distances import Array, Distances, Indices, Split, evenly, split_distances
 from bnnzoo.labelled import SAMPLE_DIMS, moment, refuse_no_trees, refuse_other_kind, refuse_single_draw
 
-__all__ = ["compare_posteriors"]
+__all__ = ["PosteriorDistances", "compare_posteriors"]
+
+
+class PosteriorDistances(xr.Dataset):
+    """Distances of posteriors from a reference; prints as a table of their averages over rows."""
+
+    __slots__ = ()
+
+    def table(self) -> pd.DataFrame:
+        """Return a row for each method: averages over rows, beside their limits.
+
+        Returns
+        -------
+        DataFrame
+            A column for each distance and its ``..._limit``, below which the average of equal posteriors lies.
+        """
+        names = [str(name) for name in self.data_vars if not str(name).endswith(("_floor", "_limit"))]
+        ordered = [each for name in names for each in (name, f"{name}_limit") if each in self.data_vars]
+        values = {
+            name: self[name].mean([dim for dim in self[name].dims if dim != "model"]).to_numpy() for name in ordered
+        }
+        return pd.DataFrame(values, index=pd.Index(self["model"].to_numpy(), name="model"))
+
+    def _is_whole(self) -> bool:
+        return (
+            "reference" in self.attrs
+            and "model" in self.dims
+            and any(f"{name}_limit" in self for name in self.data_vars)
+        )
+
+    def __repr__(self) -> str:
+        """Return the table, where no dim was averaged away before."""
+        if not self._is_whole():
+            return super().__repr__()
+        return f"Distances from {self.attrs['reference']}, averages over rows\n{self.table().round(3).T.to_string()}"
+
+    def _repr_html_(self) -> str:
+        """Return the table, and what is in it row by row, which unfolds."""
+        if not self._is_whole():
+            return str(super()._repr_html_())
+        rows = f"<details><summary>row by row</summary>{super()._repr_html_()}</details>"
+        return f"<p>Distances from {self.attrs['reference']}, averages over rows</p>{self.table().round(3).T.to_html()}{rows}"
 
 
 def compare_posteriors(
     trees: Mapping[str, xr.DataTree], reference: str, replicate: xr.DataTree | None = None
-) -> xr.Dataset:
+) -> PosteriorDistances:
     r"""Compare posteriors with a reference in function space, next to the Monte Carlo error of the comparison.
 
     The draws that are compared are those of :math:`f_i = E[y_i \mid x_i, \theta]`, or of the class probabilities, for each
@@ -44,15 +86,14 @@ def compare_posteriors(
 
     Returns
     -------
-    Dataset
-        For each distance a variable and its ``..._floor``, both ``[model, obs_id, ...]``, without the reference, and its
-        ``..._limit`` ``[model]``. For real
-        predictions ``mean_difference`` :math:`|E f - E f_{ref}| / sd(f_{ref})`; ``log_sd_ratio``
-        :math:`|\log sd(f) / sd(f_{ref})|`; ``wasserstein``, the 1-Wasserstein distance of the draws over
-        :math:`sd(f_{ref})`; and, without a floor, ``sd_ratio``, which is below one for overconfident methods. For class
-        probabilities ``total_variation`` of the averages; ``disagreement``, whether the most probable class differs;
-        and ``wasserstein``, half the sum over classes of the 1-Wasserstein distances of their probabilities, which is
-        at least the total variation. All are dimensionless.
+    PosteriorDistances
+        A dataset that prints as a table of averages over rows. For each distance a variable and its ``..._floor``,
+        both ``[model, obs_id, ...]``, without the reference, and its ``..._limit`` ``[model]``. For real predictions
+        ``mean_difference`` :math:`|E f - E f_{ref}| / sd(f_{ref})`; ``log_sd_ratio`` :math:`|\log sd(f) / sd(f_{ref})|`;
+        ``wasserstein``, the 1-Wasserstein distance of the draws over :math:`sd(f_{ref})`; and, without a floor,
+        ``sd_ratio``, which is below one for overconfident methods. For class probabilities ``total_variation`` of the
+        averages; ``disagreement``, whether the most probable class differs; and ``wasserstein``, half the sum over classes
+        of the 1-Wasserstein distances of their probabilities, which is at least the total variation. All are dimensionless.
 
     Raises
     ------
@@ -85,7 +126,9 @@ def compare_posteriors(
     of_counts = {count: against.limits(count) for count in {*counts}}
     limits = [of_counts[count] for count in counts]
     variables = {name: (["model", *dims], np.stack([each[name] for each in found])) for name in found[0]}
-    result = xr.Dataset(variables | {f"{name}_limit": ("model", [each[name] for each in limits]) for name in limits[0]})
+    result = PosteriorDistances(
+        variables | {f"{name}_limit": ("model", [each[name] for each in limits]) for name in limits[0]}
+    )
     coords = {name: coord for name, coord in base.coords.items() if set(coord.dims) <= {*dims}}
     return result.assign_coords({**coords, "model": list(values)}).assign_attrs(reference=reference)
 

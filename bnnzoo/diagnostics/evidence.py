@@ -1,4 +1,4 @@
-"""What observations say of draws that are held against a reference: leave-one-out densities, coverage, replicates."""
+"""What else speaks for or against draws that are held against a reference: observations, importance weights, calibration."""
 
 import warnings
 from collections.abc import Callable
@@ -6,14 +6,16 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from bnnzoo.diagnostics.loo import loo
-from bnnzoo.labelled import SAMPLE_DIMS, aligned
+from bnnzoo.diagnostics.pareto import psis
+from bnnzoo.labelled import SAMPLE_DIMS, aligned, refuse_other_kind
 
-__all__ = ["Observations", "evidence"]
+__all__ = ["Observations", "evidence", "of_calibration", "of_weights"]
 
 MIN_DRAWS = 100
 MIN_ELPD, ERRORS = 4.0, 3.0
@@ -24,6 +26,8 @@ EXTREME, USUAL, APART = 0.005, 0.05, 0.25
 """Posterior predictive p-values that count against draws, that the reference may have, and how far apart the two must be."""
 MOST_NUMBERS = 20_000_000
 """Draws times rows up to which a tree is read."""
+MOST_QUANTITIES = 3
+"""Of simulation-based calibration that are named."""
 TRAINING, NEW = ("posterior_predictive", "observed_data"), ("predictions", "predictions_observed_data")
 
 type Array = NDArray[np.floating[Any]]
@@ -198,3 +202,56 @@ def _of_replicates(own: _Replicates, reference: str, base: _Replicates) -> str:
 def _p_value(replicated: Array, observed: Array) -> float:
     """Return the probability that replicates are above the observed value, where ties count as halves."""
     return float((replicated > observed).mean() + 0.5 * (replicated == observed).mean())
+
+
+def of_weights(tree: xr.DataTree) -> str:
+    """Say if the Pareto k of an approximation's importance weights is too high; empty if not, or if it has no weights."""
+    if tree.attrs.get("sampling") != "iid":
+        return ""
+    try:
+        found = psis(tree)
+    except ValueError:  # no density, or too few draws
+        return ""
+    k, limit = float(found["pareto_k"]), float(found["good_k"])
+    if k <= limit:
+        return ""
+    return f"Its importance weights have Pareto k {k:.2f}, above {limit:.2f}: it misses a part of the posterior."
+
+
+def of_calibration(name: str, table: pd.DataFrame) -> str:
+    """Say what simulation-based calibration found of a method.
+
+    Parameters
+    ----------
+    name : str
+        Of the method.
+    table : DataFrame
+        From :func:`bnnzoo.validation.sbc_verdict`.
+
+    Raises
+    ------
+    TypeError
+        If it is no frame, such as the ranks themselves.
+    ValueError
+        If it is another frame.
+    """
+    what = f"calibration[{name!r}]"
+    refuse_other_kind(table, pd.DataFrame, what, "a table of bnnzoo.validation.sbc_verdict(ranks)")
+    if lacking := {"uniform", "finding", "p"} - {*table.columns}:
+        raise ValueError(
+            f"{what} has no column {min(lacking)!r}: pass the table of bnnzoo.validation.sbc_verdict(ranks)."
+        )
+    wrong = table[~table["uniform"].astype(bool)].sort_values("p")
+    if not len(wrong):
+        return f"Simulation-based calibration finds nothing wrong with it ({_quantities(len(table))})."
+    named = [
+        f"{row['finding'].removeprefix('draws ')} for {quantity} (p = {row['p']:.2g})"
+        for quantity, row in wrong.head(MOST_QUANTITIES).iterrows()
+    ]
+    left = len(wrong) - len(named)
+    more = f", and off for {_quantities(left, 'more ')}" if left else ""
+    return f"Over data sets that the model makes, its draws are {', '.join(named)}{more}."
+
+
+def _quantities(count: int, more: str = "") -> str:
+    return f"{count} {more}quantit{'y' if count == 1 else 'ies'}"

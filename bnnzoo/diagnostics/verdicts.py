@@ -1,22 +1,22 @@
 """Verdicts in words on posteriors that are compared with a reference."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
 from bnnzoo.diagnostics.contrasts import Contrast, contrast, lost_mode
 from bnnzoo.diagnostics.convergence import convergence
-from bnnzoo.diagnostics.evidence import Observations, evidence
+from bnnzoo.diagnostics.evidence import Observations, evidence, of_calibration, of_weights
 from bnnzoo.diagnostics.function_space import function_values
 from bnnzoo.diagnostics.same_rows import refuse_other_rows
 from bnnzoo.diagnostics.split_distances import Array, Indices, evenly
+from bnnzoo.diagnostics.verdict import Finding, Verdict, Verdicts
 from bnnzoo.labelled import SAMPLE_DIMS, log_mean_exp, refuse_no_trees, refuse_other_kind
 
-__all__ = ["Finding", "Verdict", "verdicts"]
+__all__ = ["MIN_GAP", "verdicts"]
 
 MAX_MARGINS = 60
 """Entries of a site, and rows, that are compared; evenly spaced where there are more."""
@@ -25,6 +25,8 @@ MAX_RHAT, MIN_ESS = 1.05, 100
 MIN_DRAWS = 100
 """Of both, over all chains: tails are quantiles at 1% and 99%."""
 MAX_NAMED = 3
+MIN_GAP = 0.005
+"""Mean difference of log densities, in nats, below which none is called clear: draws are finitely many."""
 LARGE = np.log(10.0)
 """Logarithm of a ratio from which on it is said as a factor."""
 WORDS = {
@@ -42,85 +44,9 @@ ADVICE = {
 }
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One way in which draws differ from those of the reference.
-
-    Attributes
-    ----------
-    kind : {"mode", "spread", "tails", "location"}
-    where : str
-        The site, or the predictions, with the share of rows.
-    size : float
-        In units of the reference's scale for ``location``, logarithm of a ratio for ``spread`` and ``tails``, the share of the
-        reference's draws for ``mode``.
-    error : float
-        Monte Carlo standard error of ``size``; 0 for ``mode``.
-    sentence : str
-    """
-
-    kind: str
-    where: str
-    size: float
-    error: float
-    sentence: str
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What a comparison says of one method, in words.
-
-    Attributes
-    ----------
-    method, reference : str
-    agrees : bool or None
-        None where nothing can be said.
-    findings : tuple of Finding
-        Gravest first.
-    score : str
-        Whether it matters for the log density of observations; empty if that is not known.
-    decision : str
-        Whether it matters for what is decided; empty if that is not known.
-    advice : str
-        What to do; empty if the method agrees.
-    opening : str
-    evidence : tuple of str
-        What observations say: leave-one-out densities, coverage, replicates; empty where they tell no difference.
-    """
-
-    method: str
-    reference: str
-    agrees: bool | None
-    findings: tuple[Finding, ...]
-    score: str
-    decision: str
-    advice: str
-    opening: str
-    evidence: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        """Return the verdict as a paragraph."""
-        return self.paragraph()
-
-    def paragraph(self, *, score: bool = True) -> str:
-        """Return the verdict as a paragraph, with or without what it says of the log density."""
-        scores = (self.score,) if score else ()
-        parts = (
-            self.opening,
-            *(each.sentence for each in self.findings),
-            *scores,
-            *self.evidence,
-            self.decision,
-            self.advice,
-        )
-        return " ".join(part for part in parts if part)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what JSON can hold."""
-        return asdict(self) | {"text": str(self)}
-
-
-def verdicts(trees: Mapping[str, xr.DataTree], reference: str) -> dict[str, Verdict]:
+def verdicts(
+    trees: Mapping[str, xr.DataTree], reference: str, *, calibration: Mapping[str, pd.DataFrame] | None = None
+) -> Verdicts:
     """Say of each method whether it agrees with a reference, where not, in which direction, by how much, and what to do.
 
     Margins of sites and of predictions are compared by their centre, the width of their central 68%, that of their central 98%,
@@ -129,7 +55,8 @@ def verdicts(trees: Mapping[str, xr.DataTree], reference: str) -> dict[str, Verd
     all that is looked at: dependence between sites shows in predictions, not in sites.
 
     Where trees hold observations with their log likelihood or replicates, differences of leave-one-out log densities, of the
-    coverage of 90% intervals and of posterior predictive p-values are said as well, if they are beyond their own errors.
+    coverage of 90% intervals and of posterior predictive p-values are said as well, if they are beyond their own errors. So are
+    an approximation's Pareto k, if importance weights cannot correct it, and chains of a method's own that have not converged.
 
     Parameters
     ----------
@@ -138,16 +65,19 @@ def verdicts(trees: Mapping[str, xr.DataTree], reference: str) -> dict[str, Verd
         :func:`bnnzoo.posterior_predictive`, or posteriors alone.
     reference : str
         Key of the tree to compare with, such as long NUTS chains.
+    calibration : mapping of str to DataFrame, optional
+        What simulation-based calibration found of some of the methods: tables of :func:`bnnzoo.validation.sbc_verdict`.
 
     Returns
     -------
-    dict of str to Verdict
-        Without the reference. ``print`` shows a paragraph, ``to_dict`` is for JSON.
+    Verdicts
+        A mapping of str to Verdict, without the reference. ``print`` shows a paragraph for each, ``to_frame`` is a table, and
+        ``to_dict`` of each is for JSON.
 
     Raises
     ------
     ValueError
-        If the reference is not among the trees, or rows differ.
+        If the reference or a name of ``calibration`` is not among the trees, or rows differ.
 
     Examples
     --------
@@ -163,14 +93,23 @@ sites: FullRankVI, FlowVI or NUTS.
     refuse_other_kind(reference, str, "reference", "the name of one of the trees")
     if reference not in trees:
         raise ValueError(f"The reference {reference!r} is not one of the trees ({', '.join(trees)}).")
+    simulated = dict(calibration or {})
+    if unknown := [name for name in simulated if name not in trees or name == reference]:
+        raise ValueError(
+            f"calibration[{unknown[0]!r}] is of no method that is compared with {reference} "
+            f"({', '.join(name for name in trees if name != reference)})."
+        )
+    of_simulations = {name: of_calibration(name, table) for name, table in simulated.items()}
     base = _margins(trees[reference])
     doubt = _doubt(base, reference, trees[reference])
     seen = Observations(trees[reference])
-    return {
-        name: _verdict(name, tree, reference, trees[reference], base, doubt, seen)
-        for name, tree in trees.items()
-        if name != reference
-    }
+    return Verdicts(
+        {
+            name: _verdict(name, tree, reference, trees[reference], base, doubt, seen, of_simulations.get(name, ""))
+            for name, tree in trees.items()
+            if name != reference
+        }
+    )
 
 
 type Margins = dict[str, xr.DataArray]
@@ -208,14 +147,27 @@ def _doubt(base: Margins, reference: str, tree: xr.DataTree) -> str:
         count = values.sizes["chain"] * values.sizes["draw"]
         if count < MIN_DRAWS:
             return f"{reference} has {count} draws, too few to compare with (at least {MIN_DRAWS})"
-        if tree.attrs.get("sampling", "mcmc") != "mcmc" or values.sizes["draw"] < 4:
-            continue
-        found = convergence(xr.DataArray(_flat(values), dims=(*SAMPLE_DIMS, "entry")))
-        rhat, ess = float(found["rhat"].max()), float(found["ess_bulk"].min())
-        if rhat > MAX_RHAT or ess < MIN_ESS:
-            what = f"R-hat {rhat:.2f}" if rhat > MAX_RHAT else f"{ess:.0f} effective draws"
-            return f"{reference} itself has not converged ({what} for {where})"
+        if tree.attrs.get("sampling", "mcmc") == "mcmc" and (found := _unsettled(values)):
+            return f"{reference} itself has not converged ({found} for {where})"
     return ""
+
+
+def _unsettled(values: xr.DataArray) -> str:
+    """Return by which number chains have not converged, empty if none tells."""
+    if values.sizes["draw"] < 4:
+        return ""
+    found = convergence(xr.DataArray(_flat(values), dims=(*SAMPLE_DIMS, "entry")))
+    rhat, ess = float(found["rhat"].max()), float(found["ess_bulk"].min())
+    return f"R-hat {rhat:.2f}" if rhat > MAX_RHAT else f"{ess:.0f} effective draws" if ess < MIN_ESS else ""
+
+
+def _of_chains(own: Margins, tree: xr.DataTree) -> str:
+    """Say if a method's own chains have not converged; empty where they have, and of draws that are no chains."""
+    if tree.attrs.get("sampling") != "mcmc" or _not_finite(own, ""):
+        return ""
+    enough = {where: each for where, each in own.items() if each.sizes["chain"] * each.sizes["draw"] >= MIN_DRAWS}
+    trouble = next((f"{found} for {where}" for where, values in enough.items() if (found := _unsettled(values))), "")
+    return f"Its own chains have not converged ({trouble})." if trouble else ""
 
 
 def _not_finite(margins: Margins, name: str) -> str:
@@ -228,7 +180,14 @@ def _not_finite(margins: Margins, name: str) -> str:
 
 
 def _verdict(
-    name: str, tree: xr.DataTree, reference: str, base_tree: xr.DataTree, base: Margins, doubt: str, seen: Observations
+    name: str,
+    tree: xr.DataTree,
+    reference: str,
+    base_tree: xr.DataTree,
+    base: Margins,
+    doubt: str,
+    seen: Observations,
+    simulated: str,
 ) -> Verdict:
     own = _margins(tree)
     shared = [key for key in base if key in own and own[key].shape[2:] == base[key].shape[2:]]
@@ -236,7 +195,8 @@ def _verdict(
         refuse_other_rows(name, tree, own[PREDICTIONS], reference, base_tree, base[PREDICTIONS])
     few = min((own[key].sizes["chain"] * own[key].sizes["draw"] for key in shared), default=0)
     score, decision = _score(name, tree, reference, base_tree), _decision(own, base, shared, reference)
-    said = evidence(tree, reference, seen)
+    said = (_of_chains(own, tree), of_weights(tree), *evidence(tree, reference, seen), simulated)
+    said = tuple(sentence for sentence in said if sentence)
     is_ensemble = tree.attrs.get("sampling") == "ensemble"
     lost = doubt or _not_finite({key: own[key] for key in shared}, name)
     if lost or few < MIN_DRAWS:
@@ -362,7 +322,7 @@ def _score(name: str, tree: xr.DataTree, reference: str, base: xr.DataTree) -> s
         return ""
     gap, error = float(gaps.mean()), float(gaps.std(ddof=1) / np.sqrt(len(gaps)))
     numbers = f"({gap:+.3f}, standard error {error:.3f}, {len(gaps)} observations)"
-    if not abs(gap) > 2 * error:
+    if not abs(gap) > max(2 * error, MIN_GAP):
         return f"It makes no clear difference to the log density of observations {numbers}."
     return f"The log density of observations is {'higher' if gap > 0 else 'lower'} than under {reference} {numbers}."
 

@@ -3,6 +3,7 @@
 import math
 import os
 import warnings
+from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 from torch import Tensor
@@ -11,10 +12,10 @@ from bnnzoo.engine.fleet import Batch, NativeCopies, Runner, of_copy
 from bnnzoo.engine.lowered import flattened, tensors_of
 from bnnzoo.engine.program import GradientFunction, Program
 from bnnzoo.engine.reports import EngineLog
-from bnnzoo.engine.stretches import NATIVE, traced_once
+from bnnzoo.engine.stretches import NATIVE, inner_graph, kinds_of
 from bnnzoo.engine.torch_private import LoweringWarning
 
-__all__ = ["NATIVE_PAYS_FROM", "Engine", "asked_for", "runner"]
+__all__ = ["NATIVE_PAYS_FROM", "Engine", "OneByOneError", "asked_for", "runner"]
 
 type Engine = Literal["auto", "native", "graph", "python"]
 
@@ -30,6 +31,10 @@ code it takes 0.5 us a chain of the regression, and 36 us a network. Chains of H
 
 VARIABLE = "BNNZOO_ENGINE"
 """Environment variable that chooses the engine of scripts that leave the choice open."""
+
+
+class OneByOneError(Exception):
+    """Fits that cannot run together, and have to be made one by one."""
 
 
 def asked_for(engine: str) -> Engine:
@@ -68,6 +73,7 @@ def runner(
     num_steps: int = 0,
     num_cycles: int = 0,
     log: EngineLog | None = None,
+    data: Sequence[tuple[Any, ...]] | None = None,
 ) -> Runner:
     """Return what runs copies of a program, by the engine asked for or by the one that pays.
 
@@ -84,6 +90,13 @@ def runner(
         As in :class:`bnnzoo.engine.fleet.Batch`.
     log : EngineLog, optional
         Takes down which engine runs, and why.
+    data : sequence of tuple, optional
+        Those of each copy, which native code alone can take.
+
+    Raises
+    ------
+    OneByOneError
+        If copies have data of their own and cannot run in native code.
 
     Warns
     -----
@@ -93,12 +106,14 @@ def runner(
     log = log or EngineLog()
     if engine == "native" or (engine == "auto" and native_pays):
         most = math.inf if engine == "native" else max_flops
-        found = _native(program, gradient, moving, resting, row, most, log)
+        found = _native(program, gradient, moving, resting, row, most, log, data)
         if found is not None:
             return found
         if engine == "native":
             reasons = "; ".join(log.report().reasons) or "it cannot be compiled here"
             warnings.warn(f"engine='native' runs as traced graphs instead: {reasons}.", LoweringWarning, stacklevel=3)
+    if data is not None:
+        raise OneByOneError("Copies with data of their own run in native code only.")
     return Batch(program, gradient, moving, resting, num_steps, num_cycles, traces=engine != "python", log=log)
 
 
@@ -110,12 +125,16 @@ def _native(
     row: tuple[Tensor, ...],
     max_flops: float,
     log: EngineLog,
+    data: Sequence[tuple[Any, ...]] | None,
 ) -> NativeCopies | None:
     """Return copies in native code, or None where they cannot be compiled: graphs run from Python would be slower."""
     theta, inputs, _ = program.point(of_copy(moving, 0), program.held(of_copy(resting, 0)))
     args = theta, *inputs, *gradient.data
     flat, _ = flattened(gradient.single, args)
-    inner = traced_once(gradient.key, flat, tensors_of(args), counts_flops=max_flops < math.inf, log=log)
+    tensors, counts = tensors_of(args), max_flops < math.inf
+    inner = gradient.shared(
+        ("gradient", kinds_of(tensors), counts), lambda: inner_graph(flat, tensors, counts_flops=counts, log=log)
+    )
     if inner is None:
         return None
     if inner.flops > max_flops:
@@ -124,7 +143,7 @@ def _native(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LoweringWarning)  # the batch that takes over warns if it is slow, too
         try:
-            found = NativeCopies(program, gradient, moving, resting, inner, row, log=log)
+            found = NativeCopies(program, gradient, moving, resting, inner, row, log=log, data=data)
             if found.how != "compiled":
                 return None
             found.check()

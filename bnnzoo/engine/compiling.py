@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.fx import GraphModule, Node
 
 from bnnzoo.engine.files import cache_folder, is_private
-from bnnzoo.engine.reports import EngineLog, first_line
+from bnnzoo.engine.reports import EngineLog, first_line, preparing
 from bnnzoo.engine.simplify import drop_unused, number_throughout
 from bnnzoo.engine.torch_private import (
     LoweringWarning,
@@ -41,6 +41,7 @@ __all__ = [
 aten = torch.ops.aten
 
 
+@preparing()
 def compile_graph(
     graph: GraphModule, inputs: list[Tensor], log: EngineLog | None = None
 ) -> Callable[..., Sequence[Tensor]] | None:
@@ -73,6 +74,7 @@ def compile_graph(
         return None
 
 
+@preparing()
 def compile_loops(graph: GraphModule, log: EngineLog) -> Callable[..., Any] | None:
     """Compile a graph with loops inside, which changes its arguments, into one C++ function of the same arguments.
 

@@ -14,9 +14,9 @@ from bnnzoo.engine.cores import in_threads, num_cores
 from bnnzoo.engine.loops import Stretch
 from bnnzoo.engine.lowered import LoopStep, tensors_of
 from bnnzoo.engine.program import Copy, GradientFunction, Program, batched_stage, batched_step, native_loop
-from bnnzoo.engine.registers import Stacks, TreeRegisters
+from bnnzoo.engine.registers import HeldTree, Stacks, TreeRegisters
 from bnnzoo.engine.reports import EngineLog
-from bnnzoo.engine.stretches import FIRST_BUDGET, SECONDS_PER_STRETCH, Inner, next_budget, words_of
+from bnnzoo.engine.stretches import FIRST_BUDGET, SECONDS_PER_STRETCH, Inner, next_budget
 
 __all__ = ["Batch", "Fleet", "NativeCopies", "Runner", "of_copy"]
 
@@ -92,6 +92,8 @@ class NativeCopies(Fleet):
     compiles : bool
         False to run the traced graphs, whose results differ by rounding only.
     log : EngineLog, optional
+    data : sequence of tuple, optional
+        Those of each copy, of the shapes of ``gradient.data``. Default: all have these.
     """
 
     def __init__(
@@ -105,6 +107,7 @@ class NativeCopies(Fleet):
         num_threads: int | None = None,
         compiles: bool = True,
         log: EngineLog | None = None,
+        data: Sequence[tuple[Any, ...]] | None = None,
     ) -> None:
         example = Copy(
             of_copy(moving, 0), of_copy(resting, 0), torch.tensor(STEPS_TRIED), torch.tensor(0), _buffers(row)
@@ -113,11 +116,14 @@ class NativeCopies(Fleet):
         super().__init__(program, gradient, len(pytree.tree_leaves(resting)[0]), log or EngineLog())
         self.num_threads = min(num_threads or num_cores(), self.num_copies)
         going, body = native_loop(program, inner.graph)
-        data = inner.constants, tensors_of(gradient.data)
-        self.stretch = Stretch(going, body, example, data, (program.key, words_of(inner.graph)), compiles, self.log)
-        self._data = self.stretch.pack_fixed(data)
+        given = inner.constants, tensors_of(gradient.data)
+        self.stretch = Stretch(going, body, example, given, (program.key, inner.words), compiles, self.log)
+        self._data = self._packed(inner, [gradient.data] * self.num_copies if data is None else data)
         packed = self.stretch.pack(example)
         self._memory = [each.expand(self.num_copies, *each.shape).clone() for each in packed]
+        self._of_copies = [[each[copy] for each in self._memory] for copy in range(self.num_copies)]
+        self._moving_tree = HeldTree(self._moving, self._memory[: self._moving.num_tensors])
+        self._resting_tree = HeldTree(self._resting, self._memory[self._of_resting])
         self.write(moving, resting)
         *_, budget, num_rows = self._memory[: len(packed) - len(row)]
         self._left, self.num_rows, self.rows = budget[:, 0], num_rows[:, 0], self._memory[len(packed) - len(row) :]
@@ -131,20 +137,24 @@ class NativeCopies(Fleet):
     @property
     def moving(self) -> Any:
         """What changes at every step, ``[C, ...]``; views, but for truth values."""
-        return self._moving.tree(self._memory[: self._moving.num_tensors], lead=1)
+        return self._moving_tree.tree()
 
     @property
     def resting(self) -> Any:
         """What changes in stages, ``[C, ...]``; views, but for truth values."""
-        return self._resting.tree(self._memory[self._of_resting], lead=1)
+        return self._resting_tree.tree()
 
     def write(self, moving: Any = None, resting: Any = None) -> None:
         """Replace the state of all copies."""
-        self._write(self._memory, moving, resting)
+        if moving is not None:
+            self._moving_tree.write(moving)
+        if resting is not None:
+            self._resting_tree.write(resting)
 
     def check(self) -> None:
-        """Take a step on a copy of the first state; raises if the compiled code fails."""
-        self.tried(self.moving, self.resting, [0])
+        """Take a step on a copy of the first state, unless an equal loop took one before; raises if the compiled code fails."""
+        if not self.stretch.was_known:
+            self.tried(self.moving, self.resting, [0])
 
     def advance(self) -> None:
         """Let every copy that is going run for a while. An interrupt waits until these runs end."""
@@ -177,7 +187,7 @@ class NativeCopies(Fleet):
         num_rows.zero_()
 
         def run(copy: int) -> None:
-            self.stretch([each[copy] for each in memory], self._data)
+            self.stretch([each[copy] for each in memory], self._data[copy])
 
         in_threads(run, range(self.num_copies) if copies is None else copies, self.num_threads)
         return self._moving.tree(memory[: self._moving.num_tensors], lead=1)
@@ -201,7 +211,15 @@ class NativeCopies(Fleet):
             self.write(*pytree.tree_map(lambda new, old: _chosen(due, new, old), found, state))
 
     def _run(self, copy: int) -> None:
-        self.stretch([each[copy] for each in self._memory], self._data)
+        self.stretch(self._of_copies[copy], self._data[copy])
+
+    def _packed(self, inner: Inner, data: Sequence[tuple[Any, ...]]) -> list[list[Tensor]]:
+        """Return the data of each copy as tensors for native code; equal ones are packed once."""
+        packed: dict[int, list[Tensor]] = {}
+        for each in data:
+            if id(each) not in packed:
+                packed[id(each)] = self.stretch.pack_fixed((inner.constants, tensors_of(each)))
+        return [packed[id(each)] for each in data]
 
 
 class Batch(Fleet):

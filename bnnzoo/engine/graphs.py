@@ -15,6 +15,7 @@ from torch.fx.node import map_arg
 from bnnzoo.engine.dtypes import with_explicit_dtypes
 from bnnzoo.engine.in_place import without_writes
 from bnnzoo.engine.layout import turn_products
+from bnnzoo.engine.reports import preparing
 from bnnzoo.engine.simplify import (
     drop_dead,
     drop_unused,
@@ -26,10 +27,25 @@ from bnnzoo.engine.simplify import (
     simplify,
     spoil_failures,
 )
-from bnnzoo.engine.torch_private import OpOverload, fake_tensors, make_fx, schema, tracing, written_when_called
+from bnnzoo.engine.torch_private import (
+    OpOverload,
+    fake_tensors,
+    make_fx,
+    schema,
+    tracing,
+    written_when_called,
+)
 from bnnzoo.engine.tracer import operations_of
 
-__all__ = ["estimated_seconds", "fold_constants", "lift_constants", "literal", "trace", "trace_loops"]
+__all__ = [
+    "estimated_seconds",
+    "fold_constants",
+    "lift_constants",
+    "literal",
+    "trace",
+    "trace_loops",
+    "trace_shapes",
+]
 
 SECONDS_PER_NODE = 1.2e-5
 SECONDS_PER_ELEMENT = 0.5e-9
@@ -42,6 +58,7 @@ MANY = 4096
 """Entries above which a constant that is one number throughout is kept as one number."""
 
 
+@preparing()
 def trace(
     flat: Callable[..., tuple[Tensor, ...]],
     inputs: list[Tensor],
@@ -186,6 +203,7 @@ def estimated_seconds(num_operations: int, num_elements: int) -> float:
     return num_operations * SECONDS_PER_NODE + num_elements * SECONDS_PER_ELEMENT
 
 
+@preparing()
 def trace_loops(
     flat: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor], decompositions: Mapping[Any, Callable[..., Any]]
 ) -> GraphModule:
@@ -193,10 +211,22 @@ def trace_loops(
 
     Operations are those left by ``decompositions``; what is written back row by row is written in place.
     """
+    with torch.no_grad(), _no_collector(), written_when_called():
+        graph = operations_of(flat, [tensor.clone() for tensor in inputs], decompositions, with_loops=True)
+        return _in_place(graph)
+
+
+def trace_shapes(
+    flat: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor], decompositions: Mapping[Any, Callable[..., Any]]
+) -> GraphModule:
+    """Return the same without computing anything, as a graph that torch's compiler takes, which has to be imported for it."""
     mode = fake_tensors(static=True)
     with torch.no_grad(), tracing(mode), mode, _no_collector():
         fakes = [mode.from_tensor(tensor) for tensor in inputs]
-        graph = make_fx(flat, decompositions)(*fakes)
+        return _in_place(make_fx(flat, decompositions)(*fakes))
+
+
+def _in_place(graph: GraphModule) -> GraphModule:
     for module in graph.modules():
         if isinstance(module, GraphModule):
             _write_rows_in_place(module)
@@ -205,14 +235,29 @@ def trace_loops(
 
 def _write_rows_in_place(graph: GraphModule) -> None:
     """Write rows into the buffers themselves where a changed copy would be written back over the whole of them."""
+    written: dict[Node, set[Node]] = {}  # of each changed copy, what has been written into since
     for node in graph.graph.nodes:
+        if node.target is torch.ops.aten.index_put.default:
+            written[node] = set()
         if node.target is not torch.ops.aten.copy_.default:
             continue
         buffer, changed = node.args[:2]
-        if changed.target is torch.ops.aten.index_put.default and changed.args[0] is buffer and len(changed.users) == 1:
-            node.target, node.args = torch.ops.aten.index_put_.default, changed.args
-            graph.graph.erase_node(changed)
+        if changed in written and changed.args[0] is buffer and len(changed.users) == 1:
+            taken = {_seen_in(each) for each in changed.all_input_nodes if each is not buffer}
+            if not taken & written[changed]:
+                node.target, node.args = torch.ops.aten.index_put_.default, changed.args
+                graph.graph.erase_node(changed)
+                del written[changed]
+        for since in written.values():
+            since.add(_seen_in(buffer))
     graph.recompile()
+
+
+def _seen_in(node: Node) -> Node:
+    """Return the tensor that a view looks at."""
+    while node.op == "call_function" and (node.target is operator.getitem or getattr(node.target, "is_view", False)):
+        node = node.args[0]  # type: ignore[assignment]
+    return node
 
 
 def lift_constants(graph: GraphModule) -> list[Tensor]:

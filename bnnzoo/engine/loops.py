@@ -12,10 +12,12 @@ from bnnzoo.engine import pytree
 from bnnzoo.engine.agreement import Leaves, disagreement
 from bnnzoo.engine.compiling import compile_loops
 from bnnzoo.engine.cpp.building import compile_in_cpp, compiled_before
-from bnnzoo.engine.graphs import trace_loops
+from bnnzoo.engine.cpp.translate import for_native
+from bnnzoo.engine.graphs import trace_loops, trace_shapes
 from bnnzoo.engine.registers import Registers, holding
 from bnnzoo.engine.reports import Engine, EngineLog, EngineReport, first_line
 from bnnzoo.engine.torch_private import WHILE_LOOP, LoweringWarning, decompositions, is_tracing_loops
+from bnnzoo.engine.tracer import loop_written_down
 
 __all__ = ["Stretch", "while_loop"]
 
@@ -93,6 +95,8 @@ class Stretch:
     ----------
     how : {"compiled", "traced", "eager"}
         How it runs: as native code, as graphs called from a loop in Python, or as the Python functions themselves.
+    was_known : bool
+        Whether this process had made an equal loop before.
 
     Examples
     --------
@@ -122,6 +126,7 @@ class Stretch:
         kinds = tuple((tensor.shape, tensor.stride(), tensor.dtype, tensor.device) for tensor in inputs)
         self.log = log or EngineLog()
         found = COMPILED.get((key, kinds, compiles)) if key is not None else None
+        self.was_known = found is not None
         lowering = found or _lowered(loop, inputs, compiles, _name(key, inputs), self._leaves)
         self.how, self._function = lowering.how, lowering.function
         self.log.include(lowering.report, counts_seconds=found is None)
@@ -176,23 +181,38 @@ def _lowered(
     log = EngineLog()
     if before is not None:
         return Lowering("compiled", before, log.report())
+
+    def changed(*tensors: Tensor) -> tuple[Tensor, ...]:
+        found: tuple[Tensor, ...] = loop(*tensors)[-1:]
+        return found
+
     try:
         with log.timed("tracing"):
-            graph = trace_loops(lambda *tensors: loop(*tensors)[-1:], inputs, decompositions())
+            graph = _traced(changed, inputs)
     except Exception as error:  # what cannot be traced runs as Python, whatever the reason
         log.refused("graph", error)
         warnings.warn(
             f"A loop could not be traced and runs as Python ({first_line(error)}).", LoweringWarning, stacklevel=4
         )
         return Lowering("eager", loop, log.report())
-    native = _native(graph, inputs, name, leaves, compiles != "cpp", log) if compiles else None
+    native = _native(graph, inputs, name, leaves, log) if compiles else None
+    if native is None and compiles and compiles != "cpp":
+        native = _by_torch(changed, inputs, log)
     return Lowering("traced", graph, log.report()) if native is None else Lowering("compiled", native, log.report())
 
 
+def _traced(changed: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor]) -> GraphModule:
+    """Return the graph of a loop: of its first step, or of none where that step fails, as it may if it is never to be taken."""
+    try:
+        return trace_loops(changed, inputs, for_native())
+    except Exception:
+        return trace_shapes(changed, inputs, for_native())
+
+
 def _native(
-    graph: GraphModule, inputs: list[Tensor], name: str | None, leaves: Leaves, torch_too: bool, log: EngineLog
+    graph: GraphModule, inputs: list[Tensor], name: str | None, leaves: Leaves, log: EngineLog
 ) -> Callable[..., Any] | None:
-    """Return native code of a graph: C++ written here if it does to the example what the graph does, else torch's."""
+    """Return native code of a graph, in C++ written here, if it does to the example what the graph does."""
     try:
         with log.timed("compiling"):
             found = compile_in_cpp(graph)
@@ -201,11 +221,20 @@ def _native(
         reason = first_line(error)
     if reason is not None:
         log.refused("native code", reason)
-        with log.timed("compiling"):
-            return compile_loops(graph, log) if torch_too else None
+        return None
     if name is not None:
         found.remember(name)
     return found.call
+
+
+def _by_torch(
+    changed: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor], log: EngineLog
+) -> Callable[..., Any] | None:
+    """Return a loop as torch's compiler compiles it, which knows operations that are not written here."""
+    with log.timed("tracing"):
+        graph = trace_shapes(changed, inputs, decompositions())
+    with log.timed("compiling"):
+        return compile_loops(graph, log)
 
 
 def _prepare(
@@ -264,6 +293,8 @@ def _run(
     if is_tracing_loops():
         found: tuple[Tensor, ...] = WHILE_LOOP(going, body, carried, tuple(rest))
         return found
+    if (written := loop_written_down(going, body, carried, tuple(rest))) is not None:
+        return written
     while bool(carried[-1]):
         carried = body(*carried, *rest)
     return carried

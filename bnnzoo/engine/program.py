@@ -80,15 +80,15 @@ class GradientFunction(NamedTuple):
         At ``theta[C, P]`` by a loop in Python, for functions that cannot be batched.
     data : tuple
         Pytrees of tensors and constants.
-    key : hashable, optional
-        What stands for ``single``: among many fits, two of equal keys and shapes share their graph if it gives the same numbers.
+    shared : callable
+        ``(key, make) -> made``: of many fits of one kind, the first makes what all of them share.
     """
 
     single: Callable[..., tuple[Tensor, Tensor]]
     batched: Callable[..., tuple[Tensor, Tensor]]
     looped: Callable[..., tuple[Tensor, Tensor]]
     data: tuple[Any, ...]
-    key: Hashable = None
+    shared: Callable[[Hashable, Callable[[], Any]], Any] = lambda key, make: make()
 
 
 class Copy(NamedTuple):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bnnzoo.engine import pytree
 
-__all__ = ["Registers", "Stacks", "TreeRegisters", "holding"]
+__all__ = ["HeldTree", "Registers", "Stacks", "TreeRegisters", "holding"]
 
 HELD: ContextVar[Mapping[tuple[int, ...], Tensor]] = ContextVar("HELD", default=MappingProxyType({}))
 """Tensors of the loop around that hold leaves of its state, by the leaves' identities."""
@@ -119,12 +119,13 @@ class TreeRegisters(Registers):
     """
 
     def __init__(self, example: Any) -> None:
-        leaves, self._spec = pytree.tree_flatten(example)
+        leaves, self.spec = pytree.tree_flatten(example)
         super().__init__([leaves])
+        self.truths = [leaf.dtype == torch.bool for leaf in leaves]
 
     def tree(self, tensors: Sequence[Tensor], lead: int = 0) -> Any:
         """Return the tree as views of the tensors; truth values are copies."""
-        return pytree.tree_unflatten(self.unpack(tensors, lead), self._spec)
+        return pytree.tree_unflatten(self.unpack(tensors, lead), self.spec)
 
     def packed(self, tree: Any, lead: int = 0) -> list[Tensor]:
         """Return the tensors that hold a tree."""
@@ -136,6 +137,32 @@ class TreeRegisters(Registers):
         leaves = pytree.tree_leaves(tree)
         for i, view in self.views(tensors, lead).items():
             view.copy_(leaves[i])
+
+
+class HeldTree:
+    """A pytree of many copies in tensors ``[C, ...]`` that stay the same: views of them are made once.
+
+    Parameters
+    ----------
+    registers : TreeRegisters
+    tensors : sequence of Tensor
+    """
+
+    def __init__(self, registers: TreeRegisters, tensors: Sequence[Tensor]) -> None:
+        views = registers.views(tensors, lead=1)
+        self._views = [views[i] for i in range(len(views))]
+        self._truths, self._spec = registers.truths, registers.spec
+
+    def tree(self) -> Any:
+        """Return the tree as views; truth values are copies."""
+        leaves = [view != 0 if truth else view for view, truth in zip(self._views, self._truths, strict=True)]
+        return pytree.tree_unflatten(leaves, self._spec)
+
+    def write(self, tree: Any) -> None:
+        """Write a tree; leaves that are views of these tensors are there already."""
+        for view, leaf in zip(self._views, pytree.tree_leaves(tree), strict=True):
+            if leaf is not view:
+                view.copy_(leaf)
 
 
 class Stacks:

@@ -3,11 +3,12 @@
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Literal
 
-__all__ = ["Engine", "EngineLog", "EngineReport", "first_line", "joined_reports"]
+__all__ = ["Engine", "EngineLog", "EngineReport", "Stopwatch", "first_line", "joined_reports", "preparing", "watched"]
 
 type Engine = Literal["python", "graph", "cuda graph", "compiled graph", "native"]
 type Phase = Literal["tracing", "compiling", "running"]
@@ -110,6 +111,50 @@ class EngineLog:
         """Return what was noted so far."""
         with self._lock:
             return EngineReport(self._engine, tuple(self._reasons), **self._seconds)
+
+
+class Stopwatch:
+    """Adds up seconds."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+
+_watch: ContextVar[Stopwatch | None] = ContextVar("_watch", default=None)
+
+
+@contextmanager
+def watched() -> Iterator[Stopwatch]:
+    """Yield a stopwatch that runs while anything within the body traces or compiles, on this thread.
+
+    Examples
+    --------
+    >>> with watched() as watch:
+    ...     with preparing(), preparing():  # one within another counts once
+    ...         time.sleep(0.01)
+    >>> 0.01 <= watch.seconds < 0.02
+    True
+    """
+    token = _watch.set(watch := Stopwatch())
+    try:
+        yield watch
+    finally:
+        _watch.reset(token)
+
+
+@contextmanager
+def preparing() -> Iterator[None]:
+    """Let the stopwatch run, if there is one: the body traces or compiles."""
+    watch = _watch.get()
+    if watch is None:
+        yield
+        return
+    token, began = _watch.set(None), time.perf_counter()
+    try:
+        yield
+    finally:
+        watch.seconds += time.perf_counter() - began
+        _watch.reset(token)
 
 
 def joined_reports(reports: Sequence[EngineReport]) -> EngineReport:

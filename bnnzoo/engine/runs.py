@@ -1,8 +1,6 @@
 """Functions of a point that run in native code at one point after another."""
 
-import math
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,26 +8,10 @@ from torch.fx import GraphModule
 
 from bnnzoo.engine.compiling import for_compiling
 from bnnzoo.engine.cpp.building import compile_runs
-from bnnzoo.engine.graphs import lift_constants
-from bnnzoo.engine.torch_private import decompositions, fake_tensors, make_fx, tracing
+from bnnzoo.engine.cpp.translate import for_native
+from bnnzoo.engine.graphs import lift_constants, trace_loops
 
-__all__ = ["FOR_NATIVE", "NativeRuns"]
-
-aten = torch.ops.aten
-
-
-def _var_mean(
-    x: Tensor, dim: Sequence[int] | None = None, *, correction: float | int | None = None, keepdim: bool = False
-) -> tuple[Tensor, Tensor]:
-    dims = list(range(x.ndim)) if not dim else list(dim)
-    mean = x.mean(dims, keepdim=True)
-    squares = (x - mean).square().sum(dims, keepdim=keepdim)
-    number = math.prod(x.shape[each] for each in dims) - (1 if correction is None else correction)
-    return squares / number, mean if keepdim else mean.squeeze(dims)
-
-
-FOR_NATIVE: dict[Any, Callable[..., Any]] = {aten.var_mean.correction: _var_mean}
-"""How to trace what is to become native code: without operations that are not written in C++."""
+__all__ = ["NativeRuns"]
 
 
 class NativeRuns:
@@ -100,12 +82,8 @@ class NativeRuns:
 def _writing(graph: Callable[..., Sequence[Tensor]], inputs: list[Tensor], outputs: list[Tensor]) -> GraphModule:
     """Return a graph as one that writes its outputs into further arguments."""
 
-    def writes(*tensors: Tensor) -> list[Tensor]:
+    def writes(*tensors: Tensor) -> tuple[Tensor, ...]:
         values = graph(*tensors[: len(inputs)])
-        return [place.copy_(value) for place, value in zip(tensors[len(inputs) :], values, strict=True)]
+        return tuple(place.copy_(value) for place, value in zip(tensors[len(inputs) :], values, strict=True))
 
-    mode = fake_tensors()
-    apart = [each.clone() for each in (*inputs, *outputs)]  # tracing tells inputs apart by identity
-    with torch.no_grad(), tracing(mode), mode:
-        fakes = [mode.from_tensor(each) for each in apart]
-        return make_fx(writes, {**decompositions(), **FOR_NATIVE})(*fakes)
+    return trace_loops(writes, [*inputs, *outputs], for_native())

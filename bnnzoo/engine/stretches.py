@@ -1,9 +1,10 @@
 """What loops in native code share, whatever they run: the function inside as a graph, the length of stretches, the way back."""
 
 import warnings
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -12,27 +13,22 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from bnnzoo.engine.compiling import for_compiling
 from bnnzoo.engine.failures import may_raise
-from bnnzoo.engine.fits import over_all_fits
 from bnnzoo.engine.graphs import lift_constants, trace
 from bnnzoo.engine.reports import EngineLog
 from bnnzoo.engine.torch_private import LoweringWarning
 
-__all__ = ["FIRST_BUDGET", "Inner", "compiled_or_none", "inner_graph", "next_budget", "traced_once", "words_of"]
+__all__ = ["FIRST_BUDGET", "Inner", "compiled_or_none", "inner_graph", "kinds_of", "next_budget"]
 
 SECONDS_PER_STRETCH = 0.1
 """Time that a stretch should take: interrupts and progress bars wait for its end."""
 
 FIRST_BUDGET, MAX_GROWTH = 64, 4
 
-MAX_TRACED = 8
-"""Graphs of models that are kept while many fits of one kind are made."""
-
-_TRACED: OrderedDict[Hashable, "Inner"] = OrderedDict()
-
 NATIVE = "native code"
 
 
-class Inner(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Inner:
     """A function inside a loop: ``graph(*constants, *inputs)``.
 
     Attributes
@@ -46,6 +42,14 @@ class Inner(NamedTuple):
     graph: GraphModule
     constants: Sequence[Tensor]
     flops: int
+
+    @cached_property
+    def words(self) -> str:
+        """Words that two graphs share if they compute the same: operations, in a fraction of the time of their code."""
+        parts = (module.graph.nodes for module in self.graph.modules() if isinstance(module, GraphModule))
+        return "\n".join(
+            f"{node} {node.op} {node.target} {node.args} {node.kwargs}" for nodes in parts for node in nodes
+        )
 
 
 def inner_graph(
@@ -74,48 +78,9 @@ def inner_graph(
         return None
 
 
-def traced_once(
-    key: Hashable,
-    function: Callable[..., tuple[Tensor, ...]],
-    inputs: Sequence[Tensor],
-    *,
-    counts_flops: bool,
-    log: EngineLog,
-) -> Inner | None:
-    """Return :func:`inner_graph` of a function or, of many fits of one kind, the graph of an earlier one.
-
-    A graph is taken again if value and gradient at these inputs are those of the function itself: a model that does otherwise
-    with other data, or has changed since, is traced anew.
-    """
-    if key is None or over_all_fits(1) == 1:
-        return inner_graph(function, inputs, counts_flops=counts_flops, log=log)
-    kinds = tuple((each.shape, each.stride(), each.dtype, each.device) for each in inputs)
-    known = _TRACED.pop((key, kinds), None)
-    if known is None or not _gives_the_same(known, function, inputs):
-        known = inner_graph(function, inputs, counts_flops=counts_flops, log=log)
-    if known is not None:
-        _TRACED[key, kinds] = known
-        while len(_TRACED) > MAX_TRACED:
-            _TRACED.popitem(last=False)
-    return known
-
-
-def _gives_the_same(known: Inner, function: Callable[..., tuple[Tensor, ...]], inputs: Sequence[Tensor]) -> bool:
-    with torch.no_grad():
-        found = known.graph(*known.constants, *inputs)
-    try:
-        right = function(*(each.detach().clone() for each in inputs))
-    except Exception:  # what a model refuses is said by the trace
-        return False
-    share = torch.finfo(inputs[0].dtype).eps ** 0.75
-    pairs = zip(found, (each.detach() for each in right), strict=True)
-    return all(torch.allclose(new, old, rtol=share, atol=share * float(old.abs().amax())) for new, old in pairs)
-
-
-def words_of(graph: GraphModule) -> str:
-    """Return words that two graphs share if they compute the same: its operations, in a fraction of the time of its code."""
-    parts = (module.graph.nodes for module in graph.modules() if isinstance(module, GraphModule))
-    return "\n".join(f"{node} {node.op} {node.target} {node.args} {node.kwargs}" for nodes in parts for node in nodes)
+def kinds_of(tensors: Sequence[Tensor]) -> tuple[Hashable, ...]:
+    """Return shape, strides, type and device of tensors: a graph made for some serves all others of their kinds."""
+    return tuple((each.shape, each.stride(), each.dtype, each.device) for each in tensors)
 
 
 def _flops(graph: GraphModule, inputs: Sequence[Tensor]) -> int:

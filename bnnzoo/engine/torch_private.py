@@ -7,7 +7,7 @@ fetched when they are first needed, since they take longer to import than many f
 import operator
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib import import_module
@@ -33,6 +33,7 @@ __all__ = [
     "Missing",
     "OpOverload",
     "can_decompose",
+    "core_decompositions",
     "decompositions",
     "fake_tensors",
     "from_pointers",
@@ -76,6 +77,8 @@ LOOPS = (
     "torch.fx.experimental.proxy_tensor:make_fx",
     "torch.fx.experimental.proxy_tensor:get_proxy_mode",
     "torch:ops.higher_order.while_loop",
+    "torch._decomp:_core_aten_decompositions_post_autograd",
+    "torch._decomp:get_decompositions",
 )
 """What loops in native code need besides."""
 
@@ -168,7 +171,8 @@ def require_loops() -> None:
 
 
 _FOUND = {name: _fetched(name) for name in (*GRAPHS, *LOOPS, *LAZY_GRAPHS, *TRANSFORMS)}
-_TRACING_CONTEXT, _TRACING, _FAKE_MODE, _MAKE_FX, _PROXY_MODE, _WHILE_LOOP = (_FOUND[name] for name in LOOPS)
+_TRACING_CONTEXT, _TRACING, _FAKE_MODE, _MAKE_FX, _PROXY_MODE, *_OF_LOOPS = (_FOUND[name] for name in LOOPS)
+_WHILE_LOOP, _CORE, _REGISTERED = _OF_LOOPS
 _MAKE_GRAPH_MODULE, _LAZY_GRAPH_MODULE = (_FOUND[name] for name in LAZY_GRAPHS)
 
 OpOverload: Any = type(torch.ops.aten.add.Tensor)
@@ -290,6 +294,12 @@ def inductor() -> Inductor:
         Naming the part that torch lacks.
     """
     return Inductor(*(_needed(name) for name in _INDUCTOR))
+
+
+def core_decompositions(more: Sequence[Any]) -> Mapping[Any, Callable[..., Any]]:
+    """Return how torch writes operations, its usual choice and more, with others; its compiler need not be imported for them."""
+    require_loops()
+    return {**_CORE(), **_REGISTERED(more)}
 
 
 def decompositions() -> Mapping[Any, Callable[..., Any]]:

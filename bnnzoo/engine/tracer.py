@@ -1,7 +1,9 @@
 """Writing down the operations of a function as it runs, as a graph."""
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -11,9 +13,9 @@ from torch.fx import Graph, GraphModule, Node
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from bnnzoo.engine.failures import Unfailing
-from bnnzoo.engine.torch_private import DispatchMode, can_decompose, graph_module, require_graphs, schema
+from bnnzoo.engine.torch_private import WHILE_LOOP, DispatchMode, can_decompose, graph_module, require_graphs, schema
 
-__all__ = ["operations_of"]
+__all__ = ["loop_written_down", "operations_of"]
 
 LIFTS = {torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default}
 
@@ -25,6 +27,8 @@ def operations_of(
     flat: Callable[..., Sequence[Tensor]],
     inputs: Sequence[Tensor],
     decompositions: Mapping[Any, Callable[..., Any]],
+    *,
+    with_loops: bool = False,
 ) -> GraphModule:
     """Run a function of flat tensors and return what it did as a graph, with the tensor that each node stands for.
 
@@ -37,6 +41,8 @@ def operations_of(
         All different.
     decompositions : mapping
         How some operations are written with others.
+    with_loops : bool
+        Whether a loop of :func:`loop_written_down` is one operation, with graphs inside; its first step alone is taken.
 
     Raises
     ------
@@ -51,12 +57,35 @@ def operations_of(
     """
     require_graphs()
     tracer = _Tracer(decompositions)
-    for i, tensor in enumerate(inputs):
-        tracer.keep(tensor, tracer.graph.placeholder(f"input{i}"))
-    with tracer:
-        outputs = flat(*inputs)
-    tracer.graph.output(tracer.written(tuple(outputs)))
-    return graph_module(tracer.constants, tracer.graph)
+    token = TRACER.set(tracer if with_loops else None)
+    try:
+        with tracer:
+            found, _ = tracer.graph_of(flat, inputs)
+    finally:
+        TRACER.reset(token)
+    return found
+
+
+def loop_written_down(
+    going: Callable[..., Tensor],
+    body: Callable[..., tuple[Tensor, ...]],
+    carried: tuple[Tensor, ...],
+    rest: tuple[Tensor, ...],
+) -> tuple[Tensor, ...] | None:
+    """Write down a loop of flat tensors as one operation, where operations are being written down, and take its first step.
+
+    Returns
+    -------
+    tuple of Tensor or None
+        What the loop carries after the step, None where nothing is written down.
+
+    Raises
+    ------
+    RuntimeError
+        If a function of the loop takes a tensor of outside that is not among its arguments.
+    """
+    tracer = TRACER.get()
+    return None if tracer is None else tracer.loop(going, body, carried, rest)
 
 
 class _Known(NamedTuple):
@@ -74,20 +103,103 @@ def _known_of(func: Any) -> _Known:
     return _Known(can_decompose(func), *(tag in func.tags for tag in tags))
 
 
+class _Page:
+    """A graph that is being written, and where its tensors come from."""
+
+    def __init__(self) -> None:
+        self.graph, self.constants = Graph(), torch.nn.Module()
+        self._kept: dict[int, tuple[Tensor, Node]] = {}
+        self._large: Any = WeakTensorKeyDictionary()
+        self.varying: set[Node] = set()
+
+    def keep(self, tensor: Tensor, node: Node, varies: bool = True) -> None:
+        """Remember which node a tensor comes from, and whether its values may differ the next time."""
+        if varies:
+            self.varying.add(node)
+        if tensor.numel() <= SMALL:
+            self._kept[id(tensor)] = (tensor, node)
+            node.meta["val"] = tensor
+        else:
+            self._large[tensor] = node
+            node.meta["val"] = _described(tensor)
+        node.meta["device"] = tensor.device
+
+    def described(self, value: Any) -> Any:
+        """Return what the metadata hold of a result, or of a part of one."""
+        node = self.find(value) if isinstance(value, Tensor) else None
+        return value if node is None else node.meta["val"]
+
+    def find(self, tensor: Tensor) -> Node | None:
+        """Return where a tensor comes from, None if no operation of this graph has made it."""
+        kept = self._kept.get(id(tensor))  # which holds the tensor, so that no other one has its number
+        node: Node | None = kept[1] if kept else self._large.get(tensor)
+        return node
+
+    def part(self, module: GraphModule) -> Node:
+        """Return where a graph inside of this one stands."""
+        name = f"loop{len(self.graph.nodes)}"
+        self.constants.add_module(name, module)
+        return self.graph.create_node("get_attr", name)
+
+
 class _Tracer(DispatchMode):
     def __init__(self, decompositions: Mapping[Any, Callable[..., Any]]) -> None:
         super().__init__()
-        self.graph, self.constants = Graph(), torch.nn.Module()
         self._decompositions = decompositions
         # the graph does not depend on the values of tensors, so that it does not matter whether anything fails at these
         self._run = Unfailing()
-        self._kept: dict[int, tuple[Tensor, Node]] = {}
-        self._large: Any = WeakTensorKeyDictionary()
-        self._varying: set[Node] = set()
+        self._pages: list[_Page] = []
+        self._is_idle = False
+
+    @property
+    def _page(self) -> _Page:
+        return self._pages[-1]
+
+    def graph_of(self, flat: Callable[..., Any], inputs: Sequence[Tensor]) -> tuple[GraphModule, Any]:
+        """Return what a function does as a graph of its own, and its value or values."""
+        page = _Page()
+        with self._idle():
+            for i, tensor in enumerate(inputs):
+                page.keep(tensor, page.graph.placeholder(f"input{i}"))
+        self._pages.append(page)
+        try:
+            outputs = flat(*inputs)
+            with self._idle():
+                page.graph.output(self.written(outputs if isinstance(outputs, Tensor) else tuple(outputs)))
+        finally:
+            self._pages.pop()
+        return graph_module(page.constants, page.graph), outputs
+
+    def loop(
+        self,
+        going: Callable[..., Tensor],
+        body: Callable[..., tuple[Tensor, ...]],
+        carried: tuple[Tensor, ...],
+        rest: tuple[Tensor, ...],
+    ) -> tuple[Tensor, ...]:
+        """Write down a loop, and return what it carries after its first step."""
+        tensors = (*carried, *rest)
+        with self._idle():
+            apart, again = ([each.clone() for each in tensors] for _ in range(2))
+        condition, _ = self.graph_of(going, again)
+        step, found = self.graph_of(body, apart)
+        with self._idle():
+            parts = (self._page.part(condition), self._page.part(step))
+            node = self._page.graph.call_function(WHILE_LOOP, (*parts, self.written(carried), self.written(rest)))
+            self._keep_all(found, node, varies=True)
+        return tuple(found)
+
+    @contextmanager
+    def _idle(self) -> Iterator[None]:
+        self._is_idle = True
+        try:
+            yield
+        finally:
+            self._is_idle = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if func.namespace == "prim":
+        if func.namespace == "prim" or self._is_idle:
             return func(*args, **kwargs)
         if func in self._decompositions:
             with self:
@@ -107,10 +219,11 @@ class _Tracer(DispatchMode):
             self.node_of(args[0], args[0].clone())
         new_args, new_kwargs = self.written(args), self.written(kwargs)
         target = self._as_view(func, args[0]) if known.changes_shape else func
-        node = self.graph.call_function(target, new_args, new_kwargs)
-        varies = known.is_random or not self._varying.isdisjoint(node.all_input_nodes)
+        page = self._page
+        node = page.graph.call_function(target, new_args, new_kwargs)
+        varies = known.is_random or not page.varying.isdisjoint(node.all_input_nodes)
         if known.asks_for_value:
-            self.graph.erase_node(node)  # a caller that can do without the value may go on
+            page.graph.erase_node(node)  # a caller that can do without the value may go on
             if varies:
                 raise RuntimeError(f"The value of a tensor that depends on the inputs is asked for ({func}).")
             return func(*args, **kwargs)
@@ -126,34 +239,29 @@ class _Tracer(DispatchMode):
         return next(each for each in found if _argument_types(each) == _argument_types(func))
 
     def _keep_all(self, result: Any, node: Node, varies: bool) -> None:
+        page = self._page
         if isinstance(result, Tensor):
-            self.keep(result, node, varies)
+            page.keep(result, node, varies)
         elif isinstance(result, tuple | list):
             for i, each in enumerate(result):
                 if isinstance(each, Tensor):
-                    self.keep(each, self.graph.call_function(operator.getitem, (node, i)), varies)
-
-    def keep(self, tensor: Tensor, node: Node, varies: bool = True) -> None:
-        """Remember which node a tensor comes from, and whether its values may differ the next time."""
-        if varies:
-            self._varying.add(node)
-        if tensor.numel() <= SMALL:
-            self._kept[id(tensor)] = (tensor, node)
-            node.meta["val"] = tensor
-        else:
-            self._large[tensor] = node
-            node.meta["val"] = _described(tensor)
-        node.meta["device"] = tensor.device
+                    page.keep(each, page.graph.call_function(operator.getitem, (node, i)), varies)
+            node.meta["val"] = tuple(page.described(each) for each in result)
 
     def node_of(self, tensor: Tensor, value: Tensor | None = None) -> Node:
         """Return where a tensor comes from: one that no operation has made is a constant, of its own or another value."""
-        kept = self._kept.get(id(tensor))  # which holds the tensor, so that no other one has its number
-        node: Node | None = kept[1] if kept else self._large.get(tensor)
+        page = self._page
+        node = page.find(tensor)
         if node is None:
-            name = f"constant{len(self.graph.nodes)}"
-            self.constants.register_buffer(name, tensor if value is None else value)
-            node = self.graph.create_node("get_attr", name)
-            self.keep(tensor, node, varies=False)
+            for outer in self._pages[:-1]:
+                if outer.find(tensor) in outer.varying:
+                    raise RuntimeError(
+                        "A function of a loop takes a tensor of outside that is not in its state or `fixed`."
+                    )
+            name = f"constant{len(page.graph.nodes)}"
+            page.constants.register_buffer(name, tensor if value is None else value)
+            node = page.graph.create_node("get_attr", name)
+            page.keep(tensor, node, varies=False)
         return node
 
     def written(self, value: Any) -> Any:
@@ -165,6 +273,10 @@ class _Tracer(DispatchMode):
         if isinstance(value, dict):
             return {name: self.written(each) for name, each in value.items()}
         return value
+
+
+TRACER: ContextVar[_Tracer | None] = ContextVar("TRACER", default=None)
+"""What writes operations down where that is going on."""
 
 
 def _described(tensor: Tensor) -> Tensor:

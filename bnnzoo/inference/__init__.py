@@ -29,6 +29,7 @@ from bnnzoo.inference.laplace.kfac import KFACLaplace
 from bnnzoo.inference.laplace.laplace import Laplace
 from bnnzoo.inference.laplace.low_rank import LowRankLaplace
 from bnnzoo.inference.laplace.partial import LastLayerLaplace, SubsetLaplace
+from bnnzoo.inference.many import fit_many
 from bnnzoo.inference.markov.hamiltonian.hmc import HMC
 from bnnzoo.inference.markov.hamiltonian.nuts import NUTS
 from bnnzoo.inference.markov.lockstep.chees_hmc import ChEESHMC
@@ -97,6 +98,7 @@ __all__ = [
     "UnreadableLikelihoodWarning",
     "VirtualAdversarial",
     "fit",
+    "fit_many",
     "log_marginal_likelihood",
     "maximise_evidence",
 ]

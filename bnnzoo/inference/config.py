@@ -1,29 +1,56 @@
 """A method's settings as plain values, and how a posterior learns which fit it came from."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import torch
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.core.method import FitContext, Method
+from bnnzoo.core.method import FitContext, Method, RunsTogether
 from bnnzoo.core.posterior import FitInfo, Mixture, Posterior
 from bnnzoo.core.stored import Stored
+from bnnzoo.engine.choose import OneByOneError
+from bnnzoo.engine.reports import watched
 
-__all__ = ["config_of", "run_method"]
+__all__ = ["config_of", "run_method", "run_together"]
 
 
 def run_method(method: Method, density: LogDensity, context: FitContext) -> Posterior:
     """Run a method and add to its posterior what no method needs to say itself: its name, settings, seed and wall time."""
     began = time.perf_counter()
-    posterior = method.run(density, context)
+    with watched() as watch:
+        posterior = method.run(density, context)
+    return _complete(posterior, method, context, time.perf_counter() - began, watch.seconds)
+
+
+def run_together(method: Method, fits: Sequence[tuple[LogDensity, FitContext]]) -> list[Posterior]:
+    """Run a method as :func:`run_method` does for several fits of one kind, together where it can; seconds are shared evenly."""
+    began = time.perf_counter()
+    try:
+        with watched() as watch:
+            found = method.run_together(fits) if isinstance(method, RunsTogether) and len(fits) > 1 else None
+    except OneByOneError:
+        found = None
+    if found is None:
+        return [run_method(method, density, context) for density, context in fits]
+    seconds, compiling = (each / len(fits) for each in (time.perf_counter() - began, watch.seconds))
+    return [
+        _complete(each, method, context, seconds, compiling) for each, (_, context) in zip(found, fits, strict=True)
+    ]
+
+
+def _complete(posterior: Posterior, method: Method, context: FitContext, seconds: float, compiling: float) -> Posterior:
+    engine = posterior.info.engine
+    of_chains = 0.0 if engine is None else engine.tracing + engine.compiling  # on other threads, too
     info = replace(
         posterior.info,
         method=type(method).__name__,
         config=config_of(method) | dict(posterior.info.config),
         seed=context.seed,
-        seconds=time.perf_counter() - began,
+        seconds=seconds,
+        compiling=min(seconds, max(compiling, of_chains)),
         columns=context.columns,
     )
     if isinstance(posterior, Mixture):

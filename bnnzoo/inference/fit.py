@@ -14,6 +14,7 @@ from bnnzoo.core.arguments import argument_names, positional, refuse_names_of_se
 from bnnzoo.core.changes import remember_model
 from bnnzoo.core.consistency import Evaluated, is_small, refuse_inconsistent
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.fit_warnings import INSIDE
 from bnnzoo.core.labels import columns_of, refuse_unaligned_rows
 from bnnzoo.core.learnable import refuse_learnable
 from bnnzoo.core.method import FitContext, Method, Need
@@ -25,14 +26,23 @@ from bnnzoo.core.settings import Seed, check_argument, check_settings
 from bnnzoo.core.sites import ModelError
 from bnnzoo.core.sizes import refuse_beyond_memory
 from bnnzoo.core.turns import one_at_a_time
-from bnnzoo.core.types import Model, Whole
+from bnnzoo.core.types import Data, Model, Whole
 from bnnzoo.core.verdict import troubles
 from bnnzoo.engine.choose import asked_for
 from bnnzoo.inference.config import run_method
 from bnnzoo.inference.optimise.streaming import read_for, refuse_checkpoint_of_loader
 from bnnzoo.inference.progress import Considerate, progress_for
 
-__all__ = ["fit", "refuse_no_method", "refuse_unmet_needs"]
+__all__ = [
+    "fit",
+    "look_at",
+    "num_starts",
+    "read_with_checks",
+    "refuse_bad_call",
+    "refuse_no_method",
+    "refuse_unmet_needs",
+    "warn_of_troubles",
+]
 
 SPREAD = frozenset({"num_chains", "num_members", "num_restarts"})
 """Settings that count independent parts of a fit: what a method with one of them sends to an executor."""
@@ -118,13 +128,10 @@ def fit(
     >>> round(float(posterior.loc), 6)
     1.0
     """
-    refuse_no_method(method)
-    _refuse_wrong_kinds(model, executor)
-    check_settings(method)
-    check_argument("fit", "seed", seed, Seed)
-    seed = int(seed)  # numpy's integers, too
-    _refuse_dtype(dtype)
+    refuse_bad_call("fit", model, method, seed, dtype)
+    _refuse_wrong_executor(executor)
     _refuse_checkpoint(method, checkpoint)
+    seed = int(seed)  # numpy's integers, too
     changed = {
         "seed": seed != 0,
         "executor": executor is not None,
@@ -138,37 +145,60 @@ def fit(
     target = usable_device(device)
     dtype = dtype or torch.get_default_dtype()
     data = positional(model, data, named)
-    names = argument_names(model, len(data))
-    refuse_unaligned_rows(data, names)
-    method, density, first = read_for(method, model, data, dtype, target)
+    method, density, first, columns = read_with_checks(method, model, data, dtype, target)
     refuse_checkpoint_of_loader(density, checkpoint)
-    refuse_unmet_needs(method, density)
-    refuse_learnable(density.model, method)
-    _refuse_beyond_memory(method, density)
     _warn_unused_executor(method, executor)
-    columns = columns_of(data, names)
-    if density.networks:  # other posteriors are searched in units of their own
-        warn_of_scales(density.data, argument_names(model, len(density.data)), columns)
     bar = progress_for(progress)
     bar = Considerate(bar) if executor is None else bar  # workers run models, beside which no other thread may
     store = None if checkpoint is None else Path(checkpoint)
-    context = FitContext(seed, bar, executor, store, asked_for(engine), columns, _look(method, density, first, seed))
+    context = FitContext(seed, bar, executor, store, asked_for(engine), columns, look_at(method, density, first, seed))
     try:
         posterior = run_method(method, density, context)
     finally:
         bar.stop()
     remember_model(posterior.density)
-    for trouble in troubles(posterior):
-        warnings.warn(trouble.message, trouble.kind, stacklevel=2)
+    warn_of_troubles(posterior)
     return posterior
 
 
-def _look(
+def warn_of_troubles(posterior: Posterior) -> None:
+    """Say what went wrong in a fit, at the user's own line."""
+    for trouble in troubles(posterior):
+        warnings.warn(trouble.message, trouble.kind, skip_file_prefixes=INSIDE)
+
+
+def read_with_checks(
+    method: Method, model: Model, data: Data, dtype: torch.dtype, device: torch.device
+) -> tuple[Method, LogDensity, Mapping[str, Node], Mapping[str, tuple[str, ...]]]:
+    """Return method and density as :func:`fit` uses them, the first run of the model, and the names of columns.
+
+    Raises
+    ------
+    ModelError, DataError, ValueError
+        As :func:`fit` does.
+    """
+    names = argument_names(model, len(data))
+    refuse_unaligned_rows(data, names)
+    method, density, first = read_for(method, model, data, dtype, device)
+    refuse_unmet_needs(method, density)
+    refuse_learnable(density.model, method)
+    _refuse_beyond_memory(method, density)
+    columns = columns_of(data, names)
+    if density.networks:  # other posteriors are searched in units of their own
+        warn_of_scales(density.data, argument_names(model, len(density.data)), columns)
+    return method, density, first, columns
+
+
+def num_starts(method: Method) -> int:
+    """Return how many starting points a method looks for."""
+    return next((getattr(method, name) for name in sorted(SPREAD) if hasattr(method, name)), 1)
+
+
+def look_at(
     method: Method, density: LogDensity, first: Mapping[str, Node], seed: int
 ) -> tuple[LogDensity, Evaluated] | None:
     """Refuse a model that is no function of its latent values; return what is thereby known of the method's starts."""
-    counts = [getattr(method, name) for name in sorted(SPREAD) if hasattr(method, name)]
-    starts = density.init(counts[0] if counts else 1, seed)
+    starts = density.init(num_starts(method), seed)
     natively = getattr(method, "in_native_code", None)
     one_by_one = natively is not None and natively(density) and is_small(density.data)
     found = refuse_inconsistent(density, first, starts, traced=hasattr(method, "num_chains") and not one_by_one)
@@ -190,16 +220,34 @@ def refuse_no_method(method: object) -> None:
         raise TypeError(f"The second argument of fit is {found}, not a method. Write fit(model, NUTS(), x, y).")
 
 
-def _refuse_wrong_kinds(model: object, executor: object) -> None:
+def refuse_bad_call(name: str, model: object, method: Method, seed: object, dtype: object) -> None:
+    """Refuse arguments of ``fit`` and its relatives that are not what they may be.
+
+    Raises
+    ------
+    TypeError, ValueError
+        Naming the argument, and what to write.
+    """
+    refuse_no_method(method)
+    _refuse_no_model(name, model)
+    check_settings(method)
+    check_argument(name, "seed", seed, Seed)
+    _refuse_dtype(name, dtype)
+
+
+def _refuse_no_model(name: str, model: object) -> None:
     if not callable(model):
         raise TypeError(
-            f"The first argument of fit is a {type(model).__name__}, not a model. Write fit(model, NUTS(), x, y)."
+            f"The first argument of {name} is a {type(model).__name__}, not a model. Write {name}(model, NUTS(), x, y)."
         )
     if type(model).__module__.startswith("torch.nn"):
         raise TypeError(
-            f"The first argument of fit is a network of torch ({type(model).__name__}), which has no prior and no likelihood. "
+            f"The first argument of {name} is a network of torch ({type(model).__name__}), which has no prior and no likelihood. "
             f"Write model = bnnzoo.models.supervised(net, bnnzoo.priors.fan_in(), bnnzoo.likelihoods.gaussian())."
         )
+
+
+def _refuse_wrong_executor(executor: object) -> None:
     if executor is not None and not callable(getattr(executor, "submit", None)):
         raise TypeError(
             f"fit(executor={executor!r}): write an executor of concurrent.futures, such as ProcessPoolExecutor(4, "
@@ -207,9 +255,9 @@ def _refuse_wrong_kinds(model: object, executor: object) -> None:
         )
 
 
-def _refuse_dtype(dtype: object) -> None:
+def _refuse_dtype(name: str, dtype: object) -> None:
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-        raise TypeError(f"fit(dtype={dtype!r}): write torch.float32 or torch.float64.")
+        raise TypeError(f"{name}(dtype={dtype!r}): write torch.float32 or torch.float64.")
 
 
 def _refuse_checkpoint(method: Method, checkpoint: str | Path | None) -> None:
@@ -227,7 +275,7 @@ def _warn_unused_executor(method: Method, executor: Executor | None) -> None:
         warnings.warn(
             f"{type(method).__name__} ignores executor= and runs in this process: it has no chains, members or restarts to "
             f"spread.",
-            stacklevel=3,
+            skip_file_prefixes=INSIDE,
         )
 
 

@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.func import vmap
 
 from bnnzoo.core.consistency import Evaluated
 from bnnzoo.core.density import LogDensity
@@ -158,11 +157,11 @@ def _log_likelihood(points: Evaluated, density: LogDensity) -> Tensor:
 
 def _log_priors(theta: Tensor, density: LogDensity) -> Tensor:
     """Return the log prior density ``[C]`` at points ``[C, P]``, of several together where the model allows it."""
-    if len(theta) > 1:
+    if len(theta) > 1 or density.is_one_of_many:
         together = max(1, MANY_NUMBERS // max(1, theta.shape[1]))
         # what fails is an operation unknown to vmap, or a point at which the model does
         with suppress(RuntimeError, NumericalFailure):
-            return vmap(density.log_prior, chunk_size=together)(theta)
+            return density.over_points("log prior", density.log_prior, chunk_size=together)(theta)
     return torch.stack([density.log_prior(each) for each in theta])
 
 
@@ -260,7 +259,7 @@ def places_of_starts(draws: Tensor, num_chains: int) -> tuple[Tensor, Tensor]:
 
 
 def _evaluated(theta: Tensor, density: LogDensity, traced: bool, *batch: Any) -> Evaluated:
-    single = len(theta) == 1 and not traced  # tracing would take longer
+    single = len(theta) == 1 and not traced and not density.is_one_of_many  # tracing would take longer
     evaluate = looped_value_and_grad(density.log_joint) if single else density.value_and_grad
     return Evaluated(theta, *evaluate(theta, *(batch or density.data)))
 

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from bnnzoo.core.described import Described
+from bnnzoo.core.folding import as_table, folded
 from bnnzoo.models.arguments import refuse_uncalled
 from bnnzoo.models.likelihoods import Likelihood
 from bnnzoo.models.likelihoods.weighting import weighted_rows
@@ -34,6 +35,11 @@ class Supervised(Described):
         size = sum(parameter.numel() for parameter in self.net.parameters())
         net = f"{type(self.net).__name__} of {size} parameters"
         return f"supervised({net}, {shown(self.prior)}, {shown(self.likelihood)})"
+
+    def _repr_html_(self) -> str:
+        """Return the same line, which unfolds to the layers of the network."""
+        parts = {"network": str(self.net), "prior": shown(self.prior), "likelihood": shown(self.likelihood)}
+        return folded(repr(self), as_table(parts))
 
     def __call__(
         self,

@@ -15,11 +15,12 @@ from bnnzoo.core.replay import isolated
 from bnnzoo.engine import pytree
 from bnnzoo.engine.agreement import alike
 from bnnzoo.engine.compiling import for_compiling, torchs_random_numbers
+from bnnzoo.engine.cpp.translate import for_native
 from bnnzoo.engine.failures import rescued
 from bnnzoo.engine.graphs import estimated_seconds, lift_constants, literal, trace
 from bnnzoo.engine.lowered import Lowered, clones, flattened, tensors_of
 from bnnzoo.engine.random_graphs import draws_from_generator, split_at_random
-from bnnzoo.engine.runs import FOR_NATIVE, NativeRuns
+from bnnzoo.engine.runs import NativeRuns
 from bnnzoo.engine.simplify import is_random
 from bnnzoo.engine.torch_private import DispatchMode, known_random_operations
 from bnnzoo.predictive.evaluate import Function, vmapped
@@ -161,7 +162,7 @@ def _native(single: Function, args: tuple[Any, ...]) -> BlockGraph | None:
     at_first = (args[0][0], *args[1:])
     try:
         flat, spec_of = flattened(single, at_first)
-        graph, _ = trace(flat, clones(at_first), FOR_NATIVE)
+        graph, _ = trace(flat, clones(at_first), for_native())
         for_compiling(graph)
         constants = lift_constants(graph)
         split = split_at_random(graph)

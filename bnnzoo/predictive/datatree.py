@@ -168,6 +168,7 @@ def fit_attributes(info: FitInfo, seed: int) -> dict[str, str | int | float]:
         "num_gradients": info.num_gradients,
         "num_rejected": info.num_rejected,
         "seconds": info.seconds,
+        "seconds_compiling": info.compiling,
         "complete": "yes" if info.complete else "no",
         "config": json.dumps(dict(info.config), default=str, sort_keys=True),
         **({"has_atoms": "yes"} if info.has_atoms else {}),

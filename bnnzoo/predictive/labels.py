@@ -39,6 +39,8 @@ class Labels:
         Plates that become ``obs_id``.
     model_dims, model_coords : mapping
         What the model itself says of its sites, as those of formulas do; the user's own come first.
+    class_names : tuple of str
+        Of outcomes that are numbers of classes: an attribute of class probabilities.
     """
 
     dims: Dims = field(default_factory=dict)
@@ -47,6 +49,7 @@ class Labels:
     row_plates: tuple[str, ...] = ()
     model_dims: Dims = field(default_factory=dict)
     model_coords: Coords = field(default_factory=dict)
+    class_names: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, density: LogDensity, dims: Dims | None = None, coords: Coords | None = None) -> "Labels":
@@ -55,7 +58,9 @@ class Labels:
             _refuse_dims(density, name, names)
         plates = {site.name: site.plates for site in density.sites}
         own = described(density.model)
-        return cls(dims or {}, coords or {}, plates, density.row_plates, own.dims, own.coords)
+        return cls(
+            dims or {}, coords or {}, plates, density.row_plates, own.dims, own.coords, tuple(map(str, own.levels))
+        )
 
     def of_sites(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, tuple[str, ...]]:
         """Return the dims of sites ``[C, S, ...]`` after chain and draw.
@@ -120,7 +125,12 @@ class Labels:
     def _on(self, group: xr.Dataset) -> xr.Dataset:
         known = {**self.model_coords, **self.coords}
         fitting = {dim: labels for dim, labels in known.items() if group.sizes.get(dim) == len(labels)}
-        return group.assign_coords({dim: _array(labels) for dim, labels in fitting.items()})
+        found = group.assign_coords({dim: _array(labels) for dim, labels in fitting.items()})
+        if self.class_names and "class_id" not in known and found.sizes.get("class_id") == len(self.class_names):
+            for values in found.data_vars.values():
+                if "class_id" in values.dims:
+                    values.attrs["class_names"] = list(self.class_names)
+        return found
 
 
 def row_labels(raw: Data, num_rows: int) -> NDArray[Any] | None:

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import xarray as xr
 
-from bnnzoo.diagnostics.verdicts import Verdict, verdicts
+from bnnzoo.diagnostics.verdict import Verdict
+from bnnzoo.diagnostics.verdicts import verdicts
 from bnnzoo.reporting.results import Fitted
 
 __all__ = ["against_reference"]

@@ -5,6 +5,9 @@ from typing import ClassVar
 
 __all__ = ["Block", "Cell", "Code", "Grid", "Picture", "Section", "Sentences"]
 
+MOST_ON_A_PHONE = 4
+"""Columns of a table."""
+
 
 @dataclass(frozen=True)
 class Cell:
@@ -39,6 +42,11 @@ class Grid:
     rows: tuple[tuple[str | Cell, ...], ...]
     glossary: tuple[tuple[str, str], ...] = ()
     kind: ClassVar[str] = "grid"
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether it has more columns than fit beside one another on a phone."""
+        return len(self.columns) > MOST_ON_A_PHONE
 
     @property
     def cells(self) -> tuple[tuple[str, tuple[Cell, ...]], ...]:

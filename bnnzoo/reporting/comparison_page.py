@@ -22,6 +22,7 @@ _TREATMENT = {
     "positive": "Inputs were standardised, and the target divided by its mean,",
     **dict.fromkeys(("class", "count", "proportion"), "Inputs were standardised"),
 }
+ON_SCALE = "parameters of the likelihood, such as sigma, are on the scale of the standardised target"
 BY_CLASS = "Held-out observations. A dash means that the class was never predicted or never observed."
 
 
@@ -86,23 +87,16 @@ def _sd(table: Table) -> float:
 
 def _by_class(comparison: Comparison) -> list[Section]:
     classes = comparison.classes
-    return [
-        Section(
-            f"Confusion matrix and scores by class: {fitted.name}",
-            (confusion_grid(fitted, classes), class_grid(fitted, classes), Sentences((BY_CLASS,))),
-        )
-        for fitted in (comparison.fitted if classes else ())
-    ]
+    if not classes:
+        return []
+    grids = [make(fitted, classes) for fitted in comparison.fitted for make in (confusion_grid, class_grid)]
+    return [Section("Confusion matrices and scores by class", (*grids, Sentences((BY_CLASS,))))]
 
 
 def _settings(comparison: Comparison) -> tuple[Block, ...]:
     table, fitted = comparison.table, comparison.fitted
     family = LIKELIHOODS[comparison.likelihood]
-    standardised = (
-        "; parameters of the likelihood, such as sigma, are on the scale of the standardised target"
-        if family.support == "real"
-        else ""
-    )
+    standardised = f"; {ON_SCALE}" if family.support == "real" else ""
     introduction = (
         f"{_TREATMENT[family.support]} by the training part. Predictions and scores are in the units of the target, so log "
         f"densities include the Jacobian{standardised}. Next to this page are predictions.csv, the held-out predictions one row "

@@ -49,10 +49,12 @@ def plot_effects(comparison: Comparison, k: int = 0) -> Figure:
 
 def _draw(axes: Axes, effect: Effect, k: int, colour: str, label: str, shift: float) -> None:
     low, mean, high = effect.low[k], effect.mean[k], effect.high[k]
-    if isinstance(effect.values, tuple):
-        x = np.arange(len(effect.values)) + shift
+    if isinstance(effect.values, tuple) or len(effect.values) == 2:  # two numbers are names of groups
+        names = [each if isinstance(each, str) else f"{each:g}" for each in effect.values]
+        x = np.arange(len(names)) + shift
         axes.errorbar(x, mean, [mean - low, high - mean], fmt="o", markersize=4, color=colour, label=label)
-        axes.set_xticks(range(len(effect.values)), effect.values, rotation=30 if len(effect.values) > 3 else 0)
+        axes.set_xticks(range(len(names)), names, rotation=30 if len(names) > 3 else 0)
+        axes.set_xlim(-0.6, len(names) - 0.4)
         return
     axes.fill_between(effect.values, low, high, color=colour, alpha=0.18, linewidth=0)
     axes.plot(effect.values, mean, color=colour, linewidth=1.6, label=label)

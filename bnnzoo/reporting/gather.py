@@ -134,7 +134,7 @@ def _values(tree: xr.DataTree) -> xr.DataArray:
 def _classes(found: Trees) -> tuple[str, ...]:
     """Return the labels of the classes, none for regression."""
     labels = {
-        name: tuple(str(label) for label in tree["conditional"]["class_id"].to_numpy())
+        name: _names_of(tree["conditional"].to_dataset()["probs"])
         for name, tree in found.items()
         if "conditional" in tree.children and "probs" in tree["conditional"].data_vars
     }
@@ -153,6 +153,11 @@ def _classes(found: Trees) -> tuple[str, ...]:
                 "class_id alike."
             )
     return labels[first]
+
+
+def _names_of(probs: xr.DataArray) -> tuple[str, ...]:
+    """Return the names of classes: those of a formula, or else the labels of ``class_id``."""
+    return tuple(map(str, probs.attrs.get("class_names", probs["class_id"].to_numpy())))
 
 
 def _observed_alike(found: Trees, classes: tuple[str, ...]) -> tuple[Trees, list[str]]:

@@ -13,7 +13,7 @@ from bnnzoo import models
 from bnnzoo.core.method import Method
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.types import Model
-from bnnzoo.diagnostics.verdicts import Verdict
+from bnnzoo.diagnostics.verdict import Verdict
 from bnnzoo.inference.fit import fit
 from bnnzoo.predictive import datatree, posterior_predictive, predict
 from bnnzoo.reporting.against_reference import against_reference

@@ -10,6 +10,7 @@ from bnnzoo.reporting.blocks import Cell, Grid
 from bnnzoo.reporting.distances import TITLES
 from bnnzoo.reporting.parts import all_parts
 from bnnzoo.reporting.results import Fitted, Results
+from bnnzoo.reporting.summary import wall_time
 from bnnzoo.reporting.verdicts import pareto
 
 __all__ = ["approximation_grid", "data_grid", "distance_grid", "method_grid", "settings_of", "uncertainty_grid"]
@@ -46,7 +47,8 @@ def _columns(tree: xr.DataTree, group: str) -> list[tuple[str, np.ndarray]]:
         flat = array.to_numpy().reshape(len(array), -1)[:, :MAX_COLUMNS]
         labels = array.coords[array.dims[1]].to_numpy() if array.ndim == 2 and array.dims[1] in array.coords else None
         for j, column in enumerate(flat.T):
-            found.append((f"{name}[{j}]" if labels is None or labels[j] == j else str(labels[j]), column))
+            label = str(j if labels is None else labels[j])
+            found.append((f"{name}[{label}]" if label.isdigit() else label, column))
     return found[:MAX_COLUMNS]
 
 
@@ -65,8 +67,8 @@ def _summary(values: np.ndarray, classes: tuple[str, ...]) -> tuple[str, ...]:
 
 def method_grid(results: Results) -> Grid:
     """Return how the draws of each method were made, and what they cost."""
-    columns = ("method", "made by", "draws", "seconds", "gradients", "seed", "complete")
-    note = "As far as the trees say. Seconds are wall time on the machine of the fit, compilation included."
+    columns = ("method", "made by", "draws", "seconds", "compiling", "gradients", "seed", "complete")
+    note = "As far as the trees say. Seconds are wall time on the machine of the fit; compiling is a part of them."
     return Grid("", note, columns, tuple((one.name, *_of_method(one)) for one in results.fitted))
 
 
@@ -78,7 +80,7 @@ def _of_method(fitted: Fitted) -> tuple[str, ...]:
     return (
         str(attributes.get("inference_method", library or "unknown")),
         f"{sizes.get('chain', 0)} × {sizes.get('draw', 0)}",
-        f"{float(attributes['seconds']):.1f}" if "seconds" in attributes else NO,
+        *wall_time(attributes),
         f"{int(attributes['num_gradients']):,}" if "num_gradients" in attributes else NO,
         str(attributes.get("seed", NO)),
         str(attributes["complete"]),

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from bnnzoo.reporting import classification, effect_figures, regression
 from bnnzoo.reporting.blocks import Picture
 from bnnzoo.reporting.chains import has_chains, plot_chains
+from bnnzoo.reporting.choices import LIKELIHOODS
 from bnnzoo.reporting.distances import distances, has_distances, plot_distances
 from bnnzoo.reporting.effect_figures import plot_effects
 from bnnzoo.reporting.latent import has_latent_sites, plot_latent_sites
@@ -144,12 +145,18 @@ def _of_fits(results: Results) -> Iterator[Drawing]:
     if has_replicates(results):
         yield "Posterior predictive check", _REPLICATES, lambda: plot_predictive_check(results)
     if has_latent_sites(results):
-        yield "Posterior of the other parameters", _LATENT, lambda: plot_latent_sites(results)
+        yield "Posterior of the other parameters", _LATENT + _scale(results), lambda: plot_latent_sites(results)
     for one in results.fitted:
         if has_chains(one):
-            yield f"Chains of {one.name}", _CHAINS, partial(plot_chains, one)
+            yield f"Chains of {one.name}", _CHAINS + _scale(results), partial(plot_chains, one)
     if has_traces(results):
         yield "Optimisation", _TRACES, lambda: plot_traces(results)
+
+
+def _scale(results: Results) -> str:
+    """Return the unit of parameters, where it is not that of the target."""
+    is_standardised = isinstance(results, Comparison) and LIKELIHOODS[results.likelihood].support == "real"
+    return " Values are on the scale of the standardised target." if is_standardised else ""
 
 
 def _of_regression(results: Results) -> Iterator[Drawing]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import xarray as xr
 
 from bnnzoo.core.posterior import Posterior
-from bnnzoo.diagnostics.verdicts import Verdict
+from bnnzoo.diagnostics.verdict import Verdict
 from bnnzoo.engine.files import whole_file
 from bnnzoo.labelled import refuse_no_trees
 from bnnzoo.reporting.arguments import refuse_bad_reference, refuse_unwritable

@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 import xarray as xr
 
-from bnnzoo.diagnostics.verdicts import Verdict
+from bnnzoo.diagnostics.verdict import Verdict
 from bnnzoo.reporting.effects import Effect
 from bnnzoo.reporting.scores import Score
 

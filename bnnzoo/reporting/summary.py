@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from math import isnan
+from typing import Any
 
 import numpy as np
 from scipy.stats import skew
 
 from bnnzoo.core.fit_warnings import MAX_RHAT, MIN_ESS
+from bnnzoo.diagnostics.verdicts import MIN_GAP
 from bnnzoo.reporting.blocks import Cell, Grid
 from bnnzoo.reporting.choices import LIKELIHOODS
 from bnnzoo.reporting.methods import Comparison
@@ -16,7 +18,7 @@ from bnnzoo.reporting.scores import log_density
 from bnnzoo.reporting.verdicts import warning
 from bnnzoo.tables import Table
 
-__all__ = ["columns", "differences", "findings", "rows", "score_grid"]
+__all__ = ["columns", "differences", "findings", "rows", "score_grid", "wall_time"]
 
 MAX_SKEWNESS = 1.0
 
@@ -38,7 +40,8 @@ def columns(results: Results, *, brief: bool = False) -> list[tuple[str, str]]:
         ),
         ("min ESS", "Smallest effective sample size of a prediction."),
         *([] if brief else [gradients]),
-        ("seconds", "Wall time of the fit, including compilation."),
+        ("seconds", "Wall time of the fit."),
+        ("compiling", "How much of it was compiling, which another fit of the model in the same process does without."),
     ]
 
 
@@ -60,10 +63,10 @@ def rows(results: Results, *, brief: bool = False) -> list[tuple[str, list[Cell]
             for score in results.scores
             if score.is_brief or not brief
         ]
-        rhat, ess, gradients, seconds = _sampling(fitted)
+        rhat, ess, gradients, *seconds = _sampling(fitted)
         difference = _difference(fitted, results.fitted[0])
         table.append((fitted.name, [*scores, *([] if brief else [difference]), rhat, ess]))
-        table[-1][1].extend([seconds] if brief else [gradients, seconds])
+        table[-1][1].extend(seconds if brief else [gradients, *seconds])
     return table + [_baseline_row(baseline, results, shown, brief) for baseline in results.baselines]
 
 
@@ -72,7 +75,7 @@ def _baseline_row(
 ) -> tuple[str, list[Cell]]:
     scores = [Cell(shown[score.label][baseline.name]) for score in results.scores if score.is_brief or not brief]
     difference = [] if brief else [_difference(baseline, results.fitted[0])]
-    return baseline.name, [*scores, *difference, *[Cell("–")] * (3 if brief else 4)]
+    return baseline.name, [*scores, *difference, *[Cell("–")] * (4 if brief else 5)]
 
 
 def score_grid(results: Results) -> Grid:
@@ -105,7 +108,8 @@ def differences(results: Results) -> list[str]:
         gap, error = _paired_difference(fitted, first)
         if isnan(gap):
             continue
-        verdict = "no clear difference" if not abs(gap) >= 2 * error else ("better" if gap > 0 else "worse")
+        is_clear = abs(gap) >= max(2 * error, MIN_GAP)
+        verdict = "no clear difference" if not is_clear else ("better" if gap > 0 else "worse")
         sentences.append(
             f"{fitted.name} compared with {first.name} in log density on {results.rows} observations: {verdict} "
             f"({gap:+.3f}, standard error {error:.3f})."
@@ -139,6 +143,13 @@ def _skewed_target(table: Table) -> list[str]:
     ]
 
 
+def wall_time(attributes: Mapping[Any, Any]) -> tuple[str, str]:
+    """Return the seconds of a fit, and those of them that were compiling, as far as the attributes of its tree say."""
+    found = (attributes.get(name) for name in ("seconds", "seconds_compiling"))
+    seconds, compiling = ("–" if value is None else f"{float(value):.1f}" for value in found)
+    return seconds, compiling
+
+
 def _difference(fitted: Fitted | Baseline, reference: Fitted) -> Cell:
     if fitted is reference:
         return Cell("reference")
@@ -160,5 +171,5 @@ def _sampling(fitted: Fitted) -> list[Cell]:
         Cell("–" if isnan(rhat) else f"{rhat:.3f}", is_warning=rhat > MAX_RHAT),
         Cell("–" if isnan(ess) else f"{ess:.0f}", is_warning=fitted.is_chain and ess < MIN_ESS),
         Cell(f"{attributes['num_gradients']:,}" if "num_gradients" in attributes else "–"),
-        Cell(f"{attributes['seconds']:.1f}" if "seconds" in attributes else "–"),
+        *(Cell(text) for text in wall_time(attributes)),
     ]

@@ -55,7 +55,7 @@ def problems_of(frame: pd.DataFrame, target: str, missing: Missing = "refuse") -
         column = frame[name]
         if str(name).startswith("Unnamed: "):
             yield f"Column {list(frame.columns).index(name) + 1} has no name in the header; name it, or use --drop {name!r}."
-        elif missing == "refuse" or (missing == "impute" and name == target) or column.isna().all():
+        elif missing == "refuse" or column.isna().all():
             yield from _missing_values(column, name == target, missing)
         present = column[column.notna()]
         if is_numeric_dtype(column):
@@ -92,10 +92,8 @@ def _missing_values(column: pd.Series, is_target: bool, missing: Missing) -> Ite
     count = f"Column {column.name!r} has {int(gaps.sum())} missing value(s), the first in row {_first_row(gaps) + 1}"
     if gaps.all() and missing != "refuse":
         yield f"{count}, and no others; leave it out with --drop {column.name!r}."
-    elif is_target and missing == "impute":
-        yield f"{count}; a target is never imputed: use --missing drop."
     else:
-        yield f"{count}; fill them in or remove those rows first, or use --missing drop{'' if is_target else ' or impute'}."
+        yield f"{count}; fill them in or remove those rows first, or use --missing drop or impute."
 
 
 def _infinite(present: pd.Series) -> Iterator[str]:

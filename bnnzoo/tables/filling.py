@@ -37,7 +37,8 @@ def drop_incomplete(frame: pd.DataFrame) -> tuple[NDArray[np.int64], list[str]]:
     """Return the positions of rows without missing values, and a sentence if there are others."""
     complete = np.flatnonzero(frame.notna().all(axis=1).to_numpy())
     dropped = len(frame) - len(complete)
-    return complete, [f"{dropped} of {len(frame)} rows have missing values and were left out."] if dropped else []
+    what = f"no {frame.columns[0]!r}" if frame.shape[1] == 1 else "missing values"
+    return complete, [f"{dropped} of {len(frame)} rows have {what} and were left out."] if dropped else []
 
 
 def impute(x: pd.DataFrame, train: NDArray[np.int64]) -> tuple[pd.DataFrame, list[str]]:

@@ -52,7 +52,8 @@ def prepare(
         Columns to leave out.
     missing : {"refuse", "drop", "impute"}
         Refuse missing values, drop the rows that have any, or impute inputs: the training part's median for a number
-        (with a column that says where it was missing), a category of its own for text. A target is never imputed.
+        (with a column that says where it was missing), a category of its own for text. A target is never imputed: rows
+        without one are dropped.
     beside : sequence of str
         Numeric columns that are no inputs and keep their values: an exposure, a weight, whether a time was censored. They are
         split with the rows, into ``beside_train`` and ``beside_test``.
@@ -78,7 +79,9 @@ def prepare(
     )
     if kept.shape[1] - len({*beside}) < 2:
         raise TableError(f"There are no input columns besides the target {target!r}.")
-    complete, notes = drop_incomplete(kept) if missing == "drop" else (np.arange(len(kept)), [])
+    complete, notes = np.arange(len(kept)), list[str]()
+    if missing != "refuse":
+        complete, notes = drop_incomplete(kept if missing == "drop" else kept[[target]])
     frame, notes_on_dates = dates_to_days(kept.iloc[complete].reset_index(drop=True), target)
     columns = {name: _column(frame[name]) for name in beside}
     frame = frame.drop(columns=list(beside))

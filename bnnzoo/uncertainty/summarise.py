@@ -87,7 +87,8 @@ def _of_numbers(draws: xr.DataArray, prob: float, kind: str) -> pd.DataFrame:
 def _of_classes(probs: xr.DataArray) -> pd.DataFrame:
     mean = probs.mean(("chain", "draw"))
     dim = next(str(each) for each in reversed(mean.dims) if each in ("class_id", mean.dims[-1]))
-    labels: list[Any] = mean[dim].to_numpy().tolist() if dim in mean.coords else list(range(mean.sizes[dim]))
+    named = list(probs.attrs.get("class_names", ()))  # of a formula, whose outcomes are numbers of classes
+    labels: list[Any] = named or (mean[dim].to_numpy().tolist() if dim in mean.coords else list(range(mean.sizes[dim])))
     others = [each for each in mean.dims if each != dim]
     first = mean.transpose(*others, dim)
     table = first.isel({dim: 0}, drop=True).to_dataframe(name="class")[[]]

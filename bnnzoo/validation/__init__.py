@@ -1,10 +1,12 @@
-"""Validation by refitting: cross-validation, stacking, and simulation-based calibration of any model and method."""
+"""Validation by refitting: cross-validation, stacking, calibration by simulation, and simulation studies."""
 
 from bnnzoo.validation.connectivity import mode_connectivity
 from bnnzoo.validation.cross_validation import kfold, leave_future_out, reloo
 from bnnzoo.validation.monitor import monitor
-from bnnzoo.validation.sbc import sbc, sbc_verdict
+from bnnzoo.validation.ranks import sbc_again, sbc_verdict
+from bnnzoo.validation.sbc import sbc, sbc_merged
 from bnnzoo.validation.stacking import stack, stack_chains, stacking_weights
+from bnnzoo.validation.studies import study
 
 __all__ = [
     "kfold",
@@ -13,8 +15,11 @@ __all__ = [
     "monitor",
     "reloo",
     "sbc",
+    "sbc_again",
+    "sbc_merged",
     "sbc_verdict",
     "stack",
     "stack_chains",
     "stacking_weights",
+    "study",
 ]

@@ -1,9 +1,8 @@
 """Refits without some of the observations, in the form in which ArviZ asks for them."""
 
-from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,14 +18,15 @@ from bnnzoo.core.minibatch import select
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.types import Data
 from bnnzoo.diagnostics.loo import sum_by_row
-from bnnzoo.engine.fits import fits_to_come
-from bnnzoo.inference import fit
+from bnnzoo.inference.many import FITS_TOGETHER, ManyFits
 from bnnzoo.labelled import SAMPLE_DIMS
 from bnnzoo.predictive import predict
 
-__all__ = ["Refit", "Refits", "by_row", "fit_again", "held_out_log_likelihood"]
+__all__ = ["Refit", "Refits", "by_row", "fits_like", "held_out_log_likelihood"]
 
 type Rows = NDArray[np.intp]
+
+REFITS_PER_TASK = 5
 
 
 @dataclass(frozen=True)
@@ -41,33 +41,41 @@ class Refit:
     seed : int
     num_draws : int, optional
         Draws a chain with which the rows are predicted; default: as for :func:`bnnzoo.predict`.
-    num_refits : int
-        How many there are of its kind, which share what is compiled.
     """
 
     method: Method
     left_out: Rows
     seed: int
     num_draws: int | None = None
-    num_refits: int = 1
 
-    def __call__(self, density: LogDensity) -> xr.DataArray:
-        """Fit the model without the rows and return their log likelihood ``[chain, draw, obs_id]``."""
-        rows = torch.from_numpy(self.left_out)
+    def kept(self, density: LogDensity) -> Data:
+        """Return the arguments of the model without the rows."""
         kept = torch.ones(density.num_data, dtype=torch.bool)
-        kept[rows] = False
-        others = select(density.data, kept.nonzero()[:, 0].to(density.device), density.num_data)
-        posterior = fit_again(density, self.method, others, self.seed, self.num_refits)
+        kept[torch.from_numpy(self.left_out)] = False
+        return select(density.data, kept.nonzero()[:, 0].to(density.device), density.num_data)
+
+    def judged(self, posterior: Posterior, density: LogDensity) -> xr.DataArray:
+        """Return the log likelihood ``[chain, draw, obs_id]`` of the rows."""
+        rows = torch.from_numpy(self.left_out)
         data = select(density.data, rows.to(density.device), density.num_data)
         tree = predict(posterior, *data, num_draws=self.num_draws, weights=False)
         return by_row(tree["predictions_log_likelihood"].to_dataset()).assign_coords(obs_id=self.left_out)
 
 
-def fit_again(density: LogDensity, method: Method, others: Data, seed: int, num_fits: int = 1) -> Posterior:
-    """Fit the model of a density to other data of its kind, in its precision and on its device, as one of ``num_fits`` fits."""
-    settings: dict[str, Any] = {"progress": False, "device": density.device, "dtype": density.dtype}
-    with fits_to_come(num_fits):
-        return fit(density.model, method, *others, seed=seed, **settings)
+def _made(refits: Sequence[Refit], density: LogDensity) -> list[xr.DataArray]:
+    """Fit the model without the rows of each refit, some refits side by side, and return the log likelihood of the rows."""
+    fits = fits_like(density, refits[0].method, len(refits))
+    found: list[xr.DataArray] = []
+    for first in range(0, len(refits), FITS_TOGETHER):
+        block = refits[first : first + FITS_TOGETHER]
+        posteriors = fits([each.kept(density) for each in block], [each.seed for each in block])
+        found += [each.judged(posterior, density) for each, posterior in zip(block, posteriors, strict=True)]
+    return found
+
+
+def fits_like(density: LogDensity, method: Method, number: int) -> ManyFits:
+    """Return what fits the model of a density to other data, in its precision and on its device, ``number`` times."""
+    return ManyFits(density.model, method, number, device=density.device, dtype=density.dtype)
 
 
 def held_out_log_likelihood(
@@ -83,9 +91,10 @@ def held_out_log_likelihood(
     executor : concurrent.futures.Executor, optional
         Where the refits run; default: one after the other in this process.
     """
-    if executor is None:
-        return [refit(density) for refit in refits]
-    return run_on(executor, Refit.__call__, refits, density, f"{len(refits)} refits")
+    if executor is None or not refits:
+        return _made(refits, density) if refits else []
+    parts = [refits[i : i + REFITS_PER_TASK] for i in range(0, len(refits), REFITS_PER_TASK)]
+    return [each for part in run_on(executor, _made, parts, density, f"{len(refits)} refits") for each in part]
 
 
 class Refits(SamplingWrapper):
@@ -108,8 +117,7 @@ class Refits(SamplingWrapper):
 
     def prepare(self, left_out: Sequence[Rows], executor: Executor | None) -> None:
         """Make refits ahead, on an executor where there is one."""
-        of_size = Counter(len(rows) for rows in left_out)  # rows of other numbers are compiled anew
-        refits = [replace(self._without(rows), num_refits=of_size[len(rows)]) for rows in left_out]
+        refits = [self._without(rows) for rows in left_out]
         made = held_out_log_likelihood(refits, self._density, executor)
         self._made |= {_key(rows): values for rows, values in zip(left_out, made, strict=True)}
 
@@ -122,7 +130,7 @@ class Refits(SamplingWrapper):
         """Return the log likelihood ``[chain, draw, obs_id]`` of rows given all others."""
         key = _key(modified_observed_data)
         if key not in self._made:
-            self._made[key] = self._without(modified_observed_data)(self._density)
+            (self._made[key],) = _made([self._without(modified_observed_data)], self._density)
         return self._made[key]
 
     def get_inference_data(self, fitted_model: xr.DataArray) -> xr.DataTree:

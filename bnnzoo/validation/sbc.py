@@ -1,43 +1,57 @@
 """Simulation-based calibration: whether a method's posteriors are right on average over data that the model makes."""
 
-from collections.abc import Iterator, Sequence
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import pandas as pd
 import torch
 import xarray as xr
 from torch import Tensor
 
-from bnnzoo.core.archive import read_archive, write_archive
+from bnnzoo.core.archive import read_archive, read_to_go_on, write_archive
 from bnnzoo.core.arguments import positional
 from bnnzoo.core.density import LogDensity, build_density
 from bnnzoo.core.executors import run_on
 from bnnzoo.core.fingerprint import identity
+from bnnzoo.core.fit_warnings import INSIDE, FitWarning
 from bnnzoo.core.method import Method
 from bnnzoo.core.minibatch import as_tensors, usable_device
 from bnnzoo.core.settings import check_argument, check_settings
 from bnnzoo.core.types import Model
 from bnnzoo.inference.fit import refuse_no_method
+from bnnzoo.inference.many import seed_of_fit
 from bnnzoo.inference.progress import progress_for
-from bnnzoo.labelled import holm, refuse_other_kind
-from bnnzoo.validation.refits import fit_again
-from bnnzoo.validation.simulations import Quantities, Simulation, draws_of, places_of_outcomes
+from bnnzoo.labelled import holm
+from bnnzoo.validation.ranks import Array, is_close_to_uniform, p_of, pit_of, scalars_of
+from bnnzoo.validation.refits import fits_like
+from bnnzoo.validation.simulations import KEPT, Quantities, Simulation, draws_of, places_of_outcomes, ranks_of
 
-__all__ = ["sbc", "sbc_verdict"]
+__all__ = ["CalibrationError", "sbc", "sbc_merged"]
 
-SIMULATIONS_PER_WRITE = 20
+SIMULATIONS_PER_WRITE, SIMULATIONS_PER_TASK = 20, 5
+
+FIRST_LOOK = 50
+"""Simulations after which a verdict is looked at for the first time."""
+
+
+class CalibrationError(ValueError):
+    """A calibration cannot be made or put together; the message is one sentence."""
 
 
 def sbc(
     model: Model,
     method: Method,
     *data: Any,
-    num_simulations: int = 100,
+    num_simulations: int | Literal["auto"] = 100,
     num_draws: int = 99,
+    max_simulations: int = 1000,
+    task: tuple[int, int] | None = None,
+    keep: bool = False,
     around: Literal["prior", "posterior"] = "prior",
     quantities: Quantities | None = None,
     path: str | Path | None = None,
@@ -61,11 +75,20 @@ def sbc(
     model, method, *data
         As for :func:`bnnzoo.fit`. The observations say where simulated ones go; their values do not matter with
         ``around="prior"``.
-    num_simulations : int
-        Number of data sets, each of which is fitted.
+    num_simulations : int or "auto"
+        Number of data sets, each of which is fitted. "auto" begins with 50 and doubles them until the verdict is clear: a test at
+        a level shared among all looks fails, or every mean rank and spread is known to be close to what it should be.
     num_draws : int
         L, the draws among which each truth is ranked: independent ones of an approximation, evenly spaced ones of Markov
         chains. Choose at most the chains' effective sample size.
+    max_simulations : int
+        Where "auto" ends.
+    task : tuple of int, optional
+        Number of this call, from 0, and how many calls share the simulations, each with a ``path`` of its own; see
+        :func:`sbc_merged`.
+    keep : bool
+        Keep the truths, the draws among which they were ranked and the simulated outcomes, for
+        :func:`bnnzoo.validation.sbc_again`.
     around : str
         "prior" draws the parameters from the prior. "posterior" draws them from the method's posterior given the data, and
         adds the simulated rows to those there are: it asks about the data at hand, where priors are wide.
@@ -86,7 +109,13 @@ def sbc(
     -------
     DataTree
         Group ``prior_sbc``, or ``posterior_sbc``, with integer ranks ``[chain, draw, ...]``: one chain, and a draw for each
-        simulation, as ``az.plot_ecdf_pit`` takes them. The root's attribute ``num_draws`` is L.
+        simulation, as ``az.plot_ecdf_pit`` takes them. The root's attribute ``num_draws`` is L. With ``keep``, groups
+        ``sbc_truth``, ``sbc_draws`` ``[chain, draw, sbc_draw, ...]`` and ``sbc_data`` ``[chain, draw, ...]``.
+
+    Warns
+    -----
+    FitWarning
+        Once, of what the fits warned of, with its frequency.
 
     Raises
     ------
@@ -112,148 +141,192 @@ def sbc(
     {'chain': 1, 'draw': 2, 'w_dim_0': 1}
     """
     refuse_no_method(method)
-    _refuse_bad_counts(num_simulations, num_draws)
+    adaptive = num_simulations == "auto"
+    total = max_simulations if num_simulations == "auto" else num_simulations
+    _refuse_bad_counts(total, num_draws, "max_simulations" if adaptive else "num_simulations")
+    _refuse_bad_task(task, path, adaptive)
     check_argument("sbc", "around", around, Literal["prior", "posterior"])
     check_settings(method)
     target, dtype = usable_device(device), dtype or torch.get_default_dtype()
-    density = build_density(model, *as_tensors(positional(model, data, {}), dtype, target), dtype=dtype, device=target)
+    tensors = as_tensors(positional(model, data, {}), dtype, target)
+    density = build_density(model, *tensors, dtype=dtype, device=target)
     places = places_of_outcomes(density)
     truths = None
     if around == "posterior":
-        truths = draws_of(fit_again(density, method, density.data, seed), num_simulations)
+        (around_data,) = fits_like(density, method, 1)([density.data], [seed])
+        truths = draws_of(around_data, total)
     simulations = [
         Simulation(
             method,
             places,
             num_draws,
-            seed=(seed * 1_000_003 + number) % 2**62,
+            seed=seed_of_fit(seed, number),
             theta=None if truths is None else truths[number],
             quantities=quantities,
             appended=truths is not None,
-            num_simulations=num_simulations,
+            num_simulations=total,
+            keep=keep,
         )
-        for number in range(num_simulations)
+        for number in range(*(0, total) if task is None else (task[0], total, task[1]))
     ]
-    header = _header(method, density, num_draws, around, seed)
-    ranks = _ranks(simulations, density, None if path is None else Path(path), header, executor, progress)
-    return _tree(ranks, f"{around}_sbc", header)
+    header = _header(method, density, num_draws, around, seed, keep)
+    if task is not None:
+        header |= {"task": list(task), "num_simulations": total}
+    runs = _Runs(simulations, density, None if path is None else Path(path), header, executor, progress)
+    ranks = _until_clear(runs, num_draws) if adaptive else runs(len(simulations))
+    runs.warn()
+    return _tree(ranks, header)
 
 
-def sbc_verdict(tree: xr.DataTree, prob: float = 0.95) -> pd.DataFrame:
-    """Return for every test quantity whether its ranks are uniform, and if not, in which way.
+def _until_clear(runs: "_Runs", num_draws: int) -> dict[str, Tensor]:
+    """Return the ranks of as many simulations as make the verdict clear, or of all."""
+    looks = [FIRST_LOOK * 2**i for i in range(64) if FIRST_LOOK * 2**i < runs.most] + [runs.most]
+    for number in looks:
+        found = runs(number)
+        pits = [pit_of(ranks, num_draws) for name, ranks in _rank_arrays(found) for _, ranks in scalars_of(name, ranks)]
+        p = np.array([p_of(pit) for pit in pits])
+        if bool(holm(p, 0.05 / len(looks)).any()) or all(is_close_to_uniform(pit) for pit in pits):
+            break
+    return found
+
+
+def _rank_arrays(found: Mapping[str, Tensor]) -> Iterator[tuple[str, Array]]:
+    return ((name, value.cpu().numpy()) for name, value in found.items() if KEPT not in name)
+
+
+class _Runs:
+    """Simulations of a calibration, made a block at a time and written to a file where there is one.
 
     Parameters
     ----------
-    tree : DataTree
-        From :func:`sbc`.
-    prob : float
-        Probability with which no quantity of a right method is flagged, however many there are (Holm's correction of
-        ArviZ's test of uniformity, ``pot_c``).
+    simulations : sequence of Simulation
+    density : LogDensity
+    path : Path or None
+    header : dict
+        What must agree with that of the file.
+    executor : Executor or None
+    progress : bool
+    """
+
+    def __init__(
+        self,
+        simulations: Sequence[Simulation],
+        density: LogDensity,
+        path: Path | None,
+        header: dict[str, Any],
+        executor: Executor | None,
+        progress: bool,
+    ) -> None:
+        self._simulations, self._density, self._path, self._header = simulations, density, path, header
+        self._executor, self._progress, self.most = executor, progress, len(simulations)
+        self._fits = fits_like(density, simulations[0].method, simulations[0].num_simulations)
+        self._found = read_to_go_on(path, header, "ranks of another calibration", error=CalibrationError)
+        self._warned: list[FitWarning] = []
+        self._num_made = 0
+
+    def warn(self) -> None:
+        """Say once what the fits of this process warned of."""
+        if self._warned:
+            (kind, count), *_ = Counter(type(each) for each in self._warned).most_common(1)
+            example = next(each for each in self._warned if type(each) is kind)
+            warnings.warn(
+                f"{len(self._warned)} warnings from {self._num_made} fits, {count} of them {kind.__name__}, such as: {example}",
+                kind,
+                skip_file_prefixes=INSIDE,
+            )
+
+    def __call__(self, number: int) -> dict[str, Tensor]:
+        """Run the simulations that the file does not have, and return the ranks ``[number, ...]`` of the first ones."""
+        done = len(next(iter(self._found.values()))) if self._found else 0
+        bar = progress_for(self._progress)
+        bar.start("simulations", number)
+        try:
+            while done < number:
+                block = self._simulations[done : min(done + SIMULATIONS_PER_WRITE, number)]
+                made = self._made(block)
+                new = {name: torch.stack([ranks[name] for ranks in made]) for name in made[0]}
+                old = self._found
+                self._found = {name: torch.cat([old[name], value]) if old else value for name, value in new.items()}
+                done += len(block)
+                bar.update(done)
+                if self._path is not None:
+                    tensors = {name: value.contiguous() for name, value in self._found.items()}
+                    write_archive(self._path, tensors, self._header)
+        finally:
+            bar.stop()
+        return {name: value[:number] for name, value in self._found.items()}
+
+    def _made(self, block: Sequence[Simulation]) -> list[dict[str, Tensor]]:
+        if self._executor is None:
+            self._num_made += len(block)
+            return ranks_of(block, self._density, self._fits, self._warned)
+        parts = [block[i : i + SIMULATIONS_PER_TASK] for i in range(0, len(block), SIMULATIONS_PER_TASK)]
+        found = run_on(self._executor, ranks_of, parts, self._density, f"{len(block)} simulations")
+        return [ranks for part in found for ranks in part]
+
+
+def sbc_merged(paths: Iterable[str | Path]) -> xr.DataTree:
+    """Return what :func:`sbc` does, from the files of all tasks that shared the simulations.
+
+    Parameters
+    ----------
+    paths : iterable of str or Path
+        One for each task, in any order.
 
     Returns
     -------
-    DataFrame
-        By quantity: ``mean`` and ``sd`` of the ranks divided by L, 0.5 and 0.289 if uniform; ``p`` of the test; ``uniform``;
-        and ``finding``, such as "draws too narrow".
+    DataTree
 
     Raises
     ------
     ValueError
-        If the tree has no ranks.
-
-    Examples
-    --------
-    >>> import bnnzoo as bz
-    >>> from bnnzoo.testing import linear_gaussian
-    >>> target = linear_gaussian(num_inputs=1)
-    >>> ranks = bz.validation.sbc(target.model, bz.Laplace(bz.MAP(num_steps=50)), *target.data, num_simulations=8, progress=False)
-    >>> bool(bz.validation.sbc_verdict(ranks).loc["w[0]", "uniform"])
-    True
+        If files belong to different calibrations, or a task is missing or has not ended; the message names all of these.
     """
-    refuse_other_kind(tree, xr.DataTree, "tree", "what sbc returned, as in sbc_verdict(sbc(model, method, x, y))")
-    group = next((name for name in ("prior_sbc", "posterior_sbc") if name in tree.children), None)
-    if group is None:
-        raise ValueError(
-            f"sbc_verdict takes the ranks that sbc returned, but the tree has neither prior_sbc nor posterior_sbc (groups: "
-            f"{', '.join(tree.children) or 'none'}). Write sbc_verdict(sbc(model, method, x, y))."
+    if isinstance(paths, str | Path) or not isinstance(paths, Iterable):
+        raise TypeError(
+            f"paths is a {type(paths).__name__}; write a list of the files of all tasks, ['task-0.sbc', 'task-1.sbc']."
         )
-    dataset, num_draws = tree[group].to_dataset(), int(tree.attrs["num_draws"])
-    rng = np.random.default_rng(0)  # ranks are counts, and the test is of a continuous distribution
-    rows = {}
-    for name, ranks in _scalars(dataset):
-        pit = xr.DataArray((ranks + rng.uniform(size=len(ranks))) / (num_draws + 1), dims="draw")
-        p, _, _ = pit.azstats.uniformity_test(dim="draw")
-        rows[name] = {"mean": float(pit.mean()), "sd": float(pit.std()), "p": float(p)}
-    table = pd.DataFrame.from_dict(rows, orient="index")
-    table["uniform"] = ~holm(table["p"], 1 - prob)
-    table["finding"] = [_finding(row, dataset.sizes["draw"]) for row in table.itertuples()]
-    return table
-
-
-def _finding(row: Any, num_simulations: int) -> str:
-    """Say in which way ranks are not uniform: by the larger of two standardised differences."""
-    if row.uniform:
-        return "none"
-    location = (row.mean - 0.5) / np.sqrt(1 / 12 / num_simulations)
-    spread = (row.sd**2 - 1 / 12) / np.sqrt(1 / 180 / num_simulations)
-    if abs(location) > abs(spread):
-        return "draws too low" if location > 0 else "draws too high"
-    return "draws too narrow" if spread > 0 else "draws too wide"
-
-
-def _scalars(dataset: xr.Dataset) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
-    """Yield the name and the ranks ``[draw]`` of every scalar."""
-    for name, array in dataset.items():
-        values = array.isel(chain=0).to_numpy()
-        for index in np.ndindex(values.shape[1:]):
-            yield f"{name}{list(index) if index else ''}", values[(slice(None), *index)]
-
-
-def _ranks(
-    simulations: Sequence[Simulation],
-    density: LogDensity,
-    path: Path | None,
-    header: dict[str, Any],
-    executor: Executor | None,
-    progress: bool,
-) -> dict[str, Tensor]:
-    """Run the simulations that the file does not have, and return all ranks ``[num_simulations, ...]``."""
-    found = _read(path, header)
-    done = len(next(iter(found.values()))) if found else 0
-    bar = progress_for(progress)
-    bar.start("simulations", len(simulations))
-    try:
-        while done < len(simulations):
-            block = simulations[done : done + SIMULATIONS_PER_WRITE]
-            if executor is None:
-                made = [simulation(density) for simulation in block]
-            else:
-                made = run_on(executor, Simulation.__call__, block, density, f"{len(block)} simulations")
-            new = {name: torch.stack([ranks[name] for ranks in made]) for name in made[0]}
-            found = {name: torch.cat([found[name], value]) if found else value for name, value in new.items()}
-            done += len(block)
-            bar.update(done)
-            if path is not None:
-                write_archive(path, {name: value.contiguous() for name, value in found.items()}, header)
-    finally:
-        bar.stop()
-    return {name: value[: len(simulations)] for name, value in found.items()}
-
-
-def _read(path: Path | None, header: dict[str, Any]) -> dict[str, Tensor]:
-    if path is None or not path.exists():
-        return {}
-    ranks, written = read_archive(path)
-    different = [name for name, value in header.items() if written.get(name) != value]
-    if different:
-        raise ValueError(
-            f"{path} holds ranks of another calibration: its {different[0]} differs. Write to another file, or make the same "
-            f"call again."
+    paths = list(paths)
+    if wrong := [each for each in paths if not isinstance(each, str | Path)]:
+        raise TypeError(f"paths holds a {type(wrong[0]).__name__}; write the names of the files of all tasks.")
+    parts: dict[int, tuple[Path, dict[str, Tensor], dict[str, Any]]] = {}
+    for path in map(Path, paths):
+        ranks, header = read_archive(path)
+        if "task" not in header:
+            raise CalibrationError(f"{path} holds no task of a calibration: it was written by sbc without task=.")
+        parts[header["task"][0]] = (path, ranks, header)
+    if not parts:
+        raise CalibrationError(
+            "There is no file of a task. Run sbc(..., task=(0, 10), path='task-0.sbc') and its like first."
         )
-    return ranks
+    _, examples, first = next(iter(parts.values()))
+    num_tasks, total = int(first["task"][1]), int(first["num_simulations"])
+    for path, _, header in parts.values():
+        different = [name for name, value in first.items() if name != "task" and header.get(name) != value]
+        if header["task"][1] != num_tasks:
+            different.append("number of tasks")
+        if different:
+            raise CalibrationError(
+                f"{path} belongs to another calibration than the first file: its {different[0]} differs."
+            )
+    if missing := [str(task) for task in range(num_tasks) if task not in parts]:
+        raise CalibrationError(
+            f"Of {num_tasks} tasks these are missing: {', '.join(missing)}. Run them, and merge again."
+        )
+    sizes = {task: len(next(iter(ranks.values()))) for task, (_, ranks, _) in parts.items()}
+    if short := [task for task, size in sizes.items() if size < len(range(task, total, num_tasks))]:
+        raise CalibrationError(
+            f"Tasks that have not ended: {', '.join(map(str, sorted(short)))} of {num_tasks}. Run them again with the same path: "
+            f"they go on where they stopped."
+        )
+    found = {name: example.new_empty(total, *example.shape[1:]) for name, example in examples.items()}
+    for task, (_, ranks, _) in parts.items():
+        for name, value in ranks.items():
+            found[name][task::num_tasks] = value[: len(range(task, total, num_tasks))]
+    return _tree(found, first)
 
 
-def _header(method: Method, density: LogDensity, num_draws: int, around: str, seed: int) -> dict[str, Any]:
+def _header(method: Method, density: LogDensity, num_draws: int, around: str, seed: int, keep: bool) -> dict[str, Any]:
     """Return what must agree for ranks to belong together, as plain values."""
     known = identity(density)
     return {
@@ -265,25 +338,42 @@ def _header(method: Method, density: LogDensity, num_draws: int, around: str, se
         "num_draws": num_draws,
         "around": around,
         "seed": seed,
-    }
+    } | ({"keep": True} if keep else {})
 
 
-def _tree(ranks: dict[str, Tensor], group: str, header: dict[str, Any]) -> xr.DataTree:
-    arrays = {
-        name: xr.DataArray(
-            value.cpu().numpy()[None], dims=("chain", "draw", *(f"{name}_dim_{i}" for i in range(value.ndim - 1)))
-        )
-        for name, value in ranks.items()
-    }
-    dims = {
-        dim: np.arange(size) for array in arrays.values() for dim, size in zip(array.dims, array.shape, strict=True)
-    }
-    tree = xr.DataTree.from_dict({group: xr.Dataset(arrays).assign_coords(dims)})
+def _tree(found: Mapping[str, Tensor], header: Mapping[str, Any]) -> xr.DataTree:
+    groups: dict[str, dict[str, xr.DataArray]] = {}
+    for key, value in found.items():
+        kept, _, name = key.rpartition(KEPT)
+        lead = ("chain", "draw", "sbc_draw") if kept == "draws" else ("chain", "draw")
+        dims = (*lead, *(f"{name}_dim_{i}" for i in range(value.ndim + 1 - len(lead))))
+        group = groups.setdefault(f"sbc_{kept}" if kept else f"{header['around']}_sbc", {})
+        group[name] = xr.DataArray(value.cpu().numpy()[None], dims=dims)
+    datasets = {}
+    for group_name, arrays in sorted(groups.items()):  # as files have them in any order
+        sizes = {dim: size for array in arrays.values() for dim, size in zip(array.dims, array.shape, strict=True)}
+        datasets[group_name] = xr.Dataset(arrays).assign_coords({dim: np.arange(size) for dim, size in sizes.items()})
+    tree = xr.DataTree.from_dict(datasets)
     tree.attrs = {"inference_method": header["method"], "num_draws": header["num_draws"], "seed": header["seed"]}
     return tree
 
 
-def _refuse_bad_counts(num_simulations: int, num_draws: int) -> None:
-    for name, value in {"num_simulations": num_simulations, "num_draws": num_draws}.items():
+def _refuse_bad_counts(num_simulations: object, num_draws: object, name: str) -> None:
+    for each, value in {name: num_simulations, "num_draws": num_draws}.items():
         if not isinstance(value, int) or value < 2:
-            raise ValueError(f"{name}={value!r}; write a whole number, 2 or more.")
+            raise CalibrationError(f"{each}={value!r}; write a whole number, 2 or more.")
+
+
+def _refuse_bad_task(task: tuple[int, int] | None, path: object, adaptive: bool) -> None:
+    if task is None:
+        return
+    if not isinstance(task, tuple) or len(task) != 2 or not 0 <= task[0] < task[1]:
+        raise CalibrationError(
+            f"task={task!r}; write the number of the task, from 0, and how many there are, such as task=(0, 10)."
+        )
+    if path is None:
+        raise CalibrationError(f"task={task!r} writes its ranks to a file of its own: give path='task-{task[0]}.sbc'.")
+    if adaptive:
+        raise CalibrationError(
+            "Tasks share a number of simulations that is known: write num_simulations=1000 in place of 'auto'."
+        )

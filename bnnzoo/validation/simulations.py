@@ -1,29 +1,44 @@
 """Simulated data sets: parameters drawn from the prior or a posterior, observations drawn given them, and ranks of the truth."""
 
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.func import vmap
 
 from bnnzoo.core.conditioned import predictive_density
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.fit_warnings import FitWarning
 from bnnzoo.core.method import Method
 from bnnzoo.core.minibatch import has_rows, select
 from bnnzoo.core.outcomes import observed_places
 from bnnzoo.core.posterior import Posterior
 from bnnzoo.core.replay import isolated
 from bnnzoo.core.types import Data
-from bnnzoo.validation.refits import fit_again
+from bnnzoo.engine.lowered import Same
+from bnnzoo.inference.many import ManyFits
+from bnnzoo.validation.refits import fits_like
 
-__all__ = ["Quantities", "Simulation", "draws_of", "places_of_outcomes"]
+__all__ = [
+    "KEPT",
+    "Quantities",
+    "Simulation",
+    "draws_of",
+    "outcomes_drawn",
+    "places_of_outcomes",
+    "quietly",
+    "ranks_of",
+]
 
 type Quantities = Callable[..., Mapping[str, Tensor]]
 """Maps the values of the latent sites, by name, and the model's arguments to test quantities of any shape."""
 
 NUM_FUNCTION_VALUES = 3
+
+KEPT = "/"  # after the name of a group that is kept beside the ranks
 
 
 @dataclass(frozen=True)
@@ -47,6 +62,8 @@ class Simulation:
         Whether the simulated observations come on top of those there are, as in posterior calibration.
     num_simulations : int
         How many there are, which share what is compiled.
+    keep : bool
+        Return the truth, the draws and the simulated outcomes, too.
     """
 
     method: Method
@@ -57,47 +74,105 @@ class Simulation:
     quantities: Quantities | None = None
     appended: bool = False
     num_simulations: int = 1
+    keep: bool = False
 
-    def __call__(self, density: LogDensity) -> dict[str, Tensor]:
-        """Return the rank, 0 to ``num_draws``, of each test quantity's true value; ties are broken at random."""
+    def simulated(self, density: LogDensity) -> tuple[Tensor, Data]:
+        """Return the parameters ``[P]`` and the data drawn given them."""
         with isolated(self.seed, density.device), torch.no_grad():
             truth = density.prior_draw({}, *density.data) if self.theta is None else self.theta
-            data = self._data(density, truth)
-            posterior = fit_again(density, self.method, data, self.seed, self.num_simulations)
-            _refuse_few_draws(posterior, self.num_draws)
-            true = self._of(posterior.density, truth)
-            drawn = self._of_all(posterior.density, draws_of(posterior, self.num_draws))
-            return {name: _rank(value, drawn[name]) for name, value in true.items()}
+            return truth, self._data(density, truth)
+
+    def ranks(self, truth: Tensor, posterior: Posterior) -> dict[str, Tensor]:
+        """Return the rank, 0 to ``num_draws``, of each test quantity's true value; ties are broken at random."""
+        _refuse_few_draws(posterior, self.num_draws)
+        ties = torch.Generator().manual_seed((self.seed * 0x5851F42D4C957F2D + 1) % 2**62)
+        with torch.no_grad():
+            drawn = draws_of(posterior, self.num_draws)
+            points = torch.cat([truth.to(drawn)[None], drawn])
+            found = self._of_all(posterior.density, points)
+            ranks = {name: _rank(values[0], values[1:], ties) for name, values in found.items()}
+            return ranks | self._kept(posterior.density, points) if self.keep else ranks
+
+    def _kept(self, density: LogDensity, points: Tensor) -> dict[str, Tensor]:
+        """Return the truth and the draws of every latent site, and the simulated outcomes of every observed one."""
+        values = density.constrain(points)
+        truth = {f"truth{KEPT}{name}": value[0] for name, value in values.items()}
+        draws = {f"draws{KEPT}{name}": value[1:] for name, value in values.items()}
+        return truth | draws | {f"data{KEPT}{site}": density.data[place] for site, place in self.places.items()}
 
     def _data(self, density: LogDensity, theta: Tensor) -> Data:
         """Return the model's arguments with observations drawn given ``theta[P]``."""
-        drawn = predictive_density(density, "prior").predictive(theta, *density.data)
-        data = list(density.data)
-        for site, place in self.places.items():
-            data[place] = drawn[site].to(data[place].dtype).reshape(data[place].shape)
+        data = outcomes_drawn(density, theta, density.data, self.places)
         if not self.appended:
-            return tuple(data)
+            return data
         pairs = zip(density.data, data, strict=True)
         return tuple(torch.cat([old, new]) if has_rows(old, density.num_data) else old for old, new in pairs)
 
-    def _of(self, density: LogDensity, theta: Tensor) -> dict[str, Tensor]:
+    def _of(self, density: LogDensity, theta: Tensor, *data: Any) -> dict[str, Tensor]:
         """Return the test quantities at ``theta[P]``: scalars of the model, its log likelihood and a few function values."""
         values = density.constrain(theta)
         weights = {site.name for site in density.sites if site.is_weight}
         found = {name: value for name, value in values.items() if name not in weights}
-        found["log_likelihood"] = density.log_likelihood(theta, *density.data).sum()
-        rows = select(density.data, slice(0, NUM_FUNCTION_VALUES), density.num_data)
+        found["log_likelihood"] = density.log_likelihood(theta, *data).sum()
+        rows = select(data, slice(0, NUM_FUNCTION_VALUES), density.num_data)
         moments = density.conditional(theta, *rows)
         found |= {name: value for name, value in moments.items() if name.rpartition(".")[2] in ("mean", "probs")}
-        return found | (dict(self.quantities(values, *density.data)) if self.quantities else {})
+        return found | (dict(self.quantities(values, *data)) if self.quantities else {})
 
     def _of_all(self, density: LogDensity, theta: Tensor) -> dict[str, Tensor]:
         """Return the test quantities ``[L, ...]`` at ``theta[L, P]``."""
         try:
-            return vmap(partial(self._of, density))(theta)
+            key = "test quantities", Same(self.quantities)
+            return density.over_points(key, partial(self._of, density))(theta, *density.data)
         except RuntimeError:  # some distributions cannot be batched
-            each = [self._of(density, draw) for draw in theta]
+            each = [self._of(density, draw, *density.data) for draw in theta]
             return {name: torch.stack([found[name] for found in each]) for name in each[0]}
+
+
+def outcomes_drawn(density: LogDensity, theta: Tensor, inputs: Data, places: Mapping[str, int]) -> Data:
+    """Return arguments of a model with observations drawn given ``theta[P]`` in their places, by torch's global random stream."""
+    drawn = predictive_density(density, "prior").predictive(theta, *inputs)
+    data = list(inputs)
+    for site, place in places.items():
+        data[place] = drawn[site].to(data[place].dtype).reshape(data[place].shape)
+    return tuple(data)
+
+
+def ranks_of(
+    simulations: Sequence[Simulation],
+    density: LogDensity,
+    fits: ManyFits | None = None,
+    warned: list[FitWarning] | None = None,
+) -> list[dict[str, Tensor]]:
+    """Return the ranks of some simulations of a model and method, whose fits are made together.
+
+    Parameters
+    ----------
+    simulations : sequence of Simulation
+    density : LogDensity
+    fits : ManyFits, optional
+        By which they are made, to be shared with others.
+    warned : list, optional
+        Takes down what fits warn of, which is not said then.
+    """
+    fits = fits or fits_like(density, simulations[0].method, simulations[0].num_simulations)
+    truths, datasets = zip(*(each.simulated(density) for each in simulations), strict=True)
+    seeds = [each.seed for each in simulations]
+    posteriors = fits(datasets, seeds) if warned is None else quietly(lambda: fits(datasets, seeds), warned)
+    return [each.ranks(*pair) for each, *pair in zip(simulations, truths, posteriors, strict=True)]
+
+
+def quietly[T](function: Callable[[], T], warned: list[FitWarning]) -> T:
+    """Return the result of a function, and take down what fits in it warn of; other warnings are passed on."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", FitWarning)
+        found = function()
+    for each in caught:
+        if isinstance(each.message, FitWarning):
+            warned.append(each.message)
+        else:
+            warnings.warn(each.message, stacklevel=4)
+    return found
 
 
 def places_of_outcomes(density: LogDensity) -> dict[str, int]:
@@ -142,7 +217,8 @@ def _refuse_few_draws(posterior: Posterior, num_draws: int) -> None:
         )
 
 
-def _rank(true: Tensor, drawn: Tensor) -> Tensor:
+def _rank(true: Tensor, drawn: Tensor, generator: torch.Generator) -> Tensor:
     """Return how many draws ``[L, ...]`` lie below the truth, of equal ones a random share."""
     below, ties = (drawn < true).sum(0), (drawn == true).sum(0)
-    return below + torch.floor(torch.rand(ties.shape) * (ties + 1)).to(below)
+    share = torch.rand(ties.shape, generator=generator).to(ties.device)
+    return below + torch.floor(share * (ties + 1)).to(below)

@@ -121,7 +121,8 @@ def verdict(card: Card, tree: xr.DataTree, folder: Path | None = None) -> list[s
     folder : Path, optional
         As for ``card.data``.
     """
-    lines = [f"{card.name}, {tree.attrs['inference_method']}: {tree.attrs['seconds']:.1f} s"]
+    seconds, compiling = (f"{tree.attrs[name]:.1f} s" for name in ("seconds", "seconds_compiling"))
+    lines = [f"{card.name}, {tree.attrs['inference_method']}: {seconds}, {compiling} of them compiling"]
     if tree.attrs["sampling"] == "mcmc":
         lines.append(_convergence(tree))
     if "predictions_log_likelihood" in tree.children:

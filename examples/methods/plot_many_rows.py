@@ -52,7 +52,7 @@ print(posterior)
 
 parts = bz.measure_predictions(posterior, bz.uncertainty.decompose, x, num_draws=num_draws, keep=("conditional",))
 order = np.argsort(x[:, 0])[:: max(1, num_rows // 500)]
-figure, axis = plt.subplots()
+figure, axis = plt.subplots(layout="constrained")
 for name in ("aleatoric", "epistemic"):
     axis.plot(x[order, 0], parts[name].values[order], label=name)
 axis.set(xlabel="x", ylabel="variance", yscale="log")

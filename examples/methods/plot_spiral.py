@@ -67,7 +67,7 @@ for row, (name, posterior) in zip(axes, posteriors.items(), strict=True):
     for axis, (title, values) in zip(row, shown.items(), strict=True):
         image = axis.pcolormesh(side, side, values.values.reshape(size, size), rasterized=True)
         axis.plot(x[::10, 0], x[::10, 1], "w.", markersize=1)
-        axis.set(title=f"{name}: {title}", aspect="equal")
+        axis.set(title=f"{name}:\n{title}", aspect="equal")
         figure.colorbar(image, ax=axis)
 
 # %%

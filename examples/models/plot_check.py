@@ -52,7 +52,7 @@ print(second)
 
 clinic = max(effects, key=lambda name: effects[name])
 grid = pd.DataFrame({"age": np.linspace(20, 80, 61), "clinic": clinic})
-fig, ax = plt.subplots(figsize=(7, 3.2))
+fig, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")
 chosen = frame[frame["clinic"] == clinic]
 ax.scatter(chosen["age"], chosen["visits"], s=10, color="0.4", label=f"clinic {clinic}")
 for name, found in {"visits ~ age": first, "visits ~ s(age) + (1 | clinic)": second}.items():

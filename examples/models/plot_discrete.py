@@ -34,7 +34,7 @@ posterior = bz.fit(mixture, bz.Laplace(), y, dtype=torch.float64, progress=False
 tree = bz.posterior_predictive(posterior, y, num_draws=200)
 upper = tree["discrete_probs"]["z"].sel(z_value=1).mean(("chain", "draw"))
 
-fig, ax = plt.subplots(figsize=(6, 3))
+fig, ax = plt.subplots(figsize=(6, 3), layout="constrained")
 ax.scatter(y, upper, s=8)
 ax.set(xlabel="y", ylabel="probability of the upper class")
 
@@ -70,7 +70,7 @@ posterior = bz.fit(hidden_markov, bz.MAP(num_steps=200, polish_steps=0), series,
 probs = bz.to_datatree(posterior)["discrete_probs"]
 smoothed = [float(probs[f"x{t}"].sel({f"x{t}_value": 1}).mean()) for t in range(steps)]
 
-fig, ax = plt.subplots(figsize=(6, 3))
+fig, ax = plt.subplots(figsize=(6, 3), layout="constrained")
 ax.plot(series, ".", label="observations")
 ax.plot(smoothed, label="probability of the upper state")
 ax.set(xlabel="time")

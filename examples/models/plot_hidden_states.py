@@ -48,7 +48,7 @@ def clusters(y: torch.Tensor) -> None:
 tree = bz.to_datatree(bz.fit(clusters, bz.MeanFieldVI(num_steps=steps), y, **settings), num_draws=200)
 probs = tree["discrete_probs"]["z"].mean(("chain", "draw"))
 
-fig, ax = plt.subplots(figsize=(6, 3))
+fig, ax = plt.subplots(figsize=(6, 3), layout="constrained")
 ax.imshow(probs.T, aspect="auto", vmin=0, vmax=1)
 ax.set(xlabel="row", ylabel="component", title="Probability of each component")
 
@@ -66,9 +66,11 @@ def change(y: torch.Tensor) -> None:
 
 
 tree = bz.to_datatree(bz.fit(change, bz.Laplace(), counts, **settings), num_draws=200)
-fig, ax = plt.subplots(figsize=(6, 3))
+fig, ax = plt.subplots(figsize=(6, 3), layout="constrained")
 ax.bar(range(60), counts, color="lightgrey")
-ax.twinx().plot(tree["discrete_probs"]["tau"].mean(("chain", "draw")))
+right = ax.twinx()
+right.plot(tree["discrete_probs"]["tau"].mean(("chain", "draw")))
+right.set(ylabel="probability of the change", ylim=(0, None))
 ax.set(xlabel="year", ylabel="events")
 
 # %%
@@ -135,7 +137,8 @@ def guessing(y: torch.Tensor) -> None:
 
 tree = bz.to_datatree(bz.fit(guessing, bz.MeanFieldVI(num_steps=steps), answers, **settings), num_draws=200)
 guessed = tree["discrete_probs"]["guess"].sel(guess_value=1).mean(("chain", "draw"))
-fig, ax = plt.subplots(figsize=(6, 3))
+fig, ax = plt.subplots(figsize=(6, 3), layout="constrained")
 image = ax.imshow(guessed, aspect="auto")
 fig.colorbar(image, label="probability of a guess")
 ax.set(xlabel="item", ylabel="person")
+ax.yaxis.get_major_locator().set_params(integer=True)

@@ -55,7 +55,7 @@ rows = {name: bz.effects.avg_comparisons(fit, "arm").to_frame().iloc[0] for name
 table = pd.DataFrame(rows).T[["estimate", "conf_low", "conf_high"]].astype(float)
 print(table.round(1))
 
-fig, ax = plt.subplots(figsize=(6.5, 2.2))
+fig, ax = plt.subplots(figsize=(6.5, 2.2), layout="constrained")
 places = np.arange(len(table))[::-1]
 ax.hlines(places, table["conf_low"], table["conf_high"])
 ax.plot(table["estimate"], places, "o")
@@ -74,7 +74,7 @@ low, middle, high = weights.quantile([0.05, 0.5, 0.95], ("chain", "draw")).to_nu
 truth = full["weight"][is_missing].to_numpy()
 print(f"{((low <= truth) & (truth <= high)).mean():.0%} of {len(truth)} lost weights are in their 90% interval")
 
-fig, ax = plt.subplots(figsize=(4.5, 3.6))
+fig, ax = plt.subplots(figsize=(4.5, 3.6), layout="constrained")
 ax.errorbar(truth, middle, [middle - low, high - middle], fmt="o", markersize=3, linewidth=0.5)
 ax.axline((75, 75), slope=1.0, color="0.5", linestyle=":")
 ax.set(xlabel="weight that was lost", ylabel="imputed, 90% interval")

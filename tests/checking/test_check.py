@@ -76,6 +76,42 @@ def test_what_the_model_does_not_use_is_tried() -> None:
     assert found.faults[0].advice == "Add an effect of each level, (1 | g) or g."
 
 
+def test_a_slope_that_is_missing_altogether_is_no_slope_that_varies() -> None:
+    frame = data()
+    w = np.random.default_rng(3).normal(size=ROWS)
+    beside = {"w": w, "sex": np.where(np.arange(ROWS) % 2, "m", "f")}
+    found = bz.check(line, frame["x"], frame["y"] + 0.5 * w, method=CHOSEN, beside=beside)
+    slopes = found.asked[(found.asked["kind"] == "slopes") & (found.asked["about"] == "w, sex")]
+    assert float(slopes["p_value"].iloc[0]) < 1e-6
+    assert [each.kind for each in found.faults] == ["curve"]
+    assert found.faults[0].sentence.startswith("Residuals of y rise with w (correlation 0.")
+    apart = bz.check(
+        line, frame["x"], frame["y"] + 0.8 * np.where(np.arange(ROWS) % 2, w, -w), method=CHOSEN, beside=beside
+    )
+    assert [each.kind for each in apart.faults] == ["slopes"]
+    assert apart.faults[0].advice == "Let the slope vary: (w | sex)."
+
+
+def test_what_is_found_unfolds_in_a_notebook(bent: ModelCheck) -> None:
+    html = bent._repr_html_()
+    assert html.startswith(f"<p>{bent.verdict}</p><ul><li>Residuals of y bend with x")
+    assert html.count("<details>") == 1 and html.count("<tr") == len(bent.asked) + 1
+    assert repr(bent) == str(bent)
+
+
+def test_an_outcome_beside_the_model_is_no_variable() -> None:
+    frame = data()
+    above = frame["y"] > 1
+    model = bz.formula("above ~ x", frame.assign(above=np.where(above, "yes", "no")), "bernoulli")
+    posterior = bz.fit(model, CHOSEN, model.frame, progress=False)
+    beside = frame[["g"]].assign(above=np.where(above, "yes", "no"), y=frame["y"], row=np.arange(ROWS))
+    found = bz.check(posterior, beside=beside)
+    assert "above in beside, which is the outcome." in found.skipped
+    assert "above" not in " ".join(found.asked["about"]) and "y" in set(found.asked["about"])
+    plain = bz.check(line, frame["x"], frame["y"], method=CHOSEN, beside=frame[["y", "g"]])
+    assert "y in beside, which is the outcome." in plain.skipped and not plain.faults
+
+
 def test_a_posterior_is_checked_without_another_fit(right: ModelCheck) -> None:
     again = bz.check(right.posterior)
     assert again.posterior is right.posterior

@@ -6,9 +6,11 @@ import pyro.distributions as dist
 import pytest
 import torch
 import xarray as xr
+from arviz_stats import psense_summary
 
-from bnnzoo.checking.findings import of_prior_prediction
-from bnnzoo.checking.prior import conflicts, prior_predictions
+import bnnzoo as bz
+from bnnzoo.checking.findings import of_conflict, of_prior_prediction
+from bnnzoo.checking.prior import Conflict, Sensitivity, conflicts, power_scaling, prior_predictions
 from bnnzoo.core.density import LogDensity, build_density
 
 
@@ -78,3 +80,31 @@ def test_data_that_a_prior_hardly_produces_are_told_from_data_of_a_wide_prior() 
     vague = findings(5000.0, y)
     assert len(vague) == 1
     assert vague[0].startswith("Data sets from the prior scatter 3,800 times as much as the data (")
+
+
+def test_power_scaling_is_arvizs_entry_by_entry() -> None:
+    def model(y: torch.Tensor) -> None:
+        with pyro.plate("k", 2):
+            mu = pyro.sample("mu", dist.Normal(0.0, 1.0))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Normal(mu[0] + mu[1] * torch.tensor([-1.0, 0.0, 1.0, 0.5]), 1.0), obs=y)
+
+    y = torch.tensor([4.0, 5.0, 5.5, 6.0])
+    posterior = bz.fit(model, bz.NUTS(num_warmup=200, num_draws=200), y, progress=False)
+    tree = bz.posterior_predictive(posterior, y, weights=False)
+    found = power_scaling(tree, ["mu[1]", "mu[0]", "nu", "nu[3]"])
+    table = psense_summary(tree, round_to=9)
+    assert found.keys() == {"mu[0]", "mu[1]"}
+    for name, each in found.items():
+        assert tuple(each) == pytest.approx(tuple(table.loc[name, ["prior", "likelihood"]]), abs=1e-8)
+        assert each.is_conflict == (table.loc[name, "diagnosis"] == "potential prior-data conflict")
+    assert found["mu[0]"].is_conflict
+    assert power_scaling(xr.DataTree(), ["mu"]) == {}
+
+
+def test_power_scaling_is_evidence_and_no_verdict() -> None:
+    found = of_conflict(Conflict("mu", 5.1, 1e-7), Sensitivity(0.3, 0.01))
+    assert found.is_fault == of_conflict(Conflict("mu", 5.1, 1e-7)).is_fault
+    assert "sensitivity 0.30 to the prior and 0.01 to the likelihood, not both above 0.05." in found.sentence
+    assert found.evidence["prior_sensitivity"] == 0.3
+    assert "Power scaling" not in of_conflict(Conflict("mu", 5.1, 1e-7)).sentence

@@ -61,9 +61,18 @@ def test_gradients_are_derivatives_and_batches_are_single_points(name: str) -> N
     torch.testing.assert_close(slope, (ahead - behind) / (2 * step), rtol=1e-5, atol=1e-5)
 
 
-def test_a_long_chain_has_the_forward_algorithms_density() -> None:
+@pytest.mark.parametrize("states", [3, 5])
+def test_a_long_chain_has_the_forward_algorithms_density(states: int) -> None:
+    def model(y: Tensor) -> None:
+        p = pyro.sample("p", dist.Dirichlet(torch.eye(states) * 3 + 0.3).to_event(1))
+        mu = pyro.sample("mu", dist.Normal(torch.linspace(-2.0, 2.0, states), 1.0).to_event(1))
+        x = torch.tensor(0)
+        for t in pyro.markov(range(len(y))):
+            x = pyro.sample(f"x{t}", dist.Categorical(p[x]))
+            pyro.sample(f"y{t}", dist.Normal(mu[x], 0.5), obs=y[t])
+
     y = torch.randn(500, generator=torch.Generator().manual_seed(0))
-    density = build_density(chain, y)
+    density = build_density(model, y)
     theta = points(density)[0]
     torch.testing.assert_close(
         density.log_likelihood(theta, y), by_hand("chain", density.constrain(theta), y), rtol=1e-10, atol=1e-10

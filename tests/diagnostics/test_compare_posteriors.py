@@ -150,3 +150,15 @@ def test_rows_of_other_labels_are_refused():
         ValueError, match=r"'mfvi' .* predict different observations \(\{'obs_id': 1\} and \{'obs_id': 40\}\)"
     ):
         compare_posteriors(trees | {"mfvi": of_rows(1, X[:1])}, reference="nuts")
+
+
+def test_distances_print_as_a_table_of_averages() -> None:
+    found = compare_posteriors({"nuts": gaussian(0), "narrow": gaussian(1, scale=0.3)}, reference="nuts")
+    table = found.table()
+    assert table.columns.tolist()[:2] == ["mean_difference", "mean_difference_limit"]
+    assert table.loc["narrow", "wasserstein"] == pytest.approx(float(found["wasserstein"].mean()))
+    assert repr(found).startswith("Distances from nuts, averages over rows\n")
+    assert repr(found).endswith(table.round(3).T.to_string())
+    assert "<summary>row by row</summary>" in found._repr_html_()
+    assert "<xarray.PosteriorDistances>" in repr(found.mean("model"))
+    assert "xr-wrap" in found.mean("model")._repr_html_()

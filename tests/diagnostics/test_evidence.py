@@ -1,12 +1,13 @@
 """What observations say in verdicts: of draws that were distorted on purpose, and nothing of equal ones."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from scipy.stats import norm
 
 from bnnzoo.diagnostics import verdicts
-from bnnzoo.diagnostics.evidence import Observations, evidence
+from bnnzoo.diagnostics.evidence import Observations, evidence, of_weights
 
 ROWS = 150
 
@@ -105,3 +106,55 @@ def test_verdicts_say_it_and_keep_it_for_json() -> None:
     unjudged["posterior"] = other_site
     found = verdicts({"nuts": tree_of(0), "own": unjudged}, "nuts")["own"]
     assert found.agrees is None and len(found.evidence) == 3
+
+
+def approximation(scale: float, seed: int = 0) -> xr.DataTree:
+    """Return 1,000 independent draws of N(0, scale^2) in ten dimensions, which approximate N(0, 1)."""
+    theta = scale * np.random.default_rng(seed).normal(size=(1, 1000, 10))
+    stats = {"lp": norm.logpdf(theta).sum(-1), "log_q": norm.logpdf(theta, scale=scale).sum(-1)}
+    groups = {
+        "posterior": xr.Dataset({"theta": (("chain", "draw", "k"), theta)}),
+        "sample_stats": xr.Dataset({name: (("chain", "draw"), value) for name, value in stats.items()}),
+    }
+    tree = xr.DataTree.from_dict(groups)
+    tree.attrs["sampling"] = "iid"
+    return tree
+
+
+def test_a_high_pareto_k_is_said_of_approximations() -> None:
+    assert of_weights(approximation(1.0)) == of_weights(approximation(1.3)) == of_weights(tree_of(0)) == ""
+    said = of_weights(approximation(0.5))
+    assert said.startswith("Its importance weights have Pareto k ")
+    assert said.endswith(", above 0.67: it misses a part of the posterior.")
+    found = verdicts({"exact": approximation(1.0, seed=1), "vi": approximation(0.5)}, "exact")["vi"]
+    assert found.evidence == (said,)
+
+
+@pytest.mark.slow
+def test_of_200_exact_approximations_none_has_a_high_pareto_k() -> None:
+    assert [seed for seed in range(200) if of_weights(approximation(1.0, seed))] == []
+
+
+def test_simulation_based_calibration_is_heard_if_passed() -> None:
+    trees = {"nuts": tree_of(0), "vi": tree_of(1)}
+    table = pd.DataFrame(
+        {"p": [0.4, 1e-6, 1e-8, 1e-9, 1e-7], "uniform": [True, *[False] * 4]}, index=["mu", "a", "b", "c", "d"]
+    )
+    table["finding"] = ["none", "draws too low", "draws too narrow", "draws too narrow", "draws too wide"]
+    (said,) = verdicts(trees, "nuts", calibration={"vi": table})["vi"].evidence
+    assert said == (
+        "Over data sets that the model makes, its draws are too narrow for c (p = 1e-09), too narrow for b (p = 1e-08), too wide "
+        "for d (p = 1e-07), and off for 1 more quantity."
+    )
+    (said,) = verdicts(trees, "nuts", calibration={"vi": table[:1]})["vi"].evidence
+    assert said == "Simulation-based calibration finds nothing wrong with it (1 quantity)."
+    with pytest.raises(
+        ValueError, match=r"^calibration\['nuts'\] is of no method that is compared with nuts \(vi\)\.$"
+    ):
+        verdicts(trees, "nuts", calibration={"nuts": table})
+    with pytest.raises(
+        ValueError, match=r"^calibration\['vi'\] has no column 'uniform': pass the table of bnnzoo.validation.sbc"
+    ):
+        verdicts(trees, "nuts", calibration={"vi": table[["p", "finding"]]})
+    with pytest.raises(TypeError, match=r"calibration\['vi'\].*a table of bnnzoo.validation.sbc_verdict\(ranks\)"):
+        verdicts(trees, "nuts", calibration={"vi": trees["vi"]})  # type: ignore[dict-item]

@@ -117,6 +117,37 @@ def test_too_few_draws_and_unlike_sites_are_said() -> None:
         verdicts({"a": tree, "b": tree}, "c")
 
 
+def test_chains_of_a_methods_own_that_disagree_are_said() -> None:
+    rng = np.random.default_rng(0)
+    trees = {name: tree_of(rng, "same", False, 1.0) for name in ("nuts", "hmc")}
+    apart = xr.DataArray([0.0, 0.0, 3.0, 3.0], dims="chain")
+    trees["hmc"]["posterior"] = trees["hmc"]["posterior"].to_dataset().assign(mu=lambda group: group.mu + apart)
+    found = verdicts(trees, "nuts")["hmc"]
+    assert found.evidence[0].startswith("Its own chains have not converged (R-hat 1.")
+    assert found.evidence[0].endswith(" for mu).")
+    assert verdicts(trees, "nuts")["hmc"].agrees is False
+
+
+def test_verdicts_print_as_paragraphs_and_show_as_a_table_that_unfolds() -> None:
+    rng = np.random.default_rng(0)
+    trees = {
+        "a": tree_of(rng, "narrow", False, 1.0),
+        "b": tree_of(rng, "narrow", True, 1.0),
+        "c": tree_of(rng, "same", False, 1.0),
+    }
+    found = verdicts(trees, "a")
+    assert str(found) == "\n\n".join(map(str, found.values()))
+    table = found.to_frame()
+    assert table["agrees"].to_dict() == {"b": False, "c": True}
+    assert table.loc["b", ["where", "kind"]].tolist() == ["mu", "spread"]
+    assert np.exp(table.loc["b", "size"]) == pytest.approx(0.7, abs=4 * table.loc["b", "error"])
+    assert repr(found) == table.to_string()
+    assert repr(found["b"]) == str(found["b"])
+    assert found._repr_html_().count("<details><summary>") == 2
+    assert "too narrow by" in found["b"]._repr_html_()
+    assert repr(verdicts({"a": trees["a"]}, "a")) == "no other method than the reference"
+
+
 def test_scores_and_decisions_are_weighed() -> None:
     rng = np.random.default_rng(0)
 

@@ -1,5 +1,6 @@
 """Effects against analytic derivatives, brute force, and marginaleffects on the same coefficients."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -186,6 +187,23 @@ def test_classes_are_groups() -> None:
     np.testing.assert_allclose(found.draws.sum(-1), 0.0, atol=1e-9)
     summary = bz.summarise(bz.predict(posterior, frame.head(3), **SETTINGS))
     np.testing.assert_allclose(summary.filter(like="p(").sum(axis=1), 1.0)
+    assert summary.columns.tolist() == ["class", "p(a)", "p(b)", "p(c)"]
+    assert set(summary["class"]) <= {"a", "b", "c"}
+
+
+def test_classes_of_a_formula_keep_their_names_in_files_scores_and_reports(tmp_path: Path) -> None:
+    frame = table()
+    model = bz.formula("g ~ x", frame, "categorical")
+    posterior = bz.fit(model, bz.Laplace(bz.MAP(num_steps=50)), frame, progress=False)
+    tree = bz.predict(posterior, frame.head(20), **SETTINGS)
+    bz.save_tree(tree, tmp_path / "tree.nc")
+    again = xr.open_datatree(tmp_path / "tree.nc", engine="h5netcdf")
+    pd.testing.assert_frame_equal(bz.summarise(again), bz.summarise(tree))
+    assert bool(np.isfinite(bz.calibration.nll(tree)).all())
+    assert ">p(" not in bz.report({"one": tree}, tmp_path / "report.html").read_text()
+    assert '<th scope="row">b</th>' in (tmp_path / "report.html").read_text()
+    named = bz.predict(posterior, frame.head(2), coords={"class_id": ["u", "v", "w"]}, **SETTINGS)
+    assert bz.summarise(named).columns.tolist() == ["class", "p(u)", "p(v)", "p(w)"]
 
 
 def test_posteriors_of_frames_have_effects_without_a_formula() -> None:

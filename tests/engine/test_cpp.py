@@ -12,11 +12,10 @@ from torch import Tensor
 from bnnzoo.engine import loops
 from bnnzoo.engine.cpp import building
 from bnnzoo.engine.cpp.building import built, compile_in_cpp, function_of
-from bnnzoo.engine.cpp.translate import source_of
+from bnnzoo.engine.cpp.translate import for_native, source_of
 from bnnzoo.engine.cpp.values import Affine, Cannot
 from bnnzoo.engine.graphs import trace_loops
 from bnnzoo.engine.loops import Stretch
-from bnnzoo.engine.torch_private import decompositions
 
 ROUNDING = {torch.float32: 2e-5, torch.float64: 1e-12}
 
@@ -72,7 +71,7 @@ def native(function: Function, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     tensors = inputs(dtype)
     expected = function(*tensors)
     out = torch.zeros_like(expected)
-    graph = trace_loops(lambda *t: (t[0].copy_(function(*t[1:])),), [out, *tensors], decompositions())
+    graph = trace_loops(lambda *t: (t[0].copy_(function(*t[1:])),), [out, *tensors], for_native())
     compiled = compile_in_cpp(graph)
     assert compiled is not None, source_of(graph)
     compiled.call(out, *tensors)
@@ -92,7 +91,7 @@ def test_exponential(dtype: torch.dtype) -> None:
     special = torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan, 89.0, -104.0, 710.0, -746.0, 1000.0, -1000.0])
     points = torch.cat([special.to(dtype), torch.linspace(-85, 85, 10_001, dtype=dtype)])
     out = torch.zeros_like(points)
-    graph = trace_loops(lambda out, x: (out.copy_(x.exp()),), [out, points], decompositions())
+    graph = trace_loops(lambda out, x: (out.copy_(x.exp()),), [out, points], for_native())
     compiled = compile_in_cpp(graph)
     assert compiled is not None
     compiled.call(out, points)
@@ -109,7 +108,7 @@ def test_hyperbolic_tangent(dtype: torch.dtype) -> None:
     special = torch.tensor([0.0, math.inf, -math.inf, math.nan, 1e30, -1e30], dtype=dtype)
     points = torch.cat([special, torch.linspace(-30, 30, 10_001, dtype=dtype)])
     out = torch.zeros_like(points)
-    compiled = compile_in_cpp(trace_loops(lambda out, x: (out.copy_(x.tanh()),), [out, points], decompositions()))
+    compiled = compile_in_cpp(trace_loops(lambda out, x: (out.copy_(x.tanh()),), [out, points], for_native()))
     assert compiled is not None
     compiled.call(out, points)
     expected = points.double().tanh().to(dtype)
@@ -125,7 +124,7 @@ def test_what_is_overwritten_is_read_before() -> None:
         return (a,)
 
     a, b = torch.arange(6.0), torch.ones(6)
-    compiled = compile_in_cpp(trace_loops(swapped, [a, b], decompositions()))
+    compiled = compile_in_cpp(trace_loops(swapped, [a, b], for_native()))
     assert compiled is not None
     compiled.call(a, b)
     assert a.tolist() == [2.0, 4.0, 6.0, 8.0, 10.0, 0.0]
@@ -134,9 +133,7 @@ def test_what_is_overwritten_is_read_before() -> None:
 
 def test_unknown_operation_is_left_to_torchs_compiler() -> None:
     matrix = torch.eye(3)
-    graph = trace_loops(
-        lambda out, a: (out.copy_(torch.linalg.inv_ex(a)[0]),), [matrix, matrix.clone()], decompositions()
-    )
+    graph = trace_loops(lambda out, a: (out.copy_(torch.linalg.inv_ex(a)[0]),), [matrix, matrix.clone()], for_native())
     with pytest.raises(Cannot, match="inv_ex"):
         source_of(graph)
     with pytest.raises(Cannot, match="inv_ex"):

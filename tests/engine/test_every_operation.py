@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from bnnzoo.engine.cpp.building import built, function_of
+from bnnzoo.engine.cpp.decomposed import DECOMPOSED
 from bnnzoo.engine.cpp.products import GEMM_FROM
-from bnnzoo.engine.cpp.translate import HANDLERS, source_of
+from bnnzoo.engine.cpp.translate import HANDLERS, for_native, source_of
 from bnnzoo.engine.graphs import trace_loops
 from bnnzoo.engine.loops import while_loop
-from bnnzoo.engine.torch_private import decompositions
 
 aten = torch.ops.aten
 INF, NAN = float("inf"), float("nan")
@@ -88,6 +88,7 @@ NUMBERS: dict[str, Case] = {
     "where": lambda t: torch.where(t.b, t.x, t.y) + torch.where(t.b, 1.0, t.p),
     "copies": lambda t: torch.stack([t.x.clone(), aten.alias(t.x), t.x.detach()]).sum(0),
     "other types": lambda t: t.x.double() * 2 + t.i.float() + t.b.double() + t.p.to(torch.int64),
+    "other types, as torch's own functions write it": lambda t: torch.ops.prims.convert_element_type(t.i, t.x.dtype),
     "filled": lambda t: t.p * torch.full((4,), 2.0) + torch.ones(4) + torch.zeros(4),
     "empty": lambda t: torch.empty(6, 4).copy_(t.p),
     "counted": lambda t: torch.arange(3, 11, 2) * t.i,
@@ -197,7 +198,9 @@ def systems(t: Inputs) -> Tensor:
             solve = functools.partial(torch.linalg.solve_triangular, matrix, upper=upper, unitriangular=unit)
             found += [solve(t.p), solve(t.p[:, :1]), solve(t.p.T, left=False), solve(t.p[:, :1].T, left=False)]
     batch = torch.linalg.cholesky_ex(torch.stack([positive(t), 2 * positive(t)]))[0]
-    found += [torch.linalg.solve_triangular(batch, torch.stack([t.p, t.p + 1]), upper=False).sum(0)]
+    sides = torch.stack([t.p, t.p + 1])
+    for several in (batch, batch[1], batch[1:]):  # one matrix serves all right sides
+        found += [torch.linalg.solve_triangular(several, sides, upper=False).sum(0)]
     return torch.cat([each.flatten() for each in found])
 
 
@@ -234,7 +237,7 @@ def natively(
     def written(*tensors: Tensor) -> list[Tensor]:
         return [out.copy_(value) for out, value in zip(tensors, function(*tensors[len(outs) :]), strict=False)]
 
-    graph = trace_loops(written, [*outs, *(each.clone() for each in given)], decompositions())  # type: ignore[arg-type]
+    graph = trace_loops(written, [*outs, *(each.clone() for each in given)], for_native())  # type: ignore[arg-type]
     function_of(built(source_of(graph)))(*outs, *(each.clone() for each in given))
     return graph, outs, expected
 
@@ -331,6 +334,86 @@ def test_every_operation_of_the_generator_is_reached() -> None:
         reached |= operations(graph)
     missing = {str(each) for each in HANDLERS if each not in reached and each is not operator.getitem}
     assert not missing, sorted(missing)
+
+
+def _given(dtype: torch.dtype) -> tuple[Tensor, ...]:
+    """Return numbers of every kind, others to meet them, a slope for each, and fractions ``[7, 3]``."""
+    generator = torch.Generator().manual_seed(1)
+    x, y, g = (3 * torch.randn(7, 3, generator=generator, dtype=torch.float64) for _ in range(3))
+    x[0], y[0] = torch.tensor([0.0, INF, -INF]), torch.tensor([NAN, INF, -INF])
+    x[1], y[1] = torch.tensor([NAN, 1.0, -1.0]), torch.tensor([0.5, 0.0, 1.0])
+    return tuple(each.to(dtype) for each in (x, y, g, torch.rand(7, 3, generator=generator, dtype=torch.float64)))
+
+
+OF_TWO = {aten.logaddexp.default, aten.xlogy.Tensor, aten.special_xlog1py.default}
+REWRITTEN: dict[Any, list[Callable[..., Any]]] = {
+    aten.lift_fresh.default: [lambda x, y, g, p, f: f(x)],
+    aten.var_mean.correction: [
+        lambda x, y, g, p, f: torch.cat([each.flatten() for each in f(g, [0], correction=1, keepdim=True)]),
+        lambda x, y, g, p, f: torch.stack(f(g, None)),
+    ],
+    aten.full_like.default: [lambda x, y, g, p, f: f(x, 2.5) + f(x, 3, dtype=torch.int64)],
+    aten.empty_like.default: [  # of what it holds nothing is promised
+        lambda x, y, g, p, f: torch.zeros_like(f(x)),
+        lambda x, y, g, p, f: torch.zeros_like(f(x.mT, dtype=torch.int64)),
+    ],
+    aten.clamp.default: [
+        lambda x, y, g, p, f: f(x, -1.0, 1.0),
+        lambda x, y, g, p, f: f(x, None, 1.0) + f(x, -2.0),
+    ],
+    aten.clamp.Tensor: [lambda x, y, g, p, f: f(x, g - 1, g), lambda x, y, g, p, f: f(x, None, g)],
+    aten.stack.default: [lambda x, y, g, p, f: f([x, g], -1), lambda x, y, g, p, f: f([x, g])],
+    **{each: [lambda x, y, g, p, f: f(x, y)] for each in OF_TWO},
+    aten.logsumexp.default: [
+        lambda x, y, g, p, f: f(torch.stack([x, y]), [0]),
+        lambda x, y, g, p, f: f(x[2:], [0, 1], True),
+    ],
+    aten.xlogy.Scalar_Self: [lambda x, y, g, p, f: f(0.0, y) + f(2, y)],
+    aten.xlogy.Scalar_Other: [lambda x, y, g, p, f: f(x, 2.0)],
+    aten.softplus.default: [lambda x, y, g, p, f: f(x), lambda x, y, g, p, f: f(x, 2.0, 3.0)],
+    aten.elu.default: [lambda x, y, g, p, f: f(x), lambda x, y, g, p, f: f(x, 0.5, 1.2, 0.7)],
+    aten.gelu.default: [lambda x, y, g, p, f: f(g), lambda x, y, g, p, f: f(g, approximate="tanh")],
+    aten.leaky_relu.default: [lambda x, y, g, p, f: f(x), lambda x, y, g, p, f: f(x, 0.3)],
+    aten.hardtanh.default: [lambda x, y, g, p, f: f(x), lambda x, y, g, p, f: f(x, -2.0, 0.5)],
+    aten.threshold.default: [lambda x, y, g, p, f: f(x, 0.5, 2.0)],
+    aten.addcmul.default: [lambda x, y, g, p, f: f(x, y, g), lambda x, y, g, p, f: f(x, y, g, value=-0.5)],
+    aten.addcdiv.default: [lambda x, y, g, p, f: f(x, y, g), lambda x, y, g, p, f: f(x, y, g, value=-0.5)],
+    aten.lerp.Scalar: [lambda x, y, g, p, f: f(p, g, 0.3), lambda x, y, g, p, f: f(p, g, 0.8)],
+    aten.lerp.Tensor: [lambda x, y, g, p, f: f(x, g, p)],
+    aten.logit.default: [lambda x, y, g, p, f: f(x), lambda x, y, g, p, f: f(x, 0.1)],
+    aten.dot.default: [lambda x, y, g, p, f: f(g.flatten(), p.flatten())],
+    aten.mv.default: [lambda x, y, g, p, f: f(g, p[0])],
+    aten.silu.default: [lambda x, y, g, p, f: f(g)],
+    aten.log_sigmoid_forward.default: [lambda x, y, g, p, f: torch.stack(f(x))],
+    aten.sigmoid_backward.default: [lambda x, y, g, p, f: f(g, p)],
+    aten.tanh_backward.default: [lambda x, y, g, p, f: f(g, p)],
+    aten.softplus_backward.default: [lambda x, y, g, p, f: f(g, x, 1.0, 20.0), lambda x, y, g, p, f: f(g, x, 2.0, 3.0)],
+    aten.log_sigmoid_backward.default: [lambda x, y, g, p, f: f(g, x, aten.log_sigmoid_forward(x)[1])],
+    aten.elu_backward.default: [
+        lambda x, y, g, p, f: f(g, 0.5, 1.2, 0.7, False, 4 * p - 2),
+        lambda x, y, g, p, f: f(g, 0.5, 1.2, 0.7, True, p - 0.3),
+    ],
+    aten.gelu_backward.default: [lambda x, y, g, p, f: f(g, p), lambda x, y, g, p, f: f(g, p, approximate="tanh")],
+    aten.silu_backward.default: [lambda x, y, g, p, f: f(g, p)],
+    aten.leaky_relu_backward.default: [lambda x, y, g, p, f: f(g, x, 0.3, False)],
+    aten.hardtanh_backward.default: [lambda x, y, g, p, f: f(g, 8 * p - 4, -2.0, 0.5)],
+    aten._softmax.default: [lambda x, y, g, p, f: f(g, 1, False), lambda x, y, g, p, f: f(x, 0, False)],
+    aten._log_softmax.default: [lambda x, y, g, p, f: f(g, 1, False), lambda x, y, g, p, f: f(x, 0, False)],
+    aten._softmax_backward_data.default: [lambda x, y, g, p, f: f(g, p, 1, p.dtype)],
+    aten._log_softmax_backward_data.default: [lambda x, y, g, p, f: f(g, p.log(), 0, p.dtype)],
+    aten.logit_backward.default: [lambda x, y, g, p, f: f(g, 2 * p - 0.5), lambda x, y, g, p, f: f(g, p, 0.1)],
+    aten.sgn.default: [lambda x, y, g, p, f: f(x)],
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("operation", DECOMPOSED, ids=str)
+def test_what_is_written_with_others_gives_what_torch_gives(operation: Any, dtype: torch.dtype) -> None:
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-12
+    for case in REWRITTEN[operation]:
+        found, expected = (case(*_given(dtype), function) for function in (DECOMPOSED[operation], operation))
+        assert found.dtype == expected.dtype
+        torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
 SIZES = {

@@ -9,6 +9,8 @@ import torch
 
 import bnnzoo as bz
 from bnnzoo.engine.fits import fits_to_come, over_all_fits
+from bnnzoo.inference.config import run_together
+from bnnzoo.inference.many import ManyFits
 
 
 def model(x: torch.Tensor, y: torch.Tensor) -> None:
@@ -59,17 +61,17 @@ def test_models_that_cannot_be_hashed_are_fitted_many_times() -> None:
 def test_calibration_and_folds_say_how_many_fits_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    def noted(*args, **kwargs):
-        seen.append(over_all_fits(1))
-        return bz.inference.fit(*args, **kwargs)
+    def noted(*args: object) -> object:
+        seen.append(over_all_fits(len(args[1])))
+        return run_together(*args)
 
-    monkeypatch.setattr("bnnzoo.validation.refits.fit", noted)
+    monkeypatch.setattr("bnnzoo.inference.many.run_together", noted)
     generator = torch.Generator().manual_seed(0)
     x, y = torch.randn(12, 2, generator=generator), torch.randn(12, generator=generator)
     method = bz.Laplace(bz.MAP(num_steps=20))
     bz.validation.sbc(model, method, x, y, num_simulations=3, num_draws=9, progress=False)
     bz.validation.kfold(model, method, x, y, num_folds=4)
-    assert seen == [3, 3, 3, 4, 4, 4, 4]
+    assert seen == [3 * 3, 4 * 4]
 
 
 STATE = {"scale": 1.0}
@@ -85,11 +87,11 @@ def test_a_graph_is_taken_again_only_where_it_gives_the_same_numbers(monkeypatch
     generator = torch.Generator().manual_seed(0)
     x, y = torch.randn(20, 2, generator=generator), torch.randn(20, generator=generator)
     method = bz.NUTS(num_chains=1, num_warmup=50, num_draws=50)
-    with fits_to_come(1000):
-        bz.fit(changing, method, x, y, progress=False)
-        again = bz.fit(changing, method, x, 2 * y, progress=False)
-        monkeypatch.setitem(STATE, "scale", 3.0)
-        changed = bz.fit(changing, method, x, y, progress=False)
+    fits = ManyFits(changing, method, 1000)
+    fits([(x, y)], [0])
+    (again,) = fits([(x, 2 * y)], [0])
+    monkeypatch.setitem(STATE, "scale", 3.0)
+    (changed,) = fits([(x, y)], [0])
     wide = bz.fit(changing, method, x, y, progress=False, engine="native")
     monkeypatch.setitem(STATE, "scale", 1.0)
     alone = bz.fit(changing, method, x, 2 * y, progress=False, engine="native")

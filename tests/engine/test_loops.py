@@ -128,3 +128,20 @@ def test_equal_keys_share_code() -> None:
     second = Stretch(going, body, start(), limits(1), key="shared", compiles=False)
     assert first._function is second._function
     check(run(second, 5), by_hand(5))
+
+
+@pytest.mark.parametrize("first", [0, 3])
+def test_a_row_is_written_where_the_number_was_before_the_step(first: int) -> None:
+    """The first step from 3, which would write behind the last row, is never taken."""
+    rows = torch.zeros(3, 2)
+
+    def write(state: tuple[Tensor, Tensor], fixed: Tensor) -> tuple[Tensor, Tensor]:
+        return state[0] + 1, state[1].index_put((state[0][None],), fixed[None])
+
+    state = torch.tensor(first), rows
+    stretch = Stretch(lambda s, f: s[0] < 3, write, state, torch.ones(2), compiles="cpp")
+    assert stretch.how == "compiled"
+    for begin, expected in ((3, 0.0), (1, 4.0)):
+        packed = stretch.pack((torch.tensor(begin), rows.clone()))
+        stretch(packed, stretch.pack_fixed(torch.ones(2)))
+        assert float(stretch.unpack(packed)[1].sum()) == expected

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from bnnzoo.engine.cpp.translate import for_native
 from bnnzoo.engine.graphs import trace
-from bnnzoo.engine.runs import FOR_NATIVE, NativeRuns
+from bnnzoo.engine.runs import NativeRuns
 
 ROUNDING = {torch.float32: 2e-5, torch.float64: 1e-12}
 CONSTANT = torch.arange(12.0).reshape(4, 3)
@@ -44,7 +45,7 @@ def test_layers_of_networks_are_written_in_cpp():
         scaled = torch.nn.functional.layer_norm(hidden, (4,), theta[4:8], theta[8:12])
         return scaled, torch.addmm(theta[:4], x, theta[:12].view(3, 4), beta=2, alpha=0.5), x.mean(), x.mean(0)
 
-    graph, _ = trace(layers, [theta[0].clone(), x], FOR_NATIVE)
+    graph, _ = trace(layers, [theta[0].clone(), x], for_native())
     found = NativeRuns(graph, [theta[0], x], moving={0})(theta, x)
     for value, wanted in zip(found, zip(*(layers(row, x) for row in theta), strict=True), strict=True):
         torch.testing.assert_close(value, torch.stack(wanted), rtol=1e-12, atol=1e-12)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bnnzoo.engine.graphs import trace
 from bnnzoo.engine.lowered import value_and_grad_of
-from bnnzoo.engine.tracer import operations_of
+from bnnzoo.engine.tracer import loop_written_down, operations_of
 
 DATA = torch.arange(6.0).view(2, 3)
 
@@ -140,7 +140,43 @@ print(*(name for name in ("torch._dynamo", "torch._inductor", "sympy") if name i
 """
 
 
-def test_tracing_does_not_import_the_compiler() -> None:
-    """It takes more than a second, and chains compiled by an earlier process do without."""
-    run = subprocess.run([sys.executable, "-c", TRACES], check=True, capture_output=True, text=True)
+COMPILES = """
+import sys, torch
+from bnnzoo.engine.loops import Stretch
+def body(x, p):
+    rows = torch.stack([x, x.softmax(0).flip(0), torch.logaddexp(x, p), torch.xlogy(p, x.exp())])
+    return rows.sum(0).clamp(-1, 1).double().tanh().to(x.dtype) + torch.arange(3).sum() / 3 + 1
+stretch = Stretch(lambda x, p: x.sum() < 2, body, torch.zeros(3), torch.ones(3), compiles=True)
+assert stretch.how == "compiled", stretch.report
+print(*(name for name in ("torch._dynamo", "torch._inductor", "sympy") if name in sys.modules))
+"""
+
+
+@pytest.mark.parametrize("program", [TRACES, COMPILES], ids=["tracing", "compiling"])
+def test_it_does_not_import_torchs_compiler(program: str) -> None:
+    """That takes more than a second, as long as a small fit."""
+    run = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert run.stdout.split() == []
+
+
+def test_a_loop_is_one_operation() -> None:
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        found = loop_written_down(lambda x, y: x.sum() < 9, lambda x, y: (x + y,), (x,), (2 * x,))
+        assert found is not None
+        return (found[0] * 2,)
+
+    graph = operations_of(function, [torch.ones(3)], {}, with_loops=True)
+    torch.testing.assert_close(graph(torch.ones(3))[0], torch.tensor([6.0, 6.0, 6.0]))
+    torch.testing.assert_close(graph(torch.full((3,), 0.5))[0], torch.tensor([7.0, 7.0, 7.0]))
+
+
+@pytest.mark.parametrize("size", [3, 5000])
+def test_a_loop_that_takes_tensors_of_outside_is_refused(size: int) -> None:
+    def function(x: Tensor) -> tuple[Tensor, ...]:
+        y = 2 * x
+        return loop_written_down(lambda x: x.sum() < 9, lambda x: (x + y,), (x,), ()) or ()
+
+    with pytest.raises(
+        RuntimeError, match=r"A function of a loop takes a tensor of outside that is not in its state or"
+    ):
+        operations_of(function, [torch.ones(size)], {}, with_loops=True)

@@ -13,6 +13,7 @@ ATTRIBUTES = {
     "sampling": "mcmc",
     "num_gradients": 1200,
     "seconds": 3.25,
+    "seconds_compiling": 1.5,
     "complete": "yes",
     "config": '{"num_draws": 50}',
 }

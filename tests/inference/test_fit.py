@@ -12,8 +12,14 @@ import torch
 
 from bnnzoo.core.method import Method
 from bnnzoo.core.settings import Seed, check_argument
-from bnnzoo.inference import MAMS, MAP, NUTS, SVI, Laplace, MeanFieldVI, SubsetVI, fit
-from bnnzoo.inference.fit import _refuse_checkpoint, _refuse_dtype, _refuse_wrong_kinds, refuse_no_method
+from bnnzoo.inference import MAMS, MAP, NUTS, SVI, FitWarning, Laplace, MeanFieldVI, SubsetVI, fit
+from bnnzoo.inference.fit import (
+    _refuse_checkpoint,
+    _refuse_dtype,
+    _refuse_no_model,
+    _refuse_wrong_executor,
+    refuse_no_method,
+)
 from bnnzoo.testing import check_method, check_model, linear_gaussian
 from tests.helpers.executors import InProcess
 
@@ -76,6 +82,22 @@ def test_an_executor_gets_what_is_independent(method: Method, num_tasks: int) ->
 OTHER = linear_gaussian(num_inputs=5)
 
 
+def test_warnings_name_the_line_that_called_fit() -> None:
+    def model(x: torch.Tensor, y: torch.Tensor) -> None:
+        a, b = (pyro.sample(name, dist.Normal(0.0, 5.0)) for name in "ab")
+        with pyro.plate("rows", len(x)):
+            pyro.sample("y", dist.Normal((a + b) * x, 0.5), obs=y)
+
+    x = torch.linspace(-1.0, 1.0, 20)
+    with pytest.warns(FitWarning, match="The approximation is not the posterior") as caught:
+        fit(model, MeanFieldVI(), x, x, progress=False)  # a and b depend on one another
+    files = {each.filename for each in caught}
+    with pytest.warns(UserWarning, match="ignores executor=") as caught:
+        fit(model, SVI(num_steps=3), x, x, executor=InProcess(), progress=False)
+    files |= {each.filename for each in caught}
+    assert files <= {__file__, *(name for name in files if "@beartype" in name)}  # which checks types in tests only
+
+
 @pytest.mark.parametrize("method", [MAP(num_steps=3), MeanFieldVI(num_steps=3)], ids=["MAP", "MeanFieldVI"])
 def test_a_start_of_another_model_is_refused(method: Method) -> None:
     posterior = fit(OTHER.model, MAP(num_steps=3), *OTHER.data)
@@ -87,13 +109,13 @@ def test_a_start_of_another_model_is_refused(method: Method) -> None:
 
 def test_objects_of_the_wrong_kind_are_refused() -> None:
     with pytest.raises(TypeError, match=r"fit\(executor='threads'\): write an executor of concurrent\.futures"):
-        _refuse_wrong_kinds(TARGET.model, "threads")  # by itself: the tests' own check of types would speak first
+        _refuse_wrong_executor("threads")  # by itself: the tests' own check of types would speak first
     with pytest.raises(TypeError, match=r"The first argument of fit is a int, not a model\. Write fit\(model, NUTS"):
-        _refuse_wrong_kinds(3, None)
+        _refuse_no_model("fit", 3)
     with pytest.raises(
         TypeError, match=r"is a network of torch \(Sequential\), which has no prior.*models\.supervised\(net"
     ):
-        _refuse_wrong_kinds(torch.nn.Sequential(), None)
+        _refuse_no_model("fit", torch.nn.Sequential())
     with pytest.raises(TypeError, match="The second argument of fit is of type LinearGaussian, not a method"):
         refuse_no_method(TARGET)
 
@@ -101,7 +123,7 @@ def test_objects_of_the_wrong_kind_are_refused() -> None:
 def test_dtypes_and_checkpoints_of_other_kinds_are_refused() -> None:
     for dtype in ("float64", float, torch.int64):
         with pytest.raises(TypeError, match=r"fit\(dtype=.*\): write torch\.float32 or torch\.float64"):
-            _refuse_dtype(dtype)
+            _refuse_dtype("fit", dtype)
     with pytest.raises(TypeError, match=r"fit\(checkpoint=3\): write the name of a folder, such as 'run\.zarr'"):
         inspect.unwrap(_refuse_checkpoint)(NUTS(), 3)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bnnzoo.reporting.effect_figures import shown_inputs
+from bnnzoo.reporting.effect_figures import plot_effects, shown_inputs
 from bnnzoo.reporting.effects import effects_frame, effects_of
 from bnnzoo.tables import Table
 from bnnzoo.testing import linear_gaussian
@@ -50,6 +50,17 @@ def test_effects_are_a_table(found):
     assert list(frame.columns) == ["method", "input", "value", "mean", "lower_90", "upper_90"]
     assert len(frame) == sum(len(effect.values) for effect in found[0])
     assert (frame["lower_90"] <= frame["mean"]).all()
+
+
+def test_two_numbers_are_drawn_as_two_groups(found):
+    line, town = found[0][0], found[0][2]
+    sex = replace(line, name="sex", values=np.array([1.0, 2.0]), mean=town.mean, low=town.low, high=town.high)
+    result = comparison("regression")
+    result = replace(result, fitted=tuple(replace(each, effects=(line, sex)) for each in result.fitted))
+    curve, groups = plot_effects(result).axes[:2]
+    assert len(curve.lines) == len(result.fitted) and len(curve.lines[0].get_xdata()) == len(line.values)
+    assert [each.get_text() for each in groups.get_xticklabels()] == ["1", "2"]
+    assert len(groups.containers) == len(result.fitted)
 
 
 def test_the_page_shows_the_inputs_that_matter_most(found):

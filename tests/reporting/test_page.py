@@ -2,6 +2,7 @@
 
 import base64
 import dataclasses
+import html
 import re
 from functools import cache
 from xml.etree import ElementTree
@@ -80,6 +81,9 @@ def test_names_of_columns_are_escaped():
 def test_the_table_has_a_cell_for_every_column():
     result = comparison("regression")
     assert [len(cells) for _, cells in rows(result)] == [len(columns(result))] * 2
+    for brief in (False, True):
+        assert [label for label, _ in columns(result, brief=brief)][-2:] == ["seconds", "compiling"]
+        assert [[cell.text for cell in cells[-2:]] for _, cells in rows(result, brief=brief)] == [["3.2", "1.5"]] * 2
 
 
 def test_exactly_one_method_is_best_in_each_score():
@@ -216,12 +220,25 @@ def test_classes_are_counted_by_name():
     assert scores.rows[0][3] == f"{recall:.3f}"
     page = page_of("classification")
     assert "Confusion matrix: nuts" in page
-    assert page.count("mean probability (frequency)") == 2
+    assert page.count('<th scope="col">mean probability (frequency)</th>') == 2
+
+
+def test_wide_tables_become_cards_on_phones_and_narrow_ones_stay_tables() -> None:
+    page = page_of("classification")
+    scores = page[page.index("Scores of held-out predictions</h2>") :]
+    assert scores.index('<table class="wide">') < scores.index("</table>")
+    labels = re.findall(r'<th scope="col">([^<]*)</th>', scores[: scores.index("</thead>")])
+    first = scores[scores.index("<tbody>") : scores.index("</tr>", scores.index("<tbody>"))]
+    assert [html.unescape(each) for each in re.findall(r'data-label="([^"]*)"', first)] == [
+        html.unescape(each) for each in labels[1:]
+    ]
+    confusion = page[page.index("Confusion matrix: nuts") :]
+    assert confusion.index('<table class="slim">') < confusion.index("</table>")
 
 
 @pytest.fixture(scope="module")
 def fitted_for_real():
-    methods = {"nuts": bz.NUTS(num_chains=2, num_warmup=30, num_draws=30), "map": bz.MAP(num_steps=50)}
+    methods = {"nuts": bz.NUTS(num_chains=2, num_warmup=200, num_draws=200), "map": bz.MAP(num_steps=50)}
     return compare(real_table("regression"), methods, source="numbers", num_hidden=2, progress=False)
 
 

@@ -1,5 +1,6 @@
 """``bnnzoo.report``: pages of any trees, what they need, and what is refused."""
 
+import html
 import json
 import re
 
@@ -322,6 +323,20 @@ def test_drift_is_named_with_its_first_window(monkeypatch):
     assert drifted.title == "Monitoring: now"
     assert "2 of 4 windows have other scores than the reference" in drifted.blocks[0].texts[0]
     assert "the first is window 2" in drifted.blocks[0].texts[0]
+
+
+def test_verdicts_are_on_the_page_and_in_what_report_returns(tmp_path):
+    tree = example_tree("regression", num_chains=2, num_draws=100)
+    moments = tree["conditional"].to_dataset()
+    shifted = regrouped(tree, conditional=moments.assign(mean=moments["mean"] + 5.0))
+    for each in (tree, shifted):
+        each.attrs["sampling"] = "iid"
+    written = bz.report({"a": tree, "b": shifted, "c": tree}, tmp_path / "report.html")
+    expected = bz.diagnostics.verdicts({"a": tree, "b": shifted, "c": tree}, "a")
+    assert [each.method for each in written.verdicts] == ["b", "c"]
+    assert [each.opening for each in written.verdicts] == [each.opening for each in expected.values()]
+    page = html.unescape(written.read_text())
+    assert all(each.paragraph(score=False) in page for each in written.verdicts)
 
 
 def test_distances_stand_beside_their_floors():

@@ -369,9 +369,11 @@ def test_missing_inputs_can_be_imputed_from_the_training_part(frame):
 
 
 def test_a_missing_target_is_never_imputed(frame):
-    frame.loc[3, "y"] = np.nan
-    with pytest.raises(TableError, match="the first in row 4; a target is never imputed: use --missing drop"):
-        prepare(frame, "y", missing="impute")
+    frame.loc[3, "y"], frame.loc[5, "age"] = np.nan, np.nan
+    table = prepare(frame, "y", missing="impute")
+    assert len(table.y_train) + len(table.y_test) == 39 and 4 not in table.test_rows
+    assert table.notes[0] == "1 of 40 rows have no 'y' and were left out."
+    assert any("1 missing value(s) of 'age' became" in note for note in table.notes)
 
 
 def test_a_column_without_values_is_refused_by_every_treatment(frame):

@@ -11,8 +11,10 @@ import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+import xarray as xr
 
 import bnnzoo as bz
+from bnnzoo.core.archive import read_archive, write_archive
 from bnnzoo.core.info import FitInfo
 from bnnzoo.core.posterior import Draws
 from bnnzoo.testing import linear_gaussian
@@ -238,3 +240,107 @@ def test_a_wrong_jacobian_is_found_out(surplus):
     assert verdict.loc["sigma", "uniform"] == (surplus == 0.0)
     assert verdict.loc["sigma", "mean"] < 0.5 or surplus <= 0.0  # draws are too high, and ranks low
     assert verdict.loc["sigma", "mean"] > 0.5 or surplus >= 0.0
+
+
+def test_a_verdict_says_what_was_found_and_what_could_not_have_been(exact):
+    verdict = sbc_verdict(exact)
+    assert verdict.loc["w[0]", "sentence"] == (
+        "Nothing is off with w[0] as far as 60 simulations tell, which would show shifts above 0.37 standard deviations."
+    )
+    narrow = sbc(TARGET.model, ExactLinear(scale=0.3), *TARGET.data, num_simulations=60, num_draws=39, **QUIET)
+    found = sbc_verdict(narrow).loc["w[0]"]
+    share = f"the truth is in the 50% interval in {found['coverage']:.0%} of 60 simulations"
+    assert found["sentence"] == f"The method's intervals of w[0] are too narrow: {share}."
+    assert 0.02 < found["coverage"] < 0.35  # an interval of 0.3 times the width holds the truth in 0.16 of the cases
+    high = sbc(TARGET.model, ExactLinear(shift=1.5), *TARGET.data, num_simulations=60, num_draws=39, **QUIET)
+    assert "draws of w[0] are too high: on average" in sbc_verdict(high).loc["w[0]", "sentence"]
+
+
+def test_an_adaptive_calibration_ends_where_the_verdict_is_clear():
+    settings = {"num_simulations": "auto", "max_simulations": 800, "num_draws": 39, **QUIET}
+    wrong = sbc(TARGET.model, ExactLinear(scale=0.3), *TARGET.data, **settings)
+    assert wrong["prior_sbc"].sizes["draw"] == 50
+    right = sbc(TARGET.model, ExactLinear(), *TARGET.data, **settings)
+    assert right["prior_sbc"].sizes["draw"] in (200, 400) and sbc_verdict(right)["uniform"].all()
+    short = sbc(TARGET.model, ExactLinear(), *TARGET.data, **{**settings, "max_simulations": 60})
+    assert short["prior_sbc"].sizes["draw"] == 60
+    assert np.array_equal(short["prior_sbc"]["w"][0], right["prior_sbc"]["w"][0, :60])
+
+
+def test_tasks_give_the_ranks_of_one_call(tmp_path):
+    def call(**settings):
+        return sbc(
+            TARGET.model, ExactLinear(), *TARGET.data, num_simulations=11, num_draws=19, keep=True, **settings, **QUIET
+        )
+
+    whole = call()
+    paths = [tmp_path / f"task-{task}.sbc" for task in range(3)]
+    for task in (2, 0):
+        call(task=(task, 3), path=paths[task])
+    with pytest.raises(ValueError, match=r"Of 3 tasks these are missing: 1. Run them, and merge again."):
+        bz.validation.sbc_merged(paths[::2])
+    call(task=(1, 3), path=paths[1])
+    merged = bz.validation.sbc_merged(reversed(paths))
+    assert list(merged.children) == list(whole.children)
+    for group in whole.children:
+        for name, values in whole[group].data_vars.items():
+            assert np.array_equal(merged[group][name], values), (group, name)
+
+
+def test_files_that_do_not_belong_together_are_named(tmp_path):
+    settings = {"num_simulations": 4, "num_draws": 19, **QUIET}
+    sbc(TARGET.model, ExactLinear(), *TARGET.data, task=(0, 2), path=tmp_path / "a.sbc", **settings)
+    sbc(TARGET.model, ExactLinear(shift=1.0), *TARGET.data, task=(1, 2), path=tmp_path / "b.sbc", **settings)
+    sbc(TARGET.model, ExactLinear(), *TARGET.data, path=tmp_path / "whole.sbc", **settings)
+    with pytest.raises(
+        ValueError, match=r"b\.sbc belongs to another calibration than the first file: its settings differs"
+    ):
+        bz.validation.sbc_merged([tmp_path / "a.sbc", tmp_path / "b.sbc"])
+    with pytest.raises(ValueError, match=r"whole\.sbc holds no task of a calibration"):
+        bz.validation.sbc_merged([tmp_path / "whole.sbc"])
+    with pytest.raises(ValueError, match="There is no file of a task"):
+        bz.validation.sbc_merged([])
+    ranks, header = read_archive(tmp_path / "a.sbc")
+    write_archive(tmp_path / "a.sbc", {name: value[:1].contiguous() for name, value in ranks.items()}, header)
+    sbc(TARGET.model, ExactLinear(), *TARGET.data, task=(1, 2), path=tmp_path / "c.sbc", **settings)
+    with pytest.raises(ValueError, match=r"Tasks that have not ended: 0 of 2\. Run them again with the same path"):
+        bz.validation.sbc_merged([tmp_path / "a.sbc", tmp_path / "c.sbc"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"task": (3, 3), "path": "x"}, r"task=\(3, 3\); write the number of the task, from 0"),
+        ({"task": (0, 3)}, r"task=\(0, 3\) writes its ranks to a file of its own: give path='task-0.sbc'"),
+        ({"task": (0, 3), "path": "x", "num_simulations": "auto"}, "Tasks share a number of simulations that is known"),
+        ({"num_simulations": "auto", "max_simulations": 1}, "max_simulations=1; write a whole number, 2 or more"),
+    ],
+)
+def test_tasks_that_cannot_be_are_refused(settings, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        sbc(TARGET.model, ExactLinear(), *TARGET.data, **settings, **QUIET)
+
+
+def test_other_quantities_are_ranked_without_new_fits():
+    def of_both(values, *data):
+        return {"product": values["w"][0] * values["w"][1], "largest": data[-1].max() + 0 * values["w"][0]}
+
+    settings = {"num_simulations": 30, "num_draws": 19, "seed": 2, **QUIET}
+    tree = sbc(TARGET.model, ExactLinear(), *TARGET.data, quantities=of_both, keep=True, **settings)
+
+    def again(values, data):
+        return xr.Dataset(
+            {
+                "product": values["w"][..., 0] * values["w"][..., 1],
+                "above": (values["w"][..., 0] > data["y"].max("y_dim_0")).astype(int),
+            }
+        )
+
+    ranks = bz.validation.sbc_again(tree, again)
+    assert np.array_equal(ranks["prior_sbc"]["product"], tree["prior_sbc"]["product"])
+    assert sbc_verdict(ranks)["uniform"].all() and set(ranks["prior_sbc"].data_vars) == {"product", "above"}
+    assert tree["sbc_draws"]["w"].dims == ("chain", "draw", "sbc_draw", "w_dim_0")
+    with pytest.raises(
+        ValueError, match=r"needs the draws of a calibration, and the tree has none .* Write sbc\(..., keep=True\)"
+    ):
+        bz.validation.sbc_again(sbc(TARGET.model, ExactLinear(), *TARGET.data, **settings), again)

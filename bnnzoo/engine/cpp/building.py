@@ -20,6 +20,7 @@ from bnnzoo.engine.cpp.toolchain import NoCompiler
 from bnnzoo.engine.cpp.translate import ENTRY, source_of
 from bnnzoo.engine.cpp.values import Cannot
 from bnnzoo.engine.files import cache_folder, is_private, sweep, whole_file
+from bnnzoo.engine.reports import preparing
 
 __all__ = [
     "Compiled",
@@ -49,6 +50,7 @@ class Compiled(NamedTuple):
             partial.write_text(self.library.name)
 
 
+@preparing()
 def compile_in_cpp(graph: GraphModule) -> Compiled:
     """Return a graph with loops, which changes its arguments, as a native function.
 
@@ -59,13 +61,16 @@ def compile_in_cpp(graph: GraphModule) -> Compiled:
     NoCompiler
         If it cannot be compiled.
     """
-    devices = {node.meta["val"].device.type for node in graph.graph.nodes if node.op == "placeholder"}
+    devices = {
+        node.meta.get("device", node.meta["val"].device).type for node in graph.graph.nodes if node.op == "placeholder"
+    }
     if devices != {"cpu"}:
         raise Cannot(f"tensors on {', '.join(sorted(devices))}")
     library = built(source_of(graph))
     return Compiled(function_of(library), library)
 
 
+@preparing()
 def compile_runs(graph: GraphModule, moving: Collection[int]) -> Callable[[int, Sequence[Tensor]], None]:
     """Return a graph that changes its arguments as a native function of how often to run it, and of its arguments.
 

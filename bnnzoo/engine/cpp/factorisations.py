@@ -116,13 +116,15 @@ def solved(scope: Scope, node: Node) -> View:
     result = node.meta["val"]
     batch, shape = tuple(result.shape[:-2]), tuple(result.shape)
     matrix = scope.memory(matrix)
-    if matrix.shape[:-2] not in (batch, (1,) * len(batch)) or sides.shape != shape or not count(shape):
+    fewer = len(batch) - len(matrix.shape[:-2])  # a single matrix serves all systems
+    lead, leading = (1,) * fewer + matrix.shape[:-2], (0,) * fewer + matrix.strides[:-2]
+    if any(n not in (1, size) for n, size in zip(lead, batch, strict=True)) or sides.shape != shape or not count(shape):
         raise Cannot(f"systems of shapes {matrix.shape} and {sides.shape}")
     found = scope.memory(sides, in_order=True)
     down, along = matrix.strides[-2:]
     size, kind = matrix.shape[-1], TYPES[found.dtype]
     index = [Affine({f"i{dim}": 1}) for dim in range(len(batch))]
-    steps = tuple(0 if n == 1 else stride for n, stride in zip(matrix.shape[:-2], matrix.strides[:-2], strict=True))
+    steps = tuple(0 if n == 1 else stride for n, stride in zip(lead, leading, strict=True))
     a = f"{matrix.buffer.name} + {_place(index, steps, matrix.offset)}"
     x = f"{found.buffer.name} + {_place(index, found.strides[:-2], found.offset)}"
     flags = f"{str(upper if from_left else not upper).lower()}, {str(unit).lower()}"

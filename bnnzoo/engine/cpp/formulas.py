@@ -251,6 +251,7 @@ FORMULAS: dict[Any, Formula] = {
     aten.remainder.Tensor: _of("mod_<{t}>({0}, {1})"),
     aten.clone.default: _of("{0}"),
     aten.alias.default: _of("{0}"),
+    aten._to_copy.default: _of("{0}"),
     prims.convert_element_type.default: _of("{0}"),
     aten.bitwise_not.default: lambda t, a, raw: f"!{a[0]}" if t == "bool" else f"~{a[0]}",
     **{

@@ -13,7 +13,7 @@ from bnnzoo.engine.cpp.views import broadcast
 
 __all__ = ["FILLS", "chosen", "counted", "filled", "pointwise", "shape_of"]
 
-aten, prims = torch.ops.aten, torch.ops.prims
+aten = torch.ops.aten
 
 COST_OF_A_FUNCTION = 20
 
@@ -71,11 +71,13 @@ def filled(scope: Scope, node: Node) -> Lazy:
 
 
 def counted(scope: Scope, node: Node) -> Lazy:
-    """Write whole numbers one after the other."""
-    start, step, result = node.kwargs["start"], node.kwargs["step"], node.meta["val"].dtype
+    """Write numbers one after the other, at equal steps."""
+    start, step = (0, 1) if len(node.args) == 1 else (node.args[0], node.args[2] if len(node.args) > 2 else 1)
+    result = node.meta["val"].dtype
+    first, by = literal(start, result), literal(step, result)
 
     def emit(body: Body, index: tuple[Affine, ...]) -> str:
-        return body.let(result, f"({TYPES[result]})({index[0]}) * {step} + {start}")
+        return body.let(result, f"({TYPES[result]})({index[0]}) * {by} + {first}")
 
     return Lazy(shape_of(node), result, emit, cost=1)
 

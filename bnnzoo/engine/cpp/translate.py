@@ -1,12 +1,14 @@
 """From a graph with loops to the source of one C++ function that changes its arguments."""
 
 import operator
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
+from functools import cache
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
 
+from bnnzoo.engine.cpp.decomposed import DECOMPOSED, MORE
 from bnnzoo.engine.cpp.factorisations import FUNCTIONS, factorised, products, solved
 from bnnzoo.engine.cpp.formulas import COMPARISONS, FORMULAS, HEADER
 from bnnzoo.engine.cpp.pointwise import FILLS, chosen, counted, filled, pointwise
@@ -28,11 +30,11 @@ from bnnzoo.engine.cpp.scope import ALIGNMENT, Handler, Program, Scope
 from bnnzoo.engine.cpp.values import TYPES, Buffer, Cannot, View
 from bnnzoo.engine.cpp.views import seen
 from bnnzoo.engine.cpp.writes import copied, gathered, joined, looped, put, put_in_place, taken
-from bnnzoo.engine.torch_private import WHILE_LOOP, OpOverload, schema
+from bnnzoo.engine.torch_private import WHILE_LOOP, OpOverload, core_decompositions, schema
 
-__all__ = ["ENTRY", "source_of"]
+__all__ = ["ENTRY", "for_native", "source_of"]
 
-aten, prims = torch.ops.aten, torch.ops.prims
+aten = torch.ops.aten
 
 ENTRY = "bnnzoo_run"
 
@@ -68,14 +70,14 @@ HANDLERS: dict[Any, Handler] = {
     **dict.fromkeys(EXTREMES, extreme),
     **dict.fromkeys(SEEN, seen),
     aten.where.self: chosen,
-    prims.iota.default: counted,
+    **dict.fromkeys((aten.arange.default, aten.arange.start_step), counted),
     **dict.fromkeys(PARTS, with_part),
     **dict.fromkeys(SCANS, accumulated),
     **dict.fromkeys((aten.scatter_add.default, aten.scatter.src, aten.scatter.value), scattered),
     aten.as_strided.default: part_seen,
     aten.constant_pad_nd.default: padded,
     aten.copy.default: copied_anew,
-    prims.rev.default: reversed_along,
+    aten.flip.default: reversed_along,
     aten.repeat.default: repeated,
     aten.linalg_cholesky_ex.default: factorised,
     aten.linalg_solve_triangular.default: solved,
@@ -92,6 +94,13 @@ HANDLERS: dict[Any, Handler] = {
     WHILE_LOOP: looped,
 }
 """How each operation is written; graphs that hold others are left to torch's compiler."""
+
+
+@cache
+def for_native() -> Mapping[Any, Callable[..., Any]]:
+    """Return how operations that are not written here are written with those that are, or nearer to them."""
+    others = {name: each for name, each in core_decompositions(MORE).items() if name not in HANDLERS}
+    return {**others, **DECOMPOSED}
 
 
 def source_of(graph: GraphModule, moving: Collection[int] = ()) -> str:

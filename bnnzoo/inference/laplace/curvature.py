@@ -12,6 +12,7 @@ from torch.func import grad_and_value
 
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.fit_warnings import UnreadableLikelihoodWarning
+from bnnzoo.core.hessian import hessian_of
 from bnnzoo.core.hierarchy import has_weights
 from bnnzoo.core.minibatch import select
 from bnnzoo.core.outputs import jacobian_in_blocks, linearized, whitened_node, whitened_outputs
@@ -200,6 +201,9 @@ def precision(density: LogDensity, theta: Tensor, curvature: Curvature, index: T
 
 def _exact(density: LogDensity, theta: Tensor, index: Tensor | None) -> Tensor:
     """Return minus the exact Hessian ``[R, R]``, in double precision where the model runs in it."""
+    if density.is_one_of_many and index is None and theta.dtype == torch.float64:
+        hessian = hessian_of(density, theta)
+        return -(hessian + hessian.mT) / 2
     if theta.dtype == torch.float64 or type(density) is not LogDensity:
         return negative_hessian(density.log_joint, theta, density.data, index)
     data = tuple(v.double() if isinstance(v, Tensor) and v.is_floating_point() else v for v in density.data)

@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor
 
 from bnnzoo.core.density import LogDensity
-from bnnzoo.engine.lowered import Same, looped_value_and_grad, value_and_grad_of
+from bnnzoo.engine.lowered import looped_value_and_grad, value_and_grad_of
 from bnnzoo.engine.program import GradientFunction
 
 __all__ = ["density_gradient"]
@@ -18,4 +18,4 @@ def density_gradient(density: LogDensity) -> GradientFunction:
         return value_and_grad_of(lambda leaf: density.log_joint(leaf, *data), theta)
 
     looped = looped_value_and_grad(density.log_joint)
-    return GradientFunction(single, density.batched_value_and_grad, looped, density.data, Same(density.model))
+    return GradientFunction(single, density.batched_value_and_grad, looped, density.data, density.shared)

@@ -10,7 +10,7 @@ from torch.fx import GraphModule
 from bnnzoo.core.density import LogDensity
 from bnnzoo.engine import pytree
 from bnnzoo.engine.lowered import value_and_grad_of
-from bnnzoo.engine.stretches import inner_graph
+from bnnzoo.engine.stretches import Inner, inner_graph, kinds_of
 
 __all__ = ["Gradient", "gradient_of"]
 
@@ -18,9 +18,18 @@ __all__ = ["Gradient", "gradient_of"]
 class Gradient(NamedTuple):
     """``graph(*constants, theta[P], *tensors) -> (log joint [], gradient [P])``, and its arguments besides theta."""
 
-    graph: GraphModule
-    constants: Sequence[Tensor]
+    inner: Inner
     tensors: Sequence[Tensor]
+
+    @property
+    def graph(self) -> GraphModule:
+        """The graph."""
+        return self.inner.graph
+
+    @property
+    def constants(self) -> Sequence[Tensor]:
+        """Its first arguments."""
+        return self.inner.constants
 
 
 def gradient_of(density: LogDensity) -> Gradient | None:
@@ -35,5 +44,6 @@ def gradient_of(density: LogDensity) -> Gradient | None:
 
     theta = torch.zeros(density.num_params, dtype=density.dtype, device=density.device)
     tensors = [leaves[i].detach() for i in places]
-    found = inner_graph(value_and_grad, [theta, *tensors])
-    return None if found is None else Gradient(found.graph, found.constants, tensors)
+    inputs = [theta, *tensors]
+    found = density.shared(("gradient alone", kinds_of(inputs)), lambda: inner_graph(value_and_grad, inputs))
+    return None if found is None else Gradient(found, tensors)

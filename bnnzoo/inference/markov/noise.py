@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["keys_of", "normals", "shifted", "uniforms", "words"]
+__all__ = ["keys_of", "keys_of_chains", "normals", "shifted", "uniforms", "words"]
 
 WORD = 1 << 64
 GOLDEN_GAMMA, FIRST, SECOND = 0x9E3779B97F4A7C15 - WORD, 0xBF58476D1CE4E5B9 - WORD, 0x94D049BB133111EB - WORD
@@ -20,6 +20,11 @@ def keys_of(seed: int, chain: int, num_keys: int) -> Tensor:
     """Return the keys ``[num_keys]`` of one chain's random streams, which depend on nothing but its number and the seed."""
     words = np.random.SeedSequence((seed, chain)).generate_state(num_keys, np.uint64)
     return torch.from_numpy(words.astype(np.int64))
+
+
+def keys_of_chains(seed: int, chains: range, num_keys: int) -> Tensor:
+    """Return the keys ``[C, num_keys]`` of some chains of a fit."""
+    return torch.stack([keys_of(seed, chain, num_keys) for chain in chains])
 
 
 def uniforms(key: Tensor, counter: Tensor, dtype: torch.dtype) -> Tensor:

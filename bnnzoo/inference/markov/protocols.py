@@ -8,7 +8,7 @@ from torch import Tensor
 from bnnzoo.core.density import LogDensity
 from bnnzoo.engine.reports import EngineLog
 
-__all__ = ["Loop", "Sampler"]
+__all__ = ["Loop", "Sampler", "SeparateChains"]
 
 
 @runtime_checkable
@@ -47,6 +47,15 @@ class Loop(Protocol):
     def progress_fields(self) -> dict[str, float]: ...
     def snapshot(self) -> dict[str, Any]: ...
     def restore(self, snapshot: Mapping[str, Any]) -> None: ...
+
+
+@runtime_checkable
+class SeparateChains(Loop, Protocol):
+    """Chains that have nothing in common, so that those of several fits run side by side."""
+
+    def counted(self, chains: slice) -> tuple[int, int]:
+        """Return the numbers of gradients and of rejected points of some chains."""
+        ...
 
 
 @runtime_checkable

@@ -11,7 +11,6 @@ from torch import Tensor
 from bnnzoo.core.turns import aside
 from bnnzoo.engine.fleet import Runner
 from bnnzoo.engine.reports import EngineLog
-from bnnzoo.inference.markov.noise import keys_of
 from bnnzoo.inference.markov.settings import ChainSettings
 from bnnzoo.inference.markov.snapshots import from_arrays, to_arrays
 
@@ -26,16 +25,11 @@ class RunningChains(ABC):
     settings : ChainSettings
     theta : Tensor
         Starting points ``[C, P]``.
-    seed : int
-    first_chain : int
-        Number of the first chain among all chains of the fit: its random numbers depend on it and the seed alone.
-    num_streams : int
-        Random streams of a chain.
+    keys : Tensor [C, num_streams]
+        Of the random streams; see :func:`bnnzoo.inference.markov.noise.keys_of_chains`.
 
     Attributes
     ----------
-    keys : Tensor [C, num_streams]
-        Of the random streams.
     fleet : Runner
         The chains, once a subclass has made them.
     """
@@ -43,14 +37,13 @@ class RunningChains(ABC):
     stats_names: ClassVar[tuple[str, ...]]
     fleet: Runner
 
-    def __init__(self, settings: ChainSettings, theta: Tensor, seed: int, first_chain: int, num_streams: int) -> None:
+    def __init__(self, settings: ChainSettings, theta: Tensor, keys: Tensor) -> None:
         self.log, self.num_chains = EngineLog(), len(theta)
         self._num_warmup, self._total = settings.num_warmup, settings.num_warmup + settings.num_draws
         self.draws = theta.new_zeros(self.num_chains, settings.num_draws, theta.shape[1])
         self.stats = torch.zeros(self.num_chains, settings.num_draws, len(self.stats_names), dtype=torch.float64)
         self._num_kept = torch.zeros(self.num_chains, dtype=torch.int64)
-        chains = range(first_chain, first_chain + self.num_chains)
-        self.keys = torch.stack([keys_of(seed, chain, num_streams) for chain in chains]).to(theta.device)
+        self.keys = keys.to(theta.device)
 
     @property
     def row(self) -> tuple[Tensor, Tensor]:

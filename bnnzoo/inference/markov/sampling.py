@@ -1,6 +1,6 @@
 """From a sampler's settings to a posterior: starting points, chains in this process or on an executor, and their statistics."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,12 +21,12 @@ from bnnzoo.engine.reports import EngineReport, joined_reports
 from bnnzoo.inference.config import config_of
 from bnnzoo.inference.markov.checkpoint import Checkpoint, Fingerprint, fingerprint_of
 from bnnzoo.inference.markov.going_on import continued_seed, refuse_other_tuning, tuning_to_go_on
-from bnnzoo.inference.markov.protocols import Loop, Sampler
+from bnnzoo.inference.markov.protocols import Loop, Sampler, SeparateChains
 from bnnzoo.inference.markov.settings import ChainSettings, goes_on, refuse_untuned
 from bnnzoo.inference.markov.store import kind_of_loop, open_store
 from bnnzoo.inference.starts import starting_points
 
-__all__ = ["sample_chains"]
+__all__ = ["sample_chains", "sample_together"]
 
 KINDS = {"n_steps": torch.int64, "tree_depth": torch.int64, "diverging": torch.bool}
 
@@ -107,6 +107,42 @@ def sample_chains(
     else:
         what = f"{settings.num_chains} chains"
         result = _joined(run_on(context.executor, _run_in_worker, tasks, density, what))
+    return _posterior_of(result, density)
+
+
+def sample_together(
+    settings: ChainSettings, begin: Callable[[Tensor], SeparateChains], fits: Sequence[tuple[LogDensity, FitContext]]
+) -> list[Draws]:
+    """Run the chains of several fits of one kind side by side and return what :func:`sample_chains` does of each.
+
+    Parameters
+    ----------
+    settings : ChainSettings
+    begin : callable
+        Starts the chains of all fits at ``theta[F * C, P]``.
+    fits : sequence of (LogDensity, FitContext)
+
+    Raises
+    ------
+    ValueError
+        If the settings contradict each other.
+    OneByOneError
+        If they cannot run side by side.
+    """
+    refuse_untuned(settings)
+    num = settings.num_chains
+    starts = [starting_points(settings.init, num, density, context, traced=True) for density, context in fits]
+    loop = begin(torch.cat(starts))
+    while int(loop.counts.min()) < settings.num_warmup + settings.num_draws:
+        loop.advance()
+    chains = [slice(first, first + num) for first in range(0, num * len(fits), num)]
+    return [
+        _posterior_of(_drawn(loop, own, settings.num_draws, *loop.counted(own)), density)
+        for own, (density, _) in zip(chains, fits, strict=True)
+    ]
+
+
+def _posterior_of(result: ChainDraws, density: LogDensity) -> Draws:
     draws = torch.from_numpy(result.theta).to(density.device)
     info = FitInfo(
         sampling="mcmc",
@@ -155,14 +191,21 @@ def _run(task: Task, density: LogDensity, progress: Progress) -> ChainDraws:
     kept = min(int(loop.counts.min()) - task.num_warmup, task.num_draws)
     if kept < 1:
         raise KeyboardInterrupt("Interrupted during warm-up, before every chain had a draw.")
-    stats = loop.stats[:, :kept].numpy()
+    return _drawn(loop, slice(None), kept, loop.num_gradients, loop.num_rejected, complete)
+
+
+def _drawn(
+    loop: Loop, chains: slice, kept: int, num_gradients: int, num_rejected: int, complete: bool = True
+) -> ChainDraws:
+    """Return what some chains have drawn."""
+    stats = loop.stats[chains, :kept].numpy()
     return ChainDraws(
-        theta=loop.draws[:, :kept].cpu().numpy(),
+        theta=loop.draws[chains, :kept].cpu().numpy(),
         stats={name: stats[..., i] for i, name in enumerate(loop.stats_names)},
-        num_gradients=loop.num_gradients,
-        num_rejected=loop.num_rejected,
+        num_gradients=num_gradients,
+        num_rejected=num_rejected,
         complete=complete,
-        tuning={name: value.cpu().numpy() for name, value in loop.tuned.items()},
+        tuning={name: value[chains].cpu().numpy() for name, value in loop.tuned.items()},
         engine=loop.log.report(),
     )
 

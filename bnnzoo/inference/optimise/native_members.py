@@ -13,7 +13,7 @@ from bnnzoo.core.turns import aside
 from bnnzoo.engine import pytree
 from bnnzoo.engine.cores import in_threads, num_cores, one_arithmetic_thread, threads_worth
 from bnnzoo.engine.loops import Stretch
-from bnnzoo.engine.stretches import FIRST_BUDGET, Inner, next_budget, words_of
+from bnnzoo.engine.stretches import FIRST_BUDGET, Inner, next_budget
 from bnnzoo.inference.optimise.feed import Feed, shapes_of
 from bnnzoo.inference.optimise.native import Counters, Layout, Member, Plan, member_loop
 from bnnzoo.inference.optimise.objectives import Inputs, inputs_of_member
@@ -66,12 +66,13 @@ class NativeMembers:
         plans = [self._plan(inner, first, same_rows, member) for member in range(self.num_members)]
         layout, example = Layout(run.num_own, len(first.noise), self._feed.shapes), _example(run, self.max_steps)
         going, body = member_loop(run.optimiser, inner, layout)
-        key = (run.optimiser, layout, words_of(inner.graph))
+        key = (run.optimiser, layout, inner.words)
         self.stretch = Stretch(going, body, example, plans[0], key, "cpp" if compiles else False)
         self._plans = [self.stretch.pack_fixed(plan) for plan in plans]
         memory = [tensor.expand(self.num_members, *tensor.shape).clone() for tensor in self.stretch.pack(example)]
         self._states = [[tensor[c] for tensor in memory] for c in range(self.num_members)]
         self._members: Member = vmap(self.stretch.unpack)(memory)
+        self._changing = pytree.tree_leaves(_changing(self._members))
         _write(self._members[:3], (run.start, run.optimiser.start(run.start), run.start))
         self._members.counters.taken.zero_()
         self._before = self._copy()
@@ -103,7 +104,8 @@ class NativeMembers:
     def go_back(self, taken: int) -> None:
         """Be where ``taken`` steps led, all of them those of the last stretch or before it."""
         if not bool((self._members.counters.taken == taken).all()):
-            _write(_changing(self._members), self._before)
+            for view, value in zip(self._changing, self._before, strict=True):
+                view.copy_(value)
             self._go(taken - int(self._members.counters.taken[0]))
 
     def ended(self, trace: Tensor, complete: bool) -> Trained:
@@ -126,8 +128,8 @@ class NativeMembers:
     def _move(self, member: int) -> None:
         self.stretch(self._states[member], self._plans[member])
 
-    def _copy(self) -> Any:
-        return pytree.tree_map(torch.clone, _changing(self._members))
+    def _copy(self) -> list[Tensor]:
+        return [each.clone() for each in self._changing]
 
     def _plan(self, inner: Inner, first: Given, same_rows: bool, member: int) -> Plan:
         inputs = inputs_of_member(Inputs((), self._run.constants, (), first.batch), member)

@@ -5,10 +5,10 @@ from torch import Tensor
 from torch.func import grad_and_value
 
 from bnnzoo.engine import pytree
-from bnnzoo.engine.stretches import Inner, compiled_or_none, inner_graph
+from bnnzoo.engine.stretches import Inner, compiled_or_none, inner_graph, kinds_of
 from bnnzoo.inference.optimise.native_members import NativeMembers
 from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective, inputs_of_member
-from bnnzoo.inference.optimise.observers import StepProgress
+from bnnzoo.inference.optimise.observers import SeesStretches, StepProgress
 from bnnzoo.inference.optimise.runs import Given, Run, Steps, Trained
 
 __all__ = ["member_gradient", "native_members", "trained_natively"]
@@ -49,8 +49,11 @@ def member_gradient(run: Run, first: Given) -> Inner | None:
     None where members depend on each other, or where it cannot be traced.
     """
     objective = run.objective
-    if not isinstance(objective, MemberObjective) or objective.num_terms > 1:
+    if not isinstance(objective, MemberObjective):
         return None
+    function = (
+        objective.alone if objective.num_terms == 1 else objective.function
+    )  # a loop over terms would be written out
     scalars = run.table[0, run.num_own :].unbind()
     inputs = inputs_of_member(Inputs(scalars, run.constants, first.noise, first.batch), 0)
     leaves, spec = pytree.tree_flatten(inputs)
@@ -59,10 +62,14 @@ def member_gradient(run: Run, first: Given) -> Inner | None:
     def value_and_grad(params: Tensor, *tensors: Tensor) -> tuple[Tensor, Tensor]:
         values = dict(zip(places, tensors, strict=True))
         own = pytree.tree_unflatten([values.get(i, leaf) for i, leaf in enumerate(leaves)], spec)
-        gradient, value = grad_and_value(objective.alone)(params, own)
+        gradient, value = grad_and_value(function)(params, own)
         return value, gradient
 
-    return inner_graph(value_and_grad, [run.start[0], *(leaves[i] for i in places)], counts_flops=True)
+    tensors = [run.start[0], *(leaves[i] for i in places)]
+    found: Inner | None = run.shared(
+        ("gradient of a member", kinds_of(tensors)), lambda: inner_graph(value_and_grad, tensors, counts_flops=True)
+    )
+    return found
 
 
 def trained_natively(members: NativeMembers, run: Run, steps: Steps) -> Trained:
@@ -75,8 +82,15 @@ def trained_natively(members: NativeMembers, run: Run, steps: Steps) -> Trained:
             table = run.table[seen : seen + members.budget]
             value, iterates = members.advance(table, steps.take(len(table)))
             values.append(value)
+            if run.observe is None or isinstance(run.observe, SeesStretches):
+                if run.observe is not None:
+                    run.observe.see(seen + 1, iterates)
+                while show.due <= seen + len(table):
+                    show(show.due, value[:, show.due - seen - 1])
+                seen += len(table)
+                continue
             for place, column in enumerate(value.unbind(1)):
-                ends = run.observe is not None and bool(run.observe(seen + 1, iterates[:, place].clone(), column))
+                ends = bool(run.observe(seen + 1, iterates[:, place].clone(), column))
                 seen += 1
                 if ends:
                     break

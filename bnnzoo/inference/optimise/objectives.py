@@ -1,6 +1,6 @@
 """What is maximised: functions of one member's parameters, batched over members."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -61,6 +61,8 @@ class MemberObjective:
         The same without ``vmap``; default: ``function``.
     num_terms : int
         Number of terms, such as particles, that ``looped`` adds up one by one.
+    key : hashable, optional
+        What stands for the function among the functions of a density: fits of one kind share what is made of it.
 
     Examples
     --------
@@ -74,6 +76,7 @@ class MemberObjective:
     function: Callable[[Tensor, Inputs], Tensor]
     looped: Callable[[Tensor, Inputs], Tensor] | None = None
     num_terms: int = 1
+    key: Hashable = None
 
     def value_and_grad(self, params: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor]:
         """Return the value ``[C]`` and its gradient ``[C, Q]`` at ``params[C, Q]``."""
@@ -110,7 +113,7 @@ def log_joint_objective(density: LogDensity) -> MemberObjective:
             return density.log_joint(theta, *batch.data)
         return density.log_prior(theta) + _weighted_log_likelihood(density, theta, batch)
 
-    return MemberObjective(value)
+    return MemberObjective(value, key="log joint")
 
 
 def _weighted_log_likelihood(density: LogDensity, theta: Tensor, batch: Batch) -> Tensor:

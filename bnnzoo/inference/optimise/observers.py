@@ -15,10 +15,12 @@ __all__ = [
     "KeptIterates",
     "Observer",
     "PlateauStopping",
+    "SeesStretches",
     "StepProgress",
     "all_of",
 ]
 
+MAX_KEPT = 2000  # numbers of an iterate up to which a whole window of them is kept
 REPORTS = 200  # how often a run updates its progress bar
 
 
@@ -31,8 +33,17 @@ class Observer(Protocol):
         ...
 
 
+@runtime_checkable
+class SeesStretches(Observer, Protocol):
+    """An observer that ends no run, and sees the iterates of many steps at once where they are there."""
+
+    def see(self, step: int, iterates: Tensor) -> None:
+        """See the number of the first of n steps, and ``iterates[C, n, Q]`` after each of them."""
+        ...
+
+
 def all_of(*observers: Observer | None) -> Observer:
-    """Return an observer that calls all of these, and ends training as soon as one of them does.
+    """Return an observer that calls all of these, and ends training as soon as one of them does; a single one as it is.
 
     Examples
     --------
@@ -42,6 +53,8 @@ def all_of(*observers: Observer | None) -> Observer:
     ([False, False, False, True], 2)
     """
     present = [each for each in observers if each is not None]
+    if len(present) == 1:
+        return present[0]
 
     def observe(step: int, params: Tensor, value: Tensor) -> bool:
         verdicts = [each(step, params, value) for each in present]  # every one of them sees the iterate
@@ -77,17 +90,34 @@ class IterateAverage:
     def __init__(self, window: int, num_steps: int) -> None:
         self._window, self._num_steps = window, num_steps
         self._total, self._count = torch.zeros(()), 0
+        self._stretches: list[Tensor] = []
 
     def __call__(self, step: int, params: Tensor, value: Tensor) -> None:
         """Add an iterate to the mean; the first of a window begins it anew."""
-        if self._count == 0 or (self._num_steps - step + 1) % self._window == 0:
+        if self._count == 0 or self._begins(step):
             self._total, self._count = torch.zeros_like(params), 0
         self._total, self._count = self._total + params, self._count + 1
+
+    def see(self, step: int, iterates: Tensor) -> None:
+        """Add the iterates of several steps; however many come at a time, the sum is the same to the last bit."""
+        if iterates[:, 0].numel() > MAX_KEPT:
+            for place, params in enumerate(iterates.unbind(1)):
+                self(step + place, params, params)
+            return
+        begins = [place for place in range(iterates.shape[1]) if self._begins(step + place)]
+        if begins:
+            self._stretches, iterates = [], iterates[:, begins[-1] :]
+        self._stretches.append(iterates.clone())
 
     @property
     def mean(self) -> Tensor:
         """The mean ``[C, Q]`` of the iterates of the last window, as far as it has come."""
+        if self._stretches:
+            return torch.cat(self._stretches, 1).mean(1)
         return self._total / self._count
+
+    def _begins(self, step: int) -> bool:
+        return (self._num_steps - step + 1) % self._window == 0
 
 
 class PlateauStopping:
@@ -203,15 +233,21 @@ class StepProgress:
     num_steps : int
     name : str
         What the bar calls the value.
+
+    Attributes
+    ----------
+    due : int
+        The next step that is shown.
     """
 
     def __init__(self, progress: Progress, description: str, num_steps: int, name: str) -> None:
         self._progress, self._name = progress, name
-        self._every = max(1, num_steps // REPORTS)
+        self._every, self.due = max(1, num_steps // REPORTS), 1
         progress.start(description, num_steps)
 
     def __call__(self, step: int, value: Tensor | float) -> None:
         """Show the value after ``step`` steps if it is due."""
-        if (step - 1) % self._every == 0:
+        if step >= self.due:
+            self.due = step + self._every
             shown = float(value.nanmean()) if isinstance(value, Tensor) else value
             self._progress.update(step, **{self._name: shown})

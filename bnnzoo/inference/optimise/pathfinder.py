@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.func import grad, vjp, vmap
 
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.hessian import hessian_of
 from bnnzoo.core.streamed import StreamedDensity
 from bnnzoo.inference.optimise.lbfgs import lbfgs
 
@@ -192,15 +191,7 @@ def _hessian(density: LogDensity, theta: Tensor) -> Tensor | None:
     double = replace(density, dtype=torch.float64, data=data) if type(density) is LogDensity else density
     for each, at in ((double, theta.double()), (density, theta)):
         try:
-            # Reverse mode twice: in forward mode torch promotes single precision to double halfway.
-            _, transposed = vjp(grad(partial(_log_joint, each)), at)[:2]
-            unit = torch.eye(len(at), dtype=at.dtype, device=at.device)
-            (hessian,) = vmap(transposed, chunk_size=64)(unit)
-            return hessian.detach()
+            return hessian_of(each, at)
         except Exception:  # no second derivative, no batch, or tensors of the model's own in single precision
             continue
     return None
-
-
-def _log_joint(density: LogDensity, theta: Tensor) -> Tensor:
-    return density.log_joint(theta, *density.data)

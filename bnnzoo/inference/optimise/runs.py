@@ -1,8 +1,8 @@
 """What a training run is given, whichever loop takes its steps, and what it returns."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -91,6 +91,8 @@ class Run:
     progress : Progress
     name : str
         What the progress bar calls the objective.
+    shared : callable
+        ``(key, make) -> made``: of many fits of one kind, the first makes what all of them share.
     """
 
     objective: Objective
@@ -102,6 +104,7 @@ class Run:
     observe: Observer | None
     progress: Progress
     name: str
+    shared: Callable[[Hashable, Callable[[], Any]], Any] = lambda key, make: make()
 
     @property
     def num_steps(self) -> int:

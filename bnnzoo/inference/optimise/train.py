@@ -1,6 +1,6 @@
 """The one training loop: any objective, optimiser, schedule and batches, for all members at once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from bnnzoo.engine.fits import over_all_fits
 from bnnzoo.engine.lowered import Lowered
 from bnnzoo.inference.optimise.batches import Batch, Batches, RowBatches
 from bnnzoo.inference.optimise.native_training import native_members, trained_natively
-from bnnzoo.inference.optimise.objectives import Inputs, Objective
+from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective, Objective
 from bnnzoo.inference.optimise.observers import Observer, StepProgress
 from bnnzoo.inference.optimise.optimisers import Optimiser, State
 from bnnzoo.inference.optimise.runs import STEPS_PER_LOOK, NoiseSource, Run, Steps, Trained, tensors_of
@@ -109,11 +109,16 @@ def train(
     streams = MemberStreams(context.seed, range(len(start)) if members is None else members)
     source = batches.stream(density, streams)
     table, num_own = _table(optimiser.scalars(schedule.factors(num_steps)), scalars, start)
-    run = Run(objective, optimiser, table, num_own, constants, start, observe, context.progress, name)
+    key = objective.key if isinstance(objective, MemberObjective) else None
+
+    def shared[T](what: Hashable, make: Callable[[], T]) -> T:
+        return make() if key is None else density.shared((what, key, optimiser, num_own), make)
+
+    run = Run(objective, optimiser, table, num_own, constants, start, observe, context.progress, name, shared)
     steps = Steps(source, noise, streams.shared)
     first = steps.first
     context.progress.start("Compiling", 1)
-    one_step = _lowered_step(run.objective, run.optimiser, run.num_own)
+    one_step = shared("step", lambda: _lowered_step(objective, optimiser, num_own))
     traced = one_step.specialize(start, optimiser.start(start), table[0], constants, first.noise, first.batch)
     native = None
     if over_all_fits(num_steps) > traced.worth_compiling_after and not isinstance(density, StreamedDensity):

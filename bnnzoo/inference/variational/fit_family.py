@@ -1,7 +1,7 @@
 """Maximising the evidence lower bound over a family, from one or several starts."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -228,7 +228,7 @@ def _maximised_together(restarts: Restarts, density: LogDensity, context: FitCon
     shape = (method.num_restarts, method.num_particles, family.noise_size(density.num_params))
     average = IterateAverage(method.window, method.steps)
     found = train(
-        _objective(bound, family, method.entropy_weight, method.num_particles),
+        _objective(bound, family, method.entropy_weight, method.num_particles, (method, family)),
         Adam(method.learning_rate, clip=restarts.clip),
         schedule_named(method.schedule),
         batches_of(method.batch_size),
@@ -252,7 +252,9 @@ def _stopping(method: BoundSettings) -> PlateauStopping | None:
     return PlateauStopping(method.tolerance, method.window, method.steps)
 
 
-def _objective(bound: Bound, family: Reparametrised, temperature: float, num_particles: int) -> MemberObjective:
+def _objective(
+    bound: Bound, family: Reparametrised, temperature: float, num_particles: int, key: Hashable
+) -> MemberObjective:
     def value(params: Tensor, inputs: Inputs, looped: bool = False) -> Tensor:
         (noise,) = inputs.noise
         if inputs.constants and isinstance(family, Framed):
@@ -261,7 +263,7 @@ def _objective(bound: Bound, family: Reparametrised, temperature: float, num_par
         data = inputs.batch.data
         return mean_over_particles(lambda row: bound(params, row, data, weight, temperature), noise, looped)
 
-    return MemberObjective(value, lambda params, inputs: value(params, inputs, looped=True), num_particles)
+    return MemberObjective(value, lambda params, inputs: value(params, inputs, looped=True), num_particles, key)
 
 
 def _refuse_stuck(trace: Tensor, rejected_at: str) -> None:

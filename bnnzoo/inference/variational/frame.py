@@ -1,10 +1,9 @@
 """Units in which a bound is maximised: a centre and scales near the posterior, from curvature or from an earlier fit."""
 
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
-from torch.func import vmap
 
 from bnnzoo.core.covariance import Covariance, Dense, Diagonal
 from bnnzoo.core.density import LogDensity
@@ -56,12 +55,13 @@ def mean_bound(density: LogDensity, family: FramedGaussian, params: Tensor) -> T
     half = torch.randn(NUM_PAIRS, family.noise_size(density.num_params), generator=generator, dtype=torch.float64)
     noise = torch.cat([half, -half]).to(params)
 
-    def terms(row: Tensor, z: Tensor) -> Tensor:
+    def term(z: Tensor, row: Tensor, *data: Any) -> Tensor:
         theta = family.draw(row, z)
-        return density.log_joint(theta, *density.data) - family.log_prob(row, theta)
+        return density.log_joint(theta, *data) - family.log_prob(row, theta)
 
     size = max(1, MAX_ELEMENTS // (4 * max(1, density.num_data)))
-    found = torch.stack([vmap(lambda z, row=row: terms(row, z), chunk_size=size)(noise) for row in params])
+    terms = density.over_points(("bound", family), term, chunk_size=size)
+    found = torch.stack([terms(noise, row, *density.data) for row in params])
     return found.nan_to_num(-torch.inf).unflatten(1, (2, NUM_PAIRS)).mean(1).detach()
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 
+from bnnzoo.core.fit_warnings import INSIDE
 from bnnzoo.core.sites import ModelWarning
 from bnnzoo.models.formula.families import CENSORED, Family, Parameter, family_of
 from bnnzoo.models.formula.frames import as_frame, is_frame, numbers_of, variables_of
@@ -29,7 +30,7 @@ SLOPE, SLOPE_OF_PARAMETER = 2.5, 1.0
 def formula(
     text: str | Sequence[str],
     frame: Any,
-    likelihood: str | Likelihood = "gaussian",
+    likelihood: str | Likelihood | None = None,
     *,
     priors: Mapping[str, TorchDistributionMixin] | None = None,
     new_levels: Literal["refuse", "draw"] = "refuse",
@@ -60,7 +61,7 @@ def formula(
         Of pandas or polars, or a mapping of columns: the training data, from which categories, transforms and scales are taken.
     likelihood : str or Likelihood
         Name of a function of `bnnzoo.likelihoods`, or what it returns. By name, priors of its parameters are on the scale of the
-        data.
+        data. Default: ``"gaussian"``.
     priors : mapping of str to Distribution, optional
         Priors of sites by name, in place of those that ``model.priors`` shows. The prior of an intercept with ``_c`` in its name
         is that at the means of the columns.
@@ -82,7 +83,7 @@ def formula(
     Warns
     -----
     ModelWarning
-        If rows have no outcome.
+        If rows have no outcome, or the likelihood is left out where all outcomes are 0 or 1.
 
     References
     ----------
@@ -110,12 +111,15 @@ def formula(
     if not texts:
         raise FormulaError("formula has no formula: write formula('y ~ x', frame).")
     first, *others = [parse(each) for each in texts]
+    rows, is_asked_for = as_frame(frame), likelihood is not None
+    likelihood = "gaussian" if likelihood is None else likelihood
     family = family_of(likelihood)
-    rows = as_frame(frame)
     outcome = Outcome.of(first, family, rows)
     if censoring := sorted({"event", "censored"} & first.additions.keys()):
         _refuse_censoring(family, first, censoring)
     rows = _with_outcome(outcome, rows)
+    if not is_asked_for:
+        _warn_of_truth_values(outcome, rows)
     _refuse_outcome_among_inputs(outcome, first, rows)
     extra = _others(others, family, first)
     names = Names({*NAMESPACE, *ARGUMENTS, "model", "rows", "mu", "likelihood"})
@@ -128,6 +132,16 @@ def formula(
     return write_model(program, texts, outcome, returned, priors or {}, likelihood)
 
 
+def _warn_of_truth_values(outcome: Outcome, frame: pd.DataFrame) -> None:
+    if set(np.unique(outcome.values(frame))) == {0.0, 1.0}:
+        warnings.warn(
+            f"All outcomes {outcome.texts[0]!r} are 0 or 1, and the likelihood is Gaussian: write likelihood='bernoulli', or "
+            f"likelihood='gaussian' if that is what you want.",
+            ModelWarning,
+            skip_file_prefixes=INSIDE,
+        )
+
+
 def _with_outcome(outcome: Outcome, frame: pd.DataFrame) -> pd.DataFrame:
     seen = outcome.seen(frame)
     if not seen.any():
@@ -137,7 +151,7 @@ def _with_outcome(outcome: Outcome, frame: pd.DataFrame) -> pd.DataFrame:
             f"{int((~seen).sum())} of {len(frame)} rows have no outcome {outcome.texts[0]!r} and are left out of the fit; "
             f"predict(posterior, frame) predicts them.",
             ModelWarning,
-            stacklevel=3,
+            skip_file_prefixes=INSIDE,
         )
     return frame[seen]
 

@@ -124,6 +124,18 @@ FAMILIES: dict[str, Family] = {
     )
 }
 
+SYNONYMS = {
+    **dict.fromkeys(("binomial", "logistic", "logit", "binary", "probit"), "bernoulli"),
+    **dict.fromkeys(("multinomial", "softmax"), "categorical"),
+    **dict.fromkeys(("cumulative", "ordered", "ordered_logistic"), "ordinal"),
+    **dict.fromkeys(("normal", "linear"), "gaussian"),
+    **dict.fromkeys(("negbinomial", "nb", "negbin"), "negative_binomial"),
+    **dict.fromkeys(("count", "counts"), "poisson"),
+    **dict.fromkeys(("student", "t"), "student_t"),
+    "lognormal": "log_normal",
+}
+"""What other packages call these families."""
+
 CENSORED = ("log_normal", "weibull")
 """Families of event times that may be censored."""
 
@@ -151,7 +163,8 @@ def family_of(likelihood: str | Likelihood) -> Family:
             f"likelihood={name!r}: write likelihood={base!r} and a formula of sigma, such as formula(['y ~ x', 'sigma "
             f"~ x'], ...)."
         )
-    close = get_close_matches(name, FAMILIES, 1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
+    folded = name.lower().replace(" ", "_").replace("-", "_")
+    close = [SYNONYMS[folded]] if folded in SYNONYMS else get_close_matches(folded, FAMILIES, 1)
+    hint = f"did you mean {close[0]!r}? Choose" if close else "choose"
     shown = likelihood if isinstance(likelihood, str) else type(likelihood).__name__
-    raise FormulaError(f"likelihood={shown!r} is not known: {hint}Choose one of {', '.join(FAMILIES)}.")
+    raise FormulaError(f"likelihood={shown!r} is not known: {hint} one of {', '.join(FAMILIES)}.")

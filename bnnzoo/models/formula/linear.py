@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from bnnzoo.core.conversion import DataError
 from bnnzoo.core.sites import ModelWarning
 from bnnzoo.models.formula.frames import Design
 from bnnzoo.models.formula.parsing import plain_name
@@ -82,6 +83,10 @@ def linear(
     spreads, columns = spread_of(matrix), np.arange(matrix.shape[1])
     _warn_of_constants(matrix, design.names, kept, has_intercept=has_intercept)
     found = {term: list(columns[where]) for term, where in terms.items() if term != "1"}
+    if empty := [term for term, own in found.items() if not own]:
+        raise DataError(
+            f"Data refused: {empty[0]!r} has one level in these rows, which tells nothing: leave it out of the formula."
+        )
     sites = {
         term: _coefficients(term, [design.names[c] for c in own], spreads[own], place) for term, own in found.items()
     }

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from bnnzoo.core.conversion import DataError
 from bnnzoo.core.described import Described
+from bnnzoo.core.folding import folded, preformatted
 from bnnzoo.models import likelihoods
 from bnnzoo.models.formula.frames import as_frame, is_frame
 from bnnzoo.models.formula.groups import at_levels
@@ -117,6 +118,10 @@ class Formula(Described):
         """Return the code."""
         return self.code
 
+    def _repr_html_(self) -> str:
+        """Return the formulas, which unfold to the priors and the code."""
+        return folded(repr(self), f"{self.priors.to_html()}{preformatted(self.code)}")
+
     def __getstate__(self) -> dict[str, Any]:
         """Leave the compiled function out, which cannot be pickled."""
         return {name: value for name, value in vars(self).items() if name not in ("function", "_units")}
@@ -146,7 +151,7 @@ class Formula(Described):
         return frozenset(site.name for site in self.sites if site.hidden)
 
     @property
-    def levels(self) -> tuple[Any, ...]:
+    def levels(self) -> tuple[Any, ...]:  # type: ignore[override]
         """Levels of an outcome that is a class; empty for others."""
         return self.outcome.levels
 
@@ -178,6 +183,11 @@ class Formula(Described):
         DataError
             If a column is missing, or holds what the training data and the formula do not allow.
         """
+        if len(data) == 1 and isinstance(data[0], pd.Series):
+            raise DataError(
+                "Data refused: a formula takes a frame, and this is a series. Write frame.iloc[[0]] for a frame of one row, or "
+                "series.to_frame() for a column."
+            )
         if len(data) != 1 or not is_frame(data[0]):
             return None
         frame = as_frame(data[0])

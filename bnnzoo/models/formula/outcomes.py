@@ -147,8 +147,14 @@ def _levels(text: str, family: Family, frame: pd.DataFrame) -> tuple[Any, ...]:
         return ()
     refuse_missing_columns(frame, [name], "the outcome")
     column = frame[name].dropna()
-    is_ordered = isinstance(column.dtype, pd.CategoricalDtype)
-    found = list(column.cat.categories) if is_ordered else sorted(pd.unique(column))
+    is_category = isinstance(column.dtype, pd.CategoricalDtype)
+    found = list(column.cat.categories) if is_category else sorted(pd.unique(column))
+    if family.outcome == "ordered" and not _has_order(column, found):
+        raise DataError(
+            f"Data refused: the outcome {name!r} is text, whose values ({', '.join(map(str, found[:5]))}"
+            f"{', ...' if len(found) > 5 else ''}) have no order, and likelihood 'ordinal' needs one: write frame[{name!r}] = "
+            f"pandas.Categorical(frame[{name!r}], [lowest, ..., highest], ordered=True)."
+        )
     if family.outcome == "binary" and len(found) != 2:
         numeric = pd.api.types.is_numeric_dtype(frame[name])
         if numeric and set(found) <= {0, 1}:
@@ -161,6 +167,13 @@ def _levels(text: str, family: Family, frame: pd.DataFrame) -> tuple[Any, ...]:
     if len(found) < 2:
         raise DataError(f"Data refused: the outcome {name!r} has one value only, {found[0]!r}.")
     return tuple(each.item() if isinstance(each, np.generic) else each for each in found)
+
+
+def _has_order(column: "pd.Series[Any]", found: list[Any]) -> bool:
+    """Tell whether values of an outcome have an order: numbers, or categories of which the user said so."""
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return bool(column.cat.ordered) or all(isinstance(each, int | float | np.number) for each in found)
+    return bool(pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column))
 
 
 def _refuse_outside(values: Array, text: str, family: Family) -> None:

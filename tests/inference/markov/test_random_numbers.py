@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bnnzoo.inference.markov import running, streams
+from bnnzoo.inference.markov import noise, streams
 from bnnzoo.inference.markov.hamiltonian import program
 from bnnzoo.inference.markov.hamiltonian.kernel import Control, Kernel, Metric, Phase
 from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianChains
@@ -45,7 +45,7 @@ def _places_for_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (program, lockstep_native, streams):
         monkeypatch.setattr(module, "normals", normals)
         monkeypatch.setattr(module, "uniforms", uniforms)
-    for module in (running, streams):
+    for module in (noise, streams):
         monkeypatch.setattr(module, "keys_of", keys_of)
 
 

@@ -18,8 +18,12 @@ def gaussian() -> None:
     pyro.sample("z", dist.Normal(torch.zeros(20, dtype=torch.float64), SCALES).to_event(1))
 
 
-def statistic(method: Method, name: str) -> torch.Tensor:
-    posterior = bz.fit(gaussian, method, progress=False, dtype=torch.float64)
+SEEDS = 4
+"""The mean rate over so many fits has a standard error of 0.01: that of one differs by 0.02 from seed to seed."""
+
+
+def statistic(method: Method, name: str, seed: int = 0) -> torch.Tensor:
+    posterior = bz.fit(gaussian, method, seed=seed, progress=False, dtype=torch.float64)
     assert isinstance(posterior, Draws)
     return posterior.info.sample_stats[name].double()
 
@@ -34,9 +38,9 @@ def test_steps_of_mclmc_have_the_energy_error_that_was_asked_for(wanted: float) 
 @pytest.mark.parametrize("kind", [bz.MAMS, bz.ChEESHMC])
 def test_trajectories_in_lockstep_are_accepted_as_often_as_was_asked_for(kind: type, target: float) -> None:
     method = kind(num_chains=8, num_warmup=300, num_draws=200, target_accept=target)
-    rates = statistic(method, "acceptance_rate")
-    harmonic = 1 / (1 / rates.clamp(min=0.01)).mean(0)  # over chains, as tuned
-    assert float(harmonic.mean()) == pytest.approx(target, abs=0.04)
+    rates = torch.stack([statistic(method, "acceptance_rate", seed) for seed in range(SEEDS)])
+    harmonic = 1 / (1 / rates.clamp(min=0.01)).mean(1)  # over chains, as tuned
+    assert float(harmonic.mean()) == pytest.approx(target, abs=0.05)
 
 
 @pytest.mark.parametrize("target", [0.7])
@@ -44,5 +48,6 @@ def test_trajectories_in_lockstep_are_accepted_as_often_as_was_asked_for(kind: t
 def test_hamiltonian_trajectories_are_accepted_a_little_more_often_than_was_asked_for(
     kind: type, target: float
 ) -> None:
-    rates = statistic(kind(num_chains=4, num_warmup=300, num_draws=200, target_accept=target), "acceptance_rate")
+    method = kind(num_chains=4, num_warmup=300, num_draws=200, target_accept=target)
+    rates = torch.stack([statistic(method, "acceptance_rate", seed) for seed in range(SEEDS)])
     assert float(rates.mean()) == pytest.approx(target + 0.25 * (1 - target), abs=0.05)

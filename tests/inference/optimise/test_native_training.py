@@ -301,10 +301,13 @@ def test_progress_is_shown_as_by_the_batch(natively: Natively) -> None:
 def test_short_runs_and_coupled_members_stay_in_the_batch(
     num_steps, objective, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Coupled(MemberObjective):
+    class Coupled:
         """Members whose gradients would depend on each other."""
 
-    coupled = Coupled(lambda params, inputs: -(params**2).sum(), num_terms=8)
+        alone = MemberObjective(lambda params, inputs: -(params**2).sum())
+        value_and_grad, looped_value_and_grad = alone.value_and_grad, alone.looped_value_and_grad
+
+    coupled = Coupled()
     monkeypatch.setattr(native_training, "NativeMembers", None)
     ended = trained(objective or coupled, num_steps=min(num_steps, 30))
     assert ended.num_steps == 30

@@ -252,12 +252,17 @@ def test_trees_have_levels_as_coordinates_and_hide_what_only_serves() -> None:
         ("y ~ x + y", {}, "has the outcome 'y' among its covariates"),
         ("y ~ date", {}, "'date' holds dates. Write them as numbers"),
         ("y ~ log(sex)", {}, "'log\\(sex\\)' cannot be evaluated on the frame"),
+        ("b ~ x", {"likelihood": "binomial"}, "is not known: did you mean 'bernoulli'\\? Choose one of gaussian, "),
+        ("n ~ x", {"likelihood": "Negbinomial"}, "did you mean 'negative_binomial'\\?"),
+        ("n ~ x", {"likelihood": "xyz"}, "likelihood='xyz' is not known: choose one of gaussian, laplace"),
+        ("c ~ x", {"likelihood": "ordinal"}, "'c' is text, whose values \\(u, v, w\\) have no order.*ordered=True\\)"),
+        ("y ~ one", {}, "'one' has one level in these rows, which tells nothing: leave it out of the formula"),
     ],
 )
 def test_what_does_not_fit_is_refused(text: Any, settings: dict[str, Any], sentence: str) -> None:
     frame = kinds_of_columns()
     frame.loc["row 0", "y"] = -1.5
-    frame["date"] = pd.date_range("2024-01-01", periods=len(frame))
+    frame["date"], frame["one"] = pd.date_range("2024-01-01", periods=len(frame)), "same"
     with pytest.raises((FormulaError, DataError), match=sentence):
         bz.formula(text, frame, **settings)
 
@@ -273,6 +278,7 @@ def test_what_does_not_fit_is_refused(text: Any, settings: dict[str, Any], sente
         (lambda f: f.assign(x=1e3), "'x' is 1000 at row 0, and gp\\(x\\) reaches from"),
         (lambda f: f.iloc[:0], "the frame has no rows"),
         (lambda f: f.assign(z="a"), "'z' holds text or categories, where the formula needs numbers"),
+        (lambda f: f.iloc[0], "a formula takes a frame, and this is a series. Write frame.iloc\\[\\[0\\]\\]"),
     ],
 )
 def test_new_rows_that_do_not_fit_are_refused(change: Any, sentence: str) -> None:
@@ -289,6 +295,17 @@ def test_frames_with_text_are_refused_elsewhere_with_the_name_of_formula() -> No
         DataError, match=r"by formula, which takes frames as they are: bnnzoo\.formula\('y ~ x', frame\)"
     ):
         bz.fit(model, bz.MAP(num_steps=1), frame, torch.zeros(60), progress=False)
+
+
+def test_truth_values_under_a_likelihood_that_was_not_asked_for_are_told() -> None:
+    frame = kinds_of_columns()
+    for outcome in (frame.e, frame.e == 1):
+        with pytest.warns(
+            ModelWarning, match="All outcomes 'e' are 0 or 1.*write likelihood='bernoulli', or likelihood='gaussian'"
+        ):
+            assert "gaussian" in repr(bz.formula("e ~ x", frame.assign(e=outcome)))
+    assert "gaussian" in repr(bz.formula("e ~ x", frame, "gaussian"))
+    assert "likelihood gaussian" in repr(bz.formula("y ~ x", frame))
 
 
 def test_columns_without_information_are_told() -> None:

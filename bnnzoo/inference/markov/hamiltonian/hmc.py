@@ -6,9 +6,6 @@ from typing import Annotated, NamedTuple
 import torch
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.method import FitContext
-from bnnzoo.core.posterior import Draws
 from bnnzoo.core.settings import Count, Positive, Range
 from bnnzoo.inference.markov.hamiltonian.kernel import (
     DIVERGENCE_THRESHOLD,
@@ -19,9 +16,7 @@ from bnnzoo.inference.markov.hamiltonian.kernel import (
     energy,
     momentum_from,
 )
-from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianSampler
-from bnnzoo.inference.markov.sampling import sample_chains
-from bnnzoo.inference.markov.settings import HamiltonianSettings, without_init
+from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianMethod
 
 __all__ = ["HMC", "HMCKernel"]
 
@@ -93,7 +88,7 @@ class HMCKernel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HMC(HamiltonianSettings):
+class HMC(HamiltonianMethod):
     """Hamiltonian Monte Carlo with windowed adaptation of step size and mass matrix.
 
     Parameters
@@ -140,7 +135,6 @@ class HMC(HamiltonianSettings):
     jitter: Annotated[float, Range(0, 1, open_high=True)] = 0.5
     max_steps: Count = 1000
 
-    def run(self, density: LogDensity, context: FitContext) -> Draws:
-        """Draw from the posterior; see :func:`bnnzoo.fit`."""
-        kernel = HMCKernel(self.trajectory_length, self.jitter, self.max_steps)
-        return sample_chains(self, HamiltonianSampler(kernel, without_init(self), context.engine), density, context)
+    def kernel(self) -> HMCKernel:
+        """Return the kernel of these settings."""
+        return HMCKernel(self.trajectory_length, self.jitter, self.max_steps)

@@ -6,9 +6,6 @@ from typing import Annotated, NamedTuple
 import torch
 from torch import Tensor
 
-from bnnzoo.core.density import LogDensity
-from bnnzoo.core.method import FitContext
-from bnnzoo.core.posterior import Draws
 from bnnzoo.core.settings import Range
 from bnnzoo.inference.markov.hamiltonian.kernel import (
     DIVERGENCE_THRESHOLD,
@@ -20,9 +17,7 @@ from bnnzoo.inference.markov.hamiltonian.kernel import (
     momentum_from,
     velocity,
 )
-from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianSampler
-from bnnzoo.inference.markov.sampling import sample_chains
-from bnnzoo.inference.markov.settings import HamiltonianSettings, without_init
+from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianMethod
 
 __all__ = ["NUTS", "NUTSKernel"]
 
@@ -158,7 +153,7 @@ class NUTSKernel:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NUTS(HamiltonianSettings):
+class NUTS(HamiltonianMethod):
     """No-U-Turn sampler with windowed adaptation of step size and mass matrix.
 
     Parameters
@@ -199,10 +194,9 @@ class NUTS(HamiltonianSettings):
 
     max_tree_depth: Annotated[int, Range(1, 20)] = 10
 
-    def run(self, density: LogDensity, context: FitContext) -> Draws:
-        """Draw from the posterior; see :func:`bnnzoo.fit`."""
-        sampler = HamiltonianSampler(NUTSKernel(self.max_tree_depth), without_init(self), context.engine)
-        return sample_chains(self, sampler, density, context)
+    def kernel(self) -> NUTSKernel:
+        """Return the kernel of these settings."""
+        return NUTSKernel(self.max_tree_depth)
 
 
 def _sign(uniform: Tensor) -> Tensor:

@@ -1,7 +1,9 @@
 """Chains of HMC and NUTS: their start, the step size they begin with, windows of adaptation, and their draws."""
 
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,8 +11,10 @@ from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.core.density import LogDensity
+from bnnzoo.core.method import FitContext
+from bnnzoo.core.posterior import Draws
 from bnnzoo.engine import pytree
-from bnnzoo.engine.choose import Engine, runner
+from bnnzoo.engine.choose import Engine, OneByOneError, runner
 from bnnzoo.inference.markov.adaptation import (
     Adaptation,
     growth_of_narrowest,
@@ -34,11 +38,12 @@ from bnnzoo.inference.markov.hamiltonian.program import (
     Resting,
     Schedule,
 )
-from bnnzoo.inference.markov.noise import normals
+from bnnzoo.inference.markov.noise import keys_of_chains, normals
 from bnnzoo.inference.markov.running import RunningChains
-from bnnzoo.inference.markov.settings import HamiltonianSettings, even_groups, typical_num_steps
+from bnnzoo.inference.markov.sampling import sample_chains, sample_together
+from bnnzoo.inference.markov.settings import HamiltonianSettings, even_groups, goes_on, typical_num_steps, without_init
 
-__all__ = ["HamiltonianChains", "HamiltonianSampler"]
+__all__ = ["HamiltonianChains", "HamiltonianMethod", "HamiltonianSampler"]
 
 INITIAL_STEP_SIZE = 0.1
 """Where the search for a step size begins."""
@@ -58,6 +63,8 @@ class HamiltonianChains(RunningChains):
     first_chain : int
         Number of the first chain among all chains of the fit: its random numbers depend on it and the seed alone.
     engine : {"auto", "native", "graph", "python"}
+    others : sequence of (LogDensity, int)
+        Densities of the same kind and the seeds of fits whose chains, as many for each, come after those of the first.
     """
 
     kind, stats_names = "hamiltonian", STATS
@@ -71,8 +78,11 @@ class HamiltonianChains(RunningChains):
         seed: int,
         first_chain: int,
         engine: Engine = "auto",
+        others: Sequence[tuple[LogDensity, int]] = (),
     ) -> None:
-        super().__init__(settings, theta, seed, first_chain, NUM_STREAMS)
+        fits = [(density, seed), *others]
+        chains = range(first_chain, first_chain + len(theta) // len(fits))
+        super().__init__(settings, theta, torch.cat([keys_of_chains(own, chains, NUM_STREAMS) for _, own in fits]))
         self.kernel, self.settings, self._ends = kernel, settings, window_ends(settings.num_warmup)
         steps, draws = typical_num_steps(theta.shape[1]), self._total
         self.fleet = runner(
@@ -85,18 +95,24 @@ class HamiltonianChains(RunningChains):
             num_steps=steps * draws,
             num_cycles=min(steps, kernel.num_proposals(steps) * self.num_chains) * draws,
             log=self.log,
+            data=[own.data for own, _ in fits for _ in chains] if others else None,
         )
         self._look_around()
 
     @property
     def num_gradients(self) -> int:
         """Number of leapfrog steps that all chains have taken together."""
-        return int(self.fleet.moving.num_leapfrog.sum())
+        return self.counted(slice(None))[0]
 
     @property
     def num_rejected(self) -> int:
         """Number of proposed points at which the log density could not be computed."""
-        return int(self.fleet.resting.counters.rejected.sum())
+        return self.counted(slice(None))[1]
+
+    def counted(self, chains: slice) -> tuple[int, int]:
+        """Return the numbers of leapfrog steps and of rejected points of some chains."""
+        steps, rejected = self.fleet.moving.num_leapfrog, self.fleet.resting.counters.rejected
+        return int(steps[chains].sum()), int(rejected[chains].sum())
 
     @property
     def tuned(self) -> dict[str, Tensor]:
@@ -179,31 +195,29 @@ class HamiltonianChains(RunningChains):
         """Give chains at the end of a window the mass matrix estimated in it, and open the next window."""
         resting = self.fleet.resting
         counts, until = resting.counters.draws, resting.schedule.until
-        for chain in ((counts == until) & (counts < self._total)).nonzero()[:, 0].tolist():
-            count = int(counts[chain])
+        waits = (counts == until) & (counts < self._total)
+        for count in counts[waits].unique().tolist():
+            chains = (waits & (counts == count)).nonzero()[:, 0]
             if count in self._ends[1:]:
-                _close_window(resting, chain, first=count == self._ends[1])
-            until[chain] = min(end for end in (*self._ends, self._total) if end > count)
+                _close_window(resting, chains, first=count == self._ends[1])
+            until[chains] = min(end for end in (*self._ends, self._total) if end > count)
 
 
-def _close_window(resting: Resting, chain: int, first: bool) -> None:
-    """Give one chain the mass matrix estimated in the window that ends now, and forget the window; views are written."""
-    learnt = _of_chain(resting.adaptation, chain)
-    metric = metric_from(learnt.moments)
-    growth = growth_of_narrowest(_of_chain(resting.metric, chain), metric)
-    step = retuned_step_size(learnt.step, growth, first)
+def _close_window(resting: Resting, chains: Tensor, first: bool) -> None:
+    """Give chains the mass matrices estimated in the window that ends now, and forget the window; views are written."""
+    old, learnt = (
+        pytree.tree_map(lambda value: value[chains], state) for state in (resting.metric, resting.adaptation)
+    )
+    metric = vmap(metric_from)(learnt.moments)
+    step = vmap(partial(retuned_step_size, first=first))(learnt.step, vmap(growth_of_narrowest)(old, metric))
     empty = pytree.tree_map(torch.zeros_like, learnt.moments)
-    _write(resting.metric, chain, metric)
-    _write(resting.adaptation, chain, Adaptation(step.log_step.exp(), step, empty))
+    _write(resting.metric, chains, metric)
+    _write(resting.adaptation, chains, Adaptation(step.log_step.exp(), step, empty))
 
 
-def _of_chain(state: Any, chain: int) -> Any:
-    return pytree.tree_map(lambda value: value[chain].clone(), state)
-
-
-def _write(views: Any, chain: int, values: Any) -> None:
+def _write(views: Any, chains: Tensor, values: Any) -> None:
     for view, value in zip(pytree.tree_leaves(views), pytree.tree_leaves(values), strict=True):
-        view[chain] = value
+        view[chains] = value
 
 
 @dataclass(frozen=True)
@@ -223,3 +237,30 @@ class HamiltonianSampler:
     ) -> HamiltonianChains:
         """Start chains at ``theta[C, P]``."""
         return HamiltonianChains(self.kernel, density, self.settings, theta, seed, first_chain, self.engine)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HamiltonianMethod(HamiltonianSettings):
+    """A method whose chains move by a Hamiltonian kernel."""
+
+    @abstractmethod
+    def kernel(self) -> Kernel:
+        """Return the kernel of these settings."""
+
+    def run(self, density: LogDensity, context: FitContext) -> Draws:
+        """Draw from the posterior; see :func:`bnnzoo.fit`."""
+        sampler = HamiltonianSampler(self.kernel(), without_init(self), context.engine)
+        return sample_chains(self, sampler, density, context)
+
+    def run_together(self, fits: Sequence[tuple[LogDensity, FitContext]]) -> list[Draws]:
+        """Draw from several posteriors of one kind; see :class:`bnnzoo.core.method.RunsTogether`."""
+        density, context = fits[0]
+        if goes_on(self) or not self.in_native_code(density) or context.engine not in ("auto", "native"):
+            raise OneByOneError("These fits do not run in native code.")
+        others = [(each, own.seed) for each, own in fits[1:]]
+
+        def begin(theta: Tensor) -> HamiltonianChains:
+            settings = without_init(self)
+            return HamiltonianChains(self.kernel(), density, settings, theta, context.seed, 0, context.engine, others)
+
+        return sample_together(self, begin, fits)

@@ -13,7 +13,7 @@ from bnnzoo.core.density import LogDensity
 from bnnzoo.core.turns import aside
 from bnnzoo.engine.cores import in_threads, num_cores, one_arithmetic_thread, threads_worth
 from bnnzoo.engine.loops import Stretch
-from bnnzoo.engine.stretches import FIRST_BUDGET, compiled_or_none, next_budget, words_of
+from bnnzoo.engine.stretches import FIRST_BUDGET, compiled_or_none, next_budget
 from bnnzoo.inference.markov.lockstep.dynamics import Point
 from bnnzoo.inference.markov.lockstep.motions import Common, Motion, Moving
 from bnnzoo.inference.markov.lockstep.native import Chain, Counters, Plan, chain_loop
@@ -71,7 +71,7 @@ class NativeMotion:
         self.max_draws = min(MAX_ROWS, max(1, MAX_ENTRIES // theta.shape[1]))
         going, body = chain_loop(motion, gradient.graph)
         chain, plan = _example(motion, gradient, theta[0], self.max_draws)
-        self.stretch = Stretch(going, body, chain, plan, (motion, words_of(gradient.graph)), compiles)
+        self.stretch = Stretch(going, body, chain, plan, (motion, gradient.inner.words), compiles)
         self._fixed = self.stretch.pack_fixed(plan)
         self._plan: Plan = self.stretch.unpack_fixed(self._fixed)
         memory = [tensor.expand(self.num_chains, *tensor.shape).clone() for tensor in self.stretch.pack(chain)]

@@ -17,6 +17,7 @@ from bnnzoo.engine.choose import Engine, runner
 from bnnzoo.engine.fits import over_all_fits
 from bnnzoo.engine.fleet import Batch as Fleet
 from bnnzoo.engine.lowered import tensors_of
+from bnnzoo.inference.markov.noise import keys_of_chains
 from bnnzoo.inference.markov.running import RunningChains
 from bnnzoo.inference.markov.sampling import sample_chains
 from bnnzoo.inference.markov.settings import even_groups, without_init
@@ -90,7 +91,8 @@ class StochasticChains(RunningChains):
         engine: Engine = "auto",
         tuning: type[Tuning] = Tuning,
     ) -> None:
-        super().__init__(settings, theta, seed, first_chain, NUM_STREAMS)
+        chains = range(first_chain, first_chain + len(theta))
+        super().__init__(settings, theta, keys_of_chains(seed, chains, NUM_STREAMS))
         self.settings, num_params = settings, theta.shape[1]
         self.target = Target(density, settings, self.keys, independent=dynamics.counts_noise)
         self.tuning = tuning(dynamics, settings, self.target)

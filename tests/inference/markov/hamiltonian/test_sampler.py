@@ -15,10 +15,10 @@ from bnnzoo.engine import choose, fleet, loops, pytree
 from bnnzoo.engine.fleet import Batch, NativeCopies
 from bnnzoo.engine.torch_private import LoweringWarning
 from bnnzoo.inference import NUTS, fit
-from bnnzoo.inference.markov.adaptation import DIVERGED, Moments, window_ends
+from bnnzoo.inference.markov.adaptation import DIVERGED, window_ends
 from bnnzoo.inference.markov.hamiltonian import sampler
 from bnnzoo.inference.markov.hamiltonian.hmc import HMCKernel
-from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Metric, Phase, drift, energy
+from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Phase, drift, energy
 from bnnzoo.inference.markov.hamiltonian.nuts import NUTSKernel
 from bnnzoo.inference.markov.hamiltonian.program import STATS, HamiltonianProgram
 from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianChains, HamiltonianSampler
@@ -225,13 +225,14 @@ def test_a_window_collects_the_draws_between_its_ends(engine: str, monkeypatch: 
     monkeypatch.setattr(fleet, "SECONDS_PER_STRETCH", 0.0)
     how: dict[str, Any] = {"num_warmup": 200, "num_draws": 5, "step_size": 0.1, "kernel": HMCKernel(0.3, 0.0, 2)}
     loop, collected = chains(engine, 1, target=of_widths(), **how), []
-    metric_from = sampler.metric_from
+    close_window = sampler._close_window
 
-    def recorded(moments: Moments) -> Metric:
-        collected.append((int(moments.count), moments.mean.clone()))
-        return metric_from(moments)
+    def recorded(resting: sampler.Resting, which: Tensor, first: bool) -> None:
+        moments = resting.adaptation.moments
+        collected.append((int(moments.count[which]), moments.mean[which][0].clone()))
+        close_window(resting, which, first)
 
-    monkeypatch.setattr(sampler, "metric_from", recorded)
+    monkeypatch.setattr(sampler, "_close_window", recorded)
     thetas: list[Tensor] = []
     while int(loop.counts.min()) < 205:
         if engine == "native":
@@ -340,8 +341,8 @@ def refuse(*args: Any, **kwargs: Any) -> Any:
 
 
 FAILURES = [
-    (loops, "trace_loops", refuse),
-    (choose, "traced_once", lambda *args, log, **named: log.refused("native code", "no such operation")),
+    (loops, "_traced", refuse),
+    (choose, "inner_graph", lambda *args, log, **named: log.refused("native code", "no such operation")),
     (choose, "NativeCopies", refuse),
 ]
 

@@ -130,7 +130,7 @@ def refuse(*args: Any, **kwargs: Any) -> Any:
 @pytest.mark.parametrize(
     ("place", "name", "failing"),
     [
-        (lowered_loops, "trace_loops", refuse),
+        (lowered_loops, "_traced", refuse),
         (lowered_loops, "compile_loops", lambda *args: None),
         (lowered_loops, "compile_loops", lambda *args: refuse),
         (native_chains, "gradient_of", lambda density: None),

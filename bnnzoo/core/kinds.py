@@ -1,0 +1,102 @@
+"""Densities of one kind: the same function of theta and the data, at data of the same shapes."""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.replay import Node
+from bnnzoo.core.sites import transform_onto
+from bnnzoo.core.terms import log_prior_of
+from bnnzoo.core.types import Data
+from bnnzoo.engine import pytree
+from bnnzoo.engine.fits import Kind
+from bnnzoo.engine.lowered import Same
+
+__all__ = ["first_of_kind", "of_kind", "shapes_of"]
+
+
+def first_of_kind(density: LogDensity) -> LogDensity:
+    """Return a density that shares what is made of it with those that :func:`of_kind` returns."""
+    return replace(density, kind=Kind())
+
+
+def of_kind(known: LogDensity, data: Data, theta: Tensor) -> LogDensity | None:
+    """Return the density of a model given other data, without reading the model again; None if it has to be read.
+
+    It has to be where arguments differ in anything but the numbers in tensors, and where one run of the model shows what the
+    first data have decided: a branch, a prior, the range of a latent site.
+
+    Parameters
+    ----------
+    known : LogDensity
+        From :func:`first_of_kind`.
+    data : tuple
+        Arguments of the model, converted.
+    theta : Tensor [C, P]
+        Points, at the first of which the model is run.
+
+    Examples
+    --------
+    >>> import pyro, torch
+    >>> import pyro.distributions as dist
+    >>> from bnnzoo.core.density import build_density
+    >>> def model(y):
+    ...     mu = pyro.sample("mu", dist.Normal(0.0, 1.0))
+    ...     with pyro.plate("rows", len(y)):
+    ...         pyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+    >>> known = first_of_kind(build_density(model, torch.zeros(3)))
+    >>> of_kind(known, (torch.ones(3),), torch.zeros(1, 1)).kind is known.kind
+    True
+    >>> of_kind(known, (torch.ones(4),), torch.zeros(1, 1)) is None
+    True
+    """
+    if type(known) is not LogDensity or shapes_of(data) != shapes_of(known.data):
+        return None
+    density = replace(known, data=data)
+    point = theta[:1].to(dtype=known.dtype, device=known.device)
+    try:
+        with torch.no_grad():
+            value, _ = density.value_and_grad(point, *data)
+            nodes = density.nodes(point[0], *data)
+            alike = _agree(value[0], density.joint_of(point[0], nodes))
+            prior = log_prior_of(density, point[0], nodes, density.likelihood)
+            alike = (
+                alike and _agree(prior, density.log_prior(point[0])) and _has_the_transforms(density, point[0], nodes)
+            )
+    except Exception:  # what a model may raise is said where it is read
+        return None
+    return density if alike else None
+
+
+def shapes_of(data: Data) -> Hashable:
+    """Return what data of one kind share: structure, shapes, types, and all that is no tensor."""
+    leaves, spec = pytree.tree_flatten(data)
+    return spec, tuple(
+        (each.shape, each.dtype, each.device) if isinstance(each, Tensor) else _as_key(each) for each in leaves
+    )
+
+
+def _as_key(value: Any) -> Hashable:
+    try:
+        hash(value)
+    except TypeError:
+        return Same(value)
+    return type(value), value
+
+
+def _agree(one: Tensor, other: Tensor) -> bool:
+    share = torch.finfo(one.dtype).eps ** 0.75
+    return torch.allclose(one, other, rtol=share, atol=share, equal_nan=True)
+
+
+def _has_the_transforms(density: LogDensity, theta: Tensor, nodes: Mapping[str, Node]) -> bool:
+    """Tell whether every latent site maps theta as it does in a density: its range may depend on the data."""
+    free = density.unconstrained(theta)
+    return all(
+        torch.equal(transform_onto(nodes[site.name]["fn"].support)(free[site.name]), nodes[site.name]["value"])
+        for site in density.sites
+    )

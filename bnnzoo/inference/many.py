@@ -1,0 +1,220 @@
+"""Many fits of one model and method, which share what is read, traced and compiled."""
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence, Sized
+from itertools import islice
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from bnnzoo.core.arguments import argument_names, positional
+from bnnzoo.core.density import LogDensity
+from bnnzoo.core.kinds import first_of_kind, of_kind, shapes_of
+from bnnzoo.core.labels import columns_of
+from bnnzoo.core.method import FitContext, Method
+from bnnzoo.core.minibatch import DataError, as_tensors, usable_device
+from bnnzoo.core.posterior import Posterior
+from bnnzoo.core.reading import conformed
+from bnnzoo.core.row_source import row_source
+from bnnzoo.core.turns import one_at_a_time
+from bnnzoo.core.types import Data, Model, Whole
+from bnnzoo.engine.choose import Engine, asked_for
+from bnnzoo.engine.fits import fits_to_come
+from bnnzoo.inference.config import run_together
+from bnnzoo.inference.fit import fit, look_at, num_starts, read_with_checks, refuse_bad_call, warn_of_troubles
+
+__all__ = ["FITS_TOGETHER", "ManyFits", "fit_many", "seed_of_fit"]
+
+FITS_TOGETHER = 20
+"""Fits that run side by side: what Python does once for all of them is then small beside what it does for each."""
+
+MANY = 1000
+"""Fits that are expected where data sets are not counted."""
+
+
+def fit_many(
+    model: Model,
+    method: Method,
+    datasets: Iterable[Any],
+    *,
+    seed: Whole = 0,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+    engine: str = "auto",
+) -> Iterator[Posterior]:
+    """Fit a model to one data set after another, and yield the posteriors in order, as they are made.
+
+    The model is read, checked, traced and compiled once for each shape of the data, and chains of NUTS and HMC run side by side,
+    each with its own data: a thousand small fits take seconds. Each posterior is what ``fit`` returns on the same engine with
+    the seed ``seed_of_fit(seed, number)``, where ``number`` counts data sets from zero. A model that does otherwise with other
+    data of the same shapes, as by a branch or a prior that the data decide, is recognised at one point and read again.
+
+    Parameters
+    ----------
+    model : callable
+        As for :func:`bnnzoo.fit`.
+    method : Method
+    datasets : iterable
+        The arguments of the model for each fit, as a tuple, or the only one.
+    seed : int
+    device, dtype, engine
+        As for :func:`bnnzoo.fit`.
+
+    Yields
+    ------
+    Posterior
+
+    Raises
+    ------
+    ModelError, DataError, TypeError, ValueError
+        As :func:`bnnzoo.fit` does, when the fit in question is due.
+
+    Warns
+    -----
+    FitWarning
+        As :func:`bnnzoo.fit` does.
+
+    Examples
+    --------
+    >>> import pyro
+    >>> import pyro.distributions as dist
+    >>> import bnnzoo as bz
+    >>> def model(y):
+    ...     mu = pyro.sample("mu", dist.Normal(0.0, 1.0))
+    ...     with pyro.plate("data", len(y)):
+    ...         pyro.sample("y", dist.Normal(mu, 1.0), obs=y)
+    >>> datasets = [torch.tensor([1.0, 2.0]), torch.tensor([3.0, 6.0])]
+    >>> [round(float(each.loc), 3) for each in bz.fit_many(model, bz.Laplace(), datasets, dtype=torch.float64)]
+    [1.0, 3.0]
+    """
+    refuse_bad_call("fit_many", model, method, seed, dtype)
+    shape = getattr(datasets, "shape", None)
+    if shape is not None or not isinstance(datasets, Iterable):
+        kind = "tensor" if isinstance(datasets, Tensor) else type(datasets).__name__
+        found = kind if shape is None else f"{kind} of shape {tuple(shape)}"
+        raise TypeError(
+            f"fit_many(datasets=...) is one {found}. Write a list of data sets, each a tuple of the model's arguments, such as "
+            f"[(x, y) for y in simulated]."
+        )
+    number = len(datasets) if isinstance(datasets, Sized) else MANY
+    fits = ManyFits(model, method, number, device=device, dtype=dtype, engine=engine)
+    return _one_by_one(fits, iter(datasets), int(seed))
+
+
+def _one_by_one(fits: "ManyFits", datasets: Iterator[Any], seed: int) -> Iterator[Posterior]:
+    first = 0
+    while block := [each if isinstance(each, tuple) else (each,) for each in islice(datasets, FITS_TOGETHER)]:
+        yield from fits(block, [seed_of_fit(seed, first + i) for i in range(len(block))])
+        first += len(block)
+
+
+def seed_of_fit(seed: int, number: int) -> int:
+    """Return the seed of one of many fits.
+
+    Examples
+    --------
+    >>> seed_of_fit(0, 3), seed_of_fit(2, 0)
+    (3, 2000006)
+    """
+    return (seed * 1_000_003 + number) % 2**62
+
+
+class ManyFits:
+    """Fits of one model by one method to any data: those of one kind share what is read, traced and compiled.
+
+    Parameters
+    ----------
+    model : callable
+    method : Method
+    number : int
+        How many there will be, which decides whether compiling pays.
+    device, dtype, engine
+        As for :func:`bnnzoo.fit`.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        method: Method,
+        number: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        engine: str = "auto",
+    ) -> None:
+        self._model, self._method, self._number = model, method, number
+        self._device, self._dtype = usable_device(device), dtype or torch.get_default_dtype()
+        self._engine: Engine = asked_for(engine)
+        self._known: dict[Hashable, LogDensity] = {}
+
+    def __call__(self, datasets: Sequence[Data], seeds: Sequence[int]) -> list[Posterior]:
+        """Return the posterior of each data set, given by the arguments of the model."""
+        with fits_to_come(self._number):
+            found = self._of_known_kinds(datasets, seeds)
+            return [
+                self._alone(data, seed) if posterior is None else posterior
+                for posterior, data, seed in zip(found, datasets, seeds, strict=True)
+            ]
+
+    def _alone(self, data: Data, seed: int) -> Posterior:
+        settings: dict[str, Any] = {"progress": False, "device": self._device, "dtype": self._dtype}
+        return fit(self._model, self._method, *data, seed=seed, engine=self._engine, **settings)
+
+    @one_at_a_time
+    def _of_known_kinds(self, datasets: Sequence[Data], seeds: Sequence[int]) -> list[Posterior | None]:
+        """Return the posteriors of data whose kind is known, or comes to be known; None for those that are fitted alone."""
+        arguments = [self._arguments(data) for data in datasets]
+        kinds = [self._kind_of(each, seed) for each, seed in zip(arguments, seeds, strict=True)]
+        found: list[Posterior | None] = [None] * len(datasets)
+        for kind in dict.fromkeys(each for each in kinds if each is not None):
+            places = [i for i, each in enumerate(kinds) if each == kind]
+            fits = [(i, self._of_kind(kind, arguments[i], seeds[i])) for i in places]
+            alike = [(i, each) for i, each in fits if each is not None]
+            posteriors = run_together(self._method, [each for _, each in alike])
+            for (i, _), posterior in zip(alike, posteriors, strict=True):
+                found[i] = posterior
+        for each in found:
+            if each is not None:
+                warn_of_troubles(each)
+        return found
+
+    def _arguments(self, data: Data) -> "_Arguments":
+        try:
+            given = positional(self._model, data, {})
+            if row_source(given, self._dtype, self._device) is not None:
+                return _Arguments(given, None)
+            return _Arguments(given, as_tensors(given, self._dtype, self._device, owned=True))
+        except (DataError, TypeError):
+            return _Arguments(data, None)
+
+    def _kind_of(self, arguments: "_Arguments", seed: int) -> Hashable | None:
+        """Return what stands for the kind of data, which are read with all checks if it is new; None if it is not shared."""
+        if arguments.tensors is None:
+            return None
+        kind = shapes_of(arguments.tensors)
+        if kind not in self._known:
+            method, density, first, _ = read_with_checks(
+                self._method, self._model, arguments.given, self._dtype, self._device
+            )
+            if type(density) is not LogDensity or method is not self._method:
+                return None
+            look_at(method, density, first, seed)
+            self._known[kind] = first_of_kind(density)
+        return kind
+
+    def _of_kind(self, kind: Hashable, arguments: "_Arguments", seed: int) -> tuple[LogDensity, FitContext] | None:
+        """Return density and context of a fit of a known kind; None if the model does otherwise with these data."""
+        known = self._known[kind]
+        start = known.init(num_starts(self._method), seed)
+        density = of_kind(known, conformed(arguments.tensors or (), known.data), start)
+        if density is None:
+            return None
+        columns = columns_of(arguments.given, argument_names(self._model, len(arguments.given)))
+        return density, FitContext(seed, engine=self._engine, columns=columns)
+
+
+class _Arguments(NamedTuple):
+    """The arguments of the model as they are given, and as tensors: None for what is not in memory, and what a fit refuses."""
+
+    given: Data
+    tensors: Data | None

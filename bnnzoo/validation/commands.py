@@ -1,0 +1,110 @@
+"""The command ``bnnzoo sbc``."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+import xarray as xr
+from rich.console import Console
+
+from bnnzoo.core.method import Method
+from bnnzoo.engine.files import whole_file
+from bnnzoo.predictive import save_tree
+from bnnzoo.reporting.folders import refuse_unusable_folder
+from bnnzoo.tables import TableError, read_table
+from bnnzoo.tables.options import CsvFile, Decimal, FormulaLikelihood, Separator, WrittenModel
+from bnnzoo.tables.written_models import model_and_data
+from bnnzoo.validation.ranks import sbc_verdict
+from bnnzoo.validation.sbc import CalibrationError, sbc, sbc_merged
+
+__all__ = ["sbc_command"]
+
+
+def sbc_command(
+    console: Console,
+    one_sentence_errors: Callable[[], AbstractContextManager[None]],
+    methods_from: Callable[..., dict[str, Method]],
+) -> Callable[..., None]:
+    """Return the command.
+
+    Parameters
+    ----------
+    console : Console
+        To which it prints.
+    one_sentence_errors : callable
+        Returns a context in which an error of the user becomes one sentence.
+    methods_from : callable
+        Returns methods by name from a comma-separated list.
+    """
+
+    def command(
+        model: WrittenModel,
+        data: CsvFile,
+        out: Annotated[
+            Path, typer.Option(help="Folder for ranks.nc and verdict.csv: a new one, or that of the tasks.")
+        ] = Path("sbc"),
+        method: Annotated[str, typer.Option(help="The inference method.")] = "nuts",
+        num_simulations: Annotated[int, typer.Option(min=2, help="Data sets, over all tasks.")] = 200,
+        task: Annotated[
+            int | None, typer.Option(min=0, help="Number of this task, from 0, such as $SLURM_ARRAY_TASK_ID.")
+        ] = None,
+        of: Annotated[int | None, typer.Option(min=1, help="Number of tasks that share the simulations.")] = None,
+        likelihood: FormulaLikelihood = "gaussian",
+        separator: Separator = ",",
+        decimal: Decimal = ".",
+        seed: Annotated[int, typer.Option(help="Seed of simulations and fits.")] = 0,
+    ) -> None:
+        """Ask whether a method's posteriors of a model are right, over data sets that the model makes.
+
+        Tasks run anywhere, write a file each, and go on where they were killed; the last one of them writes the verdict.
+        """
+        with one_sentence_errors():
+            _refuse_half_a_task(task, of)
+            if task is None:
+                refuse_unusable_folder(out)
+            frame = read_table(data, separator, decimal)
+            torch.set_default_dtype(torch.float64)
+            written, arguments, _ = model_and_data(model, frame, likelihood)
+            chosen = methods_from(method)
+            if len(chosen) > 1:
+                raise TableError(
+                    f"--method {method!r} names {len(chosen)} methods: calibrate one at a time, each in a folder."
+                )
+            settings: dict[str, Any] = {"num_simulations": num_simulations, "seed": seed}
+            (how,) = chosen.values()
+            if task is None or of is None:
+                tree = sbc(written, how, *arguments, **settings)
+                out.mkdir()
+                _write(tree, out, console)
+                return
+            out.mkdir(parents=True, exist_ok=True)
+            paths = [out / f"task-{number}-of-{of}.sbc" for number in range(of)]
+            sbc(written, how, *arguments, **settings, task=(task, of), path=paths[task])
+            try:
+                tree = sbc_merged(path for path in paths if path.exists())
+            except CalibrationError as error:
+                console.print(f"Written: {paths[task]}. {error}", highlight=False, markup=False, soft_wrap=True)
+                return
+            _write(tree, out, console)
+
+    return command
+
+
+def _refuse_half_a_task(task: int | None, of: int | None) -> None:
+    if (task is None) != (of is None):
+        raise TableError("--task and --of go together: --task $SLURM_ARRAY_TASK_ID --of 100.")
+    if task is not None and of is not None and task >= of:
+        raise TableError(f"--task {task} --of {of}: tasks are numbered from 0 to {of - 1}.")
+
+
+def _write(tree: xr.DataTree, out: Path, console: Console) -> None:
+    verdict = sbc_verdict(tree)
+    save_tree(tree, out / "ranks.nc")
+    with whole_file(out / "verdict.csv") as partial:
+        verdict.to_csv(partial, index_label="quantity")
+    for sentence in verdict["sentence"]:
+        console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+    console.print(f"\nWritten to {out}: ranks.nc, verdict.csv", highlight=False, soft_wrap=True)

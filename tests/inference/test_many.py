@@ -1,0 +1,242 @@
+"""Many fits of one model: the same posteriors as one by one, and models that the data change."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from torch import Tensor
+
+import bnnzoo as bz
+from bnnzoo.core.density import build_density
+from bnnzoo.core.kinds import first_of_kind, of_kind
+from bnnzoo.core.sites import ModelError
+from bnnzoo.inference.many import ManyFits, seed_of_fit
+from bnnzoo.inference.optimise import native_training
+
+NUTS = bz.NUTS(num_chains=2, num_warmup=60, num_draws=40)
+
+
+def line(x: Tensor, y: Tensor) -> None:
+    b = pyro.sample("b", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+    sigma = pyro.sample("sigma", dist.HalfNormal(1.0))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Normal(b[0] + b[1] * x, sigma), obs=y)
+
+
+def datasets(number: int, size: int = 30, seed: int = 0) -> list[tuple[Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.linspace(-1.0, 1.0, size)
+    return [(x, 1.0 + slope * x + 0.3 * torch.randn(size, generator=generator)) for slope in range(number)]
+
+
+def alone(method: Any, data: tuple[Any, ...], number: int, model: Callable[..., None] = line, **settings: Any) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return bz.fit(model, method, *data, seed=seed_of_fit(3, number), progress=False, **settings)
+
+
+def together(method: Any, data: list[Any], model: Callable[..., None] = line, **settings: Any) -> list[Any]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return list(bz.fit_many(model, method, data, seed=3, **settings))
+
+
+@pytest.mark.parametrize("method", [NUTS, bz.HMC(num_chains=1, num_warmup=60, num_draws=40)], ids=["NUTS", "HMC"])
+def test_chains_are_those_of_fits_one_by_one_bit_by_bit(method: Any) -> None:
+    data = datasets(3)
+    for number, found in enumerate(together(method, data, engine="native")):
+        one = alone(method, data[number], number, engine="native")
+        assert torch.equal(found.draws(), one.draws())
+        assert found.info.seed == one.info.seed and found.info.num_gradients == one.info.num_gradients
+        assert all(torch.equal(found.info.sample_stats[name], stats) for name, stats in one.info.sample_stats.items())
+        assert all(torch.equal(found.info.tuning[name], value) for name, value in one.info.tuning.items())
+
+
+def test_chains_are_the_same_among_few_and_among_many() -> None:
+    data = datasets(25)
+    among_many = together(NUTS, data, engine="native")
+    assert torch.equal(among_many[1].draws(), together(NUTS, data[:2], engine="native")[1].draws())
+    one_by_one = ManyFits(line, NUTS, 25, engine="native")
+    last = one_by_one([data[24]], [seed_of_fit(3, 24)])[0]
+    assert torch.equal(last.draws(), among_many[24].draws())
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        bz.Laplace(),
+        bz.MAP(num_members=2),
+        bz.MeanFieldVI(num_steps=60),
+        bz.FullRankVI(),
+        bz.DeepEnsemble(num_members=2, num_steps=80),
+        bz.MAMS(num_chains=2, num_warmup=60, num_draws=20),
+        bz.SGHMC(num_chains=1, num_warmup=40, num_draws=20),
+    ],
+    ids=lambda method: type(method).__name__,
+)
+def test_all_other_methods_agree_with_fits_one_by_one(method: Any) -> None:
+    data = datasets(3)
+    share = 1e-6 if isinstance(method, bz.MAMS | bz.SGHMC) else 1e-8
+    for number, found in enumerate(together(method, data)):
+        one = alone(method, data[number], number)
+        count = 20 if found.info.sampling == "iid" else None
+        assert torch.allclose(found.draws(count), one.draws(count), rtol=share, atol=share), number
+
+
+@pytest.mark.parametrize("outcome", [dist.Normal, dist.Bernoulli, dist.Poisson], ids=lambda kind: kind.__name__)
+def test_members_of_many_fits_train_in_native_code(outcome: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def model(x: Tensor, y: Tensor) -> None:
+        slope = pyro.sample("slope", dist.Normal(0.0, 1.0))
+        eta = slope * x
+        parts = {
+            dist.Normal: {"loc": eta, "scale": 1.0},
+            dist.Bernoulli: {"logits": eta},
+            dist.Poisson: {"rate": eta.exp()},
+        }
+        with pyro.plate("rows", len(x)):
+            pyro.sample("y", outcome(**parts[outcome]), obs=y)
+
+    made, native = [], native_training.NativeMembers
+
+    def noted(*args: Any) -> Any:
+        made.append(native(*args).stretch.how)
+        return native(*args)
+
+    monkeypatch.setattr(native_training, "NativeMembers", noted)
+    x = torch.linspace(-1.0, 1.0, 20)
+    together(bz.MAP(), [(x, (x > 0).to(x))] * 40, model)
+    assert set(made) == {"compiled"}
+
+
+def test_data_of_several_shapes_and_frames_come_back_in_order() -> None:
+    small, large = datasets(2, 20), datasets(2, 40)
+    mixed = [small[0], large[0], small[1], large[1]]
+    found = together(bz.Laplace(), mixed)
+    assert [each.density.num_data for each in found] == [20, 40, 20, 40]
+    for number, data in enumerate(mixed):
+        assert torch.allclose(found[number].loc, alone(bz.Laplace(), data, number).loc, atol=1e-7)
+
+    def frame(x: Tensor, y: Tensor) -> None:
+        line(x[:, 0], y)
+
+    frames = [(pd.DataFrame({name: data[0].numpy()}), data[1].numpy()) for name, data in zip("ab", small, strict=True)]
+    columns = [each.info.columns for each in together(bz.Laplace(), frames, frame)]
+    assert [dict(each)["x"] for each in columns] == [("a",), ("b",)]
+
+
+def test_a_generator_is_read_as_fits_are_asked_for() -> None:
+    asked = []
+
+    def endless() -> Any:
+        for number, data in enumerate(datasets(1000, 5)):
+            asked.append(number)
+            yield data
+
+    found = bz.fit_many(line, bz.MAP(num_steps=20), endless())
+    assert next(found).density.num_data == 5 and len(asked) <= 20
+
+
+def prior_of_data(x: Tensor, y: Tensor) -> None:
+    b = pyro.sample("b", dist.Normal(0.0, y.std()))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Normal(b * x, 1.0), obs=y)
+
+
+def range_of_data(x: Tensor, y: Tensor) -> None:
+    b = pyro.sample("b", dist.Uniform(0.0, y.abs().max()))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Normal(b, 1.0), obs=y)
+
+
+def branch_of_data(x: Tensor, y: Tensor) -> None:
+    b = pyro.sample("b", dist.Normal(0.0, 1.0))
+    with pyro.plate("rows", len(x)):
+        pyro.sample("y", dist.Normal(b * x, 1.0) if y[0] > 0 else dist.Cauchy(b * x, 1.0), obs=y)
+
+
+@pytest.mark.parametrize("model", [prior_of_data, range_of_data, branch_of_data])
+def test_a_model_that_the_data_change_is_read_again(model: Callable[..., None]) -> None:
+    x = torch.linspace(-1.0, 1.0, 10)
+    data = [(x, sign * (1 + scale * x)) for sign, scale in ((1.0, 0.5), (-1.0, 3.0), (1.0, 2.0))]
+    method = bz.NUTS(num_chains=1, num_warmup=30, num_draws=20)
+    for number, found in enumerate(together(method, data, model, engine="graph")):
+        one = alone(method, data[number], number, model, engine="graph")
+        assert torch.allclose(
+            found.density.constrain(found.draws())["b"], one.density.constrain(one.draws())["b"], rtol=1e-5
+        )
+
+
+@pytest.mark.parametrize("model", [prior_of_data, range_of_data, branch_of_data])
+def test_what_the_data_decide_is_seen_in_one_run(model: Callable[..., None]) -> None:
+    x = torch.linspace(-1.0, 1.0, 10)
+    known = first_of_kind(build_density(model, x, 1 + 0.5 * x))
+    theta = torch.full((1, known.num_params), 0.3)
+    assert of_kind(known, (x, -2 - x), theta) is None
+    if model is not branch_of_data:  # which cannot be traced, and is read anew for all data
+        same = of_kind(known, (x, 1 + 0.5 * x), theta)
+        assert same is not None and same.kind is known.kind
+
+
+def test_a_range_of_data_is_seen_where_the_density_does_not_show_it() -> None:
+    def flat_above_the_smallest(y: Tensor) -> None:
+        top = pyro.sample("top", dist.ImproperUniform(dist.constraints.greater_than(y.min()), (), ()))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Normal(top, 1.0), obs=y)
+
+    known = first_of_kind(build_density(flat_above_the_smallest, torch.tensor([0.5, 3.0])))
+    theta = torch.full((1, 1), 0.3)
+    assert of_kind(known, (torch.tensor([0.5, 2.0]),), theta) is not None
+    assert of_kind(known, (torch.tensor([1.5, 2.0]),), theta) is None
+
+
+def test_graphs_are_shared_by_densities_of_one_model_and_number_of_observations_alone() -> None:
+    x, y = datasets(1)[0]
+    known = first_of_kind(build_density(line, x, y))
+    made = known.shared("anything", object)
+    assert replace(known, data=(x, 2 * y)).shared("anything", object) is made
+    others = [{"num_data": 5}, {"model": branch_of_data}, {"dtype": torch.float32}, {"kind": None}]
+    assert all(replace(known, **change).shared("anything", object) is not made for change in others)
+
+
+def test_an_argument_that_is_no_tensor_makes_another_kind() -> None:
+    def powered(x: Tensor, y: Tensor, power: int) -> None:
+        b = pyro.sample("b", dist.Normal(0.0, 1.0))
+        with pyro.plate("rows", len(x)):
+            pyro.sample("y", dist.Normal(b * x**power, 1.0), obs=y)
+
+    data = [(*datasets(1)[0], power) for power in (1, 2, 1)]
+    found = together(bz.Laplace(), data, powered)
+    assert torch.allclose(found[0].loc, found[2].loc, atol=1e-6) and not torch.allclose(found[0].loc, found[1].loc)
+
+
+def test_what_a_fit_refuses_is_refused_when_it_is_due() -> None:
+    x, y = datasets(1)[0]
+    bad = y.clone()
+    bad[3] = torch.nan
+    fits = bz.fit_many(line, bz.Laplace(), [(x, y), (x, bad)], seed=3)
+    with pytest.raises(ValueError, match="argument 2 of the model"):
+        list(fits)
+    with pytest.raises(ModelError, match="LastLayerLaplace"):
+        next(bz.fit_many(line, bz.LastLayerLaplace(), [(x, y)]))
+
+
+def test_calls_that_are_wrong_say_what_to_write() -> None:
+    with pytest.raises(
+        TypeError, match=r"fit_many\(datasets=...\) is one tensor of shape \(4, 2\). Write a list of data sets"
+    ):
+        bz.fit_many(line, bz.Laplace(), torch.zeros(4, 2))
+    with pytest.raises(TypeError, match=r"is one DataFrame of shape \(2, 1\). Write a list of data sets"):
+        bz.fit_many(line, bz.Laplace(), pd.DataFrame({"x": [1.0, 2.0]}))
+    with pytest.raises(TypeError, match="The first argument of fit_many is a network of torch"):
+        bz.fit_many(torch.nn.Linear(1, 1), bz.Laplace(), [])
+
+
+def test_each_fit_that_is_off_warns() -> None:
+    with pytest.warns(bz.inference.ParetoKWarning, match="its standard deviation of 'b'"):
+        list(bz.fit_many(line, bz.MeanFieldVI(), [(x + 5, y) for x, y in datasets(2)]))
