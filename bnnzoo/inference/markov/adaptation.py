@@ -1,14 +1,15 @@
 """Adaptation during warm-up, whatever the kernel: step size by dual averaging, mass matrix in windows."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.func import vmap
 
-from bnnzoo.inference.markov.hamiltonian.kernel import Metric
+from bnnzoo.engine import pytree
+from bnnzoo.inference.markov.hamiltonian.kernel import LowRank, Metric
 
 __all__ = [
     "DIVERGED",
@@ -16,15 +17,18 @@ __all__ = [
     "MassMatrix",
     "Moments",
     "StepSize",
+    "fisher_variances",
     "growth_of_narrowest",
     "identity_metric",
-    "initial_adaptation",
     "initial_step_size",
+    "inverse_mass_of",
+    "low_rank",
+    "low_rank_metric",
     "metric_from",
     "metric_of",
     "no_moments",
     "observe",
-    "pooled_moments",
+    "pooled_variances",
     "restart_step_size",
     "retuned_step_size",
     "search_step_size",
@@ -35,7 +39,7 @@ __all__ = [
     "window_ends",
 ]
 
-type MassMatrix = Literal["diagonal", "dense", "fisher"]
+type MassMatrix = Literal["diagonal", "dense", "fisher", "low_rank"]
 
 START_BUFFER, FIRST_WINDOW, END_BUFFER = 75, 25, 50
 """Stan's windows: draws in which only the step size adapts, first window of the mass matrix, and the fewest last draws."""
@@ -62,6 +66,12 @@ FEWEST_AVERAGED = 33
 SHRINKAGE, STABILISER, AVERAGING_EXPONENT = 0.05, 10.0, 0.75
 """Dual averaging's gamma, t0 and kappa, as in Hoffman and Gelman (2014)."""
 
+MAX_RANK, CUTOFF, REGULAR = 16, 2.0, 1e-5
+"""Of a metric of low rank: directions at most, the eigenvalue from which they pay, and what is added to covariances."""
+
+LEAST_INFORMATION = 1e-4
+"""Product of the variances of draws and of gradients below which gradients are taken for constant: it is 1 for a Gaussian."""
+
 MAX_DOUBLINGS, CROSSED_ACCEPTANCE = 50, 0.8
 
 
@@ -76,26 +86,18 @@ class StepSize(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Running mean and centred second moment of draws, and for ``fisher`` of gradients, of one chain."""
+    """Running mean and centred second moment ``[P]`` of the draws of one chain."""
 
     count: Tensor  # type: ignore[assignment]
     mean: Tensor
     second: Tensor
-    gradient_mean: Tensor
-    gradient_second: Tensor
 
 
 class Adaptation(NamedTuple):
-    """What a chain has learnt during warm-up so far."""
+    """What a chain has learnt about its step size during warm-up so far."""
 
     step_size: Tensor
     step: StepSize
-    moments: Moments
-
-
-def initial_adaptation(theta: Tensor, step_size: Tensor, mass_matrix: MassMatrix) -> Adaptation:
-    """Return the state of adaptation for chains at ``theta[C, P]`` with ``step_size[C]``."""
-    return Adaptation(step_size, initial_step_size(step_size), no_moments(theta, mass_matrix))
 
 
 def initial_step_size(step_size: Tensor) -> StepSize:
@@ -195,60 +197,134 @@ def growth_of_narrowest(old: Metric, new: Metric) -> Tensor:
     return (_variances(old) / _variances(new)).max().sqrt()
 
 
-def no_moments(theta: Tensor, mass_matrix: MassMatrix) -> Moments:
+def no_moments(theta: Tensor) -> Moments:
     """Return empty moments for chains at ``theta[C, P]``."""
-    chains, size = theta.shape
-    second = theta.new_zeros(chains, size, size) if mass_matrix == "dense" else torch.zeros_like(theta)
-    gradient = torch.zeros_like(theta) if mass_matrix == "fisher" else theta.new_zeros(chains, 0)
-    return Moments(theta.new_zeros(chains), torch.zeros_like(theta), second, gradient, gradient.clone())
+    return Moments(theta.new_zeros(len(theta)), torch.zeros_like(theta), torch.zeros_like(theta))
 
 
-def observe(state: Moments, theta: Tensor, gradient: Tensor) -> Moments:
+def observe(state: Moments, theta: Tensor) -> Moments:
     """Add a draw ``theta[P]`` of one chain to its running moments by Welford's update."""
-    count = state.count + 1
-    mean, second = _welford(count, state.mean, state.second, theta)
-    if state.gradient_mean.numel() == 0:
-        return Moments(count, mean, second, state.gradient_mean, state.gradient_second)
-    gradient_mean, gradient_second = _welford(count, state.gradient_mean, state.gradient_second, gradient)
-    return Moments(count, mean, second, gradient_mean, gradient_second)
+    count, delta = state.count + 1, theta - state.mean
+    mean = state.mean + delta / count
+    return Moments(count, mean, state.second + delta * (theta - mean))
 
 
-def pooled_moments(moments: Moments) -> Moments:
-    """Return the moments within chains, pooled over all chains; differences between chains are left out.
+def pooled_variances(moments: Moments) -> Tensor:
+    """Return variances ``[P]`` within chains, pooled over all chains; differences between chains are left out.
 
     The posterior of a network has many equivalent modes, and scales that spanned them would be far too wide for any one mode.
     """
-    num_chains, count = len(moments.count), moments.count[0]
-    return Moments(num_chains * (count - 1) + 1, *(value.sum(0) for value in moments[1:]))
+    count = len(moments.count) * (moments.count[0] - 1) + 1
+    return _shrunk(moments.second.sum(0) / (count - 1).clamp(min=1), count)
 
 
-def metric_from(moments: Moments) -> Metric:
-    """Return the mass matrix of one chain estimated from its running moments.
+def metric_from(draws: Tensor, gradients: Tensor, mass_matrix: MassMatrix) -> Metric:
+    """Return the mass matrix of one chain estimated from draws and gradients there, ``[n, P]`` each.
 
-    The variance is shrunk towards 0.001 with the weight of five draws, as in Stan. With gradients the inverse mass is
-    ``sqrt(var(theta) / var(gradient))``, the diagonal that minimises the Fisher divergence (Seyboldt et al. 2025).
+    Variances are shrunk towards 0.001 with the weight of five draws, as in Stan. With gradients the inverse mass is
+    ``sqrt(var(theta) / var(gradient))``, the diagonal that minimises the Fisher divergence (Seyboldt et al. 2026), and
+    ``low_rank`` adds the directions that this leaves wide or narrow.
     """
-    count = moments.count
-    if moments.gradient_mean.numel():
-        return _diagonal(((moments.second + 1e-10) / (moments.gradient_second + 1e-10)).sqrt().clamp(1e-20, 1e20))
-    covariance = moments.second / (count - 1).clamp(min=1)
+    number, size = draws.shape
+    theta, gradient = draws.double(), gradients.double()
+    if mass_matrix in ("diagonal", "dense"):
+        centred = theta - theta.mean(0)
+        second = centred.mT @ centred if mass_matrix == "dense" else centred.square().sum(0)
+        found = _shrunk(second / max(number - 1, 1), torch.tensor(float(number)))
+        metric = _diagonal(found) if mass_matrix == "diagonal" else _dense(found)
+    else:
+        variance = fisher_variances(theta, gradient)
+        metric = _diagonal(variance) if mass_matrix == "fisher" else low_rank_metric(theta, gradient, variance)
+    return pytree.tree_map(lambda value: value.to(draws), metric)
+
+
+def fisher_variances(theta: Tensor, gradient: Tensor) -> Tensor:
+    """Return the diagonal ``[P]`` that minimises the Fisher divergence: 1 where draws do not move, finite where gradients do not."""
+    wide, steep = theta.var(0), gradient.var(0)
+    steep = torch.maximum(steep, LEAST_INFORMATION / wide.clamp(min=1e-300))  # in the mean their product is 1 or more
+    return torch.where(wide > 0, (wide / steep).sqrt(), torch.ones_like(wide)).clamp(1e-20, 1e20)
+
+
+def low_rank_metric(theta: Tensor, gradient: Tensor, variance: Tensor, rank: int | None = None) -> Metric:
+    """Return the inverse mass ``S (I + U (L - 1) U^T) S``, with S^2 the ``variance[P]``, and few directions U.
+
+    In units of S the covariance that minimises the Fisher divergence is the geometric mean of that of the draws and of the
+    inverse of that of the gradients, on what both span. Its eigenvectors with eigenvalues beyond ``CUTOFF`` are kept, at most
+    ``rank`` of them; those far from 1 first.
+    """
+    scale, size = variance.sqrt(), theta.shape[1]
+    rank = min(size, MAX_RANK) if rank is None else rank
+    wide, steep = (value - value.mean(0) for value in (theta / scale, gradient * scale))
+    if 2 * len(theta) < size:
+        basis = torch.linalg.qr(torch.cat([wide, steep]).mT).Q
+        wide, steep = wide @ basis, steep @ basis
+    values, vectors = torch.linalg.eigh(_geometric_mean(_regular(wide), _regular(steep)))
+    far = values.clamp(1e-12, 1e12).log()
+    far = torch.where(far.abs() > math.log(CUTOFF), far, torch.zeros_like(far))
+    kept = far.abs().topk(min(rank, len(far))).indices
+    stretch, directions = far[kept].exp(), vectors[:, kept] * (far[kept] != 0)
+    if 2 * len(theta) < size:
+        directions = basis @ directions
+    if len(kept) < rank:
+        missing = rank - len(kept)
+        stretch, directions = torch.cat([stretch, stretch.new_ones(missing)]), torch.cat([directions, directions.new_zeros(size, missing)], 1)
+    return low_rank(scale, directions, stretch)
+
+
+def low_rank(scale: Tensor, directions: Tensor, stretch: Tensor) -> Metric:
+    """Return the mass matrix of one chain, from scales ``[P]``, directions ``[P, K]`` and their stretch ``[K]``."""
+    inverse_mass = LowRank(scale, directions, stretch, scale)
+    return Metric(inverse_mass, LowRank(1 / scale, directions, stretch.rsqrt(), torch.ones_like(scale)))
+
+
+def _regular(values: Tensor) -> Tensor:
+    """Return the covariance of ``values[n, d]``, a little of the identity added."""
+    return values.mT @ values / len(values) + REGULAR * torch.eye(values.shape[1]).to(values)
+
+
+def _geometric_mean(first: Tensor, second: Tensor) -> Tensor:
+    """Return the matrix G with ``G second G = first``, for positive definite ones ``[d, d]``."""
+    values, vectors = torch.linalg.eigh(second)
+    values = values.clamp(min=REGULAR)
+    root, inverse = ((vectors * values**power) @ vectors.mT for power in (0.5, -0.5))
+    values, vectors = torch.linalg.eigh(root @ first @ root)
+    return inverse @ ((vectors * values.clamp(min=0).sqrt()) @ vectors.mT) @ inverse
+
+
+def _shrunk(covariance: Tensor, count: Tensor) -> Tensor:
     weight, floor = count / (count + 5), 1e-3 * 5 / (count + 5)
-    if covariance.ndim == 1:
-        return _diagonal(weight * covariance + floor)
-    return _dense(weight * covariance + floor * torch.eye(len(covariance)).to(covariance))
+    return weight * covariance + (floor if covariance.ndim == 1 else floor * torch.eye(len(covariance)).to(covariance))
 
 
-def metric_of(inverse_mass: Tensor) -> Metric:
-    """Return mass matrices of given inverses, ``[C, P]`` or ``[C, P, P]``."""
+def inverse_mass_of(metric: Metric) -> dict[str, Tensor]:
+    """Return what makes up mass matrices: ``inverse_mass`` ``[C, P]`` or ``[C, P, P]``; of a low rank its diagonal, and the rest.
+
+    The rest are ``directions`` ``[C, P, K]`` and their ``stretch`` ``[C, K]``, as in :func:`low_rank_metric`.
+    """
+    inverse = metric.inverse_mass
+    if isinstance(inverse, LowRank):
+        return {"inverse_mass": inverse.left.square(), "directions": inverse.directions, "stretch": inverse.stretch}
+    return {"inverse_mass": inverse}
+
+
+def metric_of(found: Mapping[str, Tensor]) -> Metric:
+    """Return mass matrices from what :func:`inverse_mass_of` returned."""
+    inverse_mass = found["inverse_mass"]
+    if "directions" in found:
+        return low_rank(inverse_mass.sqrt(), found["directions"], found["stretch"])
     return _diagonal(inverse_mass) if inverse_mass.ndim == 2 else vmap(_dense)(inverse_mass)
 
 
 def identity_metric(theta: Tensor, mass_matrix: MassMatrix) -> Metric:
     """Return unit mass matrices for chains at ``theta[C, P]``."""
-    if mass_matrix != "dense":
-        return Metric(torch.ones_like(theta), torch.ones_like(theta))
-    eye = torch.eye(theta.shape[1]).to(theta).expand(len(theta), -1, -1)
-    return Metric(eye.clone(), eye.clone())
+    ones = torch.ones_like(theta)
+    if mass_matrix == "dense":
+        eye = torch.eye(theta.shape[1]).to(theta).expand(len(theta), -1, -1)
+        return Metric(eye.clone(), eye.clone())
+    if mass_matrix == "low_rank":
+        rank = min(theta.shape[1], MAX_RANK)
+        return low_rank(ones, theta.new_zeros(*theta.shape, rank), theta.new_ones(len(theta), rank))
+    return Metric(ones, ones.clone())
 
 
 def window_ends(num_warmup: int) -> tuple[int, ...]:
@@ -272,15 +348,11 @@ def window_ends(num_warmup: int) -> tuple[int, ...]:
     return (*ends, num_warmup - end)
 
 
-def _welford(count: Tensor, mean: Tensor, second: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    delta = value - mean
-    mean = mean + delta / count
-    rest = value - mean
-    return mean, second + (delta * rest if second.ndim == 1 else torch.outer(delta, rest))
-
-
 def _variances(metric: Metric) -> Tensor:
-    return metric.inverse_mass if metric.inverse_mass.ndim == 1 else metric.inverse_mass.diagonal()
+    inverse = metric.inverse_mass
+    if isinstance(inverse, LowRank):
+        return inverse.left.square() * (1 + (inverse.directions.square() @ (inverse.stretch - 1)))
+    return inverse if inverse.ndim == 1 else inverse.diagonal()
 
 
 def _diagonal(variance: Tensor) -> Metric:

@@ -61,8 +61,12 @@ class RunningChains(ABC):
             with self.log.timed("running"), aside() if self.fleet.how == "compiled" else nullcontext():
                 self.fleet.advance()
         finally:  # an interrupt waits for the chains under way in native code: their draws are kept, too
-            self.fleet.gather((self.draws, self.stats), self._num_kept)
+            self._gather()
         self._attend()
+
+    def _gather(self) -> None:
+        """Take the rows that the chains have kept."""
+        self.fleet.gather((self.draws, self.stats), self._num_kept)
 
     def snapshot(self) -> dict[str, Any]:
         """Return everything :meth:`restore` needs to continue with the very next step, as arrays."""

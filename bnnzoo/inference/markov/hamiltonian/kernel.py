@@ -9,6 +9,7 @@ __all__ = [
     "DIVERGENCE_THRESHOLD",
     "Control",
     "Kernel",
+    "LowRank",
     "Metric",
     "Phase",
     "StepState",
@@ -25,8 +26,27 @@ DIVERGENCE_THRESHOLD = 1000.0
 """Energy error above which a trajectory counts as divergent, as in Stan."""
 
 
+class LowRank(NamedTuple):
+    """The matrix ``diag(left) (I + directions diag(stretch - 1) directions^T) diag(right)``, a diagonal one in few rotated axes.
+
+    Attributes
+    ----------
+    left, right : Tensor
+        Scales ``[P]`` of the parameters.
+    directions : Tensor
+        Orthonormal columns ``[P, K]``, or zeros where there are fewer.
+    stretch : Tensor
+        Factors ``[K]`` along them.
+    """
+
+    left: Tensor
+    directions: Tensor
+    stretch: Tensor
+    right: Tensor
+
+
 class Metric(NamedTuple):
-    """The mass matrix M of a chain, diagonal ``[P]`` or dense ``[P, P]``.
+    """The mass matrix M of a chain: diagonal ``[P]``, dense ``[P, P]``, or a diagonal and a matrix of low rank.
 
     Attributes
     ----------
@@ -36,8 +56,8 @@ class Metric(NamedTuple):
         A matrix A with A A^T = M, which turns standard normal noise into momenta.
     """
 
-    inverse_mass: Tensor
-    mass_sqrt: Tensor
+    inverse_mass: Tensor | LowRank
+    mass_sqrt: Tensor | LowRank
 
 
 class Phase(NamedTuple):
@@ -84,7 +104,11 @@ def drift(metric: Metric, phase: Phase, step_size: Tensor) -> tuple[Tensor, Tens
     return phase.theta + step_size * velocity(metric, momentum), momentum
 
 
-def _apply(matrix: Tensor, vector: Tensor) -> Tensor:
+def _apply(matrix: Tensor | LowRank, vector: Tensor) -> Tensor:
+    if isinstance(matrix, LowRank):
+        scaled = matrix.right * vector
+        along = (matrix.stretch - 1) * (scaled @ matrix.directions)
+        return matrix.left * (scaled + matrix.directions @ along)
     return matrix * vector if matrix.ndim == 1 else matrix @ vector
 
 

@@ -19,7 +19,8 @@ from bnnzoo.inference.markov.adaptation import (
     Adaptation,
     growth_of_narrowest,
     identity_metric,
-    initial_adaptation,
+    initial_step_size,
+    inverse_mass_of,
     metric_from,
     metric_of,
     retuned_step_size,
@@ -45,6 +46,7 @@ from bnnzoo.inference.markov.settings import HamiltonianSettings, even_groups, g
 
 __all__ = ["HamiltonianChains", "HamiltonianMethod", "HamiltonianSampler"]
 
+OVERLAP = False
 INITIAL_STEP_SIZE = 0.1
 """Where the search for a step size begins."""
 
@@ -84,6 +86,8 @@ class HamiltonianChains(RunningChains):
         chains = range(first_chain, first_chain + len(theta) // len(fits))
         super().__init__(settings, theta, torch.cat([keys_of_chains(own, chains, NUM_STREAMS) for _, own in fits]))
         self.kernel, self.settings, self._ends = kernel, settings, window_ends(settings.num_warmup)
+        shape = len(theta), _most_collected(self._ends), theta.shape[1]
+        self._collected, self._num_collected = [theta.new_zeros(shape) for _ in range(2)], torch.zeros_like(self._num_kept)
         steps, draws = typical_num_steps(theta.shape[1]), self._total
         self.fleet = runner(
             HamiltonianProgram(kernel, settings.target_accept),
@@ -116,22 +120,46 @@ class HamiltonianChains(RunningChains):
 
     @property
     def tuned(self) -> dict[str, Tensor]:
-        """Step size ``[C]`` and inverse mass ``[C, P]`` or ``[C, P, P]`` of each chain."""
+        """Step size ``[C]`` and inverse mass of each chain; see :func:`bnnzoo.inference.markov.adaptation.inverse_mass_of`."""
         resting = self.fleet.resting
-        found = {"step_size": resting.adaptation.step_size, "inverse_mass": resting.metric.inverse_mass}
+        found = {"step_size": resting.adaptation.step_size, **inverse_mass_of(resting.metric)}
         return {name: value.clone() for name, value in found.items()}
 
     def adopt(self, tuning: Mapping[str, Tensor]) -> None:
         """Start with step sizes and mass matrices found before."""
         resting = self.fleet.resting
         adaptation = resting.adaptation._replace(step_size=tuning["step_size"])
-        self.fleet.write(resting=resting._replace(metric=metric_of(tuning["inverse_mass"]), adaptation=adaptation))
+        self.fleet.write(resting=resting._replace(metric=metric_of(tuning), adaptation=adaptation))
 
     def progress_fields(self) -> dict[str, float]:
         """Return the mean acceptance probability of the latest trajectories and the mean step size."""
         end = self.fleet.moving.end
         rates = end.sum_acceptance / end.num_steps.clamp(min=1)
         return {"acceptance": float(rates.mean()), "step size": float(self.fleet.resting.adaptation.step_size.mean())}
+
+    @property
+    def row(self) -> tuple[Tensor, ...]:
+        """What is kept of a draw: the draw, its statistics and the gradient there."""
+        theta, stats = super().row
+        return theta, stats, theta.clone()
+
+    def _gather(self) -> None:
+        """Take the draws kept, and in warm-up draws and gradients from which mass matrices are estimated."""
+        warm = self.fleet.resting.counters.draws.cpu() <= self._num_warmup
+        theta, gradient = self._collected
+        self.fleet.gather((theta, None, gradient), self._num_collected, warm)
+        self.fleet.gather((self.draws, self.stats), self._num_kept, ~warm)
+
+    def _resumable(self) -> dict[str, Any]:
+        most = int(self._num_collected.max())
+        collected = [each[:, :most] for each in self._collected]
+        return super()._resumable() | {"collected": collected, "num_collected": self._num_collected}
+
+    def _resume(self, found: Mapping[str, Any]) -> None:
+        super()._resume(found)
+        self._num_collected = found["num_collected"]
+        for each, values in zip(self._collected, found["collected"], strict=True):
+            each[:, : values.shape[1]] = values
 
     def _at_rest(self, theta: Tensor, keys: Tensor) -> tuple[Moving, Resting]:
         """Return the state of chains before they know the log density where they are."""
@@ -142,11 +170,11 @@ class HamiltonianChains(RunningChains):
         )
         end, trajectory = vmap(self.kernel.finished_trajectory)(Phase(theta, noise, torch.zeros_like(theta), zeros))
         counts = [torch.zeros_like(keys[:, 0]) for _ in Counters._fields]
-        adaptation = initial_adaptation(theta, zeros + (settings.step_size or INITIAL_STEP_SIZE), settings.mass_matrix)
+        step_size = zeros + (settings.step_size or INITIAL_STEP_SIZE)
         resting = Resting(
             trajectory=trajectory,
             metric=identity_metric(theta, settings.mass_matrix),
-            adaptation=adaptation,
+            adaptation=Adaptation(step_size, initial_step_size(step_size)),
             counters=Counters(*counts),
             schedule=Schedule(*(torch.full_like(keys[:, 0], number) for number in self._schedule())),
             keys=keys,
@@ -172,7 +200,7 @@ class HamiltonianChains(RunningChains):
 
             step_size = search_step_size(acceptance, step_size)
         end, trajectory = vmap(self.kernel.finished_trajectory)(phase)
-        adaptation = initial_adaptation(phase.theta, step_size, self.settings.mass_matrix)
+        adaptation = Adaptation(step_size, initial_step_size(step_size))
         self.fleet.write(moving._replace(end=end), resting._replace(trajectory=trajectory, adaptation=adaptation))
 
     def _leapt(self, phase: Phase, step_size: Tensor) -> Phase:
@@ -199,20 +227,31 @@ class HamiltonianChains(RunningChains):
         for count in counts[waits].unique().tolist():
             chains = (waits & (counts == count)).nonzero()[:, 0]
             if count in self._ends[1:]:
-                _close_window(resting, chains, first=count == self._ends[1])
+                self._close_window(chains, count)
             until[chains] = min(end for end in (*self._ends, self._total) if end > count)
 
+    def _close_window(self, chains: Tensor, count: int) -> None:
+        """Give chains the mass matrices estimated in this window and the one before it, and forget the latter."""
+        resting, window, first = self.fleet.resting, self._ends.index(count), count == self._ends[1]
+        number = int(self._num_collected[chains[0]])
+        metric = vmap(partial(metric_from, mass_matrix=self.settings.mass_matrix))(
+            *(each[chains, :number] for each in self._collected)
+        )
+        old, learnt = (
+            pytree.tree_map(lambda value: value[chains], state) for state in (resting.metric, resting.adaptation)
+        )
+        step = vmap(partial(retuned_step_size, first=first))(learnt.step, vmap(growth_of_narrowest)(old, metric))
+        _write(resting.metric, chains, metric)
+        _write(resting.adaptation, chains, Adaptation(step.log_step.exp(), step))
+        kept = count - self._ends[window - 1] if OVERLAP and count < self._ends[-1] else 0
+        for each in self._collected:
+            each[chains, :kept] = each[chains, number - kept : number]
+        self._num_collected[chains] = kept
 
-def _close_window(resting: Resting, chains: Tensor, first: bool) -> None:
-    """Give chains the mass matrices estimated in the window that ends now, and forget the window; views are written."""
-    old, learnt = (
-        pytree.tree_map(lambda value: value[chains], state) for state in (resting.metric, resting.adaptation)
-    )
-    metric = vmap(metric_from)(learnt.moments)
-    step = vmap(partial(retuned_step_size, first=first))(learnt.step, vmap(growth_of_narrowest)(old, metric))
-    empty = pytree.tree_map(torch.zeros_like, learnt.moments)
-    _write(resting.metric, chains, metric)
-    _write(resting.adaptation, chains, Adaptation(step.log_step.exp(), step, empty))
+
+def _most_collected(ends: tuple[int, ...]) -> int:
+    """Return the number of draws in the two windows on end that have the most."""
+    return max((end - begin for begin, end in zip(ends, (*ends[2:], *ends[-1:]), strict=False)), default=0) if ends else 0
 
 
 def _write(views: Any, chains: Tensor, values: Any) -> None:
