@@ -326,7 +326,7 @@ class Batch(Fleet):
         What stands in a row where ``into`` has None, or nothing, is dropped. With ``copies[C]``, truth values, only theirs are
         written, and those of others stay.
         """
-        others = []
+        others: list[Sequence[Tensor]] = []
         for *row, kept in self._kept:
             places = [(place, values) for place, values in zip(into, row, strict=False) if place is not None]
             due = kept.cpu()

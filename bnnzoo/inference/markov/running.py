@@ -46,7 +46,7 @@ class RunningChains(ABC):
         self.keys = keys.to(theta.device)
 
     @property
-    def row(self) -> tuple[Tensor, Tensor]:
+    def row(self) -> tuple[Tensor, ...]:
         """What is kept of a draw: tensors like it."""
         return self.draws[0, 0].clone(), self.stats[0, 0].to(self.keys.device)
 

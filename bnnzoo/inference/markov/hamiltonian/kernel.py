@@ -19,6 +19,7 @@ __all__ = [
     "energy",
     "is_finite",
     "momentum_from",
+    "transposed_root",
     "velocity",
 ]
 
@@ -77,6 +78,14 @@ def velocity(metric: Metric, momentum: Tensor) -> Tensor:
 def momentum_from(metric: Metric, noise: Tensor) -> Tensor:
     """Return a momentum ``[P]`` distributed as N(0, M), from standard normal ``noise[P]``."""
     return _apply(metric.mass_sqrt, noise)
+
+
+def transposed_root(metric: Metric, vector: Tensor) -> Tensor:
+    """Return ``A^T vector`` ``[P]`` for ``A A^T = M``: a difference of draws, in units in which M is the identity."""
+    root = metric.mass_sqrt
+    if isinstance(root, LowRank):
+        return _apply(root._replace(left=root.right, right=root.left), vector)
+    return root * vector if root.ndim == 1 else root.mT @ vector
 
 
 def energy(metric: Metric, phase: Phase) -> Tensor:

@@ -7,14 +7,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.engine.program import Stage, where
-from bnnzoo.inference.markov.adaptation import (
-    CAUTION,
-    DIVERGED,
-    Adaptation,
-    settle_step_size,
-    settling_gain,
-    update_step_size,
-)
+from bnnzoo.inference.markov.adaptation import Adaptation, settle_step_size, update_step_size
 from bnnzoo.inference.markov.hamiltonian.kernel import Control, Kernel, Metric, Phase, drift, energy, is_finite
 from bnnzoo.inference.markov.noise import normals, uniforms
 
@@ -157,9 +150,7 @@ class HamiltonianProgram:
         warm, settling = count < schedule.num_warmup, count >= schedule.settle_from
         proposal, end = resting.trajectory.proposal, moving.end
         acceptance = end.sum_acceptance / end.num_steps
-        gain = settling_gain((schedule.num_warmup - schedule.settle_from).clamp(min=1).to(acceptance))
-        found = torch.where(end.diverging, DIVERGED, acceptance)  # the mean over its steps hides a divergence
-        settled = settle_step_size(state.step, found, self.target_accept, CAUTION, gain)
+        settled = settle_step_size(state.step, acceptance, self.target_accept)
         step = where(settling, settled, update_step_size(state.step, acceptance, self.target_accept))
         step = where(warm, step, state.step)
         tuned = torch.where(settling, step.log_average, step.log_step).exp()

@@ -16,17 +16,13 @@ from bnnzoo.core.posterior import Draws
 from bnnzoo.engine import pytree
 from bnnzoo.engine.choose import Engine, OneByOneError, runner
 from bnnzoo.inference.markov.adaptation import (
+    NEAR,
     Adaptation,
-    growth_of_narrowest,
-    identity_metric,
+    growing_windows,
     initial_step_size,
-    inverse_mass_of,
-    metric_from,
-    metric_of,
-    retuned_step_size,
+    restart_step_size,
     search_step_size,
     settling_from,
-    window_ends,
 )
 from bnnzoo.inference.markov.density_gradient import density_gradient
 from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Phase, energy
@@ -39,6 +35,15 @@ from bnnzoo.inference.markov.hamiltonian.program import (
     Resting,
     Schedule,
 )
+from bnnzoo.inference.markov.metrics import (
+    drifts,
+    growth_of_step,
+    identity_metric,
+    inverse_mass_of,
+    mass_matrix_for,
+    metric_from,
+    metric_of,
+)
 from bnnzoo.inference.markov.noise import keys_of_chains, normals
 from bnnzoo.inference.markov.running import RunningChains
 from bnnzoo.inference.markov.sampling import sample_chains, sample_together
@@ -46,9 +51,11 @@ from bnnzoo.inference.markov.settings import HamiltonianSettings, even_groups, g
 
 __all__ = ["HamiltonianChains", "HamiltonianMethod", "HamiltonianSampler"]
 
-OVERLAP = False
 INITIAL_STEP_SIZE = 0.1
 """Where the search for a step size begins."""
+
+JUDGED = 3
+"""Windows, the last ones, after which ``auto`` asks whether directions suit the posterior; before, they are tried."""
 
 
 class HamiltonianChains(RunningChains):
@@ -85,9 +92,11 @@ class HamiltonianChains(RunningChains):
         fits = [(density, seed), *others]
         chains = range(first_chain, first_chain + len(theta) // len(fits))
         super().__init__(settings, theta, torch.cat([keys_of_chains(own, chains, NUM_STREAMS) for _, own in fits]))
-        self.kernel, self.settings, self._ends = kernel, settings, window_ends(settings.num_warmup)
+        self._mass_matrix = mass_matrix_for(settings.mass_matrix, density)
+        self.kernel, self.settings, self._ends = kernel, settings, growing_windows(settings.num_warmup)
         shape = len(theta), _most_collected(self._ends), theta.shape[1]
-        self._collected, self._num_collected = [theta.new_zeros(shape) for _ in range(2)], torch.zeros_like(self._num_kept)
+        self._collected = [theta.new_zeros(shape), self.stats.new_zeros(*shape[:2], len(STATS)), theta.new_zeros(shape)]
+        self._num_collected = torch.zeros_like(self._num_kept)
         steps, draws = typical_num_steps(theta.shape[1]), self._total
         self.fleet = runner(
             HamiltonianProgram(kernel, settings.target_accept),
@@ -120,7 +129,7 @@ class HamiltonianChains(RunningChains):
 
     @property
     def tuned(self) -> dict[str, Tensor]:
-        """Step size ``[C]`` and inverse mass of each chain; see :func:`bnnzoo.inference.markov.adaptation.inverse_mass_of`."""
+        """Step size ``[C]`` and inverse mass of each chain; see :func:`bnnzoo.inference.markov.metrics.inverse_mass_of`."""
         resting = self.fleet.resting
         found = {"step_size": resting.adaptation.step_size, **inverse_mass_of(resting.metric)}
         return {name: value.clone() for name, value in found.items()}
@@ -146,8 +155,7 @@ class HamiltonianChains(RunningChains):
     def _gather(self) -> None:
         """Take the draws kept, and in warm-up draws and gradients from which mass matrices are estimated."""
         warm = self.fleet.resting.counters.draws.cpu() <= self._num_warmup
-        theta, gradient = self._collected
-        self.fleet.gather((theta, None, gradient), self._num_collected, warm)
+        self.fleet.gather(self._collected, self._num_collected, warm)
         self.fleet.gather((self.draws, self.stats), self._num_kept, ~warm)
 
     def _resumable(self) -> dict[str, Any]:
@@ -173,7 +181,7 @@ class HamiltonianChains(RunningChains):
         step_size = zeros + (settings.step_size or INITIAL_STEP_SIZE)
         resting = Resting(
             trajectory=trajectory,
-            metric=identity_metric(theta, settings.mass_matrix),
+            metric=identity_metric(theta, self._mass_matrix),
             adaptation=Adaptation(step_size, initial_step_size(step_size)),
             counters=Counters(*counts),
             schedule=Schedule(*(torch.full_like(keys[:, 0], number) for number in self._schedule())),
@@ -184,7 +192,7 @@ class HamiltonianChains(RunningChains):
     def _schedule(self) -> tuple[int, ...]:
         warmup, ends = self.settings.num_warmup, self._ends
         first, last = (ends[0], ends[-1]) if ends else (0, 0)
-        return warmup, settling_from(warmup), first, last, ends[0] if ends else self._total
+        return warmup, settling_from(warmup), first, last, min(end for end in (*ends, self._total) if end > 0)
 
     def _look_around(self) -> None:
         """Find the log density where the chains are, and a step size for each: the given one, or by doubling or halving."""
@@ -225,25 +233,37 @@ class HamiltonianChains(RunningChains):
         counts, until = resting.counters.draws, resting.schedule.until
         waits = (counts == until) & (counts < self._total)
         for count in counts[waits].unique().tolist():
-            chains = (waits & (counts == count)).nonzero()[:, 0]
+            chains = (waits & (counts == count)).nonzero()[:, 0].cpu()
             if count in self._ends[1:]:
                 self._close_window(chains, count)
             until[chains] = min(end for end in (*self._ends, self._total) if end > count)
 
     def _close_window(self, chains: Tensor, count: int) -> None:
-        """Give chains the mass matrices estimated in this window and the one before it, and forget the latter."""
-        resting, window, first = self.fleet.resting, self._ends.index(count), count == self._ends[1]
-        number = int(self._num_collected[chains[0]])
-        metric = vmap(partial(metric_from, mass_matrix=self.settings.mass_matrix))(
-            *(each[chains, :number] for each in self._collected)
-        )
+        """Give chains mass matrices estimated in this window and the one before; those on their way forget both."""
+        numbers, last = self._num_collected[chains], count == self._ends[-1]
+        for number in numbers.unique().tolist():
+            alike = chains[numbers == number]
+            away = drifts(self._collected[1][alike, :number, STATS.index("lp")], self.draws.shape[2]) & (not last)
+            self._num_collected[alike[away]] = 0
+            self._adapt(alike[~away], number, count)
+
+    def _adapt(self, chains: Tensor, number: int, count: int) -> None:
+        """Estimate mass matrices from the last ``number`` draws, and keep those of this window for the next one."""
+        if not len(chains):
+            return
+        resting, early = self.fleet.resting, self._mass_matrix == "auto" and count not in self._ends[-JUDGED:]
+        kind = "low_rank" if early else self._mass_matrix
+        theta, _, gradient = (each[chains, :number] for each in self._collected)
+        metric = vmap(partial(metric_from, mass_matrix=kind))(theta, gradient)
         old, learnt = (
             pytree.tree_map(lambda value: value[chains], state) for state in (resting.metric, resting.adaptation)
         )
-        step = vmap(partial(retuned_step_size, first=first))(learnt.step, vmap(growth_of_narrowest)(old, metric))
+        step = vmap(partial(restart_step_size, reach=NEAR))(
+            learnt.step, vmap(growth_of_step)(old, metric, gradient).to(learnt.step_size)
+        )
         _write(resting.metric, chains, metric)
         _write(resting.adaptation, chains, Adaptation(step.log_step.exp(), step))
-        kept = count - self._ends[window - 1] if OVERLAP and count < self._ends[-1] else 0
+        kept = 0 if count == self._ends[-1] else count - self._ends[self._ends.index(count) - 1]
         for each in self._collected:
             each[chains, :kept] = each[chains, number - kept : number]
         self._num_collected[chains] = kept
@@ -251,7 +271,7 @@ class HamiltonianChains(RunningChains):
 
 def _most_collected(ends: tuple[int, ...]) -> int:
     """Return the number of draws in the two windows on end that have the most."""
-    return max((end - begin for begin, end in zip(ends, (*ends[2:], *ends[-1:]), strict=False)), default=0) if ends else 0
+    return max((end - ends[max(i - 2, 0)] for i, end in enumerate(ends)), default=0)
 
 
 def _write(views: Any, chains: Tensor, values: Any) -> None:
