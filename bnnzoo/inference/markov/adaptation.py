@@ -40,8 +40,8 @@ SETTLING, GAIN, CAUTION = 3, 0.1, 0.25
 """The last draws over this many settle the step size, with this gain, at ``target + CAUTION * (1 - target)``.
 
 Measured: twenty fits of a centred hierarchy (``baseball`` of ``benchmarks/warm_up.py``) had 88 effective draws in the median with
-a caution of 0, 105 with 0.25, 106 with 0.5; an effective draw of non-centred schools took 16, 17 and 23 gradients. Over two thirds
-of the last draws, with a smaller gain and divergences that count more, six fits had 61 where these have 131.
+a caution of 0, 105 with 0.25, 106 with 0.5; an effective draw of non-centred schools took 16, 17 and 23 gradients. Over two
+thirds of the last draws, with a smaller gain and divergences that count more, six fits had 61 where these have 131.
 """
 
 SHRINKAGE, STABILISER, AVERAGING_EXPONENT = 0.05, 10.0, 0.75

@@ -173,7 +173,7 @@ def many(num_params: int) -> None:
 
 def test_auto_is_the_diagonal_for_networks_and_for_many_parameters() -> None:
     x = torch.linspace(-1, 1, 8)[:, None]
-    network = build_density(supervised(torch.nn.Linear(1, 1), priors.normal(1.0), likelihoods.gaussian()), x, x)
+    network = build_density(supervised(torch.nn.Linear(1, 1), priors.normal(1.0), likelihoods.gaussian()), x, x[:, 0])
     assert network.networks
     for density, expected in (
         (build_density(many, 128), "auto"),

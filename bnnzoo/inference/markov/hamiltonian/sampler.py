@@ -23,6 +23,7 @@ from bnnzoo.inference.markov.adaptation import (
     restart_step_size,
     search_step_size,
     settling_from,
+    window_ends,
 )
 from bnnzoo.inference.markov.density_gradient import density_gradient
 from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Phase, energy
@@ -36,6 +37,7 @@ from bnnzoo.inference.markov.hamiltonian.program import (
     Schedule,
 )
 from bnnzoo.inference.markov.metrics import (
+    MassMatrix,
     drifts,
     growth_of_step,
     identity_metric,
@@ -93,7 +95,7 @@ class HamiltonianChains(RunningChains):
         chains = range(first_chain, first_chain + len(theta) // len(fits))
         super().__init__(settings, theta, torch.cat([keys_of_chains(own, chains, NUM_STREAMS) for _, own in fits]))
         self._mass_matrix = mass_matrix_for(settings.mass_matrix, density)
-        self.kernel, self.settings, self._ends = kernel, settings, growing_windows(settings.num_warmup)
+        self.kernel, self.settings, self._ends = kernel, settings, windows_for(self._mass_matrix, settings.num_warmup)
         shape = len(theta), _most_collected(self._ends), theta.shape[1]
         self._collected = [theta.new_zeros(shape), self.stats.new_zeros(*shape[:2], len(STATS)), theta.new_zeros(shape)]
         self._num_collected = torch.zeros_like(self._num_kept)
@@ -272,6 +274,11 @@ class HamiltonianChains(RunningChains):
 def _most_collected(ends: tuple[int, ...]) -> int:
     """Return the number of draws in the two windows on end that have the most."""
     return max((end - ends[max(i - 2, 0)] for i, end in enumerate(ends)), default=0)
+
+
+def windows_for(mass_matrix: MassMatrix, num_warmup: int) -> tuple[int, ...]:
+    """Return the ends of windows: gradients tell scales from the first draws on, variances need draws of the posterior."""
+    return (window_ends if mass_matrix in ("diagonal", "dense") else growing_windows)(num_warmup)
 
 
 def _write(views: Any, chains: Tensor, values: Any) -> None:
