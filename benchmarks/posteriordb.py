@@ -7,8 +7,9 @@ import json
 import math
 import os
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyro
@@ -114,7 +115,7 @@ def arma(y: Tensor) -> None:
     theta = pyro.sample("theta", dist.Normal(0.0, 2.0))
     sigma = pyro.sample("sigma", dist.HalfCauchy(2.5))
     errors = [y[0] - mu - phi * mu]
-    for past, now in zip(y[:-1], y[1:], strict=True):
+    for past, now in pairwise(y):
         errors.append(now - mu - phi * past - theta * errors[-1])
     observe(torch.zeros_like(y), sigma, torch.stack(errors))
 
@@ -184,14 +185,14 @@ def positive_normal(mean: float, sd: float) -> Any:
 class Positive(dist.TorchDistribution):
     """A density restricted to positive numbers, up to a constant."""
 
-    arg_constraints: dict[str, Any] = {}
+    arg_constraints: ClassVar[dict[str, Any]] = {}
     support = constraints.positive
 
     def __init__(self, base: Any) -> None:
         self.base = base
         super().__init__(validate_args=False)
 
-    def sample(self, sample_shape: Any = torch.Size()) -> Tensor:
+    def sample(self, sample_shape: Any = ()) -> Tensor:
         found: Tensor = self.base.sample(sample_shape).abs()
         return found
 

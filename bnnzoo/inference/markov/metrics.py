@@ -27,6 +27,7 @@ __all__ = [
     "inverse_mass_of",
     "low_rank_metric",
     "mass_matrix_for",
+    "metric_and_shape",
     "metric_from",
     "metric_of",
 ]
@@ -89,7 +90,12 @@ def metric_from(theta: Tensor, gradient: Tensor, mass_matrix: MassMatrix) -> Met
         minimises the Fisher divergence; this and few directions; or, for ``auto``, ``low_rank`` where draws and gradients are
         nearly those of a Gaussian, and ``diagonal`` elsewhere.
     """
-    draws, gradients = theta.double(), gradient.double()
+    return metric_and_shape(theta, gradient, mass_matrix)[0]
+
+
+def metric_and_shape(theta: Tensor, gradient: Tensor, mass_matrix: MassMatrix) -> tuple[Metric, Tensor]:
+    """Return :func:`metric_from`, and for ``auto`` whether draws and gradients are nearly those of a Gaussian, else True."""
+    draws, gradients, gaussian = theta.double(), gradient.double(), torch.ones_like(theta[0, 0], dtype=torch.bool)
     if mass_matrix == "diagonal":
         metric = _diagonal(_variances(draws))
     elif mass_matrix == "dense":
@@ -104,7 +110,7 @@ def metric_from(theta: Tensor, gradient: Tensor, mass_matrix: MassMatrix) -> Met
             gaussian = fisher_divergence(metric, draws, gradients) <= GAUSSIAN
             plain = low_rank_metric(draws, gradients, _variances(theta.double()))
             metric = pytree.tree_map(lambda yes, no: torch.where(gaussian, yes, no), metric, plain)
-    return pytree.tree_map(lambda value: value.to(theta), metric)
+    return pytree.tree_map(lambda value: value.to(theta), metric), gaussian
 
 
 def low_rank_metric(theta: Tensor, gradient: Tensor, plain: Tensor | None = None) -> Metric:

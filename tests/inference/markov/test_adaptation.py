@@ -21,6 +21,7 @@ from bnnzoo.inference.markov.adaptation import (
     search_step_size,
     settle_step_size,
     settling_from,
+    settling_gain,
     update_step_size,
     window_ends,
 )
@@ -144,3 +145,18 @@ def test_the_step_size_settles_at_the_end_of_warm_up_and_after_dual_averaging(nu
     last = max(window_ends(num_warmup), default=0)
     assert last < settling_from(num_warmup)
     assert num_warmup < 2 or settling_from(num_warmup) < num_warmup
+
+
+@pytest.mark.parametrize(("num_draws", "gain"), [(1, 0.1), (30, 0.1), (100, 0.03), (300, 0.01)])
+def test_a_step_that_settles_for_long_remembers_as_many_draws(num_draws: int, gain: float) -> None:
+    assert float(settling_gain(torch.tensor(float(num_draws)))) == pytest.approx(gain)
+
+
+@pytest.mark.parametrize(
+    ("num_warmup", "averaged", "settling"), [(1000, 50, 100), (500, 33, 42), (300, 33, 17), (100, 10, 5)]
+)
+def test_the_last_draws_are_shared_between_dual_averaging_and_settling(
+    num_warmup: int, averaged: int, settling: int
+) -> None:
+    begin = settling_from(num_warmup)
+    assert (begin - window_ends(num_warmup)[-1], num_warmup - begin) == (averaged, settling)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.engine.program import Stage, where
-from bnnzoo.inference.markov.adaptation import Adaptation, settle_step_size, update_step_size
+from bnnzoo.inference.markov.adaptation import DIVERGED, Adaptation, settle_step_size, settling_gain, update_step_size
 from bnnzoo.inference.markov.hamiltonian.kernel import Control, Kernel, Metric, Phase, drift, energy, is_finite
 from bnnzoo.inference.markov.noise import normals, uniforms
 
@@ -150,11 +150,13 @@ class HamiltonianProgram:
         warm, settling = count < schedule.num_warmup, count >= schedule.settle_from
         proposal, end = resting.trajectory.proposal, moving.end
         acceptance = end.sum_acceptance / end.num_steps
-        settled = settle_step_size(state.step, acceptance, self.target_accept)
+        gain = settling_gain((schedule.num_warmup - schedule.settle_from).clamp(min=1).to(acceptance))
+        found = torch.where(end.diverging, DIVERGED, acceptance)  # the mean over its steps hides a divergence
+        settled = settle_step_size(state.step, found, self.target_accept, state.caution, gain)
         step = where(settling, settled, update_step_size(state.step, acceptance, self.target_accept))
         step = where(warm, step, state.step)
         tuned = torch.where(settling, step.log_average, step.log_step).exp()
-        learnt = Adaptation(torch.where(warm, tuned, state.step_size), step)
+        learnt = state._replace(step_size=torch.where(warm, tuned, state.step_size), step=step)
         path = end.num_steps, resting.trajectory.depth, end.diverging
         stats = proposal.log_density, energy(resting.metric, proposal), acceptance, *path, state.step_size
         counters = resting.counters._replace(draws=count + 1)

@@ -16,6 +16,8 @@ from bnnzoo.core.posterior import Draws
 from bnnzoo.engine import pytree
 from bnnzoo.engine.choose import Engine, OneByOneError, runner
 from bnnzoo.inference.markov.adaptation import (
+    CAREFUL,
+    CAUTION,
     NEAR,
     Adaptation,
     growing_windows,
@@ -43,7 +45,7 @@ from bnnzoo.inference.markov.metrics import (
     identity_metric,
     inverse_mass_of,
     mass_matrix_for,
-    metric_from,
+    metric_and_shape,
     metric_of,
 )
 from bnnzoo.inference.markov.noise import keys_of_chains, normals
@@ -55,9 +57,6 @@ __all__ = ["HamiltonianChains", "HamiltonianMethod", "HamiltonianSampler"]
 
 INITIAL_STEP_SIZE = 0.1
 """Where the search for a step size begins."""
-
-JUDGED = 3
-"""Windows, the last ones, after which ``auto`` asks whether directions suit the posterior; before, they are tried."""
 
 
 class HamiltonianChains(RunningChains):
@@ -184,7 +183,7 @@ class HamiltonianChains(RunningChains):
         resting = Resting(
             trajectory=trajectory,
             metric=identity_metric(theta, self._mass_matrix),
-            adaptation=Adaptation(step_size, initial_step_size(step_size)),
+            adaptation=_beginning(step_size),
             counters=Counters(*counts),
             schedule=Schedule(*(torch.full_like(keys[:, 0], number) for number in self._schedule())),
             keys=keys,
@@ -210,7 +209,7 @@ class HamiltonianChains(RunningChains):
 
             step_size = search_step_size(acceptance, step_size)
         end, trajectory = vmap(self.kernel.finished_trajectory)(phase)
-        adaptation = Adaptation(step_size, initial_step_size(step_size))
+        adaptation = _beginning(step_size)
         self.fleet.write(moving._replace(end=end), resting._replace(trajectory=trajectory, adaptation=adaptation))
 
     def _leapt(self, phase: Phase, step_size: Tensor) -> Phase:
@@ -253,10 +252,9 @@ class HamiltonianChains(RunningChains):
         """Estimate mass matrices from the last ``number`` draws, and keep those of this window for the next one."""
         if not len(chains):
             return
-        resting, early = self.fleet.resting, self._mass_matrix == "auto" and count not in self._ends[-JUDGED:]
-        kind = "low_rank" if early else self._mass_matrix
+        resting = self.fleet.resting
         theta, _, gradient = (each[chains, :number] for each in self._collected)
-        metric = vmap(partial(metric_from, mass_matrix=kind))(theta, gradient)
+        metric, gaussian = vmap(partial(metric_and_shape, mass_matrix=self._mass_matrix))(theta, gradient)
         old, learnt = (
             pytree.tree_map(lambda value: value[chains], state) for state in (resting.metric, resting.adaptation)
         )
@@ -264,7 +262,8 @@ class HamiltonianChains(RunningChains):
             learnt.step, vmap(growth_of_step)(old, metric, gradient).to(learnt.step_size)
         )
         _write(resting.metric, chains, metric)
-        _write(resting.adaptation, chains, Adaptation(step.log_step.exp(), step))
+        caution = torch.where(gaussian, CAUTION, CAREFUL).to(learnt.caution)
+        _write(resting.adaptation, chains, Adaptation(step.log_step.exp(), step, caution))
         kept = 0 if count == self._ends[-1] else count - self._ends[self._ends.index(count) - 1]
         for each in self._collected:
             each[chains, :kept] = each[chains, number - kept : number]
@@ -279,6 +278,10 @@ def _most_collected(ends: tuple[int, ...]) -> int:
 def windows_for(mass_matrix: MassMatrix, num_warmup: int) -> tuple[int, ...]:
     """Return the ends of windows: gradients tell scales from the first draws on, variances need draws of the posterior."""
     return (window_ends if mass_matrix in ("diagonal", "dense") else growing_windows)(num_warmup)
+
+
+def _beginning(step_size: Tensor) -> Adaptation:
+    return Adaptation(step_size, initial_step_size(step_size), torch.full_like(step_size, CAUTION))
 
 
 def _write(views: Any, chains: Tensor, values: Any) -> None:

@@ -10,16 +10,16 @@ from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.core.density import LogDensity, build_density
-from bnnzoo.engine import choose, fleet, loops
+from bnnzoo.engine import choose, fleet, loops, pytree
 from bnnzoo.engine.fleet import Batch, NativeCopies
 from bnnzoo.engine.torch_private import LoweringWarning
 from bnnzoo.inference import NUTS, fit
-from bnnzoo.inference.markov.adaptation import growing_windows
+from bnnzoo.inference.markov.adaptation import DIVERGED, growing_windows
 from bnnzoo.inference.markov.hamiltonian import sampler
 from bnnzoo.inference.markov.hamiltonian.hmc import HMCKernel
 from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Phase, drift, energy
 from bnnzoo.inference.markov.hamiltonian.nuts import NUTSKernel
-from bnnzoo.inference.markov.hamiltonian.program import STATS
+from bnnzoo.inference.markov.hamiltonian.program import STATS, HamiltonianProgram
 from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianChains, HamiltonianSampler
 from bnnzoo.inference.markov.settings import HamiltonianSettings
 from bnnzoo.testing import linear_gaussian
@@ -310,6 +310,26 @@ def test_steps_are_stable_where_early_windows_see_a_part_of_the_posterior_only(s
     assert loop.fleet.how == "compiled"
     rates = finished(loop).stats[..., STATS.index("acceptance_rate")].mean(1)
     assert bool(((rates > 0.7) & (rates < 0.97)).all()), rates
+
+
+def test_a_divergence_shortens_the_step_that_settles_whatever_the_mean_acceptance() -> None:
+    target = linear_gaussian()
+    density = build_density(target.model, *target.data, dtype=torch.float64)
+    settings = HamiltonianSettings(num_chains=1, num_warmup=300)
+    loop = HamiltonianSampler(NUTSKernel(5), settings, "python").begin(density, density.init(1, 0), 0, 0)
+    program = HamiltonianProgram(NUTSKernel(5), 0.8)
+    moving, resting = (
+        pytree.tree_map(lambda value: value[0], each) for each in (loop.fleet.moving, loop.fleet.resting)
+    )
+    resting = resting._replace(counters=resting.counters._replace(draws=torch.tensor(290)))
+    steps = []
+    for diverging in (False, True):
+        end = moving.end._replace(
+            diverging=torch.tensor(diverging), num_steps=torch.tensor(4), sum_acceptance=torch.tensor(3.4).double()
+        )
+        _, learnt, _ = program._learnt(moving._replace(end=end), resting)
+        steps.append(float(learnt.adaptation.step_size.log() - resting.adaptation.step.log_average))
+    assert steps == pytest.approx([0.0, 0.1 * (DIVERGED - 0.85)])  # it was accepted as often as is wanted
 
 
 def test_an_interrupted_run_returns_the_draws_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
