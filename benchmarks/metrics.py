@@ -51,6 +51,17 @@ def measured(name: str, kind: Any, seed: int) -> dict[str, float]:
     }
 
 
+def ratios(rows: dict[str, dict[str, dict[str, float]]]) -> dict[str, dict[str, float]]:
+    """Return medians over posteriors of effective draws a gradient, relative to the diagonal."""
+    return {
+        kind: {
+            what: statistics.median(row[kind][what] / row["diagonal"][what] for row in rows.values())
+            for what in ("per_1000_gradients", "with_warm_up")
+        }
+        for kind in KINDS
+    }
+
+
 def main(seeds: int, names: list[str]) -> None:
     """Measure every kind of mass matrix on every posterior, and write what was found."""
     rows: dict[str, dict[str, dict[str, float]]] = {}
@@ -67,15 +78,8 @@ def main(seeds: int, names: list[str]) -> None:
         }
         for kind, row in rows[name].items():
             print(name, kind, {key: round(value, 3) for key, value in row.items()}, flush=True)
-    ratios = {
-        kind: {
-            what: statistics.median(row[kind][what] / row["diagonal"][what] for row in rows.values())
-            for what in ("per_1000_gradients", "with_warm_up")
-        }
-        for kind in KINDS
-    }
-    print("median over posteriors, relative to the diagonal:", ratios)
-    write("metrics", {"seeds": seeds, "ratios": ratios, "posteriors": rows})
+        write("metrics", {"seeds": seeds, "ratios": ratios(rows), "posteriors": rows})
+    print("median over posteriors, relative to the diagonal:", ratios(rows))
 
 
 if __name__ == "__main__":
