@@ -3,7 +3,6 @@
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -13,19 +12,13 @@ from torch.func import vmap
 from bnnzoo.core.density import LogDensity
 from bnnzoo.core.method import FitContext
 from bnnzoo.core.posterior import Draws
-from bnnzoo.engine import pytree
 from bnnzoo.engine.choose import Engine, OneByOneError, runner
 from bnnzoo.inference.markov.adaptation import (
-    CAREFUL,
     CAUTION,
-    NEAR,
     Adaptation,
-    growing_windows,
     initial_step_size,
-    restart_step_size,
     search_step_size,
     settling_from,
-    window_ends,
 )
 from bnnzoo.inference.markov.density_gradient import density_gradient
 from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Phase, energy
@@ -38,14 +31,11 @@ from bnnzoo.inference.markov.hamiltonian.program import (
     Resting,
     Schedule,
 )
+from bnnzoo.inference.markov.hamiltonian.windows import Windows
 from bnnzoo.inference.markov.metrics import (
-    MassMatrix,
-    drifts,
-    growth_of_step,
     identity_metric,
     inverse_mass_of,
     mass_matrix_for,
-    metric_and_shape,
     metric_of,
 )
 from bnnzoo.inference.markov.noise import keys_of_chains, normals
@@ -93,11 +83,8 @@ class HamiltonianChains(RunningChains):
         fits = [(density, seed), *others]
         chains = range(first_chain, first_chain + len(theta) // len(fits))
         super().__init__(settings, theta, torch.cat([keys_of_chains(own, chains, NUM_STREAMS) for _, own in fits]))
-        self._mass_matrix = mass_matrix_for(settings.mass_matrix, density)
-        self.kernel, self.settings, self._ends = kernel, settings, windows_for(self._mass_matrix, settings.num_warmup)
-        shape = len(theta), _most_collected(self._ends), theta.shape[1]
-        self._collected = [theta.new_zeros(shape), self.stats.new_zeros(*shape[:2], len(STATS)), theta.new_zeros(shape)]
-        self._num_collected = torch.zeros_like(self._num_kept)
+        self.kernel, self.settings = kernel, settings
+        self.windows = Windows(mass_matrix_for(settings.mass_matrix, density), settings.num_warmup, theta)
         steps, draws = typical_num_steps(theta.shape[1]), self._total
         self.fleet = runner(
             HamiltonianProgram(kernel, settings.target_accept),
@@ -156,19 +143,15 @@ class HamiltonianChains(RunningChains):
     def _gather(self) -> None:
         """Take the draws kept, and in warm-up draws and gradients from which mass matrices are estimated."""
         warm = self.fleet.resting.counters.draws.cpu() <= self._num_warmup
-        self.fleet.gather(self._collected, self._num_collected, warm)
+        self.windows.gather(self.fleet, warm)
         self.fleet.gather((self.draws, self.stats), self._num_kept, ~warm)
 
     def _resumable(self) -> dict[str, Any]:
-        most = int(self._num_collected.max())
-        collected = [each[:, :most] for each in self._collected]
-        return super()._resumable() | {"collected": collected, "num_collected": self._num_collected}
+        return super()._resumable() | self.windows.resumable()
 
     def _resume(self, found: Mapping[str, Any]) -> None:
         super()._resume(found)
-        self._num_collected = found["num_collected"]
-        for each, values in zip(self._collected, found["collected"], strict=True):
-            each[:, : values.shape[1]] = values
+        self.windows.resume(found)
 
     def _at_rest(self, theta: Tensor, keys: Tensor) -> tuple[Moving, Resting]:
         """Return the state of chains before they know the log density where they are."""
@@ -182,7 +165,7 @@ class HamiltonianChains(RunningChains):
         step_size = zeros + (settings.step_size or INITIAL_STEP_SIZE)
         resting = Resting(
             trajectory=trajectory,
-            metric=identity_metric(theta, self._mass_matrix),
+            metric=identity_metric(theta, self.windows.mass_matrix),
             adaptation=_beginning(step_size),
             counters=Counters(*counts),
             schedule=Schedule(*(torch.full_like(keys[:, 0], number) for number in self._schedule())),
@@ -191,7 +174,7 @@ class HamiltonianChains(RunningChains):
         return Moving(end, torch.zeros_like(keys[:, 0])), resting
 
     def _schedule(self) -> tuple[int, ...]:
-        warmup, ends = self.settings.num_warmup, self._ends
+        warmup, ends = self.settings.num_warmup, self.windows.ends
         first, last = (ends[0], ends[-1]) if ends else (0, 0)
         return warmup, settling_from(warmup), first, last, min(end for end in (*ends, self._total) if end > 0)
 
@@ -235,58 +218,13 @@ class HamiltonianChains(RunningChains):
         waits = (counts == until) & (counts < self._total)
         for count in counts[waits].unique().tolist():
             chains = (waits & (counts == count)).nonzero()[:, 0].cpu()
-            if count in self._ends[1:]:
-                self._close_window(chains, count)
-            until[chains] = min(end for end in (*self._ends, self._total) if end > count)
-
-    def _close_window(self, chains: Tensor, count: int) -> None:
-        """Give chains mass matrices estimated in this window and the one before; those on their way forget both."""
-        numbers, last = self._num_collected[chains], count == self._ends[-1]
-        for number in numbers.unique().tolist():
-            alike = chains[numbers == number]
-            away = drifts(self._collected[1][alike, :number, STATS.index("lp")], self.draws.shape[2]) & (not last)
-            self._num_collected[alike[away]] = 0
-            self._adapt(alike[~away], number, count)
-
-    def _adapt(self, chains: Tensor, number: int, count: int) -> None:
-        """Estimate mass matrices from the last ``number`` draws, and keep those of this window for the next one."""
-        if not len(chains):
-            return
-        resting = self.fleet.resting
-        theta, _, gradient = (each[chains, :number] for each in self._collected)
-        metric, gaussian = vmap(partial(metric_and_shape, mass_matrix=self._mass_matrix))(theta, gradient)
-        old, learnt = (
-            pytree.tree_map(lambda value: value[chains], state) for state in (resting.metric, resting.adaptation)
-        )
-        step = vmap(partial(restart_step_size, reach=NEAR))(
-            learnt.step, vmap(growth_of_step)(old, metric, gradient).to(learnt.step_size)
-        )
-        _write(resting.metric, chains, metric)
-        caution = torch.where(gaussian, CAUTION, CAREFUL).to(learnt.caution)
-        _write(resting.adaptation, chains, Adaptation(step.log_step.exp(), step, caution))
-        kept = 0 if count == self._ends[-1] else count - self._ends[self._ends.index(count) - 1]
-        for each in self._collected:
-            each[chains, :kept] = each[chains, number - kept : number]
-        self._num_collected[chains] = kept
-
-
-def _most_collected(ends: tuple[int, ...]) -> int:
-    """Return the number of draws in the two windows on end that have the most."""
-    return max((end - ends[max(i - 2, 0)] for i, end in enumerate(ends)), default=0)
-
-
-def windows_for(mass_matrix: MassMatrix, num_warmup: int) -> tuple[int, ...]:
-    """Return the ends of windows: gradients tell scales from the first draws on, variances need draws of the posterior."""
-    return (window_ends if mass_matrix in ("diagonal", "dense") else growing_windows)(num_warmup)
+            if count in self.windows.ends[1:]:
+                self.windows.close(resting, chains, count)
+            until[chains] = min(end for end in (*self.windows.ends, self._total) if end > count)
 
 
 def _beginning(step_size: Tensor) -> Adaptation:
     return Adaptation(step_size, initial_step_size(step_size), torch.full_like(step_size, CAUTION))
-
-
-def _write(views: Any, chains: Tensor, values: Any) -> None:
-    for view, value in zip(pytree.tree_leaves(views), pytree.tree_leaves(values), strict=True):
-        view[chains] = value
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,13 @@ from bnnzoo.engine.fleet import Batch, NativeCopies
 from bnnzoo.engine.torch_private import LoweringWarning
 from bnnzoo.inference import NUTS, fit
 from bnnzoo.inference.markov.adaptation import DIVERGED, growing_windows
-from bnnzoo.inference.markov.hamiltonian import sampler
+from bnnzoo.inference.markov.hamiltonian import windows
 from bnnzoo.inference.markov.hamiltonian.hmc import HMCKernel
 from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Phase, drift, energy
 from bnnzoo.inference.markov.hamiltonian.nuts import NUTSKernel
 from bnnzoo.inference.markov.hamiltonian.program import STATS, HamiltonianProgram
 from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianChains, HamiltonianSampler
+from bnnzoo.inference.markov.hamiltonian.windows import Windows
 from bnnzoo.inference.markov.settings import HamiltonianSettings
 from bnnzoo.testing import linear_gaussian
 from bnnzoo.testing.monte_carlo import check_moments
@@ -98,7 +99,7 @@ def reference() -> HamiltonianChains:
 @pytest.mark.parametrize("mass", ["auto", "diagonal", "dense", "fisher", "low_rank"])
 def test_every_engine_draws_the_same(name: str, mass: Any, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows are short: dual averaging lets differences in rounding grow twentyfold with every draw."""
-    monkeypatch.setattr(sampler, "windows_for", lambda mass_matrix, num_warmup: (0, 4, 8))
+    monkeypatch.setattr(windows, "windows_for", lambda mass_matrix, num_warmup: (0, 4, 8))
     how: dict[str, Any] = {"kernel": KERNELS[name], "mass_matrix": mass, "num_warmup": 12, "num_draws": 8}
     native, other = (finished(chains(each, **how)) for each in ("native", engine))
     assert native.fleet.how == "compiled" and other.fleet.how == {"graph": "traced", "python": "eager"}[engine]
@@ -226,16 +227,16 @@ def test_windows_collect_the_draws_between_their_ends(engine: str, monkeypatch: 
     monkeypatch.setattr(fleet, "SECONDS_PER_STRETCH", 0.0)
     how: dict[str, Any] = {"num_warmup": 200, "num_draws": 5, "step_size": 0.1, "kernel": HMCKernel(0.3, 0.0, 2)}
     collected: dict[int, Tensor] = {}
-    adapt = HamiltonianChains._adapt
+    adapt = Windows.adapt
 
-    def recorded(self: HamiltonianChains, which: Tensor, number: int, count: int) -> None:
-        theta, stats, gradient = (each[which, :number][0].clone() for each in self._collected)
+    def recorded(self: Windows, resting: Any, which: Tensor, number: int, count: int) -> None:
+        theta, stats, gradient = (each[which, :number][0].clone() for each in self.collected)
         collected[count] = theta
         torch.testing.assert_close(gradient, -theta / WIDTHS**2)
         torch.testing.assert_close(stats[:, 0], dist.Normal(torch.zeros_like(WIDTHS), WIDTHS).log_prob(theta).sum(1))
-        adapt(self, which, number, count)
+        adapt(self, resting, which, number, count)
 
-    monkeypatch.setattr(HamiltonianChains, "_adapt", recorded)
+    monkeypatch.setattr(Windows, "adapt", recorded)
     loop, thetas = chains(engine, 1, target=of_widths(), **how), []
     while int(loop.counts.min()) < 205:
         if engine == "native":
@@ -248,21 +249,21 @@ def test_windows_collect_the_draws_between_their_ends(engine: str, monkeypatch: 
     assert list(collected) == list(ends[1:])
     for i, (end, theta) in enumerate(collected.items()):
         torch.testing.assert_close(theta, torch.stack(thetas[ends[max(i - 1, 0)] : end]))
-    assert int(loop._num_collected.sum()) == 0 and torch.equal(loop.draws[0], torch.stack(thetas[200:]))
+    assert int(loop.windows.counts.sum()) == 0 and torch.equal(loop.draws[0], torch.stack(thetas[200:]))
 
 
 def test_chains_on_their_way_keep_their_mass_matrix_and_forget_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampler, "drifts", lambda lp, size: torch.tensor([True, False])[: len(lp)])
+    monkeypatch.setattr(windows, "drifts", lambda lp, size: torch.tensor([True, False])[: len(lp)])
     loop = chains("graph", mass_matrix="fisher", target=of_widths())
-    loop._collected[0].normal_()
-    loop._collected[2].normal_()
-    loop._num_collected.fill_(10)
-    loop._close_window(torch.tensor([0, 1]), 10)
-    assert loop._num_collected.tolist() == [0, 10]
+    loop.windows.collected[0].normal_()
+    loop.windows.collected[2].normal_()
+    loop.windows.counts.fill_(10)
+    loop.windows.close(loop.fleet.resting, torch.tensor([0, 1]), 10)
+    assert loop.windows.counts.tolist() == [0, 10]
     inverse = loop.tuned["inverse_mass"]
     assert bool((inverse[0] == 1).all()) and bool((inverse[1] != 1).all())
-    loop._num_collected.fill_(10)
-    loop._close_window(torch.tensor([0, 1]), 17)  # the last one is taken as it is
+    loop.windows.counts.fill_(10)
+    loop.windows.close(loop.fleet.resting, torch.tensor([0, 1]), 17)  # the last one is taken as it is
     assert bool((loop.tuned["inverse_mass"] != 1).all())
 
 
@@ -275,7 +276,7 @@ def test_a_snapshot_holds_the_draws_of_open_windows(engine: str, monkeypatch: py
         if engine == "native":
             broken_off.fleet._budget = 5  # type: ignore[union-attr]
         broken_off.advance()
-    assert int(broken_off._num_collected.max()) > 0
+    assert int(broken_off.windows.counts.max()) > 0
     other.restore(broken_off.snapshot())
     other.draws += broken_off.draws  # a checkpoint puts earlier draws there
     other.stats += broken_off.stats
