@@ -66,8 +66,12 @@ class Fleet(ABC):
         """Run the copies that are going for about a tenth of a second, or until one of them waits."""
 
     @abstractmethod
-    def gather(self, into: Sequence[Tensor], counts: Tensor) -> None:
-        """Write the rows kept since the last time to ``into[C, S, ...]`` behind the first ``counts[C]``, which grow."""
+    def gather(self, into: Sequence[Tensor | None], counts: Tensor, copies: Tensor | None = None) -> None:
+        """Write the rows kept since the last time to ``into[C, S, ...]`` behind the first ``counts[C]``, which grow.
+
+        What stands in a row where ``into`` has None, or nothing, is dropped. With ``copies[C]``, truth values, only theirs are
+        written, and those of others stay.
+        """
 
     @abstractmethod
     def tried(self, moving: Any, resting: Any) -> Any:
@@ -168,15 +172,21 @@ class NativeCopies(Fleet):
         taken = int((self._budget - self._left[going]).max()) if going else 0
         self._budget = next_budget(self._budget, max(taken, 1), seconds)
 
-    def gather(self, into: Sequence[Tensor], counts: Tensor) -> None:
-        """Write the rows kept since the last time to ``into[C, S, ...]`` behind the first ``counts[C]``, which grow."""
-        for copy in self.num_rows.nonzero()[:, 0].tolist():
+    def gather(self, into: Sequence[Tensor | None], counts: Tensor, copies: Tensor | None = None) -> None:
+        """Write the rows kept since the last time to ``into[C, S, ...]`` behind the first ``counts[C]``, which grow.
+
+        What stands in a row where ``into`` has None, or nothing, is dropped. With ``copies[C]``, truth values, only theirs are
+        written, and those of others stay.
+        """
+        places = [(place, buffer) for place, buffer in zip(into, self.rows, strict=False) if place is not None]
+        due = self.num_rows > 0 if copies is None else (self.num_rows > 0) & copies
+        for copy in due.nonzero()[:, 0].tolist():
             start = int(counts[copy])
-            stop = min(start + int(self.num_rows[copy]), into[0].shape[1])
-            for place, buffer in zip(into, self.rows, strict=True):
+            stop = min(start + int(self.num_rows[copy]), places[0][0].shape[1])
+            for place, buffer in places:
                 place[copy, start:stop] = buffer[copy, : stop - start]
             counts[copy] = stop
-        self.num_rows.zero_()
+        self.num_rows[due] = 0
 
     def tried(self, moving: Any, resting: Any, copies: Sequence[int] | None = None) -> Any:
         """Return what moves, after one step from another state ``[C, ...]``, the fleet left as it is."""
@@ -310,16 +320,25 @@ class BatchedCopies(Fleet):
         """Let steps see other tensors of the same shapes in place of those of the gradient function."""
         self._tensors = list(data)
 
-    def gather(self, into: Sequence[Tensor], counts: Tensor) -> None:
-        """Write the rows kept since the last time to ``into[C, S, ...]`` behind the first ``counts[C]``, which grow."""
+    def gather(self, into: Sequence[Tensor | None], counts: Tensor, copies: Tensor | None = None) -> None:
+        """Write the rows kept since the last time to ``into[C, S, ...]`` behind the first ``counts[C]``, which grow.
+
+        What stands in a row where ``into`` has None, or nothing, is dropped. With ``copies[C]``, truth values, only theirs are
+        written, and those of others stay.
+        """
+        others: list[Sequence[Tensor]] = []
         for *row, kept in self._kept:
-            copies = kept.cpu().nonzero()[:, 0]
-            copies = copies[counts[copies] < into[0].shape[1]]
-            for place, values in zip(into, row, strict=True):
-                here, there = copies.to(place.device), copies.to(values.device)
-                place[here, counts[copies].to(place.device)] = values[there].to(place.device)
-            counts[copies] += 1
-        self._kept = []
+            places = [(place, values) for place, values in zip(into, row, strict=False) if place is not None]
+            due = kept.cpu()
+            if copies is not None and bool((rest := due & ~copies).any()):
+                others.append((*row, rest))
+            due = (due if copies is None else due & copies).nonzero()[:, 0]
+            due = due[counts[due] < places[0][0].shape[1]]
+            for place, values in places:
+                here, there = due.to(place.device), due.to(values.device)
+                place[here, counts[due].to(place.device)] = values[there].to(place.device)
+            counts[due] += 1
+        self._kept = others
 
     def tried(self, moving: Any, resting: Any) -> Any:
         """Return what moves, after one step from another state ``[C, ...]``; the fleet is left as it is."""

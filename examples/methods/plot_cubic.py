@@ -34,7 +34,8 @@ print(f"loss of the noise alone {noise_alone:.2f}, {shown}")
 
 # %%
 # A network 1-10-6-30-2, whose second output becomes a scale by softplus, under a Gaussian and under a Laplace likelihood. Members
-# of the course were trained without a prior; here it is weak. Its adversarial steps are 0.08 in units of x, a hundredth of the range.
+# of the course were trained without a prior; here it is weak. Its adversarial steps are 0.08 in units of x, a hundredth of the
+# range.
 
 methods = {
     "plain": bz.DeepEnsemble(6, num_steps=600, learning_rate=0.08, schedule="constant"),

@@ -66,7 +66,9 @@ class Save:
         self.path = folder / "fit.bnn"
         theta = torch.zeros(4, 5000, 3)
         density = bz.fit(TARGET.model, bz.MAP(num_steps=3, polish_steps=0), *TARGET.data, progress=False)
-        self.posteriors = [bz.core.posterior.Draws(density.density, density.info, theta + i) for i in range(2)]
+        self.posteriors = [
+            bz.core.posterior.posterior.Draws(density.density, density.info, theta + i) for i in range(2)
+        ]
         self.posteriors[0].save(self.path)
 
     def work(self) -> None:

@@ -14,6 +14,8 @@ SHORT: dict[str, Any] = {"num_chains": 4, "num_warmup": 200, "num_draws": 150}
 SAMPLERS = {
     "NUTS": NUTS(**SHORT),
     "NUTS, dense": NUTS(**SHORT, mass_matrix="dense"),
+    "NUTS, low rank": NUTS(**SHORT, mass_matrix="low_rank"),
+    "NUTS, diagonal": NUTS(**SHORT, mass_matrix="diagonal"),
     "NUTS, fisher": NUTS(**SHORT, mass_matrix="fisher"),
     "HMC": HMC(**SHORT),
     "ChEES-HMC": ChEESHMC(**SHORT),

@@ -10,7 +10,7 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.settings import Count, Fraction, NonNegativeCount, Positive
 from bnnzoo.engine.choose import NATIVE_PAYS_FROM
 from bnnzoo.engine.fits import over_all_fits
-from bnnzoo.inference.markov.adaptation import MassMatrix
+from bnnzoo.inference.markov.metrics import MassMatrix
 from bnnzoo.inference.starts import Start
 
 __all__ = [
@@ -68,7 +68,7 @@ class HamiltonianSettings(ChainSettings):
     max_native_chains: ClassVar[int] = 32
 
     target_accept: Fraction = 0.8
-    mass_matrix: MassMatrix = "diagonal"
+    mass_matrix: MassMatrix = "auto"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,7 +46,7 @@ class RunningChains(ABC):
         self.keys = keys.to(theta.device)
 
     @property
-    def row(self) -> tuple[Tensor, Tensor]:
+    def row(self) -> tuple[Tensor, ...]:
         """What is kept of a draw: tensors like it."""
         return self.draws[0, 0].clone(), self.stats[0, 0].to(self.keys.device)
 
@@ -61,8 +61,12 @@ class RunningChains(ABC):
             with self.log.timed("running"), aside() if self.fleet.how == "compiled" else nullcontext():
                 self.fleet.advance()
         finally:  # an interrupt waits for the chains under way in native code: their draws are kept, too
-            self.fleet.gather((self.draws, self.stats), self._num_kept)
+            self._gather()
         self._attend()
+
+    def _gather(self) -> None:
+        """Take the rows that the chains have kept."""
+        self.fleet.gather((self.draws, self.stats), self._num_kept)
 
     def snapshot(self) -> dict[str, Any]:
         """Return everything :meth:`restore` needs to continue with the very next step, as arrays."""

@@ -1,6 +1,7 @@
-"""Adaptation: dual averaging, the search for a step size, and mass matrices from moments."""
+"""Adaptation: dual averaging, the search for a step size, windows, and moments."""
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -8,77 +9,35 @@ from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.inference.markov.adaptation import (
-    MassMatrix,
-    Moments,
-    growth_of_narrowest,
-    identity_metric,
+    FAR,
+    NEAR,
+    growing_windows,
     initial_step_size,
-    metric_from,
     no_moments,
     observe,
-    pooled_moments,
+    pooled_variances,
     restart_step_size,
     retuned_step_size,
     search_step_size,
     settle_step_size,
     settling_from,
+    settling_gain,
     update_step_size,
     window_ends,
 )
 
-SD = torch.tensor([0.1, 1.0, 5.0], dtype=torch.float64)
 
-
-def draws(num_chains: int = 2, num_draws: int = 500) -> Tensor:
+def test_variances_are_pooled_within_chains_and_shrunk_as_in_stan() -> None:
     generator = torch.Generator().manual_seed(0)
-    return SD * torch.randn(num_chains, num_draws, 3, generator=generator, dtype=torch.float64)
-
-
-def moments_of(theta: Tensor, mass_matrix: MassMatrix) -> Moments:
-    """Return the moments of Gaussian draws ``[C, S, P]``, whose gradient is ``-theta / SD**2``."""
-    moments = no_moments(theta[:, 0], mass_matrix)
+    theta = torch.randn(2, 500, 3, generator=generator, dtype=torch.float64)
+    theta += 100 * torch.arange(2, dtype=torch.float64)[:, None, None]  # differences between chains are left out
+    moments = no_moments(theta[:, 0])
     for row in theta.unbind(1):
-        moments = vmap(observe)(moments, row, -row / SD**2)
-    return moments
-
-
-def test_moments_are_those_of_the_draws() -> None:
-    theta = draws()
-    moments = moments_of(theta, "dense")
+        moments = vmap(observe)(moments, row)
     torch.testing.assert_close(moments.mean, theta.mean(1))
-    torch.testing.assert_close(moments.second[0] / 499, torch.cov(theta[0].T))
-
-
-def test_variances_are_shrunk_as_in_stan() -> None:
-    theta = draws()
-    metric = vmap(metric_from)(moments_of(theta, "diagonal"))
-    torch.testing.assert_close(metric.inverse_mass, (500 * theta.var(1) + 5e-3) / 505)
-    torch.testing.assert_close(metric.mass_sqrt, metric.inverse_mass.rsqrt())
-
-
-def test_a_dense_mass_matrix_is_factorised() -> None:
-    metric = vmap(metric_from)(moments_of(draws(), "dense"))
-    eye = torch.eye(3, dtype=torch.float64).expand(2, 3, 3)
-    torch.testing.assert_close(metric.mass_sqrt @ metric.mass_sqrt.mT @ metric.inverse_mass, eye)
-
-
-def test_gradients_give_variances_of_a_gaussian_from_few_draws() -> None:
-    metric = vmap(metric_from)(moments_of(draws(num_draws=5), "fisher"))
-    torch.testing.assert_close(metric.inverse_mass, (SD**2).expand(2, 3), rtol=1e-6, atol=0.0)
-
-
-def test_pooled_moments_leave_out_differences_between_chains() -> None:
-    theta = draws()
-    apart = theta + 100 * torch.arange(2, dtype=torch.float64)[:, None, None]
-    pooled = pooled_moments(moments_of(apart, "diagonal"))
-    assert float(pooled.count) == 2 * 499 + 1
-    torch.testing.assert_close(pooled.second / (pooled.count - 1), theta.var(1).mean(0))
-
-
-def test_the_narrowest_direction_limits_the_step() -> None:
-    old = identity_metric(torch.zeros(1, 3, dtype=torch.float64), "diagonal")
-    new = vmap(metric_from)(moments_of(draws(1), "diagonal"))
-    torch.testing.assert_close(growth_of_narrowest(old, new), new.inverse_mass.min().rsqrt())
+    torch.testing.assert_close(moments.second / 499, theta.var(1))
+    number = 2 * 499 + 1
+    torch.testing.assert_close(pooled_variances(moments), (number * theta.var(1).mean(0) + 5e-3) / (number + 5))
 
 
 @pytest.mark.parametrize("target", [0.6, 0.8, 0.95])
@@ -106,10 +65,11 @@ def test_dual_averaging_is_that_of_hoffman_and_gelman() -> None:
 
 def test_dual_averaging_restarts_at_its_average() -> None:
     state = update_step_size(initial_step_size(torch.tensor(0.1)), torch.tensor(0.9), 0.8)
-    again = restart_step_size(state, torch.tensor(2.0))
-    torch.testing.assert_close(again.log_step.exp(), 2 * state.log_average.exp())
-    torch.testing.assert_close(again.anchor.exp(), 20 * state.log_average.exp())
-    assert float(again.count) == 0.0
+    for reach in (NEAR, FAR):
+        again = restart_step_size(state, torch.tensor(2.0), reach)
+        torch.testing.assert_close(again.log_step.exp(), 2 * state.log_average.exp())
+        torch.testing.assert_close(again.anchor.exp(), 2 * reach * state.log_average.exp())
+        assert float(again.count) == 0.0
 
 
 @pytest.mark.parametrize("limit", [0.005, 0.3, 1.0, 20.0])
@@ -167,8 +127,36 @@ def test_windows_cover_warm_up_and_leave_room_at_both_ends(num_warmup: int) -> N
     assert num_warmup - ends[-1] >= 0.15 * num_warmup - 1
 
 
+@pytest.mark.parametrize("num_warmup", [0, 10, 19, 20, 35, 60, 149, 150, 500, 1000, 2000])
+def test_windows_that_grow_begin_at_once_and_end_where_those_of_stan_do(num_warmup: int) -> None:
+    ends = growing_windows(num_warmup)
+    if num_warmup < 20:
+        assert ends == ()
+        return
+    assert ends[0] == 0 and ends[-1] == window_ends(num_warmup)[-1]
+    widths = [end - begin for begin, end in pairwise(ends)]
+    assert min(widths[:-1], default=10) >= 10 and widths[-1] >= 5
+    for i, end in enumerate(ends[2:]):
+        assert 0.5 * end <= end - ends[i] or ends[i] == 0  # the draws of two windows are half of all, or more
+
+
 @pytest.mark.parametrize("num_warmup", [0, 1, 2, 10, 19, 20, 60, 149, 150, 500, 1000, 2000])
 def test_the_step_size_settles_at_the_end_of_warm_up_and_after_dual_averaging(num_warmup: int) -> None:
     last = max(window_ends(num_warmup), default=0)
     assert last < settling_from(num_warmup)
     assert num_warmup < 2 or settling_from(num_warmup) < num_warmup
+
+
+@pytest.mark.parametrize(("num_draws", "gain"), [(1, 0.1), (30, 0.1), (100, 0.03), (300, 0.01)])
+def test_a_step_that_settles_for_long_remembers_as_many_draws(num_draws: int, gain: float) -> None:
+    assert float(settling_gain(torch.tensor(float(num_draws)))) == pytest.approx(gain)
+
+
+@pytest.mark.parametrize(
+    ("num_warmup", "averaged", "settling"), [(1000, 50, 100), (500, 33, 42), (300, 33, 17), (100, 10, 5)]
+)
+def test_the_last_draws_are_shared_between_dual_averaging_and_settling(
+    num_warmup: int, averaged: int, settling: int
+) -> None:
+    begin = settling_from(num_warmup)
+    assert (begin - window_ends(num_warmup)[-1], num_warmup - begin) == (averaged, settling)

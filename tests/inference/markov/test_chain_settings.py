@@ -12,7 +12,7 @@ from bnnzoo.inference.markov.chain_settings import even_groups, typical_num_step
 from bnnzoo.testing import linear_gaussian
 
 SHARED = {"num_chains": 4, "num_warmup": 1000, "num_draws": 1000, "step_size": None, "init": None}
-HAMILTONIAN = SHARED | {"num_groups": None, "target_accept": 0.8, "mass_matrix": "diagonal"}
+HAMILTONIAN = SHARED | {"num_groups": None, "target_accept": 0.8, "mass_matrix": "auto"}
 LOCKSTEP = SHARED | {"num_groups": 1, "target_accept": 0.7, "trajectory_length": None, "max_steps": 1000}
 DEFAULTS: dict[Any, dict[str, Any]] = {
     NUTS: HAMILTONIAN | {"max_tree_depth": 10},
@@ -46,7 +46,10 @@ REFUSED: list[tuple[Method, str]] = [
     (HMC(num_warmup=-1), r"HMC\(num_warmup=-1\): write 0 or more\."),
     (NUTS(target_accept=1.2), r"NUTS\(target_accept=1\.2\): write a number between 0 and 1\."),
     (NUTS(max_tree_depth=0), r"NUTS\(max_tree_depth=0\): write a number from 1 to 20\."),
-    (spoilt(NUTS(), mass_matrix="full"), r"NUTS\(mass_matrix='full'\): write 'diagonal', 'dense' or 'fisher'\."),
+    (
+        spoilt(NUTS(), mass_matrix="full"),
+        r"NUTS\(mass_matrix='full'\): write 'auto', 'diagonal', 'dense', 'fisher' or 'low_rank'\.",
+    ),
     (NUTS(step_size=-0.1), r"NUTS\(step_size=-0\.1\): write a positive number or None\."),
     (NUTS(step_size=float("nan")), r"NUTS\(step_size=nan\): write a positive number or None\."),
     (NUTS(num_warmup=0), r"NUTS\(num_warmup=0\) tunes nothing: give step_size"),

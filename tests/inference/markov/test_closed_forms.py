@@ -22,6 +22,11 @@ from tests.helpers.closed_forms import COVARIANCE, check_draws, closed_form, den
 from tests.helpers.native import when_native_pays
 
 VARIANCES = COVARIANCE.diagonal()
+SCALE = VARIANCES.sqrt()
+EIGENVALUES, AXES = torch.linalg.eigh(COVARIANCE / SCALE / SCALE[:, None])
+DIRECTIONS = {"directions": AXES, "eigenvalues": EIGENVALUES}
+"""What a metric of low rank has besides the variances, so that its inverse mass is the covariance."""
+
 LENGTHS = {"native": (4, 20_000), "batched": (256, 60)}
 """Chains and draws, about as many gradients as a second allows."""
 
@@ -46,13 +51,18 @@ def settings_of(how: str) -> dict[str, int]:
 @pytest.mark.parametrize("how", LENGTHS)
 @pytest.mark.parametrize("kernel", [NUTSKernel(10), HMCKernel(1.5, 0.5, 1000)])
 @pytest.mark.parametrize(
-    ("mass", "inverse_mass", "step_size"), [("diagonal", VARIANCES, 0.35), ("dense", COVARIANCE, 0.7)]
+    ("mass", "tuning", "step_size"),
+    [
+        ("diagonal", {"inverse_mass": VARIANCES}, 0.35),
+        ("dense", {"inverse_mass": COVARIANCE}, 0.7),
+        ("low_rank", {"inverse_mass": VARIANCES, **DIRECTIONS}, 0.7),
+    ],
 )
-def test_hamiltonian(kernel: Kernel, mass: Any, inverse_mass: Tensor, step_size: float, how: str) -> None:
+def test_hamiltonian(kernel: Kernel, mass: Any, tuning: dict[str, Tensor], step_size: float, how: str) -> None:
     settings = HamiltonianSettings(**settings_of(how), mass_matrix=mass, step_size=step_size)
     sampler = HamiltonianSampler(kernel, settings, {"native": "native", "batched": "graph"}[how])
     kinds = dict.fromkeys(LENGTHS, "hamiltonian")
-    check_draws(run(sampler, how, kinds, step_size=step_size, inverse_mass=inverse_mass).draws)
+    check_draws(run(sampler, how, kinds, step_size=step_size, **tuning).draws)
 
 
 @pytest.mark.parametrize("how", LENGTHS)
@@ -81,6 +91,8 @@ LONG: dict[str, Any] = {"num_chains": 4, "num_warmup": 500, "num_draws": 10_000}
     [
         (NUTS(**LONG), 0.0),
         (NUTS(**LONG, mass_matrix="dense"), 0.0),
+        (NUTS(**LONG, mass_matrix="low_rank"), 0.0),
+        (NUTS(**LONG, mass_matrix="diagonal"), 0.0),
         (HMC(**LONG), 0.0),
         (ChEESHMC(**LONG), 0.0),
         (MAMS(**LONG), 0.0),

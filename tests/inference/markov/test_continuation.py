@@ -14,6 +14,7 @@ from bnnzoo.testing import check_moments, ill_conditioned, linear_gaussian
     "method",
     [
         NUTS(num_chains=2, num_warmup=30, num_draws=20),
+        NUTS(num_chains=2, num_warmup=30, num_draws=20, mass_matrix="low_rank"),
         pytest.param(NUTS(num_chains=2, num_warmup=30, num_draws=20, mass_matrix="dense"), marks=pytest.mark.slow),
         MAMS(num_chains=2, num_warmup=30, num_draws=20),
         pytest.param(MCLMC(num_chains=2, num_warmup=30, num_draws=20, steps_per_draw=2), marks=pytest.mark.slow),

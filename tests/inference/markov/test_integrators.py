@@ -11,15 +11,17 @@ from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.core.model.density import build_density
+from bnnzoo.engine import pytree
 from bnnzoo.inference.markov.chain_settings import HamiltonianSettings, LockstepSettings
 from bnnzoo.inference.markov.hamiltonian.hmc import HMCKernel
-from bnnzoo.inference.markov.hamiltonian.kernel import Metric, Phase, energy
+from bnnzoo.inference.markov.hamiltonian.kernel import Phase, energy
 from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianChains
 from bnnzoo.inference.markov.lockstep.dynamics import Dynamics, Microcanonical, Newtonian, Point
 from bnnzoo.inference.markov.lockstep.langevin import LangevinLoop, LangevinSettings
 from bnnzoo.inference.markov.lockstep.loop import LockstepLoop
 from bnnzoo.inference.markov.lockstep.motions import Common, Langevin, Trajectories
 from bnnzoo.inference.markov.lockstep.native_chains import NativeMotion
+from bnnzoo.inference.markov.metrics import metric_of
 from bnnzoo.inference.markov.streams import ChainStreams
 from bnnzoo.inference.markov.trajectory_length import squared_jump
 from tests.helpers.closed_forms import COVARIANCE, density, exact_draws
@@ -27,7 +29,13 @@ from tests.helpers.native import traced
 
 NUM_PARAMS = len(COVARIANCE)
 KERNEL = HMCKernel(1.5, 0.5, 1000)
-METRICS = {"diagonal": COVARIANCE.diagonal(), "dense": COVARIANCE}
+SCALE = COVARIANCE.diagonal().sqrt()
+EIGENVALUES, AXES = torch.linalg.eigh(COVARIANCE / SCALE / SCALE[:, None])
+METRICS: dict[str, dict[str, Tensor]] = {
+    "diagonal": {"inverse_mass": COVARIANCE.diagonal()},
+    "dense": {"inverse_mass": COVARIANCE},
+    "low_rank": {"inverse_mass": COVARIANCE.diagonal(), "directions": AXES, "eigenvalues": EIGENVALUES},
+}
 TIME, NUM_STEPS = 2.0, 40
 
 type Travel[State] = Callable[[State, int, float], State]
@@ -43,7 +51,7 @@ def leaps(mass: Any, engine: Any) -> Travel[Phase]:
     settings = HamiltonianSettings(num_warmup=0, num_draws=1, step_size=0.1, mass_matrix=mass)
     chains = HamiltonianChains(KERNEL, density(), settings, exact_draws(1), 0, 0, engine)
     assert chains.fleet.how == ("compiled" if engine == "native" else "traced")
-    chains.adopt({"step_size": torch.ones(1).double(), "inverse_mass": METRICS[mass][None]})
+    chains.adopt({"step_size": torch.ones(1).double(), **{name: value[None] for name, value in METRICS[mass].items()}})
 
     def travelled(phase: Phase, num_steps: int, step_size: float) -> Phase:
         end, trajectory = vmap(KERNEL.finished_trajectory)(Phase(*(part[None] for part in phase)))
@@ -70,11 +78,12 @@ def without_end(control: Any, step_size: float) -> Any:
 @pytest.mark.parametrize("engine", ["native", "graph"])
 @pytest.mark.parametrize("mass", METRICS)
 def test_leapfrog_steps_are_reversible_and_of_second_order(mass: str, engine: str) -> None:
-    travelled, inverse_mass = leaps(mass, engine), METRICS[mass]
+    travelled = leaps(mass, engine)
     (theta,) = exact_draws(1, seed=1)
     value, gradient = density().value_and_grad(theta[None])
     begin = Phase(theta, noise(), gradient[0], value[0])
-    metric = Metric(inverse_mass, inverse_mass)
+    kept = {name: value[None] for name, value in METRICS[mass].items()}
+    metric = pytree.tree_map(lambda value: value[0], metric_of(kept))
     end = travelled(begin, NUM_STEPS, TIME / NUM_STEPS)
     assert float((end.theta - begin.theta).abs().max()) > 0.5
     back = travelled(end, NUM_STEPS, -TIME / NUM_STEPS)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.engine.program import Stage, where
-from bnnzoo.inference.markov.adaptation import Adaptation, observe, settle_step_size, update_step_size
+from bnnzoo.inference.markov.adaptation import DIVERGED, Adaptation, settle_step_size, settling_gain, update_step_size
 from bnnzoo.inference.markov.hamiltonian.kernel import Control, Kernel, Metric, Phase, drift, energy, is_finite
 from bnnzoo.inference.markov.noise import normals, uniforms
 
@@ -53,7 +53,7 @@ class HamiltonianSchedule(NamedTuple):
     settle_from : Tensor
         At which the step size begins to settle.
     collect_from, collect_until : Tensor
-        At which moments begin and end to be collected.
+        Between which draws of warm-up are kept, from which mass matrices are estimated.
     until : Tensor
         At which a window of the adaptation, or the chain, ends.
     """
@@ -159,22 +159,22 @@ class HamiltonianProgram:
         counters = counters._replace(proposals=counters.proposals + 1, rejected=counters.rejected + ~is_finite(phase))
         return moving._replace(end=end), resting._replace(trajectory=trajectory, counters=counters)
 
-    def _learnt(self, moving: MovingEnd, resting: Resting) -> tuple[MovingEnd, Resting, tuple[Tensor, Tensor]]:
+    def _learnt(self, moving: MovingEnd, resting: Resting) -> tuple[MovingEnd, Resting, tuple[Tensor, Tensor, Tensor]]:
         count, schedule, state = resting.counters.draws, resting.schedule, resting.adaptation
         warm, settling = count < schedule.num_warmup, count >= schedule.settle_from
-        collecting = (count >= schedule.collect_from) & (count < schedule.collect_until)
         proposal, end = resting.trajectory.proposal, moving.end
         acceptance = end.sum_acceptance / end.num_steps
-        settled = settle_step_size(state.step, acceptance, self.target_accept)
+        gain = settling_gain((schedule.num_warmup - schedule.settle_from).clamp(min=1).to(acceptance))
+        found = torch.where(end.diverging, DIVERGED, acceptance)  # the mean over its steps hides a divergence
+        settled = settle_step_size(state.step, found, self.target_accept, state.caution, gain)
         step = where(settling, settled, update_step_size(state.step, acceptance, self.target_accept))
         step = where(warm, step, state.step)
         tuned = torch.where(settling, step.log_average, step.log_step).exp()
-        moments = where(collecting, observe(state.moments, proposal.theta, proposal.gradient), state.moments)
-        learnt = Adaptation(torch.where(warm, tuned, state.step_size), step, moments)
+        learnt = state._replace(step_size=torch.where(warm, tuned, state.step_size), step=step)
         path = end.num_steps, resting.trajectory.depth, end.diverging
         stats = proposal.log_density, energy(resting.metric, proposal), acceptance, *path, state.step_size
         counters = resting.counters._replace(draws=count + 1)
-        row = proposal.theta, torch.stack([value.double() for value in stats])
+        row = proposal.theta, torch.stack([value.double() for value in stats]), proposal.gradient
         return moving, resting._replace(adaptation=learnt, counters=counters), row
 
 
@@ -189,7 +189,9 @@ def _is_done(moving: MovingEnd, resting: Resting) -> Tensor:
 
 
 def _is_kept(moving: MovingEnd, resting: Resting) -> Tensor:
-    return resting.counters.draws >= resting.schedule.num_warmup
+    count, schedule = resting.counters.draws, resting.schedule
+    collected = (count >= schedule.collect_from) & (count < schedule.collect_until)
+    return collected | (count >= schedule.num_warmup)
 
 
 def _pair(key: Tensor, count: Tensor, theta: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ __all__ = [
     "DIVERGENCE_THRESHOLD",
     "Control",
     "Kernel",
+    "LowRank",
     "Metric",
     "Phase",
     "StepState",
@@ -18,6 +19,7 @@ __all__ = [
     "energy",
     "is_finite",
     "momentum_from",
+    "transposed_root",
     "velocity",
 ]
 
@@ -25,8 +27,27 @@ DIVERGENCE_THRESHOLD = 1000.0
 """Energy error above which a trajectory counts as divergent, as in Stan."""
 
 
+class LowRank(NamedTuple):
+    """The matrix ``diag(left) (I + directions diag(eigenvalues - 1) directions^T) diag(right)``.
+
+    Attributes
+    ----------
+    left, right : Tensor
+        Scales ``[P]`` of the parameters.
+    directions : Tensor
+        Orthonormal columns ``[P, K]``, or zeros where there are fewer.
+    eigenvalues : Tensor
+        Factors ``[K]`` along them.
+    """
+
+    left: Tensor
+    directions: Tensor
+    eigenvalues: Tensor
+    right: Tensor
+
+
 class Metric(NamedTuple):
-    """The mass matrix M of a chain, diagonal ``[P]`` or dense ``[P, P]``.
+    """The mass matrix M of a chain: diagonal ``[P]``, dense ``[P, P]``, or a diagonal and a matrix of low rank.
 
     Attributes
     ----------
@@ -36,8 +57,8 @@ class Metric(NamedTuple):
         A matrix A with A A^T = M, which turns standard normal noise into momenta.
     """
 
-    inverse_mass: Tensor
-    mass_sqrt: Tensor
+    inverse_mass: Tensor | LowRank
+    mass_sqrt: Tensor | LowRank
 
 
 class Phase(NamedTuple):
@@ -57,6 +78,14 @@ def velocity(metric: Metric, momentum: Tensor) -> Tensor:
 def momentum_from(metric: Metric, noise: Tensor) -> Tensor:
     """Return a momentum ``[P]`` distributed as N(0, M), from standard normal ``noise[P]``."""
     return _apply(metric.mass_sqrt, noise)
+
+
+def transposed_root(metric: Metric, vector: Tensor) -> Tensor:
+    """Return ``A^T vector`` ``[P]`` for ``A A^T = M``: a difference of draws, in units in which M is the identity."""
+    root = metric.mass_sqrt
+    if isinstance(root, LowRank):
+        return _apply(root._replace(left=root.right, right=root.left), vector)
+    return root * vector if root.ndim == 1 else root.mT @ vector
 
 
 def energy(metric: Metric, phase: Phase) -> Tensor:
@@ -84,7 +113,11 @@ def drift(metric: Metric, phase: Phase, step_size: Tensor) -> tuple[Tensor, Tens
     return phase.theta + step_size * velocity(metric, momentum), momentum
 
 
-def _apply(matrix: Tensor, vector: Tensor) -> Tensor:
+def _apply(matrix: Tensor | LowRank, vector: Tensor) -> Tensor:
+    if isinstance(matrix, LowRank):
+        scaled = matrix.right * vector
+        along = (matrix.eigenvalues - 1) * (scaled @ matrix.directions)
+        return matrix.left * (scaled + matrix.directions @ along)
     return matrix * vector if matrix.ndim == 1 else matrix @ vector
 
 

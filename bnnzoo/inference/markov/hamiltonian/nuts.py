@@ -164,8 +164,10 @@ class NUTS(HamiltonianMethod):
         Mean acceptance probability to which the step size is tuned.
     max_tree_depth : int
         A trajectory takes fewer than ``2**max_tree_depth`` leapfrog steps; from 1 to 20.
-    mass_matrix : {"diagonal", "dense", "fisher"}
-        Estimated from the variances of the draws, from their covariance, or from the variances of draws and gradients.
+    mass_matrix : {"auto", "diagonal", "dense", "fisher", "low_rank"}
+        Estimated from the variances of the draws, from their covariance, or from the variances of draws and gradients, to which
+        ``low_rank`` adds up to 16 directions in which parameters are correlated. ``auto`` is ``low_rank`` for models without a
+        network and with at most 128 parameters whose draws and gradients are nearly those of a Gaussian, else ``diagonal``.
     step_size : float, optional
         Initial step size. Default: found by doubling or halving.
     num_groups : int, optional

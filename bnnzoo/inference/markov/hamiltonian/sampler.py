@@ -3,7 +3,6 @@
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -13,19 +12,13 @@ from torch.func import vmap
 from bnnzoo.core.method import FitContext
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import Draws
-from bnnzoo.engine import pytree
 from bnnzoo.engine.choose import Engine, OneByOneError, runner
 from bnnzoo.inference.markov.adaptation import (
+    CAUTION,
     Adaptation,
-    growth_of_narrowest,
-    identity_metric,
-    initial_adaptation,
-    metric_from,
-    metric_of,
-    retuned_step_size,
+    initial_step_size,
     search_step_size,
     settling_from,
-    window_ends,
 )
 from bnnzoo.inference.markov.chain_settings import (
     HamiltonianSettings,
@@ -35,6 +28,7 @@ from bnnzoo.inference.markov.chain_settings import (
     without_init,
 )
 from bnnzoo.inference.markov.density_gradient import density_gradient
+from bnnzoo.inference.markov.hamiltonian.adaptation_windows import Windows
 from bnnzoo.inference.markov.hamiltonian.hamiltonian_program import (
     NUM_STREAMS,
     STATS,
@@ -45,6 +39,12 @@ from bnnzoo.inference.markov.hamiltonian.hamiltonian_program import (
     Resting,
 )
 from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Phase, energy
+from bnnzoo.inference.markov.metrics import (
+    identity_metric,
+    inverse_mass_of,
+    mass_matrix_for,
+    metric_of,
+)
 from bnnzoo.inference.markov.noise import keys_of_chains, normals
 from bnnzoo.inference.markov.running import RunningChains
 from bnnzoo.inference.markov.sampling import sample_chains, sample_together
@@ -89,7 +89,8 @@ class HamiltonianChains(RunningChains):
         fits = [(density, seed), *others]
         chains = range(first_chain, first_chain + len(theta) // len(fits))
         super().__init__(settings, theta, torch.cat([keys_of_chains(own, chains, NUM_STREAMS) for _, own in fits]))
-        self.kernel, self.settings, self._ends = kernel, settings, window_ends(settings.num_warmup)
+        self.kernel, self.settings = kernel, settings
+        self.windows = Windows(mass_matrix_for(settings.mass_matrix, density), settings.num_warmup, theta)
         steps, draws = typical_num_steps(theta.shape[1]), self._total
         self.fleet = runner(
             HamiltonianProgram(kernel, settings.target_accept),
@@ -122,22 +123,23 @@ class HamiltonianChains(RunningChains):
 
     @property
     def tuned(self) -> dict[str, Tensor]:
-        """Step size ``[C]`` and inverse mass ``[C, P]`` or ``[C, P, P]`` of each chain."""
+        """Step size ``[C]`` and inverse mass of each chain; see :func:`bnnzoo.inference.markov.metrics.inverse_mass_of`."""
         resting = self.fleet.resting
-        found = {"step_size": resting.adaptation.step_size, "inverse_mass": resting.metric.inverse_mass}
+        found = {"step_size": resting.adaptation.step_size, **inverse_mass_of(resting.metric)}
         return {name: value.clone() for name, value in found.items()}
 
     def adopt(self, tuning: Mapping[str, Tensor]) -> None:
         """Start with step sizes and mass matrices found before."""
         resting = self.fleet.resting
         adaptation = resting.adaptation._replace(step_size=tuning["step_size"])
-        self.fleet.write(resting=resting._replace(metric=metric_of(tuning["inverse_mass"]), adaptation=adaptation))
+        self.fleet.write(resting=resting._replace(metric=metric_of(tuning), adaptation=adaptation))
 
     def begin_with(self, variances: Tensor) -> None:
         """Start with inverse masses ``[C, P]`` found before, and step sizes that suit them."""
         resting = self.fleet.resting
-        is_dense = resting.metric.inverse_mass.ndim == 3
-        metric = metric_of(torch.diag_embed(variances) if is_dense else variances.clone())
+        known = inverse_mass_of(resting.metric)
+        is_dense = known["inverse_mass"].ndim == 3
+        metric = metric_of(known | {"inverse_mass": torch.diag_embed(variances) if is_dense else variances.clone()})
         self.fleet.write(self.fleet.moving, resting._replace(metric=metric))
         self._look_around()
 
@@ -146,6 +148,25 @@ class HamiltonianChains(RunningChains):
         end = self.fleet.moving.end
         rates = end.sum_acceptance / end.num_steps.clamp(min=1)
         return {"acceptance": float(rates.mean()), "step size": float(self.fleet.resting.adaptation.step_size.mean())}
+
+    @property
+    def row(self) -> tuple[Tensor, ...]:
+        """What is kept of a draw: the draw, its statistics and the gradient there."""
+        theta, stats = super().row
+        return theta, stats, theta.clone()
+
+    def _gather(self) -> None:
+        """Take the draws kept, and in warm-up draws and gradients from which mass matrices are estimated."""
+        warm = self.fleet.resting.counters.draws.cpu() <= self._num_warmup
+        self.windows.gather(self.fleet, warm)
+        self.fleet.gather((self.draws, self.stats), self._num_kept, ~warm)
+
+    def _resumable(self) -> dict[str, Any]:
+        return super()._resumable() | self.windows.resumable()
+
+    def _resume(self, found: Mapping[str, Any]) -> None:
+        super()._resume(found)
+        self.windows.resume(found)
 
     def _at_rest(self, theta: Tensor, keys: Tensor) -> tuple[MovingEnd, Resting]:
         """Return the state of chains before they know the log density where they are."""
@@ -156,11 +177,11 @@ class HamiltonianChains(RunningChains):
         )
         end, trajectory = vmap(self.kernel.finished_trajectory)(Phase(theta, noise, torch.zeros_like(theta), zeros))
         counts = [torch.zeros_like(keys[:, 0]) for _ in HamiltonianCounters._fields]
-        adaptation = initial_adaptation(theta, zeros + (settings.step_size or INITIAL_STEP_SIZE), settings.mass_matrix)
+        step_size = zeros + (settings.step_size or INITIAL_STEP_SIZE)
         resting = Resting(
             trajectory=trajectory,
-            metric=identity_metric(theta, settings.mass_matrix),
-            adaptation=adaptation,
+            metric=identity_metric(theta, self.windows.mass_matrix),
+            adaptation=_beginning(step_size),
             counters=HamiltonianCounters(*counts),
             schedule=HamiltonianSchedule(*(torch.full_like(keys[:, 0], number) for number in self._schedule())),
             keys=keys,
@@ -168,9 +189,9 @@ class HamiltonianChains(RunningChains):
         return MovingEnd(end, torch.zeros_like(keys[:, 0])), resting
 
     def _schedule(self) -> tuple[int, ...]:
-        warmup, ends = self.settings.num_warmup, self._ends
+        warmup, ends = self.settings.num_warmup, self.windows.ends
         first, last = (ends[0], ends[-1]) if ends else (0, 0)
-        return warmup, settling_from(warmup), first, last, ends[0] if ends else self._total
+        return warmup, settling_from(warmup), first, last, min(end for end in (*ends, self._total) if end > 0)
 
     def _look_around(self) -> None:
         """Find the log density where the chains are, and a step size for each: the given one, or by doubling or halving."""
@@ -186,7 +207,7 @@ class HamiltonianChains(RunningChains):
 
             step_size = search_step_size(acceptance, step_size)
         end, trajectory = vmap(self.kernel.finished_trajectory)(phase)
-        adaptation = initial_adaptation(phase.theta, step_size, self.settings.mass_matrix)
+        adaptation = _beginning(step_size)
         self.fleet.write(moving._replace(end=end), resting._replace(trajectory=trajectory, adaptation=adaptation))
 
     def _leapt(self, phase: Phase, step_size: Tensor) -> Phase:
@@ -211,27 +232,14 @@ class HamiltonianChains(RunningChains):
         counts, until = resting.counters.draws, resting.schedule.until
         waits = (counts == until) & (counts < self._total)
         for count in counts[waits].unique().tolist():
-            chains = (waits & (counts == count)).nonzero()[:, 0]
-            if count in self._ends[1:]:
-                _close_window(resting, chains, first=count == self._ends[1])
-            until[chains] = min(end for end in (*self._ends, self._total) if end > count)
+            chains = (waits & (counts == count)).nonzero()[:, 0].cpu()
+            if count in self.windows.ends[1:]:
+                self.windows.close(resting, chains, count)
+            until[chains] = min(end for end in (*self.windows.ends, self._total) if end > count)
 
 
-def _close_window(resting: Resting, chains: Tensor, first: bool) -> None:
-    """Give chains the mass matrices estimated in the window that ends now, and forget the window; views are written."""
-    old, learnt = (
-        pytree.tree_map(lambda value: value[chains], state) for state in (resting.metric, resting.adaptation)
-    )
-    metric = vmap(metric_from)(learnt.moments)
-    step = vmap(partial(retuned_step_size, first=first))(learnt.step, vmap(growth_of_narrowest)(old, metric))
-    empty = pytree.tree_map(torch.zeros_like, learnt.moments)
-    _write(resting.metric, chains, metric)
-    _write(resting.adaptation, chains, Adaptation(step.log_step.exp(), step, empty))
-
-
-def _write(views: Any, chains: Tensor, values: Any) -> None:
-    for view, value in zip(pytree.tree_leaves(views), pytree.tree_leaves(values), strict=True):
-        view[chains] = value
+def _beginning(step_size: Tensor) -> Adaptation:
+    return Adaptation(step_size, initial_step_size(step_size), torch.full_like(step_size, CAUTION))
 
 
 @dataclass(frozen=True)

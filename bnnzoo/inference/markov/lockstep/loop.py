@@ -210,7 +210,7 @@ class LockstepLoop(SynchronousLoop[LockstepTuning]):
 
     def _settles_from(self) -> int:
         """Return the draw at which the average of the step size settles; a short warm-up ends before it."""
-        return max(settling_from(self._num_warmup, thirds=2), max(self._ends, default=0) + FEWEST_AVERAGED)
+        return max(settling_from(self._num_warmup, fewest=0), max(self._ends, default=0) + FEWEST_AVERAGED)
 
     def _rescale(self, scale: Tensor) -> None:
         """Restart the tuning of the step size and, after the first window, of the length."""

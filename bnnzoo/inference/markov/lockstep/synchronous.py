@@ -11,7 +11,7 @@ from torch.func import vmap
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.engine.lowered import LoopStep
 from bnnzoo.engine.packed import Packed
-from bnnzoo.inference.markov.adaptation import Moments, metric_from, no_moments, observe, pooled_moments
+from bnnzoo.inference.markov.adaptation import Moments, no_moments, observe, pooled_variances
 from bnnzoo.inference.markov.chain_settings import ChainSettings, even_groups
 from bnnzoo.inference.markov.chains import INITIAL_STEP_SIZE, ChainLoop
 from bnnzoo.inference.markov.lockstep.dynamics import Point, is_finite
@@ -68,7 +68,7 @@ class SynchronousLoop[Tuning: tuple[Any, ...]](ChainLoop):
         step_size: Tensor = value.new_tensor(settings.step_size or INITIAL_STEP_SIZE)
         self._scaled_from_start = scale is not None
         scale = torch.ones_like(theta[0]) if scale is None else scale.to(theta)
-        moments = no_moments(theta, "diagonal")
+        moments = no_moments(theta)
         self.state = SynchronousState(point, scale, moments, step_size, iteration=0, num_leaps=0, num_rejected=0)
         self._layout, self._all_chains, self.native = Packed(point), torch.arange(self.num_chains), native
         if native is not None:
@@ -173,15 +173,14 @@ class SynchronousLoop[Tuning: tuple[Any, ...]](ChainLoop):
         """Add the current points to the moments of the window, if one is open."""
         point, moments = self.state.point, self.state.moments
         if self._ends and self._ends[0] <= self.state.iteration < self._ends[-1]:
-            self.state = self.state._replace(moments=vmap(observe)(moments, point.theta, point.gradient))
+            self.state = self.state._replace(moments=vmap(observe)(moments, point.theta))
 
     def _close_window(self) -> None:
         """Adopt the scales estimated in the window that ends now, shrunk in units of those before, and forget the window."""
-        moments, unit = pooled_moments(self.state.moments), self.state.scale
-        moments = moments._replace(second=moments.second / unit.square())
-        scale = unit * metric_from(moments).inverse_mass.sqrt()
+        moments, unit = self.state.moments, self.state.scale
+        scale = unit * pooled_variances(moments._replace(second=moments.second / unit.square())).sqrt()
         self._rescale(scale)
-        self.state = self.state._replace(scale=scale, moments=no_moments(self.state.point.theta, "diagonal"))
+        self.state = self.state._replace(scale=scale, moments=no_moments(self.state.point.theta))
 
     def _in_first_window(self) -> bool:
         """Tell whether the scales of the window that ends now replace the units of the model."""

@@ -4,7 +4,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from bnnzoo.engine import pytree
 from bnnzoo.inference.markov.hamiltonian.kernel import Metric, Phase, choose, drift, energy, momentum_from, velocity
+from bnnzoo.inference.markov.metrics import metric_of
 from tests.helpers.samplers import log_density, log_density_gradient
 
 COVARIANCE = torch.tensor(
@@ -19,6 +21,14 @@ def dense() -> Metric:
 
 def diagonal() -> Metric:
     return Metric(COVARIANCE.diagonal(), COVARIANCE.diagonal().rsqrt())
+
+
+def low_rank() -> Metric:
+    """Return the metric of a scaled matrix with two stretched axes, as it is built up from what a run keeps of it."""
+    axes = torch.linalg.qr(COVARIANCE[:, :2]).Q
+    kept = {"inverse_mass": COVARIANCE.diagonal(), "directions": axes, "eigenvalues": torch.tensor([1.5, 0.5]).double()}
+    metrics = metric_of({name: value[None] for name, value in kept.items()})
+    return pytree.tree_map(lambda value: value[0], metrics)
 
 
 def start() -> Phase:
@@ -38,7 +48,7 @@ def travelled(metric: Metric, phase: Phase, num_steps: int, step_size: float) ->
     return phase
 
 
-@pytest.mark.parametrize("metric", [diagonal(), dense()], ids=["diagonal", "dense"])
+@pytest.mark.parametrize("metric", [diagonal(), dense(), low_rank()], ids=["diagonal", "dense", "low rank"])
 def test_the_integrator_is_time_reversible(metric: Metric) -> None:
     begin = start()
     end = travelled(metric, begin, 20, 0.2)
@@ -48,7 +58,7 @@ def test_the_integrator_is_time_reversible(metric: Metric) -> None:
     torch.testing.assert_close(back.momentum, begin.momentum)
 
 
-@pytest.mark.parametrize("metric", [diagonal(), dense()], ids=["diagonal", "dense"])
+@pytest.mark.parametrize("metric", [diagonal(), dense(), low_rank()], ids=["diagonal", "dense", "low rank"])
 def test_energy_errors_fall_with_the_square_of_the_step(metric: Metric) -> None:
     def error(num_steps: int) -> float:
         return float(energy(metric, travelled(metric, start(), num_steps, 2.0 / num_steps)) - energy(metric, start()))
@@ -57,7 +67,7 @@ def test_energy_errors_fall_with_the_square_of_the_step(metric: Metric) -> None:
     assert error(40) / error(80) == pytest.approx(4.0, rel=0.1)
 
 
-@pytest.mark.parametrize("metric", [diagonal(), dense()], ids=["diagonal", "dense"])
+@pytest.mark.parametrize("metric", [diagonal(), dense(), low_rank()], ids=["diagonal", "dense", "low rank"])
 def test_momenta_have_the_mass_matrix_as_covariance(metric: Metric) -> None:
     eye = torch.eye(4, dtype=torch.float64)
     root = torch.stack([momentum_from(metric, row) for row in eye], 1)

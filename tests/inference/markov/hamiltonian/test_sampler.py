@@ -1,6 +1,5 @@
 """Chains of HMC and NUTS: one sequence of draws, whatever runs them, and a start, windows and interrupts that are right."""
 
-from itertools import pairwise
 from typing import Any
 
 import pyro
@@ -11,14 +10,15 @@ from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.core.model.density import LogDensity, build_density
-from bnnzoo.engine import choose, fleet, loops
+from bnnzoo.engine import choose, fleet, loops, pytree
 from bnnzoo.engine.fleet import BatchedCopies, NativeCopies
 from bnnzoo.engine.torch_private import LoweringWarning
 from bnnzoo.inference import NUTS, fit
-from bnnzoo.inference.markov.adaptation import window_ends
+from bnnzoo.inference.markov.adaptation import DIVERGED, growing_windows
 from bnnzoo.inference.markov.chain_settings import HamiltonianSettings
-from bnnzoo.inference.markov.hamiltonian import sampler
-from bnnzoo.inference.markov.hamiltonian.hamiltonian_program import STATS
+from bnnzoo.inference.markov.hamiltonian import windows
+from bnnzoo.inference.markov.hamiltonian.adaptation_windows import Windows
+from bnnzoo.inference.markov.hamiltonian.hamiltonian_program import STATS, HamiltonianProgram
 from bnnzoo.inference.markov.hamiltonian.hmc import HMCKernel
 from bnnzoo.inference.markov.hamiltonian.kernel import Kernel, Phase, drift, energy
 from bnnzoo.inference.markov.hamiltonian.nuts import NUTSKernel
@@ -96,8 +96,10 @@ def reference() -> HamiltonianChains:
 
 @pytest.mark.parametrize("engine", ["graph", pytest.param("python", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize("mass", ["diagonal", "dense", "fisher"])
-def test_every_engine_draws_the_same(name: str, mass: Any, engine: str) -> None:
+@pytest.mark.parametrize("mass", ["auto", "diagonal", "dense", "fisher", "low_rank"])
+def test_every_engine_draws_the_same(name: str, mass: Any, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows are short: dual averaging lets differences in rounding grow twentyfold with every draw."""
+    monkeypatch.setattr(windows, "windows_for", lambda mass_matrix, num_warmup: (0, 4, 8))
     how: dict[str, Any] = {"kernel": KERNELS[name], "mass_matrix": mass, "num_warmup": 12, "num_draws": 8}
     native, other = (finished(chains(each, **how)) for each in ("native", engine))
     assert native.fleet.how == "compiled" and other.fleet.how == {"graph": "traced", "python": "eager"}[engine]
@@ -220,20 +222,22 @@ def test_chains_end_near_the_acceptance_asked_for(kernel: Kernel, engine: str) -
 
 
 @pytest.mark.parametrize("engine", ["native", "graph"])
-def test_a_window_collects_the_draws_between_its_ends(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many as it is wide, those and no others, and none after the last window."""
+def test_windows_collect_the_draws_between_their_ends(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of two windows and no others, the gradients there with them, and none after the last one."""
     monkeypatch.setattr(fleet, "SECONDS_PER_CHUNK", 0.0)
     how: dict[str, Any] = {"num_warmup": 200, "num_draws": 5, "step_size": 0.1, "kernel": HMCKernel(0.3, 0.0, 2)}
-    loop, collected = chains(engine, 1, target=of_widths(), **how), []
-    close_window = sampler._close_window
+    collected: dict[int, Tensor] = {}
+    adapt = Windows.adapt
 
-    def recorded(resting: sampler.Resting, which: Tensor, first: bool) -> None:
-        moments = resting.adaptation.moments
-        collected.append((int(moments.count[which]), moments.mean[which][0].clone()))
-        close_window(resting, which, first)
+    def recorded(self: Windows, resting: Any, which: Tensor, number: int, count: int) -> None:
+        theta, stats, gradient = (each[which, :number][0].clone() for each in self.collected)
+        collected[count] = theta
+        torch.testing.assert_close(gradient, -theta / WIDTHS**2)
+        torch.testing.assert_close(stats[:, 0], dist.Normal(torch.zeros_like(WIDTHS), WIDTHS).log_prob(theta).sum(1))
+        adapt(self, resting, which, number, count)
 
-    monkeypatch.setattr(sampler, "_close_window", recorded)
-    thetas: list[Tensor] = []
+    monkeypatch.setattr(Windows, "adapt", recorded)
+    loop, thetas = chains(engine, 1, target=of_widths(), **how), []
     while int(loop.counts.min()) < 205:
         if engine == "native":
             loop.fleet._budget = 1  # type: ignore[union-attr]  # a step at a time, so that every draw is seen
@@ -241,11 +245,42 @@ def test_a_window_collects_the_draws_between_its_ends(engine: str, monkeypatch: 
         resting = loop.fleet.resting
         if int(resting.counters.draws[0]) > len(thetas):
             thetas.append(resting.trajectory.proposal.theta[0].clone())
-    ends = window_ends(200)
-    assert len(ends) > 2 and [number for number, _ in collected] == [b - a for a, b in pairwise(ends)]
-    for (_, mean), (begin, end) in zip(collected, pairwise(ends), strict=True):
-        torch.testing.assert_close(mean, torch.stack(thetas[begin:end]).mean(0))
-    assert float(loop.fleet.resting.adaptation.moments.count.sum()) == 0
+    ends = growing_windows(200)
+    assert list(collected) == list(ends[1:])
+    for i, (end, theta) in enumerate(collected.items()):
+        torch.testing.assert_close(theta, torch.stack(thetas[ends[max(i - 1, 0)] : end]))
+    assert int(loop.windows.counts.sum()) == 0 and torch.equal(loop.draws[0], torch.stack(thetas[200:]))
+
+
+def test_chains_on_their_way_keep_their_mass_matrix_and_forget_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windows, "drifts", lambda lp, size: torch.tensor([True, False])[: len(lp)])
+    loop = chains("graph", mass_matrix="fisher", target=of_widths())
+    loop.windows.collected[0].normal_()
+    loop.windows.collected[2].normal_()
+    loop.windows.counts.fill_(10)
+    loop.windows.close(loop.fleet.resting, torch.tensor([0, 1]), 10)
+    assert loop.windows.counts.tolist() == [0, 10]
+    inverse = loop.tuned["inverse_mass"]
+    assert bool((inverse[0] == 1).all()) and bool((inverse[1] != 1).all())
+    loop.windows.counts.fill_(10)
+    loop.windows.close(loop.fleet.resting, torch.tensor([0, 1]), 17)  # the last one is taken as it is
+    assert bool((loop.tuned["inverse_mass"] != 1).all())
+
+
+@pytest.mark.parametrize("engine", ["native", "graph"])
+def test_a_snapshot_holds_the_draws_of_open_windows(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet, "SECONDS_PER_CHUNK", 0.0)
+    how: dict[str, Any] = {"num_warmup": 60, "num_draws": 5, "mass_matrix": "low_rank", "target": of_widths()}
+    broken_off, other, whole = (chains(engine, **how) for _ in range(3))
+    while int(broken_off.counts.min()) < 24:
+        if engine == "native":
+            broken_off.fleet._budget = 5  # type: ignore[union-attr]
+        broken_off.advance()
+    assert int(broken_off.windows.counts.max()) > 0
+    other.restore(broken_off.snapshot())
+    other.draws += broken_off.draws  # a checkpoint puts earlier draws there
+    other.stats += broken_off.stats
+    check_same(finished(other), finished(whole))
 
 
 @pytest.mark.slow
@@ -278,13 +313,33 @@ def test_steps_are_stable_where_early_windows_see_a_part_of_the_posterior_only(s
     assert bool(((rates > 0.7) & (rates < 0.97)).all()), rates
 
 
+def test_a_divergence_shortens_the_step_that_settles_whatever_the_mean_acceptance() -> None:
+    target = linear_gaussian()
+    density = build_density(target.model, *target.data, dtype=torch.float64)
+    settings = HamiltonianSettings(num_chains=1, num_warmup=300)
+    loop = HamiltonianSampler(NUTSKernel(5), settings, "python").begin(density, density.init(1, 0), 0, 0)
+    program = HamiltonianProgram(NUTSKernel(5), 0.8)
+    moving, resting = (
+        pytree.tree_map(lambda value: value[0], each) for each in (loop.fleet.moving, loop.fleet.resting)
+    )
+    resting = resting._replace(counters=resting.counters._replace(draws=torch.tensor(290)))
+    steps = []
+    for diverging in (False, True):
+        end = moving.end._replace(
+            diverging=torch.tensor(diverging), num_steps=torch.tensor(4), sum_acceptance=torch.tensor(3.4).double()
+        )
+        _, learnt, _ = program._learnt(moving._replace(end=end), resting)
+        steps.append(float(learnt.adaptation.step_size.log() - resting.adaptation.step.log_average))
+    assert steps == pytest.approx([0.0, 0.1 * (DIVERGED - 0.85)])  # it was accepted as often as is wanted
+
+
 def test_an_interrupted_run_returns_the_draws_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     target, gather = linear_gaussian(), BatchedCopies.gather
     monkeypatch.setattr(fleet, "SECONDS_PER_CHUNK", 0.0)
 
-    def interrupting(batch: BatchedCopies, into: Any, counts: Tensor) -> None:
-        gather(batch, into, counts)
-        if int(counts.min()) >= 20:
+    def interrupting(batch: BatchedCopies, into: Any, counts: Tensor, copies: Tensor) -> None:
+        gather(batch, into, counts, copies)
+        if len(into) == 2 and int(counts.min()) >= 20:  # draws and statistics, not what warm-up collects
             raise KeyboardInterrupt
 
     monkeypatch.setattr(BatchedCopies, "gather", interrupting)
@@ -370,7 +425,7 @@ def test_torchs_compiler_gives_the_same_draws(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize("mass", ["diagonal", "dense", "fisher"])
+@pytest.mark.parametrize("mass", ["auto", "diagonal", "dense", "fisher", "low_rank"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_linear_gaussian_posterior(name: str, mass: Any, dtype: torch.dtype) -> None:
     target = build_density(TARGET.model, *(value.to(dtype) for value in TARGET.data), dtype=dtype)

@@ -1,0 +1,102 @@
+"""Windows of warm-up: the draws that chains collect in them, and the mass matrices and steps that they end with."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from bnnzoo.engine import pytree
+from bnnzoo.engine.fleet import Runner
+from bnnzoo.inference.markov.adaptation import (
+    CAREFUL,
+    CAUTION,
+    NEAR,
+    Adaptation,
+    growing_windows,
+    restart_step_size,
+    window_ends,
+)
+from bnnzoo.inference.markov.hamiltonian.hamiltonian_program import STATS, Resting
+from bnnzoo.inference.markov.metrics import MassMatrix, drifts, growth_of_step, metric_and_shape
+
+__all__ = ["Windows", "windows_for"]
+
+
+class Windows:
+    """What chains ``[C]`` have collected in the window that is open and the one before it.
+
+    Parameters
+    ----------
+    mass_matrix : MassMatrix
+    num_warmup : int
+    theta : Tensor
+        Starting points ``[C, P]``.
+
+    Attributes
+    ----------
+    ends : tuple of int
+        Numbers of draws after which windows end; at the first one collecting begins.
+    """
+
+    def __init__(self, mass_matrix: MassMatrix, num_warmup: int, theta: Tensor) -> None:
+        self.mass_matrix, self.ends = mass_matrix, windows_for(mass_matrix, num_warmup)
+        most = max((end - self.ends[max(i - 2, 0)] for i, end in enumerate(self.ends)), default=0)
+        draws = theta.new_zeros(len(theta), most, theta.shape[1])
+        stats = torch.zeros(len(theta), most, len(STATS), dtype=torch.float64)
+        self.collected, self.counts = [draws, stats, draws.clone()], torch.zeros(len(theta), dtype=torch.int64)
+
+    def gather(self, fleet: Runner, chains: Tensor) -> None:
+        """Take what some chains, truth values ``[C]``, have kept: draws, statistics, and gradients."""
+        fleet.gather(self.collected, self.counts, chains)
+
+    def resumable(self) -> dict[str, Any]:
+        """Return what a checkpoint needs."""
+        most = int(self.counts.max())
+        return {"collected": [each[:, :most] for each in self.collected], "num_collected": self.counts}
+
+    def resume(self, found: Mapping[str, Any]) -> None:
+        """Take what a checkpoint has."""
+        self.counts = found["num_collected"]
+        for each, values in zip(self.collected, found["collected"], strict=True):
+            each[:, : values.shape[1]] = values
+
+    def close(self, resting: Resting, chains: Tensor, end: int) -> None:
+        """Give chains mass matrices estimated in this window and the one before; those on their way forget both."""
+        numbers, size = self.counts[chains], self.collected[0].shape[2]
+        for number in numbers.unique().tolist():
+            alike = chains[numbers == number]
+            away = drifts(self.collected[1][alike, :number, STATS.index("lp")], size) & (end != self.ends[-1])
+            self.counts[alike[away]] = 0
+            self.adapt(resting, alike[~away], number, end)
+
+    def adapt(self, resting: Resting, chains: Tensor, number: int, end: int) -> None:
+        """Estimate mass matrices from the last ``number`` draws, and keep those of this window for the next one."""
+        if not len(chains):
+            return
+        theta, _, gradient = (each[chains, :number] for each in self.collected)
+        metric, gaussian = vmap(partial(metric_and_shape, mass_matrix=self.mass_matrix))(theta, gradient)
+        old, learnt = (
+            pytree.tree_map(lambda value: value[chains], state) for state in (resting.metric, resting.adaptation)
+        )
+        growth = vmap(growth_of_step)(old, metric, gradient).to(learnt.step_size)
+        step = vmap(partial(restart_step_size, reach=NEAR))(learnt.step, growth)
+        caution = torch.where(gaussian, CAUTION, CAREFUL).to(learnt.caution)
+        _write(resting.metric, chains, metric)
+        _write(resting.adaptation, chains, Adaptation(step.log_step.exp(), step, caution))
+        kept = 0 if end == self.ends[-1] else end - self.ends[self.ends.index(end) - 1]
+        for each in self.collected:
+            each[chains, :kept] = each[chains, number - kept : number]
+        self.counts[chains] = kept
+
+
+def windows_for(mass_matrix: MassMatrix, num_warmup: int) -> tuple[int, ...]:
+    """Return the ends of windows: gradients tell scales from the first draws on, variances need draws of the posterior."""
+    return (window_ends if mass_matrix in ("diagonal", "dense") else growing_windows)(num_warmup)
+
+
+def _write(views: Any, chains: Tensor, values: Any) -> None:
+    for view, value in zip(pytree.tree_leaves(views), pytree.tree_leaves(values), strict=True):
+        view[chains] = value

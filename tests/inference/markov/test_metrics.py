@@ -1,0 +1,212 @@
+"""Mass matrices from draws and gradients, against closed forms."""
+
+import math
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from bnnzoo.core.model.density import build_density
+from bnnzoo.engine import pytree
+from bnnzoo.inference.markov import metrics
+from bnnzoo.inference.markov.hamiltonian.kernel import LowRank, Metric, momentum_from, transposed_root, velocity
+from bnnzoo.inference.markov.metrics import (
+    drifts,
+    fisher_divergence,
+    growth_of_step,
+    identity_metric,
+    inverse_mass_of,
+    low_rank_metric,
+    mass_matrix_for,
+    metric_from,
+    metric_of,
+)
+from bnnzoo.models import likelihoods, priors, supervised
+
+KINDS = ["auto", "diagonal", "dense", "fisher", "low_rank"]
+SD = torch.tensor([0.1, 1.0, 5.0], dtype=torch.float64)
+
+
+def gaussian(covariance: Tensor, num_draws: int, mean: float = 3.0) -> tuple[Tensor, Tensor]:
+    """Return draws of a Gaussian ``[n, P]``, and the gradients of its log density there."""
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(num_draws, len(covariance), generator=generator, dtype=torch.float64)
+    centred = noise @ torch.linalg.cholesky(covariance).mT
+    return mean + centred, -torch.linalg.solve(covariance, centred.mT).mT
+
+
+def correlated(size: int, *variances: float) -> Tensor:
+    """Return a covariance with these variances along random directions, in units from 0.01 to 100."""
+    generator = torch.Generator().manual_seed(1)
+    axes = torch.linalg.qr(torch.randn(size, len(variances), generator=generator, dtype=torch.float64)).Q
+    scale = torch.logspace(-2, 2, size, dtype=torch.float64)
+    plain = torch.eye(size, dtype=torch.float64) + (axes * (torch.tensor(variances).double() - 1)) @ axes.mT
+    return scale[:, None] * plain * scale
+
+
+def matrix(metric: Metric) -> Tensor:
+    """Return the inverse mass ``[P, P]`` of one chain."""
+    some = pytree.tree_leaves(metric)[0]
+    return vmap(lambda row: velocity(metric, row))(torch.eye(len(some)).to(some))
+
+
+def conditions(covariance: Tensor, metric: Metric) -> float:
+    """Return the condition number of a covariance in units of a metric."""
+    root = vmap(lambda row: transposed_root(metric, row))(torch.linalg.cholesky(covariance).mT)
+    values = torch.linalg.svdvals(root)
+    return float((values.max() / values.min()) ** 2)
+
+
+def test_the_covariance_of_a_gaussian_is_found_exactly_from_a_few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "CUTOFF", 1.0)
+    monkeypatch.setattr(metrics, "REGULAR", 1e-12)
+    covariance = correlated(8, 1e4, 50.0, 0.01)
+    theta, gradient = gaussian(covariance, 12)
+    metric = low_rank_metric(theta, gradient)
+    found, scale = matrix(metric), covariance.diagonal().sqrt()
+    torch.testing.assert_close(found / scale / scale[:, None], covariance / scale / scale[:, None], rtol=0, atol=1e-5)
+    assert float(fisher_divergence(metric, theta, gradient)) < 1e-6
+    assert float(fisher_divergence(metric_from(theta, gradient, "diagonal"), theta, gradient)) > 10
+
+
+def test_directions_near_one_are_left_out_and_what_is_left_is_well_conditioned() -> None:
+    covariance = correlated(12, 1e3, 1e-3)
+    theta, gradient = gaussian(covariance, 100)
+    metric = metric_from(theta, gradient, "low_rank")
+    assert isinstance(metric.inverse_mass, LowRank)
+    eigenvalues, directions = metric.inverse_mass.eigenvalues, metric.inverse_mass.directions
+    kept = eigenvalues != 1
+    assert 2 <= int(kept.sum()) < 12 and bool((eigenvalues[kept].log().abs() > math.log(2)).all())
+    assert bool((directions[:, ~kept] == 0).all())
+    torch.testing.assert_close(directions[:, kept].mT @ directions[:, kept], torch.eye(int(kept.sum())).double())
+    assert conditions(covariance, metric) < 4.1  # all that is left is between 1/2 and 2
+    assert conditions(covariance, metric_from(theta, gradient, "fisher")) > 1e3
+
+
+@pytest.mark.parametrize("num_draws", [10, 30])
+def test_more_parameters_than_draws(num_draws: int) -> None:
+    """The wide directions are among what draws span, the narrow ones among what gradients do."""
+    covariance = correlated(80, 1e3, 300.0, 1e-3)
+    theta, gradient = gaussian(covariance, num_draws)
+    low_rank, fisher = (metric_from(theta, gradient, kind) for kind in ("low_rank", "fisher"))  # type: ignore[arg-type]
+    assert all(bool(leaf.isfinite().all()) for leaf in pytree.tree_leaves(low_rank))
+    assert isinstance(low_rank.inverse_mass, LowRank) and low_rank.inverse_mass.directions.shape == (80, 16)
+    assert conditions(covariance, low_rank) < conditions(covariance, fisher) / 20
+
+
+def test_gradients_give_variances_of_a_gaussian_from_few_draws() -> None:
+    theta, gradient = gaussian(torch.diag(SD**2), 5)
+    torch.testing.assert_close(metric_from(theta, gradient, "fisher").inverse_mass, SD**2, rtol=1e-6, atol=0.0)
+
+
+def test_variances_are_shrunk_as_in_stan() -> None:
+    theta, gradient = gaussian(torch.diag(SD**2), 500)
+    metric = metric_from(theta, gradient, "diagonal")
+    torch.testing.assert_close(metric.inverse_mass, (500 * theta.var(0) + 5e-3) / 505)
+
+
+def test_a_dense_mass_matrix_is_the_covariance_factorised() -> None:
+    theta, gradient = gaussian(torch.diag(SD**2), 500)
+    metric = metric_from(theta, gradient, "dense")
+    floor = 5e-3 / 505 * torch.eye(3, dtype=torch.float64)
+    torch.testing.assert_close(metric.inverse_mass, 500 / 505 * torch.cov(theta.mT) + floor)
+    assert isinstance(metric.mass_sqrt, Tensor) and isinstance(metric.inverse_mass, Tensor)
+    torch.testing.assert_close(
+        metric.mass_sqrt @ metric.mass_sqrt.mT @ metric.inverse_mass, torch.eye(3, dtype=torch.float64)
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_root_is_one_of_the_mass_matrix(kind: Any) -> None:
+    metric = metric_from(*gaussian(correlated(7, 100.0, 0.02), 50), kind)
+    eye = torch.eye(7, dtype=torch.float64)
+    root = vmap(lambda row: momentum_from(metric, row))(eye).mT
+    torch.testing.assert_close(root @ root.mT @ matrix(metric), eye, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(vmap(lambda row: transposed_root(metric, row))(eye), root)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("what", ["gradients", "draws", "both", "one draw", "one parameter's gradient", "rounding"])
+def test_what_does_not_vary_makes_no_nan(what: str, dtype: torch.dtype, kind: Any) -> None:
+    theta, gradient = (value.to(dtype) for value in gaussian(correlated(5, 100.0), 12))
+    if what in ("gradients", "both"):
+        gradient = torch.full_like(gradient, 2.0)
+    if what in ("draws", "both"):
+        theta = theta[:1].repeat(12, 1)
+    if what == "one draw":
+        theta, gradient = theta[:1], gradient[:1]
+    if what == "one parameter's gradient":
+        gradient[:, 2] = 0.0
+    if what == "rounding":
+        gradient = 1.0 + 1e-16 * gradient
+    metric = metric_from(theta, gradient, kind)
+    assert {leaf.dtype for leaf in pytree.tree_leaves(metric)} == {dtype}
+    assert bool(matrix(metric).isfinite().all()) and bool((torch.linalg.eigvalsh(matrix(metric).double()) > 0).all())
+    old = pytree.tree_map(lambda value: value[0], identity_metric(theta[:1], kind))
+    assert math.isfinite(float(growth_of_step(old, metric, gradient)))
+
+
+def test_auto_takes_directions_of_gaussians_only() -> None:
+    """A scale and what it scales: the gradients are those of no Gaussian."""
+    theta, gradient = gaussian(correlated(6, 1e3), 200)
+    metric = metric_from(theta, gradient, "auto")
+    torch.testing.assert_close(matrix(metric), matrix(metric_from(theta, gradient, "low_rank")))
+    noise = theta - theta.mean(0)
+    noise = noise / noise.std(0)
+    scale = (1.5 * noise[:, :1]).exp()
+    funnel = torch.cat([1.5 * noise[:, :1], scale * noise[:, 1:]], 1)
+    slope = (noise[:, 1:].square() - 1).sum(1, keepdim=True) - noise[:, :1] / 1.5
+    steep = torch.cat([slope, -noise[:, 1:] / scale], 1)
+    metric = metric_from(funnel, steep, "auto")
+    assert isinstance(metric.inverse_mass, LowRank) and bool((metric.inverse_mass.eigenvalues == 1).all())
+    torch.testing.assert_close(matrix(metric).diagonal(), metric_from(funnel, steep, "diagonal").inverse_mass)
+
+
+def many(num_params: int) -> None:
+    pyro.sample("z", dist.Normal(torch.zeros(num_params), 1.0).to_event(1))
+
+
+def test_auto_is_the_diagonal_for_networks_and_for_many_parameters() -> None:
+    x = torch.linspace(-1, 1, 8)[:, None]
+    network = build_density(supervised(torch.nn.Linear(1, 1), priors.normal(1.0), likelihoods.gaussian()), x, x[:, 0])
+    assert network.networks
+    for density, expected in (
+        (build_density(many, 128), "auto"),
+        (build_density(many, 129), "diagonal"),
+        (network, "diagonal"),
+    ):
+        assert mass_matrix_for("auto", density) == expected
+        assert mass_matrix_for("low_rank", density) == "low_rank"
+
+
+def test_the_steepest_direction_limits_the_step() -> None:
+    theta, gradient = gaussian(torch.diag(SD**2), 4000)
+    old = pytree.tree_map(lambda value: value[0], identity_metric(theta[:1], "fisher"))
+    new = metric_from(theta, gradient, "fisher")
+    assert float(growth_of_step(old, new, gradient)) == pytest.approx(10.0, rel=0.05)
+    assert float(growth_of_step(new, old, gradient)) == pytest.approx(0.1, rel=0.05)
+
+
+def test_chains_on_their_way_are_told_from_chains_that_have_arrived() -> None:
+    generator = torch.Generator().manual_seed(0)
+    arrived = -0.5 * torch.randn(3, 20, 50, generator=generator, dtype=torch.float64).square().sum(2)
+    climbing = arrived + torch.linspace(-1e4, 0.0, 20, dtype=torch.float64)
+    lost = arrived.clone()
+    lost[0, 0] = -torch.inf
+    assert drifts(arrived, 50).tolist() == [False] * 3
+    assert drifts(climbing, 50).tolist() == [True] * 3
+    assert drifts(-climbing - 1e5, 50).tolist() == [False] * 3  # away from a mode
+    assert drifts(lost, 50).tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_metric_is_kept_and_found_again(kind: Any) -> None:
+    metric = pytree.tree_map(lambda value: value[None], metric_from(*gaussian(correlated(5, 100.0), 50), kind))
+    again = metric_of(inverse_mass_of(metric))
+    for found, expected in zip(pytree.tree_leaves(again), pytree.tree_leaves(metric), strict=True):
+        torch.testing.assert_close(found, expected)
