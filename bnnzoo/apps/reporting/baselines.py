@@ -72,7 +72,7 @@ def _gaussian(table: Table, mean: NDArray[np.floating], sd: float) -> xr.DataTre
 
 
 def _poisson_means(table: Table) -> tuple[str, Floats, Floats]:
-    return "Poisson regression", *_glm(PoissonRegressor(alpha=PENALTY, max_iter=1000), table)
+    return "negative binomial regression", *_glm(PoissonRegressor(alpha=PENALTY, max_iter=1000), table)
 
 
 def _gamma_means(table: Table) -> tuple[str, Floats, Floats]:
