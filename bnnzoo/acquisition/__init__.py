@@ -1,7 +1,7 @@
 """Active learning: acquisition functions and expected information gain."""
 
 from bnnzoo.acquisition.bald import (
-    BatchSelection,
+    Batch,
     bald,
     batch_bald,
     least_confidence,
@@ -11,7 +11,7 @@ from bnnzoo.acquisition.bald import (
 from bnnzoo.acquisition.eig import eig_linear_gaussian, eig_nested_monte_carlo, epig
 
 __all__ = [
-    "BatchSelection",
+    "Batch",
     "bald",
     "batch_bald",
     "eig_linear_gaussian",

@@ -21,7 +21,7 @@ from bnnzoo.trees import (
     refuse_single_draw,
 )
 
-__all__ = ["BatchSelection", "bald", "batch_bald", "least_confidence", "select", "smallest_margin"]
+__all__ = ["Batch", "bald", "batch_bald", "least_confidence", "select", "smallest_margin"]
 
 type Array = NDArray[np.floating]
 
@@ -154,14 +154,14 @@ def select(score: xr.DataArray, batch_size: int) -> NDArray[np.integer]:
     return np.argsort(-score.to_numpy(), kind="stable")[:batch_size]
 
 
-class BatchSelection(NamedTuple):
+class Batch(NamedTuple):
     """Positions ``[batch_size]`` in the pool, in the order of selection, and the joint information of the first n."""
 
     positions: NDArray[np.integer]
     information: Array
 
 
-def batch_bald(data: Labelled, batch_size: int, *, num_configurations: int = 10_000, seed: int = 0) -> BatchSelection:
+def batch_bald(data: Labelled, batch_size: int, *, num_configurations: int = 10_000, seed: int = 0) -> Batch:
     r"""Choose a batch with the largest joint mutual information between its labels and the parameters, greedily.
 
     The highest single scores often belong to near copies of one observation. The joint mutual information
@@ -180,7 +180,7 @@ def batch_bald(data: Labelled, batch_size: int, *, num_configurations: int = 10_
 
     Returns
     -------
-    BatchSelection
+    Batch
         ``positions`` and ``information`` (joint, in nats, of the first 1, ..., b; with Monte Carlo noise if
         configurations are drawn).
 
@@ -216,7 +216,7 @@ def batch_bald(data: Labelled, batch_size: int, *, num_configurations: int = 10_
         positions.append(int(scores.argmax()))
         information.append(float(scores.max()))
         joint, weights = _extended(joint, weights, values[:, positions[-1]], num_configurations, rng)
-    return BatchSelection(np.array(positions), np.array(information))
+    return Batch(np.array(positions), np.array(information))
 
 
 def _joint_entropies(joint: Array, weights: Array, values: Array) -> Array:

@@ -30,12 +30,12 @@ __all__ = [
 ]
 
 
-def refuse_no_posterior(function: str, posterior: object) -> None:
-    """Refuse what is no posterior, such as a model; ``function`` is what it was passed to."""
+def refuse_no_posterior(function: str, posterior: object, call: str = "posterior, x") -> None:
+    """Refuse what is no posterior, such as a model; ``function`` is what it was passed to, and ``call`` the arguments it takes."""
     if not hasattr(posterior, "density") or not hasattr(posterior, "draws"):
         raise TypeError(
             f"{function} takes the posterior that bnnzoo.fit returned, but its first argument is of type "
-            f"{type(posterior).__name__}. Write {function}(posterior, x), with posterior = bnnzoo.fit(model, method, x, y)."
+            f"{type(posterior).__name__}. Write {function}({call}), with posterior = bnnzoo.fit(model, method, x, y)."
         )
 
 

@@ -19,6 +19,8 @@ from bnnzoo.core.settings import Count, Positive, check_argument
 from bnnzoo.core.types import Whole
 from bnnzoo.core.verdict.importance import log_joint_at
 from bnnzoo.core.verdict.pareto import MAX_PARETO_K, pareto_k, smoothed
+from bnnzoo.predictive.prediction_arguments import refuse_no_posterior
+from bnnzoo.trees import refuse_other_kind
 
 __all__ = ["LogEvidence", "log_evidence", "model_probabilities"]
 
@@ -111,6 +113,7 @@ def log_evidence(
     >>> abs(float(log_evidence(posterior)) - float(target.log_evidence)) < 0.01
     True
     """
+    refuse_no_posterior("log_evidence", posterior, "posterior")
     check_argument("log_evidence", "num_draws", num_draws, Count)
     check_argument("log_evidence", "max_error", max_error, Positive)
     _refuse_unsuitable(posterior)
@@ -296,6 +299,7 @@ def model_probabilities(
     >>> [round(float(each), 1) for each in found["probability"]]
     [0.5, 0.5]
     """
+    refuse_other_kind(fits, Mapping, "fits", "posteriors by name, as in {'linear': posterior, 'spline': other}")
     names = list(fits)
     _refuse_models(fits, prior)
     found = [each if isinstance(each, LogEvidence) else _named(name, each, int(seed)) for name, each in fits.items()]
@@ -330,6 +334,9 @@ def _refuse_models(fits: Mapping[str, Posterior | LogEvidence], prior: Mapping[s
         raise ValueError(
             f"model_probabilities compares models, and fits has {len(fits)}: write a fit for each of two or more."
         )
+    for name, each in fits.items():
+        if not isinstance(each, LogEvidence):
+            refuse_other_kind(each, Posterior, f"fits[{name!r}]", "the posterior that bnnzoo.fit returned")
     counts = {name: each.density.num_data for name, each in fits.items() if not isinstance(each, LogEvidence)}
     if len({*counts.values()}) > 1:
         said = ", ".join(f"{name} to {count}" for name, count in counts.items())

@@ -22,6 +22,7 @@ from bnnzoo.core.verdict.importance import log_joint_at
 from bnnzoo.diagnostics.loo import UnreliableLooWarning, loo
 from bnnzoo.diagnostics.pareto import smoothed_log_weights
 from bnnzoo.predictive import posterior_predictive
+from bnnzoo.predictive.prediction_arguments import refuse_no_posterior
 from bnnzoo.validation.refits import by_row
 
 __all__ = ["moment_match"]
@@ -87,6 +88,7 @@ def moment_match(
     >>> bool((found.pareto_k < 0.7).all())
     True
     """
+    refuse_no_posterior("moment_match", posterior, "posterior")
     density = posterior.density
     tree = posterior_predictive(posterior, *density.data, num_draws=num_draws, weights=False, seed=seed)
     if tree.attrs.get("linearized") == "yes":

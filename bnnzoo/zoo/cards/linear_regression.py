@@ -55,5 +55,5 @@ CARD = Card(
         "full-rank-vi": FullRankVI(num_steps=2000),
         "mfvi": MeanFieldVI(num_steps=2000),
     },
-    long_run=NUTS(num_chains=8, num_warmup=1000, num_draws=4000),
+    long_run=NUTS(num_chains=8, num_warmup=1000, num_draws=4000, mass_matrix="diagonal"),
 )

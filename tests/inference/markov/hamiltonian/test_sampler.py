@@ -16,7 +16,7 @@ from bnnzoo.engine.torch_private import LoweringWarning
 from bnnzoo.inference import NUTS, fit
 from bnnzoo.inference.markov.adaptation import DIVERGED, growing_windows
 from bnnzoo.inference.markov.chain_settings import HamiltonianSettings
-from bnnzoo.inference.markov.hamiltonian import windows
+from bnnzoo.inference.markov.hamiltonian import adaptation_windows
 from bnnzoo.inference.markov.hamiltonian.adaptation_windows import Windows
 from bnnzoo.inference.markov.hamiltonian.hamiltonian_program import STATS, HamiltonianProgram
 from bnnzoo.inference.markov.hamiltonian.hmc import HMCKernel
@@ -99,7 +99,7 @@ def reference() -> HamiltonianChains:
 @pytest.mark.parametrize("mass", ["auto", "diagonal", "dense", "fisher", "low_rank"])
 def test_every_engine_draws_the_same(name: str, mass: Any, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows are short: dual averaging lets differences in rounding grow twentyfold with every draw."""
-    monkeypatch.setattr(windows, "windows_for", lambda mass_matrix, num_warmup: (0, 4, 8))
+    monkeypatch.setattr(adaptation_windows, "windows_for", lambda mass_matrix, num_warmup: (0, 4, 8))
     how: dict[str, Any] = {"kernel": KERNELS[name], "mass_matrix": mass, "num_warmup": 12, "num_draws": 8}
     native, other = (finished(chains(each, **how)) for each in ("native", engine))
     assert native.fleet.how == "compiled" and other.fleet.how == {"graph": "traced", "python": "eager"}[engine]
@@ -253,7 +253,7 @@ def test_windows_collect_the_draws_between_their_ends(engine: str, monkeypatch: 
 
 
 def test_chains_on_their_way_keep_their_mass_matrix_and_forget_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(windows, "drifts", lambda lp, size: torch.tensor([True, False])[: len(lp)])
+    monkeypatch.setattr(adaptation_windows, "drifts", lambda lp, size: torch.tensor([True, False])[: len(lp)])
     loop = chains("graph", mass_matrix="fisher", target=of_widths())
     loop.windows.collected[0].normal_()
     loop.windows.collected[2].normal_()
