@@ -31,7 +31,7 @@ __all__ = [
 
 
 def refuse_no_posterior(function: str, posterior: object, call: str = "posterior, x") -> None:
-    """Refuse what is no posterior, such as a model; ``function`` is what it was passed to, and ``call`` the arguments it takes."""
+    """Refuse what is no posterior, such as a model; ``function`` is what it was passed to, ``call`` the arguments it takes."""
     if not hasattr(posterior, "density") or not hasattr(posterior, "draws"):
         raise TypeError(
             f"{function} takes the posterior that bnnzoo.fit returned, but its first argument is of type "
