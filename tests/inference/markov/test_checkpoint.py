@@ -20,8 +20,7 @@ from torch import Tensor
 
 from bnnzoo.core.method import Method
 from bnnzoo.core.posterior.posterior import Posterior
-from bnnzoo.engine import chunks
-from bnnzoo.inference import MAMS, NUTS, Laplace, fit
+from bnnzoo.inference import MAMS, Laplace, fit
 from bnnzoo.inference.markov import checkpoint as checkpoints
 from bnnzoo.inference.markov.checkpoint_blocks import Block
 from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianChains
@@ -66,22 +65,6 @@ def test_a_run_goes_on_in_one_batch_where_native_code_would_be_chosen_now(
     killed(method, path, 24)
     when_native_pays(monkeypatch, 0)
     assert torch.equal(fitted(method, path).draws(), whole.draws())
-
-
-@pytest.mark.slow
-def test_a_run_goes_on_in_native_code_where_one_batch_would_be_chosen_now(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    method, path = NUTS(num_chains=2, num_warmup=50, num_draws=400), tmp_path / "run.zarr"
-    with monkeypatch.context() as patch:
-        when_native_pays(patch, 0)
-        patch.setattr(chunks, "SECONDS_PER_CHUNK", 1e-4)  # so that the run is killed in the middle
-        whole = fitted(method)
-        killed(method, path, 60)
-    assert 0 < blocks_of(path)[-1][1] < 400
-    resumed = fitted(method, path)
-    assert torch.equal(resumed.draws(), whole.draws())
-    assert not torch.equal(resumed.draws(), fitted(method).draws())  # the other loop has random numbers of its own
 
 
 @pytest.mark.slow
