@@ -5,8 +5,8 @@ import math
 __all__ = ["detectable_difference", "power_in_words", "rows_to_tell_apart"]
 
 CLEAR = 2.0  # standard errors from which on a difference is called clear
-MANY = 10**9  # rows, which nobody has
-ENOUGH = 0.842  # quantile of the normal distribution for a power of 80%
+MOST_ROWS = 10**9  # rows, which nobody has
+QUANTILE_OF_POWER = 0.842  # quantile of the normal distribution for a power of 80%
 
 
 def detectable_difference(standard_error: float) -> float:
@@ -26,7 +26,7 @@ def detectable_difference(standard_error: float) -> float:
     >>> round(detectable_difference(0.02), 3)
     0.057
     """
-    return (CLEAR + ENOUGH) * standard_error
+    return (CLEAR + QUANTILE_OF_POWER) * standard_error
 
 
 def rows_to_tell_apart(difference: float, standard_error: float, num_rows: int) -> float:
@@ -67,6 +67,6 @@ def power_in_words(difference: float, standard_error: float, num_rows: int, leas
     """
     said = f"{num_rows} observations show differences from {max(least, detectable_difference(standard_error)):.2g} on"
     needed = rows_to_tell_apart(difference, standard_error, num_rows)
-    if abs(difference) >= CLEAR * standard_error or abs(difference) < least or not needed < MANY:
+    if abs(difference) >= CLEAR * standard_error or abs(difference) < least or not needed < MOST_ROWS:
         return said
     return f"{said}, and one of this size takes about {float(f'{needed:.2g}'):,.0f}"

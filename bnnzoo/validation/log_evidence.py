@@ -17,8 +17,8 @@ from bnnzoo.core.posterior.posterior import Draws, Posterior
 from bnnzoo.core.program.turns import one_at_a_time
 from bnnzoo.core.settings import Count, Positive, check_argument
 from bnnzoo.core.types import Whole
-from bnnzoo.core.verdict.importance import log_joint_at
-from bnnzoo.core.verdict.pareto import MAX_PARETO_K, pareto_k, smoothed
+from bnnzoo.core.verdict.importance import draws_together, log_joint_at, smoothed_ratios
+from bnnzoo.core.verdict.pareto import MAX_PARETO_K
 from bnnzoo.predictive.prediction_arguments import refuse_no_posterior
 from bnnzoo.trees import refuse_other_kind
 
@@ -152,8 +152,7 @@ def _refuse_unsuitable(posterior: Posterior) -> None:
 def _by_importance(posterior: Posterior, num_draws: int, seed: int) -> LogEvidence:
     density, name = posterior.density, posterior.info.method
     source: Posterior = getattr(posterior, "proposal", posterior)  # draws that were resampled have one
-    theta = source.draws(num_draws, seed)
-    theta = theta[:, : -(-num_draws // len(theta))].flatten(0, 1)
+    theta = draws_together(source, num_draws, seed)
     with torch.no_grad():
         log_q = source.log_prob(theta)
     if log_q is None:
@@ -165,19 +164,17 @@ def _by_importance(posterior: Posterior, num_draws: int, seed: int) -> LogEviden
             f"{name} approximates some parameters and takes the others as known: its draws do not cover the posterior, whose "
             f"volume is the evidence. Take Laplace(), FullRankVI(), Pathfinder() or NUTS()."
         )
-    ratios = (log_joint_at(density, theta).double() - log_q.double()).cpu().nan_to_num(-math.inf)
-    finite = ratios[ratios.isfinite()]
-    k = pareto_k(finite)
+    log_weights, k = smoothed_ratios(density, theta, log_q)
     if not k <= MAX_PARETO_K:
         said = "cannot be computed" if math.isnan(k) else f"is {told(k, MAX_PARETO_K, 2)}, above {MAX_PARETO_K}"
         raise ValueError(
             f"The log evidence by importance sampling is not to be trusted: the Pareto k of the weights of {name} {said}. "
             f"Fit by a richer family, such as FlowVI(), or by NUTS(), from whose chains it comes by bridge sampling."
         )
-    log_weights = smoothed(ratios)
-    value = float(log_weights.logsumexp(0)) - math.log(len(ratios))
+    count = len(log_weights)
+    value = float(log_weights.logsumexp(0)) - math.log(count)
     relative = (log_weights - value).exp()
-    return LogEvidence(value, float(relative.std() / math.sqrt(len(ratios))), "importance sampling", len(ratios), k)
+    return LogEvidence(value, float(relative.std() / math.sqrt(count)), "importance sampling", count, k)
 
 
 def _by_bridge(posterior: Draws, num_draws: int, seed: int) -> LogEvidence:

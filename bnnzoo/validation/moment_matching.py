@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 import torch
@@ -179,8 +179,7 @@ class _Source:
 
     def without(self, row: int, threshold: float) -> _Matched:
         """Return the log predictive density of a row given the others, with the Pareto k of the weights."""
-        log_q = self.log_density(self.theta)
-        here = self._at(self.theta, row)
+        log_q, here = self._log_q, _At(self.theta, self._log_joint, self._log_likelihood[:, row])
         log_weights, k = self._weights(here, log_q)
         shift, root = torch.zeros_like(self.theta[0]), torch.eye(self.theta.shape[1]).to(self.theta)
         best: _Matched | None = None
@@ -219,7 +218,19 @@ class _Source:
         return torch.from_numpy(np.asarray(found)), math.inf if math.isnan(k) else k
 
     def _at(self, theta: Tensor, row: int) -> _At:
-        return _At(theta, _log_joint(self.density, theta), _log_likelihood(self.density, theta, row))
+        return _At(theta, _log_joint(self.density, theta), _log_likelihood(self.density, theta)[:, row])
+
+    @cached_property
+    def _log_q(self) -> Tensor:
+        return self.log_density(self.theta)
+
+    @cached_property
+    def _log_joint(self) -> Tensor:
+        return _log_joint(self.density, self.theta)
+
+    @cached_property
+    def _log_likelihood(self) -> Tensor:
+        return _log_likelihood(self.density, self.theta)
 
 
 def _maps(theta: Tensor, weights: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
@@ -252,13 +263,13 @@ def _log_prob(posterior: Posterior, theta: Tensor) -> Tensor:
     return found.double().cpu()
 
 
-def _log_likelihood(density: LogDensity, theta: Tensor, row: int) -> Tensor:
-    """Return the log likelihood ``[S]`` of one row, minus infinity where it cannot be computed."""
+def _log_likelihood(density: LogDensity, theta: Tensor) -> Tensor:
+    """Return the log likelihood ``[S, N]`` of each row, minus infinity where it cannot be computed."""
     at_once = max(1, AT_ONCE // max(1, density.num_data))
     with torch.no_grad(), isolated(0, density.device):
         function = density.over_points("rows", density.log_likelihood, chunk_size=at_once, randomness="same")
         try:
-            found = function(theta.to(density.dtype), *density.data)[:, row]
+            found = function(theta.to(density.dtype), *density.data)
         except Exception:  # the model's own code may raise anything where it cannot be batched
-            found = torch.stack([density.log_likelihood(each, *density.data)[row] for each in theta.to(density.dtype)])
+            found = torch.stack([density.log_likelihood(each, *density.data) for each in theta.to(density.dtype)])
     return found.double().cpu().nan_to_num(-math.inf)

@@ -1,5 +1,6 @@
 """The Hessian of a log joint density."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,15 @@ from torch.func import grad, vjp, vmap
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.engine.lowered import Lowered
 
-__all__ = ["hessian_of"]
+__all__ = ["hessian_of", "in_double"]
+
+
+def in_double(density: LogDensity) -> LogDensity:
+    """Return a density and its data in double precision; others than those of a model may hold values of a fit, and stay."""
+    if type(density) is not LogDensity:
+        return density
+    data = tuple(v.double() if isinstance(v, Tensor) and v.is_floating_point() else v for v in density.data)
+    return replace(density, dtype=torch.float64, data=data)
 
 
 def hessian_of(density: LogDensity, theta: Tensor) -> Tensor:

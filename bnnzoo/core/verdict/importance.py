@@ -9,16 +9,20 @@ from torch import Tensor
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.program.surroundings import isolated
+from bnnzoo.core.types import Whole
+from bnnzoo.core.verdict.pareto import pareto_k, smoothed
 
 __all__ = [
     "Shift",
     "WeightedDraws",
     "drawn_from",
+    "draws_together",
     "log_joint_at",
     "log_weights_of",
     "many_draws_of",
     "shift_by_weights",
     "site_values",
+    "smoothed_ratios",
 ]
 
 NUM_DRAWS, FEW_DRAWS = 4000, 500  # of 500 and 1000 draws, Pareto k falls on different sides of 0.7 in one fit of six
@@ -59,9 +63,7 @@ def drawn_from(posterior: Posterior) -> WeightedDraws | None:
     with torch.no_grad(), isolated(0, density.device):
         if posterior.log_prob(posterior.draws(1)[0]) is None:  # kept draws, which may be few
             return None
-        theta = posterior.draws(count)
-        theta = theta[:, : -(-count // len(theta))].flatten(0, 1)  # of several components, as many of each
-        theta, log_p = _log_joint(density, theta)
+        theta, log_p = _log_joint(density, draws_together(posterior, count))
         log_q = posterior.log_prob(theta)
     assert log_q is not None
     ratios = (log_p - log_q).cpu().double()
@@ -71,8 +73,22 @@ def drawn_from(posterior: Posterior) -> WeightedDraws | None:
 def many_draws_of(posterior: Posterior) -> Tensor:
     """Return so many draws ``[S, P]`` that moments have little error even where values are skewed, as chances near zero are."""
     count = max(NUM_DRAWS, min(MANY_DRAWS, MANY_NUMBERS // posterior.density.num_params))
-    theta = posterior.draws(count)
+    return draws_together(posterior, count)
+
+
+def draws_together(posterior: Posterior, count: int, seed: Whole | None = None) -> Tensor:
+    """Return at least ``count`` draws ``[S, P]`` of an approximation, as many of each of its components."""
+    theta = posterior.draws(count, seed)
     return theta[:, : -(-count // len(theta))].flatten(0, 1)
+
+
+def smoothed_ratios(density: LogDensity, theta: Tensor, log_q: Tensor) -> tuple[Tensor, float]:
+    """Return log p - log q ``[S]`` at draws of q, the largest Pareto-smoothed, and their Pareto k.
+
+    They are minus infinity where p is zero or cannot be computed, of which k takes no notice.
+    """
+    ratios = (log_joint_at(density, theta).double() - log_q.double()).cpu().nan_to_num(-math.inf)
+    return smoothed(ratios), pareto_k(ratios[ratios.isfinite()])
 
 
 def log_joint_at(density: LogDensity, theta: Tensor) -> Tensor:

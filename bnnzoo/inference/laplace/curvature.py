@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ from bnnzoo.core.model.fisher_scores import (
     scaled_log_likelihood,
     score_root,
 )
-from bnnzoo.core.model.hessian import hessian_of
+from bnnzoo.core.model.hessian import hessian_of, in_double
 from bnnzoo.core.model.outputs import jacobian_in_blocks, linearized, whitened_node, whitened_outputs
 from bnnzoo.core.model.replay import Node
 from bnnzoo.core.parameters.hierarchy import has_weights
@@ -209,9 +209,8 @@ def _exact(density: LogDensity, theta: Tensor, index: Tensor | None) -> Tensor:
     """Return minus the exact Hessian ``[R, R]``, in double precision where the model runs in it."""
     if theta.dtype == torch.float64 or type(density) is not LogDensity:
         return _negative_hessian(density, theta, index)
-    data = tuple(v.double() if isinstance(v, Tensor) and v.is_floating_point() else v for v in density.data)
     try:
-        return _negative_hessian(replace(density, dtype=torch.float64, data=data), theta.double(), index)
+        return _negative_hessian(in_double(density), theta.double(), index)
     except RuntimeError:  # the model holds tensors of its own in single precision
         return _negative_hessian(density, theta, index).double()
 

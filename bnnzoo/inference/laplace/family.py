@@ -88,10 +88,8 @@ class LaplaceSettings(Declared):
         own: MAP = getattr(self, "map")  # noqa: B009  # a field of every structure
         steps = 0 if keep else own.polish_steps
         start = replace(own, init=theta[None], num_members=1, num_steps=0, polish_steps=steps)
-        changed: dict[str, Any] = {"map": start}
-        if hasattr(self, "integrate"):
-            changed["integrate"] = False
-        return replace(self, **changed)
+        started: dict[str, Any] = {"map": start}
+        return _around_one_mode(replace(self, **started))
 
 
 @dataclass(frozen=True)
@@ -171,6 +169,12 @@ def laplace_posterior(density: LogDensity, mode: Mode, curvature: Curvature, cov
     return Gaussian(density, info, mode.theta, covariance, linearize_at=linearize_at)
 
 
+def _around_one_mode[M: LaplaceMethod | LaplaceSettings](method: M) -> M:
+    """Return a method that does not integrate over hyperparameters, which some can."""
+    changed: dict[str, Any] = {"integrate": False} if "integrate" in method.__dataclass_fields__ else {}
+    return replace(method, **changed)
+
+
 def refuse_other_methods(method: object, argument: str) -> LaplaceMethod:
     """Return a method if it is a Laplace approximation, around one mode; ``argument`` is how a caller names it.
 
@@ -180,7 +184,7 @@ def refuse_other_methods(method: object, argument: str) -> LaplaceMethod:
         If it is not.
     """
     if isinstance(method, LaplaceMethod) and not isinstance(method, type):
-        return replace(method, integrate=False) if "integrate" in method.__dataclass_fields__ else method
+        return _around_one_mode(method)
     name = method.__name__ if isinstance(method, type) else f"{type(method).__name__}()"
     raise ValueError(f"{argument.format(name)}: write Laplace() or one like it.")
 

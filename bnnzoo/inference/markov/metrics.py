@@ -73,8 +73,7 @@ def identity_metric(theta: Tensor, mass_matrix: MassMatrix) -> Metric:
         eye = torch.eye(theta.shape[1]).to(theta).expand(len(theta), -1, -1)
         return Metric(eye.clone(), eye.clone())
     if mass_matrix in ("low_rank", "auto"):
-        rank = min(theta.shape[1], MAX_RANK)
-        return _low_rank(ones, theta.new_zeros(*theta.shape, rank), theta.new_ones(len(theta), rank))
+        return _without_directions(ones)
     return Metric(ones, ones.clone())
 
 
@@ -108,12 +107,12 @@ def metric_and_shape(theta: Tensor, gradient: Tensor, mass_matrix: MassMatrix) -
         metric = low_rank_metric(draws, gradients)
         if mass_matrix == "auto":
             gaussian = fisher_divergence(metric, draws, gradients) <= GAUSSIAN
-            plain = low_rank_metric(draws, gradients, _variances(theta.double()))
+            plain = _without_directions(_variances(theta.double()).sqrt())
             metric = pytree.tree_map(lambda yes, no: torch.where(gaussian, yes, no), metric, plain)
     return pytree.tree_map(lambda value: value.to(theta), metric), gaussian
 
 
-def low_rank_metric(theta: Tensor, gradient: Tensor, plain: Tensor | None = None) -> Metric:
+def low_rank_metric(theta: Tensor, gradient: Tensor) -> Metric:
     """Return the inverse mass ``S (I + U (L - 1) U^T) S`` of one chain, with a diagonal S and few orthonormal directions U.
 
     In units of S, the diagonal Fisher estimate, the covariance that minimises the divergence has eigenvectors on what draws and
@@ -124,13 +123,9 @@ def low_rank_metric(theta: Tensor, gradient: Tensor, plain: Tensor | None = None
     ----------
     theta, gradient : Tensor
         Draws and gradients ``[n, P]``.
-    plain : Tensor, optional
-        Variances ``[P]`` for S squared: then there are no directions.
     """
     size = theta.shape[1]
     rank = min(size, MAX_RANK)
-    if plain is not None:
-        return _low_rank(plain.sqrt(), theta.new_zeros(size, rank), theta.new_ones(rank))
     scale = _fisher_variances(theta, gradient).sqrt()
     wide, steep = _centred(theta / scale), _centred(gradient * scale)
     basis = torch.linalg.qr(torch.cat([wide, steep]).mT).Q if 2 * len(theta) < size else torch.eye(size).to(theta)
@@ -249,6 +244,12 @@ def _steepest(steep: Tensor) -> Tensor:
 def _low_rank(scale: Tensor, directions: Tensor, eigenvalues: Tensor) -> Metric:
     inverse_mass = LowRank(scale, directions, eigenvalues, scale)
     return Metric(inverse_mass, LowRank(1 / scale, directions, eigenvalues.rsqrt(), torch.ones_like(scale)))
+
+
+def _without_directions(scale: Tensor) -> Metric:
+    """Return diagonal metrics of ``scale[..., P]`` in the shape of those of low rank."""
+    rank = min(scale.shape[-1], MAX_RANK)
+    return _low_rank(scale, scale.new_zeros(*scale.shape, rank), scale.new_ones(*scale.shape[:-1], rank))
 
 
 def _diagonal(variance: Tensor) -> Metric:

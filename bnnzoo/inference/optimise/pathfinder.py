@@ -1,14 +1,13 @@
 """Gaussians near the posterior: the best one on the way from a start to the mode (Pathfinder)."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from bnnzoo.core.model.density import LogDensity
-from bnnzoo.core.model.hessian import hessian_of
+from bnnzoo.core.model.hessian import hessian_of, in_double
 from bnnzoo.core.reading.streamed import StreamedDensity
 from bnnzoo.inference.optimise.lbfgs import lbfgs
 
@@ -187,9 +186,7 @@ def _laplace(density: LogDensity, theta: Tensor) -> Frame | None:
 
 def _hessian(density: LogDensity, theta: Tensor) -> Tensor | None:
     """Return the Hessian ``[P, P]`` of the log joint density, in double precision unless the model holds tensors in single."""
-    data = tuple(v.double() if isinstance(v, Tensor) and v.is_floating_point() else v for v in density.data)
-    double = replace(density, dtype=torch.float64, data=data) if type(density) is LogDensity else density
-    for each, at in ((double, theta.double()), (density, theta)):
+    for each, at in ((in_double(density), theta.double()), (density, theta)):
         try:
             return hessian_of(each, at)
         except Exception:  # no second derivative, no batch, or tensors of the model's own in single precision

@@ -1,6 +1,5 @@
 """Pathfinder: Gaussians along the way of an optimiser to the mode, and draws of them weighted towards the posterior."""
 
-import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,8 +20,8 @@ from bnnzoo.core.program.seeds import word_of
 from bnnzoo.core.program.sites import ModelError
 from bnnzoo.core.settings import Count, Range
 from bnnzoo.core.types import Whole
-from bnnzoo.core.verdict.importance import log_joint_at
-from bnnzoo.core.verdict.pareto import MAX_PARETO_K, pareto_k, smoothed
+from bnnzoo.core.verdict.importance import log_joint_at, smoothed_ratios
+from bnnzoo.core.verdict.pareto import MAX_PARETO_K
 from bnnzoo.core.verdict.rejections import why_rejected
 from bnnzoo.inference.optimise.paths import Normals, Paths, paths_from
 from bnnzoo.inference.starts import Start, starting_points
@@ -32,7 +31,7 @@ __all__ = ["Pathfinder", "Resampled"]
 MORE = 4
 """Times ``num_draws`` that are weighted where so many are worth fewer than ``MIN_ESS``, or have a high Pareto k."""
 
-HOPELESS = 1.0
+MAX_CORRECTABLE_K = 1.0
 """Pareto k above which weights have no mean, and more of them do not help."""
 
 MOST_DRAWS = 1000
@@ -269,7 +268,7 @@ def _weighted(method: Pathfinder, proposal: Gaussian | Mixture, seed: int) -> _W
     """Return draws of the proposal with their weights, and more of them where they are worth too few."""
     found = _weights(proposal, method.num_draws, seed)
     is_enough = found.ess >= min(MIN_ESS, method.num_draws / 2) and found.pareto_k <= MAX_PARETO_K
-    if is_enough or not found.pareto_k <= HOPELESS:
+    if is_enough or not found.pareto_k <= MAX_CORRECTABLE_K:
         return found
     return _weights(proposal, (MORE - 1) * method.num_draws, seed + OTHER_SEED, found)
 
@@ -282,9 +281,8 @@ def _weights(proposal: Gaussian | Mixture, num_draws: int, seed: int, before: _W
         theta = torch.cat([before.theta, theta])
     log_q = proposal.log_prob(theta)
     assert log_q is not None
-    ratios = (log_joint_at(density, theta).double() - log_q.double()).cpu().nan_to_num(-math.inf)
-    finite = ratios[ratios.isfinite()]
-    tail = smoothed(ratios) if len(finite) else torch.zeros_like(ratios)
-    log_weights = tail - tail.logsumexp(0)
+    ratios, k = smoothed_ratios(density, theta, log_q)
+    ratios = ratios if bool(ratios.isfinite().any()) else torch.zeros_like(ratios)
+    log_weights = ratios - ratios.logsumexp(0)
     ess = float(1 / (2 * log_weights).exp().sum())
-    return _Weighted(theta, log_weights.to(theta), pareto_k(finite), ess)
+    return _Weighted(theta, log_weights.to(theta), k, ess)
