@@ -3,6 +3,7 @@
 import ast
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -13,25 +14,47 @@ MODULES = {
 }
 
 
+@dataclass(frozen=True)
+class Import:
+    """One import statement: the full names it asks for, and where it stands."""
+
+    names: tuple[str, ...]
+    line: int
+    level: int
+    in_function: bool
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    """Return the syntax tree of a file."""
+    return ast.parse(path.read_text())
+
+
+@cache
+def imports(path: Path) -> tuple[Import, ...]:
+    """Return every import statement of a file."""
+    return tuple(_imports(parsed(path), in_function=False))
+
+
+def _imports(node: ast.AST, in_function: bool) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            yield Import(tuple(alias.name for alias in child.names), child.lineno, 0, in_function)
+        elif isinstance(child, ast.ImportFrom):
+            names = tuple(f"{child.module}.{alias.name}" for alias in child.names)
+            yield Import(names, child.lineno, child.level, in_function)
+        elif isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):  # no expression holds one
+            inside = in_function or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+            yield from _imports(child, inside)
+
+
 @cache
 def imported_by(module: str) -> frozenset[str]:
-    """Return the modules of bnnzoo that one imports anywhere but for types alone."""
-    found = set()
-    for statement in _statements(ast.parse(MODULES[module].read_text())):
-        if isinstance(statement, ast.Import):
-            found |= {alias.name for alias in statement.names}
-        else:
-            names = [f"{statement.module}.{alias.name}" for alias in statement.names]
-            found |= {name if name in MODULES else str(statement.module) for name in names}
-    return frozenset(found & MODULES.keys() - {module})
-
-
-def _statements(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.Import | ast.ImportFrom):
-            yield child
-        elif not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
-            yield from _statements(child)
+    """Return the modules of bnnzoo that one imports."""
+    names = {name for statement in imports(MODULES[module]) for name in statement.names}
+    return frozenset(
+        {name if name in MODULES else name.rpartition(".")[0] for name in names} & MODULES.keys() - {module}
+    )
 
 
 def closure(module: str) -> set[str]:

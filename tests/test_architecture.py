@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests import architecture
+from tests.architecture import PACKAGE, imports, parsed
 
-PACKAGE = Path(__file__).parents[1] / "bnnzoo"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 MEASURES = frozenset({"diagnostics", "uncertainty", "calibration", "ood", "acquisition"})
@@ -75,40 +75,6 @@ ABOVE_ALL = {
     "validation",
     "zoo",
 }
-
-
-@dataclass(frozen=True)
-class Import:
-    """One import statement: the full names it asks for, and where it stands."""
-
-    names: tuple[str, ...]
-    line: int
-    level: int
-    in_function: bool
-
-
-@cache
-def parsed(path: Path) -> ast.Module:
-    """Return the syntax tree of a file."""
-    return ast.parse(path.read_text())
-
-
-@cache
-def imports(path: Path) -> tuple[Import, ...]:
-    """Return every import statement of a file."""
-    return tuple(_imports(parsed(path), in_function=False))
-
-
-def _imports(node: ast.AST, in_function: bool) -> Iterator[Import]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.Import):
-            yield Import(tuple(alias.name for alias in child.names), child.lineno, 0, in_function)
-        elif isinstance(child, ast.ImportFrom):
-            names = tuple(f"{child.module}.{alias.name}" for alias in child.names)
-            yield Import(names, child.lineno, child.level, in_function)
-        elif isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):  # no expression holds one
-            inside = in_function or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
-            yield from _imports(child, inside)
 
 
 def layer_of(path: Path) -> str:
@@ -177,20 +143,11 @@ def test_what_families_share_imports_none_of_them(below: str) -> None:
 
 def modules_in_a_circle() -> list[str]:
     """Return modules that import themselves through others."""
-    names = {
-        ".".join(p.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): p for p in MODULES
-    }
-    graph = {name: set(_imported_modules(path, names)) - {name} for name, path in names.items()}
+    graph = {name: architecture.imported_by(name) for name in architecture.MODULES}
     while leaves := [name for name, imported in graph.items() if not imported & graph.keys()]:
         for name in leaves:
             del graph[name]
     return sorted(graph)
-
-
-def _imported_modules(path: Path, names: dict[str, Path]) -> Iterator[str]:
-    for statement in imports(path):
-        for name in statement.names:
-            yield name if name in names else name.rpartition(".")[0]
 
 
 def test_no_module_imports_itself_through_others() -> None:
