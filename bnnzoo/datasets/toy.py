@@ -1,6 +1,7 @@
 """Simulated data with a known truth, in one or two dimensions so that predictions can be plotted."""
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.datasets import make_moons
 
 from bnnzoo.datasets.dataset import Dataset
@@ -26,6 +27,11 @@ def binary(num_data: int = 200, seed: int = 0) -> Dataset:
     -------
     Dataset
 
+    Raises
+    ------
+    ValueError
+        If there are too few observations.
+
     Examples
     --------
     >>> from bnnzoo import datasets
@@ -33,9 +39,9 @@ def binary(num_data: int = 200, seed: int = 0) -> Dataset:
     >>> bool(data.y[data.x[:, 0] < 0].any())
     False
     """
+    _refuse_too_few("binary", num_data, 1)
     generator = np.random.default_rng(seed)
-    side = np.where(np.arange(num_data) % 2 == 0, -1.0, 1.0)
-    x = side * generator.uniform(2.0, 6.0, num_data)
+    x = _sides(num_data) * generator.uniform(2.0, 6.0, num_data)
     probability = np.select([x < 0, x < 3.5, x < 4.5], [0.0, 1.0, 0.5], 0.0)
     y = (generator.uniform(size=num_data) < probability).astype(np.int64)
     return Dataset("binary", x[:, None], y, ("x",), ("first", "second"))
@@ -58,6 +64,11 @@ def cubic(num_data: int = 40, seed: int = 173) -> Dataset:
     -------
     Dataset
 
+    Raises
+    ------
+    ValueError
+        If there are too few observations.
+
     References
     ----------
     Lakshminarayanan, Pritzel, Blundell (2017), Simple and scalable predictive uncertainty estimation using deep ensembles.
@@ -68,6 +79,7 @@ def cubic(num_data: int = 40, seed: int = 173) -> Dataset:
     >>> datasets.cubic().x.shape
     (40, 1)
     """
+    _refuse_too_few("cubic", num_data, 1)
     generator = np.random.RandomState(seed)  # as the practical has it
     x = generator.uniform(-4.0, 4.0, num_data)
     return Dataset("cubic", x[:, None], x**3 + generator.normal(0.0, 3.0, num_data), ("x",))
@@ -91,12 +103,18 @@ def spiral(num_data: int = 3000, seed: int = 0) -> Dataset:
     -------
     Dataset
 
+    Raises
+    ------
+    ValueError
+        If there are too few observations.
+
     Examples
     --------
     >>> from bnnzoo import datasets
     >>> datasets.spiral().x.shape
     (3000, 2)
     """
+    _refuse_too_few("spiral", num_data, 3)
     generator = np.random.RandomState(seed)  # as the practical has it
     radius = np.linspace(0.0, 1.0, num_data // 3)
     angles = [
@@ -126,15 +144,20 @@ def gap(num_data: int = 100, noise: float = 0.1, seed: int = 0) -> Dataset:
     -------
     Dataset
 
+    Raises
+    ------
+    ValueError
+        If there are too few observations.
+
     Examples
     --------
     >>> from bnnzoo import datasets
     >>> bool(abs(datasets.gap().x).min() >= 1.0)
     True
     """
+    _refuse_too_few("gap", num_data, 1)
     generator = np.random.default_rng(seed)
-    side = np.where(np.arange(num_data) % 2 == 0, -1.0, 1.0)
-    x = side * generator.uniform(1.0, 3.0, num_data)
+    x = _sides(num_data) * generator.uniform(1.0, 3.0, num_data)
     y = np.sin(2 * x) + 0.3 * x + noise * generator.standard_normal(num_data)
     return Dataset("gap", x[:, None], y, ("x",))
 
@@ -156,12 +179,18 @@ def heteroscedastic(num_data: int = 200, seed: int = 0) -> Dataset:
     -------
     Dataset
 
+    Raises
+    ------
+    ValueError
+        If there are too few observations.
+
     Examples
     --------
     >>> from bnnzoo import datasets
     >>> datasets.heteroscedastic(num_data=50).y.shape
     (50,)
     """
+    _refuse_too_few("heteroscedastic", num_data, 1)
     generator = np.random.default_rng(seed)
     x = generator.uniform(-3.0, 3.0, num_data)
     scale = 0.05 + 0.15 * (x + 3) / 2
@@ -187,6 +216,11 @@ def two_clusters(num_data: int = 100, noise: float = 0.1, seed: int = 0) -> Data
     -------
     Dataset
 
+    Raises
+    ------
+    ValueError
+        If there are too few observations.
+
     References
     ----------
     Foong, Burt, Li, Turner (2020), On the expressiveness of approximate inference in Bayesian neural networks.
@@ -197,8 +231,9 @@ def two_clusters(num_data: int = 100, noise: float = 0.1, seed: int = 0) -> Data
     >>> datasets.two_clusters().x.shape
     (100, 2)
     """
+    _refuse_too_few("two_clusters", num_data, 1)
     generator = np.random.default_rng(seed)
-    centre = np.where(np.arange(num_data) % 2 == 0, -1.0, 1.0)[:, None]
+    centre = _sides(num_data)[:, None]
     x = centre + 0.1 * generator.standard_normal((num_data, 2))
     y = np.sin(3 * x[:, 0]) + x[:, 1] ** 2 + noise * generator.standard_normal(num_data)
     return Dataset("two_clusters", x, y, ("x1", "x2"))
@@ -220,11 +255,27 @@ def moons(num_data: int = 200, noise: float = 0.2, seed: int = 0) -> Dataset:
     -------
     Dataset
 
+    Raises
+    ------
+    ValueError
+        If there are too few observations.
+
     Examples
     --------
     >>> from bnnzoo import datasets
     >>> datasets.moons(num_data=50).classes
     ('upper', 'lower')
     """
+    _refuse_too_few("moons", num_data, 2)
     x, y = make_moons(num_data, noise=noise, random_state=seed)
     return Dataset("moons", x, y.astype(np.int64), ("x1", "x2"), ("upper", "lower"))
+
+
+def _sides(num_data: int) -> NDArray[np.float64]:
+    """Return -1 and 1 in turn, ``[num_data]``."""
+    return np.where(np.arange(num_data) % 2 == 0, -1.0, 1.0)
+
+
+def _refuse_too_few(name: str, num_data: int, least: int) -> None:
+    if not num_data >= least:
+        raise ValueError(f"{name}(num_data={num_data}): write {least} or more.")

@@ -143,6 +143,7 @@ def reloo(
     >>> bool((found.pareto_k < 0.7).all())
     True
     """
+    check_argument("reloo", "k_threshold", k_threshold, float | None)
     posterior, refits = _fitted(model, method, data, num_draws, seed, options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnreliableLooWarning)  # which the refits answer

@@ -17,6 +17,7 @@ from bnnzoo.core.posterior.mixing import mixing
 from bnnzoo.core.posterior.posterior import Draws, Posterior
 from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.core.program.turns import one_at_a_time
+from bnnzoo.core.settings import check_argument
 from bnnzoo.core.types import Whole
 from bnnzoo.core.verdict.importance import log_joint_at
 from bnnzoo.diagnostics.loo import UnreliableLooWarning, loo
@@ -89,6 +90,7 @@ def moment_match(
     True
     """
     refuse_no_posterior("moment_match", posterior, "posterior")
+    check_argument("moment_match", "k_threshold", k_threshold, float | None)
     density = posterior.density
     tree = posterior_predictive(posterior, *density.data, num_draws=num_draws, weights=False, seed=seed)
     if tree.attrs.get("linearized") == "yes":

@@ -78,3 +78,9 @@ def test_the_binary_problem_has_a_clean_stretch_a_gap_between_classes_and_an_ove
     assert y[x < 0].max() == 0 and y[(x > 0) & (x < 3.5)].min() == 1 and y[x > 4.5].max() == 0
     mixed = y[(x > 3.5) & (x < 4.5)]
     assert abs(mixed.mean() - 0.5) < 4 * 0.5 / len(mixed) ** 0.5
+
+
+@pytest.mark.parametrize("simulate", SIMULATED)
+def test_too_few_observations_are_refused(simulate) -> None:
+    with pytest.raises(ValueError, match=rf"^{simulate.__name__}\(num_data=0\): write [123] or more\.$"):
+        simulate(0)

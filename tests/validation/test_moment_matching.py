@@ -136,3 +136,9 @@ def test_two_outcomes_a_row_are_left_out_together() -> None:
     assert found.elpd_i.shape == (20,)
     alone = silent(moment_match, bz.fit(line, bz.Laplace(), X, Y, progress=False))
     assert float(found.elpd_i[0]) == pytest.approx(float(alone.elpd_i[0]) - np.log(10) - 0.92 - 0.4, abs=0.6)
+
+
+def test_a_threshold_that_is_no_number_is_refused() -> None:
+    posterior = bz.fit(line, bz.Laplace(), X, Y, progress=False)
+    with pytest.raises(TypeError, match=r"^moment_match\(k_threshold='high'\): write a number or None\.$"):
+        moment_match(posterior, k_threshold="high")
