@@ -27,7 +27,7 @@ __all__ = [
     "inverse_mass_of",
     "low_rank_metric",
     "mass_matrix_for",
-    "metric_and_shape",
+    "metric_and_normality",
     "metric_from",
     "metric_of",
 ]
@@ -89,10 +89,10 @@ def metric_from(theta: Tensor, gradient: Tensor, mass_matrix: MassMatrix) -> Met
         minimises the Fisher divergence; this and few directions; or, for ``auto``, ``low_rank`` where draws and gradients are
         nearly those of a Gaussian, and ``diagonal`` elsewhere.
     """
-    return metric_and_shape(theta, gradient, mass_matrix)[0]
+    return metric_and_normality(theta, gradient, mass_matrix)[0]
 
 
-def metric_and_shape(theta: Tensor, gradient: Tensor, mass_matrix: MassMatrix) -> tuple[Metric, Tensor]:
+def metric_and_normality(theta: Tensor, gradient: Tensor, mass_matrix: MassMatrix) -> tuple[Metric, Tensor]:
     """Return :func:`metric_from`, and for ``auto`` whether draws and gradients are nearly those of a Gaussian, else True."""
     draws, gradients, gaussian = theta.double(), gradient.double(), torch.ones_like(theta[0, 0], dtype=torch.bool)
     if mass_matrix == "diagonal":

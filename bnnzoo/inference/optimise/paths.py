@@ -1,4 +1,4 @@
-"""Gaussians along the way of L-BFGS from a start to the mode, for many starts at once (Pathfinder)."""
+"""Gaussians along the paths of L-BFGS from starts to the mode, for many starts at once (Pathfinder)."""
 
 import math
 from collections.abc import Callable
@@ -56,7 +56,7 @@ class Normals(NamedTuple):
 
 
 class Paths(NamedTuple):
-    """What was found on each path.
+    """The best Gaussian of each path, its bound, and the work it took.
 
     Attributes
     ----------

@@ -110,12 +110,12 @@ class _Weighted(NamedTuple):
 
 @dataclass(frozen=True)
 class Pathfinder(Declared):
-    r"""Gaussians on the ways of L-BFGS to the mode, draws of which importance weights turn into the posterior's.
+    r"""Gaussians along the paths of L-BFGS to the mode, with draws weighted towards the posterior.
 
     From each of several starts an optimiser climbs towards the mode. At every step its estimate of the inverse Hessian,
-    a diagonal and a matrix of rank ``2 * history``, is the covariance of a Gaussian one Newton step away, which is where the
-    next step leads, and the Gaussian with the highest evidence lower bound is kept. Draws of those of all paths, an equally
-    weighted mixture q, get the weights
+    a diagonal plus a matrix of rank ``2 * history``, is the covariance of a Gaussian centred one Newton step away. The Gaussian
+    with the highest evidence lower bound on each path is kept. Draws from the equally weighted mixture q of all paths get the
+    weights
 
     .. math:: w_s \propto \frac{p(y, \theta_s)}{q(\theta_s)},
 

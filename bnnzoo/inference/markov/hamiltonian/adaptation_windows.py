@@ -1,4 +1,4 @@
-"""Windows of warm-up: the draws that chains collect in them, and the mass matrices and steps that they end with."""
+"""Warm-up windows: the draws collected in each, and the mass matrix and step size estimated at its end."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -20,13 +20,13 @@ from bnnzoo.inference.markov.adaptation import (
     window_ends,
 )
 from bnnzoo.inference.markov.hamiltonian.hamiltonian_program import STATS, Resting
-from bnnzoo.inference.markov.metrics import MassMatrix, drifts, growth_of_step, metric_and_shape
+from bnnzoo.inference.markov.metrics import MassMatrix, drifts, growth_of_step, metric_and_normality
 
 __all__ = ["Windows", "windows_for"]
 
 
 class Windows:
-    """What chains ``[C]`` have collected in the window that is open and the one before it.
+    """Draws, statistics and gradients of chains ``[C]`` in the open window and the one before it.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class Windows:
             each[:, : values.shape[1]] = values
 
     def close(self, resting: Resting, chains: Tensor, end: int) -> None:
-        """Give chains mass matrices estimated in this window and the one before; those on their way forget both."""
+        """Estimate mass matrices from this window and the one before; chains still on their way to the posterior discard both."""
         numbers, size = self.counts[chains], self.collected[0].shape[2]
         for number in numbers.unique().tolist():
             alike = chains[numbers == number]
@@ -77,7 +77,7 @@ class Windows:
         if not len(chains):
             return
         theta, _, gradient = (each[chains, :number] for each in self.collected)
-        metric, gaussian = vmap(partial(metric_and_shape, mass_matrix=self.mass_matrix))(theta, gradient)
+        metric, gaussian = vmap(partial(metric_and_normality, mass_matrix=self.mass_matrix))(theta, gradient)
         old, learnt = (
             pytree.tree_map(lambda value: value[chains], state) for state in (resting.metric, resting.adaptation)
         )
