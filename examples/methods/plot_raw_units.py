@@ -93,9 +93,9 @@ for axes, (problem, (_, _, site)) in zip(panels, problems.items(), strict=True):
     axes.invert_yaxis()
 
 # %%
-# On the quadratic, full-rank VI and Laplace agree with each other and are quiet. NUTS moves slowly along the ridge, and says so.
+# On the quadratic, NUTS, full-rank VI and Laplace agree and are quiet: NUTS learns the ridge from gradients during warm-up.
 # Mean-field VI cannot be right: its interval is that of one coefficient with the others held fixed, a hundredth as wide. On the
-# eight schools the Gaussians warn. Laplace integrates over the scale of a hierarchy, as INLA does, and has nothing to warn of.
+# eight schools all but Laplace warn. Laplace integrates over the scale of a hierarchy, as INLA does, and has nothing to warn of.
 # Pathfinder follows an optimiser for some dozen steps: on the ridge of the quadratic that is too few, in the funnel no Gaussian
 # would do, and the weights of its draws tell both.
 

@@ -1,6 +1,6 @@
 """What methods say of themselves, and what is taken of one that says nothing."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import pytest
@@ -85,3 +85,16 @@ def test_parts_of_a_start_are_spread() -> None:
     assert spreads(bz.NUTS())
     assert spreads(bz.SWAG(init=bz.MAP()))
     assert not spreads(bz.SVI())
+
+
+def test_a_start_that_is_a_mode_is_kept_and_another_is_polished() -> None:
+    theta = torch.zeros(3)
+    for method in (bz.Laplace(), bz.KFACLaplace(), bz.LastLayerLaplace()):
+        kept, polished = (starting_at(method, theta, keep=keep) for keep in (True, False))
+        assert (kept.map.polish_steps, polished.map.polish_steps) == (0, bz.MAP().polish_steps)
+        assert kept.map.num_steps == polished.map.num_steps == 0
+        assert torch.equal(kept.map.init, theta[None])
+    assert starting_at(bz.HierarchicalLaplace(), theta, keep=True).laplace.map.polish_steps == 0
+    started = starting_at(bz.MeanFieldVI(), theta, keep=True)
+    assert torch.equal(started.init, theta[None])
+    assert replace(started, init=None) == bz.MeanFieldVI()
