@@ -7,11 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.func import vmap
 
 from bnnzoo.engine import pytree
 from bnnzoo.engine.chunks import FIRST_BUDGET, SECONDS_PER_CHUNK, Inner, next_budget
-from bnnzoo.engine.cores import in_threads, num_cores
+from bnnzoo.engine.cores import in_threads, num_cores, threads_worth
 from bnnzoo.engine.loops import Chunk
 from bnnzoo.engine.lowered import LoopStep, tensors_of
 from bnnzoo.engine.program import Copy, GradientFunction, Program, batched_stage, batched_step, native_loop
@@ -131,7 +130,10 @@ class NativeCopies(Fleet):
         self.write(moving, resting)
         *_, budget, num_rows = self._memory[: len(packed) - len(row)]
         self._left, self.num_rows, self.rows = budget[:, 0], num_rows[:, 0], self._memory[len(packed) - len(row) :]
-        self._budget = FIRST_BUDGET
+        self._budget, self._seconds = (
+            FIRST_BUDGET,
+            1.0,
+        )  # steps that a copy may take, and the time that they took the last time
 
     @property
     def how(self) -> str:
@@ -162,15 +164,19 @@ class NativeCopies(Fleet):
 
     def advance(self) -> None:
         """Let every copy that is going run for a while. An interrupt waits until these runs end."""
-        self._begin()
-        going = vmap(self.program.going)(self.moving, self.resting).nonzero()[:, 0].tolist()
-        began = time.perf_counter()
+        going = self.program.going(self.moving, self.resting).nonzero()[:, 0].tolist()
+        seconds: list[float] = []
+
+        def run(copy: int) -> None:
+            began = time.perf_counter()
+            self.chunk(self._of_copies[copy], self._data[copy])
+            seconds.append(time.perf_counter() - began)
+
         self._left.fill_(self._budget)
-        in_threads(self._run, going, self.num_threads)
-        rounds = -(-len(going) // self.num_threads)
-        seconds = max((time.perf_counter() - began) / max(rounds, 1), 1e-9)
+        in_threads(run, going, threads_worth(self._seconds, self.num_threads))
+        self._seconds = sum(seconds)  # without the time to start threads, or these would always seem to pay
         taken = int((self._budget - self._left[going]).max()) if going else 0
-        self._budget = next_budget(self._budget, max(taken, 1), seconds)
+        self._budget = next_budget(self._budget, max(taken, 1), max(self._seconds / max(len(going), 1), 1e-9))
 
     def gather(self, into: Sequence[Tensor | None], counts: Tensor, copies: Tensor | None = None) -> None:
         """Write the rows kept since the last time to ``into[C, S, ...]`` behind the first ``counts[C]``, which grow.
@@ -211,17 +217,6 @@ class NativeCopies(Fleet):
             self._moving.write(memory[: self._moving.num_tensors], moving, lead=1)
         if resting is not None:
             self._resting.write(memory[self._of_resting], resting, lead=1)
-
-    def _begin(self) -> None:
-        """Begin the next cycle of copies that waited before it; others begin theirs in native code."""
-        state, begin = (self.moving, self.resting), self.program.begin
-        due = vmap(begin.applies)(*state) & vmap(self.program.going)(*state)
-        if bool(due.any()):
-            found = vmap(begin.update)(*state)
-            self.write(*pytree.tree_map(lambda new, old: _chosen(due, new, old), found, state))
-
-    def _run(self, copy: int) -> None:
-        self.chunk(self._of_copies[copy], self._data[copy])
 
     def _packed(self, inner: Inner, data: Sequence[tuple[Any, ...]]) -> list[list[Tensor]]:
         """Return the data of each copy as tensors for native code; equal ones are packed once."""
@@ -349,10 +344,11 @@ class BatchedCopies(Fleet):
     def _cycle(self) -> Sequence[Tensor]:
         """Take steps until a copy has ended its cycle, and return what the last stage found."""
         while True:
-            due = False
-            while not due:
-                *self._moved, any_due = self._step(*self._moved, *self._rested, *self._tensors)
-                due = bool(any_due)
+            left = 1
+            while left > 0:
+                for _ in range(left):  # where the number is known, the host asks for it once, and not after every step
+                    *self._moved, fewest = self._step(*self._moved, *self._rested, *self._tensors)
+                left = int(fewest)
             for stage in self._stages[:-1]:
                 if not bool(self._apply(stage)[-1]):
                     break
@@ -379,7 +375,3 @@ def _buffers(row: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     largest = max((each.numel() for each in row), default=1)
     number = min(MAX_ROWS, max(1, MAX_ENTRIES // max(largest, 1))) + 1
     return tuple(each.new_zeros(number, *each.shape) for each in row)
-
-
-def _chosen(condition: Tensor, yes: Tensor, no: Tensor) -> Tensor:
-    return torch.where(condition.view(-1, *(1,) * (yes.ndim - 1)), yes, no)

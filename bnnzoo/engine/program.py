@@ -38,9 +38,9 @@ class Program(Protocol):
     """An iterative algorithm for one copy: a chain, a member or a data set.
 
     The state has two parts, pytrees of tensors: ``moving`` changes at every step, ``resting`` in stages. A cycle is ``begin``
-    where it applies, steps as long as ``is_moving``, and then the ``stages``, each of which applies only where the one before it
-    did; the last one may keep a row. A copy that is not ``going`` waits for the caller. Random numbers are functions of keys and
-    counters in the state. Programs of equal ``key`` are the same algorithm.
+    where it applies, steps as long as ``steps_left``, and then the ``stages``, each of which applies only where the one before it
+    did, the first where no steps are left; the last one may keep a row. A copy that is not ``going`` waits for the caller. Random
+    numbers are functions of keys and counters in the state. Programs of equal ``key`` are the same algorithm.
     """
 
     @property
@@ -49,8 +49,14 @@ class Program(Protocol):
     def begin(self) -> Stage: ...
     @property
     def stages(self) -> tuple[Stage, ...]: ...
-    def going(self, moving: Any, resting: Any) -> Tensor: ...
-    def is_moving(self, moving: Any) -> Tensor: ...
+    def going(self, moving: Any, resting: Any) -> Tensor:
+        """Return whether the copy goes on by itself ``[]``, or of many copies whether each does ``[C]``."""
+        ...
+
+    def steps_left(self, moving: Any) -> Tensor:
+        """Return how many steps will be taken at least before the next stage is due, ``[]`` or ``[C]``: none if it is due now."""
+        ...
+
     def held(self, resting: Any) -> Any:
         """Return the part of ``resting`` that a step uses."""
         ...
@@ -129,22 +135,20 @@ def native_loop(
         return program.step(moving, held, ahead, value, gradient), budget - 1
 
     def is_moving(state: tuple[Any, Tensor], given: Any) -> Tensor:
-        return program.is_moving(state[0]) & (state[1] > 0)
+        return (program.steps_left(state[0]) > 0) & (state[1] > 0)
 
     def going(copy: Copy, data: Any) -> Tensor:
         has_room = copy.num_rows < len(copy.rows[0]) - 1 if copy.rows else True
         return program.going(copy.moving, copy.resting) & (copy.budget > 0) & has_room
 
     def body(copy: Copy, data: Any) -> Copy:
+        copy = _after(program.begin, copy)
         given = program.held(copy.resting), data
         moving, budget = while_loop(is_moving, step, (copy.moving, copy.budget), given)
         copy = copy._replace(moving=moving, budget=budget)
         for stage in program.stages:
             copy = _after(stage, copy)
-        begins = program.begin.applies(copy.moving, copy.resting) & program.going(copy.moving, copy.resting)
-        state = copy.moving, copy.resting
-        moving, resting = where(begins, program.begin.update(*state), state)
-        return copy._replace(moving=moving, resting=resting)
+        return copy
 
     return going, body
 
@@ -164,7 +168,7 @@ def _after(stage: Stage, copy: Copy) -> Copy:
 def batched_step(
     program: Program, value_and_grad: Callable[..., tuple[Tensor, Tensor]], moving: Stacks, resting: Stacks
 ) -> Callable[..., tuple[list[Tensor], Tensor]]:
-    """Return one step of all copies, on packed states, and whether the next stage is due in any of them."""
+    """Return one step of all copies, on packed states, and the fewest steps that are left to any of them."""
 
     def step(moved: list[Tensor], rested: list[Tensor], *data: Any) -> tuple[list[Tensor], Tensor]:
         now, rest = moving.tree(moved), resting.tree(rested)
@@ -172,7 +176,7 @@ def batched_step(
         theta, inputs, ahead = vmap(program.point)(now, held)
         value, gradient = value_and_grad(theta, *inputs, *data)
         now = vmap(program.step)(now, held, ahead, value, gradient)
-        return moving.packed(now), vmap(program.stages[0].applies)(now, rest).any()
+        return moving.packed(now), program.steps_left(now).min()
 
     return step
 
@@ -196,7 +200,7 @@ def batched_stage(
         after = moving.tree(moved), resting.tree(rested)
         if following is not None:
             return moved, rested, kept, vmap(following.applies)(*after).any()
-        waits = vmap(program.going)(*state) & ~vmap(program.going)(*after)
+        waits = program.going(*state) & ~program.going(*after)
         return moved, rested, kept, waits.any()
 
     return update

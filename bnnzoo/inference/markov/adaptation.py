@@ -80,7 +80,7 @@ class StepSize(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Running mean and centred second moment ``[P]`` of the draws of one chain."""
+    """Number ``[C]``, running mean and centred second moment ``[C, P]`` of the draws of chains."""
 
     count: Tensor  # type: ignore[assignment]
     mean: Tensor
@@ -196,9 +196,9 @@ def no_moments(theta: Tensor) -> Moments:
 
 
 def observe(state: Moments, theta: Tensor) -> Moments:
-    """Add a draw ``theta[P]`` of one chain to its running moments by Welford's update."""
+    """Add a draw ``theta[C, P]`` of each chain to its running moments by Welford's update."""
     count, delta = state.count + 1, theta - state.mean
-    mean = state.mean + delta / count
+    mean = state.mean + delta / count[:, None]
     return Moments(count, mean, state.second + delta * (theta - mean))
 
 

@@ -59,7 +59,7 @@ class Checkpoint:
 
     def __init__(self, path: Path, fingerprint: Fingerprint, first_chain: int, loop: Loop, num_warmup: int) -> None:
         self._loop, self._num_warmup = loop, num_warmup
-        self._folder = open_chains(path, first_chain, loop.num_chains, fingerprint, loop.kind)
+        self._folder = open_chains(path, first_chain, loop.num_chains, fingerprint)
         self._lock = WriterLock(self._folder)
         try:
             for leftover in self._folder.glob(".partial-*"):

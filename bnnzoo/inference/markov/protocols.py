@@ -13,17 +13,14 @@ __all__ = ["Loop", "Sampler", "Scaled", "SeparateChains"]
 
 @runtime_checkable
 class Loop(Protocol):
-    """Running chains, all in one batch or each on its own; see :class:`bnnzoo.inference.markov.chains.ChainLoop`.
+    """Running chains, all in one batch or each on its own; see :class:`bnnzoo.inference.markov.running.RunningChains`.
 
     ``draws[C, S, P]`` and ``stats[C, S, K]`` fill up as ``advance`` is called; ``counts[C]`` is the number of draws of each
     chain so far, warm-up included. ``num_rejected`` counts proposed points at which the log density could not be computed, in
-    warm-up as well. ``kind`` names the algorithm and the layout of its state, for checkpoints. ``progress_fields`` are the
-    numbers a progress bar shows. ``tuned`` is what the chains have learnt, ``[C, ...]`` each, and ``adopt`` replaces it before
+    warm-up as well. ``progress_fields`` are the numbers a progress bar shows. ``tuned`` is what the chains have learnt, ``[C, ...]`` each, and ``adopt`` replaces it before
     the first draw. ``log`` takes down how the arithmetic is run.
     """
 
-    @property
-    def kind(self) -> str: ...
     @property
     def draws(self) -> Tensor: ...
     @property
@@ -71,11 +68,8 @@ class Scaled(Protocol):
 class Sampler(Protocol):
     """What starts a loop; it is sent to workers.
 
-    ``groups`` splits the chains into batches: ``spread`` says whether an executor runs them side by side. ``begin`` chooses the
-    loop that suits the run, or takes the one named by ``kind``: a checkpoint goes on with the kind of loop that wrote it.
+    ``groups`` splits the chains into batches: ``spread`` says whether an executor runs them side by side. ``begin`` starts one.
     """
 
     def groups(self, num_chains: int, spread: bool) -> list[range]: ...
-    def begin(
-        self, density: LogDensity, theta: Tensor, seed: int, first_chain: int, kind: str | None = None
-    ) -> Loop: ...
+    def begin(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int) -> Loop: ...

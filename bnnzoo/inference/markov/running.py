@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import nullcontext
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,7 +34,7 @@ class RunningChains(ABC):
         The chains, once a subclass has made them.
     """
 
-    stats_names: ClassVar[tuple[str, ...]]
+    stats_names: tuple[str, ...]
     fleet: Runner
 
     def __init__(self, settings: ChainSettings, theta: Tensor, keys: Tensor) -> None:

@@ -22,7 +22,7 @@ from bnnzoo.inference.markov.chain_settings import ChainSettings, goes_on, refus
 from bnnzoo.inference.markov.checkpoint import Checkpoint, Fingerprint, fingerprint_of
 from bnnzoo.inference.markov.continuation import continued_seed, refuse_other_tuning, tuning_to_go_on
 from bnnzoo.inference.markov.protocols import Loop, Sampler, Scaled, SeparateChains
-from bnnzoo.inference.markov.store import kind_of_loop, open_store
+from bnnzoo.inference.markov.store import open_store
 from bnnzoo.inference.starts import Start, fitted_start, starting_points, variances_of_start
 
 __all__ = ["sample_chains", "sample_together"]
@@ -194,9 +194,8 @@ def _run(task: Task, density: LogDensity, progress: Progress) -> ChainDraws:
     KeyboardInterrupt
         If interrupted before every chain has a draw.
     """
-    kind = None if task.checkpoint is None else kind_of_loop(task.checkpoint[0], task.first_chain, len(task.theta))
     progress.start("Compiling", 1)
-    loop = task.sampler.begin(density, task.theta, task.seed, task.first_chain, kind)
+    loop = task.sampler.begin(density, task.theta, task.seed, task.first_chain)
     if task.tuning is not None:
         refuse_other_tuning(task.tuning, loop.tuned)
         loop.adopt(task.tuning)

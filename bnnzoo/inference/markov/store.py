@@ -23,15 +23,13 @@ __all__ = [
     "Fingerprint",
     "WriterLock",
     "attributes_of",
-    "kind_of_loop",
-    "not_compiled_here",
     "open_chains",
     "open_store",
 ]
 
 type Fingerprint = dict[str, str]
 
-FORMAT = 4
+FORMAT = 5
 
 
 def open_store(path: Path) -> None:
@@ -57,21 +55,7 @@ def open_store(path: Path) -> None:
     return None
 
 
-def kind_of_loop(path: Path, first_chain: int, num_chains: int) -> str | None:
-    """Return which kind of loop wrote the checkpoint of a batch of chains, None if there is none yet."""
-    folder = path / f"chains-{_chains(first_chain, num_chains)}"
-    return attributes_of(folder).get("loop") if folder.exists() else None
-
-
-def not_compiled_here() -> ValueError:
-    """Return the error that refuses a checkpoint of chains in native code where there is no compiler."""
-    return ValueError(
-        "The checkpoint was written by chains in native code, and the model cannot be compiled here. Resume it where a C++ "
-        "compiler is installed, or begin again in another folder."
-    )
-
-
-def open_chains(path: Path, first_chain: int, num_chains: int, fingerprint: Fingerprint, kind: str = "") -> Path:
+def open_chains(path: Path, first_chain: int, num_chains: int, fingerprint: Fingerprint) -> Path:
     """Return the folder of a batch of chains in a store: a new one, or one that belongs to the same fit.
 
     Parameters
@@ -80,8 +64,6 @@ def open_chains(path: Path, first_chain: int, num_chains: int, fingerprint: Fing
     first_chain, num_chains : int
     fingerprint : dict
         What must agree for the folder to belong to the fit.
-    kind : str
-        Kind of loop, which a new folder remembers.
     """
     open_store(path)
     chains = _chains(first_chain, num_chains)
@@ -95,7 +77,7 @@ def open_chains(path: Path, first_chain: int, num_chains: int, fingerprint: Fing
             f"The checkpoint {path} holds {others[0].name}, and this fit runs {folder.name} together. Use the executor the fit "
             f"began with, or another folder."
         )
-    _new_group(folder, {"fingerprint": fingerprint, "loop": kind})
+    _new_group(folder, {"fingerprint": fingerprint})
     return folder
 
 

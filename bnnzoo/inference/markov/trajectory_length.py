@@ -44,25 +44,25 @@ def initial_length(length: float) -> Length:
 
 
 def squared_jump(start: Point, end: Point, mean: Tensor, acceptance: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-    """Return one chain's expected squared jump in units of ``scale[P]``, and its derivative by the time travelled, each ``[]``.
+    """Return each chain's expected squared jump in units of ``scale[P]``, and its derivative by the time travelled, each ``[C]``.
 
     With ``d = (theta' - theta) / scale``, acceptance probability a and final velocity v these are ``a d.d`` and ``2 a d.v``
     (Pasarica and Gelman 2010).
     """
     distance = (end.theta - start.theta) / scale
-    slope = _usable(2 * acceptance * (distance * end.momentum).sum(), acceptance)
-    return _usable(acceptance * distance.square().sum(), acceptance), slope
+    slope = _usable(2 * acceptance * (distance * end.momentum).sum(-1), acceptance)
+    return _usable(acceptance * distance.square().sum(-1), acceptance), slope
 
 
 def jump_of_spread(start: Point, end: Point, mean: Tensor, acceptance: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-    """Return one chain's expected squared jump of ``|z|^2 / 2``, and its derivative by the time travelled, each ``[]``.
+    """Return each chain's expected squared jump of ``|z|^2 / 2``, and its derivative by the time travelled, each ``[C]``.
 
     With ``z = (theta - mean) / scale``, acceptance probability a and final velocity v these are ``a (|z'|^2 - |z|^2)^2 / 4`` and
     ``a (|z'|^2 - |z|^2) z'.v``: it measures how well the spread mixes, which is harder than the mean (Hoffman et al. 2021).
     """
     old, new = (start.theta - mean) / scale, (end.theta - mean) / scale
-    change = new.square().sum() - old.square().sum()
-    slope = _usable(acceptance * change * (new * end.momentum).sum(), acceptance)
+    change = new.square().sum(-1) - old.square().sum(-1)
+    slope = _usable(acceptance * change * (new * end.momentum).sum(-1), acceptance)
     return _usable(0.25 * acceptance * change.square(), acceptance), slope
 
 

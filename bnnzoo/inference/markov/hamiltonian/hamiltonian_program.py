@@ -116,9 +116,10 @@ class HamiltonianProgram:
         """Return whether the window, or the chain, has draws left."""
         return resting.counters.draws < resting.schedule.until
 
-    def is_moving(self, moving: MovingEnd) -> Tensor:
-        """Return whether the trajectory goes on."""
-        return ~moving.end.stop
+    def steps_left(self, moving: MovingEnd) -> Tensor:
+        """Return 1 as long as the trajectory goes on."""
+        going: Tensor = ~moving.end.stop
+        return going.long()
 
     def held(self, resting: Resting) -> HamiltonianHeld:
         """Return metric, step size and control of the trajectory, and the key of the leapfrog steps' numbers."""

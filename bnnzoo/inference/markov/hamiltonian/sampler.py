@@ -73,7 +73,7 @@ class HamiltonianChains(RunningChains):
         Densities of the same kind and the seeds of fits whose chains, as many for each, come after those of the first.
     """
 
-    kind, stats_names = "hamiltonian", STATS
+    stats_names = STATS
 
     def __init__(
         self,
@@ -254,9 +254,7 @@ class HamiltonianSampler:
         """Return all chains as one group in this process, and on workers ``num_groups``: chains adapt by themselves."""
         return even_groups(num_chains, (self.settings.num_groups or num_chains) if spread else 1)
 
-    def begin(
-        self, density: LogDensity, theta: Tensor, seed: int, first_chain: int, kind: str | None = None
-    ) -> HamiltonianChains:
+    def begin(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int) -> HamiltonianChains:
         """Start chains at ``theta[C, P]``."""
         return HamiltonianChains(self.kernel, density, self.settings, theta, seed, first_chain, self.engine)
 

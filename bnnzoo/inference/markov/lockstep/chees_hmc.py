@@ -8,8 +8,8 @@ from bnnzoo.core.posterior.posterior import Draws
 from bnnzoo.core.settings import Count
 from bnnzoo.inference.markov.chain_settings import LockstepSettings, without_init
 from bnnzoo.inference.markov.lockstep.dynamics import Newtonian
-from bnnzoo.inference.markov.lockstep.loop import LockstepSampler
 from bnnzoo.inference.markov.lockstep.pilot import pilot
+from bnnzoo.inference.markov.lockstep.trajectory_chains import TrajectorySampler
 from bnnzoo.inference.markov.sampling import sample_chains
 from bnnzoo.inference.markov.trajectory_length import jump_of_spread
 
@@ -64,5 +64,5 @@ class ChEESHMC(LockstepSettings):
     def run(self, density: LogDensity, context: FitContext) -> Draws:
         """Draw from the posterior; see :func:`bnnzoo.fit`."""
         theta, scale = pilot(self, density, context)
-        sampler = LockstepSampler(Newtonian(), jump_of_spread, without_init(self), scale=scale)
+        sampler = TrajectorySampler(Newtonian(), jump_of_spread, without_init(self), scale, context.engine)
         return sample_chains(self, sampler, density, context, starts=lambda: theta)

@@ -1,162 +1,174 @@
-"""A chain in lockstep as two nested loops for native code: over draws, and over steps."""
+"""One chain in lockstep as a program of the engine: steps of its dynamics, and the draws between which they lead."""
 
-from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.fx import GraphModule
 
-from bnnzoo.engine import pytree
-from bnnzoo.engine.loops import while_loop
+from bnnzoo.engine.program import Stage
 from bnnzoo.inference.markov.lockstep.dynamics import Point, arrive, drift, is_finite
 from bnnzoo.inference.markov.lockstep.motions import Common, LockstepState, Motion
 from bnnzoo.inference.markov.noise import normals, uniforms
 
-__all__ = ["Chain", "DrawPlan", "LockstepCounters", "chain_loop"]
+__all__ = [
+    "NUM_STREAMS",
+    "LockstepCounters",
+    "LockstepMoving",
+    "LockstepProgram",
+    "LockstepResting",
+    "LockstepSchedule",
+]
+
+NUM_STREAMS = 3
+"""Random streams of a chain: uniform numbers that accept draws, normal ones of momenta or steps, and those of the first momentum."""
+
+
+class LockstepMoving(NamedTuple):
+    """What changes at every step: the chain on its way, its steps so far, and the number of them at which it arrives."""
+
+    state: LockstepState
+    num_steps: Tensor
+    stop: Tensor
 
 
 class LockstepCounters(NamedTuple):
-    """Numbers ``[]`` of one chain.
+    """Numbers ``[]`` of a chain.
 
     Attributes
     ----------
     draws : Tensor
-        Draws of this chunk so far.
-    left : Tensor
-        Steps left until the next draw; 0 before it begins.
-    budget : Tensor
-        Steps that may be taken before the native code returns.
-    normals, uniforms : Tensor
-        Random numbers that the chain has used.
+        Draws so far.
+    begins : Tensor
+        Steps before the current draw.
     rejected : Tensor
-        Draws of this chunk at whose end the log density could not be computed.
+        Draws at whose end the log density could not be computed.
     """
 
     draws: Tensor
-    left: Tensor
-    budget: Tensor
-    normals: Tensor
-    uniforms: Tensor
+    begins: Tensor
     rejected: Tensor
 
 
-class Chain(NamedTuple):
-    """One chain: start of the current draw, where it is, and buffers for draws and statistics of one chunk.
+class LockstepSchedule(NamedTuple):
+    """Draws of warm-up, and the number of draws at which the chain waits, each ``[]``."""
 
-    What is not to be kept goes to the buffers' last row. ``keys[2]`` are those of the uniform and the normal stream.
+    num_warmup: Tensor
+    until: Tensor
+
+
+class LockstepResting(NamedTuple):
+    """What changes in stages.
+
+    Attributes
+    ----------
+    start, drawn : Point
+        Where the current way began, and the latest draw.
+    stats : Tensor [K]
+        Statistics of the latest draw.
+    common : Common
+        What the chain has in common with those that adapt with it.
+    counters, schedule
+    keys : Tensor [3]
     """
 
     start: Point
-    moving: LockstepState
-    counters: LockstepCounters
-    keys: Tensor
-    draws: Tensor
+    drawn: Point
     stats: Tensor
-
-
-class DrawPlan(NamedTuple):
-    """What does not change during a chunk: numbers of steps of its draws, and how many there are to be."""
-
     common: Common
-    steps: Tensor
-    until: Tensor
-    constants: Sequence[Tensor]
-    data: Sequence[Tensor]
+    counters: LockstepCounters
+    schedule: LockstepSchedule
+    keys: Tensor
 
 
-class Fixed(NamedTuple):
-    """What does not change between two draws."""
+class LockstepHeld(NamedTuple):
+    """What a step uses besides what moves."""
 
     common: Common
     key: Tensor
-    constants: Sequence[Tensor]
-    data: Sequence[Tensor]
 
 
-def chain_loop(motion: Motion, graph: GraphModule) -> tuple[Callable[..., Tensor], Callable[[Chain, DrawPlan], Chain]]:
-    """Return ``going`` and ``body`` of the loop over the draws of one chain, on a :class:`Chain` and a :class:`DrawPlan`.
+@dataclass(frozen=True)
+class LockstepProgram:
+    """A chain whose draws take as many steps as those of the chains beside it; see :class:`bnnzoo.engine.program.Program`.
 
-    A chunk whose budget of steps runs out goes on there when it is called again.
+    A chain waits after every draw of warm-up, from which it learns together with the others, and after its last draw.
     """
-    leap = _leaping(motion, graph)
 
-    def going(chain: Chain, plan: DrawPlan) -> Tensor:
-        return (chain.counters.draws < plan.until) & (chain.counters.budget > 0)
+    motion: Motion
 
-    def body(chain: Chain, plan: DrawPlan) -> Chain:
-        fixed = Fixed(plan.common, chain.keys[1], plan.constants, plan.data)
-        num_steps = plan.steps.gather(0, chain.counters.draws.view(1)).view(())
-        chain = _begun(motion, chain, num_steps)
-        moving, counters = while_loop(_is_moving, leap, (chain.moving, chain.counters), fixed)
-        uniform = uniforms(chain.keys[0], counters.uniforms, chain.start.theta.dtype)
-        ended = motion.end(chain.start, moving, plan.common, num_steps, uniform)
-        return _kept(motion, chain._replace(moving=moving, counters=counters), ended)
+    @property
+    def key(self) -> Motion:
+        """What stands for the program."""
+        return self.motion
 
-    return going, body
+    @property
+    def begin(self) -> Stage:
+        """Set out from the latest draw."""
+        return Stage(_has_arrived, self._begun)
 
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """Draw."""
+        return (Stage(_has_arrived, self._ended, _is_kept),)
 
-def _begun(motion: Motion, chain: Chain, num_steps: Tensor) -> Chain:
-    """Begin a draw, unless one is under way."""
-    fresh, counters = chain.counters.left == 0, chain.counters
-    start, used = chain.start, counters.normals
-    if not motion.noise_per_step:
-        noise, after = _next_noise(chain.keys[1], used, start.theta)
-        start, used = motion.begin(start, noise), torch.where(fresh, after, used)
-    moving = LockstepState(start, torch.zeros_like(chain.moving.squares))
-    counters = counters._replace(left=torch.where(fresh, num_steps, counters.left), normals=used)
-    return chain._replace(
-        start=_where(fresh, start, chain.start), moving=_where(fresh, moving, chain.moving), counters=counters
-    )
+    def going(self, moving: LockstepMoving, resting: LockstepResting) -> Tensor:
+        """Return whether there are draws left before the chain waits."""
+        return resting.counters.draws < resting.schedule.until
 
+    def steps_left(self, moving: LockstepMoving) -> Tensor:
+        """Return the number of steps to the next draw."""
+        return moving.stop - moving.num_steps
 
-def _kept(motion: Motion, chain: Chain, ended: tuple[Point, Tensor]) -> Chain:
-    """Keep a draw if the chain has arrived."""
-    counters, (point, stats) = chain.counters, ended
-    done = counters.left == 0
-    place = torch.where(done, counters.draws, len(chain.draws) - 1).view(1)
-    counters = counters._replace(
-        draws=counters.draws + done,
-        uniforms=counters.uniforms + done if motion.accepts else counters.uniforms,
-        rejected=counters.rejected + (done & ~is_finite(chain.moving.point)),
-    )
-    return chain._replace(
-        start=_where(done, point, chain.start),
-        counters=counters,
-        draws=chain.draws.index_put((place,), point.theta[None]),
-        stats=chain.stats.index_put((place,), stats[None]),
-    )
+    def held(self, resting: LockstepResting) -> LockstepHeld:
+        """Return what chains have in common, and the key of the steps' noise."""
+        return LockstepHeld(resting.common, resting.keys[1])
 
+    def point(self, moving: LockstepMoving, held: LockstepHeld) -> tuple[Tensor, tuple[()], tuple[Point, Tensor]]:
+        """Take the first half of a step, which may begin with noise."""
+        point = moving.state.point
+        if self.motion.noise_per_step:
+            point = self.motion.turn(point, held.common.nu, _noise(held.key, moving.num_steps, point.theta))
+        moved = drift(self.motion.dynamics, point, held.common.scale, held.common.step_size)
+        return moved.theta, (), (moved, point.log_density)
 
-def _is_moving(state: tuple[LockstepState, LockstepCounters], fixed: Any) -> Tensor:
-    return (state[1].left > 0) & (state[1].budget > 0)
+    def step(
+        self, moving: LockstepMoving, held: LockstepHeld, ahead: tuple[Point, Tensor], value: Tensor, gradient: Tensor
+    ) -> LockstepMoving:
+        """Complete the step."""
+        (moved, before), common, squares = ahead, held.common, moving.state.squares
+        end = arrive(self.motion.dynamics, moved, value, gradient, common.scale, common.step_size)
+        if self.motion.noise_per_step:
+            squares = squares + (end.work - (end.log_density - before)).square()
+        return moving._replace(state=LockstepState(end, squares), num_steps=moving.num_steps + 1)
 
+    def _begun(self, moving: LockstepMoving, resting: LockstepResting) -> tuple[LockstepMoving, LockstepResting]:
+        counters, start, common = resting.counters, resting.drawn, resting.common
+        if not self.motion.noise_per_step:
+            start = self.motion.begin(start, _noise(resting.keys[1], counters.draws, start.theta))
+        stop = moving.num_steps + self.motion.num_steps(counters.draws, common)
+        moving = LockstepMoving(LockstepState(start, torch.zeros_like(start.work)), moving.num_steps, stop)
+        return moving, resting._replace(start=start, counters=counters._replace(begins=moving.num_steps))
 
-def _leaping(motion: Motion, graph: GraphModule) -> Callable[..., tuple[LockstepState, LockstepCounters]]:
-    """Return one step of one chain, with the gradient in the middle."""
-
-    def leap(state: tuple[LockstepState, LockstepCounters], fixed: Fixed) -> tuple[LockstepState, LockstepCounters]:
-        (point, squares), counters = state
-        common, used = fixed.common, counters.normals
-        if motion.noise_per_step:
-            noise, used = _next_noise(fixed.key, used, point.theta)
-            point = motion.turn(point, common.nu, noise)
-        moved = drift(motion.dynamics, point, common.scale, common.step_size)
-        value, gradient = graph(*fixed.constants, moved.theta, *fixed.data)
-        end = arrive(motion.dynamics, moved, value, gradient, common.scale, common.step_size)
-        if motion.noise_per_step:
-            squares = squares + (end.work - (end.log_density - point.log_density)).square()
-        left, budget = counters.left - 1, counters.budget - 1
-        return LockstepState(end, squares), counters._replace(left=left, budget=budget, normals=used)
-
-    return leap
+    def _ended(self, moving: LockstepMoving, resting: LockstepResting) -> tuple[Any, ...]:
+        counters, start = resting.counters, resting.start
+        uniform = uniforms(resting.keys[0], counters.draws, start.theta.dtype)
+        num_steps = moving.num_steps - counters.begins
+        drawn, stats = self.motion.end(start, moving.state, resting.common, num_steps, uniform)
+        counters = counters._replace(
+            draws=counters.draws + 1, rejected=counters.rejected + ~is_finite(moving.state.point)
+        )
+        return moving, resting._replace(drawn=drawn, stats=stats, counters=counters), (drawn.theta, stats)
 
 
-def _next_noise(key: Tensor, used: Tensor, theta: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the next standard normal numbers ``[P]`` of a chain, and how many it has used then."""
-    places = used + torch.arange(len(theta), device=theta.device)
-    return normals(key, places, theta.dtype), used + len(theta)
+def _noise(key: Tensor, number: Tensor, theta: Tensor) -> Tensor:
+    """Return the standard normal numbers ``[P]`` of a draw, or of a step."""
+    return normals(key, number * len(theta) + torch.arange(len(theta), device=theta.device), theta.dtype)
 
 
-def _where(condition: Tensor, yes: Any, no: Any) -> Any:
-    return pytree.tree_map(lambda a, b: a if a is b else torch.where(condition, a, b), yes, no)
+def _has_arrived(moving: LockstepMoving, resting: LockstepResting) -> Tensor:
+    return moving.num_steps >= moving.stop
+
+
+def _is_kept(moving: LockstepMoving, resting: LockstepResting) -> Tensor:
+    return resting.counters.draws >= resting.schedule.num_warmup

@@ -7,8 +7,8 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import Draws
 from bnnzoo.inference.markov.chain_settings import LockstepSettings, refuse_single_parameter, without_init
 from bnnzoo.inference.markov.lockstep.dynamics import Microcanonical
-from bnnzoo.inference.markov.lockstep.loop import LockstepSampler, MicrocanonicalLoop
 from bnnzoo.inference.markov.lockstep.pilot import pilot
+from bnnzoo.inference.markov.lockstep.trajectory_chains import TrajectorySampler
 from bnnzoo.inference.markov.sampling import sample_chains
 from bnnzoo.inference.markov.trajectory_length import squared_jump
 
@@ -70,5 +70,5 @@ class MAMS(LockstepSettings):
         """
         refuse_single_parameter("MAMS", density)
         theta, scale = pilot(self, density, context)
-        sampler = LockstepSampler(Microcanonical(), squared_jump, without_init(self), MicrocanonicalLoop, scale)
+        sampler = TrajectorySampler(Microcanonical(), squared_jump, without_init(self), scale, context.engine)
         return sample_chains(self, sampler, density, context, starts=lambda: theta)

@@ -6,7 +6,7 @@ from bnnzoo.core.method import FitContext
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import Draws
 from bnnzoo.inference.markov.chain_settings import refuse_single_parameter, without_init
-from bnnzoo.inference.markov.lockstep.langevin import LangevinSampler, LangevinSettings
+from bnnzoo.inference.markov.lockstep.langevin_chains import LangevinSampler, LangevinSettings
 from bnnzoo.inference.markov.lockstep.pilot import pilot
 from bnnzoo.inference.markov.sampling import sample_chains
 
@@ -69,5 +69,5 @@ class MCLMC(LangevinSettings):
         """
         refuse_single_parameter("MCLMC", density)
         theta, scale = pilot(self, density, context)
-        sampler = LangevinSampler(without_init(self), scale)
+        sampler = LangevinSampler(without_init(self), scale, context.engine)
         return sample_chains(self, sampler, density, context, starts=lambda: theta)

@@ -23,14 +23,32 @@ __all__ = [
 ]
 
 DYNAMICS = Microcanonical()
+GOLDEN_RATIO = 0.5 * (5**0.5 - 1)
 
 
 class Common(NamedTuple):
-    """What chains in lockstep share: scales ``[P]``, step size and the strength ``nu`` of the noise of a step, each ``[]``."""
+    """What chains in lockstep have in common.
+
+    Attributes
+    ----------
+    scale : Tensor [P]
+        Units of the parameters.
+    step_size, nu : Tensor []
+        Step size, and strength of the noise of a step.
+    length : Tensor []
+        Mean length of trajectories, in double precision.
+    steps : Tensor []
+        Number of steps of a draw, or the most that a trajectory takes.
+    offset : Tensor []
+        From (0, 1), in double precision: where the sequence of trajectory lengths begins.
+    """
 
     scale: Tensor
     step_size: Tensor
     nu: Tensor
+    length: Tensor
+    steps: Tensor
+    offset: Tensor
 
 
 class LockstepState(NamedTuple):
@@ -44,18 +62,20 @@ class LockstepState(NamedTuple):
 class Motion(Protocol):
     """One chain between two draws.
 
-    ``begin`` returns the start of a draw from the last one, ``turn`` the point before a step, ``end`` the next draw with its
-    statistics. ``noise_per_step`` says whether normal numbers are drawn for each step or for each draw, ``accepts`` whether a
-    draw takes a uniform number, ``num_stats`` how many statistics it has.
+    ``begin`` returns the start of a draw from the last one, ``num_steps`` how many steps lead to the next, ``turn`` the point
+    before a step, ``end`` the next draw with its statistics. ``noise_per_step`` says whether normal numbers are drawn for each step or for each draw, ``stats_names``
+    what the statistics are.
     """
 
     noise_per_step: ClassVar[bool]
-    accepts: ClassVar[bool]
-    num_stats: ClassVar[int]
+
+    @property
+    def stats_names(self) -> tuple[str, ...]: ...
 
     @property
     def dynamics(self) -> Dynamics: ...
     def begin(self, start: Point, noise: Tensor) -> Point: ...
+    def num_steps(self, draw: Tensor, common: Common) -> Tensor: ...
     def turn(self, point: Point, nu: Tensor, noise: Tensor) -> Point: ...
     def end(
         self, start: Point, moving: LockstepState, common: Common, num_steps: Tensor, uniform: Tensor
@@ -68,12 +88,22 @@ class Trajectories:
 
     dynamics: Dynamics
     noise_per_step: ClassVar[bool] = False
-    accepts: ClassVar[bool] = True
-    num_stats: ClassVar[int] = 6
+
+    @property
+    def stats_names(self) -> tuple[str, ...]:
+        """Statistics of a trajectory; of microcanonical ones the change of the energy is reported, not the energy."""
+        energy = "energy_error" if isinstance(self.dynamics, Microcanonical) else "energy"
+        return "lp", energy, "acceptance_rate", "n_steps", "diverging", "step_size"
 
     def begin(self, start: Point, noise: Tensor) -> Point:
         """Return the start of a trajectory, with a momentum from ``noise[P]``."""
         return start._replace(momentum=self.dynamics.refresh(noise), work=torch.zeros_like(start.work))
+
+    def num_steps(self, draw: Tensor, common: Common) -> Tensor:
+        """Return a number of steps: lengths are uniform on (0, 2 mean), so that no period of the posterior resonates."""
+        fraction = 2 * torch.remainder(common.offset + draw * GOLDEN_RATIO, 1.0)
+        steps = torch.ceil(fraction * common.length / common.step_size.double())
+        return torch.minimum(steps.clamp(1, 1e9).long(), common.steps)
 
     def turn(self, point: Point, nu: Tensor, noise: Tensor) -> Point:
         """Return the point as it is."""
@@ -93,12 +123,15 @@ class Langevin:
 
     dynamics: ClassVar[Dynamics] = DYNAMICS
     noise_per_step: ClassVar[bool] = True
-    accepts: ClassVar[bool] = False
-    num_stats: ClassVar[int] = 5
+    stats_names: ClassVar[tuple[str, ...]] = "lp", "energy_error", "n_steps", "diverging", "step_size"
 
     def begin(self, start: Point, noise: Tensor) -> Point:
         """Return the last draw: its direction is kept."""
         return start
+
+    def num_steps(self, draw: Tensor, common: Common) -> Tensor:
+        """Return the number of steps that all draws take."""
+        return common.steps
 
     def turn(self, point: Point, nu: Tensor, noise: Tensor) -> Point:
         """Refresh a part of the momentum."""

@@ -82,7 +82,7 @@ class StochasticChains(RunningChains):
         What the chains learn in warm-up.
     """
 
-    kind, stats_names = "stochastic", STATS
+    stats_names = STATS
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class StochasticChains(RunningChains):
         self._refuse_failure()
         moving, resting = self.fleet.moving, self.fleet.resting
         draws, steps = int(resting.counters.draws[0]), int(moving.num_steps[0])
-        if draws == self._total or bool(vmap(self.fleet.program.going)(moving, resting).any()):
+        if draws == self._total or bool(self.fleet.program.going(moving, resting).any()):
             return
         schedule = resting.schedule
         if draws == int(schedule.until[0]):
@@ -237,9 +237,7 @@ class StochasticSampler:
         """Return one chain a task where an executor runs them side by side, else all chains in one batch."""
         return even_groups(num_chains, self.settings.num_groups or (num_chains if spread else 1))
 
-    def begin(
-        self, density: LogDensity, theta: Tensor, seed: int, first_chain: int, kind: str | None = None
-    ) -> StochasticChains:
+    def begin(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int) -> StochasticChains:
         """Start chains at ``theta[C, P]``."""
         how = self.settings, theta, seed, first_chain, self.engine, self.tuning
         return StochasticChains(self.dynamics, self.plan, density, *how)

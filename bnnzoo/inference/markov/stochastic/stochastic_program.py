@@ -253,9 +253,9 @@ class StochasticProgram:
         """Return whether the chain goes on by itself."""
         return (resting.counters.draws < resting.schedule.until) & ~resting.waits & ~resting.failed
 
-    def is_moving(self, moving: StochasticState) -> Tensor:
-        """Return whether there are steps left in the chunk."""
-        return moving.num_steps < moving.stop
+    def steps_left(self, moving: StochasticState) -> Tensor:
+        """Return how many steps are left in the chunk."""
+        return moving.stop - moving.num_steps
 
     def held(self, resting: Resting) -> StochasticHeld:
         """Return the random numbers of the steps, units, and the anchor."""

@@ -1,0 +1,243 @@
+"""Chains in lockstep, which draw at the same time and learn step size and scales together."""
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.engine.choose import Engine, runner
+from bnnzoo.inference.markov.adaptation import no_moments, observe, pooled_variances, window_ends
+from bnnzoo.inference.markov.chain_settings import ChainSettings, even_groups, typical_num_steps
+from bnnzoo.inference.markov.density_gradient import density_gradient
+from bnnzoo.inference.markov.lockstep.dynamics import Point
+from bnnzoo.inference.markov.lockstep.lockstep_program import (
+    NUM_STREAMS,
+    LockstepCounters,
+    LockstepMoving,
+    LockstepProgram,
+    LockstepResting,
+    LockstepSchedule,
+)
+from bnnzoo.inference.markov.lockstep.motions import Common, LockstepState, Motion
+from bnnzoo.inference.markov.noise import keys_of_chains, normals
+from bnnzoo.inference.markov.running import RunningChains
+
+__all__ = ["INITIAL_STEP_SIZE", "LockstepChains", "groups_of_chains"]
+
+INITIAL_STEP_SIZE = 0.1
+"""Where the search for a step size begins."""
+
+
+class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
+    """Chains that share step size and scales; a :class:`bnnzoo.inference.markov.protocols.Loop`.
+
+    A subclass says what they learn besides, in ``tuning``.
+
+    Parameters
+    ----------
+    motion : Motion
+    density : LogDensity
+    settings : ChainSettings
+    theta : Tensor
+        Starting points ``[C, P]`` at which the density is finite.
+    seed : int
+    first_chain : int
+        Number of the first chain among all chains of the fit: its random numbers depend on it and the seed alone.
+    engine : {"auto", "native", "graph", "python"}
+    scale : Tensor [P], optional
+        Units in which the chains start. Default: those of the model.
+    adapted_draws : int, optional
+        Draws of warm-up over which scales are adapted. Default: all of them.
+
+    Attributes
+    ----------
+    scale : Tensor [P]
+    step_size : float
+    moments : Moments
+        Of the draws ``[C, P]`` of the current window.
+    """
+
+    tuning: Tuning
+
+    def __init__(
+        self,
+        motion: Motion,
+        density: LogDensity,
+        settings: ChainSettings,
+        theta: Tensor,
+        seed: int,
+        first_chain: int = 0,
+        engine: Engine = "auto",
+        scale: Tensor | None = None,
+        adapted_draws: int | None = None,
+    ) -> None:
+        self.motion, self.stats_names, self.num_params = motion, motion.stats_names, theta.shape[1]
+        chains = range(first_chain, first_chain + len(theta))
+        super().__init__(settings, theta, keys_of_chains(seed, chains, NUM_STREAMS))
+        self._ends = window_ends(self._num_warmup if adapted_draws is None else adapted_draws)
+        self._offset, self._scaled_from_start = float(np.random.default_rng(seed).random()), scale is not None
+        self.scale = torch.ones_like(theta[0]) if scale is None else scale.to(theta)
+        self.step_size, self.moments = settings.step_size or INITIAL_STEP_SIZE, no_moments(theta)
+        num_draws = self._total
+        self.fleet = runner(
+            LockstepProgram(motion),
+            density_gradient(density),
+            *self._at_rest(theta),
+            self.row,
+            engine=engine,
+            native_pays=settings.in_native_code(density),
+            num_steps=typical_num_steps(self.num_params) * num_draws,
+            num_cycles=num_draws,
+            log=self.log,
+        )
+        self._look_around()
+
+    @property
+    def num_gradients(self) -> int:
+        """Number of gradients that all chains have evaluated together."""
+        return int(self.fleet.moving.num_steps.sum())
+
+    @property
+    def num_rejected(self) -> int:
+        """Number of draws at whose end the log density could not be computed."""
+        return int(self.fleet.resting.counters.rejected.sum())
+
+    @property
+    def tuned(self) -> dict[str, Tensor]:
+        """Step size ``[C]``, scales ``[C, P]`` and other numbers ``[C]``, which the chains have in common."""
+        numbers = {"step_size": self.step_size, **self._tuned_numbers()}
+        scale = self.scale.expand(self.num_chains, -1).clone()
+        return {name: scale.new_full((self.num_chains,), value) for name, value in numbers.items()} | {"scale": scale}
+
+    def adopt(self, tuning: Mapping[str, Tensor]) -> None:
+        """Go on with what was learnt before."""
+        self.step_size, self.scale = float(tuning["step_size"][0]), tuning["scale"][0]
+        self._adopt_numbers({name: float(tuning[name][0]) for name in self._tuned_numbers()})
+        self._tell()
+
+    @abstractmethod
+    def _tuned_numbers(self) -> dict[str, float]:
+        """Return what the chains learn besides step size and scales."""
+
+    @abstractmethod
+    def _adopt_numbers(self, numbers: Mapping[str, float]) -> None:
+        """Replace what the chains would learn besides step size and scales."""
+
+    @abstractmethod
+    def _common(self) -> Common:
+        """Return what the chains have in common, as they have learnt it so far."""
+
+    @abstractmethod
+    def _learn(self, draw: int) -> None:
+        """Learn from a draw of warm-up."""
+
+    @abstractmethod
+    def _rescale(self, scale: Tensor, first: bool) -> None:
+        """Adjust the tuning to new scales ``[P]``, which replace the present ones right after; the first are those of the model."""
+
+    @abstractmethod
+    def _stop_learning(self) -> None:
+        """Fix everything that was tuned during warm-up."""
+
+    def _shared(self, *, nu: float = 0.0, length: float = 0.0, steps: int) -> Common:
+        """Return what the chains have in common; see :class:`bnnzoo.inference.markov.lockstep.motions.Common`."""
+        scale, double = self.scale.expand(self.num_chains, -1), {"dtype": torch.float64}
+        one = scale.new_ones(self.num_chains)
+        return Common(
+            scale=scale.clone(),
+            step_size=self.step_size * one,
+            nu=nu * one,
+            length=torch.full_like(one, length, **double),
+            steps=torch.full_like(one, steps, dtype=torch.int64),
+            offset=torch.full_like(one, self._offset, **double),
+        )
+
+    def _at_rest(self, theta: Tensor) -> tuple[LockstepMoving, LockstepResting]:
+        """Return the state of chains before they know the log density where they are."""
+        places = torch.arange(self.num_params).to(self.keys)
+        momentum = vmap(self.motion.dynamics.refresh)(normals(self.keys[:, 2:], places, theta.dtype))
+        zeros, counts = theta.new_zeros(self.num_chains), torch.zeros_like(self.keys[:, 0])
+        point = Point(theta, momentum, torch.zeros_like(theta), zeros, zeros)
+        until = self._total if self._num_warmup == 0 else 1
+        resting = LockstepResting(
+            start=point,
+            drawn=point,
+            stats=self.stats.new_zeros(self.num_chains, len(self.stats_names)).to(theta.device),
+            common=self._shared(steps=1),
+            counters=LockstepCounters(counts, counts, counts),
+            schedule=LockstepSchedule(counts + self._num_warmup, counts + until),
+            keys=self.keys,
+        )
+        return LockstepMoving(LockstepState(point, zeros), counts, counts), resting
+
+    def _look_around(self) -> None:
+        """Find the log density where the chains are."""
+        moving, resting = self.fleet.moving, self.fleet.resting
+        here, common = resting.drawn, self._shared(steps=1)
+        still = self._moved(here, common._replace(step_size=torch.zeros_like(common.step_size))).point
+        drawn = here._replace(gradient=still.gradient.clone(), log_density=still.log_density.clone())
+        self.fleet.write(moving, resting._replace(start=drawn, drawn=drawn))
+
+    def _moved(self, point: Point, common: Common) -> LockstepState:
+        """Return where one step leads from ``point[C, ...]``; the chains stay where they are."""
+        moving, resting = self.fleet.moving, self.fleet.resting
+        state = LockstepState(point, torch.zeros_like(point.work))
+        before = moving._replace(state=state, stop=moving.num_steps + 2)  # not the last step of its draw
+        found: LockstepState = self.fleet.tried(before, resting._replace(common=common)).state
+        return found
+
+    def _tell(self, **changed: Any) -> None:
+        """Let the chains go on with what they have learnt."""
+        resting = self.fleet.resting
+        self.fleet.write(resting=resting._replace(common=self._common(), **changed))
+
+    def _attend(self) -> None:
+        """Learn from a draw of warm-up, once all chains have it."""
+        counters, schedule = self.fleet.resting.counters, self.fleet.resting.schedule
+        if bool((counters.draws < schedule.until).any()):
+            return
+        draws = int(counters.draws[0])
+        if draws > self._num_warmup or self._num_warmup == 0:
+            return
+        self._learn(draws - 1)
+        if draws in self._ends[1:]:
+            self._close_window(draws)
+        if draws == self._num_warmup:
+            self._stop_learning()
+        until = torch.full_like(schedule.until, draws + 1 if draws < self._num_warmup else self._total)
+        self._tell(schedule=schedule._replace(until=until))
+
+    def _observe(self, draw: int) -> None:
+        """Add the latest draws to the moments of the window, if one is open."""
+        if self._ends and self._ends[0] <= draw < self._ends[-1]:
+            self.moments = observe(self.moments, self.fleet.resting.drawn.theta)
+
+    def _close_window(self, draws: int) -> None:
+        """Adopt the scales estimated in the window that ends now, shrunk in units of those before, and forget the window."""
+        moments, unit = self.moments, self.scale
+        scale = unit * pooled_variances(moments._replace(second=moments.second / unit.square())).sqrt()
+        self._rescale(scale, first=draws == self._ends[1] and not self._scaled_from_start)
+        self.scale, self.moments = scale, no_moments(moments.mean)
+
+    def _statistic(self, name: str) -> Tensor:
+        """Return a statistic ``[C]`` of the latest draws."""
+        found: Tensor = self.fleet.resting.stats[:, self.stats_names.index(name)]
+        return found
+
+    def _resumable(self) -> dict[str, Any]:
+        learnt = self.scale, self.step_size, self.moments, self.tuning
+        return super()._resumable() | {"learnt": learnt}
+
+    def _resume(self, found: Mapping[str, Any]) -> None:
+        super()._resume(found)
+        self.scale, self.step_size, self.moments, self.tuning = found["learnt"]
+
+
+def groups_of_chains(settings: ChainSettings, num_chains: int) -> list[range]:
+    """Return the chains that adapt together, the same whether an executor runs them or not."""
+    return even_groups(num_chains, settings.num_groups or 1)

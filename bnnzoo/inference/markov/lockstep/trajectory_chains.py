@@ -1,0 +1,187 @@
+"""Chains in lockstep that take trajectories of the same number of steps, so that no tree is needed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.engine.choose import Engine
+from bnnzoo.inference.markov.adaptation import (
+    StepSize,
+    initial_step_size,
+    retuned_step_size,
+    search_step_size,
+    settle_step_size,
+    settling_from,
+    update_step_size,
+)
+from bnnzoo.inference.markov.chain_settings import LockstepSettings
+from bnnzoo.inference.markov.lockstep.dynamics import Dynamics
+from bnnzoo.inference.markov.lockstep.lockstep_chains import LockstepChains, groups_of_chains
+from bnnzoo.inference.markov.lockstep.motions import Common, Trajectories, metropolis
+from bnnzoo.inference.markov.trajectory_length import Jump, Length, initial_length, update_length
+
+__all__ = ["TrajectoryChains", "TrajectorySampler", "TrajectoryTuning"]
+
+FIRST_NUM_STEPS, EARLY_MAX_STEPS = 8, 256
+MIN_ACCEPTANCE, MIN_WEIGHT = 1e-2, 0.02
+FEWEST_AVERAGED = 15
+"""Draws after a restart of dual averaging before its average is near enough to settle: it begins at ten times the step."""
+
+SHORTEST = 0.5
+"""Smallest mean length of a trajectory in quarter periods of a standard normal, once scales are known."""
+
+
+class TrajectoryTuning(NamedTuple):
+    """What chains learn besides step size and scales: mean ``[C, P]`` and trajectory length."""
+
+    mean: Tensor
+    tuner: StepSize
+    length: Length
+
+
+class TrajectoryChains(LockstepChains[TrajectoryTuning]):
+    """Chains of one kind of dynamics whose trajectories end in a Metropolis step.
+
+    Parameters
+    ----------
+    dynamics : Dynamics
+    jump : Jump
+        Measure of distance that the trajectory length maximises.
+    density, settings, theta, seed, first_chain, engine, scale
+        As in :class:`bnnzoo.inference.markov.lockstep.lockstep_chains.LockstepChains`.
+    """
+
+    def __init__(
+        self,
+        dynamics: Dynamics,
+        jump: Jump,
+        density: LogDensity,
+        settings: LockstepSettings,
+        theta: Tensor,
+        seed: int,
+        first_chain: int = 0,
+        engine: Engine = "auto",
+        scale: Tensor | None = None,
+    ) -> None:
+        self.dynamics, self.settings, self._jump = dynamics, settings, jump
+        super().__init__(Trajectories(dynamics), density, settings, theta, seed, first_chain, engine, scale)
+        if settings.step_size is None:
+            self.step_size = float(search_step_size(self._acceptance, theta.new_tensor(self.step_size)))
+        first = FIRST_NUM_STEPS * self.step_size if scale is None else dynamics.quarter_period(self.num_params)
+        length = initial_length(settings.trajectory_length or first)
+        self.tuning = TrajectoryTuning(theta.clone(), initial_step_size(theta.new_tensor(self.step_size)), length)
+        self._tell()
+
+    def progress_fields(self) -> dict[str, float]:
+        """Return what a progress bar shows besides the number of draws."""
+        rate, steps = float(self._statistic("acceptance_rate").mean()), self.tuning.length.value / self.step_size
+        return {"acceptance": rate, "step size": self.step_size, "steps": steps}
+
+    def _tuned_numbers(self) -> dict[str, float]:
+        return {"trajectory_length": self.tuning.length.value}
+
+    def _adopt_numbers(self, numbers: Mapping[str, float]) -> None:
+        if self.settings.trajectory_length is None:
+            self.tuning = self.tuning._replace(length=initial_length(numbers["trajectory_length"]))
+
+    def _common(self) -> Common:
+        draws = int(self.fleet.resting.counters.draws[0])
+        return self._shared(length=self.tuning.length.value, steps=self._max_steps(draws))
+
+    def _acceptance(self, step_size: Tensor) -> Tensor:
+        """Return the mean acceptance probability ``[]`` of one step with momenta of the dynamics."""
+        self.step_size, start = float(step_size), self.fleet.resting.drawn
+        end = self._moved(start, self._shared(steps=1)).point
+        return vmap(metropolis)(start, end, torch.ones_like(end.work))[2].mean()
+
+    def _scaled(self, draw: int) -> bool:
+        """Tell whether positions are measured in units of estimated scales at a draw."""
+        return self._scaled_from_start or (bool(self._ends) and draw >= self._ends[1])
+
+    def _max_steps(self, draw: int) -> int:
+        """Bound trajectories further while scales are unknown: the widest direction takes too many of the narrowest's steps."""
+        known = self._scaled(draw) or not self._ends or self.settings.trajectory_length is not None
+        return self.settings.max_steps if known else min(self.settings.max_steps, EARLY_MAX_STEPS)
+
+    def _learn(self, draw: int) -> None:
+        """Update step size, length, mean and moments from the trajectories just travelled."""
+        moving, resting = self.fleet.moving, self.fleet.resting
+        (mean, tuner, length), start, end = self.tuning, resting.start, moving.state.point
+        acceptance = self._statistic("acceptance_rate").to(end.theta.dtype)
+        if self.settings.trajectory_length is None:
+            jumped, slope = self._jump(start, end, mean, acceptance, self.scale)
+            time = int(moving.num_steps[0] - resting.counters.begins[0]) * self.step_size
+            length = update_length(length, float(jumped.mean()), float(slope.mean()), time, self._bounds(draw))
+        harmonic = 1 / (1 / acceptance.clamp(min=MIN_ACCEPTANCE)).mean()
+        settles, target = draw >= self._settles_from(), self.settings.target_accept
+        # one chain that stands still shortens the step of all by itself: no more caution is needed
+        tuner = settle_step_size(tuner, harmonic, target, 0.0) if settles else update_step_size(tuner, harmonic, target)
+        weight = max(1 / (draw + 1), MIN_WEIGHT)
+        mean = (1 - weight) * mean + weight * resting.drawn.theta
+        if not float(tuner.log_step.exp()) > torch.finfo(mean.dtype).tiny:
+            raise self._standstill(acceptance, draw)
+        self.step_size = float((tuner.log_average if settles else tuner.log_step).exp())
+        self.tuning = TrajectoryTuning(mean, tuner, length)
+        self._observe(draw)
+
+    def _standstill(self, acceptance: Tensor, draw: int) -> FloatingPointError:
+        """Return the error for chains one of which accepts no step, however short: its density is rounding error there."""
+        dtype = acceptance.dtype
+        wider = "" if dtype is torch.float64 else f"fit in double precision with dtype=torch.float64 (now {dtype}), "
+        return FloatingPointError(
+            f"Chain {int(acceptance.argmin())} accepts no step, however short, at draw {draw} of warm-up: where it is, the log "
+            f"density is lost in rounding error. Write a narrower prior, {wider}or use NUTS(), whose chains have steps of their "
+            f"own."
+        )
+
+    def _settles_from(self) -> int:
+        """Return the draw at which the average of the step size settles; a short warm-up ends before it."""
+        return max(settling_from(self._num_warmup, fewest=0), max(self._ends, default=0) + FEWEST_AVERAGED)
+
+    def _rescale(self, scale: Tensor, first: bool) -> None:
+        """Restart the tuning of the step size and, after the first window, of the length."""
+        tuner = retuned_step_size(self.tuning.tuner, (self.scale / scale).max(), first)
+        self.step_size, self.tuning = float(tuner.log_step.exp()), self.tuning._replace(tuner=tuner)
+        if first and self.settings.trajectory_length is None:  # lengths in the old units carry little information
+            length = initial_length(self.dynamics.quarter_period(self.num_params))
+            self.tuning = self.tuning._replace(length=length)
+
+    def _stop_learning(self) -> None:
+        """Switch to the averages of what was tuned."""
+        self.step_size = float(self.tuning.tuner.log_average.exp())
+        if self.settings.trajectory_length is None:
+            self.tuning = self.tuning._replace(length=self.tuning.length.averaged())
+
+    def _bounds(self, draw: int) -> tuple[float, float]:
+        """Return the interval of mean lengths over which to tune.
+
+        Squared jumps add up over parameters, and a few slow ones contribute little: where most parameters move fast, the
+        largest jump asks for trajectories too short for the slow ones.
+        """
+        shortest = SHORTEST * self.dynamics.quarter_period(self.num_params) if self._scaled(draw) else 0.0
+        return shortest, 0.5 * self._max_steps(draw) * self.step_size
+
+
+@dataclass(frozen=True)
+class TrajectorySampler:
+    """What starts :class:`TrajectoryChains`; see :class:`bnnzoo.inference.markov.protocols.Sampler`."""
+
+    dynamics: Dynamics
+    jump: Jump
+    settings: LockstepSettings
+    scale: Tensor | None = None
+    engine: Engine = "auto"
+
+    def groups(self, num_chains: int, spread: bool) -> list[range]:
+        """Return the chains that adapt together, the same whether an executor runs them or not."""
+        return groups_of_chains(self.settings, num_chains)
+
+    def begin(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int) -> TrajectoryChains:
+        """Start chains at ``theta[C, P]``."""
+        how = self.settings, theta, seed, first_chain, self.engine, self.scale
+        return TrajectoryChains(self.dynamics, self.jump, density, *how)
