@@ -10,8 +10,8 @@ from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.engine import chunks, fleet
 from bnnzoo.inference import HMC, MAMS, MCLMC, NUTS, SGHMC, ChEESHMC, StochasticMCLMC, fit
 from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianChains
-from bnnzoo.inference.markov.lockstep.langevin import LangevinLoop
-from bnnzoo.inference.markov.lockstep.loop import LockstepLoop
+from bnnzoo.inference.markov.lockstep.langevin_chains import LangevinChains
+from bnnzoo.inference.markov.lockstep.trajectory_chains import TrajectoryChains
 from bnnzoo.inference.markov.stochastic.sampler import StochasticChains
 from bnnzoo.inference.markov.store import attributes_of
 from bnnzoo.testing import linear_gaussian
@@ -25,7 +25,7 @@ METHODS: dict[str, Method] = {
 }
 METHODS["SGHMC"] = SGHMC(**QUICK, batch_size=10, control_variates="svrg", optimise_steps=20)
 METHODS["StochasticMCLMC"] = StochasticMCLMC(**QUICK, batch_size=10, optimise_steps=20)
-LOOPS = (HamiltonianChains, LockstepLoop, LangevinLoop, StochasticChains)
+LOOPS = (HamiltonianChains, TrajectoryChains, LangevinChains, StochasticChains)
 TARGET = linear_gaussian()
 
 

@@ -17,8 +17,8 @@ class Loop(Protocol):
 
     ``draws[C, S, P]`` and ``stats[C, S, K]`` fill up as ``advance`` is called; ``counts[C]`` is the number of draws of each
     chain so far, warm-up included. ``num_rejected`` counts proposed points at which the log density could not be computed, in
-    warm-up as well. ``progress_fields`` are the numbers a progress bar shows. ``tuned`` is what the chains have learnt, ``[C, ...]`` each, and ``adopt`` replaces it before
-    the first draw. ``log`` takes down how the arithmetic is run.
+    warm-up as well. ``progress_fields`` are the numbers a progress bar shows. ``tuned`` is what the chains have learnt,
+    ``[C, ...]`` each, and ``adopt`` replaces it before the first draw. ``log`` takes down how the arithmetic is run.
     """
 
     @property

@@ -48,7 +48,8 @@ class RunningChains(ABC):
     @property
     def row(self) -> tuple[Tensor, ...]:
         """What is kept of a draw: tensors like it."""
-        return self.draws[0, 0].clone(), self.stats[0, 0].to(self.keys.device)
+        num_params, num_stats = self.draws.shape[2], self.stats.shape[2]
+        return self.draws.new_zeros(num_params), self.stats.new_zeros(num_stats).to(self.keys.device)
 
     @property
     def counts(self) -> Tensor:

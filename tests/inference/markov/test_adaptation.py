@@ -6,7 +6,6 @@ from itertools import pairwise
 import pytest
 import torch
 from torch import Tensor
-from torch.func import vmap
 
 from bnnzoo.inference.markov.adaptation import (
     FAR,
@@ -33,7 +32,7 @@ def test_variances_are_pooled_within_chains_and_shrunk_as_in_stan() -> None:
     theta += 100 * torch.arange(2, dtype=torch.float64)[:, None, None]  # differences between chains are left out
     moments = no_moments(theta[:, 0])
     for row in theta.unbind(1):
-        moments = vmap(observe)(moments, row)
+        moments = observe(moments, row)
     torch.testing.assert_close(moments.mean, theta.mean(1))
     torch.testing.assert_close(moments.second / 499, theta.var(1))
     number = 2 * 499 + 1

@@ -19,13 +19,11 @@ import xarray as xr
 from torch import Tensor
 
 from bnnzoo.core.method import Method
-from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.inference import MAMS, Laplace, fit
 from bnnzoo.inference.markov import checkpoint as checkpoints
 from bnnzoo.inference.markov.checkpoint_blocks import Block
 from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianChains
-from bnnzoo.inference.markov.lockstep import native_chains as native_motion
-from bnnzoo.inference.markov.lockstep.loop import LockstepLoop
+from bnnzoo.inference.markov.lockstep.trajectory_chains import TrajectoryChains
 from tests.helpers.checkpointing import METHODS, QUICK, TARGET, blocks_of, fitted, killed
 from tests.helpers.native import when_native_pays
 
@@ -67,46 +65,11 @@ def test_a_run_goes_on_in_one_batch_where_native_code_would_be_chosen_now(
     assert torch.equal(fitted(method, path).draws(), whole.draws())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["MAMS", "ChEESHMC", "MCLMC"])
-def test_chains_in_lockstep_go_on_as_they_began(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In native code or in one batch, whichever would be chosen now."""
-    method, native, batched = METHODS[name], tmp_path / "native.zarr", tmp_path / "batched.zarr"
-    killed(method, batched, 24)
-    with monkeypatch.context() as patch:
-        when_native_pays(patch, 0)
-        patch.setattr(native_motion, "MAX_ROWS", 1)  # one draw a chunk, so that the run is killed in the middle
-        whole = fitted(method)
-        for num_draws in (7, 24):
-            killed(method, native, num_draws)
-        assert "native " in (native / "chains-0-1" / "zarr.json").read_text()
-        assert torch.equal(fitted(method, batched).draws(), fitted_in_one_batch(method).draws())
-    assert 0 < blocks_of(native)[-1][1] < 12
-    assert torch.equal(fitted(method, native).draws(), whole.draws())
-
-
-def fitted_in_one_batch(method: Method) -> Posterior:
-    with pytest.MonkeyPatch.context() as patch:
-        when_native_pays(patch, 10**9)
-        return fitted(method)
-
-
-def test_lockstep_in_native_code_is_not_resumed_where_nothing_compiles(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "run.zarr"
-    killed(METHODS["ChEESHMC"], path, 24)
-    header = path / "chains-0-1" / "zarr.json"
-    header.write_text(header.read_text().replace('"lockstep"', '"native lockstep"'))
-    monkeypatch.setattr(native_motion, "gradient_of", lambda density: None)
-    with pytest.raises(
-        ValueError, match=r"written by chains in native code, and the model cannot be compiled here\. Resume"
-    ):
-        fitted(METHODS["ChEESHMC"], path)
+SLOWER = ("StochasticMCLMC", "ChEESHMC", "MCLMC")
 
 
 @pytest.mark.parametrize("engines", [("graph", "native"), ("native", "graph")])
-@pytest.mark.parametrize("name", ["NUTS", "SGHMC", pytest.param("StochasticMCLMC", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["NUTS", "SGHMC", "MAMS", *(pytest.param(n, marks=pytest.mark.slow) for n in SLOWER)])
 def test_a_run_is_resumed_by_another_engine(name: str, engines: tuple[str, str], tmp_path: Path) -> None:
     path, method = tmp_path / "run.zarr", METHODS[name]
     killed(method, path, 24, engine=engines[0])
@@ -116,8 +79,8 @@ def test_a_run_is_resumed_by_another_engine(name: str, engines: tuple[str, str],
 
 
 def test_a_state_of_another_version_is_refused(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = LockstepLoop._resumable
-    monkeypatch.setattr(LockstepLoop, "_resumable", lambda loop: now(loop) | {"new": 1})
+    now = TrajectoryChains._resumable
+    monkeypatch.setattr(TrajectoryChains, "_resumable", lambda loop: now(loop) | {"new": 1})
     with pytest.raises(
         ValueError, match=r"by another version of bnnzoo or torch, whose chains keep another state \(KeyError"
     ):
@@ -127,10 +90,10 @@ def test_a_state_of_another_version_is_refused(copy: Path, monkeypatch: pytest.M
 def test_a_finished_run_is_read_back_without_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = fitted(METHODS["MAMS"], tmp_path / "run.zarr")
 
-    def never(loop: LockstepLoop) -> None:
+    def never(loop: TrajectoryChains) -> None:
         raise AssertionError("a step was taken")
 
-    monkeypatch.setattr(LockstepLoop, "advance", never)
+    monkeypatch.setattr(TrajectoryChains, "advance", never)
     assert torch.equal(fitted(METHODS["MAMS"], tmp_path / "run.zarr").draws(), whole.draws())
 
 
@@ -344,7 +307,7 @@ def test_ctrl_c_ends_a_process_with_its_draws(tmp_path: Path) -> None:
 KILLING = f"""{PREAMBLE}
 import os, random, shutil, time
 from bnnzoo.inference import HMC, MAMS, MCLMC, NUTS
-from bnnzoo.inference.markov.lockstep.langevin import LangevinSettings
+from bnnzoo.inference.markov.lockstep.langevin_chains import LangevinSettings
 from bnnzoo.inference.markov.chain_settings import HamiltonianSettings, LockstepSettings
 from bnnzoo.engine import lowered
 setting, seconds, wanted, path = sys.argv[1], float(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4])

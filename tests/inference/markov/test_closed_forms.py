@@ -1,6 +1,5 @@
 """Means and variances of what every sampler draws, in native code and in one batch, on a density that is known in closed form."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -14,8 +13,8 @@ from bnnzoo.inference.markov.hamiltonian.kernel import Kernel
 from bnnzoo.inference.markov.hamiltonian.nuts import NUTSKernel
 from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianSampler
 from bnnzoo.inference.markov.lockstep.dynamics import Dynamics, Microcanonical, Newtonian
-from bnnzoo.inference.markov.lockstep.langevin import LangevinSampler, LangevinSettings
-from bnnzoo.inference.markov.lockstep.loop import LockstepSampler
+from bnnzoo.inference.markov.lockstep.langevin_chains import LangevinSampler, LangevinSettings
+from bnnzoo.inference.markov.lockstep.trajectory_chains import TrajectorySampler
 from bnnzoo.inference.markov.protocols import Loop, Sampler
 from bnnzoo.inference.markov.trajectory_length import squared_jump
 from tests.helpers.closed_forms import COVARIANCE, check_draws, closed_form, density, exact_draws
@@ -27,19 +26,20 @@ EIGENVALUES, AXES = torch.linalg.eigh(COVARIANCE / SCALE / SCALE[:, None])
 DIRECTIONS = {"directions": AXES, "eigenvalues": EIGENVALUES}
 """What a metric of low rank has besides the variances, so that its inverse mass is the covariance."""
 
+ENGINES: dict[str, Any] = {"native": "native", "batched": "graph"}
 LENGTHS = {"native": (4, 20_000), "batched": (256, 60)}
 """Chains and draws, about as many gradients as a second allows."""
 
 
-def run(sampler: Sampler, how: str, kinds: Mapping[str, str], **tuning: Any) -> Loop:
+def run(sampler: Sampler, how: str, **tuning: Any) -> Loop:
     """Run chains from exact draws, with the tuning given: what is tested is the sampler, whatever its warm-up does."""
     num_chains, num_draws = LENGTHS[how]
-    loop = sampler.begin(density(), exact_draws(num_chains), 1, 0, kinds[how])
-    assert loop.kind == kinds[how]
+    loop = sampler.begin(density(), exact_draws(num_chains), 1, 0)
     numbers = {name: torch.as_tensor(value).double() for name, value in tuning.items()}
     loop.adopt({name: value.expand(num_chains, *value.shape).clone() for name, value in numbers.items()})
     while int(loop.counts.min()) < num_draws:
         loop.advance()
+    assert loop.log.report().engine == ENGINES[how]
     return loop
 
 
@@ -60,27 +60,24 @@ def settings_of(how: str) -> dict[str, int]:
 )
 def test_hamiltonian(kernel: Kernel, mass: Any, tuning: dict[str, Tensor], step_size: float, how: str) -> None:
     settings = HamiltonianSettings(**settings_of(how), mass_matrix=mass, step_size=step_size)
-    sampler = HamiltonianSampler(kernel, settings, {"native": "native", "batched": "graph"}[how])
-    kinds = dict.fromkeys(LENGTHS, "hamiltonian")
-    check_draws(run(sampler, how, kinds, step_size=step_size, **tuning).draws)
+    sampler = HamiltonianSampler(kernel, settings, ENGINES[how])
+    check_draws(run(sampler, how, step_size=step_size, **tuning).draws)
 
 
 @pytest.mark.parametrize("how", LENGTHS)
 @pytest.mark.parametrize(("dynamics", "step_size", "length"), [(Newtonian(), 0.4, 1.5), (Microcanonical(), 1.0, 4.0)])
 def test_trajectories_in_lockstep(dynamics: Dynamics, step_size: float, length: float, how: str) -> None:
     settings = LockstepSettings(**settings_of(how), step_size=step_size, trajectory_length=length)
-    sampler = LockstepSampler(dynamics, squared_jump, settings)
-    kinds = {"native": "native lockstep", "batched": "lockstep"}
-    check_draws(run(sampler, how, kinds, step_size=step_size, scale=VARIANCES.sqrt(), trajectory_length=length).draws)
+    sampler = TrajectorySampler(dynamics, squared_jump, settings, engine=ENGINES[how])
+    check_draws(run(sampler, how, step_size=step_size, scale=VARIANCES.sqrt(), trajectory_length=length).draws)
 
 
 @pytest.mark.parametrize("how", LENGTHS)
 def test_langevin(how: str) -> None:
     """Short steps: nothing is rejected, so that a bias remains."""
     settings = LangevinSettings(**settings_of(how), step_size=0.25, decoherence_length=3.0, steps_per_draw=10)
-    kinds = {"native": "native langevin", "batched": "langevin"}
     tuning = {"step_size": 0.25, "scale": VARIANCES.sqrt(), "decoherence_length": 3.0, "steps_per_draw": 10}
-    check_draws(run(LangevinSampler(settings), how, kinds, **tuning).draws, accuracy=0.01)
+    check_draws(run(LangevinSampler(settings, engine=ENGINES[how]), how, **tuning).draws, accuracy=0.01)
 
 
 LONG: dict[str, Any] = {"num_chains": 4, "num_warmup": 500, "num_draws": 10_000}

@@ -17,15 +17,13 @@ from bnnzoo.inference.markov.hamiltonian.hmc import HMCKernel
 from bnnzoo.inference.markov.hamiltonian.kernel import Phase, energy
 from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianChains
 from bnnzoo.inference.markov.lockstep.dynamics import Dynamics, Microcanonical, Newtonian, Point
-from bnnzoo.inference.markov.lockstep.langevin import LangevinLoop, LangevinSettings
-from bnnzoo.inference.markov.lockstep.loop import LockstepLoop
-from bnnzoo.inference.markov.lockstep.motions import Common, Langevin, Trajectories
-from bnnzoo.inference.markov.lockstep.native_chains import NativeMotion
+from bnnzoo.inference.markov.lockstep.langevin_chains import LangevinChains, LangevinSettings
+from bnnzoo.inference.markov.lockstep.lockstep_chains import LockstepChains
+from bnnzoo.inference.markov.lockstep.motions import LockstepState
+from bnnzoo.inference.markov.lockstep.trajectory_chains import TrajectoryChains
 from bnnzoo.inference.markov.metrics import metric_of
-from bnnzoo.inference.markov.streams import ChainStreams
 from bnnzoo.inference.markov.trajectory_length import squared_jump
 from tests.helpers.closed_forms import COVARIANCE, density, exact_draws
-from tests.helpers.native import traced
 
 NUM_PARAMS = len(COVARIANCE)
 KERNEL = HMCKernel(1.5, 0.5, 1000)
@@ -93,36 +91,22 @@ def test_leapfrog_steps_are_reversible_and_of_second_order(mass: str, engine: st
     assert 0 < abs(right) < 0.01 and wrong / right == pytest.approx(4.0, rel=0.05)
 
 
-def native_steps(dynamics: Dynamics) -> Travel[Point]:
-    """Return steps of chains in lockstep by their native code."""
-    native = NativeMotion(Trajectories(dynamics), traced(density()), exact_draws(1))
-    assert native.chunk.how == "compiled"
-    streams = ChainStreams(0, 0, 1, 1, torch.float64, torch.device("cpu"))
-    scale = COVARIANCE.diagonal().sqrt()
-
-    def travelled(point: Point, num_steps: int, step_size: float) -> Point:
-        common = Common(scale, torch.tensor(step_size).double(), torch.zeros(()).double())
-        # a trajectory begins with a new momentum, so this one goes on with one that has begun
-        native._prepare(point, common, [num_steps], streams)
-        native._chains.moving.squares.zero_()
-        for view, part in zip(native._chains.moving.point, point, strict=True):
-            view.copy_(part)
-        native._chains.counters.left.fill_(num_steps)
-        native._run(num_steps)
-        return Point(*(part.clone() for part in native._chains.moving.point))
-
-    return travelled
+def moved(chains: LockstepChains[Any], point: Point, num_steps: int, step_size: float) -> LockstepState:
+    """Return where steps of chains in lockstep lead as the engine runs them."""
+    chains.step_size, state = step_size, LockstepState(point, torch.zeros_like(point.work))
+    common = chains._common()
+    for _ in range(num_steps):
+        state = chains._moved(state.point, common)
+        state = pytree.tree_map(torch.clone, state)
+    return state
 
 
-def batched_steps(dynamics: Dynamics) -> Travel[Point]:
-    """Return steps of chains in lockstep by the loop over a batch."""
+def steps_of(dynamics: Dynamics, engine: Any) -> Travel[Point]:
+    """Return steps of trajectories in lockstep, of one chain."""
     settings = LockstepSettings(num_warmup=0, num_draws=1, step_size=0.1, trajectory_length=1.0)
-    loop = LockstepLoop(dynamics, squared_jump, density(), settings, exact_draws(1), 0)
-    loop.state = loop.state._replace(scale=COVARIANCE.diagonal().sqrt())
-    return lambda point, num_steps, step_size: loop._travel(point, num_steps, torch.tensor(step_size).double())
-
-
-STEPS = {"native": native_steps, "batched": batched_steps}
+    chains = TrajectoryChains(dynamics, squared_jump, density(), settings, exact_draws(1), 0, 0, engine, SCALE)
+    assert chains.fleet.how == ("compiled" if engine == "native" else "traced")
+    return lambda point, num_steps, step_size: moved(chains, point, num_steps, step_size).point
 
 
 def started(dynamics: Dynamics) -> Point:
@@ -131,10 +115,10 @@ def started(dynamics: Dynamics) -> Point:
     return Point(theta, dynamics.refresh(noise())[None], gradient, value, torch.zeros_like(value))
 
 
-@pytest.mark.parametrize("how", STEPS)
+@pytest.mark.parametrize("engine", ["native", "graph"])
 @pytest.mark.parametrize(("dynamics", "time"), [(Newtonian(), 2.0), (Microcanonical(), 5.0)])
-def test_steps_in_lockstep_are_reversible_and_of_second_order(dynamics: Dynamics, time: float, how: str) -> None:
-    travelled, begin = STEPS[how](dynamics), started(dynamics)
+def test_steps_in_lockstep_are_reversible_and_of_second_order(dynamics: Dynamics, time: float, engine: str) -> None:
+    travelled, begin = steps_of(dynamics, engine), started(dynamics)
     end = travelled(begin, NUM_STEPS, time / NUM_STEPS)
     assert float((end.theta - begin.theta).abs().max()) > 0.5
     back = travelled(end._replace(momentum=-end.momentum, work=0 * end.work), NUM_STEPS, time / NUM_STEPS)
@@ -149,19 +133,15 @@ def test_steps_in_lockstep_are_reversible_and_of_second_order(dynamics: Dynamics
     assert 0 < abs(error(160)) < 0.01 and error(80) / error(160) == pytest.approx(4.0, rel=0.05)
 
 
-@pytest.mark.parametrize("how", ["native", "batched"])
-def test_langevin_steps_without_noise_have_energy_errors_of_third_order(how: str) -> None:
-    begin, scale = started(Microcanonical()), COVARIANCE.diagonal().sqrt()
-    motion = NativeMotion(Langevin(), traced(density()), exact_draws(1)) if how == "native" else None
+@pytest.mark.parametrize("engine", ["native", "graph"])
+def test_langevin_steps_without_noise_have_energy_errors_of_third_order(engine: Any) -> None:
     settings = LangevinSettings(num_warmup=0, num_draws=1, step_size=0.1, decoherence_length=1e300)
-    loop = LangevinLoop(density(), settings, exact_draws(1), 0, 0, motion)
+    chains = LangevinChains(density(), settings, exact_draws(1), 0, 0, engine, SCALE)
+    assert float(chains._common().nu) < 1e-100
 
     def error(step_size: float) -> float:
-        size = torch.tensor(step_size).double()
-        loop.state = loop.state._replace(point=begin, scale=scale, step_size=size)
-        return float(loop._travel(1).squares.sqrt())
+        return float(moved(chains, started(Microcanonical()), 1, step_size).squares.sqrt())
 
-    assert float(loop._common().nu) == 0
     assert error(0.1) / error(0.05) == pytest.approx(8.0, rel=0.1)
 
 
@@ -172,9 +152,11 @@ def test_directions_decohere_over_the_length_that_is_asked_for() -> None:
         pyro.sample("z", dist.Normal(0.0, 1e9).expand([100]).to_event(1))
 
     length, num_chains = 3.0, 40
-    settings = LangevinSettings(num_warmup=0, num_draws=1, step_size=0.1, decoherence_length=length)
-    loop = LangevinLoop(build_density(flat, dtype=torch.float64), settings, torch.zeros(num_chains, 100).double(), 0)
-    before = loop.state.point.momentum
-    cosines = (loop._travel(30).point.momentum * before).sum(1)
+    settings = LangevinSettings(num_warmup=0, num_draws=1, step_size=0.1, decoherence_length=length, steps_per_draw=30)
+    theta = torch.zeros(num_chains, 100).double()
+    chains = LangevinChains(build_density(flat, dtype=torch.float64), settings, theta, 0, engine="graph")
+    before = chains.fleet.resting.drawn.momentum.clone()
+    chains.advance()
+    cosines = (chains.fleet.resting.drawn.momentum * before).sum(1)
     error = float(cosines.std()) / num_chains**0.5
     assert error < 0.02 and abs(float(cosines.mean()) - torch.tensor(-1.0).exp()) < 5 * error

@@ -8,18 +8,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from bnnzoo.inference.markov import noise, streams
+from bnnzoo.engine.fleet import of_copy
+from bnnzoo.engine.program import Copy, native_loop
+from bnnzoo.inference.markov import noise
 from bnnzoo.inference.markov.chain_settings import HamiltonianSettings
 from bnnzoo.inference.markov.hamiltonian import hamiltonian_program
 from bnnzoo.inference.markov.hamiltonian.kernel import Control, Kernel, Metric, Phase
 from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianChains
-from bnnzoo.inference.markov.lockstep import lockstep_program
+from bnnzoo.inference.markov.lockstep import lockstep_chains, lockstep_program
 from bnnzoo.inference.markov.lockstep.dynamics import Newtonian, Point
-from bnnzoo.inference.markov.lockstep.langevin import LangevinLoop, LangevinSettings
+from bnnzoo.inference.markov.lockstep.langevin_chains import LangevinChains, LangevinSettings
+from bnnzoo.inference.markov.lockstep.lockstep_program import LockstepProgram
 from bnnzoo.inference.markov.lockstep.motions import Common, LockstepState
-from bnnzoo.inference.markov.lockstep.native_chains import _example
 from tests.helpers.closed_forms import density, exact_draws
-from tests.helpers.native import traced
 
 NUM_PARAMS = density().num_params
 KEYS, WORDS = 2**20, 2000
@@ -42,11 +43,11 @@ def normals(key: Tensor, counter: Tensor, dtype: torch.dtype) -> Tensor:
 
 @pytest.fixture(autouse=True)
 def _places_for_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (hamiltonian_program, lockstep_program, streams):
+    for module in (hamiltonian_program, lockstep_program):
         monkeypatch.setattr(module, "normals", normals)
         monkeypatch.setattr(module, "uniforms", uniforms)
-    for module in (noise, streams):
-        monkeypatch.setattr(module, "keys_of", keys_of)
+    monkeypatch.setattr(lockstep_chains, "normals", normals)
+    monkeypatch.setattr(noise, "keys_of", keys_of)
 
 
 def check_used_once(seen: Iterable[Tensor], num_normals: int, num_uniforms: int) -> None:
@@ -133,19 +134,21 @@ def test_chains_of_a_hamiltonian_kernel(engine: Any) -> None:
     check_used_once(seen, NUM_CHAINS * TOTAL * NUM_PARAMS, NUM_CHAINS * TOTAL * (2 + 4 + 2 * 2))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Recording:
     """What moves a chain in lockstep nowhere, and writes down the random numbers it is given."""
 
     noise_per_step: bool
-    accepts: bool
     seen: list[Tensor]
-    num_stats: int = 5
+    stats_names = ("lp",)
     dynamics: Newtonian = Newtonian()  # noqa: RUF009 - has no state
 
     def begin(self, start: Point, noise: Tensor) -> Point:
         self.seen.append(noise)
         return start
+
+    def num_steps(self, draw: Tensor, common: Common) -> Tensor:
+        return draw + 1
 
     def turn(self, point: Point, nu: Tensor, noise: Tensor) -> Point:
         self.seen.append(noise)
@@ -154,47 +157,25 @@ class Recording:
     def end(
         self, start: Point, moving: LockstepState, common: Common, num_steps: Tensor, uniform: Tensor
     ) -> tuple[Point, Tensor]:
-        self.seen.extend([uniform] if self.accepts else [])
-        return start, torch.zeros(self.num_stats).double()
+        self.seen.append(uniform)
+        return start, torch.zeros(1).double()
 
 
 @pytest.mark.parametrize("per_step", [False, True])
-def test_native_chains_in_lockstep(per_step: bool) -> None:
+def test_chains_in_lockstep(per_step: bool) -> None:
+    """Draws of 1, 2, ..., 8 steps, by the loop of native code; the first momenta are numbers of their own."""
+    settings = LangevinSettings(num_warmup=0, num_draws=8, step_size=0.1, steps_per_draw=1)
+    chains = LangevinChains(density(), settings, exact_draws(NUM_CHAINS), 0, engine="python")
+    moving, resting = (of_copy(each, 1) for each in (chains.fleet.moving, chains.fleet.resting))
     seen: list[Tensor] = []
-    motion: Any = Recording(per_step, not per_step, seen)
-    gradient, (theta,) = traced(density()), exact_draws(1)
-    chain, plan = _example(motion, gradient, theta, 8)
-    counters = chain.counters._replace(budget=torch.tensor(10_000))
-    chain = chain._replace(counters=counters, keys=keys_of(0, 0, 2))
-    plan = plan._replace(steps=torch.arange(1, 9), until=torch.tensor(8))
-    going, body = lockstep_program.chain_loop(motion, gradient.graph)
-    while bool(going(chain, plan)):
-        chain = body(chain, plan)
-    num_normals, num_uniforms = (36 * NUM_PARAMS, 0) if per_step else (8 * NUM_PARAMS, 8)
-    check_used_once(seen, num_normals, num_uniforms)
-
-
-def test_langevin_steps_in_one_batch() -> None:
-    settings = LangevinSettings(num_warmup=0, num_draws=3, step_size=0.1, steps_per_draw=20)
-    loop = LangevinLoop(density(), settings, exact_draws(NUM_CHAINS), 0)
-    seen: list[Tensor] = []
-    groups = len(loop._layout.groups)
-
-    def step(*args: Tensor) -> list[Tensor]:
-        seen.append(args[groups + 3])
-        return [*args[:groups], torch.zeros(NUM_CHAINS).double()]
-
-    loop.step = step  # type: ignore[assignment]
-    while int(loop.counts.min()) < 3:
-        loop.advance()
-    check_used_once(seen, 3 * 20 * NUM_CHAINS * NUM_PARAMS, 0)
-
-
-def test_numbers_of_a_batch_from_call_to_call() -> None:
-    """However many a call returns, and for whichever chains."""
-    stream = streams.ChainStreams(0, 3, 4, 3, torch.float64, torch.device("cpu"))
-    seen = [stream.uniforms() for _ in range(2 * streams.BLOCK + 3)]
-    sizes, some = [5, 1, 8], [[0, 2], [1], [0, 1, 3]]
-    seen += [stream.normals(size) for size in sizes]
-    seen += [stream.normals(size, chains)[chains] for size, chains in zip(sizes, some, strict=True)]
-    check_used_once(seen, 4 * sum(sizes) + 5 * 2 + 1 + 8 * 3, 3 * 4 * (2 * streams.BLOCK + 3))
+    resting = resting._replace(stats=torch.zeros(1).double())
+    copy = Copy(moving, resting, torch.tensor(10_000), torch.tensor(0), (torch.zeros(9, NUM_PARAMS), torch.zeros(9, 1)))
+    program = LockstepProgram(Recording(per_step, seen))
+    graph = torch.fx.symbolic_trace(lambda theta: (theta.sum(), torch.zeros_like(theta)))
+    going, body = native_loop(program, graph)
+    while bool(going(copy, ((), ()))):
+        copy = body(copy, ((), ()))
+    numbers = 36 if per_step else 8
+    first = normals(resting.keys[2], torch.arange(NUM_PARAMS), torch.float64)
+    check_used_once([*seen, first], (numbers + 1) * NUM_PARAMS, 8)
+    assert int(copy.num_rows) == 8 and int(copy.moving.num_steps) == 36

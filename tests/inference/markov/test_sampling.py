@@ -17,7 +17,7 @@ import torch
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.inference import MAMS, NUTS, fit
 from bnnzoo.inference.markov import sampling
-from bnnzoo.inference.markov.lockstep.loop import LockstepLoop
+from bnnzoo.inference.markov.lockstep.trajectory_chains import TrajectoryChains
 from bnnzoo.testing import linear_gaussian
 from tests.helpers.executors import InProcess
 
@@ -37,15 +37,15 @@ def fitted(method: Any = CHAINS, executor: Any = None) -> Posterior:
 @pytest.mark.parametrize("when", [3, 35])
 def test_interrupted_groups_do_not_go_on_to_the_next(when: int, monkeypatch: pytest.MonkeyPatch) -> None:
     target = linear_gaussian()
-    kept, begun = LockstepLoop.advance, []
+    kept, begun = TrajectoryChains.advance, []
 
-    def interrupting(loop: LockstepLoop) -> None:
+    def interrupting(loop: TrajectoryChains) -> None:
         kept(loop)
         begun.append(loop)
-        if loop.state.iteration == when and len(set(map(id, begun))) == 2:
+        if int(loop.counts.min()) == when and len(set(map(id, begun))) == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(LockstepLoop, "advance", interrupting)
+    monkeypatch.setattr(TrajectoryChains, "advance", interrupting)
     posterior = fit(target.model, MAMS(num_chains=6, num_groups=3, num_warmup=20, num_draws=20), *target.data)
     assert posterior.draws().shape == (2, 20, 3) and not posterior.info.complete
     assert len(set(map(id, begun))) == 2

@@ -138,7 +138,7 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
 
     @abstractmethod
     def _rescale(self, scale: Tensor, first: bool) -> None:
-        """Adjust the tuning to new scales ``[P]``, which replace the present ones right after; the first are those of the model."""
+        """Adjust the tuning to new scales ``[P]``; the ``first`` replace the units of the model."""
 
     @abstractmethod
     def _stop_learning(self) -> None:
@@ -146,15 +146,15 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
 
     def _shared(self, *, nu: float = 0.0, length: float = 0.0, steps: int) -> Common:
         """Return what the chains have in common; see :class:`bnnzoo.inference.markov.lockstep.motions.Common`."""
-        scale, double = self.scale.expand(self.num_chains, -1), {"dtype": torch.float64}
+        scale = self.scale.expand(self.num_chains, -1)
         one = scale.new_ones(self.num_chains)
         return Common(
             scale=scale.clone(),
             step_size=self.step_size * one,
             nu=nu * one,
-            length=torch.full_like(one, length, **double),
+            length=torch.full_like(one, length, dtype=torch.float64),
             steps=torch.full_like(one, steps, dtype=torch.int64),
-            offset=torch.full_like(one, self._offset, **double),
+            offset=torch.full_like(one, self._offset, dtype=torch.float64),
         )
 
     def _at_rest(self, theta: Tensor) -> tuple[LockstepMoving, LockstepResting]:

@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 NUM_STREAMS = 3
-"""Random streams of a chain: uniform numbers that accept draws, normal ones of momenta or steps, and those of the first momentum."""
+"""Random streams of a chain: uniform numbers that accept draws, normal ones of draws or steps, those of the first momentum."""
 
 
 class LockstepMoving(NamedTuple):
@@ -98,9 +98,9 @@ class LockstepProgram:
     motion: Motion
 
     @property
-    def key(self) -> Motion:
+    def key(self) -> tuple[Motion]:
         """What stands for the program."""
-        return self.motion
+        return (self.motion,)
 
     @property
     def begin(self) -> Stage:

@@ -63,8 +63,8 @@ class Motion(Protocol):
     """One chain between two draws.
 
     ``begin`` returns the start of a draw from the last one, ``num_steps`` how many steps lead to the next, ``turn`` the point
-    before a step, ``end`` the next draw with its statistics. ``noise_per_step`` says whether normal numbers are drawn for each step or for each draw, ``stats_names``
-    what the statistics are.
+    before a step, ``end`` the next draw with its statistics. ``noise_per_step`` says whether normal numbers are drawn for each
+    step or for each draw, ``stats_names`` what the statistics are.
     """
 
     noise_per_step: ClassVar[bool]

@@ -106,7 +106,8 @@ def test_huge_forces_do_not_overflow() -> None:
 def test_a_draw_of_langevin_dynamics_that_failed_is_left_in_the_opposite_direction() -> None:
     begin = start(Microcanonical())
     lost = begin._replace(theta=begin.theta + 1.0, log_density=torch.tensor(torch.nan, dtype=torch.float64))
-    common, one = Common(SCALE, begin.work, begin.work), torch.ones((), dtype=torch.float64)
+    one = torch.ones((), dtype=torch.float64)
+    common = Common(SCALE, begin.work, begin.work, one, one.long(), one)
     found, _ = Langevin().end(begin, LockstepState(lost, one), common, one, one)
     assert torch.equal(found.theta, begin.theta)
     assert torch.equal(found.momentum, -begin.momentum)

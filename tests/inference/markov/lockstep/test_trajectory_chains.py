@@ -1,4 +1,4 @@
-"""The loop over chains in lockstep: its Metropolis step, and what it learns during warm-up."""
+"""Trajectories in lockstep: their Metropolis step, their numbers of steps, and what the chains learn during warm-up."""
 
 import math
 from collections import deque
@@ -14,8 +14,8 @@ from bnnzoo.core.model.density import build_density
 from bnnzoo.inference.markov.adaptation import window_ends
 from bnnzoo.inference.markov.chain_settings import LockstepSettings
 from bnnzoo.inference.markov.lockstep.dynamics import Dynamics, Microcanonical, Newtonian, Point
-from bnnzoo.inference.markov.lockstep.loop import EARLY_MAX_STEPS, LockstepLoop
-from bnnzoo.inference.markov.lockstep.motions import metropolis
+from bnnzoo.inference.markov.lockstep.motions import Common, Trajectories, metropolis
+from bnnzoo.inference.markov.lockstep.trajectory_chains import EARLY_MAX_STEPS, TrajectoryChains
 from bnnzoo.inference.markov.trajectory_length import Jump, jump_of_spread, squared_jump
 
 WIDTHS = torch.logspace(-3, 0, 30)
@@ -30,14 +30,14 @@ def model() -> None:
 def test_trajectories_are_short_once_scales_are_known(dynamics: Dynamics, jump: Jump) -> None:
     settings = LockstepSettings(num_warmup=150, num_draws=0)
     theta = torch.randn(4, 30, generator=torch.Generator().manual_seed(0)) * WIDTHS
-    loop = LockstepLoop(dynamics, jump, build_density(model), settings, theta, 0)
+    chains = TrajectoryChains(dynamics, jump, build_density(model), settings, theta, 0, engine="graph")
     leaps, first = [], window_ends(150)[1]
     for _ in range(150):
-        leaps.append(-loop.num_leaps)
-        loop.advance()
-        leaps[-1] += loop.num_leaps
-        if loop.state.iteration == first:
-            assert loop.tuning.length.value == pytest.approx(dynamics.quarter_period(30))
+        leaps.append(-chains.num_gradients / 4)
+        chains.advance()
+        leaps[-1] += chains.num_gradients / 4
+        if int(chains.counts.min()) == first:
+            assert chains.tuning.length.value == pytest.approx(dynamics.quarter_period(30))
     assert max(leaps[:first]) <= EARLY_MAX_STEPS
     # in units of the widths a quarter period is a few steps, in the units of before hundreds of them
     assert sum(leaps[100:]) / 50 < 40
@@ -62,39 +62,26 @@ def test_the_metropolis_step_accepts_by_the_energy_error() -> None:
 
 
 def test_numbers_of_steps_are_uniform_up_to_twice_the_mean() -> None:
-    settings = LockstepSettings(num_warmup=0, num_draws=200, step_size=0.1, trajectory_length=1.0)
-    loop = LockstepLoop(Newtonian(), squared_jump, build_density(model), settings, torch.zeros(2, 30), 0)
-    steps = []
-    for iteration in range(200):
-        loop.state = loop.state._replace(iteration=iteration)
-        steps.append(loop._num_steps_at(loop.state.iteration))
-    assert min(steps) == 1 and max(steps) == 20
-    assert sum(steps) / len(steps) == pytest.approx(10.5, rel=0.02)
-
-
-def test_a_snapshot_goes_on_with_the_very_next_draw() -> None:
-    settings = LockstepSettings(num_warmup=40, num_draws=10)
-    theta = torch.randn(3, 30, generator=torch.Generator().manual_seed(0)) * WIDTHS
-    loops = [LockstepLoop(Microcanonical(), squared_jump, build_density(model), settings, theta, 0) for _ in range(2)]
-    for _ in range(17):
-        loops[0].advance()
-    loops[1].restore(loops[0].snapshot())
-    for loop in loops:
-        loop.advance()
-    assert torch.equal(loops[0].state.point.theta, loops[1].state.point.theta)
-    assert loops[0].num_leaps == loops[1].num_leaps and loops[0].tuning.length == loops[1].tuning.length
+    one = torch.ones(200, dtype=torch.float64)
+    common = Common(one, 0.1 * one, one, one, 1000 * one.long(), 0.3 * one)
+    steps = Trajectories(Newtonian()).num_steps(torch.arange(200), common)
+    assert int(steps.min()) == 1 and int(steps.max()) == 20
+    assert float(steps.double().mean()) == pytest.approx(10.5, rel=0.02)
+    assert int(Trajectories(Newtonian()).num_steps(torch.arange(200), common._replace(steps=one.long() * 7)).max()) == 7
 
 
 def test_a_chain_that_accepts_no_step_however_short_ends_the_fit_with_a_sentence() -> None:
     settings = LockstepSettings(num_warmup=150, num_draws=0)
     density = build_density(model, dtype=torch.float32)
-    loop = LockstepLoop(
+    chains = TrajectoryChains(
         Microcanonical(), squared_jump, density, settings, torch.zeros(4, 30, dtype=torch.float32), seed=0
     )
-    start = loop._refreshed()
     said = (
         r"Chain 2 accepts no step, however short, at draw 0 of warm-up: .* in double precision .*\(now torch.float32\)"
     )
-    learn = partial(loop._learn, start, start, torch.tensor([0.9, 0.8, 0.0, 0.9]), 1)
+    resting = chains.fleet.resting
+    stats = resting.stats.clone()
+    stats[:, chains.stats_names.index("acceptance_rate")] = torch.tensor([0.9, 0.8, 0.0, 0.9]).double()
+    chains.fleet.write(resting=resting._replace(stats=stats))
     with pytest.raises(FloatingPointError, match=said):
-        deque(iter(learn, "never"), 0)
+        deque(iter(partial(chains._learn, 0), "never"), 0)

@@ -1,4 +1,4 @@
-"""Chains in lockstep in native code: the draws of the batched loop but for rounding, however their work is spread."""
+"""Chains in lockstep on every engine: the same draws but for rounding, however their work is spread."""
 
 from typing import Any
 
@@ -7,120 +7,109 @@ import pyro.distributions as dist
 import pytest
 import torch
 
-from bnnzoo.engine import cores
+from bnnzoo.engine import choose, cores, fleet
 from bnnzoo.engine import loops as lowered_loops
+from bnnzoo.engine.fleet import BatchedCopies, NativeCopies
 from bnnzoo.inference import MAMS, MCLMC, ChEESHMC, fit
 from bnnzoo.inference.markov.chain_settings import LockstepSettings
-from bnnzoo.inference.markov.lockstep import native_chains
 from bnnzoo.inference.markov.lockstep.dynamics import Microcanonical, Newtonian
-from bnnzoo.inference.markov.lockstep.langevin import LangevinLoop, LangevinSampler, LangevinSettings
-from bnnzoo.inference.markov.lockstep.loop import LockstepLoop, LockstepSampler, MicrocanonicalLoop
+from bnnzoo.inference.markov.lockstep.langevin_chains import LangevinChains, LangevinSampler, LangevinSettings
+from bnnzoo.inference.markov.lockstep.lockstep_chains import LockstepChains
 from bnnzoo.inference.markov.lockstep.motions import Langevin, Motion, Trajectories
-from bnnzoo.inference.markov.lockstep.native_chains import NativeMotion
-from bnnzoo.inference.markov.lockstep.synchronous import SynchronousLoop
+from bnnzoo.inference.markov.lockstep.trajectory_chains import TrajectoryChains, TrajectorySampler
 from bnnzoo.inference.markov.trajectory_length import jump_of_spread, squared_jump
 from bnnzoo.testing import funnel, ill_conditioned, linear_gaussian, skewed
 from bnnzoo.testing.monte_carlo import check_moments
 from tests.helpers.executors import InProcess
-from tests.helpers.native import GRADIENT, TARGET, density, when_native_pays
+from tests.helpers.native import TARGET, density, when_native_pays
 from tests.helpers.samplers import BIAS
 
-MOTIONS = {"ChEESHMC": Trajectories(Newtonian()), "MAMS": Trajectories(Microcanonical()), "MCLMC": Langevin()}
 NAMES = ["MAMS", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ChEESHMC", "MCLMC"))]
 BUDGET: dict[str, Any] = {"num_warmup": 6, "num_draws": 7, "step_size": 0.3}
 TOTAL = 13
 
 
-def moved(name: str, num_chains: int = 3, **how: Any) -> NativeMotion:
-    return NativeMotion(MOTIONS[name], GRADIENT, density().init(num_chains, 0), **how)
-
-
-def loop_of(name: str, native: NativeMotion | None) -> SynchronousLoop[Any]:
-    theta = density().init(3, 0)
+def chains_of(name: str, engine: Any = "native", num_chains: int = 3) -> LockstepChains[Any]:
+    theta = density().init(num_chains, 0)
     if name == "MCLMC":
-        return LangevinLoop(
-            density(), LangevinSettings(**BUDGET | {"step_size": 0.01}, steps_per_draw=4), theta, 5, 0, native
-        )
+        settings = LangevinSettings(**BUDGET | {"step_size": 0.01}, steps_per_draw=4)
+        return LangevinChains(density(), settings, theta, 5, 0, engine)
+    dynamics, jump = (Microcanonical(), squared_jump) if name == "MAMS" else (Newtonian(), jump_of_spread)
     settings = LockstepSettings(**BUDGET, trajectory_length=1.5)
-    if name == "MAMS":
-        return MicrocanonicalLoop(Microcanonical(), squared_jump, density(), settings, theta, 5, 0, native)
-    return LockstepLoop(Newtonian(), jump_of_spread, density(), settings, theta, 5, 0, native)
+    return TrajectoryChains(dynamics, jump, density(), settings, theta, 5, 0, engine)
 
 
-def finished(loop: SynchronousLoop[Any], budget: int | None = None) -> SynchronousLoop[Any]:
-    while int(loop.counts.min()) < TOTAL:
-        if loop.native is not None:
-            loop.native.budget = budget or loop.native.budget
-        loop.advance()
-    return loop
+def native(chains: LockstepChains[Any]) -> NativeCopies:
+    assert isinstance(chains.fleet, NativeCopies) and chains.fleet.how == "compiled"
+    return chains.fleet
 
 
-def check_same(one: SynchronousLoop[Any], other: SynchronousLoop[Any]) -> None:
+def finished(chains: LockstepChains[Any], budget: int | None = None) -> LockstepChains[Any]:
+    while int(chains.counts.min()) < TOTAL:
+        if budget is not None:
+            native(chains)._budget = budget
+        chains.advance()
+    return chains
+
+
+def check_same(one: LockstepChains[Any], other: LockstepChains[Any]) -> None:
     assert torch.equal(one.draws, other.draws) and torch.equal(one.stats, other.stats)
     assert one.num_gradients == other.num_gradients and one.num_rejected == other.num_rejected
 
 
+@pytest.mark.parametrize("engine", ["graph", pytest.param("python", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", NAMES)
-def test_draws_are_those_of_one_batch_but_for_rounding(name: str) -> None:
-    native, batched = finished(loop_of(name, moved(name))), finished(loop_of(name, None))
-    assert native.native is not None and native.native.chunk.how == "compiled"
-    assert native.kind == f"native {batched.kind}"
-    torch.testing.assert_close(native.draws, batched.draws, rtol=1e-7, atol=1e-7)
-    torch.testing.assert_close(native.stats, batched.stats, rtol=1e-6, atol=1e-6)
-    assert native.num_gradients == batched.num_gradients and native.num_rejected == batched.num_rejected
-    assert native.streams.num_rows == batched.streams.num_rows
-    assert torch.equal(native.streams.num_normals, batched.streams.num_normals)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", MOTIONS)
-def test_graphs_draw_what_native_code_draws(name: str) -> None:
-    native, graphs = finished(loop_of(name, moved(name))), finished(loop_of(name, moved(name, compiles=False)))
-    assert graphs.native is not None and graphs.native.chunk.how == "traced"
-    torch.testing.assert_close(native.draws, graphs.draws, rtol=1e-7, atol=1e-7)
+def test_engines_draw_the_same_but_for_rounding(name: str, engine: str) -> None:
+    compiled, other = finished(chains_of(name)), finished(chains_of(name, engine))
+    assert native(compiled).how == "compiled" and isinstance(other.fleet, BatchedCopies)
+    torch.testing.assert_close(compiled.draws, other.draws, rtol=1e-7, atol=1e-7)
+    torch.testing.assert_close(compiled.stats, other.stats, rtol=1e-6, atol=1e-6)
+    assert compiled.num_gradients == other.num_gradients and compiled.num_rejected == other.num_rejected
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("num_threads", [2, 3])
 def test_threads_do_not_matter(name: str, num_threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cores, "THREADS_PAY_FROM", 0.0)
-    one, many = (finished(loop_of(name, moved(name, num_threads=number))) for number in (1, num_threads))
-    assert many.native is not None and many.native.num_threads == num_threads
-    check_same(one, many)
+    one, many = chains_of(name), chains_of(name)
+    native(one).num_threads, native(many).num_threads = 1, num_threads
+    check_same(finished(one), finished(many))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_lengths_of_chunks_do_not_matter(name: str) -> None:
-    check_same(finished(loop_of(name, moved(name)), budget=1), finished(loop_of(name, moved(name))))
+    check_same(finished(chains_of(name), budget=1), finished(chains_of(name)))
 
 
-def test_full_buffers_do_not_matter() -> None:
-    native = moved("MAMS")
-    native.max_draws = 2
-    check_same(finished(loop_of("MAMS", native)), finished(loop_of("MAMS", moved("MAMS"))))
+def test_full_buffers_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = finished(chains_of("MAMS"))
+    monkeypatch.setattr(fleet, "MAX_ROWS", 2)
+    check_same(finished(chains_of("MAMS")), whole)
 
 
+@pytest.mark.parametrize("until", [3, 9])
+@pytest.mark.parametrize("engine", ["native", "graph"])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_snapshot_goes_on_with_the_very_next_draw(name: str) -> None:
-    whole, broken_off, other = (
-        finished(loop_of(name, moved(name))),
-        loop_of(name, moved(name)),
-        loop_of(name, moved(name)),
-    )
-    while int(broken_off.counts.min()) < 9:
-        assert broken_off.native is not None
-        broken_off.native.budget = 1
+def test_a_snapshot_goes_on_with_the_very_next_draw(
+    name: str, engine: str, until: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the middle of warm-up, and of the draws that are kept."""
+    monkeypatch.setattr(fleet, "SECONDS_PER_CHUNK", 0.0)  # one draw a call in a batch
+    whole, broken_off, other = (chains_of(name, engine) for _ in range(3))
+    while int(broken_off.counts.min()) < until:
+        if engine == "native":
+            native(broken_off)._budget = 1
         broken_off.advance()
     other.restore(broken_off.snapshot())
-    other.draws[:, :3], other.stats[:, :3] = broken_off.draws[:, :3], broken_off.stats[:, :3]
-    check_same(finished(other), whole)
+    other.draws[:], other.stats[:] = broken_off.draws, broken_off.stats
+    check_same(finished(other), finished(whole))
 
 
-def begun(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> LockstepLoop:
-    """Start the chains of a fit that is expected to be long enough for native code."""
+def begun(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> str:
+    """Start the chains of a fit that is expected to be long enough for native code, and return how they run."""
     when_native_pays(monkeypatch, 0)
-    sampler = LockstepSampler(Microcanonical(), squared_jump, LockstepSettings(**BUDGET, **settings))
-    return sampler.begin(density(), density().init(2, 0), 0, 0)
+    sampler = TrajectorySampler(Microcanonical(), squared_jump, LockstepSettings(**BUDGET, **settings))
+    return sampler.begin(density(), density().init(2, 0), 0, 0).fleet.how
 
 
 def refuse(*args: Any, **kwargs: Any) -> Any:
@@ -133,8 +122,8 @@ def refuse(*args: Any, **kwargs: Any) -> Any:
         (lowered_loops, "_traced", refuse),
         (lowered_loops, "compile_loops", lambda *args: None),
         (lowered_loops, "compile_loops", lambda *args: refuse),
-        (native_chains, "gradient_of", lambda density: None),
-        (native_chains, "NativeMotion", refuse),
+        (choose, "inner_graph", lambda *args, **kwargs: None),
+        (choose, "NativeCopies", refuse),
     ],
 )
 @pytest.mark.filterwarnings("error")
@@ -145,21 +134,22 @@ def test_what_cannot_be_native_runs_in_one_batch(
     monkeypatch.setattr(lowered_loops, "compiled_before", lambda name: None)
     monkeypatch.setattr(lowered_loops, "compile_in_cpp", lambda graph: None)
     monkeypatch.setattr(place, name, failing)
-    assert begun(monkeypatch).native is None
+    assert begun(monkeypatch) == "traced"
 
 
 def test_many_chains_and_short_runs_stay_in_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert begun(monkeypatch, num_chains=LockstepSettings.max_native_chains + 1).native is None
+    assert begun(monkeypatch) == "compiled"
+    assert begun(monkeypatch, num_chains=LockstepSettings.max_native_chains + 1) == "traced"
     monkeypatch.undo()
     sampler = LangevinSampler(LangevinSettings(**BUDGET))
-    assert sampler.begin(density(), density().init(2, 0), 0, 0).native is None
+    assert sampler.begin(density(), density().init(2, 0), 0, 0).fleet.how == "traced"
 
 
 def test_arithmetic_threads_are_given_back() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        finished(loop_of("MAMS", moved("MAMS")))
+        finished(chains_of("MAMS"))
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
@@ -173,22 +163,31 @@ def test_groups_on_an_executor_draw_what_they_draw_here(monkeypatch: pytest.Monk
 
 
 def test_an_interrupt_keeps_the_draws_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    when_native_pays(monkeypatch, 0)
-    monkeypatch.setattr(native_chains, "MAX_ROWS", 1)  # one draw a chunk
     method = MAMS(num_chains=2, num_warmup=20, num_draws=10, max_steps=20)
-    whole: Any = fit(TARGET.model, method, *TARGET.data)
-    draw, calls = NativeMotion.draw, []
+    whole: Any = fit(TARGET.model, method, *TARGET.data, engine="native")
+    monkeypatch.setattr(fleet, "MAX_ROWS", 1)  # one draw a chunk
+    advance = LockstepChains.advance
 
-    def interrupted(native: NativeMotion, *args: Any) -> Any:
-        calls.append(args)
-        if len(calls) == 5:
+    def interrupted(chains: LockstepChains[Any]) -> None:
+        if int(chains.counts.min()) == 24:
             raise KeyboardInterrupt
-        return draw(native, *args)
+        advance(chains)
 
-    monkeypatch.setattr(NativeMotion, "draw", interrupted)
-    part: Any = fit(TARGET.model, method, *TARGET.data)
+    monkeypatch.setattr(LockstepChains, "advance", interrupted)
+    part: Any = fit(TARGET.model, method, *TARGET.data, engine="native")
     assert not part.info.complete
     assert torch.equal(part.draws(), whole.draws()[:, :4])
+
+
+def test_the_engine_is_the_one_asked_for() -> None:
+    method = MAMS(num_chains=2, num_warmup=20, num_draws=10, max_steps=20)
+    for engine in ("native", "graph", "python"):
+        posterior: Any = fit(TARGET.model, method, *TARGET.data, engine=engine)
+        assert posterior.info.engine.engine == engine
+
+
+def test_motions_are_motions() -> None:
+    assert all(isinstance(motion, Motion) for motion in (Trajectories(Newtonian()), Langevin()))
 
 
 @pytest.mark.slow
@@ -231,8 +230,3 @@ def test_posteriors(name: str, dtype: torch.dtype, target: str, monkeypatch: pyt
     posterior = fit(made.model, method, *made.data, seed=3, dtype=dtype)
     draws = posterior.density.constrain(posterior.draws())[site].double().numpy()
     check_moments(site, draws, made.mean[site], made.sd[site], accuracy=BIAS.get(name, 0.0))
-
-
-def test_motions_say_what_random_numbers_they_use() -> None:
-    assert all(isinstance(motion, Motion) for motion in MOTIONS.values())
-    assert MOTIONS["MCLMC"].noise_per_step and not MOTIONS["MAMS"].noise_per_step
