@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from bnnzoo.core.posterior.posterior import Posterior
+from bnnzoo.engine import fleet
 from bnnzoo.inference import MAMS, NUTS, fit
 from bnnzoo.inference.markov import sampling
 from bnnzoo.inference.markov.lockstep.trajectory_chains import TrajectoryChains
@@ -45,6 +46,7 @@ def test_interrupted_groups_do_not_go_on_to_the_next(when: int, monkeypatch: pyt
         if int(loop.counts.min()) == when and len(set(map(id, begun))) == 2:
             raise KeyboardInterrupt
 
+    monkeypatch.setattr(fleet, "SECONDS_PER_CHUNK", 0.0)  # one draw a call
     monkeypatch.setattr(TrajectoryChains, "advance", interrupting)
     posterior = fit(target.model, MAMS(num_chains=6, num_groups=3, num_warmup=20, num_draws=20), *target.data)
     assert posterior.draws().shape == (2, 20, 3) and not posterior.info.complete

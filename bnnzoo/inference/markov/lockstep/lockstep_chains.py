@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.func import vmap
 
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.engine.choose import Engine, runner
@@ -17,14 +16,11 @@ from bnnzoo.inference.markov.density_gradient import density_gradient
 from bnnzoo.inference.markov.lockstep.dynamics import Point
 from bnnzoo.inference.markov.lockstep.lockstep_program import (
     NUM_STREAMS,
-    LockstepCounters,
-    LockstepMoving,
     LockstepProgram,
-    LockstepResting,
-    LockstepSchedule,
+    at_rest,
 )
 from bnnzoo.inference.markov.lockstep.motions import Common, LockstepState, Motion
-from bnnzoo.inference.markov.noise import keys_of_chains, normals
+from bnnzoo.inference.markov.noise import keys_of_chains
 from bnnzoo.inference.markov.running import RunningChains
 
 __all__ = ["INITIAL_STEP_SIZE", "LockstepChains", "groups_of_chains"]
@@ -87,7 +83,7 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
         self.fleet = runner(
             LockstepProgram(motion),
             density_gradient(density),
-            *self._at_rest(theta),
+            *at_rest(motion, theta, self.keys, self._shared(steps=1), self._num_warmup, self._total),
             self.row,
             engine=engine,
             native_pays=settings.in_native_code(density),
@@ -156,24 +152,6 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
             steps=torch.full_like(one, steps, dtype=torch.int64),
             offset=torch.full_like(one, self._offset, dtype=torch.float64),
         )
-
-    def _at_rest(self, theta: Tensor) -> tuple[LockstepMoving, LockstepResting]:
-        """Return the state of chains before they know the log density where they are."""
-        places = torch.arange(self.num_params).to(self.keys)
-        momentum = vmap(self.motion.dynamics.refresh)(normals(self.keys[:, 2:], places, theta.dtype))
-        zeros, counts = theta.new_zeros(self.num_chains), torch.zeros_like(self.keys[:, 0])
-        point = Point(theta, momentum, torch.zeros_like(theta), zeros, zeros)
-        until = self._total if self._num_warmup == 0 else 1
-        resting = LockstepResting(
-            start=point,
-            drawn=point,
-            stats=self.stats.new_zeros(self.num_chains, len(self.stats_names)).to(theta.device),
-            common=self._shared(steps=1),
-            counters=LockstepCounters(counts, counts, counts),
-            schedule=LockstepSchedule(counts + self._num_warmup, counts + until),
-            keys=self.keys,
-        )
-        return LockstepMoving(LockstepState(point, zeros), counts, counts), resting
 
     def _look_around(self) -> None:
         """Find the log density where the chains are."""

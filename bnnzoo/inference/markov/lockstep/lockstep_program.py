@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.func import vmap
 
 from bnnzoo.engine.program import Stage
 from bnnzoo.inference.markov.lockstep.dynamics import Point, arrive, drift, is_finite
@@ -18,6 +19,7 @@ __all__ = [
     "LockstepProgram",
     "LockstepResting",
     "LockstepSchedule",
+    "at_rest",
 ]
 
 NUM_STREAMS = 3
@@ -159,6 +161,26 @@ class LockstepProgram:
             draws=counters.draws + 1, rejected=counters.rejected + ~is_finite(moving.state.point)
         )
         return moving, resting._replace(drawn=drawn, stats=stats, counters=counters), (drawn.theta, stats)
+
+
+def at_rest(
+    motion: Motion, theta: Tensor, keys: Tensor, common: Common, num_warmup: int, num_total: int
+) -> tuple[LockstepMoving, LockstepResting]:
+    """Return the state of chains at ``theta[C, P]`` before they know the log density there, and have drawn nothing."""
+    places = torch.arange(theta.shape[1]).to(keys)
+    momentum = vmap(motion.dynamics.refresh)(normals(keys[:, 2:], places, theta.dtype))
+    zeros, counts = torch.zeros_like(theta[:, 0]), torch.zeros_like(keys[:, 0])
+    point = Point(theta, momentum, torch.zeros_like(theta), zeros, zeros)
+    resting = LockstepResting(
+        start=point,
+        drawn=point,
+        stats=torch.zeros(len(theta), len(motion.stats_names), dtype=torch.float64, device=theta.device),
+        common=common,
+        counters=LockstepCounters(counts, counts, counts),
+        schedule=LockstepSchedule(counts + num_warmup, counts + (1 if num_warmup else num_total)),
+        keys=keys,
+    )
+    return LockstepMoving(LockstepState(point, zeros), counts, counts), resting
 
 
 def _noise(key: Tensor, number: Tensor, theta: Tensor) -> Tensor:
