@@ -25,7 +25,7 @@ SHORTER = {
     "CyclicalSGMCMC": inference.CyclicalSGMCMC(num_chains=8, num_cycles=10, num_draws=100, optimise_steps=300),
     "HMC": inference.HMC(num_warmup=100, num_draws=100),
     "NUTS": inference.NUTS(num_warmup=100, num_draws=200),
-    "MCLMC": inference.MCLMC(num_warmup=100, num_draws=100),
+    "MCLMC": inference.MCLMC(num_warmup=100, num_draws=200),
     "Pathfinder": inference.Pathfinder(),
     "PSGLD": inference.PSGLD(num_chains=8, num_warmup=100, num_draws=100, steps_per_draw=20, optimise_steps=300),
     "SGHMC": inference.SGHMC(num_chains=8, num_draws=60, optimise_steps=300),
