@@ -1,19 +1,26 @@
-"""The code on the pages about adding methods, likelihoods, priors, measures and plots works as it stands."""
+"""The code on the pages about adding methods, samplers, likelihoods, priors, measures and plots works as it stands."""
 
 import re
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 
 import bnnzoo as bz
+from bnnzoo.engine import chunks, fleet
 from bnnzoo.inference.fit import fit
+from bnnzoo.inference.markov import checkpoint
 from bnnzoo.testing import check_measure, check_method, check_model, example_tree, linear_gaussian
+from tests.helpers.checkpointing import Killed
+from tests.helpers.executors import InProcess
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "adding_a_method.md"
 PARTS = ROOT / "docs" / "adding_parts.md"
+SAMPLER = ROOT / "docs" / "adding_a_sampler.md"
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +60,59 @@ def test_the_example_runs(page: dict[str, Any]) -> None:
 
 def test_contributors_find_the_page() -> None:
     assert "docs/adding_a_method.md" in (ROOT / "CONTRIBUTING.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def sampler() -> dict[str, Any]:
+    """Return the names that the code of the sampler in native code defines, and its use."""
+    code, use = re.findall(r"```python\n(.*?)```", SAMPLER.read_text(), re.DOTALL)
+    module = ModuleType("mala")
+    sys.modules["mala"] = module  # workers and programs find its names there
+    exec(code, module.__dict__)
+    return module.__dict__ | {"use": use, "lines": len(code.splitlines())}
+
+
+def test_the_sampler_keeps_the_promises_of_every_method(sampler: dict[str, Any]) -> None:
+    check_method(sampler["MALA"](num_warmup=300, num_draws=2000))
+    assert sampler["lines"] <= 200
+
+
+@pytest.mark.parametrize("engine", ["native", "graph", "python"])
+def test_the_sampler_runs_on_every_engine(engine: str, sampler: dict[str, Any], tmp_path: Path) -> None:
+    """With the same draws but for rounding, here or on an executor, and from a checkpoint."""
+    target, method = linear_gaussian(), sampler["MALA"](num_chains=3, num_warmup=30, num_draws=20)
+
+    def fitted(**how: Any) -> Any:
+        return fit(target.model, method, *target.data, progress=False, seed=4, dtype=torch.float64, **how)
+
+    found, native = fitted(engine=engine), fitted(engine="native")
+    assert found.info.engine.engine == engine
+    torch.testing.assert_close(found.draws(), native.draws(), rtol=1e-8, atol=1e-8)
+    spread = fitted(engine=engine, executor=InProcess()).draws()  # chain by chain: a batch of another size rounds otherwise
+    torch.testing.assert_close(spread, found.draws(), rtol=0 if engine == "native" else 1e-10, atol=0)
+    broken_off, advance = [], sampler["LangevinWalkers"].advance
+
+    def dying(chains: Any) -> None:
+        advance(chains)
+        if int(chains.counts.min()) > 40:
+            broken_off.append(chains)
+            raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fleet, "SECONDS_PER_CHUNK", 0.0)
+        patch.setattr(chunks, "SECONDS_PER_CHUNK", 0.0)
+        patch.setattr(checkpoint, "SECONDS_BETWEEN_BLOCKS", 0.0)
+        patch.setattr(sampler["LangevinWalkers"], "advance", dying)
+        with pytest.raises(Killed):
+            fitted(engine=engine, checkpoint=tmp_path / "run.zarr")
+    assert broken_off
+    assert torch.equal(fitted(engine=engine, checkpoint=tmp_path / "run.zarr").draws(), found.draws())
+
+
+@pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")  # a short run on a network
+def test_the_sampler_is_used_as_the_page_says(sampler: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    exec(sampler["use"], sampler)
+    assert "native" in capsys.readouterr().out
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 var Scorer = {
   score: (result) => {
     const [docname, , , , score] = result;
-    if (/^(changelog|benchmarks|contributing|architecture|conformance|adding_a_method)$/.test(docname)) return score - 12;
+    if (/^(changelog|benchmarks|contributing|architecture|conformance|adding_a_method|adding_a_sampler)$/.test(docname)) return score - 12;
     if (/^(gallery|zoo)\//.test(docname)) return score - 10;
     if (/^api\//.test(docname)) return score - 6;
     return score;
