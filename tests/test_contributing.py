@@ -88,7 +88,9 @@ def test_the_sampler_runs_on_every_engine(engine: str, sampler: dict[str, Any], 
     found, native = fitted(engine=engine), fitted(engine="native")
     assert found.info.engine.engine == engine
     torch.testing.assert_close(found.draws(), native.draws(), rtol=1e-8, atol=1e-8)
-    spread = fitted(engine=engine, executor=InProcess()).draws()  # chain by chain: a batch of another size rounds otherwise
+    spread = fitted(
+        engine=engine, executor=InProcess()
+    ).draws()  # chain by chain: a batch of another size rounds otherwise
     torch.testing.assert_close(spread, found.draws(), rtol=0 if engine == "native" else 1e-10, atol=0)
     broken_off, advance = [], sampler["LangevinWalkers"].advance
 

@@ -11,10 +11,10 @@ from scipy.special import expit, logit
 from scipy.stats import beta, gamma, nbinom, norm
 from sklearn.linear_model import GammaRegressor, LinearRegression, LogisticRegression, PoissonRegressor
 
-from bnnzoo.apps.reporting.choices import Support
 from bnnzoo.apps.reporting.results import Baseline
 from bnnzoo.apps.reporting.score_tables import Score
 from bnnzoo.apps.tables import Table
+from bnnzoo.models.likelihoods.named import Support
 from bnnzoo.predictive import datatree
 
 __all__ = ["baselines"]

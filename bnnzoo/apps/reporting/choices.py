@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -13,90 +12,25 @@ from scipy.stats import skew
 from torch import Tensor
 
 from bnnzoo.apps.tables import TableError, Task
-from bnnzoo.models import likelihoods, priors
+from bnnzoo.models import priors
 from bnnzoo.models.likelihoods import Likelihood
+from bnnzoo.models.likelihoods.named import NamedLikelihood, likelihoods_that
 from bnnzoo.models.priors import Prior
 
 __all__ = [
     "LIKELIHOODS",
     "PRIORS",
-    "LikelihoodChoice",
     "Shifted",
-    "Support",
     "family_named",
     "infer_likelihood",
     "prior_named",
     "refuse_outside",
 ]
 
-type Support = Literal["class", "count", "positive", "proportion", "real"]
-
 MAX_SKEWNESS = 1.0  # of a positive target with Gaussian noise
 
 
-@dataclass(frozen=True)
-class LikelihoodChoice:
-    """A likelihood by name.
-
-    Attributes
-    ----------
-    make : callable
-        Returns it, with its default settings; of ordered classes, takes their number.
-    support : {"class", "count", "positive", "proportion", "real"}
-        Values of the target.
-    noise : str
-        Description.
-    num_outputs : int
-        Outputs of the network per target; of classes without an order, one for each.
-    ordered : bool
-        Whether classes have an order, that of the numbers which they are.
-    """
-
-    make: Callable[..., Likelihood]
-    support: Support
-    noise: str
-    num_outputs: int = 1
-    ordered: bool = False
-
-    def for_classes(self, num_classes: int) -> tuple[Likelihood, int]:
-        """Return the likelihood and the number of outputs of a network for so many classes, 0 for regression."""
-        if self.ordered:
-            return self.make(num_classes), self.num_outputs
-        return self.make(), num_classes or self.num_outputs
-
-
-LIKELIHOODS = {
-    "gaussian": LikelihoodChoice(likelihoods.gaussian, "real", "Gaussian noise of unknown scale"),
-    "student_t": LikelihoodChoice(
-        likelihoods.student_t, "real", "Student t noise of unknown scale, 4 degrees of freedom"
-    ),
-    "laplace": LikelihoodChoice(likelihoods.laplace, "real", "Laplace noise of unknown scale"),
-    "heteroscedastic_gaussian": LikelihoodChoice(
-        likelihoods.heteroscedastic_gaussian, "real", "Gaussian noise whose scale depends on the inputs", 2
-    ),
-    "heteroscedastic_laplace": LikelihoodChoice(
-        likelihoods.heteroscedastic_laplace, "real", "Laplace noise whose scale depends on the inputs", 2
-    ),
-    "poisson": LikelihoodChoice(likelihoods.poisson, "count", "Poisson counts, log link"),
-    "negative_binomial": LikelihoodChoice(
-        likelihoods.negative_binomial, "count", "negative binomial counts of unknown concentration, log link"
-    ),
-    "zero_inflated_poisson": LikelihoodChoice(
-        likelihoods.zero_inflated_poisson, "count", "Poisson counts with additional zeros, log and logit links", 2
-    ),
-    "zero_inflated_negative_binomial": LikelihoodChoice(
-        likelihoods.zero_inflated_negative_binomial,
-        "count",
-        "negative binomial counts with additional zeros, log and logit links",
-        2,
-    ),
-    "gamma": LikelihoodChoice(likelihoods.gamma, "positive", "gamma distribution of unknown shape, log link"),
-    "log_normal": LikelihoodChoice(likelihoods.log_normal, "positive", "log-normal distribution of unknown scale"),
-    "weibull": LikelihoodChoice(likelihoods.weibull, "positive", "Weibull distribution of unknown shape, log link"),
-    "beta": LikelihoodChoice(likelihoods.beta, "proportion", "beta distribution of unknown precision, logit link"),
-    "categorical": LikelihoodChoice(likelihoods.categorical, "class", "softmax link"),
-    "ordinal": LikelihoodChoice(likelihoods.ordinal, "class", "cumulative logit link, unknown cutpoints", ordered=True),
-}
+LIKELIHOODS = likelihoods_that(lambda each: each.words is not None)
 VALUES = {
     "count": "whole numbers from 0",
     "positive": "positive numbers",
@@ -133,7 +67,7 @@ class Shifted:
         return self.likelihood(output, y, offset=self.offset)  # type: ignore[call-arg]
 
 
-def family_named(name: str, task: Task | None = None) -> LikelihoodChoice:
+def family_named(name: str, task: Task | None = None) -> NamedLikelihood:
     """Return a likelihood by name.
 
     Parameters
@@ -241,7 +175,7 @@ def refuse_outside(target: pd.Series, name: str) -> None:
         With the first such row, counted from 1.
     """
     support = LIKELIHOODS[name].support
-    if LIKELIHOODS[name].ordered and not is_numeric_dtype(target):
+    if LIKELIHOODS[name].outcome == "ordered" and not is_numeric_dtype(target):
         raise TableError(
             f"The likelihood {name} needs classes in order, but target column {target.name!r} is text such as "
             f"{target.dropna().iloc[0]!r}; write numbers in its place, 1 for the lowest class, or take categorical."

@@ -110,9 +110,9 @@ def model_for(table: Table, num_hidden: int, likelihood: str | None = None, prio
     if family.support == "count":
         made = Shifted(made, math.log(np.asarray(table.y_train, dtype=float).mean()))
     chosen, weights = prior_named(prior, LOGIT_SCALE if table.classes else 1.0)
-    noise = f"{len(table.classes)} classes" if table.classes else family.noise
-    if family.ordered:
-        noise = f"{noise} in order, {family.noise}"
+    noise = f"{len(table.classes)} classes" if table.classes else family.words
+    if family.outcome == "ordered":
+        noise = f"{noise} in order, {family.words}"
     layers = f"{num_inputs} inputs, {num_hidden} tanh units, {num_outputs} output{'s' if num_outputs > 1 else ''}"
     return models.supervised(net, chosen, made), f"{layers}; {weights}; {noise}"
 

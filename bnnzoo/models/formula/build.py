@@ -10,7 +10,7 @@ from pyro.distributions.torch_distribution import TorchDistributionMixin
 
 from bnnzoo.core.fit_warnings import INSIDE
 from bnnzoo.core.program.sites import ModelWarning
-from bnnzoo.models.formula.families import CENSORED, FormulaLikelihood, Parameter, family_of
+from bnnzoo.models.formula.families import family_of, parameter_of
 from bnnzoo.models.formula.frames import as_frame, is_frame, numbers_of, variables_of
 from bnnzoo.models.formula.imputation import covariate_scale, imputed
 from bnnzoo.models.formula.linear import Intercept
@@ -21,6 +21,7 @@ from bnnzoo.models.formula.predictors import ModelCode, add_predictor, offset_of
 from bnnzoo.models.formula.sites import Names, Place, Site, numbers
 from bnnzoo.models.formula.writing import ARGUMENTS, write_model
 from bnnzoo.models.likelihoods.likelihood import Likelihood
+from bnnzoo.models.likelihoods.named import NamedLikelihood, Parameter
 
 __all__ = ["formula"]
 
@@ -161,8 +162,8 @@ def _refuse_outcome_among_inputs(outcome: Outcome, first: Parsed, frame: pd.Data
         raise FormulaError(f"{first.text!r} has the outcome {min(twice)!r} among its covariates.")
 
 
-def _refuse_censoring(family: FormulaLikelihood, first: Parsed, found: list[str]) -> None:
-    if family.name not in CENSORED:
+def _refuse_censoring(family: NamedLikelihood, first: Parsed, found: list[str]) -> None:
+    if not family.censored:
         raise FormulaError(
             f"{first.text!r} has censored outcomes, and likelihood {family.name!r} takes none: write likelihood='weibull' or "
             f"'log_normal'."
@@ -171,14 +172,14 @@ def _refuse_censoring(family: FormulaLikelihood, first: Parsed, found: list[str]
         raise FormulaError(f"{first.text!r} says twice which outcomes are censored: write cens(time, event) alone.")
 
 
-def _others(others: Sequence[Parsed], family: FormulaLikelihood, first: Parsed) -> dict[str, Parsed]:
+def _others(others: Sequence[Parsed], family: NamedLikelihood, first: Parsed) -> dict[str, Parsed]:
     """Return further formulas by the site of a parameter, or by the covariate that they impute."""
     gaps = {
         call.variables[0] for each in (first, *others) for call in each.calls if call.name == "mi" and call.variables
     }
     found: dict[str, Parsed] = {}
     for parsed in others:
-        name = parsed.outcome if parsed.outcome in gaps else family.parameter(parsed.outcome, parsed.text)
+        name = parsed.outcome if parsed.outcome in gaps else parameter_of(family, parsed.outcome, parsed.text)
         if name in found:
             raise FormulaError(
                 f"There are two formulas of {parsed.outcome!r}: {found[name].text!r} and {parsed.text!r}."

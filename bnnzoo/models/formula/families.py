@@ -1,148 +1,36 @@
-"""Likelihoods as formulas use them: links, parameters with predictors of their own, and priors on the scale of the data."""
+"""Likelihoods as formulas use them."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, Literal
+from typing import Any
 
 from bnnzoo.models.formula.parsing import FormulaError
-from bnnzoo.models.likelihoods.likelihood import Likelihood
+from bnnzoo.models.likelihoods import Likelihood
+from bnnzoo.models.likelihoods.named import NamedLikelihood, likelihoods_that
 
-__all__ = ["FAMILIES", "FormulaLikelihood", "Parameter", "family_of"]
+__all__ = ["FAMILIES", "family_of", "parameter_of"]
 
-type Outcome = Literal["real", "positive", "count", "proportion", "binary", "class", "ordered"]
+FAMILIES = likelihoods_that(lambda each: each.link is not None)
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """A parameter of a likelihood beside its location.
+def parameter_of(family: NamedLikelihood, name: str, formula: str) -> str:
+    """Return the site of a likelihood's parameter by one of its names.
 
-    Attributes
-    ----------
-    keyword : str
-        Argument of the likelihood's function.
-    prior : str
-        Prior of one value for all rows; ``{rate}`` and ``{scale}`` stand for the outcome's scale.
-    rule : str
-        The same in words.
-    link : str
-        Function of the predictor, where the parameter has one.
-    centre : float
-        Of the intercept's prior on the scale of the link, beside the logarithm of the outcome's scale.
-    attribute : str
-        Field of the likelihood object, if it has another name.
-    aliases : tuple of str
-        Other names in formulas.
+    Raises
+    ------
+    FormulaError
+        If the likelihood has no such parameter.
     """
-
-    keyword: str
-    prior: str
-    rule: str
-    link: str = "torch.exp"
-    centre: float = 0.0
-    attribute: str = ""
-    aliases: tuple[str, ...] = ()
-
-    @property
-    def in_units(self) -> bool:
-        """Whether the parameter has the units of the outcome."""
-        return "{rate}" in self.prior
-
-
-@dataclass(frozen=True)
-class FormulaLikelihood:
-    """A likelihood by name.
-
-    Attributes
-    ----------
-    name : str
-    outcome : str
-        Kind of outcome.
-    link : str
-        ``"identity"``, ``"log"`` or ``"logit"``.
-    parameters : mapping of str to Parameter
-        By the names of their sites.
-    in_units : bool
-        Whether the predictor has the units of the outcome, or of its logarithm.
-    """
-
-    name: str
-    outcome: Outcome
-    link: Literal["identity", "log", "logit"] = "log"
-    parameters: Mapping[str, Parameter] = field(default_factory=dict)
-    in_units: bool = False
-
-    def parameter(self, name: str, formula: str) -> str:
-        """Return the site of a parameter by one of its names.
-
-        Raises
-        ------
-        FormulaError
-            If the likelihood has no such parameter.
-        """
-        for site, parameter in self.parameters.items():
-            if name in (site, *parameter.aliases):
-                return site
-        known = ", ".join(self.parameters) or "none besides its mean"
-        raise FormulaError(
-            f"{formula!r} is a formula of {name!r}, which is neither a parameter of likelihood {self.name!r} (it has "
-            f"{known}) nor "
-            f"a covariate in mi({name})."
-        )
-
-
-_SIGMA = Parameter("scale", "dist.Exponential({rate})", "Exponential, mean the scale of the outcome")
-_SD_OF_LOG = Parameter("scale", "dist.Exponential({rate})", _SIGMA.rule, attribute="value")
-_DF = Parameter("df", "dist.Gamma(2.0, 0.1)", "Gamma(2, 0.1)", centre=2.0, aliases=("nu",))
-_CONCENTRATION = Parameter(
-    "concentration", "dist.LogNormal(1.0, 1.5)", "log-normal(1, 1.5)", centre=1.0, aliases=("phi", "shape")
-)
-_ZEROS = Parameter("zeros", "dist.Beta(1.0, 1.0)", "uniform", "torch.sigmoid", aliases=("zi",))
-_SHAPE = Parameter("shape", "dist.LogNormal(0.0, 1.0)", "log-normal(0, 1)", aliases=("alpha",))
-_PRECISION = Parameter("precision", "dist.LogNormal(2.0, 1.5)", "log-normal(2, 1.5)", centre=2.0, aliases=("phi",))
-_WEIBULL = Parameter("shape", "dist.LogNormal(0.0, 1.0)", "log-normal(0, 1)", attribute="value", aliases=("k",))
-
-FAMILIES: dict[str, FormulaLikelihood] = {
-    each.name: each
-    for each in (
-        FormulaLikelihood("gaussian", "real", "identity", {"sigma": _SIGMA}, in_units=True),
-        FormulaLikelihood("laplace", "real", "identity", {"sigma": _SIGMA}, in_units=True),
-        FormulaLikelihood("student_t", "real", "identity", {"sigma": _SIGMA, "df": _DF}, in_units=True),
-        FormulaLikelihood("log_normal", "positive", "identity", {"sigma": _SD_OF_LOG}, in_units=True),
-        FormulaLikelihood("gamma", "positive", "log", {"shape": _SHAPE}),
-        FormulaLikelihood("weibull", "positive", "log", {"shape": _WEIBULL}),
-        FormulaLikelihood("beta", "proportion", "logit", {"precision": _PRECISION}),
-        FormulaLikelihood("poisson", "count"),
-        FormulaLikelihood("negative_binomial", "count", "log", {"concentration": _CONCENTRATION}),
-        FormulaLikelihood("zero_inflated_poisson", "count", "log", {"zeros": _ZEROS}),
-        FormulaLikelihood(
-            "zero_inflated_negative_binomial", "count", "log", {"zeros": _ZEROS, "concentration": _CONCENTRATION}
-        ),
-        FormulaLikelihood("bernoulli", "binary", "logit"),
-        FormulaLikelihood("categorical", "class", "logit"),
-        FormulaLikelihood("ordinal", "ordered", "logit"),
-        FormulaLikelihood("multivariate_gaussian", "real", "identity", in_units=True),
-        FormulaLikelihood("gaussian_mixture", "real", "identity", in_units=True),
+    for site, parameter in family.parameters.items():
+        if name in (site, *parameter.aliases):
+            return site
+    known = ", ".join(family.parameters) or "none besides its mean"
+    raise FormulaError(
+        f"{formula!r} is a formula of {name!r}, which is neither a parameter of likelihood {family.name!r} (it has "
+        f"{known}) nor a covariate in mi({name})."
     )
-}
-
-SYNONYMS = {
-    **dict.fromkeys(("binomial", "logistic", "logit", "binary", "probit"), "bernoulli"),
-    **dict.fromkeys(("multinomial", "softmax"), "categorical"),
-    **dict.fromkeys(("cumulative", "ordered", "ordered_logistic"), "ordinal"),
-    **dict.fromkeys(("normal", "linear"), "gaussian"),
-    **dict.fromkeys(("negbinomial", "nb", "negbin"), "negative_binomial"),
-    **dict.fromkeys(("count", "counts"), "poisson"),
-    **dict.fromkeys(("student", "t"), "student_t"),
-    "lognormal": "log_normal",
-}
-"""What other packages call these families."""
-
-CENSORED = ("log_normal", "weibull")
-"""Families of event times that may be censored."""
 
 
-def family_of(likelihood: str | Likelihood) -> FormulaLikelihood:
+def family_of(likelihood: str | Likelihood) -> NamedLikelihood:
     """Return the family of a likelihood, given by name or as an object of `bnnzoo.likelihoods`.
 
     Raises
@@ -166,7 +54,9 @@ def family_of(likelihood: str | Likelihood) -> FormulaLikelihood:
             f"~ x'], ...)."
         )
     folded = name.lower().replace(" ", "_").replace("-", "_")
-    close = [SYNONYMS[folded]] if folded in SYNONYMS else get_close_matches(folded, FAMILIES, 1)
+    close = [name for name, each in FAMILIES.items() if folded in each.synonyms] or get_close_matches(
+        folded, FAMILIES, 1
+    )
     hint = f"did you mean {close[0]!r}? Choose" if close else "choose"
     shown = likelihood if isinstance(likelihood, str) else type(likelihood).__name__
     raise FormulaError(f"likelihood={shown!r} is not known: {hint} one of {', '.join(FAMILIES)}.")

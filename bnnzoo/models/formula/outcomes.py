@@ -9,10 +9,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bnnzoo.core.data.conversion import DataError
-from bnnzoo.models.formula.families import FormulaLikelihood
 from bnnzoo.models.formula.frames import numbers_of, refuse_missing_columns, variables_of
 from bnnzoo.models.formula.linear import Intercept
 from bnnzoo.models.formula.parsing import FormulaError, Parsed, split_outside
+from bnnzoo.models.likelihoods.named import NamedLikelihood
 
 __all__ = ["Outcome"]
 
@@ -27,7 +27,7 @@ class Outcome:
     ----------
     texts : tuple of str
         The outcome; several in ``cbind(a, b)``.
-    family : FormulaLikelihood
+    family : NamedLikelihood
     needed : tuple of str
         Columns of the frame that it is made of.
     levels : tuple
@@ -37,13 +37,13 @@ class Outcome:
     """
 
     texts: tuple[str, ...]
-    family: FormulaLikelihood
+    family: NamedLikelihood
     needed: tuple[str, ...]
     levels: tuple[Any, ...]
     additions: dict[str, str]
 
     @classmethod
-    def of(cls, parsed: Parsed, family: FormulaLikelihood, frame: pd.DataFrame) -> "Outcome":
+    def of(cls, parsed: Parsed, family: NamedLikelihood, frame: pd.DataFrame) -> "Outcome":
         """Return the outcome of a formula, with the levels that the training data have."""
         text = parsed.outcome
         several = text.startswith("cbind(") and text.endswith(")")
@@ -133,7 +133,7 @@ class Outcome:
 _IN_UNITS = "Student-t(3), median of the outcome, 2.5 x its standard deviation"
 
 
-def _levels(text: str, family: FormulaLikelihood, frame: pd.DataFrame) -> tuple[Any, ...]:
+def _levels(text: str, family: NamedLikelihood, frame: pd.DataFrame) -> tuple[Any, ...]:
     name = text.strip("`")
     if family.outcome not in ("binary", "class", "ordered"):
         if name in frame.columns and not (
@@ -176,7 +176,7 @@ def _has_order(column: "pd.Series[Any]", found: list[Any]) -> bool:
     return bool(pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column))
 
 
-def _refuse_outside(values: Array, text: str, family: FormulaLikelihood) -> None:
+def _refuse_outside(values: Array, text: str, family: NamedLikelihood) -> None:
     checks = {
         "positive": (values > 0, "must be positive: for others write likelihood='gaussian' or 'student_t'"),
         "count": ((values >= 0) & (values == np.floor(values)), "must be a count 0, 1, 2, ..."),

@@ -9,11 +9,17 @@ from torch import Tensor
 
 from bnnzoo.core.likelihood.families import LogPoisson, NegativeBinomial, ZeroInflated
 from bnnzoo.models.likelihoods.likelihood import Likelihood, observe
+from bnnzoo.models.likelihoods.named import Parameter, named
 from bnnzoo.models.likelihoods.predictor import Unknown, log_site, parts_of, positive, site_or_number
 from bnnzoo.models.likelihoods.target import refuse_not_counts
 from bnnzoo.models.written import Written, remembers_call
 
 __all__ = ["negative_binomial", "zero_inflated_negative_binomial", "zero_inflated_poisson"]
+
+CONCENTRATION = Parameter(
+    "concentration", "dist.LogNormal(1.0, 1.5)", "log-normal(1, 1.5)", centre=1.0, aliases=("phi", "shape")
+)
+ZEROS = Parameter("zeros", "dist.Beta(1.0, 1.0)", "uniform", "torch.sigmoid", aliases=("zi",))
 
 
 @dataclass(frozen=True, repr=False)
@@ -56,6 +62,13 @@ class _ZeroInflated(Written):
         return NegativeBinomial(log_mean, log_site("concentration", self.concentration, log_mean))
 
 
+@named(
+    "count",
+    "negative binomial counts of unknown concentration, log link",
+    link="log",
+    parameters={"concentration": CONCENTRATION},
+    synonyms=("negbinomial", "nb", "negbin"),
+)
 @remembers_call
 def negative_binomial(concentration: Unknown | None = None) -> Likelihood:
     r"""Overdispersed counts with the network's output as log mean: :math:`y_n \sim \mathrm{NegBinomial}(e^{f_n}, \phi)`.
@@ -88,6 +101,13 @@ def negative_binomial(concentration: Unknown | None = None) -> Likelihood:
     return _NegativeBinomial(_concentration("likelihoods.negative_binomial", concentration))
 
 
+@named(
+    "count",
+    "Poisson counts with additional zeros, log and logit links",
+    num_outputs=2,
+    link="log",
+    parameters={"zeros": ZEROS},
+)
 @remembers_call
 def zero_inflated_poisson(zeros: Unknown | None = None) -> Likelihood:
     r"""Counts with more zeros than a Poisson distribution has: :math:`y_n = 0` with probability :math:`\pi_n`, else Poisson.
@@ -125,6 +145,13 @@ def zero_inflated_poisson(zeros: Unknown | None = None) -> Likelihood:
     return _ZeroInflated(name, _probability(name, zeros), None)
 
 
+@named(
+    "count",
+    "negative binomial counts with additional zeros, log and logit links",
+    num_outputs=2,
+    link="log",
+    parameters={"zeros": ZEROS, "concentration": CONCENTRATION},
+)
 @remembers_call
 def zero_inflated_negative_binomial(zeros: Unknown | None = None, concentration: Unknown | None = None) -> Likelihood:
     r"""Overdispersed counts with additional zeros: :math:`y_n = 0` with probability :math:`\pi_n`, else negative binomial.

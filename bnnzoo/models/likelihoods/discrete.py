@@ -7,6 +7,7 @@ from torch import Tensor
 
 from bnnzoo.core.likelihood.families import LogPoisson
 from bnnzoo.models.likelihoods.likelihood import Likelihood, observe
+from bnnzoo.models.likelihoods.named import named
 from bnnzoo.models.likelihoods.predictor import parts_of, with_offset
 from bnnzoo.models.likelihoods.target import refuse_bad_labels, refuse_bad_output, refuse_not_binary, refuse_not_counts
 from bnnzoo.models.written import Written, remembers_call
@@ -55,6 +56,7 @@ class _Poisson(Written):
         return observe(LogPoisson(log_rate).to_event(log_rate.ndim - 1), y)
 
 
+@named("binary", link="logit", synonyms=("binomial", "logistic", "logit", "binary", "probit"))
 @remembers_call
 def bernoulli() -> Likelihood:
     r"""Binary target with the network's output as logit: :math:`P(y_n = 1) = 1 / (1 + e^{-f_n})`.
@@ -80,6 +82,7 @@ def bernoulli() -> Likelihood:
     return _Bernoulli()
 
 
+@named("class", "softmax link", link="logit", synonyms=("multinomial", "softmax"))
 @remembers_call
 def categorical() -> Likelihood:
     r"""Class labels with the network's K outputs as logits: :math:`P(y_n = k) \propto e^{f_{nk}}`.
@@ -105,6 +108,7 @@ def categorical() -> Likelihood:
     return _Categorical()
 
 
+@named("count", "Poisson counts, log link", link="log", synonyms=("count", "counts"))
 @remembers_call
 def poisson() -> Likelihood:
     r"""Counts with the network's output as log rate: :math:`y_n \sim \mathrm{Poisson}(e^{f_n})`.

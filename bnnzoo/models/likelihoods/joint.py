@@ -10,6 +10,7 @@ from torch.nn.functional import softplus
 
 from bnnzoo.models.argument_checks import refuse_not_positive
 from bnnzoo.models.likelihoods.likelihood import Likelihood, observe, targets_shape
+from bnnzoo.models.likelihoods.named import named
 from bnnzoo.models.likelihoods.predictor import Unknown, positive, site_or_number, with_offset
 from bnnzoo.models.likelihoods.target import refuse_bad_output, refuse_not_real
 from bnnzoo.models.written import Written, remembers_call
@@ -74,6 +75,7 @@ class _GaussianMixture(Written):
         return per_component // 2
 
 
+@named("real", link="identity", in_units=True)
 @remembers_call
 def multivariate_gaussian(scale: Unknown | None = None, concentration: float = 1.0) -> Likelihood:
     r"""Several real targets with a covariance: :math:`y_n \sim N(f_n, \mathrm{diag}(\sigma) R \, \mathrm{diag}(\sigma))`.
@@ -118,6 +120,7 @@ def multivariate_gaussian(scale: Unknown | None = None, concentration: float = 1
     )
 
 
+@named("real", link="identity", in_units=True)
 @remembers_call
 def gaussian_mixture(num_components: int, min_scale: float = 0.01) -> Likelihood:
     r"""A mixture density network, which predicts a mixture of Gaussians: :math:`\sum_k w_{nk} N(f_{nk}, \sigma_{nk}^2)`.

@@ -16,6 +16,7 @@ from torch.nn.functional import logsigmoid
 
 from bnnzoo.core.likelihood.families import ONE, Shape
 from bnnzoo.models.likelihoods.likelihood import Likelihood, observe
+from bnnzoo.models.likelihoods.named import named
 from bnnzoo.models.likelihoods.predictor import parts_of
 from bnnzoo.models.likelihoods.target import refuse_bad_categories
 from bnnzoo.models.placement import place
@@ -98,6 +99,12 @@ def cumulative_logits(predictor: Tensor, cutpoints: Tensor) -> Tensor:
     return below + above + torch.cat([edge, torch.log(-torch.expm1(-steps)), edge], -1)
 
 
+@named(
+    "ordered",
+    "cumulative logit link, unknown cutpoints",
+    link="logit",
+    synonyms=("cumulative", "ordered", "ordered_logistic"),
+)
 @remembers_call
 def ordinal(num_categories: int, cutpoints: Sequence[float] | TorchDistributionMixin | None = None) -> Likelihood:
     r"""Ordered categories, cumulative logit: :math:`P(y_n \le k) = 1 / (1 + e^{f_n - c_{k + 1}})`.

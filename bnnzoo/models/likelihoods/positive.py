@@ -1,6 +1,6 @@
 """Likelihoods of positive numbers, of event times that may be censored, and of proportions."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyro.distributions as dist
 from torch import Tensor
@@ -8,11 +8,15 @@ from torch import Tensor
 from bnnzoo.core.likelihood.families import Beta, Gamma
 from bnnzoo.core.likelihood.survival import LogNormal, RightCensored, Weibull
 from bnnzoo.models.likelihoods.likelihood import Likelihood, observe
+from bnnzoo.models.likelihoods.named import SIGMA, Parameter, named
 from bnnzoo.models.likelihoods.predictor import Unknown, log_site, parts_of, positive
 from bnnzoo.models.likelihoods.target import refuse_bad_censoring, refuse_not_positive_target, refuse_not_proportions
 from bnnzoo.models.written import Written, remembers_call
 
 __all__ = ["beta", "gamma", "log_normal", "weibull"]
+
+SHAPE = "dist.LogNormal(0.0, 1.0)", "log-normal(0, 1)"
+"""Prior of a shape in formulas, and the same in words."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -67,6 +71,16 @@ class _EventTime(Written):
         return observe(times.to_event(location.ndim - 1), y)
 
 
+@named(
+    "proportion",
+    "beta distribution of unknown precision, logit link",
+    link="logit",
+    parameters={
+        "precision": Parameter(
+            "precision", "dist.LogNormal(2.0, 1.5)", "log-normal(2, 1.5)", centre=2.0, aliases=("phi",)
+        )
+    },
+)
 @remembers_call
 def beta(precision: Unknown | None = None) -> Likelihood:
     r"""Proportions with the network's output as logit of the mean: :math:`y_n \sim \mathrm{Beta}(\mu_n \phi, (1 - \mu_n) \phi)`.
@@ -102,6 +116,12 @@ def beta(precision: Unknown | None = None) -> Likelihood:
     return _Beta(_or_default("likelihoods.beta", "precision", precision, dist.LogNormal(2.0, 1.5)))
 
 
+@named(
+    "positive",
+    "gamma distribution of unknown shape, log link",
+    link="log",
+    parameters={"shape": Parameter("shape", *SHAPE, aliases=("alpha",))},
+)
 @remembers_call
 def gamma(shape: Unknown | None = None) -> Likelihood:
     r"""Positive numbers with the network's output as log mean: :math:`y_n \sim \mathrm{Gamma}(\alpha, \alpha e^{-f_n})`.
@@ -133,6 +153,15 @@ def gamma(shape: Unknown | None = None) -> Likelihood:
     return _Gamma(_or_default("likelihoods.gamma", "shape", shape, dist.LogNormal(0.0, 1.0)))
 
 
+@named(
+    "positive",
+    "log-normal distribution of unknown scale",
+    link="identity",
+    parameters={"sigma": replace(SIGMA, attribute="value")},
+    in_units=True,
+    synonyms=("lognormal",),
+    censored=True,
+)
 @remembers_call
 def log_normal(scale: Unknown | None = None) -> Likelihood:
     r"""Positive numbers or event times, log-normal: :math:`\log y_n \sim N(f_n, \sigma^2)`. Times may be right-censored.
@@ -167,6 +196,13 @@ def log_normal(scale: Unknown | None = None) -> Likelihood:
     return _EventTime(name, LogNormal, "sigma", _or_default(name, "scale", scale, dist.HalfNormal(1.0)))
 
 
+@named(
+    "positive",
+    "Weibull distribution of unknown shape, log link",
+    link="log",
+    parameters={"shape": Parameter("shape", *SHAPE, attribute="value", aliases=("k",))},
+    censored=True,
+)
 @remembers_call
 def weibull(shape: Unknown | None = None) -> Likelihood:
     r"""Event times, Weibull: :math:`P(y_n > t) = \exp(-(t e^{-f_n})^k)`. Times may be right-censored.

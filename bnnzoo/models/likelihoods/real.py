@@ -10,6 +10,7 @@ from torch.nn.functional import softplus
 
 from bnnzoo.models.argument_checks import refuse_not_positive
 from bnnzoo.models.likelihoods.likelihood import Likelihood, observe, value_or_site
+from bnnzoo.models.likelihoods.named import SIGMA, Parameter, named
 from bnnzoo.models.likelihoods.predictor import Unknown, parts_of, positive
 from bnnzoo.models.likelihoods.target import refuse_not_real
 from bnnzoo.models.written import Written, remembers_call
@@ -59,6 +60,14 @@ class _Heteroscedastic(Written):
         return observe(self.family(loc, scale).to_event(loc.ndim - 1), y)
 
 
+@named(
+    "real",
+    "Gaussian noise of unknown scale",
+    link="identity",
+    parameters={"sigma": SIGMA},
+    in_units=True,
+    synonyms=("normal", "linear"),
+)
 @remembers_call
 def gaussian(scale: Unknown | None = None) -> Likelihood:
     r"""Homoscedastic Gaussian noise: :math:`y_n \sim N(f_n, \sigma^2)`.
@@ -91,6 +100,7 @@ def gaussian(scale: Unknown | None = None) -> Likelihood:
     return _Homoscedastic("likelihoods.gaussian", _normal, _scale("likelihoods.gaussian", scale))
 
 
+@named("real", "Laplace noise of unknown scale", link="identity", parameters={"sigma": SIGMA}, in_units=True)
 @remembers_call
 def laplace(scale: Unknown | None = None) -> Likelihood:
     r"""Homoscedastic Laplace noise, robust to outliers: density :math:`\exp(-|y_n - f_n| / b) / (2b)`.
@@ -122,6 +132,17 @@ def laplace(scale: Unknown | None = None) -> Likelihood:
     return _Homoscedastic("likelihoods.laplace", _laplace, _scale("likelihoods.laplace", scale))
 
 
+@named(
+    "real",
+    "Student t noise of unknown scale, 4 degrees of freedom",
+    link="identity",
+    parameters={
+        "sigma": SIGMA,
+        "df": Parameter("df", "dist.Gamma(2.0, 0.1)", "Gamma(2, 0.1)", centre=2.0, aliases=("nu",)),
+    },
+    in_units=True,
+    synonyms=("student", "t"),
+)
 @remembers_call
 def student_t(df: Unknown = 4.0, scale: Unknown | None = None) -> Likelihood:
     r"""Homoscedastic Student-t noise, robust to outliers: :math:`(y_n - f_n) / \sigma \sim t_\nu`.
@@ -156,6 +177,7 @@ def student_t(df: Unknown = 4.0, scale: Unknown | None = None) -> Likelihood:
     return _StudentT(positive(name, "df", df), _scale(name, scale))
 
 
+@named("real", "Gaussian noise whose scale depends on the inputs", num_outputs=2)
 @remembers_call
 def heteroscedastic_gaussian(min_scale: float = 1e-6) -> Likelihood:
     r"""Heteroscedastic Gaussian noise, with a scale predicted by the network: :math:`y_n \sim N(f_n, \sigma_n^2)`.
@@ -188,6 +210,7 @@ def heteroscedastic_gaussian(min_scale: float = 1e-6) -> Likelihood:
     return _Heteroscedastic("likelihoods.heteroscedastic_gaussian", _normal, min_scale)
 
 
+@named("real", "Laplace noise whose scale depends on the inputs", num_outputs=2)
 @remembers_call
 def heteroscedastic_laplace(min_scale: float = 1e-6) -> Likelihood:
     r"""Heteroscedastic Laplace noise, with a scale predicted by the network: density :math:`\exp(-|y_n - f_n| / b_n) / (2 b_n)`.

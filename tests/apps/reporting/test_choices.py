@@ -47,10 +47,10 @@ def table(support, likelihood=None, seed=0, num_rows=60):
 
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_every_likelihood_fits_its_targets(name):
-    found, splitting = table("order" if LIKELIHOODS[name].ordered else LIKELIHOODS[name].support, name)
+    found, splitting = table("order" if LIKELIHOODS[name].outcome == "ordered" else LIKELIHOODS[name].support, name)
     assert splitting.likelihood == name
     result = compare(found, {"map": MAP(num_steps=2)}, source="numbers", num_hidden=2, likelihood=name, progress=False)
-    assert LIKELIHOODS[name].noise in result.model or name == "categorical"
+    assert LIKELIHOODS[name].words in result.model or name == "categorical"
     (fitted,) = result.fitted
     assert np.isfinite([*fitted.scores.values()][1])
     if LIKELIHOODS[name].support != "class":
@@ -138,7 +138,7 @@ def test_a_likelihood_implies_the_task():
 @pytest.mark.parametrize(
     ("call", "sentence"),
     [
-        (lambda: family_named("normal"), "There is no likelihood 'normal'; choose from gaussian, student_t"),
+        (lambda: family_named("normal"), "There is no likelihood 'normal'; choose from gaussian, laplace"),
         (
             lambda: family_named("poisson", "classification"),
             "poisson is not for classification; choose from categorical",
