@@ -2,7 +2,9 @@
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -31,6 +33,7 @@ __all__ = [
     "flattened",
     "looped_value_and_grad",
     "tensors_of",
+    "untraced",
     "value_and_grad_of",
 ]
 
@@ -92,6 +95,28 @@ class Specialized:
         return Specialized(how, recorded, self._spec, graph=self.graph)
 
 
+_UNTRACED: ContextVar[bool] = ContextVar("untraced", default=False)
+
+
+@contextmanager
+def untraced() -> Iterator[None]:
+    """Let every function that would be traced within the body run as Python, on this thread.
+
+    Examples
+    --------
+    >>> import torch
+    >>> square = Lowered(lambda x: x * x)
+    >>> with untraced():
+    ...     square.specialize(torch.ones(2)).how
+    'eager'
+    """
+    token = _UNTRACED.set(True)
+    try:
+        yield
+    finally:
+        _UNTRACED.reset(token)
+
+
 class Lowered:
     """A pure function that is traced, and if need be compiled, once for each combination of static shapes.
 
@@ -137,9 +162,14 @@ class Lowered:
         num_calls : float
             How often it is going to be, or has been, called: decides whether compiling pays.
         """
-        key = tuple(_signature(leaf) for leaf in pytree.tree_leaves(args))
+        untraced = _UNTRACED.get()
+        key = (untraced, *(_signature(leaf) for leaf in pytree.tree_leaves(args)))
         if key not in self._cache:
-            self._cache[key] = _lower(self._function, self._fallback, args, self.log)
+            self._cache[key] = (
+                _as_python(self._function, self._fallback, args)
+                if untraced
+                else _lower(self._function, self._fallback, args, self.log)
+            )
         found = self._cache[key]
         if num_calls > found.worth_compiling_after:
             self._cache[key] = found = found.compiled(clones(args), self.log)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import FitInfo, Mixture, Posterior
 from bnnzoo.core.posterior.stored import Stored
 from bnnzoo.engine.choose import OneByOneError
+from bnnzoo.engine.lowered import untraced
 from bnnzoo.engine.reports import watched
 
 __all__ = ["config_of", "run_method", "run_together"]
@@ -20,7 +22,7 @@ __all__ = ["config_of", "run_method", "run_together"]
 def run_method(method: Method, density: LogDensity, context: FitContext) -> Posterior:
     """Run a method and add to its posterior what no method needs to say itself: its name, settings, seed and wall time."""
     began = time.perf_counter()
-    with watched() as watch:
+    with watched() as watch, untraced() if context.engine == "python" else nullcontext():
         posterior = method.run(density, context)
     return _complete(posterior, method, context, time.perf_counter() - began, watch.seconds)
 

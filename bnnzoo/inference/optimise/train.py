@@ -121,7 +121,8 @@ def train(
     one_step = shared("step", lambda: _lowered_step(objective, optimiser, num_own))
     traced = one_step.specialize(start, optimiser.start(start), table[0], constants, first.noise, first.batch)
     native = None
-    if over_all_fits(num_steps) > traced.worth_compiling_after and not isinstance(density, StreamedDensity):
+    pays = context.engine == "auto" and over_all_fits(num_steps) > traced.worth_compiling_after
+    if (pays or context.engine == "native") and not isinstance(density, StreamedDensity):
         same_rows = isinstance(batches, RowBatches) and batches.have_same_rows(density.num_data)
         native = native_members(run, first, same_rows)
     return _trained_in_batch(run, one_step, steps) if native is None else trained_natively(native, run, steps)
