@@ -13,6 +13,9 @@ from torch.func import vmap
 from bnnzoo.core.model.density import build_density
 from bnnzoo.engine import pytree
 from bnnzoo.inference.markov import metrics
+from bnnzoo.inference.markov.adaptation import Adaptation, initial_step_size
+from bnnzoo.inference.markov.hamiltonian.adaptation_windows import Windows
+from bnnzoo.inference.markov.hamiltonian.hamiltonian_program import Resting
 from bnnzoo.inference.markov.hamiltonian.kernel import LowRank, Metric, momentum_from, transposed_root, velocity
 from bnnzoo.inference.markov.metrics import (
     drifts,
@@ -165,6 +168,31 @@ def test_auto_takes_directions_of_gaussians_only() -> None:
     metric = metric_from(funnel, steep, "auto")
     assert isinstance(metric.inverse_mass, LowRank) and bool((metric.inverse_mass.eigenvalues == 1).all())
     torch.testing.assert_close(matrix(metric).diagonal(), metric_from(funnel, steep, "diagonal").inverse_mass)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("num_draws", [10, 160, 513])
+def test_what_a_window_gives_a_chain_does_not_depend_on_who_else_is_at_its_end(
+    num_draws: int, dtype: torch.dtype
+) -> None:
+    """Which chains are there together depends on threads and times: the same seed gave other draws in every run."""
+    generator = torch.Generator().manual_seed(0)
+    draws = torch.randn(33, num_draws, 20, generator=generator).to(dtype)
+    gradients = 0.3 * torch.randn(33, num_draws, 20, generator=generator).to(dtype) - draws
+
+    def adapted(company: Tensor) -> list[Tensor]:
+        windows = Windows("auto", 1000, draws[:, 0])
+        for kept, given in ((windows.collected[0], draws), (windows.collected[2], gradients)):
+            kept[:, :num_draws] = given
+        step_size = draws.new_full((33,), 0.3)
+        adaptation = Adaptation(step_size, initial_step_size(step_size), torch.zeros_like(step_size))
+        resting = Resting(None, identity_metric(draws[:, 0], "auto"), adaptation, *(None,) * 3)  # type: ignore[arg-type]
+        windows.adapt(resting, company, num_draws, windows.ends[-1])
+        return [leaf[0].clone() for leaf in pytree.tree_leaves((resting.metric, resting.adaptation))]
+
+    alone = adapted(torch.tensor([0]))
+    for others in (2, 3, 33):
+        assert all(map(torch.equal, adapted(torch.arange(others)), alone))
 
 
 def many(num_params: int) -> None:

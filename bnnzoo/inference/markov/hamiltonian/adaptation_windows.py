@@ -76,6 +76,8 @@ class Windows:
         """Estimate mass matrices from the last ``number`` draws, and keep those of this window for the next one."""
         if not len(chains):
             return
+        if len(chains) == 1:  # libraries round a batch of one otherwise, and draws must not depend on who else waits
+            chains = chains.repeat(2)
         theta, _, gradient = (each[chains, :number] for each in self.collected)
         metric, gaussian = vmap(partial(metric_and_normality, mass_matrix=self.mass_matrix))(theta, gradient)
         old, learnt = (
