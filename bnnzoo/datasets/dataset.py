@@ -1,5 +1,6 @@
 """Data sets as named arrays in original units, and their training and test parts."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,7 @@ from sklearn.preprocessing import StandardScaler
 __all__ = ["Dataset", "Split"]
 
 Array = NDArray[Any]
+MAX_NAMES = 4
 MAX_COLUMNS = 20
 """Inputs whose range the HTML form shows."""
 
@@ -126,6 +128,13 @@ class Dataset:
     features: tuple[str, ...]
     classes: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        """Count rows and inputs, and name a few of these and of the classes; no numbers are printed."""
+        inputs = " x ".join(str(size) for size in self.x.shape[1:]) or "1"
+        parts = [f"{len(self.x)} rows", f"{inputs} inputs{_listed(self.features)}"]
+        parts += [f"{len(self.classes)} classes{_listed(self.classes)}"] if self.classes else []
+        return f"{type(self).__name__}({self.name}: {', '.join(parts)})"
+
     def split(self, test_size: float = 0.2, seed: int = 0, calibration_size: float = 0.0) -> Split:
         """Split at random into a training and a test part, and a calibration part if asked for, stratified by class.
 
@@ -170,6 +179,11 @@ class Dataset:
         parts = train_test_split(x_train, y_train, test_size=rows, random_state=seed, stratify=labels)
         x_train, x_calibration, y_train, y_calibration = parts
         return Split(x_train, y_train, x_test, y_test, x_calibration=x_calibration, y_calibration=y_calibration)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = ", ..." if len(names) > MAX_NAMES else ""
+    return f" ({', '.join(names[:MAX_NAMES])}{more})" if names else ""
 
 
 def _refuse_calibration_size(calibration_size: float, test_size: float) -> None:

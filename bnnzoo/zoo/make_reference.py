@@ -10,16 +10,18 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from bnnzoo.diagnostics import function_space
+from bnnzoo.core.method import Method
+from bnnzoo.diagnostics import compare_posteriors, function_space
+from bnnzoo.inference import MAMS, NUTS
 from bnnzoo.inference.config import config_of
 from bnnzoo.predictive.save_tree import save_tree
 from bnnzoo.trees import SAMPLE_DIMS
 from bnnzoo.zoo.card import Card
 from bnnzoo.zoo.catalogue import load
 from bnnzoo.zoo.data import ZooError, fingerprint
-from bnnzoo.zoo.reference import FOLDER, checksum
+from bnnzoo.zoo.reference import FOLDER, checksum, with_all_classes
 
-__all__ = ["main", "make_reference", "stored", "write"]
+__all__ = ["check", "main", "make_reference", "stored", "write"]
 
 MAX_RHAT, MIN_ESS, MIN_CHAINS = 1.01, 1000.0, 8
 KEPT_DRAWS = 128  # of each chain
@@ -86,6 +88,45 @@ def stored(card: Card, tree: xr.DataTree, folder: str | Path | None = None) -> x
     return result
 
 
+def check(card: Card, tree: xr.DataTree, *, seed: int = 0, folder: str | Path | None = None) -> xr.DataTree:
+    """Hold a reference against a run of another exact sampler, and note which one and how far apart they are.
+
+    NUTS checks MAMS and MAMS checks NUTS, each with as many chains.
+
+    Parameters
+    ----------
+    card : Card
+    tree : DataTree
+        What :func:`make_reference` returned.
+    seed : int
+        Of the other run.
+    folder : str or Path, optional
+        As for :func:`make_reference`.
+
+    Raises
+    ------
+    ZooError
+        If the average Wasserstein distance between both exceeds its limit, see :func:`bnnzoo.diagnostics.compare_posteriors`.
+    """
+    chains = tree["conditional"].sizes["chain"]
+    other: Method = MAMS(num_chains=chains, num_warmup=1000, num_draws=4000)
+    if tree.attrs["method"] == "MAMS":
+        other = NUTS(num_chains=chains, num_warmup=1000, num_draws=1000)
+    name = type(other).__name__
+    run = card.predict(card.fit(other, seed=seed + 1, folder=folder), folder=folder, weights=False)
+    short = xr.DataTree.from_dict({"conditional": _thinned(_values(run)).to_dataset()})
+    found = compare_posteriors({name: short, "reference": with_all_classes(tree)}, "reference").table().loc[name]
+    distance, limit = (float(found.to_dict()[each]) for each in ("wasserstein", "wasserstein_limit"))
+    if not distance <= limit:
+        raise ZooError(
+            f"The long run of {card.name!r} is no reference: {name} is {distance:.3f} away from it, and equal posteriors are "
+            f"within {limit:.3f}. One of the two has not converged; give the card a longer long_run."
+        )
+    result = tree.copy()
+    result.attrs |= {"checked_by": name, "checked_distance": distance, "checked_limit": limit}
+    return result
+
+
 def write(tree: xr.DataTree, path: Path) -> None:
     """Write a reference to a file, whole or not at all."""
     compressed = {"zlib": True, "complevel": 9, "shuffle": True}
@@ -102,19 +143,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--data", type=Path, help="folder of data, for cards that need it (default: BNNZOO_DATA)")
     parser.add_argument("--out", type=Path, default=FOLDER, help="folder of the files (default: that of the package)")
+    parser.add_argument("--check", action="store_true", help="hold the reference against another exact sampler first")
     asked = parser.parse_args(arguments)
     failed = False
     for name in asked.names:
         try:
             tree = make_reference(load(name), seed=asked.seed, folder=asked.data)
+            if asked.check:
+                tree = check(load(name), tree, seed=asked.seed, folder=asked.data)
         except ZooError as error:
             print(f"Error: {error}", file=sys.stderr)
             failed = True
             continue
         write(tree, asked.out / f"{name}.nc")
         about = f"R-hat {tree.attrs['max_rhat']:.4f}, effective sample size {tree.attrs['min_ess_bulk']:.0f}"
-        print(f"{name}: {about}", flush=True)
+        print(f"{name}: {about}{_checked(tree)}", flush=True)
     return 2 if failed else 0
+
+
+def _checked(tree: xr.DataTree) -> str:
+    if "checked_by" not in tree.attrs:
+        return ""
+    about = tree.attrs
+    return f"; {about['checked_by']} {about['checked_distance']:.3f} away (limit {about['checked_limit']:.3f})"
 
 
 def _values(tree: xr.DataTree) -> xr.DataArray:

@@ -11,7 +11,7 @@ import xarray as xr
 from bnnzoo.zoo.catalogue import load
 from bnnzoo.zoo.data import ZooError
 
-__all__ = ["FOLDER", "checksum", "read", "reference", "referenced"]
+__all__ = ["FOLDER", "checksum", "read", "reference", "referenced", "with_all_classes"]
 
 FOLDER = Path(__file__).parent / "references"
 STORED = ("conditional", "posterior", "summary")
@@ -82,10 +82,15 @@ def read(path: Path) -> xr.DataTree:
         tree = opened.load()
     if checksum(tree) != tree.attrs["sha256"]:
         raise ZooError(f"The file {path} is damaged: its checksum is not that of its content. Install bnnzoo again.")
-    group = tree["conditional"].to_dataset()
+    return with_all_classes(tree)
+
+
+def with_all_classes(tree: xr.DataTree) -> xr.DataTree:
+    """Return a stored reference with the class that is not stored: probabilities sum to one."""
+    group, result = tree["conditional"].to_dataset(), tree.copy()
     if "probs" in group:
-        tree["conditional"] = xr.DataTree(group.drop_dims("class_id").assign(probs=_with_last_class(group["probs"])))
-    return tree
+        result["conditional"] = xr.DataTree(group.drop_dims("class_id").assign(probs=_with_last_class(group["probs"])))
+    return result
 
 
 def checksum(tree: xr.DataTree) -> str:
@@ -100,6 +105,5 @@ def checksum(tree: xr.DataTree) -> str:
 
 
 def _with_last_class(probs: xr.DataArray) -> xr.DataArray:
-    """Append the class that is not stored: probabilities sum to one."""
     last = (1 - probs.sum("class_id")).expand_dims(class_id=[probs.sizes["class_id"]], axis=-1)
     return xr.concat([probs, last], "class_id").transpose(*probs.dims)

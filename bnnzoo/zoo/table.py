@@ -23,7 +23,7 @@ from bnnzoo.zoo.data import ZooError
 from bnnzoo.zoo.reference import referenced
 from bnnzoo.zoo.score import score
 
-__all__ = ["Cell", "fill_table", "measure", "methods_of", "read_cells", "table_rows", "write_cells"]
+__all__ = ["Cell", "enter", "fill_table", "measure", "methods_of", "read_cells", "table_rows", "write_cells"]
 
 NUM_DRAWS = 1024
 """Draws of a posterior that can have any number of them, as many as a reference keeps."""
@@ -177,6 +177,34 @@ def fill_table(
     return cells
 
 
+def enter(path: Path, tree: xr.DataTree, card: Card, method: str) -> Cell:
+    """Measure predictions of any program, and enter them into a table in place of what its method had there.
+
+    Parameters
+    ----------
+    path : Path
+        JSON file of a table; is created if need be.
+    tree : DataTree
+        Predictions for the card's test rows.
+    card : Card
+        With a reference posterior.
+    method : str
+        Its name in the table.
+
+    Raises
+    ------
+    ZooError
+        If the name is that of a method which the table itself runs, or the file is no table.
+    """
+    if method in methods_of(card):
+        raise ZooError(f"{method!r} is a method that the table itself runs on {card.name!r}: give yours another name.")
+    blank = Cell(card=card.name, method=method, version=card.version, seed=0, settings=json.dumps({"method": method}))
+    cell = Cell(**{**asdict(blank), **_measured(tree, card.name)})
+    others = [each for each in read_cells(path) if (each.card, each.method) != (card.name, method)]
+    write_cells([*others, cell], path)
+    return cell
+
+
 def read_cells(path: Path) -> list[Cell]:
     """Return the cells of a file, none if there is no such file.
 
@@ -259,7 +287,7 @@ def _run(cell: Cell) -> tuple[str | int, ...]:
 
 
 def _measured(tree: xr.DataTree, name: str) -> Mapping[str, Any]:
-    found: dict[str, Any] = {"seconds": float(tree.attrs["seconds"])}
+    found: dict[str, Any] = {"seconds": float(tree.attrs["seconds"])} if "seconds" in tree.attrs else {}
     is_point, is_class = (
         num_draws(next(iter(tree["conditional"].data_vars.values()))) == 1,
         "probs" in tree["conditional"],

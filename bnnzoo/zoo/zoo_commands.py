@@ -1,4 +1,4 @@
-"""The commands ``bnnzoo zoo``, ``bnnzoo zoo show``, ``bnnzoo zoo run`` and ``bnnzoo zoo table``."""
+"""The commands ``bnnzoo zoo``, and ``show``, ``run``, ``table``, ``score`` and ``export`` after it."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -16,11 +16,14 @@ from bnnzoo.predictive.save_tree import save_tree
 from bnnzoo.zoo.card import Card
 from bnnzoo.zoo.catalogue import list as list_cards
 from bnnzoo.zoo.catalogue import load
+from bnnzoo.zoo.data import ZooError
+from bnnzoo.zoo.export import export as write_set
+from bnnzoo.zoo.foreign import read_predictions
 from bnnzoo.zoo.reference import referenced
-from bnnzoo.zoo.score import score
-from bnnzoo.zoo.table import Cell, fill_table, table_rows
+from bnnzoo.zoo.score import score as score_of
+from bnnzoo.zoo.table import Cell, enter, fill_table, read_cells, table_rows
 
-__all__ = ["distance_text", "verdict", "zoo_commands"]
+__all__ = ["distance_text", "distances", "verdict", "zoo_commands"]
 
 MAX_RHAT, MIN_ESS = 1.01, 400.0
 
@@ -102,7 +105,59 @@ def zoo_commands(console: Console, one_sentence_errors: Callable[[], AbstractCon
             console.print(grid)
             say(f"Written to {out}")
 
+    @app.command()
+    def score(
+        file: Annotated[Path, typer.Argument(help="Predictions, as a netCDF tree or as CSV.", show_default=False)],
+        card: Annotated[str, typer.Option(help="Name of the card.", show_default=False)],
+        method: Annotated[str | None, typer.Option(help="Name under which --table gets the result.")] = None,
+        table: Annotated[Path | None, typer.Option(help="JSON file to enter the result into, as of zoo table.")] = None,
+    ) -> None:
+        """Measure predictions of any program by a card's reference posterior."""
+        with one_sentence_errors():
+            if (method is None) != (table is None):
+                raise ZooError("--method and --table belong together: the name of the method, and the table it enters.")
+            tree = read_predictions(file, card)
+            for line in distances(tree, card):
+                say(line)
+            if table is not None and method is not None:
+                _refuse_missing_folder(table)
+                enter(table, tree, load(card), method)
+                say(f"Entered into {table}")
+
+    @app.command()
+    def export(
+        folder: Annotated[Path, typer.Argument(help="New folder.", show_default=False)],
+        table: Annotated[Path | None, typer.Option(help="JSON file of zoo table, for the leaderboard.")] = None,
+        cards: Annotated[str | None, typer.Option(help="Comma-separated (default: all with a reference).")] = None,
+    ) -> None:
+        """Write the reference set as JSON, CSV and netCDF, with schemas, loaders and checksums."""
+        with one_sentence_errors():
+            if table is not None and not table.is_file():
+                raise FileNotFoundError(f"There is no file {str(table)!r}: make it by bnnzoo zoo table --out {table}.")
+            _refuse_missing_folder(folder)
+            cells = read_cells(table) if table is not None else ()
+            write_set(folder, cells, cards=_listed(cards), announce=say)
+            say(f"Written to {folder}")
+
     return app
+
+
+def distances(tree: xr.DataTree, name: str) -> list[str]:
+    """Return a line for each measure: how far predictions are from a card's reference, and how far equal posteriors are.
+
+    Parameters
+    ----------
+    tree : DataTree
+    name : str
+        Of the card.
+    """
+    found = score_of(tree, name)
+    lines = []
+    for measure in found["measure"].values:
+        distance, floor, limit = (float(found[each].sel(measure=measure)) for each in ("distance", "floor", "limit"))
+        told = "no evidence of a difference" if distance <= limit else "another posterior"
+        lines.append(f"{measure}: {distance:.3g} (equal posteriors: {floor:.2g}, and below {limit:.2g}): {told}")
+    return lines
 
 
 def distance_text(cell: Cell) -> str:
@@ -128,17 +183,11 @@ def verdict(card: Card, tree: xr.DataTree, folder: Path | None = None) -> list[s
     if "predictions_log_likelihood" in tree.children:
         lines.append(_density(tree))
     if card.name in referenced():
-        found = score(tree, card.name)
-        said = [
-            f"{name} {float(each['distance']):.3g} (floor {float(each['floor']):.2g})"
-            for name, each in _measures(found)
-        ]
+        found = score_of(tree, card.name)
+        each = [(str(name), found.sel(measure=name)) for name in found["measure"].values]
+        said = [f"{name} {float(one['distance']):.3g} (floor {float(one['floor']):.2g})" for name, one in each]
         lines.append(f"Distance from the reference posterior: {', '.join(said)}")
     return lines
-
-
-def _measures(found: xr.Dataset) -> list[tuple[str, xr.Dataset]]:
-    return [(str(name), found.sel(measure=name)) for name in found["measure"].values]
 
 
 def _convergence(tree: xr.DataTree) -> str:

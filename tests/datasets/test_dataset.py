@@ -24,6 +24,13 @@ def test_a_split_is_fixed_by_its_seed():
     assert not np.array_equal(first, other)
 
 
+def test_data_sets_are_printed_in_one_line():
+    assert repr(regression()) == "Dataset(made: 50 rows, 3 inputs (a, b, c))"
+    pictures = Dataset("made", np.zeros((9, 4, 4)), np.arange(9) % 3, (), ("no", "yes", "perhaps"))
+    assert repr(pictures) == "Dataset(made: 9 rows, 4 x 4 inputs, 3 classes (no, yes, perhaps))"
+    assert repr(Dataset("wide", np.zeros((2, 5)), np.zeros(2), tuple("abcde"))).endswith("5 inputs (a, b, c, d, ...))")
+
+
 def test_classes_keep_their_shares():
     data = Dataset("made", np.zeros((100, 1)), np.repeat([0, 1], [90, 10]), ("a",), ("no", "yes"))
     assert data.split(test_size=0.2).y_test.sum() == 2

@@ -1,6 +1,7 @@
 """Verdicts in words: posteriors that were distorted on purpose get the right sentence, equal ones none."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -163,9 +164,10 @@ def test_scores_and_decisions_are_weighed() -> None:
     assert "its predictions" in str(found["b"]).lower()
     assert "The log density of observations is lower than under a (-0.200, standard error 0.000, 40" in found["b"].score
     assert found["b"].decision == "The most probable class is a's in every row."
-    assert (
-        found["c"].score.startswith("It makes no clear difference")
-        or abs(float(found["c"].score.split("(")[1][:6])) < 0.01
+    assert re.fullmatch(
+        r"It makes no clear difference to the log density of observations \([+-]0\.\d{3}, standard error 0\.\d{3}; "
+        r"40 observations show differences from 0\.005 on\)\.",
+        found["c"].score,
     )
     assert json.loads(json.dumps(found["b"].to_dict()))["text"] == str(found["b"])
 

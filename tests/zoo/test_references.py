@@ -1,9 +1,11 @@
 """Reference posteriors: whole, of the card as it is, converged, and at no distance from themselves."""
 
 import json
+import random
 import re
 import sys
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +23,7 @@ NAMES = referenced()
 
 
 def test_they_are_small() -> None:
-    assert sum(path.stat().st_size for path in FOLDER.glob("*.nc")) < 5e6
+    assert sum(path.stat().st_size for path in FOLDER.glob("*.nc")) < 10e6  # the wheel is to stay below 12 MB
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -39,9 +41,10 @@ def test_each_has_converged_and_is_of_the_card_as_it_is(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES[:3])
-def test_a_reference_is_within_the_floor_of_itself(name: str) -> None:
+def test_a_reference_is_no_other_posterior_than_itself(name: str) -> None:
+    """Its draws are compared with halves of themselves: what a floor averages, single halves exceed, but no limit."""
     found = bz.zoo.score(bz.zoo.reference(name), name)
-    assert float(found["ratio"].max()) <= 1.0
+    assert (found["distance"] <= found["limit"]).all()
     assert set(found["measure"].values) >= {"wasserstein"}
 
 
@@ -119,13 +122,42 @@ def test_a_card_without_a_long_run_makes_no_reference(capsys: pytest.CaptureFixt
     assert not list(tmp_path.iterdir())
 
 
+def drawn_today(number: int) -> list[str]:
+    """Return names of references whose data are not the user's, others each day."""
+    own = [name for name in NAMES if bz.zoo.load(name).needs is None]
+    return random.Random(date.today().toordinal()).sample(own, number)
+
+
 @pytest.mark.slow
-def test_a_reference_is_made_by_its_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert make_reference.main(["linear-regression", "--out", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.startswith("linear-regression: R-hat 1.00")
-    tree = read(tmp_path / "linear-regression.nc")
-    found = bz.zoo.score(tree, "linear-regression")
-    assert float(found["ratio"].max()) < 1.5
+@pytest.mark.parametrize("place", [0, 1])
+def test_references_are_made_by_their_commands(place: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two of them, made again: the same posterior within Monte Carlo error, whatever the machine."""
+    name = drawn_today(2)[place]
+    asked = bz.zoo.reference(name).attrs["command"].split()
+    assert asked[:3] == ["python", "-m", "bnnzoo.zoo.make_reference"]
+    assert make_reference.main([*asked[3:], "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith(f"{name}: R-hat 1.00")
+    found = bz.zoo.score(read(tmp_path / f"{name}.nc"), name)
+    assert (found["distance"] <= 1.5 * found["limit"]).all(), f"{name}: {found}"
+
+
+@pytest.mark.slow
+def test_a_second_sampler_agrees_with_a_reference_and_not_with_another() -> None:
+    card, tree = bz.zoo.load("linear-regression"), bz.zoo.reference("linear-regression")
+    about = make_reference.check(card, tree).attrs
+    assert about["checked_by"] == "MAMS"
+    assert about["checked_distance"] <= about["checked_limit"] < 0.15
+    tree["conditional"] = 1.5 * tree["conditional"].to_dataset()
+    with pytest.raises(bz.zoo.ZooError, match=r"'linear-regression' is no reference: MAMS is \d\.\d+ away from it"):
+        make_reference.check(card, tree)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_where_a_second_sampler_was_run_it_agrees(name: str) -> None:
+    about = bz.zoo.reference(name).attrs
+    if "checked_by" in about:
+        assert {about["checked_by"], about["method"]} == {"NUTS", "MAMS"}
+        assert 0 < about["checked_distance"] <= about["checked_limit"]
 
 
 @pytest.mark.slow

@@ -114,7 +114,7 @@ def differences(results: Results) -> list[str]:
         verdict = "no clear difference" if not is_clear else ("better" if gap > 0 else "worse")
         sentences.append(
             f"{fitted.name} compared with {first.name} in log density on {results.rows} observations: {verdict} "
-            f"({gap:+.3f}, standard error {error:.3f}; {power_in_words(gap, error, _num_rows(fitted), MIN_GAP)})."
+            f"({_weighed(gap, error, _num_rows(fitted))})."
         )
     return sentences + _beaten_by_baselines(results)
 
@@ -126,11 +126,15 @@ def _beaten_by_baselines(results: Results) -> list[str]:
         gaps = {baseline.name: _paired_difference(fitted, baseline) for baseline in results.baselines}
         rivals = [name for name, (gap, error) in gaps.items() if gap <= 2 * error or isnan(error)]
         if rivals:
-            described = " and ".join(
-                f"{name} ({gaps[name][0]:+.3f}, standard error {gaps[name][1]:.3f})" for name in rivals
-            )
+            described = " and ".join(f"{name} ({_weighed(*gaps[name], _num_rows(fitted))})" for name in rivals)
             sentences.append(f"{fitted.name} is not clearly better than {described}.")
     return sentences
+
+
+def _weighed(gap: float, error: float, num_rows: int) -> str:
+    """Return a difference with its standard error, and what so many rows show."""
+    power = "" if isnan(error) else f"; {power_in_words(gap, error, num_rows, MIN_GAP)}"
+    return f"{gap:+.3f}, standard error {error:.3f}{power}"
 
 
 def _skewed_target(table: Table) -> list[str]:

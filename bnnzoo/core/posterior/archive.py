@@ -106,6 +106,13 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             # copies: what is mapped from a file could change with it
             return {name: file.get_tensor(name).clone() for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
     except (SafetensorError, RuntimeError, ValueError, OSError) as error:
+        with path.open("rb") as file:
+            is_netcdf = file.read(8)[1:4] == b"HDF"
+        if is_netcdf:
+            raise ValueError(
+                f"{path} is a netCDF file, such as bnnzoo.save_tree writes, and no posterior: open it with "
+                "xarray.open_datatree(path). A posterior is written by posterior.save."
+            ) from error
         raise ValueError(
             f"{path} is damaged, or was not saved by bnnzoo: it cannot be read ({error}). Restore it from a copy."
         ) from error

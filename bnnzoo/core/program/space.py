@@ -33,10 +33,16 @@ class ParameterSpace:
     device: torch.device
 
     def sites_in_short(self) -> str:
-        """Return the names and shapes of the first few sites, and how many more there are."""
-        named = [f"{site.name}{list(site.shape)}" for site in self.sites[:MAX_NAMED]]
-        more = len(self.sites) - len(named)
-        return ", ".join(named) + (f" and {more} more" if more else "")
+        """Return the names and shapes of the first few sites, and how many more there are; sites of one network count as one."""
+        owners = [site.name.partition(".")[0] for site in self.sites]
+        named = {
+            owner: f"{owner} ({owners.count(owner)} sites)"
+            if owners.count(owner) > 1
+            else f"{site.name}{list(site.shape)}"
+            for owner, site in zip(owners, self.sites, strict=True)
+        }
+        more = sum(owners.count(owner) for owner in list(named)[MAX_NAMED:])
+        return ", ".join(list(named.values())[:MAX_NAMED]) + (f" and {more} more" if more else "")
 
     def constrain(self, theta: Tensor) -> dict[str, Tensor]:
         """Return the constrained value ``[..., *shape]`` of every latent site for ``theta[..., P]``."""

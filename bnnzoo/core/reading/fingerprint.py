@@ -115,7 +115,12 @@ def different_data(saved: Fingerprint, data: Data) -> str | None:
         return f"the model was fitted to {len(before)} arguments, and {len(now)} are given"
     for place, (old, new) in enumerate(zip(before, now, strict=True)):
         if old != new:
-            return f"argument {place + 1} of the model was {old} (kind, shape, digest), and {new} is given"
+            (kind, values), (given, others) = (
+                each.rsplit(" ", 1) if "]" in each else (each, "") for each in (old, new)
+            )
+            if kind == given and values != others:
+                return f"argument {place + 1} of the model, {kind}, has other values than it had in the fit"
+            return f"argument {place + 1} of the model was {kind}, and {given} is given"
     return None
 
 

@@ -146,4 +146,4 @@ def _gradients(density: LogDensity, theta: Tensor, rows: tuple[object, ...], siz
 def prior_precision(density: LogDensity, theta: Tensor) -> Tensor:
     """Return the curvature ``[P]`` of minus the log prior, whose Hessian is diagonal where latent values are independent."""
     gradient = torch.func.grad(density.log_prior)
-    return -torch.func.jvp(gradient, (theta,), (torch.ones_like(theta),))[1].double()
+    return -torch.func.grad(lambda at: gradient(at).sum())(theta).double()

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bnnzoo import models
+from bnnzoo import datasets, models
 from bnnzoo.core.types import Model
 from bnnzoo.inference import MAMS
 from bnnzoo.zoo.budgets import small_methods
@@ -16,12 +16,14 @@ NOISE = 3.0
 
 
 def make_data() -> CardData:
-    """Simulate forty observations of a cubic, in standard units."""
-    rng = np.random.default_rng(114)
-    x, grid = rng.uniform(-4, 4, 40), np.linspace(-6, 6, 61)
-    y, y_grid = ((z**3 + NOISE * rng.normal(size=z.size)) / Y_SCALE for z in (x, grid))
-    recipe = "y = x³ + N(0, 3²) with x uniform on (-4, 4); x is divided by 4, y by 25. Predictions reach from -6 to 6."
-    return line_data(x / X_SCALE, y, grid / X_SCALE, y_grid, recipe)
+    """Return the forty observations of ``datasets.cubic``, in standard units, and new ones on a grid."""
+    train, grid = datasets.cubic(), np.linspace(-6, 6, 61)
+    y_grid = grid**3 + NOISE * np.random.default_rng(114).normal(size=grid.size)
+    recipe = (
+        "`bz.datasets.cubic()`: y = x³ + N(0, 3²), 40 observations with x uniform on (-4, 4), of a course's practical; x is "
+        "divided by 4, y by 25. Predictions reach from -6 to 6."
+    )
+    return line_data(train.x[:, 0] / X_SCALE, train.y / Y_SCALE, grid / X_SCALE, y_grid / Y_SCALE, recipe)
 
 
 def make_model() -> Model:
@@ -32,6 +34,7 @@ def make_model() -> Model:
 
 CARD = Card(
     name="cubic",
+    version=2,
     title="A cubic, extrapolated",
     description=(
         "Forty observations of a cubic on (-4, 4), predicted up to -6 and 6: the toy problem of deep ensembles and of "

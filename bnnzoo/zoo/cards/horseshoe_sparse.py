@@ -62,4 +62,5 @@ CARD = Card(
         "mfvi": MeanFieldVI(num_steps=6000),
         "ensemble": DeepEnsemble(10, num_steps=3000),
     },
+    long_run=MAMS(num_chains=8, num_warmup=2000, num_draws=8000, target_accept=0.9),
 )

@@ -84,4 +84,5 @@ CARD = Card(
         "ensemble": DeepEnsemble(5, num_steps=1000, held_out=0.2),
         "mfvi": MeanFieldVI(num_steps=6000),
     },
+    long_run=MAMS(num_chains=8, num_warmup=1000, num_draws=4000),
 )

@@ -101,4 +101,5 @@ CARD = Card(
         "mfvi": MeanFieldVI(num_steps=3000),
         "ensemble": DeepEnsemble(5, num_steps=2000),
     },
+    long_run=MAMS(num_chains=8, num_warmup=1000, num_draws=4000),
 )

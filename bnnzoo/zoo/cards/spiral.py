@@ -1,8 +1,6 @@
 """Three arms of a spiral."""
 
-import numpy as np
-
-from bnnzoo import models
+from bnnzoo import datasets, models
 from bnnzoo.core.types import Model
 from bnnzoo.inference import FGSM, MAMS, SWAG, DeepEnsemble, MeanFieldVI, MultiSWAG
 from bnnzoo.zoo.card import Card, PriorChoice
@@ -12,18 +10,13 @@ __all__ = ["CARD"]
 
 
 def make_data() -> CardData:
-    """Simulate one hundred observations of each arm, and new ones for predictions."""
-    rng = np.random.default_rng(115)
-
-    def arms(count: int) -> tuple[np.ndarray, np.ndarray]:
-        radius = np.linspace(0.05, 1.0, count)
-        angles = [4 * radius + 2 * np.pi * arm / 3 + 0.2 * rng.normal(size=count) for arm in range(3)]
-        x = np.concatenate([np.stack([radius * np.sin(a), radius * np.cos(a)], axis=1) for a in angles])
-        return x, np.repeat(np.arange(3), count)
-
-    (x, y), (x_test, y_test) = arms(100), arms(20)
-    recipe = "Arm k at radius r has the angle 4 r + 2 π k / 3 + N(0, 0.2²), with r from 0.05 to 1."
-    return CardData({"x": x, "y": y}, {"x": x_test, "y": y_test}, recipe)
+    """Return the observations of ``datasets.spiral``, and two hundred new ones of each arm."""
+    train, test = datasets.spiral(), datasets.spiral(600, seed=1)
+    recipe = (
+        "`bz.datasets.spiral()`: 1,000 observations of each arm, of a course's practical. Along arm j the radius r rises "
+        "from 0 to 1 and the angle from 8 j to 8 (j + 1), with noise N(0, 0.3² (1 + r)²). Predictions: 600 new ones."
+    )
+    return CardData({"x": train.x, "y": train.y}, {"x": test.x, "y": test.y}, recipe)
 
 
 def make_model() -> Model:
@@ -34,10 +27,11 @@ def make_model() -> Model:
 
 CARD = Card(
     name="spiral",
+    version=2,
     title="Three arms of a spiral",
     description=(
-        "Three hundred observations in three arms that wind around each other. Networks separate the arms; methods "
-        "differ in how sure they are outside of them, which the gallery shows in maps."
+        "Three thousand observations in three arms that wind around each other, with noise that grows outwards. Networks "
+        "separate the arms; methods differ in how sure they are outside of them, which the gallery shows in maps."
     ),
     references=("A. Karpathy, notes of the course CS231n, where the spiral is the first example of a network.",),
     prior=PriorChoice(
@@ -52,7 +46,7 @@ CARD = Card(
     source=make_data,
     methods={
         "ensemble": DeepEnsemble(5, num_steps=2000),
-        "adversarial": DeepEnsemble(5, num_steps=2000, adversarial=FGSM(0.02)),
+        "adversarial": DeepEnsemble(5, num_steps=2000, adversarial=FGSM(0.01)),
         "mams": MAMS(num_warmup=1000, num_draws=2000),
         "mfvi": MeanFieldVI(num_steps=4000),
         "multiswag": MultiSWAG(5, SWAG(num_steps=1000, batch_size=50)),

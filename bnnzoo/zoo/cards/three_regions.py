@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from bnnzoo import datasets
 from bnnzoo.inference import MAMS
 from bnnzoo.zoo.budgets import small_methods
 from bnnzoo.zoo.card import Card
@@ -15,30 +16,25 @@ SCALE = 4.0
 
 
 def make_data() -> CardData:
-    """Simulate labels: class 0 to the left of the overlap, class 1 to its right, and either in the overlap."""
-    rng = np.random.default_rng(119)
-    parts = ((-6, -4, 40), (2, 3.5, 30), (3.5, 4.5, 50), (4.5, 6, 30))
-    x, grid = np.concatenate([rng.uniform(*part) for part in parts]), np.linspace(-8, 8, 65)
-
-    def observe(z: np.ndarray) -> np.ndarray:
-        probability = np.where(z < 3.5, 0.0, np.where(z < 4.5, 0.5, 1.0))
-        return (rng.uniform(size=z.size) < probability).astype(np.int64)
-
+    """Return the observations of ``datasets.binary``, and new ones on a grid, whose class changes in the middle of the gap."""
+    train, grid = datasets.binary(), np.linspace(-8, 8, 65)
+    probability = np.select([grid < 0, grid < 3.5, grid < 4.5], [0.0, 1.0, 0.5], 0.0)
+    y_grid = (np.random.default_rng(119).uniform(size=grid.size) < probability).astype(np.int64)
     recipe = (
-        "Class 0 below 3.5, class 1 above 4.5, either with probability 0.5 in between; 40 inputs in [-6, -4], 110 in "
-        "[2, 6], none in [-2, 2]; x is divided by 4."
+        "`bz.datasets.binary()`: 200 inputs, half in [-6, -2] with class 0, half in [2, 6] with class 1 below 3.5, either with "
+        "probability 0.5 up to 4.5, and class 0 beyond; none in [-2, 2]. x is divided by 4."
     )
-    return line_data(x / SCALE, observe(x), grid / SCALE, observe(grid), recipe)
+    return line_data(train.x[:, 0] / SCALE, train.y, grid / SCALE, y_grid, recipe)
 
 
 CARD = Card(
     name="three-regions",
+    version=2,
     title="Binary labels: a clean region, a gap and an overlap",
     description=(
-        "One hundred and fifty labels of one input, with the network and prior of overlapping-classes. From 3.5 to 4.5 "
-        "both classes are equally likely: aleatoric uncertainty. From -6 to -4 there is one class only. From -2 to 2 "
-        "there are no data, and the class is the same on both sides: epistemic uncertainty there depends on how far "
-        "functions of the prior turn in between."
+        "Two hundred labels of one input, with the network and prior of overlapping-classes. From 3.5 to 4.5 both classes are "
+        "equally likely: aleatoric uncertainty. From -6 to -2 there is one class only. From -2 to 2 there are no data, and the "
+        "classes on both sides differ: epistemic uncertainty, since nothing says where one ends and the other begins."
     ),
     references=OVERLAPPING.references,
     prior=OVERLAPPING.prior,

@@ -69,4 +69,5 @@ CARD = Card(
         "ensemble": DeepEnsemble(5, num_steps=3000),
         "dropout": MCDropout(rate=0.05, num_steps=4000),
     },
+    long_run=MAMS(num_chains=8, num_warmup=1000, num_draws=3000),
 )

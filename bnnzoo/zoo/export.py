@@ -1,0 +1,223 @@
+"""The reference set as files for programs of any kind: JSON, CSV, netCDF, schemas, loaders, licences and checksums."""
+
+import gzip
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, distribution
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+import bnnzoo
+from bnnzoo.engine.files import whole_folder
+from bnnzoo.zoo.card import Card
+from bnnzoo.zoo.catalogue import load
+from bnnzoo.zoo.data import ZooError
+from bnnzoo.zoo.make_reference import write
+from bnnzoo.zoo.reference import reference, referenced
+from bnnzoo.zoo.table import Cell
+
+__all__ = ["LICENCE", "draws_table", "export", "leaderboard"]
+
+LICENCE = "Apache-2.0"
+FORMAT = 1
+VERSIONS = "_version"
+PUBLISHED = {
+    "README.md": "README.md",
+    "load.py.txt": "load.py",
+    "load.R": "load.R",
+    "card.json": "schema/card.json",
+    "leaderboard.json": "schema/leaderboard.json",
+}
+"""Files of ``bnnzoo/zoo/published`` and where they go."""
+
+
+def export(
+    folder: str | Path,
+    cells: Sequence[Cell] = (),
+    *,
+    cards: Sequence[str] | None = None,
+    announce: Callable[[str], None] = lambda name: None,
+) -> None:
+    """Write the reference set to a new folder, whole or not at all.
+
+    Parameters
+    ----------
+    folder : str or Path
+        A new folder.
+    cells : sequence of Cell
+        Of the zoo's table, for the leaderboard; those of earlier versions of a card are left out.
+    cards : sequence of str, optional
+        Default: all with a reference.
+    announce : callable
+        Receives the name of each card that was written.
+
+    Raises
+    ------
+    ZooError
+        If the folder exists, or a card has no reference.
+    """
+    folder, names = Path(folder), referenced() if cards is None else list(cards)
+    trees = {name: reference(name) for name in names}
+    if folder.exists():
+        raise ZooError(f"{str(folder)!r} already exists: write to a new folder, or remove it.")
+    with whole_folder(folder) as partial:
+        for part in ("cards", "models", "data", "draws", "schema"):
+            (partial / part).mkdir()
+        for source, target in PUBLISHED.items():
+            _write(partial / target, (files("bnnzoo.zoo") / "published" / source).read_text(encoding="utf-8"))
+        for name, tree in trees.items():
+            _write_card(partial, load(name), tree)
+            announce(name)
+        _write(partial / "leaderboard.json", _as_json(leaderboard(cells, names)))
+        _write(partial / "CITATION.cff", _citation())
+        _write(partial / "LICENSE", _licence_text())
+        lines = [f"{_sha256(path)}  {path.relative_to(partial).as_posix()}\n" for path in _files(partial)]
+        _write(partial / "checksums.sha256", "".join(lines))
+
+
+def leaderboard(cells: Sequence[Cell], cards: Sequence[str] | None = None) -> dict[str, Any]:
+    """Return cells with the versions of what they were measured with, as JSON can hold them.
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+    cards : sequence of str, optional
+        Default: all with a reference.
+
+    Examples
+    --------
+    >>> leaderboard([])["references"]["two-moons"]["version"]
+    1
+    """
+    versions = {name: load(name).version for name in (referenced() if cards is None else cards)}
+    return {
+        "format": FORMAT,
+        "bnnzoo_version": bnnzoo.__version__,
+        "references": {
+            name: {"version": version, "sha256": reference(name).attrs["sha256"]} for name, version in versions.items()
+        },
+        "cells": [asdict(each) for each in cells if each.version == versions.get(each.card)],
+    }
+
+
+def draws_table(tree: xr.DataTree) -> str:
+    """Return draws of predictions as CSV: ``chain``, ``draw``, and a column for each row, or for each row and class.
+
+    Rows and classes are counted from 1.
+
+    Parameters
+    ----------
+    tree : DataTree
+        With ``mean`` or ``probs`` in the group ``conditional``.
+
+    Examples
+    --------
+    >>> values = (("chain", "draw", "obs_id"), [[[1.0, 2.0]]])
+    >>> print(draws_table(xr.DataTree.from_dict({"conditional": xr.Dataset({"mean": values})})))
+    chain,draw,mean[1],mean[2]
+    1,1,1.0,2.0
+    <BLANKLINE>
+    """
+    quantity, values = _predicted(tree)
+    chains, draws = np.indices(values.shape[:2]) + 1
+    places = np.stack(np.unravel_index(np.arange(values[0, 0].size), values.shape[2:]), 1) + 1
+    names = [f"{quantity}[{','.join(map(str, place))}]" for place in places]
+    table = pd.DataFrame(values.reshape(-1, len(names)), columns=names)
+    table.insert(0, "chain", chains.ravel())
+    table.insert(1, "draw", draws.ravel())
+    return table.to_csv(index=False, lineterminator="\n")
+
+
+def _predicted(tree: xr.DataTree) -> tuple[str, np.ndarray]:
+    group = tree["conditional"].to_dataset()
+    quantity = "probs" if "probs" in group else "mean"
+    return quantity, group[quantity].transpose("chain", "draw", "obs_id", ...).to_numpy()
+
+
+def _write_card(folder: Path, card: Card, tree: xr.DataTree) -> None:
+    name, about = card.name, {str(key): value for key, value in tree.attrs.items()}
+    quantity, values = _predicted(tree)
+    kept = ("method", "command", "num_draws", "max_rhat", "min_ess_bulk", "min_ess_tail", "seed")
+    checked = ("checked_by", "checked_distance", "checked_limit")
+    described = {
+        "name": name,
+        "version": card.version,
+        "title": card.title,
+        "description": card.description,
+        "prior": card.prior.scale,
+        "model": f"models/{name}.py",
+        "data": f"data/{name}.json" if card.needs is None else None,
+        "needs": card.needs,
+        "recipe": card.data().recipe if card.needs is None else "",
+        "references": list(card.references),
+        "licence": LICENCE,
+        "reference": {
+            "csv": f"draws/{name}.csv.gz",
+            "netcdf": f"draws/{name}.nc",
+            "quantity": quantity,
+            "shape": list(values.shape),
+            "settings": json.loads(about["settings"]),
+            "versions": {
+                key: str(value) for key, value in about.items() if key.endswith(VERSIONS) and key != "card_version"
+            },
+        }
+        | {key: np.asarray(about[key]).item() for key in (*kept, *checked) if key in about},
+    }
+    _write(folder / "cards" / f"{name}.json", _as_json(described))
+    code = files("bnnzoo.zoo.cards") / f"{name.replace('-', '_')}.py"
+    _write(folder / "models" / f"{name}.py", code.read_text(encoding="utf-8"))
+    if card.needs is None:
+        data = card.data()
+        parts = {
+            part: {key: values.tolist() for key, values in arrays.items()}
+            for part, arrays in (("train", data.train), ("test", data.test))
+        }
+        _write(folder / "data" / f"{name}.json", json.dumps(parts) + "\n")
+    packed = gzip.compress(draws_table(tree).encode(), mtime=0)  # the same bytes each time
+    (folder / "draws" / f"{name}.csv.gz").write_bytes(packed)
+    write(tree, folder / "draws" / f"{name}.nc")
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _licence_text() -> str:
+    """Return the licence that was installed with the package, or that of the checkout."""
+    try:
+        found = [each for each in distribution("bnnzoo").files or () if each.name == "LICENSE"]
+    except PackageNotFoundError:
+        found = []
+    path = Path(str(found[0].locate())) if found else Path(bnnzoo.__file__).parents[1] / "LICENSE"
+    return path.read_text(encoding="utf-8")
+
+
+def _citation() -> str:
+    return f"""cff-version: 1.2.0
+message: To cite these reference posteriors, use the metadata of this file.
+title: Reference posteriors of small Bayesian neural networks
+type: dataset
+authors:
+  - name: The bnnzoo developers
+version: {bnnzoo.__version__}
+license: {LICENCE}
+"""

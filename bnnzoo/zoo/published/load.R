@@ -1,0 +1,13 @@
+# Read cards, data and draws of the reference set; needs jsonlite, and posterior for draws. Run in the folder of this file.
+
+card <- function(name) jsonlite::fromJSON(file.path("cards", paste0(name, ".json")))
+
+data_of <- function(name) jsonlite::fromJSON(card(name)$data)
+
+# Draws of E[y | x, theta], one variable for each row, or of class probabilities, one for each row and class.
+draws <- function(name) {
+  table <- read.csv(card(name)$reference$csv, check.names = FALSE)
+  names(table)[1:2] <- c(".chain", ".iteration")
+  table$.draw <- seq_len(nrow(table))
+  posterior::as_draws_df(table)
+}

@@ -1,0 +1,198 @@
+"""The reference set as files: whole, checked by its sums, read without bnnzoo, and scored from files of other programs."""
+
+import gzip
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray as xr
+import yaml
+from typer.testing import CliRunner, Result
+
+import bnnzoo as bz
+from bnnzoo.apps.cli import app
+from bnnzoo.zoo.data import ZooError
+from bnnzoo.zoo.export import draws_table, export, leaderboard
+from bnnzoo.zoo.foreign import read_predictions
+from bnnzoo.zoo.table import Cell, read_cells
+
+CARDS = ["foong-one-layer", "linear-regression", "neal-three-classes", "two-moons"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("set") / "references"
+    cells = [
+        Cell(card="two-moons", method="nuts", version=1, seed=0, settings="{}", distance=1.02),
+        Cell(card="two-moons", method="old", version=99, seed=0, settings="{}", distance=1.02),
+    ]
+    export(path, cells, cards=CARDS)
+    return path
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["zoo", *map(str, arguments)])
+
+
+def refused(result: Result, sentence: str) -> None:
+    assert result.exit_code == 2, result.output
+    assert sentence in " ".join(result.stderr.split())
+
+
+def check(value: Any, schema: dict[str, Any], place: str) -> None:
+    """Hold a value against those parts of JSON Schema that the set's schemas use."""
+    kinds = {
+        "object": dict,
+        "array": list,
+        "string": str,
+        "integer": int,
+        "number": (int, float),
+        "null": type(None),
+    }
+    if "type" in schema:
+        asked = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
+        assert any(isinstance(value, kinds[each]) for each in asked), place
+    assert value in schema.get("enum", [value]) and value == schema.get("const", value), place
+    if isinstance(value, dict):
+        known, further = schema.get("properties", {}), schema.get("additionalProperties", True)
+        assert {*schema.get("required", [])} <= {*value}, place
+        assert further or {*value} <= {*known}, (place, {*value} - {*known})
+        for key, each in value.items():
+            check(each, known.get(key, further if isinstance(further, dict) else {}), f"{place}/{key}")
+    if isinstance(value, list):
+        for each in value:
+            check(each, schema.get("items", {}), place)
+
+
+def test_every_file_has_its_checksum(folder: Path) -> None:
+    lines = [line.split("  ") for line in (folder / "checksums.sha256").read_text().splitlines()]
+    assert {name for _, name in lines} == {
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
+    } - {"checksums.sha256"}
+    assert all(hashlib.sha256((folder / name).read_bytes()).hexdigest() == found for found, name in lines)
+
+
+def test_cards_are_as_their_schema_says_and_name_files_that_are_there(folder: Path) -> None:
+    schema = json.loads((folder / "schema" / "card.json").read_text())
+    cards = [json.loads(path.read_text()) for path in sorted((folder / "cards").iterdir())]
+    assert [card["name"] for card in cards] == CARDS
+    for card in cards:
+        check(card, schema, card["name"])
+        named = [card["model"], card["data"], card["reference"]["csv"], card["reference"]["netcdf"]]
+        assert all((folder / name).is_file() for name in named if name is not None)
+        assert (card["data"] is None) == (card["needs"] is not None)
+        assert card["reference"]["max_rhat"] < 1.01
+        with xr.open_datatree(folder / card["reference"]["netcdf"], engine="h5netcdf") as tree:
+            assert list(tree["conditional"][card["reference"]["quantity"]].shape) == card["reference"]["shape"]
+
+
+def test_the_leaderboard_is_of_the_references_as_they_are(folder: Path) -> None:
+    board = json.loads((folder / "leaderboard.json").read_text())
+    check(board, json.loads((folder / "schema" / "leaderboard.json").read_text()), "leaderboard")
+    assert [cell["method"] for cell in board["cells"]] == ["nuts"]
+    assert board["references"]["two-moons"]["sha256"] == bz.zoo.reference("two-moons").attrs["sha256"]
+    assert [cell.method for cell in read_cells(folder / "leaderboard.json")] == ["nuts"]
+    assert board == json.loads(json.dumps(leaderboard(read_cells(folder / "leaderboard.json"), CARDS)))
+
+
+def test_the_citation_can_be_read(folder: Path) -> None:
+    citation = yaml.safe_load((folder / "CITATION.cff").read_text())
+    assert citation["cff-version"] == "1.2.0" and citation["license"] == "Apache-2.0"
+
+
+@pytest.mark.parametrize("name", ["linear-regression", "neal-three-classes"])
+def test_the_loader_reads_draws_without_bnnzoo(folder: Path, name: str) -> None:
+    assert len((folder / "load.py").read_text().splitlines()) <= 30
+    code = f"""
+import sys; sys.path.insert(0, {str(folder)!r})
+import json, load
+found, data = load.draws({name!r}), load.data({name!r})
+assert "bnnzoo" not in sys.modules
+print(json.dumps([found.tolist(), data["test"]["x"].tolist()]))
+"""
+    printed = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True).stdout
+    draws, x = map(np.array, json.loads(printed))
+    exact = bz.zoo.reference(name)["conditional"].to_dataset()
+    np.testing.assert_allclose(draws, exact["probs" if "probs" in exact else "mean"], rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(x, bz.zoo.load(name).data().test["x"])
+
+
+def test_a_tree_written_by_numpy_and_xarray_is_scored_and_enters_the_table(tmp_path: Path) -> None:
+    """Draws of the closed-form posterior, made without bnnzoo."""
+    data, noise, rng = bz.zoo.load("linear-regression").data(), 0.5, np.random.default_rng(0)
+    train, test = (np.column_stack([part["x"], np.ones(len(part["x"]))]) for part in (data.train, data.test))
+    covariance = np.linalg.inv(train.T @ train / noise**2 + np.eye(4))
+    theta = rng.multivariate_normal(covariance @ train.T @ data.train["y"] / noise**2, covariance, size=(4, 256))
+    mean = xr.Dataset({"mean": (("chain", "draw", "obs_id"), theta @ test.T)})
+    xr.DataTree.from_dict({"conditional": mean}).to_netcdf(tmp_path / "exact.nc", engine="h5netcdf")
+    table = tmp_path / "table.json"
+    found = run(
+        "score", tmp_path / "exact.nc", "--card", "linear-regression", "--method", "closed form", "--table", table
+    )
+    assert found.exit_code == 0, found.output
+    assert found.stdout.count("no evidence of a difference") == 3
+    (cell,) = read_cells(table)
+    assert (cell.card, cell.method, cell.seconds) == ("linear-regression", "closed form", None)
+    assert 0.5 < cell.distance < 1.5
+    xr.DataTree.from_dict({"conditional": 2 * mean}).to_netcdf(tmp_path / "wrong.nc", engine="h5netcdf")
+    found = run("score", tmp_path / "wrong.nc", "--card", "linear-regression")
+    assert found.stdout.count("another posterior") == 3
+
+
+def test_the_page_shows_what_the_command_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reference_posteriors.md").read_text()
+    (code,) = (each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "to_netcdf" in each)
+    monkeypatch.chdir(tmp_path)
+    exec(code, {"__name__": "page"})
+    printed = run("score", "mine.nc", "--card", "linear-regression").stdout.splitlines()
+    assert len(printed) == 3 and all(line in page for line in printed)
+
+
+def test_files_of_comma_separated_values_are_scored(tmp_path: Path) -> None:
+    for name in ("linear-regression", "neal-three-classes"):
+        exact = bz.zoo.reference(name)
+        (tmp_path / "draws.csv.gz").write_bytes(gzip.compress(draws_table(exact).encode()))
+        tree = read_predictions(tmp_path / "draws.csv.gz", name)
+        found = bz.zoo.score(tree, name)
+        assert (found["distance"] <= found["limit"]).all()
+
+
+def test_files_that_hold_no_predictions_are_refused(tmp_path: Path) -> None:
+    def of(name: str, text: str) -> Path:
+        (tmp_path / name).write_text(text)
+        return tmp_path / name
+
+    rows = ",".join(f"mean[{k}]" for k in range(1, 41))
+    tree, flat = tmp_path / "tree.nc", tmp_path / "flat.nc"
+    xr.DataTree.from_dict({"posterior": xr.Dataset({"mu": 0.0})}).to_netcdf(tree, engine="h5netcdf")
+    mean = xr.Dataset({"mean": (("draw", "obs_id"), np.zeros((5, 40)))})
+    xr.DataTree.from_dict({"conditional": mean}).to_netcdf(flat, engine="h5netcdf")
+    zeros = ",".join(["0"] * 40)
+    for path, sentence in (
+        (tmp_path / "none.nc", "There is no file"),
+        (of("a.txt", "hello"), "is neither netCDF 4 nor CSV"),
+        (tree, "holds no draws of 'mean' in a group 'conditional'"),
+        (flat, "is [draw: 5, obs_id: 40], and card 'linear-regression' has 40 test rows: write [chain, draw, obs_id]"),
+        (of("a.csv", "chain,draw,y\n1,1,2\n"), "takes chain, draw and 40 of mean: 40, rows first"),
+        (of("b.csv", f"chain,draw,{rows}\n1,1,{zeros.replace('0', 'a', 1)}\n"), "holds text where numbers should be"),
+        (of("c.csv", f"chain,draw,{rows}\n1,1,{zeros}\n1,2,{zeros}\n2,1,{zeros}\n"), "number of draws (2, 1)"),
+    ):
+        with pytest.raises(ZooError) as error:
+            read_predictions(path, "linear-regression")
+        assert sentence in str(error.value)
+
+
+def test_commands_refuse_what_they_cannot_do(folder: Path, tmp_path: Path) -> None:
+    refused(run("export", folder), "already exists: write to a new folder")
+    refused(run("export", tmp_path / "new", "--table", tmp_path / "no.json"), "make it by bnnzoo zoo table --out")
+    draws = folder / "draws" / "two-moons.nc"
+    refused(run("score", draws, "--card", "two-moons", "--method", "mine"), "--method and --table belong together")
+    named = ("--method", "nuts", "--table", tmp_path / "table.json")
+    refused(run("score", draws, "--card", "two-moons", *named), "'nuts' is a method that the table itself runs")
+    refused(run("score", draws, "--card", "mnist-convnet"), "has no reference posterior")
