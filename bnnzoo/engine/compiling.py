@@ -41,7 +41,7 @@ __all__ = [
 aten = torch.ops.aten
 
 
-@preparing()
+@preparing("compiling")
 def compile_graph(
     graph: GraphModule, inputs: list[Tensor], log: EngineLog | None = None
 ) -> Callable[..., Sequence[Tensor]] | None:
@@ -74,7 +74,7 @@ def compile_graph(
         return None
 
 
-@preparing()
+@preparing("compiling")
 def compile_loops(graph: GraphModule, log: EngineLog) -> Callable[..., Any] | None:
     """Compile a graph with loops inside, which changes its arguments, into one C++ function of the same arguments.
 

@@ -59,7 +59,7 @@ MIN_NUMBERS_OF_A_CONSTANT = 4096
 """Entries above which a constant that is one number throughout is kept as one number."""
 
 
-@preparing()
+@preparing("tracing")
 def trace(
     flat: Callable[..., tuple[Tensor, ...]],
     inputs: list[Tensor],
@@ -205,7 +205,7 @@ def estimated_seconds(num_operations: int, num_elements: int) -> float:
     return num_operations * SECONDS_PER_NODE + num_elements * SECONDS_PER_ELEMENT
 
 
-@preparing()
+@preparing("tracing")
 def trace_loops(
     flat: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor], decompositions: Mapping[Any, Callable[..., Any]]
 ) -> GraphModule:

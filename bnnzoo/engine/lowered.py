@@ -24,6 +24,7 @@ from bnnzoo.engine.reports import Engine, EngineLog, first_line
 from bnnzoo.engine.torch_private import LoweringWarning, Missing
 
 __all__ = [
+    "ENGINES",
     "LoopStep",
     "Lowered",
     "LoweringWarning",
@@ -43,6 +44,7 @@ ENGINES: dict[str, Engine] = {
     "traced": "graph",
     "eager": "python",
 }
+"""How a lowered function runs, as reports call it."""
 
 COMPILE_SECONDS = 5.0
 """Assumed time to compile: measured 0.5 to 4 s for a graph it has seen before, 4 to 9 s for a new one."""

@@ -8,7 +8,17 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Literal
 
-__all__ = ["Engine", "EngineLog", "EngineReport", "Stopwatch", "first_line", "joined_reports", "preparing", "watched"]
+__all__ = [
+    "Engine",
+    "EngineLog",
+    "EngineReport",
+    "Stopwatch",
+    "first_line",
+    "joined_reports",
+    "preparing",
+    "ran_as",
+    "watched",
+]
 
 type Engine = Literal["python", "graph", "cuda graph", "compiled graph", "native"]
 type Phase = Literal["tracing", "compiling", "running"]
@@ -114,10 +124,22 @@ class EngineLog:
 
 
 class Stopwatch:
-    """Adds up seconds."""
+    """Adds up the seconds of tracing and compiling, and notes how what was prepared runs."""
 
     def __init__(self) -> None:
-        self.seconds = 0.0
+        self.tracing = self.compiling = 0.0
+        self.engine: Engine | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Of both."""
+        return self.tracing + self.compiling
+
+    def report(self, seconds: float) -> EngineReport | None:
+        """Return how something ran for so many seconds in all; None if nobody said."""
+        if self.engine is None:
+            return None
+        return EngineReport(self.engine, (), self.tracing, self.compiling, max(seconds - self.seconds, 0.0))
 
 
 _watch: ContextVar[Stopwatch | None] = ContextVar("_watch", default=None)
@@ -130,10 +152,10 @@ def watched() -> Iterator[Stopwatch]:
     Examples
     --------
     >>> with watched() as watch:
-    ...     with preparing(), preparing():  # one within another counts once
+    ...     with preparing("compiling"), preparing("tracing"):  # one within another counts once
     ...         time.sleep(0.01)
-    >>> 0.01 <= watch.seconds < 0.02
-    True
+    >>> 0.01 <= watch.compiling < 0.02, watch.tracing
+    (True, 0.0)
     """
     token = _watch.set(watch := Stopwatch())
     try:
@@ -143,7 +165,7 @@ def watched() -> Iterator[Stopwatch]:
 
 
 @contextmanager
-def preparing() -> Iterator[None]:
+def preparing(phase: Literal["tracing", "compiling"]) -> Iterator[None]:
     """Let the stopwatch run, if there is one: the body traces or compiles."""
     watch = _watch.get()
     if watch is None:
@@ -153,8 +175,14 @@ def preparing() -> Iterator[None]:
     try:
         yield
     finally:
-        watch.seconds += time.perf_counter() - began
+        setattr(watch, phase, getattr(watch, phase) + time.perf_counter() - began)
         _watch.reset(token)
+
+
+def ran_as(engine: Engine) -> None:
+    """Note for the stopwatch, if there is one, how the loop runs that was prepared last."""
+    if (watch := _watch.get()) is not None:
+        watch.engine = engine
 
 
 def joined_reports(reports: Sequence[EngineReport]) -> EngineReport:

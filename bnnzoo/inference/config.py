@@ -14,7 +14,7 @@ from bnnzoo.core.posterior.posterior import FitInfo, Mixture, Posterior
 from bnnzoo.core.posterior.stored import Stored
 from bnnzoo.engine.choose import OneByOneError
 from bnnzoo.engine.lowered import untraced
-from bnnzoo.engine.reports import watched
+from bnnzoo.engine.reports import Stopwatch, watched
 
 __all__ = ["config_of", "run_method", "run_together"]
 
@@ -24,7 +24,7 @@ def run_method(method: Method, density: LogDensity, context: FitContext) -> Post
     began = time.perf_counter()
     with watched() as watch, untraced() if context.engine == "python" else nullcontext():
         posterior = method.run(density, context)
-    return _complete(posterior, method, context, time.perf_counter() - began, watch.seconds)
+    return _complete(posterior, method, context, time.perf_counter() - began, watch)
 
 
 def run_together(method: Method, fits: Sequence[tuple[LogDensity, FitContext]]) -> list[Posterior]:
@@ -37,22 +37,22 @@ def run_together(method: Method, fits: Sequence[tuple[LogDensity, FitContext]]) 
         found = None
     if found is None:
         return [run_method(method, density, context) for density, context in fits]
-    seconds, compiling = (each / len(fits) for each in (time.perf_counter() - began, watch.seconds))
-    return [
-        _complete(each, method, context, seconds, compiling) for each, (_, context) in zip(found, fits, strict=True)
-    ]
+    seconds = (time.perf_counter() - began) / len(fits)
+    watch.tracing, watch.compiling = watch.tracing / len(fits), watch.compiling / len(fits)
+    return [_complete(each, method, context, seconds, watch) for each, (_, context) in zip(found, fits, strict=True)]
 
 
-def _complete(posterior: Posterior, method: Method, context: FitContext, seconds: float, compiling: float) -> Posterior:
-    engine = posterior.info.engine
-    of_chains = 0.0 if engine is None else engine.tracing + engine.compiling  # on other threads, too
+def _complete(posterior: Posterior, method: Method, context: FitContext, seconds: float, watch: Stopwatch) -> Posterior:
+    engine = posterior.info.engine or watch.report(seconds)
+    prepared = 0.0 if engine is None else engine.tracing + engine.compiling  # that of chains on other threads, too
     info = replace(
         posterior.info,
         method=type(method).__name__,
         config=config_of(method) | dict(posterior.info.config),
         seed=context.seed,
         seconds=seconds,
-        compiling=min(seconds, max(compiling, of_chains)),
+        compiling=min(seconds, max(watch.seconds, prepared)),
+        engine=engine,
         columns=context.columns,
     )
     if isinstance(posterior, Mixture):

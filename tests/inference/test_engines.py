@@ -7,7 +7,6 @@ import torch
 
 import bnnzoo as bz
 from bnnzoo.engine.lowered import Lowered, Specialized
-from bnnzoo.inference.optimise import train as training
 from bnnzoo.testing import linear_gaussian
 
 TARGET = linear_gaussian()
@@ -55,17 +54,13 @@ def test_engines_end_at_the_same_posterior(name: str, model: str, dtype: torch.d
 
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")
-@pytest.mark.parametrize("name", ["MAP", "MeanFieldVI"])
-def test_training_runs_by_the_engine_asked_for(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    natively: list[Any] = []
-    found = training.native_members
-
-    def watched(*args: Any) -> Any:
-        natively.append(found(*args))
-        return natively[-1]
-
-    monkeypatch.setattr(training, "native_members", watched)
-    specialize, hows = Lowered.specialize, set()
+@pytest.mark.parametrize("engine", ["native", "graph", "python"])
+@pytest.mark.parametrize("name", ["MAP", "MeanFieldVI", "DeepEnsemble"])
+def test_training_runs_by_the_engine_asked_for_and_says_so(
+    name: str, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hows: set[str] = set()
+    specialize = Lowered.specialize
 
     def seen(lowered: Lowered, *args: Any, **kwargs: Any) -> Specialized:
         made = specialize(lowered, *args, **kwargs)
@@ -73,11 +68,7 @@ def test_training_runs_by_the_engine_asked_for(name: str, monkeypatch: pytest.Mo
         return made
 
     monkeypatch.setattr(Lowered, "specialize", seen)
-    fitted(name, "linear", "native", torch.float64)
-    assert natively and all(each is not None and each.chunk.how == "compiled" for each in natively)
-    natively.clear()
-    fitted(name, "linear", "graph", torch.float64)
-    assert not natively and hows >= {"traced"}
-    hows.clear()
-    fitted(name, "linear", "python", torch.float64)
-    assert not natively and hows == {"eager"}
+    info = fitted(name, "linear", engine, torch.float64).info
+    assert info.engine.engine == engine and info.engine.running > 0
+    assert info.engine.tracing + info.engine.compiling == pytest.approx(info.compiling)
+    assert hows == {"eager"} if engine == "python" else "eager" not in hows

@@ -50,7 +50,7 @@ class Compiled(NamedTuple):
             partial.write_text(self.library.name)
 
 
-@preparing()
+@preparing("compiling")
 def compile_in_cpp(graph: GraphModule) -> Compiled:
     """Return a graph with loops, which changes its arguments, as a native function.
 
@@ -70,7 +70,7 @@ def compile_in_cpp(graph: GraphModule) -> Compiled:
     return Compiled(function_of(library), library)
 
 
-@preparing()
+@preparing("compiling")
 def compile_runs(graph: GraphModule, moving: Collection[int]) -> Callable[[int, Sequence[Tensor]], None]:
     """Return a graph that changes its arguments as a native function of how often to run it, and of its arguments.
 

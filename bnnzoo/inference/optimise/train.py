@@ -12,7 +12,8 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.reading.streamed import StreamedDensity
 from bnnzoo.core.settings import check_settings
 from bnnzoo.engine.fits import over_all_fits
-from bnnzoo.engine.lowered import Lowered
+from bnnzoo.engine.lowered import ENGINES, Lowered
+from bnnzoo.engine.reports import ran_as
 from bnnzoo.inference.optimise.batches import Batch, Batches, RowBatches
 from bnnzoo.inference.optimise.native_training import native_members, trained_natively
 from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective, Objective
@@ -125,7 +126,10 @@ def train(
     if (pays or context.engine == "native") and not isinstance(density, StreamedDensity):
         same_rows = isinstance(batches, RowBatches) and batches.have_same_rows(density.num_data)
         native = native_members(run, first, same_rows)
-    return _trained_in_batch(run, one_step, steps) if native is None else trained_natively(native, run, steps)
+    if native is None:
+        return _trained_in_batch(run, one_step, steps)
+    ran_as("native")
+    return trained_natively(native, run, steps)
 
 
 def _trained_in_batch(run: Run, one_step: Lowered, steps: Steps) -> Trained:
@@ -143,7 +147,9 @@ def _trained_in_batch(run: Run, one_step: Lowered, steps: Steps) -> Trained:
             tensors = tensors if batch is last else tensors_of(batch)
             if step is None:
                 arguments = (params, state, row, constants, drawn, batch)
-                step = one_step.specialize(*arguments, num_calls=run.num_steps).flat
+                specialized = one_step.specialize(*arguments, num_calls=run.num_steps)
+                ran_as(ENGINES[specialized.how])
+                step = specialized.flat
                 show = StepProgress(run.progress, "Optimising", run.num_steps, run.name)
             before = params
             with torch.no_grad():
