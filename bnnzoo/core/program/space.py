@@ -33,16 +33,18 @@ class ParameterSpace:
     device: torch.device
 
     def sites_in_short(self) -> str:
-        """Return the names and shapes of the first few sites, and how many more there are; sites of one network count as one."""
-        owners = [site.name.partition(".")[0] for site in self.sites]
-        named = {
-            owner: f"{owner} ({owners.count(owner)} sites)"
-            if owners.count(owner) > 1
-            else f"{site.name}{list(site.shape)}"
-            for owner, site in zip(owners, self.sites, strict=True)
-        }
-        more = sum(owners.count(owner) for owner in list(named)[MAX_NAMED:])
-        return ", ".join(list(named.values())[:MAX_NAMED]) + (f" and {more} more" if more else "")
+        """Return names and shapes of the first few sites, and how many more there are; those of a network are counted as one."""
+        owned: dict[str, list[Site]] = {}
+        for site in self.sites:
+            owned.setdefault(site.name.partition(".")[0], []).append(site)
+        named = [
+            f"{owner} ({sum(site.shape.numel() for site in sites)} in {len(sites)} sites)"
+            if len(sites) > 1
+            else f"{sites[0].name}{list(sites[0].shape)}"
+            for owner, sites in owned.items()
+        ]
+        more = sum(len(sites) for sites in list(owned.values())[MAX_NAMED:])
+        return ", ".join(named[:MAX_NAMED]) + (f" and {more} more" if more else "")
 
     def constrain(self, theta: Tensor) -> dict[str, Tensor]:
         """Return the constrained value ``[..., *shape]`` of every latent site for ``theta[..., P]``."""

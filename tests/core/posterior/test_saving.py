@@ -353,7 +353,7 @@ def test_guides_that_are_missing_or_others_are_refused(tmp_path):
 def test_posteriors_are_printed_in_one_line(of_a_network):
     laplace = bz.load(of_a_network, MODELS["regression"][0], *MODELS["regression"][1])
     assert repr(laplace).startswith("Gaussian(Laplace, Dense covariance, ")
-    assert repr(laplace).endswith("sites net (4 sites), sigma[])")
+    assert repr(laplace).endswith("sites net (13 in 4 sites), sigma[])")
     mixture = Mixture(laplace.density, laplace.info, (laplace, laplace))
     assert repr(mixture).startswith("Mixture(Laplace, 2 Gaussian components, ")
     assert repr(laplace.info).startswith("FitInfo(Laplace, iid, seed 3, ")
