@@ -1,10 +1,13 @@
 """The No-U-Turn sampler: its stack of leaves, its statistics, and the divergences it reports."""
 
+import warnings
+
 import numpy as np
 import pyro
 import pyro.distributions as dist
 import pytest
 import torch
+from torch import Tensor
 
 from bnnzoo.inference import NUTS, DivergenceWarning, fit
 from bnnzoo.inference.markov.hamiltonian.kernel import Metric, Phase
@@ -177,3 +180,22 @@ def test_a_direction_does_not_depend_on_whether_the_subtree_was_accepted() -> No
             _, grown = kernel.propose(subtree, tree, metric, uniforms)
             assert float(grown.control.direction) == (1.0 if second > 0.5 else -1.0)
             assert bool((grown.proposal.theta == MASS).all()) == (first < 0.5)
+
+
+def players(at_bats: Tensor, hits: Tensor) -> None:
+    """A centred hierarchy of 18 players (Efron and Morris, 1975): where all are alike, a usual step is far too long."""
+    loc, scale = pyro.sample("loc", dist.Normal(-1.0, 1.0)), pyro.sample("scale", dist.HalfCauchy(1.0))
+    with pyro.plate("players", len(hits)):
+        log_odds = pyro.sample("log_odds", dist.Normal(loc, scale))
+        pyro.sample("hits", dist.Binomial(at_bats, logits=log_odds), obs=hits)
+
+
+@pytest.mark.parametrize("num_chains", [2, 4])
+def test_no_chain_ends_warm_up_where_it_stays_for_good(num_chains: int) -> None:
+    """Two chains had stood still for all draws; such a model still has stays of dozens of draws, and warns."""
+    hits = torch.tensor([18.0, 17, 16, 15, 14, 14, 13, 12, 11, 11, 10, 10, 10, 10, 10, 9, 8, 7])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        posterior = fit(players, NUTS(num_chains=num_chains), torch.full_like(hits, 45.0), hits, seed=0)
+    assert min(len(chain[:, 0].unique()) for chain in posterior.draws()) > 200
+    assert float(posterior.info.sample_stats["acceptance_rate"].mean(1).min()) > 0.2
