@@ -1,9 +1,9 @@
-"""Which method is calibrated: simulation-based calibration of fifteen methods on ten models, which goes on where it stopped.
+"""Which method is calibrated: simulation-based calibration of seventeen methods on ten models, which goes on where it stopped.
 
 python -m benchmarks.calibrated FOLDER SIMULATIONS ["METHOD;METHOD"] ["MODEL;MODEL"]
 
 FOLDER takes the ranks of each pair of method and model; a call with the same folder goes on from them. The record is written
-after each pair, with those of earlier calls.
+after each pair, with those of earlier calls, in any folder.
 """
 
 import json
@@ -118,8 +118,10 @@ METHODS: dict[str, Any] = {
     "HierarchicalLaplace": bz.HierarchicalLaplace(),
     "MeanFieldVI": bz.MeanFieldVI(),
     "FullRankVI": bz.FullRankVI(),
+    "Pathfinder": bz.Pathfinder(),
     "MAMS": bz.MAMS(),
     "ChEESHMC": bz.ChEESHMC(),
+    "MCLMC": bz.MCLMC(),
     "FlowVI": bz.FlowVI(),
     "SGHMC": bz.SGHMC(),
     "StochasticMCLMC": bz.StochasticMCLMC(),

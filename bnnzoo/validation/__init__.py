@@ -2,6 +2,7 @@
 
 from bnnzoo.validation.connectivity import mode_connectivity
 from bnnzoo.validation.cross_validation import kfold, leave_future_out, reloo
+from bnnzoo.validation.joint import sbc_joint
 from bnnzoo.validation.log_evidence import LogEvidence, log_evidence, model_probabilities
 from bnnzoo.validation.moment_matching import moment_match
 from bnnzoo.validation.monitor import monitor
@@ -22,6 +23,7 @@ __all__ = [
     "reloo",
     "sbc",
     "sbc_again",
+    "sbc_joint",
     "sbc_merged",
     "sbc_verdict",
     "stack",

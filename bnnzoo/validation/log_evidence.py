@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -282,7 +282,7 @@ def model_probabilities(
     Raises
     ------
     ValueError
-        If there are fewer than two models, they were fitted to different numbers of observations, ``prior`` names others, or
+        If there are fewer than two models, they were fitted to different observations, ``prior`` names others, or
         :func:`log_evidence` refuses a fit.
 
     Examples
@@ -334,12 +334,7 @@ def _refuse_models(fits: Mapping[str, Posterior | LogEvidence], prior: Mapping[s
     for name, each in fits.items():
         if not isinstance(each, LogEvidence):
             refuse_other_kind(each, Posterior, f"fits[{name!r}]", "the posterior that bnnzoo.fit returned")
-    counts = {name: each.density.num_data for name, each in fits.items() if not isinstance(each, LogEvidence)}
-    if len({*counts.values()}) > 1:
-        said = ", ".join(f"{name} to {count}" for name, count in counts.items())
-        raise ValueError(
-            f"The models were fitted to different observations ({said}): evidences compare models of the same data."
-        )
+    _refuse_other_observations({name: each.density for name, each in fits.items() if isinstance(each, Posterior)})
     if prior is None:
         return
     if {*prior} != {*fits}:
@@ -348,3 +343,36 @@ def _refuse_models(fits: Mapping[str, Posterior | LogEvidence], prior: Mapping[s
         )
     for name, value in prior.items():
         check_argument("model_probabilities", f"prior[{name!r}]", value, Positive)
+
+
+def _refuse_other_observations(densities: Mapping[str, LogDensity]) -> None:
+    """Refuse models of other values, in whatever order and under whatever names they observe them."""
+    counts = {name: density.num_data for name, density in densities.items()}
+    if len({*counts.values()}) > 1:
+        said = ", ".join(f"{name} to {count}" for name, count in counts.items())
+        raise ValueError(
+            f"The models were fitted to different observations ({said}): evidences compare models of the same data."
+        )
+    known = {name: each for name, each in densities.items() if each.has_data and not each.factors}
+    observed = {name: _observed_values(density) for name, density in known.items()}
+    first = next(iter(observed), "")
+    for name, values in observed.items():
+        if len(values) != len(observed[first]) or not np.allclose(values, observed[first], rtol=1e-5, atol=1e-6):
+            raise ValueError(
+                f"The models were fitted to different observations: {first} observes {_in_short(observed[first])}, {name} "
+                f"{_in_short(values)}. Evidences compare models of the same data in the same units: a model of log(y) is "
+                f"compared as one of y, with y ~ LogNormal."
+            )
+
+
+def _observed_values(density: LogDensity) -> np.ndarray[Any, Any]:
+    """Return all observed numbers of a model in ascending order, missing ones left out."""
+    theta = density.init(1, 0)[0]
+    with torch.no_grad():
+        nodes = density.observed_nodes(theta, *density.data)
+    values = torch.cat([torch.as_tensor(nodes[name]["value"]).double().flatten() for name in density.observed])
+    return np.sort(values[values.isfinite()].cpu().numpy())
+
+
+def _in_short(values: np.ndarray[Any, Any]) -> str:
+    return f"{len(values)} numbers of mean {values.mean():.4g} and sd {values.std():.4g}" if len(values) else "none"

@@ -9,7 +9,7 @@ import xarray as xr
 
 from bnnzoo.trees import holm, refuse_other_kind
 
-__all__ = ["Array", "is_close_to_uniform", "p_of", "pit_of", "sbc_again", "sbc_verdict", "scalars_of"]
+__all__ = ["Array", "group_of", "is_close_to_uniform", "p_of", "pit_of", "sbc_again", "sbc_verdict", "scalars_of"]
 
 type Array = np.ndarray[Any, Any]
 
@@ -63,7 +63,7 @@ def sbc_verdict(tree: xr.DataTree, prob: float = 0.95) -> pd.DataFrame:
     'Nothing is off with w[0] as far as 8 simulations tell, which would show shifts above 1 standard deviations.'
     """
     refuse_other_kind(tree, xr.DataTree, "tree", "what sbc returned, as in sbc_verdict(sbc(model, method, x, y))")
-    group = _group_of(tree)
+    group = group_of(tree)
     if group is None:
         raise ValueError(
             f"sbc_verdict takes the ranks that sbc returned, but the tree has neither prior_sbc nor posterior_sbc (groups: "
@@ -127,7 +127,7 @@ def sbc_again(tree: xr.DataTree, quantities: Callable[[xr.Dataset, xr.Dataset], 
         raise TypeError(
             f"quantities is a {type(quantities).__name__}; write a function (values, data) -> Dataset of test quantities."
         )
-    group = _group_of(tree)
+    group = group_of(tree)
     if group is None or "sbc_draws" not in tree.children:
         raise ValueError(
             f"sbc_again needs the draws of a calibration, and the tree has none (groups: {', '.join(tree.children) or 'none'}). "
@@ -146,7 +146,7 @@ def sbc_again(tree: xr.DataTree, quantities: Callable[[xr.Dataset, xr.Dataset], 
     return found
 
 
-def _group_of(tree: xr.DataTree) -> str | None:
+def group_of(tree: xr.DataTree) -> str | None:
     """Return the name of the group of ranks, if there is one."""
     return next((name for name in GROUPS if name in tree.children), None)
 

@@ -164,17 +164,39 @@ def test_prior_probabilities_and_errors_of_evidences_count() -> None:
     np.testing.assert_allclose(found["log_bayes_factor_se"].sel(model="a", against="b"), math.hypot(0.1, 0.2))
 
 
+def of_logs(y):
+    mu = pyro.sample("mu", dist.Normal(1.0, 2.0))
+    with pyro.plate("data", len(y)):
+        pyro.sample("y", dist.Normal(mu, 0.5), obs=y.abs().log())
+
+
 def test_models_that_cannot_be_compared_are_refused() -> None:
     one = fitted(normal, bz.Laplace(), Y)
     for fits, settings, message in (
         ({"a": one}, {}, "fits has 1"),
         ({"a": one, "b": fitted(normal, bz.Laplace(), Y[:2])}, {}, r"different observations \(a to 4, b to 2\)"),
+        (
+            {"a": one, "b": fitted(normal, bz.Laplace(), Y + 1)},
+            {},
+            "a observes 4 numbers of mean .*, b 4 numbers of mean",
+        ),
+        ({"a": one, "b": fitted(of_logs, bz.Laplace(), Y)}, {}, r"a model of log\(y\) is compared as one of y"),
         ({"a": one, "b": one}, {"prior": {"a": 1.0}}, "prior names a, but fits has a, b"),
         ({"a": one, "b": one}, {"prior": {"a": 1.0, "b": 0.0}}, "prior\\['b'\\]"),
         ({"a": one, "b": fitted(normal, bz.MAP(), Y)}, {}, r"fits\['b'\]: Draws of MAP are members"),
     ):
         with pytest.raises(ValueError, match=message):
             model_probabilities(fits, **settings)
+
+
+def test_the_same_observations_in_another_order_precision_and_under_another_name_are_compared() -> None:
+    def renamed(outcome):
+        mu = pyro.sample("mu", dist.Normal(1.0, 2.0))
+        with pyro.plate("data", len(outcome)):
+            pyro.sample("outcome", dist.Normal(mu, 0.5), obs=outcome)
+
+    fits = {"one": fitted(normal, bz.Laplace(), Y), "other": fitted(renamed, bz.Laplace(), Y.flip(0).float())}
+    assert float(model_probabilities(fits)["log_bayes_factor"][0, 1]) == pytest.approx(0.0, abs=1e-3)
 
 
 def test_who_looks_among_the_diagnostics_is_told_where_it_is() -> None:

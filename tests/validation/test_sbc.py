@@ -1,7 +1,7 @@
 """Simulation-based calibration: of an exact method, of one known to be too narrow, and of the bookkeeping."""
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import arviz as az
@@ -15,10 +15,11 @@ import xarray as xr
 
 import bnnzoo as bz
 from bnnzoo.core.posterior.archive import read_archive, write_archive
+from bnnzoo.core.posterior.covariance import Diagonal
 from bnnzoo.core.posterior.info import FitInfo
 from bnnzoo.core.posterior.posterior import Draws
 from bnnzoo.testing import linear_gaussian
-from bnnzoo.validation import sbc, sbc_verdict
+from bnnzoo.validation import sbc, sbc_joint, sbc_verdict
 from tests.helpers.exact_linear import ExactLinear
 
 TARGET = linear_gaussian(num_data=8, num_inputs=2)
@@ -365,3 +366,54 @@ def test_other_quantities_are_ranked_without_new_fits():
         ValueError, match=r"needs the draws of a calibration, and the tree has none .* Write sbc\(..., keep=True\)"
     ):
         bz.validation.sbc_again(sbc(TARGET.model, ExactLinear(), *TARGET.data, **settings), again)
+
+
+@dataclass(frozen=True)
+class Independent:
+    """The posterior of the linear model with its margins as they are, and no correlations."""
+
+    needs: ClassVar = frozenset()
+
+    def run(self, density, context):
+        exact = ExactLinear().run(density, context)
+        return replace(exact, covariance=Diagonal(exact.covariance.diagonal().sqrt()))
+
+
+SLOPES = (
+    torch.linspace(1.0, 2.0, 8, dtype=torch.float64)[:, None] ** torch.arange(2),
+    torch.zeros(8, dtype=torch.float64),
+)
+
+
+def kept(method, **settings):
+    return sbc(TARGET.model, method, *SLOPES, num_draws=39, keep=True, **{"num_simulations": 60, **settings}, **QUIET)
+
+
+def test_wrong_correlations_are_noticed_jointly_where_margins_are_right():
+    tree = kept(Independent(), seed=3)
+    assert sbc_verdict(tree).loc[["w[0]", "w[1]"], "uniform"].all()
+    found = sbc_joint(tree).loc["joint"]
+    assert not found["uniform"] and found["mean"] > 0.6
+    assert found["finding"] == "correlation of w[0] and w[1] too high"  # intercept and slope are negatively correlated
+    assert found["sentence"].startswith("A classifier ranks the truth above ")
+
+
+def test_a_method_that_ignores_the_data_is_noticed_jointly():
+    found = sbc_joint(kept(ExactLinear(of_prior=True))).loc["joint"]
+    assert not found["uniform"] and "do not follow the data as the truths do" in found["finding"]
+
+
+def test_an_exact_method_passes_jointly_as_often_as_it_should():
+    """Forty calibrations: p is uniform, so that its mean has a standard error of 0.046, and 2 are below 0.05, of sd 1.4."""
+    p = np.array(
+        [sbc_joint(kept(ExactLinear(), num_simulations=40, seed=seed)).loc["joint", "p"] for seed in range(40)]
+    )
+    assert abs(p.mean() - 0.5) < 4 * 0.046
+    assert (p < 0.05).sum() <= 2 + 4 * 1.4
+
+
+def test_what_has_no_joint_calibration_is_refused(exact):
+    with pytest.raises(ValueError, match=r"sbc_joint needs the draws .* Write sbc\(..., keep=True\)"):
+        sbc_joint(exact)
+    with pytest.raises(ValueError, match=r"and 4 are too few: write num_simulations=100"):
+        sbc_joint(kept(ExactLinear(), num_simulations=4))

@@ -48,6 +48,7 @@ from bnnzoo.core.program.surroundings import isolated, refuse_handlers
 from bnnzoo.core.types import Data, Model
 from bnnzoo.engine.fits import Kind
 from bnnzoo.engine.lowered import Lowered, Same, looped_value_and_grad
+from bnnzoo.engine.points import Points
 
 __all__ = ["LogDensity", "build_density", "first_run"]
 
@@ -209,8 +210,10 @@ class LogDensity(ParameterSpace):
             return make()
         return self.kind.shared((Same(self.model), self.dtype, self.device, self.num_data, key), make)
 
-    def over_points[T](self, key: Hashable, function: Callable[..., T], **settings: Any) -> Callable[..., T]:
-        """Return ``(theta[M, P], *data)`` of a function of ``(theta[P], *data)``: by ``vmap``, for many fits as one graph of it.
+    def over_points[T](
+        self, key: Hashable, function: Callable[..., T], *, num_calls: int = 1, **settings: Any
+    ) -> Callable[..., T]:
+        """Return ``(theta[M, P], *data)`` of a function of ``(theta[P], *data)``: by ``vmap``, for many fits by :class:`Points`.
 
         Parameters
         ----------
@@ -218,6 +221,8 @@ class LogDensity(ParameterSpace):
             See :meth:`shared`.
         function : callable
             A pure function; it takes all that differs between fits as arguments.
+        num_calls : int
+            How often a fit calls it.
         **settings
             Of :func:`torch.func.vmap`.
         """
@@ -229,8 +234,8 @@ class LogDensity(ParameterSpace):
 
         if not self.is_one_of_many:
             return batched
-        graph: Lowered = self.shared(key, lambda: Lowered(batched))
-        return graph
+        points: Points = self.shared(key, lambda: Points(function, batched, num_calls))
+        return points
 
     def batched_value_and_grad(self, theta: Tensor, *batch: Any) -> tuple[Tensor, Tensor]:
         """Return the log joint density ``[C]`` and its gradient ``[C, P]`` at ``theta[C, P]``, not yet lowered."""

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -12,6 +13,7 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.verdict.importance import Shift, WeightedDraws, site_values
 from bnnzoo.engine.failures import FailuresAsNaN
 from bnnzoo.engine.lowered import Lowered, value_and_grad_of
+from bnnzoo.engine.points import Points
 from bnnzoo.engine.torch_private import LoweringWarning
 
 __all__ = ["Moved", "moved", "shift_by_chains"]
@@ -55,7 +57,7 @@ def moved(density: LogDensity, drawn: WeightedDraws) -> Moved:
     start = theta[first.to(theta.device)] - centre
     count = len(start)
     z = torch.linalg.solve_triangular(root, start.mT, upper=False).mT
-    value_and_grad = density.shared("short chains", lambda: _batched(density))
+    value_and_grad = _value_and_grad(density)
 
     def at(z: Tensor) -> _State:
         value, gradient = value_and_grad(centre + z @ root.mT, *density.data)
@@ -91,17 +93,25 @@ def moved(density: LogDensity, drawn: WeightedDraws) -> Moved:
     return Moved(torch.stack(path), sum(rates[-NUM_TRAJECTORIES // 3 :]) / (NUM_TRAJECTORIES // 3))
 
 
-def _batched(density: LogDensity) -> Lowered:
+def _value_and_grad(density: LogDensity) -> Callable[..., tuple[Tensor, Tensor]]:
     """Return ``(theta[M, P], *data) -> ([M], [M, P])``, log joint density and gradient, traced so that the model runs once."""
 
-    def value_and_grad(theta: Tensor, *data: Any) -> tuple[Tensor, Tensor]:
+    def alone(theta: Tensor, *data: Any) -> tuple[Tensor, Tensor]:
+        return value_and_grad_of(lambda row: density.log_joint(row, *data), theta)
+
+    def batched(theta: Tensor, *data: Any) -> tuple[Tensor, Tensor]:
         return value_and_grad_of(vmap(lambda row: density.log_joint(row, *data)), theta)
 
     def eagerly(theta: Tensor, *data: Any) -> tuple[Tensor, Tensor]:
         with FailuresAsNaN():  # points that fail are rejected one by one
-            return value_and_grad(theta, *data)
+            return batched(theta, *data)
 
-    return Lowered(value_and_grad, fallback=eagerly)
+    if density.is_one_of_many:
+        points: Points = density.shared(
+            "short chains", lambda: Points(alone, batched, NUM_TRAJECTORIES * MAX_LEAPS, fallback=eagerly)
+        )
+        return points
+    return Lowered(batched, fallback=eagerly)
 
 
 def _root(theta: Tensor) -> Tensor:

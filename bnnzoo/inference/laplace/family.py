@@ -214,7 +214,9 @@ def hierarchical_hint(density: LogDensity) -> str:
 
 def warn_if_not_converged(density: LogDensity, mode: Mode, covariance: Covariance) -> None:
     """Warn if a Newton step from the end of the optimisation is a good part of a posterior standard deviation long."""
-    _, gradient = looped_value_and_grad(density.log_joint)(mode.theta[None], *density.data)
+    traced = density.is_one_of_many  # else the model's own code is faster once than its trace
+    evaluate = density.value_and_grad if traced else looped_value_and_grad(density.log_joint)
+    _, gradient = evaluate(mode.theta[None], *density.data)
     distance = float(covariance.sqrt_rmatmul(gradient[0]).norm())
     if distance > MAX_DISTANCE:
         warnings.warn(

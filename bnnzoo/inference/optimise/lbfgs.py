@@ -17,6 +17,9 @@ MAX_HALVINGS = 30
 PATIENCE = 5
 """A row that makes no progress beyond rounding error for this many steps is as near its mode as its precision allows."""
 
+NEXT_TO_NOTHING = 0.01
+"""Of the rounding error of the cost: a row that may gain less is within some thousandth of a standard deviation of its mode."""
+
 CALM = 3
 """Steps in turn that promise little after which a row has converged: one may, where curvature has yet to be learnt."""
 
@@ -142,7 +145,8 @@ def lbfgs(
     for _ in range(max_steps):
         active = ~stuck & (point.g.abs().amax(1) > tolerance * point.f.abs().clamp(min=1.0))
         direction = _descent(memory.direction(point.g) if advised is None else advised, point, fresh)
-        calm = torch.where(-0.5 * (direction * point.g).sum(1) > least_gain, 0, calm + 1)
+        gain = -0.5 * (direction * point.g).sum(1)
+        calm = torch.where(gain > least_gain, 0, calm + 1)
         active = active & (calm < CALM)
         if not bool(active.any()):
             break
@@ -152,7 +156,7 @@ def lbfgs(
         memory.store(new.x - point.x, new.g - point.g)
         failed = active & ~moved
         memory.forget(failed)
-        idle = torch.where(_progressed(point, new), 0, idle + 1)
+        idle = torch.where(_progressed(point, new, gain), 0, idle + 1)
         stuck, fresh = stuck | (failed & fresh) | (idle >= PATIENCE), failed
         point = new
     return LBFGSResult(point.x, -point.f, -point.g, num_evaluations, num_rejected)
@@ -169,9 +173,13 @@ def _descent(direction: Tensor, point: _Point, fresh: Tensor) -> Tensor:
     return torch.where(downhill, direction, -point.g / point.g.norm(dim=1, keepdim=True).clamp(min=1.0))
 
 
-def _progressed(old: _Point, new: _Point) -> Tensor:
-    """Tell which rows lowered their cost by more than rounding error, or have a clearly smaller gradient."""
-    return (new.f < old.f - _rounding(old)) | (new.g.norm(dim=1) < 0.9 * old.g.norm(dim=1))
+def _progressed(old: _Point, new: _Point, gain: Tensor) -> Tensor:
+    """Tell which rows lowered their cost by more than rounding error, or have a clearly smaller gradient.
+
+    Gradients that are rounding error themselves go up and down at random; steps promise next to nothing there, ``gain[C]``.
+    """
+    flatter = new.g.norm(dim=1) < 0.9 * old.g.norm(dim=1)
+    return (new.f < old.f - _rounding(old)) | (flatter & (gain > NEXT_TO_NOTHING * _rounding(old)))
 
 
 def _rounding(point: _Point) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from bnnzoo.core.method import Progress
+from bnnzoo.core.method import Progress, Silent
 
 __all__ = [
     "HeldOutStopping",
@@ -237,12 +237,13 @@ class StepProgress:
     Attributes
     ----------
     due : int
-        The next step that is shown.
+        The next step that is shown; after the last where nobody is shown any.
     """
 
     def __init__(self, progress: Progress, description: str, num_steps: int, name: str) -> None:
         self._progress, self._name = progress, name
-        self._every, self.due = max(1, num_steps // REPORTS), 1
+        silent = isinstance(progress, Silent)
+        self._every, self.due = max(1, num_steps // REPORTS), num_steps + 1 if silent else 1
         progress.start(description, num_steps)
 
     def __call__(self, step: int, value: Tensor | float) -> None:

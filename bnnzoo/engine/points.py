@@ -1,0 +1,109 @@
+"""Pure functions of a point at many points, for many fits: as one traced graph, or in native code at one point after another."""
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bnnzoo.engine import pytree
+from bnnzoo.engine.chunks import kinds_of
+from bnnzoo.engine.cpp.translate import for_native
+from bnnzoo.engine.fits import over_all_fits
+from bnnzoo.engine.graphs import trace
+from bnnzoo.engine.lowered import COMPILE_SECONDS, Lowered, clones, flattened, tensors_of
+from bnnzoo.engine.runs import NativeRuns
+
+__all__ = ["Points"]
+
+CPP_SECONDS = 0.5
+"""Time of tracing and compiling in C++, of which torch's operations have to take as much: measured 0.2 to 0.6 s."""
+
+
+class Points:
+    """A pure function of a point, which is evaluated at many points in each of many fits.
+
+    Parameters
+    ----------
+    alone : callable
+        ``(point, *others) -> pytree of tensors``, where ``point`` is one tensor.
+    batched : callable
+        ``(points, *others)`` with the same at all points, as ``[M, ...]``.
+    num_calls : int
+        How often each fit calls it: decides whether native code pays.
+    fallback : callable, optional
+        What to run where ``batched`` cannot be traced.
+
+    Examples
+    --------
+    >>> norm = Points(lambda x: x.square().sum(), lambda x: x.square().sum(1))
+    >>> norm(torch.tensor([[3.0, 4.0], [0.0, 1.0]])).tolist()
+    [25.0, 1.0]
+    """
+
+    def __init__(
+        self,
+        alone: Callable[..., Any],
+        batched: Callable[..., Any],
+        num_calls: int = 1,
+        fallback: Callable[..., Any] | None = None,
+    ) -> None:
+        self._alone, self._graph, self._num_calls = alone, Lowered(batched, fallback), num_calls
+        self._native: dict[Hashable, _Native | None] = {}
+
+    def __call__(self, points: Tensor, *others: Any) -> Any:
+        """Evaluate at ``points[M, ...]``, without torch's autograd."""
+        key = kinds_of([points[0], *tensors_of(others)])
+        if key not in self._native:
+            self._native[key], found = self._first(points, *others)
+            return found
+        native = self._native[key]
+        return self._graph(points, *others) if native is None else native(points, *others)
+
+    def _first(self, points: Tensor, *others: Any) -> tuple["_Native | None", Any]:
+        """Return native code where it pays and gives what the graph gives, and that."""
+        step = self._graph.specialize(points, *others)
+        found = step(points, *others)
+        enough = step.worth_compiling_after * CPP_SECONDS / COMPILE_SECONDS
+        if points.device.type != "cpu" or not over_all_fits(self._num_calls) > enough:
+            return None, found
+        try:
+            native = _Native(self._alone, points[0], others)
+            agrees = _agree(native(points, *others), found)
+        except Exception:  # an operation that is not written in C++, no compiler: the graph does the same work
+            return None, found
+        return (native if agrees else None), found
+
+
+class _Native:
+    """A function of a point in native code.
+
+    Parameters
+    ----------
+    alone : callable
+    point : Tensor
+        An example.
+    others : tuple
+    """
+
+    def __init__(self, alone: Callable[..., Any], point: Tensor, others: Sequence[Any]) -> None:
+        at_first = (point, *others)
+        flat, spec_of = flattened(alone, at_first)
+        graph, _ = trace(flat, clones(at_first), for_native())
+        self._runs, self._spec = NativeRuns(graph, tensors_of(at_first), {0}), spec_of[0]
+
+    def __call__(self, points: Tensor, *others: Any) -> Any:
+        return pytree.tree_unflatten(self._runs(points, *tensors_of(others)), self._spec)
+
+
+def _agree(ours: Any, theirs: Any) -> bool:
+    """Tell whether all values are the same to half of their digits."""
+    pairs = zip(pytree.tree_leaves(ours), pytree.tree_leaves(theirs), strict=True)
+    return all(a.shape == b.shape and a.dtype == b.dtype and _is_close(a, b) for a, b in pairs)
+
+
+def _is_close(a: Tensor, b: Tensor) -> bool:
+    if not a.is_floating_point():
+        return torch.equal(a, b)
+    share = torch.finfo(a.dtype).eps ** 0.5
+    return torch.allclose(a, b, rtol=share, atol=share, equal_nan=True)

@@ -1,0 +1,68 @@
+"""Functions of a point at many points: the graph decides what is right, and native code takes over where it pays."""
+
+import pytest
+import torch
+
+from bnnzoo.engine import points as points_module
+from bnnzoo.engine.fits import fits_to_come
+from bnnzoo.engine.points import Points
+
+X = torch.linspace(-1, 1, 30, dtype=torch.float64)
+
+
+def alone(theta, x):
+    """Return a log density and a factorisation, which fails where theta is negative."""
+    covariance = theta[0] * torch.eye(2, dtype=theta.dtype) + theta[1] ** 2
+    return {"log": -(theta[0] * x).square().sum() / 2, "root": torch.linalg.cholesky_ex(covariance)[0].diagonal()}
+
+
+def batched(theta, x):
+    return torch.func.vmap(lambda row: alone(row, x))(theta)
+
+
+def made(number):
+    """Return the function after its first call, with how often it runs in native code."""
+    found = Points(alone, batched, num_calls=1000)
+    with fits_to_come(number):
+        found(torch.ones(4, 2, dtype=torch.float64), X)
+    return found
+
+
+def is_native(points, monkeypatch):
+    """Tell whether a call leaves the graph alone."""
+    calls = []
+    monkeypatch.setattr(points_module.Lowered, "__call__", lambda *args: calls.append(args))
+    points(torch.ones(4, 2, dtype=torch.float64), X)
+    return not calls
+
+
+def test_native_code_gives_what_the_graph_gives():
+    theta = torch.rand(64, 2, dtype=torch.float64) + 0.1
+    native, graph = made(100_000)(theta, X), batched(theta, X)
+    assert native.keys() == graph.keys()
+    for name, values in native.items():
+        torch.testing.assert_close(values, graph[name], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("number", "native"), [(1, False), (100_000, True)])
+def test_native_code_is_made_where_many_fits_pay_for_it(number, native, monkeypatch):
+    assert is_native(made(number), monkeypatch) == native
+
+
+def test_an_operation_without_native_code_stays_a_graph():
+    def sorts(theta):
+        return torch.linalg.eigvalsh(theta.outer(theta)).amax()
+
+    found = Points(sorts, torch.func.vmap(sorts), num_calls=1000)
+    theta = torch.rand(5, 3, dtype=torch.float64)
+    with fits_to_come(100_000):
+        first, again = found(theta), found(theta)
+    torch.testing.assert_close(first, theta.square().sum(1))
+    torch.testing.assert_close(again, first)
+
+
+def test_native_code_that_disagrees_is_not_used(monkeypatch):
+    found = Points(lambda theta, x: {"log": theta.sum(), "root": theta}, batched, num_calls=1000)
+    with fits_to_come(100_000):
+        found(torch.ones(4, 2, dtype=torch.float64), X)
+    assert not is_native(found, monkeypatch)
