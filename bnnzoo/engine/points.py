@@ -49,7 +49,7 @@ class Points:
         fallback: Callable[..., Any] | None = None,
     ) -> None:
         self._alone, self._graph, self._num_calls = alone, Lowered(batched, fallback), num_calls
-        self._native: dict[Hashable, _Native | None] = {}
+        self._native: dict[Hashable, _NativePoints | None] = {}
 
     def __call__(self, points: Tensor, *others: Any) -> Any:
         """Evaluate at ``points[M, ...]``, without torch's autograd."""
@@ -60,7 +60,7 @@ class Points:
         native = self._native[key]
         return self._graph(points, *others) if native is None else native(points, *others)
 
-    def _first(self, points: Tensor, *others: Any) -> tuple["_Native | None", Any]:
+    def _first(self, points: Tensor, *others: Any) -> tuple["_NativePoints | None", Any]:
         """Return native code where it pays and gives what the graph gives, and that."""
         step = self._graph.specialize(points, *others)
         found = step(points, *others)
@@ -68,14 +68,14 @@ class Points:
         if points.device.type != "cpu" or not over_all_fits(self._num_calls) > enough:
             return None, found
         try:
-            native = _Native(self._alone, points[0], others)
+            native = _NativePoints(self._alone, points[0], others)
             agrees = _agree(native(points, *others), found)
         except Exception:  # an operation that is not written in C++, no compiler: the graph does the same work
             return None, found
         return (native if agrees else None), found
 
 
-class _Native:
+class _NativePoints:
     """A function of a point in native code.
 
     Parameters

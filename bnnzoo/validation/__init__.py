@@ -2,7 +2,7 @@
 
 from bnnzoo.validation.connectivity import mode_connectivity
 from bnnzoo.validation.cross_validation import kfold, leave_future_out, reloo
-from bnnzoo.validation.joint import sbc_joint
+from bnnzoo.validation.joint_ranks import sbc_joint
 from bnnzoo.validation.log_evidence import LogEvidence, log_evidence, model_probabilities
 from bnnzoo.validation.moment_matching import moment_match
 from bnnzoo.validation.monitor import monitor

@@ -1,12 +1,15 @@
 """Executors for tests."""
 
+import os
+import signal
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any
 
 import torch
 
-__all__ = ["InProcess"]
+__all__ = ["InProcess", "kill_in_mid_run"]
 
 
 class InProcess(Executor):
@@ -25,3 +28,12 @@ class InProcess(Executor):
             future.set_exception(error)
         torch.set_num_threads(threads)
         return future
+
+
+def kill_in_mid_run(client: Any, pids: dict[str, int]) -> None:
+    """Kill a worker two seconds after it has begun a task."""
+    while not any(client.processing().values()):
+        time.sleep(0.05)
+    time.sleep(2.0)
+    busy = next(address for address, tasks in client.processing().items() if tasks)
+    os.kill(pids[busy], signal.SIGKILL)

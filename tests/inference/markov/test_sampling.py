@@ -2,9 +2,7 @@
 
 import multiprocessing
 import os
-import signal
 import threading
-import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -20,7 +18,7 @@ from bnnzoo.inference import MAMS, NUTS, fit
 from bnnzoo.inference.markov import sampling
 from bnnzoo.inference.markov.lockstep.trajectory_chains import TrajectoryChains
 from bnnzoo.testing import linear_gaussian
-from tests.helpers.executors import InProcess
+from tests.helpers.executors import InProcess, kill_in_mid_run
 
 TARGET = linear_gaussian()
 START = torch.randn(4, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -138,12 +136,3 @@ def test_a_cluster_that_loses_a_worker_ends_with_all_chains() -> None:
     assert posterior.draws().shape == (4, 200, 3)
     assert len(posterior.draws()[:, -1].unique(dim=0)) == 4
     assert posterior.info.complete
-
-
-def kill_in_mid_run(client: Any, pids: dict[str, int]) -> None:
-    """Kill a worker two seconds after it has begun a chain."""
-    while not any(client.processing().values()):
-        time.sleep(0.05)
-    time.sleep(2.0)
-    busy = next(address for address, tasks in client.processing().items() if tasks)
-    os.kill(pids[busy], signal.SIGKILL)
