@@ -31,6 +31,7 @@ __all__ = [
     "places_of_outcomes",
     "quietly",
     "ranks_of",
+    "seed_of_data",
 ]
 
 type Quantities = Callable[..., Mapping[str, Tensor]]
@@ -78,7 +79,7 @@ class Simulation:
 
     def simulated(self, density: LogDensity) -> tuple[Tensor, Data]:
         """Return the parameters ``[P]`` and the data drawn given them."""
-        with isolated(self.seed, density.device), torch.no_grad():
+        with isolated(seed_of_data(self.seed), density.device), torch.no_grad():
             truth = density.prior_draw({}, *density.data) if self.theta is None else self.theta
             return truth, self._data(density, truth)
 
@@ -130,6 +131,11 @@ class Simulation:
         except RuntimeError:  # some distributions cannot be batched
             each = [self._of(density, draw, *density.data) for draw in theta]
             return {name: torch.stack([found[name] for found in each]) for name in each[0]}
+
+
+def seed_of_data(seed: int) -> int:
+    """Return the seed of the data for the fit of a seed, whose draws would follow the noise in the data if they shared it."""
+    return (seed * 0x2545F4914F6CDD1D + 7) % 2**62
 
 
 def outcomes_drawn(density: LogDensity, theta: Tensor, inputs: Data, places: Mapping[str, int]) -> Data:

@@ -25,7 +25,7 @@ from bnnzoo.inference.fit import refuse_bad_call
 from bnnzoo.inference.many import FITS_TOGETHER, ManyFits, seed_of_fit
 from bnnzoo.inference.progress import progress_for
 from bnnzoo.validation.refits import fits_like
-from bnnzoo.validation.simulations import draws_of, outcomes_drawn, places_of_outcomes, quietly
+from bnnzoo.validation.simulations import draws_of, outcomes_drawn, places_of_outcomes, quietly, seed_of_data
 
 __all__ = ["study"]
 
@@ -188,7 +188,7 @@ class _Design:
 
     def _simulated(self, size: int, number: int) -> tuple[Tensor, Data, Data]:
         """Return the parameters ``[P]``, data drawn given them, and new data at the same inputs."""
-        density, seed = self.density, self._seed(size, number)
+        density, seed = self.density, seed_of_data(self._seed(size, number))
         with isolated(seed, density.device), torch.no_grad():
             if size <= density.num_data:
                 rows = torch.randperm(density.num_data)[:size].sort().values
