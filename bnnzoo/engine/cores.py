@@ -1,6 +1,7 @@
 """Number of cores that this process may use, and thread counts that are set and restored."""
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -75,10 +76,19 @@ def in_threads[Item](run: Callable[[Item], None], items: Sequence[Item], num_thr
             for item in items:
                 run(item)
             return
+        left = iter(items)
+
+        def run_next() -> None:
+            try:
+                for item in left:
+                    run(item)
+            finally:
+                deque(left, maxlen=0)  # after an error, others begin no more
+
         with ThreadPoolExecutor(number, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            running = [pool.submit(run, item) for item in items]
+            running = [pool.submit(run_next) for _ in range(number)]
             try:
                 for each in running:
                     each.result()
             finally:
-                pool.shutdown(wait=True, cancel_futures=True)
+                deque(left, maxlen=0)

@@ -186,12 +186,14 @@ class NativeCopies(Fleet):
         """
         places = [(place, buffer) for place, buffer in zip(into, self.rows, strict=False) if place is not None]
         due = self.num_rows > 0 if copies is None else (self.num_rows > 0) & copies
-        for copy in due.nonzero()[:, 0].tolist():
-            start = int(counts[copy])
-            stop = min(start + int(self.num_rows[copy]), places[0][0].shape[1])
+        chosen = due.nonzero()[:, 0]
+        spans = list(zip(counts[chosen].tolist(), self.num_rows[chosen].tolist(), strict=True))
+        for start, number in dict.fromkeys(spans):
+            alike = chosen[[span == (start, number) for span in spans]]
+            stop = min(start + number, places[0][0].shape[1])
             for place, buffer in places:
-                place[copy, start:stop] = buffer[copy, : stop - start]
-            counts[copy] = stop
+                place[alike, start:stop] = buffer[alike, : stop - start]
+            counts[alike] = stop
         self.num_rows[due] = 0
 
     def tried(self, moving: Any, resting: Any, copies: Sequence[int] | None = None) -> Any:

@@ -40,6 +40,7 @@ from bnnzoo.inference.markov.stochastic.psgld import PSGLD
 from bnnzoo.inference.markov.stochastic.sghmc import SGHMC
 from bnnzoo.inference.markov.stochastic.sgld import SGLD
 from bnnzoo.inference.markov.stochastic.stochastic_mclmc import StochasticMCLMC
+from bnnzoo.inference.markov.tempering.tempered import Tempered
 from bnnzoo.inference.variational.concrete_dropout import ConcreteDropout
 from bnnzoo.inference.variational.flow_vi import FlowVI
 from bnnzoo.inference.variational.full_rank_vi import FullRankVI
@@ -95,6 +96,7 @@ __all__ = [
     "StochasticMCLMC",
     "SubsetLaplace",
     "SubsetVI",
+    "Tempered",
     "TooNarrowWarning",
     "TreeDepthWarning",
     "UnreadableLikelihoodWarning",

@@ -1,12 +1,14 @@
 """The log prior density of each latent site by itself, as the sensitivity analysis of a prior needs it."""
 
+from typing import Any
+
 from torch import Tensor
 
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.replay import scaled_sum
-from bnnzoo.core.model.terms import prior_factors
+from bnnzoo.core.model.terms import prior_factors, scaled_likelihood_of
 
-__all__ = ["log_jacobian", "prior_terms"]
+__all__ = ["log_jacobian", "prior_and_rest", "prior_terms"]
 
 
 def prior_terms(density: LogDensity, theta: Tensor) -> dict[str, Tensor]:
@@ -38,3 +40,26 @@ def log_jacobian(density: LogDensity, theta: Tensor) -> Tensor:
     free, values = density.unconstrained(theta), density.constrain(theta)
     terms = (s.transform.log_abs_det_jacobian(free[s.name], values[s.name]).sum() for s in density.sites)
     return sum(terms, theta.new_zeros(()))
+
+
+def prior_and_rest(density: LogDensity, theta: Tensor, *data: Any) -> tuple[Tensor, Tensor]:
+    """Return the log density ``[]`` from which the model draws its latent sites, in unconstrained space, and the rest of the joint.
+
+    The rest is the log likelihood and all factors: what ``density.prior_draw`` knows nothing of.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from bnnzoo.core.model.density import build_density
+    >>> from bnnzoo.testing import linear_gaussian
+    >>> target = linear_gaussian(num_inputs=2)
+    >>> density = build_density(target.model, *target.data)
+    >>> prior, rest = prior_and_rest(density, torch.zeros(2), *density.data)
+    >>> bool(torch.isclose(prior + rest, density.log_joint(torch.zeros(2), *density.data)))
+    True
+    """
+    nodes = density.nodes(theta, *data)
+    own = (scaled_sum(nodes[site.name]) for site in density.sites)
+    rest = scaled_likelihood_of(nodes, density.likelihood, density.num_data, theta)
+    others = (scaled_sum(nodes[name]) for name in prior_factors(nodes, density.likelihood))
+    return sum(own, log_jacobian(density, theta)).to(theta.dtype), sum(others, rest).to(theta.dtype)

@@ -72,6 +72,7 @@ def sample_chains(
     context: FitContext,
     *,
     starts: Callable[[], Tensor] | None = None,
+    method: object = None,
 ) -> Draws:
     """Run chains of ``sampler`` with the settings of a method and return their draws ``[C, S, P]``.
 
@@ -81,6 +82,8 @@ def sample_chains(
         What to run, and how.
     starts : callable, optional
         Finds the starting points ``[C, P]``. Default: those that ``settings.init`` asks for.
+    method : Method, optional
+        Whose fit a checkpoint belongs to. Default: ``settings``.
 
     Raises
     ------
@@ -94,7 +97,7 @@ def sample_chains(
     if context.checkpoint is not None:
         if context.executor is None:  # before anything expensive runs; workers may see another file system
             open_store(context.checkpoint)
-        checkpoint = (context.checkpoint, fingerprint_of(config_of(settings), density, context.seed))
+        checkpoint = (context.checkpoint, fingerprint_of(config_of(method or settings), density, context.seed))
     theta, variances = _started(settings, density, context) if starts is None else (starts(), None)
     seed, tuning = context.seed, None
     if goes_on(settings):

@@ -66,7 +66,10 @@ class HamiltonianSchedule(NamedTuple):
 
 
 class Resting(NamedTuple):
-    """What changes in stages: the trajectory, what the chain has learnt, its counters, schedule and keys ``[4]``."""
+    """What changes in stages: the trajectory, what the chain has learnt, its counters, schedule and keys ``[4]``.
+
+    ``tempering`` is empty, or the inverse temperature ``[]`` of a chain that has one.
+    """
 
     trajectory: Any
     metric: Metric
@@ -74,6 +77,7 @@ class Resting(NamedTuple):
     counters: HamiltonianCounters
     schedule: HamiltonianSchedule
     keys: Tensor
+    tempering: Any = ()
 
 
 class HamiltonianHeld(NamedTuple):
@@ -83,6 +87,7 @@ class HamiltonianHeld(NamedTuple):
     step_size: Tensor
     control: Control
     key: Tensor
+    tempering: Any = ()
 
 
 @dataclass(frozen=True)
@@ -121,16 +126,30 @@ class HamiltonianProgram:
         going: Tensor = ~moving.end.stop
         return going.long()
 
+    def value(self, tempering: Any, value: Tensor, gradient: Tensor) -> Tensor:
+        """Return the log density ``[]`` of the chain's target, from what the gradient function returned."""
+        return value
+
+    def force(self, tempering: Any, gradient: Tensor) -> Tensor:
+        """Return the gradient ``[P]`` of the chain's target, from that of the gradient function."""
+        return gradient
+
     def held(self, resting: Resting) -> HamiltonianHeld:
-        """Return metric, step size and control of the trajectory, and the key of the leapfrog steps' numbers."""
+        """Return what a leapfrog step uses of what changes in stages, and the key of the leapfrog steps' numbers."""
         return HamiltonianHeld(
-            resting.metric, resting.adaptation.step_size, resting.trajectory.control, resting.keys[3]
+            resting.metric,
+            resting.adaptation.step_size,
+            resting.trajectory.control,
+            resting.keys[3],
+            resting.tempering,
         )
 
     def point(self, moving: MovingEnd, held: HamiltonianHeld) -> tuple[Tensor, tuple[()], tuple[Tensor, ...]]:
         """Take the first half of a leapfrog step."""
         signed = held.step_size * held.control.direction
-        theta, momentum = drift(held.metric, moving.end.phase, signed)
+        phase = moving.end.phase
+        phase = phase._replace(gradient=self.force(held.tempering, phase.gradient))
+        theta, momentum = drift(held.metric, phase, signed)
         return theta, (), (theta, momentum, signed)
 
     def step(
@@ -138,7 +157,8 @@ class HamiltonianProgram:
     ) -> MovingEnd:
         """Complete the leapfrog step with the second half of the kick."""
         theta, momentum, signed = ahead
-        phase = Phase(theta, momentum + 0.5 * signed * gradient, gradient, value)
+        momentum = momentum + 0.5 * signed * self.force(held.tempering, gradient)
+        phase = Phase(theta, momentum, gradient, self.value(held.tempering, value, gradient))
         uniform = uniforms(held.key, moving.num_leapfrog, theta.dtype)
         return MovingEnd(
             self.kernel.leap(moving.end, held.control, phase, held.metric, uniform), moving.num_leapfrog + 1
@@ -175,7 +195,8 @@ class HamiltonianProgram:
         path = end.num_steps, resting.trajectory.depth, end.diverging
         stats = proposal.log_density, energy(resting.metric, proposal), acceptance, *path, state.step_size
         counters = resting.counters._replace(draws=count + 1)
-        row = proposal.theta, torch.stack([value.double() for value in stats]), proposal.gradient
+        slope = self.force(resting.tempering, proposal.gradient)
+        row = proposal.theta, torch.stack([value.double() for value in stats]), slope
         return moving, resting._replace(adaptation=learnt, counters=counters), row
 
 

@@ -1,0 +1,3 @@
+"""Parallel tempering: chains at temperatures between prior and posterior that exchange their states."""
+
+__all__: list[str] = []

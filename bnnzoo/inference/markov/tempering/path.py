@@ -1,0 +1,173 @@
+"""The path of densities from a prior to its posterior: its gradients, and exact draws at the prior's end."""
+
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple
+
+import torch
+from pyro.distributions import ImproperUniform
+from torch import Tensor
+from torch.func import vjp, vmap
+
+from bnnzoo.core.model.density import LogDensity
+from bnnzoo.core.model.prior_terms import prior_and_rest
+from bnnzoo.core.program.numerics import NumericalFailure
+from bnnzoo.core.program.sites import ModelError, innermost
+from bnnzoo.core.program.surroundings import isolated
+from bnnzoo.engine.failures import is_numerical
+from bnnzoo.engine.program import GradientFunction
+from bnnzoo.inference.markov.hamiltonian.hamiltonian_program import HamiltonianProgram
+
+__all__ = ["PriorPoints", "TemperedProgram", "path_gradient", "prior_points", "refuse_improper"]
+
+
+class TemperedProgram(HamiltonianProgram):
+    r"""A Hamiltonian chain at the inverse temperature :math:`\beta`, whose target is
+
+    .. math:: \log p_\beta(\theta) = \log p(\theta) + \beta \log p(y \mid \theta).
+
+    What stands for the gradient are both terms' gradients and the log likelihood, ``[2P + 1]``, so that a state that moves to
+    another temperature has its log density and gradient there without another evaluation.
+    """
+
+    @property
+    def key(self) -> Any:
+        """What stands for the program."""
+        return "tempered", *super().key
+
+    def value(self, tempering: Any, value: Tensor, gradient: Tensor) -> Tensor:
+        """Return the log density ``[]`` at the chain's temperature."""
+        found: Tensor = value + tempering * gradient[-1]
+        return found
+
+    def force(self, tempering: Any, gradient: Tensor) -> Tensor:
+        """Return its gradient ``[P]``."""
+        size = len(gradient) // 2
+        found: Tensor = gradient[:size] + tempering * gradient[size : 2 * size]
+        return found
+
+
+def path_gradient(density: LogDensity) -> GradientFunction:
+    """Return ``(theta[P], *data) -> (log prior [], [2P + 1])``: gradients of log prior and log likelihood, and the latter itself."""
+
+    def single(theta: Tensor, *data: Any) -> tuple[Tensor, Tensor]:
+        with torch.enable_grad():
+            leaf = theta.detach().requires_grad_()
+            terms = prior_and_rest(density, leaf, *data)
+            slopes = [_slope(each, leaf) for each in terms]
+        prior, rest = (each.detach() for each in terms)
+        return prior, torch.cat([*slopes, rest[None]])
+
+    def one(theta: Tensor, *data: Any) -> tuple[Tensor, Tensor]:
+        (prior, rest), pull = vjp(lambda leaf: prior_and_rest(density, leaf, *data), theta)
+        one, zero = torch.ones_like(prior), torch.zeros_like(prior)
+        return prior, torch.cat([*pull((one, zero)), *pull((zero, one)), rest[None]])
+
+    def batched(theta: Tensor, *data: Any) -> tuple[Tensor, Tensor]:
+        found: tuple[Tensor, Tensor] = vmap(one, in_dims=(0, *(None for _ in data)))(theta, *data)
+        return found
+
+    def looped(theta: Tensor, *data: Any) -> tuple[Tensor, Tensor]:
+        pairs = [_or_nowhere(single, row, data) for row in theta]
+        return torch.stack([value for value, _ in pairs]), torch.stack([gradient for _, gradient in pairs])
+
+    def shared(key: Hashable, make: Callable[[], Any]) -> Any:
+        return density.shared(("tempered", key), make)
+
+    return GradientFunction(single, batched, looped, density.data, shared)
+
+
+def _slope(term: Tensor, leaf: Tensor) -> Tensor:
+    if not term.requires_grad:  # a model without data
+        return torch.zeros_like(leaf)
+    (found,) = torch.autograd.grad(term, leaf, retain_graph=True, materialize_grads=True)
+    return found
+
+
+def _or_nowhere(single: Callable[..., tuple[Tensor, Tensor]], theta: Tensor, data: Any) -> tuple[Tensor, Tensor]:
+    """Return value and gradient at a point, minus infinity and NaN where the model fails."""
+    try:
+        return single(theta, *data)
+    except Exception as error:
+        if not is_numerical(error):
+            raise
+        return theta.new_tensor(-torch.inf), theta.new_full((2 * len(theta) + 1,), torch.nan)
+
+
+class PriorPoints(NamedTuple):
+    """Draws ``theta[N, P]`` of the prior, the log prior ``[N]`` there, and what :func:`path_gradient` has for a gradient."""
+
+    theta: Tensor
+    value: Tensor
+    gradient: Tensor
+
+
+def prior_points(density: LogDensity, path: GradientFunction, seeds: list[int], num: int) -> PriorPoints:
+    """Return independent draws of the prior, ``num`` for each seed; the log likelihood is minus infinity where the model fails."""
+    theta = torch.cat([_drawn(density, seed, num) for seed in seeds])
+    with torch.no_grad():
+        try:
+            value, gradient = path.batched(theta, *path.data)
+        except (RuntimeError, NumericalFailure):  # operations unknown to vmap, or a point at which the model fails
+            value, gradient = path.looped(theta, *path.data)
+    lost = ~(value.isfinite() & gradient.isfinite().all(1) & theta.isfinite().all(1))
+    gradient = gradient.clone()
+    gradient[lost, -1] = -torch.inf
+    return PriorPoints(theta, value, gradient)
+
+
+def _drawn(density: LogDensity, seed: int, num: int) -> Tensor:
+    """Return draws ``[num, P]`` of the prior, which depend on nothing but the seed."""
+
+    def one(_: Tensor) -> Tensor:
+        return density.prior_draw({}, *density.data)
+
+    places = torch.empty(num, 0, dtype=density.dtype, device=density.device)
+    try:
+        with isolated(seed, density.device):
+            return vmap(one, randomness="different")(places)
+    except (
+        RuntimeError,
+        NumericalFailure,
+    ):  # vmap refuses the in-place random numbers by which some distributions draw
+        with isolated(seed, density.device):
+            return torch.stack([_or_nan(one, place, density.num_params) for place in places])
+
+
+def _or_nan(draw: Callable[[Tensor], Tensor], place: Tensor, num_params: int) -> Tensor:
+    try:
+        return draw(place)
+    except NumericalFailure:
+        return place.new_full((num_params,), torch.nan)
+
+
+def refuse_improper(density: LogDensity) -> None:
+    """Refuse a prior from which the model cannot be drawn.
+
+    Raises
+    ------
+    ModelError
+        Naming the site.
+    """
+    theta = torch.zeros(density.num_params, dtype=density.dtype, device=density.device)
+    nodes = density.priors or density.nodes(theta, *density.data)
+    for site in density.sites:
+        node = nodes[site.name]
+        if isinstance(innermost(node["fn"]), ImproperUniform):
+            raise ModelError(
+                f"Tempered moves between prior and posterior, and the prior of site {site.name!r} is improper: it cannot be drawn. "
+                f"Write a proper one, such as dist.Normal(0.0, 10.0), or use NUTS()."
+            )
+        if _is_altered(node):
+            raise ModelError(
+                f"Tempered moves between prior and posterior, and the prior of site {site.name!r} is masked or scaled: it is not "
+                f"the density from which the model draws. Leave mask and scale out, or use NUTS()."
+            )
+
+
+def _is_altered(node: Any) -> bool:
+    distribution, is_masked = node["fn"], node["mask"] is not None and node["mask"] is not True
+    while hasattr(distribution, "base_dist"):
+        is_masked |= hasattr(distribution, "_mask") and distribution._mask is not True
+        distribution = distribution.base_dist
+    scale = node["scale"]
+    return is_masked or bool((torch.as_tensor(scale) != 1.0).any())
