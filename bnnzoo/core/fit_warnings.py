@@ -13,6 +13,7 @@ __all__ = [
     "DegenerateWeightsWarning",
     "DivergenceWarning",
     "FewEffectiveDrawsWarning",
+    "FewRoundTripsWarning",
     "FitWarning",
     "JointModeWarning",
     "NotConvergedWarning",
@@ -55,6 +56,10 @@ class ChainsApartWarning(FitWarning):
 
 class FewEffectiveDrawsWarning(FitWarning):
     """The effective sample size of a parameter is below ``MIN_ESS``."""
+
+
+class FewRoundTripsWarning(FitWarning):
+    """States of a ladder of temperatures have seldom gone from prior to posterior: the weights of modes are uncertain."""
 
 
 class TreeDepthWarning(FitWarning):

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.func import vmap
 from torch.fx import GraphModule
 
+from bnnzoo.core.program.batched_noise import OutOfPlaceRandomness, refuse_unsafe_warnings
 from bnnzoo.core.program.numerics import NumericalFailure
 from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.engine import pytree
@@ -23,7 +24,6 @@ from bnnzoo.engine.random_graphs import draws_from_generator, split_at_random
 from bnnzoo.engine.runs import NativeRuns
 from bnnzoo.engine.simplify import is_random
 from bnnzoo.engine.torch_private import DispatchMode, known_random_operations
-from bnnzoo.predictive.batched_noise import OutOfPlaceRandomness, refuse_unsafe_warnings
 from bnnzoo.predictive.evaluate import Function, vmapped
 
 __all__ = ["BlockGraph", "block_graph"]

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bnnzoo.core.program.batched_noise import OutOfPlaceRandomness, refuse_unsafe_warnings
 from bnnzoo.core.program.numerics import NumericalFailure
 from bnnzoo.core.program.surroundings import isolated, reseed
 from bnnzoo.core.program.turns import aside
 from bnnzoo.core.types import Data
 from bnnzoo.engine.cores import in_threads, one_arithmetic_thread
-from bnnzoo.predictive.batched_noise import OutOfPlaceRandomness, refuse_unsafe_warnings
 from bnnzoo.predictive.block_graphs import block_graph
 from bnnzoo.predictive.evaluate import (
     MIN_TILES_TO_LOWER,

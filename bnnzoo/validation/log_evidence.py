@@ -44,7 +44,7 @@ class LogEvidence:
         In nats.
     error : float
         Its standard error, which is the relative error of p(y).
-    how : {"bridge sampling", "importance sampling"}
+    how : {"bridge sampling", "importance sampling", "tempering"}
     num_values : int
         Evaluations of the density that it took.
     pareto_k : float or None
@@ -53,7 +53,7 @@ class LogEvidence:
 
     value: float
     error: float
-    how: Literal["bridge sampling", "importance sampling"]
+    how: Literal["bridge sampling", "importance sampling", "tempering"]
     num_values: int
     pareto_k: float | None = None
 
@@ -73,9 +73,10 @@ def log_evidence(
 
     .. math:: p(y) = \frac{E_g[h(\theta) \, p(y, \theta)]}{E_{post}[h(\theta) \, g(\theta)]}
 
-    is solved for the h that is best for it. From approximations with a density (VI, Laplace, Pathfinder) it comes by
-    Pareto-smoothed importance sampling. :func:`bnnzoo.inference.log_marginal_likelihood` is the estimate that a Laplace
-    approximation makes without a draw, which is right where the posterior is Gaussian.
+    is solved for the h that is best for it. From :class:`bnnzoo.Tempered` it is the estimate of its ladders, by such bridges
+    between neighbouring temperatures, which is right with several modes, too. From approximations with a density (VI, Laplace,
+    Pathfinder) it comes by Pareto-smoothed importance sampling. :func:`bnnzoo.inference.log_marginal_likelihood` is the
+    estimate that a Laplace approximation makes without a draw, which is right where the posterior is Gaussian.
 
     Parameters
     ----------
@@ -117,7 +118,9 @@ def log_evidence(
     check_argument("log_evidence", "num_draws", num_draws, Count)
     check_argument("log_evidence", "max_error", max_error, Positive)
     _refuse_unsuitable(posterior)
-    if isinstance(posterior, Draws):
+    if "tempering" in posterior.info.config:
+        found = _by_tempering(posterior)
+    elif isinstance(posterior, Draws):
         found = _by_bridge(posterior, num_draws, int(seed))
     else:
         found = _by_importance(posterior, num_draws, int(seed))
@@ -147,6 +150,16 @@ def _refuse_unsuitable(posterior: Posterior) -> None:
             f"Draws of {name} are {what}, which have no density and are no draws of the posterior. Take "
             f"Laplace(), FullRankVI(), Pathfinder() or NUTS()."
         )
+
+
+def _by_tempering(posterior: Posterior) -> LogEvidence:
+    said = posterior.info.config["tempering"]
+    if not said["round_trips"]:
+        raise ValueError(
+            f"The log evidence by tempering is not to be trusted: no state went from the prior to the posterior and back. Write "
+            f"a larger num_temperatures (now {len(said['inverse_temperatures'][0])}) or num_draws."
+        )
+    return LogEvidence(said["log_evidence"], said["log_evidence_se"], "tempering", posterior.info.num_gradients)
 
 
 def _by_importance(posterior: Posterior, num_draws: int, seed: int) -> LogEvidence:

@@ -8,12 +8,13 @@ import pytest
 from bnnzoo.core.method import Method
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.engine import chunks, fleet
-from bnnzoo.inference import HMC, MAMS, MCLMC, NUTS, SGHMC, ChEESHMC, StochasticMCLMC, fit
+from bnnzoo.inference import HMC, MAMS, MCLMC, NUTS, SGHMC, ChEESHMC, StochasticMCLMC, Tempered, fit
 from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianChains
 from bnnzoo.inference.markov.lockstep.langevin_chains import LangevinChains
 from bnnzoo.inference.markov.lockstep.trajectory_chains import TrajectoryChains
 from bnnzoo.inference.markov.stochastic.sampler import StochasticChains
 from bnnzoo.inference.markov.store import attributes_of
+from bnnzoo.inference.markov.tempering.ladder import Ladders
 from bnnzoo.testing import linear_gaussian
 
 __all__ = ["LOOPS", "METHODS", "QUICK", "TARGET", "Killed", "blocks_of", "fitted", "killed"]
@@ -25,7 +26,8 @@ METHODS: dict[str, Method] = {
 }
 METHODS["SGHMC"] = SGHMC(**QUICK, batch_size=10, control_variates="svrg", optimise_steps=20)
 METHODS["StochasticMCLMC"] = StochasticMCLMC(**QUICK, batch_size=10, optimise_steps=20)
-LOOPS = (HamiltonianChains, TrajectoryChains, LangevinChains, StochasticChains)
+METHODS["Tempered"] = Tempered(HMC(**QUICK), num_temperatures=3)
+LOOPS = (HamiltonianChains, Ladders, TrajectoryChains, LangevinChains, StochasticChains)
 TARGET = linear_gaussian()
 
 

@@ -36,6 +36,7 @@ SHORTER = {
     "MultiSWAG": inference.MultiSWAG(2, LONGER_SWAG),
     "SWAG": LONGER_SWAG,
     "SubsetVI": inference.SubsetVI(vi=inference.MeanFieldVI(num_steps=800)),
+    "Tempered": inference.Tempered(inference.HMC(num_warmup=100, num_draws=100), num_temperatures=4),
 }
 
 # Error beyond Monte Carlo, in posterior sds for means and relative for variances. A method that is not listed must be as

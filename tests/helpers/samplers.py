@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.posterior.posterior import Draws
-from bnnzoo.inference import HMC, MAMS, MCLMC, NUTS, ChEESHMC
+from bnnzoo.inference import HMC, MAMS, MCLMC, NUTS, ChEESHMC, Tempered
 
 __all__ = ["BIAS", "SAMPLERS", "SHORT", "log_density", "log_density_gradient", "values"]
 
@@ -21,6 +21,7 @@ SAMPLERS = {
     "ChEES-HMC": ChEESHMC(**SHORT),
     "MAMS": MAMS(**SHORT),
     "MCLMC": MCLMC(**SHORT, energy_variance=1e-5),
+    "Tempered": Tempered(HMC(**SHORT), num_temperatures=6),
 }
 BIAS = {"MCLMC": 0.02}
 """Allowance for a sampler that is not exact, at an energy variance a fiftieth of its default; exact samplers get none."""

@@ -43,7 +43,7 @@ def log_jacobian(density: LogDensity, theta: Tensor) -> Tensor:
 
 
 def prior_and_rest(density: LogDensity, theta: Tensor, *data: Any) -> tuple[Tensor, Tensor]:
-    """Return the log density ``[]`` from which the model draws its latent sites, in unconstrained space, and the rest of the joint.
+    """Return the log prior density ``[]`` of the latent sites, log-Jacobian included, and the rest ``[]`` of the log joint.
 
     The rest is the log likelihood and all factors: what ``density.prior_draw`` knows nothing of.
 

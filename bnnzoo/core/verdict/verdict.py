@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from bnnzoo.core.fit_warnings import (
     ChainsApartWarning,
     DivergenceWarning,
     FewEffectiveDrawsWarning,
+    FewRoundTripsWarning,
     NotConvergedWarning,
     ParetoKWarning,
     RejectedPointsWarning,
@@ -47,6 +49,7 @@ MANY_REJECTED, MIN_REJECTED_SHARE = (
 )  # points at which the model could not be evaluated, of those that were tried
 NUM_LIKELIHOODS = 32  # draws of a network's weights whose log likelihood is held against that of their mean
 FEW_WEIGHTED = 100  # independent draws, by which means are known to a tenth of a standard deviation
+FEW_ROUND_TRIPS = 50  # with which the weight of a mode is known to 0.07
 STANDING_STILL = 1e4  # standard deviations of chains that hardly have one
 
 
@@ -110,6 +113,8 @@ def _is_trial(posterior: Posterior) -> bool:
 def _of_chains(posterior: Draws) -> Iterator[Trouble]:
     stats, config = posterior.info.sample_stats, posterior.info.config
     yield from _divergences(posterior)
+    if "tempering" in config:
+        yield from _of_ladders(config["tempering"])
     depth, largest = stats.get("tree_depth"), config.get("max_tree_depth")
     if depth is not None and largest is not None:
         share = float((depth >= largest).double().mean())
@@ -121,6 +126,20 @@ def _of_chains(posterior: Draws) -> Iterator[Trouble]:
                 f"model so that its scales are alike.",
             )
     yield from _mixing(posterior)
+
+
+def _of_ladders(said: Mapping[str, Any]) -> Iterator[Trouble]:
+    """Say whether states went often enough from prior to posterior for modes to have their weights."""
+    trips, barrier, number = said["round_trips"], said["communication_barrier"], len(said["inverse_temperatures"][0])
+    if trips >= FEW_ROUND_TRIPS:
+        return
+    enough = math.ceil(2 * barrier) + 1
+    more = f"num_temperatures={enough} (now {number})" if enough > number else "a larger num_draws"
+    yield Trouble(
+        FewRoundTripsWarning,
+        f"Only {trips} states went from the prior to the posterior and back; the weights of modes need {FEW_ROUND_TRIPS}. With a "
+        f"communication barrier of {barrier:.1f}, write {more}.",
+    )
 
 
 def _divergences(posterior: Draws) -> Iterator[Trouble]:

@@ -51,7 +51,7 @@ class AdaptiveChains(RunningChains):
         Of the random streams of all copies, ``[M, 4]``.
     """
 
-    stats_names = STATS
+    stats_names: tuple[str, ...] = STATS
 
     def __init__(self, kernel: Kernel, settings: HamiltonianSettings, theta: Tensor, keys: Tensor) -> None:
         super().__init__(settings, theta, keys)

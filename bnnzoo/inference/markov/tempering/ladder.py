@@ -141,10 +141,11 @@ class Ladders(AdaptiveChains):
             resting.schedule.until.fill_(self._count + 1)
 
     def _exchange(self, resting: Any) -> None:
-        r"""Exchange states of neighbours k and k + 1 with probability :math:`\min(1, e^{(\beta_{k+1} - \beta_k)(l_k - l_{k+1})})`.
+        r"""Exchange states of neighbours by Metropolis's rule.
 
-        The l are their log likelihoods. Pairs with even k have their turn after even draws, others after odd ones: a state that
-        was exchanged goes on in its direction, where random pairs would send it back half of the time.
+        With log likelihoods l, the states at k and k + 1 change places with probability
+        :math:`\min(1, \exp((\beta_{k+1} - \beta_k)(l_k - l_{k+1})))`. Pairs with even k have their turn after even draws, others
+        after odd ones: a state that was exchanged goes on in its direction, where random pairs would send it back half the time.
         """
         proposal, shape = resting.trajectory.proposal, (self.num_chains, -1)
         at_prior = self._prior_points()

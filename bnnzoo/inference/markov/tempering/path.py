@@ -1,5 +1,6 @@
 """The path of densities from a prior to its posterior: its gradients, and exact draws at the prior's end."""
 
+import warnings
 from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
@@ -10,23 +11,24 @@ from torch.func import vjp, vmap
 
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.prior_terms import prior_and_rest
+from bnnzoo.core.program.batched_noise import OutOfPlaceRandomness, refuse_unsafe_warnings
 from bnnzoo.core.program.numerics import NumericalFailure
 from bnnzoo.core.program.sites import ModelError, innermost
 from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.engine.failures import is_numerical
-from bnnzoo.engine.program import GradientFunction
-from bnnzoo.inference.markov.hamiltonian.hamiltonian_program import HamiltonianProgram
+from bnnzoo.engine.program import GradientFunction, Stage
+from bnnzoo.inference.markov.hamiltonian.hamiltonian_program import HamiltonianProgram, MovingEnd
 
 __all__ = ["PriorPoints", "TemperedProgram", "path_gradient", "prior_points", "refuse_improper"]
 
 
 class TemperedProgram(HamiltonianProgram):
-    r"""A Hamiltonian chain at the inverse temperature :math:`\beta`, whose target is
+    r"""A Hamiltonian chain at an inverse temperature.
 
-    .. math:: \log p_\beta(\theta) = \log p(\theta) + \beta \log p(y \mid \theta).
-
-    What stands for the gradient are both terms' gradients and the log likelihood, ``[2P + 1]``, so that a state that moves to
-    another temperature has its log density and gradient there without another evaluation.
+    Its target is :math:`\log p_\beta(\theta) = \log p(\theta) + \beta \log p(y \mid \theta)`. What stands for the gradient are
+    those of both terms, and the log likelihood, ``[2P + 1]``: a state that moves to another temperature has its log density and
+    gradient there without another evaluation. A chain that has its draw stays where it is until all of its ladder have theirs:
+    in a batch it takes part in steps that change nothing that counts.
     """
 
     @property
@@ -45,9 +47,33 @@ class TemperedProgram(HamiltonianProgram):
         found: Tensor = gradient[:size] + tempering * gradient[size : 2 * size]
         return found
 
+    @property
+    def begin(self) -> Stage:
+        """Start the next trajectory at the last draw."""
+        return self._while_going(super().begin)
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """Propose, and keep the draw."""
+        return tuple(self._while_going(stage) for stage in super().stages)
+
+    def step(
+        self, moving: MovingEnd, held: Any, ahead: tuple[Tensor, ...], value: Tensor, gradient: Tensor
+    ) -> MovingEnd:
+        """Complete the leapfrog step; a trajectory that has stopped stays so."""
+        found, has_stopped = super().step(moving, held, ahead, value, gradient), moving.end.stop
+        end = found.end._replace(stop=found.end.stop | has_stopped)
+        return MovingEnd(end, moving.num_leapfrog + ~has_stopped)
+
+    def _while_going(self, stage: Stage) -> Stage:
+        def applies(moving: Any, resting: Any) -> Tensor:
+            return stage.applies(moving, resting) & self.going(moving, resting)
+
+        return stage._replace(applies=applies)
+
 
 def path_gradient(density: LogDensity) -> GradientFunction:
-    """Return ``(theta[P], *data) -> (log prior [], [2P + 1])``: gradients of log prior and log likelihood, and the latter itself."""
+    """Return ``(theta[P], *data) -> (log prior [], [2P + 1])``: gradients of log prior and likelihood, and the latter itself."""
 
     def single(theta: Tensor, *data: Any) -> tuple[Tensor, Tensor]:
         with torch.enable_grad():
@@ -58,7 +84,8 @@ def path_gradient(density: LogDensity) -> GradientFunction:
         return prior, torch.cat([*slopes, rest[None]])
 
     def one(theta: Tensor, *data: Any) -> tuple[Tensor, Tensor]:
-        (prior, rest), pull = vjp(lambda leaf: prior_and_rest(density, leaf, *data), theta)
+        terms: Any = vjp(lambda leaf: prior_and_rest(density, leaf, *data), theta)
+        (prior, rest), pull = terms
         one, zero = torch.ones_like(prior), torch.zeros_like(prior)
         return prior, torch.cat([*pull((one, zero)), *pull((zero, one)), rest[None]])
 
@@ -102,7 +129,7 @@ class PriorPoints(NamedTuple):
 
 
 def prior_points(density: LogDensity, path: GradientFunction, seeds: list[int], num: int) -> PriorPoints:
-    """Return independent draws of the prior, ``num`` for each seed; the log likelihood is minus infinity where the model fails."""
+    """Return ``num`` independent draws of the prior for each seed; where the model fails the log likelihood is minus infinity."""
     theta = torch.cat([_drawn(density, seed, num) for seed in seeds])
     with torch.no_grad():
         try:
@@ -123,12 +150,11 @@ def _drawn(density: LogDensity, seed: int, num: int) -> Tensor:
 
     places = torch.empty(num, 0, dtype=density.dtype, device=density.device)
     try:
-        with isolated(seed, density.device):
-            return vmap(one, randomness="different")(places)
-    except (
-        RuntimeError,
-        NumericalFailure,
-    ):  # vmap refuses the in-place random numbers by which some distributions draw
+        with isolated(seed, density.device), warnings.catch_warnings(), OutOfPlaceRandomness():
+            refuse_unsafe_warnings()
+            found: Tensor = vmap(one, randomness="different")(places)
+            return found
+    except (RuntimeError, UserWarning, NumericalFailure):  # some distributions draw by operations unknown to vmap
         with isolated(seed, density.device):
             return torch.stack([_or_nan(one, place, density.num_params) for place in places])
 
@@ -154,8 +180,8 @@ def refuse_improper(density: LogDensity) -> None:
         node = nodes[site.name]
         if isinstance(innermost(node["fn"]), ImproperUniform):
             raise ModelError(
-                f"Tempered moves between prior and posterior, and the prior of site {site.name!r} is improper: it cannot be drawn. "
-                f"Write a proper one, such as dist.Normal(0.0, 10.0), or use NUTS()."
+                f"Tempered moves between prior and posterior, and the prior of site {site.name!r} is improper. Write a proper "
+                f"one, such as dist.Normal(0.0, 10.0), or use NUTS()."
             )
         if _is_altered(node):
             raise ModelError(
