@@ -62,6 +62,17 @@ def test_saturated_trees_are_told():
     assert kinds(sampled(tree_depth=depth)) == []
 
 
+@pytest.mark.parametrize(("barrier", "advice"), [(9.2, "num_temperatures=20 (now 4)"), (0.4, "a larger num_draws")])
+def test_few_round_trips_between_prior_and_posterior_are_told(barrier, advice):
+    said = {"round_trips": 49, "communication_barrier": barrier, "inverse_temperatures": [[0.0, 0.1, 0.5, 1.0]] * 4}
+    message = only(sampled(config=CONFIG | {"tempering": said}), inference.FewRoundTripsWarning)
+    assert message.startswith(
+        "Only 49 states went from the prior to the posterior and back; the weights of modes need 50."
+    )
+    assert f"communication barrier of {barrier}, write {advice}" in message
+    assert kinds(sampled(config=CONFIG | {"tempering": said | {"round_trips": 50}})) == []
+
+
 def test_a_chain_apart_is_told():
     def shift(theta):
         return theta + torch.tensor([0.5, 0.0, 0.0, 0.0])[:, None, None]

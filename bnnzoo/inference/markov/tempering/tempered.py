@@ -14,8 +14,8 @@ from bnnzoo.core.posterior.posterior import Draws
 from bnnzoo.core.settings import Range
 from bnnzoo.inference.config import config_of
 from bnnzoo.inference.markov.chain_settings import without_init
+from bnnzoo.inference.markov.hamiltonian.hmc import HMC
 from bnnzoo.inference.markov.hamiltonian.nuts import NUTS
-from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianMethod
 from bnnzoo.inference.markov.sampling import sample_chains
 from bnnzoo.inference.markov.tempering.ladder import LOG_LIKELIHOOD, ROUND_TRIPS, LadderSampler
 from bnnzoo.inference.markov.tempering.path import refuse_improper
@@ -80,7 +80,7 @@ class Tempered(Declared):
     (True, True)
     """
 
-    sampler: HamiltonianMethod = field(default_factory=NUTS)
+    sampler: NUTS | HMC = field(default_factory=NUTS)
     num_temperatures: Annotated[int, Range(2)] = 10
 
     needs: ClassVar[frozenset[Need]] = frozenset()

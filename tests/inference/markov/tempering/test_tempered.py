@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import warnings
 from functools import cache
 from typing import Any
 
@@ -57,11 +56,11 @@ def on_grid() -> dict[str, float]:
 @pytest.mark.parametrize(
     ("sampler", "engine"),
     [
-        (bz.HMC(**QUICK), "graph"),
+        (bz.HMC(**QUICK), "native"),
         pytest.param(bz.NUTS(**QUICK), "native", marks=pytest.mark.slow),
         pytest.param(bz.NUTS(**QUICK, mass_matrix="dense"), "graph", marks=pytest.mark.slow),
     ],
-    ids=["HMC, graph", "NUTS, native", "NUTS, dense, graph"],
+    ids=["HMC, native", "NUTS, native", "NUTS, dense, graph"],
 )
 def test_modes_have_their_weights_and_the_model_its_evidence(sampler: Any, engine: str) -> None:
     exact, method = on_grid(), bz.Tempered(sampler, num_temperatures=5)
@@ -90,10 +89,11 @@ def binomial(y: Tensor, n: float) -> None:
         pyro.sample("y", dist.Binomial(n, p), obs=y)
 
 
+@pytest.mark.slow
 def test_a_conjugate_model_has_its_evidence() -> None:
     target = linear_gaussian()
     method = bz.Tempered(bz.HMC(**QUICK), num_temperatures=8)
-    posterior = bz.fit(target.model, method, *target.data, seed=2, dtype=torch.float64, engine="graph")
+    posterior = bz.fit(target.model, method, *target.data, seed=2, dtype=torch.float64, engine="native")
     found = log_evidence(posterior)
     assert found.error < 0.06 and abs(found.value - float(target.log_evidence)) < 4 * found.error
 
@@ -130,8 +130,8 @@ def test_a_model_without_data_has_evidence_one() -> None:
     def model() -> None:
         pyro.sample("z", dist.Gamma(2.0, 1.0))
 
-    method = bz.Tempered(bz.HMC(num_chains=2, num_warmup=20, num_draws=50), num_temperatures=3)
-    posterior: Any = bz.fit(model, method, engine="graph")
+    method = bz.Tempered(bz.HMC(num_chains=2, num_warmup=20, num_draws=20), num_temperatures=3)
+    posterior: Any = bz.fit(model, method, engine="python")
     assert posterior.info.config["tempering"]["log_evidence"] == 0.0
     assert posterior.info.config["tempering"]["communication_barrier"] == 0.0
 
@@ -165,19 +165,11 @@ def test_a_prior_that_cannot_be_drawn_is_refused(model: Any, sentence: str) -> N
         bz.fit(model, bz.Tempered(), TOP)
 
 
-def test_few_round_trips_are_told_and_none_refuse_the_evidence() -> None:
-    method = bz.Tempered(bz.HMC(num_chains=2, num_warmup=0, num_draws=500, step_size=0.1), num_temperatures=2)
-    y = torch.tensor(1e4, dtype=torch.float64)
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        posterior = bz.fit(two_modes, method, y, dtype=torch.float64, engine="graph")
-    (found,) = (str(each.message) for each in said if each.category is bz.inference.FewRoundTripsWarning)
-    assert (
-        "Only 0 states went from the prior to the posterior and back" in found and "num_temperatures=3 (now 2)" in found
-    )
-    with pytest.raises(
-        ValueError, match=r"by tempering is not to be trusted: no state went .* num_temperatures \(now 2\)"
-    ):
+def test_without_a_round_trip_the_evidence_is_refused() -> None:
+    method = bz.Tempered(bz.HMC(num_chains=1, num_warmup=0, num_draws=2, step_size=0.1), num_temperatures=2)
+    posterior = bz.fit(two_modes, method, TOP, dtype=torch.float64, engine="python")
+    said = r"by tempering is not to be trusted: no state went .* num_temperatures \(now 2\)"
+    with pytest.raises(ValueError, match=said):
         log_evidence(posterior)
 
 
@@ -263,5 +255,3 @@ def test_settings_are_those_of_the_sampler() -> None:
     assert isinstance(started, bz.Tempered) and dataclasses.replace(started.sampler, init=None) == method.sampler
     with pytest.raises(ValueError, match="write 2 or more"):
         bz.fit(two_modes, bz.Tempered(num_temperatures=1), TOP)
-    with pytest.raises(TypeError, match="sampler"):
-        bz.fit(two_modes, bz.Tempered(bz.MAMS()), TOP)  # type: ignore[arg-type]  # refused
