@@ -2,13 +2,16 @@
 
 from typing import Any
 
+import torch
+from pyro.distributions import ImproperUniform
 from torch import Tensor
 
 from bnnzoo.core.model.density import LogDensity
-from bnnzoo.core.model.replay import scaled_sum
+from bnnzoo.core.model.replay import Node, scaled_sum
 from bnnzoo.core.model.terms import prior_factors, scaled_likelihood_of
+from bnnzoo.core.program.sites import innermost
 
-__all__ = ["log_jacobian", "prior_and_rest", "prior_terms"]
+__all__ = ["log_jacobian", "not_drawn_from_prior", "prior_and_rest", "prior_terms"]
 
 
 def prior_terms(density: LogDensity, theta: Tensor) -> dict[str, Tensor]:
@@ -63,3 +66,37 @@ def prior_and_rest(density: LogDensity, theta: Tensor, *data: Any) -> tuple[Tens
     rest = scaled_likelihood_of(nodes, density.likelihood, density.num_data, theta)
     others = (scaled_sum(nodes[name]) for name in prior_factors(nodes, density.likelihood))
     return sum(own, log_jacobian(density, theta)).to(theta.dtype), sum(others, rest).to(theta.dtype)
+
+
+def not_drawn_from_prior(density: LogDensity) -> dict[str, str]:
+    """Return the latent sites that are not drawn from their prior density, and why: it is improper, masked or scaled.
+
+    Examples
+    --------
+    >>> import pyro
+    >>> import pyro.distributions as dist
+    >>> from bnnzoo.core.model.density import build_density
+    >>> def model():
+    ...     pyro.sample("a", dist.Normal(0.0, 1.0))
+    ...     pyro.sample("b", dist.Normal(0.0, 1.0).mask(False))
+    >>> not_drawn_from_prior(build_density(model))
+    {'b': 'masked or scaled'}
+    """
+    nodes = density.priors
+    if nodes is None:
+        theta = torch.zeros(density.num_params, dtype=density.dtype, device=density.device)
+        nodes = density.nodes(theta, *density.data)
+    found = {site.name: _altered(nodes[site.name]) for site in density.sites}
+    return {name: why for name, why in found.items() if why}
+
+
+def _altered(node: Node) -> str:
+    if isinstance(innermost(node["fn"]), ImproperUniform):
+        return "improper"
+    distribution, masks = node["fn"], [node["mask"]]
+    while hasattr(distribution, "base_dist"):
+        masks.append(getattr(distribution, "_mask", None))
+        distribution = distribution.base_dist
+    is_masked = any(mask is not None and mask is not True for mask in masks)
+    is_scaled = bool((torch.as_tensor(node["scale"]) != 1.0).any())
+    return "masked or scaled" if is_masked or is_scaled else ""

@@ -65,10 +65,10 @@ class AdaptiveChains(RunningChains):
         theta: Tensor,
         engine: Engine,
         *,
-        data: Sequence[tuple[Any, ...]] | None = None,
+        of_copies: Sequence[tuple[Any, ...]] | None = None,
         tempering: Any = (),
     ) -> None:
-        """Begin copies of a program at points ``[M, P]`` at which the density is finite."""
+        """Begin copies of a program at points ``[M, P]`` at which the density is finite, with data of their own if need be."""
         settings = self.settings
         self.windows = Windows(mass_matrix_for(settings.mass_matrix, density), settings.num_warmup, theta)
         steps, draws = typical_num_steps(theta.shape[1]), self._total
@@ -82,7 +82,7 @@ class AdaptiveChains(RunningChains):
             num_steps=steps * draws,
             num_cycles=min(steps, self.kernel.num_proposals(steps) * len(theta)) * draws,
             log=self.log,
-            data=data,
+            data=of_copies,
         )
         self._look_around()
 

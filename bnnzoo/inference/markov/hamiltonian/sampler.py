@@ -66,7 +66,7 @@ class HamiltonianChains(AdaptiveChains):
         )
         data = [own.data for own, _ in fits for _ in chains] if others else None
         program = HamiltonianProgram(kernel, settings.target_accept)
-        self._set_going(program, density_gradient(density), density, theta, engine, data=data)
+        self._set_going(program, density_gradient(density), density, theta, engine, of_copies=data)
 
     def _gather(self) -> None:
         """Take the draws kept, and in warm-up draws and gradients from which mass matrices are estimated."""

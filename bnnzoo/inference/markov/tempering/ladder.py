@@ -16,6 +16,7 @@ from bnnzoo.inference.markov.hamiltonian.kernel import Kernel
 from bnnzoo.inference.markov.noise import keys_of_chains, uniforms, words
 from bnnzoo.inference.markov.tempering.path import PriorPoints, TemperedProgram, path_gradient, prior_points
 from bnnzoo.inference.markov.tempering.temperatures import equalised, first_temperatures, rounds
+from bnnzoo.inference.markov.tempering.travels import Travels
 
 __all__ = ["LOG_LIKELIHOOD", "ROUND_TRIPS", "LadderSampler", "Ladders"]
 
@@ -24,9 +25,6 @@ LOG_LIKELIHOOD, ROUND_TRIPS = "log_likelihood_at_{}", "round_trips"
 
 BLOCK = 128
 """Draws of the prior that are made at a time."""
-
-UP, DOWN = 1, 2
-"""Ways of a state: it has come from the prior since it was last at the posterior, or the other way round."""
 
 
 class Ladders(AdaptiveChains):
@@ -72,9 +70,7 @@ class Ladders(AdaptiveChains):
         self._density, self._path, self._rounds = density, path_gradient(density), rounds(settings.num_warmup)
         self._count, self._block, self._points = 0, -1, PriorPoints(theta, theta, theta)
         self.temperatures = first_temperatures(num_temperatures).repeat(len(theta), 1)
-        self._states = torch.arange(num_temperatures).repeat(len(theta), 1)
-        self._ways = torch.zeros_like(self._states)
-        self._round_trips = torch.zeros(len(theta), dtype=torch.int64)
+        self.travels = Travels.of(len(theta), num_temperatures)
         self._accepted = self.temperatures.new_zeros(len(theta), num_copies)
         starts = theta.repeat_interleave(num_copies, 0)
         self._set_going(
@@ -163,7 +159,7 @@ class Ladders(AdaptiveChains):
         places = torch.arange(rest.shape[1]).repeat(self.num_chains, 1)
         places[:, :-1] += accepted
         places[:, 1:] -= accepted.long()
-        self._follow(places)
+        self.travels = self.travels.followed(places, counts=self._count > self._num_warmup)
         self._tune()
         places = places.to(theta.device)
         theta, gradient = (each.take_along_dim(places[..., None], 1) for each in (theta, gradient))
@@ -189,20 +185,9 @@ class Ladders(AdaptiveChains):
             return
         theta, stats = (each.unflatten(0, (self.num_chains, -1))[:, -1, 0] for each in self._latest)
         self.draws[:, place] = theta
-        columns = stats.cpu(), rest, self._round_trips[:, None]
+        columns = stats.cpu(), rest, self.travels.round_trips[:, None]
         self.stats[:, place] = torch.cat([each.double() for each in columns], 1)
         self._num_kept[:] = place + 1
-
-    def _follow(self, places: Tensor) -> None:
-        """Follow the states to where they went, and count those that have been to both ends and are back at the prior."""
-        self._states = self._states.take_along_dim(places, 1)
-        first, last = self._states[:, :1], self._states[:, -1:]
-        returned = self._ways.take_along_dim(first, 1)[:, 0] == DOWN
-        if self._count > self._num_warmup:
-            self._round_trips += returned
-        self._ways.scatter_(1, first, UP)
-        arrived = self._ways.take_along_dim(last, 1)
-        self._ways.scatter_(1, last, torch.where(arrived == UP, DOWN, arrived))
 
     def _tune(self) -> None:
         """Choose temperatures anew where a round ends."""
@@ -226,9 +211,7 @@ class Ladders(AdaptiveChains):
         ladder = {
             "count": self._count,
             "temperatures": self.temperatures,
-            "states": self._states,
-            "ways": self._ways,
-            "round_trips": self._round_trips,
+            "travels": self.travels,
             "accepted": self._accepted,
             "latest": self._latest,
         }
@@ -236,9 +219,8 @@ class Ladders(AdaptiveChains):
 
     def _resume(self, found: Mapping[str, Any]) -> None:
         super()._resume(found)
-        self._count, self._latest = found["count"], found["latest"]
-        self.temperatures, self._states, self._ways = found["temperatures"], found["states"], found["ways"]
-        self._round_trips, self._accepted = found["round_trips"], found["accepted"]
+        self._count, self._latest, self.travels = found["count"], found["latest"], found["travels"]
+        self.temperatures, self._accepted = found["temperatures"], found["accepted"]
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,14 @@ from collections.abc import Callable, Hashable
 from typing import Any, NamedTuple
 
 import torch
-from pyro.distributions import ImproperUniform
 from torch import Tensor
 from torch.func import vjp, vmap
 
 from bnnzoo.core.model.density import LogDensity
-from bnnzoo.core.model.prior_terms import prior_and_rest
+from bnnzoo.core.model.prior_terms import not_drawn_from_prior, prior_and_rest
 from bnnzoo.core.program.batched_noise import OutOfPlaceRandomness, refuse_unsafe_warnings
 from bnnzoo.core.program.numerics import NumericalFailure
-from bnnzoo.core.program.sites import ModelError, innermost
+from bnnzoo.core.program.sites import ModelError
 from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.engine.failures import is_numerical
 from bnnzoo.engine.program import GradientFunction, Stage
@@ -174,26 +173,13 @@ def refuse_improper(density: LogDensity) -> None:
     ModelError
         Naming the site.
     """
-    theta = torch.zeros(density.num_params, dtype=density.dtype, device=density.device)
-    nodes = density.priors or density.nodes(theta, *density.data)
-    for site in density.sites:
-        node = nodes[site.name]
-        if isinstance(innermost(node["fn"]), ImproperUniform):
+    for site, why in not_drawn_from_prior(density).items():
+        if why == "improper":
             raise ModelError(
-                f"Tempered moves between prior and posterior, and the prior of site {site.name!r} is improper. Write a proper "
-                f"one, such as dist.Normal(0.0, 10.0), or use NUTS()."
+                f"Tempered moves between prior and posterior, and the prior of site {site!r} is improper. Write a proper one, "
+                f"such as dist.Normal(0.0, 10.0), or use NUTS()."
             )
-        if _is_altered(node):
-            raise ModelError(
-                f"Tempered moves between prior and posterior, and the prior of site {site.name!r} is masked or scaled: it is not "
-                f"the density from which the model draws. Leave mask and scale out, or use NUTS()."
-            )
-
-
-def _is_altered(node: Any) -> bool:
-    distribution, is_masked = node["fn"], node["mask"] is not None and node["mask"] is not True
-    while hasattr(distribution, "base_dist"):
-        is_masked |= hasattr(distribution, "_mask") and distribution._mask is not True
-        distribution = distribution.base_dist
-    scale = node["scale"]
-    return is_masked or bool((torch.as_tensor(scale) != 1.0).any())
+        raise ModelError(
+            f"Tempered moves between prior and posterior, and the prior of site {site!r} is {why}: it is not the density from "
+            f"which the model draws. Leave mask and scale out, or use NUTS()."
+        )
