@@ -48,8 +48,6 @@ class Ladders(AdaptiveChains):
     engine : {"auto", "native", "graph", "python"}
     """
 
-    kind = "tempered"
-
     def __init__(
         self,
         kernel: Kernel,
@@ -236,9 +234,7 @@ class LadderSampler:
         """Return all ladders as one group in this process, and on workers ``num_groups``: each adapts by itself."""
         return even_groups(num_chains, (self.settings.num_groups or num_chains) if spread else 1)
 
-    def begin(
-        self, density: LogDensity, theta: Tensor, seed: int, first_chain: int, kind: str | None = None
-    ) -> Ladders:
+    def begin(self, density: LogDensity, theta: Tensor, seed: int, first_chain: int) -> Ladders:
         """Start ladders at ``theta[L, P]``."""
         numbers = self.num_temperatures, theta, seed, first_chain
         return Ladders(self.kernel, density, self.settings, *numbers, self.engine)
