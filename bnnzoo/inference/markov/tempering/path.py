@@ -129,7 +129,12 @@ class PriorPoints(NamedTuple):
 
 def prior_points(density: LogDensity, path: GradientFunction, seeds: list[int], num: int) -> PriorPoints:
     """Return ``num`` independent draws of the prior for each seed; where the model fails the log likelihood is minus infinity."""
-    theta = torch.cat([_drawn(density, seed, num) for seed in seeds])
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(density.dtype)  # of what the model makes beside its data
+    try:
+        theta = torch.cat([_drawn(density, seed, num) for seed in seeds])
+    finally:
+        torch.set_default_dtype(before)
     with torch.no_grad():
         try:
             value, gradient = path.batched(theta, *path.data)

@@ -13,7 +13,7 @@ from bnnzoo.core.model.density import LogDensity, build_density
 from bnnzoo.inference.markov.chain_settings import HamiltonianSettings
 from bnnzoo.inference.markov.hamiltonian.hmc import HMCKernel
 from bnnzoo.inference.markov.tempering.ladder import BLOCK, Ladders
-from bnnzoo.inference.markov.tempering.path import path_gradient
+from bnnzoo.inference.markov.tempering.path import path_gradient, prior_points
 from bnnzoo.inference.markov.tempering.temperatures import equalised, first_temperatures, rounds
 from bnnzoo.inference.markov.tempering.travels import Travels
 
@@ -109,6 +109,25 @@ def test_random_numbers_belong_to_one_copy_of_one_ladder() -> None:
     for loop._count in (1, 2, BLOCK, BLOCK + 1):
         draws.append(loop._prior_points().theta.clone())
     assert len(torch.cat(draws).unique(dim=0)) == 12
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_draws_of_the_prior_have_the_type_of_the_fit(dtype: torch.dtype) -> None:
+    def line(x: Tensor, y: Tensor) -> None:
+        w = pyro.sample("w", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+        with pyro.plate("data", len(x)):
+            pyro.sample("y", dist.Normal(x @ w, 1.0), obs=y)
+
+    density, default = (
+        build_density(line, torch.ones(3, 2, dtype=dtype), torch.ones(3, dtype=dtype), dtype=dtype),
+        torch.get_default_dtype(),
+    )
+    points = prior_points(density, path_gradient(density), [1, 2], 50)
+    assert points.theta.dtype == points.gradient.dtype == dtype and torch.get_default_dtype() == default
+    prior, gradient = path_gradient(density).batched(points.theta, *density.data)
+    torch.testing.assert_close(points.value, prior)
+    torch.testing.assert_close(points.gradient, gradient)
+    assert float(points.theta.std()) == pytest.approx(1.0, abs=0.2)
 
 
 def test_a_ladder_does_not_depend_on_those_beside_it() -> None:
