@@ -80,6 +80,7 @@ EXAMPLES = [
     "methods/plot_cubic.py",
     "methods/plot_spiral.py",
     "methods/plot_multimodal.py",
+    "methods/plot_tempering.py",
     "methods/plot_neal_modes.py",
     "methods/plot_symmetries.py",
     "models/plot_own_pyro_model.py",
