@@ -338,6 +338,7 @@ def _header(method: Method, density: LogDensity, num_draws: int, around: str, se
         "num_draws": num_draws,
         "around": around,
         "seed": seed,
+        "stream of the data": "its own",  # earlier files shared it with the fit, and would be mixed with others
     } | ({"keep": True} if keep else {})
 
 

@@ -122,6 +122,7 @@ def study(
         "truth": repr({name: value.tolist() for name, value in given.items()}),
         "levels": list(levels),
         "seed": seed,
+        "stream of the data": "its own",  # earlier files shared it with the fit, and would be mixed with others
     }
     found = read_to_go_on(None if path is None else Path(path), header, "another study", "differ")
     design = _Design(density, given, places_of_outcomes(density), tuple(levels), seed)

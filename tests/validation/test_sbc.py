@@ -96,6 +96,16 @@ def test_a_file_of_another_calibration_is_refused(tmp_path):
         sbc(TARGET.model, ExactLinear(), *TARGET.data, num_simulations=2, num_draws=8, path=path, **QUIET)
 
 
+def test_a_file_whose_fits_drew_from_the_stream_of_their_data_is_refused(tmp_path):
+    path = tmp_path / "ranks.sbc"
+    call = {"num_simulations": 2, "num_draws": 9, "path": path, **QUIET}
+    sbc(TARGET.model, ExactLinear(), *TARGET.data, **call)
+    tensors, header = read_archive(path)
+    write_archive(path, tensors, {name: value for name, value in header.items() if name != "stream of the data"})
+    with pytest.raises(ValueError, match="holds ranks of another calibration: its stream of the data differs"):
+        sbc(TARGET.model, ExactLinear(), *TARGET.data, **call)
+
+
 def test_the_executor_does_not_change_the_ranks():
     call = {"num_simulations": 3, "num_draws": 9, **QUIET}
     here = sbc(TARGET.model, ExactLinear(), *TARGET.data, **call)

@@ -15,7 +15,7 @@ from bnnzoo.inference.markov.chain_settings import HamiltonianSettings
 from bnnzoo.inference.markov.hamiltonian import hamiltonian_program
 from bnnzoo.inference.markov.hamiltonian.kernel import Control, Kernel, Metric, Phase
 from bnnzoo.inference.markov.hamiltonian.sampler import HamiltonianChains
-from bnnzoo.inference.markov.lockstep import lockstep_chains, lockstep_program
+from bnnzoo.inference.markov.lockstep import lockstep_program
 from bnnzoo.inference.markov.lockstep.dynamics import Newtonian, Point
 from bnnzoo.inference.markov.lockstep.langevin_chains import LangevinChains, LangevinSettings
 from bnnzoo.inference.markov.lockstep.lockstep_program import LockstepProgram
@@ -46,7 +46,6 @@ def _places_for_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (hamiltonian_program, lockstep_program):
         monkeypatch.setattr(module, "normals", normals)
         monkeypatch.setattr(module, "uniforms", uniforms)
-    monkeypatch.setattr(lockstep_chains, "normals", normals)
     monkeypatch.setattr(noise, "keys_of", keys_of)
 
 
