@@ -31,7 +31,7 @@ METHODS: dict[str, Any] = {
 CASES = [(name, model) for name in METHODS for model in MODELS if (name, model) != ("FullRankVI", "linear")]
 """All but one, which starts at its optimum: Adam divides gradients by their size, and there they are rounding error."""
 
-WITHIN = {"Laplace": 1e-6, "MAP": 1e-7}
+WITHIN = {"Laplace": 1e-6, "MAP": 1e-7, "SWAG": 1e-7}
 """Laplace's modes are found to a tolerance, within which rounding decides where the iteration ends; and a weight behind a unit
 that is never active has no gradient but that of its prior, which Adam divides by its size."""
 

@@ -242,7 +242,7 @@ class StepProgress:
 
     def __init__(self, progress: Progress, description: str, num_steps: int, name: str) -> None:
         self._progress, self._name = progress, name
-        silent = isinstance(progress, Silent)
+        silent = type(progress) is Silent  # a bar made of it may show something
         self._every, self.due = max(1, num_steps // REPORTS), num_steps + 1 if silent else 1
         progress.start(description, num_steps)
 
