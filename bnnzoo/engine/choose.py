@@ -8,9 +8,9 @@ from typing import Any, Literal, get_args
 
 from torch import Tensor
 
-from bnnzoo.engine.chunks import NATIVE, inner_graph, kinds_of
+from bnnzoo.engine.chunks import NATIVE, compiled_or_none, inner_graph, kinds_of
 from bnnzoo.engine.fleet import BatchedCopies, NativeCopies, Runner, of_copy
-from bnnzoo.engine.lowered import flattened, tensors_of
+from bnnzoo.engine.lowered import flattened, tensors_of, untraced
 from bnnzoo.engine.program import GradientFunction, Program
 from bnnzoo.engine.reports import EngineLog
 from bnnzoo.engine.torch_private import LoweringWarning
@@ -114,7 +114,8 @@ def runner(
             warnings.warn(f"engine='native' runs as traced graphs instead: {reasons}.", LoweringWarning, stacklevel=3)
     if data is not None:
         raise OneByOneError("Copies with data of their own run in native code only.")
-    return BatchedCopies(program, gradient, moving, resting, num_steps, num_cycles, traces=engine != "python", log=log)
+    with untraced(engine == "python"):
+        return BatchedCopies(program, gradient, moving, resting, num_steps, num_cycles, log=log)
 
 
 def _native(
@@ -140,14 +141,8 @@ def _native(
     if inner.flops > max_flops:
         log.refused(NATIVE, f"a gradient takes {inner.flops} operations, which torch shares among cores")
         return None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LoweringWarning)  # the batch that takes over warns if it is slow, too
-        try:
-            found = NativeCopies(program, gradient, moving, resting, inner, row, log=log, data=data)
-            if found.how != "compiled":
-                return None
-            found.check()
-        except Exception as error:  # a compiler may fail in any way, and the fit goes on without it
-            log.refused(NATIVE, error)
-            return None
-    return found
+    return compiled_or_none(
+        inner,
+        lambda found: NativeCopies(program, gradient, moving, resting, found, row, log=log, data=data),
+        log,
+    )

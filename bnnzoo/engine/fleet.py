@@ -1,5 +1,6 @@
 """The runner: many copies of a program, in native code, as a batch of traced graphs, or as Python."""
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -130,10 +131,8 @@ class NativeCopies(Fleet):
         self.write(moving, resting)
         *_, budget, num_rows = self._memory[: len(packed) - len(row)]
         self._left, self.num_rows, self.rows = budget[:, 0], num_rows[:, 0], self._memory[len(packed) - len(row) :]
-        self._budget, self._seconds = (
-            FIRST_BUDGET,
-            1.0,
-        )  # steps that a copy may take, and the time that they took the last time
+        self._budget = FIRST_BUDGET
+        self._seconds = math.inf  # that native code took last, for all copies together
 
     @property
     def how(self) -> str:
@@ -157,10 +156,11 @@ class NativeCopies(Fleet):
         if resting is not None:
             self._resting_tree.write(resting)
 
-    def check(self) -> None:
-        """Take a step on a copy of the first state, unless an equal loop took one before; raises if the compiled code fails."""
-        if not self.chunk.was_known:
+    def is_native(self) -> bool:
+        """Return whether the loop was compiled; a step on a copy of the first state, of a new loop, raises if the code fails."""
+        if self.how == "compiled" and not self.chunk.was_known:
             self.tried(self.moving, self.resting, [0])
+        return self.how == "compiled"
 
     def advance(self) -> None:
         """Let every copy that is going run for a while. An interrupt waits until these runs end."""
@@ -238,8 +238,6 @@ class BatchedCopies(Fleet):
         As in :class:`Fleet`.
     num_steps, num_cycles : int
         How many there will be in all, if all goes well: what decides whether a stage is compiled at once.
-    traces : bool
-        False to run stages as Python.
     log : EngineLog, optional
     """
 
@@ -251,7 +249,6 @@ class BatchedCopies(Fleet):
         resting: Any,
         num_steps: int = 0,
         num_cycles: int = 0,
-        traces: bool = True,
         log: EngineLog | None = None,
     ) -> None:
         super().__init__(program, gradient, len(pytree.tree_leaves(resting)[0]), log or EngineLog())
@@ -262,9 +259,7 @@ class BatchedCopies(Fleet):
             batched_step(program, function, self._moving, self._resting)
             for function in (gradient.batched, gradient.looped)
         )
-        self._step = LoopStep(
-            step, *state, *gradient.data, fallback=fallback, at_least=num_steps, traces=traces, log=self.log
-        )
+        self._step = LoopStep(step, *state, *gradient.data, fallback=fallback, at_least=num_steps, log=self.log)
         self._tensors = tensors_of(gradient.data)
         stages, following = (program.begin, *program.stages), (None, *program.stages[1:], None)
         self._begin, *self._stages = [
@@ -272,7 +267,6 @@ class BatchedCopies(Fleet):
                 batched_stage(program, stage, after, self._moving, self._resting),
                 *state,
                 at_least=num_cycles,
-                traces=traces,
                 log=EngineLog(),
             )
             for stage, after in zip(stages, following, strict=True)

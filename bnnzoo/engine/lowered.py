@@ -101,8 +101,8 @@ _UNTRACED: ContextVar[bool] = ContextVar("untraced", default=False)
 
 
 @contextmanager
-def untraced() -> Iterator[None]:
-    """Let every function that would be traced within the body run as Python, on this thread.
+def untraced(applies: bool = True) -> Iterator[None]:
+    """Let every function that would be traced within the body run as Python, on this thread, if this ``applies``.
 
     Examples
     --------
@@ -112,7 +112,7 @@ def untraced() -> Iterator[None]:
     ...     square.specialize(torch.ones(2)).how
     'eager'
     """
-    token = _UNTRACED.set(True)
+    token = _UNTRACED.set(applies or _UNTRACED.get())
     try:
         yield
     finally:
@@ -195,8 +195,6 @@ class LoopStep:
         What to run where ``function`` cannot be traced.
     at_least : int
         Number of calls there will be, if all goes well.
-    traces : bool
-        False to run the function as Python.
     log : EngineLog, optional
         Takes down how it runs, and why.
     """
@@ -207,15 +205,10 @@ class LoopStep:
         *args: Any,
         fallback: Callable[..., Any] | None = None,
         at_least: int = 0,
-        traces: bool = True,
         log: EngineLog | None = None,
     ) -> None:
         self.log = log or EngineLog()
-        self._specialized = (
-            Lowered(function, fallback, self.log).specialize(*args)
-            if traces
-            else _as_python(function, fallback or function, args)
-        )
+        self._specialized = Lowered(function, fallback, self.log).specialize(*args)
         worth = self._specialized.worth_compiling_after
         self._compiles_after = 0 if over_all_fits(at_least) > worth else worth
         self.num_calls = 0

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.engine import pytree
-from bnnzoo.engine.chunks import kinds_of
+from bnnzoo.engine.chunks import NATIVE, kinds_of
 from bnnzoo.engine.cpp.translate import for_native
 from bnnzoo.engine.fits import over_all_fits
 from bnnzoo.engine.graphs import trace
@@ -70,7 +70,8 @@ class Points:
         try:
             native = _NativePoints(self._alone, points[0], others)
             agrees = _agree(native(points, *others), found)
-        except Exception:  # an operation that is not written in C++, no compiler: the graph does the same work
+        except Exception as error:  # an operation that is not written in C++, no compiler: the graph does the same work
+            self._graph.log.refused(NATIVE, error)
             return None, found
         return (native if agrees else None), found
 

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -22,7 +21,7 @@ __all__ = ["config_of", "run_method", "run_together"]
 def run_method(method: Method, density: LogDensity, context: FitContext) -> Posterior:
     """Run a method and add to its posterior what no method needs to say itself: its name, settings, seed and wall time."""
     began = time.perf_counter()
-    with watched() as watch, untraced() if context.engine == "python" else nullcontext():
+    with watched() as watch, untraced(context.engine == "python"):
         posterior = method.run(density, context)
     return _complete(posterior, method, context, time.perf_counter() - began, watch)
 

@@ -8,6 +8,7 @@ import torch
 import bnnzoo as bz
 from bnnzoo.engine.lowered import Lowered, Specialized
 from bnnzoo.testing import linear_gaussian
+from tests.helpers.executors import InProcess
 
 TARGET = linear_gaussian()
 X = torch.linspace(-2, 2, 30, dtype=torch.float64)[:, None]
@@ -36,10 +37,11 @@ WITHIN = {"Laplace": 1e-6, "MAP": 1e-7, "SWAG": 1e-7}
 that is never active has no gradient but that of its prior, which Adam divides by its size."""
 
 
-def fitted(name: str, model: str, engine: str, dtype: torch.dtype) -> Any:
+def fitted(name: str, model: str, engine: str, dtype: torch.dtype, executor: InProcess | None = None) -> Any:
     function, data = MODELS[model]
     data = tuple(each.to(dtype) for each in data)
-    return bz.fit(function, METHODS[name], *data, seed=2, dtype=dtype, engine=engine, progress=False)
+    settings: Any = {"seed": 2, "dtype": dtype, "engine": engine, "executor": executor, "progress": False}
+    return bz.fit(function, METHODS[name], *data, **settings)
 
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")  # sixty steps are too few
@@ -55,10 +57,14 @@ def test_engines_end_at_the_same_posterior(name: str, model: str, dtype: torch.d
 
 @pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")
 @pytest.mark.parametrize("engine", ["native", "graph", "python"])
-@pytest.mark.parametrize("name", ["MAP", "MeanFieldVI", "DeepEnsemble"])
+@pytest.mark.parametrize(
+    ("name", "executor"),
+    [("MAP", None), ("MeanFieldVI", None), ("DeepEnsemble", None), ("DeepEnsemble", InProcess())],
+)
 def test_training_runs_by_the_engine_asked_for_and_says_so(
-    name: str, engine: str, monkeypatch: pytest.MonkeyPatch
+    name: str, executor: InProcess | None, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Here, and for each member by itself on an executor."""
     hows: set[str] = set()
     specialize = Lowered.specialize
 
@@ -68,7 +74,7 @@ def test_training_runs_by_the_engine_asked_for_and_says_so(
         return made
 
     monkeypatch.setattr(Lowered, "specialize", seen)
-    info = fitted(name, "linear", engine, torch.float64).info
+    info = fitted(name, "linear", engine, torch.float64, executor).info
     assert info.engine.engine == engine and info.engine.running > 0
     assert info.engine.tracing + info.engine.compiling == pytest.approx(info.compiling)
     assert hows == {"eager"} if engine == "python" else "eager" not in hows

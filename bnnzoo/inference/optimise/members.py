@@ -11,6 +11,8 @@ from torch import Tensor
 from bnnzoo.core.executors import run_on
 from bnnzoo.core.method import FitContext
 from bnnzoo.core.model.density import LogDensity
+from bnnzoo.engine.choose import Engine
+from bnnzoo.engine.lowered import untraced
 
 __all__ = ["Members", "joined", "trained_in_parts"]
 
@@ -61,15 +63,16 @@ def trained_in_parts[Part: Members[Any], Found](
     """
     if context.executor is None:
         return [train(whole, density, context)]
-    run = partial(_in_worker, train)
+    run = partial(_in_worker, train, context.engine)
     parts = cast(Sequence[Part], whole.split())
     return run_on(context.executor, run, parts, density, f"{len(whole.members)} {what}")
 
 
 def _in_worker[Part: Members[Any], Found](
-    train: Callable[[Part, LogDensity, FitContext], Found], part: Part, density: LogDensity
+    train: Callable[[Part, LogDensity, FitContext], Found], engine: Engine, part: Part, density: LogDensity
 ) -> Found:
-    return train(part, density, FitContext(part.seed))
+    with untraced(engine == "python"):
+        return train(part, density, FitContext(part.seed, engine=engine))
 
 
 def joined[Found](parts: Sequence[Found]) -> Found:
