@@ -10,7 +10,7 @@ from scipy.stats import norm
 from sklearn.linear_model import LogisticRegression
 
 from bnnzoo.trees import refuse_other_kind
-from bnnzoo.validation.ranks import Array, group_of
+from bnnzoo.validation.ranks import Array, group_with_draws
 
 __all__ = ["sbc_joint"]
 
@@ -73,12 +73,7 @@ def sbc_joint(tree: xr.DataTree, prob: float = 0.95) -> pd.DataFrame:
     True
     """
     refuse_other_kind(tree, xr.DataTree, "tree", "what sbc returned, as in sbc_joint(sbc(..., keep=True))")
-    group = group_of(tree)
-    if group is None or "sbc_draws" not in tree.children:
-        raise ValueError(
-            f"sbc_joint needs the draws of a calibration, and the tree has none (groups: {', '.join(tree.children) or 'none'}). "
-            f"Write sbc(..., keep=True)."
-        )
+    group = group_with_draws(tree, "sbc_joint")
     points, names = _points(tree, [name for name in tree["sbc_truth"].data_vars if name in tree[group].data_vars])
     number = len(points)
     if number < FEWEST:

@@ -9,7 +9,16 @@ import xarray as xr
 
 from bnnzoo.trees import holm, refuse_other_kind
 
-__all__ = ["Array", "group_of", "is_close_to_uniform", "p_of", "pit_of", "sbc_again", "sbc_verdict", "scalars_of"]
+__all__ = [
+    "Array",
+    "group_with_draws",
+    "is_close_to_uniform",
+    "p_of",
+    "pit_of",
+    "sbc_again",
+    "sbc_verdict",
+    "scalars_of",
+]
 
 type Array = np.ndarray[Any, Any]
 
@@ -63,7 +72,7 @@ def sbc_verdict(tree: xr.DataTree, prob: float = 0.95) -> pd.DataFrame:
     'Nothing is off with w[0] as far as 8 simulations tell, which would show shifts above 1 standard deviations.'
     """
     refuse_other_kind(tree, xr.DataTree, "tree", "what sbc returned, as in sbc_verdict(sbc(model, method, x, y))")
-    group = group_of(tree)
+    group = _group_of(tree)
     if group is None:
         raise ValueError(
             f"sbc_verdict takes the ranks that sbc returned, but the tree has neither prior_sbc nor posterior_sbc (groups: "
@@ -127,12 +136,7 @@ def sbc_again(tree: xr.DataTree, quantities: Callable[[xr.Dataset, xr.Dataset], 
         raise TypeError(
             f"quantities is a {type(quantities).__name__}; write a function (values, data) -> Dataset of test quantities."
         )
-    group = group_of(tree)
-    if group is None or "sbc_draws" not in tree.children:
-        raise ValueError(
-            f"sbc_again needs the draws of a calibration, and the tree has none (groups: {', '.join(tree.children) or 'none'}). "
-            f"Write sbc(..., keep=True)."
-        )
+    group = group_with_draws(tree, "sbc_again")
     data = tree["sbc_data"].to_dataset()
     truth, drawn = (quantities(tree[name].to_dataset(), data) for name in ("sbc_truth", "sbc_draws"))
     rng = np.random.default_rng(int(tree.attrs["seed"]))
@@ -146,9 +150,26 @@ def sbc_again(tree: xr.DataTree, quantities: Callable[[xr.Dataset, xr.Dataset], 
     return found
 
 
-def group_of(tree: xr.DataTree) -> str | None:
+def _group_of(tree: xr.DataTree) -> str | None:
     """Return the name of the group of ranks, if there is one."""
     return next((name for name in GROUPS if name in tree.children), None)
+
+
+def group_with_draws(tree: xr.DataTree, asking: str) -> str:
+    """Return the name of the group of ranks of a tree that kept its draws, which the function ``asking`` needs.
+
+    Raises
+    ------
+    ValueError
+        If it has none.
+    """
+    group = _group_of(tree)
+    if group is None or "sbc_draws" not in tree.children:
+        raise ValueError(
+            f"{asking} needs the draws of a calibration, and the tree has none (groups: {', '.join(tree.children) or 'none'}). "
+            f"Write sbc(..., keep=True)."
+        )
+    return group
 
 
 def pit_of(ranks: Array, num_draws: int) -> Array:

@@ -29,7 +29,15 @@ from bnnzoo.inference.progress import progress_for
 from bnnzoo.trees import holm
 from bnnzoo.validation.ranks import Array, is_close_to_uniform, p_of, pit_of, scalars_of
 from bnnzoo.validation.refits import fits_like
-from bnnzoo.validation.simulations import KEPT, Quantities, Simulation, draws_of, places_of_outcomes, ranks_of
+from bnnzoo.validation.simulations import (
+    KEPT,
+    STREAM_OF_DATA,
+    Quantities,
+    Simulation,
+    draws_of,
+    places_of_outcomes,
+    ranks_of,
+)
 
 __all__ = ["CalibrationError", "sbc", "sbc_merged"]
 
@@ -338,7 +346,7 @@ def _header(method: Method, density: LogDensity, num_draws: int, around: str, se
         "num_draws": num_draws,
         "around": around,
         "seed": seed,
-        "stream of the data": "its own",  # earlier files shared it with the fit, and would be mixed with others
+        **STREAM_OF_DATA,
     } | ({"keep": True} if keep else {})
 
 

@@ -24,6 +24,7 @@ from bnnzoo.validation.refits import fits_like
 
 __all__ = [
     "KEPT",
+    "STREAM_OF_DATA",
     "Quantities",
     "Simulation",
     "draws_of",
@@ -131,6 +132,10 @@ class Simulation:
         except RuntimeError:  # some distributions cannot be batched
             each = [self._of(density, draw, *density.data) for draw in theta]
             return {name: torch.stack([found[name] for found in each]) for name in each[0]}
+
+
+STREAM_OF_DATA = {"stream of the data": "its own"}
+"""In the headers of files: earlier ones, whose fits shared the stream of their data, are not mixed with others."""
 
 
 def seed_of_data(seed: int) -> int:

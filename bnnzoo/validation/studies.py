@@ -25,7 +25,14 @@ from bnnzoo.inference.fit import refuse_bad_call
 from bnnzoo.inference.many import FITS_TOGETHER, ManyFits, seed_of_fit
 from bnnzoo.inference.progress import progress_for
 from bnnzoo.validation.refits import fits_like
-from bnnzoo.validation.simulations import draws_of, outcomes_drawn, places_of_outcomes, quietly, seed_of_data
+from bnnzoo.validation.simulations import (
+    STREAM_OF_DATA,
+    draws_of,
+    outcomes_drawn,
+    places_of_outcomes,
+    quietly,
+    seed_of_data,
+)
 
 __all__ = ["study"]
 
@@ -122,7 +129,7 @@ def study(
         "truth": repr({name: value.tolist() for name, value in given.items()}),
         "levels": list(levels),
         "seed": seed,
-        "stream of the data": "its own",  # earlier files shared it with the fit, and would be mixed with others
+        **STREAM_OF_DATA,
     }
     found = read_to_go_on(None if path is None else Path(path), header, "another study", "differ")
     design = _Design(density, given, places_of_outcomes(density), tuple(levels), seed)

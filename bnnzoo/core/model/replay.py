@@ -41,6 +41,7 @@ from bnnzoo.engine.failures import is_numerical
 __all__ = [
     "call_network",
     "common_scale",
+    "default_dtype",
     "discover",
     "log_prob",
     "replay",
@@ -149,7 +150,7 @@ def _batchable_layers() -> Iterator[None]:
 
 
 @contextmanager
-def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
     """Let constants inside a model, such as the scale in ``Normal(0.0, 1.0)``, have the dtype of theta."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
@@ -186,7 +187,7 @@ def discover(
         found = _Discovery()
         with (
             alone(),
-            _default_dtype(dtype),
+            default_dtype(dtype),
             isolated(seed + attempt, device),
             torch.enable_grad(),
             called_modules() as modules,
@@ -253,7 +254,7 @@ def replay(
     dtypes = [value.dtype for value in values.values() if value.is_floating_point()]
     with (
         alone(),
-        _default_dtype(dtypes[0] if dtypes else torch.get_default_dtype()),
+        default_dtype(dtypes[0] if dtypes else torch.get_default_dtype()),
         pyro.validation_enabled(False),
         on_device(device),
         _batchable_layers(),

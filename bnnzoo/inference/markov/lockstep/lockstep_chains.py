@@ -79,7 +79,6 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
         self._offset, self._scaled_from_start = float(np.random.default_rng(seed).random()), scale is not None
         self.scale = torch.ones_like(theta[0]) if scale is None else scale.to(theta)
         self.step_size, self.moments = settings.step_size or INITIAL_STEP_SIZE, no_moments(theta)
-        num_draws = self._total
         self.fleet = runner(
             LockstepProgram(motion),
             density_gradient(density),
@@ -87,8 +86,8 @@ class LockstepChains[Tuning: tuple[Any, ...]](RunningChains):
             self.row,
             engine=engine,
             native_pays=settings.in_native_code(density),
-            num_steps=typical_num_steps(self.num_params) * num_draws,
-            num_cycles=num_draws,
+            num_steps=typical_num_steps(self.num_params) * self._total,
+            num_cycles=self._total,
             log=self.log,
         )
         self._look_around()

@@ -10,6 +10,7 @@ from torch.func import vjp, vmap
 
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.prior_terms import not_drawn_from_prior, prior_and_rest
+from bnnzoo.core.model.replay import default_dtype
 from bnnzoo.core.program.batched_noise import OutOfPlaceRandomness, refuse_unsafe_warnings
 from bnnzoo.core.program.numerics import NumericalFailure
 from bnnzoo.core.program.sites import ModelError
@@ -129,12 +130,8 @@ class PriorPoints(NamedTuple):
 
 def prior_points(density: LogDensity, path: GradientFunction, seeds: list[int], num: int) -> PriorPoints:
     """Return ``num`` independent draws of the prior for each seed; where the model fails the log likelihood is minus infinity."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(density.dtype)  # of what the model makes beside its data
-    try:
+    with default_dtype(density.dtype):
         theta = torch.cat([_drawn(density, seed, num) for seed in seeds])
-    finally:
-        torch.set_default_dtype(before)
     with torch.no_grad():
         try:
             value, gradient = path.batched(theta, *path.data)
