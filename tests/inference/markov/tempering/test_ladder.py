@@ -13,7 +13,7 @@ from bnnzoo.core.model.density import LogDensity, build_density
 from bnnzoo.inference.markov.chain_settings import HamiltonianSettings
 from bnnzoo.inference.markov.hamiltonian.hmc import HMCKernel
 from bnnzoo.inference.markov.tempering.ladder import BLOCK, Ladders
-from bnnzoo.inference.markov.tempering.path import path_gradient, prior_points
+from bnnzoo.inference.markov.tempering.path import TemperedProgram, path_gradient, prior_points
 from bnnzoo.inference.markov.tempering.temperatures import equalised, first_temperatures, rounds
 from bnnzoo.inference.markov.tempering.travels import Travels
 
@@ -64,6 +64,19 @@ def test_the_gradient_of_the_path_is_that_of_prior_and_likelihood(how: str) -> N
     prior, rest = terms(theta)
     torch.testing.assert_close(value, prior)
     torch.testing.assert_close(gradient, torch.cat([*slopes, rest[None]]))
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.3, 1.0])
+def test_the_force_is_the_gradient_of_the_target_at_the_temperature(beta: float) -> None:
+    def target(theta: Tensor) -> Tensor:
+        prior, rest = terms(theta)
+        return prior + beta * rest
+
+    theta, path = torch.tensor([0.3, -0.4], dtype=torch.float64), path_gradient(density())
+    value, gradient = path.single(theta, *path.data)
+    program = TemperedProgram(KERNEL, 0.8)
+    torch.testing.assert_close(program.value(beta, value, gradient), target(theta))
+    torch.testing.assert_close(program.force(beta, gradient), torch.autograd.functional.jacobian(target, theta))
 
 
 @pytest.mark.parametrize("count", [1, 2, 45])
