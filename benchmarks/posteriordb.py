@@ -151,6 +151,47 @@ def hidden_states(y: Tensor) -> None:
     pyro.factor("y", forward(dist.Normal(torch.stack([low, high]), 1.0).log_prob(y[:, None]), *rows))
 
 
+def drives(u: Tensor, v: Tensor, alpha: Tensor) -> None:
+    """Speed and distance on a basketball court, exponential in each of two hidden states."""
+    rows = [pyro.sample(f"theta{i}", dist.Dirichlet(alpha[i - 1])) for i in (1, 2)]
+    rates = []
+    for name in ("phi", "lambda"):
+        low = pyro.sample(f"{name}[1]", Positive(dist.Normal(0.0, 1.0)))
+        gap = pyro.sample(f"{name}_gap", dist.ImproperUniform(constraints.positive, (), ()))
+        high = pyro.deterministic(f"{name}[2]", low + gap)
+        pyro.factor(f"{name}_prior", dist.Normal(3.0, 1.0).log_prob(high))
+        rates.append(torch.stack([low, high]))
+    emission = dist.Exponential(torch.stack(rates, -1)).to_event(1)
+    chain = dist.DiscreteHMM(torch.zeros(2).to(u), torch.stack(rows).log(), emission)
+    pyro.sample("y", chain, obs=torch.stack([u, v], -1))
+
+
+STEPS_PER_TIME = 4
+
+
+def elimination(times: Tensor, concentration: Tensor, dose: Tensor, volume: Tensor) -> None:
+    """Concentrations of a drug that is absorbed at a constant rate and eliminated as Michaelis and Menten have it."""
+    k_a, k_m, v_m, sigma = (pyro.sample(name, dist.HalfCauchy(1.0)) for name in ("k_a", "K_m", "V_m", "sigma"))
+
+    def slope(c: Tensor, time: Tensor) -> Tensor:
+        return (-k_a * time).exp() * dose * k_a / volume - v_m / volume * c / (k_m + c)
+
+    states, state, time = [], torch.zeros_like(k_a), torch.zeros_like(times[0])
+    for until in times:
+        step = (until - time) / STEPS_PER_TIME
+        for number in range(STEPS_PER_TIME):
+            now = time + number * step
+            one = slope(state, now)
+            two = slope(state + step / 2 * one, now + step / 2)
+            three = slope(state + step / 2 * two, now + step / 2)
+            four = slope(state + step * three, now + step)
+            state = state + step / 6 * (one + 2 * two + 2 * three + four)
+        states.append(state)
+        time = until
+    with pyro.plate("data", len(times)):
+        pyro.sample("C_hat", dist.LogNormal(torch.stack(states).log(), sigma), obs=concentration)
+
+
 def lotka_volterra(y_init: Tensor, y: Tensor) -> None:
     """Count hares and lynxes once a year; their equation is solved by steps of Runge and Kutta, eight a year."""
     growth = [pyro.sample(f"theta[{i}]", positive_normal(1.0, 0.5)) for i in (1, 3)]
@@ -253,6 +294,7 @@ def summers(d: dict[str, Array]) -> tuple[Array, ...]:
 
 POSTERIORS: dict[str, Textbook] = {
     "arma-arma11": Textbook(arma, "arma", columns("y")),
+    "bball_drive_event_0-hmm_drive_0": Textbook(drives, "bball_drive_event_0", columns("u", "v", "alpha")),
     "diamonds-diamonds": Textbook(diamonds, "diamonds", jewels),
     "earnings-earn_height": Textbook(least_squares, "earnings", design("earn", "height")),
     "earnings-logearn_interaction_z": Textbook(
@@ -277,5 +319,8 @@ POSTERIORS: dict[str, Textbook] = {
     ),
     "nes1972-nes": Textbook(least_squares, "nes1972", votes),
     "nes1992-nes": Textbook(least_squares, "nes1992", votes),
+    "one_comp_mm_elim_abs-one_comp_mm_elim_abs": Textbook(
+        elimination, "one_comp_mm_elim_abs", columns("times", "C_hat", "D", "V")
+    ),
     "sblri-blr": Textbook(ridge, "sblri", columns("X", "y")),
 }

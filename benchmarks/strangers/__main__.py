@@ -23,9 +23,9 @@ if __name__ == "__main__":
 
         run(names)
     elif command == "worker":
-        from benchmarks.strangers.runner import work
+        from benchmarks.strangers.runner import fitted, work
 
-        work([(name, method) for name, method in json.loads(names[0])])
+        work([(name, method) for name, method in json.loads(names[0])], fitted)
     elif command == "table":
         from benchmarks.strangers.table import table
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,9 @@ def run(names: list[str], methods: tuple[str, ...] = METHODS) -> None:
             print(line["model"], line["method"], said, line.get("cpu_seconds"), flush=True)
 
 
-def answers(todo: tuple[tuple[str, str], ...]) -> Any:
+def answers(todo: tuple[tuple[str, str], ...], module: str = "benchmarks.strangers") -> Any:
     """Yield a line for each of the fits until one runs out of time or ends its process."""
-    command = [sys.executable, "-m", "benchmarks.strangers", "worker", json.dumps(todo)]
+    command = [sys.executable, "-m", module, "worker", json.dumps(todo)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         assert process.stdout is not None
         extra = 30
@@ -57,7 +58,7 @@ def answers(todo: tuple[tuple[str, str], ...]) -> Any:
             yield json.loads(line)
 
 
-def work(todo: list[tuple[str, str]]) -> None:
+def work(todo: list[tuple[str, str]], fitted: Callable[[str, str], dict[str, Any]]) -> None:
     """Fit one after another, and print a line for each."""
     out, sys.stdout = sys.stdout, sys.stderr
     for name, method in todo:

@@ -50,6 +50,7 @@ MANY_REJECTED, MIN_REJECTED_SHARE = (
 NUM_LIKELIHOODS = 32  # draws of a network's weights whose log likelihood is held against that of their mean
 FEW_WEIGHTED = 100  # independent draws, by which means are known to a tenth of a standard deviation
 FEW_ROUND_TRIPS = 50  # with which the weight of a mode is known to 0.07
+MANY_DIVERGE = 0.01  # of all trajectories; fewer often leave means and sds as they are
 STANDING_STILL = 1e4  # standard deviations of chains that hardly have one
 
 
@@ -147,11 +148,12 @@ def _divergences(posterior: Draws) -> Iterator[Trouble]:
     count = 0 if diverging is None else int(diverging.sum())
     if diverging is None or not count:
         return
-    target = posterior.info.config.get("target_accept")
+    share, target = count / diverging.numel(), posterior.info.config.get("target_accept")
+    avoid = "avoid" if share > MANY_DIVERGE else "may avoid"
     shorter = "Take shorter steps, use NUTS()" if target is None else f"Write a larger target_accept (now {target})"
     yield Trouble(
         DivergenceWarning,
-        f"{count} of {diverging.numel()} trajectories diverged ({count / diverging.numel():.2g} of all): the draws avoid a part "
+        f"{count} of {diverging.numel()} trajectories diverged ({share:.2g} of all): the draws {avoid} a part "
         f"of the posterior. {shorter}, or reparametrise the model, for example a scale and "
         f"what it scales as mean + scale * z with z ~ Normal(0, 1).",
     )

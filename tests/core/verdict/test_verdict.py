@@ -49,7 +49,9 @@ def test_divergences_are_counted():
     diverging = torch.zeros(4, 500, dtype=torch.bool)
     diverging[1, :6] = True
     message = only(sampled(diverging=diverging), inference.DivergenceWarning)
-    assert message.startswith("6 of 2000 trajectories diverged (0.003 of all)")
+    assert message.startswith("6 of 2000 trajectories diverged (0.003 of all): the draws may avoid a part")
+    diverging[1, :60] = True
+    assert "(0.03 of all): the draws avoid a part" in only(sampled(diverging=diverging), inference.DivergenceWarning)
     assert "target_accept (now 0.8), or reparametrise" in message
 
 
