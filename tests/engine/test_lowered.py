@@ -1,5 +1,6 @@
 """Traced graphs, compiled graphs, and what happens where there can be neither."""
 
+import functools
 import inspect
 import os
 import subprocess
@@ -11,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch import Tensor
-from torch.fx import Node
+from torch.fx import Node, symbolic_trace
 
 from bnnzoo.core.model.density import build_density
 from bnnzoo.engine import compiling
@@ -244,6 +245,12 @@ def test_data_with_gaps_are_compiled(name: str) -> None:
     step = LoopStep(lambda x: (torch.sin(x) * 2, x.sum()), x, at_least=10**9)
     torch.testing.assert_close(step(x)[0], torch.sin(x) * 2)
     assert step._specialized.how == "compiled"
+
+
+@pytest.mark.parametrize(("times", "factor"), [(1, 1.0), (5 * module.PER_NODES, 5.0)])
+def test_compiling_takes_longer_the_more_operations_there_are(times: int, factor: float) -> None:
+    graph = symbolic_trace(lambda x: functools.reduce(lambda x, _: torch.sin(x), range(times), x))
+    assert module.seconds_to_compile(graph) == pytest.approx(factor * module.COMPILE_SECONDS, rel=1e-2)
 
 
 @pytest.mark.slow

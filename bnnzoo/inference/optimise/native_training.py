@@ -19,9 +19,6 @@ MAX_MEMBERS = 256
 MAX_FLOPS = 50_000_000
 """Multiplications and additions in a step of one member up to which native code pays: larger steps share them among cores."""
 
-MAX_OPERATIONS = 400
-"""Operations of a gradient up to which a C++ compiler takes seconds."""
-
 
 def native_members(run: Run, first: Given, same_rows: bool) -> NativeMembers | None:
     """Return members that train in native code, or None where that does not pay or cannot be done.
@@ -38,7 +35,7 @@ def native_members(run: Run, first: Given, same_rows: bool) -> NativeMembers | N
     first = pytree.tree_map_only(Tensor, Tensor.contiguous, first)  # once, and not for each member
     possible = run.start.device.type == "cpu" and len(run.start) <= MAX_MEMBERS
     inner = member_gradient(run, first) if possible else None
-    if inner is None or inner.flops > MAX_FLOPS or len(inner.graph.graph.nodes) > MAX_OPERATIONS:
+    if inner is None or inner.flops > MAX_FLOPS:
         return None
     return compiled_or_none(inner, lambda found: NativeMembers(run, found, first, same_rows))
 
