@@ -5,7 +5,7 @@ differ by a fraction of a posterior standard deviation, mostly in the scales of 
 
     python benchmarks/formulas.py --bike hour.csv --out benchmarks/results/formulas.json
 
-needs Rscript with lme4, MASS and survival, and the package palmerpenguins.
+needs Rscript with lme4, MASS, rstanarm and survival, and the package palmerpenguins.
 """
 
 import argparse
@@ -77,12 +77,12 @@ ANALYSES = (
         "names(e) <- c('Intercept', 'b_age', 'b_sex', 'shape')",
     ),
     Analysis(
-        "absences (quine)",
-        "Days ~ Eth + Sex + Age + Lrn",
+        "roaches",
+        "y ~ roach1 + treatment + senior + offset(log(exposure2))",
         "negative_binomial",
-        "d <- MASS::quine",
-        "fit <- MASS::glm.nb(Days ~ Eth + Sex + Age + Lrn, d); e <- c(coef(fit), fit$theta); "
-        "names(e) <- c('Intercept', 'b_Eth', 'b_Sex', 'b_Age[F1]', 'b_Age[F2]', 'b_Age[F3]', 'b_Lrn', 'concentration')",
+        "data(roaches, package='rstanarm'); d <- roaches; d$roach1 <- d$roach1 / 100",
+        "fit <- MASS::glm.nb(y ~ roach1 + treatment + senior + offset(log(exposure2)), d); e <- c(coef(fit), fit$theta); "
+        "names(e) <- c('Intercept', 'b_roach1', 'b_treatment', 'b_senior', 'concentration')",
     ),
     Analysis(
         "polls (simulated)",
