@@ -18,8 +18,8 @@ from bnnzoo import inference
 from bnnzoo.apps.benchmarking.sources import BenchmarkError
 from bnnzoo.apps.benchmarking.uci_command import benchmark_commands
 from bnnzoo.apps.reporting.choices import prior_named
+from bnnzoo.apps.reporting.comparison import compare
 from bnnzoo.apps.reporting.folders import new_folder, refuse_unusable_folder
-from bnnzoo.apps.reporting.methods import compare
 from bnnzoo.apps.reporting.output import write_or_rescue
 from bnnzoo.apps.reporting.splits import Splitting
 from bnnzoo.apps.reporting.terminal import show

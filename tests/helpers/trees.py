@@ -3,9 +3,9 @@
 import numpy as np
 import xarray as xr
 
-from bnnzoo.apps.reporting.methods import Comparison
+from bnnzoo.apps.reporting.comparison import Comparison
 from bnnzoo.apps.reporting.results import Fitted
-from bnnzoo.apps.reporting.score_tables import CLASSIFICATION, REGRESSION
+from bnnzoo.apps.reporting.scores import CLASSIFICATION, REGRESSION
 from bnnzoo.apps.tables import Table, Task
 from bnnzoo.predictive import datatree
 

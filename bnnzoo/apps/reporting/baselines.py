@@ -12,7 +12,7 @@ from scipy.stats import beta, gamma, nbinom, norm
 from sklearn.linear_model import GammaRegressor, LinearRegression, LogisticRegression, PoissonRegressor
 
 from bnnzoo.apps.reporting.results import Baseline
-from bnnzoo.apps.reporting.score_tables import Score
+from bnnzoo.apps.reporting.scores import Score
 from bnnzoo.apps.tables import Table
 from bnnzoo.models.likelihoods.named import Support
 from bnnzoo.predictive import datatree

@@ -11,7 +11,7 @@ from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 from bnnzoo.apps.reporting.page_blocks import Cell, Grid
 from bnnzoo.apps.reporting.results import Fitted, Results
-from bnnzoo.apps.reporting.score_tables import class_probabilities, observed
+from bnnzoo.apps.reporting.scores import class_probabilities, observed
 from bnnzoo.diagnostics import loo
 from bnnzoo.trees import detectable_difference
 

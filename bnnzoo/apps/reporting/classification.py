@@ -6,7 +6,7 @@ from matplotlib.patches import Patch
 
 from bnnzoo.apps.reporting.parts import Parts
 from bnnzoo.apps.reporting.results import Results
-from bnnzoo.apps.reporting.score_tables import class_probabilities, observed
+from bnnzoo.apps.reporting.scores import class_probabilities, observed
 from bnnzoo.apps.reporting.style import INK, MUTED, clean, colours, new_figure, shown_rows
 
 __all__ = ["plot_confidence", "plot_entropy", "plot_reliability"]

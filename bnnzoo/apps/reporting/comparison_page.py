@@ -6,13 +6,13 @@ import numpy as np
 
 from bnnzoo.apps.reporting.checks import class_grid, confusion_grid, loo_grid, sampler_grid
 from bnnzoo.apps.reporting.choices import LIKELIHOODS
-from bnnzoo.apps.reporting.methods import Comparison
+from bnnzoo.apps.reporting.comparison import Comparison
+from bnnzoo.apps.reporting.figures import effect_pictures, pictures
+from bnnzoo.apps.reporting.findings import findings, score_grid
 from bnnzoo.apps.reporting.page import Page, footer
 from bnnzoo.apps.reporting.page_blocks import Block, Code, Section, Sentences
-from bnnzoo.apps.reporting.pictures import effect_pictures, pictures
 from bnnzoo.apps.reporting.repeats import repeat_grid
 from bnnzoo.apps.reporting.style import colours
-from bnnzoo.apps.reporting.summary import findings, score_grid
 from bnnzoo.apps.tables import Table
 
 __all__ = ["render"]

@@ -4,8 +4,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from bnnzoo.apps.reporting.comparison import Comparison
 from bnnzoo.apps.reporting.effects import Effect
-from bnnzoo.apps.reporting.methods import Comparison
 from bnnzoo.apps.reporting.style import clean, colours, new_figure
 
 __all__ = ["CAPTION", "plot_effects", "shown_inputs"]

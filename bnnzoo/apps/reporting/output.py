@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from bnnzoo.apps.reporting.comparison import Comparison
 from bnnzoo.apps.reporting.comparison_page import render
 from bnnzoo.apps.reporting.effects import effects_frame
-from bnnzoo.apps.reporting.methods import Comparison
 from bnnzoo.apps.reporting.repeats import repeats_frame
 from bnnzoo.apps.reporting.row_table import predictions_frame
 from bnnzoo.engine.files import whole_file

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bnnzoo.apps.reporting.page_blocks import Grid
 from bnnzoo.apps.reporting.results import Baseline, Fitted
-from bnnzoo.apps.reporting.score_tables import Score
+from bnnzoo.apps.reporting.scores import Score
 from bnnzoo.apps.tables import Table
 from bnnzoo.trees import detectable_difference
 

@@ -7,8 +7,8 @@ import pandas as pd
 import xarray as xr
 
 from bnnzoo.apps.reporting.gather import gather
+from bnnzoo.apps.reporting.pages import tree_page
 from bnnzoo.apps.reporting.requests import refuse_bad_reference, refuse_unwritable
-from bnnzoo.apps.reporting.tree_page import tree_page
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.diagnostics.verdict import Verdict
 from bnnzoo.engine.files import whole_file

@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 import xarray as xr
 
 from bnnzoo.apps.reporting.effects import Effect
-from bnnzoo.apps.reporting.score_tables import Score
+from bnnzoo.apps.reporting.scores import Score
 from bnnzoo.diagnostics.verdict import Verdict
 
 __all__ = ["Baseline", "Fitted", "Results", "TreeResults"]

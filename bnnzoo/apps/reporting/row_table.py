@@ -3,8 +3,8 @@
 import numpy as np
 import pandas as pd
 
-from bnnzoo.apps.reporting.methods import Comparison
-from bnnzoo.apps.reporting.score_tables import class_probabilities, interval, log_density, observed
+from bnnzoo.apps.reporting.comparison import Comparison
+from bnnzoo.apps.reporting.scores import class_probabilities, interval, log_density, observed
 
 __all__ = ["predictions_frame"]
 

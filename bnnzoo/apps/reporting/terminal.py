@@ -5,9 +5,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as Grid
 
-from bnnzoo.apps.reporting.methods import Comparison
+from bnnzoo.apps.reporting.comparison import Comparison
+from bnnzoo.apps.reporting.findings import columns, findings, rows
 from bnnzoo.apps.reporting.repeats import repeat_grid
-from bnnzoo.apps.reporting.summary import columns, findings, rows
 
 __all__ = ["show"]
 

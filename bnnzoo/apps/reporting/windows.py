@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import xarray as xr
 from matplotlib.figure import Figure
 
+from bnnzoo.apps.reporting.figures import drawn
 from bnnzoo.apps.reporting.page_blocks import Cell, Grid, Section, Sentences
-from bnnzoo.apps.reporting.pictures import drawn
 from bnnzoo.apps.reporting.style import MUTED, PALETTE, clean, new_figure
 from bnnzoo.plots.windows import STATISTICS, shown_statistics
 

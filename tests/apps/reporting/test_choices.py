@@ -19,7 +19,7 @@ from bnnzoo.apps.reporting.choices import (
     prior_named,
     refuse_outside,
 )
-from bnnzoo.apps.reporting.score_tables import REGRESSION, coverage, draws_of
+from bnnzoo.apps.reporting.scores import REGRESSION, coverage, draws_of
 from bnnzoo.apps.reporting.splits import Splitting
 from bnnzoo.apps.tables import TableError
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LinearRegression
 
+from bnnzoo.apps.reporting.findings import findings
 from bnnzoo.apps.reporting.repeats import Repeat, corrected_error, repeat_findings, repeat_grid, repeats_frame
-from bnnzoo.apps.reporting.score_tables import REGRESSION
-from bnnzoo.apps.reporting.summary import findings
+from bnnzoo.apps.reporting.scores import REGRESSION
 from tests.helpers.trees import comparison
 
 

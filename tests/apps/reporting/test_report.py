@@ -11,13 +11,12 @@ from scipy.stats import norm
 
 import bnnzoo as bz
 from bnnzoo import inference
-from bnnzoo.apps.reporting import tree_page
 from bnnzoo.apps.reporting.gather import gather
 from bnnzoo.apps.reporting.missing import missing
-from bnnzoo.apps.reporting.model_sites import model_blocks
-from bnnzoo.apps.reporting.overview import data_grid, distance_grid, method_grid, uncertainty_grid
 from bnnzoo.apps.reporting.reproduce import code
-from bnnzoo.apps.reporting.score_tables import can_be_drawn, coverage, draws_of, interval, is_gaussian
+from bnnzoo.apps.reporting.scores import can_be_drawn, coverage, draws_of, interval, is_gaussian
+from bnnzoo.apps.reporting.sections import model_blocks
+from bnnzoo.apps.reporting.tables import data_grid, distance_grid, method_grid, uncertainty_grid
 from bnnzoo.apps.reporting.verdicts import verdict
 from bnnzoo.apps.reporting.windows import window_sections
 from bnnzoo.inference.config import config_of
@@ -244,12 +243,12 @@ def test_a_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
         raise OSError("the disk is full")
 
     monkeypatch.setattr("pathlib.Path.replace", fail)
-    monkeypatch.setattr("bnnzoo.apps.reporting.tree_page.pictures", lambda *_: [])
+    monkeypatch.setattr("bnnzoo.apps.reporting.pages.pictures", lambda *_: [])
     with pytest.raises(OSError, match="the disk is full"):
         bz.report({"a": TREE}, path)
     assert [each.read_text() for each in tmp_path.iterdir()] == ["the old one"]
     monkeypatch.undo()
-    monkeypatch.setattr(tree_page, "pictures", lambda *_: [])
+    monkeypatch.setattr(pages, "pictures", lambda *_: [])
     assert bz.report({"a": TREE}, path, title="<Mine>") == path
     page = path.read_text()
     assert "&lt;Mine&gt;" in page

@@ -6,7 +6,7 @@ import scoringrules
 from scipy.stats import norm
 from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, root_mean_squared_error
 
-from bnnzoo.apps.reporting.score_tables import (
+from bnnzoo.apps.reporting.scores import (
     CLASSIFICATION,
     REGRESSION,
     Score,

@@ -17,7 +17,7 @@ from bnnzoo.apps.reporting.effects import effects_of
 from bnnzoo.apps.reporting.gather import diagnostics
 from bnnzoo.apps.reporting.repeats import Repeat
 from bnnzoo.apps.reporting.results import Baseline, Fitted
-from bnnzoo.apps.reporting.score_tables import CLASSIFICATION, ENOUGH_DRAWS, REGRESSION, Score, is_gaussian
+from bnnzoo.apps.reporting.scores import CLASSIFICATION, ENOUGH_DRAWS, REGRESSION, Score, is_gaussian
 from bnnzoo.apps.tables import Table, restore_units
 from bnnzoo.core.method import Method
 from bnnzoo.core.posterior.posterior import Posterior

@@ -7,7 +7,7 @@ from scipy.stats import beta
 
 from bnnzoo.apps.reporting.parts import Parts
 from bnnzoo.apps.reporting.results import Results
-from bnnzoo.apps.reporting.score_tables import draws_of, interval, observed, predictive_mean
+from bnnzoo.apps.reporting.scores import draws_of, interval, observed, predictive_mean
 from bnnzoo.apps.reporting.style import INK, MUTED, clean, colours, new_figure, shown_rows
 
 __all__ = ["plot_calibration", "plot_predictions", "plot_variance"]

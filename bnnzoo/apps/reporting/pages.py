@@ -6,10 +6,17 @@ import xarray as xr
 
 from bnnzoo.apps.reporting.checks import class_grid, confusion_grid, loo_grid, sampler_grid
 from bnnzoo.apps.reporting.distances import distances, has_distances
+from bnnzoo.apps.reporting.figures import UNCERTAINTY, pictures
+from bnnzoo.apps.reporting.findings import differences, score_grid
 from bnnzoo.apps.reporting.gather import MAX_DIAGNOSED
 from bnnzoo.apps.reporting.missing import missing
-from bnnzoo.apps.reporting.model_sites import model_blocks
-from bnnzoo.apps.reporting.overview import (
+from bnnzoo.apps.reporting.page import Page, footer
+from bnnzoo.apps.reporting.page_blocks import Block, Code, Grid, Section, Sentences
+from bnnzoo.apps.reporting.reproduce import code
+from bnnzoo.apps.reporting.results import TreeResults
+from bnnzoo.apps.reporting.sections import model_blocks
+from bnnzoo.apps.reporting.style import MAX_ROWS, colours
+from bnnzoo.apps.reporting.tables import (
     approximation_grid,
     data_grid,
     distance_grid,
@@ -17,13 +24,6 @@ from bnnzoo.apps.reporting.overview import (
     settings_of,
     uncertainty_grid,
 )
-from bnnzoo.apps.reporting.page import Page, footer
-from bnnzoo.apps.reporting.page_blocks import Block, Code, Grid, Section, Sentences
-from bnnzoo.apps.reporting.pictures import UNCERTAINTY, pictures
-from bnnzoo.apps.reporting.reproduce import code
-from bnnzoo.apps.reporting.results import TreeResults
-from bnnzoo.apps.reporting.style import MAX_ROWS, colours
-from bnnzoo.apps.reporting.summary import differences, score_grid
 from bnnzoo.apps.reporting.verdicts import verdict, warning
 from bnnzoo.apps.reporting.windows import window_sections
 from bnnzoo.core.posterior.posterior import Posterior

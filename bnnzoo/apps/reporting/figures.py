@@ -8,18 +8,19 @@ from functools import partial
 import xarray as xr
 from matplotlib.figure import Figure
 
-from bnnzoo.apps.reporting import classification, effect_figures, regression
 from bnnzoo.apps.reporting.chain_figure import has_chains, plot_chains
 from bnnzoo.apps.reporting.choices import LIKELIHOODS
+from bnnzoo.apps.reporting.classification import plot_confidence, plot_entropy, plot_reliability
+from bnnzoo.apps.reporting.comparison import Comparison
 from bnnzoo.apps.reporting.distances import distances, has_distances, plot_distances
-from bnnzoo.apps.reporting.effect_figures import plot_effects
+from bnnzoo.apps.reporting.effect_figures import CAPTION, plot_effects
+from bnnzoo.apps.reporting.fit_figures import has_replicates, plot_predictive_check
 from bnnzoo.apps.reporting.latent import has_latent_sites, plot_latent_sites
-from bnnzoo.apps.reporting.methods import Comparison
 from bnnzoo.apps.reporting.page_blocks import Picture
 from bnnzoo.apps.reporting.parts import all_parts
-from bnnzoo.apps.reporting.predictive_check import has_replicates, plot_predictive_check
+from bnnzoo.apps.reporting.prediction_figures import plot_calibration, plot_predictions, plot_variance
 from bnnzoo.apps.reporting.results import Results
-from bnnzoo.apps.reporting.score_tables import can_be_drawn
+from bnnzoo.apps.reporting.scores import can_be_drawn
 from bnnzoo.apps.reporting.style import look
 from bnnzoo.apps.reporting.traces import has_traces, plot_traces
 
@@ -109,7 +110,7 @@ def effect_pictures(comparison: Comparison) -> list[Picture]:
 
 
 def _of_effects(comparison: Comparison, title: str, k: int) -> Picture:
-    return drawn(title, effect_figures.CAPTION, lambda: plot_effects(comparison, k))
+    return drawn(title, CAPTION, lambda: plot_effects(comparison, k))
 
 
 def drawn(title: str, caption: str, function: Callable[[], Figure]) -> Picture:
@@ -134,9 +135,9 @@ def _of_predictions(results: Results, found: xr.Dataset | None) -> Iterator[Draw
         yield from _of_classes(results) if results.classes else _of_regression(results)
     parts = all_parts(results)
     if parts and results.classes:
-        yield UNCERTAINTY, _ENTROPY, lambda: classification.plot_entropy(results, parts)
+        yield UNCERTAINTY, _ENTROPY, lambda: plot_entropy(results, parts)
     elif parts:
-        yield UNCERTAINTY, _VARIANCE, lambda: regression.plot_variance(results, parts)
+        yield UNCERTAINTY, _VARIANCE, lambda: plot_variance(results, parts)
     if found is not None:
         yield f"Distance from {fitted[0].name}", _DISTANCES, lambda: plot_distances(results, found)
 
@@ -161,13 +162,13 @@ def _scale(results: Results) -> str:
 
 def _of_regression(results: Results) -> Iterator[Drawing]:
     if all(can_be_drawn(one.test) for one in results.fitted):
-        yield f"Predictions of {results.rows} observations", _PREDICTIONS, lambda: regression.plot_predictions(results)
-        yield "Calibration", _COVERAGE, lambda: regression.plot_calibration(results)
+        yield f"Predictions of {results.rows} observations", _PREDICTIONS, lambda: plot_predictions(results)
+        yield "Calibration", _COVERAGE, lambda: plot_calibration(results)
 
 
 def _of_classes(results: Results) -> Iterator[Drawing]:
-    yield "Confidence", _CONFIDENCE, lambda: classification.plot_confidence(results)
-    yield "Calibration", _RELIABILITY, lambda: classification.plot_reliability(results)
+    yield "Confidence", _CONFIDENCE, lambda: plot_confidence(results)
+    yield "Calibration", _RELIABILITY, lambda: plot_reliability(results)
 
 
 def _data_uri(figure: Figure) -> str:

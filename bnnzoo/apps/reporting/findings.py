@@ -8,11 +8,11 @@ import numpy as np
 from scipy.stats import skew
 
 from bnnzoo.apps.reporting.choices import LIKELIHOODS
-from bnnzoo.apps.reporting.methods import Comparison
+from bnnzoo.apps.reporting.comparison import Comparison
 from bnnzoo.apps.reporting.page_blocks import Cell, Grid
 from bnnzoo.apps.reporting.repeats import repeat_findings
 from bnnzoo.apps.reporting.results import Baseline, Fitted, Results
-from bnnzoo.apps.reporting.score_tables import log_density
+from bnnzoo.apps.reporting.scores import log_density
 from bnnzoo.apps.reporting.verdicts import warning
 from bnnzoo.apps.tables import Table
 from bnnzoo.core.fit_warnings import MAX_RHAT, MIN_ESS

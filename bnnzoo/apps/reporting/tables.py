@@ -6,10 +6,10 @@ import numpy as np
 import xarray as xr
 
 from bnnzoo.apps.reporting.distances import TITLES
+from bnnzoo.apps.reporting.findings import wall_time
 from bnnzoo.apps.reporting.page_blocks import Cell, Grid
 from bnnzoo.apps.reporting.parts import all_parts
 from bnnzoo.apps.reporting.results import Fitted, Results
-from bnnzoo.apps.reporting.summary import wall_time
 from bnnzoo.apps.reporting.verdicts import pareto
 from bnnzoo.diagnostics import elbo
 
