@@ -5,8 +5,7 @@ from typing import Protocol
 
 import pandas as pd
 
-from bnnzoo.apps.reporting.page import Page, footer
-from bnnzoo.apps.reporting.page_blocks import Cell, Grid, Section, Sentences
+from bnnzoo.apps.reporting.page import Cell, Grid, Page, Section, Sentences, footer
 from bnnzoo.checking.findings import Finding
 from bnnzoo.core.posterior.posterior import Posterior
 

@@ -1,7 +1,7 @@
 """Comparison of inference methods: scores, figures and a self-contained HTML page, of a table or of any trees."""
 
 from bnnzoo.apps.reporting.comparison import Comparison, compare, model_for
-from bnnzoo.apps.reporting.comparison_page import render
+from bnnzoo.apps.reporting.pages import render
 from bnnzoo.apps.reporting.report import report
 from bnnzoo.apps.reporting.results import Fitted
 

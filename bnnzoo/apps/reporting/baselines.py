@@ -20,7 +20,6 @@ from bnnzoo.predictive import datatree
 __all__ = ["baselines"]
 
 type Floats = NDArray[np.floating]
-
 NUM_QUANTILES = 1000  # that stand for a predictive distribution
 LOG_DISPERSION = (-6.0, 14.0)  # range of the logarithm
 PENALTY = 1e-4  # of generalised linear models, which have no optimum under separation

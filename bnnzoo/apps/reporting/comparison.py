@@ -10,7 +10,6 @@ import torch
 import xarray as xr
 
 from bnnzoo import models
-from bnnzoo.apps.reporting.against_reference import against_reference
 from bnnzoo.apps.reporting.baselines import baselines
 from bnnzoo.apps.reporting.choices import LIKELIHOODS, Shifted, prior_named
 from bnnzoo.apps.reporting.effects import effects_of
@@ -18,6 +17,7 @@ from bnnzoo.apps.reporting.gather import diagnostics
 from bnnzoo.apps.reporting.repeats import Repeat
 from bnnzoo.apps.reporting.results import Baseline, Fitted
 from bnnzoo.apps.reporting.scores import CLASSIFICATION, ENOUGH_DRAWS, REGRESSION, Score, is_gaussian
+from bnnzoo.apps.reporting.verdicts import against_reference
 from bnnzoo.apps.tables import Table, restore_units
 from bnnzoo.core.method import Method
 from bnnzoo.core.posterior.posterior import Posterior

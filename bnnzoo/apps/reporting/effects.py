@@ -1,53 +1,33 @@
 """Partial dependence of predictions on each input, with bands over the draws of the posterior."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from bnnzoo.apps.reporting.results import Array, Effect, Results
+from bnnzoo.apps.reporting.style import clean, colours, new_figure
 from bnnzoo.apps.tables import Table
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.effects import predictions
 
-__all__ = ["Effect", "effects_frame", "effects_of"]
+__all__ = ["CAPTION", "effects_frame", "effects_of", "plot_effects", "shown_inputs"]
 
 NUM_POINTS = 15
 MAX_VALUES = 8  # an input with at most so many different values is evaluated at each
 MAX_DRAWS = 200  # over all chains
 MAX_ROWS, MAX_EVALUATIONS = 100, 20_000  # training rows that effects are averaged over; rows in all
 BAND = (0.05, 0.95)
-
-type Array = NDArray[np.floating]
-
-
-@dataclass(frozen=True)
-class Effect:
-    """Mean prediction at values of one input, averaged over the other inputs of the training rows.
-
-    Attributes
-    ----------
-    name : str
-        Of the column.
-    values : ndarray [G] or tuple of str
-        Of the input, in its own units; categories of a column of text.
-    mean, low, high : ndarray [K, G]
-        Posterior mean and 90% interval of the average prediction: of the target in its units (K = 1), or of the probability
-        of each class.
-    """
-
-    name: str
-    values: Array | tuple[str, ...]
-    mean: Array
-    low: Array
-    high: Array
-
-    @property
-    def size(self) -> float:
-        """The range of the mean over the values: how much the input matters."""
-        return float(np.ptp(self.mean, axis=1).max())
+MAX_PANELS = 12
+CAPTION = (
+    "Mean prediction at each value of one input, averaged over the other inputs of training rows, with the 90% interval of that "
+    "average over draws. A flat line means that the input does not matter on average; a band that widens, that data are few "
+    "there. The average hides interactions and includes combinations of inputs that may not occur."
+)
 
 
 def effects_of(posterior: Posterior, table: Table) -> tuple[Effect, ...]:
@@ -147,3 +127,45 @@ def _averages(posterior: Posterior, table: Table, x: Array, points: NDArray[np.i
     if not table.classes:
         return table.y_loc + table.y_scale * flat
     return np.concatenate([1 - flat, flat], 1) if len(table.classes) == 2 else flat  # of two classes one has an effect
+
+
+def shown_inputs(results: Results) -> list[str]:
+    """Return the inputs with the largest effects under any method, in the order of the table."""
+    every = [effect for fitted in results.fitted for effect in fitted.effects]
+    sizes: dict[str, float] = {}
+    for effect in every:
+        sizes[effect.name] = max(sizes.get(effect.name, 0.0), effect.size)
+    largest = sorted(sizes, key=lambda name: -sizes[name])[:MAX_PANELS]
+    return [name for name in sizes if name in largest]
+
+
+def plot_effects(results: Results, k: int = 0) -> Figure:
+    """Plot the effect of each input on the target, or on the probability of class ``k``: a panel for each input."""
+    names = shown_inputs(results)
+    figure, panels = new_figure(len(names), height=2.6)
+    colour = colours(fitted.name for fitted in results.fitted)
+    many = len(results.fitted)
+    for axes, name in zip(panels, names, strict=True):
+        for place, fitted in enumerate(results.fitted):
+            effect = next(each for each in fitted.effects if each.name == name)
+            _draw(axes, effect, k, colour[fitted.name], fitted.name, (place - (many - 1) / 2) * 0.6 / many)
+        clean(axes, name, "")
+    low, high = (f(axes.get_ylim()[i] for axes in panels) for i, f in ((0, min), (1, max)))
+    for axes in panels:
+        axes.set_ylim(low, high)  # so that effects can be compared
+    panels[0].set_ylabel(f"P({results.classes[k]})" if results.classes else results.target)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=min(4, many))
+    return figure
+
+
+def _draw(axes: Axes, effect: Effect, k: int, colour: str, label: str, shift: float) -> None:
+    low, mean, high = effect.low[k], effect.mean[k], effect.high[k]
+    if isinstance(effect.values, tuple) or len(effect.values) == 2:  # two numbers are names of groups
+        names = [each if isinstance(each, str) else f"{each:g}" for each in effect.values]
+        x = np.arange(len(names)) + shift
+        axes.errorbar(x, mean, [mean - low, high - mean], fmt="o", markersize=4, color=colour, label=label)
+        axes.set_xticks(range(len(names)), names, rotation=30 if len(names) > 3 else 0)
+        axes.set_xlim(-0.6, len(names) - 0.4)
+        return
+    axes.fill_between(effect.values, low, high, color=colour, alpha=0.18, linewidth=0)
+    axes.plot(effect.values, mean, color=colour, linewidth=1.6, label=label)

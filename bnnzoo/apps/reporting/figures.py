@@ -1,34 +1,44 @@
 """The figures of a report, each with a caption that says what to look for."""
 
-import base64
-import io
 from collections.abc import Callable, Iterator
 from functools import partial
 
 import xarray as xr
 from matplotlib.figure import Figure
 
-from bnnzoo.apps.reporting.chain_figure import has_chains, plot_chains
 from bnnzoo.apps.reporting.choices import LIKELIHOODS
-from bnnzoo.apps.reporting.classification import plot_confidence, plot_entropy, plot_reliability
 from bnnzoo.apps.reporting.comparison import Comparison
-from bnnzoo.apps.reporting.distances import distances, has_distances, plot_distances
-from bnnzoo.apps.reporting.effect_figures import CAPTION, plot_effects
-from bnnzoo.apps.reporting.fit_figures import has_replicates, plot_predictive_check
-from bnnzoo.apps.reporting.latent import has_latent_sites, plot_latent_sites
-from bnnzoo.apps.reporting.page_blocks import Picture
-from bnnzoo.apps.reporting.parts import all_parts
-from bnnzoo.apps.reporting.prediction_figures import plot_calibration, plot_predictions, plot_variance
-from bnnzoo.apps.reporting.results import Results
+from bnnzoo.apps.reporting.effects import CAPTION, plot_effects
+from bnnzoo.apps.reporting.fit_figures import (
+    has_chains,
+    has_latent_sites,
+    has_replicates,
+    has_traces,
+    plot_chains,
+    plot_latent_sites,
+    plot_predictive_check,
+    plot_traces,
+)
+from bnnzoo.apps.reporting.page import Picture
+from bnnzoo.apps.reporting.prediction_figures import (
+    distances,
+    has_distances,
+    plot_calibration,
+    plot_confidence,
+    plot_distances,
+    plot_entropy,
+    plot_predictions,
+    plot_reliability,
+    plot_variance,
+)
+from bnnzoo.apps.reporting.results import Results, all_parts
 from bnnzoo.apps.reporting.scores import can_be_drawn
-from bnnzoo.apps.reporting.style import look
-from bnnzoo.apps.reporting.traces import has_traces, plot_traces
+from bnnzoo.apps.reporting.style import drawn
 
-__all__ = ["UNCERTAINTY", "drawings", "drawn", "effect_pictures", "pictures"]
+__all__ = ["UNCERTAINTY", "drawings", "effect_pictures", "pictures"]
 
 UNCERTAINTY = "Aleatoric and epistemic uncertainty"
 MAX_CLASSES = 6  # whose probabilities are plotted against the inputs
-
 _DISTANCES = (
     "Distance of each method's predictions from those of the first method: mean (dot) and interquartile range (band) over "
     "observations. The black tick is the same distance between two halves of the reference, its Monte Carlo floor. The "
@@ -75,7 +85,6 @@ _RELIABILITY = (
     "Left: accuracy against predicted probability; calibrated probabilities lie on the dashed line. Right: accuracy if only the "
     "most certain observations are predicted, and the others rejected."
 )
-
 type Drawing = tuple[str, str, Callable[[], Figure]]
 
 
@@ -111,22 +120,6 @@ def effect_pictures(comparison: Comparison) -> list[Picture]:
 
 def _of_effects(comparison: Comparison, title: str, k: int) -> Picture:
     return drawn(title, CAPTION, lambda: plot_effects(comparison, k))
-
-
-def drawn(title: str, caption: str, function: Callable[[], Figure]) -> Picture:
-    """Draw a figure for wide and for narrow pages.
-
-    Parameters
-    ----------
-    title, caption : str
-    function : callable
-        Returns a new figure, by :func:`bnnzoo.apps.reporting.style.new_figure`.
-    """
-    images = []
-    for narrow in (False, True):
-        with look(narrow=narrow):
-            images.append(_data_uri(function()))
-    return Picture(title, caption, *images)
 
 
 def _of_predictions(results: Results, found: xr.Dataset | None) -> Iterator[Drawing]:
@@ -169,9 +162,3 @@ def _of_regression(results: Results) -> Iterator[Drawing]:
 def _of_classes(results: Results) -> Iterator[Drawing]:
     yield "Confidence", _CONFIDENCE, lambda: plot_confidence(results)
     yield "Calibration", _RELIABILITY, lambda: plot_reliability(results)
-
-
-def _data_uri(figure: Figure) -> str:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return f"data:image/svg+xml;base64,{base64.b64encode(buffer.getvalue()).decode()}"

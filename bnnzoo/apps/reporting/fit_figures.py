@@ -1,17 +1,153 @@
-"""Figure that compares the training data with data drawn from the fitted model."""
+"""Figures of fits: chains, optimisations, latent sites, and data drawn from the fitted model."""
 
 from collections.abc import Sequence
 
 import numpy as np
+import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from scipy.stats import rankdata
 
 from bnnzoo.apps.reporting.results import Fitted, Results
-from bnnzoo.apps.reporting.style import INK, clean, colours, new_figure
+from bnnzoo.apps.reporting.style import INK, MUTED, PALETTE, clean, colours, new_figure
 
-__all__ = ["has_replicates", "plot_predictive_check"]
+__all__ = [
+    "has_chains",
+    "has_latent_sites",
+    "has_replicates",
+    "has_traces",
+    "plot_chains",
+    "plot_latent_sites",
+    "plot_predictive_check",
+    "plot_traces",
+]
 
+NUM_BINS = 20
+MAX_POINTS = 400
+MAX_MEMBERS = 10
+MAX_PANELS = 6
 NUM_REPLICATES = 50
+
+
+def has_chains(fitted: Fitted) -> bool:
+    """Tell whether a tree of the training data has everything that the figure shows, several draws of each chain included."""
+    posterior = fitted.train.children.get("posterior")
+    return fitted.is_chain and posterior is not None and posterior.sizes.get("draw", 1) > 1
+
+
+def plot_chains(fitted: Fitted) -> Figure:
+    """Plot the trace and the ranks of the first scalar site, and the energy where the sampler has one."""
+    stats = fitted.stats()
+    name, draws = _first_scalar(fitted.train["posterior"].to_dataset())
+    has_energy = "energy" in stats and stats.sizes["draw"] > 2
+    figure, panels = new_figure(2 + has_energy, height=2.8)
+    for chain, values in enumerate(draws):
+        panels[0].plot(values, color=PALETTE[chain % len(PALETTE)], linewidth=0.6, alpha=0.8)
+    clean(panels[0], f"Trace of {name}", "draw")
+    _ranks(panels[1], draws)
+    clean(panels[1], f"Ranks of {name}", "rank among all chains", "draws")
+    if has_energy:
+        _energy(panels[2], stats["energy"].transpose("chain", "draw").to_numpy())
+    return figure
+
+
+def _first_scalar(posterior: xr.Dataset) -> tuple[str, np.ndarray]:
+    name = next((str(name) for name, values in posterior.data_vars.items() if values.ndim == 2), None)
+    if name is None:
+        name = str(next(iter(posterior.data_vars)))
+        values = posterior[name].transpose("chain", "draw", ...).to_numpy()
+        return name, values.reshape(*values.shape[:2], -1)[..., 0]
+    return name, posterior[name].transpose("chain", "draw").to_numpy()
+
+
+def _ranks(axes: Axes, draws: np.ndarray) -> None:
+    ranks = rankdata(draws).reshape(draws.shape)
+    edges = np.linspace(0.5, draws.size + 0.5, min(NUM_BINS, draws.shape[1]) + 1)
+    for chain, values in enumerate(ranks):
+        counts, _ = np.histogram(values, edges)
+        axes.stairs(counts, edges, color=PALETTE[chain % len(PALETTE)], linewidth=1.4)
+    axes.axhline(draws.shape[1] / (len(edges) - 1), color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
+    axes.set_ylim(0, None)
+
+
+def _energy(axes: Axes, energy: np.ndarray) -> None:
+    marginal, change = energy - energy.mean(1, keepdims=True), np.diff(energy, axis=1)
+    edges = np.histogram_bin_edges(np.concatenate([marginal.ravel(), change.ravel()]), 30)
+    axes.hist(marginal.ravel(), edges.tolist(), density=True, color=PALETTE[0], alpha=0.35, label="energy")
+    axes.hist(change.ravel(), edges.tolist(), density=True, histtype="step", color=INK, label="change per transition")
+    axes.set_yticks([])
+    axes.set_ylim(0, 1.45 * axes.get_ylim()[1])
+    axes.legend(loc="upper right", fontsize=8)
+    clean(axes, "Energy", "energy minus its mean")
+
+
+def has_traces(results: Results) -> bool:
+    """Tell whether any method recorded its objective."""
+    return any(_trace(one) is not None for one in results.fitted)
+
+
+def plot_traces(results: Results) -> Figure:
+    """Plot the ELBO or the loss of each optimisation against its step, a line for each restart or member."""
+    found = {one.name: trace for one in results.fitted if (trace := _trace(one)) is not None}
+    figure, panels = new_figure(len(found), height=2.8)
+    colour = colours(one.name for one in results.fitted)
+    for axes, (name, trace) in zip(panels, found.items(), strict=True):
+        values = trace.transpose(..., "step").to_numpy().reshape(-1, trace.sizes["step"])[:MAX_MEMBERS]
+        steps = np.unique(np.linspace(0, values.shape[1] - 1, min(MAX_POINTS, values.shape[1])).round().astype(int))
+        for line in values:
+            axes.plot(steps, line[steps], color=colour[name], linewidth=0.8, alpha=0.8)
+        shown = values[:, values.shape[1] // 10 :]  # the first steps would set the scale of the axis
+        if np.isfinite(shown).any():
+            low, high = np.nanquantile(shown[np.isfinite(shown)], [0.01, 1.0])
+            axes.set_ylim(low - 0.15 * (high - low) - 1e-9, high + 0.15 * (high - low) + 1e-9)
+        clean(axes, name, "step", str(trace.name))
+    return figure
+
+
+def _trace(fitted: Fitted) -> xr.DataArray | None:
+    if "fit_stats" not in fitted.train.children:
+        return None
+    stats = fitted.train["fit_stats"].to_dataset()
+    return next((stats[name] for name in ("elbo", "loss") if name in stats and "step" in stats[name].dims), None)
+
+
+def has_latent_sites(results: Results) -> bool:
+    """Tell whether there is a number to show that all methods have."""
+    return bool(_sites(results))
+
+
+def plot_latent_sites(results: Results) -> Figure:
+    """Plot the median, interquartile range and central 90% of each scalar site and method."""
+    groups = {one.name: one.train["posterior"].to_dataset() for one in results.fitted if _has_posterior(one)}
+    sites = _sites(results)
+    figure, panels = new_figure(min(len(sites), MAX_PANELS), height=1.3 + 0.4 * len(groups))
+    colour = colours(one.name for one in results.fitted)
+    for axes, site in zip(panels, sites[:MAX_PANELS], strict=True):
+        for place, (name, group) in enumerate(groups.items()):
+            low, lower, median, upper, high = _quantiles(group[site])
+            axes.hlines(place, low, high, color=colour[name], linewidth=1.5)
+            axes.hlines(place, lower, upper, color=colour[name], linewidth=5)
+            axes.plot(median, place, "o", color="white", markeredgecolor=colour[name], markersize=7, markeredgewidth=2)
+        axes.set_yticks(range(len(groups)), list(groups))
+        axes.set_ylim(len(groups) - 0.4, -0.6)
+        axes.grid(visible=False, axis="y")
+        clean(axes, site, "posterior: median, 50% and 90% intervals")
+    return figure
+
+
+def _has_posterior(fitted: Fitted) -> bool:
+    return "posterior" in fitted.train.children
+
+
+def _sites(results: Results) -> list[str]:
+    """Return the scalar sites that all methods with a posterior have."""
+    groups = [one.train["posterior"].to_dataset() for one in results.fitted if _has_posterior(one)]
+    named = [[str(name) for name, values in group.data_vars.items() if values.ndim == 2] for group in groups]
+    return [name for name in named[0] if all(name in other for other in named)] if named else []
+
+
+def _quantiles(draws: xr.DataArray) -> np.ndarray:
+    return np.quantile(draws.to_numpy(), [0.05, 0.25, 0.5, 0.75, 0.95])
 
 
 def has_replicates(results: Results) -> bool:

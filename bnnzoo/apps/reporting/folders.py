@@ -1,4 +1,4 @@
-"""New folders for results: complete, or not there at all."""
+"""New files and folders for results: complete, or not there at all."""
 
 import os
 import tempfile
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bnnzoo.engine.files import whole_folder
 
-__all__ = ["new_folder", "refuse_unusable_folder"]
+__all__ = ["new_folder", "refuse_unusable_folder", "refuse_unwritable"]
 
 
 def refuse_unusable_folder(path: Path, asked_by: str = "--out") -> None:
@@ -68,3 +68,37 @@ def new_folder(path: Path, asked_by: str = "--out") -> Iterator[Path]:
     with whole_folder(path.absolute()) as folder:
         yield folder
         refuse_unusable_folder(path, asked_by)
+
+
+def refuse_unwritable(path: Path) -> None:
+    """Refuse a path to which no file can be written.
+
+    Parameters
+    ----------
+    path : Path
+
+    Raises
+    ------
+    OSError
+        With one sentence that names the path.
+    """
+    folder = path.absolute().parent
+    if path.is_dir():
+        raise IsADirectoryError(
+            f"{str(path)!r} is a folder: add the name of a file, as in {str(path / 'report.html')!r}."
+        )
+    if not folder.is_dir():
+        raise FileNotFoundError(f"There is no folder {str(folder)!r} for {path.name!r}; create it first.")
+    if not _takes_files(folder):
+        raise PermissionError(f"The folder {str(folder)!r} is not writable; choose another path.")
+
+
+def _takes_files(folder: Path) -> bool:
+    """Try it, since permissions say nothing to a superuser."""
+    if not os.access(folder, os.W_OK):
+        return False
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False

@@ -7,10 +7,18 @@ import xarray as xr
 
 from bnnzoo.trees import SAMPLE_DIMS
 
-__all__ = ["NEW", "TRAINING", "held_out_of", "is_of_new_rows", "normalised", "site_of", "title_of", "training_of"]
+__all__ = [
+    "NEW",
+    "TRAINING",
+    "held_out_of",
+    "is_of_new_rows",
+    "normalised",
+    "site_of",
+    "title_of",
+    "training_of",
+]
 
 MAX_DRAWS = 2000  # over all chains; more would not change scores or figures
-
 NEW = ("predictions", "predictions_log_likelihood", "predictions_observed_data", "predictions_constant_data")
 TRAINING = ("posterior_predictive", "log_likelihood", "observed_data", "constant_data")
 MOMENTS = ("mean", "variance", "entropy", "probs")

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from bnnzoo.apps.reporting.against_reference import against_reference
 from bnnzoo.apps.reporting.foreign_trees import held_out_of, is_of_new_rows, normalised, site_of, title_of, training_of
 from bnnzoo.apps.reporting.results import Fitted, TreeResults
 from bnnzoo.apps.reporting.scores import CLASSIFICATION, REGRESSION, Score, can_be_drawn
+from bnnzoo.apps.reporting.verdicts import against_reference
 from bnnzoo.diagnostics import convergence, function_values
 from bnnzoo.diagnostics.same_rows import refuse_other_rows
 from bnnzoo.trees import class_indices
@@ -19,7 +19,6 @@ __all__ = ["MAX_DIAGNOSED", "diagnostics", "gather", "some_rows"]
 MAX_DIAGNOSED = 200  # rows, evenly spaced, whose convergence and distances are computed: each takes milliseconds
 MIN_DRAWS = 4  # per chain, for diagnostics
 OBSERVED = "predictions_observed_data"
-
 type Trees = dict[str, xr.DataTree]
 
 

@@ -1,21 +1,28 @@
-"""Results on disk."""
+"""Results of a comparison on disk and on the terminal."""
 
 import json
 import shutil
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as Grid
 
 from bnnzoo.apps.reporting.comparison import Comparison
-from bnnzoo.apps.reporting.comparison_page import render
 from bnnzoo.apps.reporting.effects import effects_frame
-from bnnzoo.apps.reporting.repeats import repeats_frame
-from bnnzoo.apps.reporting.row_table import predictions_frame
+from bnnzoo.apps.reporting.findings import findings
+from bnnzoo.apps.reporting.pages import render
+from bnnzoo.apps.reporting.repeats import repeat_grid, repeats_frame
+from bnnzoo.apps.reporting.scores import class_probabilities, interval, log_density, observed
+from bnnzoo.apps.reporting.tables import columns, rows
 from bnnzoo.engine.files import whole_file
 from bnnzoo.predictive.save_tree import save_tree
 
-__all__ = ["without_formulas", "write", "write_or_rescue"]
+__all__ = ["predictions_frame", "show", "without_formulas", "write", "write_or_rescue"]
 
 
 def write_or_rescue(comparison: Comparison, folder: Path, out: Path) -> None:
@@ -99,3 +106,70 @@ def without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _quoted(value: object) -> object:
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+
+
+def predictions_frame(comparison: Comparison) -> pd.DataFrame:
+    """Return the number of each held-out row, its observation, and each method's prediction, in the units of the target.
+
+    Columns of a method ``m``: for regression ``m.mean``, ``m.sd``, ``m.lower_90``, ``m.upper_90``; for classification
+    ``m.predicted`` and the probability ``m.p(c)`` of each class c; for both ``m.log_density`` of the observation.
+    """
+    table = comparison.table
+    y = observed(comparison.fitted[0].test)
+    labels = np.asarray(table.classes)
+    columns = {"row": table.test_rows, table.target: labels[y.astype(int)] if table.classes else y}
+    for fitted in comparison.fitted:
+        if table.classes:
+            probs = class_probabilities(fitted.test)
+            columns[f"{fitted.name}.predicted"] = labels[probs.argmax(-1)]
+            columns |= {f"{fitted.name}.p({name})": probs[:, k] for k, name in enumerate(table.classes)}
+        else:
+            moments = fitted.test["conditional"].to_dataset()
+            mean, draws = moments["mean"], ("chain", "draw")
+            lower, upper = interval(fitted.test)
+            columns[f"{fitted.name}.mean"] = mean.mean(draws).to_numpy()
+            columns[f"{fitted.name}.sd"] = (moments["variance"].mean(draws) + mean.var(draws)).to_numpy() ** 0.5
+            columns |= {f"{fitted.name}.lower_90": lower, f"{fitted.name}.upper_90": upper}
+        columns[f"{fitted.name}.log_density"] = log_density(fitted.test)
+    return pd.DataFrame(columns)
+
+
+def show(comparison: Comparison, console: Console) -> None:
+    """Print the scores, those of all splits if there are several, and the findings.
+
+    Parameters
+    ----------
+    comparison : Comparison
+    console : rich.console.Console
+    """
+    title = f"\nHeld-out predictions of {escape(comparison.table.target)}"
+    grid = _new_grid(title)
+    grid.add_column("method", style="bold", min_width=10, vertical="bottom")  # "linear regression" breaks between words
+    for label, _ in columns(comparison, brief=True):
+        grid.add_column(label, justify="right", min_width=8, vertical="bottom")
+    for name, cells in rows(comparison, brief=True):
+        styles = ["yellow" if cell.is_warning else "bold green" if cell.is_best else "" for cell in cells]
+        grid.add_row(
+            name,
+            *(f"[{style}]{cell.text}[/]" if style else cell.text for cell, style in zip(cells, styles, strict=True)),
+        )
+    console.print(grid)
+    if comparison.repeats:
+        _show_repeats(comparison, console)
+    for sentence in findings(comparison):
+        console.print(f"• {sentence}", highlight=False, markup=False)
+
+
+def _show_repeats(comparison: Comparison, console: Console) -> None:
+    found = repeat_grid(comparison.repeats, [score for score in comparison.scores if score.is_brief])
+    title = f"{len(comparison.repeats)} splits, mean ± standard error"
+    grid = _new_grid(title)
+    for label in found.columns:
+        grid.add_column(label, justify="left" if label == "method" else "right", vertical="bottom")
+    for name, cells in found.cells:
+        grid.add_row(name, *(cell.text for cell in cells))
+    console.print(grid)
+
+
+def _new_grid(title: str) -> Grid:
+    return Grid(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=0)

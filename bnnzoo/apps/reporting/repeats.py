@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from bnnzoo.apps.reporting.page_blocks import Grid
+from bnnzoo.apps.reporting.page import Grid
 from bnnzoo.apps.reporting.results import Baseline, Fitted
 from bnnzoo.apps.reporting.scores import Score
 from bnnzoo.apps.tables import Table

@@ -6,15 +6,15 @@ from pathlib import Path
 import pandas as pd
 import xarray as xr
 
+from bnnzoo.apps.reporting.folders import refuse_unwritable
 from bnnzoo.apps.reporting.gather import gather
 from bnnzoo.apps.reporting.pages import tree_page
-from bnnzoo.apps.reporting.requests import refuse_bad_reference, refuse_unwritable
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.diagnostics.verdict import Verdict
 from bnnzoo.engine.files import whole_file
 from bnnzoo.trees import refuse_no_trees
 
-__all__ = ["Report", "report"]
+__all__ = ["Report", "refuse_bad_reference", "report"]
 
 
 class Report(Path):
@@ -132,3 +132,14 @@ def _refuse_bad_companions(
             raise TypeError(
                 f"windows holds a {type(found).__name__} without drift_p_value: pass what bnnzoo.monitor returns."
             )
+
+
+def refuse_bad_reference(reference: str | None, names: list[str]) -> None:
+    """Refuse a reference that is not one of the trees.
+
+    Raises
+    ------
+    ValueError
+    """
+    if reference is not None and reference not in names:
+        raise ValueError(f"reference={reference!r} is not one of the trees: write one of {', '.join(names)}.")

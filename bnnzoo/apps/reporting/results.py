@@ -2,15 +2,59 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isnan
 from typing import Protocol, runtime_checkable
 
+import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 
-from bnnzoo.apps.reporting.effects import Effect
-from bnnzoo.apps.reporting.scores import Score
+from bnnzoo.apps.reporting.scores import Score, log_density
 from bnnzoo.diagnostics.verdict import Verdict
+from bnnzoo.trees import shannon_entropy
+from bnnzoo.uncertainty import decompose
 
-__all__ = ["Baseline", "Fitted", "Results", "TreeResults"]
+__all__ = [
+    "Baseline",
+    "Effect",
+    "Fitted",
+    "Parts",
+    "Results",
+    "TreeResults",
+    "all_parts",
+    "can_be_split",
+    "paired_difference",
+    "split",
+]
+
+type Array = NDArray[np.floating]
+
+
+@dataclass(frozen=True)
+class Effect:
+    """Mean prediction at values of one input, averaged over the other inputs of the training rows.
+
+    Attributes
+    ----------
+    name : str
+        Of the column.
+    values : ndarray [G] or tuple of str
+        Of the input, in its own units; categories of a column of text.
+    mean, low, high : ndarray [K, G]
+        Posterior mean and 90% interval of the average prediction: of the target in its units (K = 1), or of the probability
+        of each class.
+    """
+
+    name: str
+    values: Array | tuple[str, ...]
+    mean: Array
+    low: Array
+    high: Array
+
+    @property
+    def size(self) -> float:
+        """The range of the mean over the values: how much the input matters."""
+        return float(np.ptp(self.mean, axis=1).max())
 
 
 @dataclass(frozen=True)
@@ -124,3 +168,41 @@ class TreeResults:
     baselines: tuple[Baseline, ...] = ()
     notes: tuple[str, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Aleatoric and epistemic uncertainty [N]: variances for regression, entropies in nats for classification."""
+
+    aleatoric: NDArray[np.floating]
+    epistemic: NDArray[np.floating]
+
+
+def all_parts(results: Results) -> dict[str, Parts]:
+    """Return the split of each method that can be split, by name."""
+    return {one.name: split(one.test) for one in results.fitted if can_be_split(one.test)}
+
+
+def can_be_split(tree: xr.DataTree) -> bool:
+    """Tell whether a tree has the moments that a split needs."""
+    names = {*tree["conditional"].data_vars} if "conditional" in tree.children else set()
+    return "probs" in names or {"mean", "variance"} <= names
+
+
+def split(tree: xr.DataTree) -> Parts:
+    """Return the split of a tree of predictions."""
+    given = tree["conditional"].to_dataset()
+    if given.sizes["chain"] * given.sizes["draw"] == 1:  # a point estimate has no epistemic uncertainty
+        noise = shannon_entropy(given["probs"]) if "probs" in given else given["variance"]
+        values = noise.isel(chain=0, draw=0).to_numpy()
+        return Parts(values, np.zeros_like(values))
+    parts = decompose(tree)
+    return Parts(parts["aleatoric"].to_numpy(), parts["epistemic"].to_numpy())
+
+
+def paired_difference(fitted: Fitted | Baseline, reference: Fitted | Baseline) -> tuple[float, float]:
+    """Return the mean difference of two log densities of the same rows, and its standard error; NaN where one is missing."""
+    if any(isnan(one.scores["log density"]) for one in (fitted, reference)):
+        return float("nan"), float("nan")
+    gaps = log_density(fitted.test) - log_density(reference.test)
+    return float(gaps.mean()), float(gaps.std(ddof=1) / np.sqrt(len(gaps))) if len(gaps) > 1 else float("nan")

@@ -37,7 +37,6 @@ __all__ = [
 ]
 
 type Floats = NDArray[np.floating]
-
 LEVEL = 0.9
 ENOUGH_DRAWS = 100  # whose own noise represents the likelihood
 MIN_QUANTILES, MIN_POINTS = 50, 1000  # of the likelihood of each of fewer draws; in all
@@ -261,6 +260,8 @@ REGRESSION = (
         nominal=LEVEL,
     ),
 )
+
+
 CLASSIFICATION = (
     Score("accuracy", accuracy, "higher", "Fraction of observations whose most probable class is correct."),
     Score("log density", mean_log_density, "higher", "Mean log predictive probability of the true class, in nats."),

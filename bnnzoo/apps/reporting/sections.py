@@ -1,23 +1,36 @@
-"""The model of a report: its sites in a table and, if graphviz is installed, as a picture."""
+"""Sections of the page of any trees: the model, a model in use, and code that repeats the fits."""
 
 import base64
+import dataclasses
 import inspect
+import json
 from collections.abc import Mapping
 from typing import Any
 
 import pyro
 import torch
 import xarray as xr
+from matplotlib.figure import Figure
 
-from bnnzoo.apps.reporting.page_blocks import Block, Code, Grid, Picture, Sentences
-from bnnzoo.apps.reporting.results import Fitted
+from bnnzoo import inference
+from bnnzoo.apps.reporting.page import Block, Cell, Code, Grid, Picture, Section, Sentences
+from bnnzoo.apps.reporting.results import Fitted, Results
+from bnnzoo.apps.reporting.style import MUTED, PALETTE, clean, drawn, new_figure
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.program.sites import innermost, is_deterministic
+from bnnzoo.inference.config import config_of
+from bnnzoo.plots.windows import STATISTICS, shown_statistics
 
-__all__ = ["model_blocks"]
+__all__ = ["code", "model_blocks", "window_sections"]
 
 KINDS = {"posterior": "latent", "weights": "network weights", "observed_data": "observed"}
 COLUMNS = ("site", "kind", "distribution", "shape", "plates")
+CAPTION = (
+    "Statistics of consecutive windows of new rows with their intervals; dashed lines are the values of the reference rows. "
+    "Drift shows as intervals that leave the dashed line and stay away from it; single ones do so by chance."
+)
+SMALL = 0.01  # p-value, before counting how many windows there are
+TEST = f"Kolmogorov-Smirnov test, level {SMALL}, Bonferroni"
 
 
 def model_blocks(fitted: Fitted, posterior: Posterior | None) -> tuple[Block, ...]:
@@ -109,3 +122,131 @@ def _source(model: Any) -> tuple[Code, ...]:
         return (Code("Source of the model", inspect.getsource(model)),) if inspect.isfunction(model) else ()
     except OSError:
         return ()
+
+
+def window_sections(windows: Mapping[str, xr.Dataset]) -> tuple[Section, ...]:
+    """Return a section for each result of :func:`bnnzoo.monitor`.
+
+    Parameters
+    ----------
+    windows : mapping of str to Dataset
+    """
+    return tuple(_section(f"Monitoring: {name}" if name else "Monitoring", found) for name, found in windows.items())
+
+
+def _section(title: str, found: xr.Dataset) -> Section:
+    return Section(title, (Sentences((_verdict(found),)), drawn(title, CAPTION, lambda: _figure(found)), _grid(found)))
+
+
+def _verdict(found: xr.Dataset) -> str:
+    """Return how many windows differ from the reference, with their number taken into account."""
+    p_values = found["drift_p_value"].to_numpy()
+    count = int((p_values < SMALL / len(p_values)).sum())
+    if not count:
+        return f"No window of {len(p_values)} has other scores than the reference ({TEST})."
+    first = int((p_values < SMALL / len(p_values)).argmax())
+    return (
+        f"{count} of {len(p_values)} windows have other scores than the reference ({TEST}); the "
+        f"first is window {first}. The inputs have drifted: look at rows of that window before relying on predictions."
+    )
+
+
+def _figure(found: xr.Dataset) -> Figure:
+    names = shown_statistics(found)
+    figure, panels = new_figure(len(names), height=2.6)
+    for axes, name in zip(panels, names, strict=True):
+        x, y = (
+            found["window"].to_numpy() if "window" in found.coords else range(found.sizes["window"]),
+            found[name].to_numpy(),
+        )
+        if f"{name}_low" in found:
+            low, high = found[f"{name}_low"].to_numpy(), found[f"{name}_high"].to_numpy()
+            axes.fill_between(x, low, high, color=PALETTE[0], alpha=0.2, linewidth=0)
+        axes.plot(x, y, color=PALETTE[0], marker="o", markersize=3.5, linewidth=1.4)
+        if f"reference_{name}" in found:
+            axes.axhline(float(found[f"reference_{name}"]), color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
+        if name == "drift_p_value":
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter("{x:g}")  # a power of ten would be mathematics, which the style leaves alone
+        clean(axes, STATISTICS[name], "window")
+    return figure
+
+
+def _grid(found: xr.Dataset) -> Grid:
+    names = ["count", *shown_statistics(found)]
+    rows = []
+    for i in range(found.sizes["window"]):
+        cells = [_cell(name, float(found[name][i])) for name in names]
+        rows.append((str(i), *cells))
+    note = f"P-values below {SMALL} divided by the number of windows are marked."
+    limit = SMALL / max(1, found.sizes["window"])
+    marked = tuple(
+        tuple(
+            Cell(cell, is_warning=True) if name == "drift_p_value" and float(cell) < limit else cell
+            for name, cell in zip(["window", *names], row, strict=True)
+        )
+        for row in rows
+    )
+    return Grid("", note, ("window", "rows", *(STATISTICS[name] for name in names[1:])), marked)
+
+
+def _cell(name: str, value: float) -> str:
+    return f"{value:.0f}" if name == "count" else f"{value:.3g}"
+
+
+def code(results: Results) -> str:
+    """Return a script that fits every method of bnnzoo again and writes the report.
+
+    Parameters
+    ----------
+    results : Results
+        Whose trees hold the class of each method, its settings and its seed.
+    """
+    known = {one.name: call for one in results.fitted if (call := _fit(one))}
+    if not known:
+        return "# The trees do not say how they were made."
+    lines = ["import bnnzoo as bz", "", "# model, x, y and new rows are yours: trees do not hold the model"]
+    lines += (
+        ["# ... stands for an object: see the settings above"] if any("=..." in call for call in known.values()) else []
+    )
+    lines += ["fits = {", *(f"    {name!r}: {call}," for name, call in known.items()), "}"]
+    unknown = [one.name for one in results.fitted if one.name not in known]
+    lines += [f"# {', '.join(unknown)}: made by other means"] if unknown else []
+    training = "{name: bz.posterior_predictive(fit, x, y) for name, fit in fits.items()}"
+    if results.rows == "training":
+        return "\n".join([*lines, f"trees = {training}", 'bz.report(trees, "report.html")'])
+    return "\n".join(
+        [
+            *lines,
+            f"train = {training}",
+            "trees = {name: bz.predict(fit, x_new, y_new) for name, fit in fits.items()}",
+            'bz.report(trees, "report.html", train=train)',
+        ]
+    )
+
+
+def _fit(fitted: Fitted) -> str:
+    attributes = fitted.test.attrs
+    call = _call(str(attributes.get("inference_method", "")), json.loads(attributes["config"]))
+    return f"bz.fit(model, {call}, x, y, seed={attributes.get('seed', 0)})" if call else ""
+
+
+def _call(kind: str, config: Mapping[str, Any]) -> str:
+    """Return the constructor of a method with the settings that are not defaults, empty if there is no such method."""
+    found = getattr(inference, kind, None)
+    if not (isinstance(found, type) and dataclasses.is_dataclass(found) and hasattr(found, "needs")):
+        return ""
+    try:
+        defaults: Mapping[str, Any] = config_of(found())
+    except TypeError:  # of a method that has settings without a default
+        defaults = {}
+    own = [field.name for field in dataclasses.fields(found)]
+    changed = {name: config[name] for name in own if name in config and config[name] != defaults.get(name, ...)}
+    return f"bz.{kind}({', '.join(f'{name}={_value(value)}' for name, value in changed.items())})"
+
+
+def _value(value: Any) -> str:
+    """Return a setting as code: of objects that are no methods, three dots."""
+    if isinstance(value, Mapping):
+        return _call(str(value.get("method", "")), value) or "..."
+    return repr(tuple(value) if isinstance(value, list) else value)

@@ -1,6 +1,8 @@
-"""Colours and style of the figures in a report."""
+"""Colours and style of the figures in a report, and the pictures that pages embed."""
 
-from collections.abc import Iterable, Iterator
+import base64
+import io
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import matplotlib as mpl
@@ -9,7 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-__all__ = ["INK", "MUTED", "clean", "colours", "is_narrow", "look", "new_figure", "shown_rows"]
+from bnnzoo.apps.reporting.page import Picture
+
+__all__ = ["INK", "MUTED", "clean", "colours", "drawn", "is_narrow", "look", "new_figure", "shown_rows"]
 
 INK = "#22313f"
 MUTED = "#8795a1"
@@ -17,7 +21,6 @@ GRID = "#e6ebef"
 WIDE, NARROW = 10.0, 4.4  # inches
 MAX_ROWS = 300
 PALETTE = ("#20639b", "#d1495b", "#e6a02b", "#3a9278", "#7d5ba6", "#4d5d6c", "#c17c74", "#5fa8d3")
-
 SETTINGS = {
     "font.family": "sans-serif",
     "font.size": 10,
@@ -95,3 +98,25 @@ def shown_rows(size: int) -> NDArray[np.bool_]:
     shown = np.zeros(size, dtype=bool)
     shown[np.unique(np.linspace(0, size - 1, min(size, MAX_ROWS)).round().astype(int))] = True
     return shown
+
+
+def drawn(title: str, caption: str, function: Callable[[], Figure]) -> Picture:
+    """Draw a figure for wide and for narrow pages.
+
+    Parameters
+    ----------
+    title, caption : str
+    function : callable
+        Returns a new figure, by :func:`bnnzoo.apps.reporting.style.new_figure`.
+    """
+    images = []
+    for narrow in (False, True):
+        with look(narrow=narrow):
+            images.append(_data_uri(function()))
+    return Picture(title, caption, *images)
+
+
+def _data_uri(figure: Figure) -> str:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return f"data:image/svg+xml;base64,{base64.b64encode(buffer.getvalue()).decode()}"

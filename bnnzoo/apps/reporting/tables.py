@@ -1,22 +1,136 @@
-"""Tables of a report about what was fitted: data, methods with their cost, uncertainty and distances from the reference."""
+"""Tables of a report: scores, data, methods and their cost, samplers, leave-one-out, classes, distances."""
 
 import json
+import warnings
+from collections.abc import Mapping
+from math import isnan
+from typing import Any
 
 import numpy as np
 import xarray as xr
+from arviz_stats.sampling_diagnostics import bfmi
+from arviz_stats.utils import ELPDData
+from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
-from bnnzoo.apps.reporting.distances import TITLES
-from bnnzoo.apps.reporting.findings import wall_time
-from bnnzoo.apps.reporting.page_blocks import Cell, Grid
-from bnnzoo.apps.reporting.parts import all_parts
-from bnnzoo.apps.reporting.results import Fitted, Results
+from bnnzoo.apps.reporting.page import Cell, Grid
+from bnnzoo.apps.reporting.prediction_figures import TITLES
+from bnnzoo.apps.reporting.results import Baseline, Fitted, Results, all_parts, paired_difference
+from bnnzoo.apps.reporting.scores import class_probabilities, observed
 from bnnzoo.apps.reporting.verdicts import pareto
-from bnnzoo.diagnostics import elbo
+from bnnzoo.core.fit_warnings import MAX_RHAT, MIN_ESS
+from bnnzoo.diagnostics import elbo, loo
+from bnnzoo.trees import detectable_difference
 
-__all__ = ["approximation_grid", "data_grid", "distance_grid", "method_grid", "settings_of", "uncertainty_grid"]
+__all__ = [
+    "approximation_grid",
+    "class_grid",
+    "columns",
+    "confusion_grid",
+    "data_grid",
+    "distance_grid",
+    "loo_grid",
+    "method_grid",
+    "rows",
+    "sampler_grid",
+    "score_grid",
+    "settings_of",
+    "uncertainty_grid",
+    "wall_time",
+]
 
 MAX_COLUMNS = 40
 NO = "–"
+MIN_BFMI = 0.3
+MAX_BAD = 0.05  # share of observations with a high k, above which no comparison is made
+GOOD_K = 0.7
+
+
+def columns(results: Results, *, brief: bool = False) -> list[tuple[str, str]]:
+    """Return the label and definition of each column; ``brief`` omits some for narrow terminals."""
+    reference = results.fitted[0].name
+    difference = (
+        f"log density vs {reference}",
+        f"Difference of the mean log density from that of {reference}, with its standard error over observations; in brackets, "
+        "the smallest difference that so many observations show in 80% of comparisons.",
+    )
+    gradients = ("gradients", "Number of gradients of the log density.")
+    return [
+        *((score.label, score.explanation) for score in results.scores if score.is_brief or not brief),
+        *([] if brief else [difference]),
+        (
+            "worst R-hat",
+            f"Largest R-hat of the predictions, which should be at most {MAX_RHAT}. It does not apply to independent draws.",
+        ),
+        ("min ESS", "Smallest effective sample size of a prediction."),
+        *([] if brief else [gradients]),
+        ("seconds", "Wall time of the fit."),
+        ("compiling", "How much of it was compiling, which another fit of the model in the same process does without."),
+    ]
+
+
+def rows(results: Results, *, brief: bool = False) -> list[tuple[str, list[Cell]]]:
+    """Return the name and the cells of each method, in the order of :func:`columns`."""
+    best = {
+        score.label: score.best({fitted.name: fitted.scores[score.label] for fitted in results.fitted})
+        for score in results.scores
+    }
+    several = len(results.fitted) > 1
+    everyone: list[Fitted | Baseline] = [*results.fitted, *results.baselines]
+    shown = {
+        score.label: score.shown({one.name: one.scores[score.label] for one in everyone}) for score in results.scores
+    }
+    table = []
+    for fitted in results.fitted:
+        scores = [
+            Cell(shown[score.label][fitted.name], several and best[score.label] == fitted.name)
+            for score in results.scores
+            if score.is_brief or not brief
+        ]
+        rhat, ess, gradients, *seconds = _sampling(fitted)
+        difference = _density_gap(fitted, results.fitted[0])
+        table.append((fitted.name, [*scores, *([] if brief else [difference]), rhat, ess]))
+        table[-1][1].extend(seconds if brief else [gradients, *seconds])
+    return table + [_baseline_row(baseline, results, shown, brief) for baseline in results.baselines]
+
+
+def _baseline_row(
+    baseline: Baseline, results: Results, shown: Mapping[str, Mapping[str, str]], brief: bool
+) -> tuple[str, list[Cell]]:
+    scores = [Cell(shown[score.label][baseline.name]) for score in results.scores if score.is_brief or not brief]
+    difference = [] if brief else [_density_gap(baseline, results.fitted[0])]
+    return baseline.name, [*scores, *difference, *[Cell("–")] * (4 if brief else 5)]
+
+
+def score_grid(results: Results) -> Grid:
+    """Return the table of scores of a page."""
+    labels = columns(results)
+    table: list[tuple[str | Cell, ...]] = [(name, *cells) for name, cells in rows(results)]
+    return Grid("", "", ("method", *(label for label, _ in labels)), tuple(table), tuple(labels))
+
+
+def wall_time(attributes: Mapping[Any, Any]) -> tuple[str, str]:
+    """Return the seconds of a fit, and those of them that were compiling, as far as the attributes of its tree say."""
+    found = (attributes.get(name) for name in ("seconds", "seconds_compiling"))
+    seconds, compiling = ("–" if value is None else f"{float(value):.1f}" for value in found)
+    return seconds, compiling
+
+
+def _density_gap(fitted: Fitted | Baseline, reference: Fitted) -> Cell:
+    if fitted is reference:
+        return Cell("reference")
+    gap, error = paired_difference(fitted, reference)
+    return Cell("–" if isnan(gap) else f"{gap:+.3f} ± {error:.3f} ({detectable_difference(error):.3f})")
+
+
+def _sampling(fitted: Fitted) -> list[Cell]:
+    attributes = fitted.test.attrs
+    rhat, ess = fitted.worst_rhat, fitted.min_ess
+    return [
+        Cell("–" if isnan(rhat) else f"{rhat:.3f}", is_warning=rhat > MAX_RHAT),
+        Cell("–" if isnan(ess) else f"{ess:.0f}", is_warning=fitted.is_chain and ess < MIN_ESS),
+        Cell(f"{attributes['num_gradients']:,}" if "num_gradients" in attributes else "–"),
+        *(Cell(text) for text in wall_time(attributes)),
+    ]
 
 
 def data_grid(results: Results) -> Grid | None:
@@ -26,11 +140,11 @@ def data_grid(results: Results) -> Grid | None:
     if results.rows != "training":
         groups[results.rows] = (first.test, "predictions_observed_data", "predictions_constant_data")
     rows = []
-    for label, (tree, observed, inputs) in groups.items():
-        for group in (observed, inputs):
+    for label, (tree, targets, inputs) in groups.items():
+        for group in (targets, inputs):
             for name, values in _columns(tree, group):
-                named = results.target if group == observed else name
-                rows.append((named, label, *_summary(values, results.classes if group == observed else ())))
+                named = results.target if group == targets else name
+                rows.append((named, label, *_summary(values, results.classes if group == targets else ())))
     note = f"Of inputs with many columns the first {MAX_COLUMNS} are shown." if len(rows) >= MAX_COLUMNS else ""
     columns = ("variable", "rows of", "number", "mean", "sd", "smallest", "largest")
     return Grid("", note, columns, tuple(rows)) if rows else None
@@ -159,3 +273,118 @@ def distance_grid(found: xr.Dataset) -> Grid:
 
 def _is_far(own: xr.Dataset, name: str) -> bool:
     return bool(own[name].mean() > own[f"{name}_limit"])
+
+
+def sampler_grid(results: Results) -> Grid | None:
+    """Return diagnostics of the Markov chains, None if no method ran any."""
+    rows = [(fitted.name, *_of_sampler(fitted)) for fitted in results.fitted if fitted.is_chain]
+    note = (
+        "Divergences should be 0: otherwise raise target_accept or reparametrise. Trajectories that end at the limit of the tree "
+        "depth are right, but move little for their cost: raise max_tree_depth if there are many. E-BFMI below "
+        f"{MIN_BFMI} in any chain means that the sampler explores the tails slowly."
+    )
+    columns = (
+        "method",
+        "worst R-hat",
+        "min ESS",
+        "divergences",
+        "largest tree depth",
+        "at its limit",
+        "smallest E-BFMI",
+    )
+    return Grid("Sampler diagnostics", note, columns, tuple(rows)) if rows else None
+
+
+def _of_sampler(fitted: Fitted) -> tuple[str, ...]:
+    stats = fitted.stats()
+    diverging = f"{int(stats['diverging'].sum())}" if "diverging" in stats else "–"
+    depth, share = "–", "–"
+    if "tree_depth" in stats:
+        depths = stats["tree_depth"].to_numpy()
+        limit = json.loads(fitted.train.attrs["config"]).get("max_tree_depth")
+        depth = f"{depths.max()}"
+        share = "–" if limit is None else f"{100 * (depths >= limit).mean():.0f}% at {limit}"
+    return f"{fitted.worst_rhat:.3f}", f"{fitted.min_ess:.0f}", diverging, depth, share, _smallest_bfmi(stats)
+
+
+def _smallest_bfmi(stats: xr.Dataset) -> str:
+    if "energy" not in stats or stats.sizes["draw"] < 2:
+        return "–"
+    return f"{float(np.min(bfmi(stats['energy'].transpose('chain', 'draw').to_numpy()))):.2f}"
+
+
+def loo_grid(results: Results) -> Grid | None:
+    """Return leave-one-out estimates on the training data, None if no method has any."""
+    found = {fitted.name: _loo(fitted) for fitted in results.fitted}
+    usable = {name: result for name, result in found.items() if not isinstance(result, str)}
+    if not usable:
+        return None
+    unreliable = {name: int((~(result.pareto_k <= GOOD_K)).sum()) for name, result in usable.items()}
+    reliable = [name for name, result in usable.items() if unreliable[name] <= MAX_BAD * result.pareto_k.size]
+    best = max(reliable, key=lambda name: usable[name].elpd, default=None)
+    rows: list[tuple[str | Cell, ...]] = []
+    for name, result in sorted(found.items(), key=lambda each: each[0] not in reliable):
+        if isinstance(result, str):
+            rows.append((name, *["–"] * 4, result))
+            continue
+        difference = _loo_gap(usable[best], result) if best and name in reliable else "unreliable"
+        bad = f"{unreliable[name]} of {result.pareto_k.size}"
+        cells = (f"{result.elpd:.1f}", f"{result.se:.1f}", f"{result.p:.1f}") if name in reliable else ("–",) * 3
+        rows.append((name, *cells, "best" if name == best else difference, bad))
+    note = (
+        "Expected log predictive density of the training data, each observation predicted without itself (PSIS-LOO), as by "
+        f"bnnzoo.diagnostics.loo. Where Pareto k is above {GOOD_K} for more than a few observations, the estimate is unreliable "
+        "and not shown: look at held-out scores, or use bnnzoo.validation.kfold. Differences are shown with their standard error "
+        "and, in brackets, the smallest one that so many observations show in 80% of comparisons."
+    )
+    columns = (
+        "method",
+        "elpd",
+        "standard error",
+        "effective parameters",
+        "difference from the best",
+        f"k above {GOOD_K}",
+    )
+    return Grid("Leave-one-out cross-validation", note, columns, tuple(rows))
+
+
+def _loo_gap(best: ELPDData, other: ELPDData) -> str:
+    """Return the difference of two sums over the same observations, its standard error, and what so many of them show."""
+    gaps = (other.elpd_i - best.elpd_i).to_numpy().ravel()
+    error = np.sqrt(len(gaps)) * gaps.std()
+    return f"{gaps.sum():+.1f} ± {error:.1f} ({detectable_difference(error):.1f})"
+
+
+def _loo(fitted: Fitted) -> ELPDData | str:
+    """Return the estimate, or why there is none."""
+    if "log_likelihood" not in fitted.train.children:
+        return "not available"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the table says how many k are too high
+        try:
+            return loo(fitted.train)
+        except ValueError:
+            return "not defined for an ensemble" if fitted.train.attrs["sampling"] == "ensemble" else "not available"
+
+
+def confusion_grid(fitted: Fitted, classes: tuple[str, ...]) -> Grid:
+    """Return how often each class was predicted for each observed class."""
+    y, predicted = observed(fitted.test).astype(int), class_probabilities(fitted.test).argmax(-1)
+    counts = confusion_matrix(y, predicted, labels=range(len(classes)))
+    rows = tuple((name, *map(str, row)) for name, row in zip(classes, counts, strict=True))
+    return Grid(f"Confusion matrix: {fitted.name}", "", (r"observed \ predicted", *classes), rows)
+
+
+def class_grid(fitted: Fitted, classes: tuple[str, ...]) -> Grid:
+    """Return the scores of each class."""
+    y, probs = observed(fitted.test).astype(int), class_probabilities(fitted.test)
+    labels = list(range(len(classes)))
+    scores = precision_recall_fscore_support(y, probs.argmax(-1), labels=labels, zero_division=np.nan)
+    rows = []
+    for k, name in enumerate(classes):
+        precision, recall, f1, count = (values[k] for values in scores)
+        frequency = f"{probs[:, k].mean():.3f} ({(y == k).mean():.3f})"
+        cells = ("–" if np.isnan(v) else f"{v:.3f}" for v in (precision, recall, f1))
+        rows.append((name, f"{count}", *cells, frequency))
+    columns = ("class", "observations", "precision", "recall", "F1", "mean probability (frequency)")
+    return Grid(f"Scores by class: {fitted.name}", "", columns, tuple(rows))

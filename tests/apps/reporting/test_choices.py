@@ -14,13 +14,13 @@ from bnnzoo.apps.reporting.choices import (
     LIKELIHOODS,
     PRIORS,
     Shifted,
+    Splitting,
     family_named,
     infer_likelihood,
     prior_named,
     refuse_outside,
 )
 from bnnzoo.apps.reporting.scores import REGRESSION, coverage, draws_of
-from bnnzoo.apps.reporting.splits import Splitting
 from bnnzoo.apps.tables import TableError
 
 

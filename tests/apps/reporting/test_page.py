@@ -17,15 +17,15 @@ from sklearn.metrics import log_loss, r2_score, root_mean_squared_error
 import bnnzoo as bz
 from bnnzoo.apps.reporting import compare, render
 from bnnzoo.apps.reporting.baselines import baselines
-from bnnzoo.apps.reporting.checks import class_grid, confusion_grid, loo_grid, sampler_grid
-from bnnzoo.apps.reporting.distances import has_distances
-from bnnzoo.apps.reporting.figures import drawings, drawn
-from bnnzoo.apps.reporting.findings import columns, findings, rows
-from bnnzoo.apps.reporting.page import Page
-from bnnzoo.apps.reporting.page_blocks import Code, Grid, Section
+from bnnzoo.apps.reporting.figures import drawings
+from bnnzoo.apps.reporting.findings import findings
+from bnnzoo.apps.reporting.output import predictions_frame
+from bnnzoo.apps.reporting.page import Code, Grid, Page, Section
+from bnnzoo.apps.reporting.prediction_figures import has_distances
 from bnnzoo.apps.reporting.results import Baseline
-from bnnzoo.apps.reporting.row_table import predictions_frame
 from bnnzoo.apps.reporting.scores import CLASSIFICATION, REGRESSION
+from bnnzoo.apps.reporting.style import drawn
+from bnnzoo.apps.reporting.tables import class_grid, columns, confusion_grid, loo_grid, rows, sampler_grid
 from bnnzoo.apps.tables import Table
 from tests.helpers.trees import ATTRIBUTES, comparison, held_out, training
 

@@ -11,14 +11,13 @@ from scipy.stats import norm
 
 import bnnzoo as bz
 from bnnzoo import inference
+from bnnzoo.apps.reporting import pages
+from bnnzoo.apps.reporting.findings import missing
 from bnnzoo.apps.reporting.gather import gather
-from bnnzoo.apps.reporting.missing import missing
-from bnnzoo.apps.reporting.reproduce import code
 from bnnzoo.apps.reporting.scores import can_be_drawn, coverage, draws_of, interval, is_gaussian
-from bnnzoo.apps.reporting.sections import model_blocks
+from bnnzoo.apps.reporting.sections import code, model_blocks, window_sections
 from bnnzoo.apps.reporting.tables import data_grid, distance_grid, method_grid, uncertainty_grid
 from bnnzoo.apps.reporting.verdicts import verdict
-from bnnzoo.apps.reporting.windows import window_sections
 from bnnzoo.inference.config import config_of
 from bnnzoo.predictive import datatree
 from bnnzoo.testing import example_tree, linear_gaussian
@@ -312,7 +311,7 @@ def test_the_sites_of_a_model_have_their_distributions():
 
 
 def test_drift_is_named_with_its_first_window(monkeypatch):
-    monkeypatch.setattr("bnnzoo.apps.reporting.windows.drawn", lambda *_: None)
+    monkeypatch.setattr("bnnzoo.apps.reporting.sections.drawn", lambda *_: None)
     reference, new = (example_tree("regression", num_rows=400, seed=seed) for seed in (0, 1))
     (calm,) = window_sections({"": bz.monitor(reference, new, num_windows=4)})
     assert calm.blocks[0].texts[0].startswith("No window of 4 has other scores than the reference")
