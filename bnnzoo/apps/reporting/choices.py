@@ -1,4 +1,4 @@
-"""What a comparison on a table can be asked for: likelihoods and priors by name, and how the table is split."""
+"""Choices for a comparison on a table: likelihoods and priors by name, and how the table is split."""
 
 import dataclasses
 import math
