@@ -223,22 +223,14 @@ def _held_out(posterior: Posterior, table: Table) -> xr.DataTree:
     x, y = torch.from_numpy(table.x_test), torch.from_numpy(table.y_test)
     tree = predict(posterior, x, y, num_draws=_num_draws(posterior))
     if table.task == "regression" and not is_gaussian(tree):
-        tree = _with_enough_draws(tree, posterior, x)
+        sizes = tree["predictions"].sizes
+        repeats = -(-ENOUGH_DRAWS // (sizes["chain"] * sizes["draw"]))
+        if repeats > 1:  # few draws of the parameters: one of y for each would represent the noise poorly
+            drawn = predict(posterior, x.repeat(repeats, 1), num_draws=sizes["draw"], keep=("predictions/y",))
+            values = drawn["predictions"]["y"].to_numpy().reshape(sizes["chain"], sizes["draw"] * repeats, len(x))
+            more = datatree.by_row({"y": values}).assign_coords(obs_id=tree["predictions"]["obs_id"])
+            tree = tree.assign({"predictions": xr.DataTree(more)})
     return _labelled(restore_units(tree, table), table)
-
-
-def _with_enough_draws(tree: xr.DataTree, posterior: Posterior, x: torch.Tensor) -> xr.DataTree:
-    """Return a tree with several draws of y for each of few draws of the parameters, whose noise one would represent poorly."""
-    sizes = tree["predictions"].sizes
-    repeats = -(-ENOUGH_DRAWS // (sizes["chain"] * sizes["draw"]))
-    if repeats == 1:
-        return tree
-    drawn = predict(posterior, x.repeat(repeats, 1), num_draws=sizes["draw"], keep=("predictions/y",))
-    values = drawn["predictions"]["y"].to_numpy().reshape(sizes["chain"], sizes["draw"] * repeats, len(x))
-    more = datatree.by_row({"y": values})
-    found = tree.copy()
-    found["predictions"] = xr.DataTree(more.assign_coords(obs_id=tree["predictions"]["obs_id"]))
-    return found
 
 
 def _labelled(tree: xr.DataTree, table: Table) -> xr.DataTree:

@@ -83,7 +83,10 @@ def _inputs(table: Table) -> Iterator[tuple[str, Array | tuple[str, ...], list[B
     """Yield each column of the table with values of it, and what they are among the encoded inputs."""
     numeric = len(table.x_loc)  # numeric columns come first
     for j, name in enumerate(table.features[:numeric]):
-        grid = _grid(table.x_train[:, j])
+        grid = np.unique(table.x_train[:, j])
+        if len(grid) > MAX_VALUES:
+            low, high = np.quantile(table.x_train[:, j], [0.025, 0.975])
+            grid = np.linspace(low, high, NUM_POINTS)
         yield name, grid * table.x_scale[j] + table.x_loc[j], [{j: float(value)} for value in grid]
     columns: dict[str, list[int]] = {}
     for j, name in enumerate(table.features[numeric:], numeric):
@@ -91,14 +94,6 @@ def _inputs(table: Table) -> Iterator[tuple[str, Array | tuple[str, ...], list[B
     for name, places in columns.items():
         labels = tuple(table.features[j].partition("=")[2] for j in places)
         yield name, labels, [{j: float(j == chosen) for j in places} for chosen in places]
-
-
-def _grid(column: Array) -> Array:
-    different = np.unique(column)
-    if len(different) <= MAX_VALUES:
-        return different
-    low, high = np.quantile(column, [0.025, 0.975])
-    return np.linspace(low, high, NUM_POINTS)
 
 
 def _rows(table: Table, points: int) -> Array:

@@ -104,7 +104,16 @@ def drawings(results: Results, found: xr.Dataset | None = None) -> Iterator[Draw
     """Yield title, caption and function of each figure of :func:`pictures`, before it is drawn."""
     if found is None and has_distances(results):
         found = distances(results)
-    yield from _of_predictions(results, found)
+    fitted = results.fitted
+    if all(one.has("predictions_observed_data") for one in fitted):
+        yield from _of_classes(results) if results.classes else _of_regression(results)
+    parts = all_parts(results)
+    if parts and results.classes:
+        yield UNCERTAINTY, _ENTROPY, lambda: plot_entropy(results, parts)
+    elif parts:
+        yield UNCERTAINTY, _VARIANCE, lambda: plot_variance(results, parts)
+    if found is not None:
+        yield f"Distance from {fitted[0].name}", _DISTANCES, lambda: plot_distances(results, found)
     yield from _of_fits(results)
 
 
@@ -120,19 +129,6 @@ def effect_pictures(comparison: Comparison) -> list[Picture]:
 
 def _of_effects(comparison: Comparison, title: str, k: int) -> Picture:
     return drawn(title, CAPTION, lambda: plot_effects(comparison, k))
-
-
-def _of_predictions(results: Results, found: xr.Dataset | None) -> Iterator[Drawing]:
-    fitted = results.fitted
-    if all(one.has("predictions_observed_data") for one in fitted):
-        yield from _of_classes(results) if results.classes else _of_regression(results)
-    parts = all_parts(results)
-    if parts and results.classes:
-        yield UNCERTAINTY, _ENTROPY, lambda: plot_entropy(results, parts)
-    elif parts:
-        yield UNCERTAINTY, _VARIANCE, lambda: plot_variance(results, parts)
-    if found is not None:
-        yield f"Distance from {fitted[0].name}", _DISTANCES, lambda: plot_distances(results, found)
 
 
 def _of_fits(results: Results) -> Iterator[Drawing]:

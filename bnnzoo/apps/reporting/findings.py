@@ -5,7 +5,7 @@ from math import isnan
 import numpy as np
 from scipy.stats import skew
 
-from bnnzoo.apps.reporting.choices import LIKELIHOODS
+from bnnzoo.apps.reporting.choices import LIKELIHOODS, MAX_SKEWNESS
 from bnnzoo.apps.reporting.comparison import Comparison
 from bnnzoo.apps.reporting.repeats import repeat_findings
 from bnnzoo.apps.reporting.results import Fitted, Results, TreeResults, can_be_split, paired_difference
@@ -17,7 +17,6 @@ from bnnzoo.trees import power_in_words
 
 __all__ = ["differences", "findings", "missing"]
 
-MAX_SKEWNESS = 1.0
 OF_PREDICTIONS = {
     "predictions_observed_data": "no scores and no calibration",
     "predictions_log_likelihood": "no log density",

@@ -47,7 +47,18 @@ def plot_chains(fitted: Fitted) -> Figure:
     _ranks(panels[1], draws)
     clean(panels[1], f"Ranks of {name}", "rank among all chains", "draws")
     if has_energy:
-        _energy(panels[2], stats["energy"].transpose("chain", "draw").to_numpy())
+        axes = panels[2]
+        energy = stats["energy"].transpose("chain", "draw").to_numpy()
+        marginal, change = energy - energy.mean(1, keepdims=True), np.diff(energy, axis=1)
+        edges = np.histogram_bin_edges(np.concatenate([marginal.ravel(), change.ravel()]), 30)
+        axes.hist(marginal.ravel(), edges.tolist(), density=True, color=PALETTE[0], alpha=0.35, label="energy")
+        axes.hist(
+            change.ravel(), edges.tolist(), density=True, histtype="step", color=INK, label="change per transition"
+        )
+        axes.set_yticks([])
+        axes.set_ylim(0, 1.45 * axes.get_ylim()[1])
+        axes.legend(loc="upper right", fontsize=8)
+        clean(axes, "Energy", "energy minus its mean")
     return figure
 
 
@@ -68,17 +79,6 @@ def _ranks(axes: Axes, draws: np.ndarray) -> None:
         axes.stairs(counts, edges, color=PALETTE[chain % len(PALETTE)], linewidth=1.4)
     axes.axhline(draws.shape[1] / (len(edges) - 1), color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
     axes.set_ylim(0, None)
-
-
-def _energy(axes: Axes, energy: np.ndarray) -> None:
-    marginal, change = energy - energy.mean(1, keepdims=True), np.diff(energy, axis=1)
-    edges = np.histogram_bin_edges(np.concatenate([marginal.ravel(), change.ravel()]), 30)
-    axes.hist(marginal.ravel(), edges.tolist(), density=True, color=PALETTE[0], alpha=0.35, label="energy")
-    axes.hist(change.ravel(), edges.tolist(), density=True, histtype="step", color=INK, label="change per transition")
-    axes.set_yticks([])
-    axes.set_ylim(0, 1.45 * axes.get_ylim()[1])
-    axes.legend(loc="upper right", fontsize=8)
-    clean(axes, "Energy", "energy minus its mean")
 
 
 def has_traces(results: Results) -> bool:
@@ -124,7 +124,7 @@ def plot_latent_sites(results: Results) -> Figure:
     colour = colours(one.name for one in results.fitted)
     for axes, site in zip(panels, sites[:MAX_PANELS], strict=True):
         for place, (name, group) in enumerate(groups.items()):
-            low, lower, median, upper, high = _quantiles(group[site])
+            low, lower, median, upper, high = np.quantile(group[site].to_numpy(), [0.05, 0.25, 0.5, 0.75, 0.95])
             axes.hlines(place, low, high, color=colour[name], linewidth=1.5)
             axes.hlines(place, lower, upper, color=colour[name], linewidth=5)
             axes.plot(median, place, "o", color="white", markeredgecolor=colour[name], markersize=7, markeredgewidth=2)
@@ -144,10 +144,6 @@ def _sites(results: Results) -> list[str]:
     groups = [one.train["posterior"].to_dataset() for one in results.fitted if _has_posterior(one)]
     named = [[str(name) for name, values in group.data_vars.items() if values.ndim == 2] for group in groups]
     return [name for name in named[0] if all(name in other for other in named)] if named else []
-
-
-def _quantiles(draws: xr.DataArray) -> np.ndarray:
-    return np.quantile(draws.to_numpy(), [0.05, 0.25, 0.5, 0.75, 0.95])
 
 
 def has_replicates(results: Results) -> bool:

@@ -25,24 +25,22 @@ def refuse_unusable_folder(path: Path, asked_by: str = "--out") -> None:
     FileExistsError, FileNotFoundError, PermissionError
         With one sentence that names the path.
     """
-    parent = path.absolute().parent
     if path.exists() or path.is_symlink():
         raise FileExistsError(f"{str(path)!r} already exists; choose another {asked_by}, or remove it.")
+    _refuse_unwritable_parent(path, asked_by)
+
+
+def _refuse_unwritable_parent(path: Path, asked_by: str) -> None:
+    parent = path.absolute().parent
     if not parent.is_dir():
         raise FileNotFoundError(f"There is no folder {str(parent)!r} for {path.name!r}; create it first.")
-    if not _can_hold_a_folder(parent):
-        raise PermissionError(f"The folder {str(parent)!r} is not writable; choose another {asked_by}.")
-
-
-def _can_hold_a_folder(parent: Path) -> bool:
-    """Try it: the permissions of a folder say nothing to a superuser, or about a file system without room for folders."""
-    if not os.access(parent, os.W_OK):
-        return False
-    try:
-        with tempfile.TemporaryDirectory(dir=parent, prefix=".bnnzoo-"):
-            return True
+    try:  # permissions say nothing to a superuser, or about a file system without room for folders
+        if os.access(parent, os.W_OK):
+            with tempfile.TemporaryDirectory(dir=parent, prefix=".bnnzoo-"):
+                return
     except OSError:
-        return False
+        pass
+    raise PermissionError(f"The folder {str(parent)!r} is not writable; choose another {asked_by}.")
 
 
 @contextmanager
@@ -82,23 +80,8 @@ def refuse_unwritable(path: Path) -> None:
     OSError
         With one sentence that names the path.
     """
-    folder = path.absolute().parent
     if path.is_dir():
         raise IsADirectoryError(
             f"{str(path)!r} is a folder: add the name of a file, as in {str(path / 'report.html')!r}."
         )
-    if not folder.is_dir():
-        raise FileNotFoundError(f"There is no folder {str(folder)!r} for {path.name!r}; create it first.")
-    if not _takes_files(folder):
-        raise PermissionError(f"The folder {str(folder)!r} is not writable; choose another path.")
-
-
-def _takes_files(folder: Path) -> bool:
-    """Try it, since permissions say nothing to a superuser."""
-    if not os.access(folder, os.W_OK):
-        return False
-    try:
-        with tempfile.TemporaryFile(dir=folder):
-            return True
-    except OSError:
-        return False
+    _refuse_unwritable_parent(path, "path")

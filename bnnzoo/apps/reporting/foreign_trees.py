@@ -181,24 +181,20 @@ def _refuse_mixed_rows(name: str, found: dict[str, xr.Dataset]) -> None:
 
 def _with_attributes(groups: dict[str, xr.Dataset], tree: xr.DataTree) -> xr.DataTree:
     root = xr.DataTree.from_dict(groups)
-    root.attrs = {"sampling": _sampling(tree), "complete": "yes", "config": "{}"} | _found_below(tree) | tree.attrs
+    # attributes that other libraries write to the group posterior
+    attributes = tree["posterior"].attrs if "posterior" in tree.children else {}
+    names = {"inference_library": "library", "inference_library_version": "library_version", "sampling_time": "seconds"}
+    root.attrs = (
+        {"sampling": _sampling(tree), "complete": "yes", "config": "{}"}
+        | {ours: attributes[theirs] for theirs, ours in names.items() if theirs in attributes}
+        | tree.attrs
+    )
     return root
 
 
 def _sampling(tree: xr.DataTree) -> str:
     """Return what the draws of a tree without the attribute are, as far as its statistics tell."""
-    stats = _names(tree, "sample_stats")
+    stats = {str(name) for name in tree["sample_stats"].data_vars} if "sample_stats" in tree.children else set()
     if stats & {*ABOUT_CHAINS}:
         return "mcmc"
     return "iid" if "log_q" in stats else "unknown"
-
-
-def _names(tree: xr.DataTree, group: str) -> set[str]:
-    return {str(name) for name in tree[group].data_vars} if group in tree.children else set()
-
-
-def _found_below(tree: xr.DataTree) -> dict[str, object]:
-    """Return attributes that other libraries write to the group ``posterior``."""
-    attributes = tree["posterior"].attrs if "posterior" in tree.children else {}
-    names = {"inference_library": "library", "inference_library_version": "library_version", "sampling_time": "seconds"}
-    return {ours: attributes[theirs] for theirs, ours in names.items() if theirs in attributes}

@@ -82,9 +82,7 @@ def some_rows(tree: xr.DataTree) -> xr.DataTree:
         str(name): group.to_dataset().isel(obs_id=places) if "obs_id" in group.dims else group.to_dataset()
         for name, group in tree.children.items()
     }
-    found = xr.DataTree.from_dict(groups)
-    found.attrs = tree.attrs
-    return found
+    return _like(tree, groups)
 
 
 def diagnostics(tree: xr.DataTree, whole: xr.DataTree) -> tuple[float, float]:
@@ -222,9 +220,7 @@ def _in_positions(train: xr.DataTree, test: xr.DataTree) -> xr.DataTree:
     for group in {"observed_data", "posterior_predictive"} & {*groups}:
         class_id = test["conditional"].to_dataset()["class_id"]
         groups[group] = groups[group].map(lambda y, class_id=class_id: y.copy(data=_positions(y, class_id)))
-    found = xr.DataTree.from_dict(groups)
-    found.attrs = train.attrs
-    return found
+    return _like(train, groups)
 
 
 def _with_observations(tree: xr.DataTree, y: np.ndarray, seen: np.ndarray) -> xr.DataTree:
@@ -232,9 +228,13 @@ def _with_observations(tree: xr.DataTree, y: np.ndarray, seen: np.ndarray) -> xr
     groups[OBSERVED] = xr.Dataset({"y": ("obs_id", y)})
     if not seen.all():
         groups = {name: g.isel(obs_id=seen) if "obs_id" in g.dims else g for name, g in groups.items()}
-    result = xr.DataTree.from_dict(groups)
-    result.attrs = tree.attrs
-    return result
+    return _like(tree, groups)
+
+
+def _like(tree: xr.DataTree, groups: dict[str, xr.Dataset]) -> xr.DataTree:
+    found = xr.DataTree.from_dict(groups)
+    found.attrs = tree.attrs
+    return found
 
 
 def _scores(scores: tuple[Score, ...], tree: xr.DataTree) -> dict[str, float]:

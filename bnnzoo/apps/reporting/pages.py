@@ -14,7 +14,7 @@ from bnnzoo.apps.reporting.gather import MAX_DIAGNOSED
 from bnnzoo.apps.reporting.page import Block, Code, Grid, Page, Section, Sentences, footer
 from bnnzoo.apps.reporting.prediction_figures import distances, has_distances
 from bnnzoo.apps.reporting.repeats import repeat_grid
-from bnnzoo.apps.reporting.results import TreeResults
+from bnnzoo.apps.reporting.results import Results, TreeResults
 from bnnzoo.apps.reporting.sections import code, model_blocks, window_sections
 from bnnzoo.apps.reporting.style import MAX_ROWS, colours
 from bnnzoo.apps.reporting.tables import (
@@ -31,7 +31,6 @@ from bnnzoo.apps.reporting.tables import (
     uncertainty_grid,
 )
 from bnnzoo.apps.reporting.verdicts import verdict, warning
-from bnnzoo.apps.tables import Table
 from bnnzoo.core.posterior.posterior import Posterior
 
 __all__ = ["render", "tree_page"]
@@ -42,7 +41,7 @@ _TREATMENT = {
     **dict.fromkeys(("class", "count", "proportion"), "Inputs were standardised"),
 }
 ON_SCALE = "parameters of the likelihood, such as sigma, are on the scale of the standardised target"
-BY_CLASS = "Held-out observations. A dash means that the class was never predicted or never observed."
+BY_CLASS = Sentences(("Held-out observations. A dash means that the class was never predicted or never observed.",))
 
 
 def render(comparison: Comparison) -> str:
@@ -57,21 +56,30 @@ def render(comparison: Comparison) -> str:
     str
         HTML without references to other files; figures are embedded as SVG.
     """
-    table = comparison.table
+    table, by_class = comparison.table, _by_class(comparison)
+    repeats = repeat_grid(comparison.repeats, comparison.scores) if comparison.repeats else None
     sections = (
         Section("Findings", (Sentences(tuple(findings(comparison))),)),
         Section("Scores of held-out predictions", (score_grid(comparison),)),
-        *_repeated(comparison),
-        *(Section(grid.title, (grid,)) for grid in (loo_grid(comparison), sampler_grid(comparison)) if grid),
-        *_by_class(comparison),
+        *(Section(grid.title, (grid,)) for grid in (repeats, loo_grid(comparison), sampler_grid(comparison)) if grid),
+        *([Section("Confusion matrices and scores by class", (*by_class, BY_CLASS))] if by_class else []),
         *(Section(each.title, (each,)) for each in (*pictures(comparison), *effect_pictures(comparison))),
         Section("Data and settings", _settings(comparison)),
     )
+    sd = table.y_scale * float(np.asarray(table.y_train, dtype=float).std())
+    facts = {
+        "Rows": len(table.y_train) + len(table.y_test),
+        "Training": len(table.y_train),
+        "Held out": len(table.y_test),
+        "Inputs": len(table.features),
+        **({"Classes": len(table.classes)} if table.classes else {f"sd of {table.target}": f"{sd:.4g}"}),
+        "Seed": comparison.seed,
+    }
     return Page(
         kicker=f"Bayesian neural network · {table.task}",
         title=f"{table.target}, from {comparison.source}",
         description=f"{comparison.model}.",
-        facts=_facts_of_table(comparison),
+        facts=tuple((label, str(value)) for label, value in facts.items()),
         sections=sections,
         colours=colours(fitted.name for fitted in comparison.fitted),
         simple=tuple(baseline.name for baseline in comparison.baselines),
@@ -79,37 +87,9 @@ def render(comparison: Comparison) -> str:
     ).html()
 
 
-def _repeated(comparison: Comparison) -> list[Section]:
-    if not comparison.repeats:
-        return []
-    grid = repeat_grid(comparison.repeats, comparison.scores)
-    return [Section(grid.title, (grid,))]
-
-
-def _facts_of_table(comparison: Comparison) -> tuple[tuple[str, str], ...]:
-    table = comparison.table
-    last = ("Classes", len(table.classes)) if table.classes else (f"sd of {table.target}", f"{_sd(table):.4g}")
-    facts = {
-        "Rows": len(table.y_train) + len(table.y_test),
-        "Training": len(table.y_train),
-        "Held out": len(table.y_test),
-        "Inputs": len(table.features),
-        last[0]: last[1],
-        "Seed": comparison.seed,
-    }
-    return tuple((label, str(value)) for label, value in facts.items())
-
-
-def _sd(table: Table) -> float:
-    return table.y_scale * float(np.asarray(table.y_train, dtype=float).std())
-
-
-def _by_class(comparison: Comparison) -> list[Section]:
-    classes = comparison.classes
-    if not classes:
-        return []
-    grids = [make(fitted, classes) for fitted in comparison.fitted for make in (confusion_grid, class_grid)]
-    return [Section("Confusion matrices and scores by class", (*grids, Sentences((BY_CLASS,))))]
+def _by_class(results: Results) -> list[Grid]:
+    grids = (confusion_grid, class_grid) if results.classes else ()
+    return [make(one, results.classes) for one in results.fitted for make in grids]
 
 
 def _settings(comparison: Comparison) -> tuple[Block, ...]:
@@ -154,8 +134,17 @@ def tree_page(
         Of :func:`bnnzoo.monitor`.
     title, description : str
     """
+    sentences = [*(each.paragraph(score=False) for each in results.verdicts), *differences(results)]
+    sentences += [text for one in results.fitted if (text := warning(one))]
+    if results.rows == "training":
+        sentences.append(
+            "Scores are of the training data themselves and flatter methods that fit closely: predict held-out rows, or look at "
+            "leave-one-out cross-validation."
+        )
+    if not sentences:
+        sentences.append("No diagnostic that applies to these trees complains.")
     sections = (
-        Section("Findings", (Sentences(_findings(results)),)),
+        Section("Findings", (Sentences(tuple(sentences)),)),
         _scores(results),
         *_of_fit(results, posterior),
         *_of_predictions(results),
@@ -163,11 +152,15 @@ def tree_page(
         *(Section("What is missing", (Sentences(gaps),)) for gaps in (missing(results),) if gaps),
         Section("Code", (Code("How to repeat the fits", code(results), is_open=True), Sentences((_NOTE,)))),
     )
+    rows = next((g.sizes["obs_id"] for g in results.fitted[0].test.children.values() if "obs_id" in g.sizes), 0)
+    facts = {"Methods": len(results.fitted), f"{results.rows} rows": rows, "Target": results.target}
+    if results.classes:
+        facts["Classes"] = len(results.classes)
     return Page(
         kicker=f"Bayesian neural network · {'classification' if results.classes else 'regression'}",
         title=title,
         description=description,
-        facts=_facts_of_trees(results),
+        facts=tuple((label, str(value)) for label, value in facts.items()),
         sections=sections,
         colours=colours(one.name for one in results.fitted),
         footer=footer(),
@@ -180,36 +173,12 @@ _NOTE = (
 )
 
 
-def _facts_of_trees(results: TreeResults) -> tuple[tuple[str, str], ...]:
-    rows = next((g.sizes["obs_id"] for g in results.fitted[0].test.children.values() if "obs_id" in g.sizes), 0)
-    facts = {"Methods": len(results.fitted), f"{results.rows} rows": rows, "Target": results.target}
-    if results.classes:
-        facts["Classes"] = len(results.classes)
-    return tuple((label, str(value)) for label, value in facts.items())
-
-
-def _findings(results: TreeResults) -> tuple[str, ...]:
-    sentences = [*(each.paragraph(score=False) for each in results.verdicts), *differences(results)]
-    sentences += [text for one in results.fitted if (text := warning(one))]
-    if results.rows == "training":
-        sentences.append(
-            "Scores are of the training data themselves and flatter methods that fit closely: predict held-out rows, or look at "
-            "leave-one-out cross-validation."
-        )
-    if not sentences:
-        sentences.append("No diagnostic that applies to these trees complains.")
-    return tuple(sentences)
-
-
 def _scores(results: TreeResults) -> Section:
     title = f"Scores of predictions of {results.rows} rows"
     if not results.fitted[0].has("predictions_observed_data"):
         text = "The trees hold no observations of the rows they predict, so predictions cannot be scored."
         return Section(title, (Sentences((text,)),))
-    by_class: list[Grid] = []
-    for one in results.fitted if results.classes else ():
-        by_class += [confusion_grid(one, results.classes), class_grid(one, results.classes)]
-    return Section(title, (score_grid(results), *by_class))
+    return Section(title, (score_grid(results), *_by_class(results)))
 
 
 def _of_fit(results: TreeResults, posterior: Posterior | None) -> list[Section]:

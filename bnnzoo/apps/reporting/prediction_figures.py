@@ -101,7 +101,9 @@ def plot_calibration(results: Results) -> Figure:
     colour = colours(f.name for f in results.fitted)
     num_rows = len(observed(results.fitted[0].test))
     levels = np.linspace(0.02, 0.98, 49)
-    low, high = _binomial_band(levels, num_rows)
+    # the band that contains the coverage of calibrated predictions with probability 0.95
+    hits = levels * num_rows
+    low, high = beta.ppf(0.025, hits + 0.5, num_rows - hits + 0.5), beta.ppf(0.975, hits + 0.5, num_rows - hits + 0.5)
     curve.fill_between(levels, low, high, color=MUTED, alpha=0.18, linewidth=0)
     curve.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
     transform.fill_between(levels, low - levels, high - levels, color=MUTED, alpha=0.18, linewidth=0)
@@ -124,12 +126,6 @@ def plot_calibration(results: Results) -> Figure:
         fontsize=8,
     )
     return figure
-
-
-def _binomial_band(levels: np.ndarray, num_rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the band that contains the coverage of calibrated predictions with probability 0.95."""
-    hits = levels * num_rows
-    return beta.ppf(0.025, hits + 0.5, num_rows - hits + 0.5), beta.ppf(0.975, hits + 0.5, num_rows - hits + 0.5)
 
 
 def plot_confidence(results: Results) -> Figure:
@@ -218,7 +214,7 @@ def plot_distances(results: Results, found: xr.Dataset) -> Figure:
     colour = colours(f.name for f in results.fitted)
     for axes, distance in zip(panels, shown, strict=True):
         for place, name in enumerate(others):
-            values, floor = (_of(found[key], name) for key in (distance, f"{distance}_floor"))
+            values, floor = (found[key].sel(model=name).to_numpy().ravel() for key in (distance, f"{distance}_floor"))
             low, high = np.nanquantile(values, [0.25, 0.75])
             axes.hlines(place, low, high, color=colour[name], linewidth=5, alpha=0.3)
             axes.plot(np.nanmean(values), place, "o", color=colour[name], markersize=8)
@@ -236,7 +232,3 @@ def plot_distances(results: Results, found: xr.Dataset) -> Figure:
 def _has_enough(fitted: Fitted) -> bool:
     names = {*fitted.test["conditional"].data_vars} if fitted.has("conditional") else set()
     return bool(names & {"mean", "probs"}) and fitted.test["conditional"].sizes["draw"] >= MIN_DRAWS
-
-
-def _of(values: xr.DataArray, name: str) -> np.ndarray:
-    return values.sel(model=name).to_numpy().ravel()

@@ -81,7 +81,11 @@ def repeat_grid(repeats: Sequence[Repeat], scores: Sequence[Score]) -> Grid:
     names = list(repeats[0].scores)
     columns = ("method", *(score.label for score in scores), f"{LOG_DENSITY} vs {names[0]}")
     rows = [
-        (name, *(_shown(_values(repeats, name, score.label), repeats) for score in scores), _against(repeats, name))
+        (
+            name,
+            *(_shown(_values(repeats, name, score.label), repeats) for score in scores),
+            ("reference" if name == next(iter(repeats[0].scores)) else _shown(_gaps(repeats, name), repeats, "+")),
+        )
         for name in names
     ]
     seeds = f"{repeats[0].seed} to {repeats[-1].seed}"
@@ -100,7 +104,8 @@ def repeat_findings(repeats: Sequence[Repeat]) -> list[str]:
     first, *others = repeats[0].scores
     sentences = []
     for name in others:
-        gap, error = _gap(repeats, name)
+        gaps = _gaps(repeats, name)
+        gap, error = float(gaps.mean()), corrected_error(gaps, repeats[0].num_train, repeats[0].num_test)
         if np.isnan(gap):
             continue
         verdict = "no clear difference" if not abs(gap) >= 2 * error else ("better" if gap > 0 else "worse")
@@ -137,14 +142,3 @@ def _shown(values: NDArray[np.floating], repeats: Sequence[Repeat], sign: str = 
 
 def _gaps(repeats: Sequence[Repeat], name: str) -> NDArray[np.floating]:
     return _values(repeats, name, LOG_DENSITY) - _values(repeats, next(iter(repeats[0].scores)), LOG_DENSITY)
-
-
-def _gap(repeats: Sequence[Repeat], name: str) -> tuple[float, float]:
-    gaps = _gaps(repeats, name)
-    return float(gaps.mean()), corrected_error(gaps, repeats[0].num_train, repeats[0].num_test)
-
-
-def _against(repeats: Sequence[Repeat], name: str) -> str:
-    if name == next(iter(repeats[0].scores)):
-        return "reference"
-    return _shown(_gaps(repeats, name), repeats, "+")

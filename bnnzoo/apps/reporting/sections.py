@@ -47,10 +47,12 @@ def model_blocks(fitted: Fitted, posterior: Posterior | None) -> tuple[Block, ..
             _kind(node, str(name) in weights),
             _distribution(node["fn"]),
             _shape(node["value"].shape),
-            _plates(node),
+            (", ".join(frame.name for frame in node["cond_indep_stack"] if frame.vectorized) or "–"),
         )
         for name, node in nodes.items()
-        if node["type"] == "sample" and hasattr(node["value"], "shape") and not _is_plate(node)
+        if node["type"] == "sample"
+        and hasattr(node["value"], "shape")
+        and type(node["fn"]).__name__ != "_Subsample"  # a plate
     ]
     note = f"{density.num_params} parameters; {density.num_data} observations. Values that differ within a site are a range."
     blocks: list[Block] = [Grid("", note, COLUMNS, tuple(rows))] if rows else []
@@ -64,25 +66,17 @@ def model_blocks(fitted: Fitted, posterior: Posterior | None) -> tuple[Block, ..
 def _from_tree(fitted: Fitted) -> tuple[Block, ...]:
     rows = []
     for group, kind in KINDS.items():
-        for name, values in _variables(fitted.train, group).items():
+        for name, values in fitted.train[group].data_vars.items() if group in fitted.train.children else ():
             shape = tuple(size for dim, size in values.sizes.items() if dim not in ("chain", "draw"))
             rows.append((str(name), kind, "–", _shape(shape), "–"))
     note = "From the first tree. Trees hold no model: pass posterior= for the distributions of its sites."
     return (Grid("", note, COLUMNS, tuple(rows)),) if rows else (Sentences(("The trees name no site of the model.",)),)
 
 
-def _variables(tree: xr.DataTree, group: str) -> Mapping[Any, xr.DataArray]:
-    return tree[group].data_vars if group in tree.children else {}
-
-
 def _kind(node: Mapping[str, Any], is_weight: bool) -> str:
     if is_deterministic(dict(node)):
         return "deterministic"
     return "observed" if node["is_observed"] else "network weights" if is_weight else "latent"
-
-
-def _is_plate(node: Mapping[str, Any]) -> bool:
-    return type(node["fn"]).__name__ == "_Subsample"
 
 
 def _distribution(fn: Any) -> str:
@@ -100,10 +94,6 @@ def _range(value: torch.Tensor) -> str:
 
 def _shape(shape: tuple[int, ...] | torch.Size) -> str:
     return " × ".join(map(str, shape)) or "scalar"
-
-
-def _plates(node: Mapping[str, Any]) -> str:
-    return ", ".join(frame.name for frame in node["cond_indep_stack"] if frame.vectorized) or "–"
 
 
 def _picture(model: Any, data: Any) -> Picture | None:

@@ -112,11 +112,8 @@ def drawn(title: str, caption: str, function: Callable[[], Figure]) -> Picture:
     images = []
     for narrow in (False, True):
         with look(narrow=narrow):
-            images.append(_data_uri(function()))
+            figure = function()
+            buffer = io.BytesIO()
+            figure.savefig(buffer, format="svg", metadata={"Date": None})
+            images.append(f"data:image/svg+xml;base64,{base64.b64encode(buffer.getvalue()).decode()}")
     return Picture(title, caption, *images)
-
-
-def _data_uri(figure: Figure) -> str:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="svg", metadata={"Date": None})
-    return f"data:image/svg+xml;base64,{base64.b64encode(buffer.getvalue()).decode()}"

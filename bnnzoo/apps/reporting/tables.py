@@ -86,10 +86,17 @@ def rows(results: Results, *, brief: bool = False) -> list[tuple[str, list[Cell]
             for score in results.scores
             if score.is_brief or not brief
         ]
-        rhat, ess, gradients, *seconds = _sampling(fitted)
-        difference = _density_gap(fitted, results.fitted[0])
-        table.append((fitted.name, [*scores, *([] if brief else [difference]), rhat, ess]))
-        table[-1][1].extend(seconds if brief else [gradients, *seconds])
+        attributes, rhat, ess = fitted.test.attrs, fitted.worst_rhat, fitted.min_ess
+        gradients = Cell(f"{attributes['num_gradients']:,}" if "num_gradients" in attributes else "–")
+        cells = [
+            *scores,
+            *([] if brief else [_density_gap(fitted, results.fitted[0])]),
+            Cell("–" if isnan(rhat) else f"{rhat:.3f}", is_warning=rhat > MAX_RHAT),
+            Cell("–" if isnan(ess) else f"{ess:.0f}", is_warning=fitted.is_chain and ess < MIN_ESS),
+            *([] if brief else [gradients]),
+            *(Cell(text) for text in wall_time(attributes)),
+        ]
+        table.append((fitted.name, cells))
     return table + [_baseline_row(baseline, results, shown, brief) for baseline in results.baselines]
 
 
@@ -120,17 +127,6 @@ def _density_gap(fitted: Fitted | Baseline, reference: Fitted) -> Cell:
         return Cell("reference")
     gap, error = paired_difference(fitted, reference)
     return Cell("–" if isnan(gap) else f"{gap:+.3f} ± {error:.3f} ({detectable_difference(error):.3f})")
-
-
-def _sampling(fitted: Fitted) -> list[Cell]:
-    attributes = fitted.test.attrs
-    rhat, ess = fitted.worst_rhat, fitted.min_ess
-    return [
-        Cell("–" if isnan(rhat) else f"{rhat:.3f}", is_warning=rhat > MAX_RHAT),
-        Cell("–" if isnan(ess) else f"{ess:.0f}", is_warning=fitted.is_chain and ess < MIN_ESS),
-        Cell(f"{attributes['num_gradients']:,}" if "num_gradients" in attributes else "–"),
-        *(Cell(text) for text in wall_time(attributes)),
-    ]
 
 
 def data_grid(results: Results) -> Grid | None:
@@ -256,7 +252,7 @@ def distance_grid(found: xr.Dataset) -> Grid:
         cells = [
             Cell(
                 f"{float(own[name].mean()):.3g} (floor {float(own[f'{name}_floor'].mean()):.3g})",
-                is_warning=_is_far(own, name),
+                is_warning=bool(own[name].mean() > own[f"{name}_limit"]),
             )
             for name in names
         ]
@@ -269,10 +265,6 @@ def distance_grid(found: xr.Dataset) -> Grid:
     )
     ratio = ["sd over that of the reference"] if "sd_ratio" in found else []
     return Grid("", note, ("method", *(TITLES.get(name, name) for name in names), *ratio), tuple(rows))
-
-
-def _is_far(own: xr.Dataset, name: str) -> bool:
-    return bool(own[name].mean() > own[f"{name}_limit"])
 
 
 def sampler_grid(results: Results) -> Grid | None:
