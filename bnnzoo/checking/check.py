@@ -358,15 +358,15 @@ def _gravity(finding: Finding) -> tuple[bool, float]:
     return not finding.kind.startswith("prior"), float(finding.evidence.get("p_value", 0.0))
 
 
-def _is_slope(finding: Finding) -> bool:
-    """Tell whether residuals rise or fall with a variable: a slope that all levels of a grouping have in common is missing."""
-    return finding.kind == "curve" and finding.evidence.get("shape") in ("rise", "fall")
-
-
 def _without_explained(faults: list[Finding]) -> list[Finding]:
     """Leave out findings that a graver one about the same site explains, and slopes of a variable that has none at all."""
     kept: list[Finding] = []
-    without_slope = {(each.evidence["site"], each.evidence["about"]) for each in faults if _is_slope(each)}
+    # whose residuals rise or fall: a slope that all levels of a grouping have in common is missing
+    without_slope = {
+        (each.evidence["site"], each.evidence["about"])
+        for each in faults
+        if each.kind == "curve" and each.evidence.get("shape") in ("rise", "fall")
+    }
     for each in sorted(faults, key=_gravity):
         site, about = each.evidence.get("site"), str(each.evidence.get("about", ""))
         if each.kind == "slopes" and (site, about.split(", ")[0]) in without_slope:

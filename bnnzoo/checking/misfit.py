@@ -83,7 +83,11 @@ def questions(scores: Scores, variables: Variables) -> Iterator[Question]:
             p_values = 2 * np.minimum(above, 1 - above)
             yield Question(kind, (), float(p_values.mean()), float(1 - 2 * above.mean()))
     if scores.is_discrete and not scores.is_binary and scores.zeros.min() > 0:
-        yield _of_zeros(scores)
+        count = float((scores.observed == 0).sum())
+        z = (count - scores.zeros) / np.maximum(scores.zeros_sd, 1e-12)
+        yield Question(
+            "zeros", (), float((2 * norm.sf(np.abs(z))).mean()), count / max(float(scores.zeros.mean()), 1e-12)
+        )
     if size > ENOUGH_VALUES:
         yield _of_neighbours("order", (), location, LAGS)
     numbers = {name: each for name, each in variables.numbers.items() if np.ptp(each) > 0}
@@ -155,12 +159,6 @@ def _of_outliers(scores: Scores) -> Question:
     return Question("outliers", (), float(p_values.mean()), float(count.mean()))
 
 
-def _of_zeros(scores: Scores) -> Question:
-    count = float((scores.observed == 0).sum())
-    z = (count - scores.zeros) / np.maximum(scores.zeros_sd, 1e-12)
-    return Question("zeros", (), float((2 * norm.sf(np.abs(z))).mean()), count / max(float(scores.zeros.mean()), 1e-12))
-
-
 def _of_neighbours(kind: str, variables: tuple[str, ...], ordered: Array, lags: int) -> Question:
     """Ask for products of neighbours up to some lag, whose sums over N - lag pairs have that variance."""
     pairs = [ordered[:, lag:] * ordered[:, :-lag] for lag in range(1, lags + 1)]
@@ -175,7 +173,12 @@ def _polynomials(values: Array) -> Array:
     """Return orthonormal polynomials ``[3, N]`` of a variable's normal scores, fewer where it has few values."""
     scores = normal_ranks(values)
     degree = min(DEGREE, len(np.unique(values)) - 1)
-    return _orthonormal(np.stack([scores**k for k in range(degree + 1)], 1))
+    # an orthonormal basis, in order, of what columns [N, K] add to a constant, without those that add nothing
+    q, r = np.linalg.qr(np.stack([scores**k for k in range(degree + 1)], 1))
+    signed = q * np.sign(np.where(np.diag(r) == 0, 1.0, np.diag(r)))
+    adds = np.abs(np.diag(r)) > 1e-8 * np.abs(np.diag(r)).max()
+    adds[0] = False
+    return signed[:, adds].T if adds.any() else signed[:, 1:2].T
 
 
 def _product(first: Array, second: Array) -> Array:
@@ -186,15 +189,6 @@ def _product(first: Array, second: Array) -> Array:
     rest = both - alone @ np.linalg.lstsq(alone, both)[0]
     length = float(np.linalg.norm(rest))
     return rest[None] / length if length > 1e-3 * np.linalg.norm(both) else np.zeros((0, len(both)))
-
-
-def _orthonormal(columns: Array) -> Array:
-    """Return an orthonormal basis, in order, of what columns ``[N, K]`` add to a constant, without those that add nothing."""
-    q, r = np.linalg.qr(columns)
-    signed = q * np.sign(np.where(np.diag(r) == 0, 1.0, np.diag(r)))
-    adds = np.abs(np.diag(r)) > 1e-8 * np.abs(np.diag(r)).max()
-    adds[0] = False
-    return signed[:, adds].T if adds.any() else signed[:, 1:2].T
 
 
 def _indicators(codes: Codes) -> Array:

@@ -141,7 +141,11 @@ def _of_draw(density: LogDensity, theta: Tensor) -> Iterator[tuple[str, _Scored]
         if not isinstance(value, Tensor) or value.numel() < 2 or _is_tied(density, theta, site, len(value)):
             continue
         base = innermost(node["fn"])
-        keep = _unmasked(node, value)
+        mask = node.get("mask")
+        keep = torch.ones_like(value, dtype=torch.bool)
+        if isinstance(mask, Tensor):
+            keep &= mask.reshape(*mask.shape, *(1,) * (value.ndim - mask.ndim)) if mask.ndim < value.ndim else mask
+        keep = keep & ~value.double().isnan() if value.is_floating_point() else keep
         if isinstance(base, dist.MultivariateNormal) and not _is_summed(density):
             if value.ndim > 1 or bool(keep.all()):
                 yield site, _whitened(base, value, keep)
@@ -166,14 +170,6 @@ def _is_tied(density: LogDensity, theta: Tensor, site: str, rows: int) -> bool:
         return False
     terms = density.pointwise(theta, *density.data)
     return site not in terms or terms[site].shape[:1] != (rows,)
-
-
-def _unmasked(node: Node, value: Tensor) -> Tensor:
-    mask = node.get("mask")
-    keep = torch.ones_like(value, dtype=torch.bool)
-    if isinstance(mask, Tensor):
-        keep &= mask.reshape(*mask.shape, *(1,) * (value.ndim - mask.ndim)) if mask.ndim < value.ndim else mask
-    return keep & ~value.double().isnan() if value.is_floating_point() else keep
 
 
 def _replicates(density: LogDensity, theta: Tensor, node: Node, site: str) -> Tensor:

@@ -183,16 +183,12 @@ def measured(
     for band in rows.bands():
         tree = datatree.from_groups(band.groups, attributes)
         found.add(_of_rows(measure, measure(tree)), band.rows)
-        _empty(tree)
+        # let go of the arrays of a tree: its nodes know each other, so that Python would free them much later
+        for node in tree.subtree:
+            node.dataset = xr.Dataset()
     if not (whole := found.dataset()):
         raise ValueError('keep leaves nothing to measure: write a group of predictions, such as keep=("conditional",).')
     return whole
-
-
-def _empty(tree: xr.DataTree) -> None:
-    """Let go of the arrays of a tree: its nodes know each other, so that Python would free them much later."""
-    for node in tree.subtree:
-        node.dataset = xr.Dataset()
 
 
 def _of_rows(measure: Callable[..., object], found: object) -> xr.Dataset:

@@ -59,7 +59,19 @@ class Labels:
     def of(cls, density: LogDensity, dims: Dims | None = None, coords: Coords | None = None) -> "Labels":
         """Return the names for the sites of a model; refuse those that bnnzoo's measures need as they are."""
         for name, names in (dims or {}).items():
-            _refuse_dims(density, name, names)
+            if name in density.observed:
+                raise ValueError(
+                    f"dims[{name!r}]: {name!r} is observed, and the dimensions of observations are always obs_id, then "
+                    f"output_id, since measures look for them. Label them with coords={{'obs_id': [...]}} instead."
+                )
+            if isinstance(names, str):
+                raise ValueError(f"dims[{name!r}]={names!r}: write a list of names, [{names!r}].")
+            if bad := [dim for dim in names if dim in ("chain", "draw")]:
+                raise ValueError(f"dims[{name!r}] has {bad[0]!r}: leave chain and draw out, every draw has them.")
+            if bad := [dim for dim in names if dim in {*density.observed, *(site.name for site in density.sites)}]:
+                raise ValueError(
+                    f"dims[{name!r}] has {bad[0]!r}, which is the name of a site: give the dimension another name."
+                )
         plates = {site.name: site.plates for site in density.sites}
         own = described(density.model)
         names = tuple(map(str, own.levels))
@@ -158,22 +170,6 @@ def _array(labels: Any) -> NDArray[Any]:
     """Return labels as numbers, naive times or text: netCDF stores nothing else."""
     array = np.asarray(labels)
     return array if array.dtype.kind in "iufMU" else np.array([str(label) for label in array])
-
-
-def _refuse_dims(density: LogDensity, name: str, names: Sequence[str]) -> None:
-    if name in density.observed:
-        raise ValueError(
-            f"dims[{name!r}]: {name!r} is observed, and the dimensions of observations are always obs_id, then output_id, "
-            f"since measures look for them. Label them with coords={{'obs_id': [...]}} instead."
-        )
-    if isinstance(names, str):
-        raise ValueError(f"dims[{name!r}]={names!r}: write a list of names, [{names!r}].")
-    if bad := [dim for dim in names if dim in ("chain", "draw")]:
-        raise ValueError(f"dims[{name!r}] has {bad[0]!r}: leave chain and draw out, every draw has them.")
-    if bad := [dim for dim in names if dim in {*density.observed, *(site.name for site in density.sites)}]:
-        raise ValueError(
-            f"dims[{name!r}] has {bad[0]!r}, which is the name of a site: give the dimension another name."
-        )
 
 
 def _refuse_other_length(name: str, dims: Sequence[str], shape: tuple[int, ...]) -> None:

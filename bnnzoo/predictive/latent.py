@@ -84,18 +84,15 @@ def draw(posterior: Posterior, num_draws: int | None, seed: Whole | None) -> Pos
             f"num_draws={num_draws} of {density.num_params} parameters",
             "Choose a smaller num_draws",
         )
-    posterior = _with_functions(posterior, num_draws)
+    if (
+        isinstance(density.model, PredictsGivenData)
+        and isinstance(posterior, Draws)
+        and posterior.theta.shape[:2] == (1, 1)
+    ):
+        # a single point of a model that predicts given its data, which draws another function each time
+        posterior = replace(posterior, theta=posterior.theta.expand(1, num_draws or NUM_FUNCTIONS, -1))
     members = posterior.members(num_draws, seed) if isinstance(posterior, HasMembers) else None
     return PosteriorDraws(posterior, posterior.draws(num_draws, seed).detach(), seed, members)
-
-
-def _with_functions(posterior: Posterior, num_draws: int | None) -> Posterior:
-    """Repeat a single point of a model that predicts given its data: it draws another function each time."""
-    if not isinstance(posterior.density.model, PredictsGivenData):
-        return posterior
-    if not isinstance(posterior, Draws) or posterior.theta.shape[:2] != (1, 1):
-        return posterior
-    return replace(posterior, theta=posterior.theta.expand(1, num_draws or NUM_FUNCTIONS, -1))
 
 
 def latent_groups(draws: PosteriorDraws, weights: bool | Literal["auto"], labels: Labels) -> dict[str, xr.Dataset]:

@@ -59,13 +59,17 @@ def completed(posterior: Posterior, data: Data, named: Mapping[str, Any]) -> tup
         return posterior, positional(density.model, data, named, new=True)
     given = _by_name(density, data, named)
     fitted = dict(zip(_names(density.model), density.data, strict=False))
-    required = [name for name in _required(density.model) if name not in given]
+    needed = [each.name for each in parameters_of(density.model) if each.default is inspect.Parameter.empty]
+    required = [name for name in needed if name not in given]
     if any(name not in fitted for name in required) or not density.observed:
         return posterior, positional(density.model, data, named)
     missing = {(name,): fitted[name] for name in required} | _entries_left_out(posterior, given, fitted, bool(required))
     if not missing:
         return posterior, positional(density.model, data, named)
-    num_rows = _num_rows(density, given, fitted)
+    # the number of new rows: that of arguments which had a row for each observation, or else of the fit
+    there = dict(_entries(given))
+    found = [_rows(there[path]) for path, value in _entries(fitted) if path in there and _has_rows(value, density)]
+    num_rows = next((rows for rows in found if rows is not None), density.num_data)
     sizes = {path: num_rows for path, value in missing.items() if _is_size(value, density)}
     outcomes = {path: value for path, value in missing.items() if _has_rows(value, density)}
     if len(sizes) + len(outcomes) < len(missing):
@@ -103,7 +107,7 @@ def _unobserved(
     (data, one), (_, other) = found
     for name, values in one.items():
         if values.shape != other[name].shape or not bool(((values == other[name]) | values.isnan()).all()):
-            written = " and ".join(repr(_written(path)) for path in outcomes)
+            written = " and ".join(repr(path[0] + "".join(f"[{key!r}]" for key in path[1:])) for path in outcomes)
             raise ValueError(
                 f"The model computes with {written} elsewhere than where it observes {name!r}, so that "
                 f"predictions depend on observations: pass them, too, such as those of the fit, or None if the model can take it."
@@ -182,17 +186,6 @@ def _with_entries(held: Mapping[Any, Any], entries: Mapping[Path, Any]) -> dict[
     return found
 
 
-def _written(path: Path) -> str:
-    return path[0] + "".join(f"[{key!r}]" for key in path[1:])
-
-
-def _num_rows(density: LogDensity, given: Mapping[str, Any], fitted: Mapping[str, Any]) -> int:
-    """Return the number of new rows: that of arguments which had a row for each observation, or else of the fit."""
-    there = dict(_entries(given))
-    found = [_rows(there[path]) for path, value in _entries(fitted) if path in there and _has_rows(value, density)]
-    return next((rows for rows in found if rows is not None), density.num_data)
-
-
 def _rows(value: Any) -> int | None:
     shape = getattr(value, "shape", None)
     if shape is None:
@@ -210,7 +203,3 @@ def _is_size(value: Any, density: LogDensity) -> bool:
 
 def _names(model: Model) -> list[str]:
     return [parameter.name for parameter in parameters_of(model)]
-
-
-def _required(model: Model) -> list[str]:
-    return [each.name for each in parameters_of(model) if each.default is inspect.Parameter.empty]

@@ -119,9 +119,16 @@ class ManyRows:
 
     def bands(self, draws: PosteriorDraws, functions: RowFunctions, labels: Labels) -> Iterator[Band]:
         """Yield the predictions for some rows after another."""
-        sites = self._sites_by_row(functions, labels)
+        # the deterministic sites that are wanted and have one value for each row, with their plates
+        nodes = self.head.deterministic
+        plates = {name: plates_of(node) for name, node in nodes.items() if functions.kept.has("deterministic", name)}
+        shapes = {name: np.empty((1, 1, *nodes[name]["value"].shape)) for name in plates}
+        dims = replace(labels, plates=plates).of_sites(shapes)
+        sites = {name: found for name, found in plates.items() if dims[name][:1] == (ROWS,)}
         blocks, evaluation = self._prepared(draws, functions, sites)
-        size = sum(self.bytes_by_group(len(draws.flat), functions, draws.flat[0]).values()) + self._bytes_of_inputs()
+        tensors = (value for value in self.head.data if isinstance(value, Tensor) and value.ndim)
+        size = sum(self.bytes_by_group(len(draws.flat), functions, draws.flat[0]).values())
+        size += sum(value[:1].nbytes for value in tensors) * self.num_rows
         per_band = max(1, BAND_BYTES * len(blocks) // max(1, size))
         for first in range(0, len(blocks), per_band):
             part = blocks[first : first + per_band]
@@ -143,14 +150,6 @@ class ManyRows:
         groups = as_groups(draws, band, arrays, labels, functions.kept)
         groups["deterministic"] = _deterministics(draws, arrays, replace(labels, plates=sites))
         return Band(rows, self._numbered(groups, rows))
-
-    def _sites_by_row(self, functions: RowFunctions, labels: Labels) -> Plates:
-        """Return the deterministic sites that are wanted and have one value for each row, with their plates."""
-        nodes = self.head.deterministic
-        plates = {name: plates_of(node) for name, node in nodes.items() if functions.kept.has("deterministic", name)}
-        shapes = {name: np.empty((1, 1, *nodes[name]["value"].shape)) for name in plates}
-        dims = replace(labels, plates=plates).of_sites(shapes)
-        return {name: found for name, found in plates.items() if dims[name][:1] == (ROWS,)}
 
     def _prepared(
         self, draws: PosteriorDraws, functions: RowFunctions, sites: Plates
@@ -198,10 +197,6 @@ class ManyRows:
         with torch.no_grad():
             nodes = self.density.nodes(draws.flat[0], *data)
         return {name: nodes[name]["value"] for name in self.head.observed}
-
-    def _bytes_of_inputs(self) -> int:
-        tensors = (value for value in self.head.data if isinstance(value, Tensor) and value.ndim)
-        return sum(value[:1].nbytes for value in tensors) * self.num_rows
 
     def _numbered(self, groups: Mapping[str, xr.Dataset], rows: slice) -> dict[str, xr.Dataset]:
         """Return groups with the labels that rows have among all rows."""

@@ -39,7 +39,11 @@ def check_new_rows(density: LogDensity, rows: Rows) -> None:
         if isinstance(new, Tensor) and isinstance(old := fitted.get(path), Tensor)
         if new.ndim and old.ndim and len(old) == density.num_data
     ]
-    given = [(name, new, old) for name, new, old in pairs if not _is_outcome(new, rows)]
+    given = [
+        (name, new, old)
+        for name, new, old in pairs
+        if not any(new.shape == y.shape and bool((new == y).all()) for y in rows.observed.values())
+    ]
     lengths = {len(new) for _, new, _ in given}
     if len(lengths) == 1 and rows.num_rows == density.num_data and rows.num_rows not in lengths:
         (found,) = lengths
@@ -74,7 +78,3 @@ def _is_of_rows(site: Site, density: LogDensity, rows: Rows) -> bool:
     except Exception:  # the model's own code may raise anything on fewer rows
         return True
     return False
-
-
-def _is_outcome(value: Tensor, rows: Rows) -> bool:
-    return any(value.shape == y.shape and bool((value == y).all()) for y in rows.observed.values())

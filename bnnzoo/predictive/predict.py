@@ -232,7 +232,14 @@ def predict(
     if store is not None:
         refuse_store(Path(store))
     if store is None and not is_out_of_memory(raw):
-        return _all_at_once(posterior, raw, options, dims, coords)
+        # the model itself runs in turn, graphs kept from calls before beside other threads
+        found = _begun(posterior, raw, options, dims, coords)
+        if isinstance(found, xr.DataTree):
+            return found
+        common, rows, sweep = found
+        about = groups_at_draws(common, rows, sweep(rows, len(common.draws.flat)), options.kept)
+        latent = {name: group.copy(deep=True) for name, group in sweep.latent.items()}
+        return _tree(common.draws, latent | about, common.labels, common.densities)
     return _by_bands(posterior, raw, options, dims, coords, store)
 
 
@@ -274,19 +281,6 @@ def _by_bands(
         return rows.stored(Path(store), options.latent(common), _attributes(common.draws, common.densities))
     about = rows.in_memory()
     return _tree(common.draws, options.latent(common) | dict(about), common.labels, common.densities)
-
-
-def _all_at_once(
-    posterior: Posterior, raw: Data, options: _Options, dims: Dims | None, coords: Coords | None
-) -> xr.DataTree:
-    """Predict rows in memory; the model itself runs in turn, graphs kept from calls before beside other threads."""
-    found = _begun(posterior, raw, options, dims, coords)
-    if isinstance(found, xr.DataTree):
-        return found
-    common, rows, sweep = found
-    about = groups_at_draws(common, rows, sweep(rows, len(common.draws.flat)), options.kept)
-    latent = {name: group.copy(deep=True) for name, group in sweep.latent.items()}
-    return _tree(common.draws, latent | about, common.labels, common.densities)
 
 
 @one_at_a_time

@@ -70,20 +70,16 @@ def in_order(posterior: Posterior, data: Data) -> Data:
     model = posterior.density.model
     names = argument_names(model, len(data))
     refuse_unaligned_rows(data, names)
-    _refuse_left_out(posterior.density, data)
-    return in_fitted_order(data, posterior.info.columns, names)
-
-
-def _refuse_left_out(density: LogDensity, given: Data) -> None:
-    """Refuse rows without an argument that the fit had, and without which the model means something else."""
-    needed = described(density.model).needed_at_new_rows
-    for place, name in enumerate(argument_names(density.model, len(density.data))):
-        is_there = place < len(given) and given[place] is not None
-        if name in needed and density.data[place] is not None and not is_there:
+    # refuse rows without an argument that the fit had, and without which the model means something else
+    needed = described(posterior.density.model).needed_at_new_rows
+    for place, name in enumerate(argument_names(posterior.density.model, len(posterior.density.data))):
+        is_there = place < len(data) and data[place] is not None
+        if name in needed and posterior.density.data[place] is not None and not is_there:
             raise ValueError(
                 f"The model was fitted with {name}=, and these rows have none: pass {name}= for them, one number for each row, "
                 f"or one for all, such as {name}=0.0."
             )
+    return in_fitted_order(data, posterior.info.columns, names)
 
 
 def refuse_words(owner: str, **values: object) -> None:

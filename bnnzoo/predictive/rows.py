@@ -70,7 +70,11 @@ class Rows:
         data = new_data(density, raw)
         with explaining_misfits(density.model, data), refusing_negative_codes(density.model, data):
             nodes = density.nodes(theta[0], *data)
-            _refuse_absent_sites(density, nodes)
+            absent = [name for name in density.observed if name not in nodes]
+            if absent:
+                raise ValueError(
+                    f"With this data the model has no site {absent[0]!r}, which it had when it was fitted."
+                )
             moments = moments_of(nodes, density.observed)
             terms = pointwise_of(nodes, [name for name in (*density.observed, *density.factors) if name in nodes])
             whole = values_of(density, nodes)
@@ -110,7 +114,12 @@ def as_fitted(density: LogDensity, given: Data) -> Data:
     """Return tensors for new rows in the types of those of the fit; refuse other widths."""
     refuse_no_rows(density.model, given)
     given = conformed(given, density.data)
-    _refuse_other_widths(given, density.data)
+    for place, (new, old) in enumerate(zip(given, density.data, strict=False)):
+        if isinstance(new, Tensor) and isinstance(old, Tensor) and new.shape[1:] != old.shape[1:]:
+            raise ValueError(
+                f"argument {place + 1} has shape {tuple(new.shape)}, but the model was fitted to {tuple(old.shape)}: "
+                f"only the number of rows may differ.{_hint(new, old)}"
+            )
     return given
 
 
@@ -139,28 +148,33 @@ def row_groups(
     """
     density = draws.posterior.density
     if not density.observed:
-        return _by_factors(draws, rows, labels)
-    _refuse_beyond_memory(draws.flat, rows, kept, len(density.observed))
+        # the log likelihood of a model whose likelihood is made of pyro.factor sites alone: no outcome can be drawn
+        if not density.factors:
+            return {}
+        found = evaluate(density.pointwise, draws.flat, rows.data, rows.num_rows, Blocks(FEW_DRAWS, None))
+        inputs, columns = _inputs(density.model, rows)
+        groups = {
+            "log_likelihood": datatree.by_row(draws.per_draw(found)),
+            "constant_data": datatree.constant(inputs, rows.num_rows, columns, labels),
+        }
+        return {name: rows.labelled(group) for name, group in groups.items()}
+    # for each draw an outcome, its moments, class probabilities among them, and its log density
+    places = {name: "conditional" if name in rows.moments else "log_likelihood" for name in rows.whole}
+    num_bytes = sum(rows.whole[name].nbytes for name, group in places.items() if kept.has_any(group))
+    if kept.has_any("posterior_predictive"):
+        num_bytes += rows.num_rows * len(density.observed) * draws.flat.element_size()
+    refuse_beyond_memory(
+        float(len(draws.flat)) * num_bytes,
+        f"{len(draws.flat)} draws x {rows.num_rows} rows",
+        "Choose a smaller num_draws, write the tree to disk with predict(..., store='run.zarr'), or predict some of the rows "
+        "at a time with measure_predictions",
+    )
     functions = [RowFunctions.of(each, rows.observed, kept) for each in densities or (density,)]
     if len(functions) == 1:
         found = _evaluated(functions[0], draws.flat, rows, draws.seed, chunk_size)
     else:
         found = _by_component(functions, draws, rows, chunk_size)
     return {name: rows.labelled(group) for name, group in as_groups(draws, rows, found, labels, kept).items()}
-
-
-def _refuse_beyond_memory(theta: Tensor, rows: Rows, kept: Kept, num_sites: int) -> None:
-    """Refuse what does not fit: an outcome for each draw, its moments, class probabilities among them, and its log density."""
-    groups = {name: "conditional" if name in rows.moments else "log_likelihood" for name in rows.whole}
-    num_bytes = sum(rows.whole[name].nbytes for name, group in groups.items() if kept.has_any(group))
-    if kept.has_any("posterior_predictive"):
-        num_bytes += rows.num_rows * num_sites * theta.element_size()
-    refuse_beyond_memory(
-        float(len(theta)) * num_bytes,
-        f"{len(theta)} draws x {rows.num_rows} rows",
-        "Choose a smaller num_draws, write the tree to disk with predict(..., store='run.zarr'), or predict some of the rows "
-        "at a time with measure_predictions",
-    )
 
 
 def as_groups(
@@ -192,20 +206,6 @@ def _evaluated(functions: RowFunctions, theta: Tensor, rows: Rows, seed: int, ch
     )
 
 
-def _by_factors(draws: PosteriorDraws, rows: Rows, labels: Labels) -> dict[str, xr.Dataset]:
-    """Return the log likelihood of a model whose likelihood is made of ``pyro.factor`` sites alone: no outcome can be drawn."""
-    density = draws.posterior.density
-    if not density.factors:
-        return {}
-    found = evaluate(density.pointwise, draws.flat, rows.data, rows.num_rows, Blocks(FEW_DRAWS, None))
-    inputs, columns = _inputs(density.model, rows)
-    groups = {
-        "log_likelihood": datatree.by_row(draws.per_draw(found)),
-        "constant_data": datatree.constant(inputs, rows.num_rows, columns, labels),
-    }
-    return {name: rows.labelled(group) for name, group in groups.items()}
-
-
 def _by_component(
     functions: Sequence[RowFunctions], draws: PosteriorDraws, rows: Rows, chunk_size: int | None
 ) -> Arrays:
@@ -229,18 +229,16 @@ def _in_group(group: str, arrays: Arrays) -> Arrays:
     return {variable.name: array for variable, array in arrays.items() if variable.group == group}
 
 
-def _refuse_absent_sites(density: LogDensity, nodes: Mapping[str, Node]) -> None:
-    absent = [name for name in density.observed if name not in nodes]
-    if absent:
-        raise ValueError(f"With this data the model has no site {absent[0]!r}, which it had when it was fitted.")
-
-
 def _inputs(model: Model, rows: Rows) -> tuple[Arrays, dict[str, list[str]]]:
     """Return the arguments that are not observations, and the column names of those that came as data frames."""
     arrays: Arrays = {}
     columns: dict[str, list[str]] = {}
     for name, value, raw in zip(argument_names(model, len(rows.data)), rows.data, rows.raw, strict=True):
-        if not isinstance(value, Tensor) or any(_same(value, y) for y in rows.observed.values()):
+        # a likelihood may have cast the observation, so the kinds need not agree
+        if not isinstance(value, Tensor) or any(
+            value.shape == y.shape and bool(((value == y) | (value.isnan() & y.isnan())).all())
+            for y in rows.observed.values()
+        ):
             continue
         if name in not_observed(model):
             continue
@@ -248,20 +246,6 @@ def _inputs(model: Model, rows: Rows) -> tuple[Arrays, dict[str, list[str]]]:
         if hasattr(raw, "columns"):
             columns[name] = [str(column) for column in raw.columns]
     return arrays, columns
-
-
-def _same(a: Tensor, b: Tensor) -> bool:
-    # a likelihood may have cast the observation, so the kinds need not agree
-    return a.shape == b.shape and bool(((a == b) | (a.isnan() & b.isnan())).all())
-
-
-def _refuse_other_widths(data: Data, fitted: Data) -> None:
-    for place, (new, old) in enumerate(zip(data, fitted, strict=False)):
-        if isinstance(new, Tensor) and isinstance(old, Tensor) and new.shape[1:] != old.shape[1:]:
-            raise ValueError(
-                f"argument {place + 1} has shape {tuple(new.shape)}, but the model was fitted to {tuple(old.shape)}: "
-                f"only the number of rows may differ.{_hint(new, old)}"
-            )
 
 
 def _hint(new: Tensor, old: Tensor) -> str:

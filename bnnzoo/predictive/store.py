@@ -62,7 +62,19 @@ def write_store(
     """
     with whole_folder(path) as partial:
         datatree.from_groups(latent, attributes).to_zarr(partial, mode="w", consolidated=False)
-        _write_bands(partial, bands, num_rows)
+        import zarr
+
+        root = zarr.open_group(store=str(partial), mode="r+")
+        names: list[Any] = []
+        groups: set[str] = set()
+        write = functools.partial(_write_band, partial, root, num_rows)
+        with zarr.config.set({"async.concurrency": 1}):  # else copies of as many chunks are held
+            for own, labels in map(write, bands):  # no band outlives its writing
+                groups |= own
+                names += labels
+        for name in sorted(groups):
+            labels_of_rows = xr.Dataset(coords={ROWS: np.concatenate(names)})
+            labels_of_rows.to_zarr(partial, group=name, mode="a", consolidated=False)
 
 
 def open_store(path: Path) -> xr.DataTree:
@@ -70,22 +82,6 @@ def open_store(path: Path) -> xr.DataTree:
     chunks: Any = {} if find_spec("dask") else None
     tree: xr.DataTree = xr.open_datatree(path, engine="zarr", chunks=chunks, consolidated=False)
     return tree
-
-
-def _write_bands(partial: Path, bands: Iterator[Band], num_rows: int) -> None:
-    import zarr
-
-    root = zarr.open_group(store=str(partial), mode="r+")
-    names: list[Any] = []
-    groups: set[str] = set()
-    write = functools.partial(_write_band, partial, root, num_rows)
-    with zarr.config.set({"async.concurrency": 1}):  # else copies of as many chunks are held
-        for own, labels in map(write, bands):  # no band outlives its writing
-            groups |= own
-            names += labels
-    for name in sorted(groups):
-        labels_of_rows = xr.Dataset(coords={ROWS: np.concatenate(names)})
-        labels_of_rows.to_zarr(partial, group=name, mode="a", consolidated=False)
 
 
 def _write_band(folder: Path, root: Any, num_rows: int, band: Band) -> tuple[set[str], list[Any]]:

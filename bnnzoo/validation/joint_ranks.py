@@ -78,7 +78,13 @@ def sbc_joint(tree: xr.DataTree, prob: float = 0.95) -> pd.DataFrame:
     number = len(points)
     if number < FEWEST:
         raise ValueError(f"sbc_joint learns from simulations, and {number} are too few: write num_simulations=100.")
-    features, said = _features(points, names, _components(tree["sbc_data"].to_dataset()))
+    # the first principal components [n, K] of the simulated outcomes, standardised
+    data = tree["sbc_data"].to_dataset()
+    flat = [array.isel(chain=0).to_numpy().reshape(data.sizes["draw"], -1) for array in data.data_vars.values()]
+    values = np.nan_to_num(np.concatenate(flat, 1).astype(float))
+    left, sizes, _ = np.linalg.svd(values - values.mean(0), full_matrices=False)
+    components = left[:, sizes > 1e-9 * max(sizes[0], 1e-300)][:, :MAX_COMPONENTS] * math.sqrt(len(values))
+    features, said = _features(points, names, components)
     shares = _shares(features, np.random.default_rng(int(tree.attrs["seed"])))
     error = math.sqrt(1 / 12 / len(shares))
     p = float(norm.sf((shares.mean() - 0.5) / error))
@@ -107,14 +113,6 @@ def _points(tree: xr.DataTree, sites: list[Any]) -> tuple[Array, list[str]]:
     found = np.stack([columns[place] for place in kept], 2)
     spread = found.std(1, keepdims=True)
     return (found - found.mean(1, keepdims=True)) / np.where(spread > 0, spread, 1.0), [names[place] for place in kept]
-
-
-def _components(data: xr.Dataset) -> Array:
-    """Return the first principal components ``[n, K]`` of the simulated outcomes, standardised."""
-    flat = [array.isel(chain=0).to_numpy().reshape(data.sizes["draw"], -1) for array in data.data_vars.values()]
-    values = np.nan_to_num(np.concatenate(flat, 1).astype(float))
-    left, sizes, _ = np.linalg.svd(values - values.mean(0), full_matrices=False)
-    return left[:, sizes > 1e-9 * max(sizes[0], 1e-300)][:, :MAX_COMPONENTS] * math.sqrt(len(values))
 
 
 def _features(points: Array, names: list[str], components: Array) -> tuple[Array, list[_Feature]]:

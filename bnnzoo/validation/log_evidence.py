@@ -119,7 +119,13 @@ def log_evidence(
     check_argument("log_evidence", "max_error", max_error, Positive)
     _refuse_unsuitable(posterior)
     if "tempering" in posterior.info.config:
-        found = _by_tempering(posterior)
+        said = posterior.info.config["tempering"]
+        if not said["round_trips"]:
+            raise ValueError(
+                f"The log evidence by tempering is not to be trusted: no state went from the prior to the posterior and back. "
+                f"Write a larger num_temperatures (now {len(said['inverse_temperatures'][0])}) or num_draws."
+            )
+        found = LogEvidence(said["log_evidence"], said["log_evidence_se"], "tempering", posterior.info.num_gradients)
     elif isinstance(posterior, Draws):
         found = _by_bridge(posterior, num_draws, int(seed))
     else:
@@ -150,16 +156,6 @@ def _refuse_unsuitable(posterior: Posterior) -> None:
             f"Draws of {name} are {what}, which have no density and are no draws of the posterior. Take "
             f"Laplace(), FullRankVI(), Pathfinder() or NUTS()."
         )
-
-
-def _by_tempering(posterior: Posterior) -> LogEvidence:
-    said = posterior.info.config["tempering"]
-    if not said["round_trips"]:
-        raise ValueError(
-            f"The log evidence by tempering is not to be trusted: no state went from the prior to the posterior and back. Write "
-            f"a larger num_temperatures (now {len(said['inverse_temperatures'][0])}) or num_draws."
-        )
-    return LogEvidence(said["log_evidence"], said["log_evidence_se"], "tempering", posterior.info.num_gradients)
 
 
 def _by_importance(posterior: Posterior, num_draws: int, seed: int) -> LogEvidence:

@@ -86,7 +86,11 @@ class Simulation:
 
     def ranks(self, truth: Tensor, posterior: Posterior) -> dict[str, Tensor]:
         """Return the rank, 0 to ``num_draws``, of each test quantity's true value; ties are broken at random."""
-        _refuse_few_draws(posterior, self.num_draws)
+        count = posterior.draws().flatten(0, 1).shape[0] if isinstance(posterior, Draws) else self.num_draws
+        if count < self.num_draws:
+            raise ValueError(
+                f"num_draws={self.num_draws}, but {posterior.info.method} gives {count} draws: ask for fewer, or fit with more."
+            )
         ties = torch.Generator().manual_seed((self.seed * 0x5851F42D4C957F2D + 1) % 2**62)
         with torch.no_grad():
             drawn = draws_of(posterior, self.num_draws)
@@ -226,14 +230,6 @@ def draws_of(posterior: Posterior, num_draws: int) -> Tensor:
 def _has_values_of_rows(density: LogDensity) -> bool:
     """Tell whether rows have latent values of their own, so that the model runs with all of them or not at all."""
     return any(plate in density.row_plates for site in density.sites for plate in site.plates)
-
-
-def _refuse_few_draws(posterior: Posterior, num_draws: int) -> None:
-    count = posterior.draws().flatten(0, 1).shape[0] if isinstance(posterior, Draws) else num_draws
-    if count < num_draws:
-        raise ValueError(
-            f"num_draws={num_draws}, but {posterior.info.method} gives {count} draws: ask for fewer, or fit with more."
-        )
 
 
 def _rank(true: Tensor, drawn: Tensor, generator: torch.Generator) -> Tensor:

@@ -1,6 +1,6 @@
 """Stacking: one predictive distribution from several fits, or from chains that do not mix, weighted by LOO."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import arviz as az
@@ -127,8 +127,24 @@ def stack(
     """
     check_argument("stack", "num_draws", num_draws, Count)
     _refuse_other_rows(trees)
-    shares = _shares(trees, weights)
-    counts = _apportioned(shares, num_draws)
+    shares = {str(name): float(weight) for name, weight in weights.items()}
+    if shares.keys() != trees.keys():
+        raise ValueError(
+            f"The trees are {', '.join(trees)}, but the weights are of {', '.join(shares)}: name both alike."
+        )
+    if (
+        not trees
+        or not all(np.isfinite(weight) and weight >= 0 for weight in shares.values())
+        or not sum(shares.values())
+    ):
+        raise ValueError(f"The weights {shares} are no shares of a mixture: write numbers from zero up, not all zero.")
+    total = sum(shares.values())
+    shares = {name: shares[name] / total for name in trees}
+    # divide draws in proportion, each remainder going where it is largest
+    exact = np.array(list(shares.values())) * num_draws
+    whole = np.floor(exact).astype(int)
+    whole[np.argsort(whole - exact, kind="stable")[: num_draws - whole.sum()]] += 1
+    counts = dict(zip(shares, whole.tolist(), strict=True))
     groups = _common_groups(trees)
     chosen = {name: _thinned(tree, groups, int(counts[name])) for name, tree in trees.items() if counts[name]}
     constant = {group: next(iter(trees.values()))[group].to_dataset() for group in _common_groups(trees, drawn=False)}
@@ -225,30 +241,6 @@ def _refuse_other_rows(trees: Mapping[str, xr.DataTree]) -> None:
             )
 
 
-def _shares(trees: Mapping[str, xr.DataTree], weights: Mapping[str, float] | pd.Series) -> dict[str, float]:
-    shares = {str(name): float(weight) for name, weight in weights.items()}
-    if shares.keys() != trees.keys():
-        raise ValueError(
-            f"The trees are {', '.join(trees)}, but the weights are of {', '.join(shares)}: name both alike."
-        )
-    if (
-        not trees
-        or not all(np.isfinite(weight) and weight >= 0 for weight in shares.values())
-        or not sum(shares.values())
-    ):
-        raise ValueError(f"The weights {shares} are no shares of a mixture: write numbers from zero up, not all zero.")
-    total = sum(shares.values())
-    return {name: shares[name] / total for name in trees}
-
-
-def _apportioned(shares: Mapping[str, float], num_draws: int) -> dict[str, int]:
-    """Divide draws in proportion, each remainder going where it is largest."""
-    exact = np.array(list(shares.values())) * num_draws
-    counts = np.floor(exact).astype(int)
-    counts[np.argsort(counts - exact, kind="stable")[: num_draws - counts.sum()]] += 1
-    return dict(zip(shares, counts.tolist(), strict=True))
-
-
 def _common_groups(trees: Mapping[str, xr.DataTree], *, drawn: bool = True) -> list[str]:
     """Return the groups about rows that all trees have: with draws, or those of the data."""
     first = next(iter(trees.values()))
@@ -256,17 +248,13 @@ def _common_groups(trees: Mapping[str, xr.DataTree], *, drawn: bool = True) -> l
         str(name)
         for name, group in first.children.items()
         if "obs_id" in group.dims
-        and set(SAMPLE_DIMS).issubset(_dims(group)) == drawn
+        and set(SAMPLE_DIMS).issubset({dim for array in group.data_vars.values() for dim in array.dims}) == drawn
         and name not in ("posterior", "prior")
         and all(name in tree.children for tree in trees.values())
     ]
     if drawn and not found:
         raise ValueError("The trees have no predictions in common: pass trees of predict or posterior_predictive.")
     return found
-
-
-def _dims(group: xr.DataTree) -> set[Hashable]:
-    return {dim for array in group.data_vars.values() for dim in array.dims}
 
 
 def _thinned(tree: xr.DataTree, groups: list[str], count: int) -> dict[str, xr.Dataset]:

@@ -187,18 +187,14 @@ class Card:
 
     def __repr__(self) -> str:
         """Describe the card in a few lines."""
-        return _described(self)
-
-
-def _described(card: Card) -> str:
-    methods = ", ".join(card.methods)
-    data = "simulated or part of scikit-learn" if card.needs is None else f"{card.needs} in your folder of data"
-    parts = [
-        f"{card.name} (version {card.version}): {card.title}",
-        card.description,
-        f"Prior: {card.prior.scale}. {card.prior.why}",
-        f"Methods: {methods}",
-        f"Data: {data}",
-        *(f"Reference: {each}" for each in card.references),
-    ]
-    return "\n".join(textwrap.fill(part, WIDTH, subsequent_indent="  ") for part in parts)
+        methods = ", ".join(self.methods)
+        data = "simulated or part of scikit-learn" if self.needs is None else f"{self.needs} in your folder of data"
+        parts = [
+            f"{self.name} (version {self.version}): {self.title}",
+            self.description,
+            f"Prior: {self.prior.scale}. {self.prior.why}",
+            f"Methods: {methods}",
+            f"Data: {data}",
+            *(f"Reference: {each}" for each in self.references),
+        ]
+        return "\n".join(textwrap.fill(part, WIDTH, subsequent_indent="  ") for part in parts)

@@ -78,7 +78,10 @@ def export(
         _write(partial / "leaderboard.json", _as_json(leaderboard(cells, names)))
         _write(partial / "CITATION.cff", _citation())
         _write(partial / "LICENSE", _licence_text())
-        lines = [f"{_sha256(path)}  {path.relative_to(partial).as_posix()}\n" for path in _files(partial)]
+        lines = [
+            f"{_sha256(path)}  {path.relative_to(partial).as_posix()}\n"
+            for path in sorted(path for path in partial.rglob("*") if path.is_file())
+        ]
         _write(partial / "checksums.sha256", "".join(lines))
 
 
@@ -191,10 +194,6 @@ def _write(path: Path, text: str) -> None:
 
 def _as_json(value: Any) -> str:
     return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def _sha256(path: Path) -> str:

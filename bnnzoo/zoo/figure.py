@@ -49,7 +49,10 @@ def card_figure(card: Card, num_draws: int = 200) -> Figure:
     place, label = _place(data, list(values.values())[-1])
     figure, axes = plt.subplots(1, len(trees), figsize=(4.2 * len(trees), 3.0), squeeze=False, layout="constrained")
     for axis, (title, draws) in zip(axes[0], values.items(), strict=True):
-        _bands(axis, place, draws)
+        order = np.argsort(place)
+        for low, high, shade in LEVELS:
+            below, above = np.quantile(draws[:, order], [low, high], axis=0)
+            axis.fill_between(place[order], below, above, color="C0", alpha=shade, linewidth=0)
         axis.set(title=title, xlabel=label)
     _lines(axes[0, 0], place, values["prior"])
     if "reference posterior" in trees:
@@ -76,13 +79,6 @@ def _place(data: CardData, draws: np.ndarray) -> tuple[np.ndarray, str]:
     if len(inputs) == 1 and inputs[0].ndim == 2 and inputs[0].shape[1] == 1:
         return inputs[0][:, 0], next(iter(data.test_inputs))
     return np.argsort(np.argsort(draws.mean(0))).astype(float), "rows by their mean"
-
-
-def _bands(axis: Axes, place: np.ndarray, draws: np.ndarray) -> None:
-    order = np.argsort(place)
-    for low, high, shade in LEVELS:
-        below, above = np.quantile(draws[:, order], [low, high], axis=0)
-        axis.fill_between(place[order], below, above, color="C0", alpha=shade, linewidth=0)
 
 
 def _lines(axis: Axes, place: np.ndarray, draws: np.ndarray) -> None:

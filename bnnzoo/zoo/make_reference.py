@@ -76,10 +76,11 @@ def stored(card: Card, tree: xr.DataTree, folder: str | Path | None = None) -> x
             f"{MAX_RHAT} and more than {MIN_ESS:.0f}. Give the card a longer long_run."
         )
     values = _values(tree)
+    moments = {"mean": values.mean(SAMPLE_DIMS), "sd": values.std(SAMPLE_DIMS)}
     groups = {
         "conditional": _thinned(values.isel(class_id=slice(-1)) if "class_id" in values.dims else values).to_dataset(),
         "posterior": _scalars(tree),
-        "summary": _summary(values, function),
+        "summary": xr.Dataset(moments).merge(function, join="outer").astype("float32"),
         "predictions_constant_data": tree["predictions_constant_data"].to_dataset().astype("float32"),
     }
     result = xr.DataTree.from_dict({name: group for name, group in groups.items() if group.data_vars})
@@ -198,11 +199,6 @@ def _scalars(tree: xr.DataTree) -> xr.Dataset:
             if values.isel(chain=0, draw=0).size <= MAX_SITE and {*SAMPLE_DIMS} <= {*values.dims}
         }
     )
-
-
-def _summary(values: xr.DataArray, function: xr.Dataset) -> xr.Dataset:
-    moments = {"mean": values.mean(SAMPLE_DIMS), "sd": values.std(SAMPLE_DIMS)}
-    return xr.Dataset(moments).merge(function, join="outer").astype("float32")
 
 
 def _attributes(card: Card, tree: xr.DataTree, folder: str | Path | None) -> dict[str, str | int | float]:

@@ -33,6 +33,9 @@ def card_page(card: Card) -> str:
     >>> card_page(bz.zoo.load("linear-regression")).splitlines()[0]
     '# Linear regression with a known noise'
     """
+    lines = ["| method | settings |", "|---|---|"]
+    for name, method in card.methods.items():
+        lines.append(f"| `{name}` | `{_written(method)}` |")
     parts = [
         f"# {card.title}",
         f"`bz.zoo.load({card.name!r})`, version {card.version}",
@@ -40,7 +43,7 @@ def card_page(card: Card) -> str:
         _picture(card),
         f"**Data.** {_data(card)}",
         f"**Prior.** {card.prior.scale}. {card.prior.why}",
-        _methods(card),
+        "\n".join(lines),
         _reference(card),
         "**References.** " + " ".join(card.references),
     ]
@@ -124,13 +127,6 @@ def _picture(card: Card) -> str:
     code = f"import bnnzoo as bz\nfrom bnnzoo.zoo.figure import card_figure\ncard_figure(bz.zoo.load({card.name!r}))"
     body = "\n".join(f"    {line}" for line in code.splitlines())
     return f"```{{eval-rst}}\n.. plot::\n   :include-source: false\n\n{body}\n```"
-
-
-def _methods(card: Card) -> str:
-    lines = ["| method | settings |", "|---|---|"]
-    for name, method in card.methods.items():
-        lines.append(f"| `{name}` | `{_written(method)}` |")
-    return "\n".join(lines)
 
 
 def _written(method: object) -> str:

@@ -89,7 +89,11 @@ def with_all_classes(tree: xr.DataTree) -> xr.DataTree:
     """Return a stored reference with the class that is not stored: probabilities sum to one."""
     group, result = tree["conditional"].to_dataset(), tree.copy()
     if "probs" in group:
-        result["conditional"] = xr.DataTree(group.drop_dims("class_id").assign(probs=_with_last_class(group["probs"])))
+        probs = group["probs"]
+        last = (1 - probs.sum("class_id")).expand_dims(class_id=[probs.sizes["class_id"]], axis=-1)
+        result["conditional"] = xr.DataTree(
+            group.drop_dims("class_id").assign(probs=xr.concat([probs, last], "class_id").transpose(*probs.dims))
+        )
     return result
 
 
@@ -102,8 +106,3 @@ def checksum(tree: xr.DataTree) -> str:
                 digest.update(str(name).encode())
                 digest.update(np.ascontiguousarray(values.to_numpy()).tobytes())
     return digest.hexdigest()
-
-
-def _with_last_class(probs: xr.DataArray) -> xr.DataArray:
-    last = (1 - probs.sum("class_id")).expand_dims(class_id=[probs.sizes["class_id"]], axis=-1)
-    return xr.concat([probs, last], "class_id").transpose(*probs.dims)

@@ -163,7 +163,9 @@ def fill_table(
         file is no table.
     """
     chosen = _cards(cards, folder)
-    _check_methods(chosen, methods)
+    known = {name for card in chosen for name in methods_of(card)}
+    if unknown := [name for name in methods or () if name not in known]:
+        raise ZooError(f"No card has a method {unknown[0]!r}; their methods are {', '.join(sorted(known))}.")
     cells = read_cells(path)
     for card in chosen:
         for name in methods_of(card) if methods is None else [each for each in methods if each in methods_of(card)]:
@@ -264,12 +266,6 @@ def _has_data(card: Card, folder: Path | None) -> bool:
 def _size(card: Card) -> int:
     """Return how many numbers the training data hold, for cards without data of the user first."""
     return sum(values.size for values in card.data().train.values()) if card.needs is None else 10**9
-
-
-def _check_methods(cards: Sequence[Card], names: Sequence[str] | None) -> None:
-    known = {name for card in cards for name in methods_of(card)}
-    if unknown := [name for name in names or () if name not in known]:
-        raise ZooError(f"No card has a method {unknown[0]!r}; their methods are {', '.join(sorted(known))}.")
 
 
 def _method(card: Card, name: str, small: bool) -> Method:

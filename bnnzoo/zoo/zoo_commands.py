@@ -181,7 +181,10 @@ def verdict(card: Card, tree: xr.DataTree, folder: Path | None = None) -> list[s
     if tree.attrs["sampling"] == "mcmc":
         lines.append(_convergence(tree))
     if "predictions_log_likelihood" in tree.children:
-        lines.append(_density(tree))
+        rows = nll(tree)
+        lines.append(
+            f"Mean log predictive density of {rows.sizes['obs_id']} new observations: {-float(rows.mean()):.3f}"
+        )
     if card.name in referenced():
         found = score_of(tree, card.name)
         each = [(str(name), found.sel(measure=name)) for name in found["measure"].values]
@@ -196,11 +199,6 @@ def _convergence(tree: xr.DataTree) -> str:
     converged = rhat < MAX_RHAT and ess > MIN_ESS
     said = "The predictions have converged" if converged else "The predictions have not converged"
     return f"{said}: largest R-hat {rhat:.3f}, smallest effective sample size {ess:.0f}"
-
-
-def _density(tree: xr.DataTree) -> str:
-    rows = nll(tree)
-    return f"Mean log predictive density of {rows.sizes['obs_id']} new observations: {-float(rows.mean()):.3f}"
 
 
 def _listed(text: str | None) -> list[str] | None:

@@ -56,7 +56,10 @@ def benchmark_commands(
     ) -> None:
         """Score methods on UCI regression tables, next to published results; what the file holds is not run again."""
         with one_sentence_errors():
-            chosen, numbers, names = _with_rates(methods_from(methods)), parse_splits(splits), _names(sets)
+            if not (found := [name.strip() for name in sets.split(",") if name.strip()]):
+                raise BenchmarkError("--sets is empty; write names of sets, such as concrete,yacht.")
+            names = list(dict.fromkeys(found))
+            chosen, numbers = _with_rates(methods_from(methods)), parse_splits(splits)
             if not out.absolute().parent.is_dir():
                 raise BenchmarkError(f"There is no folder {str(out.absolute().parent)!r} for {out.name!r}.")
             scores = run_uci(out, names, chosen, numbers, data=data, gap=gap, announce=lambda s: _say(console, s))
@@ -69,12 +72,6 @@ def benchmark_commands(
 def _with_rates(methods: Mapping[str, Method]) -> dict[str, Method]:
     """Give dropout its rate: the benchmark's network has no dropout layers to take it from."""
     return {name: replace(m, rate=DROPOUT) if isinstance(m, MCDropout) else m for name, m in methods.items()}
-
-
-def _names(text: str) -> list[str]:
-    if not (found := [name.strip() for name in text.split(",") if name.strip()]):
-        raise BenchmarkError("--sets is empty; write names of sets, such as concrete,yacht.")
-    return list(dict.fromkeys(found))
 
 
 def _say(console: Console, score: Score) -> None:

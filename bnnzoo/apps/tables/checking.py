@@ -50,7 +50,10 @@ def problems_of(frame: pd.DataFrame, target: str, missing: Missing = "refuse") -
     """Yield a sentence for each problem of a frame; rows are counted from 1, whatever its index."""
     frame = frame.reset_index(drop=True)
     if target not in frame.columns:
-        yield _no_target(frame, target)
+        names = [str(name) for name in frame.columns]
+        close = difflib.get_close_matches(target, names, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        yield f"There is no target column {target!r} among the columns {', '.join(names)}.{hint}"
     for name in frame.columns:
         column = frame[name]
         if str(name).startswith("Unnamed: "):
@@ -72,13 +75,6 @@ def is_dates(column: pd.Series) -> bool:
 def _all_match(column: pd.Series, pattern: str) -> bool:
     present = column[column.notna()].astype(str).str.strip()
     return bool(len(present)) and bool(present.str.fullmatch(pattern).all())
-
-
-def _no_target(frame: pd.DataFrame, target: str) -> str:
-    names = [str(name) for name in frame.columns]
-    close = difflib.get_close_matches(target, names, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    return f"There is no target column {target!r} among the columns {', '.join(names)}.{hint}"
 
 
 def _first_row(mask: pd.Series) -> int:

@@ -40,7 +40,15 @@ def read_table(path: Path, separator: str = ",", decimal: str = ".") -> pd.DataF
         If there is no such file, or it is not such a table: for example if a line has more or fewer fields than the header.
     """
     separator = "\t" if separator == r"\t" else separator
-    _refuse_bad_marks(separator, decimal)
+    if len(separator) != 1 or separator in '\r\n"':
+        raise TableError(rf"--separator must be one character, such as ',' or ';' or '\t', not {separator!r}.")
+    if decimal not in (".", ","):
+        raise TableError(f"--decimal must be '.' or ',', not {decimal!r}.")
+    if decimal == separator:
+        raise TableError(
+            f"--decimal and --separator are both {decimal!r}, so a number with decimals would be two fields. Files with "
+            "decimal commas separate fields by something else, usually --separator ';'."
+        )
     try:
         _refuse_ragged(path, list(_fields(path, separator)))
         frame = pd.read_csv(path, sep=separator, decimal=decimal, index_col=False)
@@ -61,18 +69,6 @@ def read_table(path: Path, separator: str = ",", decimal: str = ".") -> pd.DataF
             "if the fields are separated by something else, say so with --separator."
         )
     return frame
-
-
-def _refuse_bad_marks(separator: str, decimal: str) -> None:
-    if len(separator) != 1 or separator in '\r\n"':
-        raise TableError(rf"--separator must be one character, such as ',' or ';' or '\t', not {separator!r}.")
-    if decimal not in (".", ","):
-        raise TableError(f"--decimal must be '.' or ',', not {decimal!r}.")
-    if decimal == separator:
-        raise TableError(
-            f"--decimal and --separator are both {decimal!r}, so a number with decimals would be two fields. Files with "
-            "decimal commas separate fields by something else, usually --separator ';'."
-        )
 
 
 def _fields(path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:
