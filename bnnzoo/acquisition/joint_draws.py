@@ -35,22 +35,18 @@ def refuse_other_draws(pool: Labelled, target: Labelled, moments: tuple[xr.DataA
     pool, target = pool.root, target.root  # of groups
     densities = [_log_densities(tree) for tree in (pool, target)]
     if densities[0] is None or densities[1] is None:
-        _refuse_other_attributes(pool, target)
+        for name in SAME_ATTRIBUTES:
+            ours, theirs = pool.attrs.get(name), target.attrs.get(name)
+            if ours is not None and theirs is not None and ours != theirs:
+                raise ValueError(
+                    f"epig needs the same draws of pool and target, but their {name} is {ours!r} and {theirs!r}: predict "
+                    "both with one posterior and the same seed and num_draws."
+                )
     elif densities[0].shape != densities[1].shape or not np.allclose(densities[0], densities[1], equal_nan=True):
         raise ValueError(
             f"epig needs the same draws of pool and target, but their log densities ('lp') differ{_seeds(pool, target)}: "
             "predict both with one posterior and the same seed and num_draws."
         )
-
-
-def _refuse_other_attributes(pool: xr.DataTree, target: xr.DataTree) -> None:
-    for name in SAME_ATTRIBUTES:
-        ours, theirs = pool.attrs.get(name), target.attrs.get(name)
-        if ours is not None and theirs is not None and ours != theirs:
-            raise ValueError(
-                f"epig needs the same draws of pool and target, but their {name} is {ours!r} and {theirs!r}: predict "
-                "both with one posterior and the same seed and num_draws."
-            )
 
 
 def _seeds(pool: xr.DataTree, target: xr.DataTree) -> str:

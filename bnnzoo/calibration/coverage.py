@@ -48,11 +48,6 @@ def pit(data: Labelled, y: xr.DataArray | None = None) -> xr.DataArray:
     """
     draws = predictive_draws(data, "pit")
     y = observations(data, y, draws)
-    _refuse_nan(draws, y)
-    return (0.5 * (draws < y) + 0.5 * (draws <= y)).mean(SAMPLE_DIMS).rename("pit").assign_attrs(units="1")
-
-
-def _refuse_nan(draws: xr.DataArray, y: xr.DataArray) -> None:
     failed = draws.isnull().any([dim for dim in draws.dims if dim not in SAMPLE_DIMS])
     if failed.any():
         raise ValueError(
@@ -65,6 +60,7 @@ def _refuse_nan(draws: xr.DataArray, y: xr.DataArray) -> None:
             f"{int(missing.sum())} of {missing.size} observations are NaN, the first in row {int(missing.argmax())} of them: "
             f"leave these rows out, as in tree.isel(obs_id=seen)."
         )
+    return (0.5 * (draws < y) + 0.5 * (draws <= y)).mean(SAMPLE_DIMS).rename("pit").assign_attrs(units="1")
 
 
 def coverage_curve(

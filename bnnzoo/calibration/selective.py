@@ -151,7 +151,13 @@ def risk_threshold(
     if confidence is None:
         allowed = np.flatnonzero(lost <= risk * kept)
         return _at_threshold(int(allowed[-1]) if len(allowed) else -1, thresholds, kept, lost)
-    _refuse_no_guarantee(losses, confidence)
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence={confidence} must be between 0 and 1.")
+    if not np.isin(losses, (0.0, 1.0)).all():
+        raise ValueError(
+            "A threshold with a guarantee needs losses that are 0 or 1, such as misclassified(tree), but some are not: leave "
+            "confidence out, or pass loss > tolerance."
+        )
     bounds = _binomial_bounds(kept, lost, (1 - confidence) / max(1, np.ceil(np.log2(len(kept) + 1))))
     place = _last_accepted(bounds, risk)
     return _at_threshold(place, thresholds, kept, lost).assign(bound=float(bounds[place]) if place >= 0 else np.nan)
@@ -180,16 +186,6 @@ def _at_threshold(place: int, thresholds: Array, kept: NDArray[np.integer], lost
         return xr.Dataset({"threshold": -np.inf, "coverage": 0.0, "risk": np.nan})
     values = {"threshold": thresholds[place], "coverage": kept[place] / kept[-1], "risk": lost[place] / kept[place]}
     return xr.Dataset({name: float(value) for name, value in values.items()})
-
-
-def _refuse_no_guarantee(losses: Array, confidence: float) -> None:
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence={confidence} must be between 0 and 1.")
-    if not np.isin(losses, (0.0, 1.0)).all():
-        raise ValueError(
-            "A threshold with a guarantee needs losses that are 0 or 1, such as misclassified(tree), but some are not: leave "
-            "confidence out, or pass loss > tolerance."
-        )
 
 
 def _checked(uncertainty: xr.DataArray, loss: xr.DataArray) -> tuple[Array, Array]:

@@ -88,7 +88,9 @@ class Split:
         (array([[3.]]), array([0.]))
         """
         scaler = StandardScaler().fit(self.x_train)
-        loc, scale = self._target_units()
+        loc, scale = None, 1.0
+        if np.issubdtype(self.y_train.dtype, np.floating):
+            loc, scale = float(self.y_train.mean()), float(self.y_train.std()) or 1.0
         return Split(
             scaler.transform(self.x_train),
             self.y_train if loc is None else (self.y_train - loc) / scale,
@@ -99,11 +101,6 @@ class Split:
             scaler.transform(self.x_calibration) if len(self.x_calibration) else self.x_calibration,
             self.y_calibration if loc is None else (self.y_calibration - loc) / scale,
         )
-
-    def _target_units(self) -> tuple[float | None, float]:
-        if not np.issubdtype(self.y_train.dtype, np.floating):
-            return None, 1.0
-        return float(self.y_train.mean()), float(self.y_train.std()) or 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +165,11 @@ class Dataset:
         >>> len(three.x_train), len(three.x_calibration), len(three.x_test)
         (5, 2, 3)
         """
-        _refuse_calibration_size(calibration_size, test_size)
+        if not 0 <= calibration_size < 1 - test_size:
+            raise ValueError(
+                f"split(test_size={test_size}, calibration_size={calibration_size}) leaves no observations for training: write a "
+                f"calibration_size from 0 up to, but not including, {1 - test_size:g}."
+            )
         labels = self.y if self.classes else None
         parts = train_test_split(self.x, self.y, test_size=test_size, random_state=seed, stratify=labels)
         x_train, x_test, y_train, y_test = parts
@@ -184,11 +185,3 @@ class Dataset:
 def _listed(names: Sequence[str]) -> str:
     more = ", ..." if len(names) > MAX_NAMES else ""
     return f" ({', '.join(names[:MAX_NAMES])}{more})" if names else ""
-
-
-def _refuse_calibration_size(calibration_size: float, test_size: float) -> None:
-    if not 0 <= calibration_size < 1 - test_size:
-        raise ValueError(
-            f"split(test_size={test_size}, calibration_size={calibration_size}) leaves no observations for training: write a "
-            f"calibration_size from 0 up to, but not including, {1 - test_size:g}."
-        )

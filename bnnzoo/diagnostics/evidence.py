@@ -54,7 +54,19 @@ class Observations:
     @cached_property
     def left_out(self) -> Array | None:
         """Log density of each observation given the others; None where it is not known, or cannot be trusted."""
-        return _left_out(self._tree)
+        if "log_likelihood" not in self._tree.children:
+            return None
+        if sum(each.size for each in self._tree["log_likelihood"].data_vars.values()) > MOST_NUMBERS:
+            return None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of weights that cannot be trusted: these are left out
+            try:
+                found = loo(self._tree)
+            except ValueError:  # of ensembles, and of draws whose density is not known
+                return None
+        if not bool((found.pareto_k <= found.good_k).all()) or found.p < 0:
+            return None
+        return np.asarray(found.elpd_i.to_numpy(), dtype=float).ravel()
 
     @cached_property
     def new(self) -> _Replicates | None:
@@ -116,22 +128,6 @@ def _of_leave_one_out(own: Array | None, reference: str, other: Array | None) ->
         f"Its leave-one-out log density is {'higher' if gap > 0 else 'lower'} than under {reference} by {abs(gap):.1f} "
         f"(standard error {error:.1f}, {gaps.size} observations)."
     )
-
-
-def _left_out(tree: xr.DataTree) -> Array | None:
-    if "log_likelihood" not in tree.children:
-        return None
-    if sum(each.size for each in tree["log_likelihood"].data_vars.values()) > MOST_NUMBERS:
-        return None
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of weights that cannot be trusted: these are left out
-        try:
-            found = loo(tree)
-        except ValueError:  # of ensembles, and of draws whose density is not known
-            return None
-    if not bool((found.pareto_k <= found.good_k).all()) or found.p < 0:
-        return None
-    return np.asarray(found.elpd_i.to_numpy(), dtype=float).ravel()
 
 
 def _replicates(tree: xr.DataTree, groups: tuple[tuple[str, str], ...]) -> _Replicates | None:

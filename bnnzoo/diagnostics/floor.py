@@ -104,11 +104,10 @@ def _random_halves(chains: Sequence[Indices], count: int) -> list[Split]:
     splits = []
     for _ in range(NUM_RANDOM):
         order = rng.permutation(len(stretches))
-        one, other = (_joined(stretches, chosen) for chosen in (order[:half], order[half : 2 * half]))
+        one, other = (
+            np.concatenate([stretches[place] for place in sorted(chosen)])
+            for chosen in (order[:half], order[half : 2 * half])
+        )
         size = min(count, len(one), len(other))
         splits.append((evenly(one, size), evenly(other, size)))
     return splits
-
-
-def _joined(stretches: list[Indices], chosen: Indices) -> Indices:
-    return np.concatenate([stretches[place] for place in sorted(chosen)])

@@ -83,11 +83,27 @@ def loo(tree: xr.DataTree) -> ELPDData:
     >>> int(found.n_data_points), bool((found.pareto_k < 0.7).all())
     (40, True)
     """
-    _refuse_prior_and_ensemble(tree)
+    refuse_parts_of_trees(tree)
+    if tree.attrs.get("inference_method") == "prior" or {*tree.children} & {"prior", "posterior"} == {"prior"}:
+        raise ValueError(
+            "LOO is of a fit, but the draws are those of the prior, which has seen no data to leave out: pass "
+            "bnnzoo.posterior_predictive(posterior, x, y)."
+        )
+    if _sampling(tree) == "ensemble":
+        raise ValueError(
+            f"Members of an ensemble ({tree.attrs.get('inference_method', 'unknown method')}) are not draws from a known "
+            "density, so importance weights cannot leave an observation out: compare held-out log scores instead, "
+            "bnnzoo.calibration.nll(bnnzoo.predict(posterior, x_test, y_test))."
+        )
     log_likelihood = _seen(_by_observation(tree), tree)
     if num_draws(log_likelihood) < MIN_DRAWS:
         raise ValueError(f"LOO needs {MIN_DRAWS} draws or more, but there are {num_draws(log_likelihood)}.")
-    _refuse_single_observation(log_likelihood)
+    if log_likelihood.size == num_draws(log_likelihood):
+        raise ValueError(
+            "LOO needs two observations or more, but the log likelihood of each draw is a single number: either one row was "
+            "seen, or the model makes all rows one event. Where rows are independent, observe them in pyro.plate('data', "
+            "len(x)) and without .to_event(); a joint distribution of all rows, such as a Gaussian process, has no LOO by row."
+        )
     is_approximate = _sampling(tree) == "iid" and not _is_resampled(tree)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of ArviZ, about k-hats: they are warned of below
@@ -107,21 +123,6 @@ def _is_resampled(tree: xr.DataTree) -> bool:
 
 def _sample_stats(tree: xr.DataTree) -> xr.Dataset:
     return tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else xr.Dataset()
-
-
-def _refuse_prior_and_ensemble(tree: xr.DataTree) -> None:
-    refuse_parts_of_trees(tree)
-    if tree.attrs.get("inference_method") == "prior" or {*tree.children} & {"prior", "posterior"} == {"prior"}:
-        raise ValueError(
-            "LOO is of a fit, but the draws are those of the prior, which has seen no data to leave out: pass "
-            "bnnzoo.posterior_predictive(posterior, x, y)."
-        )
-    if _sampling(tree) == "ensemble":
-        raise ValueError(
-            f"Members of an ensemble ({tree.attrs.get('inference_method', 'unknown method')}) are not draws from a known "
-            "density, so importance weights cannot leave an observation out: compare held-out log scores instead, "
-            "bnnzoo.calibration.nll(bnnzoo.predict(posterior, x_test, y_test))."
-        )
 
 
 def _by_observation(tree: xr.DataTree) -> xr.DataArray:
@@ -198,15 +199,6 @@ def _certain(tree: xr.DataTree) -> xr.DataArray:
     if "probs" not in conditional:
         return xr.DataArray(False)
     return (conditional["probs"].max("class_id") > 1 - 1e-6).all(SAMPLE_DIMS)
-
-
-def _refuse_single_observation(log_likelihood: xr.DataArray) -> None:
-    if log_likelihood.size == num_draws(log_likelihood):
-        raise ValueError(
-            "LOO needs two observations or more, but the log likelihood of each draw is a single number: either one row was "
-            "seen, or the model makes all rows one event. Where rows are independent, observe them in pyro.plate('data', "
-            "len(x)) and without .to_event(); a joint distribution of all rows, such as a Gaussian process, has no LOO by row."
-        )
 
 
 def _of_chains(log_likelihood: xr.DataArray, tree: xr.DataTree) -> ELPDData:

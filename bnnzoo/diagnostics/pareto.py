@@ -152,7 +152,14 @@ def psis_resample(tree: xr.DataTree, num_draws: int | None = None, seed: int = 0
     weights = psis(tree)
     num_draws = weights["log_weights"].size if num_draws is None else num_draws
     refuse_no_count("num_draws", num_draws)
-    _warn_if_poor(weights)
+    pareto_k, good_k = float(weights["pareto_k"]), float(weights["good_k"])
+    if pareto_k > good_k:
+        warnings.warn(
+            f"The approximation is too far from the posterior for resampling to correct it: the weights have Pareto k "
+            f"{pareto_k:.2f}, above {good_k:.2f}. Use a richer family, such as FullRankVI, or NUTS.",
+            PoorApproximationWarning,
+            stacklevel=2,
+        )
     places = _stratified(np.exp(weights["log_weights"].to_numpy()).ravel(), num_draws, np.random.default_rng(seed))
     picked = np.divmod(places, weights.sizes["draw"])
     groups = {name: _picked(str(name), group.to_dataset(), *picked) for name, group in tree.children.items()}
@@ -185,17 +192,6 @@ def log_ratios(tree: xr.DataTree, wanted: str = "Importance weights need") -> xr
             f"lp - log_q is not finite in {wrong} of {ratios.size} draws: remove these draws, or fit again."
         )
     return ratios
-
-
-def _warn_if_poor(weights: xr.Dataset) -> None:
-    pareto_k, good_k = float(weights["pareto_k"]), float(weights["good_k"])
-    if pareto_k > good_k:
-        warnings.warn(
-            f"The approximation is too far from the posterior for resampling to correct it: the weights have Pareto k "
-            f"{pareto_k:.2f}, above {good_k:.2f}. Use a richer family, such as FullRankVI, or NUTS.",
-            PoorApproximationWarning,
-            stacklevel=3,
-        )
 
 
 def _stratified(probs: NDArray[np.floating], size: int, rng: np.random.Generator) -> NDArray[np.intp]:

@@ -52,11 +52,19 @@ def prior_functions(tree: Labelled) -> xr.Dataset:
     True
     """
     if isinstance(tree, xr.DataArray) or first_moment(tree, "probs", "mean") == "probs":
-        return _of_classes(moment(tree, "probs").compute())
-    return _of_real(moment(tree, "mean").compute(), moment(tree, "variance").compute())
-
-
-def _of_real(mean: xr.DataArray, variance: xr.DataArray) -> xr.Dataset:
+        probs = moment(tree, "probs").compute()
+        rows = [dim for dim in probs.dims if dim not in (*SAMPLE_DIMS, "class_id")]
+        winners = probs.argmax("class_id")
+        classes = xr.DataArray(np.arange(probs.sizes["class_id"]), dims="class_id")
+        parts = {
+            "entropy": shannon_entropy(probs).mean(rows),
+            "saturated": (probs.max("class_id") > SATURATED).mean(rows),
+            "largest_share": (winners == classes).mean(rows).max("class_id"),
+        }
+        units = {"entropy": "nats"}
+        return xr.Dataset({name: part.assign_attrs(units=units.get(name, "1")) for name, part in parts.items()})
+    mean = moment(tree, "mean").compute()
+    variance = moment(tree, "variance").compute()
     rows = [dim for dim in mean.dims if dim not in SAMPLE_DIMS]
     signal, noise = mean.var(rows), variance.mean(rows)
     parts = {
@@ -67,16 +75,3 @@ def _of_real(mean: xr.DataArray, variance: xr.DataArray) -> xr.Dataset:
     }
     units = {"r_squared": "1"}
     return xr.Dataset({name: part.assign_attrs(units=units.get(name, "units of y")) for name, part in parts.items()})
-
-
-def _of_classes(probs: xr.DataArray) -> xr.Dataset:
-    rows = [dim for dim in probs.dims if dim not in (*SAMPLE_DIMS, "class_id")]
-    winners = probs.argmax("class_id")
-    classes = xr.DataArray(np.arange(probs.sizes["class_id"]), dims="class_id")
-    parts = {
-        "entropy": shannon_entropy(probs).mean(rows),
-        "saturated": (probs.max("class_id") > SATURATED).mean(rows),
-        "largest_share": (winners == classes).mean(rows).max("class_id"),
-    }
-    units = {"entropy": "nats"}
-    return xr.Dataset({name: part.assign_attrs(units=units.get(name, "1")) for name, part in parts.items()})

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import xarray as xr
 from numpy.typing import NDArray
 
 from bnnzoo.core.data.arguments import argument_names
@@ -65,7 +64,15 @@ class Subject:
         )
         moments = tree["conditional"].to_dataset()
         if "probs" in moments:
-            return _of_classes(self.posterior, moments["probs"])
+            values = moments["probs"].to_numpy()
+            spread = values * (1 - values)
+            model = self.posterior.density.model
+            levels = model.levels if isinstance(model, Formula) else ()
+            count = values.shape[-1]
+            if count == 2:
+                return Expected(values[..., 1:], spread[..., 1:], ())
+            names = levels if len(levels) == count else range(count)
+            return Expected(values, spread, tuple(str(name) for name in names))
         if "mean" not in moments:
             raise ValueError(
                 f"Effects need the mean of the outcome or the probabilities of classes, and the likelihood has "
@@ -90,15 +97,3 @@ def frame_of(posterior: Posterior) -> pd.DataFrame | None:
         return None
     values = density.data[0].detach().cpu().numpy()
     return pd.DataFrame(values, columns=list(posterior.info.columns[names[0]]))
-
-
-def _of_classes(posterior: Posterior, probs: xr.DataArray) -> Expected:
-    values = probs.to_numpy()
-    spread = values * (1 - values)
-    model = posterior.density.model
-    levels = model.levels if isinstance(model, Formula) else ()
-    count = values.shape[-1]
-    if count == 2:
-        return Expected(values[..., 1:], spread[..., 1:], ())
-    names = levels if len(levels) == count else range(count)
-    return Expected(values, spread, tuple(str(name) for name in names))

@@ -69,7 +69,11 @@ def hypotheses(
     >>> len(bz.effects.hypotheses(posterior, ["b_dose > 0", "exp(b_dose)"], num_draws=50))
     2
     """
-    names = _of_effects(effects) if isinstance(effects, Effects) else _of_parameters(effects, num_draws)
+    names = (
+        {f"b{row}": effects.draws[..., row] for row in range(len(effects.rows))}
+        if isinstance(effects, Effects)
+        else _of_parameters(effects, num_draws)
+    )
     if isinstance(hypothesis, str) and hypothesis in PAIRS:
         hypothesis = _pairs(hypothesis, list(names))
     texts = [hypothesis] if isinstance(hypothesis, str) else list(hypothesis)
@@ -77,10 +81,6 @@ def hypotheses(
         raise ValueError("There is no hypothesis: write 'b1 - b0 = 0'.")
     draws = np.stack([_value(text, names) for text in texts], -1)
     return Effects("hypotheses", draws, pd.DataFrame({"term": texts}))
-
-
-def _of_effects(effects: Effects) -> dict[str, Array]:
-    return {f"b{row}": effects.draws[..., row] for row in range(len(effects.rows))}
 
 
 def _of_parameters(posterior: Posterior, num_draws: int | None) -> dict[str, Array]:

@@ -113,7 +113,11 @@ class Conditioned:
         cross = solve_triangular(factor, covariance(self.x, x), upper=False)
         loc, spread = mean + (cross.mT @ white)[:, 0], covariance(x, x) - cross.mT @ cross
         if self.is_training:
-            integrated = _left_out(factor, white, self.y)
+            inverse = solve_triangular(factor, torch.eye(len(factor)).to(factor), upper=False)
+            variance = 1 / inverse.square().sum(0)
+            integrated = dist.Normal(
+                self.y - variance * (inverse.mT @ white)[:, 0], variance.sqrt(), validate_args=False
+            )
         else:
             integrated = dist.Normal(loc, (spread.diagonal() + scale**2).sqrt(), validate_args=False)
         function = _draw_function(loc, cholesky(_with_jitter(spread)))
@@ -218,12 +222,6 @@ def gaussian_process(
 def _draw_function(loc: Tensor, factor: Tensor) -> Tensor:
     drawn: Tensor = pyro.sample("f", dist.MultivariateNormal(loc, scale_tril=factor, validate_args=False))
     return drawn
-
-
-def _left_out(factor: Tensor, white: Tensor, y: Tensor) -> TorchDistributionMixin:
-    inverse = solve_triangular(factor, torch.eye(len(factor)).to(factor), upper=False)
-    variance = 1 / inverse.square().sum(0)
-    return dist.Normal(y - variance * (inverse.mT @ white)[:, 0], variance.sqrt(), validate_args=False)
 
 
 def _noisy(covariance: Tensor, scale: Tensor | float) -> Tensor:

@@ -150,18 +150,14 @@ def _as_pyro(where: str, name: str, prior: Any) -> TorchDistributionMixin:
         ours = getattr(dist, cls.__name__, None)
         if cls.__module__.startswith("torch.distributions") and ours is not None and issubclass(ours, cls):
             values = {each: getattr(prior, each).detach() for each in ours.arg_constraints if hasattr(prior, each)}
-            return _of_parameters(ours, values)
+            alternatives = {"logits": "probs", "precision_matrix": "covariance_matrix"}
+            given = {k: v.squeeze() for k, v in values.items() if alternatives.get(k) not in values}
+            found: TorchDistributionMixin = ours(**given, validate_args=False)
+            return found
     raise ValueError(
         f"{where}: the prior of {name!r}, {type(prior).__name__}, is of no family that Pyro has. Use GammaPrior, LogNormalPrior, "
         f"NormalPrior, HalfNormalPrior, HalfCauchyPrior or UniformPrior."
     )
-
-
-def _of_parameters(family: Any, values: dict[str, Tensor]) -> TorchDistributionMixin:
-    alternatives = {"logits": "probs", "precision_matrix": "covariance_matrix"}
-    given = {k: v.squeeze() for k, v in values.items() if alternatives.get(k) not in values}
-    found: TorchDistributionMixin = family(**given, validate_args=False)
-    return found
 
 
 def _default(hyperparameter: Hyperparameter, num_inputs: int) -> TorchDistributionMixin:

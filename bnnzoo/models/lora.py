@@ -91,13 +91,29 @@ def lora(net: nn.Module, rank: int = 8, layers: Sequence[str] = ("*",), alpha: f
     >>> torch.equal(net(x), adapted(x))
     True
     """
-    _refuse_bad_settings(net, rank, alpha)
+    if not isinstance(net, nn.Module):
+        raise TypeError(f"lora: net must be a torch.nn.Module, but is {type(net).__name__}.")
+    if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
+        raise ValueError(f"lora: rank must be a whole number, one or more, but is {rank!r}.")
+    if alpha is not None and not 0 < alpha < float("inf"):
+        raise ValueError(f"lora: alpha must be a positive number, but is {alpha!r}.")
     names = _matching(net, layers)
     adapted = copy.deepcopy(net).requires_grad_(False)
     for name in names:
         parent, _, last = name.rpartition(".")
         layer = adapted.get_submodule(name)
-        _refuse_bad_rank(name, layer, rank)
+        if isinstance(layer, nn.Conv2d):
+            size = layer.kernel_size
+            most = min(layer.out_channels, layer.in_channels * size[0] * size[1])
+        elif isinstance(layer, nn.Linear):
+            most = min(layer.in_features, layer.out_features)
+        else:
+            most = int(getattr(layer, "embed_dim"))  # noqa: B009 (a module's attributes are tensors to its types)
+        if rank > most:
+            raise ValueError(
+                f"lora: rank={rank} is above what layer {name!r} can have, {most}: choose a smaller rank, or leave the layer "
+                f"out of layers=."
+            )
         replaced = _adapted(name, layer, rank, (alpha or rank) / rank)
         if not name:
             return replaced
@@ -134,7 +150,16 @@ def adapter_state(net: nn.Module) -> dict[str, Tensor]:
 
 def _adapted(name: str, layer: nn.Module, rank: int, scale: float) -> nn.Module:
     if isinstance(layer, nn.MultiheadAttention):
-        return _adapted_attention(name, layer, rank, scale)
+        if layer.in_proj_weight is None:
+            raise ValueError(
+                f"lora: attention layer {name!r} has separate weights for keys and values of other widths: leave it out of "
+                "layers=."
+            )
+        # Attention reads these weights and calls no layer, so the weights themselves must change.
+        parametrize.register_parametrization(layer, "in_proj_weight", AdaptedWeight(layer.in_proj_weight, rank, scale))
+        weight = layer.out_proj.weight
+        parametrize.register_parametrization(layer.out_proj, "weight", AdaptedWeight(weight, rank, scale))
+        return layer
     like = next(layer.parameters())
     down: nn.Module
     up: nn.Module
@@ -155,18 +180,6 @@ def _adapted(name: str, layer: nn.Module, rank: int, scale: float) -> nn.Module:
     return AdaptedLayer(layer, down.to(like), up.to(like), scale)
 
 
-def _adapted_attention(name: str, layer: nn.MultiheadAttention, rank: int, scale: float) -> nn.Module:
-    if layer.in_proj_weight is None:
-        raise ValueError(
-            f"lora: attention layer {name!r} has separate weights for keys and values of other widths: leave it out of layers=."
-        )
-    # Attention reads these weights and calls no layer, so the weights themselves must change.
-    parametrize.register_parametrization(layer, "in_proj_weight", AdaptedWeight(layer.in_proj_weight, rank, scale))
-    weight = layer.out_proj.weight
-    parametrize.register_parametrization(layer.out_proj, "weight", AdaptedWeight(weight, rank, scale))
-    return layer
-
-
 def _matching(net: nn.Module, patterns: Sequence[str]) -> list[str]:
     """Return the names of the layers to adapt; those within an attention layer belong to it."""
     found = {n: m for n, m in net.named_modules() if isinstance(m, nn.Linear | nn.Conv2d | nn.MultiheadAttention)}
@@ -180,27 +193,3 @@ def _matching(net: nn.Module, patterns: Sequence[str]) -> list[str]:
                 f"has {', '.join(map(repr, names)) or 'none'}."
             )
     return [name for name in names if any(fnmatchcase(name, pattern) for pattern in patterns)]
-
-
-def _refuse_bad_settings(net: object, rank: object, alpha: float | None) -> None:
-    if not isinstance(net, nn.Module):
-        raise TypeError(f"lora: net must be a torch.nn.Module, but is {type(net).__name__}.")
-    if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
-        raise ValueError(f"lora: rank must be a whole number, one or more, but is {rank!r}.")
-    if alpha is not None and not 0 < alpha < float("inf"):
-        raise ValueError(f"lora: alpha must be a positive number, but is {alpha!r}.")
-
-
-def _refuse_bad_rank(name: str, layer: nn.Module, rank: int) -> None:
-    if isinstance(layer, nn.Conv2d):
-        size = layer.kernel_size
-        most = min(layer.out_channels, layer.in_channels * size[0] * size[1])
-    elif isinstance(layer, nn.Linear):
-        most = min(layer.in_features, layer.out_features)
-    else:
-        most = int(getattr(layer, "embed_dim"))  # noqa: B009 (a module's attributes are tensors to its types)
-    if rank > most:
-        raise ValueError(
-            f"lora: rank={rank} is above what layer {name!r} can have, {most}: choose a smaller rank, or leave the layer out of "
-            f"layers=."
-        )

@@ -69,7 +69,20 @@ def random_module(name: str, net: nn.Module, prior: Prior) -> Callable[..., Any]
     >>> trace.nodes["net.weight"]["value"].shape
     torch.Size([1, 3])
     """
-    _refuse_bad_call(name, net)
+    if not isinstance(name, str) or not name or "." in name or "/" in name:
+        raise ValueError(
+            f"random_module got the name {name!r}; it must be a non-empty string without '.' and '/', such as 'net'."
+        )
+    if not isinstance(net, nn.Module):
+        raise TypeError(f"random_module('{name}') needs a torch.nn.Module, but got {type(net).__name__}.")
+    for plate in plates_around():
+        raise ValueError(
+            f"random_module('{name}') is called inside plate '{plate}', so every row of the plate would "
+            "get its own network: call it before entering the plate."
+        )
+    for path, layer in net.named_modules():
+        place = f"layer '{path}'" if path else "the network"
+        _refuse_layer(f"random_module('{name}'): {place}", layer)
     refuse_uncalled(f"random_module('{name}'): prior", prior, "bnnzoo.priors.normal(1.0)")
     parameters = {param: nn.Parameter(p.detach(), False) for param, p in net.named_parameters() if p.requires_grad}
     if not parameters:
@@ -140,23 +153,6 @@ def _fan_in(layer: nn.Module, parameter: nn.Parameter) -> int:
     if isinstance(layer, (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)):
         return layer.in_channels // layer.groups * math.prod(parameter.shape[2:])
     return math.prod(parameter.shape[1:])
-
-
-def _refuse_bad_call(name: str, net: nn.Module) -> None:
-    if not isinstance(name, str) or not name or "." in name or "/" in name:
-        raise ValueError(
-            f"random_module got the name {name!r}; it must be a non-empty string without '.' and '/', such as 'net'."
-        )
-    if not isinstance(net, nn.Module):
-        raise TypeError(f"random_module('{name}') needs a torch.nn.Module, but got {type(net).__name__}.")
-    for plate in plates_around():
-        raise ValueError(
-            f"random_module('{name}') is called inside plate '{plate}', so every row of the plate would "
-            "get its own network: call it before entering the plate."
-        )
-    for path, layer in net.named_modules():
-        place = f"layer '{path}'" if path else "the network"
-        _refuse_layer(f"random_module('{name}'): {place}", layer)
 
 
 def _refuse_layer(where: str, layer: nn.Module) -> None:

@@ -87,7 +87,14 @@ def plot_windows(
     """
     refuse_other_kinds(windows, xr.Dataset, "windows", "what bnnzoo.validation.monitor returns")
     found = {"model": windows} if isinstance(windows, xr.Dataset) else {str(k): v for k, v in windows.items()}
-    names = _wanted(found, statistics)
+    shared = [name for name in STATISTICS if all(name in one for one in found.values())]
+    names = shared if statistics is None else list(statistics)
+    if unknown := [name for name in names if name not in shared]:
+        raise ValueError(
+            f"statistics names {unknown[0]!r}: write some of {', '.join(shared) or 'none'}, which all results have."
+        )
+    if not names:
+        raise ValueError("There is no statistic to plot: pass what bnnzoo.monitor returns.")
     drawn = _curves(found, names, lambda one, name: one[name].to_numpy())
     filled = xr.concat([_bands(one, names) for one in found.values()], xr.Variable("model", list(found)))
     level = _curves(found, names, _reference)
@@ -114,18 +121,6 @@ def plot_windows(
 def _figsize(num_panels: int) -> tuple[float, float]:
     """Return a size in inches at which the titles of panels have room."""
     return 3.2 * min(MAX_COLUMNS, num_panels) + 1.5, 2.6 * -(-num_panels // MAX_COLUMNS)
-
-
-def _wanted(found: Mapping[str, xr.Dataset], statistics: Sequence[str] | None) -> list[str]:
-    shared = [name for name in STATISTICS if all(name in one for one in found.values())]
-    names = shared if statistics is None else list(statistics)
-    if unknown := [name for name in names if name not in shared]:
-        raise ValueError(
-            f"statistics names {unknown[0]!r}: write some of {', '.join(shared) or 'none'}, which all results have."
-        )
-    if not names:
-        raise ValueError("There is no statistic to plot: pass what bnnzoo.monitor returns.")
-    return names
 
 
 def _curves(found: Mapping[str, xr.Dataset], names: Sequence[str], values: Any) -> xr.Dataset:

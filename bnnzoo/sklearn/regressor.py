@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
-import xarray as xr
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import validate_data
@@ -125,7 +124,9 @@ class BNNRegressor(RegressorMixin, BNNEstimator):
         """
         if bad := [each for each in quantiles if not 0 <= each <= 1]:
             raise ValueError(f"quantiles has {bad[0]}: write numbers between 0 and 1.")
-        draws = _only(self.predict_tree(X, keep=("predictions",))["predictions"].to_dataset())
+        group = self.predict_tree(X, keep=("predictions",))["predictions"].to_dataset()
+        (name,) = group.data_vars
+        draws = group[name]
         found = draws.quantile(list(quantiles), ("chain", "draw")).to_numpy().astype(float)
         return np.moveaxis(found, 0, -1) * self.y_scale_ + self.y_loc_
 
@@ -139,11 +140,6 @@ class BNNRegressor(RegressorMixin, BNNEstimator):
 
     def _default_likelihood(self) -> Likelihood:
         return likelihoods.gaussian()
-
-
-def _only(group: xr.Dataset) -> xr.DataArray:
-    (name,) = group.data_vars
-    return group[name]
 
 
 def _refuse_single_row(name: str, num_rows: int) -> None:

@@ -91,29 +91,25 @@ def _with_dims(array: xr.DataArray, dims: Sequence[Hashable], rows: xr.DataArray
 def _in_order(array: xr.DataArray, rows: xr.DataArray, dim: Hashable, name: str, of: str) -> xr.DataArray:
     ours, theirs = array.indexes.get(dim), rows.indexes.get(dim)
     if ours is not None and theirs is not None and not ours.equals(theirs):
-        array = array.isel({dim: _places(ours, theirs, dim, name, of)})
+        # where each of their labels stands among ours
+        if not ours.is_unique:
+            raise ValueError(
+                f"Several values of {name} have the label {dim}={ours[ours.duplicated()][0]}: pass one for each row of "
+                f"{of}, or pass them without labels, in the order of the rows."
+            )
+        places = np.asarray(ours.get_indexer(theirs))
+        if missing := int((places < 0).sum()):
+            raise ValueError(
+                f"No value of {name} has the label {dim}={theirs[places < 0][0]} ({missing} of {len(theirs)} labels of {of} "
+                "are missing): label the values as the rows are, or pass them without labels, in the order of the rows."
+            )
+        array = array.isel({dim: places})
     if array.sizes[dim] != rows.sizes[dim]:
         raise ValueError(
             f"There are {array.sizes[dim]} values of {name} along {dim!r} for {rows.sizes[dim]} rows of {of}: pass one "
             "for each."
         )
     return array if theirs is None else array.assign_coords({dim: rows[dim]})
-
-
-def _places(ours: pd.Index, theirs: pd.Index, dim: Hashable, name: str, of: str) -> NDArray[np.intp]:
-    """Return where each of their labels stands among ours."""
-    if not ours.is_unique:
-        raise ValueError(
-            f"Several values of {name} have the label {dim}={ours[ours.duplicated()][0]}: pass one for each row of "
-            f"{of}, or pass them without labels, in the order of the rows."
-        )
-    places = np.asarray(ours.get_indexer(theirs))
-    if missing := int((places < 0).sum()):
-        raise ValueError(
-            f"No value of {name} has the label {dim}={theirs[places < 0][0]} ({missing} of {len(theirs)} labels of {of} "
-            "are missing): label the values as the rows are, or pass them without labels, in the order of the rows."
-        )
-    return places
 
 
 def _sizes(sizes: Any) -> str:

@@ -21,7 +21,7 @@ from bnnzoo.models.formula.predictors import ModelCode, add_predictor, offset_of
 from bnnzoo.models.formula.sites import Names, Place, Site, numbers
 from bnnzoo.models.formula.writing import ARGUMENTS, write_model
 from bnnzoo.models.likelihoods.likelihood import Likelihood
-from bnnzoo.models.likelihoods.named import NamedLikelihood, Parameter
+from bnnzoo.models.likelihoods.named import NamedLikelihood
 
 __all__ = ["formula"]
 
@@ -121,7 +121,8 @@ def formula(
     rows = _with_outcome(outcome, rows)
     if not is_asked_for:
         _warn_of_truth_values(outcome, rows)
-    _refuse_outcome_among_inputs(outcome, first, rows)
+    if twice := set(outcome.needed) & set(variables_of(first.linear, rows)):
+        raise FormulaError(f"{first.text!r} has the outcome {min(twice)!r} among its covariates.")
     extra = _others(others, family, first)
     names = Names({*NAMESPACE, *ARGUMENTS, "model", "rows", "mu", "likelihood"})
     names.taken.update(family.parameters)
@@ -155,11 +156,6 @@ def _with_outcome(outcome: Outcome, frame: pd.DataFrame) -> pd.DataFrame:
             skip_file_prefixes=INSIDE,
         )
     return frame[seen]
-
-
-def _refuse_outcome_among_inputs(outcome: Outcome, first: Parsed, frame: pd.DataFrame) -> None:
-    if twice := set(outcome.needed) & set(variables_of(first.linear, frame)):
-        raise FormulaError(f"{first.text!r} has the outcome {min(twice)!r} among its covariates.")
 
 
 def _refuse_censoring(family: NamedLikelihood, first: Parsed, found: list[str]) -> None:
@@ -279,7 +275,15 @@ def _add_parameters(
     given = []
     for name, parameter in family.parameters.items():
         if name in extra:
-            _add_parameter(program, name, parameter, extra[name], scale)
+            parsed = extra[name]
+            centre = parameter.centre + (float(np.log(scale)) if parameter.in_units else 0.0)
+            place = Place(f"{name}_", 1.0, SLOPE_OF_PARAMETER, program.names)
+            words = "the logarithm of the outcome's scale" if parameter.in_units else f"{centre:g}"
+            variable = place.variable(f"predictor_{name}")
+            add_predictor(
+                program, parsed, place, variable, Intercept(centre, 2.5, f"Student-t(3), {words}, 2.5"), has_rows=False
+            )
+            program.statements.append(f"{name} = {parameter.link}({variable})")
         elif by_name:
             text = parameter.prior.format(rate=numbers(1 / scale))
             program.statements.append(
@@ -294,17 +298,6 @@ def _add_parameters(
     if by_name:
         return f"likelihoods.{family.name}({', '.join(given)})"
     return f"replace(LIKELIHOOD, {', '.join(given)})" if given else "LIKELIHOOD"
-
-
-def _add_parameter(program: ModelCode, name: str, parameter: Parameter, parsed: Parsed, scale: float) -> None:
-    centre = parameter.centre + (float(np.log(scale)) if parameter.in_units else 0.0)
-    place = Place(f"{name}_", 1.0, SLOPE_OF_PARAMETER, program.names)
-    words = "the logarithm of the outcome's scale" if parameter.in_units else f"{centre:g}"
-    variable = place.variable(f"predictor_{name}")
-    add_predictor(
-        program, parsed, place, variable, Intercept(centre, 2.5, f"Student-t(3), {words}, 2.5"), has_rows=False
-    )
-    program.statements.append(f"{name} = {parameter.link}({variable})")
 
 
 def _add_scales(program: ModelCode, outcome: Outcome) -> str:

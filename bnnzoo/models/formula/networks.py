@@ -92,7 +92,11 @@ def network(call: Call, frame: pd.DataFrame, place: Place, linear: Sequence[str]
     argument = place.argument(f"nn_{label}", call.text)
     encoder = Inputs(argument, call.variables, tuple(map(float, means)), tuple(map(float, spreads)))
     contained = tuple(i for i, each in enumerate(call.variables) if plain_name(each) in map(plain_name, linear))
-    reference = _reference(encoder.standardised(frame), contained)
+    inputs = encoder.standardised(frame)
+    rows = np.linspace(0, len(inputs) - 1, min(len(inputs), NUM_REFERENCES)).round().astype(int)
+    chosen = inputs[rows]
+    design = np.column_stack([np.ones(len(chosen)), chosen[:, list(contained)]])
+    reference = Reference(torch.from_numpy(chosen), torch.from_numpy(np.linalg.pinv(design)), contained)
     try:
         net = mlp(len(call.variables), settings["hidden"], activation=settings["activation"])
     except (TypeError, ValueError) as error:
@@ -123,10 +127,3 @@ def orthogonal(net: Callable[[Tensor], Tensor], inputs: Tensor, reference: Refer
     straight = reference.projector.to(inputs) @ theirs
     columns = [inputs[:, place] for place in reference.linear]
     return ours - torch.stack([torch.ones_like(inputs[:, 0]), *columns], -1) @ straight
-
-
-def _reference(inputs: NDArray[np.floating[Any]], linear: tuple[int, ...]) -> Reference:
-    rows = np.linspace(0, len(inputs) - 1, min(len(inputs), NUM_REFERENCES)).round().astype(int)
-    chosen = inputs[rows]
-    design = np.column_stack([np.ones(len(chosen)), chosen[:, list(linear)]])
-    return Reference(torch.from_numpy(chosen), torch.from_numpy(np.linalg.pinv(design)), linear)

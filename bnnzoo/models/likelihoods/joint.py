@@ -48,7 +48,16 @@ class _GaussianMixture(Written):
 
     def __call__(self, output: Tensor, y: Tensor | None = None, offset: Tensor | float | None = None) -> Tensor:
         refuse_bad_output(self.name, output)
-        count = self._targets(output)
+        # the number D of targets, for which there are K (2 D + 1) outputs
+        outputs = output.shape[1] if output.ndim > 1 else 1
+        per_component, rest = divmod(outputs, self.num_components)
+        if rest or per_component < 3 or per_component % 2 == 0:
+            raise ValueError(
+                f"{self.name}: the network needs a location and a scale for each component and target and a logit for each "
+                f"component, but its output has shape {tuple(output.shape)}: give it "
+                f"out_features={3 * self.num_components} for one target."
+            )
+        count = per_component // 2
         width = self.num_components * count
         loc, raw_scale = (output[:, i * width : (i + 1) * width].unflatten(1, (-1, count)) for i in (0, 1))
         expected = targets_shape(loc[:, 0])
@@ -61,18 +70,6 @@ class _GaussianMixture(Written):
         parts = dist.Normal(loc, scale, validate_args=False).to_event(loc.ndim - 2)
         weights = dist.Categorical(logits=output[:, 2 * width :], validate_args=False)
         return observe(dist.MixtureSameFamily(weights, parts, validate_args=False), y)
-
-    def _targets(self, output: Tensor) -> int:
-        """Return the number D of targets, for which there are K (2 D + 1) outputs."""
-        outputs = output.shape[1] if output.ndim > 1 else 1
-        per_component, rest = divmod(outputs, self.num_components)
-        if rest or per_component < 3 or per_component % 2 == 0:
-            raise ValueError(
-                f"{self.name}: the network needs a location and a scale for each component and target and a logit for each "
-                f"component, but its output has shape {tuple(output.shape)}: give it "
-                f"out_features={3 * self.num_components} for one target."
-            )
-        return per_component // 2
 
 
 @named("real", link="identity", in_units=True)
