@@ -62,11 +62,8 @@ def whitened_outputs(
     """
     nodes = density.nodes(theta, *batch)
     given = roots or {}
-    return _side_by_side([_whitened(nodes[name], active[name], given.get(name)) for name in density.observed])
-
-
-def _side_by_side(sites: list[Tensor]) -> Tensor:
-    """Join outputs ``[B, K]`` of sites along K where they have the same rows, else into one row of all of them."""
+    # join outputs [B, K] of sites along K where they have the same rows, else into one row of all of them
+    sites = [_whitened(nodes[name], active[name], given.get(name)) for name in density.observed]
     if len({len(site) for site in sites}) == 1:
         return torch.cat(sites, -1)
     return torch.cat([site.reshape(1, -1) for site in sites], -1)

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Mapping
 from torch import Tensor
 
 from bnnzoo.core.model.density import LogDensity
-from bnnzoo.core.program.network import Network
 from bnnzoo.core.program.sites import ModelError
 
 __all__ = ["with_weights"]
@@ -43,8 +42,17 @@ def with_weights(density: LogDensity, theta: Tensor, weights: Mapping[str, Tenso
     >>> bool((density.constrain(theta[0])["net.weight"] == net.weight).all())
     True
     """
-    network = _only(density.networks)
-    _refuse_other_names(network, weights)
+    if len(density.networks) != 1:
+        raise ModelError(
+            f"init has the weights of a network, but this model has {len(density.networks) or 'no'} networks: build a starting "
+            f"point with density.unconstrain({{site: value}}), and pass it as init=theta."
+        )
+    network = density.networks[0]
+    known = {*network.sites, *network.layers.state_dict()}
+    if missing := [name for name in network.sites if name not in weights]:
+        raise ValueError(f"init has no {missing[0]!r}, but has {_listed(weights)}: pass net.state_dict().")
+    if unknown := [name for name in weights if name not in known]:
+        raise ValueError(f"init has {unknown[0]!r}, but the network of the model has {_listed(network.sites)}.")
     places = {site.name: site for site in density.sites}
     found = theta.clone()
     for name, site_name in network.sites.items():
@@ -56,23 +64,6 @@ def with_weights(density: LogDensity, theta: Tensor, weights: Mapping[str, Tenso
             )
         found[:, site.span] = site.transform.inv(value.to(theta)).flatten()
     return found
-
-
-def _only(networks: tuple[Network, ...]) -> Network:
-    if len(networks) != 1:
-        raise ModelError(
-            f"init has the weights of a network, but this model has {len(networks) or 'no'} networks: build a starting point "
-            f"with density.unconstrain({{site: value}}), and pass it as init=theta."
-        )
-    return networks[0]
-
-
-def _refuse_other_names(network: Network, weights: Mapping[str, Tensor]) -> None:
-    known = {*network.sites, *network.layers.state_dict()}
-    if missing := [name for name in network.sites if name not in weights]:
-        raise ValueError(f"init has no {missing[0]!r}, but has {_listed(weights)}: pass net.state_dict().")
-    if unknown := [name for name in weights if name not in known]:
-        raise ValueError(f"init has {unknown[0]!r}, but the network of the model has {_listed(network.sites)}.")
 
 
 def _listed(names: Iterable[str]) -> str:

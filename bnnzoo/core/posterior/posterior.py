@@ -234,7 +234,17 @@ class Mixture(StoredPosterior):
 
     def __post_init__(self) -> None:
         if self.log_weights is not None:
-            _refuse_weights(self.log_weights, len(self.components))
+            count = len(self.components)
+            if self.log_weights.shape != (count,):
+                raise ValueError(
+                    f"Mixture(log_weights=...) has shape {tuple(self.log_weights.shape)}, but there are {count} components: "
+                    f"write one log weight for each."
+                )
+            if bool(self.log_weights.isnan().any()) or not bool(self.log_weights.max().isfinite()):
+                raise ValueError(
+                    f"Mixture(log_weights={self.log_weights.tolist()}): write finite numbers, or -inf for a component "
+                    "of no weight."
+                )
 
     @property
     def weights(self) -> Tensor:
@@ -319,18 +329,6 @@ class Mixture(StoredPosterior):
         count = len(self.components)
         kind = type(self.components[0]).__name__ if count else "no"
         return [f"{count} {kind} component{'s' if count != 1 else ''}"]
-
-
-def _refuse_weights(log_weights: Tensor, count: int) -> None:
-    if log_weights.shape != (count,):
-        raise ValueError(
-            f"Mixture(log_weights=...) has shape {tuple(log_weights.shape)}, but there are {count} components: write one log "
-            f"weight for each."
-        )
-    if bool(log_weights.isnan().any()) or not bool(log_weights.max().isfinite()):
-        raise ValueError(
-            f"Mixture(log_weights={log_weights.tolist()}): write finite numbers, or -inf for a component of no weight."
-        )
 
 
 def noise_of_draws(like: Tensor, size: int, num_draws: int | None, seed: Whole) -> Tensor:

@@ -71,7 +71,11 @@ def encode(value: Any, tensors: Tensors) -> Tree:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Tensor):
-        return _encode_tensor(value, tensors)
+        strides = value.stride()
+        in_memory = sorted(range(value.ndim), key=lambda dim: -strides[dim])
+        name = str(len(tensors))
+        tensors[name] = value.detach().cpu().permute(in_memory).clone(memory_format=torch.contiguous_format)
+        return {"tensor": name, "dims": [in_memory.index(dim) for dim in range(value.ndim)]}
     if isinstance(value, Stored):
         return {"kind": type(value).__name__, "state": encode(value.state(), tensors)}
     if isinstance(value, Mapping):
@@ -99,14 +103,6 @@ def decode(tree: Tree, tensors: Mapping[str, Tensor], kinds: Sequence[type[Store
         return {name: decode(item, tensors, kinds, owner) for name, item in content.items()}
     items = [decode(item, tensors, kinds, owner) for item in content]
     return tuple(items) if form == "tuple" else items
-
-
-def _encode_tensor(value: Tensor, tensors: Tensors) -> Tree:
-    strides = value.stride()
-    in_memory = sorted(range(value.ndim), key=lambda dim: -strides[dim])
-    name = str(len(tensors))
-    tensors[name] = value.detach().cpu().permute(in_memory).clone(memory_format=torch.contiguous_format)
-    return {"tensor": name, "dims": [in_memory.index(dim) for dim in range(value.ndim)]}
 
 
 def _kind_named(name: str, kinds: Sequence[type[Stored]]) -> type[Stored]:

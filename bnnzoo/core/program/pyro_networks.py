@@ -97,12 +97,12 @@ def _weights_of(root: nn.Module, nodes: Mapping[str, Node]) -> dict[str, str]:
         if isinstance(layer, PyroModule) and _plain_class(layer) is not nn.Module and layer._pyro_context.used:
             for name in layer._pyro_samples:
                 paths[layer._pyro_get_fullname(name)] = f"{path}.{name}" if path else name
-    is_latent = (name for name, node in nodes.items() if _is_latent_array(node))
+    is_latent = (
+        name
+        for name, node in nodes.items()
+        if node["type"] == "sample" and not node["is_observed"] and node["value"].ndim > 0
+    )
     return {paths[site]: site for site in is_latent if site in paths}
-
-
-def _is_latent_array(node: Node) -> bool:
-    return node["type"] == "sample" and not node["is_observed"] and node["value"].ndim > 0
 
 
 def _plain_class(module: nn.Module) -> type[nn.Module]:

@@ -15,7 +15,7 @@ import torch
 
 from bnnzoo.engine.torch_private import untransformed
 
-__all__ = ["aside", "global_streams_kept", "let_others", "one_at_a_time", "plain_torch", "staying"]
+__all__ = ["aside", "let_others", "one_at_a_time", "plain_torch", "staying"]
 
 
 class _Queue:
@@ -106,16 +106,6 @@ def _renew() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew)
-
-
-@contextmanager
-def global_streams_kept() -> Iterator[None]:
-    """Leave the global streams of torch, numpy and Python as they are, from which some libraries draw when they are imported."""
-    kept = _Streams.now()
-    try:
-        yield
-    finally:
-        kept.restore()
 
 
 def one_at_a_time[**Arguments, Result](function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
