@@ -253,20 +253,6 @@ def _folds(
     """Return the number of the fold of each row."""
     given = {"folds": folds, "stratify_by": stratify_by, "group_by": group_by}
     ways = {name: np.asarray(values) for name, values in given.items() if values is not None}
-    _refuse_bad_folds(num_rows, num_folds, ways)
-    if "folds" in ways:
-        return np.unique(ways["folds"], return_inverse=True)[1]
-    splitters = {"stratify_by": StratifiedKFold, "group_by": GroupKFold}
-    way, labels = next(iter(ways.items()), ("", None))
-    splitter = splitters.get(way, KFold)(num_folds, shuffle=True, random_state=seed)
-    parts = splitter.split(np.zeros(num_rows), **{"groups" if way == "group_by" else "y": labels})
-    found = np.empty(num_rows, dtype=np.intp)
-    for number, (_, left_out) in enumerate(parts):
-        found[left_out] = number
-    return found
-
-
-def _refuse_bad_folds(num_rows: int, num_folds: int, ways: dict[str, NDArray[Any]]) -> None:
     if len(ways) > 1:
         raise ValueError(f"{' and '.join(ways)} divide the rows in different ways: give one of them.")
     for name, values in ways.items():
@@ -282,3 +268,13 @@ def _refuse_bad_folds(num_rows: int, num_folds: int, ways: dict[str, NDArray[Any
         raise ValueError(
             f"num_folds={num_folds!r}; write a number between 2 and the number of observations, {num_rows}."
         )
+    if "folds" in ways:
+        return np.unique(ways["folds"], return_inverse=True)[1]
+    splitters = {"stratify_by": StratifiedKFold, "group_by": GroupKFold}
+    way, labels = next(iter(ways.items()), ("", None))
+    splitter = splitters.get(way, KFold)(num_folds, shuffle=True, random_state=seed)
+    parts = splitter.split(np.zeros(num_rows), **{"groups" if way == "group_by" else "y": labels})
+    found = np.empty(num_rows, dtype=np.intp)
+    for number, (_, left_out) in enumerate(parts):
+        found[left_out] = number
+    return found

@@ -114,7 +114,15 @@ def drawings(results: Results, found: xr.Dataset | None = None) -> Iterator[Draw
         yield UNCERTAINTY, _VARIANCE, lambda: plot_variance(results, parts)
     if found is not None:
         yield f"Distance from {fitted[0].name}", _DISTANCES, lambda: plot_distances(results, found)
-    yield from _of_fits(results)
+    if has_replicates(results):
+        yield "Posterior predictive check", _REPLICATES, lambda: plot_predictive_check(results)
+    if has_latent_sites(results):
+        yield "Posterior of the other parameters", _LATENT + _scale(results), lambda: plot_latent_sites(results)
+    for one in results.fitted:
+        if has_chains(one):
+            yield f"Chains of {one.name}", _CHAINS + _scale(results), partial(plot_chains, one)
+    if has_traces(results):
+        yield "Optimisation", _TRACES, lambda: plot_traces(results)
 
 
 def effect_pictures(comparison: Comparison) -> list[Picture]:
@@ -129,18 +137,6 @@ def effect_pictures(comparison: Comparison) -> list[Picture]:
 
 def _of_effects(comparison: Comparison, title: str, k: int) -> Picture:
     return drawn(title, CAPTION, lambda: plot_effects(comparison, k))
-
-
-def _of_fits(results: Results) -> Iterator[Drawing]:
-    if has_replicates(results):
-        yield "Posterior predictive check", _REPLICATES, lambda: plot_predictive_check(results)
-    if has_latent_sites(results):
-        yield "Posterior of the other parameters", _LATENT + _scale(results), lambda: plot_latent_sites(results)
-    for one in results.fitted:
-        if has_chains(one):
-            yield f"Chains of {one.name}", _CHAINS + _scale(results), partial(plot_chains, one)
-    if has_traces(results):
-        yield "Optimisation", _TRACES, lambda: plot_traces(results)
 
 
 def _scale(results: Results) -> str:

@@ -65,12 +65,6 @@ def differences(results: Results) -> list[str]:
             f"{fitted.name} compared with {first.name} in log density on {results.rows} observations: {verdict} "
             f"({_weighed(gap, error, _num_rows(fitted))})."
         )
-    return sentences + _beaten_by_baselines(results)
-
-
-def _beaten_by_baselines(results: Results) -> list[str]:
-    """Name for each method the simple models that it is not clearly better than."""
-    sentences: list[str] = []
     for fitted in results.fitted:
         gaps = {baseline.name: paired_difference(fitted, baseline) for baseline in results.baselines}
         rivals = [name for name, (gap, error) in gaps.items() if gap <= 2 * error or isnan(error)]

@@ -103,7 +103,14 @@ def normalised(name: str, tree: xr.DataTree, site: str | None, *, training: bool
             found[group] = _by_row(array).to_dataset(name=site or "y")
     if "conditional" in tree.children and (moments := _moments(tree["conditional"].to_dataset(), site)):
         found["conditional"] = xr.Dataset({key: _by_row(array, key == "probs") for key, array in moments.items()})
-    _refuse_mixed_rows(name, found)
+    sizes = {group: data.sizes["obs_id"] for group, data in found.items() if group != "predictions_constant_data"}
+    first = next(iter(sizes), "")
+    for group, size in sizes.items():
+        if size != sizes[first]:
+            raise ValueError(
+                f"The groups {first!r} and {group!r} of {name!r} are about {sizes[first]} and {size} observations: leave out "
+                "the one that is about other rows."
+            )
     found |= {g: _inputs(found[g], found) for g in ("predictions_constant_data",) if g in found}
     return _with_attributes(found, tree)
 
@@ -166,17 +173,6 @@ def _inputs(data: xr.Dataset, found: dict[str, xr.Dataset]) -> xr.Dataset:
         if sizes and array.ndim and array.shape[0] == sizes[0] and array.dims[0] != "obs_id":
             data = data.assign({name: array.rename({array.dims[0]: "obs_id"}).drop_vars("obs_id", errors="ignore")})
     return data
-
-
-def _refuse_mixed_rows(name: str, found: dict[str, xr.Dataset]) -> None:
-    sizes = {group: data.sizes["obs_id"] for group, data in found.items() if group != "predictions_constant_data"}
-    first = next(iter(sizes), "")
-    for group, size in sizes.items():
-        if size != sizes[first]:
-            raise ValueError(
-                f"The groups {first!r} and {group!r} of {name!r} are about {sizes[first]} and {size} observations: leave out "
-                "the one that is about other rows."
-            )
 
 
 def _with_attributes(groups: dict[str, xr.Dataset], tree: xr.DataTree) -> xr.DataTree:

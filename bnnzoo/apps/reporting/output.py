@@ -142,8 +142,7 @@ def show(comparison: Comparison, console: Console) -> None:
     comparison : Comparison
     console : rich.console.Console
     """
-    title = f"\nHeld-out predictions of {escape(comparison.table.target)}"
-    grid = _new_grid(title)
+    grid = _new_grid(f"\nHeld-out predictions of {escape(comparison.table.target)}")
     grid.add_column("method", style="bold", min_width=10, vertical="bottom")  # "linear regression" breaks between words
     for label, _ in columns(comparison, brief=True):
         grid.add_column(label, justify="right", min_width=8, vertical="bottom")
@@ -155,20 +154,15 @@ def show(comparison: Comparison, console: Console) -> None:
         )
     console.print(grid)
     if comparison.repeats:
-        _show_repeats(comparison, console)
+        found = repeat_grid(comparison.repeats, [score for score in comparison.scores if score.is_brief])
+        grid = _new_grid(f"{len(comparison.repeats)} splits, mean ± standard error")
+        for label in found.columns:
+            grid.add_column(label, justify="left" if label == "method" else "right", vertical="bottom")
+        for name, row in found.cells:
+            grid.add_row(name, *(cell.text for cell in row))
+        console.print(grid)
     for sentence in findings(comparison):
         console.print(f"• {sentence}", highlight=False, markup=False)
-
-
-def _show_repeats(comparison: Comparison, console: Console) -> None:
-    found = repeat_grid(comparison.repeats, [score for score in comparison.scores if score.is_brief])
-    title = f"{len(comparison.repeats)} splits, mean ± standard error"
-    grid = _new_grid(title)
-    for label in found.columns:
-        grid.add_column(label, justify="left" if label == "method" else "right", vertical="bottom")
-    for name, cells in found.cells:
-        grid.add_row(name, *(cell.text for cell in cells))
-    console.print(grid)
 
 
 def _new_grid(title: str) -> Grid:

@@ -2,7 +2,6 @@
 
 import numpy as np
 import xarray as xr
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from scipy.stats import beta
@@ -76,23 +75,21 @@ def plot_variance(results: Results, parts: dict[str, Parts]) -> Figure:
     clean(bars, "Mean predictive variance", f"variance of {results.target}")
     sds = {name: np.sqrt(part.epistemic) for name, part in parts.items()}
     if len(names) > 1:
-        _against_the_first(rows, sds, colour)
+        first, *others = sds
+        shown = shown_rows(len(sds[first]))
+        for name in others:
+            rows.scatter(
+                sds[first][shown], sds[name][shown], s=14, color=colour[name], alpha=0.75, linewidth=0, label=name
+            )
+        top = float(max(values.max() for values in sds.values()))
+        rows.plot([0, top], [0, top], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
+        rows.set(xlim=(0, None), ylim=(0, None))
+        rows.legend(loc="upper left")
+        clean(rows, "Epistemic sd per observation", first, "other methods")
     else:
         rows.hist(sds[names[0]], bins=20, color=colour[names[0]], edgecolor="white")
         clean(rows, "Epistemic standard deviation", f"sd of {results.target}", "observations")
     return figure
-
-
-def _against_the_first(axes: Axes, sds: dict[str, np.ndarray], colour: dict[str, str]) -> None:
-    first, *others = sds
-    shown = shown_rows(len(sds[first]))
-    for name in others:
-        axes.scatter(sds[first][shown], sds[name][shown], s=14, color=colour[name], alpha=0.75, linewidth=0, label=name)
-    top = float(max(values.max() for values in sds.values()))
-    axes.plot([0, top], [0, top], color=MUTED, linewidth=1, linestyle=(0, (4, 3)))
-    axes.set(xlim=(0, None), ylim=(0, None))
-    axes.legend(loc="upper left")
-    clean(axes, "Epistemic sd per observation", first, "other methods")
 
 
 def plot_calibration(results: Results) -> Figure:
