@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -174,6 +175,17 @@ def test_the_page_on_architecture_names_the_files_of_every_room() -> None:
     rows = {line.split("|")[1].strip(" `"): line for line in table.splitlines() if line.startswith("| `")}
     for room in architecture.floors():
         assert all(f"`{name}`" in rows[room] for name in architecture.files_of(room)), room
+
+
+def test_the_page_on_architecture_names_the_steps_of_a_report_which_import_no_later_one() -> None:
+    page = (PACKAGE.parent / "docs" / "architecture.md").read_text()
+    table = page.partition("## The rooms of `apps`")[2].partition("\n## ")[0]
+    steps = [re.findall(r"`(\w+)`", line.split("|")[2]) for line in table.splitlines() if line.startswith("| ")][1:]
+    files = {path.stem for path in (PACKAGE / "apps" / "reporting").glob("*.py")} - {"__init__"}
+    assert {name for step in steps for name in step} == files
+    for number, step in enumerate(steps):
+        later = {f"bnnzoo.apps.reporting.{name}" for others in steps[number + 1 :] for name in others}
+        assert all(not architecture.imported_by(f"bnnzoo.apps.reporting.{name}") & later for name in step), step
 
 
 def test_a_score_needs_the_reading_of_trees_and_nothing_else() -> None:
