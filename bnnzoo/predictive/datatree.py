@@ -2,8 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
@@ -11,6 +9,7 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from bnnzoo.core.posterior.posterior import FitInfo
+from bnnzoo.core.posterior.saving import installed_version
 from bnnzoo.predictive.labels import Labels
 
 __all__ = ["by_draw", "by_row", "conditional", "constant", "fit_attributes", "fit_stats", "from_groups", "versions"]
@@ -179,15 +178,7 @@ def fit_attributes(info: FitInfo, seed: int) -> dict[str, str | int | float]:
 
 def versions() -> dict[str, str]:
     """Return the versions of bnnzoo and the packages it computes with, as ``<package>_version``."""
-    return {f"{name.replace('-', '_')}_version": _version(name) for name in PACKAGES}
-
-
-@cache
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:  # run from a checkout that is not installed
-        return "unknown"
+    return {f"{name.replace('-', '_')}_version": installed_version(name) for name in PACKAGES}
 
 
 def _dataset(dims: Mapping[str, tuple[str, ...]], arrays: Arrays) -> xr.Dataset:

@@ -25,7 +25,7 @@ from bnnzoo.core.reading.streamed import StreamedDensity, read_streamed
 from bnnzoo.core.types import Data, Model
 from bnnzoo.engine.reports import first_line
 
-__all__ = ["SavedFit", "StoredPosterior", "open_fit"]
+__all__ = ["SavedFit", "StoredPosterior", "installed_version", "open_fit"]
 
 PACKAGES = ("bnnzoo", "torch", "pyro-ppl")
 MAX_LISTED = 30
@@ -97,7 +97,7 @@ class StoredPosterior(Stored):
             )
         tensors: dict[str, Tensor] = {}
         header = {
-            "versions": {name: _version(name) for name in PACKAGES},
+            "versions": {name: installed_version(name) for name in PACKAGES},
             "dtype": str(density.dtype).removeprefix("torch."),
             "arguments": arguments_of(density.data),
             "streamed": is_streamed,
@@ -233,8 +233,9 @@ def _shaped(argument: Mapping[str, Any]) -> Tensor | None:
 
 
 @cache
-def _version(package: str) -> str:
+def installed_version(package: str) -> str:
+    """Return the version of a package, unknown where it runs from a checkout that is not installed."""
     try:
         return version(package)
-    except PackageNotFoundError:  # run from a checkout that is not installed
+    except PackageNotFoundError:
         return "unknown"
