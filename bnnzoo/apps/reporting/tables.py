@@ -47,65 +47,64 @@ GOOD_K = 0.7
 
 def columns(results: Results, *, brief: bool = False) -> list[tuple[str, str]]:
     """Return the label and definition of each column; ``brief`` omits some for narrow terminals."""
+    return [(label, text) for label, text, is_brief in _every_column(results) if is_brief or not brief]
+
+
+def _every_column(results: Results) -> list[tuple[str, str, bool]]:
     reference = results.fitted[0].name
-    difference = (
-        f"log density vs {reference}",
-        f"Difference of the mean log density from that of {reference}, with its standard error over observations; in brackets, "
-        "the smallest difference that so many observations show in 80% of comparisons.",
-    )
-    gradients = ("gradients", "Number of gradients of the log density.")
     return [
-        *((score.label, score.explanation) for score in results.scores if score.is_brief or not brief),
-        *([] if brief else [difference]),
+        *((score.label, score.explanation, score.is_brief) for score in results.scores),
+        (
+            f"log density vs {reference}",
+            f"Difference of the mean log density from that of {reference}, with its standard error over observations; in "
+            "brackets, the smallest difference that so many observations show in 80% of comparisons.",
+            False,
+        ),
         (
             "worst R-hat",
             f"Largest R-hat of the predictions, which should be at most {MAX_RHAT}. It does not apply to independent draws.",
+            True,
         ),
-        ("min ESS", "Smallest effective sample size of a prediction."),
-        *([] if brief else [gradients]),
-        ("seconds", "Wall time of the fit."),
-        ("compiling", "How much of it was compiling, which another fit of the model in the same process does without."),
+        ("min ESS", "Smallest effective sample size of a prediction.", True),
+        ("gradients", "Number of gradients of the log density.", False),
+        ("seconds", "Wall time of the fit.", True),
+        (
+            "compiling",
+            "How much of it was compiling, which another fit of the model in the same process does without.",
+            True,
+        ),
     ]
 
 
 def rows(results: Results, *, brief: bool = False) -> list[tuple[str, list[Cell]]]:
     """Return the name and the cells of each method, in the order of :func:`columns`."""
+    everyone: list[Fitted | Baseline] = [*results.fitted, *results.baselines]
+    labels = [score.label for score in results.scores]
     best = {
-        score.label: score.best({fitted.name: fitted.scores[score.label] for fitted in results.fitted})
+        score.label: score.best({one.name: one.scores[score.label] for one in results.fitted})
         for score in results.scores
     }
-    several = len(results.fitted) > 1
-    everyone: list[Fitted | Baseline] = [*results.fitted, *results.baselines]
     shown = {
         score.label: score.shown({one.name: one.scores[score.label] for one in everyone}) for score in results.scores
     }
+    several = len(results.fitted) > 1
     table = []
-    for fitted in results.fitted:
-        scores = [
-            Cell(shown[score.label][fitted.name], several and best[score.label] == fitted.name)
-            for score in results.scores
-            if score.is_brief or not brief
-        ]
-        attributes, rhat, ess = fitted.test.attrs, fitted.worst_rhat, fitted.min_ess
-        gradients = Cell(f"{attributes['num_gradients']:,}" if "num_gradients" in attributes else "–")
-        cells = [
-            *scores,
-            *([] if brief else [_density_gap(fitted, results.fitted[0])]),
-            Cell("–" if isnan(rhat) else f"{rhat:.3f}", is_warning=rhat > MAX_RHAT),
-            Cell("–" if isnan(ess) else f"{ess:.0f}", is_warning=fitted.is_chain and ess < MIN_ESS),
-            *([] if brief else [gradients]),
-            *(Cell(text) for text in wall_time(attributes)),
-        ]
-        table.append((fitted.name, cells))
-    return table + [_baseline_row(baseline, results, shown, brief) for baseline in results.baselines]
-
-
-def _baseline_row(
-    baseline: Baseline, results: Results, shown: Mapping[str, Mapping[str, str]], brief: bool
-) -> tuple[str, list[Cell]]:
-    scores = [Cell(shown[score.label][baseline.name]) for score in results.scores if score.is_brief or not brief]
-    difference = [] if brief else [_density_gap(baseline, results.fitted[0])]
-    return baseline.name, [*scores, *difference, *[Cell("–")] * (4 if brief else 5)]
+    for one in everyone:
+        cells = [Cell(shown[label][one.name], is_best=several and best[label] == one.name) for label in labels]
+        cells.append(_density_gap(one, results.fitted[0]))
+        if isinstance(one, Baseline):
+            cells += [Cell("–")] * 5
+        else:
+            attributes, rhat, ess = one.test.attrs, one.worst_rhat, one.min_ess
+            cells += [
+                Cell("–" if isnan(rhat) else f"{rhat:.3f}", is_warning=rhat > MAX_RHAT),
+                Cell("–" if isnan(ess) else f"{ess:.0f}", is_warning=one.is_chain and ess < MIN_ESS),
+                Cell(f"{attributes['num_gradients']:,}" if "num_gradients" in attributes else "–"),
+                *(Cell(text) for text in wall_time(attributes)),
+            ]
+        kept = zip(cells, _every_column(results), strict=True)
+        table.append((one.name, [cell for cell, (_, _, is_brief) in kept if is_brief or not brief]))
+    return table
 
 
 def score_grid(results: Results) -> Grid:
