@@ -4,7 +4,6 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -261,19 +260,12 @@ class Splitting:
             self.missing,
             standardize_target=support == "real",
         )
-        return _refuse_constant(_in_means(table) if support == "positive" else table)
-
-
-def _in_means(table: Table) -> Table:
-    """Return a table whose target has mean one in the training part."""
-    scale = float(np.asarray(table.y_train, dtype=float).mean())
-    scaled: dict[str, Any] = {
-        name: np.asarray(getattr(table, name), dtype=float) / scale for name in ("y_train", "y_test")
-    }
-    return dataclasses.replace(table, y_scale=scale, **scaled)
-
-
-def _refuse_constant(table: Table) -> Table:
-    if table.task == "regression" and np.ptp(np.asarray(table.y_train, dtype=float)) == 0:
-        raise TableError(f"Target column {table.target!r} is constant in the training part; there is nothing to learn.")
-    return table
+        y_train, y_test = (np.asarray(values, dtype=float) for values in (table.y_train, table.y_test))
+        if table.task == "regression" and np.ptp(y_train) == 0:
+            raise TableError(
+                f"Target column {table.target!r} is constant in the training part; there is nothing to learn."
+            )
+        if support != "positive":
+            return table
+        scale = float(y_train.mean())
+        return dataclasses.replace(table, y_scale=scale, y_train=y_train / scale, y_test=y_test / scale)

@@ -163,25 +163,15 @@ def _figure(found: xr.Dataset) -> Figure:
 
 
 def _grid(found: xr.Dataset) -> Grid:
-    names = ["count", *shown_statistics(found)]
-    rows = []
-    for i in range(found.sizes["window"]):
-        cells = [_cell(name, float(found[name][i])) for name in names]
-        rows.append((str(i), *cells))
-    note = f"P-values below {SMALL} divided by the number of windows are marked."
+    names = shown_statistics(found)
     limit = SMALL / max(1, found.sizes["window"])
-    marked = tuple(
-        tuple(
-            Cell(cell, is_warning=True) if name == "drift_p_value" and float(cell) < limit else cell
-            for name, cell in zip(["window", *names], row, strict=True)
-        )
-        for row in rows
-    )
-    return Grid("", note, ("window", "rows", *(STATISTICS[name] for name in names[1:])), marked)
-
-
-def _cell(name: str, value: float) -> str:
-    return f"{value:.0f}" if name == "count" else f"{value:.3g}"
+    rows: list[tuple[str | Cell, ...]] = []
+    for i in range(found.sizes["window"]):
+        texts = {name: f"{float(found[name][i]):.3g}" for name in names}
+        cells = (Cell(text, is_warning=name == "drift_p_value" and float(text) < limit) for name, text in texts.items())
+        rows.append((str(i), f"{float(found['count'][i]):.0f}", *cells))
+    note = f"P-values below {SMALL} divided by the number of windows are marked."
+    return Grid("", note, ("window", "rows", *(STATISTICS[name] for name in names)), tuple(rows))
 
 
 def code(results: Results) -> str:

@@ -295,13 +295,10 @@ def _of_sampler(fitted: Fitted) -> tuple[str, ...]:
         limit = json.loads(fitted.train.attrs["config"]).get("max_tree_depth")
         depth = f"{depths.max()}"
         share = "–" if limit is None else f"{100 * (depths >= limit).mean():.0f}% at {limit}"
-    return f"{fitted.worst_rhat:.3f}", f"{fitted.min_ess:.0f}", diverging, depth, share, _smallest_bfmi(stats)
-
-
-def _smallest_bfmi(stats: xr.Dataset) -> str:
-    if "energy" not in stats or stats.sizes["draw"] < 2:
-        return "–"
-    return f"{float(np.min(bfmi(stats['energy'].transpose('chain', 'draw').to_numpy()))):.2f}"
+    smallest = "–"
+    if "energy" in stats and stats.sizes["draw"] > 1:
+        smallest = f"{float(np.min(bfmi(stats['energy'].transpose('chain', 'draw').to_numpy()))):.2f}"
+    return f"{fitted.worst_rhat:.3f}", f"{fitted.min_ess:.0f}", diverging, depth, share, smallest
 
 
 def loo_grid(results: Results) -> Grid | None:
