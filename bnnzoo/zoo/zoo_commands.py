@@ -179,7 +179,10 @@ def verdict(card: Card, tree: xr.DataTree, folder: Path | None = None) -> list[s
     seconds, compiling = (f"{tree.attrs[name]:.1f} s" for name in ("seconds", "seconds_compiling"))
     lines = [f"{card.name}, {tree.attrs['inference_method']}: {seconds}, {compiling} of them compiling"]
     if tree.attrs["sampling"] == "mcmc":
-        lines.append(_convergence(tree))
+        found = function_space(tree)
+        rhat, ess = float(found["rhat"].max()), float(found["ess_bulk"].min())
+        said = f"The predictions have {'' if rhat < MAX_RHAT and ess > MIN_ESS else 'not '}converged"
+        lines.append(f"{said}: largest R-hat {rhat:.3f}, smallest effective sample size {ess:.0f}")
     if "predictions_log_likelihood" in tree.children:
         rows = nll(tree)
         lines.append(
@@ -188,17 +191,9 @@ def verdict(card: Card, tree: xr.DataTree, folder: Path | None = None) -> list[s
     if card.name in referenced():
         found = score_of(tree, card.name)
         each = [(str(name), found.sel(measure=name)) for name in found["measure"].values]
-        said = [f"{name} {float(one['distance']):.3g} (floor {float(one['floor']):.2g})" for name, one in each]
-        lines.append(f"Distance from the reference posterior: {', '.join(said)}")
+        parts = [f"{name} {float(one['distance']):.3g} (floor {float(one['floor']):.2g})" for name, one in each]
+        lines.append(f"Distance from the reference posterior: {', '.join(parts)}")
     return lines
-
-
-def _convergence(tree: xr.DataTree) -> str:
-    found = function_space(tree)
-    rhat, ess = float(found["rhat"].max()), float(found["ess_bulk"].min())
-    converged = rhat < MAX_RHAT and ess > MIN_ESS
-    said = "The predictions have converged" if converged else "The predictions have not converged"
-    return f"{said}: largest R-hat {rhat:.3f}, smallest effective sample size {ess:.0f}"
 
 
 def _listed(text: str | None) -> list[str] | None:
