@@ -17,12 +17,12 @@ from bnnzoo.effects import predictions
 
 __all__ = ["CAPTION", "effects_frame", "effects_of", "plot_effects", "shown_inputs"]
 
-NUM_POINTS = 15
+NUM_POINTS = 15  # of other inputs
 MAX_VALUES = 8  # an input with at most so many different values is evaluated at each
 MAX_DRAWS = 200  # over all chains
 MAX_ROWS, MAX_EVALUATIONS = 100, 20_000  # training rows that effects are averaged over; rows in all
 BAND = (0.05, 0.95)
-MAX_PANELS = 12
+MAX_PANELS = 12  # inputs with the largest effects
 CAPTION = (
     "Mean prediction at each value of one input, averaged over the other inputs of training rows, with the 90% interval of that "
     "average over draws. A flat line means that the input does not matter on average; a band that widens, that data are few "

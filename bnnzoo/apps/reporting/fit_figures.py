@@ -22,11 +22,10 @@ __all__ = [
     "plot_traces",
 ]
 
-NUM_BINS = 20
-MAX_POINTS = 400
-MAX_MEMBERS = 10
-MAX_PANELS = 6
-NUM_REPLICATES = 50
+NUM_BINS = 20  # of ranks
+MAX_POINTS, MAX_MEMBERS = 400, 10  # of the traces of an optimisation
+MAX_PANELS = 6  # sites
+NUM_REPLICATES = 50  # data sets drawn from the fitted model
 
 
 def has_chains(fitted: Fitted) -> bool:

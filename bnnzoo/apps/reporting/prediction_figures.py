@@ -25,8 +25,8 @@ __all__ = [
     "plot_variance",
 ]
 
-NUM_BINS = 8
-MIN_DRAWS = 8  # since halves of the reference are compared with each other
+NUM_BINS = 8  # of confidence, with as many rows each
+MIN_DRAWS = 8  # for distances, since halves of the reference are compared with each other
 TITLES = {
     "mean_difference": "Means: difference / sd",
     "log_sd_ratio": "Standard deviations: |log ratio|",

@@ -25,11 +25,11 @@ __all__ = ["code", "model_blocks", "window_sections"]
 
 KINDS = {"posterior": "latent", "weights": "network weights", "observed_data": "observed"}
 COLUMNS = ("site", "kind", "distribution", "shape", "plates")
-CAPTION = (
+WINDOWS = (
     "Statistics of consecutive windows of new rows with their intervals; dashed lines are the values of the reference rows. "
     "Drift shows as intervals that leave the dashed line and stay away from it; single ones do so by chance."
 )
-SMALL = 0.01  # p-value, before counting how many windows there are
+SMALL = 0.01  # p-value of a window, before counting how many windows there are
 TEST = f"Kolmogorov-Smirnov test, level {SMALL}, Bonferroni"
 
 
@@ -125,7 +125,7 @@ def window_sections(windows: Mapping[str, xr.Dataset]) -> tuple[Section, ...]:
 
 
 def _section(title: str, found: xr.Dataset) -> Section:
-    return Section(title, (Sentences((_verdict(found),)), drawn(title, CAPTION, lambda: _figure(found)), _grid(found)))
+    return Section(title, (Sentences((_verdict(found),)), drawn(title, WINDOWS, lambda: _figure(found)), _grid(found)))
 
 
 def _verdict(found: xr.Dataset) -> str:

@@ -38,8 +38,8 @@ __all__ = [
     "wall_time",
 ]
 
-MAX_COLUMNS = 40
-NO = "–"
+MAX_COLUMNS = 40  # of an input
+NO = "–"  # where there is nothing to say
 MIN_BFMI = 0.3
 MAX_BAD = 0.05  # share of observations with a high k, above which no comparison is made
 GOOD_K = 0.7
