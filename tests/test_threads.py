@@ -108,6 +108,31 @@ def test_a_thread_that_runs_a_model_keeps_its_turn() -> None:
     assert seen == ["first", "other"]
 
 
+def test_little_work_is_done_aside_only_where_somebody_waits() -> None:
+    found: list[bool] = []
+
+    @one_at_a_time
+    def other() -> None:
+        found.append(True)
+
+    @one_at_a_time
+    def working(pool: ThreadPoolExecutor) -> None:
+        torch.manual_seed(5)
+        mine = torch.get_rng_state()
+        for seconds in (1e-4, 1.0):
+            with aside(seconds):
+                found.append(torch.equal(torch.get_rng_state(), mine))
+        waiting = pool.submit(other)
+        time.sleep(0.2)  # until it asks for its turn
+        with aside(1e-4):
+            waiting.result(timeout=60)
+
+    torch.manual_seed(0)
+    with ThreadPoolExecutor(1) as pool:
+        working(pool)
+    assert found == [True, False, True]
+
+
 def test_global_streams_and_filters_of_two_calls_do_not_mix() -> None:
     states = torch.get_rng_state(), repr(np.random.get_state())  # noqa: NPY002
     found: list[float] = []

@@ -152,9 +152,12 @@ class HeldTree:
         views = registers.views(tensors, lead=1)
         self._views = [views[i] for i in range(len(views))]
         self._truths, self._spec = registers.truths, registers.spec
+        self._tree = None if any(self._truths) else pytree.tree_unflatten(self._views, self._spec)
 
     def tree(self) -> Any:
         """Return the tree as views; truth values are copies."""
+        if self._tree is not None:
+            return self._tree
         leaves = [view != 0 if truth else view for view, truth in zip(self._views, self._truths, strict=True)]
         return pytree.tree_unflatten(leaves, self._spec)
 

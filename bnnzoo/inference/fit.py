@@ -157,9 +157,9 @@ def fit(
     return posterior
 
 
-def warn_of_troubles(posterior: Posterior) -> None:
-    """Say what went wrong in a fit, at the user's own line."""
-    for trouble in troubles(posterior):
+def warn_of_troubles(posterior: Posterior, *, evaluate: bool = True) -> None:
+    """Say what went wrong in a fit, at the user's own line; without evaluations of the model, what its record tells."""
+    for trouble in troubles(posterior, evaluate=evaluate):
         warnings.warn(trouble.message, trouble.kind, skip_file_prefixes=INSIDE)
 
 

@@ -145,6 +145,9 @@ class ManyFits:
         How many there will be, which decides whether compiling pays.
     device, dtype, engine
         As for :func:`bnnzoo.fit`.
+    judged : bool
+        Whether each approximation is held against its posterior, as :func:`bnnzoo.fit` does. Without it the records of fits alone
+        are read, which costs nothing: for those who judge the draws themselves. A fit that shares nothing is always judged.
     """
 
     def __init__(
@@ -156,10 +159,12 @@ class ManyFits:
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         engine: str = "auto",
+        judged: bool = True,
     ) -> None:
         self._model, self._method, self._number = model, method, number
         self._device, self._dtype = usable_device(device), dtype or torch.get_default_dtype()
         self._engine: Engine = asked_for(engine)
+        self._judged = judged
         self._known: dict[Hashable, LogDensity] = {}
 
     def __call__(self, datasets: Sequence[Data], seeds: Sequence[int], first: int | None = None) -> list[Posterior]:
@@ -204,7 +209,7 @@ class ManyFits:
                 found[i] = posterior
         for made in found:
             if made is not None:
-                warn_of_troubles(made)
+                warn_of_troubles(made, evaluate=self._judged)
         return found
 
     def _arguments(self, data: Data) -> "_Arguments":

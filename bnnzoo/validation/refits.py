@@ -73,9 +73,9 @@ def _made(refits: Sequence[Refit], density: LogDensity) -> list[xr.DataArray]:
     return found
 
 
-def fits_like(density: LogDensity, method: Method, number: int) -> ManyFits:
+def fits_like(density: LogDensity, method: Method, number: int, *, judged: bool = True) -> ManyFits:
     """Return what fits the model of a density to other data, in its precision and on its device, ``number`` times."""
-    return ManyFits(density.model, method, number, device=density.device, dtype=density.dtype)
+    return ManyFits(density.model, method, number, device=density.device, dtype=density.dtype, judged=judged)
 
 
 def held_out_log_likelihood(

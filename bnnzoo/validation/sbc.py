@@ -123,7 +123,8 @@ def sbc(
     Warns
     -----
     FitWarning
-        Once, of what the fits warned of, with its frequency.
+        Once, of what the fits warned of, with its frequency. Approximations are not compared with their posteriors one by one:
+        ranks do that.
 
     Raises
     ------
@@ -227,7 +228,7 @@ class _Runs:
     ) -> None:
         self._simulations, self._density, self._path, self._header = simulations, density, path, header
         self._executor, self._progress, self.most = executor, progress, len(simulations)
-        self._fits = fits_like(density, simulations[0].method, simulations[0].num_simulations)
+        self._fits = fits_like(density, simulations[0].method, simulations[0].num_simulations, judged=False)
         self._found = read_to_go_on(path, header, "ranks of another calibration", error=CalibrationError)
         self._warned: list[FitWarning] = []
         self._num_made = 0

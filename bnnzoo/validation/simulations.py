@@ -173,7 +173,7 @@ def ranks_of(
     warned : list, optional
         Takes down what fits warn of, which is not said then.
     """
-    fits = fits or fits_like(density, simulations[0].method, simulations[0].num_simulations)
+    fits = fits or fits_like(density, simulations[0].method, simulations[0].num_simulations, judged=False)
     truths, datasets = zip(*(each.simulated(density) for each in simulations), strict=True)
     seeds = [each.seed for each in simulations]
     posteriors = fits(datasets, seeds) if warned is None else quietly(lambda: fits(datasets, seeds), warned)

@@ -17,6 +17,7 @@ from bnnzoo.core.data.conversion import DataError
 from bnnzoo.core.model.density import build_density
 from bnnzoo.core.model.kinds import first_of_kind, of_kind
 from bnnzoo.core.program.sites import ModelError
+from bnnzoo.core.verdict import verdict
 from bnnzoo.inference.many import ManyFits, seed_of_fit
 from bnnzoo.inference.optimise import native_training
 
@@ -244,3 +245,23 @@ def test_calls_that_are_wrong_say_what_to_write() -> None:
 def test_each_fit_that_is_off_warns() -> None:
     with pytest.warns(bz.inference.ParetoKWarning, match="its standard deviation of 'b'"):
         list(bz.fit_many(line, bz.MeanFieldVI(), [(x + 5, y) for x, y in datasets(2)]))
+
+
+def test_fits_that_are_judged_elsewhere_warn_of_what_their_records_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = [(x + 5, y) for x, y in datasets(2)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        monkeypatch.setattr(
+            verdict, "accuracy_of", lambda posterior: pytest.fail("the model was evaluated for a verdict")
+        )
+        ManyFits(line, bz.MeanFieldVI(), 2, judged=False)(data, [0, 1])
+
+    def root(x: Tensor, y: Tensor) -> None:
+        scale = pyro.sample("scale", dist.Normal(0.0, 1.0))
+        pyro.factor("part", torch.where(scale > 0, 0.0, torch.nan))
+        with pyro.plate("rows", len(x)):
+            pyro.sample("y", dist.Normal(scale * x, 1.0), obs=y)
+
+    x = torch.linspace(-1.0, 1.0, 30)
+    with pytest.warns(bz.inference.RejectedPointsWarning, match=r"could not be evaluated at \d+ of the points"):
+        ManyFits(root, bz.MeanFieldVI(num_steps=600), 2, judged=False)([(x, 0.0 * x)] * 2, [0, 1])

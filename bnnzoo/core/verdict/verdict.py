@@ -54,7 +54,7 @@ MANY_DIVERGE = 0.01  # of all trajectories; fewer often leave means and sds as t
 STANDING_STILL = 1e4  # standard deviations of chains that hardly have one
 
 
-def troubles(posterior: Posterior) -> Iterator[Trouble]:
+def troubles(posterior: Posterior, *, evaluate: bool = True) -> Iterator[Trouble]:
     """Yield what a fit should warn of; only runs that are long enough to judge say anything.
 
     Chains are compared by the latent sites that are not network weights, which may be relabelled, or else by the log density.
@@ -65,6 +65,8 @@ def troubles(posterior: Posterior) -> Iterator[Trouble]:
     ----------
     posterior : Posterior
         With the record of :func:`bnnzoo.fit`.
+    evaluate : bool
+        Whether the model may be evaluated for it. If not, the record alone is read, as where ranks judge the draws anyway.
     """
     if not posterior.info.complete:
         return
@@ -75,10 +77,11 @@ def troubles(posterior: Posterior) -> Iterator[Trouble]:
     if "psis_pareto_k" in posterior.info.config:
         yield from _of_weights(posterior)
         return
-    found = None if _is_trial(posterior) else accuracy_of(posterior)
+    found = accuracy_of(posterior) if evaluate and not _is_trial(posterior) else None
     if found is None:
         yield from _of_optimisation(posterior, MIN_SHARE)
-        yield from _of_likelihood(posterior)
+        if evaluate:
+            yield from _of_likelihood(posterior)
     elif found.trouble:
         yield from _of_approximation(posterior, found)
     yield from _rejected(posterior)

@@ -1,5 +1,7 @@
 """Chains that a runner of the engine advances, and the draws they have kept."""
 
+import math
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -43,6 +45,7 @@ class RunningChains(ABC):
         self.draws = theta.new_zeros(self.num_chains, settings.num_draws, theta.shape[1])
         self.stats = torch.zeros(self.num_chains, settings.num_draws, len(self.stats_names), dtype=torch.float64)
         self._num_kept = torch.zeros(self.num_chains, dtype=torch.int64)
+        self._seconds = math.inf  # that the chains ran the last time
         self.keys = keys.to(theta.device)
 
     @property
@@ -59,8 +62,10 @@ class RunningChains(ABC):
     def advance(self) -> None:
         """Run the chains for a while, keep their draws, and do what they wait for."""
         try:
-            with self.log.timed("running"), aside() if self.fleet.how == "compiled" else nullcontext():
+            with self.log.timed("running"), aside(self._seconds) if self.fleet.how == "compiled" else nullcontext():
+                began = time.perf_counter()
                 self.fleet.advance()
+                self._seconds = time.perf_counter() - began
         finally:  # an interrupt waits for the chains under way in native code: their draws are kept, too
             self._gather()
         self._attend()

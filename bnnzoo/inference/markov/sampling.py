@@ -254,7 +254,9 @@ class _Stages:
         self._start()
 
     def __call__(self) -> None:
-        """Show how far the chains are."""
+        """Show how far the chains are, if anybody looks: numbers of chains that move together cost as much as a short draw."""
+        if isinstance(self._progress, Silent):
+            return
         count = int(self._loop.counts.min())
         if self._warm and count >= self._num_warmup:
             self._progress.update(self._num_warmup, **self._loop.progress_fields())

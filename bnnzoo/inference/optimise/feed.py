@@ -35,6 +35,11 @@ class Feed:
         self.shapes = shapes_of(first, same_rows)
         self._memory = [_memory(each, own, max_steps) for each, own in zip(examples, self._own, strict=True)]
 
+    @property
+    def holds_anything(self) -> bool:
+        """Whether steps are given anything at all."""
+        return bool(self._memory)
+
     def of_member(self, member: int) -> list[Tensor]:
         """Return the memory ``[R, ...]`` of what a member is given, of two dimensions or more."""
         return [each[member] if own else each for each, own in zip(self._memory, self._own, strict=True)]

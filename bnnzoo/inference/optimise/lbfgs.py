@@ -1,10 +1,12 @@
 """L-BFGS on many parameter vectors at once, each with its own memory and line search."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.linalg import vector_norm
 
 __all__ = ["Evaluate", "LBFGSResult", "Observe", "lbfgs"]
 
@@ -57,22 +59,30 @@ class _Point:
 
 
 class _Memory:
-    """The last differences of positions and gradients, which define an approximate inverse Hessian."""
+    """The last differences of positions and gradients, which define an approximate inverse Hessian.
 
-    def __init__(self, size: int) -> None:
+    On few parameters a step costs as much as its operations are many, whatever they compute: these are as few as can be.
+    """
+
+    def __init__(self, size: int, start: Tensor) -> None:
         self._size = size
         self._pairs: list[tuple[Tensor, Tensor, Tensor]] = []
+        self._scale = start.new_zeros(len(start), 1)  # by the last usable pair; zero before the first
 
     def store(self, s: Tensor, y: Tensor) -> None:
         """Store a pair of differences; rows without positive curvature along it ignore it."""
-        product = (s * y).sum(1, keepdim=True)
-        usable = product > 1e-10 * s.norm(dim=1, keepdim=True) * y.norm(dim=1, keepdim=True)
-        inverse = torch.where(usable, 1 / torch.where(usable, product, 1.0), 0.0)
+        product, square = (s * y).sum(1, keepdim=True), (y * y).sum(1, keepdim=True)
+        sizes = vector_norm(s, dim=1, keepdim=True), vector_norm(y, dim=1, keepdim=True)
+        usable = product > 1e-10 * sizes[0] * sizes[1]
+        inverse = torch.where(usable, product, math.inf).reciprocal()
+        self._scale = torch.where(usable, (inverse * square).clamp(min=1e-300).reciprocal(), self._scale)
         self._pairs = [*self._pairs, (s, y, inverse)][-self._size :]
 
     def forget(self, rows: Tensor) -> None:
         """Empty the memory of the marked rows ``[C]``."""
-        self._pairs = [(s, y, torch.where(rows[:, None], 0.0, inverse)) for s, y, inverse in self._pairs]
+        column = rows[:, None]
+        self._scale = torch.where(column, 0.0, self._scale)
+        self._pairs = [(s, y, torch.where(column, 0.0, inverse)) for s, y, inverse in self._pairs]
 
     def direction(self, gradient: Tensor) -> Tensor:
         """Return minus the inverse Hessian times ``gradient[C, P]`` by the two-loop recursion."""
@@ -80,17 +90,11 @@ class _Memory:
         for s, y, inverse in reversed(self._pairs):
             alphas.append(inverse * (s * q).sum(1, keepdim=True))
             q = q - alphas[-1] * y
-        q = self._scale(gradient) * q
+        first = vector_norm(gradient, dim=1, keepdim=True).clamp(min=1.0).reciprocal()
+        q = torch.where(self._scale > 0, self._scale, first) * q
         for (s, y, inverse), alpha in zip(self._pairs, reversed(alphas), strict=True):
             q = q + (alpha - inverse * (y * q).sum(1, keepdim=True)) * s
         return -q
-
-    def _scale(self, gradient: Tensor) -> Tensor:
-        scale = 1 / gradient.norm(dim=1, keepdim=True).clamp(min=1.0)
-        for _, y, inverse in self._pairs:
-            usable = inverse > 0
-            scale = torch.where(usable, 1 / (inverse * (y * y).sum(1, keepdim=True)).clamp(min=1e-300), scale)
-        return scale
 
 
 def lbfgs(
@@ -136,7 +140,7 @@ def lbfgs(
     >>> bool(result.theta.abs().max() < 1e-5)
     True
     """
-    memory = _Memory(history)
+    memory = _Memory(history, start)
     point = _evaluated(evaluate, start)
     stuck = torch.zeros_like(point.f, dtype=torch.bool)
     fresh, idle, calm = ~stuck, torch.zeros_like(point.f), torch.zeros_like(point.f)
@@ -170,7 +174,9 @@ def _evaluated(evaluate: Evaluate, x: Tensor) -> _Point:
 def _descent(direction: Tensor, point: _Point, fresh: Tensor) -> Tensor:
     """Return the direction of each row, or that of steepest descent where it leads uphill, and where a row begins or failed."""
     downhill = ((direction * point.g).sum(1, keepdim=True) < 0) & ~fresh[:, None]
-    return torch.where(downhill, direction, -point.g / point.g.norm(dim=1, keepdim=True).clamp(min=1.0))
+    if bool(downhill.all()):
+        return direction
+    return torch.where(downhill, direction, -point.g / vector_norm(point.g, dim=1, keepdim=True).clamp(min=1.0))
 
 
 def _progressed(old: _Point, new: _Point, gain: Tensor) -> Tensor:
@@ -178,7 +184,7 @@ def _progressed(old: _Point, new: _Point, gain: Tensor) -> Tensor:
 
     Gradients that are rounding error themselves go up and down at random; steps promise next to nothing there, ``gain[C]``.
     """
-    flatter = new.g.norm(dim=1) < 0.9 * old.g.norm(dim=1)
+    flatter = vector_norm(new.g, dim=1) < 0.9 * vector_norm(old.g, dim=1)
     return (new.f < old.f - _rounding(old)) | (flatter & (gain > NEXT_TO_NOTHING * _rounding(old)))
 
 
@@ -198,11 +204,13 @@ def _search(evaluate: Evaluate, point: _Point, direction: Tensor, active: Tensor
     while count < MAX_HALVINGS and not bool((moved | ~active).all()):
         count += 1
         trial = _evaluated(evaluate, torch.where(moved[:, None], best.x, point.x + step[:, None] * direction))
-        lower = trial.f <= point.f + SUFFICIENT_DECREASE * step * slope
-        flatter = (trial.f <= point.f + rounding) & (trial.g.norm(dim=1) < point.g.norm(dim=1))
-        usable = trial.f.isfinite() & trial.g.isfinite().all(1)
-        accepted = active & ~moved & (lower | flatter) & usable
-        num_rejected += int((active & ~moved & ~usable).sum())
+        better = trial.f <= point.f + SUFFICIENT_DECREASE * step * slope
+        if not bool(better.all()):  # or within rounding error, and flatter
+            better |= (trial.f <= point.f + rounding) & (vector_norm(trial.g, dim=1) < vector_norm(point.g, dim=1))
+        usable, looking = trial.f.isfinite() & trial.g.isfinite().all(1), active & ~moved
+        accepted = looking & better & usable
+        if not bool(usable.all()):
+            num_rejected += int((looking & ~usable).sum())
         best, moved = trial.where(accepted, best), moved | accepted
         step = step / 2
     return best, moved, count, num_rejected

@@ -78,6 +78,11 @@ class NativeMembers:
         self._before = self._copy()
         self.budget, self._seconds_per_step = _first_budget(inner.flops * self.num_members, self.max_steps), 0.0
 
+    @property
+    def reads_steps(self) -> bool:
+        """Whether steps are given anything, such as random numbers or rows of their own."""
+        return self._feed.holds_anything
+
     def is_native(self) -> bool:
         """Return whether the loop was compiled; some steps of a copy of a member raise if the compiled code fails."""
         if self.chunk.how == "compiled":
@@ -117,9 +122,10 @@ class NativeMembers:
         """Take steps of a chunk, from its first one."""
         self._members.counters.place.zero_()
         self._members.counters.left.fill_(num_steps)
-        threads = threads_worth(num_steps * self.num_members * self._seconds_per_step, self.num_threads)
+        expected = num_steps * self.num_members * self._seconds_per_step
+        threads = threads_worth(expected, self.num_threads)
         began = time.perf_counter()
-        with aside():
+        with aside(expected if self._seconds_per_step else math.inf):
             in_threads(self._move, range(self.num_members), threads)
         seconds = max(time.perf_counter() - began, 1e-9)
         self._seconds_per_step = seconds / (num_steps * -(-self.num_members // threads)) if num_steps else 0.0

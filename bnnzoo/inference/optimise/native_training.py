@@ -77,7 +77,7 @@ def trained_natively(members: NativeMembers, run: Run, steps: Steps) -> Trained:
     try:
         while seen < run.num_steps and not ends:
             table = run.table[seen : seen + members.budget]
-            value, iterates = members.advance(table, steps.take(len(table)))
+            value, iterates = members.advance(table, steps.take(len(table)) if members.reads_steps else ())
             values.append(value)
             if run.observe is None or isinstance(run.observe, SeesChunks):
                 if run.observe is not None:
