@@ -17,13 +17,13 @@ from rich.markup import escape
 from bnnzoo import inference
 from bnnzoo.apps.benchmarking.sources import BenchmarkError
 from bnnzoo.apps.benchmarking.uci_command import benchmark_commands
+from bnnzoo.apps.check_command import check_command
 from bnnzoo.apps.reporting.choices import Splitting, prior_named
 from bnnzoo.apps.reporting.comparison import compare
 from bnnzoo.apps.reporting.folders import new_folder, refuse_unusable_folder
 from bnnzoo.apps.reporting.output import show, write_or_rescue
 from bnnzoo.apps.tables import Missing, Table, TableError, Task, prepare, read_table
 from bnnzoo.apps.tables.options import CsvFile, Decimal, Separator
-from bnnzoo.checking.check_command import check_command
 from bnnzoo.core.data.minibatch import DataError
 from bnnzoo.core.method import Method
 from bnnzoo.core.program.sites import ModelError
