@@ -1,12 +1,19 @@
 """Time of one fit among many: simulation-based calibration as typed, and beside a loop of fits that know of no other.
 
-python -m benchmarks.many_fits [simulations of a calibration]
+python -m benchmarks.many_fits [simulations of a calibration] ["CASE;CASE"]
+
+Cases that are not named keep their place in the record. Besides the calibrations there are "reloo", each row of the diabetes data
+left out; "folds", ten folds of a network beside one fit; and "memory", the resident memory after one fit and after as many as
+there are simulations.
 """
 
+import json
+import os
 import sys
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyro
@@ -15,7 +22,7 @@ import torch
 from torch import Tensor
 
 import bnnzoo as bz
-from benchmarks.pairs import write
+from benchmarks.pairs import RESULTS, write
 from bnnzoo.core.model.density import build_density
 from bnnzoo.validation.simulations import Simulation, places_of_outcomes, ranks_of
 
@@ -63,6 +70,7 @@ CASES = {
     "MeanFieldVI, 3 parameters": (2, bz.MeanFieldVI()),
     "FullRankVI, 3 parameters": (2, bz.FullRankVI()),
     "Laplace, 3 parameters": (2, bz.Laplace()),
+    "MAMS, 3 parameters, 4 chains, 500 + 500": (2, bz.MAMS(num_chains=4, num_warmup=500, num_draws=500)),
 }
 
 
@@ -73,29 +81,87 @@ def whole(model: Any, method: Any, x: Tensor, y: Tensor, number: int, seed: int)
     return time.perf_counter() - clock, time.process_time() - processor
 
 
+def calibrations(name: str, number: int) -> dict[str, Any]:
+    """Return the seconds of whole calibrations, and of single fits among many and alone."""
+    num_inputs, method = CASES[name]
+    model, x, y = regression(num_inputs)
+    for function in (among_many, one_by_one):
+        function(model, method, x, y, 2, 10_000)  # compile
+    timed = [whole(model, method, x, y, number, 100 + seed) for seed in range(CALIBRATIONS)]
+    clock, processor = (sorted(each)[CALIBRATIONS // 2] for each in zip(*timed, strict=True))
+    rounds = [
+        tuple(function(model, method, x, y, PAIRED, seed) for function in (among_many, one_by_one))
+        for seed in range(ROUNDS)
+    ]
+    many, alone = (sorted(each)[ROUNDS // 2] for each in zip(*rounds, strict=True))
+    ratio = sorted(a / b for a, b in rounds)[ROUNDS // 2]
+    print(f"{name:34} {number} in {clock:.1f} s, {processor:.1f} s of processor time", flush=True)
+    print(f"{'':34} of {PAIRED} one takes {many:.3f} s, by itself {alone:.3f} s, ratio {ratio:.2f}", flush=True)
+    return {
+        "calibration": {"simulations": number, "clock": clock, "processor": processor, "rounds": CALIBRATIONS},
+        "pairs": {"among_many": many, "one_by_one": alone, "ratio": ratio, "simulations": PAIRED, "rounds": ROUNDS},
+    }
+
+
+def rows_left_out(number: int) -> dict[str, Any]:
+    """Return the seconds of processor time of LOO by refits of NUTS, for each of 353 rows of the diabetes data."""
+    rows = bz.datasets.diabetes()
+    x, y = ((each - each.mean(0)) / each.std(0) for each in (rows.x[:353], rows.y[:353]))
+    model, _, _ = regression(x.shape[1])
+    began = time.process_time()
+    found = bz.validation.reloo(model, bz.NUTS(num_chains=1, num_warmup=300, num_draws=300), x, y, k_threshold=-1.0)
+    assert bool((found.pareto_k == 0).all())
+    return {"refits": len(x), "processor": time.process_time() - began}
+
+
+def folds_of_network(number: int) -> dict[str, Any]:
+    """Return the seconds of processor time of ten folds of a network of 502 parameters by mean-field VI, and of one fit."""
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(8, 50), torch.nn.Tanh(), torch.nn.Linear(50, 1))
+    model = bz.models.supervised(net, bz.priors.fan_in(1.0), bz.likelihoods.gaussian())
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(300, 8, generator=generator)
+    y = x[:, :2].sin().sum(1, keepdim=True) + 0.3 * torch.randn(300, 1, generator=generator)
+    method = bz.MeanFieldVI(num_steps=1000)
+    bz.fit(model, method, x, y, progress=False)  # compile
+    began = time.process_time()
+    bz.fit(model, method, x, y, progress=False)
+    one = time.process_time() - began
+    began = time.process_time()
+    bz.validation.kfold(model, method, x, y, num_folds=10)
+    return {"one_fit": one, "ten_folds": time.process_time() - began}
+
+
+def memory(number: int) -> dict[str, Any]:
+    """Return the resident memory, in MB, after 20 fits by NUTS and after more."""
+    model, x, _ = regression(9)
+    generator = torch.Generator().manual_seed(0)
+    datasets = ((x, torch.randn(len(x), generator=generator)) for _ in range(number))
+    found = {}
+    for made, _ in enumerate(bz.fit_many(model, bz.NUTS(num_chains=1, num_warmup=300, num_draws=300), datasets), 1):
+        if made in (20, 100, 1000, 10_000) or made == number:
+            pages = int(Path("/proc/self/statm").read_text().split()[1])
+            found[str(made)] = pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+    return found
+
+
+OTHERS: dict[str, Callable[[int], dict[str, Any]]] = {
+    "reloo": rows_left_out,
+    "folds": folds_of_network,
+    "memory": memory,
+}
+
+
 def main() -> None:
     number = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
+    names = sys.argv[2].split(";") if len(sys.argv) > 2 else [*CASES, *OTHERS]
     warnings.simplefilter("ignore")
-    table = {}
-    for name, (num_inputs, method) in CASES.items():
-        model, x, y = regression(num_inputs)
-        for function in (among_many, one_by_one):
-            function(model, method, x, y, 2, 10_000)  # compile
-        calibrations = [whole(model, method, x, y, number, 100 + seed) for seed in range(CALIBRATIONS)]
-        clock, processor = (sorted(each)[CALIBRATIONS // 2] for each in zip(*calibrations, strict=True))
-        rounds = [
-            tuple(function(model, method, x, y, PAIRED, seed) for function in (among_many, one_by_one))
-            for seed in range(ROUNDS)
-        ]
-        many, alone = (sorted(each)[ROUNDS // 2] for each in zip(*rounds, strict=True))
-        ratio = sorted(a / b for a, b in rounds)[ROUNDS // 2]
-        table[name] = {
-            "calibration": {"simulations": number, "clock": clock, "processor": processor, "rounds": CALIBRATIONS},
-            "pairs": {"among_many": many, "one_by_one": alone, "ratio": ratio, "simulations": PAIRED, "rounds": ROUNDS},
-        }
-        print(f"{name:34} {number} in {clock:.1f} s, {processor:.1f} s of processor time", flush=True)
-        print(f"{'':34} of {PAIRED} one takes {many:.3f} s, by itself {alone:.3f} s, ratio {ratio:.2f}", flush=True)
-    write("many_fits", {"unit": "seconds; of pairs, of processor time a simulation", "cases": table})
+    record = RESULTS / "many_fits.json"
+    table: dict[str, Any] = json.loads(record.read_text())["cases"] if record.exists() else {}
+    for name in names:
+        table[name] = calibrations(name, number) if name in CASES else OTHERS[name](number)
+        print(f"{name:34} {table[name]}", flush=True)
+        write("many_fits", {"unit": "seconds; of pairs, of processor time a simulation; memory in MB", "cases": table})
 
 
 if __name__ == "__main__":
