@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -121,6 +122,37 @@ print(json.dumps([found.tolist(), data["test"]["x"].tolist()]))
     exact = bz.zoo.reference(name)["conditional"].to_dataset()
     np.testing.assert_allclose(draws, exact["probs" if "probs" in exact else "mean"], rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(x, bz.zoo.load(name).data().test["x"])
+
+
+SAID = "The data of foong-one-layer are not in this folder: its card names them under 'needs'."
+
+
+def test_the_loader_says_which_data_are_elsewhere(folder: Path) -> None:
+    code = f"import sys; sys.path.insert(0, {str(folder)!r}); import load; load.data('foong-one-layer')"
+    found = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True)
+    assert found.stderr.strip().endswith(f"LookupError: {SAID}")
+
+
+@pytest.mark.slow
+def test_r_reads_the_export(folder: Path) -> None:
+    if not shutil.which("Rscript"):
+        pytest.skip("needs R with jsonlite and posterior")
+    code = """
+source("load.R")
+found <- draws("linear-regression")
+x <- data_of("linear-regression")$test$x[1:3, 1]
+cat(posterior::nchains(found), posterior::niterations(found), posterior::nvariables(found), x,
+    tryCatch(data_of("foong-one-layer"), error = conditionMessage), mean(found[[1]]), sep = "\n")
+"""
+    done = subprocess.run(["Rscript", "-e", code], cwd=folder, capture_output=True, text=True, check=True)
+    chains, draws, rows, *x, said, mean = done.stdout.splitlines()
+    exact = bz.zoo.reference("linear-regression")["conditional"]["mean"]
+    assert (int(chains), int(draws), int(rows)) == exact.shape
+    assert [float(each) for each in x] == pytest.approx(
+        bz.zoo.load("linear-regression").data().test["x"][:3, 0].tolist()
+    )
+    assert said == SAID
+    assert float(mean) == pytest.approx(float(exact[..., 0].mean()), abs=1e-5)
 
 
 def test_a_tree_written_by_numpy_and_xarray_is_scored_and_enters_the_table(tmp_path: Path) -> None:

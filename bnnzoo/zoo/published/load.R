@@ -2,7 +2,11 @@
 
 card <- function(name) jsonlite::fromJSON(file.path("cards", paste0(name, ".json")))
 
-data_of <- function(name) jsonlite::fromJSON(card(name)$data)
+data_of <- function(name) {
+  path <- card(name)$data
+  if (is.null(path)) stop("The data of ", name, " are not in this folder: its card names them under 'needs'.", call. = FALSE)
+  jsonlite::fromJSON(path)
+}
 
 # Draws of E[y | x, theta], one variable for each row, or of class probabilities, one for each row and class.
 draws <- function(name) {
