@@ -3,12 +3,13 @@
 import warnings
 
 import xarray as xr
-from arviz_stats.sampling_diagnostics import ess, mcse, rhat
+from arviz_stats.sampling_diagnostics import ess, mcse, rhat, rhat_nested
 
 from bnnzoo.trees import SAMPLE_DIMS, num_draws, refuse_other_kind
 
 __all__ = ["MIN_DRAWS", "convergence"]
 
+SUPERCHAIN = "superchain"
 MIN_DRAWS = 4  # per chain, since chains are split into halves of at least two
 
 
@@ -23,7 +24,8 @@ def convergence(quantity: xr.DataArray) -> xr.Dataset:
     Returns
     -------
     Dataset
-        ``rhat`` (rank-normalised, split; near 1 if chains agree, NaN for a single chain), ``ess_bulk`` and ``ess_tail``
+        ``rhat`` (rank-normalised, split; near 1 if chains agree, NaN for a single chain; the nested one where chains have a
+        coordinate ``superchain``), ``ess_bulk`` and ``ess_tail``
         (effective sample sizes), ``mcse_mean`` and ``mcse_sd`` (Monte Carlo standard errors of the mean and the standard
         deviation, in units of the quantity). All are NaN if the draws are constant.
 
@@ -50,7 +52,9 @@ def convergence(quantity: xr.DataArray) -> xr.Dataset:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "invalid value encountered", RuntimeWarning)  # for constant draws
         statistics = {
-            "rhat": rhat(loaded),
+            "rhat": rhat_nested(loaded, superchain_ids=loaded[SUPERCHAIN].values)
+            if SUPERCHAIN in loaded.coords
+            else rhat(loaded),
             "ess_bulk": ess(loaded, method="bulk"),
             "ess_tail": ess(loaded, method="tail"),
             "mcse_mean": mcse(loaded, method="mean"),

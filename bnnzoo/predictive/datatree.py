@@ -21,7 +21,11 @@ UNNAMED = Labels()
 PACKAGES = ("bnnzoo", "torch", "pyro-ppl", "xarray")
 
 
-def from_groups(groups: Mapping[str, xr.Dataset], attributes: Mapping[str, str | int | float]) -> xr.DataTree:
+def from_groups(
+    groups: Mapping[str, xr.Dataset],
+    attributes: Mapping[str, str | int | float],
+    num_superchains: int | None = None,
+) -> xr.DataTree:
     """Return a DataTree of the groups that have variables.
 
     Parameters
@@ -30,12 +34,21 @@ def from_groups(groups: Mapping[str, xr.Dataset], attributes: Mapping[str, str |
         Groups without variables are left out.
     attributes : mapping
         Of the root; strings and numbers, as netCDF requires.
+    num_superchains : int, optional
+        Superchains, the numbers of which become the coordinate ``superchain`` of the chains.
 
     Returns
     -------
     DataTree
     """
     filled = {name: dataset for name, dataset in groups.items() if dataset.data_vars}
+    if num_superchains is not None:
+        filled = {
+            name: dataset.assign_coords(superchain=("chain", np.arange(size) * num_superchains // size))
+            if (size := dataset.sizes.get("chain", 0))
+            else dataset
+            for name, dataset in filled.items()
+        }
     root = xr.DataTree.from_dict(filled)
     root.attrs = dict(attributes)
     return root

@@ -366,4 +366,5 @@ def _attributes(draws: PosteriorDraws, densities: Sequence[LogDensity]) -> dict[
 def _tree(
     draws: PosteriorDraws, groups: Mapping[str, xr.Dataset], labels: Labels, densities: Sequence[LogDensity] = ()
 ) -> xr.DataTree:
-    return datatree.from_groups(labels.applied(groups), _attributes(draws, densities))
+    superchains = draws.posterior.info.config.get("num_superchains")
+    return datatree.from_groups(labels.applied(groups), _attributes(draws, densities), superchains)

@@ -19,7 +19,7 @@ class Mixing(NamedTuple):
     ess: Tensor
 
 
-def mixing(draws: Tensor) -> Mixing:
+def mixing(draws: Tensor, num_superchains: int | None = None) -> Mixing:
     r"""Return R-hat and the bulk effective sample size of each quantity in ``draws[C, S, D]``, as ArviZ computes them.
 
     Chains are split into M halves of T draws, and draws are replaced by the normal scores of their ranks. R-hat is the larger of
@@ -28,12 +28,18 @@ def mixing(draws: Tensor) -> Mixing:
 
     .. math:: \hat R^2 = \frac{T - 1}{T} + \frac{\mathrm{var}_m(\bar z_m)}{\mathrm{mean}_m(s_m^2)}
 
+    Of superchains, consecutive chains that began at the same point, it is the nested one: with the variance between means of
+    superchains :math:`B` and, within them, that between means of halves and that of draws,
+
+    .. math:: \hat R_\nu^2 = 1 + B / \mathrm{mean}_k(\mathrm{var}_m(\bar z_{km}) + \mathrm{mean}_m(s_{km}^2))
+
     Both are NaN where draws are NaN or chains have fewer than four, and R-hat of a single chain or of constant draws.
 
     References
     ----------
     Vehtari, Gelman, Simpson, Carpenter and Bürkner (2021), Rank-normalization, folding, and localization: an improved
-    R-hat, Bayesian Analysis 16.
+    R-hat, Bayesian Analysis 16. Margossian, Hoffman, Sountsov, Riou-Durand, Vehtari and Gelman (2024), Nested R-hat: assessing
+    the convergence of Markov chain Monte Carlo when running many short chains, Bayesian Analysis 19.
 
     Examples
     --------
@@ -54,7 +60,7 @@ def mixing(draws: Tensor) -> Mixing:
     scores, ordered = _normal_scores(flat)
     middle = flat.shape[1] // 2
     folded, _ = _normal_scores((flat - (ordered[:, middle - 1, None] + ordered[:, middle, None]) / 2).abs())
-    bulk, tail = (_rhat(each.reshape(halves.shape)) for each in (scores, folded))
+    bulk, tail = (_rhat(each.reshape(halves.shape), num_superchains) for each in (scores, folded))
     invalid = flat.isnan().any(1)
     rhat = torch.where(tail > bulk, tail, bulk)
     ess = _effective_sample_size(scores.reshape(halves.shape))
@@ -97,8 +103,13 @@ def _normal_scores(flat: Tensor) -> tuple[Tensor, Tensor]:
     return torch.special.ndtri((rank - 0.375) / (flat.shape[1] + 0.25)), ordered
 
 
-def _rhat(scores: Tensor) -> Tensor:
+def _rhat(scores: Tensor, num_superchains: int | None) -> Tensor:
     size = scores.shape[2]
+    if num_superchains is not None:
+        nested = scores.unflatten(1, (2, num_superchains, -1)).transpose(1, 2).flatten(2, 3)  # [D, K, halves, T]
+        means = nested.mean(3)
+        within = means.var(2) + nested.var(3).mean(2)
+        return (1 + means.mean(2).var(1) / within.mean(1)).sqrt()
     return (scores.mean(2).var(1) / scores.var(2).mean(1) + (size - 1) / size).sqrt()
 
 

@@ -145,7 +145,8 @@ class Draws(StoredPosterior):
         if self.info.sampling != "mcmc" or not sites:
             return []
         values = torch.cat([self.theta[..., site.span] for site in sites], -1)
-        found = mixing(values[..., :: -(-values.shape[-1] // MAX_ENTRIES)])
+        superchains = self.info.config.get("num_superchains")
+        found = mixing(values[..., :: -(-values.shape[-1] // MAX_ENTRIES)], superchains)
         rhat, ess = float(found.rhat.nan_to_num(0.0).max()), float(found.ess.nan_to_num(math.inf).min())
         return [
             *([f"R-hat {rhat:.2f}" if rhat < MAX_SHOWN else "R-hat without bound"] if rhat else []),

@@ -164,16 +164,18 @@ def _divergences(posterior: Draws) -> Iterator[Trouble]:
 
 def _mixing(posterior: Draws) -> Iterator[Trouble]:
     quantities = _quantities(posterior)
-    found = {name: mixing(values) for name, values in quantities.items()}
+    superchains = posterior.info.config.get("num_superchains")
+    found = {name: mixing(values, superchains) for name, values in quantities.items()}
     rhat = {name: float(each.rhat.nan_to_num(0.0, posinf=math.inf).max()) for name, each in found.items()}
     ess = {name: float(each.ess.nan_to_num(math.inf).min()) for name, each in found.items()}
     chains, draws = posterior.theta.shape[:2]
     worst = max(rhat, key=lambda name: rhat[name], default="")
     if worst and rhat[worst] > MAX_RHAT:
+        disagree = "The superchains disagree: nested R-hat" if superchains else "The chains disagree: R-hat"
         gap = float(worst_gap(quantities[worst]).nan_to_num(0.0, posinf=math.inf).max())
         yield Trouble(
             ChainsApartWarning,
-            f"The chains disagree: R-hat of {worst!r} is {told(rhat[worst], MAX_RHAT)}, and should be at most {MAX_RHAT}. "
+            f"{disagree} of {worst!r} is {told(rhat[worst], MAX_RHAT)}, and should be at most {MAX_RHAT}. "
             f"{_what_to_run(rhat[worst], gap, posterior.info.config.get('num_warmup'), draws)}"
             f"{_of_labels(posterior, gap)}",
         )

@@ -3,11 +3,11 @@
 import math
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from bnnzoo.core.method import Declared, Need
 from bnnzoo.core.model.density import LogDensity
-from bnnzoo.core.settings import Count, Fraction, NonNegativeCount, Positive
+from bnnzoo.core.settings import Count, Fraction, NonNegativeCount, Positive, Range
 from bnnzoo.engine.choose import NATIVE_PAYS_FROM
 from bnnzoo.engine.fits import over_all_fits
 from bnnzoo.inference.markov.metrics import MassMatrix
@@ -18,10 +18,13 @@ __all__ = [
     "ChainSettings",
     "HamiltonianSettings",
     "LockstepSettings",
+    "SuperchainSettings",
     "even_groups",
     "goes_on",
     "refuse_single_parameter",
+    "refuse_uneven_superchains",
     "refuse_untuned",
+    "superchains_of",
     "typical_num_steps",
     "without_init",
 ]
@@ -61,7 +64,14 @@ class ChainSettings(Declared):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HamiltonianSettings(ChainSettings):
+class SuperchainSettings(ChainSettings):
+    """Settings of samplers of which many short chains may start at a few points."""
+
+    num_superchains: Annotated[int, Range(2)] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HamiltonianSettings(SuperchainSettings):
     """Settings of samplers whose chains adapt one by one."""
 
     native_pays_from: ClassVar[float] = NATIVE_PAYS_FROM
@@ -72,7 +82,7 @@ class HamiltonianSettings(ChainSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LockstepSettings(ChainSettings):
+class LockstepSettings(SuperchainSettings):
     """Settings of samplers whose chains adapt together and accept or reject trajectories of the same length."""
 
     native_pays_from: ClassVar[float] = NATIVE_PAYS_FROM
@@ -123,6 +133,21 @@ def refuse_untuned(settings: ChainSettings) -> None:
             f"{type(settings).__name__}(num_warmup=0) tunes nothing: give step_size=..., warm up, or go on from where a run of "
             f"{type(settings).__name__} ended, init=posterior."
         )
+
+
+def refuse_uneven_superchains(settings: ChainSettings) -> None:
+    """Raise ValueError unless all superchains have the same number of chains, and more than one."""
+    number = superchains_of(settings)
+    if number is not None and (settings.num_chains % number or settings.num_chains == number):
+        raise ValueError(
+            f"{type(settings).__name__}(num_superchains={number}, num_chains={settings.num_chains}): each superchain needs the "
+            f"same number of chains, two or more. Write a multiple of {number} for num_chains, such as {16 * number}."
+        )
+
+
+def superchains_of(settings: ChainSettings) -> int | None:
+    """Return the number of superchains, None where each chain has a start of its own."""
+    return settings.num_superchains if isinstance(settings, SuperchainSettings) else None
 
 
 def goes_on(settings: ChainSettings) -> bool:

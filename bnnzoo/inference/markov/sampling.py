@@ -18,7 +18,13 @@ from bnnzoo.core.posterior.posterior import Draws, FitInfo
 from bnnzoo.core.verdict.rejections import why_rejected
 from bnnzoo.engine.reports import EngineReport, joined_reports
 from bnnzoo.inference.config import config_of
-from bnnzoo.inference.markov.chain_settings import ChainSettings, goes_on, refuse_untuned
+from bnnzoo.inference.markov.chain_settings import (
+    ChainSettings,
+    goes_on,
+    refuse_uneven_superchains,
+    refuse_untuned,
+    superchains_of,
+)
 from bnnzoo.inference.markov.checkpoint import Checkpoint, Fingerprint, fingerprint_of
 from bnnzoo.inference.markov.continuation import continued_seed, refuse_other_tuning, tuning_to_go_on
 from bnnzoo.inference.markov.protocols import Loop, Sampler, Scaled, SeparateChains
@@ -93,12 +99,13 @@ def sample_chains(
         If the checkpoint cannot be written.
     """
     refuse_untuned(settings)
+    refuse_uneven_superchains(settings)
     checkpoint = None
     if context.checkpoint is not None:
         if context.executor is None:  # before anything expensive runs; workers may see another file system
             open_store(context.checkpoint)
         checkpoint = (context.checkpoint, fingerprint_of(config_of(method or settings), density, context.seed))
-    theta, variances = _started(settings, density, context) if starts is None else (starts(), None)
+    theta, variances = _started(settings, density, context, starts)
     seed, tuning = context.seed, None
     if goes_on(settings):
         seed, tuning = continued_seed(seed, theta), tuning_to_go_on(settings, theta)
@@ -133,6 +140,7 @@ def sample_together(
         If they cannot run side by side.
     """
     refuse_untuned(settings)
+    refuse_uneven_superchains(settings)
     num = settings.num_chains
     starts = [_started(settings, density, context) for density, context in fits]
     loop = begin(torch.cat([theta for theta, _ in starts]))
@@ -148,14 +156,25 @@ def sample_together(
     ]
 
 
-def _started(settings: ChainSettings, density: LogDensity, context: FitContext) -> tuple[Tensor, Tensor | None]:
+def _started(
+    settings: ChainSettings, density: LogDensity, context: FitContext, starts: Callable[[], Tensor] | None = None
+) -> tuple[Tensor, Tensor | None]:
     """Return starting points ``[C, P]``, and variances ``[C, P]`` of the parameters if what finds the points finds these, too."""
-    start: Start = settings.init
-    if hasattr(start, "run"):
-        start = fitted_start(cast(Method, start), settings.num_chains, density, context)
-    theta = starting_points(start, settings.num_chains, density, context, traced=True)
-    own_units = settings.step_size is not None or settings.num_warmup == 0
-    return theta, None if own_units else variances_of_start(start, settings.num_chains)
+    variances: Tensor | None = None
+    if starts is not None:
+        theta = starts()
+    else:
+        start: Start = settings.init
+        if hasattr(start, "run"):
+            start = fitted_start(cast(Method, start), settings.num_chains, density, context)
+        theta = starting_points(start, settings.num_chains, density, context, traced=True)
+        own_units = settings.step_size is not None or settings.num_warmup == 0
+        variances = None if own_units else variances_of_start(start, settings.num_chains)
+    if (number := superchains_of(settings)) is None or goes_on(settings):
+        return theta, variances
+    width = settings.num_chains // number
+    first = torch.arange(settings.num_chains, device=theta.device) // width * width
+    return theta[first], None if variances is None else variances[first]
 
 
 def _posterior_of(result: ChainDraws, density: LogDensity) -> Draws:

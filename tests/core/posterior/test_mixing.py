@@ -5,7 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 from arviz_stats.base.array import array_stats
+from arviz_stats.sampling_diagnostics import rhat_nested
 from numpy.typing import NDArray
 
 from bnnzoo.core.posterior.mixing import autocorrelation_time, mixing, worst_gap
@@ -91,3 +93,27 @@ def test_differences_between_chains_do_not_count() -> None:
 
 def test_a_chain_that_never_moves_has_the_shortest_time() -> None:
     assert autocorrelation_time(torch.zeros(2, 100, 1)).tolist() == [1.0]
+
+
+@pytest.mark.parametrize(("chains", "superchains"), [(6, 3), (16, 4), (8, 2)])
+def test_nested_rhat_is_that_of_arviz(chains: int, superchains: int) -> None:
+    rng = np.random.default_rng(chains)
+    draws = rng.normal(size=(chains, 21, 3)) + np.repeat(rng.normal(size=(superchains, 1, 3)), chains // superchains, 0)
+    draws[..., 1] *= rng.gamma(2.0, size=(chains, 1))
+    found = mixing(torch.from_numpy(draws), superchains).rhat
+    tree = xr.DataArray(draws, dims=("chain", "draw", "entry")).to_dataset(name="x")
+    ids = np.arange(chains) * superchains // chains
+    np.testing.assert_allclose(found, rhat_nested(tree, superchain_ids=ids)["x"], rtol=1e-10)
+
+
+def test_short_chains_of_many_superchains_pass_by_nested_rhat_alone() -> None:
+    """Chains of an autoregression that began at its distribution: as many short ones as it takes, R-hat never passes."""
+    rng = np.random.default_rng(0)
+    draws = np.zeros((256, 8, 1))
+    draws[:, 0] = rng.normal(size=(256, 1))
+    for now in range(1, 8):
+        draws[:, now] = 0.9 * draws[:, now - 1] + 0.19**0.5 * rng.normal(size=(256, 1))
+    assert float(mixing(torch.from_numpy(draws)).rhat) > 1.5
+    assert float(mixing(torch.from_numpy(draws), 4).rhat) < 1.02
+    draws[:64] += 1.0
+    assert float(mixing(torch.from_numpy(draws), 4).rhat) > 1.1

@@ -55,6 +55,15 @@ def test_divergences_are_counted():
     assert "target_accept (now 0.8), or reparametrise" in message
 
 
+def test_superchains_are_judged_by_nested_rhat():
+    def apart(theta):
+        short = theta.reshape(40, 50, -1)[:32]
+        return short + (torch.arange(32) // 16)[:, None, None] * 3.0
+
+    found = {each.kind: each.message for each in troubles(sampled(apart, {**CONFIG, "num_superchains": 2}))}
+    assert found[inference.ChainsApartWarning].startswith("The superchains disagree: nested R-hat of 'w' is 2.")
+
+
 def test_saturated_trees_are_told():
     depth = torch.full((4, 500), 5)
     depth[:, :100] = 10

@@ -113,6 +113,9 @@ class HMC(HamiltonianMethod):
     num_groups : int, optional
         Batches of chains that an executor runs in parallel, ideally one per core. The chains of a batch share the cost of every
         call. Default: one batch per chain.
+    num_superchains : int, optional
+        Points at which chains start, an equal number of consecutive ones at each, for many short chains: the verdict is then by
+        nested R-hat. Default: each chain has a start of its own.
     init : Tensor, Posterior or Method, optional
         Starting points ``theta[C, P]``, or where to take them from; see :class:`bnnzoo.NUTS`.
 

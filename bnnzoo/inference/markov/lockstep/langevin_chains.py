@@ -12,7 +12,7 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.mixing import autocorrelation_time
 from bnnzoo.core.settings import Count, Positive
 from bnnzoo.engine.choose import NATIVE_PAYS_FROM, Engine
-from bnnzoo.inference.markov.chain_settings import MAX_LOCKSTEP_CHAINS, ChainSettings
+from bnnzoo.inference.markov.chain_settings import MAX_LOCKSTEP_CHAINS, SuperchainSettings
 from bnnzoo.inference.markov.lockstep.lockstep_chains import LockstepChains, groups_of_chains
 from bnnzoo.inference.markov.lockstep.motions import Common, Langevin
 
@@ -35,7 +35,7 @@ DECOHERENCE = 0.4
 
 
 @dataclass(frozen=True, kw_only=True)
-class LangevinSettings(ChainSettings):
+class LangevinSettings(SuperchainSettings):
     """Settings of microcanonical Langevin dynamics, whose chains adapt together and reject nothing."""
 
     native_pays_from: ClassVar[float] = NATIVE_PAYS_FROM

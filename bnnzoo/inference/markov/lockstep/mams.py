@@ -39,6 +39,9 @@ class MAMS(LockstepSettings):
     num_groups : int
         Groups of chains that adapt together. An executor runs groups in parallel, so one group per core or machine keeps all
         of them busy.
+    num_superchains : int, optional
+        Points at which chains start, an equal number of consecutive ones at each, for many short chains: the verdict is then by
+        nested R-hat. Default: each chain has a start of its own.
     init : Tensor, Posterior or Method, optional
         Starting points ``theta[C, P]``, or where to take them from; see :class:`bnnzoo.NUTS`.
 
