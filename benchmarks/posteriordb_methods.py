@@ -84,18 +84,26 @@ def fitted(name: str, method: str) -> dict[str, Any]:
     found["warnings"] = sorted({each.category.__name__ for each in ours})
     found["sentences"] = [str(each.message)[:300] for each in ours]
     found["gradients"] = posterior.info.num_gradients
-    if method == "Pathfinder":  # its draws are weighted already
-        found["pareto_k"] = round(float(posterior.info.config["psis_pareto_k"]), 3)
-    elif method not in CHAINS:
-        found["pareto_k"] = round(float(bz.diagnostics.psis(bz.to_datatree(posterior)).pareto_k), 3)
-    tree = bz.to_datatree(posterior, num_draws=None if method in CHAINS else NUM_DRAWS)["posterior"]
-    draws = scalars({str(site): tree[site].values.astype(float) for site in tree.data_vars})
-    found["scalars"] = {}
-    for scalar in known:
-        values, square = draws[scalar], (draws[scalar] - draws[scalar].mean()) ** 2
-        ess = min(float(az.ess(values)), float(az.ess(square))) if method in CHAINS else float(NUM_DRAWS)
-        quantiles = dict(zip(QUANTILES, np.quantile(values, list(QUANTILES.values())).tolist(), strict=True))
-        found["scalars"][scalar] = {"mean": float(values.mean()), "sd": float(values.std()), "ess": ess, **quantiles}
+    try:
+        if method == "Pathfinder":  # its draws are weighted already
+            found["pareto_k"] = round(float(posterior.info.config["psis_pareto_k"]), 3)
+        elif method not in CHAINS:
+            found["pareto_k"] = round(float(bz.diagnostics.psis(bz.to_datatree(posterior)).pareto_k), 3)
+        tree = bz.to_datatree(posterior, num_draws=None if method in CHAINS else NUM_DRAWS)["posterior"]
+        draws = scalars({str(site): tree[site].values.astype(float) for site in tree.data_vars})
+        found["scalars"] = {}
+        for scalar in known:
+            values, square = draws[scalar], (draws[scalar] - draws[scalar].mean()) ** 2
+            ess = min(float(az.ess(values)), float(az.ess(square))) if method in CHAINS else float(NUM_DRAWS)
+            quantiles = dict(zip(QUANTILES, np.quantile(values, list(QUANTILES.values())).tolist(), strict=True))
+            found["scalars"][scalar] = {
+                "mean": float(values.mean()),
+                "sd": float(values.std()),
+                "ess": ess,
+                **quantiles,
+            }
+    except Exception as error:
+        found["error"] = f"after the fit: {type(error).__name__}: {error}"[:500]
     return found
 
 
