@@ -4,7 +4,7 @@ The posterior of Neal's network regression has several modes, between which chai
 those of a jackknife over chains: they include how many chains found which mode. For the plane of Foong et al. the function
 along the diagonal is compared, with the reference posterior that the card ships.
 
-Run: BNNZOO_DATA=... python -m benchmarks.documented neal [chains]     (or foong, which samples nothing)
+Run: BNNZOO_DATA=... python -m benchmarks.documented neal [chains] [temperatures]     (or foong, which samples nothing)
 """
 
 import sys
@@ -64,18 +64,25 @@ def jackknife(test: xr.DataTree, edges: xr.DataTree, y: NDArray[np.floating]) ->
     return {name: float(scale * np.std([each[name] for each in found])) for name in DOCUMENTED}
 
 
-def neal(chains: int = 8) -> None:
-    """Fit the card's data by NUTS, and print and write the table."""
+def neal(chains: int = 8, temperatures: int = 0) -> None:
+    """Fit the card's data by NUTS, or by as many ladders of it, and print and write the table."""
     table, began = np.loadtxt(data_folder(CARD.name, "fbm/rdata")), processor_seconds()
-    method = bz.NUTS(num_chains=chains, num_warmup=1000, num_draws=1000, target_accept=0.95)
+    sampler = bz.NUTS(num_chains=chains, num_warmup=1000, num_draws=1000, target_accept=0.95)
+    method = bz.Tempered(sampler, num_temperatures=temperatures) if temperatures else sampler
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", bz.FitWarning)  # chains are in different modes
         posterior = bz.fit(CARD.model(), method, table[:100, :1], table[:100, 1], dtype=torch.float64, progress=False)
     y = table[100:, 1]
     test, edges = (bz.predict(posterior, *rows, num_draws=None) for rows in ((table[100:, :1], y), (PLACES,)))
     found, errors = numbers(test, edges, y), jackknife(test, edges, y)
-    settings = {"chains": chains, "test_rows": len(y), "seconds": processor_seconds() - began}
-    _table("documented_neal", DOCUMENTED, found, errors, settings)
+    settings: dict[str, Any] = {"chains": chains, "test_rows": len(y), "seconds": processor_seconds() - began}
+    if temperatures:
+        said = posterior.info.config["tempering"]
+        settings |= {
+            "temperatures": temperatures,
+            **{key: said[key] for key in ("round_trips", "communication_barrier")},
+        }
+    _table("documented_neal_tempered" if temperatures else "documented_neal", DOCUMENTED, found, errors, settings)
 
 
 def foong() -> None:

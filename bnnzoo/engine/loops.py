@@ -152,10 +152,6 @@ class Chunk:
         """Return the state that tensors hold, as views of them; truth values are copies."""
         return pytree.tree_unflatten(self._registers.unpack(tensors), self._spec)
 
-    def unpack_fixed(self, tensors: Sequence[Tensor]) -> Any:
-        """Return what does not change, as views."""
-        return pytree.tree_unflatten(self._memory.unpack(tensors), self._fixed_spec)
-
     def _leaves(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return all that tensors of state, flag and constants hold, leaf by leaf."""
         num = self._registers.num_tensors

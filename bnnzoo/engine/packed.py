@@ -1,6 +1,6 @@
 """Pytrees of tensors kept as few tensors."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -39,10 +39,6 @@ class Packed:
         for group, places in zip(self.groups, members, strict=True):
             leaves.update(zip(places, group.unbind(), strict=True))
         return pytree.tree_unflatten([leaves[i] for i in range(len(leaves))], spec)
-
-    def with_groups(self, groups: Sequence[Tensor]) -> "Packed":
-        """Return a tree of the same structure that holds other tensors."""
-        return _unflatten_packed(groups, self.layout)
 
 
 def _unflatten_packed(groups: Iterable[Tensor], layout: Any) -> Packed:

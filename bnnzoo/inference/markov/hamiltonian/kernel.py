@@ -12,8 +12,6 @@ __all__ = [
     "LowRank",
     "Metric",
     "Phase",
-    "StepState",
-    "TrajectoryState",
     "choose",
     "drift",
     "energy",
@@ -137,36 +135,6 @@ class Control(NamedTuple):
     energy: Tensor
     direction: Tensor
     length: Tensor
-
-
-@runtime_checkable
-class StepState(Protocol):
-    """What changes at every leapfrog step of one chain: the moving end of its trajectory."""
-
-    @property
-    def phase(self) -> Phase: ...
-    @property
-    def sum_acceptance(self) -> Tensor: ...
-    @property
-    def num_steps(self) -> Tensor: ...
-    @property
-    def diverging(self) -> Tensor: ...
-    @property
-    def stop(self) -> Tensor: ...
-
-
-@runtime_checkable
-class TrajectoryState(Protocol):
-    """What changes when the moving end of one chain's trajectory has stopped: the proposal, and where to go from there."""
-
-    @property
-    def control(self) -> Control: ...
-    @property
-    def proposal(self) -> Phase: ...
-    @property
-    def depth(self) -> Tensor: ...
-    @property
-    def done(self) -> Tensor: ...
 
 
 @runtime_checkable
