@@ -12,6 +12,7 @@ from numbers import Integral, Real
 from typing import Annotated, Any, Literal, TypeAliasType, Union, get_args, get_origin, get_type_hints
 
 __all__ = [
+    "IF_GIVEN",
     "Count",
     "Fraction",
     "NonNegative",
@@ -22,6 +23,9 @@ __all__ = [
     "check_argument",
     "check_settings",
 ]
+
+IF_GIVEN = {"recorded": "if given"}
+"""Metadata of a field that a record of settings leaves out where it is None: records from before it existed stay those of it."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from bnnzoo.core.method import FitContext, Method, RunsTogether
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import FitInfo, Mixture, Posterior
 from bnnzoo.core.posterior.stored import Stored
+from bnnzoo.core.settings import IF_GIVEN
 from bnnzoo.engine.choose import OneByOneError
 from bnnzoo.engine.lowered import untraced
 from bnnzoo.engine.reports import Stopwatch, watched
@@ -67,6 +68,8 @@ def _with[P: Posterior](posterior: P, info: FitInfo) -> P:
 def config_of(method: object) -> dict[str, Any]:
     """Return the settings of a method as values JSON knows; methods and settings held by it are nested.
 
+    A field with the metadata of :data:`bnnzoo.core.settings.IF_GIVEN` is left out where it is None.
+
     Examples
     --------
     >>> from bnnzoo.inference.markov.hamiltonian.nuts import NUTS
@@ -75,7 +78,9 @@ def config_of(method: object) -> dict[str, Any]:
     """
     if not is_dataclass(method):
         raise TypeError(f"A method is a frozen dataclass of settings, but {type(method).__name__} is not a dataclass.")
-    return {field.name: _plain(getattr(method, field.name)) for field in fields(method)}
+    given = {field.name: getattr(method, field.name) for field in fields(method)}
+    optional = {field.name for field in fields(method) if field.metadata == IF_GIVEN}
+    return {name: _plain(value) for name, value in given.items() if value is not None or name not in optional}
 
 
 def _plain(value: Any) -> Any:

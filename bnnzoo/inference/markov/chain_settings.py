@@ -1,13 +1,13 @@
 """Settings that samplers share, and checks across several of them."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Annotated, ClassVar
 
 from bnnzoo.core.method import Declared, Need
 from bnnzoo.core.model.density import LogDensity
-from bnnzoo.core.settings import Count, Fraction, NonNegativeCount, Positive, Range
+from bnnzoo.core.settings import IF_GIVEN, Count, Fraction, NonNegativeCount, Positive, Range
 from bnnzoo.engine.choose import NATIVE_PAYS_FROM
 from bnnzoo.engine.fits import over_all_fits
 from bnnzoo.inference.markov.metrics import MassMatrix
@@ -67,7 +67,7 @@ class ChainSettings(Declared):
 class SuperchainSettings(ChainSettings):
     """Settings of samplers of which many short chains may start at a few points."""
 
-    num_superchains: Annotated[int, Range(2)] | None = None
+    num_superchains: Annotated[int, Range(2)] | None = field(default=None, metadata=IF_GIVEN)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,10 +8,18 @@ import torch
 
 from bnnzoo.core.method import Method
 from bnnzoo.inference import HMC, MAMS, MCLMC, NUTS, ChEESHMC, fit
+from bnnzoo.inference.config import config_of
 from bnnzoo.inference.markov.chain_settings import even_groups, typical_num_steps, without_init
 from bnnzoo.testing import linear_gaussian
 
-SHARED = {"num_chains": 4, "num_warmup": 1000, "num_draws": 1000, "step_size": None, "init": None}
+SHARED = {
+    "num_chains": 4,
+    "num_warmup": 1000,
+    "num_draws": 1000,
+    "step_size": None,
+    "init": None,
+    "num_superchains": None,
+}
 HAMILTONIAN = SHARED | {"num_groups": None, "target_accept": 0.8, "mass_matrix": "auto"}
 LOCKSTEP = SHARED | {"num_groups": 1, "target_accept": 0.7, "trajectory_length": None, "max_steps": 1000}
 DEFAULTS: dict[Any, dict[str, Any]] = {
@@ -26,6 +34,7 @@ DEFAULTS: dict[Any, dict[str, Any]] = {
 @pytest.mark.parametrize("kind", DEFAULTS, ids=lambda kind: kind.__name__)
 def test_defaults(kind: Any) -> None:
     assert dataclasses.asdict(kind()) == DEFAULTS[kind]
+    assert "num_superchains" not in config_of(kind()) and config_of(kind(num_superchains=2))["num_superchains"] == 2
     assert kind.needs == frozenset() and kind.resumable
     with pytest.raises(TypeError, match="positional argument"):
         kind(4)
@@ -41,6 +50,7 @@ def spoilt(method: Method, **settings: Any) -> Method:
 REFUSED: list[tuple[Method, str]] = [
     (NUTS(num_groups=0), r"NUTS\(num_groups=0\): write 1 or more or None\."),
     (MAMS(num_groups=0), r"MAMS\(num_groups=0\): write 1 or more\."),
+    (NUTS(num_superchains=1), r"NUTS\(num_superchains=1\): write 2 or more or None\."),
     (NUTS(num_chains=0), r"NUTS\(num_chains=0\): write 1 or more\."),
     (HMC(num_draws=0), r"HMC\(num_draws=0\): write 1 or more\."),
     (HMC(num_warmup=-1), r"HMC\(num_warmup=-1\): write 0 or more\."),
