@@ -7,6 +7,7 @@ from torch import Tensor
 
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.covariance import Covariance, Dense, Diagonal
+from bnnzoo.engine.failures import FailuresAsNaN
 from bnnzoo.inference.optimise.pathfinder import MAX_ELEMENTS, Frame
 from bnnzoo.inference.variational.elbo import GaussianFamily, VariationalFamily
 
@@ -50,7 +51,10 @@ def _root(covariance: Tensor) -> Tensor:
 
 
 def mean_bound(density: LogDensity, family: FramedGaussian, params: Tensor) -> Tensor:
-    """Return estimates of the bound ``[C, S]`` at ``params[C, Q]``, one for each pair of antithetic draws, always the same."""
+    """Return estimates of the bound ``[C, S]`` at ``params[C, Q]``, one for each pair of antithetic draws, always the same.
+
+    Minus infinity for pairs of which a draw cannot be evaluated.
+    """
     generator = torch.Generator().manual_seed(1)
     half = torch.randn(NUM_PAIRS, family.noise_size(density.num_params), generator=generator, dtype=torch.float64)
     noise = torch.cat([half, -half]).to(params)
@@ -61,12 +65,16 @@ def mean_bound(density: LogDensity, family: FramedGaussian, params: Tensor) -> T
 
     size = max(1, MAX_ELEMENTS // (4 * max(1, density.num_data)))
     terms = density.over_points(("bound", family), term, chunk_size=size)
-    found = torch.stack([terms(noise, row, *density.data) for row in params])
+    with FailuresAsNaN():
+        found = torch.stack([terms(noise, row, *density.data) for row in params])
     return found.nan_to_num(-torch.inf).unflatten(1, (2, NUM_PAIRS)).mean(1).detach()
 
 
 def has_settled(before: Tensor, now: Tensor) -> bool:
-    """Tell whether a search raised no bound ``[C, S]`` by more than 0.02 nats and three of its standard errors."""
-    rise = (now - before).nan_to_num(0.0)  # of minus infinity from minus infinity
+    """Tell whether a search raised no bound ``[C, S]`` by more than 0.02 nats and three of its standard errors.
+
+    Pairs of draws that could not be evaluated before or now do not count.
+    """
+    rise = (now - before).nan_to_num(0.0, 0.0, 0.0)
     error = rise.std(1) / rise.shape[1] ** 0.5
     return bool((rise.mean(1) <= torch.maximum(3 * error, torch.full_like(error, SETTLED))).all())

@@ -170,6 +170,24 @@ def test_the_bound_is_that_of_the_closed_form() -> None:
     assert has_settled(bound, bound) and has_settled(bound + 1.0, bound) and not has_settled(bound - 0.1, bound)
 
 
+def test_pairs_of_draws_that_cannot_be_evaluated_do_not_count() -> None:
+    """A fit went down with one point of a thousand at which a Cholesky factorisation failed."""
+
+    def model() -> None:
+        r = pyro.sample("r", dist.Normal(torch.zeros(()), 1.0))
+        covariance = torch.eye(2) + r * (1 - torch.eye(2))  # positive definite for |r| < 1
+        pyro.sample("y", dist.MultivariateNormal(torch.zeros(2), covariance), obs=torch.tensor([0.3, 0.2]))
+
+    density, family = build_density(model), FullRank(1)
+    bound = mean_bound(density, family, family.start(torch.zeros(1), 0.5)[None])
+    share = float(bound.isneginf().double().mean())
+    assert 0.01 < share < 0.1  # 2 P(z > 2) = 0.046 of pairs
+    assert not bool(bound.isnan().any())
+    assert has_settled(bound, bound) and not has_settled(bound - 0.1, bound)
+    fewer = torch.where(torch.arange(bound.shape[1]) < 3, -torch.inf, bound)
+    assert has_settled(fewer, bound) and has_settled(bound, fewer)
+
+
 def test_explicit_settings_are_followed() -> None:
     model, data, _, _ = line((170.0,), 8.0)
     short = fit(model, MeanFieldVI(num_steps=50), *data, progress=False)
