@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
+from itertools import count
 from typing import Any
 
 import torch
@@ -155,11 +156,13 @@ class Lowered:
         """Evaluate through the graph for these shapes, tracing it if there is none yet."""
         return self.specialize(*args)(*args)
 
+    def repeated(self) -> Callable[..., Any]:
+        """Return the function for a loop of unknown length, which spends on compiling at most about what it spent on running."""
+        calls = count(1)
+        return lambda *args: self.specialize(*args, num_calls=next(calls))(*args)
+
     def specialize(self, *args: Any, num_calls: float = 1) -> Specialized:
         """Return the function lowered for the shapes and constants of ``args``.
-
-        A loop of unknown length asks again now and then with the number of calls so far: it then spends on compiling at
-        most about what it has spent on running.
 
         Parameters
         ----------

@@ -78,9 +78,8 @@ def config_of(method: object) -> dict[str, Any]:
     """
     if not is_dataclass(method):
         raise TypeError(f"A method is a frozen dataclass of settings, but {type(method).__name__} is not a dataclass.")
-    given = {field.name: getattr(method, field.name) for field in fields(method)}
-    optional = {field.name for field in fields(method) if field.metadata == IF_GIVEN}
-    return {name: _plain(value) for name, value in given.items() if value is not None or name not in optional}
+    given = ((field, getattr(method, field.name)) for field in fields(method))
+    return {field.name: _plain(value) for field, value in given if value is not None or field.metadata != IF_GIVEN}
 
 
 def _plain(value: Any) -> Any:

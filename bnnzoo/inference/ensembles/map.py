@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import count
 from typing import ClassVar
 
 import torch
@@ -187,15 +186,8 @@ def _polished(method: MAP, density: LogDensity, theta: Tensor) -> LBFGSResult:
         return LBFGSResult(theta, *value_and_grad_over_rows(density, theta), num_evaluations=1)
     if method.num_steps == 0 and len(theta) == 1:  # the start was a mode before: few steps, and nothing traced yet
         return lbfgs(lambda rows: looped(rows, *density.data), theta, method.polish_steps, method.tolerance)
-    calls = count(1)  # most searches end long before the last step, and compiling has to pay by the calls there are
-
-    def evaluate(rows: Tensor) -> tuple[Tensor, Tensor]:
-        found: tuple[Tensor, Tensor] = density.value_and_grad.specialize(rows, *density.data, num_calls=next(calls))(
-            rows, *density.data
-        )
-        return found
-
-    return lbfgs(evaluate, theta, method.polish_steps, method.tolerance)
+    evaluate = density.value_and_grad.repeated()  # most searches end long before the last step
+    return lbfgs(lambda rows: evaluate(rows, *density.data), theta, method.polish_steps, method.tolerance)
 
 
 def _as_they_are(start: Evaluated) -> LBFGSResult:

@@ -68,7 +68,7 @@ def frames_near(density: LogDensity, start: Tensor) -> Frame | None:
     """
     if not _has_curvature(density):
         return None
-    evaluate = density.value_and_grad.specialize(start[:1], *density.data, num_calls=2 * LBFGS_STEPS)
+    evaluate = density.value_and_grad.repeated()
     found = [_frame(density, lambda theta: evaluate(theta, *density.data), row) for row in start]
     frames = [frame for frame in found if frame is not None]
     return stacked(frames) if len(frames) == len(found) else None
