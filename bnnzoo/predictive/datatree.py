@@ -12,7 +12,17 @@ from bnnzoo.core.posterior.posterior import FitInfo
 from bnnzoo.core.posterior.saving import installed_version
 from bnnzoo.predictive.labels import Labels
 
-__all__ = ["by_draw", "by_row", "conditional", "constant", "fit_attributes", "fit_stats", "from_groups", "versions"]
+__all__ = [
+    "by_draw",
+    "by_row",
+    "conditional",
+    "constant",
+    "fit_attributes",
+    "fit_stats",
+    "from_groups",
+    "versions",
+    "with_superchains",
+]
 
 type Arrays = Mapping[str, NDArray[Any]]
 
@@ -21,11 +31,7 @@ UNNAMED = Labels()
 PACKAGES = ("bnnzoo", "torch", "pyro-ppl", "xarray")
 
 
-def from_groups(
-    groups: Mapping[str, xr.Dataset],
-    attributes: Mapping[str, str | int | float],
-    num_superchains: int | None = None,
-) -> xr.DataTree:
+def from_groups(groups: Mapping[str, xr.Dataset], attributes: Mapping[str, str | int | float]) -> xr.DataTree:
     """Return a DataTree of the groups that have variables.
 
     Parameters
@@ -33,25 +39,29 @@ def from_groups(
     groups : mapping of str to Dataset
         Groups without variables are left out.
     attributes : mapping
-        Of the root; strings and numbers, as netCDF requires.
-    num_superchains : int, optional
-        Superchains, the numbers of which become the coordinate ``superchain`` of the chains.
+        Of the root; strings and numbers, as netCDF requires. Of ``num_superchains`` chains get the coordinate ``superchain``.
 
     Returns
     -------
     DataTree
     """
     filled = {name: dataset for name, dataset in groups.items() if dataset.data_vars}
-    if num_superchains is not None:
-        filled = {
-            name: dataset.assign_coords(superchain=("chain", np.arange(size) * num_superchains // size))
-            if (size := dataset.sizes.get("chain", 0))
-            else dataset
-            for name, dataset in filled.items()
-        }
-    root = xr.DataTree.from_dict(filled)
+    root = xr.DataTree.from_dict(with_superchains(filled, attributes))
     root.attrs = dict(attributes)
     return root
+
+
+def with_superchains(
+    groups: Mapping[str, xr.Dataset], attributes: Mapping[str, str | int | float]
+) -> dict[str, xr.Dataset]:
+    """Return groups whose chains have the coordinate ``superchain``, if ``num_superchains`` is among the attributes."""
+    number = attributes.get("num_superchains")
+    found = dict(groups)
+    for name, dataset in groups.items():
+        size = dataset.sizes.get("chain", 0)
+        if isinstance(number, int) and size and size % number == 0:
+            found[name] = dataset.assign_coords(superchain=("chain", np.arange(size) * number // size))
+    return found
 
 
 def by_draw(arrays: Arrays, labels: Labels = UNNAMED) -> xr.Dataset:

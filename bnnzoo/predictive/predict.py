@@ -10,7 +10,7 @@ import xarray as xr
 from bnnzoo.core.data.arguments import positional
 from bnnzoo.core.data.row_source import is_out_of_memory
 from bnnzoo.core.model.density import LogDensity
-from bnnzoo.core.posterior.posterior import Posterior
+from bnnzoo.core.posterior.posterior import Draws, Posterior
 from bnnzoo.core.program.layer_chain import layer_chain
 from bnnzoo.core.program.turns import one_at_a_time, plain_torch
 from bnnzoo.core.reading.changes import warn_of_changed_model
@@ -357,6 +357,9 @@ def _attributes(draws: PosteriorDraws, densities: Sequence[LogDensity]) -> dict[
     attributes = datatree.fit_attributes(posterior.info, draws.seed)
     if chains := [chain for network in posterior.density.networks if (chain := layer_chain(network))]:
         attributes["layers"] = json.dumps(chains)
+    superchains = posterior.info.num_superchains(len(posterior.theta)) if isinstance(posterior, Draws) else None
+    if superchains is not None:
+        attributes["num_superchains"] = superchains
     if densities:
         own = densities == (posterior.density,) or isinstance(densities[0], PredictiveDensity)
         attributes["linearized"] = "no" if own else "yes"
@@ -366,5 +369,4 @@ def _attributes(draws: PosteriorDraws, densities: Sequence[LogDensity]) -> dict[
 def _tree(
     draws: PosteriorDraws, groups: Mapping[str, xr.Dataset], labels: Labels, densities: Sequence[LogDensity] = ()
 ) -> xr.DataTree:
-    superchains = draws.posterior.info.config.get("num_superchains")
-    return datatree.from_groups(labels.applied(groups), _attributes(draws, densities), superchains)
+    return datatree.from_groups(labels.applied(groups), _attributes(draws, densities))

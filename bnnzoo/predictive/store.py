@@ -69,7 +69,8 @@ def write_store(
         groups: set[str] = set()
         write = functools.partial(_write_band, partial, root, num_rows)
         with zarr.config.set({"async.concurrency": 1}):  # else copies of as many chunks are held
-            for own, labels in map(write, bands):  # no band outlives its writing
+            labelled = (Band(each.rows, datatree.with_superchains(each.groups, attributes)) for each in bands)
+            for own, labels in map(write, labelled):  # no band outlives its writing
                 groups |= own
                 names += labels
         for name in sorted(groups):

@@ -266,5 +266,6 @@ def _picked(dataset: xr.Dataset, count: int) -> xr.Dataset:
     chains, draws = (dataset.sizes[dim] for dim in SAMPLE_DIMS)
     places: NDArray[np.intp] = (np.arange(count) * (chains * draws) / count).astype(np.intp)
     chain, draw = (xr.DataArray(index, dims="draw") for index in np.divmod(places, draws))
-    picked = dataset.isel(chain=chain, draw=draw).drop_vars(SAMPLE_DIMS, errors="ignore")
+    of_draws = [name for name, values in dataset.coords.items() if not {*values.dims}.isdisjoint(SAMPLE_DIMS)]
+    picked = dataset.drop_vars(of_draws).isel(chain=chain, draw=draw)
     return picked.expand_dims(chain=[0]).transpose("chain", "draw", ...)

@@ -99,6 +99,14 @@ class FitInfo(Stored):
             sample_stats={name: torch.cat([self.sample_stats[name], more.sample_stats[name]], 1) for name in common},
         )
 
+    def num_superchains(self, num_chains: int) -> int | None:
+        """Return how many superchains so many chains are, None without: also where an interrupted run ended within one."""
+        number = self.config.get("num_superchains")
+        if number is None:
+            return None
+        found, rest = divmod(num_chains, int(self.config["num_chains"]) // int(number))
+        return found if found > 1 and not rest else None
+
     def duration(self) -> str:
         """Return the wall time of the fit, and what of it was compiling, in words."""
         compiling = f", {self.compiling:.2g} of them compiling" if self.compiling >= SHORT * self.seconds > 0 else ""

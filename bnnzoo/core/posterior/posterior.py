@@ -145,7 +145,7 @@ class Draws(StoredPosterior):
         if self.info.sampling != "mcmc" or not sites:
             return []
         values = torch.cat([self.theta[..., site.span] for site in sites], -1)
-        superchains = self.info.config.get("num_superchains")
+        superchains = self.info.num_superchains(len(values))
         found = mixing(values[..., :: -(-values.shape[-1] // MAX_ENTRIES)], superchains)
         rhat, ess = float(found.rhat.nan_to_num(0.0).max()), float(found.ess.nan_to_num(math.inf).min())
         return [

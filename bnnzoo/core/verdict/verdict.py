@@ -164,11 +164,11 @@ def _divergences(posterior: Draws) -> Iterator[Trouble]:
 
 def _mixing(posterior: Draws) -> Iterator[Trouble]:
     quantities = _quantities(posterior)
-    superchains = posterior.info.config.get("num_superchains")
+    chains, draws = posterior.theta.shape[:2]
+    superchains = posterior.info.num_superchains(chains)
     found = {name: mixing(values, superchains) for name, values in quantities.items()}
     rhat = {name: float(each.rhat.nan_to_num(0.0, posinf=math.inf).max()) for name, each in found.items()}
     ess = {name: float(each.ess.nan_to_num(math.inf).min()) for name, each in found.items()}
-    chains, draws = posterior.theta.shape[:2]
     worst = max(rhat, key=lambda name: rhat[name], default="")
     if worst and rhat[worst] > MAX_RHAT:
         disagree = "The superchains disagree: nested R-hat" if superchains else "The chains disagree: R-hat"

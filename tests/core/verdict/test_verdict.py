@@ -60,7 +60,9 @@ def test_superchains_are_judged_by_nested_rhat():
         short = theta.reshape(40, 50, -1)[:32]
         return short + (torch.arange(32) // 16)[:, None, None] * 3.0
 
-    found = {each.kind: each.message for each in troubles(sampled(apart, {**CONFIG, "num_superchains": 2}))}
+    found = {
+        each.kind: each.message for each in troubles(sampled(apart, {**CONFIG, "num_chains": 32, "num_superchains": 2}))
+    }
     assert found[inference.ChainsApartWarning].startswith("The superchains disagree: nested R-hat of 'w' is 2.")
 
 
