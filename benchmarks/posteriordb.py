@@ -169,6 +169,15 @@ def drives(u: Tensor, v: Tensor, alpha: Tensor) -> None:
 STEPS_PER_TIME = 4
 
 
+def runge_kutta(slope: Callable[[Tensor, Any], Tensor], state: Tensor, time: Any, step: Any) -> Tensor:
+    """Return the state after a step of the method of Runge and Kutta of fourth order."""
+    one = slope(state, time)
+    two = slope(state + step / 2 * one, time + step / 2)
+    three = slope(state + step / 2 * two, time + step / 2)
+    four = slope(state + step * three, time + step)
+    return state + step / 6 * (one + 2 * two + 2 * three + four)
+
+
 def elimination(times: Tensor, concentration: Tensor, dose: Tensor, volume: Tensor) -> None:
     """Concentrations of a drug that is absorbed at a constant rate and eliminated as Michaelis and Menten have it."""
     k_a, k_m, v_m, sigma = (pyro.sample(name, dist.HalfCauchy(1.0)) for name in ("k_a", "K_m", "V_m", "sigma"))
@@ -180,12 +189,7 @@ def elimination(times: Tensor, concentration: Tensor, dose: Tensor, volume: Tens
     for until in times:
         step = (until - time) / STEPS_PER_TIME
         for number in range(STEPS_PER_TIME):
-            now = time + number * step
-            one = slope(state, now)
-            two = slope(state + step / 2 * one, now + step / 2)
-            three = slope(state + step / 2 * two, now + step / 2)
-            four = slope(state + step * three, now + step)
-            state = state + step / 6 * (one + 2 * two + 2 * three + four)
+            state = runge_kutta(slope, state, time + number * step, step)
         states.append(state)
         time = until
     with pyro.plate("data", len(times)):
@@ -199,7 +203,7 @@ def lotka_volterra(y_init: Tensor, y: Tensor) -> None:
     sigma = pyro.sample("sigma", dist.LogNormal(-1.0, 1.0).expand([2]).to_event(1))
     start = pyro.sample("z_init", dist.LogNormal(math.log(10.0), 1.0).expand([2]).to_event(1))
 
-    def slope(z: Tensor) -> Tensor:
+    def slope(z: Tensor, time: float) -> Tensor:
         hares = growth[0] - contact[0] * z[1]
         lynxes = contact[1] * z[0] - growth[1]
         return torch.stack([hares, lynxes]) * z
@@ -207,11 +211,7 @@ def lotka_volterra(y_init: Tensor, y: Tensor) -> None:
     states, state, step = [], start, 1 / 8
     for _ in range(len(y)):
         for _ in range(8):
-            one = slope(state)
-            two = slope(state + step / 2 * one)
-            three = slope(state + step / 2 * two)
-            four = slope(state + step * three)
-            state = state + step / 6 * (one + 2 * two + 2 * three + four)
+            state = runge_kutta(slope, state, 0.0, step)
         states.append(state)
     pyro.sample("y_init", dist.LogNormal(start.log(), sigma).to_event(1), obs=y_init)
     with pyro.plate("years", len(y)):

@@ -21,7 +21,7 @@ import numpy as np
 import bnnzoo as bz
 from benchmarks.pairs import write
 from benchmarks.posteriordb import POSTERIORS, file_of
-from benchmarks.strangers.runner import answers, work
+from benchmarks.strangers.runner import run, stored, work
 from benchmarks.strangers.table import NOT_OF_THE_FIT, counted, failure, markdown
 from benchmarks.warm_up import scalars
 from bnnzoo.core.method import Method
@@ -51,19 +51,6 @@ REFERENCE_DRAWS = 10_000
 """Nearly independent draws of posteriordb's references."""
 WITHOUT_VARIANCE = frozenset({"one_comp_mm_elim_abs-one_comp_mm_elim_abs"})
 """Where a ridge of Cauchy priors leaves a scalar without a variance: medians and 90% intervals are held to the same limits."""
-
-
-def run(names: list[str]) -> None:
-    """Fit what has not been fitted yet, a line of JSON for each fit."""
-    done = {(each["model"], each["method"]) for each in stored()}
-    todo = [(name, method) for name in names or POSTERIORS for method in METHODS if (name, method) not in done]
-    while todo:
-        for line in answers(tuple(todo), "benchmarks.posteriordb_methods"):
-            todo.pop(0)
-            with FITS.open("a") as file:
-                file.write(json.dumps(line) + "\n")
-            said = line.get("error") or line.get("warnings")
-            print(line["model"], line["method"], said, line.get("cpu_seconds"), flush=True)
 
 
 def fitted(name: str, method: str) -> dict[str, Any]:
@@ -148,7 +135,7 @@ def spread_by_quantiles(scalar: dict[str, float]) -> tuple[float, float]:
 
 def table() -> None:
     """Print and write the verdicts of all fits."""
-    rows = [judged(fit, file_of(f"summary/{fit['model']}.summary.json")["params"]) for fit in stored()]
+    rows = [judged(fit, file_of(f"summary/{fit['model']}.summary.json")["params"]) for fit in stored(FITS)]
     methods = {method: described([row for row in rows if row["method"] == method]) for method in METHODS}
     methods["all"] = described(rows)
     write("posteriordb_methods", {"methods": methods, "fits": rows})
@@ -170,15 +157,10 @@ def described(rows: list[dict[str, Any]]) -> dict[str, Any]:
     )
 
 
-def stored() -> list[dict[str, Any]]:
-    """Return the lines that are there."""
-    return [json.loads(line) for line in FITS.read_text().splitlines()] if FITS.exists() else []
-
-
 if __name__ == "__main__":
     command, *names = sys.argv[1:]
     if command == "run":
-        run(names)
+        run(names or list(POSTERIORS), METHODS, FITS, "benchmarks.posteriordb_methods")
     elif command == "worker":
         work([(name, method) for name, method in json.loads(names[0])], fitted)
     elif command == "table":

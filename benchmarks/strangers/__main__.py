@@ -7,6 +7,7 @@ import json
 import sys
 
 from benchmarks.strangers import counts, course, dynamics, hierarchies  # noqa: F401 (each enters its models)
+from benchmarks.strangers.catalogue import STRANGERS
 
 if __name__ == "__main__":
     command, *names = sys.argv[1:]
@@ -21,7 +22,7 @@ if __name__ == "__main__":
     elif command == "run":
         from benchmarks.strangers.runner import run
 
-        run(names)
+        run(names or list(STRANGERS))
     elif command == "worker":
         from benchmarks.strangers.runner import fitted, work
 

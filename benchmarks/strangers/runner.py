@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +24,22 @@ LIMIT = 240
 """Seconds a fit may take before its process is ended."""
 
 
-def run(names: list[str], methods: tuple[str, ...] = METHODS) -> None:
+def run(
+    names: list[str], methods: Iterable[str] = METHODS, fits: Path = FITS, module: str = "benchmarks.strangers"
+) -> None:
     """Fit what has not been fitted yet, a line of JSON for each fit."""
-    done = {(each["model"], each["method"]) for each in stored()}
-    todo = [(name, method) for name in names or list(STRANGERS) for method in methods if (name, method) not in done]
+    done = {(each["model"], each["method"]) for each in stored(fits)}
+    todo = [(name, method) for name in names for method in methods if (name, method) not in done]
     while todo:
-        for line in answers(tuple(todo)):
+        for line in answers(tuple(todo), module):
             todo.pop(0)
-            with FITS.open("a") as file:
+            with fits.open("a") as file:
                 file.write(json.dumps(line) + "\n")
             said = line.get("error") or line.get("warnings")
             print(line["model"], line["method"], said, line.get("cpu_seconds"), flush=True)
 
 
-def answers(todo: tuple[tuple[str, str], ...], module: str = "benchmarks.strangers") -> Any:
+def answers(todo: tuple[tuple[str, str], ...], module: str) -> Any:
     """Yield a line for each of the fits until one runs out of time or ends its process."""
     command = [sys.executable, "-m", module, "worker", json.dumps(todo)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
@@ -104,6 +106,6 @@ def fitted(name: str, method: str) -> dict[str, Any]:
     return found
 
 
-def stored() -> list[dict[str, Any]]:
+def stored(fits: Path = FITS) -> list[dict[str, Any]]:
     """Return the lines that are there."""
-    return [json.loads(line) for line in FITS.read_text().splitlines()] if FITS.exists() else []
+    return [json.loads(line) for line in fits.read_text().splitlines()] if fits.exists() else []
