@@ -2,7 +2,7 @@
 
 import ast
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -69,25 +69,30 @@ def closure(module: str) -> set[str]:
     return found
 
 
+def room(module: str) -> str | None:
+    """Name the room in which a module stands, right below bnnzoo; None for the front door, which opens them all."""
+    return module.split(".")[1] if "." in module else None
+
+
 def room_of_core(module: str) -> str | None:
     """Name the room of core in which a module stands; None for its top and for what lies outside."""
     parts = module.split(".")
     return parts[2] if parts[:2] == ["bnnzoo", "core"] and len(parts) == 4 else None
 
 
-def arrows() -> Mapping[tuple[str, str], int]:
-    """Count, for two rooms of core, how many imports lead from the first to the second."""
+def arrows(room_of: Callable[[str], str | None]) -> Mapping[tuple[str, str], int]:
+    """Count, for two rooms, how many imports lead from the first to the second."""
     count: Counter[tuple[str, str]] = Counter()
     for module in MODULES:
         for other in imported_by(module):
-            ends = room_of_core(module), room_of_core(other)
+            ends = room_of(module), room_of(other)
             if ends[0] and ends[1] and ends[0] != ends[1]:
                 count[ends[0], ends[1]] += 1
     return count
 
 
-def floors() -> dict[str, int]:
-    """Return the floor of each room of core: one above the highest that it imports.
+def floors(room_of: Callable[[str], str | None]) -> dict[str, int]:
+    """Return the floor of each room: one above the highest that it imports.
 
     Raises
     ------
@@ -95,14 +100,14 @@ def floors() -> dict[str, int]:
         If rooms import each other in a circle.
     """
     below = defaultdict(set)
-    for upper, lower in arrows():
+    for upper, lower in arrows(room_of):
         below[upper].add(lower)
-    rooms = {room for module in MODULES if (room := room_of_core(module))}
+    rooms = {room for module in MODULES if (room := room_of(module))}
     found: dict[str, int] = {}
     while rooms:
         ready = [room for room in rooms if below[room] <= found.keys()]
         if not ready:
-            raise ValueError(f"rooms of core import each other in a circle: {', '.join(sorted(rooms))}")
+            raise ValueError(f"rooms import each other in a circle: {', '.join(sorted(rooms))}")
         found |= {room: 1 + max((found[each] for each in below[room]), default=-1) for room in ready}
         rooms -= set(ready)
     return found
@@ -115,14 +120,17 @@ def files_of(room: str) -> list[str]:
 
 def main() -> None:
     """Print rooms, floors, arrows, and how much of the package some modules import."""
-    height = floors()
-    for floor in sorted(set(height.values()), reverse=True):
-        for room in sorted(room for room in height if height[room] == floor):
-            print(f"floor {floor}  {room:<12} {' '.join(files_of(room))}")
-    print(f"\n{len(arrows())} arrows")
-    for (upper, lower), count in sorted(arrows().items()):
-        print(f"  {upper} -> {lower}: {count}")
-    print("\nimported with")
+    for title, room_of in (("rooms of bnnzoo", room), ("rooms of core", room_of_core)):
+        print(title)
+        height = floors(room_of)
+        for floor in sorted(set(height.values()), reverse=True):
+            for name in sorted(name for name in height if height[name] == floor):
+                print(f"  floor {floor}  {name:<12} {' '.join(files_of(name))}".rstrip())
+        between = arrows(room_of)
+        print(f"  {len(between)} arrows")
+        for (upper, lower), count in sorted(between.items()):
+            print(f"    {upper} -> {lower}: {count}")
+    print("imported with")
     for module in ("calibration.scores", "inference.fit", "inference.markov.hamiltonian.nuts", "predictive.predict"):
         files = [MODULES[name] for name in closure(f"bnnzoo.{module}")]
         lines = sum(len(path.read_text().splitlines()) for path in files)

@@ -9,11 +9,11 @@ import torch
 import typer
 from rich.console import Console
 
-from bnnzoo.apps.reporting.folders import refuse_unusable_folder
 from bnnzoo.apps.tables import read_table
 from bnnzoo.apps.tables.options import CsvFile, Decimal, FormulaLikelihood, Separator, WrittenModel
 from bnnzoo.apps.tables.written_models import model_and_data
 from bnnzoo.checking.check import check
+from bnnzoo.documents.folders import refuse_unusable_folder
 from bnnzoo.inference import NUTS
 
 __all__ = ["check_command"]

@@ -20,16 +20,16 @@ from bnnzoo.apps.benchmarking.uci_command import benchmark_commands
 from bnnzoo.apps.check_command import check_command
 from bnnzoo.apps.reporting.choices import Splitting, prior_named
 from bnnzoo.apps.reporting.comparison import compare
-from bnnzoo.apps.reporting.folders import new_folder, refuse_unusable_folder
 from bnnzoo.apps.reporting.output import show, write_or_rescue
+from bnnzoo.apps.sbc_command import sbc_command
 from bnnzoo.apps.tables import Missing, Table, TableError, Task, prepare, read_table
 from bnnzoo.apps.tables.options import CsvFile, Decimal, Separator
 from bnnzoo.core.data.minibatch import DataError
 from bnnzoo.core.method import Method
 from bnnzoo.core.program.sites import ModelError
 from bnnzoo.datasets import diabetes
+from bnnzoo.documents.folders import new_folder, refuse_unusable_folder
 from bnnzoo.validation.sbc import CalibrationError
-from bnnzoo.validation.sbc_command import sbc_command
 from bnnzoo.zoo.data import ZooError
 from bnnzoo.zoo.zoo_commands import zoo_commands
 

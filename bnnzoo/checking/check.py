@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from bnnzoo.apps.reporting.folders import new_folder
 from bnnzoo.checking.findings import Finding, of_conflict, of_prior_prediction, of_question
 from bnnzoo.checking.misfit import Question, questions
 from bnnzoo.checking.normal_scores import Scores, scores_of
@@ -28,6 +27,7 @@ from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.settings import NonNegativeCount, Seed, check_argument
 from bnnzoo.core.types import Model
 from bnnzoo.diagnostics import loo
+from bnnzoo.documents.folders import new_folder
 from bnnzoo.engine.files import whole_file
 from bnnzoo.inference import NUTS, fit
 from bnnzoo.predictive import posterior_predictive, prior_predictive

@@ -5,9 +5,10 @@ from typing import Protocol
 
 import pandas as pd
 
-from bnnzoo.apps.reporting.page import Cell, Grid, Page, Section, Sentences, footer
 from bnnzoo.checking.findings import Finding
 from bnnzoo.core.posterior.posterior import Posterior
+from bnnzoo.documents.page import Cell, Grid, Page, Section, Sentences, footer
+from bnnzoo.predictive.datatree import versions
 
 __all__ = ["Checked", "page_of"]
 
@@ -71,7 +72,7 @@ def page_of(found: Checked) -> Page:
         description=found.verdict,
         facts=facts,
         sections=tuple(sections),
-        footer=footer(),
+        footer=footer(versions()),
     )
 
 

@@ -21,8 +21,9 @@ import xarray as xr
 from typer.testing import CliRunner, Result
 
 from bnnzoo.apps.cli import Budget, CommandError, app, method_names, methods_from
-from bnnzoo.apps.reporting import folders, output
-from bnnzoo.apps.reporting.folders import new_folder
+from bnnzoo.apps.reporting import output
+from bnnzoo.documents import folders
+from bnnzoo.documents.folders import new_folder
 from bnnzoo.inference import MeanFieldVI
 
 FAST = ["--methods", "map", "--num-steps", "30", "--hidden", "2"]

@@ -19,7 +19,6 @@ from bnnzoo.apps.reporting.fit_figures import (
     plot_predictive_check,
     plot_traces,
 )
-from bnnzoo.apps.reporting.page import Picture
 from bnnzoo.apps.reporting.prediction_figures import (
     distances,
     has_distances,
@@ -34,6 +33,7 @@ from bnnzoo.apps.reporting.prediction_figures import (
 from bnnzoo.apps.reporting.results import Results, all_parts
 from bnnzoo.apps.reporting.scores import can_be_drawn
 from bnnzoo.apps.reporting.style import drawn
+from bnnzoo.documents.page import Picture
 
 __all__ = ["UNCERTAINTY", "drawings", "effect_pictures", "pictures"]
 

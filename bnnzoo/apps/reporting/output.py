@@ -32,7 +32,7 @@ def write_or_rescue(comparison: Comparison, folder: Path, out: Path) -> None:
     ----------
     comparison : Comparison
     folder : Path
-        An existing folder, such as that of :func:`bnnzoo.apps.reporting.folders.new_folder`.
+        An existing folder, such as that of :func:`bnnzoo.documents.folders.new_folder`.
     out : Path
         What the folder is going to be, for the message.
 
@@ -66,7 +66,7 @@ def write(comparison: Comparison, folder: Path) -> None:
     ----------
     comparison : Comparison
     folder : Path
-        An existing folder, such as that of :func:`bnnzoo.apps.reporting.folders.new_folder`.
+        An existing folder, such as that of :func:`bnnzoo.documents.folders.new_folder`.
     """
     _write_trees(comparison, folder)
     effects = {fitted.name: fitted.effects for fitted in comparison.fitted}

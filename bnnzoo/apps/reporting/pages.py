@@ -11,7 +11,6 @@ from bnnzoo.apps.reporting.comparison import Comparison
 from bnnzoo.apps.reporting.figures import UNCERTAINTY, effect_pictures, pictures
 from bnnzoo.apps.reporting.findings import differences, findings, missing
 from bnnzoo.apps.reporting.gather import MAX_DIAGNOSED
-from bnnzoo.apps.reporting.page import Block, Code, Grid, Page, Section, Sentences, footer
 from bnnzoo.apps.reporting.prediction_figures import distances, has_distances
 from bnnzoo.apps.reporting.repeats import repeat_grid
 from bnnzoo.apps.reporting.results import Results, TreeResults
@@ -32,6 +31,8 @@ from bnnzoo.apps.reporting.tables import (
 )
 from bnnzoo.apps.reporting.verdicts import verdict, warning
 from bnnzoo.core.posterior.posterior import Posterior
+from bnnzoo.documents.page import Block, Code, Grid, Page, Section, Sentences, footer
+from bnnzoo.predictive.datatree import versions
 
 __all__ = ["render", "tree_page"]
 
@@ -83,7 +84,7 @@ def render(comparison: Comparison) -> str:
         sections=sections,
         colours=colours(fitted.name for fitted in comparison.fitted),
         simple=tuple(baseline.name for baseline in comparison.baselines),
-        footer=footer(),
+        footer=footer(versions()),
     ).html()
 
 
@@ -163,7 +164,7 @@ def tree_page(
         facts=tuple((label, str(value)) for label, value in facts.items()),
         sections=sections,
         colours=colours(one.name for one in results.fitted),
-        footer=footer(),
+        footer=footer(versions()),
     )
 
 

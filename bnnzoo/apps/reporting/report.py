@@ -6,11 +6,11 @@ from pathlib import Path
 import pandas as pd
 import xarray as xr
 
-from bnnzoo.apps.reporting.folders import refuse_unwritable
 from bnnzoo.apps.reporting.gather import gather
 from bnnzoo.apps.reporting.pages import tree_page
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.diagnostics.verdict import Verdict
+from bnnzoo.documents.folders import refuse_unwritable
 from bnnzoo.engine.files import whole_file
 from bnnzoo.trees import refuse_no_trees
 

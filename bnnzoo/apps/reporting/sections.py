@@ -13,11 +13,11 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from bnnzoo import inference
-from bnnzoo.apps.reporting.page import Block, Cell, Code, Grid, Picture, Section, Sentences
 from bnnzoo.apps.reporting.results import Fitted, Results
 from bnnzoo.apps.reporting.style import MUTED, PALETTE, clean, drawn, new_figure
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.program.sites import innermost, is_deterministic
+from bnnzoo.documents.page import Block, Cell, Code, Grid, Picture, Section, Sentences
 from bnnzoo.inference.config import config_of
 from bnnzoo.plots.windows import STATISTICS, shown_statistics
 

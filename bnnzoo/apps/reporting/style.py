@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from bnnzoo.apps.reporting.page import Picture
+from bnnzoo.documents.page import Picture
 
 __all__ = ["INK", "MUTED", "clean", "colours", "drawn", "is_narrow", "look", "new_figure", "shown_rows"]
 

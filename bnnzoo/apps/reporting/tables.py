@@ -12,13 +12,13 @@ from arviz_stats.sampling_diagnostics import bfmi
 from arviz_stats.utils import ELPDData
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
-from bnnzoo.apps.reporting.page import Cell, Grid
 from bnnzoo.apps.reporting.prediction_figures import TITLES
 from bnnzoo.apps.reporting.results import Baseline, Fitted, Results, all_parts, paired_difference
 from bnnzoo.apps.reporting.scores import class_probabilities, observed
 from bnnzoo.apps.reporting.verdicts import pareto
 from bnnzoo.core.fit_warnings import MAX_RHAT, MIN_ESS
 from bnnzoo.diagnostics import elbo, loo
+from bnnzoo.documents.page import Cell, Grid
 from bnnzoo.trees import detectable_difference
 
 __all__ = [

@@ -20,13 +20,13 @@ from bnnzoo.apps.reporting.baselines import baselines
 from bnnzoo.apps.reporting.figures import drawings
 from bnnzoo.apps.reporting.findings import findings
 from bnnzoo.apps.reporting.output import predictions_frame
-from bnnzoo.apps.reporting.page import Code, Grid, Page, Section
 from bnnzoo.apps.reporting.prediction_figures import has_distances
 from bnnzoo.apps.reporting.results import Baseline
 from bnnzoo.apps.reporting.scores import CLASSIFICATION, REGRESSION
 from bnnzoo.apps.reporting.style import drawn
 from bnnzoo.apps.reporting.tables import class_grid, columns, confusion_grid, loo_grid, rows, sampler_grid
 from bnnzoo.apps.tables import Table
+from bnnzoo.documents.page import Code, Grid, Page, Section
 from tests.helpers.trees import ATTRIBUTES, comparison, held_out, training
 
 

@@ -7,8 +7,6 @@ from typing import ClassVar
 
 from jinja2 import Environment, StrictUndefined
 
-from bnnzoo.predictive.datatree import versions
-
 __all__ = ["Block", "Cell", "Code", "Grid", "Page", "Picture", "Section", "Sentences", "footer"]
 
 MOST_ON_A_PHONE = 4
@@ -133,11 +131,11 @@ class Page:
     def html(self) -> str:
         """Return the page without references to other files; figures are embedded as SVG."""
         template = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-        source = (files("bnnzoo.apps.reporting") / "template.html").read_text(encoding="utf-8")
+        source = (files("bnnzoo.documents") / "template.html").read_text(encoding="utf-8")
         return template.from_string(source).render(page=self)
 
 
-def footer() -> str:
-    """Return the versions of bnnzoo and what it computes with, in one line."""
-    named = {name.replace("_version", "").replace("_", "-"): version for name, version in versions().items()}
+def footer(versions: Mapping[str, str]) -> str:
+    """Return versions, ``<package>_version`` by name, in one line."""
+    named = {name.replace("_version", "").replace("_", "-"): version for name, version in versions.items()}
     return " · ".join(f"{name} {version}" for name, version in named.items())

@@ -10,11 +10,11 @@ import typer
 import xarray as xr
 from rich.console import Console
 
-from bnnzoo.apps.reporting.folders import refuse_unusable_folder
 from bnnzoo.apps.tables import TableError, read_table
 from bnnzoo.apps.tables.options import CsvFile, Decimal, FormulaLikelihood, Separator, WrittenModel
 from bnnzoo.apps.tables.written_models import model_and_data
 from bnnzoo.core.method import Method
+from bnnzoo.documents.folders import refuse_unusable_folder
 from bnnzoo.engine.files import whole_file
 from bnnzoo.predictive import save_tree
 from bnnzoo.validation.ranks import sbc_verdict
