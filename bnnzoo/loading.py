@@ -73,7 +73,7 @@ def load(
     guide : callable, optional
         The guide of a fit by :class:`bnnzoo.SVI`, as it was passed to it. Not needed for Pyro's autoguide classes.
     device : torch.device or str, optional
-        Where to compute. Default: the CPU.
+        Where to compute. Default: torch's default device.
     **named
         Arguments of the model by name, as they were passed to the fit.
 

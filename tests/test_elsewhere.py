@@ -72,6 +72,26 @@ def test_tensors_on_two_devices_are_refused(elsewhere):
         here[torch.arange(2, device=elsewhere)]
 
 
+def test_generators_of_the_cpu_are_refused(elsewhere):
+    generator = torch.Generator().manual_seed(0)
+    with pytest.raises(RuntimeError, match="Expected a 'elsewhere' device type for generator but found 'cpu'"):
+        torch.randn(3, generator=generator, device=elsewhere)
+    with pytest.raises(RuntimeError, match="Expected a 'elsewhere' device type for generator but found 'cpu'"):
+        torch.ones(3, device=elsewhere).multinomial(1, generator=generator)
+
+
+def test_torchs_default_device_is_that_of_a_fit_and_of_nothing_else_inside(elsewhere):
+    method = bz.MeanFieldVI(num_steps=5, num_averaged=1)
+    expected = bz.fit(plain, method, X, Y, progress=False, device=elsewhere)
+    with elsewhere:
+        posterior = bz.fit(plain, method, X.to(elsewhere), Y.tolist(), dtype=torch.float64, progress=False)
+        tree = bz.posterior_predictive(posterior, X, Y, num_draws=5)
+        assert torch.get_default_device().type == "elsewhere"
+    assert posterior.loc.device.type == "elsewhere"
+    torch.testing.assert_close(posterior.loc.cpu(), expected.loc.cpu())
+    xr.testing.assert_allclose(tree, bz.posterior_predictive(expected, X, Y, num_draws=5))
+
+
 @pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")  # as short runs may
 @pytest.mark.parametrize("name", METHODS)
 def test_method_keeps_its_promises(name, elsewhere):

@@ -111,10 +111,12 @@ _GONE: dict[str, None] = {}
 
 
 def _fetched(name: str) -> Any:
-    """Return a part of torch, None if there is none."""
+    """Return a part of torch, None if there is none. Some releases import parts of their own that they deprecate."""
     module, _, path = name.partition(":")
     try:
-        return operator.attrgetter(path)(import_module(module))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return operator.attrgetter(path)(import_module(module))
     except (ImportError, AttributeError):
         _GONE[name] = None
         return None

@@ -82,7 +82,7 @@ def fit(
     progress : bool
         Show a progress bar where standard error is a terminal.
     device : torch.device or str, optional
-        Where to compute; the CPU unless given.
+        Where to compute; torch's default device unless given, which is the CPU unless you set another.
     dtype : torch.dtype, optional
         Of floating-point data and parameters; torch's default dtype unless given.
     engine : {"auto", "native", "graph", "python"}

@@ -49,7 +49,7 @@ def check_method(
         Error of an approximate method beyond Monte Carlo: of means in posterior sds, of variances relative to them.
     seed : int
     device : torch.device or str, optional
-        Where to fit. Default: the CPU.
+        Where to fit. Default: torch's default device.
     target : Target, optional
         Model, data and the moments to recover, for a method whose optimum is known and is not the posterior. Default: the
         linear-Gaussian model.

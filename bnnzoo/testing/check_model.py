@@ -38,7 +38,7 @@ def check_model(
     num_points : int
     seed : int
     device : torch.device or str, optional
-        Where to run the model. Default: the CPU. A model that makes tensors elsewhere fails with torch's own error.
+        Where to run the model. Default: torch's default device. A model that makes tensors elsewhere fails with torch's own error.
 
     Raises
     ------

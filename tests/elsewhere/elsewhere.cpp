@@ -209,9 +209,17 @@ static bool takes_indices_from_anywhere(const std::string& operation) {
   return false;
 }
 
+// A generator is given where it was made on the CPU: numbers from torch's own stream come without one.
+
+static void check_generator(const c10::IValue& argument) {
+  TORCH_CHECK(!argument.isGenerator() || !argument.toGenerator().defined(),
+              "Expected a 'elsewhere' device type for generator but found 'cpu'");
+}
+
 static void on_the_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const auto& name = op.schema().name();
   for (const auto& argument : torch::jit::last(*stack, op.schema().arguments().size())) {
+    check_generator(argument);
     if (argument.isTensor()) check(argument.toTensor(), name);
     if (!argument.isList() || takes_indices_from_anywhere(name)) continue;
     for (const auto& item : argument.toListRef())

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.data.conversion import DataError, as_tensor
+from bnnzoo.core.program.turns import device_of_caller
 from bnnzoo.core.types import Data
 
 __all__ = ["DataError", "as_tensors", "has_rows", "select", "unequal_rows", "usable_device"]
@@ -37,7 +38,7 @@ def as_tensors(
 
 
 def usable_device(device: torch.device | str | None) -> torch.device:
-    """Return a device on which torch can compute here, the CPU where None is asked for.
+    """Return a device on which torch can compute here, the caller's default device where None is asked for.
 
     Raises
     ------
@@ -45,7 +46,7 @@ def usable_device(device: torch.device | str | None) -> torch.device:
         If torch does not know the device, does not find it, or keeps no numbers on it.
     """
     try:
-        found = torch.device("cpu" if device is None else device)
+        found = device_of_caller() if device is None else torch.device(device)
         torch.zeros((), device=found).item()
     except (AssertionError, RuntimeError) as error:  # the former where torch was built without CUDA
         raise ValueError(

@@ -333,7 +333,7 @@ class Mixture(StoredPosterior):
 
 
 def noise_of_draws(like: Tensor, size: int, num_draws: int | None, seed: Whole) -> Tensor:
-    """Return standard normal numbers ``[1, S, size]`` of the type of ``like``, the same for the same seed."""
-    generator = torch.Generator(like.device).manual_seed(word_of(seed))
+    """Return standard normal numbers ``[1, S, size]`` of the type of ``like``, the same for the same seed on every device."""
+    generator = torch.Generator().manual_seed(word_of(seed))
     shape = (1, num_draws or DEFAULT_DRAWS, size)
-    return torch.randn(shape, generator=generator, dtype=like.dtype, device=like.device)
+    return torch.randn(shape, generator=generator, dtype=like.dtype).to(like.device)

@@ -2,8 +2,9 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from threading import RLock
+from typing import Any
 
 import pyro
 import torch
@@ -18,6 +19,7 @@ from pyro.poutine.replay_messenger import ReplayMessenger
 from pyro.poutine.scale_messenger import ScaleMessenger
 from pyro.poutine.substitute_messenger import SubstituteMessenger
 from pyro.poutine.uncondition_messenger import UnconditionMessenger
+from torch.overrides import TorchFunctionMode
 
 from bnnzoo.core.program.seeds import word_of
 from bnnzoo.core.program.sites import ModelError
@@ -41,6 +43,9 @@ HANDLERS = {
     UnconditionMessenger: "uncondition",
 }
 """Pyro's handlers that make another model of a model, by their names."""
+
+DRAWN_ON_A_DEVICE = {torch.rand, torch.randn, torch.randint, torch.randperm}
+"""Functions that draw random numbers and take a device besides a generator."""
 
 
 _PYRO_STACK: list[object] = getattr(runtime, "_PYRO_STACK", [])
@@ -100,9 +105,26 @@ def reseed(seed: Whole, device: torch.device) -> None:
         torch.default_generator.manual_seed(word_of(seed))
 
 
-def on_device(device: torch.device) -> AbstractContextManager[object]:
+@contextmanager
+def on_device(device: torch.device) -> Iterator[None]:
     """Make tensors on ``device`` by default; on the CPU that is so anyway, and the context would slow every call down."""
-    return nullcontext() if device.type == "cpu" else device
+    if device.type == "cpu":
+        yield
+        return
+    with device, _GeneratorsAtHome():
+        yield
+
+
+class _GeneratorsAtHome(TorchFunctionMode):
+    """Draw random numbers where their generator is: torch would ask a generator of the CPU for numbers on the default device."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if kwargs.get("generator") is not None and function in DRAWN_ON_A_DEVICE:
+            kwargs = {"device": kwargs["generator"].device, **kwargs}
+        return function(*args, **kwargs)
 
 
 def is_given(name: str) -> bool:

@@ -16,7 +16,7 @@ import torch
 
 from bnnzoo.engine.torch_private import untransformed
 
-__all__ = ["aside", "let_others", "one_at_a_time", "plain_torch", "staying"]
+__all__ = ["aside", "device_of_caller", "let_others", "one_at_a_time", "plain_torch", "staying"]
 
 
 class _Queue:
@@ -58,12 +58,13 @@ class _Queue:
 
 
 class _Own(threading.local):
-    """Whether a thread has the turn, the global state that it found, and whether it may step aside."""
+    """Whether a thread has the turn, the global state and default device that it found, and whether it may step aside."""
 
     has_turn = False
     kept: "_Streams | None" = None
     filters: Any = None
     stays = 0
+    device = torch.device("cpu")
 
 
 class _Streams(NamedTuple):
@@ -184,8 +185,9 @@ def let_others() -> None:
 def plain_torch() -> Iterator[None]:
     """Compute outside of what the caller has torch do to operations.
 
-    Inference mode keeps no gradients, autocasting rounds products of matrices, and under ``vmap``, in which a model runs that
-    calls this library in its body, random numbers are those of many draws.
+    Inference mode keeps no gradients, autocasting rounds products of matrices, a default device other than the CPU takes the
+    tensors that are the library's own, and under ``vmap``, in which a model runs that calls this library in its body, random
+    numbers are those of many draws.
     """
     with ExitStack() as stack:
         stack.enter_context(untransformed())
@@ -194,4 +196,14 @@ def plain_torch() -> Iterator[None]:
         for kind in ("cpu", "cuda"):
             if torch.is_autocast_enabled(kind):
                 stack.enter_context(torch.autocast(kind, enabled=False))
+        if (device := torch.get_default_device()).type != "cpu":
+            stack.callback(setattr, _OWN, "device", _OWN.device)
+            stack.enter_context(torch.device("cpu"))
+            _OWN.device = device
         yield
+
+
+def device_of_caller() -> torch.device:
+    """Return torch's default device outside of the library, inside of which it is the CPU but for the model."""
+    device = torch.get_default_device()
+    return _OWN.device if device.type == "cpu" else device
