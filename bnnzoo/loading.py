@@ -7,11 +7,11 @@ from typing import Any
 import torch
 
 from bnnzoo.core.data.arguments import positional
-from bnnzoo.core.data.minibatch import usable_device
 from bnnzoo.core.posterior.covariance import Dense, Diagonal, Embedded, Kronecker, LowRankPlusDiagonal, LowRankPrecision
 from bnnzoo.core.posterior.posterior import Draws, Gaussian, Mixture, Posterior
 from bnnzoo.core.posterior.saving import open_fit
 from bnnzoo.core.posterior.stored import Stored
+from bnnzoo.core.program.surroundings import usable_device
 from bnnzoo.core.program.turns import one_at_a_time
 from bnnzoo.core.reading.changes import remember_model
 from bnnzoo.core.types import Model

@@ -11,7 +11,6 @@ import torch
 
 from bnnzoo.core.data.arguments import argument_names, positional, refuse_names_of_settings
 from bnnzoo.core.data.labels import columns_of, refuse_unaligned_rows
-from bnnzoo.core.data.minibatch import usable_device
 from bnnzoo.core.data.sizes import refuse_beyond_memory
 from bnnzoo.core.fit_warnings import INSIDE
 from bnnzoo.core.method import FitContext, Method, Need, declared, is_method, spreads
@@ -20,6 +19,7 @@ from bnnzoo.core.model.learnable import refuse_learnable
 from bnnzoo.core.model.replay import Node
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.program.sites import ModelError
+from bnnzoo.core.program.surroundings import usable_device
 from bnnzoo.core.program.turns import one_at_a_time
 from bnnzoo.core.reading.changes import remember_model
 from bnnzoo.core.reading.consistency import Evaluated, is_small, refuse_inconsistent

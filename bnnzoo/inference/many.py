@@ -10,13 +10,14 @@ from torch import Tensor
 
 from bnnzoo.core.data.arguments import argument_names, positional
 from bnnzoo.core.data.labels import columns_of
-from bnnzoo.core.data.minibatch import DataError, as_tensors, usable_device
+from bnnzoo.core.data.minibatch import DataError, as_tensors
 from bnnzoo.core.data.row_source import row_source
 from bnnzoo.core.method import FitContext, Method
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.kinds import first_of_kind, of_kind, shapes_of
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.program.sites import ModelError
+from bnnzoo.core.program.surroundings import usable_device
 from bnnzoo.core.program.turns import one_at_a_time
 from bnnzoo.core.reading.reading import conformed
 from bnnzoo.core.types import Data, Model, Whole

@@ -13,9 +13,9 @@ import pyro
 import torch
 import xarray as xr
 
-from bnnzoo.core.data.minibatch import usable_device
 from bnnzoo.core.method import Method, Need
 from bnnzoo.core.posterior.posterior import Posterior
+from bnnzoo.core.program.surroundings import usable_device
 from bnnzoo.inference.fit import fit
 from bnnzoo.predictive import posterior_predictive, predict
 from bnnzoo.testing.isolation import leaves_no_trace

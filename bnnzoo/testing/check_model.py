@@ -7,9 +7,8 @@ from pyro import poutine
 from torch import Tensor
 from torch.func import vmap
 
-from bnnzoo.core.data.minibatch import usable_device
 from bnnzoo.core.model.density import LogDensity
-from bnnzoo.core.program.surroundings import isolated
+from bnnzoo.core.program.surroundings import isolated, usable_device
 from bnnzoo.core.reading.consistency import refuse_inconsistent
 from bnnzoo.core.reading.reading import read_model
 from bnnzoo.core.types import Model
@@ -38,7 +37,8 @@ def check_model(
     num_points : int
     seed : int
     device : torch.device or str, optional
-        Where to run the model. Default: torch's default device. A model that makes tensors elsewhere fails with torch's own error.
+        Where to run the model. Default: torch's default device. A model that makes tensors elsewhere fails with torch's own
+        error.
 
     Raises
     ------

@@ -14,12 +14,13 @@ import xarray as xr
 from torch import Tensor
 
 from bnnzoo.core.data.arguments import positional
-from bnnzoo.core.data.minibatch import as_tensors, usable_device
+from bnnzoo.core.data.minibatch import as_tensors
 from bnnzoo.core.executors import run_on
 from bnnzoo.core.fit_warnings import INSIDE, FitWarning
 from bnnzoo.core.method import Method
 from bnnzoo.core.model.density import LogDensity, build_density
 from bnnzoo.core.posterior.archive import read_archive, read_to_go_on, write_archive
+from bnnzoo.core.program.surroundings import usable_device
 from bnnzoo.core.reading.fingerprint import identity
 from bnnzoo.core.settings import check_argument, check_settings
 from bnnzoo.core.types import Model

@@ -12,13 +12,13 @@ import xarray as xr
 from torch import Tensor
 
 from bnnzoo.core.data.arguments import positional
-from bnnzoo.core.data.minibatch import as_tensors, select, usable_device
+from bnnzoo.core.data.minibatch import as_tensors, select
 from bnnzoo.core.fit_warnings import FitWarning
 from bnnzoo.core.method import Method
 from bnnzoo.core.model.density import LogDensity, build_density
 from bnnzoo.core.posterior.archive import read_to_go_on, write_archive
 from bnnzoo.core.posterior.posterior import Posterior
-from bnnzoo.core.program.surroundings import isolated
+from bnnzoo.core.program.surroundings import isolated, usable_device
 from bnnzoo.core.reading.fingerprint import identity
 from bnnzoo.core.types import Data, Model
 from bnnzoo.inference.fit import refuse_bad_call

@@ -4,10 +4,9 @@ import torch
 from torch import Tensor
 
 from bnnzoo.core.data.conversion import DataError, as_tensor
-from bnnzoo.core.program.turns import device_of_caller
 from bnnzoo.core.types import Data
 
-__all__ = ["DataError", "as_tensors", "has_rows", "select", "unequal_rows", "usable_device"]
+__all__ = ["DataError", "as_tensors", "has_rows", "select", "unequal_rows"]
 
 
 def as_tensors(
@@ -35,25 +34,6 @@ def as_tensors(
     return tuple(
         as_tensor(value, _argument(place), dtype, device, gaps=gaps, owned=owned) for place, value in enumerate(data)
     )
-
-
-def usable_device(device: torch.device | str | None) -> torch.device:
-    """Return a device on which torch can compute here, the caller's default device where None is asked for.
-
-    Raises
-    ------
-    ValueError
-        If torch does not know the device, does not find it, or keeps no numbers on it.
-    """
-    try:
-        found = device_of_caller() if device is None else torch.device(device)
-        torch.zeros((), device=found).item()
-    except (AssertionError, RuntimeError) as error:  # the former where torch was built without CUDA
-        raise ValueError(
-            f"device={str(device)!r}: torch cannot compute there ({str(error).split('. ')[0]}). Leave device out for the CPU; "
-            f'"cuda" needs torch.cuda.is_available().'
-        ) from None
-    return found
 
 
 def has_rows(value: object, num_data: int) -> bool:

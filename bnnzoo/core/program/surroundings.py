@@ -23,10 +23,20 @@ from torch.overrides import TorchFunctionMode
 
 from bnnzoo.core.program.seeds import word_of
 from bnnzoo.core.program.sites import ModelError
-from bnnzoo.core.program.turns import staying
+from bnnzoo.core.program.turns import device_of_caller, staying
 from bnnzoo.core.types import Whole
 
-__all__ = ["GIVEN", "alone", "is_given", "isolated", "on_device", "plates_around", "refuse_handlers", "reseed"]
+__all__ = [
+    "GIVEN",
+    "alone",
+    "is_given",
+    "isolated",
+    "on_device",
+    "plates_around",
+    "refuse_handlers",
+    "reseed",
+    "usable_device",
+]
 
 GIVEN = "bnnzoo_given"
 """Marks a site whose value comes from ``poutine.condition`` and not from its own statement."""
@@ -125,6 +135,25 @@ class _GeneratorsAtHome(TorchFunctionMode):
         if kwargs.get("generator") is not None and function in DRAWN_ON_A_DEVICE:
             kwargs = {"device": kwargs["generator"].device, **kwargs}
         return function(*args, **kwargs)
+
+
+def usable_device(device: torch.device | str | None) -> torch.device:
+    """Return a device on which torch can compute here, the caller's default device where None is asked for.
+
+    Raises
+    ------
+    ValueError
+        If torch does not know the device, does not find it, or keeps no numbers on it.
+    """
+    try:
+        found = device_of_caller() if device is None else torch.device(device)
+        torch.zeros((), device=found).item()
+    except (AssertionError, RuntimeError) as error:  # the former where torch was built without CUDA
+        raise ValueError(
+            f"device={str(device)!r}: torch cannot compute there ({str(error).split('. ')[0]}). Leave device out for the CPU; "
+            f'"cuda" needs torch.cuda.is_available().'
+        ) from None
+    return found
 
 
 def is_given(name: str) -> bool:
