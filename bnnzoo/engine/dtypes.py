@@ -30,14 +30,10 @@ def with_explicit_dtypes(graph: GraphModule) -> None:
         value = node.meta.get("val")
         if isinstance(node.target, OpOverload) and isinstance(value, Tensor) and value.is_floating_point():
             if any(argument.name == "dtype" for argument in schema(node.target).arguments):
-                _name_dtype(node, value.dtype)
+                if node.kwargs.get("dtype") is None and not _has_fractions(node):
+                    node.kwargs = {**node.kwargs, "dtype": value.dtype}
             elif torch.Tag.pointwise in node.target.tags:
                 _convert_whole_numbers(graph, node, value.dtype)
-
-
-def _name_dtype(node: Node, dtype: torch.dtype) -> None:
-    if node.kwargs.get("dtype") is None and not _has_fractions(node):
-        node.kwargs = {**node.kwargs, "dtype": dtype}
 
 
 def _convert_whole_numbers(graph: GraphModule, node: Node, dtype: torch.dtype) -> None:

@@ -113,8 +113,14 @@ class NativeCopies(Fleet):
         log: EngineLog | None = None,
         data: Sequence[tuple[Any, ...]] | None = None,
     ) -> None:
+        largest = max((each.numel() for each in row), default=1)
+        number = min(MAX_ROWS, max(1, MAX_ENTRIES // max(largest, 1))) + 1
         example = Copy(
-            of_copy(moving, 0), of_copy(resting, 0), torch.tensor(STEPS_TRIED), torch.tensor(0), _buffers(row)
+            of_copy(moving, 0),
+            of_copy(resting, 0),
+            torch.tensor(STEPS_TRIED),
+            torch.tensor(0),
+            tuple(each.new_zeros(number, *each.shape) for each in row),
         )
         self._moving, self._resting = TreeRegisters(example.moving), TreeRegisters(example.resting)
         super().__init__(program, gradient, len(pytree.tree_leaves(resting)[0]), log or EngineLog())
@@ -199,7 +205,10 @@ class NativeCopies(Fleet):
     def tried(self, moving: Any, resting: Any, copies: Sequence[int] | None = None) -> Any:
         """Return what moves, after one step from another state ``[C, ...]``, the fleet left as it is."""
         memory = [each.clone() for each in self._memory]
-        self._write(memory, moving, resting)
+        if moving is not None:
+            self._moving.write(memory[: self._moving.num_tensors], moving, lead=1)
+        if resting is not None:
+            self._resting.write(memory[self._of_resting], resting, lead=1)
         budget, num_rows = memory[len(memory) - len(self.rows) - 2 : len(memory) - len(self.rows)]
         budget.fill_(1)
         num_rows.zero_()
@@ -213,12 +222,6 @@ class NativeCopies(Fleet):
     @property
     def _of_resting(self) -> slice:
         return slice(self._moving.num_tensors, self._moving.num_tensors + self._resting.num_tensors)
-
-    def _write(self, memory: Sequence[Tensor], moving: Any, resting: Any) -> None:
-        if moving is not None:
-            self._moving.write(memory[: self._moving.num_tensors], moving, lead=1)
-        if resting is not None:
-            self._resting.write(memory[self._of_resting], resting, lead=1)
 
     def _packed(self, inner: Inner, data: Sequence[tuple[Any, ...]]) -> list[list[Tensor]]:
         """Return the data of each copy as tensors for native code; equal ones are packed once."""
@@ -365,9 +368,3 @@ type Runner = NativeCopies | BatchedCopies
 def of_copy(tree: Any, copy: int) -> Any:
     """Return the state of one copy, cloned."""
     return pytree.tree_map(lambda value: value[copy].clone(), tree)
-
-
-def _buffers(row: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    largest = max((each.numel() for each in row), default=1)
-    number = min(MAX_ROWS, max(1, MAX_ENTRIES // max(largest, 1))) + 1
-    return tuple(each.new_zeros(number, *each.shape) for each in row)

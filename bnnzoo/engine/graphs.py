@@ -71,8 +71,22 @@ def trace(
     """
     with _no_collector(), written_when_called():
         graph = _pure(flat, inputs, decompositions or {})
-        _without_waste(graph, all(tensor.device.type == "cpu" for tensor in inputs))
-        seconds = _estimated_seconds(graph)
+        on_cpu = all(tensor.device.type == "cpu" for tensor in inputs)
+        spoil_failures(graph)
+        with_explicit_dtypes(graph)
+        drop_dead(graph)
+        fold_constants(graph)
+        number_rows(graph)
+        simplify(graph)
+        if on_cpu:
+            turn_products(graph)
+        share(graph)
+        drop_unused(graph)
+        nodes = [
+            node for node in graph.graph.nodes if node.op == "call_function" and node.target is not operator.getitem
+        ]
+        elements = sum(node.meta["val"].numel() for node in nodes if isinstance(node.meta.get("val"), Tensor))
+        seconds = estimated_seconds(len(nodes), elements)
         graph.recompile()
         for node in graph.graph.nodes:
             node.meta.clear()  # tensors of several tracing levels in the metadata make inductor refuse the graph
@@ -96,19 +110,6 @@ def _pure(
     """Return a function as a graph that writes into none of its tensors, if it can be."""
     graph = operations_of(flat, inputs, decompositions)
     return graph if without_writes(graph) else operations_of(functionalize(graph), inputs, decompositions)
-
-
-def _without_waste(graph: GraphModule, on_cpu: bool) -> None:
-    spoil_failures(graph)
-    with_explicit_dtypes(graph)
-    drop_dead(graph)
-    fold_constants(graph)
-    number_rows(graph)
-    simplify(graph)
-    if on_cpu:
-        turn_products(graph)
-    share(graph)
-    drop_unused(graph)
 
 
 @contextmanager
@@ -137,7 +138,17 @@ def fold_constants(graph: GraphModule) -> None:
     folded = [node for node in values if node.op == "call_function"]
     for node in folded:
         if isinstance(values[node], Tensor) and any(user not in values for user in node.users):
-            _replace_by_attribute(graph, node, values[node])
+            value = values[node]
+            name = f"_folded_{node.name}"
+            is_long = value.numel() > MIN_NUMBERS_OF_A_CONSTANT and not is_seen_by_strides(node)
+            number = number_throughout(value.detach()) if is_long else None
+            graph.register_buffer(name, value.detach().clone() if number is None else number.clone())
+            with graph.graph.inserting_before(node):
+                constant = graph.graph.get_attr(name)
+                if number is not None:
+                    constant = graph.graph.call_function(torch.ops.aten.expand.default, (constant, list(value.shape)))
+            constant.meta["val"] = value.detach()
+            node.replace_all_uses_with(constant)
     for node in reversed(folded):  # some, such as checks of errors, are never dead code to the graph itself
         if not node.users:
             graph.graph.erase_node(node)
@@ -179,25 +190,6 @@ def _is_constant(node: Node, values: dict[Node, Any]) -> bool:
     else:
         pure = node.target is operator.getitem
     return pure and all(argument in values for argument in node.all_input_nodes)
-
-
-def _replace_by_attribute(graph: GraphModule, node: Node, value: Tensor) -> None:
-    name = f"_folded_{node.name}"
-    is_long = value.numel() > MIN_NUMBERS_OF_A_CONSTANT and not is_seen_by_strides(node)
-    number = number_throughout(value.detach()) if is_long else None
-    graph.register_buffer(name, value.detach().clone() if number is None else number.clone())
-    with graph.graph.inserting_before(node):
-        constant = graph.graph.get_attr(name)
-        if number is not None:
-            constant = graph.graph.call_function(torch.ops.aten.expand.default, (constant, list(value.shape)))
-    constant.meta["val"] = value.detach()
-    node.replace_all_uses_with(constant)
-
-
-def _estimated_seconds(graph: GraphModule) -> float:
-    nodes = [node for node in graph.graph.nodes if node.op == "call_function" and node.target is not operator.getitem]
-    elements = sum(node.meta["val"].numel() for node in nodes if isinstance(node.meta.get("val"), Tensor))
-    return estimated_seconds(len(nodes), elements)
 
 
 def estimated_seconds(num_operations: int, num_elements: int) -> float:

@@ -30,12 +30,12 @@ def without_writes(graph: GraphModule) -> bool:
     origin: dict[Node, Node] = {}
     for node in graph.graph.nodes:
         origin[node] = origin[source] if (source := _seen_through(node)) is not None else node
-    writing = [node for node in graph.graph.nodes if _writes(node)]
+    writing = [
+        node
+        for node in graph.graph.nodes
+        if isinstance(node.target, OpOverload) and schema(node.target).is_mutable and not is_random(node.target)
+    ]
     return all(_rewritten(graph, node, origin) for node in writing)
-
-
-def _writes(node: Node) -> bool:
-    return isinstance(node.target, OpOverload) and schema(node.target).is_mutable and not is_random(node.target)
 
 
 def _seen_through(node: Node) -> Node | None:

@@ -30,9 +30,12 @@ def turn_products(graph: GraphModule) -> None:
     for node in list(graph.graph.nodes):
         if node.target in (aten.mm.default, aten.bmm.default):
             if _is_faster_turned(node):
-                _turn_product(graph, node)
+                with graph.graph.inserting_before(node):
+                    left, right = (_transposed(graph, operand) for operand in reversed(node.args))
+                    _replace(graph, node, (left, right))
         elif _is_pointwise(node) and any(_is_turned(argument, node) for argument in node.args):
-            _turn_pointwise(graph, node)
+            with graph.graph.inserting_before(node):
+                _replace(graph, node, tuple(_turned_operand(graph, argument) for argument in node.args))
     drop_dead(graph)
     for node in graph.graph.nodes:
         if node.target in (aten.view.default, aten._unsafe_view.default):
@@ -48,12 +51,6 @@ def _is_faster_turned(product: Node) -> bool:
     return 1 < columns < min(rows, NARROW) and not runs_along_memory
 
 
-def _turn_product(graph: GraphModule, node: Node) -> None:
-    with graph.graph.inserting_before(node):
-        left, right = (_transposed(graph, operand) for operand in reversed(node.args))
-        _replace(graph, node, (left, right))
-
-
 def _call(graph: GraphModule, target: Any, args: tuple[Any, ...], value: Tensor) -> Node:
     new = graph.graph.call_function(target, args)
     new.meta["val"] = value
@@ -67,11 +64,6 @@ def _is_row_major(node: Any) -> bool:
         node, swapped = node.args[0], not swapped
     stride: tuple[int, ...] = node.meta["val"].stride()
     return (stride[-1] <= stride[-2]) != swapped
-
-
-def _turn_pointwise(graph: GraphModule, node: Node) -> None:
-    with graph.graph.inserting_before(node):
-        _replace(graph, node, tuple(_turned_operand(graph, argument) for argument in node.args))
 
 
 def _replace(graph: GraphModule, node: Node, args: tuple[Any, ...]) -> None:

@@ -69,7 +69,8 @@ class Points:
             return None, found
         try:
             native = _NativePoints(self._alone, points[0], others)
-            agrees = _agree(native(points, *others), found)
+            pairs = zip(pytree.tree_leaves(native(points, *others)), pytree.tree_leaves(found), strict=True)
+            agrees = all(a.shape == b.shape and a.dtype == b.dtype and _is_close(a, b) for a, b in pairs)
         except Exception as error:  # an operation that is not written in C++, no compiler: the graph does the same work
             self._graph.log.refused(NATIVE, error)
             return None, found
@@ -95,12 +96,6 @@ class _NativePoints:
 
     def __call__(self, points: Tensor, *others: Any) -> Any:
         return pytree.tree_unflatten(self._runs(points, *tensors_of(others)), self._spec)
-
-
-def _agree(ours: Any, theirs: Any) -> bool:
-    """Tell whether all values are the same to half of their digits."""
-    pairs = zip(pytree.tree_leaves(ours), pytree.tree_leaves(theirs), strict=True)
-    return all(a.shape == b.shape and a.dtype == b.dtype and _is_close(a, b) for a, b in pairs)
 
 
 def _is_close(a: Tensor, b: Tensor) -> bool:

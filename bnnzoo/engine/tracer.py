@@ -121,7 +121,7 @@ class _Page:
             node.meta["val"] = tensor
         else:
             self._large[tensor] = node
-            node.meta["val"] = _described(tensor)
+            node.meta["val"] = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
         node.meta["device"] = tensor.device
 
     def described(self, value: Any) -> Any:
@@ -277,10 +277,6 @@ class _Tracer(DispatchMode):
 
 TRACER: ContextVar[_Tracer | None] = ContextVar("TRACER", default=None)
 """What writes operations down where that is going on."""
-
-
-def _described(tensor: Tensor) -> Tensor:
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
 def _argument_types(operation: Any) -> list[str]:

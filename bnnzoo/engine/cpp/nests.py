@@ -66,17 +66,14 @@ class Nest:
         for depth, size in enumerate(self.sizes):
             innermost = depth == len(self.sizes) - 1
             if innermost and self.vectorises and size >= VECTOR_FROM:
-                lines.append(f"#pragma omp simd{self._clause()}")
+                names = ", ".join(each.name for each in self.reductions)
+                lines.append("#pragma omp simd" + (f"{self._lanes()} reduction(+ : {names})" if names else ""))
             lines.append(f"for (int64_t i{depth} = 0; i{depth} < {size}; ++i{depth}) {{")
             lines += [] if innermost else self._starts(depth + 1)
         lines += self.body.lines
         for depth in reversed(range(len(self.sizes))):
             lines += ["}", *self._lasts(depth)]
         return lines
-
-    def _clause(self) -> str:
-        names = ", ".join(each.name for each in self.reductions)
-        return f"{self._lanes()} reduction(+ : {names})" if names else ""
 
     def _lanes(self) -> str:
         """Return how many steps a sum takes at a time, if not as many as a register holds.

@@ -84,7 +84,13 @@ def reduced(scope: Scope, node: Node) -> Value:
     dims = range(rank) if given is None or given == [] else [given] if isinstance(given, int) else given
     over = frozenset(dim % rank for dim in dims if rank)
     shape = tuple(1 if dim in over else size for dim, size in enumerate(value.shape))
-    found = _reduction(scope, Over(value, over, rule, dtype, shape))
+    of = Over(value, over, rule, dtype, shape)
+    order = best_order(of.value)
+    outer, inner = ([dim for dim in order if (dim in of.dims) == reduces] for reduces in (False, True))
+    if not order or order[-1] in of.dims:
+        found = _inside(scope, of, *index_over([*outer, *inner], of.value.shape))
+    else:
+        found = _outside(scope, of, *index_over([*inner, *outer], of.value.shape))
     return with_sizes(found, tuple(node.meta["val"].shape))
 
 
@@ -136,14 +142,6 @@ def _at_least_two(value: Lazy, dim: int) -> Lazy:
         return value.emit(body, tuple(Affine() if each == dim else at for each, at in enumerate(index)))
 
     return Lazy(shape, value.dtype, emit, uses=tuple(value.accesses()), cost=value.cost)
-
-
-def _reduction(scope: Scope, of: Over) -> Value:
-    order = best_order(of.value)
-    outer, inner = ([dim for dim in order if (dim in of.dims) == reduces] for reduces in (False, True))
-    if not order or order[-1] in of.dims:
-        return _inside(scope, of, *index_over([*outer, *inner], of.value.shape))
-    return _outside(scope, of, *index_over([*inner, *outer], of.value.shape))
 
 
 def _inside(scope: Scope, of: Over, index: tuple[Affine, ...], sizes: Shape) -> Value:

@@ -173,7 +173,7 @@ class Scope:
         """Evaluate now what has yet to be evaluated, is used after ``node``, and reads what ``node`` is about to write."""
         for other, value in self.values.items():
             left = self._num_left[other] - (other in node.all_input_nodes)
-            if left and isinstance(value, Lazy) and _reads(value, accesses):
+            if left and isinstance(value, Lazy) and any(a.meets(b) for a in value.accesses() for b in accesses):
                 self.values[other] = self.memory(value)
 
     def _write(self, node: Node) -> Any:
@@ -233,18 +233,10 @@ def effective_users(node: Node) -> list[Node]:
     """Return who uses a node's value, seen through changes of shape."""
     found: list[Node] = []
     for user in node.users:
-        found += effective_users(user) if _is_view(user) and user.users else [user]
+        found += effective_users(user) if getattr(user.target, "is_view", False) and user.users else [user]
     return found
-
-
-def _is_view(node: Node) -> bool:
-    return getattr(node.target, "is_view", False)
 
 
 def _size(node: Node) -> int:
     value = node.meta.get("val")
     return value.numel() if isinstance(value, torch.Tensor) else 0
-
-
-def _reads(value: Lazy, accesses: Sequence[Access]) -> bool:
-    return any(a.meets(b) for a in value.accesses() for b in accesses)

@@ -174,7 +174,11 @@ def _long_innermost(program: CppFunction, view: View) -> View:
 
 def _changed(graph: GraphModule) -> set[Node]:
     """Return the arguments of a graph that it may change."""
-    writes = [node for node in graph.graph.nodes if node.target is WHILE_LOOP or _is_write(node)]
+    writes = [
+        node
+        for node in graph.graph.nodes
+        if node.target is WHILE_LOOP or (isinstance(node.target, OpOverload) and bool(schema(node.target).is_mutable))
+    ]
     found = {each for node in writes for each in node.all_input_nodes if node.target is not WHILE_LOOP}
     found |= {each for node in writes if node.target is WHILE_LOOP for each in node.args[2]}
     views = [node for node in graph.graph.nodes if node.op == "call_function"]
@@ -182,7 +186,3 @@ def _changed(graph: GraphModule) -> set[Node]:
         if node in found:
             found |= set(node.all_input_nodes)
     return found
-
-
-def _is_write(node: Node) -> bool:
-    return isinstance(node.target, OpOverload) and bool(schema(node.target).is_mutable)
