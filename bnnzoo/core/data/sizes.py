@@ -35,7 +35,10 @@ def free_memory() -> int | None:
     """Return the bytes of memory that this process can still have, as far as the system says; else how much there is."""
     info = Path("/proc/meminfo")
     if not info.exists():
-        return _physical_memory()
+        try:
+            return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        except (AttributeError, ValueError, OSError):
+            return None
     found = [1024 * int(line.split()[1]) for line in info.read_text().splitlines() if line.startswith("MemAvailable:")]
     return min([*found, *_free_in_container()], default=None)
 
@@ -62,11 +65,3 @@ def _free_in_container() -> list[int]:
 def _in_words(num_bytes: float) -> str:
     gigabytes = num_bytes / 1e9
     return f"{gigabytes:,.0f} GB" if gigabytes >= 10 else f"{gigabytes:.2g} GB"
-
-
-def _physical_memory() -> int | None:
-    """Return the bytes of memory of this machine, None where the system does not say."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None

@@ -142,8 +142,22 @@ def eliminate(
                 continue
             around = frozenset().union(*(variables[v].plates for v in outer))
             if around == deepest:
-                raise ModelError(_of_crossing(outer, variables, sizes, deepest))
-            pending.append(_multiplied_over(remaining, around, sizes))
+                sites = sorted({variables[v].site for v in outer})
+                each = [
+                    f"{variables[v].size}**{math.prod(sizes.get(p, 1) for p in variables[v].plates)}" for v in outer
+                ]
+                raise ModelError(
+                    f"The discrete sites {', '.join(sites)} lie in plates that cross each other ({', '.join(sorted(deepest))}), "
+                    f"so that all their entries depend on one another: {' x '.join(each)} joint states. Make one of the sites "
+                    f"continuous, or pass it as data."
+                )
+            # the product of a factor over the plates that are not around it
+            inner = remaining.plates - around
+            dims = [place for place, name in enumerate(remaining.names) if name in inner]
+            repeats = math.prod(sizes.get(plate, 1) for plate in inner if plate not in remaining.names)
+            value = remaining.value.sum(dims) if dims else remaining.value
+            names = tuple(name for name in remaining.names if name not in inner)
+            pending.append(Factor(value * repeats if repeats != 1 else value, names, around, remaining.sites))
     return out
 
 
@@ -168,7 +182,13 @@ def _without(
         chosen = min(costs, key=lambda v: (costs[v], v))
         if costs.pop(chosen) > MAX_STATES:
             involved = {name for each in about[chosen] for name in factors[each].names}
-            raise ModelError(_of_too_many(involved, variables, cost(chosen)))
+            count = cost(chosen)
+            sites = [variables[name].site for name in involved if isinstance(name, int)]
+            raise ModelError(
+                f"The discrete sites {', '.join(sorted(sites)[:4])} depend on one another, and summing them out takes "
+                f"{count:.3g} joint states at a time; {MAX_STATES:.3g} can be held. Put independent rows into pyro.plate, steps "
+                f"of time into pyro.markov, or give the sites fewer values."
+            )
         used = sorted(about.pop(chosen))
         product = _product([factors.pop(each) for each in used])
         out.steps.append((chosen, product))
@@ -268,16 +288,6 @@ def _product(factors: Sequence[Factor]) -> Factor:
     return Factor(value, names, plates, frozenset().union(*(factor.sites for factor in factors)))
 
 
-def _multiplied_over(factor: Factor, around: frozenset[str], sizes: Mapping[str, int]) -> Factor:
-    """Return the product of a factor over the plates that are not around it."""
-    inner = factor.plates - around
-    dims = [place for place, name in enumerate(factor.names) if name in inner]
-    repeats = math.prod(sizes.get(plate, 1) for plate in inner if plate not in factor.names)
-    value = factor.value.sum(dims) if dims else factor.value
-    names = tuple(name for name in factor.names if name not in inner)
-    return Factor(value * repeats if repeats != 1 else value, names, around, factor.sites)
-
-
 type Drawn = Mapping[int, tuple[Tensor, tuple[str, ...]]]
 """Places among the values of each variable, and the plates of the dimensions."""
 
@@ -317,24 +327,3 @@ def at_values(
 
 def _num_states(names: Iterable[Name], variables: Mapping[int, Variable], sizes: Mapping[str, int]) -> int:
     return math.prod(variables[n].size if isinstance(n, int) else max(1, sizes.get(n, 1)) for n in names)
-
-
-def _of_too_many(names: Iterable[Name], variables: Mapping[int, Variable], count: int) -> str:
-    sites = [variables[name].site for name in names if isinstance(name, int)]
-    return (
-        f"The discrete sites {', '.join(sorted(sites)[:4])} depend on one another, and summing them out takes {count:.3g} joint "
-        f"states at a time; {MAX_STATES:.3g} can be held. Put independent rows into pyro.plate, steps of time into pyro.markov, "
-        f"or give the sites fewer values."
-    )
-
-
-def _of_crossing(
-    outer: Iterable[int], variables: Mapping[int, Variable], sizes: Mapping[str, int], plates: Iterable[str]
-) -> str:
-    sites = sorted({variables[v].site for v in outer})
-    each = [f"{variables[v].size}**{math.prod(sizes.get(p, 1) for p in variables[v].plates)}" for v in outer]
-    return (
-        f"The discrete sites {', '.join(sites)} lie in plates that cross each other ({', '.join(sorted(plates))}), so that all "
-        f"their entries depend on one another: {' x '.join(each)} joint states. Make one of the sites continuous, or pass it as "
-        f"data."
-    )

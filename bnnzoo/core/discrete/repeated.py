@@ -185,18 +185,15 @@ def alike(nodes: Mapping[str, Node], memory: Memory) -> list[list[str]]:
     """Return the names of sites in groups of one distribution, with values of one shape."""
     groups: dict[Any, list[str]] = {}
     for name, node in nodes.items():
-        key = _description(node, memory)
+        value, mask = node["value"], node["mask"]
+        parameters = _parameters(node["fn"], memory)
+        if parameters is None or node["args"] or node["kwargs"] or not isinstance(value, Tensor):
+            key = None
+        else:
+            masked = None if mask is None else tuple(mask.shape) if isinstance(mask, Tensor) else ()
+            key = parameters, memory.standing.get(id(value)), tuple(value.shape), value.dtype, masked
         groups.setdefault(name if key is None else key, []).append(name)
     return list(groups.values())
-
-
-def _description(node: Node, memory: Memory) -> Any:
-    value, mask = node["value"], node["mask"]
-    parameters = _parameters(node["fn"], memory)
-    if parameters is None or node["args"] or node["kwargs"] or not isinstance(value, Tensor):
-        return None
-    masked = None if mask is None else tuple(mask.shape) if isinstance(mask, Tensor) else ()
-    return parameters, memory.standing.get(id(value)), tuple(value.shape), value.dtype, masked
 
 
 def _parameters(distribution: Any, memory: Memory) -> Any:
@@ -232,7 +229,15 @@ def log_densities(
     if one:
         value = first["fn"].log_prob(first["value"], *first["args"], **first["kwargs"])
     else:
-        value = first["fn"].log_prob(_stacked([node["value"] for node in nodes], len(first["fn"].batch_shape), first))
+        # values one behind the other, in front of the batch of their distribution
+        values = [node["value"] for node in nodes]
+        num_batch = len(first["fn"].batch_shape)
+        joined = _slice_of_base(values)
+        joined = torch.stack(list(values)) if joined is None else joined
+        missing = num_batch - (values[0].ndim - first["fn"].event_dim)
+        value = first["fn"].log_prob(
+            joined.reshape(len(values), *(1 for _ in range(max(0, missing))), *values[0].shape)
+        )
     if first["mask"] is None:
         return [(value, None if one else place) for place in range(len(nodes))]
     masks = [torch.as_tensor(node["mask"], device=value.device) for node in nodes]
@@ -243,14 +248,6 @@ def log_densities(
     kept = kept.reshape(len(nodes), *(1 for _ in range(whole.ndim - kept.ndim)), *kept.shape[1:])
     whole = torch.where(kept, whole, absent(first))
     return [(whole, place) for place in range(len(nodes))]
-
-
-def _stacked(values: Sequence[Tensor], num_batch: int, node: Node) -> Tensor:
-    """Return values one behind the other, in front of the batch of their distribution."""
-    joined = _slice_of_base(values)
-    joined = torch.stack(list(values)) if joined is None else joined
-    missing = num_batch - (values[0].ndim - node["fn"].event_dim)
-    return joined.reshape(len(values), *(1 for _ in range(max(0, missing))), *values[0].shape)
 
 
 def _slice_of_base(values: Sequence[Tensor]) -> Tensor | None:

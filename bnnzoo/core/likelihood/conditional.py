@@ -223,7 +223,13 @@ def _(distribution: TransformedDistribution) -> Moments:
     if all(isinstance(part, AffineTransform) for part in distribution.transforms):
         return _affine(_moments(base), transforms, extra)
     if isinstance(base, Normal):
-        return _transformed_normal(base, transforms, extra)
+        points, weights = _POINTS.to(base.loc), _WEIGHTS.to(base.loc)
+        z = base.loc[..., None] + base.scale[..., None] * points
+        y = transforms(z)
+        mean = (weights * y).sum(-1)
+        variance = (weights * (y - mean[..., None]) ** 2).sum(-1)
+        log_slope = (weights * transforms.log_abs_det_jacobian(z, y)).sum(-1)
+        return {"mean": mean, "variance": variance, "entropy": _sum_last(base.entropy() + log_slope, extra)}
     return {}
 
 
@@ -256,16 +262,6 @@ def _hermite_rule(num_points: int) -> tuple[Tensor, Tensor]:
 
 
 _POINTS, _WEIGHTS = _hermite_rule(64)
-
-
-def _transformed_normal(base: Any, transform: Any, extra: int) -> Moments:
-    points, weights = _POINTS.to(base.loc), _WEIGHTS.to(base.loc)
-    z = base.loc[..., None] + base.scale[..., None] * points
-    y = transform(z)
-    mean = (weights * y).sum(-1)
-    variance = (weights * (y - mean[..., None]) ** 2).sum(-1)
-    log_slope = (weights * transform.log_abs_det_jacobian(z, y)).sum(-1)
-    return {"mean": mean, "variance": variance, "entropy": _sum_last(base.entropy() + log_slope, extra)}
 
 
 def _sum_last(values: Tensor, num_dims: int) -> Tensor:

@@ -171,7 +171,11 @@ def _misfit(layer: nn.Module, given: Tensor, width: int, dim: int, data: Data, n
         )
     place = places[0]
     needs = f"but the network's first layer takes {width}"
-    if other := _other_that_fits(place, width, dim, data):
+    if other := [
+        i
+        for i, value in enumerate(data)
+        if i != place and isinstance(value, Tensor) and value.ndim >= max(2, -dim) and value.shape[dim] == width
+    ]:
         return (
             f"{_argument(place, names)} has shape {list(given.shape)}, {needs}, as {_argument(other[0], names)} has: the two "
             f"seem to be swapped."
@@ -186,14 +190,6 @@ def _misfit(layer: nn.Module, given: Tensor, width: int, dim: int, data: Data, n
         f"{_argument(place, names)} has {found} {kind if found != 1 else kind[:-1]}, {needs}. Pass the {kind} that the "
         f"network was written for, or build it for {found}."
     )
-
-
-def _other_that_fits(place: int, width: int, dim: int, data: Data) -> list[int]:
-    return [
-        i
-        for i, value in enumerate(data)
-        if i != place and isinstance(value, Tensor) and value.ndim >= max(2, -dim) and value.shape[dim] == width
-    ]
 
 
 def _frames(traceback: TracebackType | None) -> Iterator[FrameType]:

@@ -75,7 +75,11 @@ def drawn_states(density: LogDensity, theta: Tensor, *data: Any) -> dict[Place, 
         index, names = drawn[number]
         place = _placed(graph, index, names, number)
         found["discrete", variable.site] = graph.supports[number][place]
-        states[variable.site] = graph.supports[number][_in_model(graph, place, number)]
+        # values with the dimensions that the model gives them: also those between plates, of size one
+        sizes = {graph.dims[plate]: size for plate, size in zip(_ordered(graph, number), place.shape, strict=True)}
+        states[variable.site] = graph.supports[number][
+            place.reshape([sizes.get(dim, 1) for dim in range(min(sizes, default=0), 0)])
+        ]
     nodes = _given(density, own, values, states, data)
     found |= {("discrete", name): node["value"] for name, node in nodes.items()}
     return found | {("discrete_probs", name): value for name, value in _probabilities(graph, factors).items()}
@@ -103,12 +107,6 @@ def _placed(graph: FactorGraph, values: Tensor, names: tuple[str, ...], number: 
     plates = _ordered(graph, number)
     value = aligned(Factor(values, names, frozenset(names), frozenset()), plates)
     return value.expand([max(1, graph.sizes[plate]) for plate in plates])
-
-
-def _in_model(graph: FactorGraph, place: Tensor, number: int) -> Tensor:
-    """Return values with the dimensions that the model gives them: also those between plates, of size one."""
-    sizes = {graph.dims[plate]: size for plate, size in zip(_ordered(graph, number), place.shape, strict=True)}
-    return place.reshape([sizes.get(dim, 1) for dim in range(min(sizes, default=0), 0)])
 
 
 def _probabilities(graph: FactorGraph, factors: Mapping[str, Factor]) -> dict[str, Tensor]:

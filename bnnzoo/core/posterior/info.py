@@ -126,10 +126,10 @@ class FitInfo(Stored):
                 if self.num_rejected
                 else []
             ),
-            *([f"statistics: {', '.join((*self.sample_stats, *self.fit_stats))}"] if self._has_statistics else []),
+            *(
+                [f"statistics: {', '.join((*self.sample_stats, *self.fit_stats))}"]
+                if bool(self.sample_stats or self.fit_stats)
+                else []
+            ),
         ]
         return f"FitInfo({', '.join(parts)})"
-
-    @property
-    def _has_statistics(self) -> bool:
-        return bool(self.sample_stats or self.fit_stats)

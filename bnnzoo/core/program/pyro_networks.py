@@ -42,7 +42,13 @@ def mark_weights(nodes: Mapping[str, Node], modules: Collection[nn.Module]) -> N
     Weights are the ``PyroSample`` attributes of a module of torch or of one converted by ``PyroModule[...]``, such as
     ``PyroModule[nn.Linear]``. Those of a class that inherits from ``PyroModule``, such as a noise scale of the model, are not.
     """
-    for root in _outermost(modules):
+    # the modules that contain a PyroModule and are not part of another one
+    inner = {id(part) for module in modules for part in list(module.modules())[1:]}
+    for root in [
+        module
+        for module in modules
+        if id(module) not in inner and any(isinstance(part, PyroModule) for part in module.modules())
+    ]:
         found = _weights_of(root, nodes)
         if not found:
             continue
@@ -75,16 +81,6 @@ def warn_of_attributes_of_rows(nodes: Mapping[str, Node], modules: Collection[nn
                     ModelWarning,
                     stacklevel=2,
                 )
-
-
-def _outermost(modules: Collection[nn.Module]) -> list[nn.Module]:
-    """Return the modules that contain a PyroModule and are not part of another one."""
-    inner = {id(part) for module in modules for part in list(module.modules())[1:]}
-    return [
-        module
-        for module in modules
-        if id(module) not in inner and any(isinstance(part, PyroModule) for part in module.modules())
-    ]
 
 
 def _weights_of(root: nn.Module, nodes: Mapping[str, Node]) -> dict[str, str]:

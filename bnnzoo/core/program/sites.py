@@ -192,11 +192,33 @@ def refuse_unsupported(nodes: Iterable[dict[str, Any]]) -> None:
     """
     for node in nodes:
         if node["type"] == "sample" and not is_subsample(node):
-            _refuse_name(node["name"], in_tree=not is_factor(node) or bool(node["cond_indep_stack"]))
+            name = node["name"]
+            if name in DIMENSIONS and (not is_factor(node) or bool(node["cond_indep_stack"])):
+                raise ModelError(
+                    f"Site {name!r} has the name of a dimension of the tree: rename it, for instance to '{name}_effect'."
+                )
+            if not name or name != name.strip() or "/" in name or not name.isprintable():
+                raise ModelError(
+                    f"Site {name!r} has a name that a tree of results cannot hold. Names are not empty, begin and end without a "
+                    f"space, and have no '/', which Pyro's scope() puts between prefix and name: write a name such as "
+                    f"'group.effect'."
+                )
         if is_point_density(node):
-            _refuse_point_elsewhere(node)
+            point, value = innermost(node["fn"]).v, node["value"]
+            if not bool((value == point).all()):
+                raise ModelError(
+                    f"Site {node['name']!r} observes data under a point mass (Delta) that lies elsewhere, so that their density "
+                    f"is zero. Give the site a distribution with a spread, such as Normal(value, sigma); a value that is "
+                    f"computed, and not observed, is pyro.deterministic({node['name']!r}, value)."
+                )
         elif node["type"] == "sample" and is_subsample(node):
-            _refuse_subsampling(node)
+            plate = node["fn"]
+            if plate.subsample_size is not None and plate.subsample_size < plate.size:
+                raise ModelError(
+                    f"Plate {node['name']!r} subsamples {plate.subsample_size} of {plate.size} rows inside the model, so its "
+                    f"density is random. Write pyro.plate({node['name']!r}, len(x)) and let the method do it: batch_size=... "
+                    f"on methods that take mini-batches."
+                )
         elif node["type"] == "sample" and not node["is_observed"]:
             _refuse_latent(node["name"], node["fn"])
 
@@ -215,39 +237,6 @@ def refuse_other_sites(nodes: Iterable[dict[str, Any]], latent: Iterable[str], o
         raise ModelError(
             f"Site {min(different)!r} is sampled in some runs of the model and not in others. Every run of a model must sample "
             f"the same sites: mask a site with poutine.mask, or compute both cases and choose with torch.where."
-        )
-
-
-def _refuse_name(name: str, *, in_tree: bool) -> None:
-    if name in DIMENSIONS and in_tree:
-        raise ModelError(
-            f"Site {name!r} has the name of a dimension of the tree: rename it, for instance to '{name}_effect'."
-        )
-    if not name or name != name.strip() or "/" in name or not name.isprintable():
-        raise ModelError(
-            f"Site {name!r} has a name that a tree of results cannot hold. Names are not empty, begin and end without a space, "
-            f"and have no '/', which Pyro's scope() puts between prefix and name: write a name such as 'group.effect'."
-        )
-
-
-def _refuse_subsampling(node: dict[str, Any]) -> None:
-    plate = node["fn"]
-    if plate.subsample_size is not None and plate.subsample_size < plate.size:
-        raise ModelError(
-            f"Plate {node['name']!r} subsamples {plate.subsample_size} of {plate.size} rows inside the model, so its "
-            f"density is random. Write pyro.plate({node['name']!r}, len(x)) and let the method do it: batch_size=... "
-            f"on methods that take mini-batches."
-        )
-
-
-def _refuse_point_elsewhere(node: dict[str, Any]) -> None:
-    """Refuse data observed under a point mass that lies elsewhere: their density is zero, whatever the latent values."""
-    point, value = innermost(node["fn"]).v, node["value"]
-    if not bool((value == point).all()):
-        raise ModelError(
-            f"Site {node['name']!r} observes data under a point mass (Delta) that lies elsewhere, so that their density is zero. "
-            f"Give the site a distribution with a spread, such as Normal(value, sigma); a value that is computed, and not "
-            f"observed, is pyro.deterministic({node['name']!r}, value)."
         )
 
 

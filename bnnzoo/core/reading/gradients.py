@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -177,7 +177,12 @@ def ask_gradients(
     ):
         error, slope, difference = _difference(found.value[4], values, found.gradient[4] @ direction)
         if error > FAR or (error > OFF and _is_off_elsewhere(known, direction, evaluate, len(terms.names))):
-            raise ModelError(_of_lost_gradient(group, slope, difference))
+            where = f"site {group[0].name!r}" if len(group) == 1 else f"sites {group[0].name!r} to {group[-1].name!r}"
+            raise ModelError(
+                f"The gradient of the log density is not its derivative at {where}: along a random direction it is {slope:.4g}, "
+                f"a finite difference gives {difference:.4g}. Somewhere the model takes a latent value out of torch's graph, "
+                f"with .detach(), .item() or numpy. Compute it with torch operations."
+            )
     suspects = _without_gradient(terms, found.gradient[:4])[:MAX_SUSPECTS]
     if suspects:
         _warn_of_steps(terms, start, suspects, found.terms[4], evaluate)
@@ -231,15 +236,6 @@ def _is_off_elsewhere(
     points = torch.cat([known[None], known + _steps(direction)])
     found = evaluate(points, points.new_ones(len(points), num_terms))
     return _difference(found.value[0], found.value[1:], found.gradient[0] @ direction)[0] > OFF
-
-
-def _of_lost_gradient(group: Sequence[Site], slope: float, difference: float) -> str:
-    where = f"site {group[0].name!r}" if len(group) == 1 else f"sites {group[0].name!r} to {group[-1].name!r}"
-    return (
-        f"The gradient of the log density is not its derivative at {where}: along a random direction it is {slope:.4g}, a "
-        f"finite difference gives {difference:.4g}. Somewhere the model takes a latent value out of torch's graph, with "
-        f".detach(), .item() or numpy. Compute it with torch operations."
-    )
 
 
 def _without_gradient(terms: Terms, gradient: Tensor) -> list[int]:

@@ -102,22 +102,20 @@ def _read(
         except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
             if is_own(error):
                 raise
-            _refuse_columns_by_name(model, data, error)
+            for name, value in zip(argument_names(model, len(data)), data, strict=True):
+                columns = [repr(str(each)) for each in getattr(value, "columns", ())]
+                by_name = isinstance(error, TypeError | IndexError) and "'str'" in str(error)
+                by_attribute = isinstance(error, AttributeError) and any(
+                    str(error).endswith(column) for column in columns
+                )
+                if columns and (by_name or by_attribute):
+                    raise DataError(
+                        f"Data refused: argument {name!r} is a data frame, which the model gets as a tensor of {len(columns)} "
+                        f"columns, and it asks for a column by name. Pass dict({name}), and write {name}[{columns[0]}] in the "
+                        f"model."
+                    ) from error
             errors.append(error)
     raise next((error for error in errors if not is_about_types(error)), errors[0])
-
-
-def _refuse_columns_by_name(model: Model, data: Data, error: Exception) -> None:
-    """Refuse a frame of which the model asks for a column: it gets a tensor, which has none."""
-    for name, value in zip(argument_names(model, len(data)), data, strict=True):
-        columns = [repr(str(each)) for each in getattr(value, "columns", ())]
-        by_name = isinstance(error, TypeError | IndexError) and "'str'" in str(error)
-        by_attribute = isinstance(error, AttributeError) and any(str(error).endswith(column) for column in columns)
-        if columns and (by_name or by_attribute):
-            raise DataError(
-                f"Data refused: argument {name!r} is a data frame, which the model gets as a tensor of {len(columns)} columns, "
-                f"and it asks for a column by name. Pass dict({name}), and write {name}[{columns[0]}] in the model."
-            ) from error
 
 
 def conformed(data: Data, fitted: Data) -> Data:

@@ -163,7 +163,12 @@ def _divergences(posterior: Draws) -> Iterator[Trouble]:
 
 
 def _mixing(posterior: Draws) -> Iterator[Trouble]:
-    quantities = _quantities(posterior)
+    sites = [site for site in posterior.density.sites if not site.is_weight]
+    if not sites:
+        lp = posterior.info.sample_stats.get("lp")
+        quantities = {} if lp is None else {"lp": lp[..., None]}
+    else:
+        quantities = {site.name: _some(posterior.theta[..., site.span]) for site in sites}
     chains, draws = posterior.theta.shape[:2]
     superchains = posterior.info.num_superchains(chains)
     found = {name: mixing(values, superchains) for name, values in quantities.items()}
@@ -213,15 +218,6 @@ def _what_to_run(rhat: float, gap: float, num_warmup: object, num_draws: int) ->
     return f"{longer}." if rhat <= SLIGHT_RHAT else f"{longer}, or reparametrise the model so that chains move faster."
 
 
-def _quantities(posterior: Draws) -> Mapping[str, Tensor]:
-    """Return the unconstrained values ``[C, S, D]`` of the sites that are no weights, or else the log density."""
-    sites = [site for site in posterior.density.sites if not site.is_weight]
-    if not sites:
-        lp = posterior.info.sample_stats.get("lp")
-        return {} if lp is None else {"lp": lp[..., None]}
-    return {site.name: _some(posterior.theta[..., site.span]) for site in sites}
-
-
 def _some(values: Tensor) -> Tensor:
     return values[..., :: -(-values.shape[-1] // MAX_ENTRIES)]
 
@@ -261,7 +257,8 @@ def _of_approximation(posterior: Posterior, found: Accuracy) -> Iterator[Trouble
             f"a larger learning_rate, and standardise the data.",
         )
         return
-    if _is_told_of_its_joint_mode(posterior):
+    config = posterior.info.config
+    if "curvature" in config and "integrated_over" not in config and bool(scaling_sites(posterior.density)):
         return
     cannot = "" if found.k <= MAX_PARETO_K else f", and weights can correct it up to {MAX_PARETO_K}"
     k = "" if math.isnan(found.k) else f" (its Pareto k is {told(found.k, MAX_PARETO_K, 2)}{cannot})"
@@ -270,12 +267,6 @@ def _of_approximation(posterior: Posterior, found: Accuracy) -> Iterator[Trouble
         f"The approximation is not the posterior: {found.trouble}{k}. Do not trust its intervals: "
         f"use {_richer(posterior)}.",
     )
-
-
-def _is_told_of_its_joint_mode(posterior: Posterior) -> bool:
-    """Tell whether a Laplace approximation of a non-centred hierarchy has said of itself what is wrong."""
-    config = posterior.info.config
-    return "curvature" in config and "integrated_over" not in config and bool(scaling_sites(posterior.density))
 
 
 def _richer(posterior: Posterior) -> str:
