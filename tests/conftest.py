@@ -30,7 +30,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Set the default dtype before tests are collected, since modules may build tensors when imported."""
     torch.set_default_dtype(getattr(torch, config.getoption("dtype")))
     torch.set_num_threads(1)  # each process of the run has a core of its own
-    if "not slow" not in config.option.markexpr:
+    # beside a GPU torch would take this device for the accelerator, and could not wait for the other one's streams
+    if "not slow" not in config.option.markexpr and not torch.cuda.is_available():
         register_elsewhere()  # before any module is imported: autograd counts devices once, when it first needs one
 
 

@@ -262,7 +262,10 @@ class BatchedCopies(Fleet):
             batched_step(program, function, self._moving, self._resting)
             for function in (gradient.batched, gradient.looped)
         )
-        self._step = LoopStep(step, *state, *gradient.data, fallback=fallback, at_least=num_steps, log=self.log)
+        first, second = len(self._moved), len(self._moved) + len(self._rested)
+        self._step = LoopStep(
+            step, *state, *gradient.data, fallback=fallback, at_least=num_steps, log=self.log, num_carried=first
+        )
         self._tensors = tensors_of(gradient.data)
         stages, following = (program.begin, *program.stages), (None, *program.stages[1:], None)
         self._begin, *self._stages = [
@@ -271,6 +274,7 @@ class BatchedCopies(Fleet):
                 *state,
                 at_least=num_cycles,
                 log=EngineLog(),
+                num_carried=second,
             )
             for stage, after in zip(stages, following, strict=True)
         ]
@@ -336,9 +340,12 @@ class BatchedCopies(Fleet):
 
     def tried(self, moving: Any, resting: Any) -> Any:
         """Return what moves, after one step from another state ``[C, ...]``; the fleet is left as it is."""
+        kept = [each.clone() for each in self._moved]
         with torch.no_grad():
             *moved, _ = self._step(*self._moving.packed(moving), *self._resting.packed(resting), *self._tensors)
-        return self._moving.tree(moved)
+            found = self._moving.tree([each.clone() for each in moved])
+        self._moved = kept
+        return found
 
     def _cycle(self) -> Sequence[Tensor]:
         """Take steps until a copy has ended its cycle, and return what the last stage found."""

@@ -17,10 +17,10 @@ from torch.fx import GraphModule
 from bnnzoo.engine import pytree
 from bnnzoo.engine.called import as_called
 from bnnzoo.engine.compiling import compile_graph
-from bnnzoo.engine.failures import is_numerical, rescued
+from bnnzoo.engine.failures import rescued
 from bnnzoo.engine.fits import over_all_fits
 from bnnzoo.engine.graphs import trace
-from bnnzoo.engine.recording import record
+from bnnzoo.engine.recording import are_on_gpu, record
 from bnnzoo.engine.reports import Engine, EngineLog, first_line
 from bnnzoo.engine.torch_private import LoweringWarning, Missing
 
@@ -31,12 +31,9 @@ __all__ = [
     "LoweringWarning",
     "Specialized",
     "clones",
-    "eager_value_and_grad",
     "flattened",
-    "looped_value_and_grad",
     "tensors_of",
     "untraced",
-    "value_and_grad_of",
 ]
 
 ENGINES: dict[str, Engine] = {
@@ -54,6 +51,9 @@ Measured: 0.5 to 4 s for a graph that was compiled before, 4 to 9 s for a new on
 series of 200 steps, 35 s for the 1,229 nodes of a flow.
 """
 
+RECORDED_AFTER = 20
+"""Calls after which a graph on a GPU is recorded, which takes about five calls and some milliseconds."""
+
 
 class Specialized:
     """A function lowered for fixed shapes; call it with the arguments it was lowered for, or with other values of them.
@@ -68,6 +68,8 @@ class Specialized:
         Number of calls after which compiling pays; infinite where nothing is left to compile.
     graph : GraphModule or None
         The tensor graph, unless it runs as Python.
+    worth_recording_after : float
+        Number of calls after which recording the graph as it is pays; infinite on a CPU.
     """
 
     def __init__(
@@ -77,8 +79,10 @@ class Specialized:
         spec: pytree.TreeSpec,
         worth_compiling_after: float = math.inf,
         graph: GraphModule | None = None,
+        worth_recording_after: float = math.inf,
     ) -> None:
-        self.how, self._spec, self.worth_compiling_after, self.graph = how, spec, worth_compiling_after, graph
+        self.how, self._spec, self.graph = how, spec, graph
+        self.worth_compiling_after, self.worth_recording_after = worth_compiling_after, worth_recording_after
         self.flat = flat if graph is None else rescued(flat, graph)
 
     def __call__(self, *args: Any) -> Any:
@@ -90,13 +94,36 @@ class Specialized:
         """Return the result of ``flat`` as the function returns it."""
         return pytree.tree_unflatten(list(leaves), self._spec)
 
-    def compiled(self, inputs: list[Tensor], log: EngineLog | None = None) -> "Specialized":
+    @property
+    def stays_for(self) -> float:
+        """Number of calls after which a faster form pays."""
+        return min(self.worth_recording_after, self.worth_compiling_after)
+
+    def faster(self, num_calls: float, args: Any, log: EngineLog, num_carried: int = 0) -> "Specialized":
+        """Return the form that so many calls repay: compiled, on a GPU recorded before that, or this one.
+
+        Recorded, it keeps the memory of the first ``num_carried`` tensors, as :class:`bnnzoo.engine.recording.Recording` says.
+        """
+        inputs = [*tensors_of(args)[:num_carried], *clones(args)[num_carried:]]
+        if num_calls > self.worth_compiling_after:
+            return self.compiled(inputs, log, num_carried)
+        return self.recorded(inputs, log, num_carried) if num_calls > self.worth_recording_after else self
+
+    def recorded(self, inputs: list[Tensor], log: EngineLog, num_carried: int = 0) -> "Specialized":
+        """Return a traced graph as a recording, which takes no compiler."""
+        assert self.graph is not None
+        function = record(self.graph, self.graph, inputs, log, num_carried)
+        how = "traced" if function is self.graph else "recorded"
+        log.chose(ENGINES[how])
+        return Specialized(how, function, self._spec, self.worth_compiling_after, self.graph)
+
+    def compiled(self, inputs: list[Tensor], log: EngineLog | None = None, num_carried: int = 0) -> "Specialized":
         """Return the compiled form of a traced graph, on a GPU recorded, or the graph as it is where neither can be done."""
         assert self.graph is not None
         log = log or EngineLog()
         function = compile_graph(self.graph, inputs, log)
         how, function = ("traced", self.graph) if function is None else ("compiled", function)
-        recorded = record(function, self.graph, inputs, log)
+        recorded = record(function, self.graph, inputs, log, num_carried)
         how = how if recorded is function else "recorded"
         log.chose(ENGINES[how])
         return Specialized(how, recorded, self._spec, graph=self.graph)
@@ -180,8 +207,8 @@ class Lowered:
                 else _lower(self._function, self._fallback, args, self.log)
             )
         found = self._cache[key]
-        if num_calls > found.worth_compiling_after:
-            self._cache[key] = found = found.compiled(clones(args), self.log)
+        if num_calls > found.stays_for:
+            self._cache[key] = found = found.faster(num_calls, args, self.log)
         return found
 
 
@@ -204,6 +231,8 @@ class LoopStep:
         Number of calls there will be, if all goes well.
     log : EngineLog, optional
         Takes down how it runs, and why.
+    num_carried : int
+        How many of the first tensors of the result are the first arguments of the next call, which may overwrite them.
     """
 
     def __init__(
@@ -213,11 +242,12 @@ class LoopStep:
         fallback: Callable[..., Any] | None = None,
         at_least: int = 0,
         log: EngineLog | None = None,
+        num_carried: int = 0,
     ) -> None:
+        self._num_carried = num_carried
         self.log = log or EngineLog()
         self._specialized = Lowered(function, fallback, self.log).specialize(*args)
-        worth = self._specialized.worth_compiling_after
-        self._compiles_after = 0 if over_all_fits(at_least) > worth else worth
+        self._expected = over_all_fits(at_least)
         self.num_calls = 0
 
     @property
@@ -228,8 +258,9 @@ class LoopStep:
     def __call__(self, *tensors: Tensor) -> Sequence[Tensor]:
         """Evaluate at the leaves of the arguments and return the leaves of the result."""
         self.num_calls += 1
-        if self.num_calls > self._compiles_after:
-            self._specialized, self._compiles_after = self._specialized.compiled(clones(tensors), self.log), math.inf
+        calls = max(self.num_calls, self._expected)
+        if calls > self._specialized.stays_for:
+            self._specialized = self._specialized.faster(calls, tensors, self.log, self._num_carried)
         return self._specialized.flat(*tensors)
 
 
@@ -242,52 +273,6 @@ def _as_python(function: Callable[..., Any], fallback: Callable[..., Any], args:
         flat, spec_of = flattened(fallback, args)
         flat(*clones(args))
     return Specialized("eager", flat, spec_of[0])
-
-
-def looped_value_and_grad(log_joint: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:
-    """Return ``(theta[C, P], *batch) -> ([C], [C, P])`` by a loop over chains, for models that cannot be batched.
-
-    The value is minus infinity where the log density cannot be computed; see :func:`eager_value_and_grad`.
-    """
-
-    def value_and_grad(theta: Tensor, *batch: Any) -> tuple[Tensor, Tensor]:
-        pairs = [eager_value_and_grad(lambda leaf: log_joint(leaf, *batch), row) for row in theta]
-        return torch.stack([value for value, _ in pairs]), torch.stack([gradient for _, gradient in pairs])
-
-    return value_and_grad
-
-
-def eager_value_and_grad(function: Callable[[Tensor], Tensor], theta: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the value ``[]`` of a function and its gradient at ``theta[P]``, minus infinity and NaN where it fails numerically.
-
-    Examples
-    --------
-    >>> eager_value_and_grad(lambda x: torch.linalg.cholesky(x.diag()).sum(), torch.tensor([4.0, -1.0]))
-    (tensor(-inf), tensor([nan, nan]))
-    """
-    try:
-        return value_and_grad_of(function, theta)
-    except Exception as error:
-        if not is_numerical(error):
-            raise
-        return theta.new_full((), -torch.inf), torch.full_like(theta, torch.nan)
-
-
-def value_and_grad_of(function: Callable[[Tensor], Tensor], theta: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the values of a function, and the gradient of their sum at ``theta``, by torch's autograd.
-
-    ``torch.func.grad`` does the same, and imports torch's compiler, which takes more than a second.
-
-    Examples
-    --------
-    >>> value_and_grad_of(lambda x: x.square(), torch.tensor([1.0, 3.0]))
-    (tensor([1., 9.]), tensor([2., 6.]))
-    """
-    with torch.enable_grad():
-        leaf = theta.detach().requires_grad_()
-        value = function(leaf)
-        (gradient,) = torch.autograd.grad(value.sum(), leaf, materialize_grads=True)
-    return value.detach(), gradient
 
 
 @cache
@@ -317,7 +302,8 @@ def _lower(
         flat(*inputs)
         return Specialized("eager", flat, spec_of[0])
     log.chose("graph")
-    return Specialized("traced", as_called(graph), spec_of[0], seconds_to_compile(graph) / seconds, graph)
+    after = RECORDED_AFTER if are_on_gpu(inputs) else math.inf
+    return Specialized("traced", as_called(graph), spec_of[0], seconds_to_compile(graph) / seconds, graph, after)
 
 
 def seconds_to_compile(graph: GraphModule) -> float:

@@ -5,13 +5,14 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 from torch.fx import GraphModule
 
 from bnnzoo.engine.reports import EngineLog, first_line
 from bnnzoo.engine.simplify import is_random
 from bnnzoo.engine.torch_private import LoweringWarning, version_of
 
-__all__ = ["Recording", "record"]
+__all__ = ["Recording", "are_on_gpu", "carried_on", "record"]
 
 Function = Callable[..., Sequence[Tensor]]
 
@@ -31,28 +32,50 @@ class Recording:
         Runs the kernels again.
     inputs, outputs : sequence of Tensor
         The memory that they read and write.
+    num_carried : int
+        How many of the first results are written over the first arguments, whose memory is returned: a loop that passes them
+        on has nothing to copy.
+    function : callable, optional
+        What was recorded, whose constants the kernels read: it lives as long as the recording.
     """
 
-    def __init__(self, replay: Callable[[], None], inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
-        self._replay, self._inputs, self._outputs = replay, inputs, outputs
+    def __init__(
+        self,
+        replay: Callable[[], None],
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        num_carried: int = 0,
+        function: Function | None = None,
+    ) -> None:
+        self.function = function
+        self._replay, self._inputs, self._num_carried = replay, inputs, num_carried
+        self._outputs = outputs[num_carried:]
         self._last: list[tuple[Tensor, object] | None] = [None] * len(inputs)
 
     def __call__(self, *tensors: Tensor) -> list[Tensor]:
-        """Evaluate at other values, and return tensors that the next call leaves alone."""
+        """Evaluate at other values, and return tensors that the next call leaves alone, but for those that are carried."""
         for place, tensor in enumerate(tensors):
             self._take(place, tensor)
         self._replay()
-        return [output.clone() for output in self._outputs]
+        carried = self._inputs[: self._num_carried]
+        increment_version(carried)  # a replay writes unseen by torch, and others may have read them
+        return [*carried, *(output.clone() for output in self._outputs)]
 
     def _take(self, place: int, tensor: Tensor) -> None:
         """Copy an argument, unless it is the one of the last call and nothing was written into it since: data stay."""
+        if tensor is self._inputs[place]:
+            return
         last = self._last[place]
-        if last is None or last[0] is not tensor or last[1] != version_of(tensor):
+        if place < self._num_carried:
+            self._inputs[place].copy_(tensor)
+        elif last is None or last[0] is not tensor or last[1] != version_of(tensor):
             self._inputs[place].copy_(tensor)
             self._last[place] = (tensor, version_of(tensor))
 
 
-def record(function: Function, graph: GraphModule, inputs: list[Tensor], log: EngineLog | None = None) -> Function:
+def record(
+    function: Function, graph: GraphModule, inputs: list[Tensor], log: EngineLog | None = None, num_carried: int = 0
+) -> Function:
     """Return ``function`` as a recording where that can be done, else as it is.
 
     Parameters
@@ -62,23 +85,28 @@ def record(function: Function, graph: GraphModule, inputs: list[Tensor], log: En
     graph : GraphModule
         What it computes.
     inputs : list of Tensor
-        Example arguments, which the recording keeps.
+        Example arguments, whose memory the recording keeps.
     log : EngineLog
+    num_carried : int
+        As in :class:`Recording`.
     """
-    if not _are_on_gpu(inputs) or _draws_random_numbers(graph):
+    if not are_on_gpu(inputs) or _draws_random_numbers(graph):
         return function
     try:
         expected = [output.clone() for output in function(*inputs)]
-        recording = Recording(*_captured(function, inputs))
-        found = recording(*inputs)
+        before = [each.clone() for each in inputs[:num_carried]]
+        recording = Recording(*_captured(function, inputs, num_carried), num_carried, function)
+        is_alike = all(map(_alike, recording(*inputs), expected))
     except RuntimeError as error:  # an operation that waits for the GPU, or chooses its work by values
         return _unrecorded(function, first_line(error), log)
-    if not all(map(_alike, found, expected)):
-        return _unrecorded(function, "replayed, it gave other numbers", log)
-    return recording
+    for carried, value in zip(inputs, before, strict=False):
+        carried.copy_(value)
+    return recording if is_alike else _unrecorded(function, "replayed, it gave other numbers", log)
 
 
-def _captured(function: Function, inputs: list[Tensor]) -> tuple[Callable[[], None], list[Tensor], Sequence[Tensor]]:
+def _captured(
+    function: Function, inputs: list[Tensor], num_carried: int
+) -> tuple[Callable[[], None], list[Tensor], Sequence[Tensor]]:
     """Record one call of ``function``; return how to replay it, and the memory that it reads and writes."""
     graph = torch.cuda.CUDAGraph()
     with torch.no_grad(), torch.cuda.device(inputs[0].device):
@@ -89,11 +117,21 @@ def _captured(function: Function, inputs: list[Tensor]) -> tuple[Callable[[], No
                 function(*inputs)
         torch.cuda.current_stream().wait_stream(aside)
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads may go on using the GPU
-            outputs = function(*inputs)
+            outputs = carried_on(function(*inputs), inputs[:num_carried])
     return graph.replay, inputs, outputs
 
 
-def _are_on_gpu(tensors: list[Tensor]) -> bool:
+def carried_on(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> list[Tensor]:
+    """Write the first results over the first arguments, and return all of them as they were before."""
+    memory = {each.untyped_storage().data_ptr() for each in inputs}
+    outputs = [each.clone() if each.untyped_storage().data_ptr() in memory else each for each in outputs]
+    for carried, output in zip(inputs, outputs, strict=False):
+        carried.copy_(output)
+    return outputs
+
+
+def are_on_gpu(tensors: list[Tensor]) -> bool:
+    """Tell whether a function of these tensors runs on a GPU."""
     return bool(tensors) and all(tensor.is_cuda for tensor in tensors)
 
 

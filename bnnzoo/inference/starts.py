@@ -16,7 +16,7 @@ from bnnzoo.core.posterior.posterior import MANY_NUMBERS, Posterior
 from bnnzoo.core.program.numerics import NumericalFailure
 from bnnzoo.core.program.sites import ModelError
 from bnnzoo.core.reading.consistency import Evaluated
-from bnnzoo.engine.lowered import looped_value_and_grad
+from bnnzoo.engine.value_and_grad import looped_value_and_grad
 from bnnzoo.inference.config import run_method
 
 __all__ = [

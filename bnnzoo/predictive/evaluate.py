@@ -22,6 +22,7 @@ from bnnzoo.engine.pytree import tree_leaves
 from bnnzoo.engine.torch_private import DispatchMode
 
 __all__ = [
+    "MAX_ON_GPU",
     "Arrays",
     "Blocks",
     "Function",
@@ -45,6 +46,7 @@ type Function = Callable[..., dict[Any, Tensor]]
 
 MAX_ELEMENTS = 2**20  # of the largest tensor inside one block: 8 MiB in float64; larger ones ran slower
 MAX_ROWS = 4096
+MAX_ON_GPU = 2**26  # elements, and rows, of a block on a GPU, which takes about as long for few as for many
 MIN_TILES_TO_LOWER = 64  # tracing takes about as long as so many evaluations
 
 
@@ -80,7 +82,7 @@ class _LargestTensor(DispatchMode):
 def plan(
     function: Function, theta: Tensor, data: Data, num_rows: int, *, splits: bool, chunk_size: int | None
 ) -> Blocks:
-    """Choose blocks whose largest tensor has at most ``MAX_ELEMENTS`` elements, or ``chunk_size`` draws x rows.
+    """Choose blocks whose largest tensor has at most ``MAX_ELEMENTS`` elements (``MAX_ON_GPU``), or ``chunk_size`` draws x rows.
 
     Parameters
     ----------
@@ -94,15 +96,14 @@ def plan(
     chunk_size : int, optional
         Draws x rows of a block; overrules the measurement.
     """
-    rows = min(num_rows, MAX_ROWS) if splits else num_rows
+    most_rows, most = (MAX_ON_GPU, MAX_ON_GPU) if theta.is_cuda else (MAX_ROWS, MAX_ELEMENTS)
+    rows = min(num_rows, most_rows) if splits else num_rows
     if chunk_size is not None:
         rows = min(rows, chunk_size) if splits else rows
         return Blocks(max(1, chunk_size // max(rows, 1)), rows if splits else None)
-    while splits and rows > 1 and largest_tensor(function, theta, data, rows, num_rows) > MAX_ELEMENTS:
+    while splits and rows > 1 and largest_tensor(function, theta, data, rows, num_rows) > most:
         rows //= 2
-    return Blocks(
-        max(1, MAX_ELEMENTS // largest_tensor(function, theta, data, rows, num_rows)), rows if splits else None
-    )
+    return Blocks(max(1, most // largest_tensor(function, theta, data, rows, num_rows)), rows if splits else None)
 
 
 def largest_tensor(function: Function, theta: Tensor, data: Data, rows: int, num_rows: int) -> int:

@@ -18,6 +18,7 @@ from bnnzoo.core.types import Data
 from bnnzoo.engine.cores import in_threads, one_arithmetic_thread
 from bnnzoo.predictive.block_graphs import block_graph
 from bnnzoo.predictive.evaluate import (
+    MAX_ON_GPU,
     MIN_TILES_TO_LOWER,
     Arrays,
     Blocks,
@@ -177,7 +178,7 @@ def rows_together(moments: Mapping[str, Tensor], num_rows: int, num_draws: int) 
 def draw_blocks(
     function: Function, theta: Tensor, data: Data, num_rows: int, *, splits: bool, together: int = RANDOM_ROWS
 ) -> Blocks:
-    """Return the blocks in which random numbers are drawn; they depend on the model, its data and the number of draws alone.
+    """Return the blocks in which random numbers are drawn; they depend on model, data, device and number of draws alone.
 
     Parameters
     ----------
@@ -187,7 +188,9 @@ def draw_blocks(
         From :func:`rows_together`.
     """
     rows = min(num_rows, together) if splits else num_rows
-    draws = MAX_RANDOM_ELEMENTS // largest_tensor(function, theta, data, rows, num_rows)
+    draws = (MAX_ON_GPU if theta.is_cuda else MAX_RANDOM_ELEMENTS) // largest_tensor(
+        function, theta, data, rows, num_rows
+    )
     return Blocks(max(1, draws), rows if splits else None)
 
 

@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.engine.failures import FailuresAsNaN, is_numerical
-from bnnzoo.engine.lowered import Lowered, eager_value_and_grad, looped_value_and_grad
+from bnnzoo.engine.lowered import Lowered
+from bnnzoo.engine.value_and_grad import eager_value_and_grad, looped_value_and_grad
 
 GOOD, BAD = torch.tensor([[2.0, 0.5], [0.5, 1.0]]), torch.tensor([[1.0, 2.0], [2.0, 1.0]])
 

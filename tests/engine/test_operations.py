@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.func import grad_and_value, vmap
 
 from bnnzoo.engine.graphs import trace
-from bnnzoo.engine.lowered import value_and_grad_of
+from bnnzoo.engine.value_and_grad import value_and_grad_of
 
 GENERATOR = torch.Generator().manual_seed(0)
 A = torch.randn(4, 4, generator=GENERATOR, dtype=torch.float64)

@@ -3,6 +3,8 @@
 Kernels of a GPU are stood in for by the function itself, writing into the memory of its first call.
 """
 
+import gc
+import weakref
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -14,15 +16,15 @@ from bnnzoo.engine import lowered as module
 from bnnzoo.engine import recording
 from bnnzoo.engine.graphs import trace
 from bnnzoo.engine.lowered import LoopStep, LoweringWarning
-from bnnzoo.engine.recording import Recording, record
+from bnnzoo.engine.recording import Recording, carried_on, record
 from bnnzoo.testing import linear_gaussian
 
 
-def replayed(function: Callable[..., Sequence[Tensor]], inputs: list[Tensor]):
+def replayed(function: Callable[..., Sequence[Tensor]], inputs: list[Tensor], num_carried: int = 0):
     outputs = [output.clone() for output in function(*inputs)]
 
     def replay() -> None:
-        for output, new in zip(outputs, function(*inputs), strict=True):
+        for output, new in zip(outputs, carried_on(function(*inputs), inputs[:num_carried]), strict=True):
             output.copy_(new)
 
     return replay, inputs, outputs
@@ -31,7 +33,8 @@ def replayed(function: Callable[..., Sequence[Tensor]], inputs: list[Tensor]):
 @pytest.fixture
 def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tensors count as a GPU's, and calls be recorded without one."""
-    monkeypatch.setattr(recording, "_are_on_gpu", bool)
+    monkeypatch.setattr(recording, "are_on_gpu", bool)
+    monkeypatch.setattr(module, "are_on_gpu", bool)
     monkeypatch.setattr(recording, "_captured", replayed)
 
 
@@ -74,6 +77,58 @@ def test_what_was_written_into_an_argument_counts(on_gpu: None) -> None:
     assert call(row, data)[0].tolist() == [5.0, 5.0]
 
 
+def test_what_is_carried_stays_in_its_memory(on_gpu: None) -> None:
+    """A result that is an argument is one of before, also where two arguments change places."""
+
+    def turn(a: Tensor, b: Tensor, step: Tensor) -> tuple[Tensor, ...]:
+        return b, a + step, a
+
+    memory = [torch.tensor([1.0]), torch.tensor([2.0])]
+    inputs = [*memory, torch.tensor([10.0])]
+    call = record(turn, trace(turn, [each.clone() for each in inputs])[0], inputs, None, 2)
+    assert isinstance(call, Recording) and [each.item() for each in memory] == [1.0, 2.0]
+    versions = [each._version for each in memory]
+    a, b, before = call(*inputs)
+    assert (a, b) == tuple(memory) and (a.item(), b.item(), before.item()) == (2.0, 11.0, 1.0)
+    assert all(each._version > version for each, version in zip(memory, versions, strict=True))
+    a, b, before = call(a, b, inputs[2])
+    assert (a.item(), b.item(), before.item()) == (11.0, 12.0, 2.0)
+    a, b, before = call(torch.tensor([5.0]), b, inputs[2])
+    assert (a, b) == tuple(memory) and (a.item(), b.item(), before.item()) == (12.0, 15.0, 5.0)
+
+
+def test_constants_of_what_was_recorded_live_on(on_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels read them where they were: freed, that memory would be another tensor's."""
+    results = [torch.ones(2), torch.zeros(2, dtype=torch.bool)]
+    monkeypatch.setattr(recording, "_captured", lambda function, inputs, num_carried: (lambda: None, inputs, results))
+    monkeypatch.setattr(recording, "_alike", lambda found, expected: True)
+    one = torch.ones(2)
+
+    def function(*tensors: Tensor) -> tuple[Tensor, ...]:
+        return step(*tensors)
+
+    found = record(function, trace(step, [one, one])[0], [one.clone(), one.clone()])
+    recorded = weakref.ref(function)
+    del function
+    gc.collect()
+    assert isinstance(found, Recording) and recorded() is not None
+
+
+def test_a_reader_sees_what_a_recording_has_written(on_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replays of a GPU do not count as writing: the reader has to be told."""
+    memory, ones = torch.zeros(2), torch.ones(2)
+    result = torch.zeros(2)
+
+    def unseen() -> None:
+        memory.data.numpy()[:] += 1.0
+
+    writer = Recording(unseen, [memory, ones.clone()], [memory], 1)
+    reader = Recording(*replayed(step, [result, torch.zeros(2)]))
+    for number in (1.0, 2.0):
+        (state,) = writer(memory, ones)
+        assert state is memory and reader(state, ones)[0].tolist() == [number + 1.0] * 2
+
+
 def test_on_the_cpu_nothing_is_recorded() -> None:
     assert record(step, trace(step, [torch.zeros(2), torch.zeros(2)])[0], [torch.zeros(2), torch.zeros(2)]) is step
 
@@ -86,7 +141,7 @@ def test_noise_is_not_recorded(on_gpu: None) -> None:
 
 
 def test_a_step_that_cannot_be_recorded_stays(on_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(function: object, inputs: object) -> None:
+    def refuse(function: object, inputs: object, num_carried: int) -> None:
         raise RuntimeError("operation not permitted when stream is capturing\nand more")
 
     monkeypatch.setattr(recording, "_captured", refuse)
@@ -99,11 +154,33 @@ def test_a_step_that_cannot_be_recorded_stays(on_gpu: None, monkeypatch: pytest.
 
 def test_a_recording_that_forgets_is_noticed(on_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        recording, "_captured", lambda function, inputs: (lambda: None, inputs, [torch.ones(2), torch.ones(2)])
+        recording,
+        "_captured",
+        lambda function, inputs, num_carried: (lambda: None, inputs, [torch.ones(2), torch.ones(2)]),
     )
     inputs = [torch.zeros(2), torch.zeros(2)]
     with pytest.warns(LoweringWarning, match="replayed, it gave other numbers"):
         assert record(step, trace(step, inputs)[0], inputs) is step
+
+
+def test_a_loop_is_recorded_before_it_is_worth_compiling(on_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.zeros(2)
+    loop = LoopStep(step, x, x)
+    ways = []
+    for _ in range(module.RECORDED_AFTER + 2):
+        assert loop(x + 1.0, x)[0].tolist() == [1.0, 1.0]
+        ways.append(loop.how)
+    assert ways == ["traced"] * module.RECORDED_AFTER + ["recorded"] * 2
+    assert (
+        LoopStep(step, x, x, at_least=100)(x, x)
+        and loop._specialized.stays_for == loop._specialized.worth_compiling_after
+    )
+    monkeypatch.setattr(
+        module, "compile_graph", lambda graph, inputs, log: lambda *tensors: [each + 5.0 for each in graph(*tensors)]
+    )
+    loop.num_calls = int(loop._specialized.worth_compiling_after)
+    assert loop(x, x)[0].tolist() == [5.0, 5.0] and loop.how == "recorded"
+    assert loop._specialized.stays_for == float("inf")
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from bnnzoo.engine.graphs import trace
-from bnnzoo.engine.lowered import value_and_grad_of
 from bnnzoo.engine.tracer import loop_written_down, operations_of
+from bnnzoo.engine.value_and_grad import value_and_grad_of
 
 DATA = torch.arange(6.0).view(2, 3)
 
@@ -151,7 +151,7 @@ def test_operations_can_be_written_with_others() -> None:
 TRACES = """
 import sys, torch
 from bnnzoo.engine.graphs import trace
-from bnnzoo.engine.lowered import value_and_grad_of
+from bnnzoo.engine.value_and_grad import value_and_grad_of
 trace(lambda x: value_and_grad_of(lambda z: (z * torch.ones(5000, 3)).sin().sum(), x), [torch.ones(3)])
 print(*(name for name in ("torch._dynamo", "torch._inductor", "sympy") if name in sys.modules))
 """

@@ -47,8 +47,9 @@ from bnnzoo.core.program.space import ParameterSpace
 from bnnzoo.core.program.surroundings import isolated, refuse_handlers
 from bnnzoo.core.types import Data, Model
 from bnnzoo.engine.fits import Kind
-from bnnzoo.engine.lowered import Lowered, Same, looped_value_and_grad
+from bnnzoo.engine.lowered import Lowered, Same
 from bnnzoo.engine.points import Points
+from bnnzoo.engine.value_and_grad import looped_value_and_grad
 
 __all__ = ["LogDensity", "build_density", "first_run"]
 

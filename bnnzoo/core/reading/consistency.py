@@ -24,7 +24,7 @@ from bnnzoo.core.program.statements import of_overwriting
 from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.core.reading.gradients import Terms, Weighted, ask_gradients, probes
 from bnnzoo.core.types import Data
-from bnnzoo.engine.lowered import looped_value_and_grad, value_and_grad_of
+from bnnzoo.engine.value_and_grad import looped_value_and_grad, value_and_grad_of
 
 __all__ = ["Evaluated", "ModelWarning", "is_small", "refuse_inconsistent"]
 

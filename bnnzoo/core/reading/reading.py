@@ -17,7 +17,7 @@ from bnnzoo.core.model.misfits import is_about_types, is_own, refuse_no_rows
 from bnnzoo.core.model.replay import Node
 from bnnzoo.core.types import Data, Model
 from bnnzoo.engine import pytree
-from bnnzoo.engine.lowered import looped_value_and_grad
+from bnnzoo.engine.value_and_grad import looped_value_and_grad
 
 __all__ = ["conformed", "read_model"]
 

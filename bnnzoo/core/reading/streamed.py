@@ -12,7 +12,7 @@ from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.replay import Node
 from bnnzoo.core.reading.reading import conformed, read_model
 from bnnzoo.core.types import Data, Model
-from bnnzoo.engine.lowered import looped_value_and_grad
+from bnnzoo.engine.value_and_grad import looped_value_and_grad
 
 __all__ = [
     "StreamedDensity",

@@ -12,9 +12,10 @@ from torch.func import vmap
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.verdict.importance import Shift, WeightedDraws, site_values
 from bnnzoo.engine.failures import FailuresAsNaN
-from bnnzoo.engine.lowered import Lowered, value_and_grad_of
+from bnnzoo.engine.lowered import Lowered
 from bnnzoo.engine.points import Points
 from bnnzoo.engine.torch_private import LoweringWarning
+from bnnzoo.engine.value_and_grad import value_and_grad_of
 
 __all__ = ["Moved", "moved", "shift_by_chains"]
 

@@ -13,7 +13,7 @@ from bnnzoo.core.posterior.posterior import Draws, FitInfo
 from bnnzoo.core.reading.streamed import value_and_grad_over_rows
 from bnnzoo.core.settings import Count, NonNegative, NonNegativeCount, Positive
 from bnnzoo.core.verdict.rejections import why_rejected
-from bnnzoo.engine.lowered import looped_value_and_grad
+from bnnzoo.engine.value_and_grad import looped_value_and_grad
 from bnnzoo.inference.optimise.batches import batches_of
 from bnnzoo.inference.optimise.lbfgs import LBFGSResult, lbfgs
 from bnnzoo.inference.optimise.members import Members, joined, trained_in_parts

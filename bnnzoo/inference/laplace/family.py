@@ -16,7 +16,7 @@ from bnnzoo.core.posterior.covariance import Covariance
 from bnnzoo.core.posterior.posterior import Draws, Gaussian, Mixture
 from bnnzoo.core.program.sites import ModelError
 from bnnzoo.core.settings import NonNegative
-from bnnzoo.engine.lowered import looped_value_and_grad
+from bnnzoo.engine.value_and_grad import looped_value_and_grad
 from bnnzoo.inference.ensembles.map import MAP
 from bnnzoo.inference.laplace.curvature import Curvature
 

@@ -5,8 +5,8 @@ from typing import Any
 from torch import Tensor
 
 from bnnzoo.core.model.density import LogDensity
-from bnnzoo.engine.lowered import looped_value_and_grad, value_and_grad_of
 from bnnzoo.engine.program import GradientFunction
+from bnnzoo.engine.value_and_grad import looped_value_and_grad, value_and_grad_of
 
 __all__ = ["density_gradient"]
 

@@ -10,7 +10,7 @@ from torch.func import grad_and_value, vmap
 
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.replay import common_scale, log_prob
-from bnnzoo.engine.lowered import eager_value_and_grad
+from bnnzoo.engine.value_and_grad import eager_value_and_grad
 from bnnzoo.inference.optimise.batches import Batch
 
 __all__ = ["Inputs", "MemberObjective", "Objective", "inputs_of_member", "log_joint_objective"]

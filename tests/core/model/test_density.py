@@ -11,7 +11,7 @@ from bnnzoo.core.data.minibatch import DataError
 from bnnzoo.core.model.density import LogDensity, build_density
 from bnnzoo.core.parameters.hierarchy import hyperparameter_sites
 from bnnzoo.core.program.sites import DIMENSIONS, ModelError
-from bnnzoo.engine.lowered import looped_value_and_grad
+from bnnzoo.engine.value_and_grad import looped_value_and_grad
 from bnnzoo.models import random_module
 from bnnzoo.models.priors import normal
 from tests.helpers.densities import cases

@@ -14,7 +14,7 @@ from torch import Tensor
 import bnnzoo as bz
 from bnnzoo.core.model.density import build_density
 from bnnzoo.core.program.filling import FillingModel
-from bnnzoo.engine.lowered import looped_value_and_grad
+from bnnzoo.engine.value_and_grad import looped_value_and_grad
 from tests.helpers.densities import cases
 
 X = torch.linspace(-1.0, 1.0, 12, dtype=torch.float64)

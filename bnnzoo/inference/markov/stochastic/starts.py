@@ -5,7 +5,7 @@ from torch import Tensor
 from bnnzoo.core.data.minibatch import select
 from bnnzoo.core.method import FitContext
 from bnnzoo.core.model.density import LogDensity
-from bnnzoo.engine.lowered import looped_value_and_grad
+from bnnzoo.engine.value_and_grad import looped_value_and_grad
 from bnnzoo.inference.markov.stochastic.stochastic_settings import StochasticSettings, rows_of_batch
 from bnnzoo.inference.optimise.batches import AllRows, MemberBatches
 from bnnzoo.inference.optimise.objectives import log_joint_objective

@@ -12,8 +12,9 @@ from bnnzoo.core.data.minibatch import has_rows, select
 from bnnzoo.core.data.row_source import LoaderRows
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.reading.streamed import StreamedDensity
-from bnnzoo.engine.lowered import Lowered, value_and_grad_of
+from bnnzoo.engine.lowered import Lowered
 from bnnzoo.engine.program import GradientFunction
+from bnnzoo.engine.value_and_grad import value_and_grad_of
 from bnnzoo.inference.markov.noise import normals
 from bnnzoo.inference.markov.stochastic.gradients import Anchor, full_gradient, stochastic_gradient
 from bnnzoo.inference.markov.stochastic.row_order import RowOrder

@@ -1,0 +1,57 @@
+"""Values and gradients of a function by autograd, of one point or of many."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bnnzoo.engine.failures import is_numerical
+
+__all__ = ["eager_value_and_grad", "looped_value_and_grad", "value_and_grad_of"]
+
+
+def looped_value_and_grad(log_joint: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:
+    """Return ``(theta[C, P], *batch) -> ([C], [C, P])`` by a loop over chains, for models that cannot be batched.
+
+    The value is minus infinity where the log density cannot be computed; see :func:`eager_value_and_grad`.
+    """
+
+    def value_and_grad(theta: Tensor, *batch: Any) -> tuple[Tensor, Tensor]:
+        pairs = [eager_value_and_grad(lambda leaf: log_joint(leaf, *batch), row) for row in theta]
+        return torch.stack([value for value, _ in pairs]), torch.stack([gradient for _, gradient in pairs])
+
+    return value_and_grad
+
+
+def eager_value_and_grad(function: Callable[[Tensor], Tensor], theta: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the value ``[]`` of a function and its gradient at ``theta[P]``, minus infinity and NaN where it fails numerically.
+
+    Examples
+    --------
+    >>> eager_value_and_grad(lambda x: torch.linalg.cholesky(x.diag()).sum(), torch.tensor([4.0, -1.0]))
+    (tensor(-inf), tensor([nan, nan]))
+    """
+    try:
+        return value_and_grad_of(function, theta)
+    except Exception as error:
+        if not is_numerical(error):
+            raise
+        return theta.new_full((), -torch.inf), torch.full_like(theta, torch.nan)
+
+
+def value_and_grad_of(function: Callable[[Tensor], Tensor], theta: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the values of a function, and the gradient of their sum at ``theta``, by torch's autograd.
+
+    ``torch.func.grad`` does the same, and imports torch's compiler, which takes more than a second.
+
+    Examples
+    --------
+    >>> value_and_grad_of(lambda x: x.square(), torch.tensor([1.0, 3.0]))
+    (tensor([1., 9.]), tensor([2., 6.]))
+    """
+    with torch.enable_grad():
+        leaf = theta.detach().requires_grad_()
+        value = function(leaf)
+        (gradient,) = torch.autograd.grad(value.sum(), leaf, materialize_grads=True)
+    return value.detach(), gradient
