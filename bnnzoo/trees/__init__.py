@@ -30,7 +30,7 @@ from bnnzoo.trees.lookup import (
 )
 from bnnzoo.trees.mixture import gaussian_mixture_entropy, laplace_mixture_entropy
 from bnnzoo.trees.multiple_tests import holm
-from bnnzoo.trees.power import detectable_difference, power_in_words, rows_to_tell_apart
+from bnnzoo.trees.power import detectable_difference, power_in_words, probability_worse, rows_to_tell_apart
 
 __all__ = [
     "SAMPLE_DIMS",
@@ -57,6 +57,7 @@ __all__ = [
     "observations",
     "plogp",
     "power_in_words",
+    "probability_worse",
     "refuse_bad_probs",
     "refuse_no_count",
     "refuse_no_tree",

@@ -1,8 +1,9 @@
 """The power of a comparison: which difference of two methods would show, and how many rows it takes to tell them apart."""
 
 import math
+from statistics import NormalDist
 
-__all__ = ["detectable_difference", "power_in_words", "rows_to_tell_apart"]
+__all__ = ["detectable_difference", "power_in_words", "probability_worse", "rows_to_tell_apart"]
 
 CLEAR = 2.0  # standard errors from which on a difference is called clear
 MOST_ROWS = 10**9  # rows, which nobody has
@@ -27,6 +28,31 @@ def detectable_difference(standard_error: float) -> float:
     0.057
     """
     return (CLEAR + QUANTILE_OF_POWER) * standard_error
+
+
+def probability_worse(difference: float, standard_error: float) -> float:
+    """Return the probability that a model is worse than another, given the difference of their scores, by a normal approximation.
+
+    It is too sure of itself where observations are fewer than 100, or models predict much alike.
+
+    Parameters
+    ----------
+    difference : float
+        Score of the model less that of the other, the larger the better.
+    standard_error : float
+        Of the difference. NaN is returned for none.
+
+    References
+    ----------
+    Sivula, Magnusson, Matamoros and Vehtari (2025), Uncertainty in Bayesian leave-one-out cross-validation based model
+    comparison, Bayesian Analysis.
+
+    Examples
+    --------
+    >>> round(probability_worse(-3.0, 2.0), 2)
+    0.93
+    """
+    return NormalDist().cdf(-difference / standard_error) if standard_error > 0 else math.nan
 
 
 def rows_to_tell_apart(difference: float, standard_error: float, num_rows: int) -> float:

@@ -2,10 +2,11 @@
 
 import math
 
+import arviz as az
 import numpy as np
 import pytest
 
-from bnnzoo.trees import detectable_difference, power_in_words, rows_to_tell_apart
+from bnnzoo.trees import detectable_difference, power_in_words, probability_worse, rows_to_tell_apart
 
 
 @pytest.mark.parametrize("num_rows", [50, 400])
@@ -30,3 +31,15 @@ def test_words_leave_out_what_no_number_of_rows_would_show() -> None:
     assert power_in_words(0.001, 0.01, 60, least=0.005) == "60 observations show differences from 0.028 on"
     assert power_in_words(0.0, 0.0001, 60, least=0.005) == "60 observations show differences from 0.005 on"
     assert power_in_words(-0.02, 0.02, 100).endswith(", and one of this size takes about 810")
+
+
+def test_the_probability_of_being_worse_is_arvizs() -> None:
+    rng = np.random.default_rng(2)
+    elpds = {}
+    for name, loc in (("better", 0.0), ("worse", 0.25)):
+        terms = -0.5 * (rng.normal(size=150) - loc - 0.1 * rng.normal(size=(2, 300, 1))) ** 2
+        elpds[name] = az.loo(az.from_dict({"log_likelihood": {"y": terms}, "posterior": {"a": terms[..., 0]}}))
+    table = az.compare(elpds, round_to="none")
+    row = table.iloc[-1]
+    assert probability_worse(row["elpd_diff"], row["dse"]) == pytest.approx(row["p_worse"], abs=1e-6)
+    assert math.isnan(probability_worse(0.0, 0.0))

@@ -19,7 +19,7 @@ from bnnzoo.apps.reporting.verdicts import pareto
 from bnnzoo.core.fit_warnings import MAX_RHAT, MIN_ESS
 from bnnzoo.diagnostics import elbo, loo
 from bnnzoo.documents.page import Cell, Grid
-from bnnzoo.trees import detectable_difference
+from bnnzoo.trees import detectable_difference, probability_worse
 
 __all__ = [
     "approximation_grid",
@@ -313,17 +313,18 @@ def loo_grid(results: Results) -> Grid | None:
     rows: list[tuple[str | Cell, ...]] = []
     for name, result in sorted(found.items(), key=lambda each: each[0] not in reliable):
         if isinstance(result, str):
-            rows.append((name, *["–"] * 4, result))
+            rows.append((name, *["–"] * 5, result))
             continue
-        difference = _loo_gap(usable[best], result) if best and name in reliable else "unreliable"
+        gap = _loo_gap(usable[best], result) if best and name in reliable else ("unreliable", "–")
         bad = f"{unreliable[name]} of {result.pareto_k.size}"
         cells = (f"{result.elpd:.1f}", f"{result.se:.1f}", f"{result.p:.1f}") if name in reliable else ("–",) * 3
-        rows.append((name, *cells, "best" if name == best else difference, bad))
+        rows.append((name, *cells, *(("best", "–") if name == best else gap), bad))
     note = (
         "Expected log predictive density of the training data, each observation predicted without itself (PSIS-LOO), as by "
         f"bnnzoo.diagnostics.loo. Where Pareto k is above {GOOD_K} for more than a few observations, the estimate is unreliable "
         "and not shown: look at held-out scores, or use bnnzoo.validation.kfold. Differences are shown with their standard error "
-        "and, in brackets, the smallest one that so many observations show in 80% of comparisons."
+        "and, in brackets, the smallest one that so many observations show in 80% of comparisons. The probability of being "
+        "worse is that of a normal distribution of this mean and error, too sure of itself below 100 observations."
     )
     columns = (
         "method",
@@ -331,16 +332,19 @@ def loo_grid(results: Results) -> Grid | None:
         "standard error",
         "effective parameters",
         "difference from the best",
+        "probability of being worse",
         f"k above {GOOD_K}",
     )
     return Grid("Leave-one-out cross-validation", note, columns, tuple(rows))
 
 
-def _loo_gap(best: ELPDData, other: ELPDData) -> str:
-    """Return the difference of two sums over the same observations, its standard error, and what so many of them show."""
+def _loo_gap(best: ELPDData, other: ELPDData) -> tuple[str, str]:
+    """Return the difference of two sums over the same observations, with what so many show, and how probably it is below zero."""
     gaps = (other.elpd_i - best.elpd_i).to_numpy().ravel()
     error = np.sqrt(len(gaps)) * gaps.std()
-    return f"{gaps.sum():+.1f} ± {error:.1f} ({detectable_difference(error):.1f})"
+    worse = probability_worse(float(gaps.sum()), error)
+    told = "–" if isnan(worse) else f"{min(max(worse, 0.01), 0.99):.2f}"
+    return f"{gaps.sum():+.1f} ± {error:.1f} ({detectable_difference(error):.1f})", told
 
 
 def _loo(fitted: Fitted) -> ELPDData | str:

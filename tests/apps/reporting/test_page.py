@@ -246,7 +246,9 @@ def fitted_for_real():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:LOO is unreliable")
 def test_leave_one_out_and_sampler_diagnostics_have_tables(fitted_for_real):
-    loo_rows = {name: cells for name, *cells in loo_grid(fitted_for_real).rows}
+    grid = loo_grid(fitted_for_real)
+    assert {len(row) for row in grid.rows} == {len(grid.columns)}
+    loo_rows = {name: cells for name, *cells in grid.rows}
     expected = bz.diagnostics.loo(fitted_for_real.fitted[0].train)
     assert loo_rows["nuts"][0] == f"{expected.elpd:.1f}"
     assert loo_rows["map"][-1] == "not defined for an ensemble"

@@ -1,7 +1,6 @@
 """Inverse temperatures: where they begin, and how they are spread so that neighbours exchange states equally often."""
 
 import torch
-from scipy.interpolate import PchipInterpolator
 from torch import Tensor
 
 __all__ = ["equalised", "first_temperatures", "rounds"]
@@ -61,6 +60,8 @@ def equalised(temperatures: Tensor, rejection: Tensor) -> Tensor:
     >>> equalised(torch.tensor([0.0, 0.5, 1.0]).double() ** 4, torch.tensor([0.2, 0.2]).double())
     tensor([0.0000, 0.0625, 1.0000], dtype=torch.float64)
     """
+    from scipy.interpolate import PchipInterpolator  # noqa: PLC0415 - it imports scipy.optimize, a third of a second
+
     barrier = torch.cat([rejection.new_zeros(1), rejection.clamp(min=LEAST).cumsum(0)])
     spline = PchipInterpolator(barrier.numpy(), temperatures.numpy() ** (1 / POWER))
     found = torch.from_numpy(spline(torch.linspace(0.0, float(barrier[-1]), len(barrier), dtype=torch.float64)))
