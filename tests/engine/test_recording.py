@@ -214,6 +214,35 @@ def test_loops_go_the_same_way_through_recordings(
     assert torch.equal(found.draws(), plain.draws())
 
 
+QUICK: dict[str, int] = {"num_warmup": 60, "num_draws": 20}
+RECORDED = [
+    bz.NUTS(num_chains=2, mass_matrix="dense", **QUICK),
+    bz.HMC(num_chains=2, **QUICK),
+    bz.MAMS(num_chains=2, **QUICK),
+    bz.MCLMC(num_chains=2, **QUICK),
+    bz.SGHMC(num_chains=2, batch_size=8, **QUICK),
+    bz.StochasticMCLMC(num_chains=2, batch_size=8, **QUICK),
+    bz.Tempered(bz.NUTS(num_chains=2, **QUICK), num_temperatures=3),
+    bz.DeepEnsemble(num_members=2, num_steps=60),
+    bz.FlowVI(num_steps=50),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")  # as short runs may
+@pytest.mark.parametrize("method", RECORDED, ids=lambda method: type(method).__name__)
+def test_what_is_recorded_and_not_compiled_gives_the_same_numbers(
+    method: object, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    target, found = linear_gaussian(), []
+    plain = bz.fit(target.model, method, *target.data, progress=False, engine="graph")
+    monkeypatch.setattr(module, "record", lambda *args: found.append(record(*args)) or found[-1])
+    request.getfixturevalue("on_gpu")
+    draws = bz.fit(target.model, method, *target.data, progress=False, engine="graph").draws()
+    assert found and all(isinstance(one, Recording) for one in found)
+    assert torch.equal(draws, plain.draws())
+
+
 @pytest.mark.gpu
 def test_kernels_of_a_gpu_are_recorded() -> None:
     def wide(x: Tensor, w: Tensor) -> tuple[Tensor, ...]:
