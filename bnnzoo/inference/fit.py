@@ -143,7 +143,12 @@ def fit(
     data = positional(model, data, named)
     method, density, first, columns = read_with_checks(method, model, data, dtype, target)
     refuse_checkpoint_of_loader(density, checkpoint)
-    _warn_unused_executor(method, executor)
+    if executor is not None and not spreads(method):
+        warnings.warn(
+            f"{type(method).__name__} ignores executor= and runs in this process: it has no chains, members or restarts to "
+            f"spread.",
+            skip_file_prefixes=INSIDE,
+        )
     bar = progress_for(progress)
     bar = Considerate(bar) if executor is None else bar  # workers run models, beside which no other thread may
     store = None if checkpoint is None else Path(checkpoint)
@@ -265,15 +270,6 @@ def _refuse_checkpoint(method: Method, checkpoint: str | Path | None) -> None:
         raise ValueError(
             f"{type(method).__name__} cannot go on from a checkpoint; samplers of chains can, such as NUTS. "
             f"Leave checkpoint= out."
-        )
-
-
-def _warn_unused_executor(method: Method, executor: Executor | None) -> None:
-    if executor is not None and not spreads(method):
-        warnings.warn(
-            f"{type(method).__name__} ignores executor= and runs in this process: it has no chains, members or restarts to "
-            f"spread.",
-            skip_file_prefixes=INSIDE,
         )
 
 

@@ -94,10 +94,21 @@ def evaluated_starts(
         weights = start.state_dict() if isinstance(start, nn.Module) else start
         theta = with_weights(density, density.init(num_chains, context.seed), weights)
     elif isinstance(start, Tensor):
-        theta = _checked_shape(start, num_chains, density)
+        expected = (num_chains, density.num_params)
+        if tuple(start.shape) != expected:
+            raise ValueError(
+                f"init has shape {tuple(start.shape)}, but {num_chains} chains of a model with {density.num_params} "
+                f"unconstrained parameters start at {expected}. Build a row with density.unconstrain({{site: value}})."
+            )
+        theta = start.detach().clone()
     else:
         posterior = fitted_start(start, num_chains, density, context)
-        _refuse_other_parameters(posterior, density)
+        theirs, ours = ([(site.name, site.shape) for site in each.sites] for each in (posterior.density, density))
+        if theirs != ours:
+            raise ValueError(
+                f"init is a posterior of another model: it has {posterior.density.sites_in_short()}, but this model has "
+                f"{density.sites_in_short()}. Fit the start to the same model, or give theta[C, P] as a tensor."
+            )
         return _from_draws(posterior.draws(), num_chains, density, traced)
     found = _evaluated(theta.to(dtype=density.dtype, device=density.device), density, traced)
     refuse_not_finite(found.theta, _finite(found), density)
@@ -208,7 +219,8 @@ def _of_prior(density: LogDensity, seed: int) -> Tensor:
 
 def _from_draws(draws: Tensor, num_chains: int, density: LogDensity, traced: bool) -> Evaluated:
     """Start from draws ``[C, S, P]`` of a posterior, and from others of them where the density is not finite."""
-    theta = _spread(draws, num_chains).to(dtype=density.dtype, device=density.device)
+    # choose one draw for each chain, from as many different chains or members [C, S, P] as there are
+    theta = draws[places_of_starts(draws, num_chains)].clone().to(dtype=density.dtype, device=density.device)
     others = draws.flatten(0, 1)
     num_again = min(MAX_ATTEMPTS, len(others) // num_chains)
     again = (others[i::num_again][:num_chains] for i in range(num_again))
@@ -236,30 +248,6 @@ def _chosen(chains: Tensor, new: Evaluated, old: Evaluated) -> Evaluated:
         torch.where(chains, new.value, old.value),
         torch.where(column, new.gradient, old.gradient),
     )
-
-
-def _refuse_other_parameters(posterior: Posterior, density: LogDensity) -> None:
-    theirs, ours = ([(site.name, site.shape) for site in each.sites] for each in (posterior.density, density))
-    if theirs != ours:
-        raise ValueError(
-            f"init is a posterior of another model: it has {posterior.density.sites_in_short()}, but this model has "
-            f"{density.sites_in_short()}. Fit the start to the same model, or give theta[C, P] as a tensor."
-        )
-
-
-def _checked_shape(theta: Tensor, num_chains: int, density: LogDensity) -> Tensor:
-    expected = (num_chains, density.num_params)
-    if tuple(theta.shape) != expected:
-        raise ValueError(
-            f"init has shape {tuple(theta.shape)}, but {num_chains} chains of a model with {density.num_params} unconstrained "
-            f"parameters start at {expected}. Build a row with density.unconstrain({{site: value}})."
-        )
-    return theta.detach().clone()
-
-
-def _spread(draws: Tensor, num_chains: int) -> Tensor:
-    """Choose one draw for each chain, from as many different chains or members ``[C, S, P]`` as there are."""
-    return draws[places_of_starts(draws, num_chains)].clone()
 
 
 def places_of_starts(draws: Tensor, num_chains: int) -> tuple[Tensor, Tensor]:

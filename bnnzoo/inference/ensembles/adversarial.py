@@ -154,7 +154,11 @@ class VirtualAdversarial:
             here = _predictions(density, theta.detach(), data)
 
             def divergence(theta: Tensor, steps: tuple[Tensor, ...]) -> Tensor:
-                return _divergence(here, _predictions(density, theta, inputs.moved(data, steps)))
+                terms = [
+                    _divergence_of(p, q)
+                    for p, q in zip(here, _predictions(density, theta, inputs.moved(data, steps)), strict=True)
+                ]
+                return torch.stack([term.reshape(len(term), -1).sum(1) for term in terms]).sum(0)
 
             steps = self._steps(lambda steps: divergence(theta.detach(), steps).sum(), starts)
             apart = divergence(theta, steps)
@@ -216,12 +220,6 @@ def _unit(directions: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 def _predictions(density: LogDensity, theta: Tensor, batch: Data) -> list[Distribution]:
     nodes = density.observed_nodes(theta, *batch)
     return [nodes[name]["fn"] for name in density.observed]
-
-
-def _divergence(here: list[Distribution], there: list[Distribution]) -> Tensor:
-    """Return the divergence ``[B]`` between two predictions of each row, summed over the observed sites."""
-    terms = [_divergence_of(p, q) for p, q in zip(here, there, strict=True)]
-    return torch.stack([term.reshape(len(term), -1).sum(1) for term in terms]).sum(0)
 
 
 def _divergence_of(p: Distribution, q: Distribution) -> Tensor:

@@ -87,7 +87,14 @@ class Anchors:
         for name, epsilon in zip(self.sites.values(), noise, strict=True):
             node, pull = nodes[name], epsilon[rows]
             mean = node["fn"].mean.expand(pull.shape)
-            terms = torch.where(_mask(node), pull * mean / (1.0 if is_scaled else _sd(node)), 0.0)
+            # which entries of a site's value count, over all dimensions of the value
+            mask = node["mask"]
+            found = torch.as_tensor(True if mask is None else mask, device=node["value"].device)
+            terms = torch.where(
+                found[(..., *[None] * node["fn"].event_dim)] if found.ndim else found,
+                pull * mean / (1.0 if is_scaled else _sd(node)),
+                0.0,
+            )
             if batch.row_weights is not None:
                 terms = terms.reshape(len(rows), -1) * batch.row_weights[:, None]
             total = total + terms.sum()
@@ -99,13 +106,6 @@ def _sd(node: Node) -> Tensor:
     return (node["fn"].stddev / torch.as_tensor(node["scale"]).sqrt()).detach()
 
 
-def _mask(node: Node) -> Tensor:
-    """Return which entries of a site's value count, over all dimensions of the value."""
-    mask = node["mask"]
-    found = torch.as_tensor(True if mask is None else mask, device=node["value"].device)
-    return found[(..., *[None] * node["fn"].event_dim)] if found.ndim else found
-
-
 def anchors(density: LogDensity, streams: MemberStreams) -> Anchors:
     """Draw anchors for the members of ``streams``.
 
@@ -115,7 +115,16 @@ def anchors(density: LogDensity, streams: MemberStreams) -> Anchors:
         If the prior of a parameter depends on another, or none is Gaussian.
     """
     generators = streams.own("anchors")
-    scale, sites = _prior_scale(density), _gaussian_sites(density)
+    scale = _prior_scale(density)
+    # the arguments of the model that hold observations with Gaussian noise, and their sites
+    theta = torch.zeros(density.num_params, dtype=density.dtype, device=density.device)
+    with torch.no_grad():
+        nodes = density.nodes(theta, *density.data)
+    sites = {
+        place: name
+        for place, name in observed_places(density).items()
+        if has_rows(density.data[place], density.num_data) and is_gaussian(nodes[name]["fn"])
+    }
     shift, *noise = (
         torch.stack([torch.randn(shape, generator=g, dtype=density.dtype) for g in generators]).to(density.device)
         for shape in [(density.num_params,), *(density.data[place].shape for place in sites)]
@@ -141,18 +150,6 @@ def _prior_scale(density: LogDensity) -> Tensor:
             f"({', '.join(site.name for site in density.sites)}). Use priors.normal(1.0), or leave anchored out."
         )
     return scale
-
-
-def _gaussian_sites(density: LogDensity) -> dict[int, str]:
-    """Return the arguments of the model that hold observations with Gaussian noise, and their sites."""
-    theta = torch.zeros(density.num_params, dtype=density.dtype, device=density.device)
-    with torch.no_grad():
-        nodes = density.nodes(theta, *density.data)
-    return {
-        place: name
-        for place, name in observed_places(density).items()
-        if has_rows(density.data[place], density.num_data) and is_gaussian(nodes[name]["fn"])
-    }
 
 
 def is_gaussian(fn: Any) -> bool:

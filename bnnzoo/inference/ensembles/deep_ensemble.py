@@ -150,7 +150,10 @@ class DeepEnsemble(Declared):
         train_on, held_out = self._checked(density, context.seed)
         start = starting_points(self.init, self.num_members, train_on, context, trains=True)
         team = Team(replace(self, init=None), start, range(self.num_members), context.seed)
-        found = _trained(team, train_on, held_out, context)
+        if held_out is not None or len(team.split()) == 1:
+            found = _trained_together(team, train_on, context, held_out)
+        else:
+            found = joined(trained_in_parts(team, _trained_together, train_on, context))
         info = FitInfo(
             sampling="ensemble",
             num_gradients=found.trace.numel() * (2 if self.adversarial else 1) + found.num_polished,
@@ -215,13 +218,6 @@ class TrainedTeam:
     trace: Tensor
     complete: bool
     num_polished: int = 0
-
-
-def _trained(team: Team, density: LogDensity, held_out: LogDensity | None, context: FitContext) -> TrainedTeam:
-    """Train in one batch in this process, or member by member on an executor."""
-    if held_out is not None or len(team.split()) == 1:
-        return _trained_together(team, density, context, held_out)
-    return joined(trained_in_parts(team, _trained_together, density, context))
 
 
 def _trained_together(

@@ -126,7 +126,8 @@ def posterior_rate(
     size = max(2, min(held, MAX_ROWS, MAX_ELEMENTS // max(1, len(theta))))
     chosen = torch.randperm(held, generator=streams.shared)[:size].to(density.device)
     rows = select(density.data, chosen, held) if loaded else rows_of(density, chosen)
-    gradients = _gradients(density, theta, rows, min(size, held))
+    jacobians = row_jacobians(lambda at, *batch: density.log_likelihood(at, *batch)[:, None], rows, min(size, held))
+    gradients = jacobians(theta, *rows)[:, 0].double()
     deviations = (gradients - gradients.mean(0)) * (density.num_data / len(gradients)) ** 0.5
     total = float(deviations.square().sum())
     if not total:
@@ -135,12 +136,6 @@ def posterior_rate(
     spectrum = torch.linalg.eigvalsh((deviations / precision) @ deviations.mT).clamp(min=0.0)
     effective = float((spectrum / (1 + spectrum)).nan_to_num(1.0).sum())
     return 2 * (1 - momentum) * batch_size * effective / total
-
-
-def _gradients(density: LogDensity, theta: Tensor, rows: tuple[object, ...], size: int) -> Tensor:
-    """Return the gradients ``[B, P]`` of the rows' log likelihoods."""
-    jacobians = row_jacobians(lambda at, *batch: density.log_likelihood(at, *batch)[:, None], rows, size)
-    return jacobians(theta, *rows)[:, 0].double()
 
 
 def prior_precision(density: LogDensity, theta: Tensor) -> Tensor:

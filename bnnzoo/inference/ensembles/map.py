@@ -22,7 +22,7 @@ from bnnzoo.inference.optimise.optimisers import Adam
 from bnnzoo.inference.optimise.runs import Trained
 from bnnzoo.inference.optimise.schedules import ScheduleName, schedule_named
 from bnnzoo.inference.optimise.train import train
-from bnnzoo.inference.starts import Evaluated, Start, evaluated_starts
+from bnnzoo.inference.starts import Start, evaluated_starts
 
 __all__ = ["MAP"]
 
@@ -103,7 +103,10 @@ class MAP(Declared):
         """
         start = evaluated_starts(self.init, self.num_members, density, context, trains=True)
         search = Members(replace(self, init=None), start, range(self.num_members), context.seed)
-        found = _searched(search, density, context)
+        if not _is_search(search.method):
+            found = _searched_together(search, density, context)
+        else:
+            found = joined(trained_in_parts(search, _searched_together, density, context))
         info = FitInfo(
             sampling="ensemble",
             num_gradients=found.num_gradients,
@@ -129,13 +132,6 @@ class Modes:
     complete: bool
 
 
-def _searched(search: Members[MAP], density: LogDensity, context: FitContext) -> Modes:
-    """Search in one batch in this process, or member by member on an executor."""
-    if not _is_search(search.method):
-        return _searched_together(search, density, context)
-    return joined(trained_in_parts(search, _searched_together, density, context))
-
-
 def _is_search(method: MAP) -> bool:
     return method.num_steps > 0 or method.polish_steps > 0
 
@@ -143,7 +139,11 @@ def _is_search(method: MAP) -> bool:
 def _searched_together(search: Members[MAP], density: LogDensity, context: FitContext) -> Modes:
     method, start = search.method, search.start
     found = _trained(search, density, context)
-    mode = _polished(method, density, found.params) if _is_search(method) else _as_they_are(start)
+    mode = (
+        _polished(method, density, found.params)
+        if _is_search(method)
+        else LBFGSResult(start.theta, start.value, start.gradient, num_evaluations=1)
+    )
     return Modes(
         theta=mode.theta,
         value=mode.value,
@@ -188,7 +188,3 @@ def _polished(method: MAP, density: LogDensity, theta: Tensor) -> LBFGSResult:
         return lbfgs(lambda rows: looped(rows, *density.data), theta, method.polish_steps, method.tolerance)
     evaluate = density.value_and_grad.repeated()  # most searches end long before the last step
     return lbfgs(lambda rows: evaluate(rows, *density.data), theta, method.polish_steps, method.tolerance)
-
-
-def _as_they_are(start: Evaluated) -> LBFGSResult:
-    return LBFGSResult(start.theta, start.value, start.gradient, num_evaluations=1)

@@ -264,8 +264,14 @@ def _explored_together(descent: Members[SWAG], density: LogDensity, context: Fit
         members=descent.members,
         observe=moments,
     )
-    _refuse_too_few(moments)
-    _refuse_divergence(method, moments, found.trace)
+    if moments.num_iterates < 2:
+        raise KeyboardInterrupt("SWAG was interrupted before it had two iterates.")
+    fine = found.trace[:, -1].isfinite() & moments.mean.isfinite().all(1) & moments.variance.isfinite().all(1)
+    if not bool(fine.all()):
+        raise ValueError(
+            f"SWAG(learning_rate={method.learning_rate}): SGD diverged (member {int((~fine).nonzero()[0])} has a log density of "
+            f"{float(found.trace[~fine][0, -1]):.3g} at its last iterate). Lower learning_rate."
+        )
     covariances = moments.covariances(method.scale, method.diagonal)
     return Explored(
         loc=moments.mean,
@@ -275,20 +281,6 @@ def _explored_together(descent: Members[SWAG], density: LogDensity, context: Fit
         num_iterates=moments.num_iterates,
         complete=found.complete,
     )
-
-
-def _refuse_too_few(moments: IterateMoments) -> None:
-    if moments.num_iterates < 2:
-        raise KeyboardInterrupt("SWAG was interrupted before it had two iterates.")
-
-
-def _refuse_divergence(method: SWAG, moments: IterateMoments, trace: Tensor) -> None:
-    fine = trace[:, -1].isfinite() & moments.mean.isfinite().all(1) & moments.variance.isfinite().all(1)
-    if not bool(fine.all()):
-        raise ValueError(
-            f"SWAG(learning_rate={method.learning_rate}): SGD diverged (member {int((~fine).nonzero()[0])} has a log density of "
-            f"{float(trace[~fine][0, -1]):.3g} at its last iterate). Lower learning_rate."
-        )
 
 
 def _refuse_batch_norm(density: LogDensity) -> None:

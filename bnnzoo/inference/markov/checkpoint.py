@@ -118,7 +118,12 @@ class Checkpoint:
         stop = 0
         for number in numbers:
             block = read_block(self._block(number), state=number == numbers[-1])
-            self._refuse_gap(number, block.start, stop)
+            if block.start != stop:
+                raise ValueError(
+                    f"The checkpoint lacks a block before {self._block(number)}: it begins at draw {block.start}, but the "
+                    f"blocks before it end at draw {stop}. Restore the missing one from a copy, or begin again in another "
+                    f"folder."
+                )
             stop = block.stop
             self._loop.draws[:, block.start : stop] = torch.from_numpy(block.arrays["draws"]).to(self._loop.draws)
             for i, name in enumerate(self._loop.stats_names):
@@ -127,12 +132,6 @@ class Checkpoint:
         end = stop + state["ahead.draws"].shape[1]
         self._loop.draws[:, stop:end] = torch.from_numpy(state["ahead.draws"]).to(self._loop.draws)
         self._loop.stats[:, stop:end] = torch.from_numpy(state["ahead.stats"])
-        self._restore_state(state)
-        for number in numbers[:-1]:  # a kill may have come right after a block was written
-            self._forget_state(number)
-        return numbers[-1] + 1, stop
-
-    def _restore_state(self, state: Mapping[str, Any]) -> None:
         try:
             self._loop.restore(state)
         except (KeyError, ValueError, RuntimeError) as error:  # a leaf is missing, or has another shape
@@ -141,13 +140,9 @@ class Checkpoint:
                 f"state ({type(error).__name__}: {error}). Continue the run with the version that began it, or begin again in "
                 f"another folder."
             ) from error
-
-    def _refuse_gap(self, number: int, start: int, stop: int) -> None:
-        if start != stop:
-            raise ValueError(
-                f"The checkpoint lacks a block before {self._block(number)}: it begins at draw {start}, but the blocks before it "
-                f"end at draw {stop}. Restore the missing one from a copy, or begin again in another folder."
-            )
+        for number in numbers[:-1]:  # a kill may have come right after a block was written
+            self._forget_state(number)
+        return numbers[-1] + 1, stop
 
     def _forget_state(self, number: int) -> None:
         """Delete the state of a block once a newer one replaces it, and the whole block if it holds nothing else."""

@@ -29,7 +29,7 @@ def keys_of_chains(seed: int, chains: range, num_keys: int) -> Tensor:
 
 def uniforms(key: Tensor, counter: Tensor, dtype: torch.dtype) -> Tensor:
     """Return the numbers from (0, 1) at places ``counter[...]`` of the stream of ``key[]``."""
-    return _fraction(shifted(words(key, counter), 64 - DIGITS[dtype]), DIGITS[dtype], dtype)
+    return (shifted(words(key, counter), 64 - DIGITS[dtype]).to(dtype) + 0.5) * 2.0 ** -DIGITS[dtype]
 
 
 def normals(key: Tensor, counter: Tensor, dtype: torch.dtype) -> Tensor:
@@ -49,7 +49,3 @@ def words(key: Tensor, counter: Tensor) -> Tensor:
 def shifted(word: Tensor, places: int) -> Tensor:
     """Shift bits to the right and fill with zeros, where a shift of signed numbers copies the sign."""
     return (word >> places) & ((1 << (64 - places)) - 1)
-
-
-def _fraction(number: Tensor, digits: int, dtype: torch.dtype) -> Tensor:
-    return (number.to(dtype) + 0.5) * 2.0**-digits

@@ -66,7 +66,7 @@ def open_chains(path: Path, first_chain: int, num_chains: int, fingerprint: Fing
         What must agree for the folder to belong to the fit.
     """
     open_store(path)
-    chains = _chains(first_chain, num_chains)
+    chains = f"{first_chain}-{first_chain + num_chains - 1}"
     folder, fingerprint = path / f"chains-{chains}", fingerprint | {"chains together": chains}
     if folder.exists():
         _refuse_other_fit(folder, fingerprint)
@@ -79,10 +79,6 @@ def open_chains(path: Path, first_chain: int, num_chains: int, fingerprint: Fing
         )
     _new_group(folder, {"fingerprint": fingerprint})
     return folder
-
-
-def _chains(first_chain: int, num_chains: int) -> str:
-    return f"{first_chain}-{first_chain + num_chains - 1}"
 
 
 def attributes_of(path: Path) -> dict[str, Any]:
@@ -200,7 +196,12 @@ def _new_group(path: Path, attributes: Mapping[str, Any]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         zarr.open_group(store=str(partial), mode="w", attributes=dict(attributes))
-        _rename_or_discard(partial, path)
+        try:
+            partial.rename(path)
+        except OSError:  # another worker was first
+            shutil.rmtree(partial)
+            if not path.exists():
+                raise
     except OSError as error:
         raise _cannot_write(path, error) from error
 
@@ -216,15 +217,6 @@ def _cannot_write(path: Path, error: OSError) -> OSError:
     return OSError(
         f"The checkpoint {path} cannot be written ({error}). Give checkpoint=... the name of a folder where you may write."
     )
-
-
-def _rename_or_discard(partial: Path, path: Path) -> None:
-    try:
-        partial.rename(path)
-    except OSError:  # another worker was first
-        shutil.rmtree(partial)
-        if not path.exists():
-            raise
 
 
 def _overlap(one: str, other: str) -> bool:

@@ -90,18 +90,16 @@ class RowBatches(ABC):
             If mini-batches are asked for of a model without rows, or of more rows than there are on disk.
         """
         if isinstance(density, StreamedDensity) and isinstance(density.source, LoaderRows):
-            return self._loaded(density)
+            if isinstance(self, Bootstrap):
+                raise ValueError(
+                    "Bootstrap weights belong to rows, which a DataLoader does not name: pass its dataset."
+                )
+            return (Batch(data, (None,) * len(data)) for data in density.batches())
         if self.num_rows is not None:
             refuse_no_rows(self.num_rows, density)
         weights = self.row_weights(density.num_data, streams)
         weights = None if weights is None else weights.to(device=density.device, dtype=density.dtype)
         return _chosen(density, self.indices(density.num_data, streams), weights)
-
-    def _loaded(self, density: StreamedDensity) -> Iterator[Batch]:
-        """Return the batches of a loader, the same for all members."""
-        if isinstance(self, Bootstrap):
-            raise ValueError("Bootstrap weights belong to rows, which a DataLoader does not name: pass its dataset.")
-        return (Batch(data, (None,) * len(data)) for data in density.batches())
 
 
 @dataclass(frozen=True)

@@ -73,10 +73,17 @@ class NativeMembers:
         self._states = [[tensor[c] for tensor in memory] for c in range(self.num_members)]
         self._members: Member = vmap(self.chunk.unpack)(memory)
         self._changing = pytree.tree_leaves(_changing(self._members))
-        _write(self._members[:3], (run.start, run.optimiser.start(run.start), run.start))
+        pairs = zip(
+            pytree.tree_leaves(self._members[:3]),
+            pytree.tree_leaves((run.start, run.optimiser.start(run.start), run.start)),
+            strict=True,
+        )
+        for view, value in pairs:
+            view.copy_(value)
         self._members.counters.taken.zero_()
         self._before = self._copy()
-        self.budget, self._seconds_per_step = _first_budget(inner.flops * self.num_members, self.max_steps), 0.0
+        self.budget = max(1, min(FIRST_BUDGET, self.max_steps, FIRST_FLOPS // max(inner.flops * self.num_members, 1)))
+        self._seconds_per_step = 0.0
 
     @property
     def reads_steps(self) -> bool:
@@ -159,16 +166,6 @@ def _max_steps(run: Run, shapes: Sequence[tuple[int, ...]]) -> int:
     return max(1, min(MAX_STEPS, MAX_ENTRIES // entries, MAX_ENTRIES_OF_ALL // (entries * len(run.start))))
 
 
-def _first_budget(flops: int, max_steps: int) -> int:
-    return max(1, min(FIRST_BUDGET, max_steps, FIRST_FLOPS // max(flops, 1)))
-
-
 def _changing(member: Member) -> Any:
     """Return all that changes but the rows of a chunk."""
     return member.params, member.moments, member.good, member.last, member.counters
-
-
-def _write(views: Any, values: Any) -> None:
-    pairs = zip(pytree.tree_leaves(views), pytree.tree_leaves(values), strict=True)
-    for view, value in pairs:
-        view.copy_(value)

@@ -109,7 +109,9 @@ def train(
         _check_with_parts(part)
     streams = MemberStreams(context.seed, range(len(start)) if members is None else members)
     source = batches.stream(density, streams)
-    table, num_own = _table(optimiser.scalars(schedule.factors(num_steps)), scalars, start)
+    own = optimiser.scalars(schedule.factors(num_steps))
+    columns = own if scalars is None else torch.cat([own, scalars.to(own)], 1)
+    table, num_own = columns.to(start), own.shape[1]
     key = objective.key if isinstance(objective, MemberObjective) else None
 
     def shared[T](what: Hashable, make: Callable[[], T]) -> T:
@@ -186,12 +188,6 @@ def _check_with_parts(part: object) -> None:
         check_settings(part)
         for field in fields(part):
             _check_with_parts(getattr(part, field.name))
-
-
-def _table(own: Tensor, scalars: Tensor | None, like: Tensor) -> tuple[Tensor, int]:
-    """Return the numbers ``[num_steps, K]`` that change from step to step, and how many of them are the optimiser's."""
-    columns = own if scalars is None else torch.cat([own, scalars.to(own)], 1)
-    return columns.to(like), own.shape[1]
 
 
 def _lowered_step(objective: Objective, optimiser: Optimiser, num_own: int) -> Lowered:

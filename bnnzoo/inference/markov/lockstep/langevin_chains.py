@@ -101,7 +101,9 @@ class LangevinChains(LockstepChains[LangevinTuning]):
         until = int(SCALES_UNTIL * settings.num_warmup)
         super().__init__(MOTION, density, settings, theta, seed, first_chain, engine, scale, until)
         self.settings = settings
-        self._coordinates = _some_places(self.num_params).to(theta.device)
+        self._coordinates = (
+            torch.linspace(0, self.num_params - 1, min(self.num_params, MAX_COORDINATES)).long().to(theta.device)
+        )
         history = theta.new_zeros(self.num_chains, settings.num_warmup // 4, len(self._coordinates))
         length = settings.decoherence_length or math.sqrt(self.num_params)
         self.tuning = LangevinTuning(length, settings.steps_per_draw or 1, NO_ERROR_YET, history)
@@ -142,7 +144,13 @@ class LangevinChains(LockstepChains[LangevinTuning]):
             return
         self.tuning = tuning._replace(error=_updated(tuning.error, error / max(self.step_size**6, SMALLEST)))
         if self.settings.step_size is None:
-            self.step_size = _wanted_step_size(self.tuning.error, self.settings.energy_variance, self.step_size)
+            # the step size at which the errors seen so far would have been the one wanted
+            if self.tuning.error.total > 0:
+                self.step_size = (
+                    self.settings.energy_variance * self.tuning.error.weight / self.tuning.error.total
+                ) ** (1 / 6)
+            else:
+                self.step_size = 2 * self.step_size
         self._observe(draw)
         place = draw - (self._num_warmup - tuning.history.shape[1])
         if place >= 0:
@@ -175,23 +183,11 @@ class LangevinChains(LockstepChains[LangevinTuning]):
                 return
 
 
-def _some_places(num_params: int) -> Tensor:
-    """Return the numbers of the parameters whose history is kept, spread over all of them."""
-    return torch.linspace(0, num_params - 1, min(num_params, MAX_COORDINATES)).long()
-
-
 def _next_factor(wanted: float, error: float) -> float:
     """Return by what to multiply a step whose energy error this is: errors grow with its sixth power."""
     if not math.isfinite(error):
         return 0.25
     return min(max((wanted / error) ** (1 / 6), 0.25), 4.0) if error > 0 else 4.0
-
-
-def _wanted_step_size(error: Discounted, wanted: float, step_size: float) -> float:
-    """Return the step size at which the errors seen so far would have been the one wanted."""
-    if error.total > 0:
-        return (wanted * error.weight / error.total) ** (1 / 6)
-    return 2 * step_size
 
 
 def _updated(seen: Discounted, new: float) -> Discounted:

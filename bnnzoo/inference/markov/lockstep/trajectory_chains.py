@@ -116,32 +116,36 @@ class TrajectoryChains(LockstepChains[TrajectoryTuning]):
         if self.settings.trajectory_length is None:
             jumped, slope = self._jump(start, end, mean, acceptance, self.scale)
             time = int(moving.num_steps[0] - resting.counters.begins[0]) * self.step_size
-            length = update_length(length, float(jumped.mean()), float(slope.mean()), time, self._bounds(draw))
+            # the interval of mean lengths over which to tune
+            shortest = SHORTEST * self.dynamics.quarter_period(self.num_params) if self._scaled(draw) else 0.0
+            length = update_length(
+                length,
+                float(jumped.mean()),
+                float(slope.mean()),
+                time,
+                (shortest, 0.5 * self._max_steps(draw) * self.step_size),
+            )
         harmonic = 1 / (1 / acceptance.clamp(min=MIN_ACCEPTANCE)).mean()
-        settles, target = draw >= self._settles_from(), self.settings.target_accept
+        # the draw at which the average of the step size settles; a short warm-up ends before it
+        settles = draw >= max(settling_from(self._num_warmup, fewest=0), max(self._ends, default=0) + FEWEST_AVERAGED)
+        target = self.settings.target_accept
         # one chain that stands still shortens the step of all by itself: no more caution is needed
         tuner = settle_step_size(tuner, harmonic, target, 0.0) if settles else update_step_size(tuner, harmonic, target)
         weight = max(1 / (draw + 1), MIN_WEIGHT)
         mean = (1 - weight) * mean + weight * resting.drawn.theta
         if not float(tuner.log_step.exp()) > torch.finfo(mean.dtype).tiny:
-            raise self._standstill(acceptance, draw)
+            dtype = acceptance.dtype
+            wider = (
+                "" if dtype is torch.float64 else f"fit in double precision with dtype=torch.float64 (now {dtype}), "
+            )
+            raise FloatingPointError(
+                f"Chain {int(acceptance.argmin())} accepts no step, however short, at draw {draw} of warm-up: where it is, the "
+                f"log density is lost in rounding error. Write a narrower prior, {wider}or use NUTS(), whose chains have steps "
+                f"of their own."
+            )
         self.step_size = float((tuner.log_average if settles else tuner.log_step).exp())
         self.tuning = TrajectoryTuning(mean, tuner, length)
         self._observe(draw)
-
-    def _standstill(self, acceptance: Tensor, draw: int) -> FloatingPointError:
-        """Return the error for chains one of which accepts no step, however short: its density is rounding error there."""
-        dtype = acceptance.dtype
-        wider = "" if dtype is torch.float64 else f"fit in double precision with dtype=torch.float64 (now {dtype}), "
-        return FloatingPointError(
-            f"Chain {int(acceptance.argmin())} accepts no step, however short, at draw {draw} of warm-up: where it is, the log "
-            f"density is lost in rounding error. Write a narrower prior, {wider}or use NUTS(), whose chains have steps of their "
-            f"own."
-        )
-
-    def _settles_from(self) -> int:
-        """Return the draw at which the average of the step size settles; a short warm-up ends before it."""
-        return max(settling_from(self._num_warmup, fewest=0), max(self._ends, default=0) + FEWEST_AVERAGED)
 
     def _rescale(self, scale: Tensor, first: bool) -> None:
         """Restart the tuning of the step size and, after the first window, of the length."""
@@ -156,15 +160,6 @@ class TrajectoryChains(LockstepChains[TrajectoryTuning]):
         self.step_size = float(self.tuning.tuner.log_average.exp())
         if self.settings.trajectory_length is None:
             self.tuning = self.tuning._replace(length=self.tuning.length.averaged())
-
-    def _bounds(self, draw: int) -> tuple[float, float]:
-        """Return the interval of mean lengths over which to tune.
-
-        Squared jumps add up over parameters, and a few slow ones contribute little: where most parameters move fast, the
-        largest jump asks for trajectories too short for the slow ones.
-        """
-        shortest = SHORTEST * self.dynamics.quarter_period(self.num_params) if self._scaled(draw) else 0.0
-        return shortest, 0.5 * self._max_steps(draw) * self.step_size
 
 
 @dataclass(frozen=True)

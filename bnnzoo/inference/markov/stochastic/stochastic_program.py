@@ -311,7 +311,7 @@ class StochasticProgram:
 
     def _drawn(self, moving: StochasticState, resting: Resting) -> tuple[StochasticState, Resting]:
         left, counters, course, units = resting.left, resting.counters, resting.course, resting.units
-        lost = (moving.value < left.value - self.deepest) | ~_is_finite(moving)
+        lost = (moving.value < left.value - self.deepest) | ~(moving.theta.isfinite().all() & moving.value.isfinite())
         in_a_row, warm = torch.where(lost, counters.in_a_row + 1, 0), counters.draws < course.num_warmup
         if not self.fixed:
             shorter = lost & (warm | (in_a_row % LOST_FOR_GOOD == 0))
@@ -342,7 +342,3 @@ def _has_drawn(moving: StochasticState, resting: Resting) -> Tensor:
 
 def _is_kept(moving: StochasticState, resting: Resting) -> Tensor:
     return _has_drawn(moving, resting) & (resting.counters.draws >= resting.course.num_warmup)
-
-
-def _is_finite(moving: StochasticState) -> Tensor:
-    return moving.theta.isfinite().all() & moving.value.isfinite()
