@@ -62,7 +62,10 @@ def sbc_command(
         Tasks run anywhere, write a file each, and go on where they were killed; the last one of them writes the verdict.
         """
         with one_sentence_errors():
-            _refuse_half_a_task(task, of)
+            if (task is None) != (of is None):
+                raise TableError("--task and --of go together: --task $SLURM_ARRAY_TASK_ID --of 100.")
+            if task is not None and of is not None and task >= of:
+                raise TableError(f"--task {task} --of {of}: tasks are numbered from 0 to {of - 1}.")
             if task is None:
                 refuse_unusable_folder(out)
             frame = read_table(data, separator, decimal)
@@ -91,13 +94,6 @@ def sbc_command(
             _write(tree, out, console)
 
     return command
-
-
-def _refuse_half_a_task(task: int | None, of: int | None) -> None:
-    if (task is None) != (of is None):
-        raise TableError("--task and --of go together: --task $SLURM_ARRAY_TASK_ID --of 100.")
-    if task is not None and of is not None and task >= of:
-        raise TableError(f"--task {task} --of {of}: tasks are numbered from 0 to {of - 1}.")
 
 
 def _write(tree: xr.DataTree, out: Path, console: Console) -> None:

@@ -33,7 +33,16 @@ def predictive_draws(data: Labelled, measure: str, at_least: int = 1) -> xr.Data
     >>> predictive_draws(example_tree("regression"), "crps").dims
     ('chain', 'draw', 'obs_id')
     """
-    draws = data if isinstance(data, xr.DataArray) else _only_site(_group(data, measure), measure)
+    if isinstance(data, xr.DataArray):
+        draws = data
+    else:
+        group = _group(data, measure)
+        if len(group.data_vars) != 1:
+            raise ValueError(
+                f"{measure} needs draws of one site, but there are {', '.join(map(str, group.data_vars)) or 'none'}: pass "
+                "one of them, as in tree['predictions']['...'], and y."
+            )
+        draws = next(iter(group.data_vars.values()))
     if missing := [dim for dim in SAMPLE_DIMS if dim not in draws.dims]:
         raise ValueError(
             f"{measure} needs draws of y along chain and draw, but {missing[0]!r} is missing (dims: "
@@ -75,12 +84,3 @@ def _group(data: xr.DataTree | xr.Dataset, measure: str) -> xr.Dataset:
         f"{measure} needs draws of y, but the tree has neither 'predictions' nor 'posterior_predictive' (groups: "
         f"{', '.join(data.children) or 'none'}): make it with bnnzoo.predict(posterior, x, y)."
     )
-
-
-def _only_site(group: xr.Dataset, measure: str) -> xr.DataArray:
-    if len(group.data_vars) != 1:
-        raise ValueError(
-            f"{measure} needs draws of one site, but there are {', '.join(map(str, group.data_vars)) or 'none'}: pass "
-            "one of them, as in tree['predictions']['...'], and y."
-        )
-    return next(iter(group.data_vars.values()))

@@ -1,7 +1,5 @@
 """Proper scores of real predictions, from draws of y; smaller is better."""
 
-from collections.abc import Callable
-
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
@@ -49,7 +47,11 @@ def crps(data: Labelled, y: xr.DataArray | None = None) -> xr.DataArray:
     array([0.])
     """
     draws = predictive_draws(data, "crps", at_least=2)
-    return _apply(_crps, draws, observations(data, y, draws)).rename("crps").assign_attrs(units="units of y")
+    return (
+        xr.apply_ufunc(_crps, flat_draws(draws), observations(data, y, draws), input_core_dims=[["flat_draw"], []])
+        .rename("crps")
+        .assign_attrs(units="units of y")
+    )
 
 
 def interval_score(data: Labelled, level: float = 0.9, y: xr.DataArray | None = None) -> xr.DataArray:
@@ -134,10 +136,6 @@ def energy_score(data: Labelled, y: xr.DataArray | None = None) -> xr.DataArray:
         input_core_dims=[["flat_draw", "output_id"], ["output_id"]],
     )  # fmt: skip
     return score.rename("energy_score").assign_attrs(units="units of y")
-
-
-def _apply(kernel: Callable[[Array, Array], Array], draws: xr.DataArray, y: xr.DataArray) -> xr.DataArray:
-    return xr.apply_ufunc(kernel, flat_draws(draws), y, input_core_dims=[["flat_draw"], []])
 
 
 def _crps(draws: Array, y: Array) -> Array:

@@ -74,16 +74,11 @@ def limit_of(
     few, own_scale = pool[:, kept], scale if is_class else scale[kept]
     of_chains = [(evenly(one, count), evenly(other, count)) for one, other in splits]
     at_random = _random_halves(chains, count)
-    whole, random = (_averages(few, halves, own_scale) for halves in (of_chains, at_random))
+    whole, random = (_means(split_distances(few, halves, own_scale)) for halves in (of_chains, at_random))
     if is_class:  # a disagreement is an event of a few rows in thousands
         whole |= _means(class_distances(pool, of_chains))
         random |= _means(class_distances(pool, at_random))
     return {name: _limit(random[name], float(whole[name].mean()), LEVELS.get(name, LEVEL)) for name in random}
-
-
-def _averages(pool: Array, splits: Sequence[Split], scale: Array) -> Distances:
-    """Return the distances of each split, averaged over the rows that have any."""
-    return _means(split_distances(pool, splits, scale))
 
 
 def _means(found: Distances) -> Distances:

@@ -180,9 +180,9 @@ def log_ratios(tree: xr.DataTree, wanted: str = "Importance weights need") -> xr
     for name in ("lp", "log_q"):
         if name not in stats:
             raise ValueError(
-                f"{wanted} {name!r} in the group 'sample_stats', which has {_listed(stats)}: use a tree of an "
-                f"approximation with a density, such as VI or Laplace. Draws of MCMC and resampled draws need no "
-                f"weights."
+                f"{wanted} {name!r} in the group 'sample_stats', which has {', '.join(map(str, stats.data_vars)) or 'nothing'}: "
+                f"use a tree of an approximation with a density, such as VI or Laplace. Draws of MCMC and resampled draws need "
+                f"no weights."
             )
     ratios = (stats["lp"] - stats["log_q"]).compute().transpose(*SAMPLE_DIMS)
     if ratios.size < MIN_DRAWS:
@@ -212,7 +212,3 @@ def _picked(name: str, group: xr.Dataset, chains: NDArray[np.intp], draws: NDArr
     found = found.drop_vars([*SAMPLE_DIMS], errors="ignore").expand_dims(chain=[0])
     found = found.assign_coords(draw=np.arange(len(draws)))
     return found.assign({key: found[key].transpose(*order) for key, order in orders.items()})
-
-
-def _listed(stats: xr.Dataset) -> str:
-    return ", ".join(map(str, stats.data_vars)) or "nothing"

@@ -105,7 +105,11 @@ def match_weights(tree: xr.DataTree, reference: tuple[int, int] | None = None, *
     layers, weights = hidden_layers(tree), flat_weights(tree)
     for layer in layers if rescale else ():
         _normalise(layer, weights)
-    place = _reference(tree) if reference is None else reference[0] * tree["weights"].sizes["draw"] + reference[1]
+    if reference is None:
+        stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else xr.Dataset()
+        place = int(np.argmax(stats["lp"].transpose(*SAMPLE_DIMS).to_numpy())) if "lp" in stats else 0
+    else:
+        place = reference[0] * tree["weights"].sizes["draw"] + reference[1]
     target = {name: array[[place]] for name, array in weights.items()}
     for draw in range(len(next(iter(weights.values())))):
         one = {name: array[[draw]] for name, array in weights.items()}
@@ -182,11 +186,6 @@ def _normalise(layer: Hidden, weights: Weights) -> None:
 def _key(layer: Hidden, weights: Weights) -> Array:
     """Return what units are ordered by ``[draws, units]``."""
     return weights[layer.bias] if layer.bias else weights[layer.weight][..., 0]
-
-
-def _reference(tree: xr.DataTree) -> int:
-    stats = tree["sample_stats"].to_dataset() if "sample_stats" in tree.children else xr.Dataset()
-    return int(np.argmax(stats["lp"].transpose(*SAMPLE_DIMS).to_numpy())) if "lp" in stats else 0
 
 
 def _match(layers: list[Hidden], one: Weights, target: Weights) -> None:

@@ -70,7 +70,12 @@ def inner_graph(
         if may_raise(graph):
             log.refused(NATIVE, "a decomposition may raise out of the middle of a loop, whose state would be lost")
             return None
-        flops = _flops(graph, inputs) if counts_flops else 0
+        if counts_flops:
+            with FlopCounterMode(display=False) as counter, torch.no_grad():
+                graph(*inputs)
+            flops = counter.get_total_flops()
+        else:
+            flops = 0
         for_compiling(graph)
         return Inner(graph, lift_constants(graph), flops)
     except Exception as error:  # a model may fail to trace in any way; the loop in Python says what to change
@@ -81,12 +86,6 @@ def inner_graph(
 def kinds_of(tensors: Sequence[Tensor]) -> tuple[Hashable, ...]:
     """Return shape, strides, type and device of tensors: a graph made for some serves all others of their kinds."""
     return tuple((each.shape, each.stride(), each.dtype, each.device) for each in tensors)
-
-
-def _flops(graph: GraphModule, inputs: Sequence[Tensor]) -> int:
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        graph(*inputs)
-    return counter.get_total_flops()
 
 
 @runtime_checkable

@@ -75,7 +75,15 @@ class Unfailing:
     def __call__(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Return the result of an operation of torch."""
         if func is aten._linalg_check_errors.default:
-            return self._spoil(args[0])
+            failed = args[0] != 0
+            if any(each is args[0] for each in self._last):
+                for each in self._last:
+                    if isinstance(each, Tensor) and each.is_floating_point():
+                        # autograd has kept the factor for its derivative, which is to be NaN as well, and not to be refused
+                        each.data.masked_fill_(
+                            failed.reshape(*failed.shape, *(1,) * (each.ndim - failed.ndim)), torch.nan
+                        )
+            return None
         try:
             result = func(*args, **kwargs)
         except LinAlgError:
@@ -83,15 +91,6 @@ class Unfailing:
         if isinstance(result, tuple | list) and any(_is_info(each) for each in result):
             self._last = result
         return result
-
-    def _spoil(self, info: Tensor) -> None:
-        """Fill in NaN where the factorisation that a check belongs to failed."""
-        failed = info != 0
-        if any(each is info for each in self._last):
-            for each in self._last:
-                if isinstance(each, Tensor) and each.is_floating_point():
-                    # autograd has kept the factor for its derivative, which is to be NaN as well, and not to be refused
-                    each.data.masked_fill_(failed.reshape(*failed.shape, *(1,) * (each.ndim - failed.ndim)), torch.nan)
 
 
 def may_raise(graph: GraphModule) -> bool:

@@ -63,7 +63,11 @@ def split_at_random(graph: GraphModule) -> Split:
     nodes = list(graph.graph.nodes)
     inputs = [node for node in nodes if node.op == "placeholder"]
     outputs = list(nodes[-1].args[0])
-    drawn = _depending(nodes)
+    # the nodes that draw random numbers, or depend on some
+    drawn: set[Node] = set()
+    for node in nodes:
+        if node.op == "call_function" and (is_random(node.target) or drawn.intersection(node.all_input_nodes)):
+            drawn.add(node)
     is_known = tuple(not isinstance(each, Node) or each not in drawn for each in outputs)
     late = [each for each, known in zip(outputs, is_known, strict=True) if not known]
     again = _repeated(drawn)
@@ -100,15 +104,6 @@ def _with_generator(operation: Any) -> Any:
         if found is not None and any(argument.name == "generator" for argument in schema(found).arguments):
             return found
     return None
-
-
-def _depending(nodes: Iterable[Node]) -> set[Node]:
-    """Return the nodes that draw random numbers, or depend on some."""
-    found: set[Node] = set()
-    for node in nodes:
-        if node.op == "call_function" and (is_random(node.target) or found.intersection(node.all_input_nodes)):
-            found.add(node)
-    return found
 
 
 def _repeated(drawn: set[Node]) -> set[Node]:

@@ -184,7 +184,12 @@ def simplify(graph: GraphModule) -> None:
     if _writes(graph):
         return
     for node in list(graph.graph.nodes):
-        kept = _equal(graph, node) if node.op == "call_function" else None
+        if node.op == "call_function":
+            # a cheaper node, old or new, that equals node, if there is one
+            rule = RULES.get(node.target)
+            kept = None if rule is None else rule(graph, node)
+        else:
+            kept = None
         if kept is not None and not (kept.op == "placeholder" and any(user.op == "output" for user in node.users)):
             node.replace_all_uses_with(kept)
             graph.graph.erase_node(node)
@@ -211,12 +216,6 @@ def _number(graph: GraphModule, operand: Any) -> float | None:
         return None
     number = number_throughout(getattr(graph, str(operand.target)))
     return None if number is None else float(number)
-
-
-def _equal(graph: GraphModule, node: Node) -> Node | None:
-    """Return a cheaper node, old or new, that equals ``node``, if there is one."""
-    rule = RULES.get(node.target)
-    return None if rule is None else rule(graph, node)
 
 
 def _reshaped(graph: GraphModule, node: Node) -> Node | None:

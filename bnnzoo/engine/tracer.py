@@ -218,7 +218,14 @@ class _Tracer(DispatchMode):
         if func in LIFTS:  # of a new constant, which later operations may write into
             self.node_of(args[0], args[0].clone())
         new_args, new_kwargs = self.written(args), self.written(kwargs)
-        target = self._as_view(func, args[0]) if known.changes_shape else func
+        if known.changes_shape:
+            # the operation that gives a view of the shape which func is about to give the tensor itself
+            self.node_of(args[0]).meta["val"] = args[0].detach()
+            of = getattr(torch.ops.aten, schema(func).name.removeprefix("aten::").removesuffix("_"))
+            found = (getattr(of, name) for name in of.overloads())
+            target = next(each for each in found if _argument_types(each) == _argument_types(func))
+        else:
+            target = func
         page = self._page
         node = page.graph.call_function(target, new_args, new_kwargs)
         varies = known.is_random or not page.varying.isdisjoint(node.all_input_nodes)
@@ -230,13 +237,6 @@ class _Tracer(DispatchMode):
         result = self._run(func, args, kwargs)
         self._keep_all(result, node, varies)
         return result
-
-    def _as_view(self, func: Any, tensor: Tensor) -> Any:
-        """Return the operation that gives a view of the shape which ``func`` is about to give the tensor itself."""
-        self.node_of(tensor).meta["val"] = tensor.detach()
-        of = getattr(torch.ops.aten, schema(func).name.removeprefix("aten::").removesuffix("_"))
-        found = (getattr(of, name) for name in of.overloads())
-        return next(each for each in found if _argument_types(each) == _argument_types(func))
 
     def _keep_all(self, result: Any, node: Node, varies: bool) -> None:
         page = self._page

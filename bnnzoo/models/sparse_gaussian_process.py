@@ -45,7 +45,14 @@ class SparseGaussianProcess:
         x : Tensor [N, D]
         y : Tensor [N], optional
         """
-        self._refuse(x, y)
+        refuse_bad_inputs(NAME, x)
+        if y is not None:
+            refuse_bad_targets(NAME, x, y)
+        if x.shape[1] != self.inducing.shape[1]:
+            raise ValueError(
+                f"{NAME}: x has {x.shape[1]} columns, but the inducing points have {self.inducing.shape[1]}: choose them with "
+                f"models.inducing_points(x, num_points)."
+            )
         covariance, points = self.kernel.sample(x), self.inducing.to(x)
         scale, mean = value_or_site("sigma", self.scale), value_or_site("mean", self.mean)
         within = covariance(points, points)
@@ -55,16 +62,6 @@ class SparseGaussianProcess:
         values = pyro.sample("inducing", dist.Normal(torch.zeros(len(points)).to(x), 1.0).to_event(1))
         unexplained = (covariance(x, x, diag=True) - across.square().sum(0)).clamp(min=0.0)
         return observe(dist.Normal(mean + across.mT @ values, (unexplained + scale**2).sqrt(), validate_args=False), y)
-
-    def _refuse(self, x: Tensor, y: Tensor | None) -> None:
-        refuse_bad_inputs(NAME, x)
-        if y is not None:
-            refuse_bad_targets(NAME, x, y)
-        if x.shape[1] != self.inducing.shape[1]:
-            raise ValueError(
-                f"{NAME}: x has {x.shape[1]} columns, but the inducing points have {self.inducing.shape[1]}: choose them with "
-                f"models.inducing_points(x, num_points)."
-            )
 
 
 def inducing_points(x: Tensor, num_points: int, seed: int = 0) -> Tensor:

@@ -1,6 +1,5 @@
 """Plots of effects: predictions, comparisons and slopes along a variable, or each with its interval."""
 
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -201,7 +200,11 @@ def _along(
         draw_line(collection, "ref_line", line, visuals, {"color": "gray", "linestyle": "C1"})
     if is_curve:
         edges = {name: np.stack([places[name], part["low"], part["high"]]) for name, part in parts.items()}
-        _draw_bands(collection, edges, visuals)
+        length = max(each.shape[1] for each in edges.values())
+        padded = {
+            name: np.pad(each, ((0, 0), (0, length - each.shape[1])), mode="edge") for name, each in edges.items()
+        }
+        draw_band(collection, "band", bands(padded), visuals, {})
         draw_line(collection, "line", middle, visuals, {})
     else:
         ends_of = {name: _bars(places[name], part["low"], part["high"]) for name, part in parts.items()}
@@ -292,12 +295,6 @@ def _bars(x: Array, low: "pd.Series[Any]", high: "pd.Series[Any]") -> tuple[Arra
     """Return intervals as one line with gaps: x and y ``[3 N]``."""
     gap = np.full(len(x), np.nan)
     return np.stack([x, x, gap], -1).ravel(), np.stack([low, high, gap], -1).ravel()
-
-
-def _draw_bands(collection: PlotCollection, edges: Mapping[str, Array], visuals: Visuals) -> None:
-    length = max(each.shape[1] for each in edges.values())
-    padded = {name: np.pad(each, ((0, 0), (0, length - each.shape[1])), mode="edge") for name, each in edges.items()}
-    draw_band(collection, "band", bands(padded), visuals, {})
 
 
 def _name_ticks(data: xr.DataArray, target: Any, *, names: list[str], axis: str, **kwargs: Any) -> None:

@@ -80,7 +80,15 @@ def plot_uncertainty_histogram(
     drawn = _histograms(groups, num_bins)
     collection = new_collection(drawn, plot_collection, backend, pc_kwargs, facet=True, hue="group")
     draw_line(collection, "line", drawn, visuals, {})
-    draw_labels(collection, drawn, visuals, _label(next(iter(inside.values()))), "density")
+    values = next(iter(inside.values()))
+    name = str(values.name or "uncertainty").replace("_", " ")
+    draw_labels(
+        collection,
+        drawn,
+        visuals,
+        f"{name} ({values.attrs['units']})" if values.attrs.get("units", "1") != "1" else name,
+        "density",
+    )
     draw_titles(collection, drawn, visuals)
     add_legend(collection, plot_collection, drawn, "group")
     return collection
@@ -106,8 +114,3 @@ def _heights(values: Array, edges: Array) -> Array:
         return np.zeros(2 * len(edges))
     counts = np.histogram(values, edges)[0] / (len(values) * np.diff(edges))
     return np.concatenate([[0.0], np.repeat(counts, 2), [0.0]])
-
-
-def _label(values: xr.DataArray) -> str:
-    name = str(values.name or "uncertainty").replace("_", " ")
-    return f"{name} ({values.attrs['units']})" if values.attrs.get("units", "1") != "1" else name

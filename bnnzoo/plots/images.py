@@ -76,7 +76,15 @@ def plot_images(
     """
     values = uncertainty(data)
     pixels = _scaled(np.asarray(images, dtype=float), values.size)
-    chosen = _chosen(rows, values, num_images)
+    size = values.size
+    if rows is None:
+        if num_images < 1:
+            raise ValueError(f"num_images={num_images}: write a positive number.")
+        chosen = [int(row) for row in np.argsort(-values.to_numpy().ravel(), kind="stable")[:num_images]]
+    else:
+        if outside := [row for row in rows if not -size <= row < size]:
+            raise ValueError(f"rows names {outside[0]}, but there are {size} observations: write positions.")
+        chosen = [int(row) % size for row in rows]
     titles = _titles(data, values)
     names = [f"image {row}" for row in chosen]
     drawn = xr.Dataset({"pixels": ("panel", np.zeros(len(chosen)))}, {"panel": names})
@@ -109,17 +117,6 @@ def _scaled(images: Array, num_rows: int) -> Array:
     low, high = float(np.nanmin(images)), float(np.nanmax(images))
     scaled: Array = (images - low) / (high - low if high > low else 1.0)
     return scaled
-
-
-def _chosen(rows: Sequence[int] | None, values: xr.DataArray, num_images: int) -> list[int]:
-    size = values.size
-    if rows is None:
-        if num_images < 1:
-            raise ValueError(f"num_images={num_images}: write a positive number.")
-        return [int(row) for row in np.argsort(-values.to_numpy().ravel(), kind="stable")[:num_images]]
-    if outside := [row for row in rows if not -size <= row < size]:
-        raise ValueError(f"rows names {outside[0]}, but there are {size} observations: write positions.")
-    return [int(row) % size for row in rows]
 
 
 def _titles(data: xr.DataTree, values: xr.DataArray) -> list[str]:

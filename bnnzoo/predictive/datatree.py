@@ -91,7 +91,13 @@ def by_row(arrays: Arrays, *, draws: bool = True) -> xr.Dataset:
         If sites have different numbers of observations.
     """
     lead = SAMPLE_DIMS if draws else ()
-    _refuse_unequal_rows({name: values.shape[len(lead)] for name, values in arrays.items() if values.ndim > len(lead)})
+    num_rows = {name: values.shape[len(lead)] for name, values in arrays.items() if values.ndim > len(lead)}
+    if len({*num_rows.values()}) > 1:
+        found = ", ".join(f"{name!r} {rows}" for name, rows in num_rows.items())
+        raise ValueError(
+            f"The observed sites have different numbers of observations ({found}), and a tree has one row for each observation "
+            f"of all sites. Observe them at one site, such as pyro.sample('y', ..., obs=torch.cat([y, z])) in one plate."
+        )
     dims = {name: (*lead, *_row_dims(values.ndim - len(lead))) for name, values in arrays.items()}
     return _dataset(_told_apart(dims, arrays), arrays)
 
@@ -208,15 +214,6 @@ def _dataset(dims: Mapping[str, tuple[str, ...]], arrays: Arrays) -> xr.Dataset:
     sizes = {dim: size for name, value in arrays.items() for dim, size in zip(dims[name], value.shape, strict=True)}
     indices = {dim: np.arange(size) for dim, size in sizes.items()}
     return xr.Dataset({name: (dims[name], values) for name, values in arrays.items()}, indices)
-
-
-def _refuse_unequal_rows(num_rows: Mapping[str, int]) -> None:
-    if len({*num_rows.values()}) > 1:
-        found = ", ".join(f"{name!r} {rows}" for name, rows in num_rows.items())
-        raise ValueError(
-            f"The observed sites have different numbers of observations ({found}), and a tree has one row for each observation "
-            f"of all sites. Observe them at one site, such as pyro.sample('y', ..., obs=torch.cat([y, z])) in one plate."
-        )
 
 
 def _row_dims(ndim: int) -> tuple[str, ...]:

@@ -139,7 +139,8 @@ def evaluate(function: Function, theta: Tensor, data: Data, num_rows: int, block
         with torch.no_grad():
             out.write(batched(theta[tile.draws], *rows_of(data, tile.rows, num_rows)), tile)
 
-    if not _is_graph(batched, theta, data, num_rows, tiles):
+    first = rows_of(data, tiles[0].rows, num_rows)
+    if not (isinstance(batched, LoweredOverDraws) and batched.is_graph(theta[tiles[0].draws], *first)):
         for tile in tiles:
             evaluate_tile(tile)
     else:
@@ -258,11 +259,6 @@ class LoweredOverDraws:
     def is_graph(self, *args: Any) -> bool:
         """Return whether blocks like this one run without Python code of the model, and hence side by side in threads."""
         return args[0].device.type == "cpu" and self.lowered.specialize(*args, num_calls=self.num_tiles).how != "eager"
-
-
-def _is_graph(batched: Function, theta: Tensor, data: Data, num_rows: int, tiles: Sequence[Tile]) -> bool:
-    first = rows_of(data, tiles[0].rows, num_rows)
-    return isinstance(batched, LoweredOverDraws) and batched.is_graph(theta[tiles[0].draws], *first)
 
 
 def over_draws(function: Function, num_arguments: int, num_tiles: int) -> Function:

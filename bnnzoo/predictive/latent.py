@@ -235,14 +235,11 @@ def _sample_stats(draws: PosteriorDraws) -> Arrays:
     ):  # chains may be the members, or one all
         known["member"] = draws.members
     with torch.no_grad():
-        log_q = _log_q(posterior, draws.theta)
+        if posterior.log_prob(draws.theta[:1, :1]) is None:
+            log_q = None
+        else:
+            log_q = _in_parts(lambda part: posterior.log_prob(part), draws.theta)  # type: ignore[arg-type,return-value]  # it is none of None
     return numpy_arrays(known if log_q is None else known | {"log_q": log_q})
-
-
-def _log_q(posterior: Posterior, theta: Tensor) -> Tensor | None:
-    if posterior.log_prob(theta[:1, :1]) is None:
-        return None
-    return _in_parts(lambda part: posterior.log_prob(part), theta)  # type: ignore[arg-type,return-value]  # it is none of None
 
 
 def _like_draws(posterior: Posterior, statistic: Tensor, draws: PosteriorDraws) -> Tensor | None:

@@ -104,10 +104,15 @@ def _write(zarr_group: Any, group: xr.Dataset, rows: slice, num_rows: int) -> No
             continue
         if name not in zarr_group:
             shape = tuple(num_rows if dim == ROWS else size for dim, size in array.sizes.items())
+            # the shape of a chunk: the rows of a band at as many draws as CHUNK_BYTES hold
+            sizes = {str(dim): max(1, size) for dim, size in array.sizes.items()}
+            if "draw" in sizes:
+                num_chunks = -(-array.nbytes // CHUNK_BYTES)
+                sizes["draw"] = -(-sizes["draw"] // max(1, num_chunks))
             zarr_group.create_array(
                 name,
                 shape=shape,
-                chunks=_chunks(array),
+                chunks=tuple(sizes.values()),
                 dtype=array.dtype,
                 dimension_names=array.dims,
                 compressors=None,
@@ -116,15 +121,6 @@ def _write(zarr_group: Any, group: xr.Dataset, rows: slice, num_rows: int) -> No
         place = tuple(rows if dim == ROWS else slice(None) for dim in array.dims)
         if ROWS in array.dims or rows.start == 0:
             zarr_group[name][place if place else ...] = array.to_numpy()
-
-
-def _chunks(array: xr.Variable) -> tuple[int, ...]:
-    """Return the shape of a chunk: the rows of a band at as many draws as ``CHUNK_BYTES`` hold."""
-    sizes = {str(dim): max(1, size) for dim, size in array.sizes.items()}
-    if "draw" in sizes:
-        num_chunks = -(-array.nbytes // CHUNK_BYTES)
-        sizes["draw"] = -(-sizes["draw"] // max(1, num_chunks))
-    return tuple(sizes.values())
 
 
 def _labels(group: xr.Dataset) -> list[Hashable]:

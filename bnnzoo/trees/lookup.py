@@ -63,7 +63,11 @@ def moment(data: Labelled, name: str) -> xr.DataArray:
     >>> moment(xr.Dataset({"probs": probs}), "probs").identical(probs.rename("probs"))
     True
     """
-    array = data if isinstance(data, xr.DataArray) else _named(data, name)
+    if isinstance(data, xr.DataArray):
+        array = data
+    else:
+        group = _group(data, (name,))
+        array = group[_find(group, (name,))]
     needed = (*SAMPLE_DIMS, *(("class_id",) if name == "probs" else ()))
     if missing := [dim for dim in needed if dim not in array.dims]:
         raise ValueError(
@@ -220,11 +224,6 @@ def class_indices(y: Observed, probs: xr.DataArray) -> xr.DataArray:
             f"{_listed(classes[:20])}: use the labels of the coordinate 'class_id'."
         )
     return y.copy(data=matches.argmax(-1))
-
-
-def _named(data: xr.DataTree | xr.Dataset, name: str) -> xr.DataArray:
-    group = _group(data, (name,))
-    return group[_find(group, (name,))]
 
 
 def _group(data: xr.DataTree | xr.Dataset, names: Sequence[str]) -> xr.Dataset:

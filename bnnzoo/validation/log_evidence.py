@@ -191,7 +191,10 @@ def _by_bridge(posterior: Draws, num_draws: int, seed: int) -> LogEvidence:
     half = theta.shape[1] // 2
     _refuse_chains(posterior, half)
     first, second = theta[:, :half].flatten(0, 1), theta[:, half:]
-    centre, root = first.mean(0), torch.linalg.cholesky(_covariance(first))
+    centre = first.mean(0)
+    # the covariance [P, P] of draws [S, P], with a little more of its diagonal, so that it has a root
+    found = torch.atleast_2d(torch.cov(first.mT))
+    root = torch.linalg.cholesky(found + 1e-9 * torch.diag(found.diagonal()))
     generator = torch.Generator().manual_seed(seed)
     noise = torch.randn(num_draws, theta.shape[2], generator=generator, dtype=torch.float64).to(theta.device)
     ours = torch.linalg.solve_triangular(root, (second - centre).flatten(0, 1).mT, upper=False).mT
@@ -206,12 +209,6 @@ def _by_bridge(posterior: Draws, num_draws: int, seed: int) -> LogEvidence:
     variance = _relative_variance(of_noise) / num_draws + _relative_variance(of_ours) / min(own, len(ours))
     num_values = 2 * (len(ours) + num_draws)
     return LogEvidence(value, math.sqrt(variance), "bridge sampling", num_values)
-
-
-def _covariance(theta: Tensor) -> Tensor:
-    """Return the covariance ``[P, P]`` of draws ``[S, P]``, with a little more of its diagonal, so that it has a root."""
-    found = torch.atleast_2d(torch.cov(theta.mT))
-    return found + 1e-9 * torch.diag(found.diagonal())
 
 
 def _refuse_chains(posterior: Draws, half: int) -> None:

@@ -153,7 +153,9 @@ def sbc(
     refuse_no_method(method)
     adaptive = num_simulations == "auto"
     total = max_simulations if num_simulations == "auto" else num_simulations
-    _refuse_bad_counts(total, num_draws, "max_simulations" if adaptive else "num_simulations")
+    for each, value in {"max_simulations" if adaptive else "num_simulations": total, "num_draws": num_draws}.items():
+        if not isinstance(value, int) or value < 2:
+            raise CalibrationError(f"{each}={value!r}; write a whole number, 2 or more.")
     _refuse_bad_task(task, path, adaptive)
     check_argument("sbc", "around", around, Literal["prior", "posterior"])
     check_settings(method)
@@ -253,7 +255,13 @@ class _Runs:
         try:
             while done < number:
                 block = self._simulations[done : min(done + SIMULATIONS_PER_WRITE, number)]
-                made = self._made(block)
+                if self._executor is None:
+                    self._num_made += len(block)
+                    made = ranks_of(block, self._density, self._fits, self._warned)
+                else:
+                    parts = [block[i : i + SIMULATIONS_PER_TASK] for i in range(0, len(block), SIMULATIONS_PER_TASK)]
+                    found = run_on(self._executor, ranks_of, parts, self._density, f"{len(block)} simulations")
+                    made = [ranks for part in found for ranks in part]
                 new = {name: torch.stack([ranks[name] for ranks in made]) for name in made[0]}
                 old = self._found
                 self._found = {name: torch.cat([old[name], value]) if old else value for name, value in new.items()}
@@ -265,14 +273,6 @@ class _Runs:
         finally:
             bar.stop()
         return {name: value[:number] for name, value in self._found.items()}
-
-    def _made(self, block: Sequence[Simulation]) -> list[dict[str, Tensor]]:
-        if self._executor is None:
-            self._num_made += len(block)
-            return ranks_of(block, self._density, self._fits, self._warned)
-        parts = [block[i : i + SIMULATIONS_PER_TASK] for i in range(0, len(block), SIMULATIONS_PER_TASK)]
-        found = run_on(self._executor, ranks_of, parts, self._density, f"{len(block)} simulations")
-        return [ranks for part in found for ranks in part]
 
 
 def sbc_merged(paths: Iterable[str | Path]) -> xr.DataTree:
@@ -367,12 +367,6 @@ def _tree(found: Mapping[str, Tensor], header: Mapping[str, Any]) -> xr.DataTree
     tree = xr.DataTree.from_dict(datasets)
     tree.attrs = {"inference_method": header["method"], "num_draws": header["num_draws"], "seed": header["seed"]}
     return tree
-
-
-def _refuse_bad_counts(num_simulations: object, num_draws: object, name: str) -> None:
-    for each, value in {name: num_simulations, "num_draws": num_draws}.items():
-        if not isinstance(value, int) or value < 2:
-            raise CalibrationError(f"{each}={value!r}; write a whole number, 2 or more.")
 
 
 def _refuse_bad_task(task: tuple[int, int] | None, path: object, adaptive: bool) -> None:

@@ -61,7 +61,14 @@ def stacking_weights(found: Mapping[str, ELPDData]) -> pd.Series:
     if not found:
         raise ValueError("stacking_weights has nothing to weigh: pass the results of two fits or more, by name.")
     for name, each in found.items():
-        _refuse_unreliable(name, each)
+        if getattr(each, "pareto_k", None) is None:  # of cross-validation that refits
+            continue
+        bad, count = int((~(each.pareto_k <= each.good_k)).sum()), each.pareto_k.size
+        if bad > MAX_BAD * count:
+            raise ValueError(
+                f"The LOO of {name!r} is unreliable, and so would be its weight: the Pareto k of {bad} of {count} "
+                f"observations is above {each.good_k:.2f} or NaN. Weigh by refits, bnnzoo.validation.kfold(model, method, x, y)."
+            )
     return _weights(found)
 
 
@@ -71,17 +78,6 @@ def _weights(found: Mapping[str, ELPDData]) -> pd.Series:
     table = az.compare(dict(found), method="stacking")
     weights = table["weight"].reindex(list(found)).clip(lower=0.0)
     return weights / weights.sum()
-
-
-def _refuse_unreliable(name: str, found: ELPDData) -> None:
-    if getattr(found, "pareto_k", None) is None:  # of cross-validation that refits
-        return
-    bad, count = int((~(found.pareto_k <= found.good_k)).sum()), found.pareto_k.size
-    if bad > MAX_BAD * count:
-        raise ValueError(
-            f"The LOO of {name!r} is unreliable, and so would be its weight: the Pareto k of {bad} of {count} "
-            f"observations is above {found.good_k:.2f} or NaN. Weigh by refits, bnnzoo.validation.kfold(model, method, x, y)."
-        )
 
 
 def stack(

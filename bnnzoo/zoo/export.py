@@ -77,9 +77,14 @@ def export(
             announce(name)
         _write(partial / "leaderboard.json", _as_json(leaderboard(cells, names)))
         _write(partial / "CITATION.cff", _citation())
-        _write(partial / "LICENSE", _licence_text())
+        try:
+            found = [each for each in distribution("bnnzoo").files or () if each.name == "LICENSE"]
+        except PackageNotFoundError:
+            found = []
+        path = Path(str(found[0].locate())) if found else Path(bnnzoo.__file__).parents[1] / "LICENSE"
+        _write(partial / "LICENSE", path.read_text(encoding="utf-8"))
         lines = [
-            f"{_sha256(path)}  {path.relative_to(partial).as_posix()}\n"
+            f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(partial).as_posix()}\n"
             for path in sorted(path for path in partial.rglob("*") if path.is_file())
         ]
         _write(partial / "checksums.sha256", "".join(lines))
@@ -194,20 +199,6 @@ def _write(path: Path, text: str) -> None:
 
 def _as_json(value: Any) -> str:
     return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _licence_text() -> str:
-    """Return the licence that was installed with the package, or that of the checkout."""
-    try:
-        found = [each for each in distribution("bnnzoo").files or () if each.name == "LICENSE"]
-    except PackageNotFoundError:
-        found = []
-    path = Path(str(found[0].locate())) if found else Path(bnnzoo.__file__).parents[1] / "LICENSE"
-    return path.read_text(encoding="utf-8")
 
 
 def _citation() -> str:

@@ -35,7 +35,11 @@ def card_page(card: Card) -> str:
     """
     lines = ["| method | settings |", "|---|---|"]
     for name, method in card.methods.items():
-        lines.append(f"| `{name}` | `{_written(method)}` |")
+        # write a method as Python does, without the settings that are its defaults
+        default = config_of(type(method)())
+        changed = {key: value for key, value in config_of(method).items() if value != default.get(key)}
+        inner = ", ".join(f"{key}={_value(value)}" for key, value in changed.items())
+        lines.append(f"| `{name}` | `{type(method).__name__}({inner})` |")
     parts = [
         f"# {card.title}",
         f"`bz.zoo.load({card.name!r})`, version {card.version}",
@@ -127,14 +131,6 @@ def _picture(card: Card) -> str:
     code = f"import bnnzoo as bz\nfrom bnnzoo.zoo.figure import card_figure\ncard_figure(bz.zoo.load({card.name!r}))"
     body = "\n".join(f"    {line}" for line in code.splitlines())
     return f"```{{eval-rst}}\n.. plot::\n   :include-source: false\n\n{body}\n```"
-
-
-def _written(method: object) -> str:
-    """Write a method as Python does, without the settings that are its defaults."""
-    default = config_of(type(method)())
-    changed = {key: value for key, value in config_of(method).items() if value != default.get(key)}
-    inner = ", ".join(f"{key}={_value(value)}" for key, value in changed.items())
-    return f"{type(method).__name__}({inner})"
 
 
 def _value(value: object) -> str:

@@ -66,7 +66,11 @@ def local_split(folder: Path, name: str, split: int, gap: bool = False) -> Split
     if not (tables / name).is_dir():
         known = sorted(each.name for each in tables.glob("*") if (each / "data.txt").is_file())
         raise BenchmarkError(f"{str(tables)!r} has no set {name!r}; its sets are {', '.join(known) or 'none'}.")
-    rows = _gap_folder(folder) / name if gap else None
+    if gap:
+        inside = folder / "uci_gap"
+        rows = (inside if inside.is_dir() else folder.parent / "uci_gap") / name
+    else:
+        rows = None
     if rows is not None and not rows.is_dir():
         raise BenchmarkError(f"There are no gap splits of {name!r}: their rows would be in {str(rows)!r}.")
     try:
@@ -105,8 +109,3 @@ def openml_split(name: str, split: int) -> Split:
     x, y = np.asarray(x, float), np.asarray(y, float)
     train, test = next(ShuffleSplit(1, test_size=0.1, random_state=split).split(x))
     return Split(x[train], y[train], x[test], y[test])
-
-
-def _gap_folder(folder: Path) -> Path:
-    inside = folder / "uci_gap"
-    return inside if inside.is_dir() else folder.parent / "uci_gap"

@@ -59,7 +59,12 @@ def benchmark_commands(
             if not (found := [name.strip() for name in sets.split(",") if name.strip()]):
                 raise BenchmarkError("--sets is empty; write names of sets, such as concrete,yacht.")
             names = list(dict.fromkeys(found))
-            chosen, numbers = _with_rates(methods_from(methods)), parse_splits(splits)
+            # dropout gets its rate: the benchmark's network has no dropout layers to take it from
+            chosen = {
+                name: replace(m, rate=DROPOUT) if isinstance(m, MCDropout) else m
+                for name, m in methods_from(methods).items()
+            }
+            numbers = parse_splits(splits)
             if not out.absolute().parent.is_dir():
                 raise BenchmarkError(f"There is no folder {str(out.absolute().parent)!r} for {out.name!r}.")
             scores = run_uci(out, names, chosen, numbers, data=data, gap=gap, announce=lambda s: _say(console, s))
@@ -67,11 +72,6 @@ def benchmark_commands(
                 console.print(_grid(name, [score for score in scores if score.set == name]))
 
     return app
-
-
-def _with_rates(methods: Mapping[str, Method]) -> dict[str, Method]:
-    """Give dropout its rate: the benchmark's network has no dropout layers to take it from."""
-    return {name: replace(m, rate=DROPOUT) if isinstance(m, MCDropout) else m for name, m in methods.items()}
 
 
 def _say(console: Console, score: Score) -> None:

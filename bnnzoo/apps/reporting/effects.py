@@ -49,7 +49,8 @@ def effects_of(posterior: Posterior, table: Table) -> tuple[Effect, ...]:
     """
     inputs = list(_inputs(table))
     points = sum(len(blocks) for _, _, blocks in inputs)
-    rows = _rows(table, points)
+    count = min(len(table.x_train), MAX_ROWS, max(5, MAX_EVALUATIONS // max(1, points)))
+    rows = table.x_train[np.linspace(0, len(table.x_train) - 1, count).round().astype(int)]
     x = np.concatenate([_replaced(rows, block) for _, _, blocks in inputs for block in blocks])
     averages = _averages(posterior, table, x, np.repeat(np.arange(points), len(rows)))
     ends = np.cumsum([len(blocks) for _, _, blocks in inputs])
@@ -94,11 +95,6 @@ def _inputs(table: Table) -> Iterator[tuple[str, Array | tuple[str, ...], list[B
     for name, places in columns.items():
         labels = tuple(table.features[j].partition("=")[2] for j in places)
         yield name, labels, [{j: float(j == chosen) for j in places} for chosen in places]
-
-
-def _rows(table: Table, points: int) -> Array:
-    count = min(len(table.x_train), MAX_ROWS, max(5, MAX_EVALUATIONS // max(1, points)))
-    return table.x_train[np.linspace(0, len(table.x_train) - 1, count).round().astype(int)]
 
 
 def _replaced(rows: Array, block: Block) -> Array:

@@ -1,7 +1,5 @@
 """Figures of fits: chains, optimisations, latent sites, and data drawn from the fitted model."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
@@ -156,7 +154,14 @@ def plot_predictive_check(results: Results) -> Figure:
     figure, panels = new_figure(len(replicated), share=True)
     colour = colours(f.name for f in results.fitted)
     data = [_data(fitted) for fitted in replicated]
-    edges = None if results.classes else _edges(data)
+    if results.classes:
+        edges = None
+    else:
+        # bins for all methods, so that the data look alike beside each
+        ends = [np.quantile(replicates, [0.002, 0.998]) for _, replicates in data] + [
+            [y.min(), y.max()] for y, _ in data
+        ]
+        edges = np.linspace(min(low for low, _ in ends), max(high for _, high in ends), 31)
     for axes, fitted, (y, replicates) in zip(panels, replicated, data, strict=True):
         if edges is None:
             _counts(axes, y, replicates, results.classes, colour[fitted.name])
@@ -179,12 +184,6 @@ def _data(fitted: Fitted) -> tuple[np.ndarray, np.ndarray]:
     chosen = flat[np.linspace(0, len(flat) - 1, min(NUM_REPLICATES, len(flat))).astype(int)]
     seen = np.isfinite(y.to_numpy().ravel())
     return y.to_numpy().ravel()[seen], chosen[:, seen]
-
-
-def _edges(data: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """Return bins for all methods, so that the data look alike beside each."""
-    ends = [np.quantile(replicates, [0.002, 0.998]) for _, replicates in data] + [[y.min(), y.max()] for y, _ in data]
-    return np.linspace(min(low for low, _ in ends), max(high for _, high in ends), 31)
 
 
 def _histograms(axes: Axes, y: np.ndarray, replicates: np.ndarray, edges: np.ndarray, colour: str) -> None:

@@ -50,7 +50,10 @@ def gather(
     is_training = _kind(tests)
     sites = {name: site_of(name, tree, site) for name, tree in tests.items()}
     found = {name: normalised(name, tree, sites[name], training=is_training) for name, tree in tests.items()}
-    _refuse_different_rows(found)
+    values = {name: _values(tree) for name, tree in found.items()}
+    first = next(iter(found))
+    for name in found:
+        refuse_other_rows(name, found[name], values[name], first, found[first], values[first])
     classes = _classes(found)
     found, notes = _observed_alike(found, classes)
     scores = CLASSIFICATION if classes else REGRESSION
@@ -126,13 +129,6 @@ def _kind(tests: Trees) -> bool:
             "bnnzoo.predict or bnnzoo.posterior_predictive, or add one of the groups predictions and conditional."
         )
     return False in known.values()
-
-
-def _refuse_different_rows(found: Trees) -> None:
-    values = {name: _values(tree) for name, tree in found.items()}
-    first = next(iter(found))
-    for name in found:
-        refuse_other_rows(name, found[name], values[name], first, found[first], values[first])
 
 
 def _values(tree: xr.DataTree) -> xr.DataArray:

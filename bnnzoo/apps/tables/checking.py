@@ -62,7 +62,12 @@ def problems_of(frame: pd.DataFrame, target: str, missing: Missing = "refuse") -
             yield from _missing_values(column, name == target, missing)
         present = column[column.notna()]
         if is_numeric_dtype(column):
-            yield from _infinite(present)
+            infinite = present[np.isinf(present.astype(float))]
+            if len(infinite):
+                yield (
+                    f"Column {present.name!r} has the value {infinite.iloc[0]} in row {infinite.index[0] + 1}; "
+                    "values must be finite."
+                )
         elif len(present):
             yield from _problems_of_text(present, name == target)
 
@@ -77,28 +82,16 @@ def _all_match(column: pd.Series, pattern: str) -> bool:
     return bool(len(present)) and bool(present.str.fullmatch(pattern).all())
 
 
-def _first_row(mask: pd.Series) -> int:
-    return int(np.flatnonzero(mask.to_numpy())[0])
-
-
 def _missing_values(column: pd.Series, is_target: bool, missing: Missing) -> Iterator[str]:
     gaps = column.isna()
     if not gaps.any():
         return
-    count = f"Column {column.name!r} has {int(gaps.sum())} missing value(s), the first in row {_first_row(gaps) + 1}"
+    first_row = int(np.flatnonzero(gaps.to_numpy())[0]) + 1
+    count = f"Column {column.name!r} has {int(gaps.sum())} missing value(s), the first in row {first_row}"
     if gaps.all() and missing != "refuse":
         yield f"{count}, and no others; leave it out with --drop {column.name!r}."
     else:
         yield f"{count}; fill them in or remove those rows first, or use --missing drop or impute."
-
-
-def _infinite(present: pd.Series) -> Iterator[str]:
-    infinite = present[np.isinf(present.astype(float))]
-    if len(infinite):
-        yield (
-            f"Column {present.name!r} has the value {infinite.iloc[0]} in row {infinite.index[0] + 1}; "
-            "values must be finite."
-        )
 
 
 def _problems_of_text(present: pd.Series, is_target: bool) -> Iterator[str]:

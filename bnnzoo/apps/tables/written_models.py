@@ -40,18 +40,16 @@ def model_and_data(
     >>> unused
     ['z']
     """
-    return _formula(written, frame, likelihood) if "~" in written else _program(Path(written), frame)
-
-
-def _formula(text: str, frame: pd.DataFrame, likelihood: str) -> tuple[Model, tuple[Any, ...], list[str]]:
-    try:
-        model = formula(text, frame, likelihood=likelihood)
-    except FormulaError as error:
-        raise TableError(str(error)) from None
-    if len(model.frame) != len(frame):
-        raise TableError(f"{len(frame) - len(model.frame)} rows have no outcome: leave them out of the table.")
-    used = {*model.frame.columns}
-    return model, (frame,), [name for name in frame.columns if name not in used]
+    if "~" in written:
+        try:
+            model = formula(written, frame, likelihood=likelihood)
+        except FormulaError as error:
+            raise TableError(str(error)) from None
+        if len(model.frame) != len(frame):
+            raise TableError(f"{len(frame) - len(model.frame)} rows have no outcome: leave them out of the table.")
+        used = {*model.frame.columns}
+        return model, (frame,), [name for name in frame.columns if name not in used]
+    return _program(Path(written), frame)
 
 
 def _program(path: Path, frame: pd.DataFrame) -> tuple[Model, tuple[Any, ...], list[str]]:

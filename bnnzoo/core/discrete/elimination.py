@@ -205,14 +205,7 @@ def _scanned(
     group: list[Factor], local: set[int], variables: Mapping[int, Variable], sizes: Mapping[str, int]
 ) -> Iterator[Factor]:
     """Yield the factors of one set of plates, each long chain of variables as the factor that its sum is."""
-    for factors in _connected(group, local):
-        order = sorted(local.intersection(*[frozenset().union(*(factor.variables for factor in factors))]))
-        scanned = _chain_sum(factors, order, variables, sizes) if len(order) >= MIN_CHAIN else None
-        yield from factors if scanned is None else [scanned]
-
-
-def _connected(group: list[Factor], local: set[int]) -> list[list[Factor]]:
-    """Return factors in groups that share local variables, directly or by others."""
+    # factors in groups that share local variables, directly or by others
     found: list[tuple[list[Factor], frozenset[int]]] = []
     for factor in group:
         own = factor.variables & local
@@ -220,7 +213,10 @@ def _connected(group: list[Factor], local: set[int]) -> list[list[Factor]]:
         found = [each for each in found if not each[1] & own]
         joined = [f for each in same for f in each[0]]
         found.append(([*joined, factor], own.union(*(each[1] for each in same))))
-    return [factors for factors, _ in found]
+    for factors, _ in found:
+        order = sorted(local.intersection(*[frozenset().union(*(factor.variables for factor in factors))]))
+        scanned = _chain_sum(factors, order, variables, sizes) if len(order) >= MIN_CHAIN else None
+        yield from factors if scanned is None else [scanned]
 
 
 def _chain_sum(

@@ -73,7 +73,9 @@ def drawn_states(density: LogDensity, theta: Tensor, *data: Any) -> dict[Place, 
     found, states = {}, {}
     for number, variable in graph.variables.items():
         index, names = drawn[number]
-        place = _placed(graph, index, names, number)
+        plates = _ordered(graph, number)
+        value = aligned(Factor(index, names, frozenset(names), frozenset()), plates)
+        place = value.expand([max(1, graph.sizes[plate]) for plate in plates])
         found["discrete", variable.site] = graph.supports[number][place]
         # values with the dimensions that the model gives them: also those between plates, of size one
         sizes = {graph.dims[plate]: size for plate, size in zip(_ordered(graph, number), place.shape, strict=True)}
@@ -100,13 +102,6 @@ def _given(
 
 def _ordered(graph: FactorGraph, number: int) -> tuple[str, ...]:
     return tuple(sorted(graph.variables[number].plates, key=lambda plate: graph.dims[plate]))
-
-
-def _placed(graph: FactorGraph, values: Tensor, names: tuple[str, ...], number: int) -> Tensor:
-    """Return values with one axis for each plate of a variable, in the model's order."""
-    plates = _ordered(graph, number)
-    value = aligned(Factor(values, names, frozenset(names), frozenset()), plates)
-    return value.expand([max(1, graph.sizes[plate]) for plate in plates])
 
 
 def _probabilities(graph: FactorGraph, factors: Mapping[str, Factor]) -> dict[str, Tensor]:

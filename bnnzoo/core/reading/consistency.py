@@ -93,7 +93,15 @@ def refuse_inconsistent(
     starts = starts.to(dtype=density.dtype, device=density.device)
     with _warnings_held_back(), isolated(OTHER_SEED, density.device):
         found = _evaluated_at_starts(density, first, starts, traced)
-    _warn_of_single_event(observed)
+    for site, node in observed.items():
+        if not node["fn"].batch_shape and isinstance(node["fn"], Independent) and node["value"].ndim:
+            warnings.warn(
+                f"Site {site!r} is one observation of shape {list(node['value'].shape)}, because .to_event() makes its rows one "
+                f"event: leave-one-out and mini-batches need one observation a row. Write pyro.plate('data', len(x)) and leave "
+                f".to_event() out where rows are independent.",
+                ModelWarning,
+                skip_file_prefixes=INSIDE,
+            )
     return found
 
 
@@ -284,15 +292,3 @@ def _are_equal(one: Tensor, other: Tensor) -> bool:
 
 def _is_random_variable(node: Node) -> bool:
     return node["type"] == "sample" and not is_subsample(node)
-
-
-def _warn_of_single_event(observed: Mapping[str, Node]) -> None:
-    for name, node in observed.items():
-        if not node["fn"].batch_shape and isinstance(node["fn"], Independent) and node["value"].ndim:
-            warnings.warn(
-                f"Site {name!r} is one observation of shape {list(node['value'].shape)}, because .to_event() makes its rows one "
-                f"event: leave-one-out and mini-batches need one observation a row. Write pyro.plate('data', len(x)) and leave "
-                f".to_event() out where rows are independent.",
-                ModelWarning,
-                skip_file_prefixes=INSIDE,
-            )

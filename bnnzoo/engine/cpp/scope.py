@@ -183,21 +183,20 @@ class Scope:
             found = self.graph
             for part in str(node.target).split("."):
                 found = getattr(found, part)
-            return self._constant(found) if isinstance(found, torch.Tensor) else found
+            if isinstance(found, torch.Tensor):
+                # a small tensor whose entries stand in the source
+                if found.numel() * found.element_size() > ON_STACK or found.dtype not in TYPES:
+                    raise Cannot("a large constant")
+                buffer = Buffer(self.program.name("k"), found.dtype, found.numel(), is_constant=True)
+                entries = ", ".join(literal(each, found.dtype) for each in found.flatten().tolist()) or "0"
+                kind = TYPES[found.dtype]
+                self.declarations.append(f"static const {kind} {buffer.name}[] = {{{entries}}};")
+                return View(buffer, tuple(found.shape), contiguous_strides(tuple(found.shape)))
+            return found
         handler = self.handlers.get(node.target)
         if handler is None:
             raise Cannot(str(node.target))
         return handler(self, node)
-
-    def _constant(self, tensor: torch.Tensor) -> View:
-        """Return a small tensor whose entries stand in the source."""
-        if tensor.numel() * tensor.element_size() > ON_STACK or tensor.dtype not in TYPES:
-            raise Cannot("a large constant")
-        buffer = Buffer(self.program.name("k"), tensor.dtype, tensor.numel(), is_constant=True)
-        entries = ", ".join(literal(each, tensor.dtype) for each in tensor.flatten().tolist()) or "0"
-        kind = TYPES[tensor.dtype]
-        self.declarations.append(f"static const {kind} {buffer.name}[] = {{{entries}}};")
-        return View(buffer, tuple(tensor.shape), contiguous_strides(tuple(tensor.shape)))
 
 
 def converted(body: Body, value: Lazy, dtype: torch.dtype, index: tuple[Affine, ...]) -> str:

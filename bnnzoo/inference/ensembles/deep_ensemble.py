@@ -225,7 +225,13 @@ def _trained_together(
 ) -> TrainedTeam:
     method = team.method
     objective, of_batches, constants, noise = _objective(team, density)
-    stop = None if held_out is None else _stopping(method, held_out)
+    if held_out is None:
+        stop = None
+    else:
+        log_density = log_density_of_rows(held_out)
+        stop = HeldOutStopping(
+            lambda theta: log_density(theta).mean(1), min(method.check_every, method.num_steps), method.patience
+        )
     found = train(
         objective,
         Adam(method.learning_rate),
@@ -275,13 +281,6 @@ def _at_modes(team: Team, density: LogDensity, theta: Tensor) -> tuple[Tensor, i
 def _at(both: Lowered, inputs: Inputs, theta: Tensor) -> tuple[Tensor, Tensor]:
     found: tuple[Tensor, Tensor] = both(theta, inputs)
     return found
-
-
-def _stopping(method: DeepEnsemble, held_out: LogDensity) -> HeldOutStopping:
-    log_density = log_density_of_rows(held_out)
-    return HeldOutStopping(
-        lambda theta: log_density(theta).mean(1), min(method.check_every, method.num_steps), method.patience
-    )
 
 
 def _objective(team: Team, density: LogDensity) -> tuple[Objective, LogDensity, tuple[Tensor, ...], NoiseSource]:

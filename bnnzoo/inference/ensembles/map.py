@@ -170,14 +170,12 @@ def _trained(search: Members[MAP], density: LogDensity, context: FitContext) -> 
         context=context,
         members=search.members,
     )
-    return found if found.num_rejected == 0 else replace(found, params=_finite_or_last_good(density, found))
-
-
-def _finite_or_last_good(density: LogDensity, found: Trained) -> Tensor:
-    """Return the last iterates ``[C, P]``, or those before where the last step ended at a point that cannot be evaluated."""
+    if found.num_rejected == 0:
+        return found
+    # the last iterates [C, P], or those before where the last step ended at a point that cannot be evaluated
     value, gradient = value_and_grad_over_rows(density, found.params)
     finite = value.isfinite() & gradient.isfinite().all(1)
-    return torch.where(finite[:, None], found.params, found.last_good)
+    return replace(found, params=torch.where(finite[:, None], found.params, found.last_good))
 
 
 def _polished(method: MAP, density: LogDensity, theta: Tensor) -> LBFGSResult:

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from bnnzoo.engine import pytree
-from bnnzoo.inference.optimise.batches import Batch
 from bnnzoo.inference.optimise.runs import Given, tensors_of
 
 __all__ = ["Feed"]
@@ -65,13 +64,11 @@ def shapes_of(first: Given, same_rows: bool) -> tuple[tuple[int, ...], ...]:
 def _are_own(first: Given, same_rows: bool) -> list[bool]:
     """Tell of each tensor of a step whether members have their own, along its first dimension."""
     noise = [True] * len(first.noise)
-    return noise if same_rows else [*noise, *_own_rows(first.batch)]
-
-
-def _own_rows(batch: Batch) -> list[bool]:
-    pairs = zip(batch.data, batch.dims, strict=True)
+    if same_rows:
+        return noise
+    pairs = zip(first.batch.data, first.batch.dims, strict=True)
     own = [dim == 0 for each, dim in pairs for leaf in pytree.tree_leaves(each) if isinstance(leaf, Tensor)]
-    return own if batch.row_weights is None else [*own, True]
+    return [*noise, *(own if first.batch.row_weights is None else [*own, True])]
 
 
 def _memory(example: Tensor, own: bool, max_steps: int) -> Tensor:

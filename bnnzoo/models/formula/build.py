@@ -119,8 +119,13 @@ def formula(
     if censoring := sorted({"event", "censored"} & first.additions.keys()):
         _refuse_censoring(family, first, censoring)
     rows = _with_outcome(outcome, rows)
-    if not is_asked_for:
-        _warn_of_truth_values(outcome, rows)
+    if not is_asked_for and set(np.unique(outcome.values(rows))) == {0.0, 1.0}:
+        warnings.warn(
+            f"All outcomes {outcome.texts[0]!r} are 0 or 1, and the likelihood is Gaussian: write likelihood='bernoulli', or "
+            f"likelihood='gaussian' if that is what you want.",
+            ModelWarning,
+            skip_file_prefixes=INSIDE,
+        )
     if twice := set(outcome.needed) & set(variables_of(first.linear, rows)):
         raise FormulaError(f"{first.text!r} has the outcome {min(twice)!r} among its covariates.")
     extra = _others(others, family, first)
@@ -132,16 +137,6 @@ def formula(
     made = _add_parameters(program, outcome, likelihood, extra)
     returned = f"return sample_outcome({made}, {predictor}, y{_beside(first)})"
     return write_model(program, texts, outcome, returned, priors or {}, likelihood)
-
-
-def _warn_of_truth_values(outcome: Outcome, frame: pd.DataFrame) -> None:
-    if set(np.unique(outcome.values(frame))) == {0.0, 1.0}:
-        warnings.warn(
-            f"All outcomes {outcome.texts[0]!r} are 0 or 1, and the likelihood is Gaussian: write likelihood='bernoulli', or "
-            f"likelihood='gaussian' if that is what you want.",
-            ModelWarning,
-            skip_file_prefixes=INSIDE,
-        )
 
 
 def _with_outcome(outcome: Outcome, frame: pd.DataFrame) -> pd.DataFrame:

@@ -174,7 +174,11 @@ def numbers_of(text: str, frame: pd.DataFrame, *, missing: bool = False) -> Arra
     if name in frame.columns:
         column = frame[name]
         if not (pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column)):
-            raise DataError(f"Data refused: {name!r} holds {_kind(column)}, where the formula needs numbers.")
+            raise DataError(
+                f"Data refused: {name!r} holds "
+                f"{'dates' if pd.api.types.is_datetime64_any_dtype(column) else 'text or categories'}, where the formula needs "
+                f"numbers."
+            )
         values = column.to_numpy(dtype=float, na_value=np.nan)
     else:
         refuse_missing_columns(frame, variables_of(text, frame), f"{text!r} in the formula")
@@ -233,10 +237,6 @@ def _keys(columns: tuple[str, ...], frame: pd.DataFrame, text: str) -> "pd.Serie
 def _sortable(keys: "pd.Series[Any]") -> Any:
     numeric = pd.to_numeric(keys, errors="coerce")
     return keys.astype(str) if numeric.isna().any() else numeric
-
-
-def _kind(column: "pd.Series[Any]") -> str:
-    return "dates" if pd.api.types.is_datetime64_any_dtype(column) else "text or categories"
 
 
 def _refuse_new_categories(frame: pd.DataFrame, name: str, known: list[Any]) -> None:

@@ -77,7 +77,16 @@ class Outcome:
             If a level is not known, or values are not what the likelihood takes.
         """
         if self.levels:
-            return self._codes(frame)
+            column = frame[self.needed[0]]
+            new = [each for each in pd.unique(column) if each not in self.levels]
+            if new:
+                raise DataError(
+                    f"Data refused: the outcome {self.texts[0]!r} is {new[0]!r}, which the training data did not have; they had "
+                    f"{', '.join(map(str, self.levels))}."
+                )
+            places = {level: place for place, level in enumerate(self.levels)}
+            codes = column.map(places).to_numpy(dtype=np.int64)
+            return codes
         found = np.stack([numbers_of(text, frame) for text in self.texts], -1)
         found = found if len(self.texts) > 1 else found[:, 0]
         _refuse_outside(found, self.texts[0], self.family)
@@ -116,18 +125,6 @@ class Outcome:
             rate = max(float(y.mean()), 1e-3) / float(np.exp(offset).mean())
             return Intercept(math.log(rate), 2.5, "Student-t(3), logarithm of the mean, 2.5"), 1.0
         return Intercept(0.0, 2.5, "Student-t(3), 0, 2.5"), 1.0
-
-    def _codes(self, frame: pd.DataFrame) -> Array:
-        column = frame[self.needed[0]]
-        new = [each for each in pd.unique(column) if each not in self.levels]
-        if new:
-            raise DataError(
-                f"Data refused: the outcome {self.texts[0]!r} is {new[0]!r}, which the training data did not have; they had "
-                f"{', '.join(map(str, self.levels))}."
-            )
-        places = {level: place for place, level in enumerate(self.levels)}
-        codes = column.map(places).to_numpy(dtype=np.int64)
-        return codes
 
 
 _IN_UNITS = "Student-t(3), median of the outcome, 2.5 x its standard deviation"

@@ -129,7 +129,9 @@ def _left(text: str, whole: str) -> tuple[str, dict[str, str]]:
         raise FormulaError(f"The formula {whole!r} has two bars on its left side: write 'y | weights(w) ~ x'.")
     outcome, additions = outcome.strip(), {}
     if call := _called(outcome, ("cens",)):
-        outcome, additions["event"] = _two(call, whole)
+        if len(call.variables) != 2:
+            raise FormulaError(f"{call.text!r} in {whole!r} needs a time and a column of events: cens(time, event).")
+        outcome, additions["event"] = call.variables[0], call.variables[1]
     for part in split_outside(more[0], "+") if more else ():
         found = _called(part.strip(), ("weights", "cens"))
         if found is None or len(found.variables) != 1:
@@ -139,12 +141,6 @@ def _left(text: str, whole: str) -> tuple[str, dict[str, str]]:
             )
         additions["censored" if found.name == "cens" else found.name] = found.variables[0]
     return outcome, additions
-
-
-def _two(call: Call, whole: str) -> tuple[str, str]:
-    if len(call.variables) != 2:
-        raise FormulaError(f"{call.text!r} in {whole!r} needs a time and a column of events: cens(time, event).")
-    return call.variables[0], call.variables[1]
 
 
 def _signed(text: str, whole: str) -> Iterator[tuple[str, str]]:

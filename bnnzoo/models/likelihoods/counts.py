@@ -48,13 +48,13 @@ class _ZeroInflated(Written):
         if y is not None:
             refuse_not_counts(self.name, y, output, log_mean.shape, outputs_per_target=len(meaning))
             y = y.to(log_mean.dtype)
-        logits = predicted[0] if predicted else self._common_logits(log_mean)
+        if predicted:
+            logits = predicted[0]
+        else:
+            assert self.zeros is not None
+            logits = torch.logit(site_or_number("zeros", self.zeros, log_mean))
         counts = ZeroInflated(self._base(log_mean), logits.expand(log_mean.shape))
         return observe(counts.to_event(log_mean.ndim - 1), y)
-
-    def _common_logits(self, log_mean: Tensor) -> Tensor:
-        assert self.zeros is not None
-        return torch.logit(site_or_number("zeros", self.zeros, log_mean))
 
     def _base(self, log_mean: Tensor) -> LogPoisson | NegativeBinomial:
         if self.concentration is None:
