@@ -228,7 +228,12 @@ def check(
     faults += [of_question(*each) for each in _rejected(asked, [each.p_value for _, each in asked], LEVEL)]
     priors = list(conflicts(density, theta, int(seed)))
     in_conflict = _rejected(priors, [each.p_value for each in priors], PRIOR_LEVEL)
-    fitted = _of_training(posterior)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            fitted = posterior_predictive(posterior, *posterior.density.data, weights=False)
+    except ValueError:
+        fitted = xr.DataTree()
     scaled = power_scaling(fitted, [each.name for each in in_conflict])
     faults += [of_conflict(each, scaled.get(each.name)) for each in in_conflict]
     from_prior, why = _from_prior(density, int(seed))
@@ -304,16 +309,6 @@ def _from_prior(density: LogDensity, seed: int) -> tuple[list[Finding], tuple[st
         return [], (f"data from the prior, which cannot be drawn ({str(error).splitlines()[0]})",)
     found = [of_prior_prediction(each, PREDICTION_LEVEL) for each in prior_predictions(tree)]
     return [each for each in found if each], ()
-
-
-def _of_training(posterior: Posterior) -> xr.DataTree:
-    """Return predictions of the data; nothing where these cannot be made."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return posterior_predictive(posterior, *posterior.density.data, weights=False)
-    except ValueError:
-        return xr.DataTree()
 
 
 def _of_loo(fitted: xr.DataTree) -> Iterator[Finding]:

@@ -125,14 +125,9 @@ def _of_contrast(kind: str, variables: tuple[str, ...], scores: Array, rows: Arr
     p_values = chi2.sf((found**2).sum(1), len(rows))
     mean = found.mean(0) / np.sqrt(scores.shape[1])
     size = float(np.sqrt((mean**2).sum())) if len(rows) > 1 else float(mean[0])
-    return Question(kind, variables, float(p_values.mean()), size, _shape_of(mean))
-
-
-def _shape_of(mean: Array) -> str:
     first, rest = mean[0], np.abs(mean[1:]).max(initial=0.0)
-    if abs(first) < rest:
-        return "curve"
-    return "rise" if first > 0 else "fall"
+    shape = "curve" if abs(first) < rest else "rise" if first > 0 else "fall"
+    return Question(kind, variables, float(p_values.mean()), size, shape)
 
 
 def _of_shape(ranks: Array) -> Question:

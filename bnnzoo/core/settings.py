@@ -106,7 +106,11 @@ def check_argument(owner: str, name: str, value: object, hint: Any) -> None:
         return
     kind = ValueError if _matches(value, _without_ranges(hint)) or _names_a_word(value, hint) else TypeError
     wanted = _wanted(hint, names_type=kind is TypeError)
-    raise kind(f"{owner}({name}={_shown(value)}): write {wanted}.")
+    if isinstance(value, str | int | float | bool | None):
+        shown = repr(value)
+    else:
+        shown = f"{value.__name__}" if isinstance(value, type) else f"{type(value).__name__}(...)"
+    raise kind(f"{owner}({name}={shown}): write {wanted}.")
 
 
 def _matches(value: object, hint: Any) -> bool:
@@ -183,9 +187,3 @@ def _wanted(hint: Any, *, names_type: bool = False) -> str:
 def _listed(words: list[str]) -> str:
     unique = list(dict.fromkeys(words))
     return " or ".join([", ".join(unique[:-1]), unique[-1]] if len(unique) > 1 else unique)
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, str | int | float | bool | None):
-        return repr(value)
-    return f"{value.__name__}" if isinstance(value, type) else f"{type(value).__name__}(...)"

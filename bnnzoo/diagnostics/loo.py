@@ -144,19 +144,15 @@ def _by_observation(tree: xr.DataTree) -> xr.DataArray:
         return _by_plate(sites)
     rows = [site for site in sites if "obs_id" in site.dims]
     if rows and len(rows) < len(sites):
-        return _with_single(rows, [site for site in sites if "obs_id" not in site.dims])
+        single = [site for site in sites if "obs_id" not in site.dims]
+        whole = xr.concat([sum_by_row(site) for site in rows], "site").sum("site", skipna=False)
+        by_row = whole.rename(obs_id="observation").drop_vars("observation", errors="ignore")
+        found = [by_row, *(sum_by_row(site).expand_dims("observation") for site in single)]
+        return xr.concat(found, "observation").compute().transpose(*SAMPLE_DIMS, ...).rename("y")
     total = sites[0]
     if len(sites) > 1:
         total = xr.concat([sum_by_row(site) for site in sites], "site").sum("site", skipna=False)
     return total.compute().transpose(*SAMPLE_DIMS, ...).rename("y")
-
-
-def _with_single(rows: Sequence[xr.DataArray], single: Sequence[xr.DataArray]) -> xr.DataArray:
-    """Return the log likelihood ``[chain, draw, observation]`` of rows, and of sites without any, each one observation."""
-    total = xr.concat([sum_by_row(site) for site in rows], "site").sum("site", skipna=False)
-    by_row = total.rename(obs_id="observation").drop_vars("observation", errors="ignore")
-    found = [by_row, *(sum_by_row(site).expand_dims("observation") for site in single)]
-    return xr.concat(found, "observation").compute().transpose(*SAMPLE_DIMS, ...).rename("y")
 
 
 def _by_plate(sites: Sequence[xr.DataArray]) -> xr.DataArray:
@@ -180,7 +176,13 @@ def sum_by_row(site: xr.DataArray) -> xr.DataArray:
 
 def _seen(log_likelihood: xr.DataArray, tree: xr.DataTree) -> xr.DataArray:
     """Leave out masked observations: a density is not exactly one in all draws, unless a class is certain."""
-    masked = ((log_likelihood == 0) | log_likelihood.isnull()).all(SAMPLE_DIMS) & ~_certain(tree)
+    # for which rows a class has probability one in all draws, so that its log likelihood is zero
+    conditional = tree["conditional"].to_dataset() if "conditional" in tree.children else xr.Dataset()
+    if "probs" not in conditional:
+        certain = xr.DataArray(False)
+    else:
+        certain = (conditional["probs"].max("class_id") > 1 - 1e-6).all(SAMPLE_DIMS)
+    masked = ((log_likelihood == 0) | log_likelihood.isnull()).all(SAMPLE_DIMS) & ~certain
     if not masked.any():
         return log_likelihood
     if masked.ndim > 1:
@@ -191,14 +193,6 @@ def _seen(log_likelihood: xr.DataArray, tree: xr.DataTree) -> xr.DataArray:
             "LOO needs observations, but the log likelihood of all is zero or NaN: none was seen in the fit."
         )
     return log_likelihood[..., ~masked.to_numpy()]
-
-
-def _certain(tree: xr.DataTree) -> xr.DataArray:
-    """Return for which rows a class has probability one in all draws, so that its log likelihood is zero."""
-    conditional = tree["conditional"].to_dataset() if "conditional" in tree.children else xr.Dataset()
-    if "probs" not in conditional:
-        return xr.DataArray(False)
-    return (conditional["probs"].max("class_id") > 1 - 1e-6).all(SAMPLE_DIMS)
 
 
 def _of_chains(log_likelihood: xr.DataArray, tree: xr.DataTree) -> ELPDData:

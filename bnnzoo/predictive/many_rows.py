@@ -146,7 +146,13 @@ class ManyRows:
         sites: Plates,
     ) -> Band:
         """Return values as groups; in a function of its own, since what makes the next band must not hold this one."""
-        band = replace(self.head, data=data, observed=self._observed(data, draws), num_rows=rows.stop - rows.start)
+        if not self.head.observed:
+            observed = {}
+        else:
+            with torch.no_grad():
+                nodes = self.density.nodes(draws.flat[0], *data)
+            observed = {name: nodes[name]["value"] for name in self.head.observed}
+        band = replace(self.head, data=data, observed=observed, num_rows=rows.stop - rows.start)
         groups = as_groups(draws, band, arrays, labels, functions.kept)
         groups["deterministic"] = _deterministics(draws, arrays, replace(labels, plates=sites))
         return Band(rows, self._numbered(groups, rows))
@@ -190,13 +196,6 @@ class ManyRows:
         if self.source is None:
             return select(self.data, rows, self.num_rows)
         return as_fitted(self.density, self.source.take(rows))
-
-    def _observed(self, data: Data, draws: PosteriorDraws) -> Mapping[str, Tensor]:
-        if not self.head.observed:
-            return {}
-        with torch.no_grad():
-            nodes = self.density.nodes(draws.flat[0], *data)
-        return {name: nodes[name]["value"] for name in self.head.observed}
 
     def _numbered(self, groups: Mapping[str, xr.Dataset], rows: slice) -> dict[str, xr.Dataset]:
         """Return groups with the labels that rows have among all rows."""

@@ -112,9 +112,14 @@ def refuse_other_data(density: LogDensity, given: Data) -> None:
     for name, new, fitted in _tensors_in_both(names, given, density.data):
         if new.shape == fitted.shape and not bool(_differ(new, fitted).any()):
             continue
+        if new.shape != fitted.shape:
+            difference = f"shape {tuple(new.shape)}, and {tuple(fitted.shape)} at the fit"
+        else:
+            rows = _differ(new, fitted).reshape(len(new), -1).any(1) if new.ndim else _differ(new, fitted)[None]
+            difference = f"in {int(rows.sum())} of {len(rows)} rows, first in row {int(rows.int().argmax())}"
         raise ValueError(
             f"posterior_predictive is about the data of the fit, but argument {name!r} differs from what the fit got "
-            f"({_difference(new, fitted)}). Use predict(posterior, ...) for other rows: leave-one-out cross-validation "
+            f"({difference}). Use predict(posterior, ...) for other rows: leave-one-out cross-validation "
             f"(az.loo) of rows that were not fitted means nothing."
         )
 
@@ -133,13 +138,6 @@ def _tensors_in_both(
             )
         elif isinstance(new, list | tuple) and isinstance(old, list | tuple):
             yield from _tensors_in_both([f"{name}[{i}]" for i in range(len(new))], new, old)
-
-
-def _difference(new: Tensor, fitted: Tensor) -> str:
-    if new.shape != fitted.shape:
-        return f"shape {tuple(new.shape)}, and {tuple(fitted.shape)} at the fit"
-    rows = _differ(new, fitted).reshape(len(new), -1).any(1) if new.ndim else _differ(new, fitted)[None]
-    return f"in {int(rows.sum())} of {len(rows)} rows, first in row {int(rows.int().argmax())}"
 
 
 def _differ(new: Tensor, fitted: Tensor) -> Tensor:

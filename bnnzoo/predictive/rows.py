@@ -116,9 +116,15 @@ def as_fitted(density: LogDensity, given: Data) -> Data:
     given = conformed(given, density.data)
     for place, (new, old) in enumerate(zip(given, density.data, strict=False)):
         if isinstance(new, Tensor) and isinstance(old, Tensor) and new.shape[1:] != old.shape[1:]:
+            if old.ndim != 2 or new.ndim != 1:
+                hint = ""
+            elif old.shape[1] == 1:
+                hint = " Write x[:, None] for one column."
+            else:
+                hint = " Write x[None, :] for one row." if len(new) == old.shape[1] else ""
             raise ValueError(
                 f"argument {place + 1} has shape {tuple(new.shape)}, but the model was fitted to {tuple(old.shape)}: "
-                f"only the number of rows may differ.{_hint(new, old)}"
+                f"only the number of rows may differ.{hint}"
             )
     return given
 
@@ -246,12 +252,3 @@ def _inputs(model: Model, rows: Rows) -> tuple[Arrays, dict[str, list[str]]]:
         if hasattr(raw, "columns"):
             columns[name] = [str(column) for column in raw.columns]
     return arrays, columns
-
-
-def _hint(new: Tensor, old: Tensor) -> str:
-    """Say what to write where an argument lacks a dimension."""
-    if old.ndim != 2 or new.ndim != 1:
-        return ""
-    if old.shape[1] == 1:
-        return " Write x[:, None] for one column."
-    return " Write x[None, :] for one row." if len(new) == old.shape[1] else ""

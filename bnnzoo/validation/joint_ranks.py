@@ -89,13 +89,18 @@ def sbc_joint(tree: xr.DataTree, prob: float = 0.95) -> pd.DataFrame:
     error = math.sqrt(1 / 12 / len(shares))
     p = float(norm.sf((shares.mean() - 0.5) / error))
     finding = _finding(features, said) if p < 1 - prob else "none"
+    share = float(shares.mean())
+    if finding == "none":
+        sentence = f"No classifier that learnt from {number} simulations tells the truths from the draws."
+    else:
+        sentence = f"A classifier ranks the truth above {share:.0%} of the draws, 50% if they are alike: {finding}."
     row = {
         "mean": float(shares.mean()),
         "mean_se": error,
         "p": p,
         "uniform": finding == "none",
         "finding": finding,
-        "sentence": _sentence(finding, float(shares.mean()), number),
+        "sentence": sentence,
     }
     return pd.DataFrame.from_dict({"joint": row}, orient="index")
 
@@ -166,9 +171,3 @@ def _finding(features: Array, said: list[_Feature]) -> str:
     if first == second:
         return f"draws of {first} too {'narrow' if more else 'wide'}"
     return f"correlation of {first} and {second} too {'low' if more else 'high'}"
-
-
-def _sentence(finding: str, share: float, number: int) -> str:
-    if finding == "none":
-        return f"No classifier that learnt from {number} simulations tells the truths from the draws."
-    return f"A classifier ranks the truth above {share:.0%} of the draws, 50% if they are alike: {finding}."

@@ -97,27 +97,6 @@ def report(
     """
     refuse_no_trees("trees", trees)
     refuse_bad_reference(reference, list(trees))
-    _refuse_bad_companions(trees, train, posterior, windows)
-    target = Path(path)
-    refuse_unwritable(target)
-    ordered = {reference: trees[reference], **trees} if reference else dict(trees)
-    results = gather(ordered, dict(train or {}), site, calibration)
-    named = {"": windows} if isinstance(windows, xr.Dataset) else dict(windows or {})
-    head = title or (f"Predictions of {next(iter(trees))}" if len(trees) == 1 else "Comparison of methods")
-    page = tree_page(results, posterior, named, head, description).html()
-    with whole_file(target) as partial:
-        partial.write_text(page, encoding="utf-8")
-    written = Report(target)
-    written.verdicts = results.verdicts
-    return written
-
-
-def _refuse_bad_companions(
-    trees: Mapping[str, xr.DataTree],
-    train: Mapping[str, xr.DataTree] | None,
-    posterior: object,
-    windows: object,
-) -> None:
     if train is not None:
         refuse_no_trees("train", train)
         if unknown := [name for name in train if name not in trees]:
@@ -132,6 +111,18 @@ def _refuse_bad_companions(
             raise TypeError(
                 f"windows holds a {type(found).__name__} without drift_p_value: pass what bnnzoo.monitor returns."
             )
+    target = Path(path)
+    refuse_unwritable(target)
+    ordered = {reference: trees[reference], **trees} if reference else dict(trees)
+    results = gather(ordered, dict(train or {}), site, calibration)
+    named = {"": windows} if isinstance(windows, xr.Dataset) else dict(windows or {})
+    head = title or (f"Predictions of {next(iter(trees))}" if len(trees) == 1 else "Comparison of methods")
+    page = tree_page(results, posterior, named, head, description).html()
+    with whole_file(target) as partial:
+        partial.write_text(page, encoding="utf-8")
+    written = Report(target)
+    written.verdicts = results.verdicts
+    return written
 
 
 def refuse_bad_reference(reference: str | None, names: list[str]) -> None:

@@ -60,7 +60,15 @@ def model_blocks(fitted: Fitted, posterior: Posterior | None) -> tuple[Block, ..
     blocks.append(
         drawn or Sentences(("There is no picture of the model: it needs the package graphviz and its program dot.",))
     )
-    return (*blocks, *_source(density.model))
+    try:
+        source = (
+            (Code("Source of the model", inspect.getsource(density.model)),)
+            if inspect.isfunction(density.model)
+            else ()
+        )
+    except OSError:
+        source = ()
+    return (*blocks, *source)
 
 
 def _from_tree(fitted: Fitted) -> tuple[Block, ...]:
@@ -104,14 +112,6 @@ def _picture(model: Any, data: Any) -> Picture | None:
         return None
     uri = f"data:image/svg+xml;base64,{base64.b64encode(image).decode()}"
     return Picture("Sites of the model", "Open nodes are latent, filled ones observed; boxes are plates.", uri, uri)
-
-
-def _source(model: Any) -> tuple[Code, ...]:
-    """Return the source of a model that is a function in a file."""
-    try:
-        return (Code("Source of the model", inspect.getsource(model)),) if inspect.isfunction(model) else ()
-    except OSError:
-        return ()
 
 
 def window_sections(windows: Mapping[str, xr.Dataset]) -> tuple[Section, ...]:

@@ -91,7 +91,12 @@ def rows(results: Results, *, brief: bool = False) -> list[tuple[str, list[Cell]
     table = []
     for one in everyone:
         cells = [Cell(shown[label][one.name], is_best=several and best[label] == one.name) for label in labels]
-        cells.append(_density_gap(one, results.fitted[0]))
+        if one is results.fitted[0]:
+            cell = Cell("reference")
+        else:
+            gap, error = paired_difference(one, results.fitted[0])
+            cell = Cell("–" if isnan(gap) else f"{gap:+.3f} ± {error:.3f} ({detectable_difference(error):.3f})")
+        cells.append(cell)
         if isinstance(one, Baseline):
             cells += [Cell("–")] * 5
         else:
@@ -119,13 +124,6 @@ def wall_time(attributes: Mapping[Any, Any]) -> tuple[str, str]:
     found = (attributes.get(name) for name in ("seconds", "seconds_compiling"))
     seconds, compiling = ("–" if value is None else f"{float(value):.1f}" for value in found)
     return seconds, compiling
-
-
-def _density_gap(fitted: Fitted | Baseline, reference: Fitted) -> Cell:
-    if fitted is reference:
-        return Cell("reference")
-    gap, error = paired_difference(fitted, reference)
-    return Cell("–" if isnan(gap) else f"{gap:+.3f} ± {error:.3f} ({detectable_difference(error):.3f})")
 
 
 def data_grid(results: Results) -> Grid | None:

@@ -65,7 +65,17 @@ def as_tensor(
     tensor([[1., 2.]])
     """
     if isinstance(value, Tensor):
-        tensor = _dense(value, argument)
+        if value.is_meta:
+            raise _refused(argument, "is a tensor on the device 'meta', which has no values", "Pass one with values")
+        if value.is_nested:
+            raise _refused(argument, "is a nested tensor", "Pass one of rows of equal length, .to_padded_tensor(0.0)")
+        if value.is_quantized:
+            raise _refused(argument, "is a quantised tensor", "Pass its numbers, .dequantize()")
+        if value.layout is not torch.strided:
+            raise _refused(argument, "is a sparse tensor", "Pass the dense one, .to_dense()")
+        if value.is_complex():
+            raise _refused(argument, "holds complex numbers", "Pass real and imaginary parts as columns")
+        tensor = value.detach()
     else:
         _refuse_containers(value, argument)
         if not _holds_numbers(value):
@@ -118,20 +128,6 @@ def _first_leaf_is_number(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return value.dtype.kind in NUMERIC
     return value is None or isinstance(value, int | float | np.number | np.bool_)
-
-
-def _dense(value: Tensor, argument: str) -> Tensor:
-    if value.is_meta:
-        raise _refused(argument, "is a tensor on the device 'meta', which has no values", "Pass one with values")
-    if value.is_nested:
-        raise _refused(argument, "is a nested tensor", "Pass one of rows of equal length, .to_padded_tensor(0.0)")
-    if value.is_quantized:
-        raise _refused(argument, "is a quantised tensor", "Pass its numbers, .dequantize()")
-    if value.layout is not torch.strided:
-        raise _refused(argument, "is a sparse tensor", "Pass the dense one, .to_dense()")
-    if value.is_complex():
-        raise _refused(argument, "holds complex numbers", "Pass real and imaginary parts as columns")
-    return value.detach()
 
 
 def _refuse_containers(value: Any, argument: str) -> None:

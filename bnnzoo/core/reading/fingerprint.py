@@ -73,7 +73,17 @@ def fingerprint(density: LogDensity) -> Fingerprint:
     ({'w': '[3] Real'}, ['y'])
     """
     density = replace(density, model=with_reference(density.model))
-    scales = _scales(density)
+    # the mean and the standard deviation of each site's prior in unconstrained space, to two digits
+    draws = []
+    for seed in range(NUM_DRAWS):
+        with isolated(seed, density.device), torch.no_grad(), suppress(Exception):  # improper, or fails at some draws
+            draws.append(density.prior_draw({}, *density.data))
+    theta = torch.stack(draws).nan_to_num(0.0, 0.0, 0.0) if len(draws) > 1 else None
+    scales = {}
+    for site in density.sites:
+        own = None if theta is None else theta[:, site.span].double()
+        loc, scale = (0.0, 1.0) if own is None or not own.numel() else (float(own.mean()), float(own.std()))
+        scales[site.name] = [float(f"{loc:.2g}"), float(f"{scale:.2g}")]
     points = _points(density, scales)
     given = {"with data": values_at(density, points, *density.data, given=True)}
     made_up = _made_up(density.data)
@@ -183,21 +193,6 @@ def _log_density(density: LogDensity) -> float:
     theta = torch.full((density.num_params,), 0.1, dtype=density.dtype, device=density.device)
     with torch.no_grad():
         return float(density.log_joint(theta, *density.data))
-
-
-def _scales(density: LogDensity) -> dict[str, list[float]]:
-    """Return the mean and the standard deviation of each site's prior in unconstrained space, to two digits."""
-    draws = []
-    for seed in range(NUM_DRAWS):
-        with isolated(seed, density.device), torch.no_grad(), suppress(Exception):  # improper, or fails at some draws
-            draws.append(density.prior_draw({}, *density.data))
-    theta = torch.stack(draws).nan_to_num(0.0, 0.0, 0.0) if len(draws) > 1 else None
-    found = {}
-    for site in density.sites:
-        own = None if theta is None else theta[:, site.span].double()
-        loc, scale = (0.0, 1.0) if own is None or not own.numel() else (float(own.mean()), float(own.std()))
-        found[site.name] = [float(f"{loc:.2g}"), float(f"{scale:.2g}")]
-    return found
 
 
 def _points(density: LogDensity, scales: Mapping[str, Sequence[float]]) -> list[Tensor]:

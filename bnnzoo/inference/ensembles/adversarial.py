@@ -147,7 +147,15 @@ class VirtualAdversarial:
         ModelError
             If the divergence of the likelihood from itself is not known.
         """
-        _refuse_no_divergence(density)
+        origin = torch.zeros(density.num_params, dtype=density.dtype, device=density.device)
+        for name, fn in zip(density.observed, _predictions(density, origin, density.data), strict=True):
+            try:
+                _divergence_of(fn, fn)
+            except NotImplementedError:
+                raise ModelError(
+                    f"VirtualAdversarial needs the Kullback-Leibler divergence of the likelihood, which torch does not know for "
+                    f"site {name!r} ({type(fn).__name__}). Use adversarial=FGSM(), which needs its density alone."
+                ) from None
 
         def value(theta: Tensor, step: Inputs) -> Tensor:
             data, starts = step.batch.data, step.noise
@@ -232,15 +240,3 @@ def _divergence_of(p: Distribution, q: Distribution) -> Tensor:
     if isinstance(p, Categorical) and isinstance(q, Categorical):
         return (p.probs * (p.logits - q.logits)).sum(-1)
     return kl_divergence(p, q)
-
-
-def _refuse_no_divergence(density: LogDensity) -> None:
-    theta = torch.zeros(density.num_params, dtype=density.dtype, device=density.device)
-    for name, fn in zip(density.observed, _predictions(density, theta, density.data), strict=True):
-        try:
-            _divergence_of(fn, fn)
-        except NotImplementedError:
-            raise ModelError(
-                f"VirtualAdversarial needs the Kullback-Leibler divergence of the likelihood, which torch does not know for "
-                f"site {name!r} ({type(fn).__name__}). Use adversarial=FGSM(), which needs its density alone."
-            ) from None

@@ -42,7 +42,11 @@ def open_store(path: Path) -> None:
     OSError
         If it cannot be made.
     """
-    if not _exists(path):
+    try:
+        exists = path.exists()
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+    if not exists:
         return _new_group(path, {"bnnzoo": FORMAT})
     found = attributes_of(path).get("bnnzoo") if (path / "zarr.json").is_file() else None
     if found is None:
@@ -202,13 +206,6 @@ def _new_group(path: Path, attributes: Mapping[str, Any]) -> None:
             shutil.rmtree(partial)
             if not path.exists():
                 raise
-    except OSError as error:
-        raise _cannot_write(path, error) from error
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
     except OSError as error:
         raise _cannot_write(path, error) from error
 

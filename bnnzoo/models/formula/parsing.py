@@ -195,14 +195,10 @@ def _called(text: str, names: Sequence[str]) -> Call | None:
     for part in parts:
         key, equals, value = part.partition("=")
         if equals and key.strip().isidentifier():
-            settings[key.strip()] = _literal(value, text)
+            try:
+                settings[key.strip()] = ast.literal_eval(value.strip())
+            except (ValueError, SyntaxError):
+                raise FormulaError(f"{value.strip()!r} in {text!r} is no number, text or tuple of numbers.") from None
         elif part.strip():
             variables.append(part.strip())
     return Call(name.strip(), tuple(variables), settings, text)
-
-
-def _literal(value: str, text: str) -> Any:
-    try:
-        return ast.literal_eval(value.strip())
-    except (ValueError, SyntaxError):
-        raise FormulaError(f"{value.strip()!r} in {text!r} is no number, text or tuple of numbers.") from None

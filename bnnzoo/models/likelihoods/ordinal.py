@@ -69,16 +69,15 @@ class _Ordinal(Written):
         (predictor,) = parts_of(self.name, output, offset, ("its predictor",))
         if y is not None:
             refuse_bad_categories(self.name, y, output, predictor.shape, self.num_categories)
-        logits = cumulative_logits(predictor, self._cutpoints(predictor))
-        return observe(dist.Categorical(logits=logits, validate_args=False).to_event(predictor.ndim - 1), y)
-
-    def _cutpoints(self, predictor: Tensor) -> Tensor:
         if isinstance(self.cutpoints, tuple):
-            return torch.as_tensor(self.cutpoints, dtype=predictor.dtype, device=predictor.device)
-        prior: Any = OrderStatistics(place(self.cutpoints), self.num_categories - 1)
-        shape = predictor.shape[1:]
-        found: Tensor = pyro.sample("cutpoints", prior.expand(shape).to_event(len(shape)))
-        return found
+            cutpoints = torch.as_tensor(self.cutpoints, dtype=predictor.dtype, device=predictor.device)
+        else:
+            prior: Any = OrderStatistics(place(self.cutpoints), self.num_categories - 1)
+            shape = predictor.shape[1:]
+            found: Tensor = pyro.sample("cutpoints", prior.expand(shape).to_event(len(shape)))
+            cutpoints = found
+        logits = cumulative_logits(predictor, cutpoints)
+        return observe(dist.Categorical(logits=logits, validate_args=False).to_event(predictor.ndim - 1), y)
 
 
 def cumulative_logits(predictor: Tensor, cutpoints: Tensor) -> Tensor:

@@ -104,7 +104,12 @@ class StochasticChains(RunningChains):
         deepest = DEEPEST_FALL + DEEPEST_FALL_OF_A_ROW * density.num_data + max(1.0, settings.temperature) * num_params
         order = None if self.target.streams else self.target.order
         fixed, num_steps = settings.step_size is not None, plan.num_steps(settings.num_warmup)
-        program = StochasticProgram(dynamics, order, self._chunk_of(plan), deepest, fixed)
+        chunk = (
+            1
+            if self.target.streams
+            else math.ceil(plan.steps_of_warmup / math.ceil(plan.steps_of_warmup / LONGEST_CHUNK))
+        )
+        program = StochasticProgram(dynamics, order, chunk, deepest, fixed)
         on_cpu, few = theta.device.type == "cpu", settings.num_chains <= settings.max_native_chains
         self.fleet = runner(
             program,
@@ -178,12 +183,6 @@ class StochasticChains(RunningChains):
         )
         theta, *carried = left.evaluated
         return StochasticState(theta, tuple(carried), left.moments, left.value, left.evaluated, zeros, zeros), resting
-
-    def _chunk_of(self, plan: StepPlan) -> int:
-        """Return a number of steps of which a draw of warm-up takes a multiple, nearly."""
-        if self.target.streams:
-            return 1
-        return math.ceil(plan.steps_of_warmup / math.ceil(plan.steps_of_warmup / LONGEST_CHUNK))
 
     def _refuse_failure(self) -> None:
         """Raise FloatingPointError if a chain was lost in warm-up with a step size that is fixed."""

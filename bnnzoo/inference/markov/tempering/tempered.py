@@ -111,25 +111,22 @@ class Tempered(Declared):
         stats = dict(found.info.sample_stats)
         rest = torch.stack([stats.pop(LOG_LIKELIHOOD.format(level)) for level in range(self.num_temperatures)], -1)
         trips = int(stats.pop(ROUND_TRIPS)[:, -1].sum())
-        said = _said(found.info.tuning["inverse_temperature"].cpu(), rest, trips)
+        # what a run says of its ladders, from inverse temperatures [L, K] and log likelihoods [L, S, K]
+        temperatures = found.info.tuning["inverse_temperature"].cpu()
+        log_ratio = temperatures.diff()[:, None] * -rest.diff()
+        rejection = 1 - log_ratio.exp().clamp(max=1.0).nan_to_num(0.0).mean(1)
+        value, error = evidence_along(temperatures, rest)
+        said = {
+            "inverse_temperatures": temperatures.tolist(),
+            "rejection_rates": rejection.tolist(),
+            "communication_barrier": float(rejection.sum(1).mean()),
+            "round_trips": trips,
+            "round_trip_rate": trips / rest[..., 0].numel(),
+            "log_evidence": value,
+            "log_evidence_se": error,
+        }
         config = {**config_of(self.sampler), "tempering": said}
         return replace(found, info=replace(found.info, config=config, sample_stats=stats))
-
-
-def _said(temperatures: Tensor, rest: Tensor, round_trips: int) -> dict[str, Any]:
-    """Return what a run says of its ladders, from inverse temperatures ``[L, K]`` and log likelihoods ``[L, S, K]``."""
-    log_ratio = temperatures.diff()[:, None] * -rest.diff()
-    rejection = 1 - log_ratio.exp().clamp(max=1.0).nan_to_num(0.0).mean(1)
-    value, error = evidence_along(temperatures, rest)
-    return {
-        "inverse_temperatures": temperatures.tolist(),
-        "rejection_rates": rejection.tolist(),
-        "communication_barrier": float(rejection.sum(1).mean()),
-        "round_trips": round_trips,
-        "round_trip_rate": round_trips / rest[..., 0].numel(),
-        "log_evidence": value,
-        "log_evidence_se": error,
-    }
 
 
 def evidence_along(temperatures: Tensor, rest: Tensor) -> tuple[float, float]:
