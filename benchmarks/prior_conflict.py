@@ -20,7 +20,7 @@ from benchmarks.misspecified import RIGHT, WRONG, Case
 from benchmarks.pairs import write
 from bnnzoo.checking.check import PRIOR_LEVEL
 from bnnzoo.checking.prior_conflict import conflicts, power_scaling
-from bnnzoo.trees import holm
+from bnnzoo.trees.multiple_tests import holm
 
 OTHER_UNITS = "prior of other units"
 

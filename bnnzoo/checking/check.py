@@ -31,7 +31,8 @@ from bnnzoo.documents.folders import new_folder
 from bnnzoo.engine.files import whole_file
 from bnnzoo.inference import NUTS, fit
 from bnnzoo.predictive import posterior_predictive, prior_predictive
-from bnnzoo.trees import holm, refuse_other_kind
+from bnnzoo.trees import refuse_other_kind
+from bnnzoo.trees.multiple_tests import holm
 from bnnzoo.validation import sbc, sbc_verdict
 
 __all__ = ["LEVEL", "ModelCheck", "check"]

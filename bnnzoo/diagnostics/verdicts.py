@@ -14,7 +14,8 @@ from bnnzoo.diagnostics.function_space import function_values
 from bnnzoo.diagnostics.same_rows import refuse_other_rows
 from bnnzoo.diagnostics.split_distances import Array, Indices, evenly
 from bnnzoo.diagnostics.verdict import Finding, Verdict, Verdicts
-from bnnzoo.trees import SAMPLE_DIMS, log_mean_exp, power_in_words, refuse_no_trees, refuse_other_kind
+from bnnzoo.trees import SAMPLE_DIMS, log_mean_exp, refuse_no_trees, refuse_other_kind
+from bnnzoo.trees.power import power_in_words
 
 __all__ = ["MIN_GAP", "verdicts"]
 

@@ -29,8 +29,6 @@ from bnnzoo.trees.lookup import (
     refuse_single_draw,
 )
 from bnnzoo.trees.mixture import gaussian_mixture_entropy, laplace_mixture_entropy
-from bnnzoo.trees.multiple_tests import holm
-from bnnzoo.trees.power import detectable_difference, power_in_words, probability_worse, rows_to_tell_apart
 
 __all__ = [
     "SAMPLE_DIMS",
@@ -41,13 +39,11 @@ __all__ = [
     "average_probs",
     "class_indices",
     "companion",
-    "detectable_difference",
     "draw_means",
     "draw_variance",
     "entropies",
     "first_moment",
     "gaussian_mixture_entropy",
-    "holm",
     "laplace_mixture_entropy",
     "log_mean_exp",
     "margin",
@@ -56,8 +52,6 @@ __all__ = [
     "num_draws",
     "observations",
     "plogp",
-    "power_in_words",
-    "probability_worse",
     "refuse_bad_probs",
     "refuse_no_count",
     "refuse_no_tree",
@@ -66,7 +60,6 @@ __all__ = [
     "refuse_other_kinds",
     "refuse_parts_of_trees",
     "refuse_single_draw",
-    "rows_to_tell_apart",
     "shannon_entropy",
     "sum_draws",
     "sum_plogp",

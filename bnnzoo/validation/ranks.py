@@ -7,7 +7,8 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from bnnzoo.trees import holm, refuse_other_kind
+from bnnzoo.trees import refuse_other_kind
+from bnnzoo.trees.multiple_tests import holm
 
 __all__ = [
     "Array",

@@ -27,7 +27,7 @@ from bnnzoo.core.types import Model
 from bnnzoo.inference.fit import refuse_no_method
 from bnnzoo.inference.many import seed_of_fit
 from bnnzoo.inference.progress import progress_for
-from bnnzoo.trees import holm
+from bnnzoo.trees.multiple_tests import holm
 from bnnzoo.validation.ranks import Array, is_close_to_uniform, p_of, pit_of, scalars_of
 from bnnzoo.validation.refits import fits_like
 from bnnzoo.validation.simulations import (

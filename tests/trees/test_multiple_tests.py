@@ -1,6 +1,6 @@
 """Several tests at once."""
 
-from bnnzoo.trees import holm
+from bnnzoo.trees.multiple_tests import holm
 
 
 def test_holms_procedure() -> None:

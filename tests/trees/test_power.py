@@ -6,7 +6,7 @@ import arviz as az
 import numpy as np
 import pytest
 
-from bnnzoo.trees import detectable_difference, power_in_words, probability_worse, rows_to_tell_apart
+from bnnzoo.trees.power import detectable_difference, power_in_words, probability_worse, rows_to_tell_apart
 
 
 @pytest.mark.parametrize("num_rows", [50, 400])

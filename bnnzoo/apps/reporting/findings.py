@@ -13,7 +13,7 @@ from bnnzoo.apps.reporting.scores import log_density
 from bnnzoo.apps.reporting.verdicts import warning
 from bnnzoo.apps.tables import Table
 from bnnzoo.diagnostics.verdicts import MIN_GAP
-from bnnzoo.trees import power_in_words
+from bnnzoo.trees.power import power_in_words
 
 __all__ = ["differences", "findings", "missing"]
 

@@ -11,7 +11,7 @@ from bnnzoo.apps.reporting.results import Baseline, Fitted
 from bnnzoo.apps.reporting.scores import Score
 from bnnzoo.apps.tables import Table
 from bnnzoo.documents.page import Grid
-from bnnzoo.trees import detectable_difference
+from bnnzoo.trees.power import detectable_difference
 
 __all__ = ["Repeat", "corrected_error", "repeat_findings", "repeat_grid", "repeats_frame"]
 

@@ -19,7 +19,7 @@ from bnnzoo.apps.reporting.verdicts import pareto
 from bnnzoo.core.fit_warnings import MAX_RHAT, MIN_ESS
 from bnnzoo.diagnostics import elbo, loo
 from bnnzoo.documents.page import Cell, Grid
-from bnnzoo.trees import detectable_difference, probability_worse
+from bnnzoo.trees.power import detectable_difference, probability_worse
 
 __all__ = [
     "approximation_grid",
