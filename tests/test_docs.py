@@ -4,6 +4,7 @@ import importlib
 import inspect
 import re
 import runpy
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -184,6 +185,14 @@ def test_every_function_and_method_is_explained(package: str) -> None:
     explained = [n for n, member in public(package).items() if inspect.isfunction(member) or hasattr(member, "needs")]
     missing = [name for name in explained if not re.search(rf"\b{name}\b", pages)]
     assert missing == [], f"not in docs/{PAGES[package]}"
+
+
+def test_every_method_documents_each_of_its_settings() -> None:
+    for name, member in public("bnnzoo.inference").items():
+        if inspect.isclass(member) and hasattr(member, "needs") and is_dataclass(member):
+            said = inspect.cleandoc(member.__doc__ or "").partition("\nParameters\n")[2]
+            named = re.findall(r"\w+", " ".join(line.partition(" : ")[0] for line in re.findall(r"(?m)^\w.*", said)))
+            assert {field.name for field in fields(member)} <= set(named), name
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -12,6 +12,7 @@ from torch import Tensor
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.reading.consistency import Evaluated
+from bnnzoo.core.settings import with_inherited_parameters
 from bnnzoo.engine.choose import Engine
 
 __all__ = [
@@ -120,6 +121,11 @@ class Declared:
     always_in_batches: ClassVar[bool] = False
     resumable: ClassVar[bool] = False
     learns_parameters: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Complete the docstring of a method by the settings that it inherits."""
+        super().__init_subclass__(**options)
+        cls.__doc__ = with_inherited_parameters(cls)
 
     def in_native_code(self, density: LogDensity) -> bool:
         """Tell whether each part moves by itself in native code, if the model can be compiled."""

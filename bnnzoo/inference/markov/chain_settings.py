@@ -36,7 +36,24 @@ MAX_LOCKSTEP_CHAINS = 256
 
 @dataclass(frozen=True, kw_only=True)
 class ChainSettings(Declared):
-    """Settings of every sampler: how many chains of what length, where they start, and how they are grouped."""
+    """Settings of every sampler: how many chains of what length, where they start, and how they are grouped.
+
+    Parameters
+    ----------
+    num_chains : int
+        Number of chains.
+    num_warmup : int
+        Draws of each chain during adaptation, which are not kept.
+    num_draws : int
+        Draws of each chain after it.
+    step_size : float, optional
+        Initial step size. Default: found by doubling or halving.
+    num_groups : int, optional
+        Batches of chains that an executor runs in parallel, ideally one per core. The chains of a batch share the cost of every
+        call. Default: one batch per chain.
+    init : Tensor, Posterior or Method, optional
+        Starting points ``theta[C, P]``, or where to take them from; see :class:`bnnzoo.NUTS`.
+    """
 
     num_chains: Count = 4
     num_warmup: NonNegativeCount = 1000
@@ -65,14 +82,31 @@ class ChainSettings(Declared):
 
 @dataclass(frozen=True, kw_only=True)
 class SuperchainSettings(ChainSettings):
-    """Settings of samplers of which many short chains may start at a few points."""
+    """Settings of samplers of which many short chains may start at a few points.
+
+    Parameters
+    ----------
+    num_superchains : int, optional
+        Points at which chains start, an equal number of consecutive ones at each, for many short chains: the verdict is then by
+        nested R-hat. Default: each chain has a start of its own.
+    """
 
     num_superchains: Annotated[int, Range(2)] | None = field(default=None, metadata=IF_GIVEN)
 
 
 @dataclass(frozen=True, kw_only=True)
 class HamiltonianSettings(SuperchainSettings):
-    """Settings of samplers whose chains adapt one by one."""
+    """Settings of samplers whose chains adapt one by one.
+
+    Parameters
+    ----------
+    target_accept : float
+        Mean acceptance probability to which the step size is tuned.
+    mass_matrix : {"auto", "diagonal", "dense", "fisher", "low_rank"}
+        Estimated from the variances of the draws, from their covariance, or from the variances of draws and gradients, to which
+        ``low_rank`` adds up to 16 directions in which parameters are correlated. ``auto`` is ``low_rank`` for models without a
+        network and with at most 128 parameters whose draws and gradients are nearly those of a Gaussian, else ``diagonal``.
+    """
 
     native_pays_from: ClassVar[float] = NATIVE_PAYS_FROM
     max_native_chains: ClassVar[int] = 32
@@ -83,7 +117,18 @@ class HamiltonianSettings(SuperchainSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class LockstepSettings(SuperchainSettings):
-    """Settings of samplers whose chains adapt together and accept or reject trajectories of the same length."""
+    """Settings of samplers whose chains adapt together and accept or reject trajectories of the same length.
+
+    Parameters
+    ----------
+    target_accept : float
+        Acceptance probability, as the harmonic mean over chains, to which the step size is tuned.
+    max_steps : int
+        Largest number of leapfrog steps of a trajectory.
+    num_groups : int
+        Groups of chains that adapt together. An executor runs groups in parallel, so one group per core or machine keeps all
+        of them busy.
+    """
 
     native_pays_from: ClassVar[float] = NATIVE_PAYS_FROM
     max_native_chains: ClassVar[int] = MAX_LOCKSTEP_CHAINS

@@ -93,31 +93,13 @@ class HMC(HamiltonianMethod):
 
     Parameters
     ----------
-    num_chains, num_warmup, num_draws : int
-        Number of chains, and of draws of each chain during and after adaptation.
     trajectory_length : float
         Mean integration time, in units of the posterior's standard deviation once the mass matrix is adapted.
     jitter : float
         Trajectory lengths are uniform within this fraction of the mean: trajectories of a fixed length may be periodic, and
         chains then mix slowly.
-    target_accept : float
-        Mean acceptance probability to which the step size is tuned.
     max_steps : int
         Largest number of leapfrog steps of a trajectory.
-    mass_matrix : {"auto", "diagonal", "dense", "fisher", "low_rank"}
-        Estimated from the variances of the draws, from their covariance, or from the variances of draws and gradients, to which
-        ``low_rank`` adds up to 16 directions in which parameters are correlated. ``auto`` is ``low_rank`` for models without a
-        network and with at most 128 parameters whose draws and gradients are nearly those of a Gaussian, else ``diagonal``.
-    step_size : float, optional
-        Initial step size. Default: found by doubling or halving.
-    num_groups : int, optional
-        Batches of chains that an executor runs in parallel, ideally one per core. The chains of a batch share the cost of every
-        call. Default: one batch per chain.
-    num_superchains : int, optional
-        Points at which chains start, an equal number of consecutive ones at each, for many short chains: the verdict is then by
-        nested R-hat. Default: each chain has a start of its own.
-    init : Tensor, Posterior or Method, optional
-        Starting points ``theta[C, P]``, or where to take them from; see :class:`bnnzoo.NUTS`.
 
     References
     ----------

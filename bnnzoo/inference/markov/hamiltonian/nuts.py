@@ -158,24 +158,8 @@ class NUTS(HamiltonianMethod):
 
     Parameters
     ----------
-    num_chains, num_warmup, num_draws : int
-        Number of chains, and of draws of each chain during and after adaptation.
-    target_accept : float
-        Mean acceptance probability to which the step size is tuned.
     max_tree_depth : int
         A trajectory takes fewer than ``2**max_tree_depth`` leapfrog steps; from 1 to 20.
-    mass_matrix : {"auto", "diagonal", "dense", "fisher", "low_rank"}
-        Estimated from the variances of the draws, from their covariance, or from the variances of draws and gradients, to which
-        ``low_rank`` adds up to 16 directions in which parameters are correlated. ``auto`` is ``low_rank`` for models without a
-        network and with at most 128 parameters whose draws and gradients are nearly those of a Gaussian, else ``diagonal``.
-    step_size : float, optional
-        Initial step size. Default: found by doubling or halving.
-    num_groups : int, optional
-        Batches of chains that an executor runs in parallel, ideally one per core. The chains of a batch share the cost of every
-        call. Default: one batch per chain.
-    num_superchains : int, optional
-        Points at which chains start, an equal number of consecutive ones at each, for many short chains: the verdict is then by
-        nested R-hat. Default: each chain has a start of its own.
     init : Tensor, Posterior or Method, optional
         Starting points ``theta[C, P]``, or where to take them from. Default: network weights are drawn from their prior, all
         other parameters uniformly on (-2, 2) in unconstrained space.

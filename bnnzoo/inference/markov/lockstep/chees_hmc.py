@@ -26,24 +26,8 @@ class ChEESHMC(LockstepSettings):
 
     Parameters
     ----------
-    num_chains, num_warmup, num_draws : int
-        Number of chains, and of draws of each chain during and after adaptation.
     trajectory_length : float, optional
         Mean integration time, in units of the posterior's standard deviation. Default: tuned.
-    target_accept : float
-        Acceptance probability, as the harmonic mean over chains, to which the step size is tuned.
-    max_steps : int
-        Largest number of leapfrog steps of a trajectory.
-    step_size : float, optional
-        Initial step size. Default: found by doubling or halving.
-    num_groups : int
-        Groups of chains that adapt together. An executor runs groups in parallel, so one group per core or machine keeps all
-        of them busy.
-    num_superchains : int, optional
-        Points at which chains start, an equal number of consecutive ones at each, for many short chains: the verdict is then by
-        nested R-hat. Default: each chain has a start of its own.
-    init : Tensor, Posterior or Method, optional
-        Starting points ``theta[C, P]``, or where to take them from; see :class:`bnnzoo.NUTS`.
 
     References
     ----------

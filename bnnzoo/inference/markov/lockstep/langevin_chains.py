@@ -36,7 +36,13 @@ DECOHERENCE = 0.4
 
 @dataclass(frozen=True, kw_only=True)
 class LangevinSettings(SuperchainSettings):
-    """Settings of microcanonical Langevin dynamics, whose chains adapt together and reject nothing."""
+    """Settings of microcanonical Langevin dynamics, whose chains adapt together and reject nothing.
+
+    Parameters
+    ----------
+    num_groups : int
+        As for :class:`bnnzoo.MAMS`.
+    """
 
     native_pays_from: ClassVar[float] = NATIVE_PAYS_FROM
     max_native_chains: ClassVar[int] = MAX_LOCKSTEP_CHAINS

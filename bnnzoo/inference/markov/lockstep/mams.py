@@ -24,26 +24,12 @@ class MAMS(LockstepSettings):
 
     Parameters
     ----------
-    num_chains, num_warmup, num_draws : int
-        Number of chains, and of draws of each chain during and after adaptation. A network needs 200 draws of warm-up or more:
-        scales are tuned first, the trajectory length after them.
+    num_warmup : int
+        Draws of each chain during adaptation, which are not kept. A network needs 200 or more: scales are tuned first, the
+        trajectory length after them.
     trajectory_length : float, optional
         Mean distance travelled between draws, in units of the posterior's standard deviation; its natural scale is the square
         root of the number of parameters. Default: tuned to the largest expected squared jump per gradient.
-    target_accept : float
-        Acceptance probability, as the harmonic mean over chains, to which the step size is tuned.
-    max_steps : int
-        Largest number of steps of a trajectory.
-    step_size : float, optional
-        Initial step size. Default: found by doubling or halving.
-    num_groups : int
-        Groups of chains that adapt together. An executor runs groups in parallel, so one group per core or machine keeps all
-        of them busy.
-    num_superchains : int, optional
-        Points at which chains start, an equal number of consecutive ones at each, for many short chains: the verdict is then by
-        nested R-hat. Default: each chain has a start of its own.
-    init : Tensor, Posterior or Method, optional
-        Starting points ``theta[C, P]``, or where to take them from; see :class:`bnnzoo.NUTS`.
 
     References
     ----------

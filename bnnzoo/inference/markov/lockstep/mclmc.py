@@ -24,8 +24,8 @@ class MCLMC(LangevinSettings):
 
     Parameters
     ----------
-    num_chains, num_warmup, num_draws : int
-        Number of chains, and of draws of each chain during and after adaptation; a draw of warm-up takes 32 steps.
+    num_warmup : int
+        Draws of each chain during adaptation, which are not kept and take 32 steps each.
     steps_per_draw : int, optional
         Steps between the draws that are kept. Default: about one decoherence length, and 1,000 at most.
     energy_variance : float
@@ -36,14 +36,6 @@ class MCLMC(LangevinSettings):
         autocorrelation time.
     step_size : float, optional
         A fixed step size. Default: tuned to ``energy_variance``.
-    num_groups : int
-        Groups of chains that adapt together. An executor runs groups in parallel, so one group per core or machine keeps all
-        of them busy.
-    num_superchains : int, optional
-        Points at which chains start, an equal number of consecutive ones at each, for many short chains: the verdict is then by
-        nested R-hat. Default: each chain has a start of its own.
-    init : Tensor, Posterior or Method, optional
-        Starting points ``theta[C, P]``, or where to take them from; see :class:`bnnzoo.NUTS`.
 
     References
     ----------

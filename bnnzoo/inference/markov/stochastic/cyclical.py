@@ -28,9 +28,7 @@ class CyclicalSGMCMC(StochasticSettings):
 
     Parameters
     ----------
-    num_chains, num_warmup, batch_size, steps_per_draw, temperature, control_variates, svrg_period, preconditioning
-        As for :class:`SGLD`.
-    optimise_steps, num_groups, init
+    preconditioning : {"diagonal"}, optional
         As for :class:`SGLD`.
     num_draws : int
         Draws of each chain from all cycles together, a multiple of ``num_cycles``.

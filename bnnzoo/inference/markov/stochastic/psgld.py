@@ -83,10 +83,6 @@ class PSGLD(GradientSettings):
 
     Parameters
     ----------
-    num_chains, num_warmup, num_draws, batch_size, steps_per_draw, variance_bias, schedule, temperature, control_variates
-        As for :class:`SGLD`.
-    svrg_period, optimise_steps, num_groups, init
-        As for :class:`SGLD`.
     step_size : float, optional
         Default: tuned to ``variance_bias``.
     decay : float

@@ -99,12 +99,8 @@ class SGHMC(GradientSettings):
 
     Parameters
     ----------
-    num_chains, num_warmup, num_draws, batch_size, steps_per_draw, temperature, control_variates, svrg_period
+    preconditioning : {"diagonal"}, optional
         As for :class:`SGLD`.
-    variance_bias, schedule, preconditioning, optimise_steps, num_groups, init
-        As for :class:`SGLD`.
-    step_size : float, optional
-        Default: tuned to ``variance_bias``. In units of the parameters, or of their scales if these are estimated.
     momentum_decay : float
         Fraction of the momentum that is lost in a step; one minus it is what optimisers call the momentum.
     noise_correction : bool

@@ -28,8 +28,6 @@ class Langevin:
     Parameters
     ----------
     temperature : float
-    variance_bias : float
-        Relative bias of variances to which the default step size is tuned.
     preconditioned : bool
         Whether S is estimated; it is the identity otherwise.
     """
@@ -74,34 +72,13 @@ class SGLD(GradientSettings):
 
     Parameters
     ----------
-    num_chains, num_warmup, num_draws : int
-        Number of chains, and of draws of each chain before and after step size and scales are fixed.
-    batch_size : int, optional
-        Rows of a mini-batch, in an order of its own for each chain. Default: 256, or all rows of smaller data.
-    steps_per_draw : int, optional
-        Steps between the draws that are kept (thinning). Default: as many as make a pass over the data, from 10 to 100.
     step_size : float, optional
         Default: tuned to ``variance_bias``. In squared units of the parameters, or of their scales if these are estimated.
     variance_bias : float
         Relative bias of the variances of a Gaussian posterior to which the step size is tuned: half of it means twice as many
         steps.
-    schedule : {"constant", "cosine"} or Schedule
-        Factors of the step size over the draws that are kept; see :mod:`bnnzoo.inference.optimise.schedules`.
-    temperature : float
-        Draws target the posterior density to the power of 1 / T.
     preconditioning : {"diagonal"}, optional
         Whether each parameter has a scale, estimated during warm-up from squared gradients. None: all have the same.
-    control_variates : {"map", "svrg"}, optional
-        Reduce the noise of gradients by their values at an anchor, at twice the cost of a step: ``"map"`` where the chain
-        starts, which by default is near a mode; ``"svrg"`` where it was when the current period began.
-    svrg_period : int, optional
-        Steps between anchors of SVRG, each of which costs a gradient on all rows. Default: one pass over the data.
-    optimise_steps : int
-        Steps of Adam on mini-batches from which each chain starts; 0 for random starts. Not used if ``init`` is given.
-    num_groups : int, optional
-        Batches of chains that an executor runs in parallel. Default: one chain each.
-    init : Tensor, Posterior or Method, optional
-        Starting points ``theta[C, P]``, or where to take them from; see :class:`bnnzoo.NUTS`.
 
     References
     ----------

@@ -182,10 +182,6 @@ class StochasticMCLMC(StochasticSettings):
 
     Parameters
     ----------
-    num_chains, num_warmup, num_draws, batch_size, steps_per_draw, temperature, control_variates, svrg_period
-        As for :class:`SGLD`.
-    optimise_steps, num_groups, init
-        As for :class:`SGLD`.
     step_size : float, optional
         Default: tuned to ``energy_variance``, and no longer than ``noise_ratio`` allows.
     preconditioning : {"diagonal"}, optional

@@ -35,7 +35,28 @@ FEWEST_STEPS, MOST_STEPS = 10, 100
 
 @dataclass(frozen=True, kw_only=True)
 class StochasticSettings(ChainSettings):
-    """Settings of every stochastic-gradient sampler."""
+    """Settings of every stochastic-gradient sampler.
+
+    Parameters
+    ----------
+    num_warmup : int
+        Draws of each chain before step size and scales are fixed, which are not kept.
+    num_groups : int, optional
+        Batches of chains that an executor runs in parallel. Default: one chain each.
+    batch_size : int, optional
+        Rows of a mini-batch, in an order of its own for each chain. Default: 256, or all rows of smaller data.
+    steps_per_draw : int, optional
+        Steps between the draws that are kept (thinning). Default: as many as make a pass over the data, from 10 to 100.
+    temperature : float
+        Draws target the posterior density to the power of 1 / T.
+    control_variates : {"map", "svrg"}, optional
+        Reduce the noise of gradients by their values at an anchor, at twice the cost of a step: ``"map"`` where the chain
+        starts, which by default is near a mode; ``"svrg"`` where it was when the current period began.
+    svrg_period : int, optional
+        Steps between anchors of SVRG, each of which costs a gradient on all rows. Default: one pass over the data.
+    optimise_steps : int
+        Steps of Adam on mini-batches from which each chain starts; 0 for random starts. Not used if ``init`` is given.
+    """
 
     num_warmup: NonNegativeCount = 200
     batch_size: Count | None = None
@@ -53,7 +74,18 @@ class StochasticSettings(ChainSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class GradientSettings(StochasticSettings):
-    """Settings of samplers that add their own noise: a step size tuned to a bias, and a schedule for it."""
+    """Settings of samplers that add their own noise: a step size tuned to a bias, and a schedule for it.
+
+    Parameters
+    ----------
+    step_size : float, optional
+        Default: tuned to ``variance_bias``. In units of the parameters, or of their scales if these are estimated.
+    variance_bias : float
+        Relative bias of the variances of a Gaussian posterior to which the step size is tuned: half of it means twice as many
+        steps.
+    schedule : {"constant", "cosine"} or Schedule
+        Factors of the step size over the draws that are kept; see :mod:`bnnzoo.inference.optimise.schedules`.
+    """
 
     variance_bias: Fraction = 0.025
     schedule: ScheduleName | Schedule = "constant"
