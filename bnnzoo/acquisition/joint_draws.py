@@ -43,15 +43,12 @@ def refuse_other_draws(pool: Labelled, target: Labelled, moments: tuple[xr.DataA
                     "both with one posterior and the same seed and num_draws."
                 )
     elif densities[0].shape != densities[1].shape or not np.allclose(densities[0], densities[1], equal_nan=True):
+        seeds = [tree.attrs.get("draw_seed") for tree in (pool, target)]
         raise ValueError(
-            f"epig needs the same draws of pool and target, but their log densities ('lp') differ{_seeds(pool, target)}: "
-            "predict both with one posterior and the same seed and num_draws."
+            f"epig needs the same draws of pool and target, but their log densities ('lp') "
+            f"differ{f' (draw_seed {seeds[0]} and {seeds[1]})' if seeds[0] != seeds[1] else ''}: predict both with one "
+            f"posterior and the same seed and num_draws."
         )
-
-
-def _seeds(pool: xr.DataTree, target: xr.DataTree) -> str:
-    seeds = [tree.attrs.get("draw_seed") for tree in (pool, target)]
-    return f" (draw_seed {seeds[0]} and {seeds[1]})" if seeds[0] != seeds[1] else ""
 
 
 def _log_densities(tree: xr.DataTree) -> np.ndarray | None:

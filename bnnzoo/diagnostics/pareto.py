@@ -95,14 +95,10 @@ def smoothed_log_weights(
         if (log_ratios == log_ratios.max()).sum() < SHORTEST_TAIL:
             raise
         return _normalised(log_ratios), np.inf
-    return log_weights, np.inf if _underflows(log_ratios) else float(pareto_k)
-
-
-def _underflows(log_ratios: NDArray[np.floating]) -> bool:
-    """Return whether weights vanish beside the largest within the tail: ArviZ's fit to it then is its prior's, near zero."""
+    # whether weights vanish beside the largest within the tail: ArviZ's fit to it then is its prior's, near zero
     largest = np.sort(log_ratios, axis=None)[::-1]
     tail = min(0.2 * largest.size, 3 * largest.size**0.5)
-    return bool(largest[0] - largest[int(0.75 * tail)] > LARGEST_SPAN)
+    return log_weights, np.inf if bool(largest[0] - largest[int(0.75 * tail)] > LARGEST_SPAN) else float(pareto_k)
 
 
 def _normalised(log_weights: NDArray[np.floating]) -> NDArray[np.floating]:

@@ -238,7 +238,9 @@ def _prepare(
 ) -> tuple[Registers, Registers, Callable[..., tuple[Tensor, ...]]]:
     """Return how state and constants are packed, and the loop as a function of the packed tensors, which it changes."""
     spec, fixed_spec = pytree.tree_structure(state), pytree.tree_structure(fixed)
-    registers, memory = Registers(_parts(state)), Registers([pytree.tree_leaves(fixed)])
+    # the leaves of a state part by part: parts are packed apart, so that an inner loop can take over one of them
+    registers = Registers([pytree.tree_leaves(part) for part in (state if isinstance(state, tuple) else (state,))])
+    memory = Registers([pytree.tree_leaves(fixed)])
     num = registers.num_tensors
 
     def trees(tensors: Sequence[Tensor]) -> tuple[list[Tensor], Any]:
@@ -273,11 +275,6 @@ def _dense(tree: Any) -> list[Tensor]:
 def _alone(registers: Registers, leaves: Sequence[Tensor]) -> list[Tensor | None]:
     """Return of each tensor the leaf that it is, if it is one."""
     return [leaves[group[0]] if len(group) == 1 else None for group in registers.groups]
-
-
-def _parts(state: Any) -> list[list[Tensor]]:
-    """Return the leaves of a state part by part: parts are packed apart, so that an inner loop can take over one of them."""
-    return [pytree.tree_leaves(part) for part in (state if isinstance(state, tuple) else (state,))]
 
 
 def _run(

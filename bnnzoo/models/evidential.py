@@ -181,15 +181,15 @@ class _EvidentialCategorical(dist.Categorical):
     def log_prob(self, value: Tensor) -> Tensor:
         classes = torch.arange(self.alpha.shape[-1], device=self.alpha.device)
         label = (value[..., None] == classes).to(self.alpha.dtype)
-        fit = super().log_prob(value) if self.loss == "marginal" else -self._expected_brier(label)
+        if self.loss == "marginal":
+            fit = super().log_prob(value)
+        else:
+            strength = self.alpha.sum(-1, keepdim=True)
+            probs = self.alpha / strength
+            brier: Tensor = ((label - probs) ** 2 + probs * (1 - probs) / (strength + 1)).sum(-1)
+            fit = -brier
         misleading = label + (1 - label) * self.alpha
         return fit - self.regularization * _kl_to_flat(misleading)
-
-    def _expected_brier(self, label: Tensor) -> Tensor:
-        strength = self.alpha.sum(-1, keepdim=True)
-        probs = self.alpha / strength
-        brier: Tensor = ((label - probs) ** 2 + probs * (1 - probs) / (strength + 1)).sum(-1)
-        return brier
 
 
 class _EvidentialStudentT(dist.StudentT):

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 from arviz_plots.plot_collection import PlotCollection
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from bnnzoo.plots.curves import Visuals, curves, draw_labels, draw_points, new_collection
 from bnnzoo.trees import aligned
@@ -62,7 +62,13 @@ def plot_embedding(
     if places.ndim != 2 or places.shape[1] != 2:
         raise ValueError(f"The embedding has shape {places.shape}: give two coordinates for each row.")
     values = aligned(by, xr.DataArray(np.zeros(len(places)), dims="obs_id"), "by", "the embedding").to_numpy()
-    groups = _groups(values)
+    # the rows of each value, or of each quarter of many real values
+    known = np.unique(values)
+    if values.dtype.kind != "f" or len(known) <= MAX_GROUPS:
+        groups = {str(value): values == value for value in known}
+    else:
+        quarter = np.searchsorted(np.quantile(values, [0.25, 0.5, 0.75]), values)
+        groups = {name: quarter == i for i, name in enumerate(BINS) if (quarter == i).any()}
     drawn = curves({name: (places[rows, 0], places[rows, 1]) for name, rows in groups.items()})
     collection = new_collection(drawn.rename(model="group"), plot_collection, backend, pc_kwargs, hue="group")
     draw_points(collection, "points", drawn.rename(model="group"), visuals, {"alpha": 0.7})
@@ -70,12 +76,3 @@ def plot_embedding(
     if plot_collection is None:
         collection.add_legend("group", title=str(by.name or "").replace("_", " "))
     return collection
-
-
-def _groups(values: NDArray[Any]) -> dict[str, NDArray[np.bool_]]:
-    """Return the rows of each value, or of each quarter of many real values."""
-    known = np.unique(values)
-    if values.dtype.kind != "f" or len(known) <= MAX_GROUPS:
-        return {str(value): values == value for value in known}
-    quarter = np.searchsorted(np.quantile(values, [0.25, 0.5, 0.75]), values)
-    return {name: quarter == i for i, name in enumerate(BINS) if (quarter == i).any()}

@@ -100,15 +100,11 @@ def plot_simplex(
 
 def _entropy_contours(data: xr.DataArray, target: Any, **kwargs: Any) -> None:
     x, y = np.linspace(0, 1, 80), np.linspace(0, CORNERS[2, 1], 80)
-    backend_from_object(target).contour(x, y, _entropies(x, y).T, target, levels=CONTOURS, **kwargs)
-
-
-def _entropies(x: Array, y: Array) -> Array:
-    """Return the entropy ``[y, x]`` in nats inside the simplex, NaN outside."""
+    # the entropy [y, x] in nats inside the simplex, NaN outside
     right, up = np.meshgrid(x, y)
     third = up / CORNERS[2, 1]
     second = right - third / 2
     probs = np.stack([1 - second - third, second, third], axis=-1)
     inside = (probs >= -1e-12).all(-1)
     values = shannon_entropy(xr.DataArray(np.clip(probs, 0, 1), dims=("y", "x", "class_id"))).to_numpy()
-    return np.where(inside, values, np.nan)
+    backend_from_object(target).contour(x, y, np.where(inside, values, np.nan).T, target, levels=CONTOURS, **kwargs)

@@ -119,7 +119,14 @@ def beside_posterior(
 
 
 def _drawn(density: LogDensity, num_draws: int, seed: int) -> PosteriorDraws:
-    theta = _prior_draws(density, num_draws, seed)[None]
+    # exact draws theta[S, P] from the prior
+    def draw(_: Tensor, *data: Any) -> dict[str, Tensor]:
+        return {"theta": density.prior_draw({}, *data)}
+
+    places = torch.empty(num_draws, 0, dtype=density.dtype, device=density.device)
+    blocks = draw_blocks(draw, places[0], density.data, 0, splits=False)
+    arrays = evaluate_random(draw, places, density.data, 0, blocks, seed)
+    theta = torch.from_numpy(np.ascontiguousarray(arrays["theta"])).to(density.device)[None]
     return PosteriorDraws(Draws(density, FitInfo("iid", method="prior", seed=seed), theta), theta, seed)
 
 
@@ -129,15 +136,3 @@ def _groups(
     latent = {name: rows.labelled(group) for name, group in latent_groups(draws, weights, labels).items()}
     density = predictive_density(draws.posterior.density, "prior")
     return latent | row_groups(draws, rows, None, labels, (density,))
-
-
-def _prior_draws(density: LogDensity, num_draws: int, seed: int) -> Tensor:
-    """Return exact draws ``theta[S, P]`` from the prior."""
-
-    def draw(_: Tensor, *data: Any) -> dict[str, Tensor]:
-        return {"theta": density.prior_draw({}, *data)}
-
-    places = torch.empty(num_draws, 0, dtype=density.dtype, device=density.device)
-    blocks = draw_blocks(draw, places[0], density.data, 0, splits=False)
-    arrays = evaluate_random(draw, places, density.data, 0, blocks, seed)
-    return torch.from_numpy(np.ascontiguousarray(arrays["theta"])).to(density.device)

@@ -16,7 +16,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
 from bnnzoo.core.method import Method
-from bnnzoo.core.posterior.posterior import Posterior
 from bnnzoo.core.types import Model
 from bnnzoo.inference import DeepEnsemble, fit
 from bnnzoo.loading import load
@@ -115,7 +114,10 @@ class BNNEstimator(BaseEstimator):
         """Return what a copy or another process needs; the posterior as the bytes of its file."""
         state = dict(super().__getstate__())
         if "posterior_" in state:
-            state["posterior_"] = _as_bytes(state["posterior_"])
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "posterior"
+                state["posterior_"].save(path)
+                state["posterior_"] = path.read_bytes()
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -123,18 +125,7 @@ class BNNEstimator(BaseEstimator):
         found = state.pop("posterior_", None)
         super().__setstate__(state)
         if found is not None:
-            self.posterior_ = _from_bytes(found, self._model(), self._train)
-
-
-def _as_bytes(posterior: Posterior) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "posterior"
-        posterior.save(path)
-        return path.read_bytes()
-
-
-def _from_bytes(saved: bytes, model: Model, data: tuple[Any, ...]) -> Posterior:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "posterior"
-        path.write_bytes(saved)
-        return load(path, model, *data)
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder) / "posterior"
+                path.write_bytes(found)
+                self.posterior_ = load(path, self._model(), *self._train)

@@ -61,17 +61,14 @@ class _Indices(TorchFunctionMode):
         if func in INDEXING or func is one_hot:
             for index in _tensors(args[:1] if func is one_hot else args[1:]):
                 if _is_whole(index) and bool((index < 0).any()):
-                    self._refuse(index)
+                    for name, value in _columns(self.data, self.names):
+                        if value.shape == index.shape and bool((value == index).all()):
+                            raise DataError(
+                                f"{_holds(name, value, int(index[index < 0][0]))}, and the model indexes by it, which would "
+                                f"count from the last group. pandas gives missing categories the code -1: drop these rows, or "
+                                f"give them a group of their own."
+                            )
         return func(*args, **(kwargs or {}))
-
-    def _refuse(self, index: Tensor) -> None:
-        for name, value in _columns(self.data, self.names):
-            if value.shape == index.shape and bool((value == index).all()):
-                raise DataError(
-                    f"{_holds(name, value, int(index[index < 0][0]))}, and the model indexes by it, which would count from the "
-                    f"last group. pandas gives missing categories the code -1: drop these rows, or give them a group of their "
-                    f"own."
-                )
 
 
 def _holds(name: str, value: Tensor, code: int) -> str:

@@ -217,7 +217,10 @@ def _(distribution: TransformedDistribution) -> Moments:
     if type(distribution).mean is not Distribution.mean:  # a family of its own, such as LogNormal
         return _generic(distribution)
     transforms = ComposeTransform(distribution.transforms)
-    base, extra = _event_base(distribution.base_dist)
+    if isinstance(distribution.base_dist, Independent):
+        base, extra = distribution.base_dist.base_dist, distribution.base_dist.reinterpreted_batch_ndims
+    else:
+        base, extra = distribution.base_dist, 0
     if transforms.domain.event_dim or transforms.codomain.event_dim or not transforms.bijective:
         return {}
     if all(isinstance(part, AffineTransform) for part in distribution.transforms):
@@ -234,13 +237,6 @@ def _(distribution: TransformedDistribution) -> Moments:
 
 
 _generic = _moments.dispatch(object)
-
-
-def _event_base(distribution: Distribution) -> tuple[Distribution, int]:
-    """The distribution of single entries, and how many of its batch dimensions belong to the event."""
-    if isinstance(distribution, Independent):
-        return distribution.base_dist, distribution.reinterpreted_batch_ndims
-    return distribution, 0
 
 
 def _affine(base: Moments, transform: Any, extra: int) -> Moments:

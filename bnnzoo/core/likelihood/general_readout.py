@@ -101,7 +101,15 @@ def general_read(distribution: Distribution, read: Callable[[Distribution], Read
 
     def build(coordinates: Coordinates) -> Distribution:
         pieces = coordinates[0].split(widths, -1)
-        rebuilt = _rebuilt(distribution, {k: p.restore(z) for (k, p), z in zip(parts.items(), pieces, strict=True)})
+        # a distribution of the same class whose parameters have other values
+        values = {k: p.restore(z) for (k, p), z in zip(parts.items(), pieces, strict=True)}
+        arguments = _arguments(distribution)
+        if "transforms" in arguments:
+            moved = (values.pop(f"transforms.{i}", t) for i, t in enumerate(arguments["transforms"]))
+            arguments["transforms"] = list(moved)
+        if "validate_args" in inspect.signature(type(distribution)).parameters:
+            arguments["validate_args"] = False
+        rebuilt = type(distribution)(**arguments | values)
         switch_validation_off(rebuilt)
         return rebuilt
 
@@ -152,17 +160,6 @@ def _attribute(distribution: Distribution, name: str) -> Any:
     raise UnreadableLikelihood(
         f"{type(distribution).__name__} does not keep the argument {name!r} of its constructor as an attribute"
     )
-
-
-def _rebuilt(distribution: Distribution, values: dict[str, Any]) -> Distribution:
-    """Return a distribution of the same class whose parameters have other values."""
-    arguments = _arguments(distribution)
-    if "transforms" in arguments:
-        moved = (values.pop(f"transforms.{i}", t) for i, t in enumerate(arguments["transforms"]))
-        arguments["transforms"] = list(moved)
-    if "validate_args" in inspect.signature(type(distribution)).parameters:
-        arguments["validate_args"] = False
-    return type(distribution)(**arguments | values)
 
 
 def _parameter(name: str, value: Tensor, constraint: Any, distribution: Distribution) -> _Part:

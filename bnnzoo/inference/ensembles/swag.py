@@ -181,7 +181,14 @@ class Explored:
 
 def gaussians(swag: SWAG, num_members: int, density: LogDensity, context: FitContext) -> tuple[Gaussian, ...]:
     """Return SWAG's Gaussian for each member."""
-    _refuse_batch_norm(density)
+    for network in density.networks:
+        for name, layer in network.module.named_modules():
+            if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+                raise ModelError(
+                    f"SWAG averages weights, but layer {name!r} of network {network.name!r} is {type(layer).__name__}, whose "
+                    f"running statistics belong to other weights and would have to be computed again for every draw. Replace it "
+                    f"with GroupNorm or LayerNorm, or use Laplace() or DeepEnsemble()."
+                )
     refuse_no_rows(density, "SWAG")
     method = _completed(swag, density.num_data)
     if swag.batch_size is None:  # a number that the user has not written
@@ -281,14 +288,3 @@ def _explored_together(descent: Members[SWAG], density: LogDensity, context: Fit
         num_iterates=moments.num_iterates,
         complete=found.complete,
     )
-
-
-def _refuse_batch_norm(density: LogDensity) -> None:
-    for network in density.networks:
-        for name, layer in network.module.named_modules():
-            if isinstance(layer, nn.modules.batchnorm._BatchNorm):
-                raise ModelError(
-                    f"SWAG averages weights, but layer {name!r} of network {network.name!r} is {type(layer).__name__}, whose "
-                    f"running statistics belong to other weights and would have to be computed again for every draw. Replace it "
-                    f"with GroupNorm or LayerNorm, or use Laplace() or DeepEnsemble()."
-                )

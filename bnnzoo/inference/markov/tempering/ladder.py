@@ -101,7 +101,12 @@ class Ladders(AdaptiveChains):
     def adopt(self, tuning: Mapping[str, Tensor]) -> None:
         """Start with temperatures, step sizes and mass matrices found before."""
         super().adopt({name: value.flatten(0, 1) for name, value in tuning.items() if name != "inverse_temperature"})
-        self._heat(tuning["inverse_temperature"])
+        # move the copies, where they are, to other temperatures [L, K]
+        resting, before = self.fleet.resting, self.fleet.resting.tempering.clone()
+        self.temperatures = tuning["inverse_temperature"].double().cpu()
+        resting.tempering.copy_(self._of_copies())
+        proposal = resting.trajectory.proposal
+        proposal.log_density.add_((resting.tempering - before) * proposal.gradient[:, -1])
 
     def begin_with(self, variances: Tensor) -> None:
         """Start with inverse masses ``[L, P]`` found before at the posterior, and step sizes that suit them."""
@@ -196,14 +201,6 @@ class Ladders(AdaptiveChains):
         pairs = zip(self.temperatures, rejection, strict=True)
         self.temperatures = torch.stack([equalised(*pair) for pair in pairs])
         self._accepted.zero_()
-
-    def _heat(self, temperatures: Tensor) -> None:
-        """Move the copies, where they are, to other temperatures ``[L, K]``."""
-        resting, before = self.fleet.resting, self.fleet.resting.tempering.clone()
-        self.temperatures = temperatures.double().cpu()
-        resting.tempering.copy_(self._of_copies())
-        proposal = resting.trajectory.proposal
-        proposal.log_density.add_((resting.tempering - before) * proposal.gradient[:, -1])
 
     def _resumable(self) -> dict[str, Any]:
         ladder = {
