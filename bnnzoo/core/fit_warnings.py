@@ -19,6 +19,7 @@ __all__ = [
     "NotConvergedWarning",
     "ParetoKWarning",
     "RejectedPointsWarning",
+    "SeveralModesWarning",
     "StillImprovingWarning",
     "TooNarrowWarning",
     "TreeDepthWarning",
@@ -84,6 +85,10 @@ class ParetoKWarning(FitWarning):
 
 class RejectedPointsWarning(FitWarning):
     """The model could not be evaluated at many of the points that an optimisation tried."""
+
+
+class SeveralModesWarning(FitWarning):
+    """The posterior has modes that an approximation does not hold, or there may be a better one than those that were found."""
 
 
 class DegenerateWeightsWarning(FitWarning):

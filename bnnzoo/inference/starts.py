@@ -27,6 +27,7 @@ __all__ = [
     "moved_inwards",
     "places_of_starts",
     "refuse_not_finite",
+    "spread_starts",
     "starting_points",
     "variances_of_start",
 ]
@@ -151,6 +152,20 @@ def _from_model(num_chains: int, density: LogDensity, context: FitContext, trace
         theta = density.init(num_chains, context.seed).to(dtype=density.dtype, device=density.device)
         found = _evaluated(theta, density, traced)
     return _drawn_again(found, again, density, traced)
+
+
+def spread_starts(density: LogDensity, count: int, seed: int) -> Tensor:
+    """Return points ``[C, P]`` to search from: half of them as the model starts, half from its prior where it can be drawn from.
+
+    Modes in raw units may lie far outside of the range of the former.
+    """
+    theta = density.init(count, seed).to(dtype=density.dtype, device=density.device)
+    for row in range(1, count, 2):
+        try:
+            theta[row] = _of_prior(density, seed + row)
+        except Exception:  # flat priors, and densities that cannot be drawn from
+            return theta
+    return theta
 
 
 def moved_inwards(found: Evaluated, density: LogDensity, *batch: Any, traced: bool = False) -> Evaluated:

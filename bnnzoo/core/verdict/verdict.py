@@ -30,6 +30,7 @@ from bnnzoo.core.posterior.posterior import Draws, Gaussian, Posterior
 from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.core.verdict.accuracy import MANY_ROWS, Accuracy, accuracy_of, off_its_optimum
 from bnnzoo.core.verdict.pareto import MAX_PARETO_K
+from bnnzoo.core.verdict.several_modes import modes_not_held
 from bnnzoo.engine.failures import is_numerical
 
 __all__ = ["troubles"]
@@ -77,7 +78,10 @@ def troubles(posterior: Posterior, *, evaluate: bool = True) -> Iterator[Trouble
     if "psis_pareto_k" in posterior.info.config:
         yield from _of_weights(posterior)
         return
-    found = accuracy_of(posterior) if evaluate and not _is_trial(posterior) else None
+    is_trial = _is_trial(posterior)
+    if not is_trial:
+        yield from modes_not_held(posterior)
+    found = accuracy_of(posterior) if evaluate and not is_trial else None
     if found is None:
         yield from _of_optimisation(posterior, MIN_SHARE)
         if evaluate:

@@ -36,7 +36,9 @@ class Laplace(DenseSettings):
     Parameters
     ----------
     map : MAP
-        How the mode is found. Of several members the one with the highest evidence is used.
+        How the mode is found. Of several members the one with the highest evidence is used. A single one without an ``init``, of
+        a model without a network or hierarchy, begins at the best of the modes that eight searches by L-BFGS find, and takes no
+        steps of Adam.
     curvature : {"ggn", "hessian", "empirical_fisher"} or MonteCarloFisher, optional
         Curvature of the likelihood. Default: the exact Hessian for models without networks, that is without matrices of weights,
         and GGN for networks and where the Hessian is not positive definite, with a warning; the Hessian also for networks

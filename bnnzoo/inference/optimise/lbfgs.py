@@ -105,6 +105,7 @@ def lbfgs(
     history: int = 10,
     least_gain: float = 0.0,
     observe: Observe | None = None,
+    max_evaluations: float = math.inf,
 ) -> LBFGSResult:
     """Maximise a function from every row of ``start[C, P]``.
 
@@ -124,6 +125,8 @@ def lbfgs(
     observe : callable, optional
         Called with each step's ``(theta[C, P], gradient[C, P], moved[C])``, and first with the start, as if all had moved there.
         What it returns, if anything, are the directions ``[C, P]`` to search next, in place of those of the memory.
+    max_evaluations : float
+        No step begins after so many evaluations.
 
     Returns
     -------
@@ -152,7 +155,7 @@ def lbfgs(
         gain = -0.5 * (direction * point.g).sum(1)
         calm = torch.where(gain > least_gain, 0, calm + 1)
         active = active & (calm < CALM)
-        if not bool(active.any()):
+        if not bool(active.any()) or num_evaluations >= max_evaluations:
             break
         new, moved, count, refused = _search(evaluate, point, direction, active)
         num_evaluations, num_rejected = num_evaluations + count, num_rejected + refused

@@ -1,5 +1,6 @@
 """Gaussians near the posterior: the best one on the way from a start to the mode (Pathfinder)."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -9,9 +10,21 @@ from torch import Tensor
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.model.hessian import hessian_of, in_double
 from bnnzoo.core.reading.streamed import StreamedDensity
+from bnnzoo.core.verdict.importance import log_joint_at
 from bnnzoo.inference.optimise.lbfgs import lbfgs
 
-__all__ = ["MAX_ELEMENTS", "Frame", "frames_near", "gaussian_at", "stacked", "uphill"]
+__all__ = [
+    "MAX_ELEMENTS",
+    "Frame",
+    "Way",
+    "at_peak",
+    "frames_near",
+    "gaussian_at",
+    "log_ratios",
+    "stacked",
+    "uphill",
+    "ways_up",
+]
 
 MAX_PARAMS, MAX_ELEMENTS = 300, 2**24
 """Beyond which curvature is not computed: parameters, and parameters times observations."""
@@ -50,15 +63,28 @@ def stacked(frames: Sequence[Frame]) -> Frame:
     return Frame(*(torch.stack(parts) for parts in zip(*frames, strict=True)))
 
 
+class Way(NamedTuple):
+    """The best Gaussian on the way from a start, ``frame[P]``, and where the way ends, ``top[P]``."""
+
+    frame: Frame
+    top: Tensor
+
+
 def frames_near(density: LogDensity, start: Tensor) -> Frame | None:
-    """Return a frame ``[C, ...]`` for each start ``[C, P]``: the Gaussian with the highest bound on the way to the mode.
+    """Return the frames ``[C, ...]`` of :func:`ways_up`, None where that returns it."""
+    ways = ways_up(density, start)
+    return None if ways is None else stacked([way.frame for way in ways])
+
+
+def ways_up(density: LogDensity, start: Tensor) -> list[Way] | None:
+    """Return the way to the mode from each start ``[C, P]``, with the Gaussian of the highest bound on it.
 
     At each of some points of the way the Gaussian has the inverse of the Hessian for its covariance, in which eigenvalues count
     by their size. The mode itself is not always best: that of a hierarchy lies in the throat of a funnel.
 
     Returns
     -------
-    Frame or None
+    list of Way, or None
         None for networks, whose posterior no Gaussian describes, for data that are not in memory, for more than 300 parameters,
         and if the Hessian cannot be computed.
 
@@ -69,9 +95,9 @@ def frames_near(density: LogDensity, start: Tensor) -> Frame | None:
     if not _has_curvature(density):
         return None
     evaluate = density.value_and_grad.repeated()
-    found = [_frame(density, lambda theta: evaluate(theta, *density.data), row) for row in start]
-    frames = [frame for frame in found if frame is not None]
-    return stacked(frames) if len(frames) == len(found) else None
+    found = [_way(density, lambda theta: evaluate(theta, *density.data), row) for row in start]
+    ways = [way for way in found if way is not None]
+    return ways if len(ways) == len(found) else None
 
 
 def gaussian_at(density: LogDensity, theta: Tensor) -> Frame | None:
@@ -104,23 +130,36 @@ def _has_curvature(density: LogDensity) -> bool:
 type _Evaluate = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
-def _frame(density: LogDensity, evaluate: _Evaluate, start: Tensor) -> Frame | None:
-    noise = torch.randn(NUM_DRAWS // 2, len(start), generator=torch.Generator().manual_seed(0)).to(start)
-    noise = torch.cat([noise, -noise])
+def _way(density: LogDensity, evaluate: _Evaluate, start: Tensor) -> Way | None:
     path = _path(evaluate, start)
+    top = _newton(density, evaluate, path[-1])
     best, highest = None, -float("inf")
-    for theta in [_newton(density, evaluate, path[-1]), *reversed(path)]:
+    for theta in [top, *reversed(path)]:
         frame = _laplace(density, theta)
         if frame is None:
             continue
-        value, _ = density.value_and_grad(frame.loc + noise @ frame.root.mT, *density.data)
-        ratios = value.nan_to_num(-torch.inf) + 0.5 * noise.square().sum(1)  # of the densities, up to a constant
-        bound = float(ratios.mean() + frame.root.diagonal().log().sum())
+        ratios = log_ratios(density, frame)
+        bound = float(ratios.mean())
         if bound > highest or best is None:
             best, highest = frame, bound
         if float(ratios.std()) < CLOSE:
             break
-    return best if highest > -float("inf") else None  # the density ends beside all of them
+    if best is None or highest == -float("inf"):  # the density ends beside all of them
+        return None
+    return Way(best, top)
+
+
+def log_ratios(density: LogDensity, frame: Frame) -> Tensor:
+    """Return log p - log q ``[S]`` at draws of the Gaussian of a frame ``[P]``, from always the same noise.
+
+    Their mean is the evidence lower bound, and the logarithm of the mean ratio an estimate of the evidence around it.
+    """
+    size = len(frame.loc)
+    half = torch.randn(NUM_DRAWS // 2, size, generator=torch.Generator().manual_seed(0)).to(frame.loc)
+    noise = torch.cat([half, -half])
+    value = log_joint_at(density, frame.loc + noise @ frame.root.mT)
+    constant = frame.root.diagonal().log().sum() + 0.5 * size * math.log(2 * math.pi)
+    return value + 0.5 * noise.square().sum(1) + constant
 
 
 def _path(evaluate: _Evaluate, start: Tensor) -> list[Tensor]:
@@ -164,6 +203,18 @@ def _newton(density: LogDensity, evaluate: _Evaluate, theta: Tensor) -> Tensor:
 
 def _laplace(density: LogDensity, theta: Tensor) -> Frame | None:
     """Return the Gaussian at ``theta[P]`` whose precision is minus the Hessian, eigenvalues by their size; None without one."""
+    found = _curvature(density, theta)
+    return None if found is None else found[0]
+
+
+def at_peak(density: LogDensity, theta: Tensor) -> Frame | None:
+    """Return the Gaussian at ``theta[P]`` whose precision is minus the Hessian; None where that is not positive definite."""
+    found = _curvature(density, theta)
+    return found[0] if found is not None and found[1] else None
+
+
+def _curvature(density: LogDensity, theta: Tensor) -> tuple[Frame, bool] | None:
+    """Return the Gaussian at ``theta[P]``, eigenvalues by their size, and whether all of them curve down."""
     hessian = _hessian(density, theta)
     if hessian is None or not bool(hessian.isfinite().all()):
         return None
@@ -172,8 +223,8 @@ def _laplace(density: LogDensity, theta: Tensor) -> Frame | None:
     size = (
         hessian.diagonal().abs().clamp(min=torch.finfo(theta.dtype).tiny).rsqrt()
     )  # columns of data may differ in scale
-    values, vectors = torch.linalg.eigh(0.5 * (hessian + hessian.mT) * size * size[:, None])
-    values = values.abs()
+    signed, vectors = torch.linalg.eigh(-0.5 * (hessian + hessian.mT) * size * size[:, None])
+    values = signed.abs()
     values = values.clamp(min=float(values.max()) * least)
     # The R of a QR decomposition of half a covariance is its Cholesky factor, which needs no square of the rounding errors.
     upper = torch.linalg.qr((size[:, None] * vectors * values.rsqrt()).mT).R
@@ -181,7 +232,7 @@ def _laplace(density: LogDensity, theta: Tensor) -> Frame | None:
     scale = ((vectors / size[:, None]) ** 2 * values).sum(1).rsqrt().to(theta)
     if not bool(root.isfinite().all() and scale.isfinite().all() and (root.diagonal() > 0).all() and (scale > 0).all()):
         return None
-    return Frame(theta.detach(), root, scale)
+    return Frame(theta.detach(), root, scale), bool((signed > 0).all())
 
 
 def _hessian(density: LogDensity, theta: Tensor) -> Tensor | None:

@@ -1,8 +1,9 @@
 """Maximising the evidence lower bound over a family, from one or several starts."""
 
 from abc import abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,10 +15,11 @@ from bnnzoo.core.program.sites import ModelError
 from bnnzoo.core.verdict.rejections import why_rejected
 from bnnzoo.inference.optimise.batches import batches_of
 from bnnzoo.inference.optimise.members import Members, joined, trained_in_parts
+from bnnzoo.inference.optimise.modes import peaks_beside
 from bnnzoo.inference.optimise.objectives import Inputs, MemberObjective
 from bnnzoo.inference.optimise.observers import IterateAverage, PlateauStopping, all_of
 from bnnzoo.inference.optimise.optimisers import Adam
-from bnnzoo.inference.optimise.pathfinder import Frame, frames_near, stacked
+from bnnzoo.inference.optimise.pathfinder import Frame, stacked, ways_up
 from bnnzoo.inference.optimise.schedules import schedule_named
 from bnnzoo.inference.optimise.train import train
 from bnnzoo.inference.starts import starting_points
@@ -138,8 +140,9 @@ def fit_family(
     ValueError
         If settings contradict each other.
     """
+    modes: Mapping[str, Any] = {}
     if start is None:
-        start, frame = _start(method, family, density, context)
+        start, frame, modes = _start(method, family, density, context)
     restarts = Restarts(
         replace(method, init=None), start, range(method.num_restarts), context.seed, family, clip, frame
     )
@@ -154,7 +157,7 @@ def fit_family(
         complete=complete,
         num_rejected=num_rejected,
         rejected_at=rejected_at,
-        config={} if settled is None else {"num_steps": trace.shape[1], "converged": settled},
+        config={**modes, **({} if settled is None else {"num_steps": trace.shape[1], "converged": settled})},
         fit_stats={"elbo": trace[kept]},
     )
     return params[kept], info
@@ -162,15 +165,21 @@ def fit_family(
 
 def _start(
     method: BoundSettings, family: Reparametrised, density: LogDensity, context: FitContext
-) -> tuple[Tensor, Frame | None]:
+) -> tuple[Tensor, Frame | None, Mapping[str, Any]]:
+    """Return parameters to start from, the frame in which they are given, and what the record says of several modes."""
     theta = starting_points(method.init, method.num_restarts, density, context, trains=True)
     own_scale = isinstance(method, VISettings) and method.init_scale is not None
-    frame = None
+    ways = None
     if isinstance(family, Framed) and not own_scale and method.batch_size is None:
-        frame = frames_near(density, theta)
-    if frame is None:
-        return torch.stack([family.start(loc, method.start_scale) for loc in theta]), None
-    return torch.stack([family.start(torch.zeros_like(loc), 1.0) for loc in theta]), frame
+        ways = ways_up(density, theta)
+    if ways is None:
+        return torch.stack([family.start(loc, method.start_scale) for loc in theta]), None, {}
+    frames: Sequence[Frame] = [way.frame for way in ways]
+    modes: Mapping[str, Any] = {}
+    if method.init is None:
+        peaks = peaks_beside(density, ways, context.seed)
+        frames, modes = peaks.starts(ways), peaks.said
+    return torch.stack([family.start(torch.zeros_like(loc), 1.0) for loc in theta]), stacked(frames), modes
 
 
 def _maximised(

@@ -119,9 +119,11 @@ def _base_family(base: GaussianVI, density: LogDensity) -> InvertibleFamily:
 
 
 def _joined(before: FitInfo, after: FitInfo) -> FitInfo:
-    """Return how both fits came about, with the trace of the second."""
+    """Return how both fits came about, with the trace of the second and the modes among which the first one chose."""
+    modes = {key: before.config[key] for key in ("modes", "num_searches") if key in before.config}
     return replace(
         after,
         num_gradients=before.num_gradients + after.num_gradients,
         complete=before.complete and after.complete,
+        config={**modes, **after.config},
     )

@@ -120,9 +120,11 @@ class Interrupting(Silent):
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("method", [Laplace(), LowRankLaplace(2), DiagonalLaplace(), SubsetLaplace()])
-def test_interrupt_before_the_mode_stays_an_interrupt(method) -> None:
+TWO = MAP(num_members=2)
 
+
+@pytest.mark.parametrize("method", [Laplace(TWO), LowRankLaplace(2, TWO), DiagonalLaplace(TWO), SubsetLaplace(map=TWO)])
+def test_interrupt_before_the_mode_stays_an_interrupt(method) -> None:
     target = linear_gaussian()
     density = build_density(target.model, *target.data)
     with pytest.raises(KeyboardInterrupt, match=rf"{type(method).__name__} was interrupted before the mode was found"):

@@ -130,7 +130,7 @@ def test_model_is_called_a_fixed_number_of_times() -> None:
         model = Counting(target.model)
         fit(model, Laplace(MAP(num_steps=num_steps)), *target.data)
         calls.append(model.calls)
-    assert calls[0] == calls[1] < 20
+    assert calls[0] == calls[1] < 25  # once more for each curvature and each start from the prior
 
 
 def test_single_precision() -> None:

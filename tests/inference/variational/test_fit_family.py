@@ -62,12 +62,13 @@ def test_stops_where_the_bound_no_longer_changes() -> None:
     assert ((posterior.loc - target.mean["w"]).abs() < 0.02 * target.sd["w"]).all()
 
 
-def test_model_is_called_a_dozen_times_in_a_thousand_steps() -> None:
+def test_model_is_called_a_fixed_number_of_times_in_a_thousand_steps() -> None:
     target = linear_gaussian()
     model = Counting(target.model)
     fit(model, MeanFieldVI(num_steps=1000), *target.data)
-    # to be read, looked at, traced, differentiated twice at the mode, and compared with the approximation
-    assert model.calls <= 12
+    # to be read, looked at, traced, differentiated twice at the mode, and compared with the approximation; once more to trace the
+    # searches for other modes, three of which start where the prior is drawn from
+    assert model.calls <= 16
 
 
 def test_model_that_cannot_be_traced_still_runs() -> None:
