@@ -118,7 +118,12 @@ def choose_curvature(
             f"which cannot be drawn from. Write curvature='hessian'."
         )
     if isinstance(wanted, MonteCarloFisher):
-        _refuse_censored(density, theta)
+        for name, node in density.observed_nodes(theta, *density.data).items():
+            if name in density.observed and is_censored(node["fn"]):
+                raise ModelError(
+                    f"MonteCarloFisher draws outcomes, and site {name!r} is censored: at what time the others would have been "
+                    f"is not known. Write curvature='ggn', which needs no draws."
+                )
     if wanted in ("hessian", "empirical_fisher") or isinstance(wanted, MonteCarloFisher):
         return wanted
     if wanted is None and is_exact and not has_weights(density):
@@ -142,15 +147,6 @@ def has_gauss_newton(density: LogDensity, theta: Tensor) -> bool:
     except UnreadableLikelihood:
         return False
     return bool(density.observed)
-
-
-def _refuse_censored(density: LogDensity, theta: Tensor) -> None:
-    for name, node in density.observed_nodes(theta, *density.data).items():
-        if name in density.observed and is_censored(node["fn"]):
-            raise ModelError(
-                f"MonteCarloFisher draws outcomes, and site {name!r} is censored: at what time the others would have been is not "
-                f"known. Write curvature='ggn', which needs no draws."
-            )
 
 
 def _refuse_unreadable(density: LogDensity, theta: Tensor) -> None:

@@ -117,7 +117,17 @@ class HierarchicalLaplace(Declared):
         names = self._names(laplace, density)
         index = index_of_sites(names, density, "hyperparameters") if names else torch.arange(0, device=density.device)
         _refuse_sites(index, density)
-        obstacle = _obstacle(laplace, density, index)
+        others = density.num_params - len(index)
+        if not _is_exact(laplace, density):
+            obstacle = "it takes laplace=Laplace() with the exact Hessian, and a model without a network"
+        elif len(index) > MAX_INTEGRATED:
+            obstacle = f"it takes {MAX_INTEGRATED} hyperparameters or fewer, and there are {len(index)}"
+        else:
+            obstacle = (
+                f"it takes {MAX_OTHERS} other parameters or fewer, and there are {others}"
+                if others > MAX_OTHERS
+                else ""
+            )
         if self.integrate and obstacle:
             raise ValueError(f"HierarchicalLaplace(integrate=True): {obstacle}. Leave integrate out, or write NUTS().")
         marginal = Marginal(laplace, density, context, index)
@@ -140,16 +150,6 @@ class HierarchicalLaplace(Declared):
 
 def _is_exact(laplace: LaplaceMethod, density: LogDensity) -> bool:
     return isinstance(laplace, Laplace) and laplace.curvature in (None, "hessian") and not has_weights(density)
-
-
-def _obstacle(laplace: LaplaceMethod, density: LogDensity, index: Tensor) -> str:
-    """Return why hyperparameters ``index[H]`` cannot be integrated over; empty if they can."""
-    others = density.num_params - len(index)
-    if not _is_exact(laplace, density):
-        return "it takes laplace=Laplace() with the exact Hessian, and a model without a network"
-    if len(index) > MAX_INTEGRATED:
-        return f"it takes {MAX_INTEGRATED} hyperparameters or fewer, and there are {len(index)}"
-    return f"it takes {MAX_OTHERS} other parameters or fewer, and there are {others}" if others > MAX_OTHERS else ""
 
 
 def _warn_of_no_spread(density: LogDensity, index: Tensor, obstacle: str) -> None:

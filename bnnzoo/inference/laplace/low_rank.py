@@ -120,7 +120,13 @@ class LowRankLaplace(LaplaceSettings):
             return scale * (full(inner) + self.damping * inner) - v
 
         values, vectors = _leading_eigenpairs(excess, mode.theta, self.rank, seed)
-        _refuse_indefinite(values, str(curvature), density)
+        if not bool((values > -1).all()):
+            smallest = float(values.min()) + 1
+            raise LaplaceError(
+                f"The {curvature!s} precision at the mode is not positive definite: relative to the prior's its most "
+                f"negative eigenvalue is {smallest:.3g}. Run more optimisation steps (map=MAP(num_steps=...)), use "
+                f"curvature='ggn', or add damping.{hierarchical_hint(density)}"
+            )
         return LowRankPrecision(scale, vectors, values)
 
 
@@ -201,13 +207,3 @@ def _leading_eigenpairs(product: Product, like: Tensor, rank: int, seed: int) ->
             f"in float64."
         ) from error
     return torch.as_tensor(values).to(like), torch.as_tensor(vectors.copy()).to(like)
-
-
-def _refuse_indefinite(values: Tensor, curvature: str, density: LogDensity) -> None:
-    if not bool((values > -1).all()):
-        smallest = float(values.min()) + 1
-        raise LaplaceError(
-            f"The {curvature} precision at the mode is not positive definite: relative to the prior's its most negative "
-            f"eigenvalue is {smallest:.3g}. Run more optimisation steps (map=MAP(num_steps=...)), use curvature='ggn', or add "
-            f"damping.{hierarchical_hint(density)}"
-        )

@@ -52,14 +52,11 @@ class WholeModel(nn.Module):
 
                 stack.callback(network.module.get_submodule(path).register_forward_hook(instead).remove)
             nodes = density.nodes(theta, *density.data)
-        self._refuse_other_calls(calls, density)
-        outputs = root_of_node(density, nodes[density.observed[0]], curvature)
-        return outputs.reshape(len(outputs), -1)
-
-    def _refuse_other_calls(self, calls: list[str], density: LogDensity) -> None:
         if sorted(calls) != sorted(self._paths) or len(density.observed) != 1:
             counts = ", ".join(f"{path or 'the network'} {calls.count(path)} times" for path in self._paths)
             raise ModelError(
                 f"KFACLaplace needs a model that calls each layer of its network once, for one observed site; this one calls "
                 f"{counts} and observes {', '.join(density.observed) or 'nothing'}. Use DiagonalLaplace() or Laplace()."
             )
+        outputs = root_of_node(density, nodes[density.observed[0]], curvature)
+        return outputs.reshape(len(outputs), -1)

@@ -139,10 +139,9 @@ class DropoutBound:
         others = self._excess(params, theta, batch)
         if self.family.relaxation is not None:
             others = others + temperature * self.family.entropy(params)
-        return joint + others if weight is None else joint + (weight - 1) * self._log_prior(theta) + weight * others
-
-    def _log_prior(self, theta: Tensor) -> Tensor:
-        return self.density.log_prior(theta)
+        return (
+            joint + others if weight is None else joint + (weight - 1) * self.density.log_prior(theta) + weight * others
+        )
 
     def _excess(self, params: Tensor, theta: Tensor, batch: Data) -> Tensor:
         """Return by how much the expected log prior of the Gaussian sites exceeds that at theta."""

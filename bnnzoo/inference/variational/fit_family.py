@@ -148,9 +148,19 @@ def fit_family(
     )
     params, trace, complete, settled = _maximised(restarts, density, context)
     num_rejected = int(trace.isnan().sum())
-    kept = _kept(trace, method)
-    rejected_at = why_rejected(density, _draws_of(family, params, density), num_rejected)
-    _refuse_stuck(trace, rejected_at)
+    # the indices of the restarts to keep: all, or the one whose bound was highest over the last window
+    last = trace[:, -method.window :].nanmean(1).nan_to_num(-torch.inf)
+    kept = last.argmax()[None] if method.keep == "best" else torch.arange(len(last))
+    # a draw [C, P] of each restart from noise that is zero: somewhere in the middle
+    noise = params.new_zeros(family.noise_size(density.num_params))
+    rejected_at = why_rejected(density, torch.stack([family.draw(row, noise) for row in params]), num_rejected)
+    stuck = trace.isnan().all(1)
+    if trace.shape[1] and bool(stuck.any()):
+        raise ModelError(
+            f"The bound could not be computed at any of the {trace.shape[1]} steps of restart {int(stuck.nonzero()[0])}"
+            f"{': ' + rejected_at if rejected_at else ''}. Lower init_scale, or start where the model can be evaluated, with "
+            f"init=..."
+        )
     info = FitInfo(
         sampling="iid",
         num_gradients=trace.shape[1] * method.num_restarts * method.num_particles,
@@ -273,26 +283,3 @@ def _objective(
         return mean_over_particles(lambda row: bound(params, row, data, weight, temperature), noise, looped)
 
     return MemberObjective(value, lambda params, inputs: value(params, inputs, looped=True), num_particles, key)
-
-
-def _refuse_stuck(trace: Tensor, rejected_at: str) -> None:
-    """Refuse restarts all of whose steps were refused, ``trace[C, num_steps]``: they are where they started."""
-    stuck = trace.isnan().all(1)
-    if trace.shape[1] and bool(stuck.any()):
-        raise ModelError(
-            f"The bound could not be computed at any of the {trace.shape[1]} steps of restart {int(stuck.nonzero()[0])}"
-            f"{': ' + rejected_at if rejected_at else ''}. Lower init_scale, or start where the model can be evaluated, with "
-            f"init=..."
-        )
-
-
-def _draws_of(family: Reparametrised, params: Tensor, density: LogDensity) -> Tensor:
-    """Return a draw ``[C, P]`` of each restart from noise that is zero: somewhere in the middle."""
-    noise = params.new_zeros(family.noise_size(density.num_params))
-    return torch.stack([family.draw(row, noise) for row in params])
-
-
-def _kept(trace: Tensor, method: BoundSettings) -> Tensor:
-    """Return the indices of the restarts to keep: all, or the one whose bound was highest over the last window."""
-    last = trace[:, -method.window :].nanmean(1).nan_to_num(-torch.inf)
-    return last.argmax()[None] if method.keep == "best" else torch.arange(len(last))

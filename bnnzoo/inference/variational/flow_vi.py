@@ -6,7 +6,7 @@ import torch
 
 from bnnzoo.core.method import FitContext, Method
 from bnnzoo.core.model.density import LogDensity
-from bnnzoo.core.posterior.posterior import FitInfo, Mixture
+from bnnzoo.core.posterior.posterior import Mixture
 from bnnzoo.core.settings import Count, Positive
 from bnnzoo.inference.optimise.pathfinder import stacked
 from bnnzoo.inference.variational.elbo import InvertibleFamily
@@ -82,7 +82,12 @@ class FlowVI(VISettings):
             If zuko is not installed.
         """
         base = self._base()
-        family = _base_family(base, density)
+        family = base.family(density.num_params)
+        if not isinstance(family, InvertibleFamily):
+            raise ValueError(
+                f"FlowVI(base={type(base).__name__}()): write FullRankVI() or MeanFieldVI(), whose draws can be turned back into "
+                f"noise."
+            )
         layers = coupling_layers(density, self.num_layers, self.num_hidden, context.seed)
         params, before = fit_family(base, family, density, context)
         flow = Flow(family, params.shape[1], layers)
@@ -93,7 +98,13 @@ class FlowVI(VISettings):
             start = torch.stack([flow.start_from(origin)] * len(params))
         flowing = replace(self, kl_annealing=0.0)
         params, info = fit_family(flowing, flow, density, context, start=start, frame=frame, clip=CLIP)
-        info = _joined(before, info)
+        modes = {key: before.config[key] for key in ("modes", "num_searches") if key in before.config}
+        info = replace(
+            info,
+            num_gradients=before.num_gradients + info.num_gradients,
+            complete=before.complete and info.complete,
+            config={**modes, **info.config},
+        )
         components = tuple(FlowPosterior(density, info, flow, row) for row in params)
         return components[0] if len(components) == 1 else Mixture(density, info, components)
 
@@ -106,24 +117,3 @@ class FlowVI(VISettings):
             raise ValueError(f"FlowVI starts at its own init: leave init out of {type(base).__name__}.")
         shared = ("batch_size", "num_restarts", "kl_annealing", "kl_weighting", "temperature", "init", "init_scale")
         return replace(base, keep="all", **{name: getattr(self, name) for name in shared})
-
-
-def _base_family(base: GaussianVI, density: LogDensity) -> InvertibleFamily:
-    family = base.family(density.num_params)
-    if not isinstance(family, InvertibleFamily):
-        raise ValueError(
-            f"FlowVI(base={type(base).__name__}()): write FullRankVI() or MeanFieldVI(), whose draws can be turned back into "
-            f"noise."
-        )
-    return family
-
-
-def _joined(before: FitInfo, after: FitInfo) -> FitInfo:
-    """Return how both fits came about, with the trace of the second and the modes among which the first one chose."""
-    modes = {key: before.config[key] for key in ("modes", "num_searches") if key in before.config}
-    return replace(
-        after,
-        num_gradients=before.num_gradients + after.num_gradients,
-        complete=before.complete and after.complete,
-        config={**modes, **after.config},
-    )

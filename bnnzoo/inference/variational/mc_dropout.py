@@ -10,7 +10,7 @@ from torch import Tensor
 
 from bnnzoo.core.method import FitContext, Need
 from bnnzoo.core.model.density import LogDensity
-from bnnzoo.core.posterior.posterior import FitInfo, Mixture
+from bnnzoo.core.posterior.posterior import Mixture
 from bnnzoo.core.settings import Fraction
 from bnnzoo.inference.variational.dropout import Dropout, DropoutBound, DropoutPosterior
 from bnnzoo.inference.variational.elbo import Reparametrised
@@ -67,7 +67,11 @@ class DropoutVI(BoundSettings):
             config={"rates": by_place[0] if len(by_place) == 1 else _joined(by_place)},
             fit_stats={"loss": -info.fit_stats["elbo"]},
         )
-        return _posterior(density, info, hidden, locs, rates)
+        components = tuple(
+            DropoutPosterior(density, info, loc, hidden.per_unit(rate), hidden.units)
+            for loc, rate in zip(locs, rates, strict=True)
+        )
+        return components[0] if len(components) == 1 else Mixture(density, info, components)
 
     def _found(self, params: Tensor, family: Dropout) -> tuple[Tensor, Tensor]:
         """Return the points ``[C, P]`` and the rates ``[C, L]`` of the places."""
@@ -79,16 +83,6 @@ class DropoutVI(BoundSettings):
 
 def _joined(by_place: list[dict[str, float]]) -> Mapping[str, Any]:
     return {name: [each[name] for each in by_place] for name in by_place[0]}
-
-
-def _posterior(
-    density: LogDensity, info: FitInfo, hidden: HiddenUnits, locs: Tensor, rates: Tensor
-) -> DropoutPosterior | Mixture:
-    components = tuple(
-        DropoutPosterior(density, info, loc, hidden.per_unit(rate), hidden.units)
-        for loc, rate in zip(locs, rates, strict=True)
-    )
-    return components[0] if len(components) == 1 else Mixture(density, info, components)
 
 
 @dataclass(frozen=True)

@@ -198,9 +198,24 @@ class SVI(Declared):
         with alone(), isolated(context.seed, density.device):
             guide = self.guide_of(continuous(trainable(density.model)))
             guide(*density.data)
-            _refuse_missing_sites(guide, density)
+            nodes = poutine.trace(guide).get_trace(*density.data).nodes
+            missing = [site.name for site in density.sites if site.name not in nodes]
+            if missing:
+                raise ModelError(
+                    f"The guide has no site {missing[0]!r}, which the model samples. Sample it in the guide, or use an autoguide "
+                    f"such as AutoNormal."
+                )
             refuse_shared_names(density.model, dict(pyro.get_param_store().items()))
-            svi = PyroSVI(_ScaledModel(density), guide, self._own_optimiser(), self._own_elbo(density))
+            if self.optimiser is not None:
+                optimiser = copy.deepcopy(self.optimiser)
+            else:
+                optimiser = ClippedAdam({"lr": self.learning_rate, "lrd": 0.01 ** (1 / self.num_steps)})
+            own = enumerated(density.model)
+            if self.elbo is not None or own is None:
+                elbo = self.elbo or Trace_ELBO()
+            else:
+                elbo = TraceEnum_ELBO(max_plate_nesting=own.depth)
+            svi = PyroSVI(_ScaledModel(density), guide, optimiser, elbo)
             losses, complete = self._loop(svi, density, context)
             params = copy.deepcopy(pyro.get_param_store().get_state())
             density = _with_learned(density)
@@ -232,17 +247,6 @@ class SVI(Declared):
             guide: Guide = self.guide(model)
             return guide
         return _copied(self.guide) if isinstance(self.guide, torch.nn.Module) else self.guide
-
-    def _own_elbo(self, density: LogDensity) -> ELBO:
-        own = enumerated(density.model)
-        if self.elbo is not None or own is None:
-            return self.elbo or Trace_ELBO()
-        return TraceEnum_ELBO(max_plate_nesting=own.depth)
-
-    def _own_optimiser(self) -> PyroOptim:
-        if self.optimiser is not None:
-            return copy.deepcopy(self.optimiser)
-        return ClippedAdam({"lr": self.learning_rate, "lrd": 0.01 ** (1 / self.num_steps)})
 
 
 def _with_learned(density: LogDensity) -> LogDensity:
@@ -318,13 +322,3 @@ def _copied(guide: Guide) -> Guide:
             own[name]._model, own[name].master = dropped[name]
             part._model = dropped[name][0]
     return copied
-
-
-def _refuse_missing_sites(guide: Guide, density: LogDensity) -> None:
-    nodes = poutine.trace(guide).get_trace(*density.data).nodes
-    missing = [site.name for site in density.sites if site.name not in nodes]
-    if missing:
-        raise ModelError(
-            f"The guide has no site {missing[0]!r}, which the model samples. Sample it in the guide, or use an autoguide "
-            f"such as AutoNormal."
-        )
