@@ -50,7 +50,7 @@ def modes_not_held(posterior: Posterior) -> Iterator[Trouble]:
         found = "another mode" if int(lost.sum()) == 1 else f"{int(lost.sum())} other modes"
         yield Trouble(
             SeveralModesWarning,
-            f"About {missing:.0%} of the posterior lie in {found} that the approximation does not hold, {distance:.0f} of its "
+            f"About {missing:.0%} of the posterior lies in {found} that the approximation does not hold, {distance:.0f} of its "
             f"standard deviations away in {site!r}. Use NUTS(), whose chains tell whether they move between modes, or "
             f"Tempered(NUTS()), which finds the weights of modes.{_of_mirrors(modes)}",
         )

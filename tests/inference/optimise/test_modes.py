@@ -79,7 +79,7 @@ def test_fits_are_of_the_mode_with_the_most_evidence(method: Method) -> None:
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda each: type(each).__name__)
 def test_a_mode_that_matters_is_said(method: Method) -> None:
-    with pytest.warns(SeveralModesWarning, match="About 20% of the posterior lie in another mode that") as caught:
+    with pytest.warns(SeveralModesWarning, match="About 20% of the posterior lies in another mode that") as caught:
         fit(two_peaks(0.8), method, torch.zeros(1), progress=False)
     said = next(str(each.message) for each in caught if each.category is SeveralModesWarning)
     assert "31 of its standard deviations away in 'theta'. Use NUTS(), whose chains" in said
@@ -137,7 +137,7 @@ def test_labels_that_may_be_exchanged_are_said() -> None:
     assert "Order the components to tell them apart, as by a prior on constraints.ordered_vector." in str(
         caught[0].message
     )
-    assert str(caught[0].message).startswith("About 50% of the posterior lie in another mode")
+    assert str(caught[0].message).startswith("About 50% of the posterior lies in another mode")
 
 
 def drives(u: Tensor, v: Tensor, alpha: Tensor) -> None:
