@@ -95,11 +95,11 @@ def _of_weights(posterior: Posterior) -> Iterator[Trouble]:
     """Say whether draws that were resampled by importance weights are those of the posterior."""
     k, ess = (float(posterior.info.config[name]) for name in ("psis_pareto_k", "psis_ess"))
     if not k <= MAX_PARETO_K:  # NaN, too
-        told_k = "none can be computed" if math.isnan(k) else f"{told(k, MAX_PARETO_K, 2)}, above {MAX_PARETO_K}"
+        told_k = "cannot be computed" if math.isnan(k) else f"is {told(k, MAX_PARETO_K, 2)}, above {MAX_PARETO_K}"
         yield Trouble(
             ParetoKWarning,
             f"The Gaussians on the paths are too far from the posterior for importance weights to correct them: their Pareto k "
-            f"is {told_k}, and the weighted draws are worth {ess:.0f}. Do not trust intervals: use FullRankVI(), FlowVI() or "
+            f"{told_k}, and the weighted draws are worth {ess:.0f}. Do not trust intervals: use FullRankVI(), FlowVI() or "
             f"NUTS(init=Pathfinder()).",
         )
     elif ess < FEW_WEIGHTED:

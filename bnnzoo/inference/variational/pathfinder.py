@@ -126,7 +126,7 @@ class Pathfinder(Declared):
     Parameters
     ----------
     num_paths : int
-        Starts, which are followed in one batch.
+        Starts, which are followed in one batch. A mode is missed if none of them ends there.
     num_draws : int
         Draws of all paths together that are weighted: four times as many where so many are worth fewer than 400, or have a
         Pareto k between 0.7 and 1.
@@ -159,7 +159,7 @@ class Pathfinder(Declared):
     True
     """
 
-    num_paths: Count = 4
+    num_paths: Count = 8
     num_draws: Annotated[int, Range(25)] = 1000
     max_steps: Count = 200
     history: Count = 6

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import statistics
 import warnings
 from pathlib import Path
 
@@ -35,8 +36,9 @@ def test_recovers_a_correlated_posterior() -> None:
     assert config["psis_pareto_k"] < 0.5 and config["psis_ess"] > 500
     assert float(((draws.mean(0) - target.mean["w"]) / target.sd["w"]).abs().max()) < 4 * error
     assert float((draws.std(0) / target.sd["w"]).log().abs().max()) < 4 * error / math.sqrt(2)
-    assert len(config["elbo"]) == 4 and max(config["elbo"]) < float(target.log_evidence) + 0.2
-    assert posterior.info.num_gradients < 100 and config["num_values"] < 1500
+    assert len(config["elbo"]) == 8
+    assert statistics.median(config["elbo"]) == pytest.approx(float(target.log_evidence), abs=0.2)
+    assert posterior.info.num_gradients < 200 and config["num_values"] < 2000
 
 
 def test_columns_in_units_that_differ_by_a_hundred_thousand() -> None:
@@ -44,14 +46,14 @@ def test_columns_in_units_that_differ_by_a_hundred_thousand() -> None:
     units = torch.logspace(-2, 3, 8)
     x, *rest = target.data
     posterior = bz.fit(target.model, bz.Pathfinder(), x * units, *rest, progress=False)
-    assert posterior.info.config["psis_ess"] > 300 and posterior.info.num_gradients < 500
+    assert posterior.info.config["psis_ess"] > 300 and posterior.info.num_gradients < 1000
 
 
 def test_without_resampling_it_is_a_mixture_with_a_density_a_chain_for_each_path() -> None:
     target = linear_gaussian()
     posterior = fitted(target, resample=False)
-    assert isinstance(posterior, Mixture) and posterior.draws(10).shape == (4, 10, 3)
-    assert posterior.info.tuning["inverse_mass"].shape == (4, 3)
+    assert isinstance(posterior, Mixture) and posterior.draws(10).shape == (8, 10, 3)
+    assert posterior.info.tuning["inverse_mass"].shape == (8, 3)
     rows = zip(posterior.components, posterior.info.tuning["inverse_mass"], strict=True)
     for component, variances in rows:
         assert isinstance(component, Gaussian)
@@ -97,7 +99,7 @@ def test_few_independent_draws_and_weights_without_a_tail_are_said() -> None:
     assert kind is FewEffectiveDrawsWarning and "worth 99.7 independent ones, and moments need 100" in message
     assert "larger num_draws (now 1000)" in message
     ((kind, message),) = said(math.nan, 500.0)
-    assert kind is ParetoKWarning and "none can be computed" in message
+    assert kind is ParetoKWarning and "their Pareto k cannot be computed, and the weighted draws" in message
     ((kind, message),) = said(0.7004, 500.0)
     assert kind is ParetoKWarning and "Pareto k is 0.7004, above 0.7" in message
 
@@ -130,8 +132,22 @@ def test_all_paths_that_fail_are_an_error() -> None:
         x = pyro.sample("x", dist.Normal(0.0, 1.0))
         pyro.factor("flat", 0.5 * x**2)
 
-    with pytest.raises(ModelError, match=r"None of the 4 paths of Pathfinder found a Gaussian .*init=.*NUTS\(\)"):
+    with pytest.raises(ModelError, match=r"None of the 8 paths of Pathfinder found a Gaussian .*init=.*NUTS\(\)"):
         bz.fit(model, bz.Pathfinder(), progress=False)
+
+
+def test_a_mode_in_which_every_second_path_ends_is_not_missed() -> None:
+    """Of two modes, 40 nats apart and 60 standard deviations, paths end in either one."""
+
+    def model():
+        x = pyro.sample("x", dist.Normal(0.0, 50.0))
+        left, right = ((x - place) / 0.1 for place in (-3.0, 3.0))
+        wells = [-0.5 * z**2 - 0.02 * z**4 for z in (left, right)]
+        pyro.factor("wells", torch.logaddexp(wells[0] - 40.0, wells[1]))
+
+    for seed in range(6):
+        posterior = bz.fit(model, bz.Pathfinder(), seed=seed, progress=False)
+        assert float(posterior.draws().mean()) == pytest.approx(3.0, abs=0.02)
 
 
 def test_settings_are_checked() -> None:
@@ -212,7 +228,7 @@ def test_the_variances_of_the_paths_are_the_first_inverse_masses(mass_matrix: st
     model, x, y = in_raw_units()
     short = {"num_warmup": 19, "num_draws": 20, "mass_matrix": mass_matrix}  # no window in which they would be learnt
     chains = bz.fit(model, bz.NUTS(**short, init=bz.Pathfinder()), x, y, progress=False)
-    paths = bz.fit(model, bz.Pathfinder(resample=False), x, y, progress=False)
+    paths = bz.fit(model, bz.Pathfinder(num_paths=4, resample=False), x, y, progress=False)
     inverse = chains.info.tuning["inverse_mass"]
     diagonal = inverse.diagonal(dim1=1, dim2=2) if mass_matrix == "dense" else inverse
     torch.testing.assert_close(diagonal, paths.info.tuning["inverse_mass"])
@@ -244,7 +260,7 @@ def test_points_where_the_model_cannot_be_evaluated_are_avoided_and_counted() ->
             pyro.sample("y", dist.Normal(0.0, scale), obs=y)
 
     y = 0.8 * torch.randn(50, generator=torch.Generator().manual_seed(0))
-    posterior = bz.fit(model, bz.Pathfinder(init=torch.tensor([[0.5], [1.0], [3.0], [2.0]])), y, progress=False)
+    posterior = bz.fit(model, bz.Pathfinder(num_paths=4, init=torch.tensor([[0.5], [1.0], [3.0], [2.0]])), y, progress=False)
     exact = bz.fit(model, bz.NUTS(init=torch.ones(4, 1)), y, progress=False)
     assert float(posterior.draws().mean()) == pytest.approx(float(exact.draws().mean()), abs=0.02)
     assert bool((posterior.draws() > 0).all())
