@@ -260,7 +260,9 @@ def test_points_where_the_model_cannot_be_evaluated_are_avoided_and_counted() ->
             pyro.sample("y", dist.Normal(0.0, scale), obs=y)
 
     y = 0.8 * torch.randn(50, generator=torch.Generator().manual_seed(0))
-    posterior = bz.fit(model, bz.Pathfinder(num_paths=4, init=torch.tensor([[0.5], [1.0], [3.0], [2.0]])), y, progress=False)
+    posterior = bz.fit(
+        model, bz.Pathfinder(num_paths=4, init=torch.tensor([[0.5], [1.0], [3.0], [2.0]])), y, progress=False
+    )
     exact = bz.fit(model, bz.NUTS(init=torch.ones(4, 1)), y, progress=False)
     assert float(posterior.draws().mean()) == pytest.approx(float(exact.draws().mean()), abs=0.02)
     assert bool((posterior.draws() > 0).all())
