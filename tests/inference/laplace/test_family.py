@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from bnnzoo.core.fit_warnings import TooNarrowWarning
 from bnnzoo.core.method import FitContext, Silent
 from bnnzoo.core.model.density import build_density
 from bnnzoo.core.posterior.covariance import Diagonal
@@ -76,7 +77,8 @@ def test_a_seventh_structure_is_one_class() -> None:
 
 @pytest.mark.slow
 def test_a_seventh_structure_has_hyperparameters_and_evidence() -> None:
-    posterior = fit(centred, HierarchicalLaplace(Spherical(SHORT), tolerance=1.0), X, Y)
+    with pytest.warns(TooNarrowWarning, match="'scale' are set to their mode and have no spread"):
+        posterior = fit(centred, HierarchicalLaplace(Spherical(SHORT), tolerance=1.0), X, Y)
     assert posterior.info.config["laplace"]["method"] == "Spherical"
 
     def model_of(scale: float):

@@ -17,7 +17,7 @@ from bnnzoo.inference import MAP, FlowVI, FullRankVI, LastLayerVI, LowRankVI, Me
 from bnnzoo.inference.variational.fit_family import GaussianVI, fit_family
 from bnnzoo.inference.variational.mean_field_vi import MeanField
 from bnnzoo.testing import linear_network
-from bnnzoo.testing.targets import linear_gaussian
+from bnnzoo.testing.targets import banana, linear_gaussian
 from tests.helpers.counting import Counting
 from tests.helpers.executors import InProcess
 
@@ -136,7 +136,8 @@ def test_methods_on_top_of_others_use_the_executor() -> None:
 
 @pytest.mark.slow
 def test_restarts_in_a_process_pool() -> None:
-    target, method = linear_gaussian(), MeanFieldVI(num_steps=60, num_restarts=2)
+    """Of no Gaussian: a fit that starts at its optimum has rounding errors for gradients, and Adam scales them up."""
+    target, method = banana(), MeanFieldVI(num_steps=60, num_restarts=2)
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
         apart = fit(target.model, method, *target.data, executor=pool, dtype=torch.float64)
     together = fit(target.model, method, *target.data, dtype=torch.float64)
