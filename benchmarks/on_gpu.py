@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.pairs import in_turn, write
+from benchmarks.pairs import runs_in_turn, write
+from benchmarks.prediction import bnnzoo_call, numpyro_call
 from benchmarks.regression import numpyro_model, problem, pyro_model
 
 ROWS, COLUMNS, CHAINS, ITERATIONS = 100_000, 50, 4, 200
@@ -114,35 +115,21 @@ def counted(seconds: float, draws: NDArray[np.floating], steps: NDArray[np.integ
 
 def predictions() -> dict[str, Callable[[int], dict[str, float]]]:
     """Return calls that predict the network's outputs at many rows, from draws such as a sampler leaves."""
-    import jax
-    import jax.numpy as jnp
-    import torch
-    from numpyro.infer import Predictive
+    p = problem(NEW_ROWS)
+    ours = bnnzoo_call(p, DRAWS, observed=False, device="cuda")
+    theirs: Any = numpyro_call(p, DRAWS, parallel=False, observed=False)
+    return {"bnnzoo": timed(ours), "numpyro": timed(lambda: np.asarray(theirs()[0]["obs"]))}  # both in main memory
 
-    import bnnzoo as bz
-    from benchmarks.prediction import sites
-    from bnnzoo.core.model.density import build_density
-    from bnnzoo.core.posterior.posterior import Draws, FitInfo
 
-    p, new = problem(), problem(NEW_ROWS)
-    values = sites(p, DRAWS)
-    density = build_density(pyro_model(p), torch.from_numpy(p.x), torch.from_numpy(p.y), device="cuda")
-    on_gpu = {name: torch.from_numpy(value).cuda() for name, value in values.items()}
-    theta = torch.stack([density.unconstrain({n: v[i] for n, v in on_gpu.items()}) for i in range(DRAWS)])
-    posterior = Draws(density, FitInfo("mcmc", method="NUTS", sample_stats={"lp": torch.zeros(1, DRAWS)}), theta[None])
-    model, draws, x = numpyro_model(p), {n: jnp.array(v) for n, v in values.items()}, jnp.array(new.x)
+def timed(call: Callable[[], object]) -> Callable[[int], dict[str, float]]:
+    """Return a call that is timed, and leaves its seed unused."""
 
-    def by_bnnzoo(seed: int) -> dict[str, float]:
+    def measured(seed: int) -> dict[str, float]:
         began = time.perf_counter()
-        bz.predict(posterior, new.x, seed=seed)
+        call()
         return {"seconds": time.perf_counter() - began}
 
-    def by_numpyro(seed: int) -> dict[str, float]:
-        began = time.perf_counter()
-        np.asarray(Predictive(model, draws, parallel=False)(jax.random.PRNGKey(seed), x)["obs"])
-        return {"seconds": time.perf_counter() - began}
-
-    return {"bnnzoo": by_bnnzoo, "numpyro": by_numpyro}
+    return measured
 
 
 def cases() -> dict[str, tuple[str, Callable[[], dict[str, Callable[[int], dict[str, float]]]]]]:
@@ -178,15 +165,9 @@ def main(pairs: int = 5) -> None:
     found: dict[str, Any] = {}
     for name, (measure, make) in cases().items():
         calls = make()
-        runs: dict[str, list[dict[str, float]]] = {who: [call(0)] for who, call in calls.items()}
-
-        def again(who: str, runs: Any = runs, calls: Any = calls, measure: str = measure) -> float:
-            runs[who].append(calls[who](len(runs[who])))
-            return float(runs[who][-1][measure])
-
-        in_turn({who: lambda who=who, again=again: again(who) for who in calls}, pairs)  # type: ignore[misc]
-        medians = {who: float(np.median([run[measure] for run in made[1:]])) for who, made in runs.items()}
-        firsts = {who: made[0]["seconds"] for who, made in runs.items()}
+        firsts = {who: call(pairs)["seconds"] for who, call in calls.items()}
+        values, runs = runs_in_turn(calls, lambda who, seed, calls=calls: calls[who](seed), measure, pairs)  # type: ignore[misc]
+        medians = {who: float(np.median(each)) for who, each in values.items()}
         ratio = medians["numpyro"] / medians["bnnzoo"]
         print(f"{name}: {measure} {medians}, first calls {firsts} s; NumPyro's over bnnzoo's {ratio:.2f}", flush=True)
         found[name] = {"measure": measure, "medians": medians, "ratio": ratio, "first": firsts, "runs": runs}

@@ -47,7 +47,7 @@ def sites(p: Problem, num_draws: int) -> dict[str, Any]:
     return {name: value.astype("f") for name, value in values.items()}
 
 
-def bnnzoo_call(p: Problem, num_draws: int, observed: bool) -> Callable[[], object]:
+def bnnzoo_call(p: Problem, num_draws: int, observed: bool, device: str = "cpu") -> Callable[[], object]:
     """Return a call of ``posterior_predictive``, or of ``predict`` without the observations."""
     import torch
 
@@ -55,8 +55,8 @@ def bnnzoo_call(p: Problem, num_draws: int, observed: bool) -> Callable[[], obje
     from bnnzoo.core.model.density import build_density
     from bnnzoo.core.posterior.posterior import Draws, FitInfo
 
-    density = build_density(pyro_model(p), torch.from_numpy(p.x), torch.from_numpy(p.y))
-    values = {name: torch.from_numpy(value) for name, value in sites(p, num_draws).items()}
+    density = build_density(pyro_model(p), torch.from_numpy(p.x), torch.from_numpy(p.y), device=device)
+    values = {name: torch.from_numpy(value).to(device) for name, value in sites(p, num_draws).items()}
     theta = torch.stack([density.unconstrain({n: v[i] for n, v in values.items()}) for i in range(num_draws)])
     info = FitInfo(
         "mcmc", method="NUTS", sample_stats={"lp": torch.zeros(1, num_draws)}

@@ -104,7 +104,8 @@ class Specialized:
 
         Recorded, it keeps the memory of the first ``num_carried`` tensors, as :class:`bnnzoo.engine.recording.Recording` says.
         """
-        inputs = [*tensors_of(args)[:num_carried], *clones(args)[num_carried:]]
+        tensors = tensors_of(args)
+        inputs = [*tensors[:num_carried], *clones(tensors[num_carried:])]
         if num_calls > self.worth_compiling_after:
             return self.compiled(inputs, log, num_carried)
         return self.recorded(inputs, log, num_carried) if num_calls > self.worth_recording_after else self
@@ -112,10 +113,7 @@ class Specialized:
     def recorded(self, inputs: list[Tensor], log: EngineLog, num_carried: int = 0) -> "Specialized":
         """Return a traced graph as a recording, which takes no compiler."""
         assert self.graph is not None
-        function = record(self.graph, self.graph, inputs, log, num_carried)
-        how = "traced" if function is self.graph else "recorded"
-        log.chose(ENGINES[how])
-        return Specialized(how, function, self._spec, self.worth_compiling_after, self.graph)
+        return self._recorded("traced", self.graph, inputs, log, num_carried, self.worth_compiling_after)
 
     def compiled(self, inputs: list[Tensor], log: EngineLog | None = None, num_carried: int = 0) -> "Specialized":
         """Return the compiled form of a traced graph, on a GPU recorded, or the graph as it is where neither can be done."""
@@ -123,10 +121,22 @@ class Specialized:
         log = log or EngineLog()
         function = compile_graph(self.graph, inputs, log)
         how, function = ("traced", self.graph) if function is None else ("compiled", function)
+        return self._recorded(how, function, inputs, log, num_carried)
+
+    def _recorded(
+        self,
+        how: str,
+        function: Callable[..., Sequence[Tensor]],
+        inputs: list[Tensor],
+        log: EngineLog,
+        num_carried: int,
+        worth_compiling_after: float = math.inf,
+    ) -> "Specialized":
+        assert self.graph is not None
         recorded = record(function, self.graph, inputs, log, num_carried)
         how = how if recorded is function else "recorded"
         log.chose(ENGINES[how])
-        return Specialized(how, recorded, self._spec, graph=self.graph)
+        return Specialized(how, recorded, self._spec, worth_compiling_after, self.graph)
 
 
 _UNTRACED: ContextVar[bool] = ContextVar("untraced", default=False)
