@@ -55,6 +55,15 @@ def test_a_device_on_which_nothing_can_be_computed(use: Callable[[str], object],
         use(device)
 
 
+def test_a_default_device_on_which_nothing_can_be_computed() -> None:
+    target = linear_gaussian()
+    sentence = (
+        r"torch's default device is 'meta': torch cannot compute there \(.+\)\. Write device=\"cpu\"; \"cuda\" needs"
+    )
+    with torch.device("meta"), pytest.raises(ValueError, match=sentence):
+        fit(target.model, MAP(), *target.data)
+
+
 def test_a_method_with_nothing_to_spread_says_so() -> None:
     with pytest.warns(
         UserWarning, match=r"^SVI ignores executor= and runs in this process: it has no chains, members or"

@@ -145,12 +145,16 @@ def usable_device(device: torch.device | str | None) -> torch.device:
     ValueError
         If torch does not know the device, does not find it, or keeps no numbers on it.
     """
+    asked = device_of_caller() if device is None else device
     try:
-        found = device_of_caller() if device is None else torch.device(device)
+        found = torch.device(asked)
         torch.zeros((), device=found).item()
     except (AssertionError, RuntimeError) as error:  # the former where torch was built without CUDA
+        what, instead = ("device=", "Leave device out for the CPU")
+        if device is None:
+            what, instead = ("torch's default device is ", 'Write device="cpu"')
         raise ValueError(
-            f"device={str(device)!r}: torch cannot compute there ({str(error).split('. ')[0]}). Leave device out for the CPU; "
+            f"{what}{str(asked)!r}: torch cannot compute there ({str(error).split('. ')[0]}). {instead}; "
             f'"cuda" needs torch.cuda.is_available().'
         ) from None
     return found

@@ -16,6 +16,8 @@ from bnnzoo.core.model.prior_terms import log_jacobian, prior_terms
 from bnnzoo.core.posterior.posterior import Gaussian
 from bnnzoo.core.program.seeds import word_of
 from bnnzoo.core.program.sites import ModelError
+from bnnzoo.core.program.surroundings import on_device
+from bnnzoo.core.program.turns import device_of_caller, plain_torch
 from tests.helpers.pyro_density import pyro_log_joint
 
 Y = torch.linspace(-1.0, 2.0, 8, dtype=torch.float64)
@@ -174,3 +176,32 @@ def test_seeds_beyond_32_bits_and_of_numpy_are_seeds() -> None:
     assert not torch.equal(posterior.draws(4, 2**32), posterior.draws(4, 0))
     assert not torch.equal(posterior.draws(4, 2**32 + 5), posterior.draws(4, 5))
     assert [word_of(kind(7)) for kind in (np.int32, np.int64, np.uint8)] == [7, 7, 7]
+
+
+def test_numbers_of_a_generator_are_drawn_where_it_is() -> None:
+    """Torch would ask the CPU's generator for numbers on the default device, and refuse."""
+    draws = {
+        torch.rand: (3,),
+        torch.randn: (3,),
+        torch.randint: (5, (3,)),
+        torch.randperm: (3,),
+    }
+    for function, args in draws.items():
+        expected = function(*args, generator=torch.Generator().manual_seed(1))
+        with on_device(torch.device("meta")):
+            found = function(*args, generator=torch.Generator().manual_seed(1))
+            assert function(*args).device.type == "meta"
+        assert torch.equal(found, expected)
+
+
+def test_torchs_default_device_is_the_callers_and_not_the_librarys() -> None:
+    @plain_torch()
+    def inside() -> tuple[str, str]:
+        return torch.zeros(1).device.type, device_of_caller().type
+
+    assert inside() == ("cpu", "cpu")
+    with torch.device("meta"):
+        assert device_of_caller().type == "meta"
+        assert inside() == ("cpu", "meta")
+        assert torch.zeros(1).device.type == "meta"
+    assert inside() == ("cpu", "cpu")
