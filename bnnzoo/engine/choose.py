@@ -19,16 +19,15 @@ __all__ = ["NATIVE_PAYS_FROM", "Engine", "OneByOneError", "asked_for", "runner"]
 
 type Engine = Literal["auto", "native", "graph", "python"]
 
-NATIVE_PAYS_FROM = 3_500
+NATIVE_PAYS_FROM = 400
 """Expected steps of a copy from which native code pays.
 
-Measured with a regression of 6 parameters and a network of 452 (600 rows, 50 units). To trace and compile takes 1.3 to 2.6 s of
-processor time. A step of the traced batch takes 0.29 ms for 4 chains of the regression, 0.25 ms for 16, and 1.5 ms for 16
-networks: 1.3 s or more in 5,000 steps. Compiled by torch, which takes 2 to 4 s, the step takes 0.16, 0.15 and 1.5 ms. In native
-code it takes 0.5 us a chain of the regression, and 36 us a network. Chains of HMC and NUTS take 1.5 to 2.5 s to compile, and
-0.4 ms or more a step in a batch, besides what each draw costs: on four parameters NUTS took 4.2 s of processor time in native
-code for 4,800 expected steps, 3.2 s for 2,000 and 3.8 s for 960, and 28, 8 and 6 s in a batch, which torch compiles from
-4,200 on.
+To trace and compile takes 1.6 to 3.3 s of processor time, once for a model; a step in native code takes 0.5 us a chain of a
+regression of 6 parameters, and 36 us a network of 452. A batch costs 0.3 ms a step and more, besides what each draw costs, and
+torch's compiler, from some length on, 4 s to 20. Processor seconds of a first fit and of a second, native and in a batch: NUTS
+of four parameters, 4 chains, 30 + 30 draws, 2.2 and 0.2 against 5.7 and 2.5, 125 + 125 draws 2.0 and 0.3 against 25 and 6.5;
+eight schools, 60 + 60, 2.4 and 0.3 against 6.9 and 5.8; a network of 61 parameters, 10 + 10, 2.1 and 0.6 against 20 and 8.3;
+MAMS, 60 + 60, 2.8 and 0.5 against 2.9 and 1.0; SGHMC, 300 draws, 2.8 and 0.4 against 12 and 3.9.
 """
 
 VARIABLE = "BNNZOO_ENGINE"

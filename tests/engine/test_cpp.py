@@ -1,6 +1,7 @@
 """Graphs written in C++ give what torch gives, operation by operation, and what they cannot hold is left to torch's compiler."""
 
 import math
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ from torch import Tensor
 from bnnzoo.engine import loops
 from bnnzoo.engine.cpp import building
 from bnnzoo.engine.cpp.building import built, compile_in_cpp, function_of
+from bnnzoo.engine.cpp.nests import Nest, Statement, Statements
 from bnnzoo.engine.cpp.translate import for_native, source_of
-from bnnzoo.engine.cpp.values import Affine, Cannot
+from bnnzoo.engine.cpp.values import Access, Affine, Cannot
 from bnnzoo.engine.graphs import trace_loops
 from bnnzoo.engine.loops import Chunk
 
@@ -129,6 +131,60 @@ def test_what_is_overwritten_is_read_before() -> None:
     compiled.call(a, b)
     assert a.tolist() == [2.0, 4.0, 6.0, 8.0, 10.0, 0.0]
     assert b.tolist() == [1.0, 4.0, 7.0, 10.0, 13.0, 16.0]
+
+
+def test_expressions_may_lie_in_each_other_however_deep() -> None:
+    """A solver's steps, written out, are operations of operations of a thousand others."""
+
+    def deep(x: Tensor, w: Tensor, y: Tensor, k: Tensor, z: Tensor) -> Tensor:
+        for i in range(1000):
+            x = x + y[i % 40] if i % 2 else 0.999 * x
+        return x
+
+    out, expected = native(deep, torch.float64)
+    torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_loops_join_the_last_one_that_nothing_keeps_them_from() -> None:
+    """Against all statements in turn, from the last one back: only those that touch the same buffers are asked."""
+    generator = random.Random(0)
+
+    def accesses(most: int) -> list[Access]:
+        places = ["", "i0", "i0 + 1"]
+        lows = [generator.randrange(6) for _ in range(generator.randint(0, most))]
+        return [Access(generator.choice("abcd"), low, low + 3, generator.choice(places)) for low in lows]
+
+    def meet(one: Access, other: Access) -> bool:
+        return one.name == other.name and one.low < other.high and other.low < one.high
+
+    def expected(so_far: list[Statement | Nest], sizes: tuple[int, ...], uses: Any, defines: Any) -> int | None:
+        for place, each in reversed(list(enumerate(so_far))):
+            two = [(each.defines, uses), (each.uses, defines), (each.defines, defines)]
+            pairs = [(a, b) for left, right in two for a in left for b in right if meet(a, b)]
+            alike = isinstance(each, Nest) and each.vectorises and each.sizes == sizes
+            if alike and all(a.place and a.place == b.place for a, b in pairs):
+                return place
+            if pairs:
+                return None
+        return None
+
+    joined = 0
+    for _ in range(100):
+        statements, so_far = Statements(), list[Statement | Nest]()
+        for _ in range(30):
+            uses, defines = accesses(2), accesses(1)
+            if generator.random() < 0.4:
+                so_far.append(Statement([], uses, defines))
+                statements.add(so_far[-1])
+            else:
+                sizes = generator.choice([(2,), (3,)])
+                place = expected(so_far, sizes, uses, defines)
+                nest = statements.nest_for(sizes, uses, defines)
+                assert place is None or nest is so_far[place]
+                assert place is not None or all(nest is not each for each in so_far)
+                so_far += [nest] if place is None else []
+                joined += place is not None
+    assert joined > 200
 
 
 def test_unknown_operation_is_left_to_torchs_compiler() -> None:

@@ -42,6 +42,11 @@ def test_the_package_is_found_without_being_asked_for(monkeypatch: pytest.Monkey
     assert "-nostdlib++" in toolchain.flags(compiler()) and "-nostdlib++" not in toolchain.flags(("/bin/g++",))
 
 
+def test_long_sources_are_optimised_less() -> None:
+    short, long = (set(toolchain.flags(("/bin/g++",), num_lines)) for num_lines in (20_000, 40_000))
+    assert short - long == {"-O3"} and long - short == {"-O1", "-ftree-vectorize"}
+
+
 def test_no_compiler_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
     nothing_but(monkeypatch)
     with pytest.raises(

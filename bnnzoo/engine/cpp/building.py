@@ -183,7 +183,8 @@ def _compile(source: str, path: Path) -> None:
         written = Path(folder) / "loop.cpp"
         written.write_text(source)
         library = Path(folder) / f"loop{toolchain.suffix()}"
-        command = [*compiler, *toolchain.flags(compiler), str(written), "-o", str(library)]
+        flags = toolchain.flags(compiler, source.count("\n"))
+        command = [*compiler, *flags, str(written), "-o", str(library)]
         result = subprocess.run(command, capture_output=True, text=True, check=False, env=toolchain.environment())
         if result.returncode:
             raise NoCompiler(f"{' '.join(compiler)}: {result.stderr.strip()[:200]}")

@@ -1,5 +1,6 @@
 """Statements of C++: plain lines, and nests of loops that take up others over the same range."""
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -96,35 +97,56 @@ class Statements:
 
     def __init__(self) -> None:
         self._all: list[Statement | Nest] = []
+        self._last_nest: dict[Shape, int] = {}
+        self._touching: dict[str, list[int]] = {}
 
     def add(self, statement: Statement | Nest) -> None:
-        """Put a statement behind all others."""
+        """Put a statement, whose uses and definitions are known, behind all others."""
+        if isinstance(statement, Nest) and statement.vectorises:
+            self._last_nest[statement.sizes] = len(self._all)
+        self._note(len(self._all), [*statement.uses, *statement.defines])
         self._all.append(statement)
 
     def nest_for(self, sizes: Shape, uses: Sequence[Access], defines: Sequence[Access]) -> Nest:
         """Return a nest over ``sizes`` into which such a loop may go: an earlier one, or a new one at the end."""
-        nest = self._open_to(sizes, uses, defines) if sizes else None
-        if nest is None:
-            nest = Nest(sizes)
-            self.add(nest)
+        place = self._open_to(sizes, uses, defines) if sizes else None
+        if place is None:
+            place = len(self._all)
+            self.add(Nest(sizes))
+        nest = self._all[place]
+        assert isinstance(nest, Nest)
         nest.uses += uses
         nest.defines += defines
+        self._note(place, [*uses, *defines])
         return nest
 
     def render(self) -> list[str]:
         """Return all lines."""
         return [line for each in self._all for line in each.render()]
 
-    def _open_to(self, sizes: Shape, uses: Sequence[Access], defines: Sequence[Access]) -> Nest | None:
-        """Return the last nest that a loop may join, as far back as the loop may be moved."""
-        for each in reversed(self._all):
-            pairs = list(_meetings(each, uses, defines))
-            alike = isinstance(each, Nest) and each.vectorises and each.sizes == sizes
-            if isinstance(each, Nest) and alike and all(a.place and a.place == b.place for a, b in pairs):
-                return each
-            if pairs:
+    def _note(self, place: int, accesses: Sequence[Access]) -> None:
+        for name in dict.fromkeys(access.name for access in accesses):
+            insort(self._touching.setdefault(name, []), place)
+
+    def _open_to(self, sizes: Shape, uses: Sequence[Access], defines: Sequence[Access]) -> int | None:
+        """Return the place of the last nest over ``sizes``, if a loop may be moved back so far and join it.
+
+        Only what touches the same buffers can be in the way: in long graphs that is little of what stands in between.
+        """
+        last = self._last_nest.get(sizes)
+        if last is None:
+            return None
+        names = dict.fromkeys(access.name for access in (*uses, *defines))
+        behind = {each for name in names for each in _from(self._touching.get(name, []), last)}
+        for place in behind:
+            pairs = _meetings(self._all[place], uses, defines)
+            if any(place != last or not a.place or a.place != b.place for a, b in pairs):
                 return None
-        return None
+        return last
+
+
+def _from(places: list[int], first: int) -> list[int]:
+    return places[bisect_left(places, first) :]
 
 
 def _meetings(

@@ -30,6 +30,9 @@ type Handler = Callable[["Scope", Node], Any]
 ON_STACK = 4096
 """Bytes up to which a temporary tensor lies on the stack."""
 
+MOST_IN_ONE = 100
+"""Operations of an expression from which on it is evaluated at once: Python calls functions only so deep."""
+
 ALIGNMENT = 64
 
 
@@ -143,7 +146,8 @@ class Scope:
             return self.number(lazy)
         users = effective_users(node)
         repeated = any(_size(user) > count(lazy.shape) for user in users)
-        return self.memory(lazy) if lazy.cost > 1 and (len(users) > 1 or repeated) else lazy
+        costs = lazy.cost > 1 and (len(users) > 1 or repeated)
+        return self.memory(lazy) if costs or lazy.cost > MOST_IN_ONE else lazy
 
     def memory(self, value: Value, in_order: bool = False) -> View:
         """Return a value in memory, laid out as it is computed best, or with its last dimension along memory."""
