@@ -1,5 +1,7 @@
 """Errors of a model on its data in one sentence, in place of torch's, where shapes tell the reason."""
 
+import linecache
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType, TracebackType
@@ -33,6 +35,9 @@ ABOUT_TYPES = (
 )
 """Words by which an error of torch is taken to be about types alone."""
 
+SELECTED_BY_NAME = re.compile(r"(\w+)(\[[\"'][^\"']*[\"']\])")
+"""A column that is selected by name."""
+
 PASSING_ON = ("__torch_function__", "__torch_dispatch__")
 """Functions through which torch calls its own operations, so that errors pass them without being theirs."""
 
@@ -50,15 +55,16 @@ def explaining_misfits(model: Model, data: Data) -> Iterator[None]:
         yield
     except (ModelError, DataError):
         raise
-    except KeyError as error:
-        if reason := _by_missing_entry(error, data, argument_names(model, len(data))):
+    except (KeyError, AttributeError) as error:
+        names = argument_names(model, len(data))
+        if reason := _by_missing_entry(error, data, names) or _by_name(error, data, names):
             raise DataError(reason) from None
         raise
     except (RuntimeError, ValueError, TypeError, IndexError, ZeroDivisionError) as error:
         if is_numerical(error):
             raise
         names = argument_names(model, len(data))
-        if reason := code_out_of_range(error, data, names):
+        if reason := _by_name(error, data, names) or code_out_of_range(error, data, names):
             raise DataError(reason) from None
         if reason := _by_layer(error, data, names) or (None if is_own(error) else _no_rows(data, names)):
             raise DataError(reason) from None
@@ -107,8 +113,10 @@ def _no_rows(data: Data, names: Sequence[str]) -> str | None:
     return None
 
 
-def _by_missing_entry(error: KeyError, data: Data, names: Sequence[str]) -> str | None:
+def _by_missing_entry(error: Exception, data: Data, names: Sequence[str]) -> str | None:
     """Name the mapping among the arguments that lacks an entry, if there is one only."""
+    if not isinstance(error, KeyError):
+        return None
     key = error.args[0] if error.args else None
     lacking = [(name, held) for name, held in zip(names, data, strict=True) if isinstance(held, dict)]
     if len(lacking) != 1 or key in lacking[0][1]:
@@ -117,6 +125,26 @@ def _by_missing_entry(error: KeyError, data: Data, names: Sequence[str]) -> str 
     return (
         f"The model asks for {name}[{key!r}], and {name!r} holds {', '.join(map(repr, held)) or 'nothing'}. Add the entry; an "
         f"observation that is not known may be None."
+    )
+
+
+def _by_name(error: Exception, data: Data, names: Sequence[str]) -> str | None:
+    """Say that frames and labelled arrays reach the model as tensors, where it asks one for a column or method by name."""
+    if isinstance(error, AttributeError):
+        held, asked = error.obj, f".{error.name}"
+    else:
+        lines = ((each.f_locals, SELECTED_BY_NAME.search(source)) for each, source in _sources(error.__traceback__))
+        held, asked = next(((held.get(found[1]), found[2]) for held, found in lines if found), (None, ""))
+    if not isinstance(held, Tensor):
+        return None
+    places = [place for place, value in enumerate(data) if value is held]
+    if not places:
+        return None
+    by_number = f", or select columns by number, {names[places[0]]}[:, 0]" if held.ndim == 2 else ""
+    return (
+        f"The model asks {_argument(places[0], names)} for {asked}, but frames and arrays reach it as tensors, this one of shape "
+        f"{list(held.shape)}. Pass a frame as a mapping of its columns, frame.to_dict('series'){by_number}; otherwise write "
+        f"torch's operations."
     )
 
 
@@ -195,6 +223,14 @@ def _misfit(layer: nn.Module, given: Tensor, width: int, dim: int, data: Data, n
 def _frames(traceback: TracebackType | None) -> Iterator[FrameType]:
     while traceback is not None:
         yield traceback.tb_frame
+        traceback = traceback.tb_next
+
+
+def _sources(traceback: TracebackType | None) -> Iterator[tuple[FrameType, str]]:
+    """Yield the frames of a traceback with the lines at which they stand."""
+    while traceback is not None:
+        frame = traceback.tb_frame
+        yield frame, linecache.getline(frame.f_code.co_filename, traceback.tb_lineno)
         traceback = traceback.tb_next
 
 

@@ -38,6 +38,24 @@ def own(x, y=None):
         pyro.sample("y", dist.Normal(f, 1.0), obs=y)
 
 
+FRAME = pd.DataFrame(X[:, :2], columns=["a", "b"])
+
+
+def columns_of(select):
+    def model(frame):
+        w = pyro.sample("w", dist.Normal(0.0, 1.0))
+        a, b = select(frame)
+        with pyro.plate("data", len(a)):
+            pyro.sample("b", dist.Normal(w * a, 1.0), obs=b)
+
+    return model
+
+
+by_name = columns_of(lambda frame: (frame["a"], frame["b"]))
+by_attribute = columns_of(lambda frame: (frame.a, frame.b))
+as_array = columns_of(lambda frame: (frame.astype("f"), frame))
+
+
 def fitted(model, *data, **settings):
     return bz.fit(model, bz.MAP(num_steps=2, polish_steps=0), *data, progress=False, **settings)
 
@@ -139,6 +157,17 @@ CASES = {
         r"argument 1 \('x'\) is of type str, but the network takes numbers: pass an array",
     ),
     "nothing": (REGRESSION, (None, Y), r"argument 1 \('x'\) is of type NoneType"),
+    "column by name": (
+        by_name,
+        (FRAME,),
+        r"asks argument 1 \('frame'\) for \[\"a\"\], but .* shape \[40, 2\]\. Pass a frame as",
+    ),
+    "column as an attribute": (by_attribute, (FRAME,), r"for \.a, but frames and arrays reach it as tensors"),
+    "method of an array": (
+        as_array,
+        (FRAME["b"].to_numpy(),),
+        r"for \.astype, .* of shape \[40\]\..*write torch's operations",
+    ),
     "rows": (
         own,
         (X, Y[:30]),
