@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from bnnzoo.core.program.network import NETWORK_KEY, Network, evaluating
+from bnnzoo.core.program.network import NETWORK_KEY, Network, evaluating, refuse_coupled_rows
 from bnnzoo.core.program.surroundings import plates_around
 from bnnzoo.models.argument_checks import refuse_uncalled
 from bnnzoo.models.priors import ByParameter, Prior
@@ -171,19 +171,7 @@ def _refuse_layer(where: str, layer: nn.Module) -> None:
             f"{where} is {type(layer).__name__} with max_norm={layer.max_norm:g}, which shortens its weights in place when it is "
             "called, so that the density would be that of others than were sampled. Leave max_norm out: the prior bounds them."
         )
-    if isinstance(layer, nn.modules.batchnorm._BatchNorm):
-        kind = type(layer).__name__
-        if not layer.track_running_stats:
-            raise ValueError(
-                f"{where} is {kind} without running statistics: its output for one row depends on the other rows of "
-                "the batch, so the likelihood is not pointwise. Replace it with LayerNorm or GroupNorm."
-            )
-        if layer.training:
-            raise ValueError(
-                f"{where} is {kind} in training mode: its output for one row depends on the other rows of the batch, "
-                "so the likelihood is not pointwise. Call net.eval() to use its running statistics, or replace it with "
-                "LayerNorm or GroupNorm."
-            )
+    refuse_coupled_rows(where, layer, layer.training)
     if layer.training and _dropout_rate(layer) > 0:
         raise ValueError(
             f"{where} is {layer} in training mode: its dropout is noise that is not a site of the model. "

@@ -114,7 +114,7 @@ def test_a_frame_has_no_columns_by_name(column: Callable[..., Tensor]) -> None:
 
     frame = pd.DataFrame({"x": X.numpy(), "y": Y.numpy()})
     with pytest.raises(
-        DataError, match=r"'data' is a data frame, which the model gets as a tensor of 2 columns.*dict\(data\)"
+        DataError, match=r"asks argument 1 \('data'\) for .*, this one of shape \[60, 2\]\. Pass dict\(data\)"
     ):
         bz.fit(model, bz.Laplace(), frame)
 

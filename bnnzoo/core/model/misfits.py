@@ -140,11 +140,10 @@ def _by_name(error: Exception, data: Data, names: Sequence[str]) -> str | None:
     places = [place for place, value in enumerate(data) if value is held]
     if not places:
         return None
-    by_number = f", or select columns by number, {names[places[0]]}[:, 0]" if held.ndim == 2 else ""
+    by_name = f" Pass dict({names[places[0]]}) for columns by name." if held.ndim == 2 else ""
     return (
         f"The model asks {_argument(places[0], names)} for {asked}, but frames and arrays reach it as tensors, this one of shape "
-        f"{list(held.shape)}. Pass a frame as a mapping of its columns, frame.to_dict('series'){by_number}; otherwise write "
-        f"torch's operations."
+        f"{list(held.shape)}.{by_name or " Write torch's operations."}"
     )
 
 

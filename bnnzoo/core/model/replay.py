@@ -24,7 +24,12 @@ from bnnzoo.core.model.summing_out import summed_out
 from bnnzoo.core.program.filling import made_in_batches
 from bnnzoo.core.program.network import Network, evaluating
 from bnnzoo.core.program.numerics import NumericalFailure, failure_of
-from bnnzoo.core.program.pyro_networks import called_modules, mark_weights, warn_of_attributes_of_rows
+from bnnzoo.core.program.pyro_networks import (
+    called_modules,
+    mark_weights,
+    refuse_layers_in_training,
+    warn_of_attributes_of_rows,
+)
 from bnnzoo.core.program.sites import (
     ModelError,
     innermost,
@@ -197,6 +202,7 @@ def discover(
                     nodes = _nodes(model, data)
                 if own := enumerated(model):
                     nodes = _agreed(own, nodes, found, data)
+                refuse_layers_in_training(nodes, modules)
                 mark_weights(nodes, modules)
                 check(nodes)
                 warn_of_attributes_of_rows(nodes, modules)

@@ -5,8 +5,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
-__all__ = ["NETWORK_KEY", "Network", "evaluating"]
+__all__ = ["NETWORK_KEY", "Network", "evaluating", "refuse_coupled_rows"]
 
 NETWORK_KEY = "bnnzoo_network"
 
@@ -88,3 +89,35 @@ def evaluating(module: torch.nn.Module) -> Iterator[None]:
                     del now[name]
                 elif now[name] is not attributes[name]:
                     now[name] = attributes[name]
+
+
+def refuse_coupled_rows(where: str, layer: nn.Module, is_training: bool) -> None:
+    """Refuse BatchNorm that normalises by the rows of a batch, with which the likelihood has no term for each row.
+
+    Parameters
+    ----------
+    where : str
+        The layer's place, with which the sentence begins.
+    layer : torch.nn.Module
+    is_training : bool
+        Whether it is in training mode where it is called.
+
+    Raises
+    ------
+    ValueError
+        With what to write instead.
+    """
+    if not isinstance(layer, nn.modules.batchnorm._BatchNorm):
+        return
+    kind = type(layer).__name__.removeprefix("Pyro")
+    if not layer.track_running_stats:
+        raise ValueError(
+            f"{where} is {kind} without running statistics: its output for one row depends on the other rows of "
+            "the batch, so the likelihood is not pointwise. Replace it with LayerNorm or GroupNorm."
+        )
+    if is_training:
+        raise ValueError(
+            f"{where} is {kind} in training mode: its output for one row depends on the other rows of the batch, "
+            "so the likelihood is not pointwise. Call net.eval() to use its running statistics, or replace it with "
+            "LayerNorm or GroupNorm."
+        )

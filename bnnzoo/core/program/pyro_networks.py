@@ -11,27 +11,27 @@ from pyro.nn import PyroModule
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from bnnzoo.core.program.network import NETWORK_KEY, Network
-from bnnzoo.core.program.sites import ModelWarning, plates_of, row_plates
+from bnnzoo.core.program.network import NETWORK_KEY, Network, refuse_coupled_rows
+from bnnzoo.core.program.sites import ModelError, ModelWarning, plates_of, row_plates
 
-__all__ = ["called_modules", "mark_weights", "warn_of_attributes_of_rows"]
+__all__ = ["called_modules", "mark_weights", "refuse_layers_in_training", "warn_of_attributes_of_rows"]
 
 type Node = dict[str, Any]
 
 
 @contextmanager
-def called_modules() -> Iterator[Collection[nn.Module]]:
-    """Yield a view of the modules that this thread calls within the context, in the order of their first calls."""
-    called: dict[int, nn.Module] = {}
+def called_modules() -> Iterator[dict[nn.Module, bool]]:
+    """Yield the modules that this thread calls within the context, in order, with whether they were in training mode."""
+    called: dict[nn.Module, bool] = {}
     thread = threading.get_ident()
 
     def note(module: nn.Module, _: Any) -> None:
         if threading.get_ident() == thread:
-            called.setdefault(id(module), module)
+            called.setdefault(module, module.training)
 
     handle = register_module_forward_pre_hook(note)
     try:
-        yield called.values()
+        yield called
     finally:
         handle.remove()
 
@@ -57,6 +57,32 @@ def mark_weights(nodes: Mapping[str, Node], modules: Collection[nn.Module]) -> N
         network = Network(name, root, found, _plain(root, shapes))
         for site in found.values():
             nodes[site]["infer"] = {**(nodes[site]["infer"] or {}), NETWORK_KEY: network}
+
+
+def refuse_layers_in_training(nodes: Mapping[str, Node], called: dict[nn.Module, bool]) -> None:
+    """Refuse layers that couple rows or add noise, but in networks that are trained, which have a ``pyro.param``.
+
+    Raises
+    ------
+    ModelError
+        Naming the layer and its network.
+    """
+    if any(node["type"] == "param" for node in nodes.values()):
+        return
+    paths = {part: (path, root) for root in reversed(called) for path, part in root.named_modules()}
+    for layer, is_training in called.items():
+        path, root = paths[layer]
+        where = f"Layer {path!r} of {type(root).__name__}" if path else "A layer of the model"
+        try:
+            refuse_coupled_rows(where, layer, is_training)
+        except ValueError as error:
+            raise ModelError(str(error)) from None
+        if is_training and isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0:
+            kind = type(layer).__name__.removeprefix("Pyro")
+            raise ModelError(
+                f"{where} is {kind}(p={layer.p}) in training mode: its dropout is noise that is not a site of the model. "
+                f"Call net.eval(), or remove it."
+            )
 
 
 def warn_of_attributes_of_rows(nodes: Mapping[str, Node], modules: Collection[nn.Module]) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bnnzoo.core.data.arguments import argument_names
 from bnnzoo.core.data.codes import refusing_negative_codes
 from bnnzoo.core.data.conversion import DataError, MissingValuesError
 from bnnzoo.core.data.minibatch import as_tensors
@@ -102,18 +101,6 @@ def _read(
         except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
             if is_own(error):
                 raise
-            for name, value in zip(argument_names(model, len(data)), data, strict=True):
-                columns = [repr(str(each)) for each in getattr(value, "columns", ())]
-                by_name = isinstance(error, TypeError | IndexError) and "'str'" in str(error)
-                by_attribute = isinstance(error, AttributeError) and any(
-                    str(error).endswith(column) for column in columns
-                )
-                if columns and (by_name or by_attribute):
-                    raise DataError(
-                        f"Data refused: argument {name!r} is a data frame, which the model gets as a tensor of {len(columns)} "
-                        f"columns, and it asks for a column by name. Pass dict({name}), and write {name}[{columns[0]}] in the "
-                        f"model."
-                    ) from error
             errors.append(error)
     raise next((error for error in errors if not is_about_types(error)), errors[0])
 

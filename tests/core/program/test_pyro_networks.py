@@ -1,5 +1,6 @@
 """Networks of Pyro's own modules are treated as those of `random_module`: same group, same methods, same numbers."""
 
+import copy
 import warnings
 from collections.abc import Callable
 from functools import cache
@@ -246,3 +247,43 @@ def test_an_attribute_that_is_first_read_inside_the_plate_of_rows_is_pointed_out
     )
     with pytest.warns(ModelWarning, match=sentence):
         assert build_density(WithNoise(False), x, x).num_params == 6
+
+
+def with_layer(layer: nn.Module) -> nn.Module:
+    net = nn.Sequential(nn.Linear(2, 3), layer, nn.Linear(3, 1))
+    to_pyro_module_(net)
+    for part in net.modules():
+        for name, parameter in list(part.named_parameters(recurse=False)):
+            setattr(part, name, PyroSample(dist.Normal(0.0, 1.0).expand(parameter.shape).to_event(parameter.ndim)))
+    return net
+
+
+def on_a_network(net: nn.Module):
+    def model(x, y=None):
+        scale = pyro.sample("scale", dist.HalfNormal(1.0))
+        f = net(x).squeeze(-1)
+        with pyro.plate("data", len(x)):
+            pyro.sample("y", dist.Normal(scale * f, 0.5), obs=y)
+
+    return model
+
+
+@pytest.mark.parametrize(
+    ("layer", "sentence"),
+    [
+        (
+            nn.BatchNorm1d(3),
+            r"Layer '1' of \w*Sequential is BatchNorm1d in training mode: its output for one row depends",
+        ),
+        (nn.Dropout(0.5), r"Layer '1' of \w*Sequential is Dropout\(p=0.5\) in training mode: its dropout is noise"),
+    ],
+    ids=["BatchNorm", "Dropout"],
+)
+@pytest.mark.parametrize("make", [with_layer, lambda layer: nn.Sequential(nn.Linear(2, 3), layer, nn.Linear(3, 1))])
+def test_layers_in_training_mode_are_named(layer: nn.Module, sentence: str, make) -> None:
+    x, y, layer = torch.randn(12, 2), torch.randn(12), copy.deepcopy(layer)
+    model = on_a_network(make(layer).requires_grad_(False))
+    with pytest.raises(ModelError, match=sentence):
+        build_density(model, x, y)
+    layer.eval()
+    assert build_density(model, x, y).num_data == 12

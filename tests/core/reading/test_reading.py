@@ -160,13 +160,13 @@ CASES = {
     "column by name": (
         by_name,
         (FRAME,),
-        r"asks argument 1 \('frame'\) for \[\"a\"\], but .* shape \[40, 2\]\. Pass a frame as",
+        r"asks argument 1 \('frame'\) for \[\"a\"\], but .* shape \[40, 2\]\. Pass dict\(frame\) for",
     ),
     "column as an attribute": (by_attribute, (FRAME,), r"for \.a, but frames and arrays reach it as tensors"),
     "method of an array": (
         as_array,
         (FRAME["b"].to_numpy(),),
-        r"for \.astype, .* of shape \[40\]\..*write torch's operations",
+        r"for \.astype, .* of shape \[40\]\. Write torch's operations",
     ),
     "rows": (
         own,
