@@ -10,9 +10,11 @@ from torch import Tensor
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.core.posterior.posterior import Gaussian, Posterior
 from bnnzoo.core.verdict.importance import (
+    NUM_DRAWS,
     Shift,
     WeightedDraws,
     drawn_from,
+    draws_together,
     many_draws_of,
     shift_by_weights,
     site_values,
@@ -20,11 +22,11 @@ from bnnzoo.core.verdict.importance import (
 from bnnzoo.core.verdict.pareto import MAX_PARETO_K, pareto_k
 from bnnzoo.core.verdict.short_chains import moved, shift_by_chains
 
-__all__ = ["Accuracy", "accuracy_of", "off_its_optimum"]
+__all__ = ["SURE_K", "Accuracy", "accuracy_of", "off_its_optimum", "trouble_of_resampled"]
 
 MAX_SHIFT = 0.28  # of a mean, in standard deviations of the posterior
 MAX_LOG_RATIO = math.log(1.32)  # of standard deviations
-SURE_K = 0.4  # below which the moments by importance weights alone are right
+SURE_K = 0.4  # of the weights, and of weighted squares: below it the moments by importance weights alone are right
 MIN_ACCEPTANCE = 0.3  # of short chains; below it they go nowhere, since the approximation is nowhere near
 MIN_SIGNIFICANCE = 2.0  # in standard errors, and more where the largest of many numbers is looked at
 MAX_FAILED = 0.05  # of draws at which the model cannot be evaluated
@@ -69,11 +71,9 @@ def accuracy_of(posterior: Posterior) -> Accuracy | None:
     Yao, Vehtari, Simpson and Gelman (2018), Yes, but did it work? Evaluating variational inference, ICML.
     Wang, Kasprzak and Huggins (2023), A targeted accuracy diagnostic for variational approximations, AISTATS.
     """
-    density, info = posterior.density, posterior.info
+    info = posterior.info
     tempered = info.config.get("temperature", 1.0) != 1.0
-    if info.sampling != "iid" or tempered or info.has_atoms or density.networks or not density.has_data:
-        return None
-    if density.num_data > MANY_ROWS or density.num_params > MANY_PARAMS:
+    if info.sampling != "iid" or tempered or info.has_atoms or not _can_be_compared(posterior.density):
         return None
     drawn = drawn_from(posterior)
     if drawn is None or not bool((drawn.theta.std(0) > 0).all()):  # of some parameters only, the others known by choice
@@ -88,18 +88,67 @@ def accuracy_of(posterior: Posterior) -> Accuracy | None:
     return Accuracy(k, _trouble(posterior, k, kept), drawn)
 
 
+def _can_be_compared(density: LogDensity) -> bool:
+    is_small = density.num_data <= MANY_ROWS and density.num_params <= MANY_PARAMS
+    return is_small and density.has_data and not density.networks
+
+
+def trouble_of_resampled(posterior: Posterior, k: float) -> str:
+    """Return what is off of draws that were resampled by importance weights, as a clause; empty if nothing is found.
+
+    Weights cannot put draws where the approximation has none, and say nothing of it where their Pareto k is below the limit.
+
+    Parameters
+    ----------
+    posterior : Posterior
+    k : float
+        Pareto k of the weights.
+    """
+    density = posterior.density
+    if not _can_be_compared(density):
+        return ""
+    theta = draws_together(posterior, NUM_DRAWS)
+    drawn = WeightedDraws(theta, theta.new_zeros(len(theta), dtype=torch.float64, device="cpu"))
+    values = site_values(density, theta)
+    if k < SURE_K and _k_of_squares(values, drawn.log_ratios) < SURE_K:
+        return ""
+    try:
+        found = moved(density, drawn)
+    except Exception:  # the model's own code may raise anything where it cannot be batched
+        return ""
+    if found.acceptance < MIN_ACCEPTANCE:
+        return ""
+    shift = shift_by_chains(density, values, found)
+    return _worst(density, shift, shift)
+
+
+def _k_of_squares(values: Tensor, log_ratios: Tensor) -> float:
+    """Return Pareto k of weighted squared distances from the mean, for the one of ``values[S, D]`` on whose largest most rests.
+
+    A standard deviation by weights may have no error that is known although the weights themselves have no tail.
+
+    References
+    ----------
+    Vehtari, Simpson, Gelman, Yao and Gabry (2024), Pareto smoothed importance sampling, JMLR 25.
+    """
+    weights = log_ratios.softmax(0)[:, None]
+    terms = weights * (values - (weights * values).sum(0)).square()
+    heaviest = int((terms.square().sum(0) / terms.sum(0).square()).nan_to_num(0.0).argmax())
+    return pareto_k(terms[:, heaviest].clamp(min=torch.finfo(terms.dtype).tiny).log())
+
+
 def _trouble(posterior: Posterior, k: float, drawn: WeightedDraws) -> str:
     density = posterior.density
     values = site_values(density, drawn.theta)
     by_weights = shift_by_weights(values, drawn.log_ratios)
-    if k < SURE_K:
+    if k < SURE_K and _k_of_squares(values, drawn.log_ratios) < SURE_K:
         return _worst(density, by_weights, by_weights)
     try:
         found = moved(density, drawn)
     except Exception:  # the model's own code may raise anything where it cannot be batched
         found = None
     if found is None or found.acceptance < MIN_ACCEPTANCE:
-        is_fine = found is None and k <= MAX_PARETO_K
+        is_fine = k < SURE_K or (found is None and k <= MAX_PARETO_K)
         return _worst(density, by_weights, by_weights) if is_fine else "it misses a part of the posterior"
     by_chains = shift_by_chains(density, site_values(density, many_draws_of(posterior)), found)
     return _worst(density, _both(by_weights, by_chains) if k <= MAX_PARETO_K else by_chains, by_chains)

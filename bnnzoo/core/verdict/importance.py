@@ -13,6 +13,7 @@ from bnnzoo.core.types import Whole
 from bnnzoo.core.verdict.pareto import pareto_k, smoothed
 
 __all__ = [
+    "NUM_DRAWS",
     "Shift",
     "WeightedDraws",
     "drawn_from",

@@ -28,7 +28,7 @@ from bnnzoo.core.parameters.hierarchy import hyperparameter_sites, multiplying_s
 from bnnzoo.core.posterior.mixing import mixing, worst_gap
 from bnnzoo.core.posterior.posterior import Draws, Gaussian, Posterior
 from bnnzoo.core.program.surroundings import isolated
-from bnnzoo.core.verdict.accuracy import MANY_ROWS, Accuracy, accuracy_of, off_its_optimum
+from bnnzoo.core.verdict.accuracy import MANY_ROWS, Accuracy, accuracy_of, off_its_optimum, trouble_of_resampled
 from bnnzoo.core.verdict.pareto import MAX_PARETO_K
 from bnnzoo.core.verdict.several_modes import modes_not_held
 from bnnzoo.engine.failures import is_numerical
@@ -76,7 +76,7 @@ def troubles(posterior: Posterior, *, evaluate: bool = True) -> Iterator[Trouble
             yield from _of_chains(posterior)
         return
     if "psis_pareto_k" in posterior.info.config:
-        yield from _of_weights(posterior)
+        yield from _of_weights(posterior, evaluate)
         return
     is_trial = _is_trial(posterior)
     if not is_trial:
@@ -91,7 +91,7 @@ def troubles(posterior: Posterior, *, evaluate: bool = True) -> Iterator[Trouble
     yield from _rejected(posterior)
 
 
-def _of_weights(posterior: Posterior) -> Iterator[Trouble]:
+def _of_weights(posterior: Posterior, evaluate: bool) -> Iterator[Trouble]:
     """Say whether draws that were resampled by importance weights are those of the posterior."""
     k, ess = (float(posterior.info.config[name]) for name in ("psis_pareto_k", "psis_ess"))
     if not k <= MAX_PARETO_K:  # NaN, too
@@ -107,6 +107,13 @@ def _of_weights(posterior: Posterior) -> Iterator[Trouble]:
             FewEffectiveDrawsWarning,
             f"The weighted draws are worth {told(ess, FEW_WEIGHTED, 0)} independent ones, and moments need {FEW_WEIGHTED}. Write "
             f"a larger num_draws (now {posterior.info.config.get('num_draws')}), or use NUTS(init=Pathfinder()).",
+        )
+    elif evaluate and (trouble := trouble_of_resampled(posterior, k)):
+        yield Trouble(
+            ParetoKWarning,
+            f"The weighted draws are not those of the posterior, of which the Gaussians on the paths hold too little: their "
+            f"{trouble.removeprefix('its ')} (Pareto k {k:.2f}). Do not trust intervals: use FullRankVI(), FlowVI() or "
+            f"NUTS(init=Pathfinder()).",
         )
 
 

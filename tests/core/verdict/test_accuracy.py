@@ -12,7 +12,7 @@ from torch import Tensor
 from bnnzoo.core.model.density import build_density
 from bnnzoo.core.posterior.covariance import Dense
 from bnnzoo.core.posterior.posterior import FitInfo, Gaussian, Mixture
-from bnnzoo.core.verdict.accuracy import Accuracy, accuracy_of, off_its_optimum
+from bnnzoo.core.verdict.accuracy import SURE_K, Accuracy, accuracy_of, off_its_optimum
 from bnnzoo.core.verdict.importance import NUM_DRAWS, WeightedDraws, drawn_from
 from bnnzoo.core.verdict.short_chains import moved
 from bnnzoo.testing import linear_gaussian
@@ -231,3 +231,30 @@ def test_a_skewed_site_is_judged_by_more_draws_than_are_evaluated(seed: int) -> 
         "standard deviation of 'p'"
         in judged(Gaussian(density, nearest.info, loc[None], Dense(1.2 * sd[None, None]))).trouble
     )
+
+
+@pytest.mark.parametrize(
+    ("shape", "scale", "ratio"),
+    [
+        (6.0, 0.75, 0.63),
+        (8.0, 0.8, 0.71),
+        (12.0, 0.75, 0.69),
+        (20.0, 0.84, None),
+        (12.0, 1.15, None),
+        (8.0, 1.15, None),
+    ],
+)
+def test_squares_may_have_a_tail_where_weights_have_none(shape: float, scale: float, ratio: float | None) -> None:
+    """Gaussians in the log of an inverse gamma: by weights alone the first three have 0.77 to 0.82 of its sd."""
+
+    def model() -> None:
+        pyro.sample("tau", dist.InverseGamma(torch.tensor(shape, dtype=torch.float64), 1.0))
+
+    density, a = build_density(model, dtype=torch.float64), torch.tensor(shape, dtype=torch.float64)
+    near = Gaussian(density, INFO, -torch.digamma(a)[None], Dense(scale * torch.polygamma(1, a).sqrt()[None, None]))
+    found = judged(near)
+    assert found.k < SURE_K
+    if ratio is None:
+        assert found.trouble == ""
+    else:
+        assert float(found.trouble.split(" is ")[1].split()[0]) == pytest.approx(ratio, abs=0.05)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 import statistics
 import warnings
 from pathlib import Path
@@ -102,6 +103,29 @@ def test_few_independent_draws_and_weights_without_a_tail_are_said() -> None:
     assert kind is ParetoKWarning and "their Pareto k cannot be computed, and the weighted draws" in message
     ((kind, message),) = said(0.7004, 500.0)
     assert kind is ParetoKWarning and "Pareto k is 0.7004, above 0.7" in message
+
+
+@pytest.mark.parametrize(("scale", "is_told"), [(0.6, True), (1.0, False)])
+def test_draws_that_weights_leave_too_narrow_are_said(scale: float, is_told: bool) -> None:
+    posterior = fitted()
+    config = {**posterior.info.config, "psis_pareto_k": 0.6}
+    centre = posterior.theta.mean(0)
+    drawn = dataclasses.replace(
+        posterior,
+        info=dataclasses.replace(posterior.info, config=config),
+        theta=centre + scale * (posterior.theta - centre),
+    )
+    found = [(each.kind, each.message) for each in troubles(drawn)]
+    if not is_told:
+        assert found == []
+        return
+    ((kind, message),) = found
+    assert kind is ParetoKWarning
+    assert "weighted draws are not those of the posterior" in message
+    ratio = re.search(
+        r"their standard deviation of 'w'\[\d\] is (\S+) times the posterior's \(Pareto k 0\.60\)", message
+    )
+    assert ratio is not None and float(ratio[1]) == pytest.approx(0.6, abs=0.06)
 
 
 def test_weights_correct_it_on_a_banana() -> None:
