@@ -9,6 +9,7 @@ from torch import Tensor
 
 from bnnzoo.core.data.arguments import argument_names
 from bnnzoo.core.data.codes import refusing_negative_codes
+from bnnzoo.core.data.conversion import DataError
 from bnnzoo.core.data.gaps import SEEN, has_gaps
 from bnnzoo.core.data.minibatch import as_tensors
 from bnnzoo.core.data.sizes import refuse_beyond_memory
@@ -69,7 +70,12 @@ class Rows:
         """
         data = new_data(density, raw)
         with explaining_misfits(density.model, data), refusing_negative_codes(density.model, data):
-            nodes = density.nodes(theta[0], *data)
+            try:
+                nodes = density.nodes(theta[0], *data)
+            except Exception as error:  # the model's own code may raise anything
+                if reason := _rows_without_values(density, data):
+                    raise DataError(reason) from error
+                raise
             absent = [name for name in density.observed if name not in nodes]
             if absent:
                 raise ValueError(
@@ -103,6 +109,23 @@ class Rows:
         """Return a group with the index of the rows, if they came with one, along ``obs_id``."""
         index = row_labels(self.raw, self.num_rows) if group.sizes.get("obs_id") == self.num_rows else None
         return group if index is None else group.assign_coords(obs_id=index)
+
+
+def _rows_without_values(density: LogDensity, data: Data) -> str:
+    """Say that a site has values for the rows of the fit, where other numbers of rows were given; empty if none has."""
+    own = [site.name for site in density.sites if set(site.plates) & set(density.row_plates)]
+    pairs = [
+        (len(new), len(old))
+        for new, old in zip(data, density.data, strict=False)
+        if isinstance(new, Tensor) and isinstance(old, Tensor) and new.ndim and old.ndim
+    ]
+    changed = [new for new, old in pairs if new != old == density.num_data]
+    if not own or not changed:
+        return ""
+    return (
+        f"Site {own[0]!r} has a value for each of the {density.num_data} rows that were fitted, and none for these {changed[0]}. "
+        f"Predict the rows of the fit, or integrate {own[0]!r} out of the likelihood, so that no row has a value of its own."
+    )
 
 
 def new_data(density: LogDensity, raw: Data) -> Data:

@@ -332,7 +332,7 @@ REFUSED: dict[str, tuple[Model, str]] = {
     ),
     "`Wishart`": (
         _of_prior(lambda: dist.Wishart(torch.tensor(4.0, dtype=torch.float64), torch.eye(2, dtype=torch.float64))),
-        r"^The support of latent site 'w' \(_PositiveDefinite of Wishart\) has no known transform",
+        r"^The support of latent site 'w' \(_PositiveDefinite of Wishart\) has no known transform .*Sample L ~ LKJCholesky",
     ),
     "`ImproperUniform`, positive-definite matrix": (
         _of_prior(lambda: dist.ImproperUniform(constraints.positive_definite, (), (2, 2))),

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import bnnzoo as bz
+from bnnzoo.core.data.conversion import DataError
 from bnnzoo.core.model.density import build_density
 from bnnzoo.core.posterior.info import FitInfo
 from bnnzoo.core.posterior.posterior import Draws
@@ -52,6 +53,15 @@ def test_latent_values_of_the_fitted_rows_are_pointed_out_for_others() -> None:
         warnings.simplefilter("error")
         bz.predict(posterior, X)
         bz.predict(posterior, X, X + 3.0)
+
+
+def test_latent_values_are_known_of_as_many_rows_as_were_fitted() -> None:
+    posterior = posterior_of(own_values)
+    sentence = (
+        r"^Site 'z' has a value for each of the 20 rows that were fitted, and none for these 3\. Predict the rows"
+    )
+    with pytest.raises(DataError, match=sentence):
+        bz.predict(posterior, X[:3])
 
 
 def vector_of_rows(x: Tensor, y: Tensor | None = None) -> None:

@@ -8,7 +8,7 @@ import torch
 from pyro.distributions import Delta
 from pyro.distributions.torch_distribution import TorchDistributionMixin
 from torch import Tensor
-from torch.distributions import Distribution, biject_to
+from torch.distributions import Distribution, biject_to, constraints
 from torch.distributions.constraints import MixtureSameFamilyConstraint
 from torch.distributions.transforms import Transform
 
@@ -276,11 +276,16 @@ def refuse_unknown_support(name: str, distribution: TorchDistributionMixin) -> N
     try:
         transform_onto(distribution.support)
     except NotImplementedError:
+        is_covariance = distribution.support in (constraints.positive_definite, constraints.positive_semidefinite)
+        instead = (
+            f"Sample L ~ LKJCholesky(d, 1.0) and d positive scales s, and write pyro.deterministic({name!r}, F @ F.mT) with "
+            f"F = s[:, None] * L."
+            if is_covariance
+            else f"Sample {name!r} from a distribution with a standard support, or compute it from one with pyro.deterministic."
+        )
         raise ModelError(
             f"The support of latent site {name!r} ({type(distribution.support).__name__} of "
-            f"{type(innermost(distribution)).__name__}) has no known transform from unconstrained space. Sample {name!r} from a "
-            f"distribution with a standard support, or compute "
-            f"it from one with pyro.deterministic."
+            f"{type(innermost(distribution)).__name__}) has no known transform from unconstrained space. {instead}"
         ) from None
 
 
