@@ -142,7 +142,8 @@ def _without_rounding(values: Any) -> Any:
         return values
     low, high = values.min((0, 1)), values.max((0, 1))
     rounding = 8 * np.finfo(values.dtype).eps * np.maximum(np.abs(low), np.abs(high))
-    is_rounded = (low < high) & (high - low <= rounding)
+    with np.errstate(invalid="ignore"):  # draws that have overflowed are not constant
+        is_rounded = (low < high) & (high - low <= rounding) & np.isfinite(rounding)
     return np.where(is_rounded, np.median(values[:1], (0, 1)), values) if is_rounded.any() else values
 
 

@@ -41,6 +41,7 @@ OF_THEIR_OWN = {
     "Laplace": inference.Laplace(damping=20.0, map=FEW_STEPS),  # near a start the hierarchical model has a saddle
     "LowRankLaplace": inference.LowRankLaplace(damping=20.0, map=FEW_STEPS),
     "SubsetLaplace": inference.SubsetLaplace(("net.2.*",)),
+    "Pathfinder": inference.Pathfinder(num_draws=25),
     "HierarchicalLaplace": inference.HierarchicalLaplace(tolerance=0.5, max_fits=5),
 }
 METHODS = {
