@@ -7,7 +7,7 @@ On Gaussian posteriors it is exact as soon as there are more draws than paramete
 
 import math
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from bnnzoo.inference.markov.adaptation import shrunk
 from bnnzoo.inference.markov.hamiltonian.kernel import LowRank, Metric, transposed_root, velocity
 
 __all__ = [
+    "MOST_PARAMETERS",
     "MassMatrix",
     "drifts",
     "fisher_divergence",
@@ -104,9 +105,10 @@ def metric_and_normality(theta: Tensor, gradient: Tensor, mass_matrix: MassMatri
         metric = _diagonal(_fisher_variances(draws, gradients))
     else:
         draws, gradients = draws[-MOST_DRAWS:], gradients[-MOST_DRAWS:]
-        metric = low_rank_metric(draws, gradients)
+        spectrum = _spectrum(draws, gradients)
+        metric = _of_low_rank(spectrum)
         if mass_matrix == "auto":
-            gaussian = fisher_divergence(metric, draws, gradients) <= GAUSSIAN
+            gaussian = spectrum.divergence <= GAUSSIAN
             plain = _without_directions(_variances(theta.double()).sqrt())
             metric = pytree.tree_map(lambda yes, no: torch.where(gaussian, yes, no), metric, plain)
     return pytree.tree_map(lambda value: value.to(theta), metric), gaussian
@@ -115,28 +117,17 @@ def metric_and_normality(theta: Tensor, gradient: Tensor, mass_matrix: MassMatri
 def low_rank_metric(theta: Tensor, gradient: Tensor) -> Metric:
     """Return the inverse mass ``S (I + U (L - 1) U^T) S`` of one chain, with a diagonal S and few orthonormal directions U.
 
-    In units of S, the diagonal Fisher estimate, the covariance that minimises the divergence has eigenvectors on what draws and
-    gradients span. Those with eigenvalues beyond ``CUTOFF`` are kept, at most ``MAX_RANK`` of them, the farthest from 1 first;
-    columns that are missing are zero, so that shapes are the same for every chain.
+    Of the eigenvectors of :func:`_spectrum`, at most ``MAX_RANK`` are kept: those without which the eigenvalues of the others lie
+    closest together, as the largest of them limits the length of trajectories and the smallest that of steps. S is in the middle
+    of what is left, and what differs from it by less than ``CUTOFF`` is left out; columns that are missing are zero, so that
+    shapes are the same for every chain.
 
     Parameters
     ----------
     theta, gradient : Tensor
         Draws and gradients ``[n, P]``.
     """
-    size = theta.shape[1]
-    rank = min(size, MAX_RANK)
-    scale = _fisher_variances(theta, gradient).sqrt()
-    wide, steep = _centred(theta / scale), _centred(gradient * scale)
-    basis = torch.linalg.qr(torch.cat([wide, steep]).mT).Q if 2 * len(theta) < size else torch.eye(size).to(theta)
-    values, vectors = torch.linalg.eigh(_geometric_mean(_regular(wide @ basis), _regular(steep @ basis)))
-    logs = values.clamp(1e-12, 1e12).log()
-    logs = torch.where(logs.abs() > math.log(CUTOFF), logs, torch.zeros_like(logs))
-    kept = logs.abs().topk(min(rank, len(logs))).indices
-    directions = (basis @ vectors)[:, kept] * (logs[kept] != 0)
-    missing = rank - len(kept)
-    eigenvalues = torch.cat([logs[kept].exp(), logs.new_ones(missing)])
-    return _low_rank(scale, torch.cat([directions, directions.new_zeros(size, missing)], 1), eigenvalues)
+    return _of_low_rank(_spectrum(theta, gradient))
 
 
 def fisher_divergence(metric: Metric, theta: Tensor, gradient: Tensor) -> Tensor:
@@ -211,6 +202,62 @@ def _fisher_variances(theta: Tensor, gradient: Tensor) -> Tensor:
     wide, steep = _centred(theta).square().mean(0), _centred(gradient).square().mean(0)
     steep = torch.maximum(steep, LEAST_INFORMATION / wide.clamp(min=1e-300))
     return torch.where(wide > 0, (wide / steep).sqrt(), torch.ones_like(wide)).clamp(1e-20, 1e20)
+
+
+class _Spectrum(NamedTuple):
+    """The Fisher estimate of a covariance in units of its diagonal one, and draws and gradients in these units.
+
+    Attributes
+    ----------
+    scale : Tensor
+        Roots ``[P]`` of the diagonal estimate.
+    wide, steep : Tensor
+        Centred draws and gradients ``[n, P]``.
+    axes, logs : Tensor
+        Eigenvectors ``[P, m]`` on what both span, and logarithms ``[m]`` of their eigenvalues, ascending; all others are 1.
+    """
+
+    scale: Tensor
+    wide: Tensor
+    steep: Tensor
+    axes: Tensor
+    logs: Tensor
+
+    @property
+    def divergence(self) -> Tensor:
+        """Fisher divergence a parameter ``[]`` from the Gaussian with this covariance, of which no direction is left out."""
+        root = (self.logs / 2).exp()
+        return ((self.wide @ self.axes) / root + (self.steep @ self.axes) * root).square().sum() / self.wide.numel()
+
+
+def _spectrum(theta: Tensor, gradient: Tensor) -> _Spectrum:
+    size = theta.shape[1]
+    scale = _fisher_variances(theta, gradient).sqrt()
+    wide, steep = _centred(theta / scale), _centred(gradient * scale)
+    basis = torch.linalg.qr(torch.cat([wide, steep]).mT).Q if 2 * len(theta) < size else torch.eye(size).to(theta)
+    values, vectors = torch.linalg.eigh(_geometric_mean(_regular(wide @ basis), _regular(steep @ basis)))
+    return _Spectrum(scale, wide, steep, basis @ vectors, values.clamp(1e-12, 1e12).log())
+
+
+def _of_low_rank(spectrum: _Spectrum) -> Metric:
+    """Return the metric of :func:`low_rank_metric`."""
+    (size, found), logs = spectrum.axes.shape, spectrum.logs
+    rank, scale = min(size, MAX_RANK), spectrum.scale
+    if found > rank:
+        low, high = logs[: rank + 1], logs[found - rank - 1 :]  # of what is left without the first k and the last rank - k
+        if found < size:
+            low, high = low.clamp(max=0), high.clamp(min=0)
+        first = (high - low).argmin()
+        centre = (low + high).index_select(0, first.view(1)) / 2
+        places = torch.arange(found)
+        logs = torch.where((places < first) | (places >= first + found - rank), logs - centre, 0)
+        scale = scale * (centre / 2).exp()
+    logs = torch.where(logs.abs() > math.log(CUTOFF), logs, 0)
+    kept = logs.abs().topk(min(rank, found)).indices
+    directions = spectrum.axes[:, kept] * (logs[kept] != 0)
+    missing = rank - len(kept)
+    eigenvalues = torch.cat([logs[kept].exp(), logs.new_ones(missing)])
+    return _low_rank(scale, torch.cat([directions, directions.new_zeros(size, missing)], 1), eigenvalues)
 
 
 def _regular(values: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """Warm-up windows: the draws collected in each, and the mass matrix and step size estimated at its end."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -9,6 +10,7 @@ from torch import Tensor
 from torch.func import vmap
 
 from bnnzoo.engine import pytree
+from bnnzoo.engine.cores import one_arithmetic_thread
 from bnnzoo.engine.fleet import Runner
 from bnnzoo.inference.markov.adaptation import (
     CAREFUL,
@@ -20,7 +22,7 @@ from bnnzoo.inference.markov.adaptation import (
     window_ends,
 )
 from bnnzoo.inference.markov.hamiltonian.hamiltonian_program import STATS, Resting
-from bnnzoo.inference.markov.metrics import MassMatrix, drifts, growth_of_step, metric_and_normality
+from bnnzoo.inference.markov.metrics import MOST_PARAMETERS, MassMatrix, drifts, growth_of_step, metric_and_normality
 
 __all__ = ["Windows", "windows_for"]
 
@@ -70,7 +72,8 @@ class Windows:
             alike = chains[numbers == number]
             away = drifts(self.collected[1][alike, :number, STATS.index("lp")], size) & (end != self.ends[-1])
             self.counts[alike[away]] = 0
-            self.adapt(resting, alike[~away], number, end)
+            with one_arithmetic_thread() if size <= MOST_PARAMETERS else nullcontext():
+                self.adapt(resting, alike[~away], number, end)
 
     def adapt(self, resting: Resting, chains: Tensor, number: int, end: int) -> None:
         """Estimate mass matrices from the last ``number`` draws, and keep those of this window for the next one."""
