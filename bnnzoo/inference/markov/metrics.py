@@ -35,7 +35,7 @@ __all__ = [
 
 type MassMatrix = Literal["auto", "diagonal", "dense", "fisher", "low_rank"]
 
-MOST_PARAMETERS = 128
+MOST_PARAMETERS = 256
 """Parameters up to which ``auto`` tries directions; beyond, they cost as much as the gradient of many a model."""
 
 MAX_RANK, CUTOFF, REGULAR = 16, 2.0, 1e-5
