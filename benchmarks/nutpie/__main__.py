@@ -2,11 +2,11 @@
 
 Run: python -m benchmarks.nutpie PYTHON [pairs] [model ...]      (PYTHON: interpreter of an environment with nutpie[pymc])
 
-Four chains, otherwise default settings, which differ: 1,000 iterations of warm-up and 1,000 draws here, nutpie's own numbers there. Each
-side fits a model in one process: the first fit, with empty caches, includes compilation, the others, in turn and with seeds of
-their own, do not. Effective draws are ArviZ's, computed here for both: the minimum over all scalars of bulk and tail. Gradients are
-leapfrog steps, whatever the load of the machine; seconds are from the call to constrained draws. Before, log densities are
-compared at three points. Nutpie's ``low_rank``, which is not its default, is a third candidate.
+Four chains, otherwise default settings, which differ: 1,000 iterations of warm-up and 1,000 draws here, nutpie's own numbers
+there. Each side fits a model in one process: the first fit, with empty caches, includes compilation, the others, in turn and with
+seeds of their own, do not. Effective draws are ArviZ's, computed here for both: the minimum over all scalars of bulk and tail.
+Gradients are leapfrog steps, whatever the load of the machine; seconds are from the call to constrained draws. Log
+densities are compared at three points. Nutpie's ``low_rank``, which is not its default, is a third candidate.
 """
 
 import json
@@ -26,7 +26,9 @@ from benchmarks.pairs import runs_in_turn, write
 
 SIDES = {"nutpie": ("nutpie", "default"), "nutpie, low rank": ("nutpie", "low_rank"), "bnnzoo": ("bnnzoo", "default")}
 MEASURES = ("per_1000_gradients", "with_warm_up", "seconds", "processor", "per_second")
-VERSIONS = "import json, importlib.metadata as m; print(json.dumps({k: m.version(k) for k in ('nutpie', 'pymc', 'numba')}))"
+VERSIONS = (
+    "import json, importlib.metadata as m; print(json.dumps({k: m.version(k) for k in ('nutpie', 'pymc', 'numba')}))"
+)
 
 
 def measured(found: dict[str, Any]) -> dict[str, float]:
@@ -57,16 +59,8 @@ def refuse_other_density(workers: dict[str, Worker]) -> None:
 def compared(name: str, python: str, pairs: int, folder: Path) -> dict[str, Any]:
     """Return what all sides measured on one model."""
 
-    def start(purpose: str) -> dict[str, Worker]:
-        modules = {
-            "bnnzoo": (sys.executable, "benchmarks.nutpie.in_pyro"),
-            "nutpie": (python, "benchmarks.nutpie.in_pymc"),
-        }
-        return {side: Worker(*how, name, folder / f"{name} {side} {purpose}") for side, how in modules.items()}
-
-    checking = start("check")
-    refuse_other_density(checking)
-    workers = start("fits")
+    modules = {"bnnzoo": (sys.executable, "benchmarks.nutpie.in_pyro"), "nutpie": (python, "benchmarks.nutpie.in_pymc")}
+    workers = {side: Worker(*how, name, folder / f"{name} {side}") for side, how in modules.items()}
     first = {side: workers[side].ask(kind="default", seed=1000)["seconds"] for side in workers}
 
     def run(side: str, seed: int) -> dict[str, float]:
@@ -74,11 +68,16 @@ def compared(name: str, python: str, pairs: int, folder: Path) -> dict[str, Any]
         return measured(workers[worker].ask(kind=kind, seed=seed))
 
     _, runs = runs_in_turn(SIDES, run, "seconds", pairs)
-    for worker in (*checking.values(), *workers.values()):
+    refuse_other_density(workers)
+    for worker in workers.values():
         worker.close()
-    medians = {side: {key: statistics.median(each[key] for each in runs[side]) for key in runs[side][0]} for side in SIDES}
+    medians = {
+        side: {key: statistics.median(each[key] for each in runs[side]) for key in runs[side][0]} for side in SIDES
+    }
     ratios = {
-        peer: {key: medians["bnnzoo"][key] / medians[peer][key] for key in MEASURES} for peer in SIDES if peer != "bnnzoo"
+        peer: {key: medians["bnnzoo"][key] / medians[peer][key] for key in MEASURES}
+        for peer in SIDES
+        if peer != "bnnzoo"
     }
     compiling = {side: first[side] - medians[side]["seconds"] for side in workers}
     for side, median in medians.items():

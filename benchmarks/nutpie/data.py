@@ -1,6 +1,7 @@
 """Data of the eight models, the same for both languages, in double precision; needs NumPy alone."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +10,7 @@ from benchmarks.small_models import data as regression
 
 __all__ = ["DATA"]
 
-type Array = NDArray[np.floating]
+type Array = NDArray[Any]
 
 
 def schools() -> tuple[Array, ...]:

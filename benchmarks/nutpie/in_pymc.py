@@ -1,4 +1,4 @@
-"""A worker that fits one of the eight models with nutpie: ``python -m benchmarks.nutpie.in_pymc MODEL``, without bnnzoo or torch."""
+"""A worker that fits one of the eight models with nutpie, without bnnzoo or torch: ``python -m benchmarks.nutpie.in_pymc``."""
 
 import warnings
 from collections.abc import Callable

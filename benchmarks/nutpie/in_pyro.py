@@ -1,4 +1,4 @@
-"""A worker that fits one of the eight models with bnnzoo: ``python -m benchmarks.nutpie.in_pyro MODEL``."""
+"""A worker that fits one of the eight models with bnnzoo: ``python -m benchmarks.nutpie.in_pyro``."""
 
 import warnings
 from collections.abc import Callable

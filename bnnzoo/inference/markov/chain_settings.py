@@ -105,7 +105,7 @@ class HamiltonianSettings(SuperchainSettings):
     mass_matrix : {"auto", "diagonal", "dense", "fisher", "low_rank"}
         Estimated from the variances of the draws, from their covariance, or from the variances of draws and gradients, to which
         ``low_rank`` adds up to 16 directions in which parameters are correlated. ``auto`` is ``low_rank`` for models without a
-        network and with at most 128 parameters whose draws and gradients are nearly those of a Gaussian, else ``diagonal``.
+        network and with at most 256 parameters whose draws and gradients are nearly those of a Gaussian, else ``diagonal``.
     """
 
     native_pays_from: ClassVar[float] = NATIVE_PAYS_FROM

@@ -19,11 +19,9 @@ from bnnzoo.inference.markov.hamiltonian.hamiltonian_program import Resting
 from bnnzoo.inference.markov.hamiltonian.kernel import LowRank, Metric, momentum_from, transposed_root, velocity
 from bnnzoo.inference.markov.metrics import (
     drifts,
-    fisher_divergence,
     growth_of_step,
     identity_metric,
     inverse_mass_of,
-    low_rank_metric,
     mass_matrix_for,
     metric_from,
     metric_of,
@@ -57,6 +55,20 @@ def matrix(metric: Metric) -> Tensor:
     return vmap(lambda row: velocity(metric, row))(torch.eye(len(some)).to(some))
 
 
+def fisher_divergence(metric: Metric, theta: Tensor, gradient: Tensor) -> Tensor:
+    """Return the mean square of ``L^-1 (theta - mean) + L^T gradient``, for ``M^-1 = L L^T``: 0 for this Gaussian."""
+    wide = vmap(lambda value: transposed_root(metric, value))(theta - theta.mean(0))
+    steep = vmap(lambda value: transposed_root(metric, velocity(metric, value)))(gradient - gradient.mean(0))
+    return (wide + steep).square().mean()
+
+
+def autoregression(size: int) -> Tensor:
+    """Return a covariance of which hardly any eigenvalue is near 1: most are small, a tenth is large."""
+    steps = torch.arange(size)
+    scale = torch.logspace(-1, 1, size, dtype=torch.float64)
+    return 0.9 ** (steps[:, None] - steps).abs().double() * scale[:, None] * scale
+
+
 def conditions(covariance: Tensor, metric: Metric) -> float:
     """Return the condition number of a covariance in units of a metric."""
     root = vmap(lambda row: transposed_root(metric, row))(torch.linalg.cholesky(covariance).mT)
@@ -69,7 +81,7 @@ def test_the_covariance_of_a_gaussian_is_found_exactly_from_a_few_draws(monkeypa
     monkeypatch.setattr(metrics, "REGULAR", 1e-12)
     covariance = correlated(8, 1e4, 50.0, 0.01)
     theta, gradient = gaussian(covariance, 12)
-    metric = low_rank_metric(theta, gradient)
+    metric = metric_from(theta, gradient, "low_rank")
     found, scale = matrix(metric), covariance.diagonal().sqrt()
     torch.testing.assert_close(found / scale / scale[:, None], covariance / scale / scale[:, None], rtol=0, atol=1e-5)
     assert float(fisher_divergence(metric, theta, gradient)) < 1e-6
@@ -88,6 +100,21 @@ def test_directions_near_one_are_left_out_and_what_is_left_is_well_conditioned()
     torch.testing.assert_close(directions[:, kept].mT @ directions[:, kept], torch.eye(int(kept.sum())).double())
     assert conditions(covariance, metric) < 4.1  # all that is left is between 1/2 and 2
     assert conditions(covariance, metric_from(theta, gradient, "fisher")) > 1e3
+
+
+def test_of_many_directions_those_are_kept_that_leave_the_others_best_conditioned() -> None:
+    covariance = autoregression(60)
+    theta, gradient = gaussian(covariance, 300)
+    scale = (theta.var(0) / gradient.var(0)) ** 0.25
+    values = torch.linalg.eigvalsh(covariance / scale / scale[:, None])
+    best = min(float(values[k + 43] / values[k]) for k in range(17))
+    for kind in ("low_rank", "auto"):
+        assert conditions(covariance, metric_from(theta, gradient, kind)) == pytest.approx(best, rel=0.02)
+    assert (
+        best
+        < float(values[-1] / values[0]) / 8
+        == pytest.approx(conditions(covariance, metric_from(theta, gradient, "fisher")) / 8, rel=0.02)
+    )
 
 
 @pytest.mark.parametrize("num_draws", [10, 30])
@@ -195,6 +222,21 @@ def test_what_a_window_gives_a_chain_does_not_depend_on_who_else_is_at_its_end(
         assert all(map(torch.equal, adapted(torch.arange(others)), alone))
 
 
+@pytest.mark.parametrize(("num_params", "expected"), [(3, 1), (300, 2)])
+def test_small_matrices_are_left_to_one_thread(num_params: int, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine two threads wait for each other: ten seconds for ten parameters, and one thread needs half a second."""
+    windows, found = Windows("low_rank", 100, torch.zeros(2, num_params)), []
+    resting = Resting(None, identity_metric(torch.zeros(2, num_params), "low_rank"), None, *(None,) * 3)  # type: ignore[arg-type]
+    monkeypatch.setattr(windows, "adapt", lambda *_: found.append(torch.get_num_threads()))
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        windows.close(resting, torch.arange(2), windows.ends[-1])
+        assert found == [expected] and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
 def many(num_params: int) -> None:
     pyro.sample("z", dist.Normal(torch.zeros(num_params), 1.0).to_event(1))
 
@@ -204,8 +246,8 @@ def test_auto_is_the_diagonal_for_networks_and_for_many_parameters() -> None:
     network = build_density(supervised(torch.nn.Linear(1, 1), priors.normal(1.0), likelihoods.gaussian()), x, x[:, 0])
     assert network.networks
     for density, expected in (
-        (build_density(many, 128), "auto"),
-        (build_density(many, 129), "diagonal"),
+        (build_density(many, 256), "auto"),
+        (build_density(many, 257), "diagonal"),
         (network, "diagonal"),
     ):
         assert mass_matrix_for("auto", density) == expected
