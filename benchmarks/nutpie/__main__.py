@@ -6,7 +6,8 @@ Four chains, otherwise default settings, which differ: 1,000 iterations of warm-
 there. Each side fits a model in one process: the first fit, with empty caches, includes compilation, the others, in turn and with
 seeds of their own, do not. Effective draws are ArviZ's, computed here for both: the minimum over all scalars of bulk and tail.
 Gradients are leapfrog steps, whatever the load of the machine; seconds are from the call to constrained draws. Log
-densities are compared at three points. Nutpie's ``low_rank``, which is not its default, is a third candidate.
+densities are compared at three points. Nutpie's ``low_rank``, which is not its default, is a third candidate. A
+model replaces what it gave before in the file of results.
 """
 
 import json
@@ -22,7 +23,7 @@ import numpy as np
 
 from benchmarks.nutpie.data import DATA
 from benchmarks.nutpie.worker import Worker
-from benchmarks.pairs import runs_in_turn, write
+from benchmarks.pairs import RESULTS, runs_in_turn, write
 
 SIDES = {"nutpie": ("nutpie", "default"), "nutpie, low rank": ("nutpie", "low_rank"), "bnnzoo": ("bnnzoo", "default")}
 MEASURES = ("per_1000_gradients", "with_warm_up", "seconds", "processor", "per_second")
@@ -87,19 +88,26 @@ def compared(name: str, python: str, pairs: int, folder: Path) -> dict[str, Any]
     return {"medians": medians, "ratios": ratios, "compilation": compiling, "runs": runs}
 
 
-def main(python: str, pairs: int = 5, names: tuple[str, ...] = ()) -> None:
-    """Compare both sides on every model, and write what was found unless models were chosen."""
-    with tempfile.TemporaryDirectory() as folder:
-        models = {name: compared(name, python, pairs, Path(folder)) for name in names or DATA}
-    versions = json.loads(subprocess.check_output([python, "-c", VERSIONS], text=True))
-    medians = {
-        peer: {key: statistics.median(each["ratios"][peer][key] for each in models.values()) for key in MEASURES}
-        for peer in SIDES
-        if peer != "bnnzoo"
+def record(name: str, found: dict[str, Any], peer: dict[str, str]) -> None:
+    """Write what a model gave in place of what it gave before, and medians over all models."""
+    path = RESULTS / "nutpie.json"
+    before = json.loads(path.read_text())["models"] if path.exists() else {}
+    models = {each: value for each, value in (before | {name: found}).items() if each in DATA}
+    ratios = {
+        side: {key: statistics.median(each["ratios"][side][key] for each in models.values()) for key in MEASURES}
+        for side in SIDES
+        if side != "bnnzoo"
     }
-    print("bnnzoo's over each peer's, median over models:", medians, versions)
-    if not names:
-        write("nutpie", {"ratios": medians, "models": models, "peer": versions, "pairs": pairs})
+    print("bnnzoo's over each peer's, median over models:", ratios, flush=True)
+    write("nutpie", {"ratios": ratios, "peer": peer, "models": models})
+
+
+def main(python: str, pairs: int = 5, names: tuple[str, ...] = ()) -> None:
+    """Compare both sides on every model, or on those that are named."""
+    peer = json.loads(subprocess.check_output([python, "-c", VERSIONS], text=True))
+    with tempfile.TemporaryDirectory() as folder:
+        for name in names or DATA:
+            record(name, compared(name, python, pairs, Path(folder)), peer)
 
 
 if __name__ == "__main__":
