@@ -111,12 +111,12 @@ class Rows:
         return group if index is None else group.assign_coords(obs_id=index)
 
 
-def _rows_without_values(density: LogDensity, data: Data) -> str:
+def _rows_without_values(density: LogDensity, batch: Data) -> str:
     """Say that a site has values for the rows of the fit, where other numbers of rows were given; empty if none has."""
     own = [site.name for site in density.sites if set(site.plates) & set(density.row_plates)]
     pairs = [
         (len(new), len(old))
-        for new, old in zip(data, density.data, strict=False)
+        for new, old in zip(batch, density.data, strict=False)
         if isinstance(new, Tensor) and isinstance(old, Tensor) and new.ndim and old.ndim
     ]
     changed = [new for new, old in pairs if new != old == density.num_data]

@@ -193,7 +193,7 @@ def stack_chains(tree: xr.DataTree, num_draws: int = 1000) -> xr.DataTree:
     >>> import bnnzoo as bz
     >>> from bnnzoo.testing import linear_gaussian
     >>> target = linear_gaussian(num_inputs=2)
-    >>> posterior = bz.fit(target.model, bz.HMC(num_chains=2, num_warmup=100, num_draws=400), *target.data, progress=False)
+    >>> posterior = bz.fit(target.model, bz.HMC(num_chains=2, num_warmup=200), *target.data, progress=False)
     >>> stacked = bz.validation.stack_chains(bz.posterior_predictive(posterior, *target.data), num_draws=80)
     >>> stacked["posterior_predictive"].sizes["draw"]
     80

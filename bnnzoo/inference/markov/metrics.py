@@ -227,10 +227,7 @@ def _low_rank_metric(spectrum: _Spectrum) -> Metric:
     (size, found), logs = spectrum.axes.shape, spectrum.logs
     rank, scale = min(size, MAX_RANK), spectrum.scale
     if found > rank:
-        low, high = (
-            logs[: rank + 1],
-            logs[found - rank - 1 :],
-        )  # of what is left without the first k and the last rank - k
+        low, high = logs[: rank + 1], logs[found - rank - 1 :]  # without the first k and the last rank - k
         if found < size:
             low, high = low.clamp(max=0), high.clamp(min=0)
         first = (high - low).argmin()
