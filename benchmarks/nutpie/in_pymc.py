@@ -9,11 +9,9 @@ import nutpie
 import pymc as pm
 
 from benchmarks.nutpie.data import DATA
-from benchmarks.nutpie.worker import Points, Sampled, serve
+from benchmarks.nutpie.worker import CHAINS, Points, Sampled, serve
 
 __all__: list[str] = []
-
-CHAINS = 4
 
 
 def linear(x: Any, y: Any) -> None:
@@ -64,16 +62,9 @@ def volatility(y: Any) -> None:
     pm.StudentT("y", nu=nu, mu=0.0, sigma=pm.math.exp(mu + tau * z.cumsum()), observed=y)
 
 
-MODELS: dict[str, Callable[..., None]] = {
-    "linear 100x5": linear,
-    "linear 1000x30": linear,
-    "schools": schools,
-    "counties": counties,
-    "logistic": logistic,
-    "Poisson GLMM": counts,
-    "Gaussian": gaussian,
-    "volatility": volatility,
-}
+MODELS: dict[str, Callable[..., None]] = dict(
+    zip(DATA, (linear, linear, schools, counties, logistic, counts, gaussian, volatility), strict=True)
+)
 
 
 def built(name: str) -> Any:

@@ -11,12 +11,10 @@ from torch import Tensor
 
 import bnnzoo as bz
 from benchmarks.nutpie.data import DATA
-from benchmarks.nutpie.worker import Points, Sampled, serve
+from benchmarks.nutpie.worker import CHAINS, Points, Sampled, serve
 from bnnzoo.core.model.density import build_density
 
 __all__: list[str] = []
-
-CHAINS = 4
 
 
 def normal(name: str, scale: float, size: int) -> Tensor:
@@ -78,16 +76,9 @@ def volatility(y: Tensor) -> None:
         pyro.sample("y", dist.StudentT(nu, 0.0, (mu + tau * z.cumsum(0)).exp()), obs=y)
 
 
-MODELS: dict[str, Callable[..., None]] = {
-    "linear 100x5": linear,
-    "linear 1000x30": linear,
-    "schools": schools,
-    "counties": counties,
-    "logistic": logistic,
-    "Poisson GLMM": counts,
-    "Gaussian": gaussian,
-    "volatility": volatility,
-}
+MODELS: dict[str, Callable[..., None]] = dict(
+    zip(DATA, (linear, linear, schools, counties, logistic, counts, gaussian, volatility), strict=True)
+)
 
 
 def sampler(name: str) -> Callable[[str, int], Sampled]:

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from benchmarks.pairs import processor_seconds
 
-__all__ = ["Points", "Sampled", "Worker", "serve"]
+__all__ = ["CHAINS", "Points", "Sampled", "Worker", "serve"]
+
+CHAINS = 4
 
 type Points = list[dict[str, Any]]
 

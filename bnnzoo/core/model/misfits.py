@@ -55,9 +55,12 @@ def explaining_misfits(model: Model, data: Data) -> Iterator[None]:
         yield
     except (ModelError, DataError):
         raise
-    except (KeyError, AttributeError) as error:
-        names = argument_names(model, len(data))
-        if reason := _by_missing_entry(error, data, names) or _by_name(error, data, names):
+    except KeyError as error:
+        if reason := _by_missing_entry(error, data, argument_names(model, len(data))):
+            raise DataError(reason) from None
+        raise
+    except AttributeError as error:
+        if reason := _by_name(error, data, argument_names(model, len(data))):
             raise DataError(reason) from None
         raise
     except (RuntimeError, ValueError, TypeError, IndexError, ZeroDivisionError) as error:
@@ -113,10 +116,8 @@ def _no_rows(data: Data, names: Sequence[str]) -> str | None:
     return None
 
 
-def _by_missing_entry(error: Exception, data: Data, names: Sequence[str]) -> str | None:
+def _by_missing_entry(error: KeyError, data: Data, names: Sequence[str]) -> str | None:
     """Name the mapping among the arguments that lacks an entry, if there is one only."""
-    if not isinstance(error, KeyError):
-        return None
     key = error.args[0] if error.args else None
     lacking = [(name, held) for name, held in zip(names, data, strict=True) if isinstance(held, dict)]
     if len(lacking) != 1 or key in lacking[0][1]:

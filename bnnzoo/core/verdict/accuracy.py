@@ -20,7 +20,7 @@ from bnnzoo.core.verdict.importance import (
     site_values,
 )
 from bnnzoo.core.verdict.pareto import MAX_PARETO_K, pareto_k
-from bnnzoo.core.verdict.short_chains import moved, shift_by_chains
+from bnnzoo.core.verdict.short_chains import Moved, moved, shift_by_chains
 
 __all__ = ["SURE_K", "Accuracy", "accuracy_of", "off_its_optimum", "trouble_of_resampled"]
 
@@ -112,11 +112,8 @@ def trouble_of_resampled(posterior: Posterior, k: float) -> str:
     values = site_values(density, theta)
     if k < SURE_K and _k_of_squares(values, drawn.log_ratios) < SURE_K:
         return ""
-    try:
-        found = moved(density, drawn)
-    except Exception:  # the model's own code may raise anything where it cannot be batched
-        return ""
-    if found.acceptance < MIN_ACCEPTANCE:
+    found = _moved_or_none(density, drawn)
+    if found is None or found.acceptance < MIN_ACCEPTANCE:
         return ""
     shift = shift_by_chains(density, values, found)
     return _worst(density, shift, shift)
@@ -137,16 +134,20 @@ def _k_of_squares(values: Tensor, log_ratios: Tensor) -> float:
     return pareto_k(terms[:, heaviest].clamp(min=torch.finfo(terms.dtype).tiny).log())
 
 
+def _moved_or_none(density: LogDensity, drawn: WeightedDraws) -> Moved | None:
+    try:
+        return moved(density, drawn)
+    except Exception:  # the model's own code may raise anything where it cannot be batched
+        return None
+
+
 def _trouble(posterior: Posterior, k: float, drawn: WeightedDraws) -> str:
     density = posterior.density
     values = site_values(density, drawn.theta)
     by_weights = shift_by_weights(values, drawn.log_ratios)
     if k < SURE_K and _k_of_squares(values, drawn.log_ratios) < SURE_K:
         return _worst(density, by_weights, by_weights)
-    try:
-        found = moved(density, drawn)
-    except Exception:  # the model's own code may raise anything where it cannot be batched
-        found = None
+    found = _moved_or_none(density, drawn)
     if found is None or found.acceptance < MIN_ACCEPTANCE:
         is_fine = k < SURE_K or (found is None and k <= MAX_PARETO_K)
         return _worst(density, by_weights, by_weights) if is_fine else "it misses a part of the posterior"

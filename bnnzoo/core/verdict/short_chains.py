@@ -21,11 +21,8 @@ __all__ = ["Moved", "moved", "shift_by_chains"]
 
 NUM_CHAINS, FEW_CHAINS = 256, 64
 ROWS_OF_ALL = 50_000  # rows times chains, as long as there are FEW_CHAINS
-NUM_TRAJECTORIES, LENGTH = (
-    18,
-    1.5,
-)  # of a trajectory, in standard deviations of the approximation; after half as many, chains
-# from one that is too narrow have not reached the tail of a hierarchy's scale
+NUM_TRAJECTORIES = 18  # after half as many, chains have not reached the tail of a hierarchy's scale
+LENGTH = 1.5  # of a trajectory, in standard deviations of the approximation
 LARGEST_STEP, SMALL_STEP, MAX_LEAPS = 0.8, 1.2, 8
 LOW, HIGH, FACTOR_BELOW, FACTOR_ABOVE = 0.6, 0.9, 0.6, 1.2  # acceptance rates, and what steps are then multiplied by
 
