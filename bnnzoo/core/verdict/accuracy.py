@@ -1,7 +1,7 @@
 """Distance of an approximation from the posterior of a model without networks, in the units of each latent site."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -20,7 +20,7 @@ from bnnzoo.core.verdict.importance import (
     site_values,
 )
 from bnnzoo.core.verdict.pareto import MAX_PARETO_K, pareto_k
-from bnnzoo.core.verdict.short_chains import Moved, moved, shift_by_chains
+from bnnzoo.core.verdict.short_chains import Moved, moves, shift_by_chains
 
 __all__ = ["SURE_K", "Accuracy", "accuracy_of", "off_its_optimum", "trouble_of_resampled"]
 
@@ -112,11 +112,13 @@ def trouble_of_resampled(posterior: Posterior, k: float) -> str:
     values = site_values(density, theta)
     if k < SURE_K and _k_of_squares(values, drawn.log_ratios) < SURE_K:
         return ""
-    found = _moved_or_none(density, drawn)
-    if found is None or found.acceptance < MIN_ACCEPTANCE:
-        return ""
-    shift = shift_by_chains(density, values, found)
-    return _worst(density, shift, shift)
+
+    def judged(found: Moved) -> tuple[Shift, Shift]:
+        shift = shift_by_chains(density, values, found)
+        return shift, shift
+
+    shifts = _by_short_chains(density, drawn, judged)
+    return _worst(density, *shifts) if isinstance(shifts, tuple) else ""
 
 
 def _k_of_squares(values: Tensor, log_ratios: Tensor) -> float:
@@ -134,11 +136,36 @@ def _k_of_squares(values: Tensor, log_ratios: Tensor) -> float:
     return pareto_k(terms[:, heaviest].clamp(min=torch.finfo(terms.dtype).tiny).log())
 
 
-def _moved_or_none(density: LogDensity, drawn: WeightedDraws) -> Moved | None:
+def _by_short_chains(
+    density: LogDensity, drawn: WeightedDraws, judged: Callable[[Moved], tuple[Shift, Shift]]
+) -> tuple[Shift, Shift] | Moved | None:
+    """Return what short chains are judged by, which go on until that is clear; the chains if they do not move; else None."""
+    shifts = None
+    for found in _while_it_runs(moves(density, drawn)):
+        if found.acceptance < MIN_ACCEPTANCE:
+            return shifts or found
+        shifts = judged(found)
+        if _is_clear(*shifts):
+            break
+    return shifts
+
+
+def _while_it_runs(found: Iterator[Moved]) -> Iterator[Moved]:
     try:
-        return moved(density, drawn)
+        yield from found
     except Exception:  # the model's own code may raise anything where it cannot be batched
-        return None
+        return
+
+
+def _is_clear(shift: Shift, chains: Shift) -> bool:
+    """Tell whether the largest differences are off their limits by more than errors."""
+    pairs = (
+        (shift.mean.abs(), shift.mean_error, MAX_SHIFT),
+        (shift.log_sd.abs(), shift.log_sd_error, MAX_LOG_RATIO),
+        (-chains.log_sd, chains.log_sd_error, MAX_LOG_RATIO),
+    )
+    excess = [((size - limit) / error.clamp(min=1e-9)).nan_to_num(-math.inf).max() for size, error, limit in pairs]
+    return not -MIN_SIGNIFICANCE < float(torch.stack(excess).max()) < MIN_SIGNIFICANCE
 
 
 def _trouble(posterior: Posterior, k: float, drawn: WeightedDraws) -> str:
@@ -147,12 +174,17 @@ def _trouble(posterior: Posterior, k: float, drawn: WeightedDraws) -> str:
     by_weights = shift_by_weights(values, drawn.log_ratios)
     if k < SURE_K and _k_of_squares(values, drawn.log_ratios) < SURE_K:
         return _worst(density, by_weights, by_weights)
-    found = _moved_or_none(density, drawn)
-    if found is None or found.acceptance < MIN_ACCEPTANCE:
-        is_fine = k < SURE_K or (found is None and k <= MAX_PARETO_K)
-        return _worst(density, by_weights, by_weights) if is_fine else "it misses a part of the posterior"
-    by_chains = shift_by_chains(density, site_values(density, many_draws_of(posterior)), found)
-    return _worst(density, _both(by_weights, by_chains) if k <= MAX_PARETO_K else by_chains, by_chains)
+    many = site_values(density, many_draws_of(posterior))
+
+    def judged(found: Moved) -> tuple[Shift, Shift]:
+        by_chains = shift_by_chains(density, many, found)
+        return _both(by_weights, by_chains) if k <= MAX_PARETO_K else by_chains, by_chains
+
+    shifts = _by_short_chains(density, drawn, judged)
+    if isinstance(shifts, tuple):
+        return _worst(density, *shifts)
+    is_fine = k < SURE_K or (shifts is None and k <= MAX_PARETO_K)
+    return _worst(density, by_weights, by_weights) if is_fine else "it misses a part of the posterior"
 
 
 def _both(one: Shift, other: Shift) -> Shift:

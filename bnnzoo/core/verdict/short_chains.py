@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -17,11 +17,12 @@ from bnnzoo.engine.points import Points
 from bnnzoo.engine.torch_private import LoweringWarning
 from bnnzoo.engine.value_and_grad import value_and_grad_of
 
-__all__ = ["Moved", "moved", "shift_by_chains"]
+__all__ = ["Moved", "moves", "shift_by_chains"]
 
 NUM_CHAINS, FEW_CHAINS = 256, 64
 ROWS_OF_ALL = 50_000  # rows times chains, as long as there are FEW_CHAINS
 NUM_TRAJECTORIES = 18  # after half as many, chains have not reached the tail of a hierarchy's scale
+MOST_TRAJECTORIES = 72
 LENGTH = 1.5  # of a trajectory, in standard deviations of the approximation
 LARGEST_STEP, SMALL_STEP, MAX_LEAPS = 0.8, 1.2, 8
 LOW, HIGH, FACTOR_BELOW, FACTOR_ABOVE = 0.6, 0.9, 0.6, 1.2  # acceptance rates, and what steps are then multiplied by
@@ -40,11 +41,16 @@ class _State(NamedTuple):
     gradient: Tensor
 
 
-def moved(density: LogDensity, drawn: WeightedDraws) -> Moved:
+def moves(density: LogDensity, drawn: WeightedDraws) -> Iterator[Moved]:
     """Run Hamiltonian Monte Carlo from draws of an approximation, in units in which they are uncorrelated.
 
     Draws where the posterior has much less mass than the approximation, from which chains would not come back, start fewer of
     them. All chains take a step in one batch. Steps are shortened and lengthened as they are accepted, by all chains alike.
+
+    Yields
+    ------
+    Moved
+        After 18, 36 and 72 trajectories: one who is certain earlier need not go on.
 
     References
     ----------
@@ -75,7 +81,7 @@ def moved(density: LogDensity, drawn: WeightedDraws) -> Moved:
         state = at(z)
     step = min(LARGEST_STEP, SMALL_STEP / theta.shape[1] ** 0.25)
     path, rates = [], []
-    for _ in range(NUM_TRAJECTORIES):
+    for number in range(1, MOST_TRAJECTORIES + 1):
         momentum = noise(*z.shape)
         energy = state.value - 0.5 * momentum.square().sum(1)
         size = step * (1 + 0.2 * noise(count, 1).clamp(-1, 1))
@@ -92,7 +98,8 @@ def moved(density: LogDensity, drawn: WeightedDraws) -> Moved:
         rates.append(float(change.clamp(max=0.0).exp().mean()))
         step *= FACTOR_BELOW if rates[-1] < LOW else FACTOR_ABOVE if rates[-1] > HIGH else 1.0
         path.append(centre + state.z @ root.mT)
-    return Moved(torch.stack(path), sum(rates[-NUM_TRAJECTORIES // 3 :]) / (NUM_TRAJECTORIES // 3))
+        if number in (NUM_TRAJECTORIES, 2 * NUM_TRAJECTORIES, MOST_TRAJECTORIES):
+            yield Moved(torch.stack(path), sum(rates[-number // 3 :]) / (number // 3))
 
 
 def _value_and_grad(density: LogDensity) -> Callable[..., tuple[Tensor, Tensor]]:

@@ -14,7 +14,7 @@ from bnnzoo.core.posterior.covariance import Dense
 from bnnzoo.core.posterior.posterior import FitInfo, Gaussian, Mixture
 from bnnzoo.core.verdict.accuracy import SURE_K, Accuracy, accuracy_of, off_its_optimum
 from bnnzoo.core.verdict.importance import NUM_DRAWS, WeightedDraws, drawn_from
-from bnnzoo.core.verdict.short_chains import moved
+from bnnzoo.core.verdict.short_chains import moves
 from bnnzoo.testing import linear_gaussian
 from tests.helpers.exact import exact_posterior
 
@@ -118,7 +118,7 @@ def test_factorisations_that_fail_along_the_way_reject_single_points() -> None:
     density = build_density(model)
     draws = torch.randn(1000, 2, generator=torch.Generator().manual_seed(0))
     draws = draws[draws[:, 0] < 2.5]
-    found = moved(density, WeightedDraws(draws, torch.zeros(len(draws))))
+    found = next(moves(density, WeightedDraws(draws, torch.zeros(len(draws)))))
     assert found.acceptance > 0.5 and bool((found.theta[..., 0] < 3.0).all())
     assert float(found.theta[..., 0].max()) > 2.0
 
