@@ -101,7 +101,6 @@ def test_native_code_runs_where_it_pays(monkeypatch):
     assert few is not None and few.draws_from_generator
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
 def test_every_kind_of_outcome_runs_in_native_code(function: Function):
     theta, x = arguments(torch.float64)

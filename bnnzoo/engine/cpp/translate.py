@@ -30,6 +30,7 @@ from bnnzoo.engine.cpp.scope import ALIGNMENT, CppFunction, Handler, Scope
 from bnnzoo.engine.cpp.values import TYPES, Buffer, Cannot, View
 from bnnzoo.engine.cpp.views import seen
 from bnnzoo.engine.cpp.writes import copied, gathered, joined, looped, put, put_in_place, taken
+from bnnzoo.engine.simplify import is_random
 from bnnzoo.engine.torch_private import WHILE_LOOP, OpOverload, core_decompositions, schema
 
 __all__ = ["ENTRY", "for_native", "source_of"]
@@ -98,8 +99,12 @@ HANDLERS: dict[Any, Handler] = {
 
 @cache
 def for_native() -> Mapping[Any, Callable[..., Any]]:
-    """Return how operations that are not written here are written with those that are, or nearer to them."""
-    others = {name: each for name, each in core_decompositions(MORE).items() if name not in HANDLERS}
+    """Return how operations that are not written here are written with those that are, or nearer to them.
+
+    Random ones stay whole: torch would write draws of a Bernoulli distribution with other random numbers than its own.
+    """
+    own = core_decompositions(MORE)
+    others = {name: each for name, each in own.items() if name not in HANDLERS and not is_random(name)}
     return {**others, **DECOMPOSED}
 
 
