@@ -22,9 +22,25 @@ from bnnzoo.inference.markov.adaptation import (
     window_ends,
 )
 from bnnzoo.inference.markov.hamiltonian.hamiltonian_program import STATS, Resting
-from bnnzoo.inference.markov.metrics import MOST_PARAMETERS, MassMatrix, drifts, growth_of_step, metric_and_normality
+from bnnzoo.inference.markov.metrics import (
+    MOST_PARAMETERS,
+    MassMatrix,
+    drifts,
+    growth_of_step,
+    has_converged,
+    metric_and_normality,
+)
 
 __all__ = ["Windows", "windows_for"]
+
+OF_DRAWS_ALONE = frozenset({"diagonal", "dense"})
+"""Mass matrices that need all of warm-up, in Stan's windows."""
+
+FEWEST_DRAWS = 200
+"""Draws of warm-up that every chain has before its last window, if there are so many."""
+
+MAX_DIVERGING = 0.02
+"""Share of the trajectories of a window up to which the chain may have converged: steps are still tried."""
 
 
 class Windows:
@@ -41,14 +57,18 @@ class Windows:
     ----------
     ends : tuple of int
         Numbers of draws after which windows end; at the first one collecting begins.
+    skipped : Tensor
+        Draws ``[C]`` of warm-up that chains did without, since they had converged.
     """
 
     def __init__(self, mass_matrix: MassMatrix, num_warmup: int, theta: Tensor) -> None:
         self.mass_matrix, self.ends = mass_matrix, windows_for(mass_matrix, num_warmup)
+        self.may_end_early = mass_matrix not in OF_DRAWS_ALONE
         most = max((end - self.ends[max(i - 2, 0)] for i, end in enumerate(self.ends)), default=0)
         draws = theta.new_zeros(len(theta), most, theta.shape[1])
         stats = torch.zeros(len(theta), most, len(STATS), dtype=torch.float64)
         self.collected, self.counts = [draws, stats, draws.clone()], torch.zeros(len(theta), dtype=torch.int64)
+        self.skipped = torch.zeros_like(self.counts)
 
     def gather(self, fleet: Runner, chains: Tensor) -> None:
         """Take what some chains, truth values ``[C]``, have kept: draws, statistics, and gradients."""
@@ -57,49 +77,64 @@ class Windows:
     def resumable(self) -> dict[str, Any]:
         """Return what a checkpoint needs."""
         most = int(self.counts.max())
-        return {"collected": [each[:, :most] for each in self.collected], "num_collected": self.counts}
+        return {
+            "collected": [each[:, :most] for each in self.collected],
+            "num_collected": self.counts,
+            "skipped": self.skipped,
+        }
 
     def resume(self, found: Mapping[str, Any]) -> None:
         """Take what a checkpoint has."""
-        self.counts = found["num_collected"]
+        self.counts, self.skipped = found["num_collected"], found["skipped"]
         for each, values in zip(self.collected, found["collected"], strict=True):
             each[:, : values.shape[1]] = values
 
-    def close(self, resting: Resting, chains: Tensor, end: int) -> None:
-        """Estimate mass matrices from this window and the one before; chains still on their way to the posterior discard both."""
-        numbers, size = self.counts[chains], self.collected[0].shape[2]
+    def close(self, resting: Resting, chains: Tensor, end: int) -> Tensor:
+        """Estimate mass matrices from this window and the one before, and return the chains that have converged.
+
+        Chains still on their way to the posterior discard both windows.
+        """
+        numbers, size, converged = self.counts[chains], self.collected[0].shape[2], [chains[:0]]
         for number in numbers.unique().tolist():
             alike = chains[numbers == number]
             away = drifts(self.collected[1][alike, :number, STATS.index("lp")], size) & (end != self.ends[-1])
             self.counts[alike[away]] = 0
-            with one_arithmetic_thread() if size <= MOST_PARAMETERS else nullcontext():
-                self.adapt(resting, alike[~away], number, end)
+            if not bool(away.all()):
+                with one_arithmetic_thread() if size <= MOST_PARAMETERS else nullcontext():
+                    converged.append(self.adapt(resting, alike[~away], number, end))
+        return torch.cat(converged)
 
-    def adapt(self, resting: Resting, chains: Tensor, number: int, end: int) -> None:
-        """Estimate mass matrices from the last ``number`` draws, and keep those of this window for the next one."""
-        if not len(chains):
-            return
-        if len(chains) == 1:  # libraries round a batch of one otherwise, and draws must not depend on who else waits
-            chains = chains.repeat(2)
-        theta, _, gradient = (each[chains, :number] for each in self.collected)
+    def adapt(self, resting: Resting, chains: Tensor, number: int, end: int) -> Tensor:
+        """Estimate mass matrices from the last ``number`` draws, and keep those of this window; see :meth:`close`."""
+        # libraries round a batch of one otherwise, and draws must not depend on who else waits
+        among = chains if len(chains) > 1 else chains.repeat(2)
+        theta, stats, gradient = (each[among, :number] for each in self.collected)
         metric, gaussian = vmap(partial(metric_and_normality, mass_matrix=self.mass_matrix))(theta, gradient)
         old, learnt = (
-            pytree.tree_map(lambda value: value[chains], state) for state in (resting.metric, resting.adaptation)
+            pytree.tree_map(lambda value: value[among], state) for state in (resting.metric, resting.adaptation)
         )
         growth = vmap(growth_of_step)(old, metric, gradient).to(learnt.step_size)
         step = vmap(partial(restart_step_size, reach=NEAR))(learnt.step, growth)
         caution = torch.where(gaussian, CAUTION, CAREFUL).to(learnt.caution)
-        _write(resting.metric, chains, metric)
-        _write(resting.adaptation, chains, Adaptation(step.log_step.exp(), step, caution))
-        kept = 0 if end == self.ends[-1] else end - self.ends[self.ends.index(end) - 1]
+        new = end - self.ends[self.ends.index(end) - 1]
+        done = torch.zeros(len(among), dtype=torch.bool)
+        if self.may_end_early and FEWEST_DRAWS <= end < self.ends[-1] and new < number:
+            diverging = stats[:, -new:, STATS.index("diverging")].mean(1)
+            stays = vmap(partial(has_converged, num_new=new))(old, metric, theta, gradient)
+            done = (stays & gaussian).cpu() & (diverging <= MAX_DIVERGING)
+        _write(resting.metric, among, metric)
+        _write(resting.adaptation, among, Adaptation(step.log_step.exp(), step, caution))
+        kept = 0 if end == self.ends[-1] else new
         for each in self.collected:
-            each[chains, :kept] = each[chains, number - kept : number]
-        self.counts[chains] = kept
+            each[among, :kept] = each[among, number - kept : number]
+        self.counts[among] = kept
+        self.skipped[among[done]] = self.ends[-1] - end
+        return among[done].unique()
 
 
 def windows_for(mass_matrix: MassMatrix, num_warmup: int) -> tuple[int, ...]:
     """Return the ends of windows: gradients tell scales from the first draws on, variances need draws of the posterior."""
-    return (window_ends if mass_matrix in ("diagonal", "dense") else growing_windows)(num_warmup)
+    return (window_ends if mass_matrix in OF_DRAWS_ALONE else growing_windows)(num_warmup)
 
 
 def _write(views: Any, chains: Tensor, values: Any) -> None:

@@ -103,9 +103,10 @@ class AdaptiveChains(RunningChains):
 
     @property
     def tuned(self) -> dict[str, Tensor]:
-        """Step size ``[C]`` and inverse mass of each copy; see :func:`bnnzoo.inference.markov.metrics.inverse_mass_of`."""
+        """Step size and draws of warm-up ``[C]`` of each copy, and its inverse mass as :func:`.inverse_mass_of` returns it."""
         resting = self.fleet.resting
-        found = {"step_size": resting.adaptation.step_size, **inverse_mass_of(resting.metric)}
+        warmed = (self._num_warmup - self.windows.skipped).to(self.keys.device)
+        found = {"step_size": resting.adaptation.step_size, "num_warmup": warmed, **inverse_mass_of(resting.metric)}
         return {name: value.clone() for name, value in found.items()}
 
     def adopt(self, tuning: Mapping[str, Tensor]) -> None:

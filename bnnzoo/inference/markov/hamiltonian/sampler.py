@@ -75,15 +75,16 @@ class HamiltonianChains(AdaptiveChains):
         self.fleet.gather((self.draws, self.stats), self._num_kept, ~warm)
 
     def _attend(self) -> None:
-        """Give chains at the end of a window the mass matrix estimated in it, and open the next window."""
+        """Give chains at the end of a window the mass matrix estimated in it, and open the next: the last if they converged."""
         resting = self.fleet.resting
         counts, until = resting.counters.draws, resting.schedule.until
         waits = (counts == until) & (counts < self._total)
         for count in counts[waits].unique().tolist():
             chains = (waits & (counts == count)).nonzero()[:, 0].cpu()
-            if count in self.windows.ends[1:]:
-                self.windows.close(resting, chains, count)
             until[chains] = min(end for end in (*self.windows.ends, self._total) if end > count)
+            if count in self.windows.ends[1:]:
+                converged = self.windows.close(resting, chains, count)
+                counts[converged], until[converged] = self.windows.ends[-1], self._total
 
 
 @dataclass(frozen=True)
