@@ -16,8 +16,8 @@ __all__ = ["affine", "product"]
 SHORT = 16
 """Terms up to which a sum is written out, and rows up to which a product is computed one accumulator a row."""
 
-MAX_ROWS_ADDED_UP = 4
-"""Rows up to which a product is added up in memory rather than the other matrix turned."""
+MAX_ROWS_ADDED_UP, MIN_COLUMNS_ADDED_UP = 4, 8
+"""Rows up to which, and columns from which on, a product is added up in memory rather than the other matrix turned."""
 
 GEMM_FROM = 200_000
 """Multiplications from which on a library's product is faster, where the matrix is not narrow."""
@@ -91,7 +91,7 @@ def _by_rows(scope: Scope, left: Value, right: Value) -> View:
     """Compute a product with few rows and a long sum, all rows at once along the sum."""
     rows, columns = left.shape[0], right.shape[1]
     value = right.lazy() if isinstance(right, View) else right
-    if rows <= MAX_ROWS_ADDED_UP and columns > SHORT and innermost(value) == 1:
+    if rows <= MAX_ROWS_ADDED_UP and columns >= MIN_COLUMNS_ADDED_UP and innermost(value) == 1:
         return _in_memory(scope, scope.memory(left), value)
     left = _along(scope, left, 1)
     if isinstance(right, View) and right.strides[0] != 1 and columns > 1:
