@@ -14,6 +14,7 @@ from bnnzoo.engine.compiling import compile_loops
 from bnnzoo.engine.cpp.building import compile_in_cpp, compiled_before
 from bnnzoo.engine.cpp.translate import for_native
 from bnnzoo.engine.graphs import trace_loops, trace_shapes
+from bnnzoo.engine.hoisting import hoist
 from bnnzoo.engine.registers import Registers, holding
 from bnnzoo.engine.reports import Engine, EngineLog, EngineReport, first_line
 from bnnzoo.engine.torch_private import WHILE_LOOP, LoweringWarning, decompositions, is_tracing_loops
@@ -200,9 +201,11 @@ def _lowered(
 def _traced(changed: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor]) -> GraphModule:
     """Return the graph of a loop: of its first step, or of none where that step fails, as it may if it is never to be taken."""
     try:
-        return trace_loops(changed, inputs, for_native())
+        graph = trace_loops(changed, inputs, for_native())
     except Exception:
         return trace_shapes(changed, inputs, for_native())
+    hoist(graph)
+    return graph
 
 
 def _native(

@@ -30,7 +30,7 @@ namespace m {
 #define OF_TWO(name) \
   static inline float name(float x, float y) { return __builtin_##name##f(x, y); } \
   static inline double name(double x, double y) { return __builtin_##name(x, y); }
-OF_ONE(expm1) OF_ONE(exp2) OF_ONE(log) OF_ONE(log1p) OF_ONE(log2) OF_ONE(sin) OF_ONE(cos) OF_ONE(tan) OF_ONE(asin)
+OF_ONE(expm1) OF_ONE(exp2) OF_ONE(log2) OF_ONE(sin) OF_ONE(cos) OF_ONE(tan) OF_ONE(asin)
 OF_ONE(acos) OF_ONE(atan) OF_ONE(sinh) OF_ONE(cosh) OF_ONE(asinh) OF_ONE(acosh) OF_ONE(atanh) OF_ONE(erf) OF_ONE(erfc)
 OF_ONE(lgamma) OF_ONE(sqrt) OF_ONE(floor) OF_ONE(ceil) OF_ONE(trunc) OF_ONE(nearbyint)
 OF_TWO(atan2) OF_TWO(fmod) OF_TWO(pow)
@@ -84,6 +84,57 @@ template <> inline double exp_(double x) {
   return p * f * g;
 }
 
+// log(x) = k log(2) + log(1 + f) with 1 + f between the roots of 1 / 2 and 2; with s = f / (2 + f), log(1 + f) is
+// f - f^2 / 2 + s (f^2 / 2 + 2 s^2 / 3 + 2 s^4 / 5 + ...). Subnormal numbers are scaled first.
+template <typename T> static inline T log_(T x);
+template <> inline float log_(float x) {
+  const bool tiny = x < 0x1p-126f;
+  const float scaled = tiny ? x * 0x1p25f : x;
+  uint32_t bits;
+  __builtin_memcpy(&bits, &scaled, 4);
+  bits += 0x3f800000u - 0x3f3504f3u;
+  const float k = (float)((int32_t)(bits >> 23) - 127) - (tiny ? 25.0f : 0.0f);
+  bits = (bits & 0x007fffffu) + 0x3f3504f3u;
+  float f;
+  __builtin_memcpy(&f, &bits, 4);
+  f -= 1;
+  const float s = f / (2 + f), z = s * s, half = 0.5f * f * f;
+  const float p = z * (2.0f / 3 + z * (2.0f / 5 + z * (2.0f / 7 + z * (2.0f / 9 + z * (2.0f / 11)))));
+  float found = k * 0x1.62e4p-1f - ((half - (s * (half + p) + k * 0x1.7f7d1cp-20f)) - f);
+  found = x < infinity_<float>() ? found : x;
+  found = x == 0 ? -infinity_<float>() : found;
+  return x < 0 ? nan_<float>() : found;
+}
+template <> inline double log_(double x) {
+  const bool tiny = x < 0x1p-1022;
+  const double scaled = tiny ? x * 0x1p54 : x;
+  uint64_t bits;
+  __builtin_memcpy(&bits, &scaled, 8);
+  bits += 0x3ff0000000000000u - 0x3fe6a09e667f3bcdu;
+  const uint64_t whole = (bits >> 52) | 0x4330000000000000u;  // 2^52 + k + 1023
+  double k;
+  __builtin_memcpy(&k, &whole, 8);
+  k -= 0x1p52 + 1023 + (tiny ? 54.0 : 0.0);
+  bits = (bits & 0x000fffffffffffffu) + 0x3fe6a09e667f3bcdu;
+  double f;
+  __builtin_memcpy(&f, &bits, 8);
+  f -= 1;
+  const double s = f / (2 + f), z = s * s, half = 0.5 * f * f;
+  double p = 2.0 / 23;
+  p = p * z + 2.0 / 21; p = p * z + 2.0 / 19; p = p * z + 2.0 / 17; p = p * z + 2.0 / 15; p = p * z + 2.0 / 13;
+  p = p * z + 2.0 / 11; p = p * z + 2.0 / 9; p = p * z + 2.0 / 7; p = p * z + 2.0 / 5; p = p * z + 2.0 / 3;
+  double found = k * 0x1.62e42feep-1 - ((half - (s * (half + p * z) + k * 0x1.a39ef35793c76p-33)) - f);
+  found = x < infinity_<double>() ? found : x;
+  found = x == 0 ? -infinity_<double>() : found;
+  return x < 0 ? nan_<double>() : found;
+}
+// What rounding takes from 1 + x is added back to first order.
+template <typename T> static inline T log1p_(T x) {
+  const T u = 1 + x, lost = x - (u - 1);
+  const T found = log_<T>(u) + lost / u;
+  return u > 0 && x < infinity_<T>() ? found : log_<T>(u);
+}
+
 // tanh(x) = 1 - 2 / (exp(2 x) + 1), where 2 x needs no more than +-80: the exponent is added to that of the polynomial. What is
 // added to round to a whole number leaves that number in the last binary digits.
 template <typename T> static inline T tanh_(T x);
@@ -133,7 +184,7 @@ template <typename T> static inline T digamma_(T given) {
   for (; x < 10; x += 1) sum -= 1 / x;
   const double y = 1 / (x * x);
   const double series = 1.0 / 12 - y * (1.0 / 120 - y * (1.0 / 252 - y * (1.0 / 240 - y * (1.0 / 132 - y * (691.0 / 32760)))));
-  return (T)(sum + m::log(x) - 0.5 / x - y * series);
+  return (T)(sum + log_<double>(x) - 0.5 / x - y * series);
 }
 template <typename T> static inline T most_(T a, T b) { return a != a || a > b ? a : b; }
 template <typename T> static inline T least_(T a, T b) { return a != a || a < b ? a : b; }
@@ -181,8 +232,8 @@ def _power(t: str, a: list[str], raw: Any) -> str:
 TRANSCENDENTAL: dict[Any, Formula] = {
     aten.exp.default: _of("exp_<{t}>({0})"),
     aten.expm1.default: _of("m::expm1({0})"),
-    aten.log.default: _of("m::log({0})"),
-    aten.log1p.default: _of("m::log1p({0})"),
+    aten.log.default: _of("log_<{t}>({0})"),
+    aten.log1p.default: _of("log1p_<{t}>({0})"),
     aten.log2.default: _of("m::log2({0})"),
     aten.sin.default: _of("m::sin({0})"),
     aten.cos.default: _of("m::cos({0})"),

@@ -16,7 +16,7 @@ __all__ = ["affine", "product"]
 SHORT = 16
 """Terms up to which a sum is written out, and rows up to which a product is computed one accumulator a row."""
 
-MAX_ROWS_ADDED_UP, MIN_COLUMNS_ADDED_UP = 4, 8
+MAX_ROWS_ADDED_UP, MIN_COLUMNS_ADDED_UP = 4, 4
 """Rows up to which, and columns from which on, a product is added up in memory rather than the other matrix turned."""
 
 GEMM_FROM = 200_000

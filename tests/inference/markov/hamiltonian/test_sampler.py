@@ -229,12 +229,12 @@ def test_windows_collect_the_draws_between_their_ends(engine: str, monkeypatch: 
     collected: dict[int, Tensor] = {}
     adapt = Windows.adapt
 
-    def recorded(self: Windows, resting: Any, which: Tensor, number: int, count: int) -> None:
+    def recorded(self: Windows, resting: Any, which: Tensor, number: int, count: int) -> Tensor:
         theta, stats, gradient = (each[which, :number][0].clone() for each in self.collected)
         collected[count] = theta
         torch.testing.assert_close(gradient, -theta / WIDTHS**2)
         torch.testing.assert_close(stats[:, 0], dist.Normal(torch.zeros_like(WIDTHS), WIDTHS).log_prob(theta).sum(1))
-        adapt(self, resting, which, number, count)
+        return adapt(self, resting, which, number, count)
 
     monkeypatch.setattr(Windows, "adapt", recorded)
     loop, thetas = chains(engine, 1, target=of_widths(), **how), []
