@@ -134,22 +134,24 @@ def growth_of_step(old: Metric, new: Metric, gradient: Tensor) -> Tensor:
     return torch.where(factor.isfinite() & (factor > 0), factor, torch.ones_like(factor))
 
 
-def has_converged(old: Metric, new: Metric, theta: Tensor, gradient: Tensor, num_new: int) -> Tensor:
+def has_converged(old: Metric, new: Metric, theta: Tensor, growth: Tensor, num_new: int) -> Tensor:
     """Return whether one chain has nothing to learn from more warm-up ``[]``: draws are where they were, and as wide.
 
     Parameters
     ----------
     old, new : Metric
-        Under which the last draws were taken, and estimated from ``theta`` and ``gradient``.
-    theta, gradient : Tensor
-        Draws and gradients there ``[n, P]`` of the last two windows.
+        Under which the last draws were taken, and estimated from them.
+    theta : Tensor
+        Draws ``[n, P]`` of the last two windows.
+    growth : Tensor
+        Factor ``[]`` by which the step can grow; see :func:`growth_of_step`.
     num_new : int
         How many of them are of the last one.
     """
     moved = (theta[-num_new:].mean(0) - theta[:-num_new].mean(0)).abs() / theta.std(0)
     changed = (_own_variances(new) / _own_variances(old)).log().abs()
     lengths = [_steepest(vmap(partial(transposed_root, each))(_centred(theta))) for each in (old, new)]
-    grown = torch.stack([growth_of_step(old, new, gradient), (lengths[0] / lengths[1]).sqrt()]).log().abs()
+    grown = torch.stack([growth.to(theta), (lengths[0] / lengths[1]).sqrt()]).log().abs()
     limits = ((moved, MOST_MOVED), (changed, math.log(MOST_CHANGED)), (grown, math.log(MOST_GROWN)))
     return torch.stack([(value <= limit).all() for value, limit in limits]).all()
 

@@ -20,6 +20,7 @@ from bnnzoo.inference.markov.hamiltonian.kernel import LowRank, Metric, momentum
 from bnnzoo.inference.markov.metrics import (
     drifts,
     growth_of_step,
+    has_converged,
     identity_metric,
     inverse_mass_of,
     mass_matrix_for,
@@ -232,8 +233,13 @@ def test_what_a_window_gives_a_chain_does_not_depend_on_who_else_is_at_its_end(
 def test_small_matrices_are_left_to_one_thread(num_params: int, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine two threads wait for each other: ten seconds for ten parameters, and one thread needs half a second."""
     windows, found = Windows("low_rank", 100, torch.zeros(2, num_params)), []
+
+    def adapt(resting: Resting, chains: Tensor, *_: int) -> Tensor:
+        found.append(torch.get_num_threads())
+        return chains[:0]
+
     resting = Resting(None, identity_metric(torch.zeros(2, num_params), "low_rank"), None, *(None,) * 3)  # type: ignore[arg-type]
-    monkeypatch.setattr(windows, "adapt", lambda *_: found.append(torch.get_num_threads()))
+    monkeypatch.setattr(windows, "adapt", adapt)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -266,6 +272,46 @@ def test_the_steepest_direction_limits_the_step() -> None:
     new = metric_from(theta, gradient, "fisher")
     assert float(growth_of_step(old, new, gradient)) == pytest.approx(10.0, rel=0.05)
     assert float(growth_of_step(new, old, gradient)) == pytest.approx(0.1, rel=0.05)
+
+
+@pytest.mark.parametrize("mass_matrix", ["auto", "fisher", "low_rank"])
+def test_warm_up_has_converged_where_nothing_changes(mass_matrix: Any) -> None:
+    """Draws of the same Gaussian; a mean that moves, a scale that was found wrong, and a correlation that was not found."""
+    covariance = (
+        torch.diag(SD) @ torch.tensor([[1.0, 0.9, 0], [0.9, 1, 0], [0, 0, 1]], dtype=torch.float64) @ torch.diag(SD)
+    )
+    theta, gradient = gaussian(covariance, 250)
+    old, new = (metric_from(theta[part], gradient[part], mass_matrix) for part in (slice(0, 100), slice(50, None)))
+
+    def converged(before: Metric, theta: Tensor) -> bool:
+        return bool(has_converged(before, new, theta, growth_of_step(before, new, gradient[50:]), 120))
+
+    assert converged(old, theta[50:])
+    moved = theta[50:].clone()
+    moved[-120:] += torch.tensor([0.0, 0.0, 4.0], dtype=torch.float64)
+    assert not converged(old, moved)
+    for factor in (torch.tensor([1.0, 1.0, 1.5]), torch.tensor([1.0, 0.7, 1.0])):
+        scaled = theta[:100] * factor.double()
+        wrong = metric_from(scaled, gradient[:100] / factor.double(), mass_matrix)
+        assert not converged(wrong, theta[50:])
+    if mass_matrix != "fisher":
+        diagonal = pytree.tree_map(
+            lambda value: value[0], metric_of({"inverse_mass": SD[None] ** 2, **nothing_found(new)})
+        )
+        assert not converged(diagonal, theta[50:])
+    still = theta[50:].clone()
+    still[:, 0] = 1.0
+    assert not converged(old, still)  # 0 / 0 is no convergence
+
+
+def nothing_found(like: Metric) -> dict[str, Tensor]:
+    """Return directions of no effect."""
+    assert isinstance(like.inverse_mass, LowRank)
+    found = like.inverse_mass
+    return {
+        "directions": torch.zeros_like(found.directions)[None],
+        "eigenvalues": torch.ones_like(found.eigenvalues)[None],
+    }
 
 
 def test_chains_on_their_way_are_told_from_chains_that_have_arrived() -> None:

@@ -120,7 +120,7 @@ class Windows:
         done = torch.zeros(len(among), dtype=torch.bool)
         if self.may_end_early and FEWEST_DRAWS <= end < self.ends[-1] and new < number:
             diverging = stats[:, -new:, STATS.index("diverging")].mean(1)
-            stays = vmap(partial(has_converged, num_new=new))(old, metric, theta, gradient)
+            stays = vmap(partial(has_converged, num_new=new))(old, metric, theta, growth)
             done = (stays & gaussian).cpu() & (diverging <= MAX_DIVERGING)
         _write(resting.metric, among, metric)
         _write(resting.adaptation, among, Adaptation(step.log_step.exp(), step, caution))

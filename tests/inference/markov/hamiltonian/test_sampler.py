@@ -252,6 +252,33 @@ def test_windows_collect_the_draws_between_their_ends(engine: str, monkeypatch: 
     assert int(loop.windows.counts.sum()) == 0 and torch.equal(loop.draws[0], torch.stack(thetas[200:]))
 
 
+@pytest.mark.parametrize("engine", ["native", pytest.param("graph", marks=pytest.mark.slow)])
+def test_warm_up_ends_once_it_has_converged(engine: str) -> None:
+    """After the window that ends at 225 draws, and with a last window of the same length as ever."""
+    how: dict[str, Any] = {"num_warmup": 1000, "num_draws": 20, "step_size": None, "target": of_widths()}
+    loop = finished(chains(engine, **how))
+    assert loop.tuned["num_warmup"].tolist() == [375, 375]
+    whole = finished(chains("native", mass_matrix="diagonal", **how))
+    assert whole.tuned["num_warmup"].tolist() == [1000, 1000]
+    assert bool((loop.fleet.moving.num_leapfrog < 0.6 * whole.fleet.moving.num_leapfrog).all())
+    rates = loop.stats[..., STATS.index("acceptance_rate")].mean(1)
+    assert bool(((rates > 0.7) & (rates < 0.97)).all()), rates
+
+
+def test_chains_that_have_not_converged_warm_up_to_the_end() -> None:
+    """In the funnel of a centred hierarchy scales depend on where a chain is."""
+    loop = finished(
+        chains("native", 4, num_warmup=1000, num_draws=5, step_size=None, target=models(torch.float64)["hierarchy"])
+    )
+    assert int((loop.tuned["num_warmup"] == 1000).sum()) >= 3
+
+
+def test_a_chain_ends_its_warm_up_whatever_others_do() -> None:
+    how: dict[str, Any] = {"num_warmup": 1000, "num_draws": 5, "step_size": None, "target": of_widths()}
+    alone, among = (finished(chains("native", number, first, **how)) for number, first in ((1, 1), (3, 0)))
+    assert torch.equal(alone.draws[0], among.draws[1])
+
+
 def test_chains_on_their_way_keep_their_mass_matrix_and_forget_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adaptation_windows, "drifts", lambda lp, size: torch.tensor([True, False])[: len(lp)])
     loop = chains("graph", mass_matrix="fisher", target=of_widths())
