@@ -51,9 +51,11 @@ def _hoist_from(graph: GraphModule, loop: Node) -> None:
     going, body = (getattr(graph, each.target) for each in args[:2])
     outside = dict(zip(_placeholders(body)[len(carried) :], fixed, strict=True))
     costly = _costly(body, outside)
-    for node in [each for each in costly if any(user not in costly for user in each.users)]:
-        with graph.graph.inserting_before(loop):
+    roots = [each for each in costly if any(user not in costly for user in each.users)]
+    with graph.graph.inserting_before(loop):
+        for node in roots:
             outside[node] = _copied(graph, node, outside)
+    for node in roots:  # once all are copied: some are made of others
         for each in (going, body):
             last = _placeholders(each)[-1]
             with each.graph.inserting_after(last):

@@ -39,8 +39,9 @@ def body(state: tuple[Tensor, Tensor], fixed: tuple[Tensor, ...]) -> tuple[Tenso
     def step(inner: tuple[Tensor, Tensor], held: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         at, x = inner
         shift, data, width = held
-        terms = torch.lgamma(data + 1) / torch.log(width) + torch.digamma(1 + shift.abs())
-        return at + 1, torch.sin(x) - 0.01 * terms
+        factorials = torch.lgamma(data + 1)
+        terms = factorials / torch.log(width) + torch.digamma(1 + shift.abs())
+        return at + 1, torch.sin(x + 0.01 * factorials) - 0.01 * terms  # what is moved is made of what is moved
 
     first = torch.zeros_like(count), point
     _, point = while_loop(lambda s, f: s[0] < INNER, step, first, (outer, counts, scale))
@@ -52,8 +53,9 @@ def by_hand(counts: Tensor, scale: Tensor) -> Tensor:
     for _ in range(STEPS):
         outer = point.sum()
         for _ in range(INNER):
-            terms = torch.lgamma(counts + 1) / torch.log(scale) + torch.digamma(1 + outer.abs())
-            point = torch.sin(point) - 0.01 * terms
+            factorials = torch.lgamma(counts + 1)
+            terms = factorials / torch.log(scale) + torch.digamma(1 + outer.abs())
+            point = torch.sin(point + 0.01 * factorials) - 0.01 * terms
     return point
 
 
