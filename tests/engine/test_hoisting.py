@@ -41,7 +41,7 @@ def body(state: tuple[Tensor, Tensor], fixed: tuple[Tensor, ...]) -> tuple[Tenso
         shift, data, width = held
         factorials = torch.lgamma(data + 1)
         terms = factorials / torch.log(width) + torch.digamma(1 + shift.abs())
-        return at + 1, torch.sin(x + 0.01 * factorials) - 0.01 * terms  # what is moved is made of what is moved
+        return at + 1, torch.sin(x + factorials) - 0.01 * terms  # what is moved is made of what is moved
 
     first = torch.zeros_like(count), point
     _, point = while_loop(lambda s, f: s[0] < INNER, step, first, (outer, counts, scale))
@@ -55,7 +55,7 @@ def by_hand(counts: Tensor, scale: Tensor) -> Tensor:
         for _ in range(INNER):
             factorials = torch.lgamma(counts + 1)
             terms = factorials / torch.log(scale) + torch.digamma(1 + outer.abs())
-            point = torch.sin(point + 0.01 * factorials) - 0.01 * terms
+            point = torch.sin(point + factorials) - 0.01 * terms
     return point
 
 

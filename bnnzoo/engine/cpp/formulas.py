@@ -184,7 +184,7 @@ static inline gamma_ gamma_of_(double x) {
   g.rest = 1 / (g.z * g.z);
   const double r = x - m::nearbyint(x), s = r * r * 9.869604401089358;  // sin(pi r), cos(pi r) with |r| <= 1 / 2
   double a = 0, b = 0;
-  for (int n = 10; n > 0; --n) { a = (1 - a) * s * (1.0 / (2 * n * (2 * n + 1))); b = (1 - b) * s * (1.0 / ((2 * n - 1) * 2 * n)); }
+  for (int n = 20; n > 0; n -= 2) { a = (1 - a) * s * (1.0 / (n * (n + 1))); b = (1 - b) * s * (1.0 / ((n - 1) * n)); }
   g.sine = 3.141592653589793238463 * r * (1 - a); g.cosine = 1 - b;
   return g;
 }
