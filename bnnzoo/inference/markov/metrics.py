@@ -1,4 +1,4 @@
-"""Mass matrices of single chains, estimated from draws and gradients of warm-up.
+"""Mass matrices of chains, each estimated from its own draws and gradients of warm-up.
 
 The covariance S of a Gaussian whose scores are nearest to the gradients of a density, in the Fisher divergence, is the geometric
 mean of the covariance of draws and of the inverse of that of gradients (Seyboldt, Carlson and Carpenter 2026, arXiv:2603.18845).
@@ -17,7 +17,7 @@ from torch.func import vmap
 from bnnzoo.core.model.density import LogDensity
 from bnnzoo.engine import pytree
 from bnnzoo.inference.markov.adaptation import shrunk
-from bnnzoo.inference.markov.hamiltonian.kernel import LowRank, Metric, transposed_root, velocity
+from bnnzoo.inference.markov.hamiltonian.kernel import LowRank, Metric
 
 __all__ = [
     "MOST_PARAMETERS",
@@ -28,9 +28,8 @@ __all__ = [
     "identity_metric",
     "inverse_mass_of",
     "mass_matrix_for",
-    "metric_and_normality",
-    "metric_from",
     "metric_of",
+    "metrics_from",
 ]
 
 type MassMatrix = Literal["auto", "diagonal", "dense", "fisher", "low_rank"]
@@ -89,71 +88,70 @@ def identity_metric(theta: Tensor, mass_matrix: MassMatrix) -> Metric:
     return Metric(ones, ones.clone())
 
 
-def metric_from(theta: Tensor, gradient: Tensor, mass_matrix: MassMatrix) -> Metric:
-    """Return the mass matrix of one chain estimated from draws and gradients there.
+def metrics_from(theta: Tensor, gradient: Tensor, mass_matrix: MassMatrix) -> tuple[Metric, Tensor]:
+    """Return the mass matrices of chains, and for ``auto`` whether what each sees is nearly a Gaussian ``[C]``, else True.
 
     Parameters
     ----------
     theta, gradient : Tensor
-        Draws and gradients of the log density there, ``[n, P]`` each.
+        Draws and gradients of the log density there, ``[C, n, P]`` each.
     mass_matrix : {"auto", "diagonal", "dense", "fisher", "low_rank"}
         Variances or the covariance of draws, shrunk towards 0.001 with the weight of five draws, as in Stan; the diagonal that
         minimises the Fisher divergence; this and few directions; or, for ``auto``, ``low_rank`` where draws and gradients are
         nearly those of a Gaussian, and ``diagonal`` elsewhere.
     """
-    return metric_and_normality(theta, gradient, mass_matrix)[0]
-
-
-def metric_and_normality(theta: Tensor, gradient: Tensor, mass_matrix: MassMatrix) -> tuple[Metric, Tensor]:
-    """Return :func:`metric_from`, and for ``auto`` whether draws and gradients are nearly those of a Gaussian, else True."""
-    draws, gradients, gaussian = theta.double(), gradient.double(), torch.ones_like(theta[0, 0], dtype=torch.bool)
+    draws, gradients = theta.double(), gradient.double()
+    gaussian = torch.ones_like(theta[:, 0, 0], dtype=torch.bool)
     if mass_matrix == "diagonal":
         metric = _diagonal(_variances(draws))
     elif mass_matrix == "dense":
-        covariance = _second(draws) / max(len(draws) - 1, 1)
-        metric = _dense(shrunk(covariance, torch.tensor(float(len(draws)))))
+        count = draws.shape[1]
+        covariance = _second(draws) / max(count - 1, 1)
+        metric = _dense(vmap(partial(shrunk, count=torch.tensor(float(count))))(covariance))
     elif mass_matrix == "fisher":
         metric = _diagonal(_fisher_variances(draws, gradients))
     else:
-        draws, gradients = draws[-MOST_DRAWS:], gradients[-MOST_DRAWS:]
-        spectrum = _spectrum(draws, gradients)
+        spectrum = _spectrum(draws[:, -MOST_DRAWS:], gradients[:, -MOST_DRAWS:])
         metric = _low_rank_metric(spectrum)
         if mass_matrix == "auto":
             gaussian = spectrum.divergence <= GAUSSIAN
-            plain = _without_directions(_variances(theta.double()).sqrt())
-            metric = pytree.tree_map(lambda yes, no: torch.where(gaussian, yes, no), metric, plain)
+            plain = _without_directions(_variances(draws).sqrt())
+            metric = pytree.tree_map(
+                lambda yes, no: torch.where(gaussian.view(-1, *[1] * (yes.ndim - 1)), yes, no), metric, plain
+            )
     return pytree.tree_map(lambda value: value.to(theta), metric), gaussian
 
 
 def growth_of_step(old: Metric, new: Metric, gradient: Tensor) -> Tensor:
-    """Return the factor ``[]`` by which a step can grow when one chain's mass matrix changes, from gradients ``[n, P]`` at draws.
+    """Return the factors ``[C]`` by which steps can grow when mass matrices change, from gradients ``[C, n, P]`` at draws.
 
     A leapfrog step is limited by the direction along which gradients vary most, in units of the metric.
     """
-    factor = (_steepest(_steep(old, gradient)) / _steepest(_steep(new, gradient))).sqrt()
+    steep = [_in_units(each.mass_sqrt, _applied(each.inverse_mass, _centred(gradient))) for each in (old, new)]
+    factor = (_steepest(steep[0]) / _steepest(steep[1])).sqrt()
     return torch.where(factor.isfinite() & (factor > 0), factor, torch.ones_like(factor))
 
 
 def has_converged(old: Metric, new: Metric, theta: Tensor, growth: Tensor, num_new: int) -> Tensor:
-    """Return whether one chain has nothing to learn from more warm-up ``[]``: draws are where they were, and as wide.
+    """Return whether chains have nothing to learn from more warm-up ``[C]``: draws are where they were, and as wide.
 
     Parameters
     ----------
     old, new : Metric
         Under which the last draws were taken, and estimated from them.
     theta : Tensor
-        Draws ``[n, P]`` of the last two windows.
+        Draws ``[C, n, P]`` of the last two windows.
     growth : Tensor
-        Factor ``[]`` by which the step can grow; see :func:`growth_of_step`.
+        Factors ``[C]`` by which steps can grow; see :func:`growth_of_step`.
     num_new : int
-        How many of them are of the last one.
+        How many draws of a chain are of the last window.
     """
-    moved = (theta[-num_new:].mean(0) - theta[:-num_new].mean(0)).abs() / theta.std(0)
+    moved = (theta[:, -num_new:].mean(1) - theta[:, :-num_new].mean(1)).abs() / theta.std(1)
     changed = (_own_variances(new) / _own_variances(old)).log().abs()
-    lengths = [_steepest(vmap(partial(transposed_root, each))(_centred(theta))) for each in (old, new)]
-    grown = torch.stack([growth.to(theta), (lengths[0] / lengths[1]).sqrt()]).log().abs()
+    lengths = [_steepest(_in_units(each.mass_sqrt, _centred(theta))) for each in (old, new)]
+    grown = torch.stack([growth.to(theta), (lengths[0] / lengths[1]).sqrt()], 1).log().abs()
     limits = ((moved, MOST_MOVED), (changed, math.log(MOST_CHANGED)), (grown, math.log(MOST_GROWN)))
-    return torch.stack([(value <= limit).all() for value, limit in limits]).all()
+    return torch.stack([(value <= limit).all(1) for value, limit in limits]).all(0)
 
 
 def drifts(log_density: Tensor, num_params: int) -> Tensor:
@@ -187,19 +185,20 @@ def metric_of(found: Mapping[str, Tensor]) -> Metric:
     inverse_mass = found["inverse_mass"]
     if "directions" in found:
         return _low_rank(inverse_mass.sqrt(), found["directions"], found["eigenvalues"])
-    return _diagonal(inverse_mass) if inverse_mass.ndim == 2 else vmap(_dense)(inverse_mass)
+    return _diagonal(inverse_mass) if inverse_mass.ndim == 2 else _dense(inverse_mass)
 
 
 def _own_variances(metric: Metric) -> Tensor:
-    """Return the diagonal ``[P]`` of the inverse mass of one chain."""
+    """Return the diagonals ``[C, P]`` of inverse masses."""
     inverse = metric.inverse_mass
     if isinstance(inverse, LowRank):
-        return inverse.left.square() * (1 + inverse.directions.square() @ (inverse.eigenvalues - 1))
-    return inverse if inverse.ndim == 1 else inverse.diagonal()
+        along = inverse.directions.square() @ (inverse.eigenvalues - 1)[..., None]
+        return inverse.left.square() * (1 + along[..., 0])
+    return inverse if inverse.ndim == 2 else inverse.diagonal(dim1=1, dim2=2)
 
 
 def _centred(values: Tensor) -> Tensor:
-    return values - values.mean(0)
+    return values - values.mean(1, keepdim=True)
 
 
 def _second(values: Tensor) -> Tensor:
@@ -208,29 +207,30 @@ def _second(values: Tensor) -> Tensor:
 
 
 def _variances(theta: Tensor) -> Tensor:
-    """Return the shrunk variances ``[P]`` of draws."""
-    found = _centred(theta).square().sum(0) / max(len(theta) - 1, 1)
-    return shrunk(found, torch.tensor(float(len(theta))))
+    """Return the shrunk variances ``[C, P]`` of draws."""
+    count = theta.shape[1]
+    found = _centred(theta).square().sum(1) / max(count - 1, 1)
+    return shrunk(found.flatten(), torch.tensor(float(count))).view_as(found)
 
 
 def _fisher_variances(theta: Tensor, gradient: Tensor) -> Tensor:
-    """Return the diagonal ``[P]`` of least Fisher divergence: 1 where draws do not move, finite where gradients do not."""
-    wide, steep = _centred(theta).square().mean(0), _centred(gradient).square().mean(0)
+    """Return the diagonals ``[C, P]`` of least Fisher divergence: 1 where draws do not move, finite where gradients do not."""
+    wide, steep = _centred(theta).square().mean(1), _centred(gradient).square().mean(1)
     steep = torch.maximum(steep, LEAST_INFORMATION / wide.clamp(min=1e-300))
     return torch.where(wide > 0, (wide / steep).sqrt(), torch.ones_like(wide)).clamp(1e-20, 1e20)
 
 
 class _Spectrum(NamedTuple):
-    """The Fisher estimate of a covariance in units of its diagonal one, and draws and gradients in these units.
+    """Fisher estimates of covariances in units of the diagonal ones, and draws and gradients in these units.
 
     Attributes
     ----------
     scale : Tensor
-        Roots ``[P]`` of the diagonal estimate.
+        Roots ``[C, P]`` of the diagonal estimates.
     wide, steep : Tensor
-        Centred draws and gradients ``[n, P]``.
+        Centred draws and gradients ``[C, n, P]``.
     axes, logs : Tensor
-        Eigenvectors ``[P, m]`` on what both span, and logarithms ``[m]`` of their eigenvalues, ascending; all others are 1.
+        Eigenvectors ``[C, P, m]`` on what both span, and logarithms ``[C, m]`` of their eigenvalues, ascending; all others are 1.
     """
 
     scale: Tensor
@@ -241,78 +241,106 @@ class _Spectrum(NamedTuple):
 
     @property
     def divergence(self) -> Tensor:
-        """Fisher divergence a parameter ``[]`` from the Gaussian with this covariance, of which no direction is left out."""
-        root = (self.logs / 2).exp()
-        return ((self.wide @ self.axes) / root + (self.steep @ self.axes) * root).square().sum() / self.wide.numel()
+        """Fisher divergence a parameter ``[C]`` from Gaussians with these covariances, of which no direction is left out."""
+        root = (self.logs / 2).exp()[:, None]
+        return ((self.wide @ self.axes) / root + (self.steep @ self.axes) * root).square().sum((1, 2)) / self.wide[
+            0
+        ].numel()
 
 
 def _spectrum(theta: Tensor, gradient: Tensor) -> _Spectrum:
-    size = theta.shape[1]
+    count, size = theta.shape[1:]
     scale = _fisher_variances(theta, gradient).sqrt()
-    wide, steep = _centred(theta / scale), _centred(gradient * scale)
-    basis = torch.linalg.qr(torch.cat([wide, steep]).mT).Q if 2 * len(theta) < size else torch.eye(size).to(theta)
+    wide, steep = _centred(theta / scale[:, None]), _centred(gradient * scale[:, None])
+    few = 2 * count < size
+    basis = (
+        torch.linalg.qr(torch.cat([wide, steep], 1).mT).Q
+        if few
+        else torch.eye(size).to(theta).expand(len(theta), -1, -1)
+    )
     values, vectors = torch.linalg.eigh(_geometric_mean(_regular(wide @ basis), _regular(steep @ basis)))
     return _Spectrum(scale, wide, steep, basis @ vectors, values.clamp(1e-12, 1e12).log())
 
 
 def _low_rank_metric(spectrum: _Spectrum) -> Metric:
-    """Return the inverse mass ``S (I + U (L - 1) U^T) S`` of one chain, with a diagonal S and few orthonormal directions U.
+    """Return inverse masses ``S (I + U (L - 1) U^T) S``, with a diagonal S and few orthonormal directions U.
 
     At most ``MAX_RANK`` eigenvectors are kept: those without which the eigenvalues of the others lie closest together, since
     the largest of these limits how short trajectories are, and the smallest how long steps are. S is in the middle of them.
     Directions that differ from it by a factor up to ``CUTOFF`` are left out; columns that are missing are zero, so that shapes
     are the same for every chain.
     """
-    (size, found), logs = spectrum.axes.shape, spectrum.logs
+    (size, found), logs = spectrum.axes.shape[1:], spectrum.logs
     rank, scale = min(size, MAX_RANK), spectrum.scale
     if found > rank:
-        low, high = logs[: rank + 1], logs[found - rank - 1 :]  # without the first k and the last rank - k
+        low, high = logs[:, : rank + 1], logs[:, found - rank - 1 :]  # without the first k and the last rank - k
         if found < size:
             low, high = low.clamp(max=0), high.clamp(min=0)
-        first = (high - low).argmin()
-        centre = (low + high).index_select(0, first.view(1)) / 2
+        first = (high - low).argmin(1, keepdim=True)
+        centre = (low + high).gather(1, first) / 2
         places = torch.arange(found, device=logs.device)
         logs = torch.where((places < first) | (places >= first + found - rank), logs - centre, 0)
         scale = scale * (centre / 2).exp()
     logs = torch.where(logs.abs() > math.log(CUTOFF), logs, 0)
-    kept = logs.abs().topk(min(rank, found)).indices
-    directions = spectrum.axes[:, kept] * (logs[kept] != 0)
-    missing = rank - len(kept)
-    eigenvalues = torch.cat([logs[kept].exp(), logs.new_ones(missing)])
-    return _low_rank(scale, torch.cat([directions, directions.new_zeros(size, missing)], 1), eigenvalues)
+    kept = logs.abs().topk(min(rank, found), 1).indices
+    logs = logs.gather(1, kept)
+    directions = spectrum.axes.gather(2, kept[:, None].expand(-1, size, -1)) * (logs != 0)[:, None]
+    missing = rank - kept.shape[1]
+    eigenvalues = torch.cat([logs.exp(), logs.new_ones(len(logs), missing)], 1)
+    return _low_rank(scale, torch.cat([directions, directions.new_zeros(len(logs), size, missing)], 2), eigenvalues)
 
 
 def _regular(values: Tensor) -> Tensor:
-    """Return the covariance of centred ``values[n, d]``, a little of the identity added."""
-    return values.mT @ values / len(values) + REGULAR * torch.eye(values.shape[1]).to(values)
+    """Return the covariances of centred ``values[C, n, d]``, a little of the identity added."""
+    return values.mT @ values / values.shape[1] + REGULAR * torch.eye(values.shape[2]).to(values)
 
 
 def _geometric_mean(first: Tensor, second: Tensor) -> Tensor:
-    """Return the matrix G with ``G second G = first``, for positive definite ones ``[d, d]``."""
+    """Return matrices G with ``G second G = first``, for positive definite ones ``[C, d, d]``."""
     values, vectors = torch.linalg.eigh(second)
-    values = values.clamp(min=REGULAR)
+    values = values.clamp(min=REGULAR)[:, None]
     root, inverse = ((vectors * values**power) @ vectors.mT for power in (0.5, -0.5))
     values, vectors = torch.linalg.eigh(root @ first @ root)
-    return inverse @ ((vectors * values.clamp(min=0).sqrt()) @ vectors.mT) @ inverse
+    return inverse @ ((vectors * values.clamp(min=0).sqrt()[:, None]) @ vectors.mT) @ inverse
 
 
-def _steep(metric: Metric, gradient: Tensor) -> Tensor:
-    """Return ``L^T gradient`` ``[n, P]`` of centred gradients, for ``M^-1 = L L^T``."""
-    return vmap(lambda value: transposed_root(metric, velocity(metric, value)))(_centred(gradient))
+def _applied(matrix: Tensor | LowRank, rows: Tensor) -> Tensor:
+    """Return matrices of chains times ``rows[C, n, P]``."""
+    if isinstance(matrix, LowRank):
+        scaled = rows * matrix.right[:, None]
+        along = (scaled @ matrix.directions) * (matrix.eigenvalues - 1)[:, None]
+        return matrix.left[:, None] * (scaled + along @ matrix.directions.mT)
+    return rows * matrix[:, None] if matrix.ndim == 2 else rows @ matrix.mT
 
 
-def _steepest(steep: Tensor) -> Tensor:
-    """Return the largest eigenvalue ``[]`` of ``steep^T steep`` by power iteration, from the longest row."""
-    direction = steep.index_select(0, steep.square().sum(1).argmax().view(1))[0]
+def _in_units(root: Tensor | LowRank, rows: Tensor) -> Tensor:
+    """Return ``A^T`` times rows, for ``A A^T`` the mass matrix: differences of draws in units in which that is the identity."""
+    if isinstance(root, LowRank):
+        return _applied(root._replace(left=root.right, right=root.left), rows)
+    return _applied(root if root.ndim == 2 else root.mT, rows)
+
+
+def _steepest(rows: Tensor) -> Tensor:
+    """Return the largest eigenvalues ``[C]`` of ``rows^T rows``, ``rows[C, n, P]``, by power iteration from the longest row."""
+    longest = rows.square().sum(2).argmax(1)
+    direction = rows.gather(1, longest[:, None, None].expand(-1, 1, rows.shape[2])).mT
     for _ in range(POWER_STEPS):
-        direction = steep.mT @ (steep @ direction)
-        direction = direction / direction.norm().clamp(min=1e-300)
-    return (steep @ direction).square().sum()
+        direction = rows.mT @ (rows @ direction)
+        direction = direction / direction.norm(dim=1, keepdim=True).clamp(min=1e-300)
+    return (rows @ direction).square().sum((1, 2))
 
 
 def _low_rank(scale: Tensor, directions: Tensor, eigenvalues: Tensor) -> Metric:
     inverse_mass = LowRank(scale, directions, eigenvalues, scale)
     return Metric(inverse_mass, LowRank(1 / scale, directions, eigenvalues.rsqrt(), torch.ones_like(scale)))
+
+
+def _chosen(condition: Tensor, yes: Metric, no: Metric) -> Metric:
+    """Return one or the other for each chain, by truth values ``[C]``."""
+    found: Metric = pytree.tree_map(
+        lambda one, other: torch.where(condition.view(-1, *[1] * (one.ndim - 1)), one, other), yes, no
+    )
+    return found
 
 
 def _without_directions(scale: Tensor) -> Metric:
@@ -327,5 +355,5 @@ def _diagonal(variance: Tensor) -> Metric:
 
 def _dense(covariance: Tensor) -> Metric:
     tril = torch.linalg.cholesky(covariance)
-    eye = torch.eye(len(tril)).to(tril)
+    eye = torch.eye(tril.shape[-1]).to(tril).expand_as(tril)
     return Metric(covariance, torch.linalg.solve_triangular(tril, eye, upper=False).mT)

@@ -24,10 +24,27 @@ from bnnzoo.inference.markov.metrics import (
     identity_metric,
     inverse_mass_of,
     mass_matrix_for,
-    metric_from,
     metric_of,
+    metrics_from,
 )
 from bnnzoo.models import likelihoods, priors, supervised
+
+
+def alone(metric: Metric) -> Metric:
+    """Return the mass matrix of one chain as that of the only one."""
+    found: Metric = pytree.tree_map(lambda value: value[None], metric)
+    return found
+
+
+def metric_from(theta: Tensor, gradient: Tensor, mass_matrix: Any) -> Metric:
+    """Return the mass matrix of one chain from its draws ``[n, P]`` and gradients."""
+    found: Metric = pytree.tree_map(lambda value: value[0], metrics_from(theta[None], gradient[None], mass_matrix)[0])
+    return found
+
+
+def growth(old: Metric, new: Metric, gradient: Tensor) -> Tensor:
+    return growth_of_step(alone(old), alone(new), gradient[None])
+
 
 KINDS = ["auto", "diagonal", "dense", "fisher", "low_rank"]
 SD = torch.tensor([0.1, 1.0, 5.0], dtype=torch.float64)
@@ -185,7 +202,7 @@ def test_what_does_not_vary_makes_no_nan(what: str, dtype: torch.dtype, kind: An
     assert {leaf.dtype for leaf in pytree.tree_leaves(metric)} == {dtype}
     assert bool(matrix(metric).isfinite().all()) and bool((torch.linalg.eigvalsh(matrix(metric).double()) > 0).all())
     old = pytree.tree_map(lambda value: value[0], identity_metric(theta[:1], kind))
-    assert math.isfinite(float(growth_of_step(old, metric, gradient)))
+    assert math.isfinite(float(growth(old, metric, gradient)))
 
 
 def test_auto_takes_directions_of_gaussians_only() -> None:
@@ -270,8 +287,8 @@ def test_the_steepest_direction_limits_the_step() -> None:
     theta, gradient = gaussian(torch.diag(SD**2), 4000)
     old = pytree.tree_map(lambda value: value[0], identity_metric(theta[:1], "fisher"))
     new = metric_from(theta, gradient, "fisher")
-    assert float(growth_of_step(old, new, gradient)) == pytest.approx(10.0, rel=0.05)
-    assert float(growth_of_step(new, old, gradient)) == pytest.approx(0.1, rel=0.05)
+    assert float(growth(old, new, gradient)) == pytest.approx(10.0, rel=0.05)
+    assert float(growth(new, old, gradient)) == pytest.approx(0.1, rel=0.05)
 
 
 @pytest.mark.parametrize("mass_matrix", ["auto", "fisher", "low_rank"])
@@ -284,7 +301,8 @@ def test_warm_up_has_converged_where_nothing_changes(mass_matrix: Any) -> None:
     old, new = (metric_from(theta[part], gradient[part], mass_matrix) for part in (slice(0, 100), slice(50, None)))
 
     def converged(before: Metric, theta: Tensor) -> bool:
-        return bool(has_converged(before, new, theta, growth_of_step(before, new, gradient[50:]), 120))
+        grown = growth(before, new, gradient[50:])
+        return bool(has_converged(alone(before), alone(new), theta[None], grown, 120))
 
     assert converged(old, theta[50:])
     moved = theta[50:].clone()

@@ -2,12 +2,10 @@
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.func import vmap
 
 from bnnzoo.engine import pytree
 from bnnzoo.engine.cores import one_arithmetic_thread
@@ -28,7 +26,7 @@ from bnnzoo.inference.markov.metrics import (
     drifts,
     growth_of_step,
     has_converged,
-    metric_and_normality,
+    metrics_from,
 )
 
 __all__ = ["Windows", "windows_for"]
@@ -109,18 +107,18 @@ class Windows:
         # libraries round a batch of one otherwise, and draws must not depend on who else waits
         among = chains if len(chains) > 1 else chains.repeat(2)
         theta, stats, gradient = (each[among, :number] for each in self.collected)
-        metric, gaussian = vmap(partial(metric_and_normality, mass_matrix=self.mass_matrix))(theta, gradient)
+        metric, gaussian = metrics_from(theta, gradient, self.mass_matrix)
         old, learnt = (
             pytree.tree_map(lambda value: value[among], state) for state in (resting.metric, resting.adaptation)
         )
-        growth = vmap(growth_of_step)(old, metric, gradient).to(learnt.step_size)
-        step = vmap(partial(restart_step_size, reach=NEAR))(learnt.step, growth)
+        growth = growth_of_step(old, metric, gradient).to(learnt.step_size)
+        step = restart_step_size(learnt.step, growth, NEAR)
         caution = torch.where(gaussian, CAUTION, CAREFUL).to(learnt.caution)
         new = end - self.ends[self.ends.index(end) - 1]
         done = torch.zeros(len(among), dtype=torch.bool)
         if self.may_end_early and FEWEST_DRAWS <= end < self.ends[-1] and new < number:
             diverging = stats[:, -new:, STATS.index("diverging")].mean(1)
-            stays = vmap(partial(has_converged, num_new=new))(old, metric, theta, growth)
+            stays = has_converged(old, metric, theta, growth, new)
             done = (stays & gaussian).cpu() & (diverging <= MAX_DIVERGING)
         _write(resting.metric, among, metric)
         _write(resting.adaptation, among, Adaptation(step.log_step.exp(), step, caution))
