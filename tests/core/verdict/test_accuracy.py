@@ -12,9 +12,10 @@ from torch import Tensor
 from bnnzoo.core.model.density import build_density
 from bnnzoo.core.posterior.covariance import Dense
 from bnnzoo.core.posterior.posterior import FitInfo, Gaussian, Mixture
+from bnnzoo.core.verdict import accuracy
 from bnnzoo.core.verdict.accuracy import SURE_K, Accuracy, accuracy_of, off_its_optimum
-from bnnzoo.core.verdict.importance import NUM_DRAWS, WeightedDraws, drawn_from
-from bnnzoo.core.verdict.short_chains import moves
+from bnnzoo.core.verdict.importance import NUM_DRAWS, Shift, WeightedDraws, drawn_from, site_values
+from bnnzoo.core.verdict.short_chains import Moved, moves, shift_by_chains
 from bnnzoo.testing import linear_gaussian
 from tests.helpers.exact import exact_posterior
 
@@ -121,6 +122,29 @@ def test_factorisations_that_fail_along_the_way_reject_single_points() -> None:
     found = next(moves(density, WeightedDraws(draws, torch.zeros(len(draws)))))
     assert found.acceptance > 0.5 and bool((found.theta[..., 0] < 3.0).all())
     assert float(found.theta[..., 0].max()) > 2.0
+
+
+def test_short_chains_go_on_where_their_first_trajectories_leave_it_open() -> None:
+    """A Gaussian a third too narrow for certain in its middle, and with an sd right at the limit."""
+
+    def lengths(sd: float) -> list[int]:
+        def model() -> None:
+            pyro.sample("x", dist.Normal(torch.zeros(2), 1.0).to_event(1))
+
+        density = build_density(model)
+        draws = sd * torch.randn(4000, 2, generator=torch.Generator().manual_seed(0))
+        found: list[int] = []
+
+        def judged(chains: Moved) -> tuple[Shift, Shift]:
+            found.append(len(chains.theta))
+            shift = shift_by_chains(density, site_values(density, draws), chains)
+            return shift, shift
+
+        accuracy._by_short_chains(density, WeightedDraws(draws, torch.zeros(len(draws))), judged)
+        return found
+
+    assert lengths(1.0) == [18] and lengths(0.5) == [18]
+    assert lengths(math.exp(-accuracy.MAX_LOG_RATIO))[:2] == [18, 36]
 
 
 def test_all_components_of_a_mixture_are_drawn_from() -> None:

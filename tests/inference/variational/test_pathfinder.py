@@ -290,3 +290,17 @@ def test_points_where_the_model_cannot_be_evaluated_are_avoided_and_counted() ->
     exact = bz.fit(model, bz.NUTS(init=torch.ones(4, 1)), y, progress=False)
     assert float(posterior.draws().mean()) == pytest.approx(float(exact.draws().mean()), abs=0.02)
     assert bool((posterior.draws() > 0).all())
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+def test_the_scale_of_three_observations_has_a_tail_that_weighted_draws_do_not_reach(seed: int) -> None:
+    """Pareto k is small: no weight tells what no draw has seen."""
+
+    def model(y: torch.Tensor) -> None:
+        mu, scale = pyro.sample("mu", dist.Normal(0.0, 10.0)), pyro.sample("scale", dist.HalfCauchy(5.0))
+        with pyro.plate("rows", len(y)):
+            pyro.sample("y", dist.Normal(mu, scale), obs=y)
+
+    with pytest.warns(ParetoKWarning, match="weighted draws are not those of the posterior"):
+        posterior = bz.fit(model, bz.Pathfinder(), torch.tensor([1.2, 2.9, 0.4]), seed=seed, progress=False)
+    assert posterior.info.config["psis_pareto_k"] < 0.7
