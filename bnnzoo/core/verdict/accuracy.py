@@ -117,8 +117,7 @@ def trouble_of_resampled(posterior: Posterior, k: float) -> str:
         shift = shift_by_chains(density, values, found)
         return shift, shift
 
-    shifts = _by_short_chains(density, drawn, judged)
-    return _worst(density, *shifts) if isinstance(shifts, tuple) else ""
+    return _by_short_chains(density, drawn, judged)[0] or ""
 
 
 def _k_of_squares(values: Tensor, log_ratios: Tensor) -> float:
@@ -138,16 +137,17 @@ def _k_of_squares(values: Tensor, log_ratios: Tensor) -> float:
 
 def _by_short_chains(
     density: LogDensity, drawn: WeightedDraws, judged: Callable[[Moved], tuple[Shift, Shift]]
-) -> tuple[Shift, Shift] | Moved | None:
-    """Return what short chains are judged by, which go on until that is clear; the chains if they do not move; else None."""
-    shifts = None
+) -> tuple[str | None, bool]:
+    """Return what is off, None where that is unknown, and whether chains move: they go on until it is told or clearly nothing."""
+    trouble = None
     for found in _while_it_runs(moves(density, drawn)):
         if found.acceptance < MIN_ACCEPTANCE:
-            return shifts or found
+            return trouble, False
         shifts = judged(found)
-        if _is_clear(*shifts):
+        trouble = _worst(density, *shifts)
+        if trouble or _is_within_limits(*shifts):
             break
-    return shifts
+    return trouble, True
 
 
 def _while_it_runs(found: Iterator[Moved]) -> Iterator[Moved]:
@@ -157,15 +157,14 @@ def _while_it_runs(found: Iterator[Moved]) -> Iterator[Moved]:
         return
 
 
-def _is_clear(shift: Shift, chains: Shift) -> bool:
-    """Tell whether the largest differences are off their limits by more than errors."""
+def _is_within_limits(shift: Shift, chains: Shift) -> bool:
+    """Tell whether the largest differences are below their limits by more than errors."""
     pairs = (
         (shift.mean.abs(), shift.mean_error, MAX_SHIFT),
         (shift.log_sd.abs(), shift.log_sd_error, MAX_LOG_RATIO),
         (-chains.log_sd, chains.log_sd_error, MAX_LOG_RATIO),
     )
-    excess = [((size - limit) / error.clamp(min=1e-9)).nan_to_num(-math.inf).max() for size, error, limit in pairs]
-    return not -MIN_SIGNIFICANCE < float(torch.stack(excess).max()) < MIN_SIGNIFICANCE
+    return all(bool((size + MIN_SIGNIFICANCE * error <= limit).all()) for size, error, limit in pairs)
 
 
 def _trouble(posterior: Posterior, k: float, drawn: WeightedDraws) -> str:
@@ -180,10 +179,10 @@ def _trouble(posterior: Posterior, k: float, drawn: WeightedDraws) -> str:
         by_chains = shift_by_chains(density, many, found)
         return _both(by_weights, by_chains) if k <= MAX_PARETO_K else by_chains, by_chains
 
-    shifts = _by_short_chains(density, drawn, judged)
-    if isinstance(shifts, tuple):
-        return _worst(density, *shifts)
-    is_fine = k < SURE_K or (shifts is None and k <= MAX_PARETO_K)
+    trouble, moving = _by_short_chains(density, drawn, judged)
+    if trouble is not None:
+        return trouble
+    is_fine = k < SURE_K or (moving and k <= MAX_PARETO_K)
     return _worst(density, by_weights, by_weights) if is_fine else "it misses a part of the posterior"
 
 

@@ -144,7 +144,16 @@ def test_short_chains_go_on_where_their_first_trajectories_leave_it_open() -> No
         return found
 
     assert lengths(1.0) == [18] and lengths(0.5) == [18]
-    assert lengths(math.exp(-accuracy.MAX_LOG_RATIO))[:2] == [18, 36]
+    assert lengths(math.exp(-0.9 * accuracy.MAX_LOG_RATIO))[:2] == [18, 36]
+
+
+def test_chains_that_do_not_move_say_that_a_part_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    narrow = beside(scale=0.5)
+    assert "times the posterior" in judged(narrow).trouble
+    monkeypatch.setattr(accuracy, "moves", lambda density, drawn: iter([Moved(drawn.theta[None], 0.1)]))
+    assert judged(narrow).trouble == "it misses a part of the posterior"
+    monkeypatch.setattr(accuracy, "moves", lambda density, drawn: iter(()))  # of a model that cannot be batched
+    assert judged(narrow).trouble == "it misses a part of the posterior"
 
 
 def test_all_components_of_a_mixture_are_drawn_from() -> None:
