@@ -42,7 +42,9 @@ def refuse_other_tuning(found: Mapping[str, Tensor], needed: Mapping[str, Tensor
     ------
     ValueError
     """
-    shapes, wanted = ({name: list(value.shape) for name, value in each.items()} for each in (found, needed))
+    shapes, wanted = (
+        {name: list(value.shape) for name, value in each.items() if name != "num_warmup"} for each in (found, needed)
+    )
     if shapes != wanted:
         raise ValueError(
             f"With num_warmup=0 chains go on as the run in init was tuned, and that run tuned {_listed(shapes)} where this "
