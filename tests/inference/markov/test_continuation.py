@@ -62,7 +62,7 @@ def test_a_second_continuation_has_other_random_numbers() -> None:
 def test_the_tuning_of_another_sampler_is_refused() -> None:
     target = linear_gaussian()
     first = fit(target.model, MAMS(num_chains=2, num_warmup=20, num_draws=5), *target.data, progress=False)
-    said = r"that run tuned step_size \[2\], trajectory_length \[2\], .* this sampler has step_size \[2\], inverse_mass .* warm up: num_"
+    said = r"run tuned step_size \[2\], trajectory_length \[2\], .* sampler has step_size \[2\], inverse_mass .* warm up: num_"
     with pytest.raises(ValueError, match=said):
         fit(target.model, NUTS(num_chains=2, num_warmup=0, init=first), *target.data, progress=False)
 
