@@ -2,12 +2,13 @@
 
 import operator
 from collections.abc import Iterator
-from math import prod
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
 
+from bnnzoo.engine.cpp.formulas import TRANSCENDENTAL
+from bnnzoo.engine.in_place import seen_through
 from bnnzoo.engine.simplify import drop_dead, is_random
 from bnnzoo.engine.torch_private import WHILE_LOOP, OpOverload, schema
 
@@ -15,33 +16,15 @@ __all__ = ["hoist"]
 
 aten = torch.ops.aten
 
-COSTLY = frozenset(
-    {
-        *(aten.lgamma.default, aten.digamma.default, aten.erf.default, aten.erfc.default),
-        *(
-            aten.log.default,
-            aten.log1p.default,
-            aten.log2.default,
-            aten.exp.default,
-            aten.expm1.default,
-            aten.exp2.default,
-        ),
-        *(aten.sin.default, aten.cos.default, aten.tan.default, aten.tanh.default, aten.sigmoid.default),
-        *(aten.pow.Tensor_Tensor, aten.pow.Tensor_Scalar, aten.pow.Scalar),
-        *(aten.mm.default, aten.bmm.default, aten.addmm.default, aten.linalg_cholesky_ex.default),
-    }
-)
+COSTLY = frozenset({*TRANSCENDENTAL, aten.mm.default, aten.bmm.default, aten.addmm.default})
 """Operations for which, and for what is made of them without more entries, room is made outside of a loop."""
 
 
 def hoist(graph: GraphModule) -> None:
     """Move costly operations on what a loop does not change in front of it, in place, from the innermost loop outwards."""
-    for loop in [node for node in graph.graph.nodes if node.target is WHILE_LOOP]:
-        body: Any = loop.args[1]
-        hoist(getattr(graph, body.target))
+    for loop in graph.graph.find_nodes(op="call_function", target=WHILE_LOOP):
+        hoist(getattr(graph, loop.args[1].target))
         _hoist_from(graph, loop)
-    drop_dead(graph)
-    graph.recompile()
 
 
 def _hoist_from(graph: GraphModule, loop: Node) -> None:
@@ -52,26 +35,27 @@ def _hoist_from(graph: GraphModule, loop: Node) -> None:
     outside = dict(zip(_placeholders(body)[len(carried) :], fixed, strict=True))
     costly = _costly(body, outside)
     roots = [each for each in costly if any(user not in costly for user in each.users)]
+    if not roots:
+        return
     with graph.graph.inserting_before(loop):
         for node in roots:
             outside[node] = _copied(graph, node, outside)
-    for node in roots:  # once all are copied: some are made of others
-        for each in (going, body):
-            last = _placeholders(each)[-1]
-            with each.graph.inserting_after(last):
-                taken = each.graph.placeholder(f"hoisted{len(fixed)}")
-            taken.meta = dict(node.meta)
-            if each is body:
-                node.replace_all_uses_with(taken)
-        fixed = (*fixed, outside[node])
-    loop.args = (*args[:3], fixed)
-    for each in (going, body):
+    loop.args = (*args[:3], (*fixed, *(outside[node] for node in roots)))
+    for inside in (going, body):
+        last = _placeholders(inside)[-1]
+        for number, node in enumerate(roots, len(fixed)):  # once all are copied: some are made of others
+            with inside.graph.inserting_after(last):
+                last = inside.graph.placeholder(f"hoisted{number}")
+            last.meta = dict(node.meta)
+            if inside is body:
+                node.replace_all_uses_with(last)
+    for each in (graph, going, body):
         drop_dead(each)
         each.recompile()
 
 
 def _placeholders(graph: GraphModule) -> list[Node]:
-    return [node for node in graph.graph.nodes if node.op == "placeholder"]
+    return list(graph.graph.find_nodes(op="placeholder"))
 
 
 def _costly(body: GraphModule, outside: dict[Node, Any]) -> dict[Node, int]:
@@ -83,8 +67,8 @@ def _costly(body: GraphModule, outside: dict[Node, Any]) -> dict[Node, int]:
             continue
         constant.add(node)
         value = node.meta.get("val")
-        if isinstance(value, torch.Tensor) and not _is_view(node.target):
-            size = prod(value.shape)
+        if isinstance(value, torch.Tensor) and seen_through(node) is None:
+            size = value.numel()
             if node.target in COSTLY or any(size <= costly[each] for each in parts if each in costly):
                 costly[node] = size
     return costly
@@ -94,10 +78,6 @@ def _is_pure(target: Any) -> bool:
     if target is operator.getitem:
         return True
     return isinstance(target, OpOverload) and not schema(target).is_mutable and not is_random(target)
-
-
-def _is_view(target: Any) -> bool:
-    return target is operator.getitem or any(each.alias_info is not None for each in schema(target).arguments)
 
 
 def _copied(graph: GraphModule, node: Node, outside: dict[Node, Any]) -> Any:

@@ -11,7 +11,7 @@ from torch.fx.node import map_arg
 from bnnzoo.engine.simplify import is_random
 from bnnzoo.engine.torch_private import OpOverload, overload_name, schema
 
-__all__ = ["without_writes"]
+__all__ = ["seen_through", "without_writes"]
 
 
 def without_writes(graph: GraphModule) -> bool:
@@ -29,7 +29,7 @@ def without_writes(graph: GraphModule) -> bool:
     """
     origin: dict[Node, Node] = {}
     for node in graph.graph.nodes:
-        origin[node] = origin[source] if (source := _seen_through(node)) is not None else node
+        origin[node] = origin[source] if (source := seen_through(node)) is not None else node
     writing = [
         node
         for node in graph.graph.nodes
@@ -38,7 +38,7 @@ def without_writes(graph: GraphModule) -> bool:
     return all(_rewritten(graph, node, origin) for node in writing)
 
 
-def _seen_through(node: Node) -> Node | None:
+def seen_through(node: Node) -> Node | None:
     """Return the node whose memory a node shares: it is a view of it, one of several, or what was written into it."""
     if node.target is operator.getitem:
         return node.args[0] if isinstance(node.args[0], Node) else None

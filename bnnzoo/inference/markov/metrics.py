@@ -116,9 +116,7 @@ def metrics_from(theta: Tensor, gradient: Tensor, mass_matrix: MassMatrix) -> tu
         if mass_matrix == "auto":
             gaussian = spectrum.divergence <= GAUSSIAN
             plain = _without_directions(_variances(draws).sqrt())
-            metric = pytree.tree_map(
-                lambda yes, no: torch.where(gaussian.view(-1, *[1] * (yes.ndim - 1)), yes, no), metric, plain
-            )
+            metric = _chosen(gaussian, metric, plain)
     return pytree.tree_map(lambda value: value.to(theta), metric), gaussian
 
 
@@ -127,7 +125,8 @@ def growth_of_step(old: Metric, new: Metric, gradient: Tensor) -> Tensor:
 
     A leapfrog step is limited by the direction along which gradients vary most, in units of the metric.
     """
-    steep = [_in_units(each.mass_sqrt, _applied(each.inverse_mass, _centred(gradient))) for each in (old, new)]
+    centred = _centred(gradient)
+    steep = [_in_units(each.mass_sqrt, _applied(each.inverse_mass, centred)) for each in (old, new)]
     factor = (_steepest(steep[0]) / _steepest(steep[1])).sqrt()
     return torch.where(factor.isfinite() & (factor > 0), factor, torch.ones_like(factor))
 
@@ -148,7 +147,8 @@ def has_converged(old: Metric, new: Metric, theta: Tensor, growth: Tensor, num_n
     """
     moved = (theta[:, -num_new:].mean(1) - theta[:, :-num_new].mean(1)).abs() / theta.std(1)
     changed = (_own_variances(new) / _own_variances(old)).log().abs()
-    lengths = [_steepest(_in_units(each.mass_sqrt, _centred(theta))) for each in (old, new)]
+    centred = _centred(theta)
+    lengths = [_steepest(_in_units(each.mass_sqrt, centred)) for each in (old, new)]
     grown = torch.stack([growth.to(theta), (lengths[0] / lengths[1]).sqrt()], 1).log().abs()
     limits = ((moved, MOST_MOVED), (changed, math.log(MOST_CHANGED)), (grown, math.log(MOST_GROWN)))
     return torch.stack([(value <= limit).all(1) for value, limit in limits]).all(0)
@@ -243,21 +243,17 @@ class _Spectrum(NamedTuple):
     def divergence(self) -> Tensor:
         """Fisher divergence a parameter ``[C]`` from Gaussians with these covariances, of which no direction is left out."""
         root = (self.logs / 2).exp()[:, None]
-        return ((self.wide @ self.axes) / root + (self.steep @ self.axes) * root).square().sum((1, 2)) / self.wide[
-            0
-        ].numel()
+        misfit = (self.wide @ self.axes) / root + (self.steep @ self.axes) * root
+        return misfit.square().sum((1, 2)) / self.wide[0].numel()
 
 
 def _spectrum(theta: Tensor, gradient: Tensor) -> _Spectrum:
     count, size = theta.shape[1:]
     scale = _fisher_variances(theta, gradient).sqrt()
     wide, steep = _centred(theta / scale[:, None]), _centred(gradient * scale[:, None])
-    few = 2 * count < size
-    basis = (
-        torch.linalg.qr(torch.cat([wide, steep], 1).mT).Q
-        if few
-        else torch.eye(size).to(theta).expand(len(theta), -1, -1)
-    )
+    basis = torch.eye(size).to(theta).expand(len(theta), -1, -1)
+    if 2 * count < size:
+        basis = torch.linalg.qr(torch.cat([wide, steep], 1).mT).Q
     values, vectors = torch.linalg.eigh(_geometric_mean(_regular(wide @ basis), _regular(steep @ basis)))
     return _Spectrum(scale, wide, steep, basis @ vectors, values.clamp(1e-12, 1e12).log())
 

@@ -125,7 +125,7 @@ def test_factorisations_that_fail_along_the_way_reject_single_points() -> None:
 
 
 def test_short_chains_go_on_where_their_first_trajectories_leave_it_open() -> None:
-    """A Gaussian a third too narrow for certain in its middle, and with an sd right at the limit."""
+    """Gaussians that are right, clearly too narrow, and too narrow by a little less than the limit."""
 
     def lengths(sd: float) -> list[int]:
         def model() -> None:

@@ -65,7 +65,6 @@ class Windows:
 
     def __init__(self, mass_matrix: MassMatrix, num_warmup: int, theta: Tensor) -> None:
         self.mass_matrix, self.ends = mass_matrix, windows_for(mass_matrix, num_warmup)
-        self.may_end_early = mass_matrix not in OF_DRAWS_ALONE
         most = max((end - self.ends[max(i - 2, 0)] for i, end in enumerate(self.ends)), default=0)
         draws = theta.new_zeros(len(theta), most, theta.shape[1])
         stats = torch.zeros(len(theta), most, len(STATS), dtype=torch.float64)
@@ -120,7 +119,7 @@ class Windows:
         caution = torch.where(gaussian, CAUTION, CAREFUL).to(learnt.caution)
         new = end - self.ends[self.ends.index(end) - 1]
         done = torch.zeros(len(among), dtype=torch.bool)
-        if self.may_end_early and FEWEST_DRAWS <= end < self.ends[-1] and new < number:
+        if self.mass_matrix not in OF_DRAWS_ALONE and FEWEST_DRAWS <= end < self.ends[-1] and new < number:
             diverging = stats[:, -new:, STATS.index("diverging")].mean(1)
             stays = has_converged(old, metric, theta, growth, new)
             done = (stays & gaussian).cpu() & (diverging <= MAX_DIVERGING)
