@@ -61,6 +61,9 @@ NUMBERS: dict[str, Case] = {
     },
     "digamma of numbers of all sizes": lambda t: torch.digamma(torch.cat([t.p, t.p * 1e3, t.p * 1e-4, -3.3 * t.p])),
     "arctangent of two": lambda t: torch.atan2(t.x, t.y),
+    "logarithms of the smallest numbers": lambda t: torch.log(t.p * torch.finfo(t.p.dtype).tiny * 2**-9),
+    "logarithms of the largest numbers": lambda t: torch.log1p(t.p * (torch.finfo(t.p.dtype).max / 2)),
+    "lgamma of numbers of all sizes": lambda t: torch.lgamma(torch.cat([t.p * 1e3, t.p * 1e-4, 7.5 + t.p])),
     "lgamma": lambda t: torch.lgamma(t.p) + torch.lgamma(-t.p),
     **{f"power {each}": lambda t, e=each: t.x**e for each in (2, 1, 0, 3, 0.5, -1, -2, -0.5, 1.7, -3)},  # type: ignore[misc]
     "power of tensors": lambda t: t.p**t.y,

@@ -14,8 +14,9 @@ from bnnzoo.core.model.density import build_density
 from bnnzoo.engine import pytree
 from bnnzoo.inference.markov import metrics
 from bnnzoo.inference.markov.adaptation import Adaptation, initial_step_size
+from bnnzoo.inference.markov.hamiltonian import adaptation_windows
 from bnnzoo.inference.markov.hamiltonian.adaptation_windows import Windows
-from bnnzoo.inference.markov.hamiltonian.hamiltonian_program import Resting
+from bnnzoo.inference.markov.hamiltonian.hamiltonian_program import STATS, Resting
 from bnnzoo.inference.markov.hamiltonian.kernel import LowRank, Metric, momentum_from, transposed_root, velocity
 from bnnzoo.inference.markov.metrics import (
     drifts,
@@ -246,6 +247,29 @@ def test_what_a_window_gives_a_chain_does_not_depend_on_who_else_is_at_its_end(
         assert all(map(torch.equal, adapted(torch.arange(others)), alone))
 
 
+@pytest.mark.parametrize(
+    ("mass_matrix", "end", "expected"),
+    [("auto", 337, [0]), ("low_rank", 337, [0, 2]), ("auto", 225, []), ("auto", 850, []), ("diagonal", 450, [])],
+)
+def test_chains_that_diverge_or_see_no_gaussian_go_on(
+    mass_matrix: Any, end: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three chains on which all else stays: one of a Gaussian, one with a divergence in thirty, one with heavy tails."""
+    monkeypatch.setattr(adaptation_windows, "has_converged", lambda old, *_: torch.ones(3, dtype=torch.bool))
+    draws = torch.randn(3, 200, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    gradients = -draws
+    gradients[2] *= draws[2].square()
+    windows = Windows(mass_matrix, 1000, draws[:, 0])
+    windows.collected[0][:, :200], windows.collected[2][:, :200] = draws, gradients
+    windows.collected[1][1, ::30, STATS.index("diverging")] = 1.0
+    step_size = torch.full((3,), 0.3, dtype=torch.float64)
+    adaptation = Adaptation(step_size, initial_step_size(step_size), torch.zeros_like(step_size))
+    metric = identity_metric(draws[:, 0], mass_matrix)
+    resting = Resting(None, metric, adaptation, *(None,) * 3)  # type: ignore[arg-type]
+    assert windows.adapt(resting, torch.arange(3), 200, end).tolist() == expected
+    assert windows.skipped.tolist() == [850 - end if chain in expected else 0 for chain in range(3)]
+
+
 @pytest.mark.parametrize(("num_params", "expected"), [(3, 1), (300, 2)])
 def test_small_matrices_are_left_to_one_thread(num_params: int, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine two threads wait for each other: ten seconds for ten parameters, and one thread needs half a second."""
@@ -320,6 +344,16 @@ def test_warm_up_has_converged_where_nothing_changes(mass_matrix: Any) -> None:
     still = theta[50:].clone()
     still[:, 0] = 1.0
     assert not converged(old, still)  # 0 / 0 is no convergence
+
+
+def test_a_long_direction_that_was_not_found_is_something_to_learn() -> None:
+    """Variances, means and the steepest direction say nothing of it."""
+    theta, gradient = gaussian(torch.tensor([[1.0, 0.99], [0.99, 1.0]], dtype=torch.float64), 400)
+    new = metric_from(theta, gradient, "low_rank")
+    own = metrics._own_variances(alone(new))
+    old = metric_of({"inverse_mass": own, **nothing_found(new)})
+    assert bool(has_converged(alone(new), alone(new), theta[None], torch.ones(1), 200))
+    assert not bool(has_converged(old, alone(new), theta[None], torch.ones(1), 200))
 
 
 def nothing_found(like: Metric) -> dict[str, Tensor]:
