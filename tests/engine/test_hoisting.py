@@ -92,8 +92,8 @@ def test_other_data_are_not_those_of_the_first_run() -> None:
 def test_random_numbers_and_what_grows_stay_inside() -> None:
     def drawn(state: tuple[Tensor, Tensor], fixed: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         count, total = state
-        table = torch.exp(fixed[1])[:, None] * torch.ones(6, 50, dtype=torch.float64)
-        return count + 1, total + (table * total[:, None].cos()).mean(1) + torch.bernoulli(fixed[1].sigmoid())
+        table = torch.exp(fixed[1]) * fixed[1].expand(50, 6)
+        return count + 1, total + (table * total.cos()).mean(0) + torch.bernoulli(fixed[1].sigmoid())
 
     state = torch.tensor(0), torch.zeros(6, dtype=torch.float64)
     fixed = torch.tensor(STEPS), torch.linspace(-1, 1, 6, dtype=torch.float64)
