@@ -70,7 +70,8 @@ def _gap(a: Tensor, b: Tensor, start: Tensor) -> tuple[float, float, float]:
     if not bool(apart.isfinite().all()):
         return torch.inf, 0.0, torch.inf
     moved, size = _largest(b - start), max(_largest(b), _largest(start))
-    return _largest(apart), OF_CHANGE * moved + ULPS * torch.finfo(a.dtype).eps * size, moved
+    digits = torch.finfo(a.dtype)  # of numbers that are smaller than `tiny` few are left
+    return _largest(apart), OF_CHANGE * moved + ULPS * digits.eps * size + digits.tiny, moved
 
 
 def _largest(values: Tensor) -> float:

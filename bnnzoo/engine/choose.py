@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 from torch import Tensor
 
 from bnnzoo.engine.chunks import NATIVE, compiled_or_none, inner_graph, kinds_of
+from bnnzoo.engine.decisive import content_of
 from bnnzoo.engine.fleet import BatchedCopies, NativeCopies, Runner, of_copy
 from bnnzoo.engine.lowered import flattened, tensors_of, untraced
 from bnnzoo.engine.program import GradientFunction, Program
@@ -139,6 +140,9 @@ def _native(
     )
     if inner is None:
         return None
+    held = [content_of(each) for each in tensors_of(gradient.data)]
+    if any([content_of(each) for each in tensors_of(own)] != held for own in data or ()):
+        raise OneByOneError("The graph of copies holds data by which the model decides, and theirs differ.")
     if inner.flops > max_flops:
         log.refused(NATIVE, f"a gradient takes {inner.flops} operations, which torch shares among cores")
         return None

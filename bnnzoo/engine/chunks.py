@@ -12,8 +12,9 @@ from torch.fx import GraphModule
 from torch.utils.flop_counter import FlopCounterMode
 
 from bnnzoo.engine.compiling import for_compiling
+from bnnzoo.engine.decisive import content_of
 from bnnzoo.engine.failures import may_raise
-from bnnzoo.engine.graphs import lift_constants, trace
+from bnnzoo.engine.graphs import lift_constants, trace_deciding
 from bnnzoo.engine.reports import EngineLog
 from bnnzoo.engine.torch_private import LoweringWarning
 
@@ -66,7 +67,7 @@ def inner_graph(
     log = log or EngineLog()
     try:
         with log.timed("tracing"):
-            graph, _ = trace(function, [tensor.detach().clone() for tensor in inputs])
+            graph, _ = trace_deciding(function, inputs)
         if may_raise(graph):
             log.refused(NATIVE, "a decomposition may raise out of the middle of a loop, whose state would be lost")
             return None
@@ -84,8 +85,8 @@ def inner_graph(
 
 
 def kinds_of(tensors: Sequence[Tensor]) -> tuple[Hashable, ...]:
-    """Return shape, strides, type and device of tensors: a graph made for some serves all others of their kinds."""
-    return tuple((each.shape, each.stride(), each.dtype, each.device) for each in tensors)
+    """Return shape, strides, type, device of tensors, values if they decide: a graph made for some serves all of their kinds."""
+    return tuple((each.shape, each.stride(), each.dtype, each.device, content_of(each)) for each in tensors)
 
 
 @runtime_checkable

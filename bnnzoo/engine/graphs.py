@@ -1,10 +1,12 @@
 """Tracing a function into a graph of tensor operations, and taking out what a graph does not need."""
 
 import gc
+import math
 import operator
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -12,6 +14,7 @@ from torch.func import functionalize
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
+from bnnzoo.engine.decisive import ValueAsked, decide, decide_alike
 from bnnzoo.engine.dtypes import with_explicit_dtypes
 from bnnzoo.engine.in_place import without_writes
 from bnnzoo.engine.layout import turn_products
@@ -39,11 +42,13 @@ from bnnzoo.engine.torch_private import (
 from bnnzoo.engine.tracer import operations_of
 
 __all__ = [
+    "copies_of",
     "estimated_seconds",
     "fold_constants",
     "lift_constants",
     "literal",
     "trace",
+    "trace_deciding",
     "trace_loops",
     "trace_shapes",
 ]
@@ -97,6 +102,32 @@ def trace(
     return graph, seconds
 
 
+def trace_deciding(flat: Callable[..., tuple[Tensor, ...]], given: Sequence[Tensor]) -> tuple[GraphModule, float]:
+    """Return what :func:`trace` does; inputs by whose values the function decides are part of the graph if they may decide."""
+    try:
+        return trace(flat, copies_of(given))
+    except ValueAsked as error:
+        asked = [given[place] for place in error.inputs]
+        if not decide(asked):
+            raise
+    return trace_deciding(flat, given)
+
+
+def copies_of(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Copy tensors, each for itself, with what stands for their contents."""
+    copies = [_copy(each.detach()) for each in tensors]
+    decide_alike(copies, tensors)
+    return copies
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    """Copy a tensor with its strides, which compiled code relies on: a column of a matrix keeps its gaps."""
+    if tensor.is_contiguous():
+        return tensor.clone()
+    extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.as_strided((extent,), (1,)).clone().as_strided(tensor.shape, tensor.stride())
+
+
 def literal(flat: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor]) -> GraphModule:
     """Return a function of flat tensors as the graph of its operations as they are: it gives the same numbers, bit by bit."""
     with _no_collector(), written_when_called():
@@ -112,8 +143,11 @@ def _pure(
     flat: Callable[..., tuple[Tensor, ...]], inputs: list[Tensor], decompositions: Mapping[Any, Callable[..., Any]]
 ) -> GraphModule:
     """Return a function as a graph that writes into none of its tensors, if it can be."""
-    graph = operations_of(flat, inputs, decompositions)
-    return graph if without_writes(graph) else operations_of(functionalize(graph), inputs, decompositions)
+    with warnings.catch_warnings():
+        # torch batches some operations one by one, of which it warns; the graph holds what they come to
+        warnings.filterwarnings("ignore", message="There is a performance drop")
+        graph = operations_of(flat, inputs, decompositions)
+        return graph if without_writes(graph) else operations_of(functionalize(graph), inputs, decompositions)
 
 
 @contextmanager
@@ -161,12 +195,41 @@ def fold_constants(graph: GraphModule) -> None:
 
 def number_rows(graph: GraphModule) -> None:
     """Write the numbers of rows, in place, where a constant condition says which: how many there are is then known."""
-    for node in graph.graph.nodes:
+    for node in list(graph.graph.nodes):
         if node.target in (torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default):
             chosen = [_numbers_of(graph, each) for each in node.args[1]]
             if any(found is not None for found in chosen):
                 pairs = zip(node.args[1], chosen, strict=True)
                 node.args = (node.args[0], [e for each, found in pairs for e in (found or [each])], *node.args[2:])
+        elif node.target in (torch.ops.aten.masked_scatter.default, torch.ops.aten.masked_scatter_backward.default):
+            _by_numbers(graph, node)
+
+
+def _by_numbers(graph: GraphModule, node: Node) -> None:
+    """Write what fills the places of a constant condition in their order, or its gradient, with the numbers of these places."""
+    aten = torch.ops.aten
+    first, condition, other = cast("tuple[Node, Node, Any]", node.args)
+    shape = first.meta["val"].shape
+    numbers = _numbers_of(graph, condition) if condition.meta["val"].shape == shape else None
+    if not numbers:
+        return
+    num_places = numbers[0].meta["val"].numel()
+
+    def step(target: Any, *args: Any) -> Node:
+        made: Node = graph.graph.call_function(target, args)
+        made.meta["val"] = target(*map_arg(args, lambda each: each.meta["val"]))
+        return made
+
+    with graph.graph.inserting_before(node):
+        if node.target is aten.masked_scatter.default:
+            values = step(aten.slice.Tensor, step(aten.reshape.default, other, [-1]), 0, 0, num_places)
+            made = step(aten.index_put.default, first, numbers, values)
+        else:
+            padding = [0, math.prod(other) - num_places]
+            made = step(aten.constant_pad_nd.default, step(aten.index.Tensor, first, numbers), padding)
+            made = step(aten.reshape.default, made, list(other))
+    node.replace_all_uses_with(made)
+    graph.graph.erase_node(node)
 
 
 def _numbers_of(graph: GraphModule, condition: Any) -> list[Node] | None:

@@ -17,9 +17,10 @@ from torch.fx import GraphModule
 from bnnzoo.engine import pytree
 from bnnzoo.engine.called import as_called
 from bnnzoo.engine.compiling import compile_graph
+from bnnzoo.engine.decisive import content_of
 from bnnzoo.engine.failures import rescued
 from bnnzoo.engine.fits import over_all_fits
-from bnnzoo.engine.graphs import trace
+from bnnzoo.engine.graphs import copies_of, trace_deciding
 from bnnzoo.engine.recording import are_on_gpu, record
 from bnnzoo.engine.reports import Engine, EngineLog, first_line
 from bnnzoo.engine.torch_private import LoweringWarning, Missing
@@ -209,13 +210,15 @@ class Lowered:
             How often it is going to be, or has been, called: decides whether compiling pays.
         """
         untraced = _UNTRACED.get()
-        key = (untraced, *(_signature(leaf) for leaf in pytree.tree_leaves(args)))
+        key = (untraced, *signature(args))
         if key not in self._cache:
-            self._cache[key] = (
+            lowered = (
                 _as_python(self._function, self._fallback, args)
                 if untraced
                 else _lower(self._function, self._fallback, args, self.log)
             )
+            key = (untraced, *signature(args))  # some may have come to decide
+            self._cache[key] = lowered
         found = self._cache[key]
         if num_calls > found.stays_for:
             self._cache[key] = found = found.faster(num_calls, args, self.log)
@@ -302,7 +305,7 @@ def _lower(
     _keep_freed_memory()
     try:
         with log.timed("tracing"):
-            graph, seconds = trace(flat, inputs)
+            graph, seconds = trace_deciding(flat, tensors_of(args))
     except Exception as error:  # a model may fail to trace in any way; what it means is the same
         log.refused("graph", error)
         log.chose("python")
@@ -323,15 +326,7 @@ def seconds_to_compile(graph: GraphModule) -> float:
 
 def clones(args: Any) -> list[Tensor]:
     """Copy every tensor: tracing tells inputs apart by identity, and one passed twice would become one input."""
-    return [_clone(leaf.detach()) for leaf in tensors_of(args)]
-
-
-def _clone(tensor: Tensor) -> Tensor:
-    """Copy a tensor with its strides, which compiled code relies on: a column of a matrix keeps its gaps."""
-    if tensor.is_contiguous():
-        return tensor.clone()
-    extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.as_strided((extent,), (1,)).clone().as_strided(tensor.shape, tensor.stride())
+    return copies_of(tensors_of(args))
 
 
 def flattened(
@@ -359,9 +354,14 @@ def tensors_of(args: Any) -> list[Tensor]:
     return [leaf for leaf in pytree.tree_leaves(args) if isinstance(leaf, Tensor)]
 
 
+def signature(args: Any) -> tuple[Any, ...]:
+    """Return what arguments share for which a graph of a function serves alike."""
+    return tuple(_signature(leaf) for leaf in pytree.tree_leaves(args))
+
+
 def _signature(leaf: Any) -> Any:
     if isinstance(leaf, Tensor):
-        return leaf.shape, leaf.stride(), leaf.dtype, leaf.device
+        return leaf.shape, leaf.stride(), leaf.dtype, leaf.device, content_of(leaf)
     try:
         hash(leaf)
     except TypeError:

@@ -12,12 +12,15 @@ from torch import Tensor
 from torch.fx import Graph, GraphModule, Node
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from bnnzoo.engine.decisive import ValueAsked, can_decide, content_of
 from bnnzoo.engine.failures import Unfailing
 from bnnzoo.engine.torch_private import WHILE_LOOP, DispatchMode, can_decompose, graph_module, require_graphs, schema
 
 __all__ = ["loop_written_down", "operations_of"]
 
 LIFTS = {torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default}
+
+BY_PLACES = {torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default, torch.ops.aten.index_put_.default}
 
 SMALL = 4096
 """Entries up to which a tensor stands for itself in the metadata; of a larger one only shape and type are kept."""
@@ -46,8 +49,9 @@ def operations_of(
 
     Raises
     ------
-    RuntimeError
-        If the function asks for the value of a tensor that depends on its inputs or on random numbers.
+    ValueAsked
+        If the function asks for the value of a tensor that depends on its inputs or on random numbers; inputs that
+        :func:`bnnzoo.engine.decisive.decide` are constants.
 
     Examples
     --------
@@ -95,11 +99,17 @@ class _Known(NamedTuple):
     is_random: bool
     asks_for_value: bool
     changes_shape: bool
+    has_any_size: bool
 
 
 @cache
 def _known_of(func: Any) -> _Known:
-    tags = (torch.Tag.nondeterministic_seeded, torch.Tag.data_dependent_output, torch.Tag.inplace_view)
+    tags = (
+        torch.Tag.nondeterministic_seeded,
+        torch.Tag.data_dependent_output,
+        torch.Tag.inplace_view,
+        torch.Tag.dynamic_output_shape,
+    )
     return _Known(can_decompose(func), *(tag in func.tags for tag in tags))
 
 
@@ -111,6 +121,7 @@ class _Page:
         self._kept: dict[int, tuple[Tensor, Node]] = {}
         self._large: Any = WeakTensorKeyDictionary()
         self.varying: set[Node] = set()
+        self.inputs: Sequence[Tensor] = ()
 
     def keep(self, tensor: Tensor, node: Node, varies: bool = True) -> None:
         """Remember which node a tensor comes from, and whether its values may differ the next time."""
@@ -134,6 +145,16 @@ class _Page:
         kept = self._kept.get(id(tensor))  # which holds the tensor, so that no other one has its number
         node: Node | None = kept[1] if kept else self._large.get(tensor)
         return node
+
+    def inputs_of(self, nodes: Sequence[Node]) -> set[int]:
+        """Return which inputs of the graph these nodes depend on."""
+        places = {node: i for i, node in enumerate(self.graph.find_nodes(op="placeholder"))}
+        found, left = set(nodes), list(nodes)
+        while left:
+            new = set(left.pop().all_input_nodes) - found
+            found |= new
+            left += new
+        return {places[node] for node in found if node in places}
 
     def part(self, module: GraphModule) -> Node:
         """Return where a graph inside of this one stands."""
@@ -159,8 +180,11 @@ class _Tracer(DispatchMode):
         """Return what a function does as a graph of its own, and its value or values."""
         page = _Page()
         with self._idle():
+            page.inputs = inputs
             for i, tensor in enumerate(inputs):
-                page.keep(tensor, page.graph.placeholder(f"input{i}"))
+                node = page.graph.placeholder(f"input{i}")
+                if content_of(tensor) is None:
+                    page.keep(tensor, node)
         self._pages.append(page)
         try:
             outputs = flat(*inputs)
@@ -230,10 +254,15 @@ class _Tracer(DispatchMode):
         node = page.graph.call_function(target, new_args, new_kwargs)
         varies = known.is_random or not page.varying.isdisjoint(node.all_input_nodes)
         if known.asks_for_value:
+            of = node.all_input_nodes
             page.graph.erase_node(node)  # a caller that can do without the value may go on
             if varies:
-                raise RuntimeError(f"The value of a tensor that depends on the inputs is asked for ({func}).")
+                raise ValueAsked(func, page.inputs_of(of))
             return func(*args, **kwargs)
+        if varies and (conditions := _conditions(func, known, new_args)):
+            asked = page.inputs_of([each for each in conditions if each in page.varying])
+            if asked and all(can_decide(page.inputs[place]) for place in asked):
+                raise ValueAsked(func, asked)
         result = self._run(func, args, kwargs)
         self._keep_all(result, node, varies)
         return result
@@ -273,6 +302,15 @@ class _Tracer(DispatchMode):
         if isinstance(value, dict):
             return {name: self.written(each) for name, each in value.items()}
         return value
+
+
+def _conditions(func: Any, known: _Known, args: Any) -> list[Node]:
+    """Return of what an operation needs the values to know which places, and how many, it reads or writes."""
+    if func in BY_PLACES:
+        return [each for each in args[1] if isinstance(each, Node) and each.meta["val"].dtype == torch.bool]
+    if func in (torch.ops.aten.masked_scatter.default, torch.ops.aten.masked_scatter_backward.default):
+        return [args[1]]
+    return [each for each in args if isinstance(each, Node)] if known.has_any_size else []
 
 
 TRACER: ContextVar[_Tracer | None] = ContextVar("TRACER", default=None)

@@ -138,7 +138,7 @@ def test_sources_include_headers_of_c_alone() -> None:
 def test_the_compiler_of_the_package_makes_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     nothing_but(monkeypatch, package=True)
-    body = "p[0][0] = m::lgamma(p[0][0]);"
+    body = "p[0][0] = lgamma_<double>(p[0][0]);"
     source = f'{HEADER}{FUNCTIONS}extern "C" EXPORTED void bnnzoo_run(double** p, void*, void*) {{ {body} }}'
     tensor = torch.tensor([5.0], dtype=torch.float64)
     building.function_of(building.built(source))(tensor)

@@ -46,6 +46,8 @@ from bnnzoo.core.program.sites import (
 from bnnzoo.core.program.space import ParameterSpace
 from bnnzoo.core.program.surroundings import isolated, refuse_handlers
 from bnnzoo.core.types import Data, Model
+from bnnzoo.engine import pytree
+from bnnzoo.engine.decisive import may_decide
 from bnnzoo.engine.fits import Kind
 from bnnzoo.engine.lowered import Lowered, Same
 from bnnzoo.engine.points import Points
@@ -303,6 +305,7 @@ def first_run(
 ) -> tuple[LogDensity, dict[str, Node]]:
     """Return what :func:`build_density` does, and the nodes of the run of the model from which it was read."""
     refuse_handlers()
+    may_decide(pytree.tree_leaves(data))
     device, dtype = torch.device(device), dtype or torch.get_default_dtype()
     with explaining_misfits(model, data):
         with fills_in_place() as fills:

@@ -13,6 +13,7 @@ from bnnzoo.core.model.terms import log_prior_of
 from bnnzoo.core.program.sites import transform_onto
 from bnnzoo.core.types import Data
 from bnnzoo.engine import pytree
+from bnnzoo.engine.decisive import content_of, decide_alike
 from bnnzoo.engine.fits import Kind
 from bnnzoo.engine.lowered import Same
 
@@ -54,6 +55,7 @@ def of_kind(known: LogDensity, data: Data, theta: Tensor) -> LogDensity | None:
     >>> of_kind(known, (torch.ones(4),), torch.zeros(1, 1)) is None
     True
     """
+    decide_alike(pytree.tree_leaves(data), pytree.tree_leaves(known.data))
     if type(known) is not LogDensity or shapes_of(data) != shapes_of(known.data):
         return None
     density = replace(known, data=data)
@@ -61,6 +63,11 @@ def of_kind(known: LogDensity, data: Data, theta: Tensor) -> LogDensity | None:
     try:
         with torch.no_grad():
             value, _ = density.value_and_grad(point, *data)
+            decide_alike(
+                pytree.tree_leaves(known.data), pytree.tree_leaves(data)
+            )  # which may have come to decide just now
+            if shapes_of(data) != shapes_of(known.data):
+                return None
             nodes = density.nodes(point[0], *data)
             alike = _agree(value[0], density.joint_of(point[0], nodes))
             prior = log_prior_of(density, point[0], nodes, density.likelihood)
@@ -73,10 +80,11 @@ def of_kind(known: LogDensity, data: Data, theta: Tensor) -> LogDensity | None:
 
 
 def shapes_of(data: Data) -> Hashable:
-    """Return what data of one kind share: structure, shapes, types, and all that is no tensor."""
+    """Return what data of one kind share: structure, shapes, types, all that is no tensor, and what the model decides by."""
     leaves, spec = pytree.tree_flatten(data)
     return spec, tuple(
-        (each.shape, each.dtype, each.device) if isinstance(each, Tensor) else _as_key(each) for each in leaves
+        (each.shape, each.dtype, each.device, content_of(each)) if isinstance(each, Tensor) else _as_key(each)
+        for each in leaves
     )
 
 

@@ -110,6 +110,7 @@ def _warnings_held_back() -> Iterator[None]:
     """Let warnings through only where no error follows."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        warnings.filterwarnings("ignore", message="There is a performance drop")  # of vmap, which is done with soon
         yield
     for each in caught:
         warnings.warn(each.message, skip_file_prefixes=INSIDE)
