@@ -52,7 +52,7 @@ def test_every_fall_back_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     assert chunks.inner_graph(lambda x: tuple(torch.linalg.eigh(x)), [torch.eye(2)], log=log) is None
     assert chunks.compiled_or_none(1, refuse, log) is None
     asked, raising, failed = log.report().reasons
-    assert asked.startswith("native code: RuntimeError: The value of a tensor that depends on the inputs is asked for")
+    assert asked.startswith("native code: ValueAsked: The value of a tensor that depends on the inputs is asked for")
     assert raising.startswith("native code: a decomposition may raise out of the middle of a loop")
     assert failed == "native code: RuntimeError: no such operation"
 
@@ -68,7 +68,7 @@ def test_functions_called_from_python(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.warns(LoweringWarning, match="could not be traced"):
         step = LoopStep(asks, torch.ones(2), log=log)
     assert step.log is log and log.report().engine == "python"
-    assert log.report().reasons[0].startswith("graph: RuntimeError: The value of a tensor")
+    assert log.report().reasons[0].startswith("graph: ValueAsked: The value of a tensor")
     monkeypatch.setattr(compiling, "inductor", lambda: 1 / 0)
     with pytest.warns(LoweringWarning, match="ZeroDivisionError"):
         Lowered(torch.sin, log=log).specialize(torch.ones(2)).compiled([torch.ones(2)], log)
