@@ -11,14 +11,16 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from scipy.special import polygamma
 from torch import Tensor
 
 from bnnzoo.engine.cpp.building import built, function_of
 from bnnzoo.engine.cpp.decomposed import DECOMPOSED
 from bnnzoo.engine.cpp.products import GEMM_FROM
 from bnnzoo.engine.cpp.translate import HANDLERS, for_native, source_of
-from bnnzoo.engine.graphs import trace_loops
+from bnnzoo.engine.graphs import trace, trace_loops
 from bnnzoo.engine.loops import while_loop
+from bnnzoo.engine.runs import NativeRuns
 
 aten = torch.ops.aten
 INF, NAN = float("inf"), float("nan")
@@ -207,7 +209,18 @@ def systems(t: Inputs) -> Tensor:
     return torch.cat([each.flatten() for each in found])
 
 
+def general_systems(t: Inputs) -> Tensor:
+    """Return inverses, solutions and determinants of matrices the rows of which have to be exchanged."""
+    matrix, solve = positive(t)[[2, 0, 1, 5, 3, 4]], torch.linalg.solve_ex
+    batch = torch.stack([matrix, matrix.T, 0 * matrix])
+    inverse, info = torch.linalg.inv_ex(batch)
+    spoilt = torch.where((info > 0)[:, None, None], torch.nan, inverse)
+    found = [solve(batch[:2], t.p)[0], solve(matrix, t.p.T, left=False)[0], solve(matrix, t.p[:, 0])[0]]
+    return torch.cat([spoilt.flatten(), *(each.flatten() for each in found), torch.slogdet(batch[:2])[1]])
+
+
 MATRICES: dict[str, Case] = {
+    "general systems": general_systems,
     "Cholesky factor": lambda t: (
         torch.linalg.cholesky_ex(positive(t))[0] + torch.linalg.cholesky_ex(positive(t).T * 2)[0]
     ),
@@ -323,6 +336,28 @@ def test_factors_and_systems_of_what_is_not_a_number(dtype: torch.dtype) -> None
         torch.testing.assert_close(a, b, equal_nan=True)
 
 
+def test_gradients_of_general_systems() -> None:
+    generator = torch.Generator().manual_seed(0)
+    sides, matrices = (torch.randn(4, 4, 4, generator=generator, dtype=torch.float64) for _ in range(2))
+    matrices[3] = 0.0
+
+    def gradient(a: Tensor) -> tuple[Tensor]:
+        def function(a: Tensor) -> Tensor:
+            solved = torch.linalg.solve(a, sides[0]).square().sum() + torch.linalg.solve(a, sides[1], left=False).sum()
+            return (
+                solved
+                + torch.linalg.solve(a, sides[2, 0]).sum()
+                + torch.logdet(a @ a.T)
+                + torch.inverse(a).square().sum()
+            )
+
+        return (torch.func.grad(function)(a),)
+
+    (found,) = NativeRuns(trace(gradient, [matrices[0]])[0], [matrices[0]], moving={0})(matrices)
+    torch.testing.assert_close(found[:3], torch.stack([gradient(each)[0] for each in matrices[:3]]))
+    assert found[3].isnan().all()
+
+
 def operations(graph: Any) -> set[Any]:
     modules = [module for module in graph.modules() if isinstance(module, torch.fx.GraphModule)]
     return {node.target for module in modules for node in module.graph.nodes if node.op == "call_function"}
@@ -346,6 +381,11 @@ def _given(dtype: torch.dtype) -> tuple[Tensor, ...]:
     x[0], y[0] = torch.tensor([0.0, INF, -INF]), torch.tensor([NAN, INF, -INF])
     x[1], y[1] = torch.tensor([NAN, 1.0, -1.0]), torch.tensor([0.5, 0.0, 1.0])
     return tuple(each.to(dtype) for each in (x, y, g, torch.rand(7, 3, generator=generator, dtype=torch.float64)))
+
+
+def factor(p: Tensor) -> Tensor:
+    """Return a Cholesky factor ``[3, 3]``."""
+    return torch.linalg.cholesky(p.T @ p + torch.eye(3, dtype=p.dtype))
 
 
 OF_TWO = {aten.logaddexp.default, aten.xlogy.Tensor, aten.special_xlog1py.default}
@@ -406,13 +446,77 @@ REWRITTEN: dict[Any, list[Callable[..., Any]]] = {
     aten._log_softmax_backward_data.default: [lambda x, y, g, p, f: f(g, p.log(), 0, p.dtype)],
     aten.logit_backward.default: [lambda x, y, g, p, f: f(g, 2 * p - 0.5), lambda x, y, g, p, f: f(g, p, 0.1)],
     aten.sgn.default: [lambda x, y, g, p, f: f(x)],
+    aten._cdist_forward.default: [
+        lambda x, y, g, p, f: f(g, p, 2.0, 2),
+        lambda x, y, g, p, f: f(g, p, 1.0, None),
+        lambda x, y, g, p, f: f(torch.stack([g, p]), p[None], 2.0, 2),
+    ],
+    aten._cdist_backward.default: [
+        lambda x, y, g, p, f: f(g @ p.T, g, p, 2.0, aten._cdist_forward(g, p, 2.0, 2)),
+        lambda x, y, g, p, f: f(g @ p.T, g, g, 2.0, aten._cdist_forward(g, g, 2.0, 2)),
+        lambda x, y, g, p, f: f(g @ p.T, g, p, 1.0, aten._cdist_forward(g, p, 1.0, None)),
+    ],
+    aten.erfinv.default: [
+        lambda x, y, g, p, f: f(p.new_tensor([-0.3, 0.0, 1e-30, 1 - 1e-7, -1 + 3e-7, 1.0, -1.0, 1.1, NAN])),
+        lambda x, y, g, p, f: f(torch.linspace(-0.999, 0.999, 4001, dtype=p.dtype)),
+    ],
+    aten.special_erfcx.default: [
+        lambda x, y, g, p, f: f(torch.linspace(-5, 40, 4001, dtype=p.dtype)),
+        lambda x, y, g, p, f: f(p.new_tensor([1e4, 1e30, INF, -INF, NAN, 0.0])),
+    ],
+    aten.polygamma.default: [
+        lambda x, y, g, p, f: f(1, torch.logspace(-3, 6, 2001, dtype=p.dtype)),
+        lambda x, y, g, p, f: f(1, p.new_tensor([-0.3, -1.6, 0.4999, 0.5, INF, NAN])),
+    ],
+    aten.embedding.default: [lambda x, y, g, p, f: f(p, torch.tensor([[0, 2], [1, 1]]))],
+    aten.unfold.default: [
+        lambda x, y, g, p, f: f(p, 0, 3, 2),
+        lambda x, y, g, p, f: f(p, -1, 2, 1),
+        lambda x, y, g, p, f: f(p, 1, 2, 1),
+    ],
+    aten.cholesky_inverse.default: [
+        lambda x, y, g, p, f: f(factor(p)),
+        lambda x, y, g, p, f: f(factor(p).mT.contiguous(), True),
+    ],
+    aten.cholesky_solve.default: [
+        lambda x, y, g, p, f: f(p.T, factor(p)),
+        lambda x, y, g, p, f: f(p.T, factor(p).mT.contiguous(), True),
+    ],
+    aten.linalg_lu_solve.default: [
+        lambda x, y, g, p, f: f(*aten.linalg_lu_factor(p.T @ g), p, left=False),
+        lambda x, y, g, p, f: f(*aten.linalg_lu_factor(p.T @ g), torch.stack([p.T, g.T])),
+    ],
+    aten.linalg_inv_ex.default: [
+        lambda x, y, g, p, f: f(p.T @ g)[0],
+        lambda x, y, g, p, f: f(torch.stack([p.T @ g, 0 * p.T @ g, g.T @ p]))[1],
+    ],
+    aten._linalg_solve_ex.default: [
+        lambda x, y, g, p, f: f(p.T @ g, p.T)[0],
+        lambda x, y, g, p, f: f(p.T @ g, p[0])[0],
+        lambda x, y, g, p, f: f(p.T @ g, p, left=False)[0],
+        lambda x, y, g, p, f: f(torch.stack([p.T @ g, g.T @ p]), torch.stack([p.T, g.T]))[1],
+    ],
+    aten._linalg_slogdet.default: [
+        lambda x, y, g, p, f: torch.stack(f(torch.stack([p.T @ g, -(p.T @ g), 0 * p.T @ g, g.T @ p]))[:2])
+    ],
+    aten._linalg_det.default: [lambda x, y, g, p, f: f(torch.stack([p.T @ g, 0 * p.T @ g, g.T @ p]))[0]],
 }
+
+
+TORCH_ERRS = {aten.polygamma.default: 2e-9}
+"""How far torch itself is from the value, where that is more than rounding."""
+
+
+def test_the_derivative_of_digamma_is_that_of_scipy() -> None:
+    x = torch.cat([torch.logspace(-3, 6, 2001, dtype=torch.float64), torch.tensor([-0.3, -1.6, 0.4999, 0.5])])
+    expected = torch.from_numpy(polygamma(1, x.numpy()))
+    torch.testing.assert_close(DECOMPOSED[aten.polygamma.default](1, x), expected, rtol=1e-13, atol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("operation", DECOMPOSED, ids=str)
 def test_what_is_written_with_others_gives_what_torch_gives(operation: Any, dtype: torch.dtype) -> None:
-    tolerance = 1e-5 if dtype == torch.float32 else 1e-12
+    tolerance = 1e-5 if dtype == torch.float32 else TORCH_ERRS.get(operation, 1e-12)
     for case in REWRITTEN[operation]:
         found, expected = (case(*_given(dtype), function) for function in (DECOMPOSED[operation], operation))
         assert found.dtype == expected.dtype

@@ -156,6 +156,113 @@ def _logit_backward(g: Tensor, x: Tensor, eps: float | None = None) -> Tensor:
     return torch.where((x < eps) | (x > 1 - eps), 0.0, inside)
 
 
+def _cholesky_inverse(factor: Tensor, upper: bool = False) -> Tensor:
+    eye = torch.eye(factor.shape[-1], dtype=factor.dtype, device=factor.device).expand_as(factor)
+    return _cholesky_solve(eye, factor, upper)
+
+
+def _cholesky_solve(sides: Tensor, factor: Tensor, upper: bool = False) -> Tensor:
+    lower = factor.mT if upper else factor
+    half = torch.linalg.solve_triangular(lower, sides, upper=False)
+    return torch.linalg.solve_triangular(lower.mT, half, upper=True)
+
+
+def _lu_solve(factors: Tensor, rows: Tensor, sides: Tensor, *, left: bool = True, adjoint: bool = False) -> Any:
+    if not left:
+        return aten.linalg_lu_solve(factors, rows, sides.mT, adjoint=not adjoint).mT
+    batch = torch.broadcast_shapes(factors.shape[:-2], sides.shape[:-2])
+    if batch == factors.shape[:-2] == sides.shape[:-2]:
+        return NotImplemented
+    factors, sides = (each.expand(*batch, *each.shape[-2:]) for each in (factors, sides))
+    return aten.linalg_lu_solve(factors, rows.expand(*batch, rows.shape[-1]), sides, adjoint=adjoint)
+
+
+def _inverse(x: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Tensor]:
+    factors, rows, info = aten.linalg_lu_factor_ex(x)
+    eye = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device).expand_as(x)
+    return aten.linalg_lu_solve(factors, rows, eye), info
+
+
+def _solve(
+    x: Tensor, sides: Tensor, *, left: bool = True, check_errors: bool = False
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    factors, rows, info = aten.linalg_lu_factor_ex(x)
+    is_vector = sides.ndim == 1 or (sides.ndim == x.ndim - 1 and sides.shape == x.shape[:-1])
+    columns = sides.unsqueeze(-1) if is_vector else sides
+    found = aten.linalg_lu_solve(factors, rows, columns, left=left or is_vector)
+    return found.squeeze(-1) if is_vector else found, factors, rows, info
+
+
+def _log_determinant(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    factors, rows, _ = aten.linalg_lu_factor_ex(x)
+    pivots = factors.diagonal(dim1=-2, dim2=-1)
+    own = torch.arange(1, rows.shape[-1] + 1, dtype=rows.dtype, device=rows.device)
+    is_negative = ((rows != own).sum(-1) + (pivots < 0).sum(-1)) % 2
+    sign = (1 - 2 * is_negative).to(x.dtype) * (pivots != 0).all(-1)
+    return torch.where(pivots.isnan().any(-1), torch.nan, sign), pivots.abs().log().sum(-1), factors, rows
+
+
+def _determinant(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    sign, size, factors, rows = _log_determinant(x)
+    return sign * size.exp(), factors, rows
+
+
+def _cdist(a: Tensor, b: Tensor, p: float, mode: int | None) -> Any:
+    if p not in (1.0, 2.0):
+        return NotImplemented
+    apart = a.unsqueeze(-2) - b.unsqueeze(-3)
+    return apart.abs().sum(-1) if p == 1.0 else apart.square().sum(-1).sqrt()
+
+
+def _cdist_backward(g: Tensor, a: Tensor, b: Tensor, p: float, found: Tensor) -> Any:
+    if p not in (1.0, 2.0):
+        return NotImplemented
+    apart = a.unsqueeze(-2) - b.unsqueeze(-3)
+    if p == 1.0:
+        return (g.unsqueeze(-1) * apart.sign()).sum(-2)
+    return (torch.where(found == 0, 0.0, g / found).unsqueeze(-1) * apart).sum(-2)
+
+
+def _erfinv(y: Tensor) -> Tensor:
+    size, rest = y.abs(), 1 - y.abs()
+    log, a = (rest * (1 + size)).log(), 0.147
+    half = 2 / (math.pi * a) + log / 2
+    x = ((half * half - log / a).sqrt() - half).clamp_min(0.0).sqrt()  # of Winitzki's, to 0.002
+    for _ in range(3):  # of Halley's, which triple the digits; near one they come from the complement
+        gap = torch.where(size > 0.5, rest - x.erfc(), x.erf() - size)
+        step = gap * (x * x).exp() * (math.sqrt(math.pi) / 2)
+        x = x - step / (1 + x * step)
+    return y.sign() * torch.where(size < 1, x, torch.where(size == 1, torch.inf, torch.nan))
+
+
+def _erfcx(x: Tensor) -> Tensor:
+    from_there = 25.0 if x.dtype == torch.float64 else 5.0  # where the complement has few digits left
+    small = x.clamp_max(from_there)
+    large = x.clamp_min(from_there)
+    share, series = 1 / (2 * large * large), torch.ones_like(x)
+    for number in (11, 9, 7, 5, 3, 1):
+        series = 1 - number * share * series
+    return torch.where(x < from_there, (small * small).exp() * small.erfc(), series / (large * math.sqrt(math.pi)))
+
+
+def _polygamma(order: int, x: Tensor) -> Any:
+    if order != 1:
+        return NotImplemented
+    z = torch.where(x < 0.5, 1 - x, x)
+    terms = sum((1 / (z + number).square() for number in range(15)), torch.zeros_like(z))
+    inverse = 1 / (z + 15)
+    square = inverse * inverse
+    series = 1 / 6 - square * (1 / 30 - square * (1 / 42 - square * (1 / 30 - square * (5 / 66))))
+    found = terms + inverse + square / 2 + inverse * square * series
+    return torch.where(x < 0.5, (math.pi / (math.pi * x).sin()).square() - found, found)
+
+
+def _unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
+    moved = x.movedim(dim, -1)
+    starts = torch.arange(0, moved.shape[-1] - size + 1, step, device=x.device)
+    return moved[..., starts[:, None] + torch.arange(size, device=x.device)].movedim(-2, dim if dim >= 0 else dim - 1)
+
+
 _xlogy, _xlog1py = _zero_times(torch.log), _zero_times(torch.log1p)
 
 DECOMPOSED: dict[Any, Callable[..., Any]] = {
@@ -198,6 +305,20 @@ DECOMPOSED: dict[Any, Callable[..., Any]] = {
     aten._softmax_backward_data.default: _softmax_backward,
     aten._log_softmax_backward_data.default: _log_softmax_backward,
     aten.logit_backward.default: _logit_backward,
+    aten._cdist_forward.default: _cdist,
+    aten._cdist_backward.default: _cdist_backward,
+    aten.erfinv.default: _erfinv,
+    aten.special_erfcx.default: _erfcx,
+    aten.polygamma.default: _polygamma,
+    aten.embedding.default: lambda table, places, *_: table[places],
+    aten.unfold.default: _unfold,
+    aten.cholesky_inverse.default: _cholesky_inverse,
+    aten.cholesky_solve.default: _cholesky_solve,
+    aten.linalg_lu_solve.default: _lu_solve,
+    aten.linalg_inv_ex.default: _inverse,
+    aten._linalg_solve_ex.default: _solve,
+    aten._linalg_slogdet.default: _log_determinant,
+    aten._linalg_det.default: _determinant,
 }
 
 MORE = (

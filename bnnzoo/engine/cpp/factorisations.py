@@ -1,4 +1,4 @@
-"""Cholesky factors, systems with triangular matrices, and products of many matrices, as calls and loops."""
+"""Factors of matrices, systems with these, and products of many matrices, as calls and loops."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from bnnzoo.engine.cpp.nests import Statement
 from bnnzoo.engine.cpp.scope import Scope
 from bnnzoo.engine.cpp.values import TYPES, Affine, Cannot, View, contiguous_strides, count
 
-__all__ = ["FUNCTIONS", "factorised", "products", "solved"]
+__all__ = ["FUNCTIONS", "exchanged", "factorised", "products", "solved", "solved_by_both"]
 
 FUNCTIONS = r"""
 // Where torch's library hides its matrix products: column by column in memory, as there.
@@ -87,6 +87,62 @@ static void solve_(const T* a, int64_t down, int64_t along, T* x, int64_t n, int
     for (int64_t j = 0; j < m; ++j) row[j] /= scale;
   }
 }
+
+// Turns a[n, n], row by row in memory, into the factors of a row-wise permutation of it, P A = L U, where L has a unit diagonal;
+// row i was exchanged with row rows[i] - 1. Returns the order of a pivot that is zero, or 0.
+template <typename T> static int exchange_(T* a, int* rows, int64_t n) {
+  int failed = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    int64_t best = i;
+    T most = 0;
+    for (int64_t k = i; k < n; ++k) {
+      const T entry = a[k * n + i], size = entry < 0 ? -entry : entry;
+      if (size > most) most = size, best = k;
+    }
+    rows[i] = (int)best + 1;
+    T* const row = a + i * n;
+    if (best != i)
+      for (int64_t j = 0; j < n; ++j) {
+        const T kept = row[j];
+        row[j] = a[best * n + j];
+        a[best * n + j] = kept;
+      }
+    if (row[i] == 0) {
+      if (!failed) failed = (int)i + 1;
+      continue;
+    }
+    for (int64_t k = i + 1; k < n; ++k) {
+      T* const other = a + k * n;
+      const T factor = other[i] /= row[i];
+      #pragma omp simd
+      for (int64_t j = i + 1; j < n; ++j) other[j] -= factor * row[j];
+    }
+  }
+  return failed;
+}
+
+// Solves A X = B for the rows of X[n, m], given the factors of A, or the transposed system.
+template <typename T>
+static void solve_by_both_(const T* a, int64_t down, int64_t along, const int* rows, T* x, int64_t n, int64_t m, bool turned) {
+  const auto exchange = [&](int64_t i) {
+    T *const one = x + i * m, *const other = x + (rows[i] - 1) * m;
+    if (one == other) return;
+    for (int64_t j = 0; j < m; ++j) {
+      const T kept = one[j];
+      one[j] = other[j];
+      other[j] = kept;
+    }
+  };
+  if (!turned) {
+    for (int64_t i = 0; i < n; ++i) exchange(i);
+    solve_(a, down, along, x, n, m, false, true);
+    solve_(a, down, along, x, n, m, true, false);
+  } else {
+    solve_(a, along, down, x, n, m, false, false);
+    solve_(a, along, down, x, n, m, true, true);
+    for (int64_t i = n - 1; i >= 0; --i) exchange(i);
+  }
+}
 """
 
 
@@ -106,6 +162,46 @@ def factorised(scope: Scope, node: Node) -> tuple[View, View]:
     written = [factor.read.access(), info.read.access()]
     scope.statements.add(Statement(lines, [factor.read.access()], written))
     return factor, info
+
+
+def exchanged(scope: Scope, node: Node) -> tuple[View, View, View]:
+    """Write triangular factors ``[..., N, N]`` in one matrix, which rows were exchanged, and the order of a zero pivot, or 0."""
+    given = scope.lazy(node.args[0])
+    if not node.kwargs.get("pivot", True) or not count(given.shape) or given.shape[-1] != given.shape[-2]:
+        raise Cannot(f"triangular factors of shape {given.shape}")
+    factors, batch, size = scope.memory(given, in_order=True), given.shape[:-2], given.shape[-1]
+    rows, info = (
+        View(scope.buffer(torch.int32, count(shape)), shape, contiguous_strides(shape))
+        for shape in ((*batch, size), batch)
+    )
+    places = f"{factors.buffer.name} + i * {size * size}, {rows.buffer.name} + i * {size}, {size}"
+    lines = [
+        f"for (int64_t i = 0; i < {count(batch)}; ++i)",
+        f"{info.buffer.name}[i] = exchange_<{TYPES[factors.dtype]}>({places});",
+    ]
+    written = [factors.read.access(), rows.read.access(), info.read.access()]
+    scope.statements.add(Statement(lines, [factors.read.access()], written))
+    return factors, rows, info
+
+
+def solved_by_both(scope: Scope, node: Node) -> View:
+    """Write the solution of systems ``A X = B``, or of the transposed ones, given both triangular factors of each matrix."""
+    factors, rows = (scope.memory(scope.lazy(each), in_order=True) for each in node.args[:2])
+    sides = scope.lazy(node.args[2])
+    batch, (size, number) = sides.shape[:-2], sides.shape[-2:]
+    if factors.shape[:-2] != batch or not node.kwargs.get("left", True) or not count(sides.shape):
+        raise Cannot(f"systems of shapes {factors.shape} and {sides.shape}")
+    found = scope.memory(sides, in_order=True)
+    turned = str(bool(node.kwargs.get("adjoint", False))).lower()
+    matrix, exchanges = f"{factors.buffer.name} + i * {size * size}, {size}, 1", f"{rows.buffer.name} + i * {size}"
+    x = f"{found.buffer.name} + i * {size * number}, {size}, {number}, {turned}"
+    lines = [
+        f"for (int64_t i = 0; i < {count(batch)}; ++i)",
+        f"solve_by_both_<{TYPES[found.dtype]}>({matrix}, {exchanges}, {x});",
+    ]
+    uses = [factors.read.access(), rows.read.access(), found.read.access()]
+    scope.statements.add(Statement(lines, uses, [found.read.access()]))
+    return found
 
 
 def solved(scope: Scope, node: Node) -> View:

@@ -9,7 +9,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from bnnzoo.engine.cpp.decomposed import DECOMPOSED, MORE
-from bnnzoo.engine.cpp.factorisations import FUNCTIONS, factorised, products, solved
+from bnnzoo.engine.cpp.factorisations import FUNCTIONS, exchanged, factorised, products, solved, solved_by_both
 from bnnzoo.engine.cpp.formulas import COMPARISONS, FORMULAS, HEADER
 from bnnzoo.engine.cpp.pointwise import FILLS, chosen, counted, filled, pointwise
 from bnnzoo.engine.cpp.products import affine, product
@@ -82,6 +82,8 @@ HANDLERS: dict[Any, Handler] = {
     aten.repeat.default: repeated,
     aten.linalg_cholesky_ex.default: factorised,
     aten.linalg_solve_triangular.default: solved,
+    aten.linalg_lu_factor_ex.default: exchanged,
+    aten.linalg_lu_solve.default: solved_by_both,
     aten.bmm.default: products,
     aten.mm.default: product,
     aten.addmm.default: affine,
