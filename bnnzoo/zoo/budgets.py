@@ -123,6 +123,10 @@ def _smaller(method: object) -> Mapping[str, Any]:
         value = getattr(method, field.name)
         if field.name in SMOKE and isinstance(value, int):
             found[field.name] = min(value, SMOKE[field.name])
+        elif (
+            field.name == "every" and value is None
+        ):  # once in a pass through the data, which a smoke budget may not reach
+            found[field.name] = SMOKE["every"]
         elif is_dataclass(value) and hasattr(value, "run"):
             found[field.name] = replace(value, **_smaller(value))  # type: ignore[type-var]
     return found

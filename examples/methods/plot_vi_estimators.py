@@ -10,6 +10,7 @@ example compares their variances.
 """
 
 import sys
+import warnings
 from dataclasses import replace
 
 import matplotlib.pyplot as plt
@@ -61,6 +62,7 @@ def total_variance(method: bz.MeanFieldVI, params: torch.Tensor, rows: int) -> f
 # %%
 # The variational parameters after a number of steps: means and log standard deviations.
 
+warnings.filterwarnings("ignore", category=bz.inference.FitWarning)  # fits are cut short on purpose
 path = []
 for num_steps in steps:
     method = bz.MeanFieldVI(num_steps=num_steps, learning_rate=0.01, schedule="constant", num_averaged=1)

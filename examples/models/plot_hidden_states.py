@@ -67,7 +67,7 @@ def change(y: torch.Tensor) -> None:
 
 tree = bz.to_datatree(bz.fit(change, bz.Laplace(), counts, **settings), num_draws=200)
 fig, ax = plt.subplots(figsize=(6, 3), layout="constrained")
-ax.bar(range(60), counts, color="lightgrey")
+ax.bar(range(60), counts.numpy(), color="lightgrey")
 right = ax.twinx()
 right.plot(tree["discrete_probs"]["tau"].mean(("chain", "draw")))
 right.set(ylabel="probability of the change", ylim=(0, None))

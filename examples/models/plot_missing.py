@@ -63,7 +63,6 @@ ax.axvline(-8.0, color="0.5", linestyle=":", label="truth")
 ax.set_yticks(places, table.index)
 ax.set_xlabel("effect of the treatment on pressure, 95% intervals")
 ax.legend()
-fig.tight_layout()
 
 # %%
 # **What was imputed.** Each missing weight has a posterior of its own, which knows the patient's height, arm and pressure.
@@ -78,5 +77,4 @@ fig, ax = plt.subplots(figsize=(4.5, 3.6), layout="constrained")
 ax.errorbar(truth, middle, [middle - low, high - middle], fmt="o", markersize=3, linewidth=0.5)
 ax.axline((75, 75), slope=1.0, color="0.5", linestyle=":")
 ax.set(xlabel="weight that was lost", ylabel="imputed, 90% interval")
-fig.tight_layout()
 plt.show()

@@ -267,7 +267,7 @@ class OnAGrid:
 @pytest.mark.slow
 @pytest.mark.parametrize("surplus", [0.0, -1.0, 1.0], ids=["right", "no Jacobian", "Jacobian twice"])
 def test_a_wrong_jacobian_is_found_out(surplus):
-    call = {"num_simulations": 100, "num_draws": 39, "seed": 5, **QUIET}
+    call = {"num_simulations": 300, "num_draws": 39, "seed": 5, **QUIET}
     verdict = sbc_verdict(sbc(scale_model, OnAGrid(surplus), torch.ones(5, dtype=torch.float64), **call))
     assert verdict.loc["sigma", "uniform"] == (surplus == 0.0)
     assert verdict.loc["sigma", "mean"] < 0.5 or surplus <= 0.0  # draws are too high, and ranks low

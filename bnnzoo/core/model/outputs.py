@@ -102,7 +102,9 @@ def rows_are_independent(
             found = _over_rows(alone, axes)(theta, *select(data, ends, num_rows))
         except Exception:  # the model may raise anything on one row; then rows cannot be told apart
             return False
-    return found.shape == whole[ends].shape and torch.allclose(found, whole[ends])
+    # convolutions of one row and of thousands are summed in other orders
+    rounding = torch.finfo(whole.dtype).eps ** 0.5 * float(whole.abs().max())
+    return found.shape == whole[ends].shape and torch.allclose(found, whole[ends], atol=rounding)
 
 
 def jacobian_in_blocks(

@@ -73,3 +73,19 @@ def test_a_restricted_density_wants_its_index_in_order() -> None:
         ValueError, match=r"index=\[2, 0\]: write each entry of theta that varies once, in ascending order"
     ):
         restricted(density, torch.zeros(3), torch.tensor([2, 0]))
+
+
+def test_rounding_in_single_precision_does_not_couple_rows() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, theta = torch.randn(400, 300, generator=generator), torch.randn(300, 50, generator=generator)
+
+    def function(theta: Tensor, x: Tensor) -> Tensor:
+        """Sum one row in another order than many, as convolutions are."""
+        return x.flip(1) @ theta.flip(0) if len(x) == 1 else x @ theta
+
+    assert rows_are_independent(function(theta, x), function, theta, (x,), len(x))
+
+    def centred(theta: Tensor, x: Tensor) -> Tensor:
+        return function(theta, x - x.mean(0))
+
+    assert not rows_are_independent(centred(theta, x), centred, theta, (x,), len(x))
