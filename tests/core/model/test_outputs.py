@@ -77,7 +77,7 @@ def test_a_restricted_density_wants_its_index_in_order() -> None:
 
 def test_rounding_in_single_precision_does_not_couple_rows() -> None:
     generator = torch.Generator().manual_seed(0)
-    x, theta = torch.randn(400, 300, generator=generator), torch.randn(300, 50, generator=generator)
+    x, theta = (torch.randn(*size, generator=generator, dtype=torch.float32) for size in ((400, 300), (300, 50)))
 
     def function(theta: Tensor, x: Tensor) -> Tensor:
         """Sum one row in another order than many, as convolutions are."""
