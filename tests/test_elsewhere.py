@@ -193,6 +193,7 @@ def test_a_model_that_cannot_be_traced_runs_there_too(method, elsewhere):
     assert bz.predict(posterior, X[:5])["predictions"].sizes["obs_id"] == 5
 
 
+@pytest.mark.filterwarnings("ignore:The draws of the approximation do not fit")  # after five steps
 def test_mini_batches_are_taken_there(elsewhere):
     method = bz.MeanFieldVI(num_steps=5, num_averaged=1, batch_size=10)
     here, there = (bz.fit(regression(), method, X, Y, progress=False, device=d) for d in ("cpu", elsewhere))

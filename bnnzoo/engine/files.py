@@ -17,7 +17,7 @@ from pathlib import Path
 HAS_OWNERS = hasattr(os, "getuid")
 """Whether files belong to users, and say who may write to them; on Windows a user's folders are closed to others anyway."""
 
-__all__ = ["cache_folder", "is_private", "own_folder", "sweep", "whole_file", "whole_folder"]
+__all__ = ["cache_folder", "is_private", "own_folder", "partial_name", "sweep", "whole_file", "whole_folder"]
 
 ABANDONED = 86_400.0
 """Seconds after which what a process on another machine left half-written is removed."""
@@ -47,7 +47,7 @@ def whole_file(path: Path, *, private: bool = False) -> Iterator[Path]:
     ...     path.read_text(), os.listdir(folder)
     ('whole', ['a.txt'])
     """
-    partial = _partial(path)
+    partial = partial_name(path)
     try:
         with _named(path):
             yield partial
@@ -69,7 +69,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
     OSError
         If there is something at ``path`` already.
     """
-    partial = _partial(path)
+    partial = partial_name(path)
     try:
         with _named(path):
             partial.mkdir()
@@ -90,7 +90,7 @@ def _named(path: Path) -> Iterator[None]:
         raise type(error)(error.errno or 0, reason, str(path)) from error
 
 
-def _partial(path: Path) -> Path:
+def partial_name(path: Path) -> Path:
     """Return the name of what becomes ``path``, after removing what killed processes left there."""
     sweep(path.parent, f".{path.name}.partial-")
     return path.with_name(f".{path.name}.partial-{platform.node()}-{os.getpid()}-{threading.get_native_id()}")

@@ -6,8 +6,8 @@ On Gaussian posteriors it is exact as soon as there are more draws than paramete
 """
 
 import math
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, reduce
 from typing import Literal, NamedTuple
 
 import torch
@@ -192,8 +192,8 @@ def _own_variances(metric: Metric) -> Tensor:
     """Return the diagonals ``[C, P]`` of inverse masses."""
     inverse = metric.inverse_mass
     if isinstance(inverse, LowRank):
-        along = inverse.directions.square() @ (inverse.eigenvalues - 1)[..., None]
-        return inverse.left.square() * (1 + along[..., 0])
+        along = (inverse.directions.square() * (inverse.eigenvalues - 1)[:, None]).sum(2)
+        return inverse.left.square() * (1 + along)
     return inverse if inverse.ndim == 2 else inverse.diagonal(dim1=1, dim2=2)
 
 
@@ -203,7 +203,7 @@ def _centred(values: Tensor) -> Tensor:
 
 def _second(values: Tensor) -> Tensor:
     centred = _centred(values)
-    return centred.mT @ centred
+    return _product(centred.mT, centred)
 
 
 def _variances(theta: Tensor) -> Tensor:
@@ -243,7 +243,7 @@ class _Spectrum(NamedTuple):
     def divergence(self) -> Tensor:
         """Fisher divergence a parameter ``[C]`` from Gaussians with these covariances, of which no direction is left out."""
         root = (self.logs / 2).exp()[:, None]
-        misfit = (self.wide @ self.axes) / root + (self.steep @ self.axes) * root
+        misfit = _product(self.wide, self.axes) / root + _product(self.steep, self.axes) * root
         return misfit.square().sum((1, 2)) / self.wide[0].numel()
 
 
@@ -253,9 +253,10 @@ def _spectrum(theta: Tensor, gradient: Tensor) -> _Spectrum:
     wide, steep = _centred(theta / scale[:, None]), _centred(gradient * scale[:, None])
     basis = torch.eye(size).to(theta).expand(len(theta), -1, -1)
     if 2 * count < size:
-        basis = torch.linalg.qr(torch.cat([wide, steep], 1).mT).Q
-    values, vectors = torch.linalg.eigh(_geometric_mean(_regular(wide @ basis), _regular(steep @ basis)))
-    return _Spectrum(scale, wide, steep, basis @ vectors, values.clamp(1e-12, 1e12).log())
+        basis, _ = _one_by_one(torch.linalg.qr, torch.cat([wide, steep], 1).mT)
+    covariances = (_regular(_product(each, basis)) for each in (wide, steep))
+    values, vectors = _one_by_one(torch.linalg.eigh, _geometric_mean(*covariances))
+    return _Spectrum(scale, wide, steep, _product(basis, vectors), values.clamp(1e-12, 1e12).log())
 
 
 def _low_rank_metric(spectrum: _Spectrum) -> Metric:
@@ -288,25 +289,41 @@ def _low_rank_metric(spectrum: _Spectrum) -> Metric:
 
 def _regular(values: Tensor) -> Tensor:
     """Return the covariances of centred ``values[C, n, d]``, a little of the identity added."""
-    return values.mT @ values / values.shape[1] + REGULAR * torch.eye(values.shape[2]).to(values)
+    return _product(values.mT, values) / values.shape[1] + REGULAR * torch.eye(values.shape[2]).to(values)
 
 
 def _geometric_mean(first: Tensor, second: Tensor) -> Tensor:
     """Return matrices G with ``G second G = first``, for positive definite ones ``[C, d, d]``."""
-    values, vectors = torch.linalg.eigh(second)
+    values, vectors = _one_by_one(torch.linalg.eigh, second)
     values = values.clamp(min=REGULAR)[:, None]
-    root, inverse = ((vectors * values**power) @ vectors.mT for power in (0.5, -0.5))
-    values, vectors = torch.linalg.eigh(root @ first @ root)
-    return inverse @ ((vectors * values.clamp(min=0).sqrt()[:, None]) @ vectors.mT) @ inverse
+    root, inverse = (_product(vectors * values**power, vectors.mT) for power in (0.5, -0.5))
+    values, vectors = _one_by_one(torch.linalg.eigh, _product(root, first, root))
+    return _product(inverse, vectors * values.clamp(min=0).sqrt()[:, None], vectors.mT, inverse)
+
+
+def _product(*matrices: Tensor) -> Tensor:
+    """Return products of matrices of chains."""
+    (found,) = _one_by_one(lambda first, *others: (reduce(torch.mm, others, first),), *matrices)
+    return found
+
+
+def _one_by_one(function: Callable[..., Sequence[Tensor]], *matrices: Tensor) -> tuple[Tensor, ...]:
+    """Return the values of a function of the matrices of a chain for each.
+
+    The library behind torch rounds differently by where in memory a matrix begins: in one batch, draws of a chain would depend on
+    the number and the state of the others.
+    """
+    found = [function(*(each.clone() for each in of_chain)) for of_chain in zip(*matrices, strict=True)]
+    return tuple(torch.stack(each) for each in zip(*found, strict=True))
 
 
 def _applied(matrix: Tensor | LowRank, rows: Tensor) -> Tensor:
     """Return matrices of chains times ``rows[C, n, P]``."""
     if isinstance(matrix, LowRank):
         scaled = rows * matrix.right[:, None]
-        along = (scaled @ matrix.directions) * (matrix.eigenvalues - 1)[:, None]
-        return matrix.left[:, None] * (scaled + along @ matrix.directions.mT)
-    return rows * matrix[:, None] if matrix.ndim == 2 else rows @ matrix.mT
+        along = _product(scaled, matrix.directions) * (matrix.eigenvalues - 1)[:, None]
+        return matrix.left[:, None] * (scaled + _product(along, matrix.directions.mT))
+    return rows * matrix[:, None] if matrix.ndim == 2 else _product(rows, matrix.mT)
 
 
 def _in_units(root: Tensor | LowRank, rows: Tensor) -> Tensor:
@@ -319,11 +336,12 @@ def _in_units(root: Tensor | LowRank, rows: Tensor) -> Tensor:
 def _steepest(rows: Tensor) -> Tensor:
     """Return the largest eigenvalues ``[C]`` of ``rows^T rows``, ``rows[C, n, P]``, by power iteration from the longest row."""
     longest = rows.square().sum(2).argmax(1)
-    direction = rows.gather(1, longest[:, None, None].expand(-1, 1, rows.shape[2])).mT
+    direction = rows.gather(1, longest[:, None, None].expand(-1, 1, rows.shape[2]))
+    squares = _product(rows.mT, rows)
     for _ in range(POWER_STEPS):
-        direction = rows.mT @ (rows @ direction)
-        direction = direction / direction.norm(dim=1, keepdim=True).clamp(min=1e-300)
-    return (rows @ direction).square().sum((1, 2))
+        direction = direction / direction.norm(dim=2, keepdim=True).clamp(min=1e-300)
+        direction = (squares * direction).sum(2)[:, None]
+    return direction.norm(dim=2)[:, 0]
 
 
 def _low_rank(scale: Tensor, directions: Tensor, eigenvalues: Tensor) -> Metric:
@@ -350,6 +368,8 @@ def _diagonal(variance: Tensor) -> Metric:
 
 
 def _dense(covariance: Tensor) -> Metric:
-    tril = torch.linalg.cholesky(covariance)
-    eye = torch.eye(tril.shape[-1]).to(tril).expand_as(tril)
-    return Metric(covariance, torch.linalg.solve_triangular(tril, eye, upper=False).mT)
+    def root(matrix: Tensor) -> tuple[Tensor]:
+        tril = torch.linalg.cholesky(matrix)
+        return (torch.linalg.solve_triangular(tril, torch.eye(len(tril)).to(tril), upper=False).mT,)
+
+    return Metric(covariance, *_one_by_one(root, covariance))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bnnzoo.core.reading.fingerprint import VALUES, different_values
+from bnnzoo.engine.files import partial_name
 from bnnzoo.inference.markov.checkpoint_blocks import zarr_library
 
 try:
@@ -195,7 +196,7 @@ def _refuse_other_fit(folder: Path, fingerprint: Fingerprint) -> None:
 
 
 def _new_group(path: Path, attributes: Mapping[str, Any]) -> None:
-    partial = path.with_name(f".partial-{path.name}-{os.getpid()}")
+    partial = partial_name(path)
     zarr = zarr_library()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

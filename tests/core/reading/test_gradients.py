@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable
 
+import numpy as np
 import pyro
 import pyro.distributions as dist
 import pytest
@@ -203,3 +204,25 @@ def test_an_entry_of_a_vector_that_is_cut_off_is_noticed() -> None:
 
     with pytest.raises(ModelError, match="not its derivative at site 'w'"):
         bz.fit(model, bz.MAP(num_steps=1), T.double(), Y.double(), progress=False, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_where_single_precision_ends_a_gradient_is_asked_for_in_double(cut: bool) -> None:
+    generator = np.random.RandomState(39)
+    age = torch.tensor(generator.randint(18, 80, 80), dtype=torch.float32)
+    cost = torch.tensor(generator.gamma(1.5, np.exp(5 + 0.03 * age.numpy()) / 1.5), dtype=torch.float32)
+
+    def model(age: Tensor, cost: Tensor) -> None:
+        a, b = pyro.sample("a", dist.Normal(0.0, 10.0)), pyro.sample("b", dist.Normal(0.0, 1.0))
+        shape = pyro.sample("shape", dist.Exponential(1.0))
+        mean = torch.exp(a + (b.detach() if cut else b) * age)
+        with pyro.plate("rows", len(age)):
+            pyro.sample("cost", dist.Gamma(shape, shape / mean), obs=cost)
+
+    density = build_density(model, age, cost, dtype=torch.float32)
+    starts = torch.tensor([[0.5, 1.0, 0.3]], dtype=torch.float32)  # exp(80) is there, and 1 / exp(80)^2 is not
+    if cut:
+        with pytest.raises(ModelError, match="is not its derivative at site 'b'"):
+            refuse_inconsistent(density, starts=starts)
+    else:
+        assert refuse_inconsistent(density, starts=starts) is not None

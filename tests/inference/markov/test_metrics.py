@@ -384,3 +384,20 @@ def test_a_metric_is_kept_and_found_again(kind: Any) -> None:
     again = metric_of(inverse_mass_of(metric))
     for found, expected in zip(pytree.tree_leaves(again), pytree.tree_leaves(metric), strict=True):
         torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("size", [3, 5, 17, 40])
+@pytest.mark.parametrize("mass_matrix", ["auto", "diagonal", "dense", "fisher", "low_rank"])
+def test_a_chain_has_the_same_metric_bit_by_bit_whatever_others_run_beside_it(mass_matrix: Any, size: int) -> None:
+    generator = torch.Generator().manual_seed(size)
+    for count in (25, 55):
+        theta, noise = torch.randn(2, 9, count, size, generator=generator, dtype=torch.float64)
+        gradient = 0.1 * noise - theta * torch.linspace(0.5, 2.0, size, dtype=torch.float64)
+        whole = metrics_from(theta, gradient, mass_matrix)
+        grown = growth_of_step(identity_metric(theta[:, 0], mass_matrix), whole[0], gradient)
+        for chosen in ([0], [3], [1, 4, 8], [8, 2]):
+            part = metrics_from(theta[chosen], gradient[chosen], mass_matrix)
+            for a, b in zip(pytree.tree_leaves(whole), pytree.tree_leaves(part), strict=True):
+                assert torch.equal(a[chosen], b)
+            alone = growth_of_step(identity_metric(theta[chosen][:, 0], mass_matrix), part[0], gradient[chosen])
+            assert torch.equal(grown[chosen], alone)
