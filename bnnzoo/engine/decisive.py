@@ -15,7 +15,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 __all__ = ["ValueAsked", "can_decide", "content_of", "decide", "decide_alike", "may_decide"]
 
 _CONTENTS: Any = WeakTensorKeyDictionary()
-"""What stands for the content of tensors that decide, None for those that may."""
+"""Versions and digests of tensors that decide, None for those that may."""
 
 
 class ValueAsked(RuntimeError):
@@ -56,7 +56,7 @@ def decide(tensors: Iterable[Tensor]) -> bool:
     if not all(each in _CONTENTS for each in new):
         return False
     for each in new:
-        _CONTENTS[each] = _digest(each)
+        _CONTENTS[each] = _version(each), _digest(each)
     return bool(new)
 
 
@@ -74,8 +74,17 @@ def can_decide(value: Any) -> bool:
 
 def content_of(value: Any) -> bytes | None:
     """Return what equal tensors that decide share, None for every other value."""
-    found: bytes | None = _CONTENTS.get(value) if len(_CONTENTS) and isinstance(value, Tensor) else None
-    return found
+    found = _CONTENTS.get(value) if len(_CONTENTS) and isinstance(value, Tensor) else None
+    if found is None:
+        return None
+    if found[0] != _version(value):  # it was written into
+        found = _CONTENTS[value] = _version(value), _digest(value)
+    digest: bytes = found[1]
+    return digest
+
+
+def _version(tensor: Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def _digest(tensor: Tensor) -> bytes:

@@ -97,3 +97,15 @@ def test_a_condition_by_which_rows_are_chosen_is_part_of_the_graph_if_it_may_be(
     torch.testing.assert_close(held(x, seen)[0], torch.tensor([0.0, 4.0, 6.0]))
     assert content_of(seen) is not None
     assert content_of(x) is None
+
+
+def test_a_tensor_that_is_written_into_has_other_content() -> None:
+    lowered, x, codes = Lowered(by_groups), torch.arange(4.0), torch.tensor([0, 1, 1, 0])
+    may_decide([codes])
+    assert len(lowered(x, codes)) == 2
+    codes[3] = 4
+    torch.testing.assert_close(lowered(x, codes), by_groups(x, codes))
+    with torch.inference_mode():
+        inside = torch.tensor([0, 2])
+        may_decide([inside])
+        assert decide([inside]) and content_of(inside) is not None
