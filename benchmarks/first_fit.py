@@ -3,7 +3,8 @@
 Run: python -m benchmarks.first_fit [rounds] [model ...]      (needs numpyro)
 
 Two chains of 500 + 500 iterations of NUTS, default arguments. Each run is a process of its own with empty caches; libraries are
-imported before the clock starts, and what a compiler takes counts. The models are texts of benchmarks.strangers.
+imported before the clock starts, and what a compiler takes counts. The models are texts of benchmarks.strangers and of
+benchmarks.deciding_models.
 """
 
 import functools
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.deciding_models import DECIDING
 from benchmarks.pairs import as_typed, processor_seconds, runs_in_turn, save
 from benchmarks.strangers import counts, course, dynamics, hierarchies  # noqa: F401
 from benchmarks.strangers.catalogue import STRANGERS
@@ -28,6 +30,7 @@ MODELS = {
     "ordered logistic": "ordinal",
     "categorical": "softmax",
     "factor": "censored Weibull, factor",
+    **{name: name for name in DECIDING},
 }
 CHAINS, WARMUP, DRAWS = 2, 500, 500
 
@@ -38,8 +41,8 @@ def run_bnnzoo(name: str, seed: int) -> float:
 
     import bnnzoo as bz
 
-    stranger = STRANGERS[name]
-    model = functools.wraps(stranger.text)(functools.partial(stranger.text, pyro_names()))
+    stranger, namespaces = _text_of(name, pyro_names(), torch.linalg)
+    model = functools.wraps(stranger.text)(functools.partial(stranger.text, *namespaces))
     del model.__wrapped__
     data = [torch.as_tensor(each) for each in stranger.data]
     before = processor_seconds()
@@ -57,15 +60,21 @@ def run_numpyro(name: str, seed: int) -> float:
     import jax
     import jax.numpy as jnp
 
-    stranger = STRANGERS[name]
-    model = functools.partial(stranger.text, numpyro_names())
-    data = [jnp.asarray(np.asarray(each)) for each in stranger.data]
+    stranger, namespaces = _text_of(name, numpyro_names(), jnp.linalg)
+    model = functools.partial(stranger.text, *namespaces)
+    # an array of JAX cannot decide: its users leave such data to numpy
+    data = [np.asarray(each) if name in DECIDING else jnp.asarray(np.asarray(each)) for each in stranger.data]
     kernel = numpyro.infer.NUTS(model)
     sampler = numpyro.infer.MCMC(kernel, num_warmup=WARMUP, num_samples=DRAWS, num_chains=CHAINS, progress_bar=False)
     before = processor_seconds()
     sampler.run(jax.random.PRNGKey(seed), *data)
     jax.block_until_ready(sampler.get_samples())
     return processor_seconds() - before
+
+
+def _text_of(name: str, names: Any, linear_algebra: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return a text and the namespaces that it takes."""
+    return (DECIDING[name], (names, linear_algebra)) if name in DECIDING else (STRANGERS[name], (names,))
 
 
 RUNS = {"numpyro": run_numpyro, "bnnzoo": run_bnnzoo}
