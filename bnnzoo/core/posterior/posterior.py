@@ -287,7 +287,7 @@ class Mixture(StoredPosterior):
         generator = torch.Generator().manual_seed(word_of(self.info.seed if seed is None else seed) + count)
         offset = torch.rand((), generator=generator, dtype=torch.float64)
         bounds = self.weights.cpu().double().cumsum(0)
-        places = (torch.arange(num_draws) + offset) / num_draws * bounds[-1]
+        places = (torch.arange(num_draws, device=bounds.device) + offset) / num_draws * bounds[-1]
         members = torch.searchsorted(bounds, places, right=True).clamp(max=count - 1)
         return members[torch.randperm(num_draws, generator=generator)][None]
 
