@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import bnnzoo as bz
+from bnnzoo.core.program.sites import ModelError
 from bnnzoo.inference.many import seed_of_fit
 
 
@@ -142,3 +143,13 @@ def test_chains_of_models_that_choose_rows_run_in_native_code(model: str) -> Non
     draws = posterior.draws()
     assert abs(draws.mean() - mean) < 5 * precision**-0.5 / 1000**0.5
     assert abs(draws.std() * precision**0.5 - 1) < 0.1
+
+
+@pytest.mark.filterwarnings("ignore::bnnzoo.inference.FitWarning")
+def test_mini_batches_of_rows_that_are_counted_are_refused() -> None:
+    codes, y = data()
+    with pytest.raises(
+        ModelError, match="keep what is not by row, such as a number of groups, in a closure, or take all rows"
+    ):
+        bz.fit(counted, bz.MeanFieldVI(batch_size=16, num_steps=5), codes, y)
+    bz.fit(of_groups, bz.MeanFieldVI(batch_size=16, num_steps=5), codes, 4, y)

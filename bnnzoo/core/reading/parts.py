@@ -15,6 +15,7 @@ from bnnzoo.core.program.numerics import NumericalFailure
 from bnnzoo.core.program.sites import ModelError, is_deterministic, is_subsample
 from bnnzoo.core.reading.conditioned import PredictsGivenData
 from bnnzoo.core.reading.streamed import StreamedDensity, num_held
+from bnnzoo.engine import pytree
 
 __all__ = ["observations_in_words", "refuse_dependent_parts"]
 
@@ -74,15 +75,25 @@ def refuse_dependent_parts(density: LogDensity, size: int, what: str, *, may_sca
     whole = density.data if len(all_rows) == held else select(density.data, all_rows.to(density.device), held)
     if len(all_rows) < 2:
         return
-    for theta in density.init(2, 0):
-        rows = torch.randperm(len(all_rows), generator=generator)[:size].to(density.device)
+    for theta, choosable in zip(density.init(2, 0), (None, _without_largest_code(whole, len(all_rows))), strict=True):
+        rows = torch.randperm(len(all_rows), generator=generator).to(density.device)
+        rows = (rows if choosable is None else rows[choosable[rows]])[:size]
         try:
             expected = _nodes(density, theta, whole, len(all_rows), what)
         except ModelError:  # no fault of the parts, or a density with arguments beside the model's
             return
-        found = _nodes(density, theta, select(whole, rows, len(all_rows)), size, what)
+        found = _nodes(density, theta, select(whole, rows, len(all_rows)), len(rows), what)
         if expected is not None and found is not None:
             _compare(density, expected, found, rows, len(all_rows), what, may_scale)
+
+
+def _without_largest_code(data: tuple[Any, ...], num_rows: int) -> Tensor | None:
+    """Return which rows hold no largest code, so that a model that counts groups by their codes counts others there."""
+    for value in pytree.tree_leaves(data):
+        if isinstance(value, Tensor) and value.shape == (num_rows,) and not value.is_floating_point() and value.any():
+            found: Tensor = value < value.max()
+            return found if bool(found.any()) else None
+    return None
 
 
 def _nodes(
@@ -92,8 +103,9 @@ def _nodes(
     try:
         with torch.no_grad():
             nodes = density.nodes(theta, *batch)
-            for name in density.likelihood:
-                log_prob(nodes[name])  # observations that are not cut fail here
+            for node in nodes.values():
+                if node["type"] == "sample" and not is_subsample(node) and not is_deterministic(node):
+                    log_prob(node)  # observations that are not cut fail here, and values of other numbers of groups
             return nodes
     except NumericalFailure:
         return None
@@ -102,8 +114,8 @@ def _nodes(
         raise ModelError(
             f"{what} cuts the rows of the model's arguments, and the model cannot be run on {num_rows} of its "
             f"{density.num_data} rows ({type(error).__name__}: {reason}). Every argument with one row for each observation is "
-            f"cut, and no other: pass all data of the rows as arguments of that length, keep what is not by row in a closure, or "
-            f"take all rows."
+            f"cut, and no other: pass all data of the rows as arguments of that length, keep what is not by row, such as a "
+            f"number of groups, in a closure, or take all rows."
         ) from error
 
 
