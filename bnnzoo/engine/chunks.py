@@ -12,7 +12,7 @@ from torch.fx import GraphModule
 from torch.utils.flop_counter import FlopCounterMode
 
 from bnnzoo.engine.compiling import for_compiling
-from bnnzoo.engine.decisive import content_of
+from bnnzoo.engine.decisive import kind_of
 from bnnzoo.engine.failures import may_raise
 from bnnzoo.engine.graphs import lift_constants, trace_deciding
 from bnnzoo.engine.reports import EngineLog
@@ -85,8 +85,8 @@ def inner_graph(
 
 
 def kinds_of(tensors: Sequence[Tensor]) -> tuple[Hashable, ...]:
-    """Return shape, strides, type, device of tensors, values if they decide: a graph made for some serves all of their kinds."""
-    return tuple((each.shape, each.stride(), each.dtype, each.device, content_of(each)) for each in tensors)
+    """Return the kind of every tensor."""
+    return tuple(kind_of(each) for each in tensors)
 
 
 @runtime_checkable

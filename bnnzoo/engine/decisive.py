@@ -5,14 +5,14 @@ only, and every key by which a graph is found again has :func:`content_of` such 
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-__all__ = ["ValueAsked", "can_decide", "content_of", "decide", "decide_alike", "may_decide"]
+__all__ = ["ValueAsked", "can_decide", "content_of", "decide", "decide_alike", "kind_of", "may_decide"]
 
 _CONTENTS: Any = WeakTensorKeyDictionary()
 """Versions and digests of tensors that decide, None for those that may."""
@@ -81,6 +81,11 @@ def content_of(value: Any) -> bytes | None:
         found = _CONTENTS[value] = _version(value), _digest(value)
     digest: bytes = found[1]
     return digest
+
+
+def kind_of(tensor: Tensor) -> tuple[Hashable, ...]:
+    """Return shape, strides, type, device of a tensor, its values if it decides: a graph made for one serves all of its kind."""
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device, content_of(tensor)
 
 
 def _version(tensor: Tensor) -> int:

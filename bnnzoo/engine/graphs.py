@@ -34,6 +34,7 @@ from bnnzoo.engine.simplify import (
 from bnnzoo.engine.torch_private import (
     OpOverload,
     fake_tensors,
+    ignore_slow_batching,
     make_fx,
     schema,
     tracing,
@@ -144,8 +145,7 @@ def _pure(
 ) -> GraphModule:
     """Return a function as a graph that writes into none of its tensors, if it can be."""
     with warnings.catch_warnings():
-        # torch batches some operations one by one, of which it warns; the graph holds what they come to
-        warnings.filterwarnings("ignore", message="There is a performance drop")
+        ignore_slow_batching()
         graph = operations_of(flat, inputs, decompositions)
         return graph if without_writes(graph) else operations_of(functionalize(graph), inputs, decompositions)
 

@@ -17,7 +17,7 @@ from torch.fx import GraphModule
 from bnnzoo.engine import pytree
 from bnnzoo.engine.called import as_called
 from bnnzoo.engine.compiling import compile_graph
-from bnnzoo.engine.decisive import content_of
+from bnnzoo.engine.decisive import kind_of
 from bnnzoo.engine.failures import rescued
 from bnnzoo.engine.fits import over_all_fits
 from bnnzoo.engine.graphs import copies_of, trace_deciding
@@ -361,7 +361,7 @@ def signature(args: Any) -> tuple[Any, ...]:
 
 def _signature(leaf: Any) -> Any:
     if isinstance(leaf, Tensor):
-        return leaf.shape, leaf.stride(), leaf.dtype, leaf.device, content_of(leaf)
+        return kind_of(leaf)
     try:
         hash(leaf)
     except TypeError:

@@ -38,6 +38,7 @@ __all__ = [
     "fake_tensors",
     "from_pointers",
     "graph_module",
+    "ignore_slow_batching",
     "inductor",
     "is_tracing_loops",
     "known_random_operations",
@@ -249,6 +250,11 @@ def untransformed() -> AbstractContextManager[Any]:
     leave = _FOUND[TRANSFORMS[0]]
     found: AbstractContextManager[Any] = leave() if leave else nullcontext()
     return found
+
+
+def ignore_slow_batching() -> None:
+    """Leave out, within :func:`warnings.catch_warnings`, that vmap computes an operation one by one."""
+    warnings.filterwarnings("ignore", message="There is a performance drop")
 
 
 def fake_tensors(*, static: bool = False) -> Any:

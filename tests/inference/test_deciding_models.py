@@ -153,3 +153,15 @@ def test_mini_batches_of_rows_that_are_counted_are_refused() -> None:
     ):
         bz.fit(counted, bz.MeanFieldVI(batch_size=16, num_steps=5), codes, y)
     bz.fit(of_groups, bz.MeanFieldVI(batch_size=16, num_steps=5), codes, 4, y)
+
+
+def test_mini_batches_of_counted_rows_are_refused_beside_another_code() -> None:
+    codes, y = data()
+    sex = torch.arange(40) % 2
+
+    def with_sex(sex: Tensor, codes: Tensor, y: Tensor | None = None) -> None:
+        slope = pyro.sample("slope", dist.Normal(0.0, 1.0))
+        of_groups(codes, int(codes.max()) + 1, None if y is None else y - slope * sex)
+
+    with pytest.raises(ModelError, match="keep what is not by row, such as a number of groups, in a closure"):
+        bz.fit(with_sex, bz.MeanFieldVI(batch_size=16, num_steps=5), sex, codes, y)

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from bnnzoo.engine.torch_private import ignore_slow_batching
+
 __all__ = ["OutOfPlaceRandomness", "refuse_unsafe_warnings"]
 
 
@@ -44,4 +46,4 @@ def _stretched(noise: Tensor, low: float | int = 0.0, high: float | int = 1.0) -
 def refuse_unsafe_warnings() -> None:
     """Turn torch's warnings into errors: torch merely warns when it batches a sampler wrongly."""
     warnings.simplefilter("error", UserWarning)
-    warnings.filterwarnings("ignore", message="There is a performance drop")
+    ignore_slow_batching()

@@ -24,6 +24,7 @@ from bnnzoo.core.program.statements import of_overwriting
 from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.core.reading.gradients import Terms, Weighted, ask_gradients, probes
 from bnnzoo.core.types import Data
+from bnnzoo.engine.torch_private import ignore_slow_batching
 from bnnzoo.engine.value_and_grad import looped_value_and_grad, value_and_grad_of
 
 __all__ = ["Evaluated", "ModelWarning", "is_small", "refuse_inconsistent"]
@@ -110,7 +111,7 @@ def _warnings_held_back() -> Iterator[None]:
     """Let warnings through only where no error follows."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        warnings.filterwarnings("ignore", message="There is a performance drop")  # of vmap, which is done with soon
+        ignore_slow_batching()
         yield
     for each in caught:
         warnings.warn(each.message, skip_file_prefixes=INSIDE)

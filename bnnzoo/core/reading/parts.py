@@ -88,12 +88,17 @@ def refuse_dependent_parts(density: LogDensity, size: int, what: str, *, may_sca
 
 
 def _without_largest_code(data: tuple[Any, ...], num_rows: int) -> Tensor | None:
-    """Return which rows hold no largest code, so that a model that counts groups by their codes counts others there."""
-    for value in pytree.tree_leaves(data):
-        if isinstance(value, Tensor) and value.shape == (num_rows,) and not value.is_floating_point() and value.any():
-            found: Tensor = value < value.max()
-            return found if bool(found.any()) else None
-    return None
+    """Return which rows hold the largest code of no argument, so that a model that counts groups counts others there."""
+    codes = [
+        value
+        for value in pytree.tree_leaves(data)
+        if isinstance(value, Tensor) and value.shape == (num_rows,) and not value.is_floating_point() and value.any()
+    ]
+    below = [value < value.max() for value in codes]
+    together = torch.stack(below).all(0) if below else None
+    # where no row is below every largest code, one argument after the other has to do
+    tried = [each for each in (together, *below) if each is not None and bool(each.any())]
+    return tried[0] if tried else None
 
 
 def _nodes(
