@@ -495,12 +495,46 @@ REWRITTEN: dict[Any, list[Callable[..., Any]]] = {
         lambda x, y, g, p, f: f(p.T @ g, p[0])[0],
         lambda x, y, g, p, f: f(p.T @ g, p, left=False)[0],
         lambda x, y, g, p, f: f(torch.stack([p.T @ g, g.T @ p]), torch.stack([p.T, g.T]))[1],
+        lambda x, y, g, p, f: f((p.T @ g).T, p.T)[1],
+        lambda x, y, g, p, f: f((p.T @ g).T, p, left=False)[0],
     ],
     aten._linalg_slogdet.default: [
-        lambda x, y, g, p, f: torch.stack(f(torch.stack([p.T @ g, -(p.T @ g), 0 * p.T @ g, g.T @ p]))[:2])
+        lambda x, y, g, p, f: torch.stack(f(torch.stack([p.T @ g, -(p.T @ g), 0 * p.T @ g, g.T @ p]))[:2]),
+        lambda x, y, g, p, f: f(p.T @ g)[2],
+        lambda x, y, g, p, f: f((p.T @ g).T)[2],
     ],
-    aten._linalg_det.default: [lambda x, y, g, p, f: f(torch.stack([p.T @ g, 0 * p.T @ g, g.T @ p]))[0]],
+    aten._linalg_det.default: [
+        lambda x, y, g, p, f: f(torch.stack([p.T @ g, 0 * p.T @ g, g.T @ p]))[0],
+        lambda x, y, g, p, f: f(p.T @ g)[1],
+        lambda x, y, g, p, f: f((p.T @ g).T)[1],
+    ],
 }
+
+
+SYSTEMS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "solution": lambda matrix, b: torch.linalg.solve(matrix, b),
+    "solution of the transpose": lambda matrix, b: torch.linalg.solve(matrix.mT, b),
+    "solution from the right": lambda matrix, b: torch.linalg.solve(matrix, b.T, left=False),
+    "inverse": lambda matrix, b: torch.linalg.inv(matrix),
+    "determinant": lambda matrix, b: torch.linalg.det(matrix),
+    "logarithm of the determinant": lambda matrix, b: torch.linalg.slogdet(matrix)[1],
+}
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_derivatives_take_the_factors_that_are_written(name: str) -> None:
+    generator = torch.Generator().manual_seed(1)
+    matrix, b = torch.randn(4, 4, generator=generator), torch.randn(4, 2, generator=generator)
+
+    def gradient(x: Tensor) -> tuple[Tensor]:
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            return torch.autograd.grad(SYSTEMS[name](matrix + x.diag(), b).sin().sum(), x)  # type: ignore[return-value]
+
+    graph, _ = trace(gradient, [torch.randn(4, generator=generator)])
+    written = trace_loops(lambda x: tuple(graph(x)), [torch.ones(4)], for_native())
+    x = torch.randn(4, generator=generator)
+    torch.testing.assert_close(written(x)[0], gradient(x)[0])
 
 
 TORCH_ERRS = {aten.polygamma.default: 2e-9}

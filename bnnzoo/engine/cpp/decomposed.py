@@ -183,18 +183,36 @@ def _inverse(x: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Tensor]:
     return aten.linalg_lu_solve(factors, rows, eye), info
 
 
+_MATRIX = torch.tensor([[1.0, 2.0], [3.0, 5.0]], device="cpu")
+_TURNED = {
+    operation: not torch.equal(factors, aten.linalg_lu_factor_ex(_MATRIX)[0])
+    for operation, factors in (
+        (aten._linalg_solve_ex, aten._linalg_solve_ex(_MATRIX, _MATRIX)[1]),
+        (aten._linalg_slogdet, aten._linalg_slogdet(_MATRIX)[2]),
+        (aten._linalg_det, aten._linalg_det(_MATRIX)[1]),
+    )
+}
+"""Whether torch factors the transpose of a matrix that lies row by row, which depends on its release."""
+
+
+def _factored(operation: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor, bool]:
+    """Factor a matrix as an operation does, whose derivative takes the factors, and tell whether they are the transpose's."""
+    is_turned = _TURNED[operation] and x.is_contiguous()
+    return *aten.linalg_lu_factor_ex(x.mT if is_turned else x), is_turned
+
+
 def _solve(
     x: Tensor, sides: Tensor, *, left: bool = True, check_errors: bool = False
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    factors, rows, info = aten.linalg_lu_factor_ex(x)
+    factors, rows, info, is_turned = _factored(aten._linalg_solve_ex, x)
     is_vector = sides.ndim == 1 or (sides.ndim == x.ndim - 1 and sides.shape == x.shape[:-1])
     columns = sides.unsqueeze(-1) if is_vector else sides
-    found = aten.linalg_lu_solve(factors, rows, columns, left=left or is_vector)
+    found = aten.linalg_lu_solve(factors, rows, columns, left=left or is_vector, adjoint=is_turned)
     return found.squeeze(-1) if is_vector else found, factors, rows, info
 
 
-def _log_determinant(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    factors, rows, _ = aten.linalg_lu_factor_ex(x)
+def _log_determinant(x: Tensor, operation: Any = aten._linalg_slogdet) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    factors, rows, _, _ = _factored(operation, x)
     pivots = factors.diagonal(dim1=-2, dim2=-1)
     own = torch.arange(1, rows.shape[-1] + 1, dtype=rows.dtype, device=rows.device)
     is_negative = ((rows != own).sum(-1) + (pivots < 0).sum(-1)) % 2
@@ -203,7 +221,7 @@ def _log_determinant(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def _determinant(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    sign, size, factors, rows = _log_determinant(x)
+    sign, size, factors, rows = _log_determinant(x, aten._linalg_det)
     return sign * size.exp(), factors, rows
 
 
