@@ -216,7 +216,9 @@ def general_systems(t: Inputs) -> Tensor:
     inverse, info = torch.linalg.inv_ex(batch)
     spoilt = torch.where((info > 0)[:, None, None], torch.nan, inverse)
     found = [solve(batch[:2], t.p)[0], solve(matrix, t.p.T, left=False)[0], solve(matrix, t.p[:, 0])[0]]
-    return torch.cat([spoilt.flatten(), *(each.flatten() for each in found), torch.slogdet(batch[:2])[1]])
+    return torch.cat(
+        [spoilt.flatten(), *(each.flatten() for each in found), torch.slogdet(batch[:2])[1], info.to(matrix)]
+    )
 
 
 MATRICES: dict[str, Case] = {
