@@ -18,6 +18,7 @@ __all__ = [
     "JointModeWarning",
     "NotConvergedWarning",
     "ParetoKWarning",
+    "PrecisionWarning",
     "RejectedPointsWarning",
     "SeveralModesWarning",
     "StillImprovingWarning",
@@ -81,6 +82,10 @@ class JointModeWarning(FitWarning):
 
 class ParetoKWarning(FitWarning):
     """An approximation is not the posterior: a mean is off by 0.3 standard deviations, or a standard deviation by a third."""
+
+
+class PrecisionWarning(FitWarning):
+    """Rounding in single precision moves the log density at the draws, or leaves it without a value."""
 
 
 class RejectedPointsWarning(FitWarning):

@@ -30,6 +30,7 @@ from bnnzoo.core.posterior.posterior import Draws, Gaussian, Posterior
 from bnnzoo.core.program.surroundings import isolated
 from bnnzoo.core.verdict.accuracy import MANY_ROWS, Accuracy, accuracy_of, off_its_optimum, trouble_of_resampled
 from bnnzoo.core.verdict.pareto import MAX_PARETO_K
+from bnnzoo.core.verdict.rounding import of_rounding
 from bnnzoo.core.verdict.several_modes import modes_not_held
 from bnnzoo.engine.failures import is_numerical
 
@@ -55,12 +56,13 @@ MANY_DIVERGE = 0.01  # of all trajectories; fewer often leave means and sds as t
 STANDING_STILL = 1e4  # standard deviations of chains that hardly have one
 
 
-def troubles(posterior: Posterior, *, evaluate: bool = True) -> Iterator[Trouble]:
-    """Yield what a fit should warn of; only runs that are long enough to judge say anything.
+def troubles(posterior: Posterior, *, evaluate: bool = True) -> list[Trouble]:
+    """Return what a fit should warn of; only runs that are long enough to judge say anything.
 
     Chains are compared by the latent sites that are not network weights, which may be relabelled, or else by the log density.
-    It costs no evaluation of the model, with one exception: approximations are compared with the posterior at some thousand
-    draws, in batches, and those of a network's weights by the log likelihood of a few.
+    It costs no evaluation of the model, with two exceptions: approximations are compared with the posterior at some thousand
+    draws, in batches, and those of a network's weights by the log likelihood of a few; and where there is trouble in single
+    precision, some draws are evaluated in double precision, since rounding may be its cause, which is then said first.
 
     Parameters
     ----------
@@ -70,7 +72,13 @@ def troubles(posterior: Posterior, *, evaluate: bool = True) -> Iterator[Trouble
         Whether the model may be evaluated for it. If not, the record alone is read, as where ranks judge the draws anyway.
     """
     if not posterior.info.complete:
-        return
+        return []
+    found = list(_troubles(posterior, evaluate))
+    rounding = of_rounding(posterior) if found and evaluate else None
+    return found if rounding is None else [rounding, *found]
+
+
+def _troubles(posterior: Posterior, evaluate: bool) -> Iterator[Trouble]:
     if isinstance(posterior, Draws) and posterior.info.sampling == "mcmc":
         if posterior.theta.shape[0] * posterior.theta.shape[1] >= ENOUGH_DRAWS:
             yield from _of_chains(posterior)

@@ -1,0 +1,76 @@
+"""Rounding in single precision is told from other trouble."""
+
+import warnings
+from typing import Any
+
+import pyro
+import pyro.distributions as dist
+import pytest
+import torch
+from torch import Tensor
+
+import bnnzoo as bz
+from bnnzoo.core.verdict.rounding import of_rounding
+from bnnzoo.inference import (
+    ChainsApartWarning,
+    DivergenceWarning,
+    FewEffectiveDrawsWarning,
+    NotConvergedWarning,
+    PrecisionWarning,
+)
+
+SINGLE = torch.float32
+PLACES = torch.linspace(-3, 3, 11, dtype=torch.float64)
+
+
+def cancelling() -> None:
+    """Add a tilt that is lost where numbers of single precision are two apart."""
+    z = pyro.sample("z", dist.Normal(0.0, 1.0))
+    pyro.factor("tilt", (3e7 + z) - 3e7)
+
+
+def process(x: Tensor, y: Tensor) -> None:
+    """Write a Gaussian process with hardly any noise, whose covariances single precision seldom factors."""
+    width = pyro.sample("width", dist.Gamma(25.0, 4.0))
+    covariance = (-0.5 * ((x[:, None] - x) / width).square()).exp() + 1e-7 * torch.eye(len(x), dtype=x.dtype)
+    pyro.sample("y", dist.MultivariateNormal(torch.zeros_like(x), covariance), obs=y)
+
+
+def said(model: Any, method: Any, *data: Tensor, dtype: torch.dtype = SINGLE) -> list[Any]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        bz.fit(model, method, *(each.to(dtype) for each in data), seed=1, dtype=dtype, progress=False)
+    return [each for each in caught if issubclass(each.category, bz.FitWarning)]
+
+
+@pytest.mark.parametrize(
+    "method",
+    [bz.Laplace(), pytest.param(bz.NUTS(max_tree_depth=3, num_warmup=300, num_draws=300), marks=pytest.mark.slow)],
+)
+def test_rounding_is_said_before_what_it_does(method: Any) -> None:
+    y = PLACES.sin()
+    found = said(process, method, PLACES, y)
+    first, *others = (
+        each for each in found if each.category is not NotConvergedWarning
+    )  # which Laplace says while it runs
+    assert first.category is PrecisionWarning and others
+    assert "because of rounding, its log density cannot be computed at" in str(first.message)
+    assert str(first.message).endswith(". Write fit(..., dtype=torch.float64) before anything else.")
+    assert PrecisionWarning not in [each.category for each in said(process, method, PLACES, y, dtype=torch.float64)]
+
+
+def test_values_that_are_off_count_as_well() -> None:
+    posterior = bz.fit(cancelling, bz.NUTS(num_draws=50, num_warmup=50), dtype=SINGLE, progress=False)
+    trouble = of_rounding(posterior)
+    assert trouble is not None and "because of rounding, its log density is off by up to 1." in trouble.message
+    assert of_rounding(bz.fit(cancelling, bz.NUTS(num_draws=50, num_warmup=50), dtype=torch.float64)) is None
+
+
+def test_other_trouble_is_not_taken_for_rounding() -> None:
+    def funnel() -> None:
+        v = pyro.sample("v", dist.Normal(0.0, 3.0))
+        pyro.sample("x", dist.Normal(torch.zeros(9), (v / 2).exp()).to_event(1))
+
+    found = [each.category for each in said(funnel, bz.NUTS())]
+    assert {DivergenceWarning, ChainsApartWarning, FewEffectiveDrawsWarning} & set(found)
+    assert PrecisionWarning not in found
