@@ -91,6 +91,19 @@ def test_rounding_that_grows_is_told_from_an_error() -> None:
     assert reason == "leaf 1 of shape [2] is off by 8.1e-02, and has moved by 2.0e+00"
 
 
+def test_a_decision_that_rounding_takes_is_told_from_an_error() -> None:
+    def counted(limit: float, is_turned: bool) -> Any:
+        def function(terms: Tensor, count: Tensor) -> None:
+            a, b, c = terms
+            count.copy_((a + (b + c) if is_turned else (a + b) + c) > limit)
+
+        return function
+
+    inputs = [torch.tensor([1.0, 1e8, -1e8], dtype=torch.float32), torch.tensor(0)]
+    assert disagreement(counted(0.5, True), counted(0.5, False), inputs, list) is None
+    assert disagreement(counted(-1e3, True), counted(1e3, False), inputs, list) == "leaf 1 of shape [] is another one"
+
+
 def test_what_is_not_finite_is_so_in_both() -> None:
     def setting(value: float) -> Any:
         return lambda a: a.fill_(value)
